@@ -1,0 +1,41 @@
+# One CMake target per layer. tools/check_layers enforces the same table on #include lines.
+
+add_library(plimsoll_options INTERFACE)
+target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconversion
+                       -Wno-sign-conversion)
+if(PLIMSOLL_WERROR)
+  target_compile_options(plimsoll_options INTERFACE -Werror)
+endif()
+if(PLIMSOLL_SANITIZE)
+  target_compile_options(plimsoll_options INTERFACE -fsanitize=${PLIMSOLL_SANITIZE}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(plimsoll_options INTERFACE -fsanitize=${PLIMSOLL_SANITIZE})
+endif()
+if(PLIMSOLL_FUZZ)
+  # Coverage instrumentation everywhere; only the fuzz targets link the fuzzer's main().
+  target_compile_options(plimsoll_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+target_include_directories(plimsoll_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+
+# plimsoll_layer(NAME FOLDER LINKS...): a static library of every .cc in FOLDER (not below it),
+# and a unit test binary of every *_test.cc beside them.
+function(plimsoll_layer name)
+  cmake_parse_arguments(ARG "RECURSE" "" "LINK" ${ARGN})
+  if(ARG_RECURSE)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc)
+  else()
+    file(GLOB sources CONFIGURE_DEPENDS *.cc)
+  endif()
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  add_library(plimsoll_${name} STATIC ${sources})
+  target_link_libraries(plimsoll_${name} PUBLIC plimsoll_options ${ARG_LINK})
+  if(PLIMSOLL_TESTS AND tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE plimsoll_${name} GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE
+                               PLIMSOLL_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+    add_test(NAME unit.${name} COMMAND ${name}_test)
+  endif()
+endfunction()

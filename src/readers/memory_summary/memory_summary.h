@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/input.h"
+#include "base/result.h"
+#include "timeline/recording.h"
+
+namespace plimsoll {
+
+bool RecogniseMemorySummary(std::string_view bytes);
+Result<Recording> ReadMemorySummary(const Input& input);
+
+}  // namespace plimsoll

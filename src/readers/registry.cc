@@ -1,0 +1,53 @@
+#include "readers/registry.h"
+
+#include <array>
+
+#include "readers/error_text/error_text.h"
+#include "readers/memory_summary/memory_summary.h"
+#include "readers/nsys/nsys.h"
+#include "readers/profiler/profiler.h"
+#include "readers/snapshot/snapshot.h"
+
+namespace plimsoll {
+namespace {
+
+// The order matters: a binary format first, free text last, since a log may quote anything.
+constexpr std::array<Reader, 7> kReaders = {{
+    {"PyTorch memory snapshot (pickle)", RecognisePickle, ReadPickleSnapshot},
+    {"Nsight Systems SQLite export", RecogniseNsys, ReadNsys},
+    {"torch.profiler chrome trace", RecogniseChromeTrace, ReadChromeTrace},
+    {"torch.profiler memory timeline", RecogniseMemoryTimeline, ReadMemoryTimeline},
+    {"PyTorch memory snapshot (JSON)", RecogniseJsonSnapshot, ReadJsonSnapshot},
+    {"torch.cuda.memory_summary() text", RecogniseMemorySummary, ReadMemorySummary},
+    {"error text", RecogniseErrorText, ReadErrorText},
+}};
+
+}  // namespace
+
+std::span<const Reader> Readers() { return kReaders; }
+
+Result<Recording> Read(const Input& input) {
+  if (input.bytes().empty()) {
+    return Error{.message = "the file is empty", .file = input.name(), .offset = 0};
+  }
+  for (const Reader& reader : kReaders) {
+    if (!reader.recognise(input.bytes())) continue;
+    Result<Recording> recording = reader.read(input);
+    if (!recording && recording.error().file.empty()) recording.error().file = input.name();
+    return recording;
+  }
+  return Error{.message = "not a memory snapshot, and no out-of-memory message in it",
+               .file = input.name(),
+               .offset = 0,
+               .hint =
+                   "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
+                   "text, a profiler trace or an nsys SQLite export"};
+}
+
+Result<Recording> ReadFile(const std::string& path) {
+  Result<Input> input = Input::Open(path);
+  if (!input) return input.error();
+  return Read(*input);
+}
+
+}  // namespace plimsoll

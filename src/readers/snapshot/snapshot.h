@@ -1,0 +1,18 @@
+// PyTorch memory snapshots in every dialect; docs/formats/snapshot.md describes them.
+#pragma once
+
+#include <string_view>
+
+#include "base/input.h"
+#include "base/result.h"
+#include "timeline/recording.h"
+
+namespace plimsoll {
+
+bool RecognisePickle(std::string_view bytes);
+Result<Recording> ReadPickleSnapshot(const Input& input);
+
+bool RecogniseJsonSnapshot(std::string_view bytes);
+Result<Recording> ReadJsonSnapshot(const Input& input);
+
+}  // namespace plimsoll
