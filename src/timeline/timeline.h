@@ -154,6 +154,19 @@ struct EventNote {
   StringId text;
 };
 
+/// The line of the forward pass that an event of the backward thread belongs to (2.11 and newer).
+struct ForwardStack {
+  EventIndex event = 0;
+  StackId stack;
+};
+
+/// Figures that the record itself states, right after an event (torch.profiler does).
+struct Totals {
+  EventIndex event = 0;
+  Bytes allocated = 0;
+  Bytes reserved = 0;
+};
+
 struct Timeline {
   std::int32_t device = 0;
   std::vector<Event> events;
@@ -166,6 +179,8 @@ struct Timeline {
   RecordedSettings settings;
   std::vector<Annotation> annotations;
   std::vector<EventNote> notes;
+  std::vector<ForwardStack> forward_stacks;
+  std::vector<Totals> totals;
   /// Whether the events carry their pool (PyTorch 2.12 and newer).
   bool events_have_pools = false;
   /// What the producing release can be told from (keys present): "2.11", "2.2 to 2.9", or "".

@@ -1,0 +1,144 @@
+#include "allocator/heap.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+constexpr std::uint32_t kNone = FlatMap::kMissing;
+}
+
+std::uint32_t RecordedHeap::NewBlock(Address address, Bytes size, bool expandable) {
+  std::uint32_t index;
+  if (unused_.empty()) {
+    index = static_cast<std::uint32_t>(blocks_.size());
+    blocks_.emplace_back();
+  } else {
+    index = unused_.back();
+    unused_.pop_back();
+  }
+  blocks_[index] = Block{.address = address, .size = size, .expandable = expandable};
+  at_.Set(address, index);
+  if (expandable) expandable_.insert(address);
+  return index;
+}
+
+void RecordedHeap::Drop(std::uint32_t index) {
+  Block& block = blocks_[index];
+  if (block.prev != kNone) blocks_[block.prev].next = block.next;
+  if (block.next != kNone) blocks_[block.next].prev = block.prev;
+  at_.Erase(block.address);
+  if (block.expandable) expandable_.erase(block.address);
+  unused_.push_back(index);
+}
+
+void RecordedHeap::Link(std::uint32_t left, std::uint32_t right) {
+  if (left != kNone) blocks_[left].next = right;
+  if (right != kNone) blocks_[right].prev = left;
+}
+
+void RecordedHeap::SplitOff(std::uint32_t index, Bytes size) {
+  const Block whole = blocks_[index];
+  const std::uint32_t rest =
+      NewBlock(whole.address + static_cast<Address>(size), whole.size - size, whole.expandable);
+  blocks_[index].size = size;
+  Link(rest, whole.next);
+  Link(index, rest);
+}
+
+void RecordedHeap::Merge(std::uint32_t left, std::uint32_t right) {
+  blocks_[left].size += blocks_[right].size;
+  Drop(right);
+}
+
+std::uint32_t RecordedHeap::Containing(Address address) const {
+  auto after = expandable_.upper_bound(address);
+  if (after == expandable_.begin()) return kNone;
+  return at_.Find(*std::prev(after));
+}
+
+void RecordedHeap::AddRange(Address address, Bytes size, bool expandable) {
+  if (size <= 0 || at_.Find(address) != kNone) return;
+  std::uint32_t left = kNone;
+  if (expandable) {
+    left = Containing(address);
+    if (left != kNone &&
+        blocks_[left].address + static_cast<Address>(blocks_[left].size) != address) {
+      left = kNone;
+    }
+  }
+  std::uint32_t index = NewBlock(address, size, expandable);
+  if (!expandable) return;
+  const std::uint32_t right = at_.Find(address + static_cast<Address>(size));
+  if (right != kNone && blocks_[right].expandable) {
+    Link(index, right);
+    if (blocks_[right].free) Merge(index, right);
+  }
+  if (left != kNone) {
+    Link(left, index);
+    if (blocks_[left].free) Merge(left, index);
+  }
+}
+
+bool RecordedHeap::RemoveRange(Address address, Bytes size, bool expandable) {
+  std::uint32_t index = at_.Find(address);
+  if (index == kNone && expandable) index = Containing(address);
+  if (index == kNone || size <= 0) return false;
+  const Block found = blocks_[index];
+  const auto skip = static_cast<Bytes>(address - found.address);
+  if (!found.free || skip > found.size || size > found.size - skip) return false;
+  // Pages wholly inside a free block go; what is left at either end stays a free block.
+  if (skip + size < found.size) SplitOff(index, skip + size);
+  if (skip > 0) {
+    SplitOff(index, skip);
+    index = at_.Find(address);
+  }
+  Block& gone = blocks_[index];
+  if (gone.prev != kNone) blocks_[gone.prev].next = kNone;
+  if (gone.next != kNone) blocks_[gone.next].prev = kNone;
+  gone.prev = gone.next = kNone;
+  Drop(index);
+  return true;
+}
+
+RecordedHeap::Placed RecordedHeap::Allocate(Address address, Bytes rounded) {
+  std::uint32_t index = at_.Find(address);
+  if (index == kNone || !blocks_[index].free || blocks_[index].size < rounded) {
+    if (index != kNone) Drop(index);
+    index = NewBlock(address, rounded, false);
+    blocks_[index].free = false;
+    return {index, rounded, false};
+  }
+  const Bytes remainder = blocks_[index].size - rounded;
+  if (remainder > 0 && rules_.Splits(rounded, remainder, blocks_[index].expandable)) {
+    SplitOff(index, rounded);
+  }
+  blocks_[index].free = false;
+  return {index, blocks_[index].size, true};
+}
+
+std::uint32_t RecordedHeap::PlaceExactly(Address rest, Address address, Bytes size) {
+  const std::uint32_t before = at_.Find(rest);
+  if (before == kNone || !blocks_[before].free || address < rest ||
+      static_cast<Bytes>(address - rest) + size > blocks_[before].size) {
+    return kNone;
+  }
+  if (address > rest) SplitOff(before, static_cast<Bytes>(address - rest));
+  const std::uint32_t index = at_.Find(address);
+  if (size < blocks_[index].size) SplitOff(index, size);
+  blocks_[index].free = false;
+  return index;
+}
+
+void RecordedHeap::Free(std::uint32_t index) {
+  blocks_[index].free = true;
+  blocks_[index].owner = kNone;
+  const std::uint32_t prev = blocks_[index].prev;
+  if (prev != kNone && blocks_[prev].free) {
+    Merge(prev, index);
+    index = prev;
+  }
+  const std::uint32_t next = blocks_[index].next;
+  if (next != kNone && blocks_[next].free) Merge(index, next);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,174 @@
+// Builds Timelines from the dicts and lists of a memory snapshot, handed over innermost first.
+//
+// A dict is recognised by its keys, not by where it stands: "action" makes it an event, "blocks" a
+// segment, "filename" a frame. So one builder serves every dialect (pickle protocols, the C++
+// writer, JSON, the list form of 1.13) and no order is assumed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "readers/snapshot/value.h"
+#include "timeline/recording.h"
+
+namespace plimsoll::snapshot {
+
+/// Every key that means something to us.
+enum class Key : std::uint8_t {
+  kUnknown,
+  kAction,
+  kAddr,
+  kAddress,
+  kSize,
+  kStream,
+  kTimeUs,
+  kFrames,
+  kForwardFrames,
+  kDeviceFree,
+  kUserMetadata,
+  kCompileContext,
+  kPoolId,
+  kInternalMetadata,
+  kName,
+  kFilename,
+  kLine,
+  kFxOriginalTrace,
+  kState,
+  kRequestedSize,
+  kHistory,
+  kRealSize,
+  kTotalSize,
+  kSegmentType,
+  kSegmentPoolId,
+  kIsExpandable,
+  kBlocks,
+  kDevice,
+  kRegistrationCounter,
+  kSegments,
+  kDeviceTraces,
+  kAllocatorSettings,
+  kExternalAnnotations,
+  kHostSegments,
+  kHostTraces,
+  kStage,
+  kConf,
+  kMaxSplitSize,
+  kMaxNonSplitRounding,
+  kLargeSegmentSize,
+  kGarbageCollectionThreshold,
+  kExpandableSegments,
+  kDivisions,
+  kGraphCaptureReuse,
+  kMaxCachedSize,
+  kDivisionOf,  // "1", "2", "4", … "32768" inside roundup_power2_divisions
+};
+inline constexpr std::size_t kKeyCount = static_cast<std::size_t>(Key::kDivisionOf) + 1;
+
+class Builder {
+ public:
+  /// `input_size` bounds what an input of that size can legitimately ask for.
+  explicit Builder(std::size_t input_size);
+
+  Value String(std::string_view text);
+  /// Adds keys and values, alternating, to a dict. A new dict takes its type from them.
+  void Extend(Value& dict, std::span<const Value> keys_and_values);
+  /// Adds items to a list. A new list takes its type from them.
+  void Append(Value& list, std::span<const Value> items);
+  Value Tuple(std::span<const Value> items);
+  /// The stack of these frames, each distinct one once.
+  Value Stack(std::span<const FrameId> frames);
+
+  /// Takes the document's root. Nothing may be added afterwards.
+  Result<Recording> Finish(Value root);
+
+ private:
+  struct Range {
+    std::size_t first = 0;
+    std::size_t count = 0;
+    bool taken = false;  // each list becomes part of one timeline only
+  };
+  struct SegmentRow {
+    Segment segment;
+    std::int32_t device = 0;
+    std::size_t block_list = kNone;
+  };
+  struct HistoryRow {
+    Bytes real_size = 0;
+    StackId stack;
+  };
+  struct SnapshotRow {
+    Value segments, traces, settings, annotations, host_segments;
+  };
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  Key KeyOf(Value v) const;
+  Kind TypeOfDict(std::span<const Value> keys_and_values) const;
+  Value NewRow(Kind kind);
+  void SetField(Value row, Key key, Value key_value, Value value);
+  void SetEventField(std::size_t row, Key key, Value value);
+  void SetBlockField(std::size_t row, Key key, Value value);
+  void SetSegmentField(std::size_t row, Key key, Value value);
+  void SetSettingsField(Key key, Value value);
+  void SetFrame(Value& dict, std::span<const Value> keys_and_values);
+  static Kind ListOf(Kind item);
+  void AppendRows(Value& list, Kind item_kind, std::span<const Value> items);
+  void AppendFrames(Value& list, std::span<const Value> items);
+  void AppendTraces(Value& list, std::span<const Value> items);
+  FrameId InternFrame(const Frame& frame);
+  void UseOriginalLine(std::string_view trace, Frame& frame);
+  void Skip(const char* what, std::int64_t n = 1) { skipped_[what] += n; }
+
+  std::uint16_t StreamIndex(Value v);
+  std::uint8_t PoolIndex(Value v);
+  Action ActionOf(Value v) const;
+  StackId StackOf(Value v) const;
+  StackId ForwardStackOf(Value strings);
+  Bytes SizeOf(Value v);
+  std::string TorchRelease() const;
+
+  void TakeSegments(Value list, std::map<std::int32_t, Timeline>& by_device);
+  void TakeEvents(Timeline& timeline, Range& range);
+  void TakeAnnotations(Value list, std::map<std::int32_t, Timeline>& by_device);
+  void GiveStacks(std::map<std::int32_t, Timeline>& by_device);
+
+  StackTable stacks_;
+  std::vector<Key> key_of_string_;  // by StringId
+  std::unordered_map<std::uint64_t, std::vector<FrameId>> frame_index_;
+  std::unordered_multimap<std::uint64_t, StackId> stack_index_;
+  std::vector<FrameId> scratch_frames_;
+  std::size_t rebuild_budget_;
+
+  std::vector<Event> events_;
+  std::vector<EventNote> notes_;
+  std::vector<ForwardStack> forward_;
+  std::vector<Block> blocks_;
+  std::vector<SegmentRow> segments_;
+  std::vector<HistoryRow> histories_;
+  std::vector<std::pair<Annotation, std::int32_t>> annotations_;
+  std::vector<Bytes> host_segments_;
+  std::vector<Range> lists_;
+  std::vector<std::vector<std::size_t>> traces_;
+  std::vector<PoolId> pairs_;
+  std::vector<std::vector<StringId>> string_lists_;
+  std::unordered_map<std::uint64_t, StackId> forward_cache_;
+  std::vector<SnapshotRow> snapshots_;
+  RecordedSettings settings_;
+  std::array<std::int64_t, 16> divisions_{};
+
+  std::vector<std::uint64_t> streams_;
+  std::unordered_map<std::uint64_t, std::uint16_t> stream_index_;
+  std::uint64_t last_stream_ = 0;
+  std::uint16_t last_stream_index_ = 0;
+  std::vector<PoolId> pools_ = {PoolId{}};
+  std::array<bool, kKeyCount> seen_{};
+  std::map<std::string, std::int64_t> skipped_;
+};
+
+}  // namespace plimsoll::snapshot

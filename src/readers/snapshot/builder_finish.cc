@@ -1,0 +1,205 @@
+// From the builder's tables to one Timeline for each device.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "readers/snapshot/builder.h"
+
+namespace plimsoll::snapshot {
+
+Action Builder::ActionOf(Value v) const {
+  if (v.kind != Kind::kString) return Action::kOther;
+  const std::string_view name = stacks_.strings[StringId(v.payload)];
+  if (name == "alloc") return Action::kAlloc;
+  if (name == "free_requested") return Action::kFreeRequested;
+  if (name == "free_completed") return Action::kFreeCompleted;
+  if (name == "free") return Action::kFreeCompleted;
+  if (name == "segment_alloc") return Action::kSegmentAlloc;
+  if (name == "segment_free") return Action::kSegmentFree;
+  if (name == "segment_map") return Action::kSegmentMap;
+  if (name == "segment_unmap") return Action::kSegmentUnmap;
+  if (name == "oom") return Action::kOutOfMemory;
+  if (name == "snapshot") return Action::kSnapshot;
+  return Action::kOther;
+}
+
+StackId Builder::StackOf(Value v) const {
+  return v.kind == Kind::kStack ? StackId(v.payload) : StackId();
+}
+
+std::uint16_t Builder::StreamIndex(Value v) {
+  const std::uint64_t stream = v.kind == Kind::kInt ? v.payload : 0;
+  if (stream == last_stream_ && !streams_.empty()) return last_stream_index_;
+  const auto known = stream_index_.find(stream);
+  if (known != stream_index_.end()) {
+    last_stream_index_ = known->second;
+  } else if (streams_.size() < std::numeric_limits<std::uint16_t>::max()) {
+    last_stream_index_ = static_cast<std::uint16_t>(streams_.size());
+    streams_.push_back(stream);
+    stream_index_.emplace(stream, last_stream_index_);
+  } else {
+    Skip("streams beyond the first 65,535");
+    return 0;
+  }
+  last_stream_ = stream;
+  return last_stream_index_;
+}
+
+std::uint8_t Builder::PoolIndex(Value v) {
+  if (v.kind != Kind::kPair) return 0;
+  const PoolId id = pairs_[v.payload];
+  const auto known = std::find(pools_.begin(), pools_.end(), id);
+  if (known != pools_.end()) return static_cast<std::uint8_t>(known - pools_.begin());
+  if (pools_.size() == std::numeric_limits<std::uint8_t>::max()) {
+    Skip("pools beyond the first 254");
+    return static_cast<std::uint8_t>(pools_.size() - 1);
+  }
+  pools_.push_back(id);
+  return static_cast<std::uint8_t>(pools_.size() - 1);
+}
+
+/// Which releases write these keys; research of the literals in every tag.
+std::string Builder::TorchRelease() const {
+  const auto seen = [&](Key key) { return seen_[static_cast<std::size_t>(key)]; };
+  if (seen(Key::kInternalMetadata)) return "2.14 or newer";
+  if (seen(Key::kHostTraces)) return "2.14 or newer";
+  if (seen(Key::kMaxCachedSize)) return "2.13 or newer";
+  if (seen(Key::kPoolId)) return "2.12";
+  if (seen(Key::kForwardFrames)) return "2.11";
+  if (seen(Key::kUserMetadata)) return "2.10 to 2.11";
+  if (seen(Key::kGraphCaptureReuse)) return "2.9";
+  if (seen(Key::kCompileContext)) return "2.8";
+  if (seen(Key::kExternalAnnotations)) return "2.5 to 2.7";
+  if (seen(Key::kAllocatorSettings)) return "2.3 to 2.4";
+  if (seen(Key::kTimeUs)) return "2.2";
+  if (seen(Key::kIsExpandable) || seen(Key::kSegmentPoolId)) return "2.1";
+  if (seen(Key::kHistory)) return seen(Key::kDeviceTraces) ? "2.0" : "1.13";
+  return "";
+}
+
+void Builder::TakeSegments(Value list, std::map<std::int32_t, Timeline>& by_device) {
+  if (list.kind != Kind::kSegmentList) return;
+  const Range range = lists_[list.payload];
+  for (std::size_t i = range.first; i < range.first + range.count; ++i) {
+    const SegmentRow& row = segments_[i];
+    Timeline& timeline = by_device[row.device];
+    Segment segment = row.segment;
+    segment.first_block = timeline.blocks.size();
+    if (row.block_list != kNone && !lists_[row.block_list].taken) {
+      Range& blocks = lists_[row.block_list];
+      blocks.taken = true;
+      segment.block_count = blocks.count;
+      Address next = segment.address;
+      for (std::size_t b = blocks.first; b < blocks.first + blocks.count; ++b) {
+        Block block = blocks_[b];
+        // Before 2.1 blocks have no address of their own: they lie one after the other.
+        if (block.address == 0) block.address = next;
+        next = block.address + static_cast<Address>(block.size);
+        timeline.blocks.push_back(block);
+      }
+    }
+    timeline.segments.push_back(segment);
+  }
+}
+
+void Builder::TakeEvents(Timeline& timeline, Range& range) {
+  if (range.taken) return Skip("event lists that stand in the file twice");
+  range.taken = true;
+  const std::size_t end = range.first + range.count;
+  for (const EventNote& note : notes_) {
+    if (note.event >= range.first && note.event < end) {
+      timeline.notes.push_back({static_cast<EventIndex>(note.event - range.first), note.text});
+    }
+  }
+  for (const ForwardStack& row : forward_) {
+    if (row.event >= range.first && row.event < end) {
+      timeline.forward_stacks.push_back(
+          {static_cast<EventIndex>(row.event - range.first), row.stack});
+    }
+  }
+  if (range.first == 0 && range.count == events_.size()) {
+    timeline.events = std::move(events_);
+  } else {
+    timeline.events.assign(events_.begin() + static_cast<std::ptrdiff_t>(range.first),
+                           events_.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+}
+
+void Builder::TakeAnnotations(Value list, std::map<std::int32_t, Timeline>& by_device) {
+  if (list.kind != Kind::kAnnotationList) return;
+  const Range range = lists_[list.payload];
+  for (std::size_t i = range.first; i < range.first + range.count; ++i) {
+    const auto found = by_device.find(annotations_[i].second);
+    if (found != by_device.end()) found->second.annotations.push_back(annotations_[i].first);
+  }
+}
+
+/// One device (the usual case) takes the stacks as they are; of several, each gets a copy.
+void Builder::GiveStacks(std::map<std::int32_t, Timeline>& by_device) {
+  std::size_t left = by_device.size();
+  for (auto& [device, timeline] : by_device) {
+    if (--left == 0) {
+      timeline.stacks = std::move(stacks_);
+      return;
+    }
+    for (std::size_t s = 0; s < stacks_.strings.size(); ++s) {
+      timeline.stacks.strings.Intern(stacks_.strings[StringId(s)]);
+    }
+    for (std::size_t f = 0; f < stacks_.frame_count(); ++f) {
+      timeline.stacks.AddFrame(stacks_.frame(FrameId(f)));
+    }
+    for (std::size_t s = 0; s < stacks_.stack_count(); ++s) {
+      timeline.stacks.AddStack(stacks_.stack(StackId(s)));
+    }
+  }
+}
+
+Result<Recording> Builder::Finish(Value root) {
+  SnapshotRow snapshot;
+  if (root.kind == Kind::kSnapshot) {
+    snapshot = snapshots_[root.payload];
+  } else if (root.kind == Kind::kSegmentList) {
+    snapshot.segments = root;  // PyTorch 1.13: the list of segments is the whole document
+  } else {
+    return Error{.message = "this is no memory snapshot: it has neither segments nor device_traces",
+                 .hint = "record one with torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"};
+  }
+  if (events_.size() >= kNever) return Error{.message = "there are more than 4 billion events"};
+
+  std::map<std::int32_t, Timeline> by_device;
+  TakeSegments(snapshot.segments, by_device);
+  if (snapshot.traces.kind == Kind::kTraces) {
+    const std::vector<std::size_t>& traces = traces_[snapshot.traces.payload];
+    for (std::size_t device = 0; device < traces.size(); ++device) {
+      if (traces[device] == kNone || lists_[traces[device]].taken) continue;
+      TakeEvents(by_device[static_cast<std::int32_t>(device)], lists_[traces[device]]);
+    }
+  }
+  TakeAnnotations(snapshot.annotations, by_device);
+  if (by_device.empty()) by_device.try_emplace(0);
+
+  settings_.roundup_power2_divisions = divisions_;
+  Bytes host = 0;
+  if (snapshot.host_segments.kind == Kind::kHostSegmentList) {
+    const Range range = lists_[snapshot.host_segments.payload];
+    for (std::size_t i = 0; i < range.count; ++i) host += host_segments_[range.first + i];
+  }
+  if (streams_.empty()) streams_.push_back(0);
+  Recording recording;
+  GiveStacks(by_device);
+  for (auto& [device, timeline] : by_device) {
+    timeline.device = device;
+    timeline.streams = streams_;
+    timeline.pools = pools_;
+    timeline.settings = settings_;
+    timeline.events_have_pools = seen_[static_cast<std::size_t>(Key::kPoolId)];
+    timeline.torch = TorchRelease();
+    timeline.host_reserved = host;
+    recording.timelines.push_back(std::move(timeline));
+  }
+  recording.skipped = std::move(skipped_);
+  return recording;
+}
+
+}  // namespace plimsoll::snapshot

@@ -1,0 +1,527 @@
+#include "readers/snapshot/pickle_machine.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+
+namespace plimsoll::snapshot {
+namespace {
+
+// The opcodes of data. https://docs.python.org/3/library/pickletools.html has all of them.
+enum Opcode : std::uint8_t {
+  kMark = '(',
+  kStop = '.',
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kBinFloat = 'G',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kNone = 'N',
+  kBinUnicode = 'X',
+  kAppend = 'a',
+  kAppends = 'e',
+  kSetItem = 's',
+  kSetItems = 'u',
+  kEmptyDict = '}',
+  kEmptyList = ']',
+  kEmptyTuple = ')',
+  kTuple = 't',
+  kList = 'l',
+  kDict = 'd',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kBinString = 'T',
+  kShortBinString = 'U',
+  kBinBytes = 'B',
+  kShortBinBytes = 'C',
+  kProto = 0x80,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kBinBytes8 = 0x8e,
+  kMemoize = 0x94,
+  kFrame = 0x95,
+  kByteArray8 = 0x96,
+};
+
+/// Opcodes that load or call something, by the name under which pickletools lists them.
+const char* CodeOpcode(std::uint8_t opcode) {
+  switch (opcode) {
+    case 'c':
+      return "GLOBAL";
+    case 'R':
+      return "REDUCE";
+    case 'b':
+      return "BUILD";
+    case 'i':
+      return "INST";
+    case 'o':
+      return "OBJ";
+    case 'P':
+      return "PERSID";
+    case 'Q':
+      return "BINPERSID";
+    case 0x81:
+      return "NEWOBJ";
+    case 0x82:
+      return "EXT1";
+    case 0x83:
+      return "EXT2";
+    case 0x84:
+      return "EXT4";
+    case 0x92:
+      return "NEWOBJ_EX";
+    case 0x93:
+      return "STACK_GLOBAL";
+    case 0x97:
+      return "NEXT_BUFFER";
+    case 0x98:
+      return "READONLY_BUFFER";
+    default:
+      return nullptr;
+  }
+}
+
+constexpr std::uint64_t kPayloadMask = kNoMemo;
+
+std::uint64_t HashBytes(const std::uint8_t* p, std::size_t n) {
+  std::uint64_t h = n * 0x9e3779b97f4a7c15u;
+  while (n >= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    h = (std::rotl(h, 27) ^ word) * 0x9fb21c651e98df25u;
+    p += 8;
+    n -= 8;
+  }
+  std::uint64_t tail = 0;
+  std::memcpy(&tail, p, n);
+  h = (std::rotl(h, 27) ^ tail) * 0x9fb21c651e98df25u;
+  return h ^ (h >> 32);
+}
+
+}  // namespace
+
+bool PickleMachine::Memo::Put(std::uint64_t index, Value value) {
+  if (index >= most_) return false;
+  while (index / kPage >= pages_.size()) {
+    pages_.push_back(std::make_unique<std::uint64_t[]>(kPage));
+  }
+  std::uint64_t payload = value.payload;
+  Kind kind = value.kind;
+  if (payload > kPayloadMask) {
+    // An integer (or a double) that needs all its bits stands in a table of its own.
+    wide_.push_back(payload);
+    payload = wide_.size() - 1;
+    kind = static_cast<Kind>(static_cast<std::uint8_t>(kind) | 0x40);
+  }
+  // 0x80 marks an entry as set; pages start as zeros.
+  pages_[index / kPage][index % kPage] =
+      (std::uint64_t{0x80} | static_cast<std::uint64_t>(kind)) << 56 | payload;
+  size_ = std::max(size_, index + 1);
+  return true;
+}
+
+bool PickleMachine::Memo::Get(std::uint64_t index, Value& value) const {
+  if (index >= size_) return false;
+  const std::uint64_t entry = pages_[index / kPage][index % kPage];
+  const auto tag = static_cast<std::uint8_t>(entry >> 56);
+  if ((tag & 0x80) == 0) return false;
+  value.kind = static_cast<Kind>(tag & 0x3f);
+  value.payload = entry & kPayloadMask;
+  if ((tag & 0x40) != 0) value.payload = wide_[value.payload];
+  return true;
+}
+
+// The limits are generous: every memo entry of a real file stands for at least four bytes of it,
+// every value on the stack for at least one.
+PickleMachine::PickleMachine(std::string_view bytes, Builder& builder)
+    : builder_(builder),
+      begin_(reinterpret_cast<const std::uint8_t*>(bytes.data())),
+      at_(begin_),
+      end_(begin_ + bytes.size()),
+      most_values_(bytes.size() / 8 + 65536),
+      memo_(bytes.size() / 4 + 1024) {}
+
+bool PickleMachine::Fail(std::string message, std::string hint) {
+  if (!error_) {
+    error_ = Error{.message = std::move(message),
+                   .offset = static_cast<std::uint64_t>(at_ - begin_),
+                   .hint = std::move(hint)};
+  }
+  return false;
+}
+
+bool PickleMachine::CutShort() {
+  at_ = end_;
+  return Fail("the snapshot ends in the middle", "copy the file again, or record it again");
+}
+
+bool PickleMachine::RefuseCode(std::uint8_t opcode) {
+  --at_;
+  if (const char* name = CodeOpcode(opcode)) {
+    return Fail(
+        fmt::format("the file asks to load or run Python code ({}), which a memory snapshot "
+                    "never does; nothing was run",
+                    name),
+        "do not open it with pickle.load unless you trust who made it");
+  }
+  return Fail(fmt::format("0x{:02x} is no opcode of a memory snapshot", opcode),
+              "is this a pickle at all?");
+}
+
+template <typename T>
+T PickleMachine::Take() {
+  T v;
+  std::memcpy(&v, at_, sizeof v);  // pickles are little-endian, and so are the hosts we build for
+  at_ += sizeof v;
+  return v;
+}
+
+bool PickleMachine::Push(Value v) {
+  if (stack_.size() >= most_values_) return Fail("more values are open than such a file can hold");
+  stack_.push_back(v);
+  return true;
+}
+
+bool PickleMachine::PopToMark(std::size_t& first_item) {
+  if (marks_.empty()) return Fail("a group of items ends that never began");
+  first_item = marks_.back();
+  marks_.pop_back();
+  return true;
+}
+
+Value PickleMachine::Resolve(Value v) const {
+  if ((v.kind == Kind::kNewDict || v.kind == Kind::kNewList) && v.payload != kNoMemo) {
+    Value now;
+    if (memo_.Get(v.payload, now)) return now;
+  }
+  return v;
+}
+
+/// A container on the stack got its type: whoever refers to it by its memo index must see that too.
+void PickleMachine::Settle(std::size_t stack_at, Value before, Value after) {
+  stack_[stack_at] = after;
+  const bool was_new = before.kind == Kind::kNewDict || before.kind == Kind::kNewList;
+  if (was_new && after.kind != before.kind && before.payload != kNoMemo) {
+    memo_.Put(before.payload, after);
+  }
+}
+
+bool PickleMachine::ExtendDict(std::size_t dict_at, std::size_t first_item) {
+  const Value before = stack_[dict_at];
+  Value dict = Resolve(before);
+  for (std::size_t i = first_item; i < stack_.size(); ++i) stack_[i] = Resolve(stack_[i]);
+  builder_.Extend(dict, std::span(stack_).subspan(first_item));
+  Settle(dict_at, before, dict);
+  return true;
+}
+
+bool PickleMachine::AppendList(std::size_t list_at, std::size_t first_item) {
+  const Value before = stack_[list_at];
+  Value list = Resolve(before);
+  for (std::size_t i = first_item; i < stack_.size(); ++i) stack_[i] = Resolve(stack_[i]);
+  builder_.Append(list, std::span(stack_).subspan(first_item));
+  Settle(list_at, before, list);
+  return true;
+}
+
+bool PickleMachine::MemoGet(std::uint64_t index) {
+  Value v;
+  if (!memo_.Get(index, v)) return Fail(fmt::format("item {} is used before it is there", index));
+  return Push(v);
+}
+
+bool PickleMachine::MemoPut(std::uint64_t index) {
+  if (stack_.empty()) return Fail("there is nothing to remember");
+  Value& top = stack_.back();
+  if (top.kind == Kind::kNewDict || top.kind == Kind::kNewList) top.payload = index;
+  // Spelled stacks rely on an index meaning the same thing throughout.
+  if (index < memo_.size()) {
+    spelled_.clear();
+    spelled_count_ = 0;
+  }
+  if (!memo_.Put(index, top)) {
+    return Fail(fmt::format("item number {} is more than such a file can hold", index));
+  }
+  return true;
+}
+
+bool PickleMachine::PushText(std::uint64_t length) {
+  if (length > static_cast<std::uint64_t>(end_ - at_)) return CutShort();
+  const std::string_view text(reinterpret_cast<const char*>(at_), static_cast<std::size_t>(length));
+  at_ += length;
+  return Push(builder_.String(text));
+}
+
+bool PickleMachine::StepNumber(std::uint8_t opcode) {
+  switch (opcode) {
+    case kBinInt1:
+      return Need(1) && Push(Value::Int(Take<std::uint8_t>()));
+    case kBinInt2:
+      return Need(2) && Push(Value::Int(Take<std::uint16_t>()));
+    case kBinInt:
+      return Need(4) && Push(Value::Int(Take<std::int32_t>()));
+    case kBinFloat: {
+      if (!Need(8)) return false;
+      return Push({Kind::kFloat, __builtin_bswap64(Take<std::uint64_t>())});
+    }
+    case kLong1:
+    case kLong4: {
+      if (!Need(opcode == kLong1 ? 1 : 4)) return false;
+      const std::uint32_t n = opcode == kLong1 ? Take<std::uint8_t>() : Take<std::uint32_t>();
+      if (!Need(n)) return false;
+      // Nine bytes hold an address of 2^63 and above: the ninth is only the sign.
+      if (n > 9) return Fail("a number has more than 64 bits");
+      std::uint64_t v = 0;
+      std::memcpy(&v, at_, std::min<std::uint32_t>(n, 8));
+      if (n > 0 && n < 8 && (at_[n - 1] & 0x80) != 0) v |= ~std::uint64_t{0} << (8 * n);
+      at_ += n;
+      return Push({Kind::kInt, v});
+    }
+    case kNewTrue:
+      return Push({Kind::kBool, 1});
+    case kNewFalse:
+      return Push({Kind::kBool, 0});
+    default:
+      return RefuseCode(opcode);
+  }
+}
+
+bool PickleMachine::StepText(std::uint8_t opcode) {
+  switch (opcode) {
+    case kShortBinUnicode:
+    case kShortBinString:
+      return Need(1) && PushText(Take<std::uint8_t>());
+    case kBinUnicode:
+    case kBinString:
+      return Need(4) && PushText(Take<std::uint32_t>());
+    case kBinUnicode8:
+      return Need(8) && PushText(Take<std::uint64_t>());
+    case kShortBinBytes:
+      return Need(1) && PushText(Take<std::uint8_t>());
+    case kBinBytes:
+      return Need(4) && PushText(Take<std::uint32_t>());
+    case kBinBytes8:
+    case kByteArray8:
+      return Need(8) && PushText(Take<std::uint64_t>());
+    default:
+      return StepNumber(opcode);
+  }
+}
+
+bool PickleMachine::StepMemo(std::uint8_t opcode) {
+  switch (opcode) {
+    case kBinGet:
+      return Need(1) && MemoGet(Take<std::uint8_t>());
+    case kLongBinGet:
+      return Need(4) && MemoGet(Take<std::uint32_t>());
+    case kMemoize:
+      return MemoPut(memo_.size());
+    case kBinPut:
+      return Need(1) && MemoPut(Take<std::uint8_t>());
+    case kLongBinPut:
+      return Need(4) && MemoPut(Take<std::uint32_t>());
+    case kFrame:
+      // The length only helps readers that fetch in blocks; the end of the file is our bound.
+      if (!Need(8)) return false;
+      at_ += 8;
+      return true;
+    case kProto:
+      if (!Need(1)) return false;
+      protocol_ = Take<std::uint8_t>();
+      return protocol_ <= 5 || Fail(fmt::format("pickle protocol {} is not known", protocol_));
+    default:
+      return StepText(opcode);
+  }
+}
+
+bool PickleMachine::StepContainer(std::uint8_t opcode) {
+  std::size_t first = 0;
+  switch (opcode) {
+    case kAppends:
+    case kSetItems: {
+      if (!PopToMark(first)) return false;
+      if (first == 0) return Fail("items are added to nothing");
+      const bool ok =
+          opcode == kAppends ? AppendList(first - 1, first) : ExtendDict(first - 1, first);
+      stack_.resize(first);
+      return ok;
+    }
+    case kAppend:
+      if (stack_.size() < 2) return Fail("an item is added to nothing");
+      AppendList(stack_.size() - 2, stack_.size() - 1);
+      stack_.pop_back();
+      return true;
+    case kSetItem:
+      if (stack_.size() < 3) return Fail("a key is added to nothing");
+      ExtendDict(stack_.size() - 3, stack_.size() - 2);
+      stack_.resize(stack_.size() - 2);
+      return true;
+    case kTuple1:
+    case kTuple2:
+    case kTuple3: {
+      const std::size_t n = static_cast<std::size_t>(opcode - kTuple1) + 1;
+      if (stack_.size() < n) return Fail("a tuple lacks its items");
+      const Value tuple = builder_.Tuple(std::span(stack_).last(n));
+      stack_.resize(stack_.size() - n);
+      return Push(tuple);
+    }
+    case kTuple:
+    case kList:
+    case kDict: {
+      if (!PopToMark(first)) return false;
+      Value made{opcode == kDict ? Kind::kNewDict : Kind::kNewList, kNoMemo};
+      const std::span<const Value> items = std::span(stack_).subspan(first);
+      if (opcode == kTuple) made = builder_.Tuple(items);
+      if (opcode == kList) builder_.Append(made, items);
+      if (opcode == kDict) builder_.Extend(made, items);
+      stack_.resize(first);
+      return Push(made);
+    }
+    case kEmptyTuple:
+      return Push({Kind::kOpaque, 0});
+    case kNone:
+      return Push({Kind::kNone, 0});
+    case kPop:
+      if (stack_.empty()) return Fail("there is nothing to drop");
+      stack_.pop_back();
+      return true;
+    case kPopMark:
+      if (!PopToMark(first)) return false;
+      stack_.resize(first);
+      return true;
+    case kDup:
+      if (stack_.empty()) return Fail("there is nothing to repeat");
+      return Push(stack_.back());
+    default:
+      return StepMemo(opcode);
+  }
+}
+
+void PickleMachine::RememberSpelling(const SpelledStack& spelled) {
+  if (spelled_count_ * 2 >= spelled_.size()) {
+    std::vector<SpelledStack> old(std::max<std::size_t>(1024, spelled_.size() * 4));
+    old.swap(spelled_);
+    spelled_count_ = 0;
+    for (const SpelledStack& s : old) {
+      if (s.bytes != nullptr) RememberSpelling(s);
+    }
+  }
+  std::size_t slot = spelled.hash & (spelled_.size() - 1);
+  while (spelled_[slot].bytes != nullptr) slot = (slot + 1) & (spelled_.size() - 1);
+  spelled_[slot] = spelled;
+  ++spelled_count_;
+}
+
+/// Nearly all of a large file is lists of references to frames that were written before: `]`,
+/// memoize, `(`, then "get item n" forty times, `e`. Such a list is recognised by its bytes,
+/// without looking at its items. Returns false, and changes nothing, where the list is of another
+/// shape.
+bool PickleMachine::TryStackOfReferences() {
+  if (end_ - at_ < 3 || at_[0] != kMemoize || at_[1] != kMark) return false;
+  const std::uint8_t* first = at_ + 2;
+  const std::uint8_t* p = first;
+  while (true) {
+    // Five bytes are the commonest by far; the loop needs six to look at what follows.
+    if (end_ - p >= 6 && *p == kLongBinGet) {
+      p += 5;
+    } else if (end_ - p >= 3 && *p == kBinGet) {
+      p += 2;
+    } else {
+      break;
+    }
+  }
+  if (p == first || p >= end_ || *p != kAppends) return false;
+  const auto length = static_cast<std::size_t>(p - first);
+  if (length > std::numeric_limits<std::uint32_t>::max()) return false;
+  const std::uint64_t hash = HashBytes(first, length);
+  std::uint64_t stack = kNoMemo;
+  if (!spelled_.empty()) {
+    std::size_t slot = hash & (spelled_.size() - 1);
+    for (; spelled_[slot].bytes != nullptr; slot = (slot + 1) & (spelled_.size() - 1)) {
+      const SpelledStack& s = spelled_[slot];
+      if (s.hash == hash && s.length == length && std::memcmp(s.bytes, first, length) == 0) {
+        stack = s.stack;
+        break;
+      }
+    }
+  }
+  if (stack == kNoMemo) {
+    scratch_.clear();
+    for (const std::uint8_t* q = first; q < p;) {
+      std::uint32_t index = q[1];
+      if (*q == kLongBinGet) std::memcpy(&index, q + 1, 4);
+      q += *q == kLongBinGet ? 5 : 2;
+      Value v;
+      if (!memo_.Get(index, v) || v.kind != Kind::kFrame) return false;
+      scratch_.push_back(FrameId(v.payload));
+    }
+    stack = builder_.Stack(scratch_).payload;
+    RememberSpelling(
+        {hash, first, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(stack)});
+  }
+  if (!Push({Kind::kStack, stack}) || !MemoPut(memo_.size())) return true;  // error_ is set
+  at_ = p + 1;
+  return true;
+}
+
+bool PickleMachine::Step(std::uint8_t opcode) {
+  switch (opcode) {
+    case kMark:
+      if (marks_.size() >= most_values_) return Fail("groups are nested too deeply");
+      marks_.push_back(stack_.size());
+      return true;
+    case kEmptyDict:
+      return Push({Kind::kNewDict, kNoMemo});
+    case kEmptyList:
+      if (TryStackOfReferences()) return !error_;
+      return Push({Kind::kNewList, kNoMemo});
+    case kBinGet:
+    case kLongBinGet:
+    case kMemoize:
+      return StepMemo(opcode);
+    case kBinInt1:
+    case kBinInt2:
+    case kBinInt:
+    case kLong1:
+      return StepNumber(opcode);
+    default:
+      return StepContainer(opcode);
+  }
+}
+
+Result<Value> PickleMachine::Run() {
+  while (true) {
+    if (at_ >= end_) {
+      CutShort();
+      return *error_;
+    }
+    const std::uint8_t opcode = *at_++;
+    if (opcode == kStop) break;
+    // A mark must not outlive the values below it.
+    if (!Step(opcode)) return *error_;
+    if (!marks_.empty() && marks_.back() > stack_.size()) {
+      Fail("a group lost the list or dict that it belongs to");
+      return *error_;
+    }
+  }
+  if (stack_.empty()) {
+    Fail("the file holds nothing");
+    return *error_;
+  }
+  return Resolve(stack_.back());
+}
+
+}  // namespace plimsoll::snapshot

@@ -1,0 +1,31 @@
+#include <fmt/format.h>
+
+#include "readers/snapshot/pickle_machine.h"
+#include "readers/snapshot/snapshot.h"
+
+namespace plimsoll {
+
+bool RecognisePickle(std::string_view bytes) {
+  return bytes.size() >= 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
+}
+
+Result<Recording> ReadPickleSnapshot(const Input& input) {
+  snapshot::Builder builder(input.bytes().size());
+  snapshot::PickleMachine machine(input.bytes(), builder);
+  Result<snapshot::Value> root = machine.Run();
+  if (!root) {
+    root.error().file = input.name();
+    return root.error();
+  }
+  Result<Recording> recording = builder.Finish(*root);
+  if (!recording) {
+    recording.error().file = input.name();
+    return recording;
+  }
+  recording->file = input.name();
+  recording->format =
+      fmt::format("PyTorch memory snapshot (pickle, protocol {})", machine.protocol());
+  return recording;
+}
+
+}  // namespace plimsoll
