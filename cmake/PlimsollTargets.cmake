@@ -2,7 +2,7 @@
 
 add_library(plimsoll_options INTERFACE)
 target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconversion
-                       -Wno-sign-conversion)
+                       -Wno-sign-conversion -Wno-restrict)
 if(PLIMSOLL_WERROR)
   target_compile_options(plimsoll_options INTERFACE -Werror)
 endif()

@@ -99,8 +99,10 @@ struct RankReport {
   std::optional<Bytes> capacity;
   std::optional<Bytes> limit;
   Instant instant;
+  /// "the backward of step 3"; may be empty.
+  std::string phase;
   std::vector<AccountLine> account;
-  /// The most that each category ever held, in the order of Category.
+  /// The most that each category ever held, in the order of Category (diagnose/sweep.h).
   std::optional<std::array<Bytes, kCategoryCount>> peaks;
   std::vector<Holder> holders;
   std::vector<OomReport> ooms;

@@ -40,7 +40,7 @@ class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    offset_ = position;
+    offset_ = position > 0 ? position - 1 : 0;  // it counts the byte that it stopped at
     // "[json.exception.parse_error.101] parse error at line 1, column 9: what went wrong"
     message_ = error.what();
     const std::size_t colon = message_.find(": ");

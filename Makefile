@@ -1,0 +1,68 @@
+# Two commands do everything on a fresh Debian machine: `make demo` and `make test`.
+# The build itself is CMake with presets; this file only names the sequences people type.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# ccache makes a second build nearly free; it is used where it is installed and never required.
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
+
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+FUZZ_SECONDS ?= 60
+BENCH_EVENTS ?= 750000
+
+RELEASE := build/release/src/cli/plimsoll
+DEMO := tests/data/snapshots/unet_adam_fp32_oom.pickle.xz
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: release ## Install what is missing, build, and explain a real out-of-memory snapshot
+	@echo "\$$ plimsoll explain $(DEMO)"
+	@$(RELEASE) explain $(DEMO)
+
+.PHONY: release
+release: ## Build the program: build/release/src/cli/plimsoll
+	@tools/install_deps.sh build
+	@cmake --preset release --log-level=WARNING
+	@cmake --build --preset release --parallel $(JOBS)
+
+.PHONY: test
+test: ## Install what is missing, then every check and test, plain and under sanitizers
+	@tools/install_deps.sh test
+	@tools/run_tests --jobs $(JOBS) ci asan
+
+.PHONY: quick
+quick: ## Every check and test once, without sanitizers
+	@tools/install_deps.sh test
+	@tools/run_tests --jobs $(JOBS) ci
+
+.PHONY: fuzz
+fuzz: ## Run every libFuzzer target for FUZZ_SECONDS (60) seconds each
+	@tools/install_deps.sh fuzz
+	@fuzz/run.sh $(FUZZ_SECONDS)
+
+.PHONY: bench
+bench: ## Time and memory of explain against CPython's pickle.load; BENCH_EVENTS events
+	@tools/install_deps.sh test
+	@cmake --preset bench --log-level=WARNING
+	@cmake --build --preset bench --parallel $(JOBS)
+	@bench/explain_vs_pickle.sh build/bench/src/cli/plimsoll $(BENCH_EVENTS)
+	@if [ -x build/bench/bench/readers_benchmark ]; then build/bench/bench/readers_benchmark; fi
+
+.PHONY: format
+format: ## Rewrite every C++ file with clang-format 16
+	@tools/install_deps.sh test
+	@tools/check_format --fix
+
+.PHONY: tidy
+tidy: ## clang-tidy over src (the list in .clang-tidy, all as errors)
+	@tools/install_deps.sh tidy
+	@cmake --preset dev --log-level=WARNING
+	@tools/run_tidy --jobs $(JOBS) build/dev
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	@rm -rf build

@@ -1,0 +1,45 @@
+// What every fuzz target does: hand the bytes to one reader and check what comes out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/check.h"
+#include "base/input.h"
+#include "base/result.h"
+#include "timeline/recording.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace plimsoll {
+
+/// An error must be one line that says something.
+inline void CheckError(const Error& error) {
+  const std::string line = error.ToLine();
+  PLIMSOLL_CHECK(!error.message.empty());
+  PLIMSOLL_CHECK(line.find('\n') == std::string::npos);
+}
+
+inline void CheckRecording(const Recording& recording) {
+  for (const Timeline& timeline : recording.timelines) PLIMSOLL_CHECK(!timeline.Validate());
+}
+
+inline int Fuzz(Result<Recording> (*read)(const Input&), const std::uint8_t* data,
+                std::size_t size) {
+  const Result<Input> input =
+      Input::FromMemory("fuzz", std::string(reinterpret_cast<const char*>(data), size));
+  if (!input) {
+    CheckError(input.error());
+    return 0;
+  }
+  const Result<Recording> recording = read(*input);
+  if (!recording) {
+    CheckError(recording.error());
+  } else {
+    CheckRecording(*recording);
+  }
+  return 0;
+}
+
+}  // namespace plimsoll

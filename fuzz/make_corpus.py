@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+"""Makes the seeds in fuzz/corpus/<target>: small valid files and small hostile ones.
+
+Files named found-* are findings of the fuzzers; this script leaves them alone.
+"""
+
+import gzip
+import json
+import lzma
+import pathlib
+import pickle
+import sqlite3
+import struct
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).parent / "corpus"
+MIB = 1 << 20
+
+
+def put(target, name, content):
+    folder = ROOT / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def clear():
+    for path in ROOT.glob("*/*"):
+        if not path.name.startswith("found-"):
+            path.unlink()
+
+
+# ---- memory snapshots ------------------------------------------------------------------------------
+
+
+def frame(line, name="forward", filename="train.py"):
+    return {"filename": filename, "name": name, "line": line}
+
+
+def snapshot():
+    """As torch 2.13 writes it: every key that is known."""
+    frames = [frame(57), frame(12, "__call__", "torch/nn/modules/module.py"), frame(3, "<module>")]
+    a = 0x7F0000000000
+
+    def entry(action, addr, size, time, **more):
+        out = {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1_700_000_000_000_000 + time,
+               "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0), "frames": frames}
+        out.update(more)
+        return out
+
+    oom = entry("oom", 0, 1 << 40, 9)
+    oom["device_free"] = oom.pop("addr")
+    trace = [
+        entry("segment_alloc", a, 20 * MIB, 1), entry("alloc", a, 3 * MIB + 5, 1),
+        entry("alloc", a + 4 * MIB, MIB, 2, forward_frames=["  File \"train.py\", line 9, in f\n"]),
+        entry("free_requested", a, 3 * MIB + 5, 3), entry("free_completed", a, 3 * MIB + 5, 4),
+        entry("segment_map", a + 64 * MIB, 20 * MIB, 5, pool_id=(0, 1)),
+        entry("alloc", a + 64 * MIB, 7 * MIB, 5, stream=94560, pool_id=(0, 1), frames=[]),
+        entry("segment_unmap", a + 64 * MIB + 18 * MIB, 2 * MIB, 6), entry("snapshot", 0, 8 * MIB, 7),
+        entry("workspace_snapshot", 0, 0, 8), oom,
+    ]
+    block = {"address": a, "size": 4 * MIB, "requested_size": 0, "state": "inactive", "frames": []}
+    live = {"address": a + 4 * MIB, "size": MIB, "requested_size": MIB, "state": "active_allocated", "frames": frames}
+    rest = dict(block, address=a + 5 * MIB, size=15 * MIB, state="active_pending_free")
+    segment = {"device": 0, "address": a, "total_size": 20 * MIB, "allocated_size": MIB, "active_size": MIB,
+               "requested_size": MIB, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0),
+               "is_expandable": False, "frames": frames, "blocks": [block, live, rest]}
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128", "max_split_size": 128 * MIB,
+                "garbage_collection_threshold": 0.8, "expandable_segments": False,
+                "roundup_power2_divisions": {str(1 << i): 0 for i in range(16)}}
+    return {"segments": [segment, dict(segment, address=a + 64 * MIB, is_expandable=True, segment_pool_id=(0, 1),
+                                       blocks=[dict(live, address=a + 64 * MIB)])],
+            "device_traces": [trace, []], "allocator_settings": settings,
+            "external_annotations": [{"name": "step", "stage": "START", "device": 0, "time_us": 1},
+                                     {"name": "step", "stage": "END", "device": 0, "time_us": 9}],
+            "host_segments": [dict(segment, blocks=[])], "host_traces": [], "unknown": {"a": [None, 1.5, True]}}
+
+
+def old_list():
+    """As 1.13 wrote it: a list of segments, blocks with a history and no address."""
+    history = [{"addr": 4096, "real_size": 500, "frames": [frame(1)]}]
+    return [{"device": 0, "address": 4096, "total_size": 2 * MIB, "allocated_size": 512, "active_size": 512,
+             "stream": 0, "segment_type": "small",
+             "blocks": [{"size": 512, "state": "active_allocated", "history": history},
+                        {"size": 2 * MIB - 512, "state": "inactive"}]}]
+
+
+def old_dict():
+    """As 2.0 wrote it: no times, an oom with device_free, frames of C++ as texts."""
+    trace = [{"action": "segment_alloc", "addr": 4096, "size": 2 * MIB, "stream": 0},
+             {"action": "alloc", "addr": 4096, "size": 500, "stream": 0, "frames": [frame(1)], "cpp_frames": ["f"]},
+             {"action": "oom", "device_free": 77, "size": 1 << 33, "stream": 0}]
+    return {"segments": old_list(), "device_traces": [trace]}
+
+
+def jit_pickle():
+    """As the C++ writer does it: protocol 2, LONG1 of eight bytes, one MARK … APPENDS a list."""
+    def text(s):
+        return b"X" + struct.pack("<I", len(s)) + s.encode() + b"r" + struct.pack("<I", text_count())
+
+    def number(n):
+        return b"\x8a\x08" + struct.pack("<q", n)
+
+    count = iter(range(1000))
+
+    def text_count():
+        return next(count)
+
+    entry = b"}(" + text("action") + text("alloc") + text("addr") + number(4096) + text("size") + number(512) + \
+        text("stream") + number(0) + text("frames") + b"](e" + b"u"
+    return b"\x80\x02}(" + text("segments") + b"](e" + text("device_traces") + b"](](" + entry + entry + b"ee" + b"u."
+
+
+def pickles():
+    whole = snapshot()
+    for protocol in (2, 3, 4, 5):
+        put("snapshot_pickle", f"whole-p{protocol}", pickle.dumps(whole, protocol))
+    put("snapshot_pickle", "whole-p0", pickle.dumps(old_dict(), 0))
+    put("snapshot_pickle", "list-1.13", pickle.dumps(old_list(), 4))
+    put("snapshot_pickle", "history-2.0", pickle.dumps(old_dict(), 4))
+    put("snapshot_pickle", "empty", pickle.dumps({"segments": [], "device_traces": [[]]}, 4))
+    put("snapshot_pickle", "jit-writer", jit_pickle())
+    data = pickle.dumps(old_dict(), 4)
+    for n in (1, 2, 11, 40, len(data) // 2, len(data) - 1):
+        put("snapshot_pickle", f"cut-{n}", data[:n])
+    hostile_pickles()
+
+
+def hostile_pickles():
+    def bad(name, content):
+        put("snapshot_pickle", "hostile-" + name, content)
+
+    bad("global", b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00trueR.".replace(b"trueR", b"truetR"))
+    bad("stack-global", b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.")
+    bad("inst", b"(S'true'\nios\nsystem\n.")
+    bad("newobj", b"\x80\x02cos\nsystem\n)\x81}b.")
+    bad("persid", b"Psome-id\n.")
+    bad("ext", b"\x80\x02\x82\x01.")
+    bad("deep-lists", b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".")
+    bad("deep-marks", b"\x80\x02" + b"(" * 5000 + b".")
+    bad("deep-dicts", b"\x80\x04" + b"}\x8c\x01a" * 3000 + b"N" + b"s" * 3000 + b".")
+    bad("self-list", b"\x80\x02]q\x00h\x00a.")
+    bad("self-segments", b"\x80\x04}\x94\x8c\x08segments]\x94h\x01ash\x00.")
+    bad("self-frames", b"\x80\x04}\x94\x8c\x08segments\x94]\x94}\x94\x8c\x06frames\x94h\x02sas.")
+    bad("doubling", b"\x80\x02]q\x00" + b"".join(b"](h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1])
+                                                for i in range(60)) + b".")
+    bad("huge-memo", b"\x80\x02]r\xff\xff\xff\xff.")
+    bad("huge-memo-get", b"\x80\x02j\xff\xff\xff\xff.")
+    bad("huge-unicode8", b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc.")
+    bad("huge-unicode", b"\x80\x02X\xff\xff\xff\xffabc.")
+    bad("huge-bytes8", b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xffabc.")
+    bad("huge-frame", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff].")
+    bad("huge-long", b"\x80\x02\x8a\xff" + b"\xff" * 255 + b".")
+    bad("huge-long4", b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 8 + b".")
+    bad("stack-underflow", b"\x80\x02a.")
+    bad("setitems-odd", b"\x80\x02}(Nu.")
+    bad("pop", b"\x80\x0200.")
+    bad("stop-first", b"\x80\x02.")
+    bad("no-stop", b"\x80\x02]")
+    bad("two-stops", b"\x80\x02]..")
+    bad("unknown-opcode", b"\x80\x02\xff.")
+    bad("unhashable-key", b"\x80\x02}]Ns.")
+    wrong = {"segments": {"a": 1}, "device_traces": [[{"action": 7, "addr": "x", "size": [1]}], 5, {"b": None}]}
+    bad("wrong-types", pickle.dumps(wrong, 4))
+    huge = {"segments": [{"address": 2**64 - 1, "total_size": 2**63 - 1, "blocks": [{"size": 2**63 - 1}] * 3,
+                          "device": 2**31}],
+            "device_traces": [[{"action": "alloc", "addr": 2**64 - 1, "size": 2**63 - 1, "stream": 2**63}] * 3]}
+    bad("huge-numbers", pickle.dumps(huge, 4))
+    negative = {"segments": [{"address": -1, "total_size": -5, "device": -3, "blocks": [{"size": -7}]}],
+                "device_traces": [[{"action": "alloc", "addr": -1, "size": -1, "time_us": -1}]]}
+    bad("negative", pickle.dumps(negative, 4))
+
+
+def json_snapshots():
+    put("snapshot_json", "whole", json.dumps(snapshot()))
+    put("snapshot_json", "indented", json.dumps(old_dict(), indent=1))
+    put("snapshot_json", "list-1.13", json.dumps(old_list()))
+    put("snapshot_json", "empty", '{"segments": [], "device_traces": []}')
+    text = json.dumps(old_dict())
+    for n in (1, 15, 100, len(text) // 2, len(text) - 1):
+        put("snapshot_json", f"cut-{n}", text[:n])
+    put("snapshot_json", "hostile-deep", '{"segments": ' + "[" * 5000)
+    put("snapshot_json", "hostile-types",
+        '{"segments": {"a": 1}, "device_traces": [[{"action": 7, "addr": "x", "size": [1]}], 5, {"b": null}]}')
+    put("snapshot_json", "hostile-numbers",
+        '{"segments": [{"address": 18446744073709551615, "total_size": 1e308, "blocks": [{"size": -1}]}],'
+        ' "device_traces": [[{"action": "alloc", "addr": 1e400, "size": NaN}]]}')
+    put("snapshot_json", "hostile-utf8", b'{"segments": [{"segment_type": "\xff\xfe"}]}')
+
+
+# ---- texts -----------------------------------------------------------------------------------------
+
+MESSAGES = {
+    "1.0": "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.92 GiB total capacity; "
+           "9.87 GiB already allocated; 18.50 MiB free; 120.33 MiB cached)",
+    "1.8": "RuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 1; 15.90 GiB total capacity; 7.50 GiB "
+           "already allocated; 8.00 GiB free; 7.95 GiB allowed; 7.60 GiB reserved in total by PyTorch)",
+    "2.1": "[rank3]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 3 has a total "
+           "capacty of 79.15 GiB of which 200.31 MiB is free. Process 21422 has 23.57 GiB memory in use. Of the "
+           "allocated memory 22.00 GiB is allocated by PyTorch, and 400.00 MiB is reserved by PyTorch but unallocated.",
+    "2.9": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+           "139.80 GiB of which 1.50 GiB is free. Including non-PyTorch memory, this process has 138.29 GiB memory in "
+           "use. 130.00 GiB allowed; Of the allocated memory 120.00 GiB is allocated by PyTorch, with 1.20 GiB "
+           "allocated in private pools (e.g., CUDA Graphs), and 10.00 GiB is reserved by PyTorch but unallocated. If "
+           "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    "async": "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 10.00 GiB\n"
+             "Requested               : 2.00 GiB\nDevice limit            : 11.00 GiB\nFree (according to CUDA): 1.00 MiB\n"
+             "PyTorch limit (set by user-supplied memory fraction)\n                        : 17179869184.00 GiB\n",
+    "hip": "HIP out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.98 GiB of which 0 bytes is free.",
+    "mps": "MPS backend out of memory (MPS allocated: 8.00 GB, other allocations: 384.00 KB, max allowed: 9.07 GB). "
+           "Tried to allocate 1.50 GB on private pool.",
+    "xpu": "XPU out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 15.00 GiB of which 1.00 GiB is free.",
+    "raw": "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+    "absurd": "CUDA out of memory. Tried to allocate more than 1EB memory.",
+    "rejected": "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
+                "per_process_memory_fraction limit. Requested size: 1.00 GiB",
+    "libraries": "CUBLAS_STATUS_ALLOC_FAILED\ncuDNN error: CUDNN_STATUS_NOT_SUPPORTED.\n"
+                 "NCCL WARN Failed to CUDA calloc 6291456 bytes\n",
+    "host": "DefaultCPUAllocator: can't allocate memory: you tried to allocate 40000000000 bytes.\n"
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0\n",
+    "tf": "ResourceExhaustedError:  OOM when allocating tensor with shape[32,1024,64,64] and type float on "
+          "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+    "jax": "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6291456 bytes.\n"
+           "BufferAssignment OOM Debugging.\nPeak buffers:\n\tBuffer 1:\n\t\tSize: 1.50GiB\n\t\tOperator: "
+           "op_name=\"jit(f)/dot_general\" source_file=\"train.py\" source_line=12\n",
+}
+
+SUMMARY = """|===========================================================================|
+|                  PyTorch CUDA memory summary, device ID 0                 |
+|---------------------------------------------------------------------------|
+|            CUDA OOMs: 1            |        cudaMalloc retries: 2         |
+|===========================================================================|
+|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
+|---------------------------------------------------------------------------|
+| Allocated memory      |   1024 MiB |  15980 MiB |   2048 GiB |   2047 GiB |
+|       from large pool |   1000 MiB |  15900 MiB |   2040 GiB |   2039 GiB |
+|       from small pool |     24 MiB |     80 MiB |   8192 MiB |   8168 MiB |
+|---------------------------------------------------------------------------|
+| GPU reserved memory   |  16000 MiB |  16000 MiB |  16000 MiB |      0 B   |
+|---------------------------------------------------------------------------|
+| Allocations           |     500    |    1200    |   77 K     |   76 K     |
+|===========================================================================|
+"""
+
+
+def texts():
+    for name, message in MESSAGES.items():
+        put("error_text", name, message)
+    traceback = 'Traceback (most recent call last):\n  File "train.py", line 57, in forward\n    x = self.conv(x)\n'
+    put("error_text", "log", traceback + "\n".join(MESSAGES.values()))
+    put("error_text", "coloured", "\x1b[31m2026-01-01 00:00:00,123 ERROR [rank1]: " + MESSAGES["2.9"] + "\x1b[0m\n")
+    put("error_text", "wrapped", "\n".join(MESSAGES["2.9"][i:i + 40] for i in range(0, len(MESSAGES["2.9"]), 40)))
+    for n in (25, 60, 150, 300):
+        put("error_text", f"cut-{n}", MESSAGES["2.9"][:n])
+    put("error_text", "hostile-sizes", "CUDA out of memory. Tried to allocate 99999999999999999999999999.99 GiB. GPU "
+        "99999999999 has a total capacity of -1.00 GiB of which nan GiB is free. Process 99999999999999999999 has 1e99 "
+        "GiB memory in use.")
+    put("error_text", "hostile-repeat", "CUDA out of memory. Tried to allocate " * 200)
+    put("error_text", "hostile-bytes", b"\x00\xff\xfeCUDA out of memory\x00. Tried \xc3")
+    put("memory_summary", "whole", SUMMARY)
+    put("memory_summary", "in-a-log", "step 5\n" + SUMMARY + "\n" + MESSAGES["2.9"] + "\n" + SUMMARY)
+    put("memory_summary", "hostile-sizes", SUMMARY.replace("15980", "99999999999999999999").replace("1024", "-1"))
+    for n in (80, 400, 700):
+        put("memory_summary", f"cut-{n}", SUMMARY[:n])
+
+
+# ---- profiler --------------------------------------------------------------------------------------
+
+
+def memory(ts, size, address=4096, kind=1, device=0, name="[memory]", **more):
+    args = {"Total Reserved": 2 * MIB, "Total Allocated": 512, "Bytes": size, "Device Id": device, "Device Type": kind,
+            "Addr": address}
+    args.update(more)
+    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": name, "pid": 1, "tid": 1, "ts": ts, "args": args}
+
+
+def span(cat, name, ts, dur):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": {"x": [[]]}}
+
+
+def traces():
+    events = [span("python_function", "train.py(57): forward", 1.5, 100), span("cpu_op", "aten::empty", 3, 5),
+              span("python_function", "<built-in method f of object at 0x7f>", 2, 50), memory(4.25, 512), memory(40, -512),
+              span("user_annotation", "ProfilerStep#3", 0, 200), memory(50, 512, kind=0, device=-1), memory(2, 1024, 8192),
+              memory(60, 1 << 40, name="[OutOfMemory]"), memory(70, 5, device=1), {"ph": "M", "name": "process_name"}]
+    trace = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "totalGlobalMem": 1}],
+             "baseTimeNanoseconds": 1790857026000000000, "traceEvents": events, "traceName": "x"}
+    put("chrome_trace", "whole", json.dumps(trace))
+    put("chrome_trace", "array", json.dumps(events))
+    put("chrome_trace", "no-memory", json.dumps({"traceEvents": events[:3]}))
+    text = json.dumps(trace)
+    for n in (1, 120, 700, len(text) - 2):
+        put("chrome_trace", f"cut-{n}", text[:n])
+    nested = [span("cpu_op", f"f{i}", i, 1000 - 2 * i) for i in range(40)] + [memory(i, 1) for i in range(40)]
+    put("chrome_trace", "nested", json.dumps({"traceEvents": nested}))
+    put("chrome_trace", "hostile-numbers", json.dumps({"baseTimeNanoseconds": -2**63, "traceEvents": [
+        memory(1e300, 5), memory(1, -2**63), memory(1, 2**63 - 1, 2**64 - 1), memory(2, 1, device=2**31),
+        memory("1", "512", "77"), memory(None, None), memory(-8e15, 1, kind=-1), memory(8.9e15, 1),
+        span("cpu_op", "a", 8.9e15, 8.9e15)]}))
+    put("chrome_trace", "hostile-deep", '{"traceEvents": [{"args": ' + "[" * 5000)
+    put("chrome_trace", "hostile-shapes", '{"traceEvents": {"traceEvents": [[{"name": "[memory]"}]]}, "traceEvents": '
+        '[{"args": [{"Bytes": 1}], "name": {"name": "[memory]"}}, 7], "traceEvents": []}')
+    rows = [[0] + [i * 512] * 8 for i in range(5)]
+    put("memory_timeline", "rows", json.dumps([[1794713319040236 + i for i in range(5)], rows]))
+    raw = [[-1, 1, 512, 0], [1794713319040236000, 2, 64, 7], [1794713319040236500, 3, -64, 7],
+           [1794713319040236500, 3, 64, 4], [1794713319040238000, 4, -64, 4]]
+    put("memory_timeline", "raw", json.dumps(raw))
+    put("memory_timeline", "html", "<html>\n<head><title>GPU Memory Timeline HTML</title></head>\n<body>\n"
+        "<img src='data:image/png;base64,iVBORw0KGgo'>\n</body></html>")
+    put("memory_timeline", "cut", json.dumps(raw)[:60])
+    put("memory_timeline", "hostile", '[[1, 2, 9223372036854775807, 0], [2, 2, 9223372036854775807, 0], [1e300, "a", null,'
+        ' {}], [[[[]]]], {"a": [1, 2, 3, 4]}, [-9223372036854775808, 1, -9223372036854775808, 7]]')
+    put("memory_timeline", "hostile-rows", "[[1, -1, null], [[0,1,2,3,4,5,6,7,8], [[]], [0], 7, {}], [], []]")
+    put("memory_timeline", "hostile-deep", "[" * 5000)
+
+
+def databases():
+    source = ROOT.parent.parent / "tests" / "data" / "nsys"
+    for path in sorted(source.glob("*.sqlite")):
+        put("nsys", path.stem, path.read_bytes())
+    usage = (source / "usage.sqlite").read_bytes()
+    put("nsys", "cut", usage[:3000])
+    put("nsys", "header-only", usage[:100])
+    put("nsys", "hostile-loop", usage[:1024] + usage[:1024] * 10)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "x.sqlite"
+        db = sqlite3.connect(path)
+        db.execute("PRAGMA page_size=512")
+        db.executescript(
+            "CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER PRIMARY KEY, address, bytes,"
+            " memoryOperationType AS (abs(start) % 2) VIRTUAL) ;"
+            "CREATE INDEX i ON CUDA_GPU_MEMORY_USAGE_EVENTS (bytes);"
+            "CREATE TRIGGER t AFTER INSERT ON CUDA_GPU_MEMORY_USAGE_EVENTS BEGIN SELECT 1; END;"
+            "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS (start, address, bytes) VALUES (1, 2, 3), (2, 2, 3)")
+        db.commit()
+        db.close()
+        put("nsys", "generated-column", path.read_bytes())
+
+
+def packed():
+    content = json.dumps(old_dict()).encode()
+    put("unpack", "gzip", gzip.compress(content, mtime=0))
+    put("unpack", "gzip-two-members", gzip.compress(content[:50], mtime=0) + gzip.compress(content[50:], mtime=0))
+    put("unpack", "gzip-cut", gzip.compress(content, mtime=0)[:60])
+    put("unpack", "gzip-bomb", gzip.compress(bytes(1 << 20), mtime=0))
+    put("unpack", "gzip-junk-behind", gzip.compress(b"a", mtime=0) + b"junk")
+    put("unpack", "xz", lzma.compress(content))
+    put("unpack", "xz-cut", lzma.compress(content)[:60])
+    put("unpack", "xz-bomb", lzma.compress(bytes(1 << 20)))
+    zstd = subprocess.run(["zstd", "-c", "-q"], input=content, stdout=subprocess.PIPE, check=True).stdout
+    put("unpack", "zstd", zstd)
+    put("unpack", "zstd-cut", zstd[:60])
+    put("unpack", "zstd-two-frames", zstd + zstd)
+    put("unpack", "plain", b"plain")
+
+
+def everything():
+    """One of each for the whole way."""
+    put("explain", "snapshot", pickle.dumps(snapshot(), 4))
+    put("explain", "snapshot-1.13", pickle.dumps(old_list(), 2))
+    put("explain", "snapshot-json-xz", lzma.compress(json.dumps(snapshot()).encode()))
+    put("explain", "snapshot-json", json.dumps(old_dict()))
+    for target, name in (("error_text", "log"), ("memory_summary", "in-a-log"), ("chrome_trace", "whole"),
+                         ("memory_timeline", "rows"), ("memory_timeline", "raw"), ("nsys", "usage")):
+        put("explain", f"{target}-{name}", (ROOT / target / name).read_bytes())
+
+
+clear()
+pickles()
+json_snapshots()
+texts()
+traces()
+databases()
+packed()
+everything()

@@ -1,0 +1,82 @@
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/parallel.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "diagnose/explain.h"
+#include "readers/registry.h"
+#include "report/json.h"
+#include "report/text.h"
+
+namespace plimsoll {
+namespace {
+
+struct ExplainFlags {
+  std::vector<std::string> files;
+  std::int64_t at = -1;
+  bool json = false;
+};
+
+/// Reads every file on all cores; each is reduced to its explanation before the next is opened, so a
+/// thousand ranks take no more memory than two.
+Result<std::vector<Explanation>> ExplainFiles(const ExplainFlags& flags) {
+  ExplainOptions options;
+  if (flags.at >= 0) options.at_event = flags.at;
+  std::vector<Explanation> parts(flags.files.size());
+  std::optional<Error> first_error;
+  std::size_t first_error_at = flags.files.size();
+  std::mutex mutex;
+  Progress progress("reading", flags.files.size());
+  ParallelFor(flags.files.size(), [&](std::size_t i) {
+    Result<Recording> recording = ReadFile(flags.files[i]);
+    Result<Explanation> part = recording ? ExplainRecording(*recording, options)
+                                         : Result<Explanation>(recording.error());
+    progress.Advance();
+    if (part) {
+      parts[i] = std::move(*part);
+      return;
+    }
+    const std::lock_guard lock(mutex);
+    if (i < first_error_at) {
+      first_error_at = i;
+      first_error = part.error();
+    }
+  });
+  if (first_error) return *first_error;
+  return parts;
+}
+
+int RunExplain(const ExplainFlags& flags) {
+  Result<std::vector<Explanation>> parts = ExplainFiles(flags);
+  if (!parts) return Complain(parts.error());
+  const Explanation explanation = Join(std::move(*parts));
+  Print(flags.json ? ExplanationJson(explanation)
+                   : ExplanationText(explanation, StyleOfStdout()));
+  return kFine;
+}
+
+}  // namespace
+
+Command AddExplain(CLI::App& app) {
+  auto flags = std::make_shared<ExplainFlags>();
+  app.add_option("FILE", flags->files,
+                 "memory snapshots, error texts or logs, memory summaries, profiler traces, nsys "
+                 "exports; - is standard input; several files are the ranks of one job")
+      ->required();
+  app.add_option("--at", flags->at, "account at this event, not at the out-of-memory or the peak")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");
+  app.footer(
+      "Examples:\n"
+      "  plimsoll explain snapshot.pickle           why it ran out, or what its peak is made of\n"
+      "  plimsoll explain train.log                 what the error text alone tells\n"
+      "  plimsoll explain snapshot.pickle train.log both: the account reaches up to the capacity\n"
+      "  plimsoll explain rank*.pickle              which rank is the odd one\n"
+      "  kubectl logs job/train | plimsoll explain -");
+  return [flags] { return RunExplain(*flags); };
+}
+
+}  // namespace plimsoll

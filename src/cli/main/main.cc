@@ -1,0 +1,29 @@
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/terminal.h"
+
+int main(int argc, char** argv) {
+  using namespace plimsoll;
+  CLI::App app("Plimsoll tells why a training job ran out of GPU memory.", "plimsoll");
+  app.set_version_flag("--version", PLIMSOLL_VERSION);
+  app.require_subcommand(1);
+
+  std::map<CLI::App*, Command> commands;
+  const auto add = [&](const char* name, const char* what, Command (*register_flags)(CLI::App&)) {
+    CLI::App* sub = app.add_subcommand(name, what);
+    commands[sub] = register_flags(*sub);
+  };
+  add("explain", "why it ran out of memory, or what its peak is made of", AddExplain);
+  add("diff", "what grew between two records, by source line and category", AddDiff);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    return Complain({.message = e.what(), .hint = "see plimsoll --help"});
+  }
+  return commands.at(app.get_subcommands().front())();
+}

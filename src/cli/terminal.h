@@ -1,0 +1,32 @@
+// What the commands share of the terminal: errors, colour, progress.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "report/text.h"
+
+namespace plimsoll {
+
+/// Prints one line to standard error and returns the exit code of unusable input.
+int Complain(const Error& error);
+
+/// Colour and width as standard output takes them (NO_COLOR and COLUMNS are heeded).
+TextStyle StyleOfStdout();
+
+/// A line on standard error that counts finished pieces; silent unless that is a terminal.
+class Progress {
+ public:
+  Progress(std::string what, std::size_t total);
+  ~Progress();
+  void Advance();
+
+ private:
+  struct State;
+  State* state_;
+};
+
+void Print(std::string_view text);
+
+}  // namespace plimsoll

@@ -1,0 +1,502 @@
+#include "diagnose/attribution.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+namespace plimsoll {
+namespace {
+
+/// Sizes that only cuBLAS and cuBLASLt ask for: 32 MiB on Hopper, 1 MiB for Lt, 8 MiB + 128 KiB and
+/// 4 MiB elsewhere.
+constexpr std::array<Bytes, 4> kCublasWorkspaces = {33554432, 1048576, 8519680, 4194304};
+
+bool IsCublasSize(Bytes n) {
+  return std::find(kCublasWorkspaces.begin(), kCublasWorkspaces.end(), n) !=
+         kCublasWorkspaces.end();
+}
+
+class Attributor {
+ public:
+  explicit Attributor(const Phases& phases) : p_(phases) {
+    out_.category.assign(p_.ledger.allocations.size(), Category::kUnattributed);
+    out_.reason.assign(p_.ledger.allocations.size(), Reason::kNone);
+  }
+
+  Attribution Run() {
+    FindKept();
+    AttributeEarlier();
+    AttributeModel();
+    AttributeTheRest();
+    AttributeBuckets();
+    FollowSites();
+    return std::move(out_);
+  }
+
+ private:
+  bool Done(AllocationIndex a) const { return out_.reason[a] != Reason::kNone; }
+  void Set(AllocationIndex a, Category category, Reason reason) {
+    out_.category[a] = category;
+    out_.reason[a] = reason;
+  }
+  bool StaysThroughout(const Allocation& a) const {
+    if (a.made >= FirstBackward()) return false;
+    const Position released = p_.Released(a);
+    if (released == kNotYet) return true;
+    return a.made != kBefore && !p_.backwards.empty() && released > p_.backwards.back().end;
+  }
+  Position FirstBackward() const {
+    return p_.backwards.empty() ? p_.end : p_.backwards.front().start;
+  }
+
+  void FindKept();
+  bool IsKept(AllocationIndex a) const { return kept_[a]; }
+  void AttributeEarlier();
+  void AttributeEarlierStaying();
+  void AttributeModel();
+  void AttributeModelBySigns();
+  void AttributeTheRest();
+  void AttributeInBackward(AllocationIndex a, const Backward& b);
+  void AttributeOutside(AllocationIndex a, std::size_t gap);
+  void AttributeOutliving(AllocationIndex a, std::size_t gap);
+  void AttributeAfterLast(AllocationIndex a);
+  void AttributeBuckets();
+  void FollowSites();
+
+  const Phases& p_;
+  Attribution out_;
+  std::vector<bool> kept_;
+};
+
+/// Kept: the same place makes something in two or more rounds, outside the optimizer, and the older
+/// ones are alive when the newer ones are made.
+void Attributor::FindKept() {
+  kept_.assign(p_.ledger.allocations.size(), false);
+  struct Made {
+    std::size_t gap;
+    AllocationIndex a;
+  };
+  // A stack names a place; without one (the backward thread) size and stream have to.
+  std::map<std::tuple<std::uint32_t, Bytes, std::uint16_t>, std::vector<Made>> places;
+  for (const Allocation& x : p_.Between(p_.first_forward - 1, p_.end)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    if (p_.is_gradient[a] || (p_.Signs(x) & (kSignOptimizer | kSignScalerStep)) != 0) continue;
+    const std::size_t gap = p_.GapOf(x.made);
+    const bool late = gap + 1 >= p_.backwards.size();
+    if (p_.Outlived(x) < 2 && !(late && p_.Released(x) == kNotYet)) continue;
+    const std::uint32_t site = p_.stacks.of(x.stack).site;
+    const bool by_size = site == 0 || p_.ThreadOf(x) == Thread::kBackward;
+    const std::uint16_t stream = by_size ? x.stream : std::uint16_t{0};
+    places[{site, by_size ? x.requested : 0, stream}].push_back({gap, a});
+  }
+  for (auto& [key, made] : places) {
+    // Rounds in which this place left something behind that outlived two backwards.
+    std::size_t rounds = 0;
+    std::size_t piled = 0;
+    std::size_t last_gap = static_cast<std::size_t>(-1);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      if (made[i].gap == last_gap) continue;
+      last_gap = made[i].gap;
+      ++rounds;
+      std::size_t next = i;
+      while (next < made.size() && made[next].gap == last_gap) ++next;
+      if (next == made.size()) continue;
+      const Position when = p_.at(made[next].a).made;
+      for (std::size_t j = i; j < next; ++j) {
+        if (p_.Released(p_.at(made[j].a)) > when) {
+          ++piled;
+          break;
+        }
+      }
+    }
+    const bool named = std::get<Bytes>(key) == 0;
+    if (rounds < (named ? 2 : 3) || piled + 1 < rounds) continue;
+    const std::size_t first_gap = made.front().gap;
+    const std::size_t could = p_.backwards.size() - std::min(first_gap, p_.backwards.size());
+    // A prefetched batch or a reused variable lives a fixed short time; what is kept lives on.
+    const std::size_t lived = p_.Outlived(p_.at(made.front().a));
+    if (lived < std::max<std::size_t>(2, std::min<std::size_t>(3, could))) continue;
+    KeptSite site{.site = std::get<0>(key), .allocations = {}};
+    for (const Made& m : made) {
+      kept_[m.a] = true;
+      site.allocations.push_back(m.a);
+    }
+    out_.kept.push_back(std::move(site));
+  }
+}
+
+/// What was there before the record began.
+void Attributor::AttributeEarlier() {
+  AttributeEarlierStaying();
+  std::unordered_map<Bytes, bool> gradient_size;
+  for (AllocationIndex g : p_.gradient_set) gradient_size[p_.at(g).requested] = true;
+  for (AllocationIndex a = 0; a < p_.ledger.allocations.size(); ++a) {
+    const Allocation& x = p_.at(a);
+    if (x.made != kBefore) break;
+    const Position released = p_.Released(x);
+    if (Done(a) || released == kNotYet || p_.backwards.empty()) continue;
+    const std::size_t gap = p_.GapOf(released);
+    if (gap < p_.backwards.size() && released >= p_.backwards[gap].start) {
+      Set(a, Category::kActivations, Reason::kReleasedInBackward);
+    } else if (gradient_size.contains(x.requested)) {
+      Set(a, Category::kGradients, Reason::kGradient);
+    } else {
+      Set(a, Category::kInputs, Reason::kBatch);
+    }
+  }
+}
+
+/// Never released: parameters, their buffers, and k copies of the optimizer's state. The frames of
+/// the final state decide where there are any; else a size that occurs k + 1 times as often as among
+/// the gradients is one parameter and k states.
+void Attributor::AttributeEarlierStaying() {
+  std::unordered_map<Bytes, std::int64_t> gradients;
+  for (AllocationIndex g : p_.gradient_set) ++gradients[p_.at(g).requested];
+  std::map<Bytes, std::vector<AllocationIndex>> by_size;
+  for (AllocationIndex a = 0; a < p_.ledger.allocations.size(); ++a) {
+    const Allocation& x = p_.at(a);
+    if (x.made != kBefore) break;
+    if (p_.Released(x) != kNotYet) continue;
+    const std::uint16_t signs = p_.Signs(x);
+    if ((signs & (kSignApply | kSignConstructor)) != 0) {
+      Set(a, Category::kParameters, Reason::kModelFrames);
+    } else if ((signs & (kSignOptimizer | kSignScalerStep)) != 0) {
+      Set(a, Category::kOptimizerState, Reason::kOptimizerPhase);
+    } else if ((signs & kSignModuleCall) != 0) {
+      Set(a, Category::kTemporaries, Reason::kWorkspace);
+    }
+    by_size[x.requested].push_back(a);
+  }
+  for (auto& [size, list] : by_size) {
+    std::int64_t parameters = 0;
+    if (auto found = gradients.find(size); found != gradients.end()) parameters = found->second;
+    for (AllocationIndex a : list) {
+      if (out_.category[a] == Category::kParameters) --parameters;
+    }
+    const bool matched = gradients.contains(size);
+    for (AllocationIndex a : list) {
+      if (Done(a)) continue;
+      if (!matched) {
+        if (IsCublasSize(size)) {
+          Set(a, Category::kTemporaries, Reason::kWorkspace);
+        } else {
+          Set(a, Category::kParameters, Reason::kModelEarlier);
+        }
+      } else if (parameters > 0) {
+        --parameters;
+        Set(a, Category::kParameters, Reason::kModelEarlier);
+      } else {
+        Set(a, Category::kOptimizerState, Reason::kOptimizerEarlier);
+      }
+    }
+  }
+}
+
+/// Parameters and buffers: made before the first forward, never released, up to the last one that a
+/// gradient matches in size.
+void Attributor::AttributeModel() {
+  if (p_.gradient_set.empty()) return AttributeModelBySigns();
+  std::unordered_map<Bytes, std::int64_t> gradients;
+  bool flat = false;
+  for (AllocationIndex g : p_.gradient_set) {
+    ++gradients[p_.at(g).requested];
+    flat |= (p_.Signs(p_.at(g)) & kSignFsdp) != 0;
+  }
+  Position last_matched = kBefore;
+  Position last_sharded = kBefore;
+  auto need = gradients;
+  const std::span<const Allocation> before_forward = p_.Between(kBefore, p_.first_forward);
+  for (const Allocation& x : before_forward) {
+    if (!StaysThroughout(x)) continue;
+    if ((p_.Signs(x) & kSignFsdp) != 0) last_sharded = x.made;
+    const auto found = need.find(x.requested);
+    if (found == need.end() || found->second == 0) continue;
+    --found->second;
+    last_matched = x.made;
+  }
+  if (flat && last_sharded != kBefore) last_matched = last_sharded;
+  for (const Allocation& x : before_forward) {
+    const AllocationIndex a = p_.IndexOf(x);
+    if (!StaysThroughout(x) || Done(a)) continue;
+    const std::uint16_t signs = p_.Signs(x);
+    if (x.made <= last_matched) {
+      const bool matched = gradients.contains(x.requested) || flat;
+      Set(a, Category::kParameters, matched ? Reason::kModelMatched : Reason::kModelBuffer);
+    } else if ((signs & (kSignApply | kSignConstructor)) != 0) {
+      Set(a, Category::kParameters, Reason::kModelFrames);
+    } else if ((signs & kSignOptimizer) != 0) {
+      Set(a, Category::kOptimizerState, Reason::kOptimizerPhase);
+    } else if (gradients.contains(x.requested)) {
+      Set(a, Category::kParameters, Reason::kModelCopy);
+    } else if ((signs & kSignModuleCall) == 0 && !IsCublasSize(x.requested)) {
+      Set(a, Category::kInputs, Reason::kConstant);
+    }
+  }
+}
+
+/// No backward ever ended: frames alone tell the model. Without those, what is made before the first
+/// module is called and stays is taken for the model.
+void Attributor::AttributeModelBySigns() {
+  Position first_call = p_.end;
+  Position last_sign = kBefore;
+  for (const Allocation& x : p_.Between(kBefore, p_.end)) {
+    const std::uint16_t signs = p_.Signs(x);
+    if ((signs & kSignModuleCall) != 0) {
+      first_call = x.made;
+      break;
+    }
+    if ((signs & (kSignApply | kSignConstructor)) != 0) last_sign = x.made;
+  }
+  if (first_call == p_.end && last_sign == kBefore) return;
+  for (const Allocation& x : p_.Between(kBefore, first_call)) {
+    if (p_.Released(x) != kNotYet) continue;
+    const std::uint16_t signs = p_.Signs(x);
+    const bool model = (signs & (kSignApply | kSignConstructor)) != 0;
+    if (model || last_sign == kBefore) {
+      Set(p_.IndexOf(x), Category::kParameters,
+          model ? Reason::kModelFrames : Reason::kModelEarlier);
+    } else if (x.made > last_sign) {
+      Set(p_.IndexOf(x), Category::kInputs, Reason::kBatch);
+    }
+  }
+}
+
+void Attributor::AttributeTheRest() {
+  for (const Allocation& x : p_.Between(kBefore, kNotYet)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    if (Done(a)) continue;
+    if (p_.is_gradient[a]) {
+      Set(a, Category::kGradients, Reason::kGradient);
+      continue;
+    }
+    const std::size_t gap = p_.GapOf(x.made);
+    const bool in_backward = gap < p_.backwards.size() && x.made >= p_.backwards[gap].start &&
+                             (!p_.framed || p_.ThreadOf(x) == Thread::kBackward);
+    if (in_backward) {
+      AttributeInBackward(a, p_.backwards[gap]);
+    } else {
+      AttributeOutside(a, gap);
+    }
+  }
+}
+
+void Attributor::AttributeInBackward(AllocationIndex a, const Backward& b) {
+  const Allocation& x = p_.at(a);
+  const std::uint16_t signs = p_.Signs(x);
+  const Position released = p_.Released(x);
+  if (released <= b.end) {
+    if ((signs & kSignCheckpoint) != 0) {
+      Set(a, Category::kActivations, Reason::kRecomputed);
+    } else {
+      const bool gathered = (signs & kSignFsdp) != 0;
+      Set(a, Category::kTemporaries, gathered ? Reason::kGathered : Reason::kShortLived);
+    }
+  } else if (IsKept(a)) {
+    Set(a, Category::kKept, Reason::kGrowing);
+  } else if (released == kNotYet || p_.Outlived(x) >= 2) {
+    Set(a, Category::kTemporaries, Reason::kWorkspace);
+  } else {
+    Set(a, Category::kTemporaries, Reason::kShortLived);
+  }
+}
+
+void Attributor::AttributeOutside(AllocationIndex a, std::size_t gap) {
+  const Allocation& x = p_.at(a);
+  const std::uint16_t signs = p_.Signs(x);
+  const Position released = p_.Released(x);
+  if (IsKept(a)) return Set(a, Category::kKept, Reason::kGrowing);
+  const bool last = gap >= p_.backwards.size();
+  const Position backward_start = last ? p_.end : p_.backwards[gap].start;
+  if (released < backward_start) {
+    const bool gathered = (signs & kSignFsdp) != 0;
+    return Set(a, Category::kTemporaries, gathered ? Reason::kGathered : Reason::kShortLived);
+  }
+  if (!last && released <= p_.backwards[gap].end) {
+    if ((signs & kSignFsdp) != 0) return Set(a, Category::kTemporaries, Reason::kGathered);
+    return Set(a, Category::kActivations, Reason::kReleasedInBackward);
+  }
+  const Position optimizer_end =
+      last ? p_.last_optimizer_end : p_.backwards[gap].optimizer_end;
+  const bool in_optimizer = gap > 0 && x.made <= optimizer_end && p_.ThreadOf(x) != Thread::kOther;
+  if ((signs & kSignOptimizer) != 0 || in_optimizer) {
+    return Set(a, Category::kOptimizerState, Reason::kOptimizerPhase);
+  }
+  if ((signs & kSignScalerStep) != 0) {
+    return Set(a, Category::kOptimizerState, Reason::kScaler);
+  }
+  if ((signs & kSignDdp) != 0 && (signs & kSignModuleCall) == 0) {
+    return Set(a, Category::kGradients, Reason::kGradientBucket);
+  }
+  if (last) return AttributeAfterLast(a);
+  AttributeOutliving(a, gap);
+}
+
+/// Made before a backward and alive after it.
+void Attributor::AttributeOutliving(AllocationIndex a, std::size_t gap) {
+  const Allocation& x = p_.at(a);
+  const std::uint16_t signs = p_.Signs(x);
+  const std::size_t lived = p_.Outlived(x);
+  const bool stays = p_.Released(x) == kNotYet;
+  const std::optional<Position> forward = p_.backwards[gap].forward_start;
+  const bool in_call = (signs & kSignModuleCall) != 0;
+  if (forward && x.made < *forward) {
+    if (lived >= 3 || (stays && lived >= 2)) return;  // neither a batch nor a model: left open
+    if (in_call) return Set(a, Category::kTemporaries, Reason::kShortLived);
+    return Set(a, Category::kInputs, Reason::kBatch);
+  }
+  const bool more_follow = gap + 1 < p_.backwards.size();
+  if (lived >= 2 || (stays && (more_follow || IsCublasSize(x.requested)))) {
+    return Set(a, Category::kTemporaries, Reason::kWorkspace);
+  }
+  Set(a, Category::kActivations, Reason::kForwardResult);
+}
+
+/// Made after the last backward.
+void Attributor::AttributeAfterLast(AllocationIndex a) {
+  const Allocation& x = p_.at(a);
+  const bool in_call = (p_.Signs(x) & kSignModuleCall) != 0;
+  if (p_.fatal) {
+    if (in_call) return Set(a, Category::kActivations, Reason::kForwardUnfinished);
+    if (p_.framed) return Set(a, Category::kInputs, Reason::kBatch);
+  }
+}
+
+/// DDP's buckets by behaviour: few blocks, made together at one place, as large as the gradients.
+void Attributor::AttributeBuckets() {
+  Bytes gradient_bytes = 0;
+  for (AllocationIndex g : p_.gradient_set) gradient_bytes += p_.at(g).requested;
+  if (gradient_bytes == 0) return;
+  constexpr Bytes kLeastBucket = 256 * kKiB;
+  std::map<std::pair<std::uint32_t, std::size_t>, std::vector<AllocationIndex>> groups;
+  for (const Allocation& x : p_.Between(kBefore, p_.end)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    const Reason reason = out_.reason[a];
+    const bool candidate = reason == Reason::kWorkspace || reason == Reason::kConstant ||
+                           reason == Reason::kForwardResult || reason == Reason::kNone;
+    if (!candidate || x.requested < kLeastBucket || p_.ThreadOf(x) != Thread::kMain) continue;
+    if (p_.Outlived(x) < 1) continue;
+    groups[{p_.stacks.of(x.stack).site, p_.GapOf(x.made)}].push_back(a);
+  }
+  for (const auto& [key, group] : groups) {
+    Bytes total = 0;
+    for (AllocationIndex a : group) total += p_.at(a).requested;
+    const double ratio = double(total) / double(gradient_bytes);
+    if (group.size() * 2 >= p_.gradient_set.size() || ratio < 0.98 || ratio > 1.02) continue;
+    for (AllocationIndex a : group) Set(a, Category::kGradients, Reason::kGradientBucket);
+  }
+}
+
+/// What is still open takes the verdict of its place, if that has one.
+void Attributor::FollowSites() {
+  if (!p_.framed) return;
+  std::unordered_map<std::uint32_t, std::array<int, kCategoryCount>> votes;
+  for (const Allocation& x : p_.Between(kBefore, kNotYet)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    const std::uint32_t site = p_.stacks.of(x.stack).site;
+    if (site != 0 && Done(a)) ++votes[site][static_cast<std::size_t>(out_.category[a])];
+  }
+  for (const Allocation& x : p_.Between(kBefore, kNotYet)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    if (Done(a)) continue;
+    const auto found = votes.find(p_.stacks.of(x.stack).site);
+    const std::uint16_t signs = p_.Signs(x);
+    if (found != votes.end()) {
+      const auto best = std::max_element(found->second.begin(), found->second.end());
+      Set(a, static_cast<Category>(best - found->second.begin()), Reason::kSameSite);
+    } else if ((signs & kSignModuleCall) != 0) {
+      const bool stays = p_.Released(x) == kNotYet;
+      Set(a, Category::kTemporaries, stays ? Reason::kWorkspace : Reason::kShortLived);
+    } else if ((signs & kSignOptimizer) != 0) {
+      Set(a, Category::kOptimizerState, Reason::kOptimizerPhase);
+    }
+  }
+}
+
+}  // namespace
+
+Attribution Attribute(const Phases& phases) { return Attributor(phases).Run(); }
+
+Confidence ConfidenceOf(Reason reason, bool framed) {
+  switch (reason) {
+    case Reason::kModelMatched:
+    case Reason::kModelFrames:
+    case Reason::kGradient:
+    case Reason::kOptimizerPhase:
+    case Reason::kReleasedInBackward:
+    case Reason::kRecomputed:
+    case Reason::kGrowing:
+    case Reason::kGathered:
+      return framed ? Confidence::kHigh : Confidence::kMedium;
+    case Reason::kModelBuffer:
+    case Reason::kModelCopy:
+    case Reason::kModelEarlier:
+    case Reason::kOptimizerEarlier:
+    case Reason::kGradientBucket:
+    case Reason::kScaler:
+    case Reason::kBatch:
+    case Reason::kShortLived:
+    case Reason::kForwardUnfinished:
+    case Reason::kWorkspace:
+      return framed ? Confidence::kMedium : Confidence::kLow;
+    case Reason::kForwardResult:
+    case Reason::kConstant:
+    case Reason::kSameSite:
+    case Reason::kNone:
+      return Confidence::kLow;
+  }
+  return Confidence::kLow;
+}
+
+std::string_view ReasonText(Reason reason) {
+  switch (reason) {
+    case Reason::kModelMatched:
+      return "stays from before the first forward; a gradient has the same size";
+    case Reason::kModelBuffer:
+      return "stays from before the first forward, among the parameters";
+    case Reason::kModelCopy:
+      return "has a parameter's size and stays: a copy of the model (averaged weights, a teacher)";
+    case Reason::kModelFrames:
+      return "made while a module was built or moved to the device";
+    case Reason::kModelEarlier:
+      return "was there before the record began and stays";
+    case Reason::kGradient:
+      return "made in backward, outlives it, has a parameter's size";
+    case Reason::kGradientBucket:
+      return "few blocks from one place, together as large as the gradients";
+    case Reason::kOptimizerPhase:
+      return "made in the optimizer's step and stays";
+    case Reason::kOptimizerEarlier:
+      return "as many more blocks of each parameter's size as an optimizer keeps";
+    case Reason::kScaler:
+      return "made by the gradient scaler";
+    case Reason::kReleasedInBackward:
+      return "made in forward, released in backward";
+    case Reason::kRecomputed:
+      return "computed again in backward by activation checkpointing";
+    case Reason::kForwardResult:
+      return "made in forward, held until after backward";
+    case Reason::kForwardUnfinished:
+      return "made in a forward that did not reach its backward";
+    case Reason::kBatch:
+      return "made before the forward, outside any module";
+    case Reason::kConstant:
+      return "made before the first forward, outside the model, and stays";
+    case Reason::kShortLived:
+      return "released in the phase that made it";
+    case Reason::kGathered:
+      return "parameters that FSDP gathers for a while";
+    case Reason::kWorkspace:
+      return "made once inside a pass and kept, as libraries keep workspaces";
+    case Reason::kGrowing:
+      return "one more each step from the same place, none released";
+    case Reason::kSameSite:
+      return "as other allocations of the same place";
+    case Reason::kNone:
+      return "no rule applies";
+  }
+  return "";
+}
+
+}  // namespace plimsoll

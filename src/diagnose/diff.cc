@@ -1,0 +1,115 @@
+#include "diagnose/diff.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+namespace plimsoll {
+namespace {
+
+using Key = std::pair<std::string, Category>;
+
+/// "train.py:57 in forward" without its line: what stays when code above it is edited.
+std::string WithoutLine(const std::string& where) {
+  const std::size_t colon = where.find(':');
+  const std::size_t in = where.find(" in ");
+  if (colon == std::string::npos || in == std::string::npos || in < colon) return where;
+  return where.substr(0, colon) + where.substr(in);
+}
+
+void LargestFirst(std::vector<Change>& changes) {
+  std::erase_if(changes, [](const Change& c) { return c.growth() == 0; });
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+    return std::abs(a.growth()) > std::abs(b.growth());
+  });
+}
+
+std::vector<Change> Categories(const RankReport& before, const RankReport& after) {
+  std::map<std::string, Change> changes;
+  for (const AccountLine& line : before.account) changes[line.what].before += line.bytes;
+  for (const AccountLine& line : after.account) changes[line.what].after += line.bytes;
+  std::vector<Change> list;
+  for (auto& [what, change] : changes) {
+    if (what == "free") continue;
+    change.what = what;
+    list.push_back(change);
+  }
+  LargestFirst(list);
+  return list;
+}
+
+std::vector<Change> Holders(const RankReport& before, const RankReport& after) {
+  std::map<Key, Change> changes;
+  for (const Holder& h : before.holders) {
+    Change& c = changes[{h.where, h.category}];
+    c.before += h.bytes;
+    c.count_before += h.count;
+  }
+  for (const Holder& h : after.holders) {
+    Change& c = changes[{h.where, h.category}];
+    c.after += h.bytes;
+    c.count_after += h.count;
+  }
+  // A place that is only in one record may be one that moved by some lines in the other.
+  std::map<Key, Change> moved;
+  std::vector<Change> list;
+  for (auto& [key, change] : changes) {
+    change.what = key.first;
+    change.category = key.second;
+    if (change.before != 0 && change.after != 0) {
+      list.push_back(change);
+      continue;
+    }
+    Change& merged = moved[{WithoutLine(key.first), key.second}];
+    if (merged.what.empty() || change.after != 0) merged.what = key.first;
+    merged.category = key.second;
+    merged.before += change.before;
+    merged.after += change.after;
+    merged.count_before += change.count_before;
+    merged.count_after += change.count_after;
+  }
+  for (auto& [key, change] : moved) list.push_back(change);
+  LargestFirst(list);
+  return list;
+}
+
+std::string Signed(Bytes n) { return (n > 0 ? "+" : "") + FormatBytes(n); }
+
+}  // namespace
+
+Result<Difference> Compare(const RankReport& before, const RankReport& after) {
+  for (const RankReport* r : {&before, &after}) {
+    if (!r->peak_allocated || !r->peak_reserved) {
+      return Error{.message = "only traces can be compared, and this is none",
+                   .file = r->file,
+                   .hint = "give memory snapshots"};
+    }
+  }
+  Difference d;
+  d.file_before = before.file;
+  d.file_after = after.file;
+  d.allocated = {.what = "peak allocated",
+                 .category = {},
+                 .before = *before.peak_allocated,
+                 .after = *after.peak_allocated};
+  d.reserved = {.what = "peak reserved",
+                .category = {},
+                .before = *before.peak_reserved,
+                .after = *after.peak_reserved};
+  d.categories = Categories(before, after);
+  d.holders = Holders(before, after);
+  d.verdict = fmt::format("The peak went from {} to {} allocated ({}) and from {} to {} reserved ({}).",
+                          FormatBytes(d.allocated.before), FormatBytes(d.allocated.after),
+                          Signed(d.allocated.growth()), FormatBytes(d.reserved.before),
+                          FormatBytes(d.reserved.after), Signed(d.reserved.growth()));
+  if (!d.holders.empty()) {
+    const Change& most = d.holders.front();
+    d.verdict += fmt::format(" Most of the change is {} ({}): {}.", most.what,
+                             CategoryName(most.category), Signed(most.growth()));
+  }
+  return d;
+}
+
+}  // namespace plimsoll

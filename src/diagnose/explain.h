@@ -1,0 +1,30 @@
+// From recordings to an explanation: the main flow of `plimsoll explain`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "diagnose/explanation.h"
+#include "timeline/recording.h"
+
+namespace plimsoll {
+
+struct ExplainOptions {
+  /// Account at this event instead of the out-of-memory or the peak.
+  std::optional<std::int64_t> at_event;
+  /// Holders to keep for each rank; the rest is added up in one.
+  std::size_t most_holders = 24;
+};
+
+/// Explains what one file holds, whatever its kind. Several devices give several ranks.
+Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOptions& options);
+
+/// Joins the explanations of several files: ranks are compared, error texts complete the traces of
+/// the same rank, findings that many ranks share are told once.
+Explanation Join(std::vector<Explanation> parts);
+
+}  // namespace plimsoll

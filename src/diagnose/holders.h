@@ -1,0 +1,19 @@
+// Who holds the memory at an instant, by source line and category.
+#pragma once
+
+#include <vector>
+
+#include "diagnose/attribution.h"
+#include "diagnose/explanation.h"
+#include "diagnose/phases.h"
+
+namespace plimsoll {
+
+/// The largest first. Bytes are whole blocks.
+std::vector<Holder> HoldersAt(const Phases& phases, const Attribution& attribution, Position at);
+
+/// The place that an allocation is named by: the user's line, else the line of the forward that an
+/// event of the backward thread belongs to, else what can be said of it.
+std::string PlaceOf(const Phases& phases, const Attribution& attribution, AllocationIndex a);
+
+}  // namespace plimsoll

@@ -1,0 +1,284 @@
+#include "diagnose/phases.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace plimsoll {
+namespace {
+
+/// A backward pass makes at least this many allocations; fewer are stray events without frames.
+constexpr int kLeastBackward = 3;
+/// One allocation in this many must have a Python frame for threads to be told apart.
+constexpr std::size_t kFramedShare = 20;
+/// What is allocated after a fatal error (a message, a clean-up) is below this share.
+constexpr double kNegligible = 0.01;
+/// A program that catches the error lets go of at least this share before it goes on.
+constexpr double kUnwound = 0.1;
+
+constexpr std::string_view kStepMark = "Optimizer.step#";
+constexpr std::string_view kZeroMark = "Optimizer.zero_grad#";
+
+}  // namespace
+
+Phases::Phases(const Timeline& t, const Ledger& l, const StackAnalysis& s)
+    : timeline(t), ledger(l), stacks(s), is_gradient(l.allocations.size(), false) {
+  FindThreads();
+  FindOoms();
+  FindMarkedSteps();
+  if (framed) {
+    FindBackwards();
+  } else {
+    FindBackwardsWithoutStacks();
+  }
+  for (const Backward& b : backwards) ends_.push_back(b.end);
+  FindGradients();
+  FindSteps();
+  FindOptimizerEnds();
+  FindForwardStarts();
+}
+
+std::span<const Allocation> Phases::Between(Position after, Position before) const {
+  const auto& all = ledger.allocations;
+  const auto first = std::partition_point(
+      all.begin(), all.end(), [&](const Allocation& a) { return a.made <= after; });
+  const auto last =
+      std::partition_point(first, all.end(), [&](const Allocation& a) { return a.made < before; });
+  return {first, last};
+}
+
+std::size_t Phases::GapOf(Position p) const {
+  return static_cast<std::size_t>(std::lower_bound(ends_.begin(), ends_.end(), p) - ends_.begin());
+}
+
+std::size_t Phases::Outlived(const Allocation& a) const {
+  const std::size_t first = GapOf(a.made);
+  const Position released = Released(a);
+  const auto alive_until = static_cast<std::size_t>(
+      std::lower_bound(ends_.begin(), ends_.end(), released) - ends_.begin());
+  return alive_until > first ? alive_until - first : 0;
+}
+
+void Phases::FindThreads() {
+  std::unordered_map<std::uint32_t, std::size_t> roots;
+  std::size_t with_python = 0;
+  for (const Allocation& a : ledger.allocations) {
+    if (a.made == kBefore) continue;
+    const StackTraits& traits = stacks.of(a.stack);
+    if (!traits.has_python || traits.root_in_torch) continue;
+    ++with_python;
+    ++roots[traits.root];
+  }
+  framed = with_python > 0 && with_python * kFramedShare >= ledger.allocations.size();
+  std::uint32_t main_root = 0;
+  std::size_t most = 0;
+  for (const auto& [root, count] : roots) {
+    if (count > most || (count == most && root < main_root)) {
+      most = count;
+      main_root = root;
+    }
+  }
+  threads_.push_back(Thread::kBackward);
+  for (std::size_t s = 0; s < timeline.stacks.stack_count(); ++s) {
+    const StackTraits& traits = stacks.of(StackId(s));
+    Thread thread = Thread::kOther;
+    if (!traits.has_python || traits.root_in_torch || (traits.signs & kSignEngine) != 0) {
+      thread = Thread::kBackward;
+    } else if (traits.root == main_root) {
+      thread = Thread::kMain;
+    }
+    threads_.push_back(thread);
+  }
+}
+
+void Phases::FindOoms() {
+  end = static_cast<Position>(timeline.events.size());
+  // From the last event to the first: what follows each refusal decides what it was.
+  Bytes made_after = 0;
+  Bytes released_since_alloc = 0;
+  struct Follow {
+    Bytes made_after = 0;
+    Bytes released_before_next = 0;
+  };
+  std::vector<Follow> follows;
+  for (Position i = end - 1; i >= 0; --i) {
+    const Event& e = timeline.events[static_cast<std::size_t>(i)];
+    const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
+    if (e.action == Action::kAlloc && id != Ledger::kNoAllocation) {
+      made_after += at(id).block;
+      released_since_alloc = 0;
+    } else if (e.action == Action::kFreeRequested && id != Ledger::kNoAllocation) {
+      released_since_alloc += at(id).block;
+    } else if (e.action == Action::kOutOfMemory) {
+      ooms.push_back(i);
+      follows.push_back({made_after, released_since_alloc});
+    }
+  }
+  std::reverse(ooms.begin(), ooms.end());
+  std::reverse(follows.begin(), follows.end());
+  Bytes allocated = ledger.initial_allocated;
+  std::size_t next = 0;
+  for (Position i = 0; i < end && next < ooms.size(); ++i) {
+    const Event& e = timeline.events[static_cast<std::size_t>(i)];
+    const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
+    if (id != Ledger::kNoAllocation && e.action == Action::kAlloc) allocated += at(id).block;
+    if (id != Ledger::kNoAllocation && at(id).released == i) allocated -= at(id).block;
+    if (i != ooms[next]) continue;
+    const Follow& follow = follows[next++];
+    const auto share = [&](Bytes n) { return double(n) / double(std::max<Bytes>(allocated, 1)); };
+    oom_ends.push_back(share(follow.made_after) < kNegligible         ? OomEnd::kFatal
+                       : share(follow.released_before_next) > kUnwound ? OomEnd::kCaught
+                                                                       : OomEnd::kFellBack);
+  }
+  // Only the last can have ended the run; what merely looks like it before was caught.
+  for (std::size_t i = 0; i + 1 < oom_ends.size(); ++i) {
+    if (oom_ends[i] == OomEnd::kFatal) oom_ends[i] = OomEnd::kCaught;
+  }
+  if (!oom_ends.empty() && oom_ends.back() == OomEnd::kFatal) {
+    fatal = ooms.back();
+    end = *fatal;
+  }
+}
+
+void Phases::FindMarkedSteps() {
+  if (timeline.annotations.empty() || timeline.events.empty()) return;
+  const auto position_of = [&](TimeUs time) {
+    const auto found =
+        std::partition_point(timeline.events.begin(), timeline.events.end(),
+                             [&](const Event& e) { return e.time_us < time; });
+    return static_cast<Position>(found - timeline.events.begin());
+  };
+  Position started = kBefore;
+  for (const Annotation& mark : timeline.annotations) {
+    const std::string_view name = timeline.stacks.strings[mark.name];
+    const bool step = name.starts_with(kStepMark);
+    if (!step && !name.starts_with(kZeroMark)) continue;
+    // A range from the first event at or after the start to the last one before the end.
+    if (mark.start) {
+      started = position_of(mark.time_us);
+      continue;
+    }
+    const Position last = position_of(mark.time_us) - 1;
+    if (started == kBefore || last >= end) continue;
+    if (step) {
+      marked_steps_.emplace_back(started, last);
+    } else if (!marked_steps_.empty() && Between(marked_steps_.back().second, started).empty()) {
+      // zero_grad right after the step belongs to it; one just before the backward does not.
+      marked_steps_.back().second = std::max(marked_steps_.back().second, last);
+    }
+    started = kBefore;
+  }
+}
+
+void Phases::FindBackwards() {
+  bool inside = false;
+  std::vector<int> sizes;
+  for (const Allocation& a : ledger.allocations) {
+    if (a.made == kBefore || a.made >= end) continue;
+    const Thread thread = ThreadOf(a);
+    if (thread == Thread::kMain) inside = false;
+    if (thread != Thread::kBackward) continue;
+    if (!inside) {
+      backwards.push_back({.start = a.made, .end = a.made});
+      sizes.push_back(0);
+      inside = true;
+    }
+    backwards.back().end = a.made;
+    ++sizes.back();
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < backwards.size(); ++i) {
+    if (sizes[i] >= kLeastBackward) backwards[kept++] = std::move(backwards[i]);
+  }
+  backwards.resize(kept);
+}
+
+Position Phases::FirstMainAfter(Position p) const {
+  for (const Allocation& a : Between(p, end)) {
+    if (!framed || ThreadOf(a) == Thread::kMain) return a.made;
+  }
+  return end;
+}
+
+Position Phases::OptimizerStart(Position after, Position before) const {
+  Position first = kNotYet;
+  for (const auto& [start, last] : marked_steps_) {
+    if (start > after && start <= before) first = std::min(first, start);
+  }
+  for (const Allocation& a : Between(after, std::min(first, before))) {
+    if ((Signs(a) & kSignOptimizer) != 0) return a.made;
+  }
+  return first;
+}
+
+/// Backwards are grouped into optimizer steps: one opens a new step if it made at least as many
+/// bytes of gradients as are still there from before; otherwise it accumulated into them.
+void Phases::FindSteps() {
+  steps = 0;
+  std::vector<AllocationIndex> alive;
+  for (std::size_t k = 0; k < backwards.size(); ++k) {
+    Bytes fresh = 0;
+    Bytes old = 0;
+    std::erase_if(alive, [&](AllocationIndex g) { return Released(at(g)) <= backwards[k].end; });
+    for (AllocationIndex g : alive) old += at(g).block;
+    for (AllocationIndex g : backwards[k].gradients) fresh += at(g).block;
+    alive.insert(alive.end(), backwards[k].gradients.begin(), backwards[k].gradients.end());
+    const bool opens = k == 0 || fresh >= old ||
+                       OptimizerStart(backwards[k - 1].end, backwards[k].start) != kNotYet;
+    if (opens) ++steps;
+    backwards[k].step = steps - 1;
+  }
+}
+
+Position Phases::OptimizerEndAfter(std::size_t k, Position until) const {
+  const Position after = backwards[k].end;
+  Position result = after;
+  for (const auto& [start, last] : marked_steps_) {
+    if (start > after && last < until) result = std::max(result, last);
+  }
+  for (const Allocation& a : Between(after, until)) {
+    if ((Signs(a) & (kSignOptimizer | kSignScalerStep)) != 0) result = std::max(result, a.made);
+  }
+  // An optimizer that allocates nothing (SGD after its first step) ends where the gradients go,
+  // provided that nothing else allocates before.
+  std::vector<Position> frees;
+  for (AllocationIndex g : backwards[k].gradients) {
+    const Position released = Released(at(g));
+    if (released > after && released < until) frees.push_back(released);
+  }
+  if (!frees.empty() && frees.size() * 2 >= backwards[k].gradients.size()) {
+    std::sort(frees.begin(), frees.end());
+    const Position middle = frees[frees.size() / 2];
+    if (Between(result, middle).size() <= std::max<std::size_t>(2, frees.size() / 20)) {
+      result = std::max(result, frees.back());
+    }
+  }
+  return result;
+}
+
+void Phases::FindOptimizerEnds() {
+  for (std::size_t k = 0; k < backwards.size(); ++k) {
+    const Position until = k + 1 < backwards.size() ? backwards[k + 1].start : end;
+    const Position result = OptimizerEndAfter(k, until);
+    (k + 1 < backwards.size() ? backwards[k + 1].optimizer_end : last_optimizer_end) = result;
+  }
+}
+
+void Phases::FindForwardStarts() {
+  first_forward = backwards.empty() ? end : backwards.front().start;
+  for (std::size_t k = 0; k < backwards.size(); ++k) {
+    Backward& b = backwards[k];
+    for (const Allocation& a : Between(b.optimizer_end, b.start)) {
+      if (framed && ThreadOf(a) != Thread::kMain) continue;
+      const Position released = Released(a);
+      if (released >= b.start && released <= b.end) {
+        b.forward_start = a.made;
+        break;
+      }
+    }
+  }
+  if (!backwards.empty() && backwards.front().forward_start) {
+    first_forward = *backwards.front().forward_start;
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,81 @@
+// What the frames of a stack say about the moment of an allocation. Computed once for each distinct
+// stack. Only PyTorch's own files count as signs; the names of the user's functions mean nothing
+// here (a function called forward_metrics makes no activations).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "timeline/timeline.h"
+
+namespace plimsoll {
+
+/// Which thread made an allocation, told by the outermost Python frame.
+enum class Thread : std::uint8_t {
+  kMain,      // the commonest root outside PyTorch
+  kBackward,  // autograd's thread: no Python frame, or a root inside PyTorch
+  kOther,     // a loader, a hook, a logger
+};
+
+/// Signs in the frames, as bits.
+enum Sign : std::uint16_t {
+  kSignOptimizer = 1 << 0,    // torch/optim
+  kSignApply = 1 << 1,        // Module.to(), .cuda(), .half(): parameters move or are made
+  kSignConstructor = 1 << 2,  // a torch.nn module's __init__: parameters are made on the device
+  kSignModuleCall = 1 << 3,   // inside Module.__call__
+  kSignFsdp = 1 << 4,
+  kSignDdp = 1 << 5,
+  kSignScalerStep = 1 << 6,   // GradScaler.step, unscale_, update
+  kSignCheckpoint = 1 << 7,   // torch.utils.checkpoint
+  kSignEngine = 1 << 8,       // inside the autograd engine's call, on the calling thread
+  kSignEmptyCache = 1 << 9,
+  kSignGraphCapture = 1 << 10,
+};
+
+struct StackTraits {
+  std::uint16_t signs = 0;
+  bool has_python = false;
+  bool root_in_torch = false;
+  /// Identifies (file, function) of the outermost Python frame; 0 where there is none.
+  std::uint32_t root = 0;
+  /// Identifies the sequence of Python frames with their lines: one place in the program.
+  std::uint32_t site = 0;
+  /// The innermost frame of the user's own code; invalid where there is none.
+  FrameId user_frame;
+};
+
+class StackAnalysis {
+ public:
+  explicit StackAnalysis(const Timeline& timeline);
+
+  const StackTraits& of(StackId id) const { return id.valid() ? traits_[id.index()] : none_; }
+  bool IsUserFrame(FrameId id) const { return kinds_[id.index()].user; }
+  /// "train.py:57 in forward": the file without its folders.
+  std::string Where(FrameId id) const;
+  /// Where() of the user's innermost frame, else of the innermost Python frame, else "".
+  std::string WhereOf(StackId id) const;
+  /// The user's frames, innermost first.
+  std::vector<std::string> UserFrames(StackId id) const;
+  /// The modules that were being called, outermost first: "UNet > Double > Conv2d" as far as the
+  /// files of torch.nn tell; "" where no frame shows one.
+  std::string ModuleChain(StackId id) const;
+
+ private:
+  struct FrameKind {
+    std::uint16_t signs = 0;
+    bool python = false;
+    bool torch = false;
+    bool user = false;
+  };
+  FrameKind Classify(const Frame& frame) const;
+
+  const Timeline& timeline_;
+  std::string torch_folder_;
+  std::vector<FrameKind> kinds_;
+  std::vector<StackTraits> traits_;
+  StackTraits none_;
+};
+
+}  // namespace plimsoll

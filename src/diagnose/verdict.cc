@@ -1,0 +1,103 @@
+#include "diagnose/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+std::string Readable(std::string_view what) {
+  if (what == "optimizer_state") return "optimizer state";
+  if (what == "kept") return "memory that is kept step after step";
+  if (what == "unattributed") return "tensors of unknown use";
+  if (what == "fragmented") return "free pieces inside segments in use";
+  if (what == "cached") return "free cached segments";
+  if (what == "pending") return "blocks that wait for another stream";
+  return std::string(what);
+}
+
+const Finding* First(const std::vector<Finding>& findings, std::initializer_list<std::string_view> ids) {
+  for (std::string_view id : ids) {
+    for (const Finding& f : findings) {
+      if (f.id == id && f.severity != Severity::kInfo) return &f;
+    }
+  }
+  return nullptr;
+}
+
+std::string Capitalised(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') {
+    text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string PhaseAt(const Phases& p, Position at) {
+  if (at < 0 || p.timeline.events.empty()) return "";
+  const std::size_t gap = p.GapOf(at);
+  if (gap == p.backwards.size()) {
+    if (p.backwards.empty()) return at >= p.first_forward ? "" : "before the first backward";
+    if (at <= p.last_optimizer_end) return fmt::format("the optimizer's step {}", p.steps);
+    return fmt::format("after the backward of step {}", p.steps);
+  }
+  const Backward& b = p.backwards[gap];
+  if (at >= b.start) return fmt::format("the backward of step {}", b.step + 1);
+  if (b.forward_start && at >= *b.forward_start) return fmt::format("the forward of step {}", b.step + 1);
+  if (gap > 0 && at <= b.optimizer_end) {
+    return fmt::format("the optimizer's step {}", p.backwards[gap - 1].step + 1);
+  }
+  return gap == 0 ? "before the first forward" : fmt::format("between steps {} and {}", b.step, b.step + 1);
+}
+
+std::string LargestLines(const RankReport& rank, std::size_t most) {
+  std::vector<AccountLine> lines = rank.account;
+  std::erase_if(lines, [](const AccountLine& l) {
+    return l.bytes <= 0 || l.what == "free" || l.what == "rounding";
+  });
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const AccountLine& a, const AccountLine& b) { return a.bytes > b.bytes; });
+  if (lines.size() > most) lines.resize(most);
+  std::string text;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) text += i + 1 == lines.size() ? " and " : ", ";
+    text += fmt::format("{} ({})", Readable(lines[i].what), FormatBytes(lines[i].bytes));
+  }
+  return text;
+}
+
+std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& findings) {
+  std::string text;
+  const std::string during = rank.phase.empty() ? "" : " in " + rank.phase;
+  const auto fatal = std::find_if(rank.ooms.begin(), rank.ooms.end(),
+                                  [](const OomReport& oom) { return oom.fatal; });
+  if (rank.instant.kind == "oom" && fatal != rank.ooms.end()) {
+    const std::string asked = FormatBytes(fatal->requested.value_or(0));
+    const std::string where = fatal->where.empty() ? "" : " by " + fatal->where;
+    text = fmt::format("{} were asked for{}{} and could not be had: ", asked, where, during);
+    const Finding* why = First(findings, {"capacity", "limit", "fragmentation"});
+    text += why ? why->title : "the device is full";
+    text += ". ";
+  } else if (rank.instant.kind == "event") {
+    text = fmt::format("At event {}{} PyTorch held {}, of which {} were in tensors. ",
+                       rank.instant.event.value_or(-1), during,
+                       FormatBytes(rank.instant.reserved.value_or(0)),
+                       FormatBytes(rank.instant.allocated.value_or(0)));
+  } else {
+    text = fmt::format("It did not run out of memory. The peak is {} in tensors{}; PyTorch held {} "
+                       "at most. ",
+                       FormatBytes(rank.peak_allocated.value_or(0)), during,
+                       FormatBytes(rank.peak_reserved.value_or(0)));
+  }
+  const std::string lines = LargestLines(rank, 3);
+  if (!lines.empty()) text += fmt::format("Most of it is {}. ", lines);
+  if (const Finding* cause = First(findings, {"leak", "eval_spike", "longest_batch"})) {
+    text += Capitalised(cause->title) + ".";
+  }
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+}  // namespace plimsoll

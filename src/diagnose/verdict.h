@@ -1,0 +1,22 @@
+// The first sentences of the answer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "diagnose/explanation.h"
+#include "diagnose/phases.h"
+
+namespace plimsoll {
+
+/// "the forward of step 3", "the backward of step 1", "the optimizer's step 2", "between the steps".
+std::string PhaseAt(const Phases& phases, Position at);
+
+/// Two or three sentences that a newcomer understands: what was asked for, why it could not be had,
+/// what fills the device; for a run that ended well, what its peak is made of.
+std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& findings);
+
+/// "activations (7.51 GiB), parameters (118.46 MiB) and temporaries": the largest lines in words.
+std::string LargestLines(const RankReport& rank, std::size_t most);
+
+}  // namespace plimsoll

@@ -1,0 +1,148 @@
+#include "readers/error_text/collect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace plimsoll {
+namespace {
+
+constexpr const char* kRepeated = "messages that repeat another one";
+constexpr const char* kTooMany = "messages beyond the first 20000 different ones";
+constexpr std::size_t kComparedOfSameSize = 1024;
+constexpr std::size_t kCompared = 64;
+
+constexpr std::array kFigures = {&OomMessage::requested,     &OomMessage::capacity,
+                                 &OomMessage::free,          &OomMessage::allocated,
+                                 &OomMessage::reserved,      &OomMessage::reserved_free,
+                                 &OomMessage::allowed,       &OomMessage::private_pools,
+                                 &OomMessage::other};
+
+/// All that tells two messages apart, as one string.
+std::string Key(const OomMessage& m) {
+  std::string key = fmt::format("{}/{}/{}/{}/{}", static_cast<int>(m.source), m.survived,
+                                m.rank.value_or(-1), m.device.value_or(-1), m.subject);
+  for (auto figure : kFigures) key += fmt::format("/{}", (m.*figure).value_or(-1));
+  for (const ProcessUse& p : m.processes) {
+    key += fmt::format("/{}:{}", p.pid.value_or(-1), p.bytes.value_or(-1));
+  }
+  return key;
+}
+
+template <typename T>
+bool Agree(const std::optional<T>& a, const std::optional<T>& b) {
+  return !a || !b || *a == *b;
+}
+
+bool ProcessesAgree(const OomMessage& a, const OomMessage& b) {
+  const std::size_t common = std::min(a.processes.size(), b.processes.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    if (a.processes[i].pid != b.processes[i].pid) return false;
+    if (!Agree(a.processes[i].bytes, b.processes[i].bytes)) return false;
+  }
+  // A whole message that names fewer processes is about another moment.
+  return a.processes.size() == b.processes.size() || a.cut_off || b.cut_off || common == 0;
+}
+
+bool HasFigures(const OomMessage& m) {
+  return std::any_of(kFigures.begin(), kFigures.end(),
+                     [&](auto figure) { return (m.*figure).has_value(); }) ||
+         !m.processes.empty();
+}
+
+/// Whether both texts can be about the same event: the same author and no figure that differs.
+bool SameEvent(const OomMessage& a, const OomMessage& b) {
+  if (a.source != b.source || a.survived != b.survived) return false;
+  if (!Agree(a.rank, b.rank) || !Agree(a.device, b.device)) return false;
+  for (auto figure : kFigures) {
+    if (!Agree(a.*figure, b.*figure)) return false;
+  }
+  if (!a.subject.empty() && !b.subject.empty() && a.subject != b.subject) return false;
+  if (!ProcessesAgree(a, b)) return false;
+  // One without any figure repeats whatever it stands beside; otherwise they must share one.
+  return !HasFigures(a) || !HasFigures(b) || (a.requested && b.requested) ||
+         (!a.requested && !b.requested);
+}
+
+/// TensorFlow and XLA announce in the log what they raise a moment later: 1.97 GiB there, the exact
+/// bytes here.
+bool Announces(const OomMessage& warning, const OomMessage& error) {
+  const auto xla = [](const OomMessage& m) {
+    return m.source == MessageSource::kTensorFlow || m.source == MessageSource::kJax;
+  };
+  if (!xla(warning) || !xla(error) || warning.survived || error.survived) return false;
+  if (!warning.subject.empty() || !warning.buffers.empty()) return false;
+  if (!warning.requested || !error.requested || !Agree(warning.rank, error.rank)) return false;
+  const Bytes difference = *warning.requested - *error.requested;
+  return std::abs(difference) <= *error.requested / 64 + kMiB;
+}
+
+void Merge(OomMessage& into, const OomMessage& from) {
+  for (auto figure : kFigures) {
+    if (!(into.*figure)) into.*figure = from.*figure;
+  }
+  if (!into.rank) into.rank = from.rank;
+  if (!into.device) into.device = from.device;
+  if (into.processes.size() < from.processes.size()) into.processes = from.processes;
+  if (into.buffers.size() < from.buffers.size()) into.buffers = from.buffers;
+  if (into.subject.empty()) into.subject = from.subject;
+  if (into.where.empty()) into.where = from.where;
+  if (into.wording.empty() || (into.cut_off && !from.cut_off)) into.wording = from.wording;
+  into.cut_off = into.cut_off && from.cut_off;
+}
+
+}  // namespace
+
+/// Whether the message tells nothing new beside a kept one, which takes over what it adds.
+bool MessageCollector::Repeats(OomMessage& message, std::size_t index) {
+  OomMessage& kept = kept_[index];
+  if (SameEvent(kept, message)) {
+    Merge(kept, message);
+    return true;
+  }
+  const bool announced = Announces(kept, message);
+  if (!announced && !Announces(message, kept)) return false;
+  if (announced) std::swap(kept, message);
+  if (!kept.rank) kept.rank = message.rank;
+  if (!kept.device) kept.device = message.device;
+  return true;
+}
+
+/// Looks among the latest that asked for as much, and among the latest of any size.
+std::optional<std::size_t> MessageCollector::FindRepeated(OomMessage& message) {
+  const std::vector<std::size_t>& same = by_request_[message.requested.value_or(-1)];
+  for (std::size_t i = same.size(); i > 0 && same.size() - i < kComparedOfSameSize; --i) {
+    if (Repeats(message, same[i - 1])) return same[i - 1];
+  }
+  for (std::size_t i = kept_.size(); i > 0 && kept_.size() - i < kCompared; --i) {
+    if (Repeats(message, i - 1)) return i - 1;
+  }
+  return {};
+}
+
+void MessageCollector::Add(OomMessage message) {
+  if (full()) {
+    ++skipped[kTooMany];
+    return;
+  }
+  const std::string key = Key(message);
+  std::optional<std::size_t> repeated;
+  if (const auto known = seen_.find(key); known != seen_.end()) {
+    repeated = known->second;
+    Merge(kept_[*repeated], message);
+  } else {
+    repeated = FindRepeated(message);
+    seen_.emplace(key, repeated.value_or(kept_.size()));
+  }
+  if (repeated) {
+    ++skipped[kRepeated];
+    return;
+  }
+  by_request_[message.requested.value_or(-1)].push_back(kept_.size());
+  kept_.push_back(std::move(message));
+}
+
+std::vector<OomMessage> MessageCollector::Take() { return std::move(kept_); }
+
+}  // namespace plimsoll

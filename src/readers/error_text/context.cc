@@ -1,0 +1,226 @@
+#include "readers/error_text/context.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+#include "readers/error_text/line_prefix.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::size_t kReachBack = 32 * 1024;
+constexpr std::size_t kReachAhead = 4 * 1024;
+constexpr int kLinesAboveTraceback = 12;
+constexpr auto kNone = std::string_view::npos;
+
+std::optional<int> NumberAt(std::string_view text) {
+  int value = 0;
+  const auto [p, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value < 0 || value > 1'000'000) return {};
+  return value;
+}
+
+/// A number behind `key`, blanks and a colon or equals sign between: "rank      : 2".
+std::optional<int> NumberBehind(std::string_view line, std::string_view key) {
+  const std::size_t at = line.find(key);
+  if (at == kNone) return {};
+  std::string_view rest = line.substr(at + key.size());
+  rest.remove_prefix(std::min(rest.size(), rest.find_first_not_of(" \t")));
+  if (!rest.starts_with(':') && !rest.starts_with('=')) return {};
+  rest.remove_prefix(1);
+  rest.remove_prefix(std::min(rest.size(), rest.find_first_not_of(" \t")));
+  return NumberAt(rest);
+}
+
+std::string_view TrimLeft(std::string_view line) {
+  const std::size_t at = line.find_first_not_of(" \t");
+  return at == kNone ? std::string_view() : line.substr(at);
+}
+
+/// The rank in a line of a launcher's report: "rank      : 2 (local_rank: 2)", "[rank: 2]",
+/// "local_rank: 2 (pid: 99) of binary", "RANK=2".
+std::optional<int> RankInReport(std::string_view line) {
+  const std::string_view trimmed = TrimLeft(line);
+  if (trimmed.starts_with("rank")) {
+    if (auto rank = NumberBehind(trimmed.substr(0, 24), "rank")) return rank;
+  }
+  for (std::size_t at = line.find("RANK="); at != kNone; at = line.find("RANK=", at + 1)) {
+    if (at == 0 || line[at - 1] == ' ') return NumberAt(line.substr(at + 5));
+  }
+  for (std::string_view key : {"[rank", "[Rank", "[RANK"}) {
+    if (auto rank = NumberBehind(line, key)) return rank;
+  }
+  return NumberBehind(line, "local_rank");
+}
+
+struct Frame {
+  std::string_view file;
+  std::string_view line;
+  std::string_view function;
+};
+
+/// `File "train.py", line 57, in main`, and IPython's `File ~/train.py:57, in main(args)`.
+std::optional<Frame> ReadFrame(std::string_view line) {
+  const std::size_t at = line.find("File ");
+  if (at == kNone) return {};
+  std::string_view rest = line.substr(at + 5);
+  Frame frame;
+  if (rest.starts_with('"')) {
+    const std::size_t quote = rest.find("\", line ", 1);
+    if (quote == kNone) return {};
+    frame.file = rest.substr(1, quote - 1);
+    rest.remove_prefix(quote + 8);
+  } else {
+    const std::size_t colon = rest.find(".py:");
+    if (colon == kNone) return {};
+    frame.file = rest.substr(0, colon + 3);
+    rest.remove_prefix(colon + 4);
+  }
+  const std::size_t digits = rest.find_first_not_of("0123456789");
+  frame.line = rest.substr(0, digits);
+  if (frame.line.empty()) return {};
+  rest.remove_prefix(frame.line.size());
+  if (rest.starts_with(", in ")) {
+    rest.remove_prefix(5);
+    frame.function = rest.substr(0, rest.find_first_of(" (\r\n"));
+  }
+  return frame;
+}
+
+/// Whether the file is the user's: not Python's own, not installed, not PyTorch.
+bool IsUserCode(std::string_view file) {
+  for (std::string_view foreign :
+       {"site-packages", "dist-packages", "lib/python", "/torch/", "\\torch\\", "lib\\python"}) {
+    if (file.find(foreign) != kNone) return false;
+  }
+  return !file.starts_with("<");
+}
+
+std::string Describe(const Frame& frame) {
+  const std::size_t slash = frame.file.find_last_of("/\\");
+  std::string out(slash == kNone ? frame.file : frame.file.substr(slash + 1));
+  out.append(":").append(frame.line);
+  if (!frame.function.empty()) out.append(" in ").append(frame.function);
+  return out;
+}
+
+/// The length of the ANSI sequence at the beginning: "ESC [ 35 m".
+std::size_t ColourLength(std::string_view text) {
+  if (!text.starts_with("\x1b[")) return text.starts_with('\x1b') ? 1 : 0;
+  const std::size_t end = text.substr(0, 32).find_first_not_of("0123456789;", 2);
+  return end == kNone ? 2 : end + 1;
+}
+
+/// A copy with colours and the commonest escapes of JSON and HTML taken out, so that lines and
+/// quotes can be told.
+std::string Cleaned(std::string_view text) {
+  const bool json = text.find("\\n") != kNone && text.find("\\\"") != kNone;
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    std::size_t length = ColourLength(text);
+    if (length == 0 && text.front() == '\\' && json) {
+      length = std::min(text.size(), text.find_first_not_of('\\'));
+      const char escaped = length < text.size() ? text[length] : '\0';
+      if (escaped == 'n' || escaped == '"') {
+        out += escaped == 'n' ? '\n' : '"';
+        ++length;
+      } else {
+        out.append(text.substr(0, length));
+      }
+    } else if (length == 0 && text.starts_with("&quot;")) {
+      out += '"';
+      length = 6;
+    } else if (length == 0) {
+      if (text.front() != '\r') out += text.front();
+      length = 1;
+    }
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+/// What the walk up through the lines has found.
+struct Found {
+  std::string where;
+  std::optional<int> rank;
+  std::optional<int> device;
+};
+
+std::optional<int> DeviceInCode(std::string_view line) {
+  const std::size_t at = line.find("cuda:");
+  return at == kNone ? std::nullopt : NumberAt(line.substr(at + 5));
+}
+
+/// Lines from the last to the first, as far as the traceback and a little above it.
+Found WalkUp(std::string_view lines, std::optional<int> rank) {
+  Found found;
+  int above = -1;  // lines above the traceback's title; -1: not yet there
+  while (!lines.empty() && above < kLinesAboveTraceback) {
+    const std::size_t cut = lines.rfind('\n');
+    const std::string_view line = cut == kNone ? lines : lines.substr(cut + 1);
+    lines = cut == kNone ? std::string_view() : lines.substr(0, cut);
+    const LinePrefix prefix = ReadLinePrefix(line, {});
+    if (rank && prefix.rank && *rank != *prefix.rank) continue;
+    if (above >= 0) ++above;
+    if (!found.rank) found.rank = prefix.rank ? prefix.rank : RankInReport(line);
+    if (above >= 0) continue;
+    if (!found.device) found.device = DeviceInCode(line);
+    if (line.find("Traceback (most recent call last)") != kNone) above = 0;
+    const std::optional<Frame> frame = ReadFrame(line);
+    if (frame && found.where.empty() && IsUserCode(frame->file)) found.where = Describe(*frame);
+  }
+  return found;
+}
+
+/// Where to begin to look: a little above the traceback of this rank, if there is one in reach.
+std::size_t BeginOfContext(std::string_view text, std::size_t floor, std::size_t begin,
+                           std::optional<int> rank) {
+  constexpr std::size_t kAbove = 1024;
+  constexpr std::string_view kTitle = "Traceback (most recent call last)";
+  const std::size_t lowest = std::max(floor, begin > kReachBack ? begin - kReachBack : 0);
+  const std::string_view region = text.substr(lowest, begin - lowest);
+  for (std::size_t at = region.rfind(kTitle); at != kNone && at > 0;
+       at = region.rfind(kTitle, at - 1)) {
+    const std::optional<int> other = RankOfLine(text, lowest + at);
+    if (rank && other && *rank != *other) continue;
+    return lowest + (at > kAbove ? at - kAbove : 0);
+  }
+  return lowest;
+}
+
+/// The first rank that a launcher's report below the message names.
+std::optional<int> RankBelow(std::string_view text, std::size_t end) {
+  std::string_view lines = text.substr(end, kReachAhead);
+  while (!lines.empty()) {
+    const std::size_t cut = lines.find('\n');
+    const std::string_view line = lines.substr(0, cut);
+    if (line.find("Traceback (most recent") != kNone) return {};
+    if (auto rank = RankInReport(line)) return rank;
+    lines.remove_prefix(cut == kNone ? lines.size() : cut + 1);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int> RankOfLine(std::string_view text, std::size_t offset) {
+  constexpr std::size_t kLongestPrefix = 256;
+  const std::size_t begin = LineBegin(text, offset);
+  const std::size_t before = begin > 0 ? LineBegin(text, begin - 1) : 0;
+  return ReadLinePrefix(Cleaned(text.substr(begin, kLongestPrefix)),
+                        text.substr(before, begin - before))
+      .rank;
+}
+
+void ReadContext(std::string_view text, std::size_t floor, std::size_t begin, std::size_t end,
+                 OomMessage& message) {
+  const std::size_t from = BeginOfContext(text, std::min(floor, begin), begin, message.rank);
+  const Found found = WalkUp(Cleaned(text.substr(from, begin - from)), message.rank);
+  message.where = found.where;
+  if (!message.rank) message.rank = found.rank ? found.rank : RankBelow(text, end);
+  if (!message.device) message.device = found.device;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,157 @@
+#include "readers/error_text/scanner.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+constexpr Bytes kTiB = 1024 * kGiB;
+
+struct UnitName {
+  std::string_view text;
+  Bytes bytes;
+};
+// The longest first: with the blanks gone, nothing ends a unit but its own last letter. Everybody
+// who writes GB here means 2^30.
+constexpr std::array<UnitName, 19> kUnits = {{{"bytes", 1},
+                                              {"Bytes", 1},
+                                              {"byte", 1},
+                                              {"KiB", kKiB},
+                                              {"MiB", kMiB},
+                                              {"GiB", kGiB},
+                                              {"TiB", kTiB},
+                                              {"PiB", 1024 * kTiB},
+                                              {"EiB", 1024 * 1024 * kTiB},
+                                              {"KB", kKiB},
+                                              {"kB", kKiB},
+                                              {"MB", kMiB},
+                                              {"GB", kGiB},
+                                              {"TB", kTiB},
+                                              {"K", kKiB},
+                                              {"M", kMiB},
+                                              {"G", kGiB},
+                                              {"T", kTiB},
+                                              {"B", 1}}};
+
+// Half of 2^63: sums of two such sizes are still safe.
+constexpr double kBeyondReason = 4.6e18;
+
+bool IsDigit(int c) { return c >= '0' && c <= '9'; }
+
+/// Digits with at most one point, to bytes; exact where there is no point.
+std::optional<Bytes> ToBytes(const std::string& digits, Bytes factor) {
+  const char* end = digits.data() + digits.size();
+  std::int64_t whole = 0;
+  if (auto [p, error] = std::from_chars(digits.data(), end, whole); p == end && error == std::errc()) {
+    if (static_cast<double>(whole) * static_cast<double>(factor) >= kBeyondReason) return {};
+    return whole * factor;
+  }
+  double value = 0;
+  if (auto [p, error] = std::from_chars(digits.data(), end, value); error != std::errc()) return {};
+  value *= static_cast<double>(factor);
+  if (!(value < kBeyondReason)) return {};
+  return static_cast<Bytes>(std::llround(value));
+}
+
+}  // namespace
+
+bool Scanner::Literal(std::string_view phrase) {
+  Flow probe = flow_;
+  for (char want : phrase) {
+    if (Flow::IsNoise(want)) continue;
+    const int got = probe.Next();
+    if (got == Flow::kEnd) ended_ = true;
+    if (got != static_cast<unsigned char>(want)) return false;
+  }
+  flow_ = probe;
+  return true;
+}
+
+bool Scanner::SkipPast(std::string_view phrase, std::size_t reach) {
+  const Flow start = flow_;
+  for (std::size_t i = 0; i <= reach; ++i) {
+    const Flow here = flow_;
+    const int c = flow_.Next();
+    if (c == Flow::kEnd) {
+      ended_ = true;
+      break;
+    }
+    if (c != static_cast<unsigned char>(phrase.front())) continue;
+    const Flow next = flow_;
+    flow_ = here;
+    if (Literal(phrase)) return true;
+    flow_ = next;
+  }
+  flow_ = start;
+  return false;
+}
+
+bool Scanner::Unit(Bytes& factor) {
+  for (const UnitName& unit : kUnits) {
+    if (Literal(unit.text)) {
+      factor = unit.bytes;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Scanner::Size(std::optional<Bytes>& size) {
+  constexpr std::size_t kLongestNumber = 32;
+  const Flow start = flow_;
+  std::string digits;
+  for (int c = Peek(); digits.size() < kLongestNumber; c = Peek()) {
+    const bool point = c == '.' && !digits.empty() && digits.find('.') == std::string::npos;
+    if (!IsDigit(c) && !point) {
+      if (c == Flow::kEnd) ended_ = true;
+      break;
+    }
+    digits += static_cast<char>(flow_.Next());
+  }
+  const bool ended_before = ended_;
+  Bytes factor = 1;
+  if (digits.empty() || !Unit(factor)) {
+    flow_ = start;
+    return false;
+  }
+  // "GiB" was tried before "G": that it failed at the end of the text says nothing if "G" fits.
+  ended_ = ended_before;
+  size = ToBytes(digits, factor);
+  return true;
+}
+
+std::optional<std::int64_t> Scanner::Integer() {
+  constexpr std::size_t kLongestNumber = 18;
+  const Flow start = flow_;
+  std::int64_t value = 0;
+  std::size_t digits = 0;
+  int c = Peek();
+  for (; IsDigit(c) && digits < kLongestNumber; c = Peek(), ++digits) {
+    value = value * 10 + (flow_.Next() - '0');
+  }
+  if (c == Flow::kEnd) ended_ = true;
+  const bool doubtful = c == Flow::kEnd && flow_.exhausted();
+  if (digits == 0 || IsDigit(c) || doubtful) {
+    flow_ = start;
+    return {};
+  }
+  return value;
+}
+
+std::string Scanner::Until(std::string_view stops, std::size_t most) {
+  std::string out;
+  while (out.size() < most) {
+    const int c = Peek();
+    if (c == Flow::kEnd) {
+      ended_ = true;
+      break;
+    }
+    if (stops.find(static_cast<char>(c)) != std::string_view::npos) break;
+    out += static_cast<char>(flow_.Next());
+  }
+  return out;
+}
+
+}  // namespace plimsoll

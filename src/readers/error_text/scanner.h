@@ -1,0 +1,49 @@
+// Reads a message piece by piece from the flow of a log.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "readers/error_text/flow.h"
+
+namespace plimsoll {
+
+class Scanner {
+ public:
+  Scanner(std::string_view text, std::size_t begin, std::optional<int> rank = {})
+      : flow_(text, begin, rank) {}
+
+  /// Consumes the phrase if it comes next. Blanks do not matter, on either side.
+  bool Literal(std::string_view phrase);
+  /// Consumes everything up to and with the phrase if it comes within `reach` characters.
+  bool SkipPast(std::string_view phrase, std::size_t reach);
+
+  /// "15.78 GiB", "1.25GiB", "34.82G", "512 bytes". True where a size stands there; `size` stays
+  /// empty if it is beyond all reason (17179869184.00 GiB is 2^64: a driver that would not say).
+  bool Size(std::optional<Bytes>& size);
+  /// "536870912", without a unit. A number at the very end of the text may have lost digits:
+  /// none.
+  std::optional<std::int64_t> Integer();
+  /// The characters up to (not with) the first of `stops`; at most `most`.
+  std::string Until(std::string_view stops, std::size_t most = 4096);
+
+  /// Whether something failed because the text ended in the middle of it.
+  bool ended() const { return ended_; }
+  /// Where the last consumed character ends in the input.
+  std::size_t position() const { return flow_.position(); }
+
+ private:
+  int Peek() const {
+    Flow probe = flow_;
+    return probe.Next();
+  }
+  bool Unit(Bytes& factor);
+
+  Flow flow_;
+  bool ended_ = false;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,74 @@
+// The CUDA runtime and the libraries that call it directly. They say that memory ran out and
+// little else.
+#include <charconv>
+
+#include "readers/error_text/wordings.h"
+
+namespace plimsoll {
+namespace {
+
+/// NCCL puts the device in front: "node7:4242:4300 [3] NCCL WARN Cuda failure 'out of memory'".
+std::optional<int> DeviceOfNcclLine(std::string_view before) {
+  const std::size_t mark = before.rfind("] NCCL WARN");
+  if (mark == std::string_view::npos) return {};
+  const std::size_t open = before.rfind('[', mark);
+  if (open == std::string_view::npos || mark - open > 4) return {};
+  int device = 0;
+  const char* end = before.data() + mark;
+  const auto [p, error] = std::from_chars(before.data() + open + 1, end, device);
+  return p == end && error == std::errc() ? std::optional<int>(device) : std::nullopt;
+}
+
+}  // namespace
+
+/// "CUDA error: out of memory" and its relatives: no figure at all.
+bool ReadCudaRuntime(Scanner& scanner, std::string_view, OomMessage&) {
+  scanner.Literal(": out of memory");
+  return true;
+}
+
+/// "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+bool ReadCublas(Scanner& scanner, std::string_view, OomMessage& message) {
+  if (!scanner.Literal("when calling")) return true;
+  message.subject = scanner.Until("(\n", 64);
+  return true;
+}
+
+/// A plan that failed is followed by another one: that warning ends in "(Triggered internally at".
+bool ReadCudnn(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.survived = before.find("Plan failed") != std::string_view::npos ||
+                     scanner.Literal("(Triggered internally at");
+  return true;
+}
+
+/// "Failed to CUDA calloc 536870912 bytes", also "calloc async".
+bool ReadNcclCalloc(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.device = DeviceOfNcclLine(before);
+  scanner.Literal("async");
+  message.cut_off = !scanner.Size(message.requested) && scanner.ended();
+  return true;
+}
+
+bool ReadNcclFailure(Scanner&, std::string_view before, OomMessage& message) {
+  message.device = DeviceOfNcclLine(before);
+  return true;
+}
+
+/// "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB"
+bool ReadHabana(Scanner& scanner, std::string_view before, OomMessage& message) {
+  const std::size_t rank = before.rfind("[Rank:");
+  if (rank != std::string_view::npos) {
+    int value = 0;
+    const char* end = before.data() + before.size();
+    const auto [p, error] = std::from_chars(before.data() + rank + 6, end, value);
+    if (error == std::errc() && p != end && *p == ']') message.rank = value;
+  }
+  if (scanner.Literal("Allocation failed for size::")) {
+    message.requested = scanner.Integer();
+    message.cut_off = !message.requested;
+    return true;
+  }
+  return scanner.Literal("Allocation failed") || scanner.Literal("OOM") || scanner.ended();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,42 @@
+// One pass over a JSON text that may be gigabytes, without building it in memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/input.h"
+#include "base/result.h"
+
+namespace plimsoll {
+
+/// A JSON value that is neither an object nor an array. Writers disagree about numbers (integers,
+/// floats, numbers in quotes), so it is asked for what is needed.
+struct JsonScalar {
+  enum class Kind : std::uint8_t { kNothing, kInteger, kUnsigned, kReal, kText };
+  Kind kind = Kind::kNothing;
+  std::int64_t integer = 0;    // kInteger
+  std::uint64_t whole = 0;     // kUnsigned
+  double real = 0;             // kReal
+  std::string_view text = {};  // kText; valid during the call only
+
+  std::optional<std::int64_t> AsInteger() const;
+  /// As AsInteger, and addresses over 2^63, whether printed as unsigned or as negative numbers.
+  std::optional<std::uint64_t> AsAddress() const;
+  /// A finite number.
+  std::optional<double> AsReal() const;
+};
+
+class JsonVisitor {
+ public:
+  virtual ~JsonVisitor() = default;
+  virtual void Open(bool object) = 0;
+  virtual void Close() = 0;
+  virtual void Key(std::string_view key) = 0;
+  virtual void Scalar(const JsonScalar& value) = 0;
+};
+
+/// Calls the visitor for everything in the input; the reason if that is not (all of) a JSON text.
+std::optional<Error> VisitJson(const Input& input, JsonVisitor& visitor);
+
+}  // namespace plimsoll

@@ -1,0 +1,153 @@
+#include "report/json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename T>
+Json OrNull(const std::optional<T>& v) {
+  return v ? Json(*v) : Json(nullptr);
+}
+
+Json ToJson(const AccountLine& line) {
+  return {{"what", line.what},
+          {"bytes", line.bytes},
+          {"confidence", ConfidenceName(line.confidence)},
+          {"because", line.because}};
+}
+
+Json ToJson(const Holder& h) {
+  return {{"where", h.where}, {"category", CategoryName(h.category)}, {"bytes", h.bytes},
+          {"count", h.count}, {"module", h.module},                   {"stack", h.stack}};
+}
+
+Json ToJson(const OomReport& oom) {
+  return {{"event", OrNull(oom.event)},
+          {"requested", OrNull(oom.requested)},
+          {"fatal", oom.fatal},
+          {"why", oom.why},
+          {"where", oom.where},
+          {"device_free", OrNull(oom.device_free)}};
+}
+
+Json ToJson(const StepReport& s) {
+  return {{"first_event", s.first_event},       {"last_event", s.last_event},
+          {"peak_allocated", s.peak_allocated}, {"peak_reserved", s.peak_reserved},
+          {"activations", s.activations},       {"end_allocated", s.end_allocated},
+          {"micro_batches", s.micro_batches}};
+}
+
+Json ToJson(const RankReport& r);
+Json ToJson(const Remedy& r);
+Json ToJson(const Finding& f);
+Json ToJson(const Change& c);
+
+template <typename T>
+Json List(const std::vector<T>& items) {
+  Json list = Json::array();
+  for (const T& item : items) list.push_back(ToJson(item));
+  return list;
+}
+
+Json ToJson(const RankReport& r) {
+  Json peaks = nullptr;
+  if (r.peaks) {
+    peaks = Json::object();
+    for (std::size_t c = 0; c < kCategoryCount; ++c) {
+      peaks[std::string(CategoryName(static_cast<Category>(c)))] = (*r.peaks)[c];
+    }
+  }
+  return {{"file", r.file},
+          {"format", r.format},
+          {"rank", OrNull(r.rank)},
+          {"device", OrNull(r.device)},
+          {"torch", r.torch.empty() ? Json(nullptr) : Json(r.torch)},
+          {"events", r.events},
+          {"steps", OrNull(r.steps)},
+          {"peak_allocated", OrNull(r.peak_allocated)},
+          {"peak_reserved", OrNull(r.peak_reserved)},
+          {"capacity", OrNull(r.capacity)},
+          {"limit", OrNull(r.limit)},
+          {"instant",
+           {{"kind", r.instant.kind},
+            {"event", OrNull(r.instant.event)},
+            {"time_us", OrNull(r.instant.time_us)},
+            {"allocated", OrNull(r.instant.allocated)},
+            {"reserved", OrNull(r.instant.reserved)},
+            {"phase", r.phase}}},
+          {"account", List(r.account)},
+          {"peaks", std::move(peaks)},
+          {"holders", List(r.holders)},
+          {"ooms", List(r.ooms)},
+          {"step_table", List(r.step_table)},
+          {"notes", r.notes}};
+}
+
+Json ToJson(const Remedy& r) {
+  return {{"change", r.change},
+          {"saves", OrNull(r.saves)},
+          {"costs", r.costs},
+          {"basis", r.basis}};
+}
+
+Json ToJson(const Finding& f) {
+  return {{"id", f.id},
+          {"severity", SeverityName(f.severity)},
+          {"rank", OrNull(f.rank)},
+          {"title", f.title},
+          {"evidence", f.evidence},
+          {"remedies", List(f.remedies)}};
+}
+
+Json ToJson(const Change& c) {
+  return {{"what", c.what},
+          {"category", CategoryName(c.category)},
+          {"before", c.before},
+          {"after", c.after},
+          {"growth", c.growth()},
+          {"count_before", c.count_before},
+          {"count_after", c.count_after}};
+}
+
+Json Peak(const Change& c) {
+  return {{"before", c.before}, {"after", c.after}, {"growth", c.growth()}};
+}
+
+/// File names may hold any bytes; what is no UTF-8 is replaced, not refused.
+std::string Dump(const Json& document) {
+  return document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string DifferenceJson(const Difference& d) {
+  Json categories = Json::array();
+  for (const Change& c : d.categories) {
+    Json row = Peak(c);
+    row["what"] = c.what;
+    categories.push_back(std::move(row));
+  }
+  return Dump({{"schema", "plimsoll.diff/1"},
+               {"verdict", d.verdict},
+               {"before", d.file_before},
+               {"after", d.file_after},
+               {"peak_allocated", Peak(d.allocated)},
+               {"peak_reserved", Peak(d.reserved)},
+               {"categories", std::move(categories)},
+               {"holders", List(d.holders)}});
+}
+
+std::string ExplanationJson(const Explanation& e) {
+  return Dump({{"schema", "plimsoll.explain/1"},
+               {"verdict", e.verdict},
+               {"ranks", List(e.ranks)},
+               {"findings", List(e.findings)},
+               {"arithmetic", e.arithmetic},
+               {"ruled_out", e.ruled_out},
+               {"record_next", e.record_next}});
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,75 @@
+#!/bin/bash
+# What the program does with flags and files that cannot be used: exit code 2, nothing on standard
+# output, and exactly one line on standard error that says what to do. tests/hostile/cli_test.sh PROGRAM
+set -uo pipefail
+program=$(realpath "${1:?usage: cli_test.sh PROGRAM}")
+cd "$(dirname "$0")/../.."
+data=$PWD/tests/data/snapshots/libtorch_mlp_cpp.pickle.xz
+work=$(mktemp -d)
+trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
+export NO_COLOR=1 COLUMNS=100
+failed=0 count=0
+
+# refuse WHAT TEXT ARGUMENT…: the line must hold TEXT (a pattern of grep -E; empty: anything).
+refuse() {
+  local what=$1 text=$2 code lines
+  shift 2
+  count=$((count + 1))
+  timeout 60 "$program" "$@" </dev/null >"$work/out" 2>"$work/err"
+  code=$?
+  lines=$(wc -l <"$work/err")
+  local why=
+  ((code == 2)) || why+=" exit code $code instead of 2;"
+  ((lines == 1)) || why+=" $lines lines on stderr instead of 1;"
+  [[ ! -s $work/out ]] || why+=" something on stdout;"
+  [[ -z $text ]] || grep -qE -- "$text" "$work/err" || why+=" the line does not say \"$text\";"
+  if [[ -n $why ]]; then
+    echo "FAILED $what:$why"
+    head -n 5 "$work/err" | sed 's/^/    /'
+    failed=1
+  fi
+}
+
+refuse "no arguments" ""
+refuse "unknown command" "frobnicate" frobnicate
+refuse "unknown flag" "--frobnicate" explain --frobnicate "$data"
+refuse "a file is missing from the command" "" explain
+refuse "missing file" "nowhere.pickle" explain "$work/nowhere.pickle"
+refuse "one of two files missing" "nowhere.pickle" explain "$data" "$work/nowhere.pickle"
+refuse "directory" "$work" explain "$work"
+: >"$work/empty.pickle"
+refuse "empty file" "empty" explain "$work/empty.pickle"
+refuse "empty standard input" "empty" explain -
+# Root may read anything; this file answers every read with an error, even to root.
+refuse "unreadable file" "" explain /proc/self/mem
+if ((EUID != 0)); then
+  cp "$data" "$work/secret.pickle" && chmod 000 "$work/secret.pickle"
+  refuse "no permission" "secret.pickle" explain "$work/secret.pickle"
+fi
+head -c 20000 /dev/zero | tr '\0' '\377' >"$work/ones"
+refuse "binary garbage" "ones" explain "$work/ones"
+head -c 20000 /dev/zero >"$work/zeros"
+refuse "zeros" "zeros" explain "$work/zeros"
+awk 'BEGIN {srand(7); for (i = 0; i < 20000; i++) printf "%c", int(rand() * 255) + 1}' >"$work/noise"
+refuse "noise" "noise" explain "$work/noise"
+head -c 1500 "$data" >"$work/cut.pickle.xz"
+refuse "truncated xz" "cut.pickle.xz" explain "$work/cut.pickle.xz"
+printf '\200\002cos\nsystem\n(X\004\000\000\000truetR.' >"$work/code.pickle"
+refuse "a pickle that calls os.system" "code" explain "$work/code.pickle"
+refuse "the same, as JSON" "code" explain --json "$work/code.pickle"
+printf 'hello, this is a log without an error\n' >"$work/plain.log"
+refuse "a log without an out-of-memory message" "plain.log" explain "$work/plain.log"
+refuse "diff with one file" "" diff "$data"
+refuse "diff with a size that is none" "" diff "$data" "$data" --fail-above lots
+refuse "an event that is no number" "" explain --at lots "$data"
+
+# And what is not an error: help, the version.
+for flag in --help --version; do
+  count=$((count + 1))
+  if ! "$program" $flag </dev/null >"$work/out" 2>"$work/err" || [[ ! -s $work/out || -s $work/err ]]; then
+    echo "FAILED $flag: exit code 0 and text on stdout only"
+    failed=1
+  fi
+done
+((failed)) || echo "cli_test: $count cases, each refused with one line and exit code 2"
+exit "$failed"
