@@ -80,12 +80,16 @@ void Attributor::FindKept() {
   };
   // A stack names a place; without one (the backward thread) size and stream have to.
   std::map<std::tuple<std::uint32_t, Bytes, std::uint16_t>, std::vector<Made>> places;
+  // What is released after the last allocation goes because the program ends.
+  const Position last_made =
+      p_.ledger.allocations.empty() ? kBefore : p_.ledger.allocations.back().made;
   for (const Allocation& x : p_.Between(p_.first_forward - 1, p_.end)) {
     const AllocationIndex a = p_.IndexOf(x);
     if (p_.is_gradient[a] || (p_.Signs(x) & (kSignOptimizer | kSignScalerStep)) != 0) continue;
+    if (p_.InMarkedStep(x.made)) continue;
     const std::size_t gap = p_.GapOf(x.made);
     const bool late = gap + 1 >= p_.backwards.size();
-    if (p_.Outlived(x) < 2 && !(late && p_.Released(x) == kNotYet)) continue;
+    if (p_.Outlived(x) < 2 && !(late && p_.Released(x) > last_made)) continue;
     const std::uint32_t site = p_.stacks.of(x.stack).site;
     const bool by_size = site == 0 || p_.ThreadOf(x) == Thread::kBackward;
     const std::uint16_t stream = by_size ? x.stream : std::uint16_t{0};
@@ -118,6 +122,13 @@ void Attributor::FindKept() {
     // A prefetched batch or a reused variable lives a fixed short time; what is kept lives on.
     const std::size_t lived = p_.Outlived(p_.at(made.front().a));
     if (lived < std::max<std::size_t>(2, std::min<std::size_t>(3, could))) continue;
+    // Of the last rounds, which nothing outlived yet, only what has the size of an older one.
+    std::erase_if(made, [&](const Made& m) {
+      const Allocation& x = p_.at(m.a);
+      return p_.Outlived(x) < 2 && std::none_of(made.begin(), made.end(), [&](const Made& o) {
+               return p_.Outlived(p_.at(o.a)) >= 2 && p_.at(o.a).requested == x.requested;
+             });
+    });
     KeptSite site{.site = std::get<0>(key), .allocations = {}};
     for (const Made& m : made) {
       kept_[m.a] = true;

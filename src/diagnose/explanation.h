@@ -99,7 +99,7 @@ struct RankReport {
   std::optional<Bytes> capacity;
   std::optional<Bytes> limit;
   Instant instant;
-  /// "the backward of step 3"; may be empty.
+  /// "in the backward of step 3"; may be empty.
   std::string phase;
   std::vector<AccountLine> account;
   /// The most that each category ever held, in the order of Category (diagnose/sweep.h).

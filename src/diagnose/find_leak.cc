@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "diagnose/findings.h"
 #include "diagnose/holders.h"
@@ -40,28 +41,28 @@ Growth Collect(const Evidence& e) {
   return growth;
 }
 
-/// The line of the user's program that all the kept stacks have in common, innermost first: the line
-/// of the loop that runs what is kept.
-std::string CommonLine(const Evidence& e, const std::vector<AllocationIndex>& all) {
-  std::vector<std::string> common;
-  bool first = true;
-  for (AllocationIndex a : all) {
-    std::vector<std::string> frames = e.phases.stacks.UserFrames(e.phases.at(a).stack);
-    if (frames.empty()) continue;
-    if (first) {
-      common = std::move(frames);
-      first = false;
-      continue;
-    }
-    // Compare from the outermost frame inwards.
-    std::size_t same = 0;
-    while (same < common.size() && same < frames.size() &&
-           common[common.size() - 1 - same] == frames[frames.size() - 1 - same]) {
-      ++same;
-    }
-    common.erase(common.begin(), common.end() - static_cast<std::ptrdiff_t>(same));
+/// The line of the loop that makes what is kept: on the way from the program's outermost frame to
+/// where most of it was made, the first line that ordinary activations do not come through.
+std::string KeepingLine(const Evidence& e, const std::vector<AllocationIndex>& kept) {
+  const Phases& p = e.phases;
+  std::map<StackId, Bytes> by_stack;
+  for (AllocationIndex a : kept) by_stack[p.at(a).stack] += p.at(a).block;
+  const auto largest =
+      std::max_element(by_stack.begin(), by_stack.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::vector<std::string> chain = p.stacks.UserFrames(largest->first);
+  if (chain.empty()) return "";
+  std::set<std::string> ordinary;
+  std::set<StackId> seen;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    if (e.attribution.category[a] != Category::kActivations) continue;
+    if (!seen.insert(p.at(a).stack).second) continue;
+    for (std::string& frame : p.stacks.UserFrames(p.at(a).stack)) ordinary.insert(std::move(frame));
   }
-  return common.empty() ? "" : common.front();
+  for (auto frame = chain.rbegin(); frame != chain.rend(); ++frame) {
+    if (!ordinary.contains(*frame)) return *frame;
+  }
+  return chain.front();
 }
 
 Bytes HeldAtInstant(const Evidence& e, const Growth& growth) {
@@ -83,7 +84,7 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   const Bytes unfinished = e.phases.fatal ? growth.by_gap.rbegin()->second : 0;
   const auto rounds = static_cast<Bytes>(last - first + (e.phases.fatal ? 0 : 1));
   const Bytes slope = (growth.total - unfinished) / std::max<Bytes>(rounds, 1);
-  const std::string line = CommonLine(e, growth.all);
+  const std::string line = KeepingLine(e, growth.all);
   const auto largest = std::max_element(growth.by_place.begin(), growth.by_place.end(),
                                         [](const auto& a, const auto& b) {
                                           return a.second < b.second;
@@ -92,7 +93,7 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   const Bytes threshold = std::max(
       kLeastLeak, static_cast<Bytes>(kLeastLeakShare * double(e.phases.ledger.peak_allocated)));
   Finding finding;
-  finding.evidence.push_back(fmt::format("{} a step, in steps {} to {} of {}", FormatBytes(slope),
+  finding.evidence.push_back(fmt::format("{} a step, from step {} to {} of {}", FormatBytes(slope),
                                          first, last, e.phases.backwards.size()));
   finding.evidence.push_back(fmt::format("{} allocations, {} in all, none released while later ones "
                                          "were made",

@@ -46,37 +46,58 @@ std::string WhereOf(const Phases& p, Position at) {
 
 std::string In(const std::string& where) { return where.empty() ? "" : " in " + where; }
 
-Finding FatalFinding(const Evidence& e, const Refusal& r) {
+/// Free pieces decide only where they are enough for the request and a good part of what is held.
+constexpr double kMuchInPieces = 0.2;
+
+bool PiecesWouldDo(const Account& account, const Refusal& r) {
+  return account.fragmented + account.cached >= r.requested;
+}
+
+bool PiecesDecide(const Account& account, const Refusal& r) {
+  const Bytes free = account.fragmented + account.cached;
+  return PiecesWouldDo(account, r) && double(free) >= kMuchInPieces * double(account.reserved);
+}
+
+/// What lies in the largest categories can be had back by the usual means.
+void AddRemedies(const Account& account, std::vector<Remedy>& remedies) {
+  const auto held = [&](Category c) { return account.by_category[static_cast<std::size_t>(c)]; };
+  const auto large = [&](Category c) { return held(c) * 3 >= account.allocated; };
+  if (large(Category::kActivations)) {
+    remedies.push_back({.change = "half the batch, two accumulation steps",
+                        .saves = held(Category::kActivations) / 2,
+                        .costs = "the same gradients in about the same time",
+                        .basis = "estimated"});
+    remedies.push_back({.change = "activation checkpointing (torch.utils.checkpoint)",
+                        .saves = std::nullopt,
+                        .costs = "about one more forward a step",
+                        .basis = "rule"});
+  }
+  if (large(Category::kOptimizerState)) {
+    remedies.push_back({.change = "shard the optimizer's state over N GPUs (FSDP, ZeRO): saves "
+                                  "(N-1)/N of it",
+                        .saves = held(Category::kOptimizerState) / 2,
+                        .costs = "communication; the figure is for two GPUs",
+                        .basis = "estimated"});
+  }
+}
+
+Finding FullFinding(const Evidence& e, const Refusal& r) {
   const Account& account = e.account;
-  const Bytes stuck = account.fragmented + account.cached;
   Finding finding;
   finding.severity = Severity::kHigh;
-  const std::string where = WhereOf(e.phases, r.at);
-  finding.evidence.push_back(fmt::format("event {}: {} were asked for{}, which takes {} from the "
-                                         "driver",
-                                         r.at, FormatBytes(r.requested), In(where),
-                                         FormatBytes(r.segment)));
   finding.evidence.push_back(
-      fmt::format("PyTorch held {}, of which {} in tensors and {} free in pieces; the largest free "
-                  "piece is {}",
-                  FormatBytes(account.reserved), FormatBytes(account.allocated),
-                  FormatBytes(stuck), FormatBytes(account.largest_free)));
-  finding.evidence.push_back(fmt::format("the driver reported {} free",
+      fmt::format("event {}: {} were asked for{}, for which the allocator wants {} from the driver",
+                  r.at, FormatBytes(r.requested), In(WhereOf(e.phases, r.at)),
+                  FormatBytes(r.segment)));
+  finding.evidence.push_back(fmt::format("PyTorch held {}, of which {} in tensors; the driver "
+                                         "reported {} free",
+                                         FormatBytes(account.reserved),
+                                         FormatBytes(account.allocated),
                                          FormatBytes(r.device_free)));
-  if (stuck >= r.requested) {
-    finding.id = "fragmentation";
-    finding.title = fmt::format("{} were free inside PyTorch, but in pieces too small for {}",
-                                FormatBytes(stuck), FormatBytes(r.requested));
-    finding.remedies.push_back(
-        {.change = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-         .saves = account.fragmented,
-         .costs = "at most what is stuck in segments in use; `plimsoll replay` will tell exactly",
-         .basis = "estimated"});
-  } else if (ByLimit(r)) {
+  if (ByLimit(r)) {
     finding.id = "limit";
-    finding.title =
-        fmt::format("a limit stopped PyTorch at {} although the device had {} free",
-                    FormatBytes(account.reserved), FormatBytes(r.device_free));
+    finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {} free",
+                                FormatBytes(account.reserved), FormatBytes(r.device_free));
     finding.evidence.push_back(
         fmt::format("the limit lies between {} (held) and {} (held and asked for)",
                     FormatBytes(account.reserved), FormatBytes(account.reserved + r.segment)));
@@ -88,8 +109,29 @@ Finding FatalFinding(const Evidence& e, const Refusal& r) {
          .basis = "recorded"});
   } else {
     finding.id = "capacity";
-    finding.title = fmt::format("the device is full: {} asked for, {} free",
-                                FormatBytes(r.requested), FormatBytes(r.device_free));
+    finding.title = fmt::format("the device is full, with {} free", FormatBytes(r.device_free));
+  }
+  AddRemedies(account, finding.remedies);
+  return finding;
+}
+
+Finding PiecesFinding(const Evidence& e, const Refusal& r) {
+  const Account& account = e.account;
+  Finding finding;
+  finding.id = "fragmentation";
+  finding.severity = PiecesDecide(account, r) ? Severity::kHigh : Severity::kMedium;
+  finding.title = fmt::format("{} are free inside PyTorch, but in pieces too small for {}",
+                              FormatBytes(account.fragmented + account.cached),
+                              FormatBytes(r.requested));
+  finding.evidence.push_back(fmt::format("the largest free piece is {}",
+                                         FormatBytes(account.largest_free)));
+  const bool expandable = e.phases.timeline.settings.expandable_segments.value_or(false);
+  if (!expandable) {
+    finding.remedies.push_back(
+        {.change = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+         .saves = account.fragmented,
+         .costs = "at most this much: what is stuck in segments in use",
+         .basis = "estimated"});
   }
   return finding;
 }
@@ -133,7 +175,10 @@ std::vector<Finding> FindOutOfMemory(const Evidence& e) {
   std::vector<Refusal> fell_back;
   std::vector<Refusal> caught;
   for (const Refusal& r : Refusals(e.phases)) {
-    if (r.end == OomEnd::kFatal) findings.push_back(FatalFinding(e, r));
+    if (r.end == OomEnd::kFatal) {
+      findings.push_back(FullFinding(e, r));
+      if (PiecesWouldDo(e.account, r)) findings.push_back(PiecesFinding(e, r));
+    }
     if (r.end == OomEnd::kFellBack) fell_back.push_back(r);
     if (r.end == OomEnd::kCaught) caught.push_back(r);
   }
@@ -146,7 +191,7 @@ std::vector<OomReport> OomRows(const Evidence& e) {
   std::vector<OomReport> rows;
   for (const Refusal& r : Refusals(e.phases)) {
     const bool fatal = r.end == OomEnd::kFatal;
-    const bool pieces = fatal && e.account.fragmented + e.account.cached >= r.requested;
+    const bool pieces = fatal && PiecesDecide(e.account, r);
     rows.push_back({.event = r.at,
                     .requested = r.requested,
                     .fatal = fatal,

@@ -167,7 +167,7 @@ Explanation ExplainMessages(const Recording& recording) {
   AddSummaries(recording, explanation);
   explanation.findings = findings.Take();
   for (const auto& [reason, count] : recording.skipped) {
-    explanation.ranks.front().notes.push_back(fmt::format("{} {}", count, reason));
+    explanation.ranks.front().notes.push_back(fmt::format("{}: {}", reason, count));
   }
   return explanation;
 }

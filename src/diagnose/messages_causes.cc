@@ -43,6 +43,7 @@ class CauseFinder {
   void FreeSuffices();
   void Shares();
   Bytes Fragmentation();
+  bool StrayContexts();
   Bytes Neighbours();
   Bytes Outside();
   void Capacity();
@@ -91,7 +92,7 @@ bool CauseFinder::LimitWouldBePrinted() const {
   if (f_.message.source == MessageSource::kTorchAsync) return true;
   if (f_.message.cut_off) return false;
   const std::string& wording = f_.message.wording;
-  for (const char* known : {"2.5", "2.10", "2.11", "1.8 to", "1.10 to", "1.13 to"}) {
+  for (const char* known : {"2.5", "2.6", "2.10", "2.11", "1.8 to", "1.10 to", "1.13 to"}) {
     if (wording.starts_with(std::string("PyTorch ") + known)) return true;
   }
   return false;
@@ -169,8 +170,11 @@ void CauseFinder::FreeSuffices() {
   if (f_.message.source == MessageSource::kTorchXpu) {
     result_.reason = had + ": that driver may refuse a single block of this size.";
   }
+  // The Windows driver does not count memory by process: there pinned host memory is the suspect.
+  const bool windows = std::any_of(f_.message.processes.begin(), f_.message.processes.end(),
+                                   [](const ProcessUse& p) { return !p.bytes; });
   if (!LimitWouldBePrinted()) {
-    Finding& limit = Add("limit", Severity::kMedium, "A limit that this text does not print, perhaps");
+    Finding& limit = Add("limit", windows ? Severity::kLow : Severity::kMedium, "A limit that this text does not print, perhaps");
     limit.evidence = {had, "PyTorch 2.1 to 2.4 do not print a memory fraction that was set"};
     limit.remedies = {Rule("look for set_per_process_memory_fraction and for frameworks that set it")};
   }
@@ -180,7 +184,7 @@ void CauseFinder::FreeSuffices() {
                          "given back; what a neighbour frees in between is in it"};
   other.remedies = {Rule("watch the device while the job runs: nvidia-smi "
                          "--query-compute-apps=pid,used_memory --format=csv -l 1")};
-  Finding& pieces = Add("fragmentation", Severity::kLow,
+  Finding& pieces = Add("fragmentation", windows ? Severity::kMedium : Severity::kLow,
                         "The free memory may be in pieces, or not on the device at all");
   pieces.evidence = {had, "under WSL and Windows the same error comes when pinned host memory "
                           "(pin_memory=True) cannot be had"};
@@ -220,6 +224,26 @@ Bytes CauseFinder::Fragmentation() {
   return pieces;
 }
 
+/// Many processes with a context each and nothing else.
+bool CauseFinder::StrayContexts() {
+  const auto stray = std::count_if(f_.others.begin(), f_.others.end(), [](const ProcessUse& p) {
+    return p.bytes && *p.bytes >= kLeastStray && *p.bytes <= kMostStray;
+  });
+  if (stray < 2 || static_cast<std::size_t>(stray) != f_.others.size()) return false;
+  const Bytes named = *f_.others_sum;
+  Finding& finding = Add("stray_context", named >= short_ ? Severity::kHigh : Severity::kMedium,
+                         fmt::format("{} other processes hold a context on this device", stray));
+  finding.evidence = {fmt::format("{} processes with {} together, each about the size of an empty "
+                                  "CUDA context",
+                                  stray, S(named)),
+                      "typical of ranks that all touched GPU 0 before they chose their own"};
+  finding.remedies = {
+      Proven("call torch.cuda.set_device(local_rank) before anything touches CUDA, and load "
+             "checkpoints with map_location",
+             named)};
+  return true;
+}
+
 Bytes CauseFinder::Neighbours() {
   const Bytes named = f_.others_sum.value_or(0);
   const bool listed = !f_.message.processes.empty();
@@ -227,22 +251,7 @@ Bytes CauseFinder::Neighbours() {
   const Bytes least = f_.own ? kMostDriverReserve : f_.slack;
   const bool hidden = f_.unnamed && *f_.unnamed > least && (f_.own || !listed);
   const Bytes others = named + (hidden ? *f_.unnamed : 0);
-  const auto stray = std::count_if(f_.others.begin(), f_.others.end(), [](const ProcessUse& p) {
-    return p.bytes && *p.bytes >= kLeastStray && *p.bytes <= kMostStray;
-  });
-  if (stray >= 2 && static_cast<std::size_t>(stray) == f_.others.size()) {
-    Finding& finding = Add("stray_context", named >= short_ ? Severity::kHigh : Severity::kMedium,
-                           fmt::format("{} other processes hold a context on this device", stray));
-    finding.evidence = {fmt::format("{} processes with {} together, each about the size of an empty "
-                                    "CUDA context",
-                                    stray, S(named)),
-                        "typical of ranks that all touched GPU 0 before they chose their own"};
-    finding.remedies = {
-        Proven("call torch.cuda.set_device(local_rank) before anything touches CUDA, and load "
-               "checkpoints with map_location",
-               named)};
-    return named;
-  }
+  if (StrayContexts()) return named;
   if (others < kMaterial) {
     if (f_.unnamed && f_.others.empty() == !f_.others_sum) {
       result_.ruled_out.push_back(fmt::format(
@@ -251,7 +260,13 @@ Bytes CauseFinder::Neighbours() {
     }
     return 0;
   }
-  if (!listed && others <= kUsualOutside) return 0;  // as likely this process's own context
+  if (!listed && others <= kUsualOutside) {
+    result_.ruled_out.push_back(fmt::format(
+        "A large other process: only {} is neither free nor PyTorch's, and this process's own "
+        "context is in that.",
+        S(others)));
+    return 0;
+  }
   Finding& finding = Add("other_process", others >= short_ ? Severity::kHigh : Severity::kMedium,
                          fmt::format("Other processes hold {} of this device", S(others)));
   for (const ProcessUse& p : f_.others) {
@@ -291,11 +306,13 @@ Bytes CauseFinder::Outside() {
 }
 
 void CauseFinder::Capacity() {
-  result_.why = "capacity";
   if (!f_.tensors) {
-    result_.reason = "The text gives no figures that tell more.";
+    result_.reason = "The text gives no figures that tell why.";
+    Add("none", Severity::kInfo, "The text does not tell why").evidence = {
+        "what the device was full of is not in it"};
     return;
   }
+  result_.why = "capacity";
   const Bytes all = f_.capacity.value_or(0);
   result_.reason =
       all > 0 ? fmt::format("The device is simply full: PyTorch's tensors hold {} of its {}.",

@@ -53,7 +53,9 @@ void AddRest(const Figures& f, std::vector<AccountLine>& account) {
           fmt::format("{} used by no process that the text names", S(rest)));
   } else if (rest <= kUsualOutside) {
     AddTo(account, "outside", rest, Confidence::kMedium,
-          "neither free nor reserved by PyTorch: a CUDA context, NCCL, libraries");
+          f.message.source == MessageSource::kTorchAsync
+              ? "neither free nor allocated: free pieces of the pool, a CUDA context, libraries"
+              : "neither free nor reserved by PyTorch: a CUDA context, NCCL, libraries");
   } else {
     AddTo(account, "other_processes", rest, Confidence::kLow,
           "neither free nor reserved by PyTorch, and more than a context; the text does not say "
@@ -74,14 +76,26 @@ std::string WhoAsked(const OomMessage& m) {
 /// "Rank 3 asked for 2.50 GiB on GPU 5 (79.15 GiB), of which 1.19 GiB was free."
 std::string WhatWasAsked(const Figures& f) {
   const OomMessage& m = f.message;
-  if (!f.requested) return WhoAsked(m) + " ran out of memory.";
-  const std::string where = m.source == MessageSource::kHostMemory
-                                ? "of the host's memory"
+  const bool host = m.source == MessageSource::kHostMemory;
+  if (m.source == MessageSource::kTorchAbsurd) return WhoAsked(m) + " asked for an absurd size.";
+  if (!f.requested) return WhoAsked(m) + (host ? " ran out of host memory." : " ran out of memory.");
+  const std::string where = host ? "of host memory"
+                            : m.source == MessageSource::kVirtualAddress
+                                ? "of addresses"
                                 : fmt::format("on {}", DeviceName(m));
   std::string out = fmt::format("{} asked for {} {}", WhoAsked(m), S(*f.requested), where);
   if (f.capacity) out += fmt::format(" ({} in all)", S(*f.capacity));
   if (f.free) out += fmt::format(", where {} was free", S(*f.free));
   return out + ".";
+}
+
+std::string_view NameForPeople(std::string_view what) {
+  if (what == "unattributed") return "in tensors";
+  if (what == "fragmented") return "reserved but in free pieces";
+  if (what == "cached") return "kept for CUDA graphs";
+  if (what == "outside") return "outside PyTorch's allocator";
+  if (what == "other_processes") return "of other processes";
+  return what;
 }
 
 /// "It holds 70.10 GiB in tensors, 6.83 GiB in free pieces, …": the three largest lines.
@@ -94,13 +108,7 @@ std::string WhatFills(const std::vector<AccountLine>& account) {
   if (lines.empty()) return {};
   std::string out;
   for (const AccountLine& line : lines) {
-    const std::string_view name = line.what == "unattributed"      ? "in tensors"
-                                  : line.what == "fragmented"      ? "reserved but in free pieces"
-                                  : line.what == "cached"          ? "kept for CUDA graphs"
-                                  : line.what == "outside"         ? "outside PyTorch's allocator"
-                                  : line.what == "other_processes" ? "of other processes"
-                                                                   : line.what;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", S(line.bytes), name);
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", S(line.bytes), NameForPeople(line.what));
   }
   return "On it: " + out + ".";
 }
@@ -139,7 +147,13 @@ std::vector<AccountLine> AccountOf(const Figures& f) {
     AddLine(account, "other_processes", *f.others_sum, Confidence::kHigh, "as the driver counts");
   }
   if (f.free) AddLine(account, "free", *f.free, Confidence::kHigh, "according to the driver");
-  if (f.capacity && f.free && !f.oversubscribed && (f.reserved || f.tensors)) AddRest(f, account);
+  if (!f.capacity || !f.free || f.oversubscribed) return account;
+  if (f.reserved || f.tensors) {
+    AddRest(f, account);
+  } else if (*f.capacity > *f.free) {
+    AddLine(account, "unattributed", *f.capacity - *f.free, Confidence::kLow,
+            "in use; the text does not say by whom");
+  }
   return account;
 }
 

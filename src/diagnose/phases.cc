@@ -90,48 +90,48 @@ void Phases::FindThreads() {
   }
 }
 
-void Phases::FindOoms() {
-  end = static_cast<Position>(timeline.events.size());
-  // From the last event to the first: what follows each refusal decides what it was.
-  Bytes made_after = 0;
-  Bytes released_since_alloc = 0;
-  struct Follow {
-    Bytes made_after = 0;
-    Bytes released_before_next = 0;
-  };
-  std::vector<Follow> follows;
-  for (Position i = end - 1; i >= 0; --i) {
+/// What follows a refusal decides what it was. Looked at from the last event to the first.
+std::vector<Phases::Aftermath> Phases::Aftermaths() const {
+  std::vector<Aftermath> list;
+  Bytes made = 0;
+  Bytes released = 0;
+  for (Position i = static_cast<Position>(timeline.events.size()) - 1; i >= 0; --i) {
     const Event& e = timeline.events[static_cast<std::size_t>(i)];
     const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
-    if (e.action == Action::kAlloc && id != Ledger::kNoAllocation) {
-      made_after += at(id).block;
-      released_since_alloc = 0;
-    } else if (e.action == Action::kFreeRequested && id != Ledger::kNoAllocation) {
-      released_since_alloc += at(id).block;
-    } else if (e.action == Action::kOutOfMemory) {
-      ooms.push_back(i);
-      follows.push_back({made_after, released_since_alloc});
+    if (e.action == Action::kOutOfMemory) {
+      list.push_back({.at = i, .made_later = made, .released_before_next = released});
+      released = 0;
+    } else if (id == Ledger::kNoAllocation) {
+      continue;
+    } else if (e.action == Action::kAlloc) {
+      made += at(id).block;
+      released = 0;
+    } else if (at(id).released == i) {
+      released += at(id).block;
     }
   }
-  std::reverse(ooms.begin(), ooms.end());
-  std::reverse(follows.begin(), follows.end());
+  std::reverse(list.begin(), list.end());
+  return list;
+}
+
+void Phases::FindOoms() {
+  end = static_cast<Position>(timeline.events.size());
+  const std::vector<Aftermath> aftermaths = Aftermaths();
   Bytes allocated = ledger.initial_allocated;
   std::size_t next = 0;
-  for (Position i = 0; i < end && next < ooms.size(); ++i) {
-    const Event& e = timeline.events[static_cast<std::size_t>(i)];
+  for (Position i = 0; i < end && next < aftermaths.size(); ++i) {
     const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
-    if (id != Ledger::kNoAllocation && e.action == Action::kAlloc) allocated += at(id).block;
+    if (id != Ledger::kNoAllocation && at(id).made == i) allocated += at(id).block;
     if (id != Ledger::kNoAllocation && at(id).released == i) allocated -= at(id).block;
-    if (i != ooms[next]) continue;
-    const Follow& follow = follows[next++];
+    if (i != aftermaths[next].at) continue;
+    const Aftermath& after = aftermaths[next++];
     const auto share = [&](Bytes n) { return double(n) / double(std::max<Bytes>(allocated, 1)); };
-    oom_ends.push_back(share(follow.made_after) < kNegligible         ? OomEnd::kFatal
-                       : share(follow.released_before_next) > kUnwound ? OomEnd::kCaught
+    // Only the last can have ended the run.
+    const bool fatal_end = next == aftermaths.size() && share(after.made_later) < kNegligible;
+    ooms.push_back(i);
+    oom_ends.push_back(fatal_end                                       ? OomEnd::kFatal
+                       : share(after.released_before_next) > kUnwound ? OomEnd::kCaught
                                                                        : OomEnd::kFellBack);
-  }
-  // Only the last can have ended the run; what merely looks like it before was caught.
-  for (std::size_t i = 0; i + 1 < oom_ends.size(); ++i) {
-    if (oom_ends[i] == OomEnd::kFatal) oom_ends[i] = OomEnd::kCaught;
   }
   if (!oom_ends.empty() && oom_ends.back() == OomEnd::kFatal) {
     fatal = ooms.back();
@@ -263,6 +263,29 @@ void Phases::FindOptimizerEnds() {
   }
 }
 
+bool Phases::InMarkedStep(Position position) const {
+  const auto after = std::partition_point(
+      marked_steps_.begin(), marked_steps_.end(),
+      [&](const std::pair<Position, Position>& mark) { return mark.second < position; });
+  return after != marked_steps_.end() && after->first <= position;
+}
+
+/// Layers that save nothing for the backward (a frozen backbone) come before the first block that is
+/// released in it: the forward begins where the same line called the model.
+Position Phases::WholeForward(const Backward& b, const Allocation& first_saved) const {
+  Position start = first_saved.made;
+  const std::uint32_t caller = stacks.of(first_saved.stack).caller;
+  if (caller == 0) return start;
+  const std::span<const Allocation> before = Between(b.optimizer_end, first_saved.made);
+  for (auto a = before.rbegin(); a != before.rend(); ++a) {
+    const std::uint32_t other = stacks.of(a->stack).caller;
+    if (other == 0) continue;
+    if (other != caller) break;
+    start = a->made;
+  }
+  return start;
+}
+
 void Phases::FindForwardStarts() {
   first_forward = backwards.empty() ? end : backwards.front().start;
   for (std::size_t k = 0; k < backwards.size(); ++k) {
@@ -271,7 +294,7 @@ void Phases::FindForwardStarts() {
       if (framed && ThreadOf(a) != Thread::kMain) continue;
       const Position released = Released(a);
       if (released >= b.start && released <= b.end) {
-        b.forward_start = a.made;
+        b.forward_start = WholeForward(b, a);
         break;
       }
     }

@@ -75,6 +75,8 @@ class Phases {
   AllocationIndex IndexOf(const Allocation& a) const {
     return static_cast<AllocationIndex>(&a - ledger.allocations.data());
   }
+  /// Whether the record itself marks this position as part of an optimizer's step.
+  bool InMarkedStep(Position at) const;
   /// Number of the backward that a position lies in or before.
   std::size_t GapOf(Position p) const;
   /// How many backwards, from its own on, an allocation outlived.
@@ -82,6 +84,13 @@ class Phases {
 
  private:
   void FindThreads();
+  struct Aftermath {
+    Position at = 0;
+    Bytes made_later = 0;
+    /// Until the next allocation or refusal.
+    Bytes released_before_next = 0;
+  };
+  std::vector<Aftermath> Aftermaths() const;
   void FindOoms();
   void FindBackwards();
   void FindBackwardsWithoutStacks();
@@ -89,6 +98,7 @@ class Phases {
   void FindOptimizerEnds();
   Position OptimizerEndAfter(std::size_t backward, Position until) const;
   void FindForwardStarts();
+  Position WholeForward(const Backward& b, const Allocation& first_saved) const;
   void FindSteps();
   /// The first sign of an optimizer's step in (after, before); kNotYet where there is none.
   Position OptimizerStart(Position after, Position before) const;

@@ -98,10 +98,12 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
   }
   std::unordered_map<std::uint64_t, std::uint32_t> roots;
   std::unordered_map<std::uint64_t, std::uint32_t> sites;
+  std::unordered_map<std::uint64_t, std::uint32_t> callers;
   traits_.resize(stacks.stack_count());
   for (std::size_t s = 0; s < stacks.stack_count(); ++s) {
     StackTraits& t = traits_[s];
     std::uint64_t site = 0;
+    std::uint64_t caller = 0;
     const Frame* outermost = nullptr;
     for (FrameId id : stacks.stack(StackId(s))) {
       const FrameKind& kind = kinds_[id.index()];
@@ -111,12 +113,18 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
       t.signs |= kind.signs;
       t.root_in_torch = kind.torch;
       if (kind.user && !t.user_frame.valid()) t.user_frame = id;
-      site = Mix(Mix(site, frame.file.value), static_cast<std::uint32_t>(frame.line));
+      const std::uint64_t line = Mix(frame.file.value, static_cast<std::uint32_t>(frame.line));
+      site = Mix(site, line);
+      // Frames come innermost first: what follows the last module call is outside all of them.
+      caller = (kind.signs & kSignModuleCall) != 0 ? 0 : Mix(caller, line);
       outermost = &frame;
     }
     if (outermost == nullptr) continue;
     const std::uint64_t root = Mix(outermost->file.value, outermost->function.value);
     t.root = roots.emplace(root, static_cast<std::uint32_t>(roots.size() + 1)).first->second;
+    if ((t.signs & kSignModuleCall) != 0) {
+      t.caller = callers.emplace(caller, static_cast<std::uint32_t>(callers.size() + 1)).first->second;
+    }
     t.site = sites.emplace(site, static_cast<std::uint32_t>(sites.size() + 1)).first->second;
   }
 }

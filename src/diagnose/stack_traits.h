@@ -42,6 +42,8 @@ struct StackTraits {
   std::uint32_t root = 0;
   /// Identifies the sequence of Python frames with their lines: one place in the program.
   std::uint32_t site = 0;
+  /// Identifies the frames outside the outermost module call: who called the model. 0: nobody.
+  std::uint32_t caller = 0;
   /// The innermost frame of the user's own code; invalid where there is none.
   FrameId user_frame;
 };

@@ -17,10 +17,11 @@ std::string Readable(std::string_view what) {
   return std::string(what);
 }
 
-const Finding* First(const std::vector<Finding>& findings, std::initializer_list<std::string_view> ids) {
+const Finding* First(const std::vector<Finding>& findings, std::initializer_list<std::string_view> ids,
+                     Severity worst) {
   for (std::string_view id : ids) {
     for (const Finding& f : findings) {
-      if (f.id == id && f.severity != Severity::kInfo) return &f;
+      if (f.id == id && f.severity <= worst) return &f;
     }
   }
   return nullptr;
@@ -39,17 +40,22 @@ std::string PhaseAt(const Phases& p, Position at) {
   if (at < 0 || p.timeline.events.empty()) return "";
   const std::size_t gap = p.GapOf(at);
   if (gap == p.backwards.size()) {
-    if (p.backwards.empty()) return at >= p.first_forward ? "" : "before the first backward";
-    if (at <= p.last_optimizer_end) return fmt::format("the optimizer's step {}", p.steps);
-    return fmt::format("after the backward of step {}", p.steps);
+    const Event& event = p.timeline.events[static_cast<std::size_t>(at)];
+    const std::uint16_t signs = p.stacks.of(event.stack).signs;
+    if (p.backwards.empty()) return "before the first backward";
+    if (at <= p.last_optimizer_end || (signs & kSignOptimizer) != 0) return fmt::format("in the optimizer of step {}", p.steps);
+    return fmt::format("after step {}", p.steps);
   }
   const Backward& b = p.backwards[gap];
-  if (at >= b.start) return fmt::format("the backward of step {}", b.step + 1);
-  if (b.forward_start && at >= *b.forward_start) return fmt::format("the forward of step {}", b.step + 1);
-  if (gap > 0 && at <= b.optimizer_end) {
-    return fmt::format("the optimizer's step {}", p.backwards[gap - 1].step + 1);
+  if (at >= b.start) return fmt::format("in the backward of step {}", b.step + 1);
+  if (b.forward_start && at >= *b.forward_start) {
+    return fmt::format("in the forward of step {}", b.step + 1);
   }
-  return gap == 0 ? "before the first forward" : fmt::format("between steps {} and {}", b.step, b.step + 1);
+  if (gap == 0) return "before the first forward";
+  const std::int32_t before = p.backwards[gap - 1].step + 1;
+  if (at <= b.optimizer_end) return fmt::format("in the optimizer of step {}", before);
+  if (before == b.step + 1) return fmt::format("in step {}", before);
+  return fmt::format("between steps {} and {}", before, b.step + 1);
 }
 
 std::string LargestLines(const RankReport& rank, std::size_t most) {
@@ -70,14 +76,14 @@ std::string LargestLines(const RankReport& rank, std::size_t most) {
 
 std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& findings) {
   std::string text;
-  const std::string during = rank.phase.empty() ? "" : " in " + rank.phase;
+  const std::string during = rank.phase.empty() ? "" : " " + rank.phase;
   const auto fatal = std::find_if(rank.ooms.begin(), rank.ooms.end(),
                                   [](const OomReport& oom) { return oom.fatal; });
   if (rank.instant.kind == "oom" && fatal != rank.ooms.end()) {
     const std::string asked = FormatBytes(fatal->requested.value_or(0));
     const std::string where = fatal->where.empty() ? "" : " by " + fatal->where;
     text = fmt::format("{} were asked for{}{} and could not be had: ", asked, where, during);
-    const Finding* why = First(findings, {"capacity", "limit", "fragmentation"});
+    const Finding* why = First(findings, {"capacity", "limit"}, Severity::kHigh);
     text += why ? why->title : "the device is full";
     text += ". ";
   } else if (rank.instant.kind == "event") {
@@ -93,7 +99,7 @@ std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& fin
   }
   const std::string lines = LargestLines(rank, 3);
   if (!lines.empty()) text += fmt::format("Most of it is {}. ", lines);
-  if (const Finding* cause = First(findings, {"leak", "eval_spike", "longest_batch"})) {
+  if (const Finding* cause = First(findings, {"leak", "eval_spike", "longest_batch", "fragmentation"}, Severity::kMedium)) {
     text += Capitalised(cause->title) + ".";
   }
   while (!text.empty() && text.back() == ' ') text.pop_back();

@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-/// "the forward of step 3", "the backward of step 1", "the optimizer's step 2", "between the steps".
+/// "in the forward of step 3", "in the optimizer of step 2", "between steps 2 and 3".
 std::string PhaseAt(const Phases& phases, Position at);
 
 /// Two or three sentences that a newcomer understands: what was asked for, why it could not be had,

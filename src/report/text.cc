@@ -94,6 +94,7 @@ void WriteAccount(Writer& w, const RankReport& r) {
   const Bytes total = r.capacity.value_or(held);
   constexpr std::size_t kBar = 20;
   for (const AccountLine& line : r.account) {
+    if (line.bytes == 0) continue;
     const double share = total > 0 ? std::min(1.0, double(line.bytes) / double(total)) : 0;
     const bool scaled = line.what != "free" || r.capacity;
     std::string what = line.what;
@@ -194,7 +195,8 @@ void WriteFindings(Writer& w, const Explanation& e) {
     const std::string_view code = f.severity == Severity::kHigh     ? "1;31"
                                   : f.severity == Severity::kMedium ? "1;33"
                                                                     : "1;36";
-    const std::string rank = f.rank && e.ranks.size() > 1 ? fmt::format("rank {}: ", *f.rank) : "";
+    const bool named = f.id == "rank_imbalance";  // its title names the rank
+    const std::string rank = f.rank && !named && e.ranks.size() > 1 ? fmt::format("rank {}: ", *f.rank) : "";
     w.Wrapped(rank + f.title, fmt::format("  {} ", w.Paint(fmt::format("{:<6}", SeverityName(f.severity)), code)),
               "         ");
     for (const std::string& line : f.evidence) w.Wrapped(line, "         - ", "           ");

@@ -48,7 +48,7 @@ std::optional<int> RankInReport(std::string_view line) {
   for (std::size_t at = line.find("RANK="); at != kNone; at = line.find("RANK=", at + 1)) {
     if (at == 0 || line[at - 1] == ' ') return NumberAt(line.substr(at + 5));
   }
-  for (std::string_view key : {"[rank", "[Rank", "[RANK"}) {
+  for (std::string_view key : {"[rank", "[Rank", "[RANK", "\"rank\""}) {
     if (auto rank = NumberBehind(line, key)) return rank;
   }
   return NumberBehind(line, "local_rank");

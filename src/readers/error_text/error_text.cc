@@ -74,7 +74,9 @@ void CollectMessages(std::string_view text, Recording& recording) {
     std::size_t end = 0;
     std::optional<OomMessage> message = ReadAt(text, *hit, rank, end);
     if (!message) continue;
-    if (++messages <= kMostContexts) ReadContext(text, last_end, hit->begin, end, *message);
+    // Where the lines of ranks are mixed, ours may stand above the end of another's message.
+    const std::size_t floor = rank == last_rank ? last_end : 0;
+    if (++messages <= kMostContexts) ReadContext(text, floor, hit->begin, end, *message);
     last_end = std::max(last_end, end);
     last_rank = rank;
     collector.Add(std::move(*message));

@@ -139,12 +139,13 @@ TEST(Nuisances, Utf16OfPowerShell) {
 
 TEST(Nuisances, JsonEscapes) {
   const std::string log =
-      "{\"level\": \"error\", \"text\": \"Traceback (most recent call last):\\n  File "
+      "{\"level\": \"error\", \"rank\": 6, \"text\": \"Traceback (most recent call last):\\n  File "
       "\\\"/home/me/train.py\\\", line 57, in main\\n    loss.backward()\\n\\u001b[31m" +
       std::string(kMessage) + "\\u001b[0m\\n\"}";
   const OomMessage m = ReadOne(log);
   ExpectWhole(m, "json");
   EXPECT_EQ(m.where, "train.py:57 in main");
+  EXPECT_EQ(m.rank, 6);
   ExpectWhole(ReadOne("{\"text\": \"" + Replaced(Wrapped(64, ""), "\n", "\\\\n") + "\"}"), "twice");
 }
 
@@ -201,6 +202,18 @@ TEST(Context, TheUsersLine) {
       Replaced("x\n" + text, "\n", "\n[rank2]: "), "    loss = model(x)\n",
       "    loss = model(x)\n[rank5]:   File \"/home/me/other.py\", line 3, in other\n");
   EXPECT_EQ(ReadOne(mixed).where, "train.py:57 in main");
+}
+
+TEST(Context, TwoRanksLineByLine) {
+  std::string text;
+  for (const char* line : {"Traceback (most recent call last):", "  File \"t.py\", line 1, in f",
+                           "RuntimeError: CUDA error: out of memory"}) {
+    for (const char* rank : {"[rank0]: ", "[rank1]: "}) text.append(rank).append(line).append("\n");
+  }
+  const Recording recording = ReadText(text);
+  ASSERT_EQ(recording.messages.size(), 2u);
+  EXPECT_EQ(recording.messages[0].where, "t.py:1 in f");
+  EXPECT_EQ(recording.messages[1].where, "t.py:1 in f");
 }
 
 TEST(Context, OnlyTheLastTraceback) {

@@ -7,16 +7,16 @@
 namespace plimsoll {
 namespace {
 
-/// NCCL puts the device in front: "node7:4242:4300 [3] NCCL WARN Cuda failure 'out of memory'".
+/// NCCL puts the device in front: "node7:4242:4300 [3] p2p.cc:275 NCCL WARN Cuda failure …".
 std::optional<int> DeviceOfNcclLine(std::string_view before) {
-  const std::size_t mark = before.rfind("] NCCL WARN");
-  if (mark == std::string_view::npos) return {};
+  before.remove_prefix(before.rfind('\n') + 1);
+  const std::size_t mark = before.rfind("NCCL WARN");
   const std::size_t open = before.rfind('[', mark);
-  if (open == std::string_view::npos || mark - open > 4) return {};
+  if (mark == std::string_view::npos || open == std::string_view::npos) return {};
   int device = 0;
   const char* end = before.data() + mark;
   const auto [p, error] = std::from_chars(before.data() + open + 1, end, device);
-  return p == end && error == std::errc() ? std::optional<int>(device) : std::nullopt;
+  return error == std::errc() && *p == ']' ? std::optional<int>(device) : std::nullopt;
 }
 
 }  // namespace

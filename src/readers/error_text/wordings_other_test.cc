@@ -19,7 +19,7 @@ TEST(CudaWordings, RuntimeAndDriver) {
 
 TEST(CudaWordings, Nccl) {
   const OomMessage m = ReadOne(
-      "node7:4242:4300 [3] NCCL WARN Cuda failure 'out of memory'\n"
+      "node7:4242:4300 [3] transport/p2p.cc:275 NCCL WARN Cuda failure 'out of memory'\n"
       "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1691, unhandled "
       "cuda error, NCCL version 2.21.5\nncclUnhandledCudaError: Call to CUDA function "
       "failed.\nLast error:\nFailed to CUDA calloc 536870912 bytes\n");

@@ -7,6 +7,10 @@ namespace {
 
 constexpr const char* kRecordHint =
     "record with nsys profile --cuda-memory-usage=true, then nsys export --type=sqlite";
+/// No device has a pebibyte. With kMostInAll for the sum of all sizes, whatever is added up later,
+/// even tenfold, cannot overflow.
+constexpr Bytes kLargestSize = Bytes{1} << 50;
+constexpr Bytes kMostInAll = Bytes{1} << 58;
 /// No real backtrace is deeper.
 constexpr std::size_t kDeepestChain = 256;
 
@@ -88,7 +92,8 @@ class ContentReader {
     const auto start = row.Integer(0), address = row.Integer(3), bytes = row.Integer(4);
     const auto operation = row.Integer(6);
     const std::int64_t device = row.Integer(2).value_or(0);
-    if (!start || !address || !bytes || *bytes < 0 || device < 0 || device > (1 << 20)) {
+    const Bytes size = bytes.value_or(-1);
+    if (!start || !address || size < 0 || size > kLargestSize || device < 0 || device > (1 << 20)) {
       ++content_.skipped["memory events without a usable time, address, size or device"];
       return;
     }
@@ -102,11 +107,16 @@ class ContentReader {
       ++content_.skipped["memory events of a kind that is not known"];
       return;
     }
+    if (size > kMostInAll - in_all_) {
+      ++content_.skipped["memory events beyond 256 pebibytes in all"];
+      return;
+    }
+    in_all_ += size;
     MemoryRow& out = content_.rows.emplace_back();
     out = {.start_ns = *start,
            .global_pid = WithoutThread(row.Integer(1).value_or(0)),
            .address = static_cast<std::uint64_t>(*address),
-           .bytes = *bytes,
+           .bytes = size,
            .correlation = row.Integer(8).value_or(-1),
            .stream = row.Integer(9).value_or(0),
            .device = static_cast<std::int32_t>(device),
@@ -120,6 +130,7 @@ class ContentReader {
 
   Database& database_;
   NsysContent content_;
+  Bytes in_all_ = 0;  // sizes so far
 };
 
 }  // namespace

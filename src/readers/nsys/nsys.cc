@@ -164,9 +164,7 @@ class TimelineBuilder {
     for (const auto& [where, bytes] : pinned_) {
       const auto first = index_.lower_bound({where.first, 0});
       if (first == index_.end() || first->first.first != where.first) continue;
-      Bytes& total = first->second->timeline.host_reserved;
-      Bytes sum = 0;
-      if (!__builtin_add_overflow(total, bytes, &sum)) total = sum;
+      first->second->timeline.host_reserved += bytes;
     }
   }
 

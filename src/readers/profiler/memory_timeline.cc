@@ -24,6 +24,10 @@ constexpr std::size_t kCategories = kProfilerCategories.size();
 constexpr std::size_t kRowLength = kCategories + 1;
 constexpr std::size_t kRecordLength = 4;
 constexpr std::int64_t kBeforeRecording = -1;
+/// No device has a pebibyte, and no clock says more microseconds than this: what is added up later
+/// cannot overflow.
+constexpr Bytes kLargestSize = Bytes{1} << 50;
+constexpr TimeUs kLatest = TimeUs{1} << 53;
 constexpr std::size_t kHtmlHead = 4096;
 
 constexpr std::string_view kBlank = " \t\r\n";
@@ -35,6 +39,8 @@ struct RawRecord {
   Bytes bytes = 0;
   std::size_t category = 0;
 };
+
+bool Sane(Bytes size) { return size >= -kLargestSize && size <= kLargestSize; }
 
 /// Reads both JSON forms: which one it is shows only in the second list.
 class TimelineVisitor final : public JsonVisitor {
@@ -81,7 +87,7 @@ class TimelineVisitor final : public JsonVisitor {
   void EndRow() {
     // A row that cannot be used keeps its place, so that the others keep their times.
     Sizes sizes{};
-    if (clean_ && row_.size() == kRowLength) {
+    if (clean_ && row_.size() == kRowLength && std::all_of(row_.begin(), row_.end(), Sane)) {
       std::copy(row_.begin() + 1, row_.end(), sizes.begin());
     } else {
       ++strange;
@@ -90,7 +96,7 @@ class TimelineVisitor final : public JsonVisitor {
     rows.push_back(sizes);
   }
   bool AddRecord() {
-    if (!clean_ || row_.size() != kRecordLength) return false;
+    if (!clean_ || row_.size() != kRecordLength || !Sane(row_[2])) return false;
     if (row_[3] < 0 || row_[3] >= static_cast<std::int64_t>(kCategories)) return false;
     records.push_back({row_[0], row_[2], static_cast<std::size_t>(row_[3])});
     return true;
@@ -111,7 +117,10 @@ std::vector<CategorySample> FromRows(const TimelineVisitor& read, std::int64_t& 
   strange += static_cast<std::int64_t>(std::max(read.times.size(), read.rows.size()) - n);
   std::vector<CategorySample> samples;
   samples.reserve(n);
-  for (std::size_t i = 0; i < n; ++i) samples.push_back(Sample(read.times[i], read.rows[i]));
+  for (std::size_t i = 0; i < n; ++i) {
+    const TimeUs time = std::clamp(read.times[i], -kLatest, kLatest);
+    samples.push_back(Sample(time, read.rows[i]));
+  }
   return samples;
 }
 
@@ -129,12 +138,11 @@ std::vector<CategorySample> Integrate(std::vector<RawRecord> records, std::int64
   Sizes sizes{};
   std::vector<CategorySample> samples;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    Bytes& size = sizes[records[i].category];
-    Bytes sum = 0;
-    if (__builtin_add_overflow(size, records[i].bytes, &sum)) {
-      ++strange;
+    const Bytes sum = sizes[records[i].category] + records[i].bytes;
+    if (Sane(sum)) {
+      sizes[records[i].category] = sum;
     } else {
-      size = sum;
+      ++strange;
     }
     const TimeUs time = records[i].time_ns / 1000;
     // One sample a microsecond, as the .json form has it.

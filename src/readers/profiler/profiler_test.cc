@@ -172,6 +172,18 @@ TEST(ChromeTrace, BadRecordsAreCounted) {
   EXPECT_EQ(recording.skipped.at("memory events without an address"), 1);
 }
 
+TEST(ChromeTrace, SizesCannotAddUpToAnOverflow) {
+  std::string events = Memory(0, R"("Addr":1,"Bytes":1125899906842625)");  // a pebibyte and one
+  for (int i = 0; i < 9000; ++i) {
+    events += "," + Memory(i, R"("Addr":1,"Bytes":1125899906842624,"Total Reserved":9e18)");
+  }
+  const Recording recording = ReadTrace(events);
+  EXPECT_EQ(recording.timelines[0].events.size(), 256u);
+  EXPECT_EQ(recording.skipped.at("memory events without a usable size or device"), 1);
+  EXPECT_EQ(recording.skipped.at("memory events beyond 256 pebibytes in all"), 8744);
+  EXPECT_TRUE(recording.timelines[0].totals.empty());
+}
+
 TEST(ChromeTrace, SaysWhatIsMissing) {
   const auto none = ReadChromeTrace(FromText(R"({"traceEvents": [{"ph": "X", "name": "a"}]})"));
   ASSERT_FALSE(none.ok());

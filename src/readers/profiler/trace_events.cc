@@ -10,6 +10,11 @@ namespace {
 /// Times are microseconds since 1970 (1.8e15 today) or since the file's base; more is no time.
 constexpr double kLatest = 9e15;
 
+/// No device has a pebibyte, but a request may be absurd (a bug in a size). With kMostInAll for the
+/// sum of all sizes, whatever is added up later, even tenfold, cannot overflow.
+constexpr Bytes kLargestSize = Bytes{1} << 50;
+constexpr Bytes kMostInAll = Bytes{1} << 58;
+
 /// c10::DeviceType. Everything but the host counts: CUDA (1, also ROCm's), XPU (12), MPS (13), …
 constexpr std::int64_t kHost = 0;
 constexpr std::int64_t kCuda = 1;
@@ -24,6 +29,10 @@ std::string_view WithoutObject(std::string_view name) {
 std::int64_t Number(const JsonScalar& value) {
   if (const auto number = value.AsInteger()) return *number;
   return static_cast<std::int64_t>(std::hash<std::string_view>{}(value.text));
+}
+
+Bytes Total(std::optional<Bytes> stated) {
+  return stated && *stated >= 0 && *stated <= kLargestSize ? *stated : -1;
 }
 
 }  // namespace
@@ -187,15 +196,21 @@ void TraceVisitor::AddMemory(bool out_of_memory) {
   }
   const std::int64_t device = event_.device.value_or(0);
   const bool sane = type > 0 && type < 1024 && device >= 0 && device < (1 << 20);
-  // The smallest number has no positive counterpart.
-  if (!event_.bytes || *event_.bytes == INT64_MIN || !sane) {
+  const Bytes bytes = event_.bytes.value_or(INT64_MAX);
+  const Bytes most = out_of_memory ? kMostInAll : kLargestSize;
+  if (!sane || bytes > most || bytes < -most) {
     return Skip("memory events without a usable size or device");
+  }
+  const Bytes size = bytes < 0 ? -bytes : bytes;
+  if (!out_of_memory) {
+    if (size > kMostInAll - in_all_) return Skip("memory events beyond 256 pebibytes in all");
+    in_all_ += size;
   }
   content.memory.push_back({.ts = *event_.ts,
                             .address = event_.address.value_or(0),
-                            .bytes = *event_.bytes,
-                            .allocated = event_.allocated.value_or(-1),
-                            .reserved = event_.reserved.value_or(-1),
+                            .bytes = bytes,
+                            .allocated = Total(event_.allocated),
+                            .reserved = Total(event_.reserved),
                             .device_type = static_cast<std::int32_t>(type),
                             .device = static_cast<std::int32_t>(device),
                             .thread = Thread(),

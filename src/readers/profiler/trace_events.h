@@ -130,6 +130,7 @@ class TraceVisitor final : public JsonVisitor {
   bool in_event_ = false;
   bool in_args_ = false;
   Field field_ = Field::kNone;
+  Bytes in_all_ = 0;  // sizes so far
   Pending event_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::uint32_t> threads_;
 };
