@@ -20,8 +20,8 @@ struct ExplainFlags {
   bool json = false;
 };
 
-/// Reads every file on all cores; each is reduced to its explanation before the next is opened, so a
-/// thousand ranks take no more memory than two.
+/// Reads every file on all cores; each is reduced to its explanation before the next is opened, so
+/// a thousand ranks take no more memory than two.
 Result<std::vector<Explanation>> ExplainFiles(const ExplainFlags& flags) {
   ExplainOptions options;
   if (flags.at >= 0) options.at_event = flags.at;
@@ -32,8 +32,8 @@ Result<std::vector<Explanation>> ExplainFiles(const ExplainFlags& flags) {
   Progress progress("reading", flags.files.size());
   ParallelFor(flags.files.size(), [&](std::size_t i) {
     Result<Recording> recording = ReadFile(flags.files[i]);
-    Result<Explanation> part = recording ? ExplainRecording(*recording, options)
-                                         : Result<Explanation>(recording.error());
+    Result<Explanation> part =
+        recording ? ExplainRecording(*recording, options) : Result<Explanation>(recording.error());
     progress.Advance();
     if (part) {
       parts[i] = std::move(*part);
@@ -53,8 +53,7 @@ int RunExplain(const ExplainFlags& flags) {
   Result<std::vector<Explanation>> parts = ExplainFiles(flags);
   if (!parts) return Complain(parts.error());
   const Explanation explanation = Join(std::move(*parts));
-  Print(flags.json ? ExplanationJson(explanation)
-                   : ExplanationText(explanation, StyleOfStdout()));
+  Print(flags.json ? ExplanationJson(explanation) : ExplanationText(explanation, StyleOfStdout()));
   return kFine;
 }
 

@@ -54,7 +54,7 @@ void AccountForFree(const std::vector<MappedRange>& ranges, const std::vector<Us
       if (until > at) {
         const auto gap = static_cast<Bytes>(until - at);
         account.largest_free = std::max(account.largest_free, gap);
-        const Bytes whole = first == next ? gap
+        const Bytes whole = first == next      ? gap
                             : range.expandable ? WholePages(range.address, at, until, page)
                                                : 0;
         account.cached += whole;
@@ -120,12 +120,11 @@ Account AccountAt(const Phases& p, const Attribution& attribution, Position at) 
     if (account.by_category[c] == 0 && static_cast<Category>(c) != Category::kUnattributed) {
       continue;
     }
-    account.lines.push_back({.what = std::string(CategoryName(static_cast<Category>(c))),
-                             .bytes = account.by_category[c],
-                             .confidence = grounds[c].Sureness(p.framed),
-                             .because = grounds[c].total > 0
-                                            ? std::string(ReasonText(grounds[c].Main()))
-                                            : ""});
+    account.lines.push_back(
+        {.what = std::string(CategoryName(static_cast<Category>(c))),
+         .bytes = account.by_category[c],
+         .confidence = grounds[c].Sureness(p.framed),
+         .because = grounds[c].total > 0 ? std::string(ReasonText(grounds[c].Main())) : ""});
   }
   const auto exact = [&](const char* what, Bytes bytes, const char* because) {
     if (bytes == 0) return;

@@ -160,8 +160,8 @@ void Attributor::AttributeEarlier() {
 }
 
 /// Never released: parameters, their buffers, and k copies of the optimizer's state. The frames of
-/// the final state decide where there are any; else a size that occurs k + 1 times as often as among
-/// the gradients is one parameter and k states.
+/// the final state decide where there are any; else a size that occurs k + 1 times as often as
+/// among the gradients is one parameter and k states.
 void Attributor::AttributeEarlierStaying() {
   std::unordered_map<Bytes, std::int64_t> gradients;
   for (AllocationIndex g : p_.gradient_set) ++gradients[p_.at(g).requested];
@@ -247,8 +247,8 @@ void Attributor::AttributeModel() {
   }
 }
 
-/// No backward ever ended: frames alone tell the model. Without those, what is made before the first
-/// module is called and stays is taken for the model.
+/// No backward ever ended: frames alone tell the model. Without those, what is made before the
+/// first module is called and stays is taken for the model.
 void Attributor::AttributeModelBySigns() {
   Position first_call = p_.end;
   Position last_sign = kBefore;
@@ -328,8 +328,7 @@ void Attributor::AttributeOutside(AllocationIndex a, std::size_t gap) {
     if ((signs & kSignFsdp) != 0) return Set(a, Category::kTemporaries, Reason::kGathered);
     return Set(a, Category::kActivations, Reason::kReleasedInBackward);
   }
-  const Position optimizer_end =
-      last ? p_.last_optimizer_end : p_.backwards[gap].optimizer_end;
+  const Position optimizer_end = last ? p_.last_optimizer_end : p_.backwards[gap].optimizer_end;
   const bool in_optimizer = gap > 0 && x.made <= optimizer_end && p_.ThreadOf(x) != Thread::kOther;
   if ((signs & kSignOptimizer) != 0 || in_optimizer) {
     return Set(a, Category::kOptimizerState, Reason::kOptimizerPhase);

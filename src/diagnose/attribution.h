@@ -1,5 +1,6 @@
-// What each allocation is for. The categories follow from behaviour: when in the step it is made and
-// released, whether it persists, which thread made it, what size it matches; frames support that.
+// What each allocation is for. The categories follow from behaviour: when in the step it is made
+// and released, whether it persists, which thread made it, what size it matches; frames support
+// that.
 #pragma once
 
 #include <vector>
@@ -12,27 +13,27 @@ namespace plimsoll {
 /// The rule that decided, for the account's "how do we know".
 enum class Reason : std::uint8_t {
   kNone,
-  kModelMatched,     // persists from before the first forward, a gradient has its size
-  kModelBuffer,      // persists among the parameters, no gradient has its size
-  kModelCopy,        // of a parameter's size, made later: averaged weights, a teacher
-  kModelFrames,      // frames show that a module was moved or built
-  kModelEarlier,     // was there before the record; by frames or by counting sizes
+  kModelMatched,  // persists from before the first forward, a gradient has its size
+  kModelBuffer,   // persists among the parameters, no gradient has its size
+  kModelCopy,     // of a parameter's size, made later: averaged weights, a teacher
+  kModelFrames,   // frames show that a module was moved or built
+  kModelEarlier,  // was there before the record; by frames or by counting sizes
   kGradient,
-  kGradientBucket,   // DDP's communication buckets
-  kOptimizerPhase,   // made by the optimizer's step and kept
+  kGradientBucket,  // DDP's communication buckets
+  kOptimizerPhase,  // made by the optimizer's step and kept
   kOptimizerEarlier,
   kScaler,
   kReleasedInBackward,
-  kRecomputed,       // activation checkpointing computes it again
-  kForwardResult,    // made in forward, outlives the backward: outputs that the program holds
+  kRecomputed,         // activation checkpointing computes it again
+  kForwardResult,      // made in forward, outlives the backward: outputs that the program holds
   kForwardUnfinished,  // alive when the program ran out of memory in forward
   kBatch,
   kConstant,
   kShortLived,
-  kGathered,         // FSDP's gathered parameters
-  kWorkspace,        // made once inside a pass and kept by a library
-  kGrowing,          // the same place makes one each step and none is released
-  kSameSite,         // another allocation of the same place was attributed so
+  kGathered,   // FSDP's gathered parameters
+  kWorkspace,  // made once inside a pass and kept by a library
+  kGrowing,    // the same place makes one each step and none is released
+  kSameSite,   // another allocation of the same place was attributed so
 };
 
 struct KeptSite {

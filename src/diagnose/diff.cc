@@ -100,10 +100,10 @@ Result<Difference> Compare(const RankReport& before, const RankReport& after) {
                 .after = *after.peak_reserved};
   d.categories = Categories(before, after);
   d.holders = Holders(before, after);
-  d.verdict = fmt::format("The peak went from {} to {} allocated ({}) and from {} to {} reserved ({}).",
-                          FormatBytes(d.allocated.before), FormatBytes(d.allocated.after),
-                          Signed(d.allocated.growth()), FormatBytes(d.reserved.before),
-                          FormatBytes(d.reserved.after), Signed(d.reserved.growth()));
+  d.verdict = fmt::format(
+      "The peak went from {} to {} allocated ({}) and from {} to {} reserved ({}).",
+      FormatBytes(d.allocated.before), FormatBytes(d.allocated.after), Signed(d.allocated.growth()),
+      FormatBytes(d.reserved.before), FormatBytes(d.reserved.after), Signed(d.reserved.growth()));
   if (!d.holders.empty()) {
     const Change& most = d.holders.front();
     d.verdict += fmt::format(" Most of the change is {} ({}): {}.", most.what,

@@ -57,22 +57,27 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
   std::vector<std::string> notes;
   const Ledger& ledger = p.ledger;
   if (ledger.before > 0) {
-    notes.push_back(fmt::format("the record begins mid-run: {} blocks ({}) were there before its "
-                                "first event; peaks before it are not known",
-                                ledger.before, FormatBytes(ledger.initial_allocated)));
+    notes.push_back(
+        fmt::format("the record begins mid-run: {} blocks ({}) were there before its "
+                    "first event; peaks before it are not known",
+                    ledger.before, FormatBytes(ledger.initial_allocated)));
   }
   if (p.timeline.events.empty()) {
-    notes.push_back("the record has no events (history was not switched on): this is the state when "
-                    "it was made");
+    notes.push_back(
+        "the record has no events (history was not switched on): this is the state when "
+        "it was made");
   } else if (!p.framed) {
-    notes.push_back("the events carry no stacks: record with stacks=\"python\" to see source lines");
+    notes.push_back(
+        "the events carry no stacks: record with stacks=\"python\" to see source lines");
   }
   if (ledger.contradictions > 0) {
-    notes.push_back(fmt::format("{} events contradict the ones before them", ledger.contradictions));
+    notes.push_back(
+        fmt::format("{} events contradict the ones before them", ledger.contradictions));
   }
   if (!ledger.has_segments) {
-    notes.push_back("this kind of record has no segments: what is cached cannot be told from what "
-                    "is fragmented");
+    notes.push_back(
+        "this kind of record has no segments: what is cached cannot be told from what "
+        "is fragmented");
   }
   if (p.timeline.host_reserved > 0) {
     notes.push_back(fmt::format("{} of pinned host memory are listed beside the device's",

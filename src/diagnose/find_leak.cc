@@ -85,23 +85,24 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   const auto rounds = static_cast<Bytes>(last - first + (e.phases.fatal ? 0 : 1));
   const Bytes slope = (growth.total - unfinished) / std::max<Bytes>(rounds, 1);
   const std::string line = KeepingLine(e, growth.all);
-  const auto largest = std::max_element(growth.by_place.begin(), growth.by_place.end(),
-                                        [](const auto& a, const auto& b) {
-                                          return a.second < b.second;
-                                        });
+  const auto largest =
+      std::max_element(growth.by_place.begin(), growth.by_place.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
   const std::string where = line.empty() ? largest->first : line;
   const Bytes threshold = std::max(
       kLeastLeak, static_cast<Bytes>(kLeastLeakShare * double(e.phases.ledger.peak_allocated)));
   Finding finding;
   finding.evidence.push_back(fmt::format("{} a step, from step {} to {} of {}", FormatBytes(slope),
                                          first, last, e.phases.backwards.size()));
-  finding.evidence.push_back(fmt::format("{} allocations, {} in all, none released while later ones "
-                                         "were made",
-                                         growth.all.size(), FormatBytes(growth.total)));
+  finding.evidence.push_back(
+      fmt::format("{} allocations, {} in all, none released while later ones "
+                  "were made",
+                  growth.all.size(), FormatBytes(growth.total)));
   if (slope < threshold) {
     finding.id = "crumbs";
     finding.severity = Severity::kInfo;
-    finding.title = fmt::format("{} a step stay behind from {}: harmless", FormatBytes(slope), where);
+    finding.title =
+        fmt::format("{} a step stay behind from {}: harmless", FormatBytes(slope), where);
     return {finding};
   }
   finding.id = "leak";
@@ -119,13 +120,15 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   if (e.phases.fatal) {
     finding.evidence.push_back(fmt::format("it ran out in step {}", last + 1));
   } else if (slope > 0) {
-    finding.evidence.push_back(fmt::format("every further GiB lasts {:.1f} steps",
-                                           double(kGiB) / double(slope)));
+    finding.evidence.push_back(
+        fmt::format("every further GiB lasts {:.1f} steps", double(kGiB) / double(slope)));
   }
   finding.remedies.push_back(
-      {.change = graph ? "keep a number, not a graph: append loss.item() or outputs.detach().cpu() "
-                         "at " + where
-                       : "move what is kept at " + where + " off the GPU (.cpu()), or keep less of it",
+      {.change =
+           graph ? "keep a number, not a graph: append loss.item() or outputs.detach().cpu() "
+                   "at " +
+                       where
+                 : "move what is kept at " + where + " off the GPU (.cpu()), or keep less of it",
        .saves = HeldAtInstant(e, growth),
        .costs = graph ? "" : "a copy to the host each step",
        .basis = "recorded"});

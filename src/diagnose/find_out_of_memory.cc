@@ -85,15 +85,13 @@ Finding FullFinding(const Evidence& e, const Refusal& r) {
   const Account& account = e.account;
   Finding finding;
   finding.severity = Severity::kHigh;
-  finding.evidence.push_back(
-      fmt::format("event {}: {} were asked for{}, for which the allocator wants {} from the driver",
-                  r.at, FormatBytes(r.requested), In(WhereOf(e.phases, r.at)),
-                  FormatBytes(r.segment)));
-  finding.evidence.push_back(fmt::format("PyTorch held {}, of which {} in tensors; the driver "
-                                         "reported {} free",
-                                         FormatBytes(account.reserved),
-                                         FormatBytes(account.allocated),
-                                         FormatBytes(r.device_free)));
+  finding.evidence.push_back(fmt::format(
+      "event {}: {} were asked for{}, for which the allocator wants {} from the driver", r.at,
+      FormatBytes(r.requested), In(WhereOf(e.phases, r.at)), FormatBytes(r.segment)));
+  finding.evidence.push_back(fmt::format(
+      "PyTorch held {}, of which {} in tensors; the driver "
+      "reported {} free",
+      FormatBytes(account.reserved), FormatBytes(account.allocated), FormatBytes(r.device_free)));
   if (ByLimit(r)) {
     finding.id = "limit";
     finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {} free",
@@ -120,35 +118,37 @@ Finding PiecesFinding(const Evidence& e, const Refusal& r) {
   Finding finding;
   finding.id = "fragmentation";
   finding.severity = PiecesDecide(account, r) ? Severity::kHigh : Severity::kMedium;
-  finding.title = fmt::format("{} are free inside PyTorch, but in pieces too small for {}",
-                              FormatBytes(account.fragmented + account.cached),
-                              FormatBytes(r.requested));
-  finding.evidence.push_back(fmt::format("the largest free piece is {}",
-                                         FormatBytes(account.largest_free)));
+  finding.title =
+      fmt::format("{} are free inside PyTorch, but in pieces too small for {}",
+                  FormatBytes(account.fragmented + account.cached), FormatBytes(r.requested));
+  finding.evidence.push_back(
+      fmt::format("the largest free piece is {}", FormatBytes(account.largest_free)));
   const bool expandable = e.phases.timeline.settings.expandable_segments.value_or(false);
   if (!expandable) {
-    finding.remedies.push_back(
-        {.change = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-         .saves = account.fragmented,
-         .costs = "at most this much: what is stuck in segments in use",
-         .basis = "estimated"});
+    finding.remedies.push_back({.change = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                                .saves = account.fragmented,
+                                .costs = "at most this much: what is stuck in segments in use",
+                                .basis = "estimated"});
   }
   return finding;
 }
 
 Finding FellBackFinding(const Evidence& e, const std::vector<Refusal>& refused) {
-  const auto largest =
-      std::max_element(refused.begin(), refused.end(), [](const Refusal& a, const Refusal& b) {
-        return a.requested < b.requested;
-      });
-  Finding finding{.id = "workspace_refused", .severity = Severity::kLow, .rank = {}, .title = {},
-                  .evidence = {}, .remedies = {}};
+  const auto largest = std::max_element(
+      refused.begin(), refused.end(),
+      [](const Refusal& a, const Refusal& b) { return a.requested < b.requested; });
+  Finding finding{.id = "workspace_refused",
+                  .severity = Severity::kLow,
+                  .rank = {},
+                  .title = {},
+                  .evidence = {},
+                  .remedies = {}};
   finding.title = fmt::format("{} request{} refused and survived: lost speed, not a failure",
                               refused.size(), refused.size() == 1 ? " was" : "s were");
-  finding.evidence.push_back(fmt::format("the largest asked for {}{} (event {}); the next "
-                                         "allocation came from the same work",
-                                         FormatBytes(largest->requested),
-                                         In(WhereOf(e.phases, largest->at)), largest->at));
+  finding.evidence.push_back(fmt::format(
+      "the largest asked for {}{} (event {}); the next "
+      "allocation came from the same work",
+      FormatBytes(largest->requested), In(WhereOf(e.phases, largest->at)), largest->at));
   finding.evidence.push_back(
       "cuDNN asks for a workspace, is refused, and takes a slower algorithm that needs less");
   return finding;
@@ -158,8 +158,9 @@ Finding CaughtFinding(const std::vector<Refusal>& caught) {
   Finding finding;
   finding.id = ByLimit(caught.back()) ? "limit" : "capacity";
   finding.severity = Severity::kMedium;
-  finding.title = fmt::format("ran out of memory {} time{}; the program released memory and went on",
-                              caught.size(), caught.size() == 1 ? "" : "s");
+  finding.title =
+      fmt::format("ran out of memory {} time{}; the program released memory and went on",
+                  caught.size(), caught.size() == 1 ? "" : "s");
   for (std::size_t i = 0; i < caught.size() && i < 3; ++i) {
     finding.evidence.push_back(fmt::format("event {}: {} refused with {} free on the device",
                                            caught[i].at, FormatBytes(caught[i].requested),
@@ -195,7 +196,9 @@ std::vector<OomReport> OomRows(const Evidence& e) {
     rows.push_back({.event = r.at,
                     .requested = r.requested,
                     .fatal = fatal,
-                    .why = pieces ? "fragmentation" : ByLimit(r) ? "limit" : "capacity",
+                    .why = pieces       ? "fragmentation"
+                           : ByLimit(r) ? "limit"
+                                        : "capacity",
                     .where = WhereOf(e.phases, r.at),
                     .device_free = r.device_free});
   }

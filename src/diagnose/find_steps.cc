@@ -36,13 +36,16 @@ std::vector<Finding> FindWarmUp(const Evidence& e) {
     (x.made < second ? state : later) += x.block;
   }
   if (double(state) < 0.01 * double(p.ledger.peak_allocated)) return {};
-  Finding finding{.id = "warm_up", .severity = Severity::kInfo, .rank = {}, .title = {},
-                  .evidence = {}, .remedies = {}};
+  Finding finding{.id = "warm_up",
+                  .severity = Severity::kInfo,
+                  .rank = {},
+                  .title = {},
+                  .evidence = {},
+                  .remedies = {}};
   finding.title = fmt::format("the optimizer's state, {}, is made in the first step: normal",
                               FormatBytes(state));
-  finding.evidence.push_back(
-      fmt::format("{} made before the second backward, {} after it", FormatBytes(state),
-                  FormatBytes(later)));
+  finding.evidence.push_back(fmt::format("{} made before the second backward, {} after it",
+                                         FormatBytes(state), FormatBytes(later)));
   return {finding};
 }
 
@@ -56,14 +59,19 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
   if (whole.size() < 3) return {};
   const Bytes median = Median(whole);
   const Bytes most = *std::max_element(whole.begin(), whole.end());
-  Finding finding{.id = "longest_batch", .severity = Severity::kMedium, .rank = {}, .title = {},
-                  .evidence = {}, .remedies = {}};
+  Finding finding{.id = "longest_batch",
+                  .severity = Severity::kMedium,
+                  .rank = {},
+                  .title = {},
+                  .evidence = {},
+                  .remedies = {}};
   const auto now = e.account.by_category[static_cast<std::size_t>(Category::kActivations)];
   if (e.phases.fatal && double(now) > kLongBatch * double(median) && now >= most) {
     finding.severity = Severity::kHigh;
-    finding.title = fmt::format("ran out in a step with {} of activations so far; the steps before "
-                                "have {}",
-                                FormatBytes(now), FormatBytes(median));
+    finding.title = fmt::format(
+        "ran out in a step with {} of activations so far; the steps before "
+        "have {}",
+        FormatBytes(now), FormatBytes(median));
     finding.evidence.push_back(fmt::format("{} whole steps: {} at the median, {} at most",
                                            whole.size(), FormatBytes(median), FormatBytes(most)));
   } else if (double(most) > kLongBatch * double(median)) {
@@ -133,14 +141,18 @@ std::vector<Finding> FindEvalSpike(const Evidence& e) {
     if (!frames.empty()) where = frames.back();
     if (frames.size() > 1) where = frames[frames.size() - 2];
   }
-  Finding finding{.id = "eval_spike", .severity = Severity::kHigh, .rank = {}, .title = {},
-                  .evidence = {}, .remedies = {}};
+  Finding finding{.id = "eval_spike",
+                  .severity = Severity::kHigh,
+                  .rank = {},
+                  .title = {},
+                  .evidence = {},
+                  .remedies = {}};
   finding.title = fmt::format("work between the steps (validation?) needs {}, training {}",
                               FormatBytes(highest), FormatBytes(training));
-  finding.evidence.push_back(fmt::format("after step {}, events {} to {}: {} above what it started "
-                                         "from{}",
-                                         after, first, last, FormatBytes(rise),
-                                         where.empty() ? "" : ", in " + where));
+  finding.evidence.push_back(
+      fmt::format("after step {}, events {} to {}: {} above what it started "
+                  "from{}",
+                  after, first, last, FormatBytes(rise), where.empty() ? "" : ", in " + where));
   finding.evidence.push_back("all of it is released before the next step begins");
   finding.remedies.push_back({.change = "validate with a smaller batch, or in pieces",
                               .saves = highest - training,
@@ -154,16 +166,15 @@ std::vector<Finding> FindAll(const Evidence& e) {
   for (auto find : {FindOutOfMemory, FindLeak, FindEvalSpike, FindLongestBatch, FindWarmUp}) {
     std::vector<Finding> found = find(e);
     // A leak makes later steps larger; that is no long batch.
-    const bool leak = std::any_of(all.begin(), all.end(),
-                                  [](const Finding& f) { return f.id == "leak"; });
+    const bool leak =
+        std::any_of(all.begin(), all.end(), [](const Finding& f) { return f.id == "leak"; });
     for (Finding& finding : found) {
       if (leak && finding.id == "longest_batch") continue;
       all.push_back(std::move(finding));
     }
   }
-  std::stable_sort(all.begin(), all.end(), [](const Finding& a, const Finding& b) {
-    return a.severity < b.severity;
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   return all;
 }
 

@@ -1,5 +1,5 @@
-// Causes. One function a cause, each in a file of its own (find_*.cc): from what is known of a trace
-// to findings that carry their evidence.
+// Causes. One function a cause, each in a file of its own (find_*.cc): from what is known of a
+// trace to findings that carry their evidence.
 #pragma once
 
 #include <vector>
@@ -21,8 +21,8 @@ struct Evidence {
   Position instant;
 };
 
-/// Why the fatal request failed: capacity, limit or fragmentation; and requests that failed but were
-/// survived (workspace_refused, or errors that the program caught).
+/// Why the fatal request failed: capacity, limit or fragmentation; and requests that failed but
+/// were survived (workspace_refused, or errors that the program caught).
 std::vector<Finding> FindOutOfMemory(const Evidence& evidence);
 /// Memory that grows with the steps: leak, or crumbs where it is too little to matter.
 std::vector<Finding> FindLeak(const Evidence& evidence);

@@ -93,7 +93,8 @@ void AddFlat(const Phases& phases, const std::vector<AllocationIndex>& survivors
   for (AllocationIndex a : survivors) {
     const Allocation& x = phases.at(a);
     const bool fits = (phases.Signs(x) & kSignFsdp) != 0 || x.stream != common;
-    if (fits && !phases.is_gradient[a] && phases.Released(x) != kNotYet && x.requested >= kLeastFlat) {
+    if (fits && !phases.is_gradient[a] && phases.Released(x) != kNotYet &&
+        x.requested >= kLeastFlat) {
       flat.push_back(a);
     }
   }
@@ -132,7 +133,8 @@ void Phases::FindGradients() {
   for (const Allocation& a : ledger.allocations) {
     if (a.made >= forward) break;
     const Position released = Released(a);
-    const bool stays = released == kNotYet || (a.made != kBefore && released > backwards.back().end);
+    const bool stays =
+        released == kNotYet || (a.made != kBefore && released > backwards.back().end);
     if (!stays || a.requested <= 0) continue;
     ++parameters[a.requested];
     parameter_bytes += a.block;
@@ -142,8 +144,8 @@ void Phases::FindGradients() {
     Backward& b = backwards[k];
     std::vector<AllocationIndex> survivors = Survivors(*this, b);
     DropTail(*this, FirstMainAfter(b.end), parameters, survivors);
-    // A gradient lives until the optimizer has seen it; the last buffers of the backward may outlive
-    // its end a little.
+    // A gradient lives until the optimizer has seen it; the last buffers of the backward may
+    // outlive its end a little.
     const Position next = k + 1 < backwards.size() ? backwards[k + 1].start : end;
     if (const Position step = OptimizerStart(b.end, next); step != kNotYet) {
       std::erase_if(survivors, [&](AllocationIndex a) { return Released(at(a)) < step; });

@@ -10,9 +10,9 @@ namespace {
 StackId ForwardStackOf(const Phases& p, const Allocation& a) {
   const auto& rows = p.timeline.forward_stacks;
   if (a.made < 0 || rows.empty()) return StackId();
-  const auto found = std::lower_bound(
-      rows.begin(), rows.end(), static_cast<EventIndex>(a.made),
-      [](const ForwardStack& row, EventIndex event) { return row.event < event; });
+  const auto found =
+      std::lower_bound(rows.begin(), rows.end(), static_cast<EventIndex>(a.made),
+                       [](const ForwardStack& row, EventIndex event) { return row.event < event; });
   const bool same = found != rows.end() && found->event == static_cast<EventIndex>(a.made);
   return same ? found->stack : StackId();
 }
@@ -61,9 +61,9 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     Holder& holder = group.holder;
     holder.where = key.first;
     holder.category = key.second;
-    const auto largest = std::max_element(
-        group.stacks.begin(), group.stacks.end(),
-        [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto largest =
+        std::max_element(group.stacks.begin(), group.stacks.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     holder.stack = p.stacks.UserFrames(largest->first);
     holder.module = p.stacks.ModuleChain(largest->first);
     holders.push_back(std::move(holder));

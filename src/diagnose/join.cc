@@ -73,9 +73,8 @@ std::vector<Finding> Gather(std::vector<Finding> all, std::size_t ranks) {
   std::vector<Finding> result;
   for (const std::string& id : order) {
     std::vector<Finding>& same = by_id[id];
-    std::stable_sort(same.begin(), same.end(), [](const Finding& a, const Finding& b) {
-      return a.severity < b.severity;
-    });
+    std::stable_sort(same.begin(), same.end(),
+                     [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
     if (ranks > 1 && same.size() == ranks && id != "rank_imbalance") {
       Finding f = std::move(same.front());
       f.evidence.push_back(fmt::format("on all {} ranks; the figures are those of rank {}", ranks,
@@ -91,9 +90,8 @@ std::vector<Finding> Gather(std::vector<Finding> all, std::size_t ranks) {
     }
     std::move(same.begin(), same.end(), std::back_inserter(result));
   }
-  std::stable_sort(result.begin(), result.end(), [](const Finding& a, const Finding& b) {
-    return a.severity < b.severity;
-  });
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   return result;
 }
 
@@ -132,10 +130,9 @@ std::string JoinedVerdict(const Explanation& joined, const std::string& own,
     text = fmt::format("{} of {} ran out of memory. ", dead, joined.ranks.size());
   }
   if (dead > 0) text += first_dead + " ";
-  const auto odd =
-      std::find_if(joined.findings.begin(), joined.findings.end(), [](const Finding& f) {
-        return f.id == "rank_imbalance" && f.severity == Severity::kHigh;
-      });
+  const auto odd = std::find_if(
+      joined.findings.begin(), joined.findings.end(),
+      [](const Finding& f) { return f.id == "rank_imbalance" && f.severity == Severity::kHigh; });
   if (odd != joined.findings.end()) {
     text += "R" + odd->title.substr(1) + ".";
     if (!odd->evidence.empty()) text += " I" + odd->evidence.front().substr(1) + ".";
@@ -160,9 +157,8 @@ Explanation Join(std::vector<Explanation> parts) {
   std::string own;
   std::size_t dead = 0;
   for (Explanation& part : parts) {
-    const auto died = std::count_if(part.ranks.begin(), part.ranks.end(), [](const RankReport& r) {
-      return r.instant.kind == "oom";
-    });
+    const auto died = std::count_if(part.ranks.begin(), part.ranks.end(),
+                                    [](const RankReport& r) { return r.instant.kind == "oom"; });
     // A trace says more than an error text does.
     const bool trace = !part.ranks.empty() && IsTrace(part.ranks.front());
     if (died > 0 && (first_dead.empty() || trace)) first_dead = part.verdict;
@@ -177,8 +173,8 @@ Explanation Join(std::vector<Explanation> parts) {
   const std::size_t before = joined.ranks.size();
   CompleteTraces(joined.ranks);
   dead -= std::min(dead, before - joined.ranks.size());
-  const auto traces = static_cast<std::size_t>(
-      std::count_if(joined.ranks.begin(), joined.ranks.end(), IsTrace));
+  const auto traces =
+      static_cast<std::size_t>(std::count_if(joined.ranks.begin(), joined.ranks.end(), IsTrace));
   // Whoever has a trace needs no advice how to record one.
   if (traces > 0) joined.record_next.clear();
   std::string even;

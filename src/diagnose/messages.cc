@@ -87,13 +87,13 @@ class Findings {
   std::vector<Finding> Take() {
     for (std::size_t i = 0; i < findings_.size(); ++i) {
       if (repeats_[i] == 0) continue;
-      findings_[i].evidence.push_back(fmt::format("the same on {} more; the figures are those of {}",
-                                                  repeats_[i], NameOf(findings_[i].rank)));
+      findings_[i].evidence.push_back(
+          fmt::format("the same on {} more; the figures are those of {}", repeats_[i],
+                      NameOf(findings_[i].rank)));
       findings_[i].rank.reset();
     }
-    std::stable_sort(findings_.begin(), findings_.end(), [](const Finding& a, const Finding& b) {
-      return a.severity < b.severity;
-    });
+    std::stable_sort(findings_.begin(), findings_.end(),
+                     [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
     return std::move(findings_);
   }
 
@@ -120,8 +120,9 @@ std::string OtherRanks(const std::vector<Group>& groups) {
   }
   if (names.empty()) return {};
   const std::size_t shown = std::min<std::size_t>(names.size(), 8);
-  std::string out = fmt::format(" It was the first in the text; out of memory as well: {}",
-                                fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  std::string out = fmt::format(
+      " It was the first in the text; out of memory as well: {}",
+      fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (shown < names.size()) out += fmt::format(" and {} more", names.size() - shown);
   return out + ".";
 }

@@ -39,6 +39,7 @@ class CauseFinder {
  private:
   bool TooLarge();
   bool Limit();
+  void ExplainLimit(Bytes held);
   void Oversubscribed();
   void FreeSuffices();
   void Shares();
@@ -78,8 +79,8 @@ bool CauseFinder::TooLarge() {
       "That is more than the whole device has, so it could not have worked even on an empty one: "
       "one tensor is far larger than intended, or the work must be split.");
   Finding& finding = Add("capacity", Severity::kHigh, "One request is larger than the device");
-  finding.evidence = {fmt::format("{} asked for at once, {} on the device", S(*f_.requested),
-                                  S(*f_.capacity))};
+  finding.evidence = {
+      fmt::format("{} asked for at once, {} on the device", S(*f_.requested), S(*f_.capacity))};
   finding.remedies = {
       Rule("check the shape at the failing line: a product of batch, length and width that grew by "
            "a broadcast, an outer product or full attention scores"),
@@ -115,6 +116,12 @@ bool CauseFinder::Limit() {
                     S(held), S(*f_.requested)));
     return false;
   }
+  ExplainLimit(held);
+  return true;
+}
+
+void CauseFinder::ExplainLimit(Bytes held) {
+  const std::optional<Bytes>& allowed = f_.message.allowed;
   result_.why = "limit";
   const std::string much = allowed ? " of " + S(*allowed) : "";
   result_.reason = fmt::format(
@@ -143,18 +150,19 @@ bool CauseFinder::Limit() {
         Rule("raise or remove torch.cuda.set_per_process_memory_fraction (or "
              "per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF)")};
   }
-  return true;
 }
 
 void CauseFinder::Oversubscribed() {
+  const Bytes held = f_.reserved.value_or(*f_.tensors);
   result_.why = "capacity";
   result_.reason = fmt::format(
-      "PyTorch's tensors hold {}, more than the device has: the Windows driver lent it the host's "
-      "memory, which is very slow, and that ran out too.",
-      S(*f_.tensors));
+      "PyTorch holds {}, more than the device has: the Windows driver lent it the host's memory, "
+      "which is very slow, and that ran out too.",
+      S(held));
   Finding& finding = Add("capacity", Severity::kHigh,
-                         "More is allocated than the device has: the driver uses host memory");
-  finding.evidence = {fmt::format("{} allocated on a device of {}", S(*f_.tensors), S(*f_.capacity))};
+                         "More is in use than the device has: the driver lends host memory");
+  finding.evidence = {
+      fmt::format("{} held by PyTorch on a device of {}", S(held), S(*f_.capacity))};
   finding.remedies = {
       Rule("set 'CUDA - Sysmem Fallback Policy' to 'Prefer No Sysmem Fallback' in the NVIDIA "
            "control panel: the run then fails at the real limit instead of becoming slow"),
@@ -174,20 +182,25 @@ void CauseFinder::FreeSuffices() {
   const bool windows = std::any_of(f_.message.processes.begin(), f_.message.processes.end(),
                                    [](const ProcessUse& p) { return !p.bytes; });
   if (!LimitWouldBePrinted()) {
-    Finding& limit = Add("limit", windows ? Severity::kLow : Severity::kMedium, "A limit that this text does not print, perhaps");
+    Finding& limit = Add("limit", windows ? Severity::kLow : Severity::kMedium,
+                         "A limit that this text does not print, perhaps");
     limit.evidence = {had, "PyTorch 2.1 to 2.4 do not print a memory fraction that was set"};
-    limit.remedies = {Rule("look for set_per_process_memory_fraction and for frameworks that set it")};
+    limit.remedies = {
+        Rule("look for set_per_process_memory_fraction and for frameworks that set it")};
   }
-  Finding& other = Add("other_process", Severity::kLow,
-                       "Another process may have held the memory for a moment");
-  other.evidence = {had, "the free memory is counted after the request has failed and the cache was "
-                         "given back; what a neighbour frees in between is in it"};
-  other.remedies = {Rule("watch the device while the job runs: nvidia-smi "
-                         "--query-compute-apps=pid,used_memory --format=csv -l 1")};
+  Finding& other =
+      Add("other_process", Severity::kLow, "Another process may have held the memory for a moment");
+  other.evidence = {had,
+                    "the free memory is counted after the request has failed and the cache was "
+                    "given back; what a neighbour frees in between is in it"};
+  other.remedies = {
+      Rule("watch the device while the job runs: nvidia-smi "
+           "--query-compute-apps=pid,used_memory --format=csv -l 1")};
   Finding& pieces = Add("fragmentation", windows ? Severity::kMedium : Severity::kLow,
                         "The free memory may be in pieces, or not on the device at all");
-  pieces.evidence = {had, "under WSL and Windows the same error comes when pinned host memory "
-                          "(pin_memory=True) cannot be had"};
+  pieces.evidence = {had,
+                     "under WSL and Windows the same error comes when pinned host memory "
+                     "(pin_memory=True) cannot be had"};
   pieces.remedies = {Rule("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
                      Rule("under WSL: pin_memory=False in the DataLoader, or more memory in "
                           ".wslconfig")};
@@ -211,8 +224,9 @@ Bytes CauseFinder::Fragmentation() {
         S(pieces)));
     return 0;
   }
-  Finding& finding = Add("fragmentation", pieces >= *f_.requested ? Severity::kHigh : Severity::kMedium,
-                         "Enough memory is reserved, but in pieces");
+  Finding& finding =
+      Add("fragmentation", pieces >= *f_.requested ? Severity::kHigh : Severity::kMedium,
+          "Enough memory is reserved, but in pieces");
   finding.evidence = {
       fmt::format("{} is reserved by PyTorch but unallocated, {} was asked for", S(pieces),
                   S(*f_.requested)),
@@ -270,8 +284,9 @@ Bytes CauseFinder::Neighbours() {
   Finding& finding = Add("other_process", others >= short_ ? Severity::kHigh : Severity::kMedium,
                          fmt::format("Other processes hold {} of this device", S(others)));
   for (const ProcessUse& p : f_.others) {
-    finding.evidence.push_back(fmt::format("process {} has {}", p.pid.value_or(0),
-                                           p.bytes ? S(*p.bytes) : std::string("an unknown amount")));
+    finding.evidence.push_back(
+        fmt::format("process {} has {}", p.pid.value_or(0),
+                    p.bytes ? S(*p.bytes) : std::string("an unknown amount")));
   }
   if (hidden) {
     finding.evidence.push_back(
@@ -294,8 +309,9 @@ Bytes CauseFinder::Outside() {
                     S(*f_.outside)));
     return 0;
   }
-  Finding& finding = Add("outside_pytorch", *f_.outside >= short_ ? Severity::kHigh : Severity::kMedium,
-                         fmt::format("{} of this process is outside PyTorch's allocator", S(*f_.outside)));
+  Finding& finding =
+      Add("outside_pytorch", *f_.outside >= short_ ? Severity::kHigh : Severity::kMedium,
+          fmt::format("{} of this process is outside PyTorch's allocator", S(*f_.outside)));
   finding.evidence = {
       fmt::format("{} in use by this process, {} reserved by PyTorch", S(*f_.own), S(*f_.reserved)),
       "a context takes 0.3 to 0.6 GiB, one NCCL communicator 0.5 to 1.6 GiB"};
@@ -318,12 +334,13 @@ void CauseFinder::Capacity() {
       all > 0 ? fmt::format("The device is simply full: PyTorch's tensors hold {} of its {}.",
                             S(*f_.tensors), S(all))
               : fmt::format("PyTorch's tensors hold {}.", S(*f_.tensors));
-  Finding& finding = Add("capacity", Severity::kHigh, "The tensors of this program fill the device");
+  Finding& finding =
+      Add("capacity", Severity::kHigh, "The tensors of this program fill the device");
   finding.evidence = {fmt::format("{} in tensors", S(*f_.tensors))};
   if (all > 0) {
     finding.evidence.back() +=
-        fmt::format(", {:.0f} % of the device", 100.0 * static_cast<double>(*f_.tensors) /
-                                                    static_cast<double>(all));
+        fmt::format(", {:.0f} % of the device",
+                    100.0 * static_cast<double>(*f_.tensors) / static_cast<double>(all));
   }
   finding.remedies = {Rule("smaller batch, or the same batch in several accumulation steps"),
                       Rule("checkpointed activations", "time for one more forward pass"),
@@ -369,8 +386,8 @@ Remedy Rule(std::string change, std::string costs) {
 }
 
 Remedy Proven(std::string change, Bytes saves, std::string costs) {
-  return {.change = std::move(change), .saves = saves, .costs = std::move(costs),
-          .basis = "recorded"};
+  return {
+      .change = std::move(change), .saves = saves, .costs = std::move(costs), .basis = "recorded"};
 }
 
 Judgement Judge(const Figures& figures) {

@@ -52,7 +52,7 @@ Figures::Figures(const OomMessage& m)
     if (figure) slack += RoundingOf(*figure);
   }
   for (const ProcessUse& process : m.processes) slack += RoundingOf(process.bytes.value_or(0));
-  oversubscribed = capacity && tensors && *tensors > *capacity + slack;
+  oversubscribed = capacity && tensors && reserved.value_or(*tensors) > *capacity + slack;
   free_suffices = free && requested && *free >= *requested + kUsableOnlyInTheory;
   FindOwnProcess();
   others_sum = Sum(others);

@@ -43,7 +43,7 @@ struct Figures {
   /// The most that a difference of these figures can be off by.
   Bytes slack = 0;
 
-  /// More allocated than the card has: Windows lends it the host's memory.
+  /// More held than the card has: Windows lends it the host's memory.
   bool oversubscribed = false;
   /// The driver had clearly more free than was asked for.
   bool free_suffices = false;

@@ -21,68 +21,100 @@ struct Meaning {
 const std::vector<Meaning>& Meanings() {
   using enum MessageSource;
   static const auto* const kMeanings = new std::vector<Meaning>{
-      {kTorchAbsurd, "bug_in_size",
+      {kTorchAbsurd,
+       "bug_in_size",
        "More than an exabyte was asked for: no device has that. A size was computed wrongly "
        "(negative, overflowed, or read from uninitialised memory); memory is not the problem.",
-       "none", Severity::kHigh, "A size is wrong, memory is not short",
+       "none",
+       Severity::kHigh,
+       "A size is wrong, memory is not short",
        "more than 1 EB was asked for",
        {"print the shapes at the failing line; look for a negative or overflowed dimension"}},
-      {kVirtualAddress, "address_space",
+      {kVirtualAddress,
+       "address_space",
        "The driver had no range of addresses for an expandable segment. That is not a lack of "
        "memory: address space is limited by the platform, by ulimit -v or by very many segments.",
-       "none", Severity::kHigh, "Address space is short, not memory",
+       "none",
+       Severity::kHigh,
+       "Address space is short, not memory",
        "the message is about virtual addresses",
        {"lift ulimit -v (and the container's limit on virtual memory)",
         "lower expandable_segments_reserve, or set expandable_segments:False"}},
-      {kHostMemory, "host",
+      {kHostMemory,
+       "host",
        "This is the memory of the host (RAM), not of the GPU. Batch size on the GPU matters little "
        "here; the DataLoader's workers, the dataset in memory, offloaded states and pinned buffers "
        "do.",
-       "none", Severity::kHigh, "The host's memory ran out, not the GPU's",
+       "none",
+       Severity::kHigh,
+       "The host's memory ran out, not the GPU's",
        "the text comes from the CPU allocator, the kernel or the job's memory limit",
        {"fewer DataLoader workers, smaller prefetch_factor, datasets that are mapped from disk",
         "ask the scheduler for more memory (Slurm --mem, Kubernetes resources.limits.memory)"}},
-      {kCudaRuntime, "unknown",
+      {kCudaRuntime,
+       "unknown",
        "A call into CUDA itself failed for lack of memory, outside PyTorch's allocator, so no "
        "figures are printed. Either the device was full (of this process or of others), or pinned "
        "host memory could not be had, as often under WSL.",
-       "outside_pytorch", Severity::kMedium, "CUDA itself could not get memory",
+       "outside_pytorch",
+       Severity::kMedium,
+       "CUDA itself could not get memory",
        "the error comes from the CUDA runtime, without figures",
-       {"look who is on the device: nvidia-smi",
-        "under WSL: pin_memory=False in the DataLoader"}},
-      {kCublas, "outside",
+       {"look who is on the device: nvidia-smi", "under WSL: pin_memory=False in the DataLoader"}},
+      {kCublas,
+       "outside",
        "cuBLAS could not make its handle: the device is so full that not even its few megabytes "
        "outside PyTorch's allocator are left.",
-       "outside_pytorch", Severity::kMedium, "No memory was left for cuBLAS",
+       "outside_pytorch",
+       Severity::kMedium,
+       "No memory was left for cuBLAS",
        "CUBLAS_STATUS_ALLOC_FAILED",
        {"leave room: a smaller batch, or torch.cuda.set_per_process_memory_fraction(0.95)",
         "call torch.cuda.current_blas_handle() early, while there is room"}},
-      {kCudnn, "outside",
+      {kCudnn,
+       "outside",
        "cuDNN refused an operation. Where memory is short that is often a workspace that could not "
        "be had; the status alone does not prove it.",
-       "workspace_refused", Severity::kMedium, "cuDNN could not run an operation",
+       "workspace_refused",
+       Severity::kMedium,
+       "cuDNN could not run an operation",
        "the status that cuDNN gave",
        {"try a smaller batch once: if the error goes, it was memory",
         "torch.backends.cudnn.benchmark = False asks for smaller workspaces"}},
-      {kNccl, "outside",
+      {kNccl,
+       "outside",
        "NCCL could not get its communication buffers. They lie outside PyTorch's allocator, which "
        "had left too little of the device.",
-       "outside_pytorch", Severity::kHigh, "No memory was left for NCCL's buffers",
+       "outside_pytorch",
+       Severity::kHigh,
+       "No memory was left for NCCL's buffers",
        "NCCL allocates with cudaMalloc, beside PyTorch",
        {"make the communicators early: one small all_reduce before the model is built",
         "leave room: a smaller batch, or torch.cuda.set_per_process_memory_fraction(0.9)",
         "fewer channels: NCCL_MAX_NCHANNELS=8"}},
-      {kHabana, "capacity", "The memory of the Gaudi device is full.", "capacity", Severity::kHigh,
-       "The Gaudi device is full", "PT_DEVMEM could not serve the request",
+      {kHabana,
+       "capacity",
+       "The memory of the Gaudi device is full.",
+       "capacity",
+       Severity::kHigh,
+       "The Gaudi device is full",
+       "PT_DEVMEM could not serve the request",
        {"smaller batch, or more devices (tensor parallelism)"}},
-      {kTensorFlow, "capacity",
-       "TensorFlow's allocator (BFC) had no piece of that size left on the device.", "capacity",
-       Severity::kHigh, "TensorFlow's pool on the device is full",
+      {kTensorFlow,
+       "capacity",
+       "TensorFlow's allocator (BFC) had no piece of that size left on the device.",
+       "capacity",
+       Severity::kHigh,
+       "TensorFlow's pool on the device is full",
        "the BFC allocator could not serve the request",
        {"smaller batch", "TF_GPU_ALLOCATOR=cuda_malloc_async where the pool is in pieces",
         "tf.config.experimental.set_memory_growth if other programs share the device"}},
-      {kJax, "capacity", "The program that XLA compiled needs more than the device could give.",
-       "capacity", Severity::kHigh, "The compiled program does not fit",
+      {kJax,
+       "capacity",
+       "The program that XLA compiled needs more than the device could give.",
+       "capacity",
+       Severity::kHigh,
+       "The compiled program does not fit",
        "XLA could not allocate what the program needs",
        {"smaller batch, or jax.checkpoint (remat) around the layers",
         "donate buffers that are overwritten: jax.jit(f, donate_argnums=…)",
@@ -111,10 +143,10 @@ void AddXla(const Figures& figures, Judgement& judgement) {
                     buffer.what, buffer.where.empty() ? "" : " from ", buffer.where));
   }
   if (!m.buffers.empty() && m.buffers.front().size) {
-    judgement.reason += fmt::format(
-        " Its largest buffer is {} ({}{}{}).", FormatBytes(*m.buffers.front().size),
-        m.buffers.front().what, m.buffers.front().where.empty() ? "" : ", ",
-        m.buffers.front().where);
+    judgement.reason +=
+        fmt::format(" Its largest buffer is {} ({}{}{}).", FormatBytes(*m.buffers.front().size),
+                    m.buffers.front().what, m.buffers.front().where.empty() ? "" : ", ",
+                    m.buffers.front().where);
   }
 }
 
@@ -138,8 +170,9 @@ Judgement JudgeLibrary(const Figures& figures) {
   if (figures.message.survived) {
     judgement.findings.front().id = "workspace_refused";
     judgement.findings.front().title = "A request was refused and the library went on with less";
-    judgement.findings.front().evidence = {"the library says that this is not a failure; it costs "
-                                           "speed at most"};
+    judgement.findings.front().evidence = {
+        "the library says that this is not a failure; it costs "
+        "speed at most"};
     judgement.reason = "The library said so only as a warning and went on with less memory.";
   }
   if (figures.message.source == MessageSource::kJax) AddXla(figures, judgement);

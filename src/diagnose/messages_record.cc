@@ -37,7 +37,9 @@ std::vector<std::string> RecordNext(const OomMessage& message) {
               "print(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory())"};
     case kTorchAsync:
       return {"# cudaMallocAsync records no history: run once with PyTorch's own allocator,",
-              "#   unset PYTORCH_CUDA_ALLOC_CONF", "# and record there:", "import torch",
+              "#   unset PYTORCH_CUDA_ALLOC_CONF",
+              "# and record there:",
+              "import torch",
               "torch.cuda.memory._record_memory_history(max_entries=200000)",
               "# on the error:  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")",
               "plimsoll explain snapshot.pickle"};

@@ -13,10 +13,10 @@ constexpr Bytes kMostDriverReserve = 640 * kMiB;
 
 std::string S(Bytes bytes) { return FormatBytes(bytes); }
 
-void AddLine(std::vector<AccountLine>& account, const char* what, Bytes bytes, Confidence confidence,
-             std::string because) {
-  account.push_back({.what = what, .bytes = bytes, .confidence = confidence,
-                     .because = std::move(because)});
+void AddLine(std::vector<AccountLine>& account, const char* what, Bytes bytes,
+             Confidence confidence, std::string because) {
+  account.push_back(
+      {.what = what, .bytes = bytes, .confidence = confidence, .because = std::move(because)});
 }
 
 /// Adds to a line that is there, or makes one.
@@ -78,7 +78,8 @@ std::string WhatWasAsked(const Figures& f) {
   const OomMessage& m = f.message;
   const bool host = m.source == MessageSource::kHostMemory;
   if (m.source == MessageSource::kTorchAbsurd) return WhoAsked(m) + " asked for an absurd size.";
-  if (!f.requested) return WhoAsked(m) + (host ? " ran out of host memory." : " ran out of memory.");
+  if (!f.requested)
+    return WhoAsked(m) + (host ? " ran out of host memory." : " ran out of memory.");
   const std::string where = host ? "of host memory"
                             : m.source == MessageSource::kVirtualAddress
                                 ? "of addresses"
@@ -101,7 +102,8 @@ std::string_view NameForPeople(std::string_view what) {
 /// "It holds 70.10 GiB in tensors, 6.83 GiB in free pieces, …": the three largest lines.
 std::string WhatFills(const std::vector<AccountLine>& account) {
   std::vector<AccountLine> lines = account;
-  std::erase_if(lines, [](const AccountLine& l) { return l.bytes < 64 * kMiB || l.what == "free"; });
+  std::erase_if(lines,
+                [](const AccountLine& l) { return l.bytes < 64 * kMiB || l.what == "free"; });
   std::stable_sort(lines.begin(), lines.end(),
                    [](const AccountLine& a, const AccountLine& b) { return a.bytes > b.bytes; });
   if (lines.size() > 3) lines.resize(3);
@@ -141,7 +143,8 @@ std::vector<AccountLine> AccountOf(const Figures& f) {
     AddLine(account, "outside", *f.outside, Confidence::kHigh,
             "what the driver counts for this process, less what PyTorch reserved");
   } else if (f.message.source == MessageSource::kTorchMps && f.message.other) {
-    AddLine(account, "outside", *f.message.other, Confidence::kHigh, "other allocations, as printed");
+    AddLine(account, "outside", *f.message.other, Confidence::kHigh,
+            "other allocations, as printed");
   }
   if (f.others_sum) {
     AddLine(account, "other_processes", *f.others_sum, Confidence::kHigh, "as the driver counts");
@@ -164,21 +167,28 @@ std::vector<std::string> ArithmeticOf(const Figures& f) {
                                 S(*f.requested - *f.free)));
   }
   if (f.message.allocated && f.reserved && f.reserved_free) {
-    lines.push_back(fmt::format("{} allocated + {} reserved but unallocated = {} reserved by PyTorch",
-                                S(*f.message.allocated), S(*f.reserved_free), S(*f.reserved)));
+    lines.push_back(
+        fmt::format("{} allocated + {} reserved but unallocated = {} reserved by PyTorch",
+                    S(*f.message.allocated), S(*f.reserved_free), S(*f.reserved)));
   }
   if (f.own && f.reserved) {
     const std::string who =
         f.own_pid ? fmt::format("in use by process {}, which is this one,", *f.own_pid)
                   : std::string("in use by this process");
     const Bytes difference = *f.own - *f.reserved;
-    lines.push_back(std::abs(difference) <= f.slack
-                        ? fmt::format("{} {} - {} reserved = nothing beyond rounding outside PyTorch",
-                                      S(*f.own), who, S(*f.reserved))
-                        : fmt::format("{} {} - {} reserved = {} outside PyTorch", S(*f.own), who,
-                                      S(*f.reserved), S(difference)));
+    lines.push_back(
+        std::abs(difference) <= f.slack
+            ? fmt::format("{} {} - {} reserved = nothing beyond rounding outside PyTorch",
+                          S(*f.own), who, S(*f.reserved))
+            : fmt::format("{} {} - {} reserved = {} outside PyTorch", S(*f.own), who,
+                          S(*f.reserved), S(difference)));
   }
-  if (f.unnamed) {
+  if (f.oversubscribed) {
+    const Bytes held = f.reserved.value_or(*f.tensors);
+    lines.push_back(
+        fmt::format("{} held by PyTorch - {} capacity = {} that cannot be on the device", S(held),
+                    S(*f.capacity), S(held - *f.capacity)));
+  } else if (f.unnamed) {
     std::string line = fmt::format("{} capacity - {} free - {} {}", S(*f.capacity), S(*f.free),
                                    S(f.own ? *f.own : *f.reserved),
                                    f.own ? "this process" : "reserved by PyTorch");
@@ -196,8 +206,10 @@ std::vector<std::string> ArithmeticOf(const Figures& f) {
 std::vector<std::string> NotesOf(const Figures& f) {
   std::vector<std::string> notes;
   const OomMessage& m = f.message;
-  if (m.cut_off) notes.push_back("The text ends in the middle of the message; the rest is missing.");
-  const bool segment = m.source == MessageSource::kTorchCuda || m.source == MessageSource::kTorchHip;
+  if (m.cut_off)
+    notes.push_back("The text ends in the middle of the message; the rest is missing.");
+  const bool segment =
+      m.source == MessageSource::kTorchCuda || m.source == MessageSource::kTorchHip;
   if (segment && f.requested && (*f.requested == 20 * kMiB || *f.requested == 2 * kMiB)) {
     notes.push_back(fmt::format(
         "\"Tried to allocate {}\" is the segment that PyTorch wanted from the driver; the tensor "
@@ -211,10 +223,11 @@ std::vector<std::string> NotesOf(const Figures& f) {
         *f.own_pid, S(*f.own), S(*f.reserved)));
   }
   if (f.pools) {
-    notes.push_back(fmt::format(
-        "The {} \"allocated in private pools\" are free memory that CUDA graphs keep; the text adds "
-        "them to what is allocated.",
-        S(*f.pools)));
+    notes.push_back(
+        fmt::format("The {} \"allocated in private pools\" are free memory that CUDA graphs keep; "
+                    "the text adds "
+                    "them to what is allocated.",
+                    S(*f.pools)));
   }
   if (std::any_of(m.processes.begin(), m.processes.end(),
                   [](const ProcessUse& p) { return !p.bytes; })) {

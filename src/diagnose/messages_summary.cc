@@ -23,15 +23,19 @@ std::vector<AccountLine> AccountAtPeak(Bytes allocated, Bytes reserved,
                                        std::optional<Bytes> requested) {
   std::vector<AccountLine> account;
   const Bytes rounding = requested ? std::max<Bytes>(0, allocated - *requested) : 0;
-  account.push_back({.what = "unattributed", .bytes = allocated - rounding,
+  account.push_back({.what = "unattributed",
+                     .bytes = allocated - rounding,
                      .confidence = Confidence::kHigh,
                      .because = "in tensors; the table does not say what they are for"});
   if (rounding > 0) {
-    account.push_back({.what = "rounding", .bytes = rounding, .confidence = Confidence::kMedium,
+    account.push_back({.what = "rounding",
+                       .bytes = rounding,
+                       .confidence = Confidence::kMedium,
                        .because = "peak allocated less peak requested"});
   }
   if (reserved > allocated) {
-    account.push_back({.what = "cached", .bytes = reserved - allocated,
+    account.push_back({.what = "cached",
+                       .bytes = reserved - allocated,
                        .confidence = Confidence::kLow,
                        .because = "peak reserved less peak allocated, which may be of two moments; "
                                   "how much of it is in pieces the table does not say"});
@@ -51,10 +55,12 @@ RankReport RankOf(const Recording& recording, const MemorySummary& summary) {
   if (allocated != nullptr) rank.peak_allocated = rank.instant.allocated = allocated->peak;
   if (reserved != nullptr) rank.peak_reserved = rank.instant.reserved = reserved->peak;
   if (allocated != nullptr && reserved != nullptr) {
-    rank.account = AccountAtPeak(allocated->peak, reserved->peak,
-                                 requested != nullptr ? std::optional(requested->peak) : std::nullopt);
-    rank.notes.push_back(fmt::format("When the table was printed, {} was allocated and {} reserved.",
-                                     FormatBytes(allocated->current), FormatBytes(reserved->current)));
+    rank.account =
+        AccountAtPeak(allocated->peak, reserved->peak,
+                      requested != nullptr ? std::optional(requested->peak) : std::nullopt);
+    rank.notes.push_back(
+        fmt::format("When the table was printed, {} was allocated and {} reserved.",
+                    FormatBytes(allocated->current), FormatBytes(reserved->current)));
   }
   if (stuck != nullptr) {
     rank.notes.push_back(fmt::format("Free pieces inside segments in use: {} then, {} at most.",
@@ -74,7 +80,7 @@ Finding FindingOf(const MemorySummary& summary, const RankReport& rank) {
                      : loose           ? Severity::kMedium
                      : summary.retries ? Severity::kLow
                                        : Severity::kInfo;
-  finding.title = loose ? "Much more is reserved than was ever allocated"
+  finding.title = loose              ? "Much more is reserved than was ever allocated"
                   : summary.ooms > 0 ? "The tensors of this program fill the device"
                                      : "No sign of trouble in the table";
   finding.evidence = {fmt::format("{} out-of-memory errors, {} retries of cudaMalloc", summary.ooms,
@@ -181,8 +187,7 @@ Explanation ExplainSummaries(const Recording& recording) {
       "{} had at most {} in tensors and {} reserved. {}",
       rank.device ? fmt::format("GPU {}", *rank.device) : "The device",
       FormatBytes(rank.peak_allocated.value_or(0)), FormatBytes(rank.peak_reserved.value_or(0)),
-      summary.ooms > 0
-          ? fmt::format("It ran out of memory {} times.", summary.ooms)
+      summary.ooms > 0 ? fmt::format("It ran out of memory {} times.", summary.ooms)
       : summary.retries > 0
           ? fmt::format("It never ran out, but {} times the allocator had to give back its cache "
                         "and try again, which is slow.",
@@ -202,10 +207,9 @@ Explanation ExplainCategories(const Recording& recording) {
       [](const CategorySample& a, const CategorySample& b) { return Total(a) < Total(b); });
   explanation.ranks.push_back(RankOf(recording, timeline, *peak));
   const RankReport& rank = explanation.ranks.front();
-  explanation.verdict =
-      fmt::format("At its peak {} held {} in tensors.{}",
-                  timeline.device.empty() ? "the device" : timeline.device,
-                  FormatBytes(*rank.peak_allocated), Largest(rank));
+  explanation.verdict = fmt::format("At its peak {} held {} in tensors.{}",
+                                    timeline.device.empty() ? "the device" : timeline.device,
+                                    FormatBytes(*rank.peak_allocated), Largest(rank));
   Finding none;
   none.id = "none";
   none.title = "The timeline tells how much, not why";

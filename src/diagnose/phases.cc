@@ -39,8 +39,8 @@ Phases::Phases(const Timeline& t, const Ledger& l, const StackAnalysis& s)
 
 std::span<const Allocation> Phases::Between(Position after, Position before) const {
   const auto& all = ledger.allocations;
-  const auto first = std::partition_point(
-      all.begin(), all.end(), [&](const Allocation& a) { return a.made <= after; });
+  const auto first = std::partition_point(all.begin(), all.end(),
+                                          [&](const Allocation& a) { return a.made <= after; });
   const auto last =
       std::partition_point(first, all.end(), [&](const Allocation& a) { return a.made < before; });
   return {first, last};
@@ -129,9 +129,9 @@ void Phases::FindOoms() {
     // Only the last can have ended the run.
     const bool fatal_end = next == aftermaths.size() && share(after.made_later) < kNegligible;
     ooms.push_back(i);
-    oom_ends.push_back(fatal_end                                       ? OomEnd::kFatal
+    oom_ends.push_back(fatal_end                                      ? OomEnd::kFatal
                        : share(after.released_before_next) > kUnwound ? OomEnd::kCaught
-                                                                       : OomEnd::kFellBack);
+                                                                      : OomEnd::kFellBack);
   }
   if (!oom_ends.empty() && oom_ends.back() == OomEnd::kFatal) {
     fatal = ooms.back();
@@ -142,9 +142,8 @@ void Phases::FindOoms() {
 void Phases::FindMarkedSteps() {
   if (timeline.annotations.empty() || timeline.events.empty()) return;
   const auto position_of = [&](TimeUs time) {
-    const auto found =
-        std::partition_point(timeline.events.begin(), timeline.events.end(),
-                             [&](const Event& e) { return e.time_us < time; });
+    const auto found = std::partition_point(timeline.events.begin(), timeline.events.end(),
+                                            [&](const Event& e) { return e.time_us < time; });
     return static_cast<Position>(found - timeline.events.begin());
   };
   Position started = kBefore;
@@ -270,8 +269,8 @@ bool Phases::InMarkedStep(Position position) const {
   return after != marked_steps_.end() && after->first <= position;
 }
 
-/// Layers that save nothing for the backward (a frozen backbone) come before the first block that is
-/// released in it: the forward begins where the same line called the model.
+/// Layers that save nothing for the backward (a frozen backbone) come before the first block that
+/// is released in it: the forward begins where the same line called the model.
 Position Phases::WholeForward(const Backward& b, const Allocation& first_saved) const {
   Position start = first_saved.made;
   const std::uint32_t caller = stacks.of(first_saved.stack).caller;

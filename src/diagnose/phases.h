@@ -68,7 +68,9 @@ class Phases {
   const Allocation& at(AllocationIndex a) const { return ledger.allocations[a]; }
   /// When the program let go of it; kNotYet where that was only the unwinding at the end.
   Position Released(const Allocation& a) const { return a.released >= end ? kNotYet : a.released; }
-  Thread ThreadOf(const Allocation& a) const { return threads_[a.stack.valid() ? a.stack.index() + 1 : 0]; }
+  Thread ThreadOf(const Allocation& a) const {
+    return threads_[a.stack.valid() ? a.stack.index() + 1 : 0];
+  }
   std::uint16_t Signs(const Allocation& a) const { return stacks.of(a.stack).signs; }
   /// The range of allocations made in (after, before).
   std::span<const Allocation> Between(Position after, Position before) const;

@@ -24,8 +24,8 @@ struct Difference {
   Bytes bytes = 0;
 };
 
-/// The category in which a rank differs most from the median rank, by the categories' own peaks: they
-/// do not depend on where each rank's peak lies in the step.
+/// The category in which a rank differs most from the median rank, by the categories' own peaks:
+/// they do not depend on where each rank's peak lies in the step.
 Difference ByCategory(const std::vector<const RankReport*>& ranks, const RankReport& odd) {
   Difference most;
   for (std::size_t c = 0; c < kCategoryCount; ++c) {
@@ -81,10 +81,10 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   finding.id = "rank_imbalance";
   finding.severity = larger ? Severity::kHigh : Severity::kLow;
   finding.rank = odd.rank;
-  finding.title = fmt::format(
-      "rank {} needs {} {} than the others: {} against {} at the median", odd.rank.value_or(-1),
-      FormatBytes(std::abs(more)), larger ? "more" : "less", FormatBytes(*odd.peak_allocated),
-      FormatBytes(median));
+  finding.title =
+      fmt::format("rank {} needs {} {} than the others: {} against {} at the median",
+                  odd.rank.value_or(-1), FormatBytes(std::abs(more)), larger ? "more" : "less",
+                  FormatBytes(*odd.peak_allocated), FormatBytes(median));
   const Difference category = ByCategory(ranks, odd);
   if (category.bytes != 0) {
     finding.evidence.push_back(fmt::format("it differs most in {}: {}{} at their peak",
@@ -99,8 +99,9 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
     finding.evidence.push_back(fmt::format("from step {} on", *step));
   }
   if (larger && category.what == "activations") {
-    finding.remedies.push_back({.change = "give every rank batches of the same size (pad, bucket or "
-                                          "balance by tokens or pixels)",
+    finding.remedies.push_back({.change =
+                                    "give every rank batches of the same size (pad, bucket or "
+                                    "balance by tokens or pixels)",
                                 .saves = more,
                                 .costs = "",
                                 .basis = "recorded"});
@@ -149,9 +150,8 @@ std::vector<Finding> CompareRanks(const std::vector<RankReport>& all, std::strin
       findings.push_back(Describe(ranks, *r, median));
     }
   }
-  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
-    return a.severity < b.severity;
-  });
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   const auto [low, high] = std::minmax_element(peaks.begin(), peaks.end());
   even = fmt::format("The {} ranks are even: their peaks lie within {:.2f} % of each other ({}).",
                      ranks.size(), 100.0 * double(*high - *low) / double(std::max<Bytes>(*low, 1)),

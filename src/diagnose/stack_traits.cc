@@ -40,8 +40,8 @@ std::uint16_t SignsOf(std::string_view in_torch, std::string_view function) {
   // `in_torch` is the path below PyTorch's folder.
   if (in_torch.starts_with("optim/")) {
     // Schedulers and weight averages live there too, but are no optimizer's step.
-    const bool other = in_torch.starts_with("optim/lr_scheduler") ||
-                       in_torch.starts_with("optim/swa_utils");
+    const bool other =
+        in_torch.starts_with("optim/lr_scheduler") || in_torch.starts_with("optim/swa_utils");
     return other ? 0 : kSignOptimizer;
   }
   if (in_torch == "nn/modules/module.py") {
@@ -123,7 +123,8 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
     const std::uint64_t root = Mix(outermost->file.value, outermost->function.value);
     t.root = roots.emplace(root, static_cast<std::uint32_t>(roots.size() + 1)).first->second;
     if ((t.signs & kSignModuleCall) != 0) {
-      t.caller = callers.emplace(caller, static_cast<std::uint32_t>(callers.size() + 1)).first->second;
+      t.caller =
+          callers.emplace(caller, static_cast<std::uint32_t>(callers.size() + 1)).first->second;
     }
     t.site = sites.emplace(site, static_cast<std::uint32_t>(sites.size() + 1)).first->second;
   }

@@ -27,9 +27,9 @@ enum Sign : std::uint16_t {
   kSignModuleCall = 1 << 3,   // inside Module.__call__
   kSignFsdp = 1 << 4,
   kSignDdp = 1 << 5,
-  kSignScalerStep = 1 << 6,   // GradScaler.step, unscale_, update
-  kSignCheckpoint = 1 << 7,   // torch.utils.checkpoint
-  kSignEngine = 1 << 8,       // inside the autograd engine's call, on the calling thread
+  kSignScalerStep = 1 << 6,  // GradScaler.step, unscale_, update
+  kSignCheckpoint = 1 << 7,  // torch.utils.checkpoint
+  kSignEngine = 1 << 8,      // inside the autograd engine's call, on the calling thread
   kSignEmptyCache = 1 << 9,
   kSignGraphCapture = 1 << 10,
 };

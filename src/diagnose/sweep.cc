@@ -68,7 +68,9 @@ Sweep SweepEvents(const Phases& p, const Attribution& attribution) {
   Bytes reserved = p.ledger.initial_reserved;
   Bytes allocated = p.ledger.initial_allocated;
   const Prices prices(p, attribution);
-  const auto counted = [&](AllocationIndex a) { return prices.Of(p.at(a), attribution.category[a]); };
+  const auto counted = [&](AllocationIndex a) {
+    return prices.Of(p.at(a), attribution.category[a]);
+  };
   const auto category = [&](AllocationIndex a) {
     return static_cast<std::size_t>(attribution.category[a]);
   };

@@ -16,9 +16,9 @@ struct Sweep {
   std::vector<Bytes> allocated;
   /// The most that each category held at once. Parameters are counted as whole blocks, as
   /// memory_allocated() shows after the model is on the device; a gradient or a state tensor at the
-  /// block that a parameter of its size takes, so that the three compare (gradients once, Adam twice
-  /// the parameters) whatever remainder a free block happened to leave at the moment; all else in
-  /// bytes of tensors.
+  /// block that a parameter of its size takes, so that the three compare (gradients once, Adam
+  /// twice the parameters) whatever remainder a free block happened to leave at the moment; all
+  /// else in bytes of tensors.
   std::array<Bytes, kCategoryCount> peaks{};
   std::vector<StepReport> steps;
 

@@ -17,8 +17,8 @@ std::string Readable(std::string_view what) {
   return std::string(what);
 }
 
-const Finding* First(const std::vector<Finding>& findings, std::initializer_list<std::string_view> ids,
-                     Severity worst) {
+const Finding* First(const std::vector<Finding>& findings,
+                     std::initializer_list<std::string_view> ids, Severity worst) {
   for (std::string_view id : ids) {
     for (const Finding& f : findings) {
       if (f.id == id && f.severity <= worst) return &f;
@@ -43,7 +43,8 @@ std::string PhaseAt(const Phases& p, Position at) {
     const Event& event = p.timeline.events[static_cast<std::size_t>(at)];
     const std::uint16_t signs = p.stacks.of(event.stack).signs;
     if (p.backwards.empty()) return "before the first backward";
-    if (at <= p.last_optimizer_end || (signs & kSignOptimizer) != 0) return fmt::format("in the optimizer of step {}", p.steps);
+    if (at <= p.last_optimizer_end || (signs & kSignOptimizer) != 0)
+      return fmt::format("in the optimizer of step {}", p.steps);
     return fmt::format("after step {}", p.steps);
   }
   const Backward& b = p.backwards[gap];
@@ -92,14 +93,16 @@ std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& fin
                        FormatBytes(rank.instant.reserved.value_or(0)),
                        FormatBytes(rank.instant.allocated.value_or(0)));
   } else {
-    text = fmt::format("It did not run out of memory. The peak is {} in tensors{}; PyTorch held {} "
-                       "at most. ",
-                       FormatBytes(rank.peak_allocated.value_or(0)), during,
-                       FormatBytes(rank.peak_reserved.value_or(0)));
+    text = fmt::format(
+        "It did not run out of memory. The peak is {} in tensors{}; PyTorch held {} "
+        "at most. ",
+        FormatBytes(rank.peak_allocated.value_or(0)), during,
+        FormatBytes(rank.peak_reserved.value_or(0)));
   }
   const std::string lines = LargestLines(rank, 3);
   if (!lines.empty()) text += fmt::format("Most of it is {}. ", lines);
-  if (const Finding* cause = First(findings, {"leak", "eval_spike", "longest_batch", "fragmentation"}, Severity::kMedium)) {
+  if (const Finding* cause = First(
+          findings, {"leak", "eval_spike", "longest_batch", "fragmentation"}, Severity::kMedium)) {
     text += Capitalised(cause->title) + ".";
   }
   while (!text.empty() && text.back() == ' ') text.pop_back();

@@ -20,17 +20,15 @@ Json ToJson(const AccountLine& line) {
 }
 
 Json ToJson(const Holder& h) {
-  return {{"where", h.where}, {"category", CategoryName(h.category)}, {"bytes", h.bytes},
-          {"count", h.count}, {"module", h.module},                   {"stack", h.stack}};
+  return {{"where", h.where},   {"category", CategoryName(h.category)},
+          {"bytes", h.bytes},   {"count", h.count},
+          {"module", h.module}, {"stack", h.stack}};
 }
 
 Json ToJson(const OomReport& oom) {
-  return {{"event", OrNull(oom.event)},
-          {"requested", OrNull(oom.requested)},
-          {"fatal", oom.fatal},
-          {"why", oom.why},
-          {"where", oom.where},
-          {"device_free", OrNull(oom.device_free)}};
+  return {{"event", OrNull(oom.event)}, {"requested", OrNull(oom.requested)},
+          {"fatal", oom.fatal},         {"why", oom.why},
+          {"where", oom.where},         {"device_free", OrNull(oom.device_free)}};
 }
 
 Json ToJson(const StepReport& s) {
@@ -87,10 +85,7 @@ Json ToJson(const RankReport& r) {
 }
 
 Json ToJson(const Remedy& r) {
-  return {{"change", r.change},
-          {"saves", OrNull(r.saves)},
-          {"costs", r.costs},
-          {"basis", r.basis}};
+  return {{"change", r.change}, {"saves", OrNull(r.saves)}, {"costs", r.costs}, {"basis", r.basis}};
 }
 
 Json ToJson(const Finding& f) {

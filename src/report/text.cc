@@ -106,7 +106,8 @@ void WriteAccount(Writer& w, const RankReport& r) {
   }
   std::string sum;
   if (r.instant.allocated) sum = FormatBytes(*r.instant.allocated) + " allocated";
-  if (r.instant.reserved) sum += (sum.empty() ? "" : ", ") + FormatBytes(*r.instant.reserved) + " reserved";
+  if (r.instant.reserved)
+    sum += (sum.empty() ? "" : ", ") + FormatBytes(*r.instant.reserved) + " reserved";
   if (r.capacity) sum += (sum.empty() ? "" : ", ") + FormatBytes(*r.capacity) + " capacity";
   if (r.limit) sum += ", " + FormatBytes(*r.limit) + " allowed";
   if (!sum.empty()) w.Line("  = " + sum);
@@ -120,8 +121,8 @@ void WriteHolders(Writer& w, const RankReport& r) {
     const Holder& h = r.holders[i];
     w.Line(fmt::format("  {:>11} {:>6}  {:<15} {}{}", FormatBytes(h.bytes),
                        fmt::format("{}×", h.count),
-                       h.where.ends_with("smaller holders") ? "" : CategoryName(h.category), h.where,
-                       h.module.empty() ? "" : w.Dim("  in " + h.module)));
+                       h.where.ends_with("smaller holders") ? "" : CategoryName(h.category),
+                       h.where, h.module.empty() ? "" : w.Dim("  in " + h.module)));
   }
   if (r.holders.size() > kShown) {
     w.Line(w.Dim(fmt::format("  … {} more with --json", r.holders.size() - kShown)));
@@ -140,10 +141,10 @@ void WriteSteps(Writer& w, const RankReport& r) {
       i = r.step_table.size() - 2;
     }
     const StepReport& s = r.step_table[i];
-    w.Line(fmt::format("  {:>4} {:>14} {:>14} {:>14} {:>14}{}", i + 1,
-                       FormatBytes(s.peak_allocated), FormatBytes(s.peak_reserved),
-                       FormatBytes(s.activations), FormatBytes(s.end_allocated),
-                       s.micro_batches > 1 ? fmt::format("  {} micro-batches", s.micro_batches) : ""));
+    w.Line(fmt::format(
+        "  {:>4} {:>14} {:>14} {:>14} {:>14}{}", i + 1, FormatBytes(s.peak_allocated),
+        FormatBytes(s.peak_reserved), FormatBytes(s.activations), FormatBytes(s.end_allocated),
+        s.micro_batches > 1 ? fmt::format("  {} micro-batches", s.micro_batches) : ""));
   }
 }
 
@@ -196,8 +197,10 @@ void WriteFindings(Writer& w, const Explanation& e) {
                                   : f.severity == Severity::kMedium ? "1;33"
                                                                     : "1;36";
     const bool named = f.id == "rank_imbalance";  // its title names the rank
-    const std::string rank = f.rank && !named && e.ranks.size() > 1 ? fmt::format("rank {}: ", *f.rank) : "";
-    w.Wrapped(rank + f.title, fmt::format("  {} ", w.Paint(fmt::format("{:<6}", SeverityName(f.severity)), code)),
+    const std::string rank =
+        f.rank && !named && e.ranks.size() > 1 ? fmt::format("rank {}: ", *f.rank) : "";
+    w.Wrapped(rank + f.title,
+              fmt::format("  {} ", w.Paint(fmt::format("{:<6}", SeverityName(f.severity)), code)),
               "         ");
     for (const std::string& line : f.evidence) w.Wrapped(line, "         - ", "           ");
     for (const Remedy& r : f.remedies) {

@@ -13,11 +13,10 @@ constexpr const char* kTooMany = "messages beyond the first 20000 different ones
 constexpr std::size_t kComparedOfSameSize = 1024;
 constexpr std::size_t kCompared = 64;
 
-constexpr std::array kFigures = {&OomMessage::requested,     &OomMessage::capacity,
-                                 &OomMessage::free,          &OomMessage::allocated,
-                                 &OomMessage::reserved,      &OomMessage::reserved_free,
-                                 &OomMessage::allowed,       &OomMessage::private_pools,
-                                 &OomMessage::other};
+constexpr std::array kFigures = {
+    &OomMessage::requested, &OomMessage::capacity,      &OomMessage::free,
+    &OomMessage::allocated, &OomMessage::reserved,      &OomMessage::reserved_free,
+    &OomMessage::allowed,   &OomMessage::private_pools, &OomMessage::other};
 
 /// All that tells two messages apart, as one string.
 std::string Key(const OomMessage& m) {

@@ -61,8 +61,8 @@ TEST(Nuisances, WrappedWithThePrefixOnEveryLine) {
   for (const char* prefix :
        {"[rank3]: ", "[rank3]:[E301 12:00:00.5 x.cpp:12] ", "3: ", "> ", "> > ", "    ", "&gt; ",
         "- ", "[default3]:", "[1,3]<stderr>:", "2025-03-01T12:00:00.123456789Z stderr F ",
-        "2025-03-01 12:00:00,123 ", "(RayTrainWorker pid=99, ip=10.0.0.1) ", "node7: ",
-        "trainer-1  | ", "[2025-03-01 12:00:00] [ERROR] ", "localhost: "}) {
+        "2025-03-01 12:00:00,123 ", "(RayTrainWorker pid=99, ip=10.0.0.1) ",
+        "node7: ", "trainer-1  | ", "[2025-03-01 12:00:00] [ERROR] ", "localhost: "}) {
     for (std::size_t width : {33u, 60u, 80u}) {
       const OomMessage m = ReadOne(Wrapped(width, prefix));
       ExpectWhole(m, prefix);
@@ -71,9 +71,9 @@ TEST(Nuisances, WrappedWithThePrefixOnEveryLine) {
 }
 
 TEST(Nuisances, RankOfThePrefix) {
-  for (const char* prefix : {"[rank3]: ", "[rank3]:[E301 12:00:00.5 x.cpp:12] ", "3: ",
-                             "[default3]:", "[1,3]<stderr>:", "[Rank 3] ", "> [rank3]: ",
-                             "2025-03-01 12:00:00 [rank3]: ", "\x1b[31m[rank3]: "}) {
+  for (const char* prefix : {"[rank3]: ", "[rank3]:[E301 12:00:00.5 x.cpp:12] ",
+                             "3: ", "[default3]:", "[1,3]<stderr>:", "[Rank 3] ",
+                             "> [rank3]: ", "2025-03-01 12:00:00 [rank3]: ", "\x1b[31m[rank3]: "}) {
     EXPECT_EQ(ReadOne(prefix + std::string(kMessage)).rank, 3) << prefix;
   }
   EXPECT_EQ(ReadOne(kMessage).rank, std::nullopt);
@@ -162,8 +162,8 @@ TEST(Nuisances, CutOffAnywhere) {
     const OomMessage& m = recording.messages.front();
     EXPECT_EQ(m.cut_off, text.find("but unallocated") == std::string::npos) << text;
     std::size_t fields = m.processes.size();
-    for (const auto& field : {m.requested, m.capacity, m.free, m.allocated, m.private_pools,
-                              m.reserved_free}) {
+    for (const auto& field :
+         {m.requested, m.capacity, m.free, m.allocated, m.private_pools, m.reserved_free}) {
       if (field) ++fields;
     }
     EXPECT_GE(fields, fields_before) << text;
@@ -198,9 +198,9 @@ TEST(Context, TheUsersLine) {
   EXPECT_EQ(ReadOne(Replaced(text, "/home/me", "/usr/lib/python3/dist-packages/me")).where, "");
   EXPECT_EQ(ReadOne(Replaced("x\n" + text, "\n", "\n[rank2]: ")).where, "train.py:57 in main");
   // The traceback of another rank between the lines is not ours.
-  const std::string mixed = Replaced(
-      Replaced("x\n" + text, "\n", "\n[rank2]: "), "    loss = model(x)\n",
-      "    loss = model(x)\n[rank5]:   File \"/home/me/other.py\", line 3, in other\n");
+  const std::string mixed =
+      Replaced(Replaced("x\n" + text, "\n", "\n[rank2]: "), "    loss = model(x)\n",
+               "    loss = model(x)\n[rank5]:   File \"/home/me/other.py\", line 3, in other\n");
   EXPECT_EQ(ReadOne(mixed).where, "train.py:57 in main");
 }
 
@@ -217,13 +217,14 @@ TEST(Context, TwoRanksLineByLine) {
 }
 
 TEST(Context, OnlyTheLastTraceback) {
-  EXPECT_EQ(ReadOne("Traceback (most recent call last):\n  File \"a.py\", line 1, in a\nKeyError\n\n"
-                    "During handling of the above exception, another exception occurred:\n\n"
-                    "Traceback (most recent call last):\n  File \"/x/site-packages/b.py\", line 2, "
-                    "in b\n" +
-                    std::string(kMessage))
-                .where,
-            "");
+  EXPECT_EQ(
+      ReadOne("Traceback (most recent call last):\n  File \"a.py\", line 1, in a\nKeyError\n\n"
+              "During handling of the above exception, another exception occurred:\n\n"
+              "Traceback (most recent call last):\n  File \"/x/site-packages/b.py\", line 2, "
+              "in b\n" +
+              std::string(kMessage))
+          .where,
+      "");
 }
 
 TEST(Context, RankOfTheLaunchersReport) {
@@ -250,9 +251,8 @@ TEST(Context, DeviceOfTheCode) {
 
 TEST(Repeats, OfOneRankAreOneMessage) {
   const std::string prefixed = "[rank1]: " + std::string(kMessage) + "\n";
-  const Recording recording =
-      ReadText(prefixed + "ERROR:root:" + prefixed + prefixed.substr(0, 200) + "\nsomething\n" +
-               kMessage);
+  const Recording recording = ReadText(prefixed + "ERROR:root:" + prefixed +
+                                       prefixed.substr(0, 200) + "\nsomething\n" + kMessage);
   ASSERT_EQ(recording.messages.size(), 1u);
   ExpectWhole(recording.messages[0], "kept");
   EXPECT_EQ(recording.messages[0].rank, 1);
@@ -275,7 +275,8 @@ TEST(Repeats, OtherFiguresAreAnotherMessage) {
 }
 
 TEST(Repeats, TheBareSentenceBesideTheWholeOne) {
-  EXPECT_EQ(ReadText(std::string(kMessage) + "\nCUDA out of memory. Exiting\n").messages.size(), 1u);
+  EXPECT_EQ(ReadText(std::string(kMessage) + "\nCUDA out of memory. Exiting\n").messages.size(),
+            1u);
 }
 
 TEST(Hostile, BinaryIsNotText) {

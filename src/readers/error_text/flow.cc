@@ -24,17 +24,17 @@ constexpr std::array<Sequence, 9> kEntities = {{{"&gt;", '>'},
                                                 {"&apos;", '\''},
                                                 {"&#34;", '"'},
                                                 {"&nbsp;", 0}}};
-constexpr std::array<Sequence, 12> kUnicode = {{{"\xc2\xa0", 0},          // no-break space
-                                                {"\xc2\xad", 0},          // soft hyphen
-                                                {"\xe2\x80\x8b", 0},      // zero width space
-                                                {"\xe2\x80\xaf", 0},      // narrow no-break space
-                                                {"\xe2\x80\x89", 0},      // thin space
-                                                {"\xe2\x80\x98", '\''},   // curly quotes
-                                                {"\xe2\x80\x99", '\''},   //
-                                                {"\xe2\x80\x9c", '"'},    //
-                                                {"\xe2\x80\x9d", '"'},    //
-                                                {"\xe2\x94\x82", 0},      // the frame that rich draws
-                                                {"\xef\xbb\xbf", 0},      // byte order mark
+constexpr std::array<Sequence, 12> kUnicode = {{{"\xc2\xa0", 0},         // no-break space
+                                                {"\xc2\xad", 0},         // soft hyphen
+                                                {"\xe2\x80\x8b", 0},     // zero width space
+                                                {"\xe2\x80\xaf", 0},     // narrow no-break space
+                                                {"\xe2\x80\x89", 0},     // thin space
+                                                {"\xe2\x80\x98", '\''},  // curly quotes
+                                                {"\xe2\x80\x99", '\''},  //
+                                                {"\xe2\x80\x9c", '"'},   //
+                                                {"\xe2\x80\x9d", '"'},   //
+                                                {"\xe2\x94\x82", 0},  // the frame that rich draws
+                                                {"\xef\xbb\xbf", 0},  // byte order mark
                                                 {"\xe2\x94\x83", 0}}};
 
 std::optional<unsigned> Hex(std::string_view digits, std::size_t count) {

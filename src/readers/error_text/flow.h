@@ -66,7 +66,15 @@ class Flow {
   }
 
  private:
-  enum class Kind : std::uint8_t { kPlain, kSkip, kNewline, kEscape, kEntity, kBackslash, kUnicode };
+  enum class Kind : std::uint8_t {
+    kPlain,
+    kSkip,
+    kNewline,
+    kEscape,
+    kEntity,
+    kBackslash,
+    kUnicode
+  };
   static const std::array<Kind, 256> kKinds;
   static constexpr std::array<Kind, 256> MakeKinds();
 
@@ -82,7 +90,7 @@ class Flow {
   std::string_view text_;
   std::size_t position_ = 0;
   std::size_t offset_ = 0;
-  std::size_t line_ = 0;         // where the present line begins
+  std::size_t line_ = 0;  // where the present line begins
   std::optional<int> rank_;
   int foreign_lines_ = 0;
 };

@@ -86,13 +86,14 @@ std::optional<int> RankName(std::string_view inside) {
 }
 
 bool IsLogBracket(std::string_view inside) {
-  for (std::string_view level : {"ERROR", "WARNING", "WARN", "INFO", "DEBUG", "CRITICAL", "FATAL"}) {
+  for (std::string_view level :
+       {"ERROR", "WARNING", "WARN", "INFO", "DEBUG", "CRITICAL", "FATAL"}) {
     if (inside == level) return true;
   }
   if (inside.starts_with("pod/") || TimeStamp(inside) != 0) return true;
   // glog's "[E301 12:00:00.5 ProcessGroupNCCL.cpp:123]", with or without the year's digit.
-  return inside.size() > 4 && std::string_view("IWEF").find(inside[0]) != std::string_view::npos && IsDigit(inside[1]) &&
-         IsDigit(inside[2]) && IsDigit(inside[3]);
+  return inside.size() > 4 && std::string_view("IWEF").find(inside[0]) != std::string_view::npos &&
+         IsDigit(inside[1]) && IsDigit(inside[2]) && IsDigit(inside[3]);
 }
 
 /// A group in brackets that is not part of a message: TensorFlow's "[32,1024]" must stay.

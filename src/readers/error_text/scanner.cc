@@ -44,7 +44,8 @@ bool IsDigit(int c) { return c >= '0' && c <= '9'; }
 std::optional<Bytes> ToBytes(const std::string& digits, Bytes factor) {
   const char* end = digits.data() + digits.size();
   std::int64_t whole = 0;
-  if (auto [p, error] = std::from_chars(digits.data(), end, whole); p == end && error == std::errc()) {
+  if (auto [p, error] = std::from_chars(digits.data(), end, whole);
+      p == end && error == std::errc()) {
     if (static_cast<double>(whole) * static_cast<double>(factor) >= kBeyondReason) return {};
     return whole * factor;
   }

@@ -8,7 +8,8 @@ TEST(CudaWordings, RuntimeAndDriver) {
        {"RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously "
         "reported at some other API call, so the stacktrace below might be incorrect.",
         "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/x.cu:58",
-        "RuntimeError: CUDA driver error: out of memory", "torch.AcceleratorError: HIP error: out of memory",
+        "RuntimeError: CUDA driver error: out of memory",
+        "torch.AcceleratorError: HIP error: out of memory",
         "error: cudaErrorMemoryAllocation: out of memory"}) {
     const OomMessage m = ReadOne(text);
     EXPECT_EQ(m.source, MessageSource::kCudaRuntime) << text;
@@ -145,8 +146,10 @@ TEST(XlaWordings, JaxWithItsBuffers) {
       "(rounded to 2110783744)requested by op \n"
       "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "
       "allocate 2110783616 bytes.\nBufferAssignment OOM Debugging.\nBufferAssignment stats:\n"
-      "             parameter allocation:    1.02GiB\n              constant allocation:         0B\n"
-      "        maybe_live_out allocation:    4.89GiB\n     preallocated temp allocation:    1.97GiB\n"
+      "             parameter allocation:    1.02GiB\n              constant allocation:         "
+      "0B\n"
+      "        maybe_live_out allocation:    4.89GiB\n     preallocated temp allocation:    "
+      "1.97GiB\n"
       "  preallocated temp fragmentation:         0B (0.00%)\n"
       "                 total allocation:    7.88GiB\n"
       "              total fragmentation:       112B (0.00%)\nPeak buffers:\n\tBuffer 1:\n"

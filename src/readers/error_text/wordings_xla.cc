@@ -201,8 +201,8 @@ bool ReadResourceExhausted(Scanner& scanner, std::string_view before, OomMessage
     message.cut_off = scanner.ended();
     return message.cut_off;
   }
-  message.cut_off = !scanner.Size(message.other) || !scanner.Literal("of") ||
-                    !scanner.Size(message.capacity);
+  message.cut_off =
+      !scanner.Size(message.other) || !scanner.Literal("of") || !scanner.Size(message.capacity);
   if (!message.cut_off) scanner.SkipPast("Exceeded hbm capacity by", 16);
   return true;
 }

@@ -16,10 +16,10 @@ constexpr std::size_t kMostRows = 64;
 
 // As they are printed, down the table. Those of counts come last.
 constexpr std::array<std::string_view, 11> kMetrics = {
-    "Allocated memory",      "Active memory",         "Requested memory",
-    "GPU reserved memory",   "Non-releasable memory", "Allocations",
-    "Active allocs",         "GPU reserved segments", "Non-releasable allocs",
-    "Oversize allocations",  "Oversize GPU segments"};
+    "Allocated memory",     "Active memory",         "Requested memory",
+    "GPU reserved memory",  "Non-releasable memory", "Allocations",
+    "Active allocs",        "GPU reserved segments", "Non-releasable allocs",
+    "Oversize allocations", "Oversize GPU segments"};
 constexpr std::array<std::string_view, 2> kPools = {"from large pool", "from small pool"};
 
 /// Lines between the rows: "|-----|", "|=====|".

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace plimsoll {
@@ -113,6 +118,41 @@ TEST(MemorySummaryReader, CutAnywhere) {
     rows = now;
   }
   EXPECT_EQ(rows, 5u);
+}
+
+/// The number behind a key of a JSON file.
+Bytes NumberOf(const std::string& json, const std::string& key) {
+  const std::size_t at = json.find(key);
+  EXPECT_NE(at, std::string::npos) << key;
+  Bytes value = 0;
+  const char* begin = json.data() + at + key.size();
+  EXPECT_EQ(std::from_chars(begin, json.data() + json.size(), value).ec, std::errc());
+  return value;
+}
+
+TEST(MemorySummaryReader, RealTablesAgreeWithTheStatistics) {
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(PLIMSOLL_TEST_DATA) + "/snapshots")) {
+    if (entry.path().extension() != ".json") continue;
+    SCOPED_TRACE(entry.path());
+    std::ifstream file(entry.path());
+    const std::string json(std::istreambuf_iterator<char>(file), {});
+    if (json.find("memory summary") == std::string::npos) continue;
+    const std::vector<MemorySummary> tables = ReadSummaries(json);
+    ASSERT_EQ(tables.size(), 1u);
+    EXPECT_EQ(tables[0].rows.size(), 15u);
+    EXPECT_EQ(tables[0].counts.size(), 14u);
+    EXPECT_EQ(tables[0].ooms, NumberOf(json, "\"num_ooms\": "));
+    EXPECT_EQ(tables[0].retries, NumberOf(json, "\"num_alloc_retries\": "));
+    EXPECT_LT(std::abs(tables[0].rows[0].peak - NumberOf(json, "\"allocated_bytes.all.peak\": ")),
+              kMiB);
+    EXPECT_LT(std::abs(tables[0].rows[9].peak - NumberOf(json, "\"reserved_bytes.all.peak\": ")),
+              kMiB);
+    EXPECT_EQ(tables[0].counts[0].current, NumberOf(json, "\"allocation.all.current\": "));
+    ++files;
+  }
+  EXPECT_GE(files, 20);
 }
 
 TEST(MemorySummaryReader, ATitleAloneIsNoTable) {

@@ -67,6 +67,19 @@ int DivisionBucket(std::string_view text) {
   return std::countr_zero(mib);
 }
 
+Action ActionNamed(std::string_view name) {
+  if (name == "alloc") return Action::kAlloc;
+  if (name == "free_requested") return Action::kFreeRequested;
+  if (name == "free_completed") return Action::kFreeCompleted;
+  if (name == "segment_alloc") return Action::kSegmentAlloc;
+  if (name == "segment_free") return Action::kSegmentFree;
+  if (name == "segment_map") return Action::kSegmentMap;
+  if (name == "segment_unmap") return Action::kSegmentUnmap;
+  if (name == "oom") return Action::kOutOfMemory;
+  if (name == "snapshot") return Action::kSnapshot;
+  return Action::kOther;
+}
+
 std::uint64_t Mix(std::uint64_t h, std::uint64_t v) {
   h = (h ^ v) * 0x9e3779b97f4a7c15u;
   return h ^ (h >> 29);
@@ -87,12 +100,9 @@ Value Builder::String(std::string_view text) {
     Key key = known == Keys().end() ? Key::kUnknown : known->second;
     if (key == Key::kUnknown && DivisionBucket(text) >= 0) key = Key::kDivisionOf;
     key_of_string_.push_back(key);
+    action_of_string_.push_back(ActionNamed(text));
   }
   return {Kind::kString, id.index()};
-}
-
-Key Builder::KeyOf(Value v) const {
-  return v.kind == Kind::kString ? key_of_string_[v.payload] : Key::kUnknown;
 }
 
 Kind Builder::TypeOfDict(std::span<const Value> items) const {

@@ -78,7 +78,7 @@ class Builder {
 
   Value String(std::string_view text);
   /// Adds keys and values, alternating, to a dict. A new dict takes its type from them.
-  void Extend(Value& dict, std::span<const Value> keys_and_values);
+  void Extend(Value& dict, std::span<const Value> items);
   /// Adds items to a list. A new list takes its type from them.
   void Append(Value& list, std::span<const Value> items);
   Value Tuple(std::span<const Value> items);
@@ -108,15 +108,17 @@ class Builder {
   };
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  Key KeyOf(Value v) const;
-  Kind TypeOfDict(std::span<const Value> keys_and_values) const;
+  Key KeyOf(Value v) const {
+    return v.kind == Kind::kString ? key_of_string_[v.payload] : Key::kUnknown;
+  }
+  Kind TypeOfDict(std::span<const Value> items) const;
   Value NewRow(Kind kind);
   void SetField(Value row, Key key, Value key_value, Value value);
   void SetEventField(std::size_t row, Key key, Value value);
   void SetBlockField(std::size_t row, Key key, Value value);
   void SetSegmentField(std::size_t row, Key key, Value value);
   void SetSettingsField(Key key, Value value);
-  void SetFrame(Value& dict, std::span<const Value> keys_and_values);
+  void SetFrame(Value& dict, std::span<const Value> items);
   static Kind ListOf(Kind item);
   void AppendRows(Value& list, Kind item_kind, std::span<const Value> items);
   void AppendFrames(Value& list, std::span<const Value> items);
@@ -127,7 +129,9 @@ class Builder {
 
   std::uint16_t StreamIndex(Value v);
   std::uint8_t PoolIndex(Value v);
-  Action ActionOf(Value v) const;
+  Action ActionOf(Value v) const {
+    return v.kind == Kind::kString ? action_of_string_[v.payload] : Action::kOther;
+  }
   StackId StackOf(Value v) const;
   StackId ForwardStackOf(Value strings);
   Bytes SizeOf(Value v);
@@ -139,7 +143,8 @@ class Builder {
   void GiveStacks(std::map<std::int32_t, Timeline>& by_device);
 
   StackTable stacks_;
-  std::vector<Key> key_of_string_;  // by StringId
+  std::vector<Key> key_of_string_;        // by StringId
+  std::vector<Action> action_of_string_;  // by StringId
   std::unordered_map<std::uint64_t, std::vector<FrameId>> frame_index_;
   std::unordered_multimap<std::uint64_t, StackId> stack_index_;
   std::vector<FrameId> scratch_frames_;

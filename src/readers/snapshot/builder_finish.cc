@@ -8,22 +8,6 @@
 
 namespace plimsoll::snapshot {
 
-Action Builder::ActionOf(Value v) const {
-  if (v.kind != Kind::kString) return Action::kOther;
-  const std::string_view name = stacks_.strings[StringId(v.payload)];
-  if (name == "alloc") return Action::kAlloc;
-  if (name == "free_requested") return Action::kFreeRequested;
-  if (name == "free_completed") return Action::kFreeCompleted;
-  if (name == "free") return Action::kFreeCompleted;
-  if (name == "segment_alloc") return Action::kSegmentAlloc;
-  if (name == "segment_free") return Action::kSegmentFree;
-  if (name == "segment_map") return Action::kSegmentMap;
-  if (name == "segment_unmap") return Action::kSegmentUnmap;
-  if (name == "oom") return Action::kOutOfMemory;
-  if (name == "snapshot") return Action::kSnapshot;
-  return Action::kOther;
-}
-
 StackId Builder::StackOf(Value v) const {
   return v.kind == Kind::kStack ? StackId(v.payload) : StackId();
 }

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <bit>
+#include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace plimsoll::snapshot {
 namespace {
@@ -94,55 +93,27 @@ const char* CodeOpcode(std::uint8_t opcode) {
   }
 }
 
-constexpr std::uint64_t kPayloadMask = kNoMemo;
-
-std::uint64_t HashBytes(const std::uint8_t* p, std::size_t n) {
-  std::uint64_t h = n * 0x9e3779b97f4a7c15u;
-  while (n >= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, p, 8);
-    h = (std::rotl(h, 27) ^ word) * 0x9fb21c651e98df25u;
-    p += 8;
-    n -= 8;
+/// Where a run of "get item n" ends. Five bytes each are the commonest by far, so eight of those
+/// are looked at together.
+const std::uint8_t* EndOfReferences(const std::uint8_t* p, const std::uint8_t* end) {
+  while (end - p > 40) {
+    bool all = true;
+    for (int i = 0; i < 8; ++i) all &= p[5 * i] == kLongBinGet;
+    if (!all) break;
+    p += 40;
   }
-  std::uint64_t tail = 0;
-  std::memcpy(&tail, p, n);
-  h = (std::rotl(h, 27) ^ tail) * 0x9fb21c651e98df25u;
-  return h ^ (h >> 32);
+  while (true) {
+    if (end - p > 5 && *p == kLongBinGet) {
+      p += 5;
+    } else if (end - p > 2 && *p == kBinGet) {
+      p += 2;
+    } else {
+      return p;
+    }
+  }
 }
 
 }  // namespace
-
-bool PickleMachine::Memo::Put(std::uint64_t index, Value value) {
-  if (index >= most_) return false;
-  while (index / kPage >= pages_.size()) {
-    pages_.push_back(std::make_unique<std::uint64_t[]>(kPage));
-  }
-  std::uint64_t payload = value.payload;
-  Kind kind = value.kind;
-  if (payload > kPayloadMask) {
-    // An integer (or a double) that needs all its bits stands in a table of its own.
-    wide_.push_back(payload);
-    payload = wide_.size() - 1;
-    kind = static_cast<Kind>(static_cast<std::uint8_t>(kind) | 0x40);
-  }
-  // 0x80 marks an entry as set; pages start as zeros.
-  pages_[index / kPage][index % kPage] =
-      (std::uint64_t{0x80} | static_cast<std::uint64_t>(kind)) << 56 | payload;
-  size_ = std::max(size_, index + 1);
-  return true;
-}
-
-bool PickleMachine::Memo::Get(std::uint64_t index, Value& value) const {
-  if (index >= size_) return false;
-  const std::uint64_t entry = pages_[index / kPage][index % kPage];
-  const auto tag = static_cast<std::uint8_t>(entry >> 56);
-  if ((tag & 0x80) == 0) return false;
-  value.kind = static_cast<Kind>(tag & 0x3f);
-  value.payload = entry & kPayloadMask;
-  if ((tag & 0x40) != 0) value.payload = wide_[value.payload];
-  return true;
-}
 
 // The limits are generous: every memo entry of a real file stands for at least four bytes of it,
 // every value on the stack for at least one.
@@ -189,10 +160,8 @@ T PickleMachine::Take() {
   return v;
 }
 
-bool PickleMachine::Push(Value v) {
-  if (stack_.size() >= most_values_) return Fail("more values are open than such a file can hold");
-  stack_.push_back(v);
-  return true;
+bool PickleMachine::TooManyValues() {
+  return Fail("more values are open than such a file can hold");
 }
 
 bool PickleMachine::PopToMark(std::size_t& first_item) {
@@ -200,14 +169,6 @@ bool PickleMachine::PopToMark(std::size_t& first_item) {
   first_item = marks_.back();
   marks_.pop_back();
   return true;
-}
-
-Value PickleMachine::Resolve(Value v) const {
-  if ((v.kind == Kind::kNewDict || v.kind == Kind::kNewList) && v.payload != kNoMemo) {
-    Value now;
-    if (memo_.Get(v.payload, now)) return now;
-  }
-  return v;
 }
 
 /// A container on the stack got its type: whoever refers to it by its memo index must see that too.
@@ -248,10 +209,7 @@ bool PickleMachine::MemoPut(std::uint64_t index) {
   Value& top = stack_.back();
   if (top.kind == Kind::kNewDict || top.kind == Kind::kNewList) top.payload = index;
   // Spelled stacks rely on an index meaning the same thing throughout.
-  if (index < memo_.size()) {
-    spelled_.clear();
-    spelled_count_ = 0;
-  }
+  if (index < memo_.size()) spelled_.Clear();
   if (!memo_.Put(index, top)) {
     return Fail(fmt::format("item number {} is more than such a file can hold", index));
   }
@@ -410,21 +368,6 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
   }
 }
 
-void PickleMachine::RememberSpelling(const SpelledStack& spelled) {
-  if (spelled_count_ * 2 >= spelled_.size()) {
-    std::vector<SpelledStack> old(std::max<std::size_t>(1024, spelled_.size() * 4));
-    old.swap(spelled_);
-    spelled_count_ = 0;
-    for (const SpelledStack& s : old) {
-      if (s.bytes != nullptr) RememberSpelling(s);
-    }
-  }
-  std::size_t slot = spelled.hash & (spelled_.size() - 1);
-  while (spelled_[slot].bytes != nullptr) slot = (slot + 1) & (spelled_.size() - 1);
-  spelled_[slot] = spelled;
-  ++spelled_count_;
-}
-
 /// Nearly all of a large file is lists of references to frames that were written before: `]`,
 /// memoize, `(`, then "get item n" forty times, `e`. Such a list is recognised by its bytes,
 /// without looking at its items. Returns false, and changes nothing, where the list is of another
@@ -432,33 +375,13 @@ void PickleMachine::RememberSpelling(const SpelledStack& spelled) {
 bool PickleMachine::TryStackOfReferences() {
   if (end_ - at_ < 3 || at_[0] != kMemoize || at_[1] != kMark) return false;
   const std::uint8_t* first = at_ + 2;
-  const std::uint8_t* p = first;
-  while (true) {
-    // Five bytes are the commonest by far; the loop needs six to look at what follows.
-    if (end_ - p >= 6 && *p == kLongBinGet) {
-      p += 5;
-    } else if (end_ - p >= 3 && *p == kBinGet) {
-      p += 2;
-    } else {
-      break;
-    }
-  }
+  const std::uint8_t* p = EndOfReferences(first, end_);
   if (p == first || p >= end_ || *p != kAppends) return false;
-  const auto length = static_cast<std::size_t>(p - first);
-  if (length > std::numeric_limits<std::uint32_t>::max()) return false;
-  const std::uint64_t hash = HashBytes(first, length);
-  std::uint64_t stack = kNoMemo;
-  if (!spelled_.empty()) {
-    std::size_t slot = hash & (spelled_.size() - 1);
-    for (; spelled_[slot].bytes != nullptr; slot = (slot + 1) & (spelled_.size() - 1)) {
-      const SpelledStack& s = spelled_[slot];
-      if (s.hash == hash && s.length == length && std::memcmp(s.bytes, first, length) == 0) {
-        stack = s.stack;
-        break;
-      }
-    }
-  }
-  if (stack == kNoMemo) {
+  const std::string_view spelling(reinterpret_cast<const char*>(first),
+                                  static_cast<std::size_t>(p - first));
+  const std::uint64_t hash = SpelledStacks::Hash(spelling);
+  std::uint64_t stack = spelled_.Find(hash, spelling);
+  if (stack == SpelledStacks::kUnknown) {
     scratch_.clear();
     for (const std::uint8_t* q = first; q < p;) {
       std::uint32_t index = q[1];
@@ -469,34 +392,45 @@ bool PickleMachine::TryStackOfReferences() {
       scratch_.push_back(FrameId(v.payload));
     }
     stack = builder_.Stack(scratch_).payload;
-    RememberSpelling(
-        {hash, first, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(stack)});
+    spelled_.Add(hash, spelling, stack);
   }
   if (!Push({Kind::kStack, stack}) || !MemoPut(memo_.size())) return true;  // error_ is set
   at_ = p + 1;
   return true;
 }
 
+/// The opcodes that events are made of come first; all others are rare.
 bool PickleMachine::Step(std::uint8_t opcode) {
   switch (opcode) {
+    case kLongBinGet: {
+      Value v;
+      if (!Need(4)) return false;
+      const auto index = Take<std::uint32_t>();
+      return memo_.Get(index, v) ? Push(v) : MemoGet(index);
+    }
+    case kBinGet: {
+      Value v;
+      if (!Need(1)) return false;
+      const auto index = Take<std::uint8_t>();
+      return memo_.Get(index, v) ? Push(v) : MemoGet(index);
+    }
+    case kBinInt1:
+      return Need(1) && Push(Value::Int(Take<std::uint8_t>()));
+    case kBinInt:
+      return Need(4) && Push(Value::Int(Take<std::int32_t>()));
+    case kLong1:
+      return StepNumber(opcode);
     case kMark:
       if (marks_.size() >= most_values_) return Fail("groups are nested too deeply");
       marks_.push_back(stack_.size());
       return true;
+    case kMemoize:
+      return MemoPut(memo_.size());
     case kEmptyDict:
       return Push({Kind::kNewDict, kNoMemo});
     case kEmptyList:
       if (TryStackOfReferences()) return !error_;
       return Push({Kind::kNewList, kNoMemo});
-    case kBinGet:
-    case kLongBinGet:
-    case kMemoize:
-      return StepMemo(opcode);
-    case kBinInt1:
-    case kBinInt2:
-    case kBinInt:
-    case kLong1:
-      return StepNumber(opcode);
     default:
       return StepContainer(opcode);
   }

@@ -3,14 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
 #include "readers/snapshot/builder.h"
+#include "readers/snapshot/memo.h"
+#include "readers/snapshot/spelled_stacks.h"
 
 namespace plimsoll::snapshot {
 
@@ -23,22 +23,6 @@ class PickleMachine {
   int protocol() const { return protocol_; }
 
  private:
-  /// Eight bytes an entry: files have one for every dict, list and string.
-  class Memo {
-   public:
-    explicit Memo(std::size_t most) : most_(most) {}
-    bool Put(std::uint64_t index, Value value);
-    bool Get(std::uint64_t index, Value& value) const;
-    std::uint64_t size() const { return size_; }
-
-   private:
-    static constexpr std::size_t kPage = 1 << 16;
-    std::size_t most_;
-    std::uint64_t size_ = 0;
-    std::vector<std::unique_ptr<std::uint64_t[]>> pages_;
-    std::vector<std::uint64_t> wide_;  // integers that need all 64 bits
-  };
-
   bool Step(std::uint8_t opcode);
   bool StepContainer(std::uint8_t opcode);
   bool StepNumber(std::uint8_t opcode);
@@ -49,17 +33,27 @@ class PickleMachine {
   bool CutShort();
 
   bool Need(std::size_t n) { return static_cast<std::size_t>(end_ - at_) >= n || CutShort(); }
+  bool TooManyValues();
   template <typename T>
   T Take();
   bool PushText(std::uint64_t length);
-  bool Push(Value v);
+  bool Push(Value v) {
+    if (stack_.size() >= most_values_) [[unlikely]]
+      return TooManyValues();
+    stack_.push_back(v);
+    return true;
+  }
   bool PopToMark(std::size_t& first_item);
   bool MemoGet(std::uint64_t index);
   bool MemoPut(std::uint64_t index);
   bool ExtendDict(std::size_t dict_at, std::size_t first_item);
   bool AppendList(std::size_t list_at, std::size_t first_item);
   /// Containers that were memoized before they were filled are known by their memo index.
-  Value Resolve(Value v) const;
+  Value Resolve(Value v) const {
+    if (v.kind != Kind::kNewDict && v.kind != Kind::kNewList) return v;
+    Value now;
+    return v.payload != kNoMemo && memo_.Get(v.payload, now) ? now : v;
+  }
   void Settle(std::size_t stack_at, Value before, Value after);
   bool TryStackOfReferences();
 
@@ -74,16 +68,7 @@ class PickleMachine {
   Memo memo_;
   std::optional<Error> error_;
 
-  /// Lists of frames that were seen before, by the very bytes that spell them.
-  struct SpelledStack {
-    std::uint64_t hash = 0;
-    const std::uint8_t* bytes = nullptr;
-    std::uint32_t length = 0;
-    std::uint32_t stack = 0;
-  };
-  void RememberSpelling(const SpelledStack& spelled);
-  std::vector<SpelledStack> spelled_;  // open addressing; the size is a power of two
-  std::size_t spelled_count_ = 0;
+  SpelledStacks spelled_;
   std::vector<FrameId> scratch_;
 };
 
