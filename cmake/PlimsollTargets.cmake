@@ -2,7 +2,11 @@
 
 add_library(plimsoll_options INTERFACE)
 target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconversion
-                       -Wno-sign-conversion -Wno-restrict)
+                       -Wno-sign-conversion
+                       # Designated initializers leave the other members at their defaults.
+                       -Wno-missing-field-initializers
+                       # g++ 12 warns of std::string concatenation (GCC bug 105651).
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(PLIMSOLL_WERROR)
   target_compile_options(plimsoll_options INTERFACE -Werror)
 endif()

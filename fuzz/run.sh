@@ -1,8 +1,8 @@
 #!/bin/bash
 # Builds the fuzz targets and runs each for SECONDS (60), two at a time:
 #   fuzz/run.sh [SECONDS] [NAME…]
-# Findings stay in build/fuzz/findings/NAME-*, what was learnt in build/fuzz/grown/NAME. Add a finding to
-# fuzz/corpus/NAME together with its fix. Exits 1 if anything was found.
+# Findings stay in build/fuzz/findings/NAME-*, new inputs in build/fuzz/grown/NAME. Add a finding to
+# fuzz/corpus/NAME together with its fix. Exits with a failure if anything was found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -28,8 +28,9 @@ fuzz_one() {
   [[ -f fuzz/$name.dict ]] && flags+=(-dict="fuzz/$name.dict")
   # A few bytes may unpack to a thousand times as many; long inputs only make that slow.
   [[ $name == unpack ]] && flags+=(-max_len=4096)
-  local status=0
-  nice build/fuzz/fuzz/"$name"_fuzz "${flags[@]}" "$grown" "fuzz/corpus/$name" >"$log" 2>&1 || status=$?
+  local corpus=fuzz/corpus/$name status=0
+  [[ $name == explain ]] && corpus=fuzz/corpus  # it reads whatever the others read
+  nice build/fuzz/fuzz/"$name"_fuzz "${flags[@]}" "$grown" "$corpus" >"$log" 2>&1 || status=$?
   local runs coverage found
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   coverage=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | cut -d' ' -f2)

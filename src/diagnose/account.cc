@@ -81,7 +81,7 @@ struct Grounds {
   Confidence Sureness(bool framed) const {
     Confidence worst = Confidence::kHigh;
     for (std::size_t r = 0; r < by_reason.size(); ++r) {
-      if (by_reason[r] * 10 < total || by_reason[r] == 0) continue;
+      if (by_reason[r] < total / 10 || by_reason[r] == 0) continue;
       worst = std::max(worst, ConfidenceOf(static_cast<Reason>(r), framed));
     }
     return worst;

@@ -56,7 +56,7 @@ void KeepLargest(std::vector<Holder>& holders, std::size_t most) {
 std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
   std::vector<std::string> notes;
   const Ledger& ledger = p.ledger;
-  if (ledger.before > 0) {
+  if (ledger.before > 0 && !p.timeline.events.empty()) {
     notes.push_back(
         fmt::format("the record begins mid-run: {} blocks ({}) were there before its "
                     "first event; peaks before it are not known",
@@ -134,9 +134,9 @@ Result<Explanation> ExplainTimeline(const Recording& recording, const Timeline& 
   rank.holders = HoldersAt(phases, attribution, at);
   KeepLargest(rank.holders, options.most_holders);
   rank.ooms = OomRows(evidence);
-  if (rank.instant.kind == "oom") {
+  if (rank.instant.kind == "oom" && rank.ooms.back().device_free) {
     rank.account.push_back({.what = "free",
-                            .bytes = rank.ooms.back().device_free.value_or(0),
+                            .bytes = *rank.ooms.back().device_free,
                             .confidence = Confidence::kHigh,
                             .because = "free on the device, as the driver reported"});
   }

@@ -19,7 +19,8 @@ struct Refusal {
   Position at = 0;
   Bytes requested = 0;
   Bytes segment = 0;
-  Bytes device_free = 0;
+  /// As the driver reported; profiler traces do not say.
+  std::optional<Bytes> device_free = {};
   OomEnd end = OomEnd::kFatal;
 };
 
@@ -31,14 +32,18 @@ std::vector<Refusal> Refusals(const Phases& p) {
     list.push_back({.at = p.ooms[i],
                     .requested = e.size,
                     .segment = SegmentFor(e.size, rules),
-                    .device_free = static_cast<Bytes>(e.address),
                     .end = p.oom_ends[i]});
+    if (p.ledger.has_segments) list.back().device_free = static_cast<Bytes>(e.address);
   }
   return list;
 }
 
 /// The driver had room for the segment and the allocator still gave up: a limit was set.
-bool ByLimit(const Refusal& r) { return r.device_free >= r.segment; }
+bool ByLimit(const Refusal& r) { return r.device_free && *r.device_free >= r.segment; }
+
+std::string FreeText(const Refusal& r) {
+  return r.device_free ? FormatBytes(*r.device_free) + " free" : "an unknown amount free";
+}
 
 std::string WhereOf(const Phases& p, Position at) {
   return p.stacks.WhereOf(p.timeline.events[static_cast<std::size_t>(at)].stack);
@@ -90,12 +95,12 @@ Finding FullFinding(const Evidence& e, const Refusal& r) {
       FormatBytes(r.requested), In(WhereOf(e.phases, r.at)), FormatBytes(r.segment)));
   finding.evidence.push_back(fmt::format(
       "PyTorch held {}, of which {} in tensors; the driver "
-      "reported {} free",
-      FormatBytes(account.reserved), FormatBytes(account.allocated), FormatBytes(r.device_free)));
+      "reported {}",
+      FormatBytes(account.reserved), FormatBytes(account.allocated), FreeText(r)));
   if (ByLimit(r)) {
     finding.id = "limit";
-    finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {} free",
-                                FormatBytes(account.reserved), FormatBytes(r.device_free));
+    finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {}",
+                                FormatBytes(account.reserved), FreeText(r));
     finding.evidence.push_back(
         fmt::format("the limit lies between {} (held) and {} (held and asked for)",
                     FormatBytes(account.reserved), FormatBytes(account.reserved + r.segment)));
@@ -107,7 +112,7 @@ Finding FullFinding(const Evidence& e, const Refusal& r) {
          .basis = "recorded"});
   } else {
     finding.id = "capacity";
-    finding.title = fmt::format("the device is full, with {} free", FormatBytes(r.device_free));
+    finding.title = fmt::format("the device is full, with {}", FreeText(r));
   }
   AddRemedies(account, finding.remedies);
   return finding;
@@ -162,9 +167,9 @@ Finding CaughtFinding(const std::vector<Refusal>& caught) {
       fmt::format("ran out of memory {} time{}; the program released memory and went on",
                   caught.size(), caught.size() == 1 ? "" : "s");
   for (std::size_t i = 0; i < caught.size() && i < 3; ++i) {
-    finding.evidence.push_back(fmt::format("event {}: {} refused with {} free on the device",
+    finding.evidence.push_back(fmt::format("event {}: {} refused with {} on the device",
                                            caught[i].at, FormatBytes(caught[i].requested),
-                                           FormatBytes(caught[i].device_free)));
+                                           FreeText(caught[i])));
   }
   return finding;
 }

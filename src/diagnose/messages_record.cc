@@ -11,13 +11,13 @@ std::vector<std::string> SnapshotLines(const std::string& module, const std::str
       "torch." + module + ".memory._record_memory_history(max_entries=200000)",
       "def dump(*_):",
       "    torch." + module +
-          ".memory._dump_snapshot(f\"snapshot{os.environ.get('RANK', '')}.pickle\")",
+          ".memory._dump_snapshot(f\"snapshot.rank{os.environ.get('RANK', 0)}.pickle\")",
       observer,
       "# or around the training loop:  except torch.OutOfMemoryError: dump(); raise",
       "# without an edit: put these lines into record/sitecustomize.py and run",
       "#   PYTHONPATH=record python train.py",
       "# then:",
-      "plimsoll explain snapshot*.pickle",
+      "plimsoll explain snapshot.rank*.pickle",
   };
 }
 

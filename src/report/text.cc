@@ -99,10 +99,15 @@ void WriteAccount(Writer& w, const RankReport& r) {
     const bool scaled = line.what != "free" || r.capacity;
     std::string what = line.what;
     std::replace(what.begin(), what.end(), '_', ' ');
+    // What does not fit on the line is in the JSON document.
+    constexpr std::size_t kColumns = 67;
+    const std::size_t room = static_cast<std::size_t>(w.width()) - std::min<std::size_t>(kColumns, static_cast<std::size_t>(w.width()));
+    std::string because = line.because;
+    if (because.size() > room) because = room > 8 ? because.substr(0, room - 3) + "..." : "";
     w.Line(fmt::format("  {:<16} {:>11} {:>6}  {} {:<7}{}", what, FormatBytes(line.bytes),
                        scaled ? fmt::format("{:.1f} %", 100 * share) : "",
                        PadBar(scaled ? Bar(share, kBar) : "", kBar),
-                       ConfidenceName(line.confidence), w.Dim(line.because)));
+                       ConfidenceName(line.confidence), w.Dim(because)));
   }
   std::string sum;
   if (r.instant.allocated) sum = FormatBytes(*r.instant.allocated) + " allocated";

@@ -19,6 +19,11 @@ int main(int argc, char** argv) {
   add("explain", "why it ran out of memory, or what its peak is made of", AddExplain);
   add("diff", "what grew between two records, by source line and category", AddDiff);
 
+  const std::string first = argc > 1 ? argv[1] : "-";
+  if (!first.starts_with('-') && app.get_subcommand_no_throw(first) == nullptr) {
+    return Complain({.message = "there is no command '" + first + "'",
+                     .hint = "see plimsoll --help"});
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

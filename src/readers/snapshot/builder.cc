@@ -77,6 +77,7 @@ Action ActionNamed(std::string_view name) {
   if (name == "segment_unmap") return Action::kSegmentUnmap;
   if (name == "oom") return Action::kOutOfMemory;
   if (name == "snapshot") return Action::kSnapshot;
+  if (name == "annotate") return Action::kAnnotate;
   return Action::kOther;
 }
 
@@ -242,9 +243,19 @@ void Builder::SetField(Value row, Key key, Value key_value, Value value) {
 }
 
 Bytes Builder::SizeOf(Value v) {
-  if (v.kind == Kind::kInt && v.AsInt() >= 0) return v.AsInt();
-  Skip("sizes that are no number");
-  return 0;
+  if (v.kind != Kind::kInt || v.AsInt() < 0) {
+    Skip("sizes that are no number");
+    return 0;
+  }
+  // No device has a pebibyte, and sums of what passes here can never overflow.
+  constexpr Bytes kMostOne = Bytes{1} << 50;
+  constexpr Bytes kMostAll = Bytes{1} << 58;
+  if (v.AsInt() > kMostOne || size_total_ > kMostAll) {
+    Skip("sizes beyond any device");
+    return 0;
+  }
+  size_total_ += v.AsInt();
+  return v.AsInt();
 }
 
 void Builder::SetEventField(std::size_t row, Key key, Value value) {

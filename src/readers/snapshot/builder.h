@@ -172,6 +172,7 @@ class Builder {
   std::uint64_t last_stream_ = 0;
   std::uint16_t last_stream_index_ = 0;
   std::vector<PoolId> pools_ = {PoolId{}};
+  Bytes size_total_ = 0;
   std::array<bool, kKeyCount> seen_{};
   std::map<std::string, std::int64_t> skipped_;
 };

@@ -1,0 +1,129 @@
+#include "readers/snapshot/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include "readers/registry.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr Address kBase = 0x7F0000000000;
+
+Recording ReadDialect(const std::string& name) {
+  Result<Recording> recording = ReadFile(std::string(PLIMSOLL_TEST_DATA) + "/dialects/" + name);
+  EXPECT_TRUE(recording.ok()) << recording.error().ToLine();
+  for (const Timeline& t : recording->timelines) EXPECT_EQ(t.Validate(), std::nullopt);
+  return std::move(*recording);
+}
+
+std::string Where(const Timeline& t, StackId stack, std::size_t frame) {
+  const Frame& f = t.stacks.frame(t.stacks.stack(stack)[frame]);
+  return std::string(t.stacks.strings[f.file]) + ":" + std::to_string(f.line) + ":" +
+         std::string(t.stacks.strings[f.function]);
+}
+
+/// Every dialect tells the same story; tests/data/dialects/make_dialects.py writes them.
+class Dialect : public testing::TestWithParam<const char*> {};
+
+TEST_P(Dialect, TellsTheSameStory) {
+  const Recording recording = ReadDialect(GetParam());
+  ASSERT_EQ(recording.timelines.size(), 1u);
+  const Timeline& t = recording.timelines[0];
+  ASSERT_EQ(t.events.size(), 5u);
+  EXPECT_EQ(t.events[0].action, Action::kSegmentAlloc);
+  EXPECT_EQ(t.events[0].address, kBase);
+  EXPECT_EQ(t.events[0].size, 20 * kMiB);
+  EXPECT_EQ(t.events[1].action, Action::kAlloc);
+  EXPECT_EQ(t.events[1].size, 2'000'000);
+  EXPECT_EQ(t.events[1].time_us, 1001);
+  EXPECT_EQ(t.events[3].action, Action::kFreeRequested);
+  EXPECT_EQ(t.events[4].action, Action::kFreeCompleted);
+  EXPECT_EQ(Where(t, t.events[2].stack, 0), "/home/me/train.py:57:forward");
+  EXPECT_EQ(Where(t, t.events[2].stack, 1), "/home/me/train.py:41:<module>");
+  EXPECT_EQ(t.events[0].stack, t.events[1].stack) << "equal stacks are one stack";
+  ASSERT_EQ(t.segments.size(), 1u);
+  EXPECT_FALSE(t.segments[0].small);
+  ASSERT_EQ(t.blocks.size(), 2u);
+  EXPECT_EQ(t.blocks[0].requested, 2'000'000);
+  EXPECT_EQ(t.blocks[0].state, BlockState::kActive);
+  EXPECT_EQ(t.blocks[1].state, BlockState::kInactive);
+  EXPECT_EQ(t.settings.max_split_size, 128 * kMiB);
+  EXPECT_EQ(t.settings.garbage_collection_threshold, 0.5);
+  EXPECT_TRUE(recording.skipped.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Dialect,
+                         testing::Values("protocol2.pickle", "protocol3.pickle", "protocol4.pickle",
+                                         "protocol5.pickle", "libtorch.pickle", "plain.json"));
+
+TEST(Snapshot, Of113IsAListOfSegmentsWithHistories) {
+  const Recording recording = ReadDialect("torch1.13.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  EXPECT_EQ(t.torch, "1.13");
+  ASSERT_EQ(t.blocks.size(), 2u);
+  EXPECT_EQ(t.blocks[0].requested, 2'000'000);
+  EXPECT_EQ(t.blocks[0].address, kBase) << "computed: blocks had no address then";
+  EXPECT_EQ(t.blocks[1].address, kBase + 2'000'384);
+  EXPECT_EQ(Where(t, t.blocks[0].stack, 0), "/home/me/train.py:10:make_model");
+}
+
+TEST(Snapshot, Of20HasTracesWithoutTimes) {
+  const Recording recording = ReadDialect("torch2.0.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  EXPECT_EQ(t.torch, "2.0");
+  EXPECT_EQ(t.events.size(), 5u);
+  EXPECT_EQ(t.events[1].time_us, 0);
+}
+
+TEST(Snapshot, PoolIdsMayBeTuplesOrLists) {
+  const Recording recording = ReadDialect("pools.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  EXPECT_TRUE(t.events_have_pools);
+  EXPECT_EQ(t.pools.at(t.events[1].pool), (PoolId{0, 1}));
+  EXPECT_EQ(t.pools.at(t.segments[0].pool), (PoolId{0, 1}));
+}
+
+TEST(Snapshot, NewestKeepsItsMetadataAndNamesTheOriginalLine) {
+  const Recording recording = ReadDialect("newest.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  EXPECT_EQ(t.torch, "2.14 or newer");
+  ASSERT_EQ(t.events.size(), 6u);
+  EXPECT_EQ(t.events[2].action, Action::kAnnotate);
+  EXPECT_EQ(Where(t, t.events[3].stack, 0), "/home/me/model.py:33:forward");
+  EXPECT_EQ(t.host_reserved, 4096);
+  ASSERT_EQ(t.notes.size(), 6u);
+  EXPECT_EQ(t.stacks.strings[t.notes[2].text], "weights");
+}
+
+TEST(Snapshot, ForwardFramesNameTheLineOfABackwardEvent) {
+  const Recording recording = ReadDialect("forward_frames.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  ASSERT_EQ(t.forward_stacks.size(), 1u);
+  EXPECT_EQ(t.forward_stacks[0].event, 2u);
+  EXPECT_EQ(Where(t, t.forward_stacks[0].stack, 0), "/home/me/model.py:9:forward");
+  EXPECT_EQ(Where(t, t.forward_stacks[0].stack, 1), "/home/me/train.py:41:<module>");
+}
+
+TEST(Snapshot, DevicesWithoutEventsAreLeftOut) {
+  const Recording recording = ReadDialect("devices.pickle");
+  ASSERT_EQ(recording.timelines.size(), 2u);
+  EXPECT_EQ(recording.timelines[0].device, 1);
+  EXPECT_EQ(recording.timelines[1].device, 3);
+  for (const Timeline& t : recording.timelines) {
+    EXPECT_EQ(t.events.size(), 5u);
+    EXPECT_EQ(Where(t, t.events[2].stack, 0), "/home/me/train.py:57:forward");
+  }
+}
+
+TEST(Snapshot, AddressesMayUseAllSixtyFourBits) {
+  const Recording recording = ReadDialect("high_addresses.pickle");
+  EXPECT_EQ(recording.timelines.at(0).events[1].address, kBase + (Address{1} << 63));
+}
+
+TEST(Snapshot, MissingKeysAreNoError) {
+  EXPECT_EQ(ReadDialect("bare.pickle").timelines.at(0).events.size(), 5u);
+  EXPECT_EQ(ReadDialect("no_traces.pickle").timelines.at(0).segments.size(), 1u);
+}
+
+}  // namespace
+}  // namespace plimsoll
