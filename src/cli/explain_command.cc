@@ -1,5 +1,4 @@
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -22,39 +21,35 @@ struct ExplainFlags {
 
 /// Reads every file on all cores; each is reduced to its explanation before the next is opened, so
 /// a thousand ranks take no more memory than two.
-Result<std::vector<Explanation>> ExplainFiles(const ExplainFlags& flags) {
+std::vector<Result<Explanation>> ExplainFiles(const ExplainFlags& flags) {
   ExplainOptions options;
   if (flags.at >= 0) options.at_event = flags.at;
-  std::vector<Explanation> parts(flags.files.size());
-  std::optional<Error> first_error;
-  std::size_t first_error_at = flags.files.size();
-  std::mutex mutex;
+  std::vector<Result<Explanation>> parts(flags.files.size(), Explanation{});
   Progress progress("reading", flags.files.size());
   ParallelFor(flags.files.size(), [&](std::size_t i) {
     Result<Recording> recording = ReadFile(flags.files[i]);
-    Result<Explanation> part =
+    parts[i] =
         recording ? ExplainRecording(*recording, options) : Result<Explanation>(recording.error());
     progress.Advance();
-    if (part) {
-      parts[i] = std::move(*part);
-      return;
-    }
-    const std::lock_guard lock(mutex);
-    if (i < first_error_at) {
-      first_error_at = i;
-      first_error = part.error();
-    }
   });
-  if (first_error) return *first_error;
   return parts;
 }
 
+/// A file that cannot be used is named; the others are still explained, and the exit code tells.
 int RunExplain(const ExplainFlags& flags) {
-  Result<std::vector<Explanation>> parts = ExplainFiles(flags);
-  if (!parts) return Complain(parts.error());
-  const Explanation explanation = Join(std::move(*parts));
+  std::vector<Explanation> usable;
+  int code = kFine;
+  for (Result<Explanation>& part : ExplainFiles(flags)) {
+    if (part) {
+      usable.push_back(std::move(*part));
+    } else {
+      code = Complain(part.error());
+    }
+  }
+  if (usable.empty()) return code;
+  const Explanation explanation = Join(std::move(usable));
   Print(flags.json ? ExplanationJson(explanation) : ExplanationText(explanation, StyleOfStdout()));
-  return kFine;
+  return code;
 }
 
 }  // namespace
@@ -66,7 +61,10 @@ Command AddExplain(CLI::App& app) {
                  "exports; - is standard input; several files are the ranks of one job")
       ->required();
   app.add_option("--at", flags->at, "account at this event, not at the out-of-memory or the peak")
-      ->check(CLI::NonNegativeNumber);
+      ->check([](const std::string& text) {
+        const bool number = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+        return number ? "" : "an event is a number from 0 on";
+      });
   app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");
   app.footer(
       "Examples:\n"

@@ -131,12 +131,12 @@ Account AccountAt(const Phases& p, const Attribution& attribution, Position at) 
     account.lines.push_back(
         {.what = what, .bytes = bytes, .confidence = Confidence::kHigh, .because = because});
   };
-  exact("rounding", rounding, "blocks are larger than what was asked for");
-  exact("pending", account.pending, "released by the program, still used by another stream");
-  exact("fragmented", account.fragmented, "free, but stuck inside segments that are in use");
+  exact("rounding", rounding, "blocks are larger than the requests");
+  exact("pending", account.pending, "released; another stream still uses it");
+  exact("fragmented", account.fragmented, "free, but stuck in segments in use");
   exact("cached", account.cached,
-        p.ledger.has_segments ? "whole free segments; they can be given back"
-                              : "reserved and not allocated; this record has no segments");
+        p.ledger.has_segments ? "whole free segments, can be given back"
+                              : "reserved and not allocated");
   return account;
 }
 

@@ -189,6 +189,8 @@ void Attributor::AttributeEarlierStaying() {
     const bool matched = gradients.contains(size);
     for (AllocationIndex a : list) {
       if (Done(a)) continue;
+      // Without a backward there is nothing to compare sizes with.
+      if (p_.gradient_set.empty()) break;
       if (!matched) {
         if (IsCublasSize(size)) {
           Set(a, Category::kTemporaries, Reason::kWorkspace);
@@ -462,47 +464,47 @@ Confidence ConfidenceOf(Reason reason, bool framed) {
 std::string_view ReasonText(Reason reason) {
   switch (reason) {
     case Reason::kModelMatched:
-      return "stays from before the first forward; a gradient has the same size";
+      return "stays; a gradient has the same size";
     case Reason::kModelBuffer:
-      return "stays from before the first forward, among the parameters";
+      return "stays among the parameters";
     case Reason::kModelCopy:
-      return "has a parameter's size and stays: a copy of the model (averaged weights, a teacher)";
+      return "stays; a copy of the model (EMA, teacher)";
     case Reason::kModelFrames:
-      return "made while a module was built or moved to the device";
+      return "made when a module was built or moved";
     case Reason::kModelEarlier:
-      return "was there before the record began and stays";
+      return "there before the record began; stays";
     case Reason::kGradient:
-      return "made in backward, outlives it, has a parameter's size";
+      return "made in backward, of a parameter's size";
     case Reason::kGradientBucket:
-      return "few blocks from one place, together as large as the gradients";
+      return "DDP buckets, as large as the gradients";
     case Reason::kOptimizerPhase:
-      return "made in the optimizer's step and stays";
+      return "made in the optimizer's step; stays";
     case Reason::kOptimizerEarlier:
-      return "as many more blocks of each parameter's size as an optimizer keeps";
+      return "further copies of each parameter's size";
     case Reason::kScaler:
       return "made by the gradient scaler";
     case Reason::kReleasedInBackward:
       return "made in forward, released in backward";
     case Reason::kRecomputed:
-      return "computed again in backward by activation checkpointing";
+      return "recomputed by activation checkpointing";
     case Reason::kForwardResult:
-      return "made in forward, held until after backward";
+      return "made in forward, held past backward";
     case Reason::kForwardUnfinished:
-      return "made in a forward that did not reach its backward";
+      return "made in a forward without its backward";
     case Reason::kBatch:
-      return "made before the forward, outside any module";
+      return "made before forward, outside any module";
     case Reason::kConstant:
-      return "made before the first forward, outside the model, and stays";
+      return "made before all forwards; stays";
     case Reason::kShortLived:
       return "released in the phase that made it";
     case Reason::kGathered:
       return "parameters that FSDP gathers for a while";
     case Reason::kWorkspace:
-      return "made once inside a pass and kept, as libraries keep workspaces";
+      return "made once in a pass and kept: workspaces";
     case Reason::kGrowing:
-      return "one more each step from the same place, none released";
+      return "one more each step, none released";
     case Reason::kSameSite:
-      return "as other allocations of the same place";
+      return "as others of the same place";
     case Reason::kNone:
       return "no rule applies";
   }

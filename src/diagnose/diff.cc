@@ -52,25 +52,34 @@ std::vector<Change> Holders(const RankReport& before, const RankReport& after) {
     c.after += h.bytes;
     c.count_after += h.count;
   }
-  // A place that is only in one record may be one that moved by some lines in the other.
-  std::map<Key, Change> moved;
+  // A place that is only in one record may be one that moved by some lines in the other, if the
+  // same function has just one on either side.
+  std::map<Key, std::vector<Change>> orphans;
   std::vector<Change> list;
   for (auto& [key, change] : changes) {
     change.what = key.first;
     change.category = key.second;
     if (change.before != 0 && change.after != 0) {
       list.push_back(change);
+    } else {
+      orphans[{WithoutLine(key.first), key.second}].push_back(change);
+    }
+  }
+  for (auto& [key, places] : orphans) {
+    const bool moved = places.size() == 2 && (places[0].before == 0) != (places[1].before == 0) &&
+                       !std::any_of(list.begin(), list.end(), [&](const Change& c) {
+                         return WithoutLine(c.what) == key.first && c.category == key.second;
+                       });
+    if (!moved) {
+      list.insert(list.end(), places.begin(), places.end());
       continue;
     }
-    Change& merged = moved[{WithoutLine(key.first), key.second}];
-    if (merged.what.empty() || change.after != 0) merged.what = key.first;
-    merged.category = key.second;
-    merged.before += change.before;
-    merged.after += change.after;
-    merged.count_before += change.count_before;
-    merged.count_after += change.count_after;
+    const Change& gone = places[0].before != 0 ? places[0] : places[1];
+    Change merged = places[0].before != 0 ? places[1] : places[0];
+    merged.before = gone.before;
+    merged.count_before = gone.count_before;
+    list.push_back(merged);
   }
-  for (auto& [key, change] : moved) list.push_back(change);
   LargestFirst(list);
   return list;
 }

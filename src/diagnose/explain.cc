@@ -58,7 +58,7 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
   const Ledger& ledger = p.ledger;
   if (ledger.before > 0 && !p.timeline.events.empty()) {
     notes.push_back(
-        fmt::format("the record begins mid-run: {} blocks ({}) were there before its "
+        fmt::format("the record begins mid-run: {} block(s), {}, were there before its "
                     "first event; peaks before it are not known",
                     ledger.before, FormatBytes(ledger.initial_allocated)));
   }
@@ -66,7 +66,7 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
     notes.push_back(
         "the record has no events (history was not switched on): this is the state when "
         "it was made");
-  } else if (!p.framed) {
+  } else if (!p.framed && recording.format.starts_with("PyTorch memory snapshot")) {
     notes.push_back(
         "the events carry no stacks: record with stacks=\"python\" to see source lines");
   }
@@ -138,7 +138,7 @@ Result<Explanation> ExplainTimeline(const Recording& recording, const Timeline& 
     rank.account.push_back({.what = "free",
                             .bytes = *rank.ooms.back().device_free,
                             .confidence = Confidence::kHigh,
-                            .because = "free on the device, as the driver reported"});
+                            .because = "free on the device, says the driver"});
   }
   rank.phase = PhaseAt(phases, at);
   rank.notes = NotesOn(recording, phases);

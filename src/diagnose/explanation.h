@@ -66,6 +66,8 @@ struct OomReport {
   std::optional<std::int64_t> event;
   std::optional<Bytes> requested;
   bool fatal = true;
+  /// The program let go of memory and went on.
+  bool caught = false;
   /// "capacity", "fragmentation", "limit", "too_large", "neighbour", "host", …
   std::string why;
   std::string where;

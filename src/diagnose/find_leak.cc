@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "diagnose/findings.h"
 #include "diagnose/holders.h"
+#include "diagnose/verdict.h"
 
 namespace plimsoll {
 namespace {
@@ -15,12 +15,22 @@ constexpr Bytes kLeastLeak = kMiB;
 constexpr double kLeastLeakShare = 0.0005;
 
 struct Growth {
-  std::map<std::size_t, Bytes> by_gap;
+  std::map<std::size_t, Bytes> by_step;
   std::map<std::string, Bytes> by_place;
   std::vector<AllocationIndex> all;
   Bytes total = 0;
   std::size_t sites_in_modules = 0;
 };
+
+/// The step (from 1) that something was made in: what comes after the optimizer belongs to the step
+/// that just ended.
+std::size_t StepOf(const Phases& p, const Allocation& a) {
+  const std::size_t gap = p.GapOf(a.made);
+  const bool next_began = gap < p.backwards.size() && p.backwards[gap].forward_start &&
+                          a.made >= *p.backwards[gap].forward_start;
+  if (next_began) return static_cast<std::size_t>(p.backwards[gap].step) + 1;
+  return gap == 0 ? 1 : static_cast<std::size_t>(p.backwards[gap - 1].step) + 1;
+}
 
 Growth Collect(const Evidence& e) {
   const Phases& p = e.phases;
@@ -30,7 +40,7 @@ Growth Collect(const Evidence& e) {
     for (AllocationIndex a : site.allocations) {
       if (e.attribution.category[a] != Category::kKept) continue;
       const Allocation& x = p.at(a);
-      growth.by_gap[p.GapOf(x.made)] += x.block;
+      growth.by_step[StepOf(p, x)] += x.block;
       growth.by_place[PlaceOf(p, e.attribution, a)] += x.block;
       growth.total += x.block;
       growth.all.push_back(a);
@@ -41,28 +51,13 @@ Growth Collect(const Evidence& e) {
   return growth;
 }
 
-/// The line of the loop that makes what is kept: on the way from the program's outermost frame to
-/// where most of it was made, the first line that ordinary activations do not come through.
-std::string KeepingLine(const Evidence& e, const std::vector<AllocationIndex>& kept) {
-  const Phases& p = e.phases;
+StackId LargestStack(const Phases& p, const std::vector<AllocationIndex>& kept) {
   std::map<StackId, Bytes> by_stack;
   for (AllocationIndex a : kept) by_stack[p.at(a).stack] += p.at(a).block;
   const auto largest =
       std::max_element(by_stack.begin(), by_stack.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  const std::vector<std::string> chain = p.stacks.UserFrames(largest->first);
-  if (chain.empty()) return "";
-  std::set<std::string> ordinary;
-  std::set<StackId> seen;
-  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
-    if (e.attribution.category[a] != Category::kActivations) continue;
-    if (!seen.insert(p.at(a).stack).second) continue;
-    for (std::string& frame : p.stacks.UserFrames(p.at(a).stack)) ordinary.insert(std::move(frame));
-  }
-  for (auto frame = chain.rbegin(); frame != chain.rend(); ++frame) {
-    if (!ordinary.contains(*frame)) return *frame;
-  }
-  return chain.front();
+  return largest->first;
 }
 
 Bytes HeldAtInstant(const Evidence& e, const Growth& growth) {
@@ -77,14 +72,14 @@ Bytes HeldAtInstant(const Evidence& e, const Growth& growth) {
 
 std::vector<Finding> FindLeak(const Evidence& e) {
   const Growth growth = Collect(e);
-  if (growth.by_gap.size() < 2) return {};
-  const std::size_t first = growth.by_gap.begin()->first;
-  const std::size_t last = growth.by_gap.rbegin()->first;
+  if (growth.by_step.size() < 2) return {};
+  const std::size_t first = growth.by_step.begin()->first;
+  const std::size_t last = growth.by_step.rbegin()->first;
   // The last round may be unfinished: the slope is that of the whole ones before it.
-  const Bytes unfinished = e.phases.fatal ? growth.by_gap.rbegin()->second : 0;
+  const Bytes unfinished = e.phases.fatal ? growth.by_step.rbegin()->second : 0;
   const auto rounds = static_cast<Bytes>(last - first + (e.phases.fatal ? 0 : 1));
   const Bytes slope = (growth.total - unfinished) / std::max<Bytes>(rounds, 1);
-  const std::string line = KeepingLine(e, growth.all);
+  const std::string line = OwnLine(e.phases, e.attribution, LargestStack(e.phases, growth.all));
   const auto largest =
       std::max_element(growth.by_place.begin(), growth.by_place.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -93,7 +88,7 @@ std::vector<Finding> FindLeak(const Evidence& e) {
       kLeastLeak, static_cast<Bytes>(kLeastLeakShare * double(e.phases.ledger.peak_allocated)));
   Finding finding;
   finding.evidence.push_back(fmt::format("{} a step, from step {} to {} of {}", FormatBytes(slope),
-                                         first, last, e.phases.backwards.size()));
+                                         first, last, e.phases.steps));
   finding.evidence.push_back(
       fmt::format("{} allocations, {} in all, none released while later ones "
                   "were made",
@@ -118,7 +113,7 @@ std::vector<Finding> FindLeak(const Evidence& e) {
         growth.sites_in_modules));
   }
   if (e.phases.fatal) {
-    finding.evidence.push_back(fmt::format("it ran out in step {}", last + 1));
+    finding.evidence.push_back("it ran out " + PhaseAt(e.phases, *e.phases.fatal));
   } else if (slope > 0) {
     finding.evidence.push_back(
         fmt::format("every further GiB lasts {:.1f} steps", double(kGiB) / double(slope)));

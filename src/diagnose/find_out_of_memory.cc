@@ -70,7 +70,7 @@ void AddRemedies(const Account& account, std::vector<Remedy>& remedies) {
   if (large(Category::kActivations)) {
     remedies.push_back({.change = "half the batch, two accumulation steps",
                         .saves = held(Category::kActivations) / 2,
-                        .costs = "the same gradients in about the same time",
+                        .costs = "about the same time; batch norm sees smaller batches",
                         .basis = "estimated"});
     remedies.push_back({.change = "activation checkpointing (torch.utils.checkpoint)",
                         .saves = std::nullopt,
@@ -93,10 +93,10 @@ Finding FullFinding(const Evidence& e, const Refusal& r) {
   finding.evidence.push_back(fmt::format(
       "event {}: {} were asked for{}, for which the allocator wants {} from the driver", r.at,
       FormatBytes(r.requested), In(WhereOf(e.phases, r.at)), FormatBytes(r.segment)));
-  finding.evidence.push_back(fmt::format(
-      "PyTorch held {}, of which {} in tensors; the driver "
-      "reported {}",
-      FormatBytes(account.reserved), FormatBytes(account.allocated), FreeText(r)));
+  finding.evidence.push_back(
+      fmt::format("PyTorch held {}, of which {} in tensors; the driver "
+                  "reported {}",
+                  FormatBytes(account.reserved), FormatBytes(account.allocated), FreeText(r)));
   if (ByLimit(r)) {
     finding.id = "limit";
     finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {}",
@@ -109,7 +109,7 @@ Finding FullFinding(const Evidence& e, const Refusal& r) {
                    "in PYTORCH_CUDA_ALLOC_CONF)",
          .saves = std::nullopt,
          .costs = "",
-         .basis = "recorded"});
+         .basis = "rule"});
   } else {
     finding.id = "capacity";
     finding.title = fmt::format("the device is full, with {}", FreeText(r));
@@ -201,6 +201,7 @@ std::vector<OomReport> OomRows(const Evidence& e) {
     rows.push_back({.event = r.at,
                     .requested = r.requested,
                     .fatal = fatal,
+                    .caught = r.end == OomEnd::kCaught,
                     .why = pieces       ? "fragmentation"
                            : ByLimit(r) ? "limit"
                                         : "capacity",

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "diagnose/findings.h"
+#include "diagnose/holders.h"
 
 namespace plimsoll {
 namespace {
@@ -29,7 +30,9 @@ std::vector<Finding> FindWarmUp(const Evidence& e) {
   if (p.steps < 2) return {};
   Bytes state = 0;
   Bytes later = 0;
-  const Position second = p.backwards.size() > 1 ? p.backwards[1].start : p.end;
+  const auto next = std::find_if(p.backwards.begin(), p.backwards.end(),
+                                 [](const Backward& b) { return b.step == 1; });
+  const Position second = next == p.backwards.end() ? p.end : next->start;
   for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
     const Allocation& x = p.at(a);
     if (e.attribution.category[a] != Category::kOptimizerState || x.made == kBefore) continue;
@@ -44,7 +47,7 @@ std::vector<Finding> FindWarmUp(const Evidence& e) {
                   .remedies = {}};
   finding.title = fmt::format("the optimizer's state, {}, is made in the first step: normal",
                               FormatBytes(state));
-  finding.evidence.push_back(fmt::format("{} made before the second backward, {} after it",
+  finding.evidence.push_back(fmt::format("{} made in the first step, {} after it",
                                          FormatBytes(state), FormatBytes(later)));
   return {finding};
 }
@@ -69,8 +72,8 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
   if (e.phases.fatal && double(now) > kLongBatch * double(median) && now >= most) {
     finding.severity = Severity::kHigh;
     finding.title = fmt::format(
-        "ran out in a step with {} of activations so far; the steps before "
-        "have {}",
+        "ran out in a step with {} of activations so far; the median step before "
+        "has {}",
         FormatBytes(now), FormatBytes(median));
     finding.evidence.push_back(fmt::format("{} whole steps: {} at the median, {} at most",
                                            whole.size(), FormatBytes(median), FormatBytes(most)));
@@ -132,15 +135,14 @@ std::vector<Finding> FindEvalSpike(const Evidence& e) {
       double(rise) <= kLeastRise * double(p.ledger.peak_allocated)) {
     return {};
   }
-  std::string where;
+  StackId largest_stack;
   Bytes largest = 0;
   for (const Allocation& a : p.Between(first, last)) {
     if (a.block <= largest) continue;
     largest = a.block;
-    const std::vector<std::string> frames = p.stacks.UserFrames(a.stack);
-    if (!frames.empty()) where = frames.back();
-    if (frames.size() > 1) where = frames[frames.size() - 2];
+    largest_stack = a.stack;
   }
+  const std::string where = OwnLine(p, e.attribution, largest_stack);
   Finding finding{.id = "eval_spike",
                   .severity = Severity::kHigh,
                   .rank = {},

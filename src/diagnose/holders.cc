@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace plimsoll {
 namespace {
@@ -32,6 +33,22 @@ std::string PlaceOf(const Phases& p, const Attribution& attribution, AllocationI
   if (x.made == kBefore) return "before the record began (no stack)";
   if (attribution.category[a] == Category::kGradients || p.framed) return "backward (no stack)";
   return "no stack recorded";
+}
+
+std::string OwnLine(const Phases& p, const Attribution& attribution, StackId stack) {
+  const std::vector<std::string> chain = p.stacks.UserFrames(stack);
+  if (chain.empty()) return "";
+  std::set<std::string> ordinary;
+  std::set<StackId> seen;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    if (attribution.category[a] != Category::kActivations) continue;
+    if (!seen.insert(p.at(a).stack).second) continue;
+    for (std::string& frame : p.stacks.UserFrames(p.at(a).stack)) ordinary.insert(std::move(frame));
+  }
+  for (auto frame = chain.rbegin(); frame != chain.rend(); ++frame) {
+    if (!ordinary.contains(*frame)) return *frame;
+  }
+  return chain.front();
 }
 
 std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, Position at) {

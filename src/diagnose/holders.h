@@ -16,4 +16,8 @@ std::vector<Holder> HoldersAt(const Phases& phases, const Attribution& attributi
 /// event of the backward thread belongs to, else what can be said of it.
 std::string PlaceOf(const Phases& phases, const Attribution& attribution, AllocationIndex a);
 
+/// On the way from the program's outermost frame to where an allocation was made, the first line
+/// that ordinary activations do not come through: the line of the loop that is special about it.
+std::string OwnLine(const Phases& phases, const Attribution& attribution, StackId stack);
+
 }  // namespace plimsoll

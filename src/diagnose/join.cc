@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <set>
 
 #include "diagnose/explain.h"
 #include "diagnose/ranks.h"
@@ -28,11 +30,8 @@ void Complete(RankReport& trace, RankReport& text) {
   for (const char* what : {"outside", "other_processes", "free"}) {
     const AccountLine* line = Find(text, what);
     if (line == nullptr) continue;
-    if (AccountLine* have = Find(trace, what)) {
-      *have = *line;
-    } else {
-      trace.account.push_back(*line);
-    }
+    std::erase_if(trace.account, [&](const AccountLine& have) { return have.what == what; });
+    trace.account.push_back(*line);
   }
   trace.notes.push_back("capacity and what lies outside PyTorch come from the error text in " +
                         text.file);
@@ -104,13 +103,16 @@ void MoveInto(std::vector<T>& to, std::vector<T>& from) {
 void NumberRanks(std::vector<Explanation>& parts) {
   std::size_t traces = 0;
   bool named = false;
+  std::set<std::string> files;
   for (const Explanation& part : parts) {
     for (const RankReport& r : part.ranks) {
       traces += IsTrace(r) ? 1 : 0;
       named |= r.rank.has_value();
+      files.insert(r.file);
     }
   }
-  if (traces < 2 || named) return;
+  // The devices of one file are one process.
+  if (traces < 2 || named || files.size() < 2) return;
   int next = 0;
   for (Explanation& part : parts) {
     for (RankReport& r : part.ranks) {
@@ -134,7 +136,9 @@ std::string JoinedVerdict(const Explanation& joined, const std::string& own,
       joined.findings.begin(), joined.findings.end(),
       [](const Finding& f) { return f.id == "rank_imbalance" && f.severity == Severity::kHigh; });
   if (odd != joined.findings.end()) {
-    text += "R" + odd->title.substr(1) + ".";
+    std::string title = odd->title;
+    title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
+    text += title + ".";
     if (!odd->evidence.empty()) text += " I" + odd->evidence.front().substr(1) + ".";
   } else if (!even.empty()) {
     text += even;

@@ -8,7 +8,7 @@ std::vector<std::string> SnapshotLines(const std::string& module, const std::str
   return {
       "# at the beginning of the program (PyTorch 2.1 or newer):",
       "import os, torch",
-      "torch." + module + ".memory._record_memory_history(max_entries=200000)",
+      "torch." + module + ".memory._record_memory_history(max_entries=200000, stacks=\"python\")",
       "def dump(*_):",
       "    torch." + module +
           ".memory._dump_snapshot(f\"snapshot.rank{os.environ.get('RANK', 0)}.pickle\")",
@@ -40,7 +40,7 @@ std::vector<std::string> RecordNext(const OomMessage& message) {
               "#   unset PYTORCH_CUDA_ALLOC_CONF",
               "# and record there:",
               "import torch",
-              "torch.cuda.memory._record_memory_history(max_entries=200000)",
+              "torch.cuda.memory._record_memory_history(max_entries=200000, stacks=\"python\")",
               "# on the error:  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")",
               "plimsoll explain snapshot.pickle"};
     case kHostMemory:

@@ -74,6 +74,11 @@ std::optional<std::size_t> FirstOddStep(const std::vector<const RankReport*>& ra
   return std::nullopt;
 }
 
+std::string NameOf(const RankReport& r) {
+  if (r.rank) return fmt::format("rank {}", *r.rank);
+  return fmt::format("device {}", r.device.value_or(0));
+}
+
 Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& odd, Bytes median) {
   const Bytes more = *odd.peak_allocated - median;
   const bool larger = more > 0;
@@ -81,10 +86,9 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   finding.id = "rank_imbalance";
   finding.severity = larger ? Severity::kHigh : Severity::kLow;
   finding.rank = odd.rank;
-  finding.title =
-      fmt::format("rank {} needs {} {} than the others: {} against {} at the median",
-                  odd.rank.value_or(-1), FormatBytes(std::abs(more)), larger ? "more" : "less",
-                  FormatBytes(*odd.peak_allocated), FormatBytes(median));
+  finding.title = fmt::format("{} needs {} {} than the others: {} against {} at the median",
+                              NameOf(odd), FormatBytes(std::abs(more)), larger ? "more" : "less",
+                              FormatBytes(*odd.peak_allocated), FormatBytes(median));
   const Difference category = ByCategory(ranks, odd);
   if (category.bytes != 0) {
     finding.evidence.push_back(fmt::format("it differs most in {}: {}{} at their peak",
@@ -153,8 +157,9 @@ std::vector<Finding> CompareRanks(const std::vector<RankReport>& all, std::strin
   std::stable_sort(findings.begin(), findings.end(),
                    [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   const auto [low, high] = std::minmax_element(peaks.begin(), peaks.end());
-  even = fmt::format("The {} ranks are even: their peaks lie within {:.2f} % of each other ({}).",
-                     ranks.size(), 100.0 * double(*high - *low) / double(std::max<Bytes>(*low, 1)),
+  even = fmt::format("The {} {} are even: their peaks lie within {:.2f} % of each other ({}).",
+                     ranks.size(), ranks.front()->rank ? "ranks" : "devices",
+                     100.0 * double(*high - *low) / double(std::max<Bytes>(*low, 1)),
                      FormatBytes(*high));
   return findings;
 }

@@ -146,12 +146,14 @@ std::string StackAnalysis::Where(FrameId id) const {
 std::string StackAnalysis::WhereOf(StackId id) const {
   const StackTraits& t = of(id);
   if (t.user_frame.valid()) return Where(t.user_frame);
-  FrameId any;
+  FrameId native;
   for (FrameId frame : timeline_.stacks.stack(id)) {
     if (kinds_[frame.index()].python) return Where(frame);
-    if (!any.valid()) any = frame;
+    // Frames of C++ without a file say nothing to anybody.
+    const std::string_view file = timeline_.stacks.strings[timeline_.stacks.frame(frame).file];
+    if (!native.valid() && !file.starts_with("??")) native = frame;
   }
-  return any.valid() ? Where(any) : "";
+  return native.valid() ? Where(native) : "";
 }
 
 std::vector<std::string> StackAnalysis::UserFrames(StackId id) const {
@@ -169,6 +171,7 @@ std::string StackAnalysis::ModuleChain(StackId id) const {
   std::vector<std::string> chain;
   FrameId inner;
   for (FrameId frame : stacks.stack(id)) {
+    if (!kinds_[frame.index()].python) continue;
     const bool call = (kinds_[frame.index()].signs & kSignModuleCall) != 0;
     if (call && inner.valid()) {
       std::string_view file = stacks.strings[stacks.frame(inner).file];

@@ -93,11 +93,14 @@ std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& fin
                        FormatBytes(rank.instant.reserved.value_or(0)),
                        FormatBytes(rank.instant.allocated.value_or(0)));
   } else {
-    text = fmt::format(
-        "It did not run out of memory. The peak is {} in tensors{}; PyTorch held {} "
-        "at most. ",
-        FormatBytes(rank.peak_allocated.value_or(0)), during,
-        FormatBytes(rank.peak_reserved.value_or(0)));
+    const auto caught = std::count_if(rank.ooms.begin(), rank.ooms.end(),
+                                      [](const OomReport& oom) { return oom.caught; });
+    text = caught == 0 ? "It did not run out of memory. "
+                       : fmt::format("It ran out of memory {}, caught that and went on. ",
+                                     caught == 1 ? "once" : fmt::format("{} times", caught));
+    text += fmt::format("The peak is {} in tensors{}; PyTorch held {} at most. ",
+                        FormatBytes(rank.peak_allocated.value_or(0)), during,
+                        FormatBytes(rank.peak_reserved.value_or(0)));
   }
   const std::string lines = LargestLines(rank, 3);
   if (!lines.empty()) text += fmt::format("Most of it is {}. ", lines);

@@ -26,9 +26,13 @@ Json ToJson(const Holder& h) {
 }
 
 Json ToJson(const OomReport& oom) {
-  return {{"event", OrNull(oom.event)}, {"requested", OrNull(oom.requested)},
-          {"fatal", oom.fatal},         {"why", oom.why},
-          {"where", oom.where},         {"device_free", OrNull(oom.device_free)}};
+  return {{"event", OrNull(oom.event)},
+          {"requested", OrNull(oom.requested)},
+          {"fatal", oom.fatal},
+          {"caught", oom.caught},
+          {"why", oom.why},
+          {"where", oom.where},
+          {"device_free", OrNull(oom.device_free)}};
 }
 
 Json ToJson(const StepReport& s) {

@@ -74,6 +74,13 @@ std::string PadBar(const std::string& bar, std::size_t width) {
   return bar + std::string(width > cells ? width - cells : 0, ' ');
 }
 
+/// "optimizer_state" as people write it.
+std::string Words(std::string_view name) {
+  std::string words(name);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
 std::string InstantTitle(const RankReport& r) {
   std::string title = r.instant.kind == "oom"     ? "Account at the out-of-memory"
                       : r.instant.kind == "event" ? "Account"
@@ -92,18 +99,17 @@ void WriteAccount(Writer& w, const RankReport& r) {
   Bytes held = 0;
   for (const AccountLine& line : r.account) held += line.what == "free" ? 0 : line.bytes;
   const Bytes total = r.capacity.value_or(held);
-  constexpr std::size_t kBar = 20;
+  constexpr std::size_t kBar = 10;
   for (const AccountLine& line : r.account) {
     if (line.bytes == 0) continue;
     const double share = total > 0 ? std::min(1.0, double(line.bytes) / double(total)) : 0;
     const bool scaled = line.what != "free" || r.capacity;
-    std::string what = line.what;
-    std::replace(what.begin(), what.end(), '_', ' ');
+    const std::string what = Words(line.what);
     // What does not fit on the line is in the JSON document.
-    constexpr std::size_t kColumns = 67;
-    const std::size_t room = static_cast<std::size_t>(w.width()) - std::min<std::size_t>(kColumns, static_cast<std::size_t>(w.width()));
+    constexpr std::size_t kColumns = 57;
+    const auto width = static_cast<std::size_t>(w.width());  // at least 60
     std::string because = line.because;
-    if (because.size() > room) because = room > 8 ? because.substr(0, room - 3) + "..." : "";
+    if (because.size() > width - kColumns) because.resize(width - kColumns);
     w.Line(fmt::format("  {:<16} {:>11} {:>6}  {} {:<7}{}", what, FormatBytes(line.bytes),
                        scaled ? fmt::format("{:.1f} %", 100 * share) : "",
                        PadBar(scaled ? Bar(share, kBar) : "", kBar),
@@ -126,7 +132,7 @@ void WriteHolders(Writer& w, const RankReport& r) {
     const Holder& h = r.holders[i];
     w.Line(fmt::format("  {:>11} {:>6}  {:<15} {}{}", FormatBytes(h.bytes),
                        fmt::format("{}×", h.count),
-                       h.where.ends_with("smaller holders") ? "" : CategoryName(h.category),
+                       h.where.ends_with("smaller holders") ? "" : Words(CategoryName(h.category)),
                        h.where, h.module.empty() ? "" : w.Dim("  in " + h.module)));
   }
   if (r.holders.size() > kShown) {
@@ -146,10 +152,11 @@ void WriteSteps(Writer& w, const RankReport& r) {
       i = r.step_table.size() - 2;
     }
     const StepReport& s = r.step_table[i];
-    w.Line(fmt::format(
-        "  {:>4} {:>14} {:>14} {:>14} {:>14}{}", i + 1, FormatBytes(s.peak_allocated),
-        FormatBytes(s.peak_reserved), FormatBytes(s.activations), FormatBytes(s.end_allocated),
-        s.micro_batches > 1 ? fmt::format("  {} micro-batches", s.micro_batches) : ""));
+    w.Line(
+        fmt::format("  {:>4} {:>14} {:>14} {:>14} {:>14}{}", i + 1, FormatBytes(s.peak_allocated),
+                    s.peak_reserved > 0 ? FormatBytes(s.peak_reserved) : "–",
+                    FormatBytes(s.activations), FormatBytes(s.end_allocated),
+                    s.micro_batches > 1 ? fmt::format("  {} micro-batches", s.micro_batches) : ""));
   }
 }
 
@@ -233,7 +240,7 @@ std::string DifferenceText(const Difference& d, const TextStyle& style) {
   if (!d.categories.empty()) {
     w.Heading("By category");
     for (const Change& c : d.categories) {
-      w.Line(fmt::format("  {:>12}  {:<16} {} → {}", Growth(c.growth()), c.what,
+      w.Line(fmt::format("  {:>12}  {:<16} {} → {}", Growth(c.growth()), Words(c.what),
                          FormatBytes(c.before), FormatBytes(c.after)));
     }
   }
@@ -243,7 +250,7 @@ std::string DifferenceText(const Difference& d, const TextStyle& style) {
     for (std::size_t i = 0; i < d.holders.size() && i < kShown; ++i) {
       const Change& c = d.holders[i];
       w.Line(fmt::format("  {:>12}  {:<16} {}  ({}× → {}×)", Growth(c.growth()),
-                         CategoryName(c.category), c.what, c.count_before, c.count_after));
+                         Words(CategoryName(c.category)), c.what, c.count_before, c.count_after));
     }
     if (d.holders.size() > kShown) {
       w.Line(w.Dim(fmt::format("  … {} more with --json", d.holders.size() - kShown)));

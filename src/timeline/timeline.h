@@ -80,7 +80,7 @@ enum class Action : std::uint8_t {
   kOutOfMemory,
   kSnapshot,
   kAnnotate,  // text tied to a live block (2.14 and newer); in Timeline::notes
-  kOther,  // an action that this version does not know; kept so that indices stay true
+  kOther,     // an action that this version does not know; kept so that indices stay true
 };
 
 struct Event {

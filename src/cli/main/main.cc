@@ -20,9 +20,10 @@ int main(int argc, char** argv) {
   add("diff", "what grew between two records, by source line and category", AddDiff);
 
   const std::string first = argc > 1 ? argv[1] : "-";
-  if (!first.starts_with('-') && app.get_subcommand_no_throw(first) == nullptr) {
-    return Complain({.message = "there is no command '" + first + "'",
-                     .hint = "see plimsoll --help"});
+  if (!first.starts_with('-') &&
+      app.get_subcommands([&](CLI::App* sub) { return sub->get_name() == first; }).empty()) {
+    return Complain(
+        {.message = "there is no command '" + first + "'", .hint = "see plimsoll --help"});
   }
   try {
     app.parse(argc, argv);
