@@ -90,8 +90,9 @@ std::string WhatWasAsked(const Figures& f) {
   return out + ".";
 }
 
-std::string_view NameForPeople(std::string_view what) {
-  if (what == "unattributed") return "in tensors";
+std::string_view NameForPeople(std::string_view what, Confidence confidence) {
+  // A figure by elimination is not known to be in tensors.
+  if (what == "unattributed") return confidence == Confidence::kHigh ? "in tensors" : "in use";
   if (what == "fragmented") return "reserved but in free pieces";
   if (what == "cached") return "kept for CUDA graphs";
   if (what == "outside") return "outside PyTorch's allocator";
@@ -110,7 +111,8 @@ std::string WhatFills(const std::vector<AccountLine>& account) {
   if (lines.empty()) return {};
   std::string out;
   for (const AccountLine& line : lines) {
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", S(line.bytes), NameForPeople(line.what));
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", S(line.bytes),
+                       NameForPeople(line.what, line.confidence));
   }
   return "On it: " + out + ".";
 }
@@ -127,7 +129,7 @@ std::vector<AccountLine> AccountOf(const Figures& f) {
     AddLine(account, "unattributed", *f.tensors, Confidence::kHigh,
             "in tensors; the text does not say what they are for");
   } else if (f.reserved) {
-    AddLine(account, "unattributed", *f.reserved, Confidence::kHigh,
+    AddLine(account, "unattributed", *f.reserved, Confidence::kMedium,
             "reserved; the text does not say how much of it is in tensors");
   }
   if (f.pools) {

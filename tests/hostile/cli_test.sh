@@ -35,7 +35,6 @@ refuse "unknown command" "frobnicate" frobnicate
 refuse "unknown flag" "--frobnicate" explain --frobnicate "$data"
 refuse "a file is missing from the command" "" explain
 refuse "missing file" "nowhere.pickle" explain "$work/nowhere.pickle"
-refuse "one of two files missing" "nowhere.pickle" explain "$data" "$work/nowhere.pickle"
 refuse "directory" "$work" explain "$work"
 : >"$work/empty.pickle"
 refuse "empty file" "empty" explain "$work/empty.pickle"
@@ -62,6 +61,15 @@ refuse "a log without an out-of-memory message" "plain.log" explain "$work/plain
 refuse "diff with one file" "" diff "$data"
 refuse "diff with a size that is none" "" diff "$data" "$data" --fail-above lots
 refuse "an event that is no number" "" explain --at lots "$data"
+
+# One bad file among several: the others are still explained, and the exit code tells.
+count=$((count + 1))
+timeout 60 "$program" explain "$data" "$work/nowhere.pickle" </dev/null >"$work/out" 2>"$work/err"
+code=$?
+if ((code != 2)) || [[ $(wc -l <"$work/err") != 1 ]] || ! grep -q "PyTorch held" "$work/out"; then
+  echo "FAILED one of two files missing: exit code $code, one line and an explanation are wanted"
+  failed=1
+fi
 
 # And what is not an error: help, the version.
 for flag in --help --version; do
