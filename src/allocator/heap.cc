@@ -84,8 +84,10 @@ bool RecordedHeap::RemoveRange(Address address, Bytes size, bool expandable) {
   if (index == kNone && expandable) index = Containing(address);
   if (index == kNone || size <= 0) return false;
   const Block found = blocks_[index];
+  // Addresses may lie more than 2^63 apart: compare before the difference becomes a size.
+  if (!found.free || address - found.address >= static_cast<Address>(found.size)) return false;
   const auto skip = static_cast<Bytes>(address - found.address);
-  if (!found.free || skip > found.size || size > found.size - skip) return false;
+  if (size > found.size - skip) return false;
   // Pages wholly inside a free block go; what is left at either end stays a free block.
   if (skip + size < found.size) SplitOff(index, skip + size);
   if (skip > 0) {
@@ -118,10 +120,9 @@ RecordedHeap::Placed RecordedHeap::Allocate(Address address, Bytes rounded) {
 
 std::uint32_t RecordedHeap::PlaceExactly(Address rest, Address address, Bytes size) {
   const std::uint32_t before = at_.Find(rest);
-  if (before == kNone || !blocks_[before].free || address < rest ||
-      static_cast<Bytes>(address - rest) + size > blocks_[before].size) {
-    return kNone;
-  }
+  if (before == kNone || !blocks_[before].free || address < rest || size <= 0) return kNone;
+  if (address - rest >= static_cast<Address>(blocks_[before].size)) return kNone;
+  if (size > blocks_[before].size - static_cast<Bytes>(address - rest)) return kNone;
   if (address > rest) SplitOff(before, static_cast<Bytes>(address - rest));
   const std::uint32_t index = at_.Find(address);
   if (size < blocks_[index].size) SplitOff(index, size);

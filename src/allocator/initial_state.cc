@@ -35,8 +35,9 @@ void RangeSet::Remove(Address address, Bytes size) {
   if (after == ranges_.begin() || size <= 0) return;
   auto found = std::prev(after);
   const MappedRange whole = found->second;
+  // Addresses may lie more than 2^63 apart: compare before the difference becomes a size.
+  if (address - whole.address >= static_cast<Address>(whole.size)) return;
   const auto skip = static_cast<Bytes>(address - whole.address);
-  if (skip >= whole.size) return;
   const Bytes gone = std::min(size, whole.size - skip);
   ranges_.erase(found);
   total_ -= whole.size;
@@ -165,7 +166,8 @@ std::vector<EarlierBlock> EarlierBlocks(const Timeline& timeline, const Allocato
     const Bytes rounded = rules.Round(a.requested);
     Address boundary = end_of(ranges[range]);
     if (i + 1 < earlier.size()) boundary = std::min(boundary, earlier[i + 1].allocation.address);
-    const auto room = static_cast<Bytes>(boundary - a.address);
+    // A range at the very end of the address space would wrap.
+    const Bytes room = boundary > a.address ? static_cast<Bytes>(boundary - a.address) : rounded;
     a.block = std::min(rounded, room);
     if (rounded <= kSmallRequest || ranges[range].expandable) continue;
     // A remainder of up to 1 MiB was never split off. Before a larger gap the block may still own

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 namespace plimsoll {
@@ -56,9 +57,15 @@ class FlatMap {
   std::size_t size() const { return size_; }
 
  private:
+  /// Odd, and another one in each process: no file can choose addresses that all collide.
+  static std::uint64_t Multiplier() {
+    static const std::uint64_t multiplier =
+        (std::uint64_t{std::random_device()()} << 32 ^ 0x9e3779b97f4a7c15u) | 1;
+    return multiplier;
+  }
   std::size_t Slot(std::uint64_t key) const {
     // Addresses are multiples of 512, so the low bits say nothing.
-    return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> shift_);
+    return static_cast<std::size_t>((key * Multiplier()) >> shift_);
   }
   void Rehash(std::size_t wanted) {
     std::size_t capacity = 64;

@@ -44,8 +44,9 @@ int RunDiff(const DiffFlags& flags) {
   if (!after) return Complain(after.error());
   const Result<Difference> difference = Compare(*before, *after);
   if (!difference) return Complain(difference.error());
-  Print(flags.json ? DifferenceJson(*difference) : DifferenceText(*difference, StyleOfStdout()));
-  if (!most) return kFine;
+  const int printed = Print(flags.json ? DifferenceJson(*difference)
+                                       : DifferenceText(*difference, StyleOfStdout()));
+  if (!most || printed != kFine) return printed;
   const Bytes growth = std::max(difference->allocated.growth(), difference->reserved.growth());
   if (growth <= *most) return kFine;
   fmt::print(stderr, "plimsoll: grew by {}, more than {}\n", FormatBytes(growth),

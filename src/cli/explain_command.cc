@@ -1,4 +1,5 @@
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -19,17 +20,23 @@ struct ExplainFlags {
   bool json = false;
 };
 
+Result<Explanation> ExplainFile(const std::string& path, const ExplainOptions& options) try {
+  const Result<Recording> recording = ReadFile(path);
+  if (!recording) return recording.error();
+  return ExplainRecording(*recording, options);
+} catch (const std::bad_alloc&) {
+  return Error{.message = "there is not enough memory to read it", .file = path};
+}
+
 /// Reads every file on all cores; each is reduced to its explanation before the next is opened, so
-/// a thousand ranks take no more memory than two.
+/// a thousand ranks take no more memory than there are cores.
 std::vector<Result<Explanation>> ExplainFiles(const ExplainFlags& flags) {
   ExplainOptions options;
   if (flags.at >= 0) options.at_event = flags.at;
   std::vector<Result<Explanation>> parts(flags.files.size(), Explanation{});
   Progress progress("reading", flags.files.size());
   ParallelFor(flags.files.size(), [&](std::size_t i) {
-    Result<Recording> recording = ReadFile(flags.files[i]);
-    parts[i] =
-        recording ? ExplainRecording(*recording, options) : Result<Explanation>(recording.error());
+    parts[i] = ExplainFile(flags.files[i], options);
     progress.Advance();
   });
   return parts;
@@ -48,8 +55,9 @@ int RunExplain(const ExplainFlags& flags) {
   }
   if (usable.empty()) return code;
   const Explanation explanation = Join(std::move(usable));
-  Print(flags.json ? ExplanationJson(explanation) : ExplanationText(explanation, StyleOfStdout()));
-  return code;
+  const int printed = Print(flags.json ? ExplanationJson(explanation)
+                                       : ExplanationText(explanation, StyleOfStdout()));
+  return printed == kFine ? code : printed;
 }
 
 }  // namespace

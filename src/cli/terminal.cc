@@ -9,15 +9,14 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/printable.h"
 #include "cli/command.h"
 
 namespace plimsoll {
 
 int Complain(const Error& error) {
-  std::string line = error.ToLine();
   // One line, whatever a file name or a parser's message holds.
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  fmt::print(stderr, "plimsoll: {}\n", line);
+  fmt::print(stderr, "plimsoll: {}\n", Printable(error.ToLine()));
   return kUnusable;
 }
 
@@ -67,9 +66,10 @@ Progress::~Progress() {
   delete state_;
 }
 
-void Print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+int Print(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) == 0 && written) return kFine;
+  return Complain({.message = "the answer could not be written to standard output"});
 }
 
 }  // namespace plimsoll

@@ -27,6 +27,7 @@ class Progress {
   State* state_;
 };
 
-void Print(std::string_view text);
+/// Writes to standard output; the exit code says whether that worked.
+[[nodiscard]] int Print(std::string_view text);
 
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -122,12 +123,18 @@ void Attributor::FindKept() {
     // A prefetched batch or a reused variable lives a fixed short time; what is kept lives on.
     const std::size_t lived = p_.Outlived(p_.at(made.front().a));
     if (lived < std::max<std::size_t>(2, std::min<std::size_t>(3, could))) continue;
+    // A buffer of fixed length drops its oldest: what is kept piles up to the end.
+    const Position last_round = p_.at(made.back().a).made;
+    std::set<std::size_t> alive_rounds;
+    std::set<Bytes> kept_sizes;
+    for (const Made& m : made) {
+      if (p_.Released(p_.at(m.a)) > last_round) alive_rounds.insert(m.gap);
+      if (p_.Outlived(p_.at(m.a)) >= 2) kept_sizes.insert(p_.at(m.a).requested);
+    }
+    if (alive_rounds.size() * 2 < rounds) continue;
     // Of the last rounds, which nothing outlived yet, only what has the size of an older one.
     std::erase_if(made, [&](const Made& m) {
-      const Allocation& x = p_.at(m.a);
-      return p_.Outlived(x) < 2 && std::none_of(made.begin(), made.end(), [&](const Made& o) {
-               return p_.Outlived(p_.at(o.a)) >= 2 && p_.at(o.a).requested == x.requested;
-             });
+      return p_.Outlived(p_.at(m.a)) < 2 && !kept_sizes.contains(p_.at(m.a).requested);
     });
     KeptSite site{.site = std::get<0>(key), .allocations = {}};
     for (const Made& m : made) {
@@ -241,6 +248,8 @@ void Attributor::AttributeModel() {
       Set(a, Category::kParameters, Reason::kModelFrames);
     } else if ((signs & kSignOptimizer) != 0) {
       Set(a, Category::kOptimizerState, Reason::kOptimizerPhase);
+    } else if ((signs & kSignDdp) != 0) {
+      Set(a, Category::kGradients, Reason::kGradientBucket);
     } else if (gradients.contains(x.requested)) {
       Set(a, Category::kParameters, Reason::kModelCopy);
     } else if ((signs & kSignModuleCall) == 0 && !IsCublasSize(x.requested)) {

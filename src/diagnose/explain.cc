@@ -90,16 +90,8 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
 }
 
 /// One device of one trace, from following its events to naming its causes.
-Result<Explanation> ExplainTimeline(const Recording& recording, const Timeline& timeline,
-                                    const ExplainOptions& options) {
-  if (options.at_event &&
-      (*options.at_event < 0 ||
-       *options.at_event >= static_cast<std::int64_t>(timeline.events.size()))) {
-    return Error{.message = fmt::format("there is no event {}", *options.at_event),
-                 .file = recording.file,
-                 .hint = fmt::format("the record has events 0 to {}",
-                                     static_cast<std::int64_t>(timeline.events.size()) - 1)};
-  }
+Explanation ExplainTimeline(const Recording& recording, const Timeline& timeline,
+                            const ExplainOptions& options) {
   // Which allocation each event belongs to, and how large its block was.
   const Ledger ledger = Follow(timeline);
   // Which thread and phase each allocation was made in; where the steps are.
@@ -156,10 +148,18 @@ Result<Explanation> ExplainTimeline(const Recording& recording, const Timeline& 
 
 Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOptions& options) {
   std::vector<Explanation> parts;
+  std::int64_t most_events = 0;
   for (const Timeline& timeline : recording.timelines) {
-    Result<Explanation> part = ExplainTimeline(recording, timeline, options);
-    if (!part) return part;
-    parts.push_back(std::move(*part));
+    const auto events = static_cast<std::int64_t>(timeline.events.size());
+    most_events = std::max(most_events, events);
+    if (options.at_event && *options.at_event >= events) continue;
+    parts.push_back(ExplainTimeline(recording, timeline, options));
+  }
+  if (options.at_event && parts.empty() && !recording.timelines.empty()) {
+    return Error{.message = fmt::format("there is no event {}; it has {} events", *options.at_event,
+                                        most_events),
+                 .file = recording.file,
+                 .hint = "they are counted from 0"};
   }
   if (!recording.messages.empty()) parts.push_back(ExplainMessages(recording));
   if (!recording.summaries.empty()) parts.push_back(ExplainSummaries(recording));

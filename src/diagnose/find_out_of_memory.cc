@@ -33,7 +33,8 @@ std::vector<Refusal> Refusals(const Phases& p) {
                     .requested = e.size,
                     .segment = SegmentFor(e.size, rules),
                     .end = p.oom_ends[i]});
-    if (p.ledger.has_segments) list.back().device_free = static_cast<Bytes>(e.address);
+    if (p.ledger.has_segments)
+      list.back().device_free = static_cast<Bytes>(std::min(e.address, Address{1} << 50));
   }
   return list;
 }
@@ -128,6 +129,11 @@ Finding PiecesFinding(const Evidence& e, const Refusal& r) {
                   FormatBytes(account.fragmented + account.cached), FormatBytes(r.requested));
   finding.evidence.push_back(
       fmt::format("the largest free piece is {}", FormatBytes(account.largest_free)));
+  if (account.largest_free >= r.requested) {
+    finding.title = fmt::format("{} are free in one piece, but held for another stream or pool",
+                                FormatBytes(account.largest_free));
+    return finding;
+  }
   const bool expandable = e.phases.timeline.settings.expandable_segments.value_or(false);
   if (!expandable) {
     finding.remedies.push_back({.change = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "diagnose/findings.h"
 #include "diagnose/holders.h"
@@ -69,7 +70,11 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
                   .evidence = {},
                   .remedies = {}};
   const auto now = e.account.by_category[static_cast<std::size_t>(Category::kActivations)];
-  if (e.phases.fatal && double(now) > kLongBatch * double(median) && now >= most) {
+  const bool in_training =
+      e.phases.fatal &&
+      e.phases.IsTrainingCall(
+          e.phases.timeline.events[static_cast<std::size_t>(*e.phases.fatal)].stack);
+  if (in_training && double(now) > kLongBatch * double(median) && now >= most) {
     finding.severity = Severity::kHigh;
     finding.title = fmt::format(
         "ran out in a step with {} of activations so far; the median step before "
@@ -101,8 +106,40 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
   return {finding};
 }
 
+namespace {
+
+/// It ran out after a step, in a call of the model from a line that training does not come through.
+std::optional<Finding> FatalBetweenSteps(const Evidence& e) {
+  const Phases& p = e.phases;
+  if (!p.fatal || p.backwards.empty() || *p.fatal <= p.last_optimizer_end) return std::nullopt;
+  const StackId stack = p.timeline.events[static_cast<std::size_t>(*p.fatal)].stack;
+  if (p.IsTrainingCall(stack) || p.GapOf(*p.fatal) < p.backwards.size()) return std::nullopt;
+  // What is kept step after step fills the device, whoever asks last.
+  if (e.account.by_category[static_cast<std::size_t>(Category::kKept)] * 2 > e.account.allocated) {
+    return std::nullopt;
+  }
+  Finding finding{.id = "eval_spike", .severity = Severity::kHigh};
+  finding.title = fmt::format("it ran out between the steps (validation?), at {}",
+                              OwnLine(p, e.attribution, stack));
+  const Position from = std::max<Position>(p.last_optimizer_end, 0);
+  finding.evidence.push_back(
+      fmt::format("after step {}: {} when it ran out, {} when the step was over", p.steps,
+                  FormatBytes(e.account.allocated),
+                  FormatBytes(e.sweep.allocated[static_cast<std::size_t>(from)])));
+  finding.evidence.push_back("training calls the model from another line");
+  finding.remedies.push_back(
+      {.change = "validate with a smaller batch, or in pieces, under no_grad",
+       .saves = std::nullopt,
+       .costs = "more validation batches",
+       .basis = "rule"});
+  return finding;
+}
+
+}  // namespace
+
 std::vector<Finding> FindEvalSpike(const Evidence& e) {
   const Phases& p = e.phases;
+  if (const auto fatal = FatalBetweenSteps(e)) return {*fatal};
   if (p.backwards.size() < 2) return {};
   // The first step lacks the optimizer's state, so it is no measure of training.
   Bytes training = 0;
@@ -155,7 +192,6 @@ std::vector<Finding> FindEvalSpike(const Evidence& e) {
       fmt::format("after step {}, events {} to {}: {} above what it started "
                   "from{}",
                   after, first, last, FormatBytes(rise), where.empty() ? "" : ", in " + where));
-  finding.evidence.push_back("all of it is released before the next step begins");
   finding.remedies.push_back({.change = "validate with a smaller batch, or in pieces",
                               .saves = highest - training,
                               .costs = "more validation batches",

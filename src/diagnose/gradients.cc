@@ -45,16 +45,18 @@ void DropTail(const Phases& phases, Position next_main, const SizeCounts& parame
 
 /// Matches survivors to parameters by size, the latest released first: temporaries of the tail are
 /// released before the gradients.
-std::vector<AllocationIndex> MatchBySize(const Phases& phases, SizeCounts need,
+std::vector<AllocationIndex> MatchBySize(const Phases& phases, const SizeCounts& need,
                                          std::vector<AllocationIndex> survivors) {
   std::stable_sort(survivors.begin(), survivors.end(), [&](AllocationIndex a, AllocationIndex b) {
     return phases.Released(phases.at(a)) > phases.Released(phases.at(b));
   });
   std::vector<AllocationIndex> gradients;
+  SizeCounts taken;
   for (AllocationIndex a : survivors) {
-    const auto found = need.find(phases.at(a).requested);
-    if (found == need.end() || found->second <= 0) continue;
-    --found->second;
+    const Bytes size = phases.at(a).requested;
+    const auto found = need.find(size);
+    if (found == need.end() || taken[size] >= found->second) continue;
+    ++taken[size];
     gradients.push_back(a);
   }
   return gradients;
@@ -70,7 +72,8 @@ void DropWorkspace(const Phases& phases, std::vector<AllocationIndex>& gradients
     if (stays_size >= 0 && stays_size != phases.at(a).requested) return;  // gradients do stay
     stays_size = phases.at(a).requested;
   }
-  std::erase_if(gradients, stays);
+  const bool all_stay = std::all_of(gradients.begin(), gradients.end(), stays);
+  if (!all_stay) std::erase_if(gradients, stays);
 }
 
 /// FSDP's gradients are flat shards: no parameter has their size. They carry its frames or lie on
@@ -140,6 +143,7 @@ void Phases::FindGradients() {
     parameter_bytes += a.block;
   }
   std::vector<AllocationIndex> alive;
+  SizeCounts need = parameters;  // less what is alive
   for (std::size_t k = 0; k < backwards.size(); ++k) {
     Backward& b = backwards[k];
     std::vector<AllocationIndex> survivors = Survivors(*this, b);
@@ -151,14 +155,17 @@ void Phases::FindGradients() {
       std::erase_if(survivors, [&](AllocationIndex a) { return Released(at(a)) < step; });
     }
     // A gradient that is there already is added to, not made again.
-    std::erase_if(alive, [&](AllocationIndex g) { return Released(at(g)) <= b.end; });
-    SizeCounts need = parameters;
-    for (AllocationIndex g : alive) --need[at(g).requested];
-    b.gradients = MatchBySize(*this, std::move(need), survivors);
+    std::erase_if(alive, [&](AllocationIndex g) {
+      const bool gone = Released(at(g)) <= b.end;
+      if (gone) ++need[at(g).requested];
+      return gone;
+    });
+    b.gradients = MatchBySize(*this, need, survivors);
     if (k + 1 < backwards.size()) DropWorkspace(*this, b.gradients);
     for (AllocationIndex g : b.gradients) is_gradient[g] = true;
     AddFlat(*this, survivors, parameter_bytes, b.gradients);
     for (AllocationIndex g : b.gradients) is_gradient[g] = true;
+    for (AllocationIndex g : b.gradients) --need[at(g).requested];
     alive.insert(alive.end(), b.gradients.begin(), b.gradients.end());
     if (SumOf(*this, b.gradients) > SumOf(*this, gradient_set)) gradient_set = b.gradients;
   }

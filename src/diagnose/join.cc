@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -45,18 +46,18 @@ void CompleteTraces(std::vector<RankReport>& ranks) {
     if (IsTrace(ranks[i])) traces.push_back(i);
     if (!IsTrace(ranks[i]) && ranks[i].capacity) texts.push_back(i);
   }
-  std::vector<std::size_t> used;
+  std::set<std::size_t, std::greater<>> used;
   for (std::size_t t : traces) {
     for (std::size_t x : texts) {
       const bool same_rank = ranks[t].rank && ranks[t].rank == ranks[x].rank;
       const bool only = traces.size() == 1 && texts.size() == 1;
       if ((!same_rank && !only) || ranks[t].instant.kind != "oom") continue;
+      if (used.contains(x)) continue;
       Complete(ranks[t], ranks[x]);
-      used.push_back(x);
+      used.insert(x);
       break;
     }
   }
-  std::sort(used.rbegin(), used.rend());
   for (std::size_t x : used) ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(x));
 }
 
@@ -74,7 +75,9 @@ std::vector<Finding> Gather(std::vector<Finding> all, std::size_t ranks) {
     std::vector<Finding>& same = by_id[id];
     std::stable_sort(same.begin(), same.end(),
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
-    if (ranks > 1 && same.size() == ranks && id != "rank_imbalance") {
+    std::set<int> shown_by;
+    for (const Finding& f : same) shown_by.insert(f.rank.value_or(-1));
+    if (ranks > 1 && shown_by.size() == ranks && id != "rank_imbalance") {
       Finding f = std::move(same.front());
       f.evidence.push_back(fmt::format("on all {} ranks; the figures are those of rank {}", ranks,
                                        f.rank.value_or(0)));
@@ -159,14 +162,22 @@ Explanation Join(std::vector<Explanation> parts) {
   std::vector<Finding> findings;
   std::string first_dead;
   std::string own;
+  bool dead_trace = false;
+  bool own_trace = false;
   std::size_t dead = 0;
   for (Explanation& part : parts) {
     const auto died = std::count_if(part.ranks.begin(), part.ranks.end(),
                                     [](const RankReport& r) { return r.instant.kind == "oom"; });
     // A trace says more than an error text does.
     const bool trace = !part.ranks.empty() && IsTrace(part.ranks.front());
-    if (died > 0 && (first_dead.empty() || trace)) first_dead = part.verdict;
-    if (own.empty() || trace) own = part.verdict;
+    if (died > 0 && (first_dead.empty() || (trace && !dead_trace))) {
+      first_dead = part.verdict;
+      dead_trace = trace;
+    }
+    if (own.empty() || (trace && !own_trace)) {
+      own = part.verdict;
+      own_trace = trace;
+    }
     dead += static_cast<std::size_t>(died);
     MoveInto(joined.ranks, part.ranks);
     MoveInto(findings, part.findings);

@@ -31,6 +31,13 @@ Phases::Phases(const Timeline& t, const Ledger& l, const StackAnalysis& s)
     FindBackwardsWithoutStacks();
   }
   for (const Backward& b : backwards) ends_.push_back(b.end);
+  // A step that is given a closure runs forward and backward inside itself: its mark says nothing.
+  if (framed) {
+    std::erase_if(marked_steps_, [&](const std::pair<Position, Position>& mark) {
+      const std::size_t k = GapOf(mark.first);
+      return k < backwards.size() && backwards[k].start <= mark.second;
+    });
+  }
   FindGradients();
   FindSteps();
   FindOptimizerEnds();
@@ -285,6 +292,11 @@ Position Phases::WholeForward(const Backward& b, const Allocation& first_saved) 
   return start;
 }
 
+bool Phases::IsTrainingCall(StackId stack) const {
+  const std::uint32_t caller = stacks.of(stack).caller;
+  return caller == 0 || training_callers_.empty() || training_callers_.contains(caller);
+}
+
 void Phases::FindForwardStarts() {
   first_forward = backwards.empty() ? end : backwards.front().start;
   for (std::size_t k = 0; k < backwards.size(); ++k) {
@@ -293,8 +305,8 @@ void Phases::FindForwardStarts() {
       if (framed && ThreadOf(a) != Thread::kMain) continue;
       const Position released = Released(a);
       if (released >= b.start && released <= b.end) {
-        b.forward_start = WholeForward(b, a);
-        break;
+        if (!b.forward_start) b.forward_start = WholeForward(b, a);
+        training_callers_.insert(stacks.of(a.stack).caller);
       }
     }
   }

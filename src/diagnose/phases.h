@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -81,6 +82,8 @@ class Phases {
   bool InMarkedStep(Position at) const;
   /// Number of the backward that a position lies in or before.
   std::size_t GapOf(Position p) const;
+  /// Whether the model was called from a line that training calls it from; true where unknown.
+  bool IsTrainingCall(StackId stack) const;
   /// How many backwards, from its own on, an allocation outlived.
   std::size_t Outlived(const Allocation& a) const;
 
@@ -108,6 +111,7 @@ class Phases {
 
   std::vector<Thread> threads_;  // by stack, shifted by one: 0 is "no stack"
   std::vector<Position> ends_;   // of the backwards
+  std::set<std::uint32_t> training_callers_;
   /// Optimizer.step ranges that the record itself marks (PyTorch 2.5 and newer).
   std::vector<std::pair<Position, Position>> marked_steps_;
   void FindMarkedSteps();

@@ -95,14 +95,15 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
                                            category.what, category.bytes > 0 ? "+" : "",
                                            FormatBytes(category.bytes)));
   }
-  if (const Difference holder = ByHolder(ranks, odd); larger && holder.bytes > 0) {
+  if (!larger) return finding;
+  if (const Difference holder = ByHolder(ranks, odd); holder.bytes > 0) {
     finding.evidence.push_back(
         fmt::format("the line that holds more: {}, +{}", holder.what, FormatBytes(holder.bytes)));
   }
-  if (const auto step = FirstOddStep(ranks, odd); larger && step) {
+  if (const auto step = FirstOddStep(ranks, odd)) {
     finding.evidence.push_back(fmt::format("from step {} on", *step));
   }
-  if (larger && category.what == "activations") {
+  if (category.what == "activations") {
     finding.remedies.push_back({.change =
                                     "give every rank batches of the same size (pad, bucket or "
                                     "balance by tokens or pixels)",
@@ -157,10 +158,15 @@ std::vector<Finding> CompareRanks(const std::vector<RankReport>& all, std::strin
   std::stable_sort(findings.begin(), findings.end(),
                    [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   const auto [low, high] = std::minmax_element(peaks.begin(), peaks.end());
-  even = fmt::format("The {} {} are even: their peaks lie within {:.2f} % of each other ({}).",
-                     ranks.size(), ranks.front()->rank ? "ranks" : "devices",
-                     100.0 * double(*high - *low) / double(std::max<Bytes>(*low, 1)),
-                     FormatBytes(*high));
+  const std::string them = ranks.front()->rank ? "ranks" : "devices";
+  if (double(*high - *low) <= kLeastDifference * double(median)) {
+    even = fmt::format(
+        "The {} {} are even: their peaks lie within {:.2f} % of each other ({}).", ranks.size(),
+        them, 100.0 * double(*high - *low) / double(std::max<Bytes>(*low, 1)), FormatBytes(*high));
+  } else {
+    even = fmt::format("None of the {} {} is odd by itself: their peaks range from {} to {}.",
+                       ranks.size(), them, FormatBytes(*low), FormatBytes(*high));
+  }
   return findings;
 }
 

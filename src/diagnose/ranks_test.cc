@@ -53,6 +53,7 @@ TEST(Ranks, AScatterIsNoOddRank) {
   for (int i = 0; i < 8; ++i) ranks.push_back(Rank(i, kGiB + i * 100 * kMiB));
   std::string even;
   EXPECT_TRUE(CompareRanks(ranks, even).empty());
+  EXPECT_TRUE(even.starts_with("None of the 8 ranks is odd by itself")) << even;
 }
 
 TEST(Diff, ShowsTheSamePlaceGrown) {

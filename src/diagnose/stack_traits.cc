@@ -59,8 +59,6 @@ std::uint16_t SignsOf(std::string_view in_torch, std::string_view function) {
   }
   if (in_torch == "utils/checkpoint.py") return kSignCheckpoint;
   if (in_torch == "autograd/graph.py" && function == "_engine_run_backward") return kSignEngine;
-  if (in_torch == "cuda/memory.py" && function == "empty_cache") return kSignEmptyCache;
-  if (in_torch == "cuda/graphs.py" && function == "capture_begin") return kSignGraphCapture;
   return 0;
 }
 
@@ -80,6 +78,7 @@ StackAnalysis::FrameKind StackAnalysis::Classify(const Frame& frame) const {
   }
   kind.torch = !in_torch.empty();
   if (kind.torch) kind.signs = SignsOf(in_torch, stacks.strings[frame.function]);
+  kind.optimizer_wrapper = in_torch == "optim/optimizer.py";
   // Launchers start the user's program; they are no sign of autograd's thread.
   if (in_torch.starts_with("multiprocessing/") || in_torch.starts_with("distributed/run") ||
       in_torch.starts_with("distributed/launch") || in_torch.starts_with("distributed/elastic")) {
@@ -105,12 +104,20 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
     std::uint64_t site = 0;
     std::uint64_t caller = 0;
     const Frame* outermost = nullptr;
+    bool closure = false;
+    bool inner_is_user = false;
     for (FrameId id : stacks.stack(StackId(s))) {
       const FrameKind& kind = kinds_[id.index()];
       if (!kind.python) continue;
       const Frame& frame = stacks.frame(id);
       t.has_python = true;
-      t.signs |= kind.signs;
+      // optimizer.step(closure) runs the model inside the optimizer: what a closure does is the
+      // user's work, not the optimizer's.
+      const bool optimizer = (kind.signs & kSignOptimizer) != 0;
+      closure |= optimizer &&
+                 ((t.signs & kSignModuleCall) != 0 || (inner_is_user && !kind.optimizer_wrapper));
+      t.signs |= closure ? kind.signs & ~kSignOptimizer : kind.signs;
+      inner_is_user = !kind.torch;
       t.root_in_torch = kind.torch;
       if (kind.user && !t.user_frame.valid()) t.user_frame = id;
       const std::uint64_t line = Mix(frame.file.value, static_cast<std::uint32_t>(frame.line));

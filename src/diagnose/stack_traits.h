@@ -30,8 +30,6 @@ enum Sign : std::uint16_t {
   kSignScalerStep = 1 << 6,  // GradScaler.step, unscale_, update
   kSignCheckpoint = 1 << 7,  // torch.utils.checkpoint
   kSignEngine = 1 << 8,      // inside the autograd engine's call, on the calling thread
-  kSignEmptyCache = 1 << 9,
-  kSignGraphCapture = 1 << 10,
 };
 
 struct StackTraits {
@@ -53,7 +51,6 @@ class StackAnalysis {
   explicit StackAnalysis(const Timeline& timeline);
 
   const StackTraits& of(StackId id) const { return id.valid() ? traits_[id.index()] : none_; }
-  bool IsUserFrame(FrameId id) const { return kinds_[id.index()].user; }
   /// "train.py:57 in forward": the file without its folders.
   std::string Where(FrameId id) const;
   /// Where() of the user's innermost frame, else of the innermost Python frame, else "".
@@ -70,6 +67,7 @@ class StackAnalysis {
     bool python = false;
     bool torch = false;
     bool user = false;
+    bool optimizer_wrapper = false;  // around every optimizer's step, the user's own ones too
   };
   FrameKind Classify(const Frame& frame) const;
 

@@ -20,7 +20,9 @@ std::vector<Position> StepBounds(const Phases& p, const Attribution& attribution
     }
     bounds.push_back(begin);
   }
-  bounds.push_back(p.end);
+  // What ran out after the last step is not part of it.
+  const bool over = p.fatal && !bounds.empty() && p.last_optimizer_end > bounds.back();
+  bounds.push_back(over ? p.last_optimizer_end + 1 : p.end);
   return bounds;
 }
 

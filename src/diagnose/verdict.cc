@@ -45,6 +45,9 @@ std::string PhaseAt(const Phases& p, Position at) {
     if (p.backwards.empty()) return "before the first backward";
     if (at <= p.last_optimizer_end || (signs & kSignOptimizer) != 0)
       return fmt::format("in the optimizer of step {}", p.steps);
+    if ((signs & kSignModuleCall) != 0 && p.IsTrainingCall(event.stack)) {
+      return fmt::format("in the forward of step {}", p.steps + 1);
+    }
     return fmt::format("after step {}", p.steps);
   }
   const Backward& b = p.backwards[gap];

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/printable.h"
+
 namespace plimsoll {
 namespace {
 
@@ -21,7 +23,9 @@ class Writer {
     Line(Bold(text));
   }
   /// Wraps at the terminal's width, each further line indented.
-  void Wrapped(std::string_view text, std::string_view first, std::string_view further) {
+  void Wrapped(std::string_view raw, std::string_view first, std::string_view further) {
+    const std::string clean = Printable(raw);
+    std::string_view text = clean;
     std::string line(first);
     std::size_t used = first.size();
     bool empty = true;
@@ -102,13 +106,13 @@ void WriteAccount(Writer& w, const RankReport& r) {
   constexpr std::size_t kBar = 10;
   for (const AccountLine& line : r.account) {
     if (line.bytes == 0) continue;
-    const double share = total > 0 ? std::min(1.0, double(line.bytes) / double(total)) : 0;
+    const double share = total > 0 ? std::clamp(double(line.bytes) / double(total), 0.0, 1.0) : 0;
     const bool scaled = line.what != "free" || r.capacity;
     const std::string what = Words(line.what);
     // What does not fit on the line is in the JSON document.
     constexpr std::size_t kColumns = 57;
     const auto width = static_cast<std::size_t>(w.width());  // at least 60
-    std::string because = line.because;
+    std::string because = Printable(line.because);
     if (because.size() > width - kColumns) because.resize(width - kColumns);
     w.Line(fmt::format("  {:<16} {:>11} {:>6}  {} {:<7}{}", what, FormatBytes(line.bytes),
                        scaled ? fmt::format("{:.1f} %", 100 * share) : "",
@@ -130,10 +134,10 @@ void WriteHolders(Writer& w, const RankReport& r) {
   w.Heading("Who holds it");
   for (std::size_t i = 0; i < r.holders.size() && i < kShown; ++i) {
     const Holder& h = r.holders[i];
-    w.Line(fmt::format("  {:>11} {:>6}  {:<15} {}{}", FormatBytes(h.bytes),
-                       fmt::format("{}×", h.count),
-                       h.where.ends_with("smaller holders") ? "" : Words(CategoryName(h.category)),
-                       h.where, h.module.empty() ? "" : w.Dim("  in " + h.module)));
+    w.Line(fmt::format(
+        "  {:>11} {:>6}  {:<15} {}{}", FormatBytes(h.bytes), fmt::format("{}×", h.count),
+        h.where.ends_with("smaller holders") ? "" : Words(CategoryName(h.category)),
+        Printable(h.where), h.module.empty() ? "" : w.Dim("  in " + Printable(h.module))));
   }
   if (r.holders.size() > kShown) {
     w.Line(w.Dim(fmt::format("  … {} more with --json", r.holders.size() - kShown)));
@@ -172,7 +176,7 @@ void WriteRank(Writer& w, const RankReport& r) {
 std::string NameOf(const RankReport& r) {
   if (r.rank) return fmt::format("rank {}", *r.rank);
   if (r.device) return fmt::format("device {}", *r.device);
-  return r.file;
+  return Printable(r.file);
 }
 
 /// One row a rank; of very many only the extremes.
@@ -197,7 +201,7 @@ void WriteRankTable(Writer& w, const Explanation& e) {
     const auto size = [](const std::optional<Bytes>& n) { return n ? FormatBytes(*n) : "–"; };
     w.Line(fmt::format("  {:<10} {:>14} {:>14} {:>7} {:>6}  {}", NameOf(r), size(r.peak_allocated),
                        size(r.peak_reserved), r.steps ? fmt::format("{}", *r.steps) : "–",
-                       r.instant.kind == "oom" ? "oom" : "ok", r.file));
+                       r.instant.kind == "oom" ? "oom" : "ok", Printable(r.file)));
   }
 }
 
@@ -250,7 +254,8 @@ std::string DifferenceText(const Difference& d, const TextStyle& style) {
     for (std::size_t i = 0; i < d.holders.size() && i < kShown; ++i) {
       const Change& c = d.holders[i];
       w.Line(fmt::format("  {:>12}  {:<16} {}  ({}× → {}×)", Growth(c.growth()),
-                         Words(CategoryName(c.category)), c.what, c.count_before, c.count_after));
+                         Words(CategoryName(c.category)), Printable(c.what), c.count_before,
+                         c.count_after));
     }
     if (d.holders.size() > kShown) {
       w.Line(w.Dim(fmt::format("  … {} more with --json", d.holders.size() - kShown)));

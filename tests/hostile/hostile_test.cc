@@ -14,8 +14,11 @@
 #include <string_view>
 
 #include "base/input.h"
+#include "diagnose/explain.h"
 #include "document.h"
 #include "readers/registry.h"
+#include "report/json.h"
+#include "report/text.h"
 
 namespace plimsoll::hostile {
 namespace {
@@ -58,6 +61,11 @@ Result<Recording> ReadHostile(std::string bytes, const std::string& what) {
   if (recording) {
     for (const Timeline& timeline : recording->timelines) {
       EXPECT_EQ(timeline.Validate(), std::nullopt) << what;
+    }
+    // What can be read must be explained, alone and as two ranks.
+    if (const Result<Explanation> part = ExplainRecording(*recording, {})) {
+      EXPECT_FALSE(ExplanationText(*part, {}).empty()) << what;
+      EXPECT_FALSE(ExplanationJson(Join({*part, *part})).empty()) << what;
     }
     return recording;
   }

@@ -58,6 +58,9 @@ const std::unordered_map<std::string_view, Key>& Keys() {
   return keys;
 }
 
+/// No device has a pebibyte.
+constexpr Bytes kMostSize = Bytes{1} << 50;
+
 /// The bucket that a key of roundup_power2_divisions names ("1" to "32768" MiB), or -1.
 int DivisionBucket(std::string_view text) {
   std::uint32_t mib = 0;
@@ -247,10 +250,9 @@ Bytes Builder::SizeOf(Value v) {
     Skip("sizes that are no number");
     return 0;
   }
-  // No device has a pebibyte, and sums of what passes here can never overflow.
-  constexpr Bytes kMostOne = Bytes{1} << 50;
+  // Sums of what passes here can never overflow.
   constexpr Bytes kMostAll = Bytes{1} << 58;
-  if (v.AsInt() > kMostOne || size_total_ > kMostAll) {
+  if (v.AsInt() > kMostSize || size_total_ > kMostAll) {
     Skip("sizes beyond any device");
     return 0;
   }
@@ -266,8 +268,12 @@ void Builder::SetEventField(std::size_t row, Key key, Value value) {
       if (event.action == Action::kOther) Skip("events of an unknown kind");
       return;
     case Key::kAddr:
-    case Key::kDeviceFree:
       if (value.kind == Kind::kInt) event.address = value.payload;
+      return;
+    case Key::kDeviceFree:
+      if (value.kind == Kind::kInt) {
+        event.address = std::min(value.payload, static_cast<Address>(kMostSize));
+      }
       return;
     case Key::kSize:
       event.size = SizeOf(value);
@@ -385,13 +391,13 @@ void Builder::SetSettingsField(Key key, Value value) {
       }
       return;
     case Key::kMaxSplitSize:
-      if (is_int) settings_.max_split_size = value.AsInt();
+      if (is_int) settings_.max_split_size = std::min(value.AsInt(), kMostSize);
       return;
     case Key::kMaxNonSplitRounding:
-      if (is_int) settings_.max_non_split_rounding = value.AsInt();
+      if (is_int) settings_.max_non_split_rounding = std::min(value.AsInt(), kMostSize);
       return;
     case Key::kLargeSegmentSize:
-      if (is_int) settings_.large_segment_size = value.AsInt();
+      if (is_int) settings_.large_segment_size = std::min(value.AsInt(), kMostSize);
       return;
     case Key::kGarbageCollectionThreshold:
       if (value.kind == Kind::kFloat) {

@@ -7,6 +7,10 @@
 #include "readers/snapshot/builder.h"
 
 namespace plimsoll::snapshot {
+namespace {
+/// Far more than a machine has; each gets tables of its own.
+constexpr std::int32_t kMostDevices = 64;
+}  // namespace
 
 StackId Builder::StackOf(Value v) const {
   return v.kind == Kind::kStack ? StackId(v.payload) : StackId();
@@ -67,6 +71,10 @@ void Builder::TakeSegments(Value list, std::map<std::int32_t, Timeline>& by_devi
   const Range range = lists_[list.payload];
   for (std::size_t i = range.first; i < range.first + range.count; ++i) {
     const SegmentRow& row = segments_[i];
+    if (row.device < 0 || row.device >= kMostDevices) {
+      Skip("segments of devices that no machine has");
+      continue;
+    }
     Timeline& timeline = by_device[row.device];
     Segment segment = row.segment;
     segment.first_block = timeline.blocks.size();
@@ -119,23 +127,62 @@ void Builder::TakeAnnotations(Value list, std::map<std::int32_t, Timeline>& by_d
   }
 }
 
-/// One device (the usual case) takes the stacks as they are; of several, each gets a copy.
-void Builder::GiveStacks(std::map<std::int32_t, Timeline>& by_device) {
-  std::size_t left = by_device.size();
-  for (auto& [device, timeline] : by_device) {
-    if (--left == 0) {
-      timeline.stacks = std::move(stacks_);
+namespace {
+
+/// Copies the stacks that a timeline uses into a table of its own.
+class StackCopier {
+ public:
+  StackCopier(const StackTable& from, StackTable& to) : from_(from), to_(to) {}
+
+  void Copy(StackId& stack) {
+    if (!stack.valid()) return;
+    const auto known = stacks_.find(stack);
+    if (known != stacks_.end()) {
+      stack = known->second;
       return;
     }
-    for (std::size_t s = 0; s < stacks_.strings.size(); ++s) {
-      timeline.stacks.strings.Intern(stacks_.strings[StringId(s)]);
-    }
-    for (std::size_t f = 0; f < stacks_.frame_count(); ++f) {
-      timeline.stacks.AddFrame(stacks_.frame(FrameId(f)));
-    }
-    for (std::size_t s = 0; s < stacks_.stack_count(); ++s) {
-      timeline.stacks.AddStack(stacks_.stack(StackId(s)));
-    }
+    std::vector<FrameId> frames;
+    for (FrameId frame : from_.stack(stack)) frames.push_back(Copied(frame));
+    const StackId copy = to_.AddStack(frames);
+    stacks_.emplace(stack, copy);
+    stack = copy;
+  }
+  void Copy(StringId& text) {
+    if (text.valid()) text = to_.strings.Intern(from_.strings[text]);
+  }
+
+ private:
+  FrameId Copied(FrameId frame) {
+    const auto known = frames_.find(frame);
+    if (known != frames_.end()) return known->second;
+    Frame copy = from_.frame(frame);
+    Copy(copy.function);
+    Copy(copy.file);
+    return frames_.emplace(frame, to_.AddFrame(copy)).first->second;
+  }
+
+  const StackTable& from_;
+  StackTable& to_;
+  std::unordered_map<FrameId, FrameId> frames_;
+  std::unordered_map<StackId, StackId> stacks_;
+};
+
+}  // namespace
+
+/// One device (the usual case) takes the stacks as they are; of several, each gets what it uses.
+void Builder::GiveStacks(std::map<std::int32_t, Timeline>& by_device) {
+  if (by_device.size() == 1) {
+    by_device.begin()->second.stacks = std::move(stacks_);
+    return;
+  }
+  for (auto& [device, timeline] : by_device) {
+    StackCopier copier(stacks_, timeline.stacks);
+    for (Event& e : timeline.events) copier.Copy(e.stack);
+    for (Segment& s : timeline.segments) copier.Copy(s.stack);
+    for (Block& b : timeline.blocks) copier.Copy(b.stack);
+    for (ForwardStack& f : timeline.forward_stacks) copier.Copy(f.stack);
+    for (EventNote& n : timeline.notes) copier.Copy(n.text);
+    for (Annotation& a : timeline.annotations) copier.Copy(a.name);
   }
 }
 
@@ -149,13 +196,17 @@ Result<Recording> Builder::Finish(Value root) {
     return Error{.message = "this is no memory snapshot: it has neither segments nor device_traces",
                  .hint = "record one with torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"};
   }
-  if (events_.size() >= kNever) return Error{.message = "there are more than 4 billion events"};
+  // Positions are signed 32-bit numbers from here on.
+  if (events_.size() >= std::numeric_limits<std::int32_t>::max()) {
+    return Error{.message = "there are more than two billion events"};
+  }
 
   std::map<std::int32_t, Timeline> by_device;
   TakeSegments(snapshot.segments, by_device);
   if (snapshot.traces.kind == Kind::kTraces) {
     const std::vector<std::size_t>& traces = traces_[snapshot.traces.payload];
-    for (std::size_t device = 0; device < traces.size(); ++device) {
+    const std::size_t devices = std::min<std::size_t>(traces.size(), kMostDevices);
+    for (std::size_t device = 0; device < devices; ++device) {
       if (traces[device] == kNone || lists_[traces[device]].taken) continue;
       TakeEvents(by_device[static_cast<std::int32_t>(device)], lists_[traces[device]]);
     }
