@@ -13,7 +13,6 @@ void RangeSet::Add(const MappedRange& range) {
     auto next = ranges_.find(added.address + static_cast<Address>(added.size));
     if (next != ranges_.end() && next->second.expandable) {
       added.size += next->second.size;
-      total_ -= next->second.size;
       ranges_.erase(next);
     }
     auto after = ranges_.upper_bound(added.address);
@@ -22,12 +21,11 @@ void RangeSet::Add(const MappedRange& range) {
       MappedRange& left = before->second;
       if (left.expandable && left.address + static_cast<Address>(left.size) == added.address) {
         left.size += added.size;
-        total_ += added.size;
         return;
       }
     }
   }
-  if (ranges_.emplace(added.address, added).second) total_ += added.size;
+  ranges_.emplace(added.address, added);
 }
 
 void RangeSet::Remove(Address address, Bytes size) {
@@ -40,18 +38,15 @@ void RangeSet::Remove(Address address, Bytes size) {
   const auto skip = static_cast<Bytes>(address - whole.address);
   const Bytes gone = std::min(size, whole.size - skip);
   ranges_.erase(found);
-  total_ -= whole.size;
   MappedRange part = whole;
   if (skip > 0) {
     part.size = skip;
     ranges_.emplace(part.address, part);
-    total_ += part.size;
   }
   if (skip + gone < whole.size) {
     part.address = address + static_cast<Address>(gone);
     part.size = whole.size - skip - gone;
     ranges_.emplace(part.address, part);
-    total_ += part.size;
   }
 }
 

@@ -15,11 +15,9 @@ class RangeSet {
   void Add(const MappedRange& range);
   void Remove(Address address, Bytes size);
   std::vector<MappedRange> List() const;
-  Bytes total() const { return total_; }
 
  private:
   std::map<Address, MappedRange> ranges_;
-  Bytes total_ = 0;
 };
 
 /// The ranges before the first event: those of the end, with every segment event undone.

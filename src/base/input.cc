@@ -15,6 +15,8 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kChunk = 1 << 20;
+/// A pipe may never end; a file has a size.
+constexpr std::size_t kMostStreamed = std::size_t{8} << 30;
 
 struct FileDescriptor {
   int fd = -1;
@@ -46,6 +48,11 @@ Result<std::string> ReadAll(const std::string& name, int fd) {
     if (n < 0) return CannotRead(name, errno);
     out.resize(had + static_cast<std::size_t>(n));
     if (n == 0) return out;
+    if (out.size() > kMostStreamed) {
+      return Error{.message = "more than 8 GiB came through the pipe",
+                   .file = name,
+                   .hint = "write it to a file and give that"};
+    }
   }
 }
 
@@ -76,6 +83,9 @@ Result<Input> Input::Open(const std::string& path) {
   struct stat info {};
   if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return CannotRead(path, errno);
   if (S_ISDIR(info.st_mode)) return CannotRead(path, EISDIR);
+  if (S_ISCHR(info.st_mode) && path != "/dev/stdin" && path != "/dev/null") {
+    return Error{.message = "it is a device, not a file", .file = path};
+  }
   const auto size = static_cast<std::size_t>(info.st_size);
   // Pipes and the files of /proc have no size to map.
   if (!S_ISREG(info.st_mode) || size == 0) {

@@ -16,7 +16,7 @@ namespace plimsoll {
 
 int Complain(const Error& error) {
   // One line, whatever a file name or a parser's message holds.
-  fmt::print(stderr, "plimsoll: {}\n", Printable(error.ToLine()));
+  std::fputs(fmt::format("plimsoll: {}\n", Printable(error.ToLine())).c_str(), stderr);
   return kUnusable;
 }
 

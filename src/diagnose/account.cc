@@ -67,7 +67,8 @@ void AccountForFree(const std::vector<MappedRange>& ranges, const std::vector<Us
 
 /// The rule that explains most of a category's bytes, and the least sure one that explains a tenth.
 struct Grounds {
-  std::array<Bytes, 32> by_reason{};
+  static constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::kSameSite) + 1;
+  std::array<Bytes, kReasons> by_reason{};
   Bytes total = 0;
 
   void Add(Reason reason, Bytes bytes) {
@@ -116,6 +117,9 @@ Account AccountAt(const Phases& p, const Attribution& attribution, Position at) 
     }
     account.cached = account.reserved - account.allocated - account.pending;
   }
+  // In a record that contradicts itself blocks may lie outside every segment; the lines add up all
+  // the same.
+  account.reserved = account.allocated + account.pending + account.fragmented + account.cached;
   for (std::size_t c = 0; c < kCategoryCount; ++c) {
     if (account.by_category[c] == 0 && static_cast<Category>(c) != Category::kUnattributed) {
       continue;

@@ -119,6 +119,7 @@ Explanation ExplainTimeline(const Recording& recording, const Timeline& timeline
   for (const Totals& totals : timeline.totals) {
     if (!ledger.has_segments) rank.peak_reserved = std::max(*rank.peak_reserved, totals.reserved);
   }
+  rank.peak_reserved = std::max(*rank.peak_reserved, account.reserved);
   rank.instant.allocated = account.allocated;
   rank.instant.reserved = account.reserved;
   rank.account = account.lines;

@@ -56,7 +56,7 @@ struct Holder {
   Category category = Category::kUnattributed;
   Bytes bytes = 0;
   std::int64_t count = 0;
-  /// "layer3.0.conv2"-like chain of modules where the frames show one; may be empty.
+  /// The chain of modules, by file and line of their forwards; may be empty.
   std::string module;
   /// The user's frames, innermost first.
   std::vector<std::string> stack;

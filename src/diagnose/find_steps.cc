@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/median.h"
 #include "diagnose/findings.h"
 #include "diagnose/holders.h"
 
@@ -15,14 +16,6 @@ constexpr double kLongBatch = 1.15;
 /// Validation must exceed training by this much, and rise by this share of the peak, to be a cause.
 constexpr double kSpike = 1.03;
 constexpr double kLeastRise = 0.1;
-
-Bytes Median(std::vector<Bytes> values) {
-  if (values.empty()) return 0;
-  const std::size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
-                   values.end());
-  return values[middle];
-}
 
 }  // namespace
 
@@ -61,7 +54,7 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
     if (steps[i].activations > 0) whole.push_back(steps[i].activations);
   }
   if (whole.size() < 3) return {};
-  const Bytes median = Median(whole);
+  const Bytes median = UpperMedian(whole);
   const Bytes most = *std::max_element(whole.begin(), whole.end());
   Finding finding{.id = "longest_batch",
                   .severity = Severity::kMedium,
@@ -197,23 +190,6 @@ std::vector<Finding> FindEvalSpike(const Evidence& e) {
                               .costs = "more validation batches",
                               .basis = "recorded"});
   return {finding};
-}
-
-std::vector<Finding> FindAll(const Evidence& e) {
-  std::vector<Finding> all;
-  for (auto find : {FindOutOfMemory, FindLeak, FindEvalSpike, FindLongestBatch, FindWarmUp}) {
-    std::vector<Finding> found = find(e);
-    // A leak makes later steps larger; that is no long batch.
-    const bool leak =
-        std::any_of(all.begin(), all.end(), [](const Finding& f) { return f.id == "leak"; });
-    for (Finding& finding : found) {
-      if (leak && finding.id == "longest_batch") continue;
-      all.push_back(std::move(finding));
-    }
-  }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
-  return all;
 }
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Causes. One function a cause, each in a file of its own (find_*.cc): from what is known of a
+// Causes. One function a cause (find_*.cc): from what is known of a
 // trace to findings that carry their evidence.
 #pragma once
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -38,6 +39,13 @@ void Complete(RankReport& trace, RankReport& text) {
                         text.file);
 }
 
+/// Both tell what PyTorch held when it gave up: a text of another run tells something else.
+bool SameMoment(const RankReport& trace, const RankReport& text) {
+  if (!trace.instant.reserved || !text.instant.reserved) return true;
+  const double held = double(*trace.instant.reserved);
+  return std::abs(double(*text.instant.reserved) - held) <= 0.05 * held;
+}
+
 /// Pairs traces with error texts: by rank, or where there is one of each.
 void CompleteTraces(std::vector<RankReport>& ranks) {
   std::vector<std::size_t> traces;
@@ -52,7 +60,7 @@ void CompleteTraces(std::vector<RankReport>& ranks) {
       const bool same_rank = ranks[t].rank && ranks[t].rank == ranks[x].rank;
       const bool only = traces.size() == 1 && texts.size() == 1;
       if ((!same_rank && !only) || ranks[t].instant.kind != "oom") continue;
-      if (used.contains(x)) continue;
+      if (used.contains(x) || !SameMoment(ranks[t], ranks[x])) continue;
       Complete(ranks[t], ranks[x]);
       used.insert(x);
       break;

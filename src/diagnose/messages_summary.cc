@@ -101,14 +101,15 @@ constexpr std::array<Category, kProfilerCategories.size()> kCategoryOfProfiler =
 std::array<Bytes, kCategoryCount> ByCategory(const CategorySample& sample) {
   std::array<Bytes, kCategoryCount> bytes{};
   for (std::size_t i = 0; i < sample.bytes.size() && i < kCategoryOfProfiler.size(); ++i) {
-    bytes[static_cast<std::size_t>(kCategoryOfProfiler[i])] += sample.bytes[i];
+    // A recording that begins mid-run may free more than it saw made.
+    bytes[static_cast<std::size_t>(kCategoryOfProfiler[i])] += std::max<Bytes>(0, sample.bytes[i]);
   }
   return bytes;
 }
 
 Bytes Total(const CategorySample& sample) {
   Bytes total = 0;
-  for (Bytes bytes : sample.bytes) total += bytes;
+  for (Bytes bytes : sample.bytes) total += std::max<Bytes>(0, bytes);
   return total;
 }
 

@@ -6,18 +6,14 @@
 #include <charconv>
 #include <map>
 
+#include "base/median.h"
+
 namespace plimsoll {
 namespace {
 
 /// Even ranks of one job differ by a hundredth of a per cent; from here on it is worth a word.
 constexpr double kLeastDifference = 0.02;
 constexpr double kTimesSpread = 5;
-
-Bytes Median(std::vector<Bytes> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[(values.size() - 1) / 2];
-}
 
 struct Difference {
   std::string what;
@@ -31,7 +27,7 @@ Difference ByCategory(const std::vector<const RankReport*>& ranks, const RankRep
   for (std::size_t c = 0; c < kCategoryCount; ++c) {
     std::vector<Bytes> all;
     for (const RankReport* r : ranks) all.push_back((*r->peaks)[c]);
-    const Bytes difference = (*odd.peaks)[c] - Median(all);
+    const Bytes difference = (*odd.peaks)[c] - LowerMedian(all);
     if (std::abs(difference) > std::abs(most.bytes)) {
       most = {std::string(CategoryName(static_cast<Category>(c))), difference};
     }
@@ -51,7 +47,7 @@ Difference ByHolder(const std::vector<const RankReport*>& ranks, const RankRepor
       }
       others.push_back(same);
     }
-    const Bytes difference = h.bytes - Median(others);
+    const Bytes difference = h.bytes - LowerMedian(others);
     if (difference > most.bytes) {
       most = {fmt::format("{} ({})", h.where, CategoryName(h.category)), difference};
     }
@@ -67,7 +63,7 @@ std::optional<std::size_t> FirstOddStep(const std::vector<const RankReport*>& ra
     for (const RankReport* r : ranks) {
       if (s < r->step_table.size()) others.push_back(r->step_table[s].peak_allocated);
     }
-    const Bytes median = Median(others);
+    const Bytes median = LowerMedian(others);
     const double difference = double(odd.step_table[s].peak_allocated - median);
     if (difference > kLeastDifference * double(median)) return s + 1;
   }
@@ -144,11 +140,11 @@ std::vector<Finding> CompareRanks(const std::vector<RankReport>& all, std::strin
   }
   std::vector<Finding> findings;
   if (ranks.size() < 2) return findings;
-  const Bytes median = Median(peaks);
+  const Bytes median = LowerMedian(peaks);
   // The spread of the ranks that are not odd themselves: half of all lie this close to the median.
   std::vector<Bytes> distances;
   for (Bytes peak : peaks) distances.push_back(std::abs(peak - median));
-  const double spread = double(Median(distances));
+  const double spread = double(LowerMedian(distances));
   const double threshold = std::max(kLeastDifference * double(median), kTimesSpread * spread);
   for (const RankReport* r : ranks) {
     if (double(std::abs(*r->peak_allocated - median)) > threshold) {

@@ -44,7 +44,6 @@ class StackTable {
     frames_.push_back(frame);
     return FrameId(frames_.size() - 1);
   }
-  Frame& MutableFrame(FrameId id) { return frames_[id.index()]; }
   StackId AddStack(std::span<const FrameId> frames) {
     starts_.push_back(entries_.size());
     entries_.insert(entries_.end(), frames.begin(), frames.end());

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <map>
+#include <new>
 #include <string>
 
 #include "cli/command.h"
@@ -31,5 +32,9 @@ int main(int argc, char** argv) {
     if (e.get_exit_code() == 0) return app.exit(e);
     return Complain({.message = e.what(), .hint = "see plimsoll --help"});
   }
-  return commands.at(app.get_subcommands().front())();
+  try {
+    return commands.at(app.get_subcommands().front())();
+  } catch (const std::bad_alloc&) {
+    return Complain({.message = "there is not enough memory for this"});
+  }
 }

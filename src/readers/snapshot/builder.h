@@ -138,7 +138,8 @@ class Builder {
   std::string TorchRelease() const;
 
   void TakeSegments(Value list, std::map<std::int32_t, Timeline>& by_device);
-  void TakeEvents(Timeline& timeline, Range& range);
+  /// `only`: no other list needs the events, so they need not be copied.
+  void TakeEvents(Timeline& timeline, Range& range, bool only);
   void TakeAnnotations(Value list, std::map<std::int32_t, Timeline>& by_device);
   void GiveStacks(std::map<std::int32_t, Timeline>& by_device);
 

@@ -95,7 +95,7 @@ void Builder::TakeSegments(Value list, std::map<std::int32_t, Timeline>& by_devi
   }
 }
 
-void Builder::TakeEvents(Timeline& timeline, Range& range) {
+void Builder::TakeEvents(Timeline& timeline, Range& range, bool only) {
   if (range.taken) return Skip("event lists that stand in the file twice");
   range.taken = true;
   const std::size_t end = range.first + range.count;
@@ -110,7 +110,7 @@ void Builder::TakeEvents(Timeline& timeline, Range& range) {
           {static_cast<EventIndex>(row.event - range.first), row.stack});
     }
   }
-  if (range.first == 0 && range.count == events_.size()) {
+  if (only && range.first == 0 && range.count == events_.size()) {
     timeline.events = std::move(events_);
   } else {
     timeline.events.assign(events_.begin() + static_cast<std::ptrdiff_t>(range.first),
@@ -188,7 +188,10 @@ void Builder::GiveStacks(std::map<std::int32_t, Timeline>& by_device) {
 
 Result<Recording> Builder::Finish(Value root) {
   SnapshotRow snapshot;
-  if (root.kind == Kind::kSnapshot) {
+  const auto usable = [](Value v, Kind kind) { return v.kind == kind || v.kind == Kind::kNewList; };
+  if (root.kind == Kind::kSnapshot &&
+      (usable(snapshots_[root.payload].segments, Kind::kSegmentList) ||
+       usable(snapshots_[root.payload].traces, Kind::kTraces))) {
     snapshot = snapshots_[root.payload];
   } else if (root.kind == Kind::kSegmentList) {
     snapshot.segments = root;  // PyTorch 1.13: the list of segments is the whole document
@@ -206,9 +209,11 @@ Result<Recording> Builder::Finish(Value root) {
   if (snapshot.traces.kind == Kind::kTraces) {
     const std::vector<std::size_t>& traces = traces_[snapshot.traces.payload];
     const std::size_t devices = std::min<std::size_t>(traces.size(), kMostDevices);
+    const auto used =
+        std::count_if(traces.begin(), traces.end(), [](std::size_t list) { return list != kNone; });
     for (std::size_t device = 0; device < devices; ++device) {
       if (traces[device] == kNone || lists_[traces[device]].taken) continue;
-      TakeEvents(by_device[static_cast<std::int32_t>(device)], lists_[traces[device]]);
+      TakeEvents(by_device[static_cast<std::int32_t>(device)], lists_[traces[device]], used == 1);
     }
   }
   TakeAnnotations(snapshot.annotations, by_device);

@@ -58,6 +58,12 @@ class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool Open(Value v) {
+    // A snapshot is six levels deep.
+    constexpr std::size_t kDeepest = 512;
+    if (opened_.size() >= kDeepest) {
+      message_ = "it is nested too deeply for a snapshot";
+      return false;
+    }
     opened_.push_back(stack_.size());
     return Push(v);
   }
