@@ -367,6 +367,12 @@ void Attributor::AttributeOutliving(AllocationIndex a, std::size_t gap) {
     if (in_call) return Set(a, Category::kTemporaries, Reason::kShortLived);
     return Set(a, Category::kInputs, Reason::kBatch);
   }
+  // A pipeline has several micro-batches in flight: each is released in a later backward.
+  const Position released = p_.Released(x);
+  const std::size_t ends_in = stays ? p_.backwards.size() : p_.GapOf(released);
+  if (in_call && ends_in < p_.backwards.size() && released >= p_.backwards[ends_in].start) {
+    return Set(a, Category::kActivations, Reason::kReleasedInBackward);
+  }
   const bool more_follow = gap + 1 < p_.backwards.size();
   if (lived >= 2 || (stays && (more_follow || IsCublasSize(x.requested)))) {
     return Set(a, Category::kTemporaries, Reason::kWorkspace);

@@ -60,13 +60,20 @@ struct Frame {
   std::string_view function;
 };
 
-/// `File "train.py", line 57, in main`, and IPython's `File ~/train.py:57, in main(args)`.
+/// `File "train.py", line 57, in main`, and IPython's `File ~/train.py:57, in main(args)` and
+/// `Cell In[9], line 23, in Net.forward(self, x)`.
 std::optional<Frame> ReadFrame(std::string_view line) {
-  const std::size_t at = line.find("File ");
-  if (at == kNone) return {};
-  std::string_view rest = line.substr(at + 5);
+  const std::size_t cell = line.find("Cell In[");
+  const std::size_t file = line.find("File ");
+  if (cell == kNone && file == kNone) return {};
+  std::string_view rest = line.substr(cell != kNone ? cell : file + 5);
   Frame frame;
-  if (rest.starts_with('"')) {
+  if (cell != kNone) {
+    const std::size_t comma = rest.find(", line ");
+    if (comma == kNone) return {};
+    frame.file = rest.substr(0, comma);
+    rest.remove_prefix(comma + 7);
+  } else if (rest.starts_with('"')) {
     const std::size_t quote = rest.find("\", line ", 1);
     if (quote == kNone) return {};
     frame.file = rest.substr(1, quote - 1);
@@ -88,13 +95,34 @@ std::optional<Frame> ReadFrame(std::string_view line) {
   return frame;
 }
 
+/// Older IPython names the function first, `<ipython-input-9-1f> in forward(self, x)` or
+/// `~/net.py in forward(self, x)`, and marks the line below it: `---> 23     x = self.c2(x)`.
+std::optional<Frame> ReadOlderFrame(std::string_view line, std::string_view marked) {
+  const std::size_t in = line.find(" in ");
+  if (in == kNone || marked.empty()) return {};
+  const Frame frame{.file = line.substr(0, in),
+                    .line = marked,
+                    .function = line.substr(in + 4, line.find_first_of("( \r\n", in + 4) - in - 4)};
+  const bool file = frame.file.starts_with("<ipython-input-") || frame.file.ends_with(".py");
+  if (!file || frame.file.find(' ') != kNone) return {};
+  return frame;
+}
+
+/// The number in `---> 23     x = self.c2(x)`, else nothing.
+std::string_view MarkedLine(std::string_view line) {
+  const std::size_t arrow = line.find_first_not_of('-');
+  if (arrow == 0 || arrow == kNone || line[arrow] != '>') return {};
+  const std::string_view rest = TrimLeft(line.substr(arrow + 1));
+  return rest.substr(0, std::min(rest.size(), rest.find_first_not_of("0123456789")));
+}
+
 /// Whether the file is the user's: not Python's own, not installed, not PyTorch.
 bool IsUserCode(std::string_view file) {
   for (std::string_view foreign :
        {"site-packages", "dist-packages", "lib/python", "/torch/", "\\torch\\", "lib\\python"}) {
     if (file.find(foreign) != kNone) return false;
   }
-  return !file.starts_with("<");
+  return !file.starts_with("<") || file.starts_with("<ipython-input-");
 }
 
 std::string Describe(const Frame& frame) {
@@ -156,7 +184,8 @@ std::optional<int> DeviceInCode(std::string_view line) {
 /// Lines from the last to the first, as far as the traceback and a little above it.
 Found WalkUp(std::string_view lines, std::optional<int> rank) {
   Found found;
-  int above = -1;  // lines above the traceback's title; -1: not yet there
+  std::string_view marked;  // the line that IPython's arrow names, seen before its frame
+  int above = -1;           // lines above the traceback's title; -1: not yet there
   while (!lines.empty() && above < kLinesAboveTraceback) {
     const std::size_t cut = lines.rfind('\n');
     const std::string_view line = cut == kNone ? lines : lines.substr(cut + 1);
@@ -168,7 +197,13 @@ Found WalkUp(std::string_view lines, std::optional<int> rank) {
     if (above >= 0) continue;
     if (!found.device) found.device = DeviceInCode(line);
     if (line.find("Traceback (most recent call last)") != kNone) above = 0;
-    const std::optional<Frame> frame = ReadFrame(line);
+    std::optional<Frame> frame = ReadFrame(line);
+    if (!frame) frame = ReadOlderFrame(line.substr(prefix.length), marked);
+    if (const std::string_view number = MarkedLine(line.substr(prefix.length)); !number.empty()) {
+      marked = number;
+    } else if (frame) {
+      marked = {};
+    }
     if (frame && found.where.empty() && IsUserCode(frame->file)) found.where = Describe(*frame);
   }
   return found;

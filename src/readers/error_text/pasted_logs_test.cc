@@ -47,6 +47,30 @@ TEST(PastedLogs, FieldsOfTheHardestOnes) {
   EXPECT_EQ(cut.free, MiB(704.88));
 }
 
+TEST(PastedLogs, NotebooksNameTheirCell) {
+  constexpr const char* kMessage =
+      "OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total "
+      "capacity "
+      "of 23.65 GiB of which 777.06 MiB is free.\n";
+  const std::string head = "OutOfMemoryError            Traceback (most recent call last)\n";
+  const std::string library =
+      "/usr/lib/python3/dist-packages/torch/nn/functional.py in relu(input)\n"
+      "   1296     else:\n-> 1297         result = torch.relu(input)\n\n";
+  EXPECT_EQ(
+      ReadOne(head + "<ipython-input-9-aabb> in forward(self, x)\n     22   a\n---> 23   b\n\n" +
+              library + kMessage)
+          .where,
+      "<ipython-input-9-aabb>:23 in forward");
+  EXPECT_EQ(ReadOne(head + "~/proj/net.py in forward(self, x)\n     22   a\n---> 23   b\n\n" +
+                    library + kMessage)
+                .where,
+            "net.py:23 in forward");
+  EXPECT_EQ(ReadOne(head + "Cell In[9], line 23, in Net.forward(self, x)\n---> 23   b\n\n" +
+                    library + kMessage)
+                .where,
+            "Cell In[9]:23 in Net.forward");
+}
+
 TEST(PastedLogs, CutAnywhereTheyAreStillRead) {
   for (const auto& [name, text] : Logs()) {
     for (std::size_t cut = 0; cut < text.size(); ++cut) {
