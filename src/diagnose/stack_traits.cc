@@ -5,6 +5,8 @@
 #include <array>
 #include <unordered_map>
 
+#include "base/hash.h"
+
 namespace plimsoll {
 namespace {
 
@@ -29,11 +31,6 @@ bool IsLibrary(std::string_view file) {
          file.find("dist-packages/") != std::string_view::npos ||
          file.find("/lib/python") != std::string_view::npos || file.starts_with("<frozen") ||
          file.find("torchinductor") != std::string_view::npos;
-}
-
-std::uint64_t Mix(std::uint64_t h, std::uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 29);
 }
 
 std::uint16_t SignsOf(std::string_view in_torch, std::string_view function) {
@@ -120,14 +117,14 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
       inner_is_user = !kind.torch;
       t.root_in_torch = kind.torch;
       if (kind.user && !t.user_frame.valid()) t.user_frame = id;
-      const std::uint64_t line = Mix(frame.file.value, static_cast<std::uint32_t>(frame.line));
-      site = Mix(site, line);
+      const std::uint64_t line = MixHash(frame.file.value, static_cast<std::uint32_t>(frame.line));
+      site = MixHash(site, line);
       // Frames come innermost first: what follows the last module call is outside all of them.
-      caller = (kind.signs & kSignModuleCall) != 0 ? 0 : Mix(caller, line);
+      caller = (kind.signs & kSignModuleCall) != 0 ? 0 : MixHash(caller, line);
       outermost = &frame;
     }
     if (outermost == nullptr) continue;
-    const std::uint64_t root = Mix(outermost->file.value, outermost->function.value);
+    const std::uint64_t root = MixHash(outermost->file.value, outermost->function.value);
     t.root = roots.emplace(root, static_cast<std::uint32_t>(roots.size() + 1)).first->second;
     if ((t.signs & kSignModuleCall) != 0) {
       t.caller =

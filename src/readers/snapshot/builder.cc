@@ -4,6 +4,8 @@
 #include <bit>
 #include <charconv>
 
+#include "base/hash.h"
+
 namespace plimsoll::snapshot {
 namespace {
 
@@ -82,11 +84,6 @@ Action ActionNamed(std::string_view name) {
   if (name == "snapshot") return Action::kSnapshot;
   if (name == "annotate") return Action::kAnnotate;
   return Action::kOther;
-}
-
-std::uint64_t Mix(std::uint64_t h, std::uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 29);
 }
 
 }  // namespace
@@ -442,8 +439,8 @@ void Builder::SetFrame(Value& dict, std::span<const Value> items) {
 }
 
 FrameId Builder::InternFrame(const Frame& frame) {
-  const std::uint64_t key =
-      Mix(Mix(frame.function.value, frame.file.value), static_cast<std::uint32_t>(frame.line));
+  const std::uint64_t key = MixHash(MixHash(frame.function.value, frame.file.value),
+                                    static_cast<std::uint32_t>(frame.line));
   std::vector<FrameId>& same = frame_index_[key];
   for (FrameId id : same) {
     if (stacks_.frame(id) == frame) return id;
@@ -454,7 +451,7 @@ FrameId Builder::InternFrame(const Frame& frame) {
 
 Value Builder::Stack(std::span<const FrameId> frames) {
   std::uint64_t key = frames.size();
-  for (FrameId frame : frames) key = Mix(key, frame.value);
+  for (FrameId frame : frames) key = MixHash(key, frame.value);
   const auto [begin, end] = stack_index_.equal_range(key);
   for (auto it = begin; it != end; ++it) {
     const std::span<const FrameId> known = stacks_.stack(it->second);
