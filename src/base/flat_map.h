@@ -65,7 +65,7 @@ class FlatMap {
   }
   std::size_t Slot(std::uint64_t key) const {
     // Addresses are multiples of 512, so the low bits say nothing.
-    return static_cast<std::size_t>((key * Multiplier()) >> shift_);
+    return static_cast<std::size_t>((key * multiplier_) >> shift_);
   }
   void Rehash(std::size_t wanted) {
     std::size_t capacity = 64;
@@ -88,6 +88,7 @@ class FlatMap {
 
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint32_t> values_;
+  std::uint64_t multiplier_ = Multiplier();
   std::size_t mask_ = 0;
   std::size_t size_ = 0;
   unsigned shift_ = 0;
