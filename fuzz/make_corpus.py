@@ -354,6 +354,36 @@ def packed():
     put("unpack", "plain", b"plain")
 
 
+def settings():
+    """A release, a line break, a PYTORCH_CUDA_ALLOC_CONF string."""
+    everything_at_once = (
+        "expandable_segments:True,max_split_size_mb:128,large_segment_size_mb:64,max_non_split_rounding_mb:96,"
+        "garbage_collection_threshold:0.8,roundup_power2_divisions:4,per_process_memory_fraction:0.25,"
+        "throw_on_cudamalloc_oom:True,graph_capture_record_stream_reuse:True,expandable_segments_reserve:40G,"
+        "expandable_segments_reserve_by_class:[x:0.5,y:4G]")
+    pinned = ("pinned_use_cuda_host_register:True,pinned_num_register_threads:8,pinned_use_background_threads:True,"
+              "pinned_reserve_segment_size_mb:64,pinned_free_catch_all:True,pinned_max_round_threshold_mb:64,"
+              "pinned_max_cached_size_mb:64,release_lock_on_cudamalloc:False")
+    divisions = "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]"
+    for name, release, conf in (
+            ("all", "2.15.0+cu130", everything_at_once),
+            ("pinned", "2.13", pinned),
+            ("list", "2.11", divisions),
+            ("list-old", "2.9", divisions),
+            ("list-open", "2.2 to 2.9", "roundup_power2_divisions:[64:8,"),
+            ("backend", "2.4", "backend: cudaMallocAsync,max_split_size_mb:128"),
+            ("backends", "2.12", "backend:native,backend:cudaMallocAsync"),
+            ("negative", "2.14 or newer", "max_split_size_mb:-1,large_segment_size_mb:99999999999999999"),
+            ("separators", "2.10", "max_split_size_mb,128:expandable_segments]True"),
+            ("refused", "2.6", "max_split_size_mb:20,expandable_segments:true"),
+            ("unknown", "2.11", "max_split_size:128"),
+            ("share", "2.11", "garbage_collection_threshold:nan"),
+            ("reserve", "2.15", "expandable_segments_reserve:1e20G,expandable_segments_reserve:x"),
+            ("divisions", "2.15", "roundup_power2_divisions:9223372036854775808")):
+        put("allocator_settings", name, f"{release}\n{conf}")
+    put("allocator_settings", "empty", "")
+
+
 def everything():
     """One of each for the whole way."""
     put("explain", "snapshot", pickle.dumps(snapshot(), 4))
@@ -372,4 +402,5 @@ texts()
 traces()
 databases()
 packed()
+settings()
 everything()

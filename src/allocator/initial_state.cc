@@ -167,7 +167,7 @@ std::vector<EarlierBlock> EarlierBlocks(const Timeline& timeline, const Allocato
     if (rounded <= kSmallRequest || ranges[range].expandable) continue;
     // A remainder of up to 1 MiB was never split off. Before a larger gap the block may still own
     // some of it; the first allocation that begins there later shows where it really ended.
-    if (room - rounded <= kLeastLargeRemainder || rounded >= rules.max_split_size) {
+    if (room - rounded <= kLeastLargeRemainder || rounded >= rules.settings.max_split_size) {
       a.block = room;
       continue;
     }

@@ -1,5 +1,7 @@
 #include "allocator/ledger.h"
 
+#include <algorithm>
+
 #include "allocator/heap.h"
 #include "allocator/initial_state.h"
 #include "base/check.h"
@@ -167,6 +169,25 @@ class Follower {
 }  // namespace
 
 Ledger Follow(const Timeline& timeline) { return Follower(timeline).Run(); }
+
+std::optional<Position> FatalOutOfMemory(const Timeline& timeline, const Ledger& ledger) {
+  /// More than this share of what was held then is a program that went on.
+  constexpr double kNegligible = 0.01;
+  Bytes made_later = 0;
+  for (std::size_t i = timeline.events.size(); i-- > 0;) {
+    const std::uint32_t id = ledger.allocation_of_event[i];
+    if (timeline.events[i].action == Action::kAlloc && id != Ledger::kNoAllocation) {
+      made_later += ledger.allocations[id].block;
+    }
+    if (timeline.events[i].action != Action::kOutOfMemory) continue;
+    const auto at = static_cast<Position>(i);
+    Bytes held = 0;
+    for (const Allocation& a : ledger.allocations) held += a.HeldAt(at) ? a.block : 0;
+    const double share = double(made_later) / double(std::max<Bytes>(held, 1));
+    return share < kNegligible ? std::optional(at) : std::nullopt;
+  }
+  return std::nullopt;
+}
 
 std::vector<MappedRange> RangesAt(const Timeline& timeline, const Ledger& ledger, Position at) {
   RangeSet ranges;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "allocator/rules.h"
@@ -71,6 +72,10 @@ struct Ledger {
 
 /// Follows the record from its first event to its last.
 Ledger Follow(const Timeline& timeline);
+
+/// The out-of-memory event that ended the run: the last one, if nothing of note was allocated after
+/// it (a traceback's unwinding, the dump itself).
+std::optional<Position> FatalOutOfMemory(const Timeline& timeline, const Ledger& ledger);
 
 /// What was held from the driver after event `at`, in order of address.
 std::vector<MappedRange> RangesAt(const Timeline& timeline, const Ledger& ledger, Position at);

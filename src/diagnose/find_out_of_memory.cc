@@ -8,13 +8,6 @@
 namespace plimsoll {
 namespace {
 
-/// What the allocator asks the driver for when a request of this (rounded) size finds no block.
-Bytes SegmentFor(Bytes rounded, const AllocatorRules& rules) {
-  if (rounded <= kSmallRequest) return kSmallSegment;
-  if (rounded < 10 * kMiB) return rules.large_segment;
-  return (rounded + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
-}
-
 struct Refusal {
   Position at = 0;
   Bytes requested = 0;
@@ -31,7 +24,7 @@ std::vector<Refusal> Refusals(const Phases& p) {
     const Event& e = p.timeline.events[static_cast<std::size_t>(p.ooms[i])];
     list.push_back({.at = p.ooms[i],
                     .requested = e.size,
-                    .segment = SegmentFor(e.size, rules),
+                    .segment = rules.SegmentFor(e.size),
                     .end = p.oom_ends[i]});
     if (p.ledger.has_segments)
       list.back().device_free = static_cast<Bytes>(std::min(e.address, Address{1} << 50));

@@ -10,8 +10,6 @@ namespace {
 constexpr int kLeastBackward = 3;
 /// One allocation in this many must have a Python frame for threads to be told apart.
 constexpr std::size_t kFramedShare = 20;
-/// What is allocated after a fatal error (a message, a clean-up) is below this share.
-constexpr double kNegligible = 0.01;
 /// A program that catches the error lets go of at least this share before it goes on.
 constexpr double kUnwound = 0.1;
 
@@ -100,18 +98,16 @@ void Phases::FindThreads() {
 /// What follows a refusal decides what it was. Looked at from the last event to the first.
 std::vector<Phases::Aftermath> Phases::Aftermaths() const {
   std::vector<Aftermath> list;
-  Bytes made = 0;
   Bytes released = 0;
   for (Position i = static_cast<Position>(timeline.events.size()) - 1; i >= 0; --i) {
     const Event& e = timeline.events[static_cast<std::size_t>(i)];
     const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
     if (e.action == Action::kOutOfMemory) {
-      list.push_back({.at = i, .made_later = made, .released_before_next = released});
+      list.push_back({.at = i, .released_before_next = released});
       released = 0;
     } else if (id == Ledger::kNoAllocation) {
       continue;
     } else if (e.action == Action::kAlloc) {
-      made += at(id).block;
       released = 0;
     } else if (at(id).released == i) {
       released += at(id).block;
@@ -123,6 +119,7 @@ std::vector<Phases::Aftermath> Phases::Aftermaths() const {
 
 void Phases::FindOoms() {
   end = static_cast<Position>(timeline.events.size());
+  fatal = FatalOutOfMemory(timeline, ledger);
   const std::vector<Aftermath> aftermaths = Aftermaths();
   Bytes allocated = ledger.initial_allocated;
   std::size_t next = 0;
@@ -133,17 +130,13 @@ void Phases::FindOoms() {
     if (i != aftermaths[next].at) continue;
     const Aftermath& after = aftermaths[next++];
     const auto share = [&](Bytes n) { return double(n) / double(std::max<Bytes>(allocated, 1)); };
-    // Only the last can have ended the run.
-    const bool fatal_end = next == aftermaths.size() && share(after.made_later) < kNegligible;
+    const bool fatal_end = fatal == i;
     ooms.push_back(i);
     oom_ends.push_back(fatal_end                                      ? OomEnd::kFatal
                        : share(after.released_before_next) > kUnwound ? OomEnd::kCaught
                                                                       : OomEnd::kFellBack);
   }
-  if (!oom_ends.empty() && oom_ends.back() == OomEnd::kFatal) {
-    fatal = ooms.back();
-    end = *fatal;
-  }
+  if (fatal) end = *fatal;
 }
 
 void Phases::FindMarkedSteps() {

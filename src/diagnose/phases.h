@@ -91,7 +91,6 @@ class Phases {
   void FindThreads();
   struct Aftermath {
     Position at = 0;
-    Bytes made_later = 0;
     /// Until the next allocation or refusal.
     Bytes released_before_next = 0;
   };

@@ -1,0 +1,85 @@
+#include "allocator/driver.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace plimsoll {
+namespace {
+
+constexpr Address kRegion = 32 * kMiB;
+/// Where the first reservation of an expandable segment was seen to lie.
+constexpr Address kFirstReservation = 0x302000000;
+/// Where segments begin if the record has none to go by.
+constexpr Address kTop = 0x7f0000000000;
+
+Address DownTo(Address address, Address unit) { return address / unit * unit; }
+Address UpTo(Address address, Address unit) { return (address + unit - 1) / unit * unit; }
+
+}  // namespace
+
+AssumedDriver::AssumedDriver(const Timeline& timeline)
+    : lowest_(kTop), next_reservation_(kFirstReservation) {
+  const auto note = [&](Address address, Bytes size) {
+    recorded_[size].addresses.push_back(address);
+    lowest_ = std::min(lowest_, address);
+  };
+  std::map<Address, Bytes> made;
+  for (const Event& e : timeline.events) {
+    if (e.action == Action::kSegmentAlloc) made[e.address] = e.size;
+  }
+  // Those from before the record come first.
+  for (const Segment& s : timeline.segments) {
+    if (!s.expandable && made.find(s.address) == made.end()) note(s.address, s.size);
+  }
+  for (const Event& e : timeline.events) {
+    if (e.action == Action::kSegmentAlloc) note(e.address, e.size);
+  }
+  lowest_ = DownTo(lowest_, kRegion);
+}
+
+bool AssumedDriver::Free(Address address, Bytes size) const {
+  const Address end = address + static_cast<Address>(size);
+  const auto after = taken_.lower_bound(end);
+  if (after == taken_.begin()) return true;
+  const auto before = std::prev(after);
+  return before->first + static_cast<Address>(before->second) <= address;
+}
+
+void AssumedDriver::Take(Address address, Bytes size) { taken_[address] = size; }
+
+Address AssumedDriver::NewSegment(Bytes size) {
+  if (const auto it = recorded_.find(size); it != recorded_.end()) {
+    Recorded& same = it->second;
+    if (same.used < same.addresses.size()) {
+      const Address address = same.addresses[same.used++];
+      if (Free(address, size)) {
+        Take(address, size);
+        return address;
+      }
+    }
+  }
+  const auto bytes = static_cast<Address>(size);
+  if (bytes < kRegion && region_ != 0 && region_next_ + bytes <= region_ + kRegion) {
+    const Address address = region_next_;
+    region_next_ += bytes;
+    Take(address, size);
+    return address;
+  }
+  lowest_ -= std::min(lowest_, UpTo(bytes, kRegion));
+  if (bytes < kRegion) {
+    region_ = lowest_;
+    region_next_ = lowest_ + bytes;
+  }
+  Take(lowest_, size);
+  return lowest_;
+}
+
+void AssumedDriver::FreeSegment(Address address, Bytes) { taken_.erase(address); }
+
+Address AssumedDriver::NewReservation(const Reservation& reservation) {
+  const Address address = next_reservation_;
+  next_reservation_ = UpTo(address + static_cast<Address>(reservation.size), kRegion);
+  return address;
+}
+
+}  // namespace plimsoll

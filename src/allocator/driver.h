@@ -1,0 +1,64 @@
+// Where memory from the driver comes to lie. Between releases up to 2.11 addresses decide ties, so
+// the model must be told them: from the record where it verifies, by assumption where it asks what
+// if.
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "base/bytes.h"
+#include "timeline/timeline.h"
+
+namespace plimsoll {
+
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  /// cudaMalloc: the address of a new segment.
+  virtual Address NewSegment(Bytes size) = 0;
+  /// cudaFree.
+  virtual void FreeSegment(Address address, Bytes size) = 0;
+  /// cuMemAddressReserve: the address of a new expandable segment for this stream and pool.
+  struct Reservation {
+    Bytes size = 0;
+    std::uint16_t stream = 0;
+    std::uint8_t pool = 0;
+    bool small = false;
+  };
+  virtual Address NewReservation(const Reservation& reservation) = 0;
+  /// cuMemAddressFree.
+  virtual void FreeReservation(Address) {}
+};
+
+/// Addresses for a run that did not take place. The k-th segment of a size takes the k-th recorded
+/// address of that size while that range is free; others lie as an H200's driver was seen to put
+/// them: in regions of 32 MiB, downward from the lowest address of the record.
+class AssumedDriver : public Driver {
+ public:
+  explicit AssumedDriver(const Timeline& timeline);
+
+  Address NewSegment(Bytes size) override;
+  void FreeSegment(Address address, Bytes size) override;
+  Address NewReservation(const Reservation& reservation) override;
+
+ private:
+  struct Recorded {
+    std::vector<Address> addresses;
+    std::size_t used = 0;
+  };
+
+  bool Free(Address address, Bytes size) const;
+  void Take(Address address, Bytes size);
+
+  std::unordered_map<Bytes, Recorded> recorded_;
+  std::map<Address, Bytes> taken_;
+  /// The next fresh region lies below this.
+  Address lowest_;
+  /// The region that small segments fill upward, and where its free part begins.
+  Address region_ = 0;
+  Address region_next_ = 0;
+  Address next_reservation_;
+};
+
+}  // namespace plimsoll
