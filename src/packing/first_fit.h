@@ -1,0 +1,68 @@
+// Places items one after the other, each where it fits among those placed before it.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "packing/instance.h"
+
+namespace plimsoll {
+
+enum class Fit {
+  /// The lowest gap that is large enough.
+  kLowest,
+  /// The smallest gap that is large enough, the lowest of those.
+  kTightest,
+};
+
+/// Items of one instance, to be placed again and again in different orders.
+class FirstFit {
+ public:
+  explicit FirstFit(const Instance& instance);
+
+  /// Forgets every placement.
+  void Clear();
+  /// Places the item and returns its offset.
+  Bytes Place(std::uint32_t item, Fit fit);
+  /// Clears, then places all items in that order; returns the height.
+  Bytes PlaceAll(const std::vector<std::uint32_t>& order, Fit fit);
+
+  const std::vector<Bytes>& offsets() const { return offsets_; }
+
+ private:
+  struct Taken {
+    Bytes bottom;
+    Bytes top;
+  };
+  /// Sorted, neither overlapping nor touching: thousands of items make few intervals.
+  using Union = std::vector<Taken>;
+  /// A node of a binary tree over runs of sections.
+  struct Node {
+    /// By items that live throughout the node's sections, but not throughout its parent's.
+    Union throughout;
+    /// By items that live in some of the node's sections, but not throughout its parent's.
+    Union anywhere;
+  };
+
+  void Collect(const Item& item, std::size_t node, std::uint32_t begin, std::uint32_t end);
+  void Enter(std::uint32_t index, std::size_t node, std::uint32_t begin, std::uint32_t end);
+  Bytes LowestOffset(const Item& item);
+  Bytes TightestOffset(const Item& item);
+  static void Unite(Union& sorted, Taken taken);
+
+  const Instance& instance_;
+  std::vector<Bytes> offsets_;
+  /// The root is nodes_[1]; the leaves are single sections.
+  std::vector<Node> nodes_;
+  std::uint32_t leaves_ = 1;
+  /// A union that is being gone through.
+  struct Cursor {
+    const Taken* next;
+    const Taken* end;
+  };
+  std::vector<Cursor> collected_;
+  std::vector<Taken> all_taken_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,64 @@
+#include "packing/portfolio.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/parallel.h"
+
+namespace plimsoll {
+namespace {
+
+/// In this order because the first alone solves most instances.
+constexpr std::array<Preference, 4> kPreferences = {Preference::kLongest, Preference::kLargestArea,
+                                                    Preference::kLargest, Preference::kSmallest};
+
+/// Limits grow slowly: a run that goes wrong early is hopeless, and many short ones find more than a few
+/// long ones. That they grow without end makes the whole exact.
+Attempt MakeAttempt(std::uint64_t number, std::size_t items) {
+  const double growth = std::pow(1.05, double(std::min<std::uint64_t>(number, 500)));
+  return {.preference = kPreferences[number % kPreferences.size()],
+          .noise = number < kPreferences.size() ? 0.0 : 0.4,
+          .seed = number,
+          .most_nodes = static_cast<std::uint64_t>(double(1500 + 6 * items) * growth)};
+}
+
+}  // namespace
+
+SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections, Bytes capacity,
+                          const Effort& effort) {
+  const unsigned threads = std::max(1u, effort.threads);
+  std::vector<SearchResult> results(threads);
+  std::atomic<std::uint64_t> first_success = ~std::uint64_t{0};
+  const auto work = [&](std::size_t worker) {
+    SearchResult& result = results[worker];
+    Search search(items, sections, capacity);
+    StopSign stop{.deadline = effort.deadline, .first_success = &first_success};
+    for (stop.number = worker; stop.number < effort.most_attempts; stop.number += threads) {
+      result.outcome = search.Run(MakeAttempt(stop.number, items.size()), stop);
+      if (result.outcome != Outcome::kGaveUp) {
+        result.offsets = search.offsets();
+        std::uint64_t before = first_success;
+        while (stop.number < before &&
+               !first_success.compare_exchange_weak(before, stop.number)) {
+        }
+        if (before < stop.number) result.outcome = Outcome::kGaveUp;  // another one counts
+        break;
+      }
+      if (stop.Reached()) break;
+    }
+    result.nodes = search.nodes();
+  };
+  ParallelFor(threads, work, threads);
+  SearchResult answer;
+  for (SearchResult& result : results) {
+    answer.nodes += result.nodes;
+  }
+  if (first_success == ~std::uint64_t{0}) return answer;
+  SearchResult& first = results[first_success % threads];
+  answer.outcome = first.outcome;
+  answer.offsets = std::move(first.offsets);
+  return answer;
+}
+
+}  // namespace plimsoll

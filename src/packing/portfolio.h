@@ -1,0 +1,31 @@
+// Runs the search again and again, in different ways and with growing limits, on several threads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "packing/search.h"
+
+namespace plimsoll {
+
+struct Effort {
+  std::chrono::steady_clock::time_point deadline;
+  unsigned threads = 1;
+  /// Attempts before giving up.
+  std::uint64_t most_attempts = ~std::uint64_t{0};
+};
+
+struct SearchResult {
+  Outcome outcome = Outcome::kGaveUp;
+  /// Of each item, where one was found.
+  std::vector<Bytes> offsets;
+  std::uint64_t nodes = 0;
+};
+
+/// Do the items fit below the capacity? With the same threads and enough time, the answer is the same
+/// each time.
+SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections, Bytes capacity,
+                          const Effort& effort);
+
+}  // namespace plimsoll

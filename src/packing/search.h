@@ -1,0 +1,179 @@
+// The exact search: do the items fit below a capacity, and where does each lie?
+//
+// Items are stacked from the bottom. The state is the floor of every section: what lies below is
+// decided, every item still waiting goes above. A valley is a run of sections with the same floor
+// between higher ones. Whatever comes to lie in its leftmost section begins there (left of it is a
+// wall) and ends within the valley; the same holds, mirrored, for its rightmost section. So the search
+// takes the end of a valley with the fewest options: one of those items on the floor, or no item at
+// this height, which raises the floor to the next height at which one could lie. Raising wastes
+// bytes, and a section can afford only capacity - floor - bytes waiting.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "packing/failed_states.h"
+#include "packing/instance.h"
+
+namespace plimsoll {
+
+/// Which item is tried first at a place.
+enum class Preference { kLongest, kLargestArea, kLargest, kSmallest };
+
+/// One run of the search. Runs that differ help because a wrong early decision can cost a run
+/// everything, while another run does not make it.
+struct Attempt {
+  Preference preference = Preference::kLongest;
+  /// 0: as the preference says; larger: more by chance.
+  double noise = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t most_nodes = 0;
+};
+
+enum class Outcome { kFound, kImpossible, kGaveUp };
+
+/// When a run has to end, whatever it has found: at the deadline, or once a run of a lower number has
+/// succeeded (so that the first success counts, however the threads are scheduled).
+struct StopSign {
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  const std::atomic<std::uint64_t>* first_success = nullptr;
+  std::uint64_t number = 0;
+
+  bool Reached() const {
+    return (first_success && first_success->load(std::memory_order_relaxed) < number) ||
+           std::chrono::steady_clock::now() >= deadline;
+  }
+};
+
+class Search {
+ public:
+  Search(const std::vector<Item>& items, std::uint32_t sections, Bytes capacity);
+
+  /// What is learnt in one run (dead ends, troubled sections) serves the next.
+  Outcome Run(const Attempt& attempt, const StopSign& stop);
+
+  /// Where each item lies, after kFound.
+  const std::vector<Bytes>& offsets() const { return offsets_; }
+  std::uint64_t nodes() const { return all_nodes_; }
+
+ private:
+  using Index = std::uint32_t;
+  static constexpr Index kNone = 0xffffffffu;
+
+  /// Sections [begin, end).
+  struct Span {
+    Index begin = 0;
+    Index end = 0;
+  };
+  struct Valley {
+    Span span;
+    Bytes floor = 0;
+    Bytes left_wall = 0;
+    Bytes right_wall = 0;
+  };
+  /// One end of a valley and what can happen there.
+  struct Place {
+    Valley valley;
+    bool left = true;
+    /// Items that may lie on the floor here, and whether it may stay empty instead.
+    Index candidates = 0;
+    bool may_raise = false;
+    Bytes raised_floor = 0;
+    double score = 0;
+    Index Options() const { return candidates + (may_raise ? 1u : 0u); }
+    Index Section() const { return left ? valley.span.begin : valley.span.end - 1; }
+  };
+  /// What the items inside a valley mean for one of its ends.
+  struct EndFacts {
+    Index candidates = 0;
+    /// Some candidate reaches further than this section.
+    bool reaches_on = false;
+    /// An item at this end reaches over the wall at the other end.
+    bool crosses_far_wall = false;
+    /// The smallest item in the valley that is not in this section.
+    Bytes smallest_elsewhere = 0;
+  };
+  /// What to restore. `item` is kNone for a floor.
+  struct Change {
+    Index section;
+    Index item;
+    Bytes floor;
+    Bytes gap_bottom;
+  };
+  /// The waiting items that begin, or end, in each section, linked in the order of preference.
+  struct Queues {
+    std::vector<Index> head;
+    std::vector<Index> next;
+    std::vector<Index> previous;
+    void Remove(Index queue, Index item);
+    void PutBack(Index queue, Index item);
+  };
+
+  void SetOrder(const Attempt& attempt);
+  void Fill(Queues& queues, const std::vector<Index>& order, bool by_first);
+
+  bool Solve(Span span);
+  bool SolvePieces(std::size_t base);
+  void FindPieces(Span span);
+  bool Branch(Span span, const Place& place);
+  void CollectCandidates(const Place& place);
+  bool TakeOnlyOption(const Place& place);
+  bool MustStop();
+  StateKey KeyOf(Span span) const;
+
+  bool ChoosePlace(Span span, Place& best);
+  bool LookAt(const Valley& valley, Span span, Place& best);
+  bool CanBeFilled(const Valley& valley);
+  void GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right);
+  bool Consider(Place place, const EndFacts& facts, bool crosses_near_wall, Place& best);
+  double Score(const Place& place) const;
+  bool FitsOnFloor(Index item, Bytes floor) const;
+
+  Bytes Slack(Index section) const { return capacity_ - floor_[section] - waiting_[section]; }
+  void PlaceItem(Index item, Bytes floor);
+  /// False if some waiting item would have fitted in the gap that this leaves: then a solution with
+  /// that item in the gap exists too, if any does, and the search finds it elsewhere.
+  bool RaiseFloor(Index section, Bytes floor);
+  void Undo(std::size_t mark);
+
+  const std::vector<Item>& items_;
+  const Index sections_;
+  const Bytes capacity_;
+
+  std::vector<Bytes> floor_;
+  /// Where the gap just below the floor begins; the floor itself if there is none.
+  std::vector<Bytes> gap_bottom_;
+  /// Bytes of the waiting items of each section.
+  std::vector<Bytes> waiting_;
+  /// How many waiting items are alive both in this section and in the next.
+  std::vector<Index> crossing_;
+  /// The waiting items that begin in each section, as a sum of random numbers.
+  std::vector<std::uint64_t> waiting_hash_;
+  std::vector<std::uint64_t> item_hash_;
+  std::vector<char> placed_;
+  std::vector<Bytes> offsets_;
+  /// All items of each section.
+  std::vector<std::vector<Index>> covering_;
+  Queues begins_;
+  Queues ends_;
+  /// How often the search failed there.
+  std::vector<double> trouble_;
+
+  std::vector<Change> trail_;
+  std::vector<Span> pieces_;
+  std::vector<Index> candidates_;
+  std::vector<Bytes> difference_;
+  FailedStates failed_;
+
+  const StopSign* stop_ = nullptr;
+  std::uint64_t nodes_ = 0;
+  std::uint64_t most_nodes_ = 0;
+  std::uint64_t all_nodes_ = 0;
+  std::uint32_t depth_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,134 @@
+// Which place the search decides next, and what it can tell about a valley before deciding.
+#include <algorithm>
+#include <limits>
+
+#include "packing/search.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr Bytes kNoItem = std::numeric_limits<Bytes>::max();
+
+}  // namespace
+
+/// The best place of the span. False if some valley cannot be filled any more.
+bool Search::ChoosePlace(Span span, Place& best) {
+  best.score = std::numeric_limits<double>::infinity();
+  for (Index begin = span.begin; begin < span.end;) {
+    Index end = begin + 1;
+    while (end < span.end && floor_[end] == floor_[begin]) ++end;
+    Valley valley{{begin, end}, floor_[begin], capacity_, capacity_};
+    if (begin > span.begin) valley.left_wall = floor_[begin - 1];
+    if (end < span.end) valley.right_wall = floor_[end];
+    if (valley.left_wall > valley.floor && valley.right_wall > valley.floor) {
+      if (!LookAt(valley, span, best)) {
+        trouble_[begin] += 1;
+        return false;
+      }
+      if (best.Options() == 1) return true;
+    }
+    begin = end;
+  }
+  return true;
+}
+
+bool Search::LookAt(const Valley& valley, Span span, Place& best) {
+  EndFacts left;
+  EndFacts right;
+  GatherFacts(valley, left, right);
+  if (!CanBeFilled(valley)) return false;
+  const Index begin = valley.span.begin;
+  const Index end = valley.span.end;
+  const bool crosses_left = begin > span.begin && crossing_[begin - 1] > 0;
+  const bool crosses_right = end < span.end && crossing_[end - 1] > 0;
+  return Consider({.valley = valley, .left = true}, left, crosses_left, best) &&
+         Consider({.valley = valley, .left = false}, right, crosses_right, best);
+}
+
+/// Also leaves in difference_ how the bytes change from section to section that lie in the valley
+/// entirely.
+void Search::GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right) {
+  const auto [begin, end] = valley.span;
+  left.smallest_elsewhere = right.smallest_elsewhere = kNoItem;
+  std::fill(difference_.begin() + begin, difference_.begin() + end + 1, 0);
+  for (Index s = begin; s < end; ++s) {
+    for (Index i = begins_.head[s]; i != kNone; i = begins_.next[i]) {
+      const Item& item = items_[i];
+      if (item.last >= end) {
+        left.crosses_far_wall |= s == begin;
+        continue;
+      }
+      difference_[s] += item.size;
+      difference_[item.last + 1] -= item.size;
+      const bool fits = FitsOnFloor(i, valley.floor);
+      if (s == begin) {
+        left.candidates += fits;
+        left.reaches_on |= item.last > s;
+      } else {
+        left.smallest_elsewhere = std::min(left.smallest_elsewhere, item.size);
+      }
+      if (item.last + 1 == end) {
+        right.candidates += fits;
+        right.reaches_on |= item.last > s;
+      } else {
+        right.smallest_elsewhere = std::min(right.smallest_elsewhere, item.size);
+      }
+    }
+  }
+  for (Index i = ends_.head[end - 1]; i != kNone && !right.crosses_far_wall; i = ends_.next[i]) {
+    right.crosses_far_wall = items_[i].first < begin;
+  }
+}
+
+/// Up to the lower wall only items that lie in the valley entirely can fill it; what they leave open is
+/// wasted.
+bool Search::CanBeFilled(const Valley& valley) {
+  const Bytes depth = std::min(valley.left_wall, valley.right_wall) - valley.floor;
+  if (depth + valley.floor >= capacity_) return true;
+  Bytes inside = 0;
+  for (Index s = valley.span.begin; s < valley.span.end; ++s) {
+    inside += difference_[s];
+    if (depth - inside > Slack(s)) return false;
+  }
+  return true;
+}
+
+/// Counts the options at a place and keeps it if it is better. False if there are none.
+bool Search::Consider(Place place, const EndFacts& facts, bool crosses_near_wall, Place& best) {
+  const Valley& valley = place.valley;
+  // If no item lies on the floor here, the next one rests on a wall that it reaches over, or on an
+  // item that is placed elsewhere in the valley first.
+  Bytes next = kNoItem;
+  if (crosses_near_wall) next = place.left ? valley.left_wall : valley.right_wall;
+  if (facts.crosses_far_wall) {
+    next = std::min(next, place.left ? valley.right_wall : valley.left_wall);
+  }
+  if (facts.reaches_on && facts.smallest_elsewhere != kNoItem) {
+    next = std::min(next, valley.floor + facts.smallest_elsewhere);
+  }
+  place.candidates = facts.candidates;
+  place.raised_floor = next;
+  place.may_raise = next != kNoItem && next - valley.floor <= Slack(place.Section());
+  if (place.Options() == 0) return false;
+  place.score = Score(place);
+  if (place.score < best.score) best = place;
+  return true;
+}
+
+/// Few options, and where the search failed before: what is hard is decided early, while it can be.
+double Search::Score(const Place& place) const {
+  if (place.Options() == 1) return 0;
+  return double(place.Options()) / (1 + trouble_[place.Section()]);
+}
+
+bool Search::FitsOnFloor(Index i, Bytes floor) const {
+  const Item& item = items_[i];
+  if (item.alignment == 1) return true;
+  const Bytes padding = AlignUp(floor, item.alignment) - floor;
+  for (Index s = item.first; s <= item.last; ++s) {
+    if (padding > Slack(s)) return false;
+  }
+  return true;
+}
+
+}  // namespace plimsoll

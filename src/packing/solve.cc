@@ -1,0 +1,170 @@
+#include "packing/solve.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "packing/bound.h"
+#include "packing/core.h"
+#include "packing/greedy.h"
+#include "packing/repair.h"
+
+namespace plimsoll {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// From here on items that are alive in the same sections are first tried as one.
+constexpr std::size_t kMany = 600;
+/// Repairs of the best simple order before the search begins.
+constexpr int kFirstRepairs = 10;
+
+Clock::duration Seconds(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)));
+}
+
+class Packer {
+ public:
+  Packer(const Problem& problem, const PackOptions& options)
+      : problem_(problem),
+        options_(options),
+        begin_(Clock::now()),
+        deadline_(begin_ + Seconds(options.seconds)),
+        instance_(Reduce(problem)),
+        first_fit_(instance_),
+        core_(instance_, first_fit_) {}
+
+  PackResult Run() {
+    result_.lower_bound = MostAlive(problem_);
+    // What all sizes are multiples of, every height is.
+    for (const Item& item : instance_.items) step_ = std::gcd(step_, item.size);
+    if (std::any_of(instance_.items.begin(), instance_.items.end(),
+                    [](const Item& item) { return item.alignment > 1; })) {
+      step_ = 1;
+    }
+    TryOrders();
+    if (!Done()) Improve();
+    Conclude();
+    return std::move(result_);
+  }
+
+ private:
+  bool Known() const { return !result_.packing.offsets.empty() || problem_.buffers.empty(); }
+  Bytes Height() const { return result_.packing.height; }
+  /// The height to aim for first.
+  Bytes Goal() const {
+    return std::max(result_.lower_bound, options_.capacity.value_or(result_.lower_bound));
+  }
+  bool Done() const { return Height() <= Goal() || TooSmall(); }
+  bool TooSmall() const { return options_.capacity && *options_.capacity < result_.lower_bound; }
+
+  void Keep(const std::vector<Bytes>& item_offsets) {
+    Packing packing = Expand(problem_, instance_, item_offsets);
+    if (Known() && packing.height >= Height()) return;
+    result_.packing = std::move(packing);
+    if (options_.on_better) options_.on_better(Height(), result_.lower_bound);
+  }
+
+  bool OutOfTime() const { return Clock::now() >= deadline_; }
+
+  /// The simple orders, and then a few repairs of the best: enough for most real traces.
+  void TryOrders() {
+    std::vector<std::uint32_t> best;
+    for (const Order order : {Order::kLargestFirst, Order::kBusiestFirst, Order::kLargestAreaFirst,
+                              Order::kLongestFirst}) {
+      const std::vector<std::uint32_t> items = InOrder(instance_, order);
+      const Bytes before = Height();
+      first_fit_.PlaceAll(items, Fit::kLowest);
+      Keep(first_fit_.offsets());
+      if (Done() || OutOfTime()) return;
+      if (best.empty() || Height() < before) best = items;
+    }
+    RepairOrder(best, kFirstRepairs);
+  }
+
+  void RepairOrder(const std::vector<std::uint32_t>& order, int steps) {
+    Repair repair(instance_, first_fit_, order);
+    for (int step = 0; step < steps && !Done() && !OutOfTime(); ++step) {
+      repair.Step(Goal() - instance_.bottom_size);
+      Keep(repair.offsets());
+    }
+  }
+
+  /// Whether all fits below `height`, by the search; until `deadline`.
+  Outcome Try(Bytes height, SameSections same, Clock::time_point deadline) {
+    const unsigned threads = options_.threads > 0 ? options_.threads
+                                                  : std::max(1u, std::thread::hardware_concurrency());
+    const SearchResult found =
+        core_.Solve(height - instance_.bottom_size, same, {.deadline = deadline, .threads = threads});
+    result_.nodes += found.nodes;
+    if (core_.best_height() < Height() - instance_.bottom_size) Keep(core_.best_offsets());
+    // A proof about merged items says nothing about the items.
+    if (found.outcome == Outcome::kImpossible && same == SameSections::kMerged) {
+      return Outcome::kGaveUp;
+    }
+    return found.outcome;
+  }
+
+  /// Large instances are tried with merged items first, which is much faster.
+  Outcome Try(Bytes height, Clock::time_point deadline) {
+    if (instance_.items.size() > kMany) {
+      const auto now = Clock::now();
+      const Outcome outcome = Try(height, SameSections::kMerged, now + (deadline - now) / 2);
+      if (outcome != Outcome::kGaveUp) return outcome;
+    }
+    return Try(height, SameSections::kApart, deadline);
+  }
+
+  /// The goal first, then halving between what is out of reach and what is known.
+  void Improve() {
+    const auto left = [&] { return deadline_ - Clock::now(); };
+    Bytes too_low = result_.lower_bound - step_;
+    const Bytes goal = Goal();
+    const auto first_deadline = options_.capacity ? deadline_ : Clock::now() + left() * 6 / 10;
+    Outcome outcome = Try(goal, first_deadline);
+    if (outcome == Outcome::kImpossible) result_.lower_bound = goal + step_;
+    if (outcome == Outcome::kFound || options_.capacity) return;
+    too_low = goal;
+    while (too_low + step_ < Height() && left() > Clock::duration::zero()) {
+      const Bytes middle = too_low + (Height() - too_low) / step_ / 2 * step_;
+      outcome = Try(middle, Clock::now() + left() / 3);
+      if (outcome == Outcome::kFound) continue;
+      if (outcome == Outcome::kImpossible) {
+        result_.lower_bound = std::max(result_.lower_bound, middle + step_);
+      }
+      too_low = middle;
+    }
+  }
+
+  void Conclude() {
+    result_.optimal = Height() == result_.lower_bound;
+    if (options_.capacity) {
+      const bool proven = *options_.capacity < result_.lower_bound;
+      result_.fits = Height() <= *options_.capacity ? Fits::kYes
+                     : proven                       ? Fits::kNot
+                                                    : Fits::kUnknown;
+    }
+    result_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+  const Problem& problem_;
+  const PackOptions& options_;
+  const Clock::time_point begin_;
+  const Clock::time_point deadline_;
+  const Instance instance_;
+  FirstFit first_fit_;
+  Core core_;
+  Bytes step_ = 0;
+  PackResult result_;
+};
+
+}  // namespace
+
+Result<PackResult> Pack(const Problem& problem, const PackOptions& options) {
+  if (auto error = CheckProblem(problem)) return *error;
+  return Packer(problem, options).Run();
+}
+
+}  // namespace plimsoll
