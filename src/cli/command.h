@@ -16,5 +16,8 @@ using Command = std::function<int()>;
 
 Command AddExplain(CLI::App& app);
 Command AddDiff(CLI::App& app);
+Command AddReplay(CLI::App& app);
+Command AddTune(CLI::App& app);
+Command AddPack(CLI::App& app);
 
 }  // namespace plimsoll

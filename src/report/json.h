@@ -5,6 +5,8 @@
 
 #include "diagnose/diff.h"
 #include "diagnose/explanation.h"
+#include "diagnose/pack_trace.h"
+#include "diagnose/what_if.h"
 
 namespace plimsoll {
 
@@ -12,5 +14,11 @@ namespace plimsoll {
 std::string ExplanationJson(const Explanation& explanation);
 /// The same of schema plimsoll.diff/1.
 std::string DifferenceJson(const Difference& difference);
+/// Of schema plimsoll.replay/1; mismatches are null unless the record was to be verified.
+std::string ReplayJson(const ReplayReport& report, bool verify);
+/// Of schema plimsoll.tune/1.
+std::string TuneJson(const TuneReport& report);
+/// Of schema plimsoll.pack/1.
+std::string PackJson(const PackReport& report);
 
 }  // namespace plimsoll

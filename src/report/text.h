@@ -5,6 +5,8 @@
 
 #include "diagnose/diff.h"
 #include "diagnose/explanation.h"
+#include "diagnose/pack_trace.h"
+#include "diagnose/what_if.h"
 
 namespace plimsoll {
 
@@ -15,5 +17,9 @@ struct TextStyle {
 
 std::string ExplanationText(const Explanation& explanation, const TextStyle& style);
 std::string DifferenceText(const Difference& difference, const TextStyle& style);
+/// With `verify`, only how the model compares with the record.
+std::string ReplayText(const ReplayReport& report, bool verify, const TextStyle& style);
+std::string PackText(const PackReport& report, const TextStyle& style);
+std::string TuneText(const TuneReport& report, const TextStyle& style);
 
 }  // namespace plimsoll

@@ -19,6 +19,9 @@ int main(int argc, char** argv) {
   };
   add("explain", "why it ran out of memory, or what its peak is made of", AddExplain);
   add("diff", "what grew between two records, by source line and category", AddDiff);
+  add("replay", "the same job under other allocator settings, limits or releases", AddReplay);
+  add("tune", "the allocator settings that suit a recorded job best", AddTune);
+  add("pack", "the least memory that a set of lifetimes needs", AddPack);
 
   const std::string first = argc > 1 ? argv[1] : "-";
   if (!first.starts_with('-') &&

@@ -1,0 +1,276 @@
+#include "diagnose/what_if.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "allocator/replay_check.h"
+#include "diagnose/attribution.h"
+#include "diagnose/pack_trace.h"
+#include "diagnose/phases.h"
+#include "diagnose/stack_traits.h"
+#include "diagnose/sweep.h"
+#include "packing/bound.h"
+#include "packing/solve.h"
+
+namespace plimsoll {
+namespace {
+
+/// A trace of a training run is packed well within this.
+constexpr double kPackingSeconds = 0.8;
+constexpr std::size_t kMostPinned = 5;
+
+Result<const Timeline*> ChooseTimeline(const Recording& recording, std::optional<int> device) {
+  const Timeline* chosen = nullptr;
+  for (const Timeline& t : recording.timelines) {
+    if (device && t.device != *device) continue;
+    if (chosen == nullptr || t.events.size() > chosen->events.size()) chosen = &t;
+  }
+  if (chosen == nullptr && device && !recording.timelines.empty()) {
+    return Error{.message = fmt::format("there is no device {} in it", *device),
+                 .file = recording.file};
+  }
+  if (chosen == nullptr) {
+    return Error{
+        .message = fmt::format("it holds no allocator events ({})", recording.format),
+        .file = recording.file,
+        .hint = "replaying needs a memory snapshot: docs/recording.md tells how to get one"};
+  }
+  if (chosen->events.empty()) {
+    return Error{.message = "the snapshot holds segments but no events",
+                 .file = recording.file,
+                 .hint = "call torch.cuda.memory._record_memory_history() before the job starts"};
+  }
+  return chosen;
+}
+
+Bytes FinalReserved(const Timeline& timeline) {
+  Bytes sum = 0;
+  for (const Segment& s : timeline.segments) sum += s.size;
+  return sum;
+}
+
+std::int64_t DriverCallsOf(const Timeline& timeline) {
+  return std::count_if(timeline.events.begin(), timeline.events.end(), [](const Event& e) {
+    return e.action == Action::kSegmentAlloc || e.action == Action::kSegmentFree ||
+           e.action == Action::kSegmentMap || e.action == Action::kSegmentUnmap;
+  });
+}
+
+/// The event after the last one of each step.
+std::vector<EventIndex> StepEnds(const Job& job, int every) {
+  const StackAnalysis stacks(*job.timeline);
+  const Phases phases(*job.timeline, job.ledger, stacks);
+  const Attribution attribution = Attribute(phases);
+  std::vector<EventIndex> ends;
+  int step = 0;
+  for (const StepReport& s : SweepEvents(phases, attribution).steps) {
+    if (++step % every == 0) ends.push_back(static_cast<EventIndex>(s.last_event + 1));
+  }
+  return ends;
+}
+
+/// Runs once more, up to the request that matters, and looks at what is held then.
+void AddFragmentation(const Job& job, const ReplayOptions& options, ReplayReport& report) {
+  const std::vector<Request>& requests = job.verified.workload.requests;
+  if (requests.empty()) return;
+  std::size_t at = report.replayed.peak_request;
+  for (std::size_t i = 0; report.replayed.oom_event && i < requests.size(); ++i) {
+    if (requests[i].event != *report.replayed.oom_event) continue;
+    const bool asks =
+        requests[i].kind == Request::Kind::kAllocate || requests[i].kind == Request::Kind::kRefused;
+    if (asks) at = i;
+  }
+  AssumedDriver driver(*job.timeline);
+  Replayer replayer(job.verified.workload, options, driver);
+  replayer.Run(at);
+  report.fragmentation = Fragments(replayer, job.ledger, requests[at]);
+  report.fragmentation_event = requests[at].event;
+  const StackAnalysis stacks(*job.timeline);
+  if (report.replayed.oom_event) {
+    report.oom_where = stacks.WhereOf(job.timeline->events[*report.replayed.oom_event].stack);
+  }
+  for (const Pinned& pinned : report.fragmentation.pinned) {
+    if (report.pinned.size() == kMostPinned) break;
+    if (pinned.segment_size <= kSmallSegment) continue;
+    const Allocation& a = job.ledger.allocations[pinned.allocation];
+    PinnedReport& row = report.pinned.emplace_back();
+    row.pinned = pinned;
+    row.requested = a.requested;
+    row.where = stacks.WhereOf(a.stack);
+    if (a.made != kBefore) row.made = a.made;
+    if (a.released != kNotYet) row.released = a.released;
+  }
+}
+
+void AddBounds(const Job& job, ReplayReport& report) {
+  const Problem problem = PackingProblem(*job.timeline, job.ledger);
+  report.lower_bound = MostAlive(problem);
+  report.packed = report.lower_bound;
+  const Result<PackResult> packed = Pack(problem, {.seconds = kPackingSeconds, .threads = 0});
+  if (!packed) return;
+  report.packed = packed->packing.height;
+  report.packed_is_least = packed->optimal;
+}
+
+void AddCommonCaveats(const Job& job, std::vector<std::string>& caveats) {
+  const Verification& v = job.verified;
+  if (!v.Exact()) {
+    caveats.push_back(fmt::format(
+        "the model does not decide all as the record did ({} of {} addresses differ, first at "
+        "event {}), so its figures are close rather than exact",
+        v.address_mismatches, v.allocations, v.first ? v.first->event : 0));
+  }
+  if (v.workload.fatal) {
+    caveats.push_back(
+        "the record ends where the job ran out of memory: what would have come after "
+        "that is not in it");
+  }
+  const bool waits =
+      std::any_of(v.workload.requests.begin(), v.workload.requests.end(),
+                  [](const Request& r) { return r.kind == Request::Kind::kCompleteFree; });
+  if (waits) {
+    caveats.push_back("frees that wait for another stream complete when they did in the record");
+  }
+}
+
+void AddCaveats(const Job& job, const ReplayOptions& options, ReplayReport& report) {
+  AddCommonCaveats(job, report.caveats);
+  if (report.replayed.refusals_served > 0) {
+    report.caveats.push_back(fmt::format(
+        "{} request{} that the record refused {} served here; the job might then work differently "
+        "(cuDNN takes a faster algorithm with a larger workspace), which no record can tell: each "
+        "is taken as given back at once",
+        report.replayed.refusals_served, report.replayed.refusals_served == 1 ? "" : "s",
+        report.replayed.refusals_served == 1 ? "is" : "are"));
+  }
+  if (report.replayed.oom_event && !job.verified.workload.fatal) {
+    report.caveats.push_back(
+        "a library may survive a refusal (cuDNN falls back to a smaller "
+        "workspace); the replay ends at the first one");
+  }
+  if (!options.keep_earlier_segments && !job.verified.workload.earlier.empty()) {
+    report.caveats.push_back(fmt::format(
+        "the record begins in the middle of the run: the {} blocks alive then are asked for anew, "
+        "in order of address",
+        job.verified.workload.earlier.size()));
+  }
+}
+
+Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
+  const TorchVersion version = options.torch.value_or(job.verified.torch);
+  AllocatorRules rules = job.verified.rules;
+  rules.release = RulesOf(version);
+  if (options.conf) {
+    Result<AllocatorSettings> settings = ParseAllocatorSettings(*options.conf, version);
+    if (!settings) return settings.error();
+    rules.settings = std::move(*settings);
+  }
+  if (!rules.settings.native) {
+    return Error{.message =
+                     "backend:cudaMallocAsync is the driver's own allocator, of which there "
+                     "is no model",
+                 .hint = "leave backend out"};
+  }
+  if (rules.settings.per_process_memory_fraction && !options.limit) {
+    return Error{.message =
+                     "per_process_memory_fraction is a share of the device's memory, which no "
+                     "snapshot states",
+                 .hint = "give --limit instead: the fraction times what nvidia-smi shows"};
+  }
+  return rules;
+}
+
+}  // namespace
+
+Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options) {
+  const Result<const Timeline*> timeline = ChooseTimeline(recording, options.device);
+  if (!timeline) return timeline.error();
+  Job job{.file = recording.file, .timeline = *timeline, .ledger = Follow(**timeline)};
+  if (!job.ledger.has_segments) {
+    return Error{
+        .message =
+            fmt::format("it does not say what was held from the driver ({})", recording.format),
+        .file = recording.file,
+        .hint = "replaying needs a memory snapshot: docs/recording.md tells how to get one"};
+  }
+  const VerifyOptions given{.limit = options.limit, .capacity = options.capacity};
+  job.verified = Verify(**timeline, job.ledger, given);
+  const bool any = options.limit || options.capacity;
+  if (any && !job.verified.Exact()) {
+    // The limits that are asked about need not be those of the recorded run.
+    Verification inferred = Verify(**timeline, job.ledger, {});
+    if (inferred.address_mismatches < job.verified.address_mismatches || inferred.Exact()) {
+      job.verified = std::move(inferred);
+    }
+  }
+  job.limits = job.verified.limits;
+  if (any) {
+    job.limits.limit = options.limit;
+    job.limits.capacity = options.capacity;
+  }
+  return job;
+}
+
+Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
+  Result<AllocatorRules> rules = RulesFor(job, options);
+  if (!rules) return rules.error();
+  const bool same = rules->settings == job.verified.rules.settings;
+  ReplayOptions replay{.rules = *rules, .limits = job.limits, .keep_earlier_segments = same};
+  if (options.empty_cache_every > 0) {
+    replay.empty_cache_before = StepEnds(job, options.empty_cache_every);
+    if (replay.empty_cache_before.empty()) {
+      return Error{.message =
+                       "no training steps were found in it, so there is nothing to empty the "
+                       "cache after",
+                   .file = job.file};
+    }
+  }
+  ReplayReport report{.file = job.file,
+                      .device = job.timeline->device,
+                      .events = static_cast<std::int64_t>(job.timeline->events.size()),
+                      .torch = options.torch.value_or(job.verified.torch),
+                      .settings = FormatSettings(rules->settings),
+                      .recorded_settings = FormatSettings(job.verified.rules.settings),
+                      .recorded_peak_reserved = job.ledger.peak_reserved,
+                      .recorded_final_reserved = FinalReserved(*job.timeline),
+                      .recorded_driver_calls = DriverCallsOf(*job.timeline),
+                      .limits = job.limits};
+  const Verification& v = job.verified;
+  report.allocations = v.allocations;
+  report.address_mismatches = v.address_mismatches;
+  report.segment_events = v.segment_events;
+  report.segment_mismatches = v.segment_mismatches;
+  report.refusal_mismatches = v.refusal_mismatches;
+  report.first_mismatch = v.first;
+  report.inferred = v.inferred;
+
+  ReplayLog log;
+  report.replayed = Replay(*job.timeline, v.workload, replay, &log);
+  report.fault = CheckReplay(log, report.replayed.counters);
+  AddFragmentation(job, replay, report);
+  AddBounds(job, report);
+  ReplayOptions anywhere = replay;
+  anywhere.limits.limit = options.limit;
+  report.smallest_capacity = SmallestCapacity(*job.timeline, v.workload, anywhere);
+  AddCaveats(job, replay, report);
+  return report;
+}
+
+TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
+                   const std::function<void(std::size_t done, std::size_t total)>& progress) {
+  TuneReport report{.file = job.file,
+                    .device = job.timeline->device,
+                    .torch = options.torch.value_or(job.verified.torch),
+                    .limits = job.limits,
+                    .recorded_peak_reserved = job.ledger.peak_reserved};
+  report.lower_bound = MostAlive(PackingProblem(*job.timeline, job.ledger));
+  report.inferred = job.verified.inferred;
+  TuneOptions tune{.limits = job.limits, .release = RulesOf(report.torch), .progress = progress};
+  report.result = Tune(*job.timeline, job.verified, tune);
+  AddCommonCaveats(job, report.caveats);
+  return report;
+}
+
+}  // namespace plimsoll

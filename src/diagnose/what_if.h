@@ -1,0 +1,109 @@
+// What if: a recorded job put to the allocator again. The flow behind `replay` and `tune`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/fragmentation.h"
+#include "allocator/replay.h"
+#include "allocator/tune.h"
+#include "allocator/verify.h"
+#include "base/result.h"
+#include "timeline/recording.h"
+
+namespace plimsoll {
+
+struct WhatIfOptions {
+  /// The device to look at; the one with most events unless given.
+  std::optional<int> device = {};
+  /// A PYTORCH_CUDA_ALLOC_CONF string; the recorded settings unless given.
+  std::optional<std::string> conf = {};
+  std::optional<Bytes> capacity = {};
+  std::optional<Bytes> limit = {};
+  std::optional<TorchVersion> torch = {};
+  /// Empty the cache after every so many steps; 0 is never.
+  int empty_cache_every = 0;
+};
+
+/// A recorded job, ready to be replayed. Keeps what the replays refer to.
+struct Job {
+  std::string file;
+  const Timeline* timeline = nullptr;
+  Ledger ledger;
+  Verification verified;
+  /// The given limits decide how the job is replayed; what was inferred holds where none are given.
+  DeviceLimits limits;
+};
+
+/// Follows the record and checks that the model decides as it did.
+Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options);
+
+/// A block that keeps a segment from being used or given back.
+struct PinnedReport {
+  Pinned pinned;
+  /// The longest-lived block: when it was made, how large it is, from which line.
+  std::optional<std::int64_t> made = {};
+  std::optional<std::int64_t> released = {};
+  Bytes requested = 0;
+  std::string where = {};
+};
+
+struct ReplayReport {
+  std::string file;
+  int device = 0;
+  std::int64_t events = 0;
+  TorchVersion torch;
+  std::string settings;
+  std::string recorded_settings;
+  Bytes recorded_peak_reserved = 0;
+  Bytes recorded_final_reserved = 0;
+  std::int64_t recorded_driver_calls = 0;
+  DeviceLimits limits;
+
+  ReplayResult replayed;
+  /// What the independent checker found; nothing is the rule.
+  std::optional<std::string> fault = {};
+  /// At the peak of reserved memory, or where the job runs out.
+  Fragmentation fragmentation;
+  std::int64_t fragmentation_event = 0;
+  std::vector<PinnedReport> pinned;
+  /// The line that asked for what could not be had.
+  std::string oom_where = {};
+
+  /// The most bytes alive at once; no allocator can do with less.
+  Bytes lower_bound = 0;
+  /// What packing all of it with foresight needs, and whether that is proven to be the least.
+  Bytes packed = 0;
+  bool packed_is_least = false;
+  std::optional<Bytes> smallest_capacity = {};
+
+  std::int64_t allocations = 0;
+  std::int64_t address_mismatches = 0;
+  std::int64_t segment_events = 0;
+  std::int64_t segment_mismatches = 0;
+  std::int64_t refusal_mismatches = 0;
+  std::optional<Mismatch> first_mismatch = {};
+  std::vector<std::string> inferred = {};
+  /// What the answer does not cover.
+  std::vector<std::string> caveats = {};
+};
+
+Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options);
+
+struct TuneReport {
+  std::string file;
+  int device = 0;
+  TorchVersion torch;
+  DeviceLimits limits;
+  Bytes recorded_peak_reserved = 0;
+  Bytes lower_bound = 0;
+  TuneResult result;
+  std::vector<std::string> inferred = {};
+  std::vector<std::string> caveats = {};
+};
+
+TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
+                   const std::function<void(std::size_t done, std::size_t total)>& progress);
+
+}  // namespace plimsoll

@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "report/json.h"
+#include "report/text.h"
+#include "report/writer.h"
+
+namespace plimsoll {
+namespace {
+
+std::string Verdict(const PackReport& r) {
+  const Bytes height = r.result.packing.height;
+  if (r.capacity) {
+    switch (r.result.fits) {
+      case Fits::kYes:
+        return fmt::format("It fits into {}.", FormatBytes(*r.capacity));
+      case Fits::kNot:
+        return fmt::format("It does not fit into {}: at least {} are needed.",
+                           FormatBytes(*r.capacity), FormatBytes(r.result.lower_bound));
+      case Fits::kUnknown:
+        return fmt::format(
+            "Not settled in this time: {} are enough, {} are not asked too little by "
+            "any bound.",
+            FormatBytes(height), FormatBytes(*r.capacity));
+    }
+  }
+  if (r.result.optimal) return fmt::format("{} are enough, and the least.", FormatBytes(height));
+  return fmt::format("{} are enough; less than {} cannot be.", FormatBytes(height),
+                     FormatBytes(r.result.lower_bound));
+}
+
+}  // namespace
+
+std::string PackText(const PackReport& r, const TextStyle& style) {
+  Writer w(style);
+  w.Wrapped(w.Bold(Verdict(r)), "", "");
+  const Bytes height = r.result.packing.height;
+  const double over =
+      r.most_alive > 0 ? 100.0 * double(height - r.most_alive) / double(r.most_alive) : 0.0;
+  w.Line(fmt::format("  {:<16} {:>16}", "buffers", r.problem.buffers.size()));
+  w.Line(
+      fmt::format("  {:<16} {:>16}  {}", "alive at most", r.most_alive, FormatBytes(r.most_alive)));
+  w.Line(
+      fmt::format("  {:<16} {:>16}  {} (+{:.2f} %)", "height", height, FormatBytes(height), over));
+  for (const std::string& note : r.notes) w.Wrapped(note, "  - ", "    ");
+  if (r.fault) w.Wrapped("the check found a fault: " + *r.fault, "  ", "    ");
+  return w.Take();
+}
+
+std::string PackJson(const PackReport& r) {
+  using Json = nlohmann::ordered_json;
+  Json offsets = Json::array();
+  for (std::size_t i = 0; i < r.ids.size(); ++i) {
+    offsets.push_back({r.ids[i], r.result.packing.offsets[i]});
+  }
+  Json fits = nullptr;
+  if (r.result.fits != Fits::kUnknown) fits = r.result.fits == Fits::kYes;
+  const Json document = {{"schema", "plimsoll.pack/1"},
+                         {"file", r.file},
+                         {"buffers", r.ids.size()},
+                         {"lower_bound", r.result.lower_bound},
+                         {"most_alive", r.most_alive},
+                         {"capacity", r.capacity ? Json(*r.capacity) : Json(nullptr)},
+                         {"height", r.result.packing.height},
+                         {"optimal", r.result.optimal},
+                         {"fits", fits},
+                         {"notes", r.notes},
+                         {"offsets", offsets}};
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace plimsoll

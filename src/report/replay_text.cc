@@ -1,0 +1,230 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/text.h"
+#include "report/writer.h"
+
+namespace plimsoll {
+namespace {
+
+std::string Named(const std::string& settings) {
+  return settings.empty() ? "the defaults" : Printable(settings);
+}
+
+std::string Grouped(std::int64_t n) {
+  std::string digits = fmt::format("{}", n);
+  for (std::ptrdiff_t i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3) {
+    digits.insert(static_cast<std::size_t>(i), ",");
+  }
+  return digits;
+}
+
+/// "(-3.55 GiB, -23.3 %)"
+std::string Change(Bytes from, Bytes to) {
+  if (from == to) return "(as recorded)";
+  const double share = from > 0 ? 100.0 * double(to - from) / double(from) : 0;
+  return fmt::format("({}{}, {:+.1f} %)", to > from ? "+" : "", FormatBytes(to - from), share);
+}
+
+std::string LimitText(const DeviceLimits& limits) {
+  std::string text;
+  if (limits.limit) text = FormatBytes(*limits.limit) + " limit";
+  if (limits.capacity) {
+    text += (text.empty() ? "" : ", ") + FormatBytes(*limits.capacity) + " from the driver";
+  }
+  return text.empty() ? "no limit" : text;
+}
+
+void WriteVerification(Writer& w, const ReplayReport& r) {
+  w.Wrapped(fmt::format("{}: {} events, PyTorch {}, {}", r.file, Grouped(r.events),
+                        r.torch.ToText(), Named(r.recorded_settings)),
+            "", "  ");
+  w.Line(fmt::format("  addresses         {:>10} of {} differ", Grouped(r.address_mismatches),
+                     Grouped(r.allocations)));
+  w.Line(fmt::format("  driver calls      {:>10} of {} differ", Grouped(r.segment_mismatches),
+                     Grouped(r.segment_events)));
+  if (r.refusal_mismatches > 0) {
+    w.Line(fmt::format("  refusals          {:>10} differ", Grouped(r.refusal_mismatches)));
+  }
+  if (r.first_mismatch) {
+    w.Wrapped(fmt::format("first difference, at event {}: {}", r.first_mismatch->event,
+                          r.first_mismatch->what),
+              "  ", "    ");
+  }
+}
+
+void WriteList(Writer& w, std::string_view heading, const std::vector<std::string>& items) {
+  if (items.empty()) return;
+  w.Heading(heading);
+  for (const std::string& item : items) w.Wrapped(item, "  - ", "    ");
+}
+
+std::string_view WasteText(Waste waste) {
+  switch (waste) {
+    case Waste::kRounding:
+      return "rounding of requests";
+    case Waste::kTails:
+      return "tails kept with a block (up to 1 MiB each)";
+    case Waste::kPending:
+      return "freed, waiting for another stream";
+    case Waste::kSmallSegments:
+      return "free parts of 2 MiB segments in use";
+    case Waste::kSharedSegments:
+      return "free parts of shared 20 MiB segments";
+    case Waste::kPinned:
+      return "free, but pinned by a block in use";
+    case Waste::kOtherStreams:
+      return "free, but for another stream";
+    case Waste::kOtherPools:
+      return "free, but in another memory pool";
+    case Waste::kCached:
+      return "whole segments in the cache";
+  }
+  return "";
+}
+
+void WriteFragmentation(Writer& w, const ReplayReport& r) {
+  const Fragmentation& f = r.fragmentation;
+  if (f.reserved == f.requested) return;
+  w.Heading(fmt::format("Held and not used, {} (event {}): {} of {}",
+                        r.replayed.oom_event ? "where it runs out" : "at the peak",
+                        r.fragmentation_event, FormatBytes(f.reserved - f.requested),
+                        FormatBytes(f.reserved)));
+  for (std::size_t i = 0; i < kWastes; ++i) {
+    if (f.waste[i] == 0) continue;
+    w.Line(fmt::format("  {:<44} {:>12}  {:>5.1f} %", WasteText(static_cast<Waste>(i)),
+                       FormatBytes(f.waste[i]), 100.0 * double(f.waste[i]) / double(f.reserved)));
+  }
+  if (r.pinned.empty()) return;
+  w.Heading("What pins most");
+  for (const PinnedReport& p : r.pinned) {
+    const std::string life =
+        p.released ? fmt::format("until event {}", *p.released) : std::string("to the end");
+    w.Wrapped(
+        fmt::format("{} free in a segment of {}: {} from {} stays {}", FormatBytes(p.pinned.free),
+                    FormatBytes(p.pinned.segment_size), FormatBytes(p.requested),
+                    p.where.empty() ? std::string("an unknown line") : p.where, life),
+        "  ", "    ");
+  }
+}
+
+void WriteOutcome(Writer& w, const ReplayReport& r) {
+  const AllocatorCounters& c = r.replayed.counters;
+  const auto row = [&](std::string_view what, const std::string& value, const std::string& note) {
+    w.Line(fmt::format("  {:<22} {:>12}  {}", what, value, note));
+  };
+  row("reserved at most", FormatBytes(c.peak_reserved),
+      Change(r.recorded_peak_reserved, c.peak_reserved));
+  row("in blocks at most", FormatBytes(c.peak_allocated), "");
+  row("alive at most", FormatBytes(r.lower_bound), "no allocator can do with less");
+  row("packed with foresight", FormatBytes(r.packed),
+      r.packed_is_least ? "the least possible" : "the least found");
+  if (r.smallest_capacity) {
+    row("smallest capacity", FormatBytes(*r.smallest_capacity),
+        "at which it still fits, by bisection");
+  }
+  row("calls to the driver", Grouped(c.driver_allocations + c.driver_frees),
+      fmt::format("(recorded {})", Grouped(r.recorded_driver_calls)));
+  row("cache emptied to retry", Grouped(c.retries),
+      c.driver_frees > 0 ? FormatBytes(c.given_back) + " given back" : std::string());
+}
+
+std::string Verdict(const ReplayReport& r) {
+  const std::string setting = fmt::format("With {} and {}", Named(r.settings), LimitText(r.limits));
+  if (!r.replayed.oom_event) return fmt::format("{} it fits.", setting);
+  return fmt::format("{} it runs out at event {}, asking for {}{}.", setting, *r.replayed.oom_event,
+                     FormatBytes(r.replayed.oom_requested),
+                     r.oom_where.empty() ? "" : " in " + r.oom_where);
+}
+
+}  // namespace
+
+std::string ReplayText(const ReplayReport& r, bool verify, const TextStyle& style) {
+  Writer w(style);
+  if (verify) {
+    WriteVerification(w, r);
+    const auto compare = [&](std::string_view what, Bytes got, Bytes want) {
+      w.Line(fmt::format("  {:<17} {:>10}   {}", what, FormatBytes(got),
+                         got == want ? "as recorded" : "recorded: " + FormatBytes(want)));
+    };
+    compare("reserved, peak", r.replayed.counters.peak_reserved, r.recorded_peak_reserved);
+    compare("reserved, end", r.replayed.counters.reserved, r.recorded_final_reserved);
+  } else {
+    w.Wrapped(w.Bold(Verdict(r)), "", "");
+    WriteOutcome(w, r);
+    WriteFragmentation(w, r);
+  }
+  if (r.fault) w.Wrapped("the checker found a fault: " + *r.fault, "  ", "    ");
+  WriteList(w, "Inferred from the record", r.inferred);
+  if (!verify) WriteList(w, "What this does not tell", r.caveats);
+  return w.Take();
+}
+
+namespace {
+
+constexpr std::size_t kMostRows = 12;
+
+void WriteRow(Writer& w, const TuneRow& row, const TuneReport& r) {
+  const Bytes reserved = row.replayed.counters.peak_reserved;
+  const std::string outcome =
+      row.replayed.fits ? Change(r.recorded_peak_reserved, reserved)
+                        : fmt::format("runs out at event {}", row.replayed.oom_event.value_or(0));
+  const std::string settings = FormatSettings(row.settings);
+  w.Line(fmt::format("  {:>11}  {:>6} calls {:>4} retries  {:<24} {}", FormatBytes(reserved),
+                     row.DriverCalls(), row.replayed.counters.retries, outcome,
+                     settings.empty() ? "(the defaults)" : settings));
+}
+
+std::string Advice(const TuneReport& r) {
+  const TuneRow& best = r.result.rows[r.result.best];
+  const TuneRow& defaults = r.result.rows[r.result.defaults];
+  if (!best.replayed.fits) {
+    return fmt::format(
+        "No settings make it fit ({}): the best comes as far as event {}. At least "
+        "{} are alive at once.",
+        LimitText(r.limits), best.replayed.oom_event.value_or(0), FormatBytes(r.lower_bound));
+  }
+  if (r.result.best == r.result.defaults) {
+    return "The defaults are best: no settings hold less.";
+  }
+  const Bytes saved =
+      defaults.replayed.counters.peak_reserved - best.replayed.counters.peak_reserved;
+  if (!defaults.replayed.fits) return "The defaults run out; this fits:";
+  return fmt::format("Best holds {} less than the defaults{}:", FormatBytes(saved),
+                     double(saved) < 0.01 * double(defaults.replayed.counters.peak_reserved)
+                         ? ", which is hardly worth it"
+                         : "");
+}
+
+}  // namespace
+
+std::string TuneText(const TuneReport& r, const TextStyle& style) {
+  Writer w(style);
+  w.Wrapped(w.Bold(Advice(r)), "", "");
+  if (r.result.best != r.result.defaults) {
+    w.Line();
+    w.Line(fmt::format("  PYTORCH_CUDA_ALLOC_CONF={}",
+                       FormatSettings(r.result.rows[r.result.best].settings)));
+  }
+  w.Heading(fmt::format("{} settings replayed ({}; {} alive at most)", r.result.rows.size(),
+                        LimitText(r.limits), FormatBytes(r.lower_bound)));
+  const std::vector<TuneRow>& rows = r.result.rows;
+  for (std::size_t i = 1; i < rows.size() && i <= kMostRows; ++i) WriteRow(w, rows[i], r);
+  if (r.result.defaults > kMostRows) WriteRow(w, rows[r.result.defaults], r);
+  if (rows.size() > kMostRows + 1) {
+    w.Line(fmt::format("  … and worst, of {} more:", rows.size() - kMostRows - 1));
+    WriteRow(w, rows.back(), r);
+  }
+  w.Line();
+  w.Line(fmt::format("  {:>11}  as recorded, with {}", FormatBytes(r.recorded_peak_reserved),
+                     Named(FormatSettings(rows.front().settings))));
+  for (const TuneRow& row : rows) {
+    if (row.fault) w.Wrapped("the checker found a fault: " + *row.fault, "  ", "    ");
+  }
+  WriteList(w, "Inferred from the record", r.inferred);
+  WriteList(w, "What this does not tell", r.caveats);
+  return w.Take();
+}
+
+}  // namespace plimsoll
