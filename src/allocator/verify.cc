@@ -416,7 +416,7 @@ class Verifier {
       }
     }
     differ += static_cast<std::int64_t>(left.size());
-    // Pools whose owners are gone lie in a hash table: no rule gives their order.
+    // Pools whose owners are gone lie in a hash table; their order among each other means nothing.
     if (differ == 0 && group.abandons) return;
     differ = std::max<std::int64_t>(differ, 1);
     Note(result_.segment_mismatches, group.begin,

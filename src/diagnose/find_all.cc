@@ -6,7 +6,8 @@ namespace plimsoll {
 
 std::vector<Finding> FindAll(const Evidence& e) {
   std::vector<Finding> all;
-  for (auto find : {FindOutOfMemory, FindLeak, FindEvalSpike, FindLongestBatch, FindWarmUp}) {
+  for (auto find : {FindOutOfMemory, FindLeak, FindEvalSpike, FindLongestBatch, FindFragmentation,
+                    FindWarmUp}) {
     std::vector<Finding> found = find(e);
     // A leak makes later steps larger; that is no long batch.
     const bool leak =

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "allocator/rules.h"
+#include "diagnose/allocator_study.h"
 #include "diagnose/findings.h"
 
 namespace plimsoll {
@@ -80,7 +81,8 @@ void AddRemedies(const Account& account, std::vector<Remedy>& remedies) {
   }
 }
 
-Finding FullFinding(const Evidence& e, const Refusal& r) {
+Finding FullFinding(const Evidence& e, const Refusal& r,
+                    const std::optional<AllocatorStudy>& study) {
   const Account& account = e.account;
   Finding finding;
   finding.severity = Severity::kHigh;
@@ -91,6 +93,7 @@ Finding FullFinding(const Evidence& e, const Refusal& r) {
       fmt::format("PyTorch held {}, of which {} in tensors; the driver "
                   "reported {}",
                   FormatBytes(account.reserved), FormatBytes(account.allocated), FreeText(r)));
+  if (study) finding.evidence.push_back(WhyNoBlock(*study));
   if (ByLimit(r)) {
     finding.id = "limit";
     finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {}",
@@ -112,7 +115,8 @@ Finding FullFinding(const Evidence& e, const Refusal& r) {
   return finding;
 }
 
-Finding PiecesFinding(const Evidence& e, const Refusal& r) {
+Finding PiecesFinding(const Evidence& e, const Refusal& r,
+                      const std::optional<AllocatorStudy>& study) {
   const Account& account = e.account;
   Finding finding;
   finding.id = "fragmentation";
@@ -125,16 +129,16 @@ Finding PiecesFinding(const Evidence& e, const Refusal& r) {
   if (account.largest_free >= r.requested) {
     finding.title = fmt::format("{} are free in one piece, but held for another stream or pool",
                                 FormatBytes(account.largest_free));
-    return finding;
   }
-  const bool expandable = e.phases.timeline.settings.expandable_segments.value_or(false);
-  if (!expandable) {
-    finding.remedies.push_back({.change = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-                                .saves = account.fragmented,
-                                .costs = "at most this much: what is stuck in segments in use",
-                                .basis = "estimated"});
-  }
+  if (study) finding.remedies = SettingRemedies(*study);
   return finding;
+}
+
+/// Where memory is simply short, only settings that help are worth a word.
+void AddRescues(const AllocatorStudy& study, std::vector<Remedy>& remedies) {
+  for (Remedy& remedy : SettingRemedies(study)) {
+    if (remedy.saves.value_or(0) > 0) remedies.push_back(std::move(remedy));
+  }
 }
 
 Finding FellBackFinding(const Evidence& e, const std::vector<Refusal>& refused) {
@@ -181,8 +185,13 @@ std::vector<Finding> FindOutOfMemory(const Evidence& e) {
   std::vector<Refusal> caught;
   for (const Refusal& r : Refusals(e.phases)) {
     if (r.end == OomEnd::kFatal) {
-      findings.push_back(FullFinding(e, r));
-      if (PiecesWouldDo(e.account, r)) findings.push_back(PiecesFinding(e, r));
+      const auto study = StudyAllocator(e.phases.timeline, e.phases.ledger);
+      findings.push_back(FullFinding(e, r, study));
+      if (PiecesWouldDo(e.account, r)) {
+        findings.push_back(PiecesFinding(e, r, study));
+      } else if (study) {
+        AddRescues(*study, findings.back().remedies);
+      }
     }
     if (r.end == OomEnd::kFellBack) fell_back.push_back(r);
     if (r.end == OomEnd::kCaught) caught.push_back(r);

@@ -24,6 +24,8 @@ struct Evidence {
 /// Why the fatal request failed: capacity, limit or fragmentation; and requests that failed but
 /// were survived (workspace_refused, or errors that the program caught).
 std::vector<Finding> FindOutOfMemory(const Evidence& evidence);
+/// Much more held than used, and settings that would hold less.
+std::vector<Finding> FindFragmentation(const Evidence& evidence);
 /// Memory that grows with the steps: leak, or crumbs where it is too little to matter.
 std::vector<Finding> FindLeak(const Evidence& evidence);
 /// The optimizer's state, made in the first step: growth that looks like a leak and is none.

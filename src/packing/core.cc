@@ -21,9 +21,7 @@ constexpr int kRepairs = 6;
 }  // namespace
 
 Core::Core(const Instance& instance, FirstFit& first_fit)
-    : instance_(instance),
-      first_fit_(first_fit),
-      best_height_(std::numeric_limits<Bytes>::max()) {}
+    : instance_(instance), first_fit_(first_fit), best_height_(std::numeric_limits<Bytes>::max()) {}
 
 void Core::ChooseBusiest(Bytes capacity) {
   in_core_.assign(instance_.sections, instance_.sections <= kSmall);
@@ -106,8 +104,8 @@ SearchResult Core::Solve(Bytes capacity, SameSections same, const Effort& effort
   return answer;
 }
 
-/// First fit: the core from the bottom up, so that nothing comes to lie higher than the search put it,
-/// unless for a section outside the core; then the rest.
+/// First fit: the core from the bottom up, so that nothing comes to lie higher than the search put
+/// it, unless for a section outside the core; then the rest.
 bool Core::PlaceAround(Bytes capacity, const std::vector<Bytes>& core_offsets,
                        std::chrono::steady_clock::time_point deadline) {
   std::vector<std::uint32_t> by_offset(items_.size());

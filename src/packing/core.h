@@ -26,8 +26,8 @@ class Core {
  public:
   Core(const Instance& instance, FirstFit& first_fit);
 
-  /// Looks for offsets below the capacity. kImpossible is a proof, as already the core does not fit;
-  /// but not for kMerged.
+  /// Looks for offsets below the capacity. kImpossible is a proof, as already the core does not
+  /// fit; but not for kMerged.
   SearchResult Solve(Bytes capacity, SameSections same, const Effort& effort);
 
   /// The least height that came up on the way, and its offsets.

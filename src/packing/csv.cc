@@ -108,13 +108,14 @@ class Reader {
       columns_.push_back(column);
     }
     const bool has_end = Has(Column::kUpper) || Has(Column::kLast);
-    for (const auto& [column, name] : {std::pair(Column::kLower, "lower"),
-                                       std::pair(Column::kSize, "size")}) {
+    for (const auto& [column, name] :
+         {std::pair(Column::kLower, "lower"), std::pair(Column::kSize, "size")}) {
       if (!Has(column)) return MissingColumn(name);
     }
     if (!has_end) return MissingColumn("upper");
     if (Has(Column::kUpper) && Has(Column::kLast)) {
-      return Fail("there are both 'upper' and 'end'", "keep one: 'end' is the last moment of a life");
+      return Fail("there are both 'upper' and 'end'",
+                  "keep one: 'end' is the last moment of a life");
     }
     return std::nullopt;
   }
@@ -198,9 +199,10 @@ Result<PackingCsv> ReadPackingCsv(const Input& input) { return Reader(input).Run
 
 std::string WritePackingCsv(const PackingCsv& csv, const Packing& packing) {
   const auto& buffers = csv.problem.buffers;
-  const bool aligned = std::any_of(buffers.begin(), buffers.end(),
-                                   [](const Buffer& b) { return b.alignment != 1; });
-  std::string out = aligned ? "id,lower,upper,size,alignment,offset\n" : "id,lower,upper,size,offset\n";
+  const bool aligned =
+      std::any_of(buffers.begin(), buffers.end(), [](const Buffer& b) { return b.alignment != 1; });
+  std::string out =
+      aligned ? "id,lower,upper,size,alignment,offset\n" : "id,lower,upper,size,offset\n";
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& b = buffers[i];
     out += fmt::format("{},{},{},{}", IdField(csv.ids[i]), b.lower, b.upper, b.size);

@@ -35,28 +35,33 @@ TEST(PackingCsv, KnowsTheOtherNames) {
 }
 
 TEST(PackingCsv, SaysWhereAndWhat) {
-  EXPECT_EQ(ErrorOf(""),
-            "in.csv: line 1: the file is empty; the first row names the columns: id,lower,upper,size");
+  EXPECT_EQ(
+      ErrorOf(""),
+      "in.csv: line 1: the file is empty; the first row names the columns: id,lower,upper,size");
   EXPECT_EQ(ErrorOf("id,lower,upper\n"),
             "in.csv: line 1: there is no column 'size'; the first row names the columns: "
             "id,lower,upper,size");
   EXPECT_EQ(ErrorOf("id,lower,upper,size\na,1,2,3\n\nb,1,2\n"),
             "in.csv: line 4: 3 fields, but the first row names 4 columns; write one field for each "
             "column");
-  EXPECT_EQ(ErrorOf("id,lower,upper,size\na,1,2,3kB\n"),
-            "in.csv: line 2: '3kB' is not a whole number; times and sizes are whole numbers without "
-            "units");
-  EXPECT_EQ(ErrorOf("id,lower,upper,size\na,7,7,3\n"),
-            "in.csv: line 2: the buffer 'a' ends before it begins; 'upper' is the first moment after "
-            "its life");
-  EXPECT_EQ(ErrorOf("id,lower,end,upper,size\n"),
-            "in.csv: line 1: there are both 'upper' and 'end'; keep one: 'end' is the last moment of "
-            "a life");
+  EXPECT_EQ(
+      ErrorOf("id,lower,upper,size\na,1,2,3kB\n"),
+      "in.csv: line 2: '3kB' is not a whole number; times and sizes are whole numbers without "
+      "units");
+  EXPECT_EQ(
+      ErrorOf("id,lower,upper,size\na,7,7,3\n"),
+      "in.csv: line 2: the buffer 'a' ends before it begins; 'upper' is the first moment after "
+      "its life");
+  EXPECT_EQ(
+      ErrorOf("id,lower,end,upper,size\n"),
+      "in.csv: line 1: there are both 'upper' and 'end'; keep one: 'end' is the last moment of "
+      "a life");
   EXPECT_EQ(ErrorOf("id,lower,begin,upper,size\n"),
             "in.csv: line 1: the column 'begin' is there twice; keep one");
-  EXPECT_EQ(ErrorOf("id,lower,upper,size\na,0,1,99999999999999999999\n"),
-            "in.csv: line 2: '99999999999999999999' is not a whole number; times and sizes are whole "
-            "numbers without units");
+  EXPECT_EQ(
+      ErrorOf("id,lower,upper,size\na,0,1,99999999999999999999\n"),
+      "in.csv: line 2: '99999999999999999999' is not a whole number; times and sizes are whole "
+      "numbers without units");
 }
 
 TEST(PackingCsv, WritesWhatItReads) {

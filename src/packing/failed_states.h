@@ -9,8 +9,8 @@
 
 namespace plimsoll {
 
-/// 128 bits stand for a state: with as many states as a search can visit in a year, the chance that two
-/// share them is below that of a broken machine.
+/// 128 bits stand for a state: with as many states as a search can visit in a year, the chance that
+/// two share them is below that of a broken machine.
 struct StateKey {
   std::uint64_t low = 0;
   std::uint64_t high = 0;

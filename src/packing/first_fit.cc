@@ -22,8 +22,7 @@ void FirstFit::Clear() {
 
 /// What placed items take that share a section with this one; the node stands for the sections
 /// [begin, end). The same bytes may come up more than once.
-void FirstFit::Collect(const Item& item, std::size_t node, std::uint32_t begin,
-                       std::uint32_t end) {
+void FirstFit::Collect(const Item& item, std::size_t node, std::uint32_t begin, std::uint32_t end) {
   if (item.first >= end || item.last < begin) return;
   const bool covered = item.first <= begin && item.last + 1 >= end;
   const Union& taken = covered ? nodes_[node].anywhere : nodes_[node].throughout;
@@ -50,9 +49,8 @@ void FirstFit::Enter(std::uint32_t index, std::size_t node, std::uint32_t begin,
 }
 
 void FirstFit::Unite(Union& sorted, Taken taken) {
-  const auto first =
-      std::lower_bound(sorted.begin(), sorted.end(), taken.bottom,
-                       [](const Taken& t, Bytes bottom) { return t.top < bottom; });
+  const auto first = std::lower_bound(sorted.begin(), sorted.end(), taken.bottom,
+                                      [](const Taken& t, Bytes bottom) { return t.top < bottom; });
   auto last = first;
   for (; last != sorted.end() && last->bottom <= taken.top; ++last) {
     taken.bottom = std::min(taken.bottom, last->bottom);
@@ -66,8 +64,8 @@ void FirstFit::Unite(Union& sorted, Taken taken) {
   }
 }
 
-/// Moves up past whatever is in the way until nothing is. Each list is gone through once at most, and
-/// none has to be merged with the others.
+/// Moves up past whatever is in the way until nothing is. Each list is gone through once at most,
+/// and none has to be merged with the others.
 Bytes FirstFit::LowestOffset(const Item& item) {
   Bytes offset = 0;
   for (bool moved = true; moved;) {

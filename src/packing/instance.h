@@ -19,8 +19,8 @@ struct Item {
 };
 
 /// Sections are the instants at which the set of living buffers is not part of that of a
-/// neighbouring instant. Two buffers are alive together at some time exactly if they share a section,
-/// and there are never more sections than buffers.
+/// neighbouring instant. Two buffers are alive together at some time exactly if they share a
+/// section, and there are never more sections than buffers.
 struct Instance {
   std::vector<Item> items;
   std::uint32_t sections = 0;

@@ -15,9 +15,7 @@
 namespace plimsoll {
 namespace {
 
-Problem Example() {
-  return {{{0, 3, 4}, {3, 9, 4}, {0, 9, 4}, {9, 21, 4}, {0, 21, 4}}};
-}
+Problem Example() { return {{{0, 3, 4}, {3, 9, 4}, {0, 9, 4}, {9, 21, 4}, {0, 21, 4}}}; }
 
 Problem RandomProblem(std::mt19937_64& random, std::size_t most_buffers, Tick span, Bytes most_size,
                       Bytes most_alignment = 1) {
@@ -32,8 +30,8 @@ Problem RandomProblem(std::mt19937_64& random, std::size_t most_buffers, Tick sp
   return problem;
 }
 
-/// The least height over all orders in which the buffers can be stacked: in an optimal packing that is
-/// pushed down, every buffer rests on the ground or on one that comes before it.
+/// The least height over all orders in which the buffers can be stacked: in an optimal packing that
+/// is pushed down, every buffer rests on the ground or on one that comes before it.
 Bytes BruteForceHeight(const Problem& problem) {
   const auto& buffers = problem.buffers;
   std::vector<std::size_t> order(buffers.size());
@@ -174,8 +172,8 @@ TEST(Pack, EqualsBruteForceWithAlignments) {
 TEST(Search, EqualsBruteForce) {
   std::mt19937_64 random(29);
   for (int round = 0; round < 1500; ++round) {
-    const Problem problem = RandomProblem(random, 7, 2 + round % 12, 1 + round % 13,
-                                          round % 4 == 0 ? 4 : 1);
+    const Problem problem =
+        RandomProblem(random, 7, 2 + round % 12, 1 + round % 13, round % 4 == 0 ? 4 : 1);
     const Instance instance = Reduce(problem);
     if (instance.items.empty()) continue;
     const Bytes least = BruteForceHeight(problem) - instance.bottom_size;

@@ -12,8 +12,9 @@ namespace plimsoll {
 struct Effort {
   std::chrono::steady_clock::time_point deadline;
   unsigned threads = 1;
-  /// Attempts before giving up.
-  std::uint64_t most_attempts = ~std::uint64_t{0};
+  /// The numbers of the attempts to make; later ones have higher limits.
+  std::uint64_t first_attempt = 0;
+  std::uint64_t end_attempt = ~std::uint64_t{0};
 };
 
 struct SearchResult {
@@ -23,8 +24,8 @@ struct SearchResult {
   std::uint64_t nodes = 0;
 };
 
-/// Do the items fit below the capacity? With the same threads and enough time, the answer is the same
-/// each time.
+/// Do the items fit below the capacity? With the same threads and enough time, the answer is the
+/// same each time.
 SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections, Bytes capacity,
                           const Effort& effort);
 

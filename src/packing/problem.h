@@ -1,6 +1,6 @@
-// Static packing ("dynamic storage allocation"): every buffer has a lifetime and a size that are known
-// beforehand, and gets an offset, so that no two that are alive together overlap. The aim is the
-// least height.
+// Static packing ("dynamic storage allocation"): every buffer has a lifetime and a size that are
+// known beforehand, and gets an offset, so that no two that are alive together overlap. The aim is
+// the least height.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct Packing {
   Bytes height = 0;
 };
 
-/// Why a problem cannot be packed at all: a lifetime that ends before it begins, a negative size, an
-/// alignment below 1, or sizes that overflow when they are added up.
+/// Why a problem cannot be packed at all: a lifetime that ends before it begins, a negative size,
+/// an alignment below 1, or sizes that overflow when they are added up.
 std::optional<Error> CheckProblem(const Problem& problem);
 
 /// The next multiple of `alignment` from `offset` on.

@@ -86,7 +86,8 @@ void Search::SetOrder(const Attempt& attempt) {
   }
   std::vector<Index> order(items_.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return value[a] < value[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](Index a, Index b) { return value[a] < value[b]; });
   Fill(begins_, order, true);
   Fill(ends_, order, false);
 }
@@ -250,6 +251,7 @@ void Search::PlaceItem(Index i, Bytes floor) {
     waiting_[s] -= item.size;
     if (s < item.last) --crossing_[s];
   }
+  last_change_ = item.first;
   waiting_hash_[item.first] ^= item_hash_[i];
   placed_[i] = 1;
   offsets_[i] = offset;
@@ -261,6 +263,7 @@ void Search::PlaceItem(Index i, Bytes floor) {
 bool Search::RaiseFloor(Index section, Bytes floor) {
   trail_.push_back({section, kNone, floor_[section], gap_bottom_[section]});
   floor_[section] = floor;
+  last_change_ = section;
   const Bytes gap = floor - gap_bottom_[section];
   for (const Index i : covering_[section]) {
     const Item& item = items_[i];

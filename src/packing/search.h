@@ -3,10 +3,10 @@
 // Items are stacked from the bottom. The state is the floor of every section: what lies below is
 // decided, every item still waiting goes above. A valley is a run of sections with the same floor
 // between higher ones. Whatever comes to lie in its leftmost section begins there (left of it is a
-// wall) and ends within the valley; the same holds, mirrored, for its rightmost section. So the search
-// takes the end of a valley with the fewest options: one of those items on the floor, or no item at
-// this height, which raises the floor to the next height at which one could lie. Raising wastes
-// bytes, and a section can afford only capacity - floor - bytes waiting.
+// wall) and ends within the valley; the same holds, mirrored, for its rightmost section. So the
+// search takes the end of a valley with the fewest options: one of those items on the floor, or no
+// item at this height, which raises the floor to the next height at which one could lie. Raising
+// wastes bytes, and a section can afford only capacity - floor - bytes waiting.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,8 @@ struct Attempt {
 
 enum class Outcome { kFound, kImpossible, kGaveUp };
 
-/// When a run has to end, whatever it has found: at the deadline, or once a run of a lower number has
-/// succeeded (so that the first success counts, however the threads are scheduled).
+/// When a run has to end, whatever it has found: at the deadline, or once a run of a lower number
+/// has succeeded (so that the first success counts, however the threads are scheduled).
 struct StopSign {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   const std::atomic<std::uint64_t>* first_success = nullptr;
@@ -125,6 +125,7 @@ class Search {
   StateKey KeyOf(Span span) const;
 
   bool ChoosePlace(Span span, Place& best);
+  bool LookAtAll(Span part, Span span, Place& best);
   bool LookAt(const Valley& valley, Span span, Place& best);
   bool CanBeFilled(const Valley& valley);
   void GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right);
@@ -163,6 +164,7 @@ class Search {
   std::vector<double> trouble_;
 
   std::vector<Change> trail_;
+  Index last_change_ = 0;
   std::vector<Span> pieces_;
   std::vector<Index> candidates_;
   std::vector<Bytes> difference_;

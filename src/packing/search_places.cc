@@ -11,21 +11,28 @@ constexpr Bytes kNoItem = std::numeric_limits<Bytes>::max();
 
 }  // namespace
 
-/// The best place of the span. False if some valley cannot be filled any more.
+/// The best place of the span. False if some valley cannot be filled any more. What was changed
+/// last is looked at first, because a dead end is most likely there.
 bool Search::ChoosePlace(Span span, Place& best) {
   best.score = std::numeric_limits<double>::infinity();
-  for (Index begin = span.begin; begin < span.end;) {
+  Index middle = std::clamp(last_change_, span.begin, span.end - 1);
+  if (middle > span.begin) --middle;  // its left neighbour may have become the end of a valley
+  while (middle > span.begin && floor_[middle - 1] == floor_[middle]) --middle;
+  return LookAtAll({middle, span.end}, span, best) && LookAtAll({span.begin, middle}, span, best);
+}
+
+/// Looks at the valleys that begin in a part of the span, until one has a single option.
+bool Search::LookAtAll(Span part, Span span, Place& best) {
+  for (Index begin = part.begin; begin < part.end && best.score > 0;) {
     Index end = begin + 1;
     while (end < span.end && floor_[end] == floor_[begin]) ++end;
     Valley valley{{begin, end}, floor_[begin], capacity_, capacity_};
     if (begin > span.begin) valley.left_wall = floor_[begin - 1];
     if (end < span.end) valley.right_wall = floor_[end];
-    if (valley.left_wall > valley.floor && valley.right_wall > valley.floor) {
-      if (!LookAt(valley, span, best)) {
-        trouble_[begin] += 1;
-        return false;
-      }
-      if (best.Options() == 1) return true;
+    const bool low = valley.left_wall > valley.floor && valley.right_wall > valley.floor;
+    if (low && !LookAt(valley, span, best)) {
+      trouble_[begin] += 1;
+      return false;
     }
     begin = end;
   }
@@ -80,8 +87,8 @@ void Search::GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right) 
   }
 }
 
-/// Up to the lower wall only items that lie in the valley entirely can fill it; what they leave open is
-/// wasted.
+/// Up to the lower wall only items that lie in the valley entirely can fill it; what they leave
+/// open is wasted.
 bool Search::CanBeFilled(const Valley& valley) {
   const Bytes depth = std::min(valley.left_wall, valley.right_wall) - valley.floor;
   if (depth + valley.floor >= capacity_) return true;

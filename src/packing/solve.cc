@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMany = 600;
 /// Repairs of the best simple order before the search begins.
 constexpr int kFirstRepairs = 10;
+/// Attempts of the search at one height before another is tried.
+constexpr std::uint64_t kFirstAttempts = 28;
 
 Clock::duration Seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(
@@ -45,7 +47,8 @@ class Packer {
       step_ = 1;
     }
     TryOrders();
-    if (!Done()) Improve();
+    if (!Done() && options_.capacity) FitInto(*options_.capacity);
+    if (!Done() && !options_.capacity) FindLeast();
     Conclude();
     return std::move(result_);
   }
@@ -92,49 +95,62 @@ class Packer {
     }
   }
 
-  /// Whether all fits below `height`, by the search; until `deadline`.
-  Outcome Try(Bytes height, SameSections same, Clock::time_point deadline) {
-    const unsigned threads = options_.threads > 0 ? options_.threads
-                                                  : std::max(1u, std::thread::hardware_concurrency());
-    const SearchResult found =
-        core_.Solve(height - instance_.bottom_size, same, {.deadline = deadline, .threads = threads});
+  /// Whether all fits below `height`, by the search.
+  Outcome TryOnce(Bytes height, SameSections same, const Effort& effort) {
+    const SearchResult found = core_.Solve(height - instance_.bottom_size, same, effort);
     result_.nodes += found.nodes;
     if (core_.best_height() < Height() - instance_.bottom_size) Keep(core_.best_offsets());
     // A proof about merged items says nothing about the items.
     if (found.outcome == Outcome::kImpossible && same == SameSections::kMerged) {
       return Outcome::kGaveUp;
     }
+    if (found.outcome == Outcome::kImpossible) {
+      result_.lower_bound = std::max(result_.lower_bound, height + step_);
+    }
     return found.outcome;
   }
 
   /// Large instances are tried with merged items first, which is much faster.
-  Outcome Try(Bytes height, Clock::time_point deadline) {
+  Outcome Try(Bytes height, Effort effort) {
     if (instance_.items.size() > kMany) {
-      const auto now = Clock::now();
-      const Outcome outcome = Try(height, SameSections::kMerged, now + (deadline - now) / 2);
+      const auto deadline = effort.deadline;
+      effort.deadline = Clock::now() + (deadline - Clock::now()) / 2;
+      const Outcome outcome = TryOnce(height, SameSections::kMerged, effort);
       if (outcome != Outcome::kGaveUp) return outcome;
+      effort.deadline = deadline;
     }
-    return Try(height, SameSections::kApart, deadline);
+    return TryOnce(height, SameSections::kApart, effort);
   }
 
-  /// The goal first, then halving between what is out of reach and what is known.
-  void Improve() {
-    const auto left = [&] { return deadline_ - Clock::now(); };
-    Bytes too_low = result_.lower_bound - step_;
-    const Bytes goal = Goal();
-    const auto first_deadline = options_.capacity ? deadline_ : Clock::now() + left() * 6 / 10;
-    Outcome outcome = Try(goal, first_deadline);
-    if (outcome == Outcome::kImpossible) result_.lower_bound = goal + step_;
-    if (outcome == Outcome::kFound || options_.capacity) return;
-    too_low = goal;
-    while (too_low + step_ < Height() && left() > Clock::duration::zero()) {
-      const Bytes middle = too_low + (Height() - too_low) / step_ / 2 * step_;
-      outcome = Try(middle, Clock::now() + left() / 3);
-      if (outcome == Outcome::kFound) continue;
-      if (outcome == Outcome::kImpossible) {
-        result_.lower_bound = std::max(result_.lower_bound, middle + step_);
+  Effort UpTo(Clock::time_point deadline) const {
+    return {.deadline = deadline,
+            .threads = options_.threads > 0 ? options_.threads
+                                            : std::max(1u, std::thread::hardware_concurrency())};
+  }
+
+  /// The capacity, and in turn less: a tighter search wastes less time on what cannot become good,
+  /// and there is often a solution. More attempts in each round.
+  void FitInto(Bytes capacity) {
+    Effort effort = UpTo(deadline_);
+    effort.end_attempt = kFirstAttempts;
+    while (!Done() && !OutOfTime()) {
+      for (const Bytes height : {capacity, result_.lower_bound}) {
+        if (height == capacity && capacity == result_.lower_bound) continue;  // comes next
+        if (Try(height, effort) == Outcome::kFound || Done() || OutOfTime()) return;
       }
-      too_low = middle;
+      effort.first_attempt = effort.end_attempt;
+      effort.end_attempt *= 2;
+    }
+  }
+
+  /// The bound first, then halving between what is out of reach and what is known.
+  void FindLeast() {
+    const auto left = [&] { return deadline_ - Clock::now(); };
+    Bytes too_low = result_.lower_bound;
+    if (Try(too_low, UpTo(Clock::now() + left() * 6 / 10)) == Outcome::kFound) return;
+    while (too_low + step_ < Height() && !OutOfTime()) {
+      const Bytes middle = too_low + (Height() - too_low) / step_ / 2 * step_;
+      if (Try(middle, UpTo(Clock::now() + left() / 3)) != Outcome::kFound) too_low = middle;
     }
   }
 

@@ -49,8 +49,7 @@ std::optional<std::string> FindBadOffset(const Problem& problem, const Packing& 
 
 std::optional<std::string> FindFault(const Problem& problem, const Packing& packing) {
   if (packing.offsets.size() != problem.buffers.size()) {
-    return fmt::format("{} offsets for {} buffers", packing.offsets.size(),
-                       problem.buffers.size());
+    return fmt::format("{} offsets for {} buffers", packing.offsets.size(), problem.buffers.size());
   }
   if (auto bad = FindBadOffset(problem, packing)) return bad;
   // The buffers alive at the tick, by offset. As long as none overlap, a new one can only overlap

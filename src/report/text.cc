@@ -169,7 +169,10 @@ void WriteFindings(Writer& w, const Explanation& e) {
     for (const std::string& line : f.evidence) w.Wrapped(line, "         - ", "           ");
     for (const Remedy& r : f.remedies) {
       std::string text = r.change;
-      if (r.saves) text += fmt::format(" (saves {}, {})", FormatBytes(*r.saves), r.basis);
+      if (r.saves) {
+        text += *r.saves < 0 ? fmt::format(" (holds {} more, {})", FormatBytes(-*r.saves), r.basis)
+                             : fmt::format(" (saves {}, {})", FormatBytes(*r.saves), r.basis);
+      }
       if (!r.costs.empty()) text += "; " + r.costs;
       w.Wrapped(text, "         → ", "           ");
     }

@@ -1,0 +1,44 @@
+// The settings that people are told to try, tried: each is replayed on the recorded job. So advice
+// comes with its effect, and common advice that would make this job worse is named as such.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/fragmentation.h"
+#include "allocator/ledger.h"
+#include "diagnose/explanation.h"
+#include "timeline/timeline.h"
+
+namespace plimsoll {
+
+struct SettingOutcome {
+  std::string conf;
+  /// What it would hold at most if nothing limited it.
+  Bytes reserved = 0;
+  /// Under the limits of the recorded run.
+  bool fits = false;
+};
+
+struct AllocatorStudy {
+  /// What the recorded settings hold at most if nothing limits them.
+  Bytes reserved = 0;
+  /// Whether the recorded run fits within its limits.
+  bool fits = true;
+  std::vector<SettingOutcome> outcomes;
+  /// What was free when the fatal request failed.
+  std::optional<Fragmentation> at_failure = {};
+  std::uint16_t stream = 0;
+};
+
+/// Nothing where the model does not decide as the record did, or the record is no snapshot.
+std::optional<AllocatorStudy> StudyAllocator(const Timeline& timeline, const Ledger& ledger);
+
+/// The settings that help, best first, and then those that are often advised and would hurt here.
+std::vector<Remedy> SettingRemedies(const AllocatorStudy& study);
+
+/// "largest free block for it: 12.00 MiB; 1.20 GiB are free for other streams"
+std::string WhyNoBlock(const AllocatorStudy& study);
+
+}  // namespace plimsoll
