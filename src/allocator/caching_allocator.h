@@ -53,6 +53,8 @@ struct AllocatorCounters {
   std::int64_t driver_frees = 0;
   /// Bytes that were given back to the driver.
   Bytes given_back = 0;
+  /// What the calls cost, at the prices of DriverMicroseconds.
+  double driver_us = 0;
 };
 
 class CachingAllocator {

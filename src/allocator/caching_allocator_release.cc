@@ -10,10 +10,11 @@ namespace plimsoll {
 CachingAllocator::BlockId CachingAllocator::Grow(Pool& pool, std::uint16_t stream, Bytes size) {
   const Bytes segment = rules_.SegmentFor(size);
   if (!WithinLimit(segment)) return kNone;
-  if (expandable_) return GrowExpandable(pool, stream, size);
+  const auto index = static_cast<std::uint16_t>(&pool - pools_.data());
+  const bool may_expand = PoolOf(index) == 0 || rules_.release.private_pools_expand;
+  if (expandable_ && may_expand) return GrowExpandable(pool, stream, size);
   if (!WithinCapacity(segment)) return kNone;
   const Address address = driver_.NewSegment(segment);
-  const auto index = static_cast<std::uint16_t>(&pool - pools_.data());
   Reserved(Action::kSegmentAlloc, address, segment);
   return NewSegment({.address = address, .size = segment, .stream = stream, .pool = index});
 }
@@ -22,6 +23,7 @@ void CachingAllocator::Reserved(Action action, Address address, Bytes size) {
   counters_.reserved += size;
   counters_.peak_reserved = std::max(counters_.peak_reserved, counters_.reserved);
   ++counters_.driver_allocations;
+  counters_.driver_us += DriverMicroseconds(action, size, rules_.settings.large_segment_size);
   calls_.push_back({action, address, size});
 }
 
@@ -29,6 +31,7 @@ void CachingAllocator::GivenBack(Action action, Address address, Bytes size) {
   counters_.reserved -= size;
   counters_.given_back += size;
   ++counters_.driver_frees;
+  counters_.driver_us += DriverMicroseconds(action, size, rules_.settings.large_segment_size);
   calls_.push_back({action, address, size});
 }
 

@@ -17,6 +17,23 @@ Address UpTo(Address address, Address unit) { return (address + unit - 1) / unit
 
 }  // namespace
 
+double DriverMicroseconds(Action action, Bytes size, Bytes page) {
+  const double mib = double(size) / double(kMiB);
+  const double pages = std::max(1.0, double(size) / double(page));
+  switch (action) {
+    case Action::kSegmentAlloc:
+      return 30 + 0.075 * mib;
+    case Action::kSegmentFree:
+      return 27 + 0.3 * mib;
+    case Action::kSegmentMap:
+      return 30 + 20 * pages;
+    case Action::kSegmentUnmap:
+      return 40 * pages;
+    default:
+      return 0;
+  }
+}
+
 AssumedDriver::AssumedDriver(const Timeline& timeline)
     : lowest_(kTop), next_reservation_(kFirstReservation) {
   const auto note = [&](Address address, Bytes size) {

@@ -13,29 +13,24 @@ constexpr int kNewestMinor = 15;
 /// was checked by running the real ones (docs/allocator.md).
 constexpr ReleaseRules RulesOfMinor(int minor) {
   ReleaseRules r;  // 2.4 and 2.5
+  if (minor >= 5) {
+    r.private_pools_expand = true;
+  }
   if (minor >= 6) {
     r.has_max_non_split_rounding = true;
     r.has_pinned_background_threads = true;
-  }
-  if (minor >= 8) {
-    r.pool_fallback = PoolFallback::kAfterRelease;
   }
   if (minor >= 9) {
     r.has_graph_capture_record_stream_reuse = true;
   }
   if (minor >= 10) {
     r.shared_parser = true;
-    r.reads_pytorch_alloc_conf = true;
     r.greater_key_after_last = true;
     r.has_per_process_memory_fraction = true;
     r.has_pinned_reserve_segment = true;
-    r.limit_needs_fraction_below_one = true;
-    r.expandable_is_per_pool = true;
-    r.has_no_split_pools = true;
   }
   if (minor >= 11) {
     r.has_large_segment_size = true;
-    r.pool_fallback = PoolFallback::kBeforeRelease;
   }
   if (minor >= 12) {
     r.tie_break = TieBreak::kBlockNumber;
@@ -44,7 +39,6 @@ constexpr ReleaseRules RulesOfMinor(int minor) {
   }
   if (minor >= 13) {
     r.tie_break = TieBreak::kSegmentNumber;
-    r.limit_rounds = true;
     r.pool_scope_counts_as_capture = false;
     r.has_pinned_max_sizes = true;
   }

@@ -34,30 +34,13 @@ enum class TieBreak : std::uint8_t {
   kSegmentNumber,  // the block of the segment that was created first, then the lowest address
 };
 
-/// When a request that found no memory may take a free block of a MemPool made with use_on_oom.
-enum class PoolFallback : std::uint8_t {
-  kOff,
-  kAfterRelease,   // as the last resort, when the cache has been given back in vain
-  kBeforeRelease,  // before anything is given back
-};
-
 struct ReleaseRules {
   // How blocks are chosen and how memory is asked for.
 
   /// Decides between free blocks of equal size.
   TieBreak tie_break = TieBreak::kAddress;
-  /// Decides when a failing request may borrow from a MemPool made for that.
-  PoolFallback pool_fallback = PoolFallback::kOff;
-  /// A MemPool with an allocator of its own is never split and searched as expandable; before, the
-  /// setting decided for every pool.
-  bool expandable_is_per_pool = false;
-  /// A MemPool may forbid the splitting of its blocks.
-  bool has_no_split_pools = false;
-  /// The memory limit, and with it garbage collection, needs a fraction below 1; before, any call
-  /// of set_per_process_memory_fraction turned it on.
-  bool limit_needs_fraction_below_one = false;
-  /// The limit, fraction × total, is rounded to the nearest byte; before, truncated.
-  bool limit_rounds = false;
+  /// Private pools take part in expandable segments; 2.4 gives them segments of their own.
+  bool private_pools_expand = false;
   /// While a private pool is in use anywhere on the device, neither is the cache released nor are
   /// pending frees completed, as if a graph were being captured.
   bool pool_scope_counts_as_capture = true;
@@ -69,8 +52,6 @@ struct ReleaseRules {
   /// the "]" of a list. CUDA's own, before, checks separators, reads 32-bit numbers, drops blanks
   /// only, wants sizes above the segment's, and forgives a list that is not closed.
   bool shared_parser = false;
-  /// PYTORCH_ALLOC_CONF is read too, where PYTORCH_CUDA_ALLOC_CONF is not set.
-  bool reads_pytorch_alloc_conf = false;
   /// In the list of roundup_power2_divisions ">" begins after the last key; before, at it, and so
   /// overwrote the last key's own value.
   bool greater_key_after_last = false;

@@ -48,34 +48,23 @@ TEST(Releases, TiesBetweenBlocksAreBrokenInThreeWays) {
   EXPECT_EQ(RulesOf(Two(13)).tie_break, TieBreak::kSegmentNumber);
 }
 
-TEST(Releases, ARequestMayBorrowFromAPoolSinceTwoEight) {
-  EXPECT_EQ(RulesOf(Two(7)).pool_fallback, PoolFallback::kOff);
-  EXPECT_EQ(RulesOf(Two(8)).pool_fallback, PoolFallback::kAfterRelease);
-  EXPECT_EQ(RulesOf(Two(10)).pool_fallback, PoolFallback::kAfterRelease);
-  EXPECT_EQ(RulesOf(Two(11)).pool_fallback, PoolFallback::kBeforeRelease);
-}
-
 TEST(Releases, OneFlagEachBeginsWithItsRelease) {
   struct Begin {
     bool ReleaseRules::*rule;
     int minor;
   };
   using R = ReleaseRules;
-  for (const Begin& b : {Begin{&R::has_max_non_split_rounding, 6},
+  for (const Begin& b : {Begin{&R::private_pools_expand, 5},
+                         {&R::has_max_non_split_rounding, 6},
                          {&R::has_pinned_background_threads, 6},
                          {&R::has_graph_capture_record_stream_reuse, 9},
                          {&R::shared_parser, 10},
-                         {&R::reads_pytorch_alloc_conf, 10},
                          {&R::greater_key_after_last, 10},
                          {&R::has_per_process_memory_fraction, 10},
                          {&R::has_pinned_reserve_segment, 10},
-                         {&R::limit_needs_fraction_below_one, 10},
-                         {&R::expandable_is_per_pool, 10},
-                         {&R::has_no_split_pools, 10},
                          {&R::has_large_segment_size, 11},
                          {&R::has_throw_on_cudamalloc_oom, 12},
                          {&R::has_pinned_free_catch_all, 12},
-                         {&R::limit_rounds, 13},
                          {&R::has_pinned_max_sizes, 13},
                          {&R::has_expandable_segments_reserve, 15}}) {
     for (int minor = 4; minor <= 15; ++minor) {

@@ -19,18 +19,37 @@ int Complexity(const AllocatorSettings& s) {
          int{s.max_non_split_rounding != s.large_segment_size};
 }
 
-/// Fits before does not; then least reserved; then fewest calls to the driver; then simplest. Of
-/// two that do not fit, the one that came further.
+/// Fits before does not; then fewest retries, each of which waits for the whole GPU; then least
+/// reserved; then fewest calls to the driver; then simplest. Of two that do not fit, the one that
+/// came further.
 bool Better(const TuneRow& a, const TuneRow& b) {
   if (a.replayed.fits != b.replayed.fits) return a.replayed.fits;
   if (!a.replayed.fits && a.replayed.oom_event != b.replayed.oom_event) {
     return a.replayed.oom_event > b.replayed.oom_event;
+  }
+  if (a.replayed.counters.retries != b.replayed.counters.retries) {
+    return a.replayed.counters.retries < b.replayed.counters.retries;
   }
   const Bytes x = a.replayed.counters.peak_reserved;
   const Bytes y = b.replayed.counters.peak_reserved;
   if (x != y) return x < y;
   if (a.DriverCalls() != b.DriverCalls()) return a.DriverCalls() < b.DriverCalls();
   return Complexity(a.settings) < Complexity(b.settings);
+}
+
+/// The simplest that is hardly worse than the best.
+std::size_t Simplest(const std::vector<TuneRow>& rows, std::size_t best) {
+  constexpr double kHardlyWorse = 0.01;
+  const ReplayResult& least = rows[best].replayed;
+  std::size_t simplest = best;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const ReplayResult& r = rows[i].replayed;
+    const double more = double(r.counters.peak_reserved - least.counters.peak_reserved);
+    const bool as_good = r.fits == least.fits && r.counters.retries <= least.counters.retries &&
+                         more <= kHardlyWorse * double(least.counters.peak_reserved);
+    if (as_good && Complexity(rows[i].settings) < Complexity(rows[simplest].settings)) simplest = i;
+  }
+  return simplest;
 }
 
 AllocatorSettings With(AllocatorSettings s, bool expandable, Bytes max_split, int divisions,
@@ -104,6 +123,7 @@ TuneResult Tune(const Timeline& timeline, const Verification& verified,
     if (result.rows[i].settings == AllocatorSettings{}) result.defaults = i;
     if (Better(result.rows[i], result.rows[result.best])) result.best = i;
   }
+  result.simplest = Simplest(result.rows, result.best);
   return result;
 }
 

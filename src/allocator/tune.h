@@ -35,6 +35,8 @@ struct TuneResult {
   std::vector<TuneRow> rows;
   /// Index into rows.
   std::size_t best = 0;
+  /// Index of the simplest that is at most 1 % worse than the best.
+  std::size_t simplest = 0;
   /// Index of PyTorch's defaults.
   std::size_t defaults = 0;
 };

@@ -24,7 +24,7 @@ class FirstFit {
   /// Forgets every placement.
   void Clear();
   /// Places the item and returns its offset.
-  Bytes Place(std::uint32_t item, Fit fit);
+  Bytes Place(std::uint32_t index, Fit fit);
   /// Clears, then places all items in that order; returns the height.
   Bytes PlaceAll(const std::vector<std::uint32_t>& order, Fit fit);
 

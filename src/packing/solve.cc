@@ -134,10 +134,8 @@ class Packer {
     Effort effort = UpTo(deadline_);
     effort.end_attempt = kFirstAttempts;
     while (!Done() && !OutOfTime()) {
-      for (const Bytes height : {capacity, result_.lower_bound}) {
-        if (height == capacity && capacity == result_.lower_bound) continue;  // comes next
-        if (Try(height, effort) == Outcome::kFound || Done() || OutOfTime()) return;
-      }
+      if (Try(capacity, effort) == Outcome::kFound || Done() || OutOfTime()) return;
+      if (result_.lower_bound < capacity) Try(result_.lower_bound, effort);
       effort.first_attempt = effort.end_attempt;
       effort.end_attempt *= 2;
     }

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "report/json.h"
@@ -109,6 +110,7 @@ std::string TuneJson(const TuneReport& r) {
                        {"peak_reserved", row.replayed.counters.peak_reserved},
                        {"fits", row.replayed.fits},
                        {"driver_calls", row.DriverCalls()},
+                       {"driver_us", std::llround(row.replayed.counters.driver_us)},
                        {"retries", row.replayed.counters.retries},
                        {"oom_event", OrNull(row.replayed.oom_event)},
                        {"fault", OrNull(row.fault)}});
@@ -125,6 +127,7 @@ std::string TuneJson(const TuneReport& r) {
                  {"peak_reserved", r.recorded_peak_reserved}}},
                {"results", results},
                {"best", FormatSettings(r.result.rows[r.result.best].settings)},
+               {"simplest", FormatSettings(r.result.rows[r.result.simplest].settings)},
                {"default_is_best", r.result.best == r.result.defaults},
                {"inferred", r.inferred},
                {"caveats", r.caveats}});

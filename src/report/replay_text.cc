@@ -125,7 +125,8 @@ void WriteOutcome(Writer& w, const ReplayReport& r) {
         "at which it still fits, by bisection");
   }
   row("calls to the driver", Grouped(c.driver_allocations + c.driver_frees),
-      fmt::format("(recorded {})", Grouped(r.recorded_driver_calls)));
+      fmt::format("(recorded {}), about {:.1f} ms on an H200", Grouped(r.recorded_driver_calls),
+                  c.driver_us / 1000));
   row("cache emptied to retry", Grouped(c.retries),
       c.driver_frees > 0 ? FormatBytes(c.given_back) + " given back" : std::string());
 }
@@ -171,8 +172,9 @@ void WriteRow(Writer& w, const TuneRow& row, const TuneReport& r) {
       row.replayed.fits ? Change(r.recorded_peak_reserved, reserved)
                         : fmt::format("runs out at event {}", row.replayed.oom_event.value_or(0));
   const std::string settings = FormatSettings(row.settings);
-  w.Line(fmt::format("  {:>11}  {:>6} calls {:>4} retries  {:<24} {}", FormatBytes(reserved),
-                     row.DriverCalls(), row.replayed.counters.retries, outcome,
+  const AllocatorCounters& c = row.replayed.counters;
+  w.Line(fmt::format("  {:>11} {:<24} {:>6} {:>8.1f} ms {:>7}  {}", FormatBytes(reserved), outcome,
+                     row.DriverCalls(), c.driver_us / 1000, c.retries,
                      settings.empty() ? "(the defaults)" : settings));
 }
 
@@ -181,20 +183,25 @@ std::string Advice(const TuneReport& r) {
   const TuneRow& defaults = r.result.rows[r.result.defaults];
   if (!best.replayed.fits) {
     return fmt::format(
-        "No settings make it fit ({}): the best comes as far as event {}. At least "
-        "{} are alive at once.",
+        "No settings make it fit ({}): the best comes as far as event {}. At least {} are alive at "
+        "once.",
         LimitText(r.limits), best.replayed.oom_event.value_or(0), FormatBytes(r.lower_bound));
   }
-  if (r.result.best == r.result.defaults) {
-    return "The defaults are best: no settings hold less.";
-  }
+  if (r.result.best == r.result.defaults) return "The defaults are best: no settings hold less.";
+  if (!defaults.replayed.fits) return "The defaults run out; this fits:";
   const Bytes saved =
       defaults.replayed.counters.peak_reserved - best.replayed.counters.peak_reserved;
-  if (!defaults.replayed.fits) return "The defaults run out; this fits:";
-  return fmt::format("Best holds {} less than the defaults{}:", FormatBytes(saved),
-                     double(saved) < 0.01 * double(defaults.replayed.counters.peak_reserved)
-                         ? ", which is hardly worth it"
-                         : "");
+  if (r.result.simplest == r.result.defaults) {
+    return fmt::format("The defaults are nearly best: the best settings hold {} less, under 1 %:",
+                       FormatBytes(saved));
+  }
+  if (saved <= 0) return "The defaults fit too, but have to empty the cache more often than this:";
+  return fmt::format("The best settings hold {} less than the defaults:", FormatBytes(saved));
+}
+
+void WriteSetting(Writer& w, const TuneReport& r, std::size_t row, std::string_view note) {
+  const std::string settings = FormatSettings(r.result.rows[row].settings);
+  w.Line(fmt::format("  PYTORCH_CUDA_ALLOC_CONF={}{}", settings, note));
 }
 
 }  // namespace
@@ -204,12 +211,16 @@ std::string TuneText(const TuneReport& r, const TextStyle& style) {
   w.Wrapped(w.Bold(Advice(r)), "", "");
   if (r.result.best != r.result.defaults) {
     w.Line();
-    w.Line(fmt::format("  PYTORCH_CUDA_ALLOC_CONF={}",
-                       FormatSettings(r.result.rows[r.result.best].settings)));
+    WriteSetting(w, r, r.result.best, "");
+    const bool simpler =
+        r.result.simplest != r.result.best && r.result.simplest != r.result.defaults;
+    if (simpler) WriteSetting(w, r, r.result.simplest, "   (simpler, within 1 % of it)");
   }
   w.Heading(fmt::format("{} settings replayed ({}; {} alive at most)", r.result.rows.size(),
                         LimitText(r.limits), FormatBytes(r.lower_bound)));
   const std::vector<TuneRow>& rows = r.result.rows;
+  w.Line(fmt::format("  {:>11} {:<24} {:>6} {:>11} {:>7}", "reserved", "against the record",
+                     "calls", "driver", "retries"));
   for (std::size_t i = 1; i < rows.size() && i <= kMostRows; ++i) WriteRow(w, rows[i], r);
   if (r.result.defaults > kMostRows) WriteRow(w, rows[r.result.defaults], r);
   if (rows.size() > kMostRows + 1) {
