@@ -59,9 +59,9 @@ Result<std::string> ReadAll(const std::string& name, int fd) {
 }  // namespace
 
 Result<Input> Input::FromMemory(std::string name, std::string bytes) {
-  const Packing packing = RecognisePacking(bytes);
-  if (packing != Packing::kNone) {
-    Result<std::string> unpacked = Unpack(packing, bytes);
+  const Compression compression = RecogniseCompression(bytes);
+  if (compression != Compression::kNone) {
+    Result<std::string> unpacked = Unpack(compression, bytes);
     if (!unpacked) {
       unpacked.error().file = name;
       return unpacked.error();
@@ -99,9 +99,9 @@ Result<Input> Input::Open(const std::string& path) {
       mapped, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
   ::madvise(mapped, size, MADV_SEQUENTIAL);
   const std::string_view bytes(static_cast<const char*>(mapped), size);
-  const Packing packing = RecognisePacking(bytes);
-  if (packing == Packing::kNone) return Input(path, std::move(owner), bytes);
-  Result<std::string> unpacked = Unpack(packing, bytes);
+  const Compression compression = RecogniseCompression(bytes);
+  if (compression == Compression::kNone) return Input(path, std::move(owner), bytes);
+  Result<std::string> unpacked = Unpack(compression, bytes);
   if (!unpacked) {
     unpacked.error().file = path;
     return unpacked.error();

@@ -115,25 +115,25 @@ Result<std::string> Unzstd(std::string_view in) {
 
 }  // namespace
 
-Packing RecognisePacking(std::string_view bytes) {
+Compression RecogniseCompression(std::string_view bytes) {
   using namespace std::string_view_literals;
-  if (bytes.starts_with("\x1f\x8b"sv)) return Packing::kGzip;
+  if (bytes.starts_with("\x1f\x8b"sv)) return Compression::kGzip;
   if (bytes.starts_with("\xfd"
                         "7zXZ\0"sv))
-    return Packing::kXz;
-  if (bytes.starts_with("\x28\xb5\x2f\xfd"sv)) return Packing::kZstd;
-  return Packing::kNone;
+    return Compression::kXz;
+  if (bytes.starts_with("\x28\xb5\x2f\xfd"sv)) return Compression::kZstd;
+  return Compression::kNone;
 }
 
-Result<std::string> Unpack(Packing packing, std::string_view packed) {
-  switch (packing) {
-    case Packing::kGzip:
+Result<std::string> Unpack(Compression compression, std::string_view packed) {
+  switch (compression) {
+    case Compression::kGzip:
       return Gunzip(packed);
-    case Packing::kXz:
+    case Compression::kXz:
       return Unxz(packed);
-    case Packing::kZstd:
+    case Compression::kZstd:
       return Unzstd(packed);
-    case Packing::kNone:
+    case Compression::kNone:
       break;
   }
   return std::string(packed);

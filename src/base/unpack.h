@@ -8,11 +8,11 @@
 
 namespace plimsoll {
 
-enum class Packing { kNone, kGzip, kXz, kZstd };
+enum class Compression { kNone, kGzip, kXz, kZstd };
 
-Packing RecognisePacking(std::string_view bytes);
+Compression RecogniseCompression(std::string_view bytes);
 
 /// The unpacked bytes. A small file that claims to unpack to gigabytes is refused.
-Result<std::string> Unpack(Packing packing, std::string_view packed);
+Result<std::string> Unpack(Compression compression, std::string_view packed);
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include "allocator/replay.h"
 #include "allocator/replay_check.h"
 #include "allocator/verify.h"
+#include "base/parallel.h"
 
 namespace plimsoll {
 namespace {
@@ -58,16 +59,23 @@ std::optional<AllocatorStudy> StudyAllocator(const Timeline& timeline, const Led
   const Verification verified = Verify(timeline, ledger, {});
   if (!verified.Exact() || !verified.rules.settings.native) return std::nullopt;
   const DeviceLimits unlimited{.total = verified.limits.total};
+  const bool limited = verified.limits.limit || verified.limits.capacity;
+  const auto try_out = [&](const AllocatorSettings& settings) {
+    const ReplayResult free = Run(timeline, verified, settings, unlimited);
+    return SettingOutcome{
+        .conf = FormatSettings(settings),
+        .reserved = free.counters.peak_reserved,
+        .fits = limited ? Run(timeline, verified, settings, verified.limits).fits : free.fits};
+  };
+  // The recorded settings first, for comparison.
+  std::vector<AllocatorSettings> settings = CommonAdvice(verified);
+  settings.insert(settings.begin(), verified.rules.settings);
   AllocatorStudy study;
-  const AllocatorSettings& recorded = verified.rules.settings;
-  study.reserved = Run(timeline, verified, recorded, unlimited).counters.peak_reserved;
-  study.fits = Run(timeline, verified, recorded, verified.limits).fits;
-  for (const AllocatorSettings& settings : CommonAdvice(verified)) {
-    study.outcomes.push_back(
-        {.conf = FormatSettings(settings),
-         .reserved = Run(timeline, verified, settings, unlimited).counters.peak_reserved,
-         .fits = Run(timeline, verified, settings, verified.limits).fits});
-  }
+  study.outcomes.resize(settings.size());
+  ParallelFor(settings.size(), [&](std::size_t i) { study.outcomes[i] = try_out(settings[i]); });
+  study.reserved = study.outcomes.front().reserved;
+  study.fits = study.outcomes.front().fits;
+  study.outcomes.erase(study.outcomes.begin());
   if (verified.workload.fatal) {
     study.at_failure = AtFailure(timeline, ledger, verified);
     study.stream = verified.workload.requests[*verified.workload.fatal].stream;
