@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the seeds in fuzz/corpus/<target>: small valid files and small hostile ones.
 
-Files named found-* are findings of the fuzzers; this script leaves them alone.
+Other files there (found-*, hostile-*, hashes) are findings; this script leaves them alone.
 """
 
 import gzip
@@ -9,6 +9,7 @@ import json
 import lzma
 import pathlib
 import pickle
+import random
 import sqlite3
 import struct
 import subprocess
@@ -22,12 +23,6 @@ def put(target, name, content):
     folder = ROOT / target
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def clear():
-    for path in ROOT.glob("*/*"):
-        if not path.name.startswith("found-"):
-            path.unlink()
 
 
 # ---- memory snapshots ------------------------------------------------------------------------------
@@ -384,6 +379,31 @@ def settings():
     put("allocator_settings", "empty", "")
 
 
+def allocator():
+    """Requests of every kind, under every kind of settings: two bytes of settings, then three an event."""
+    rng = random.Random(4)
+    for bits in (1, 2, 3, 0x05, 0x0d, 0x19, 0x3b, 0x7f):
+        head = bytes([bits, 2, 5, rng.randrange(256)])
+        put("allocator", f"mixed-{bits:02x}", head + rng.randbytes(1200))
+        # Requests that are mostly served and then freed.
+        events = b"".join(bytes([rng.choice((0, 0, 4, 2, 3, 8, 10, 11)), rng.randrange(256), rng.randrange(24)])
+                          for _ in range(400))
+        put("allocator", f"orderly-{bits:02x}", head + events)
+
+
+def packings():
+    """Tables of buffers."""
+    for name, text in (
+            ('extremes.csv', '\ufeffid,begin,upper,size,alignment\n0,-9223372036854775808,9223372036854775807,1152921504606846000,1\n1,0,1,3,7\n'),
+            ('fourteen.csv', 'id,lower,upper,size\n0,3,6,2\n1,6,10,3\n2,1,3,1\n3,6,9,1\n4,3,8,9\n5,5,8,3\n6,1,6,4\n7,0,5,5\n8,3,5,5\n9,4,10,6\n10,1,7,7\n11,8,9,3\n12,3,7,5\n13,1,10,5\n'),
+            ('no_lifetime.csv', 'id,lower,upper,size\na,5,5,1\n'),
+            ('no_size.csv', 'id,lower,upper\n'),
+            ('other_names.csv', 'size,end,start,id,alignment,hint,gaps\r\n4,2,0,"a,b",8,-1,\r\n512,9,1,c,,0,3-5@1:2\r\n'),
+            ('plain.csv', 'id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n'),
+    ):
+        put("packing_csv", name, text)
+
+
 def everything():
     """One of each for the whole way."""
     put("explain", "snapshot", pickle.dumps(snapshot(), 4))
@@ -395,7 +415,6 @@ def everything():
         put("explain", f"{target}-{name}", (ROOT / target / name).read_bytes())
 
 
-clear()
 pickles()
 json_snapshots()
 texts()
@@ -403,4 +422,6 @@ traces()
 databases()
 packed()
 settings()
+allocator()
+packings()
 everything()

@@ -11,6 +11,9 @@ constexpr Address kRegion = 32 * kMiB;
 constexpr Address kFirstReservation = 0x302000000;
 /// Where segments begin if the record has none to go by.
 constexpr Address kTop = 0x7f0000000000;
+constexpr Address kLeastRoom = Address{1} << 46;
+/// Above every address that a device has.
+constexpr Address kBeyond = Address{1} << 63;
 
 Address DownTo(Address address, Address unit) { return address / unit * unit; }
 Address UpTo(Address address, Address unit) { return (address + unit - 1) / unit * unit; }
@@ -51,6 +54,8 @@ AssumedDriver::AssumedDriver(const Timeline& timeline)
   for (const Event& e : timeline.events) {
     if (e.action == Action::kSegmentAlloc) note(e.address, e.size);
   }
+  // A record with strangely low addresses leaves no room below them.
+  if (lowest_ < kLeastRoom) lowest_ = kTop;
   lowest_ = DownTo(lowest_, kRegion);
 }
 
@@ -75,19 +80,29 @@ Address AssumedDriver::NewSegment(Bytes size) {
       }
     }
   }
-  const auto bytes = static_cast<Address>(size);
-  if (bytes < kRegion && region_ != 0 && region_next_ + bytes <= region_ + kRegion) {
-    const Address address = region_next_;
+  const Address fresh = FreshAddress(static_cast<Address>(size));
+  Take(fresh, size);
+  return fresh;
+}
+
+/// Regions downward, each filled upward; what is taken already is passed over.
+Address AssumedDriver::FreshAddress(Address bytes) {
+  const auto size = static_cast<Bytes>(bytes);
+  if (bytes < kRegion && region_ != 0 && region_next_ + bytes <= region_ + kRegion &&
+      Free(region_next_, size)) {
     region_next_ += bytes;
-    Take(address, size);
-    return address;
+    return region_next_ - bytes;
   }
-  lowest_ -= std::min(lowest_, UpTo(bytes, kRegion));
+  const Address step = UpTo(bytes, kRegion);
+  do {
+    // What no device could hold does not fit below either; any free addresses will do for it.
+    if (lowest_ < step) lowest_ = kBeyond;
+    lowest_ -= step;
+  } while (!Free(lowest_, size));
   if (bytes < kRegion) {
     region_ = lowest_;
     region_next_ = lowest_ + bytes;
   }
-  Take(lowest_, size);
   return lowest_;
 }
 

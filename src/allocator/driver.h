@@ -58,6 +58,7 @@ class AssumedDriver : public Driver {
 
   bool Free(Address address, Bytes size) const;
   void Take(Address address, Bytes size);
+  Address FreshAddress(Address bytes);
 
   std::unordered_map<Bytes, Recorded> recorded_;
   std::map<Address, Bytes> taken_;

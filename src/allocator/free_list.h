@@ -20,8 +20,10 @@ class FreeList {
     std::uint64_t tie = 0;
     std::uint32_t block = 0;
 
+    /// A contradictory record may put two blocks at one address: the id tells them apart.
     friend bool operator<(const Entry& a, const Entry& b) {
-      return (a.size < b.size) | ((a.size == b.size) & (a.tie < b.tie));
+      const bool before = (a.tie < b.tie) | ((a.tie == b.tie) & (a.block < b.block));
+      return (a.size < b.size) | ((a.size == b.size) & before);
     }
   };
   struct Position {
