@@ -51,7 +51,7 @@ CachingAllocator::BlockId CachingAllocator::Allocate(Bytes requested, std::uint1
   }
   // What the driver gave goes through the list too: the remainder of the split needs a place there.
   InsertFree(id);
-  return HandOut(list, list.LowerBound(EntryOf(id)), size);
+  return HandOut(list, list.Find(EntryOf(id)), size);
 }
 
 /// The order of last resorts.
@@ -227,7 +227,7 @@ void CachingAllocator::BecomeFree(BlockId id) {
   if (replaced == kNone) {
     list.Insert(EntryOf(id));
   } else {
-    list.Replace(list.LowerBound(old), EntryOf(id));
+    list.Replace(list.Find(old), EntryOf(id));
   }
 }
 

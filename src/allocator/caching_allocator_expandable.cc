@@ -95,7 +95,8 @@ bool CachingAllocator::Map(BlockId id, Bytes size) {
   const Reservation& segment = reservations_[blocks_[id].reservation];
   const Bytes offset = static_cast<Bytes>(blocks_[id].address - segment.base);
   const Bytes end = (offset + size + segment.page - 1) / segment.page * segment.page;
-  const Bytes mapped = end - offset;
+  // A record that contradicts itself may hold holes that are no whole pages.
+  const Bytes mapped = std::min(end - offset, blocks_[id].size);
   if (!WithinCapacity(mapped)) return false;
   EraseUnmapped(id);
   if (mapped < blocks_[id].size) {

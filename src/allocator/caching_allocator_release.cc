@@ -175,7 +175,9 @@ std::vector<std::uint32_t> CachingAllocator::Seed(const SeedSegment& segment) {
     like.size = static_cast<Bytes>(to - from);
     like.prev = kNone;
     const BlockId id = last == kNone ? NewSegment(like) : NewBlock(like);
-    if (last != kNone) blocks_[id].number = blocks_[last].number;
+    // The number of a segment is that of all its blocks; that of a block is its own.
+    const bool shared = rules_.release.tie_break == TieBreak::kSegmentNumber;
+    if (last != kNone && shared) blocks_[id].number = blocks_[last].number;
     Link(last, id);
     last = id;
     blocks_[id].state = state;

@@ -64,8 +64,14 @@ class FreeList {
 
   void Insert(const Entry& entry);
   void Erase(Position p);
-  /// Removes the entry with this size and tie, which must be there.
-  void Erase(const Entry& entry) { Erase(LowerBound(entry)); }
+  /// Where this entry is, which must be there. Where a record contradicts itself, segments may lie
+  /// upon each other, so that several have the same size and tie.
+  Position Find(const Entry& entry) const {
+    Position p = LowerBound(entry);
+    while (At(p).block != entry.block) p = Next(p);
+    return p;
+  }
+  void Erase(const Entry& entry) { Erase(Find(entry)); }
   /// Erase and Insert at once: blocks mostly change their size by little, and so their place.
   void Replace(Position p, const Entry& entry);
 

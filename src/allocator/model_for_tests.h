@@ -3,13 +3,16 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocator/caching_allocator.h"
 #include "allocator/replay.h"
 #include "allocator/settings.h"
+#include "allocator/verify.h"
 #include "base/check.h"
 #include "timeline/timeline.h"
 
@@ -45,7 +48,7 @@ class ScriptedDriver : public Driver {
   Address next_reservation_ = 0x300000000000;
 };
 
-struct Setup {
+struct ModelSetup {
   std::string conf = "";
   TorchVersion torch = {};
   DeviceLimits limits = {};
@@ -53,7 +56,7 @@ struct Setup {
   std::size_t pools = 1;
 };
 
-inline AllocatorRules RulesFor(const Setup& setup) {
+inline AllocatorRules RulesFor(const ModelSetup& setup) {
   Result<AllocatorSettings> settings = ParseAllocatorSettings(setup.conf, setup.torch);
   PLIMSOLL_CHECK(settings.ok());
   return {.settings = *settings, .release = RulesOf(setup.torch)};
@@ -65,7 +68,7 @@ class Recorder {
   using Handle = std::size_t;
   static constexpr Handle kRefused = static_cast<Handle>(-1);
 
-  explicit Recorder(const Setup& setup)
+  explicit Recorder(const ModelSetup& setup)
       : setup_(setup),
         allocator_(RulesFor(setup), setup.limits, driver_, setup.streams, setup.pools) {
     timeline_.streams = setup.streams;
@@ -87,8 +90,8 @@ class Recorder {
     WriteCalls(train_, stream, pool);
     if (block == CachingAllocator::kNone) {
       const Bytes left = setup_.limits.capacity.value_or(kDevice) - allocator_.counters().reserved;
-      Write(Action::kOutOfMemory, static_cast<Address>(left), allocator_.rules().Round(size), stream,
-            pool, train_);
+      Write(Action::kOutOfMemory, static_cast<Address>(left), allocator_.rules().Round(size),
+            stream, pool, train_);
       return kRefused;
     }
     const Address address = allocator_.block(block).address;
@@ -120,9 +123,9 @@ class Recorder {
   const AllocatorCounters& counters() const { return allocator_.counters(); }
   const CachingAllocator& allocator() const { return allocator_; }
 
-  /// The record as a snapshot taken now holds it.
-  Timeline Finish() const {
-    Timeline t = timeline_;
+  /// The record as a snapshot taken now holds it; the recorder is spent.
+  Timeline Finish() {
+    Timeline t = std::move(timeline_);
     const auto blocks = allocator_.blocks();
     for (CachingAllocator::BlockId id = 0; id < blocks.size(); ++id) {
       if (blocks[id].state == State::kUnused || blocks[id].prev != kNone) continue;
@@ -161,7 +164,11 @@ class Recorder {
   }
   void WriteCalls(StackId stack, std::uint16_t stream, std::uint8_t pool) {
     for (const DriverCall& call : allocator_.calls()) {
-      Write(call.action, call.address, call.size, stream, pool, stack);
+      const bool more = call.action == Action::kSegmentAlloc || call.action == Action::kSegmentMap;
+      if (more) owners_[call.address] = {stream, pool};
+      // Memory goes back on the stream for which it came.
+      const auto& [its_stream, its_pool] = std::prev(owners_.upper_bound(call.address))->second;
+      Write(call.action, call.address, call.size, its_stream, its_pool, stack);
     }
     allocator_.ClearCalls();
   }
@@ -209,7 +216,7 @@ class Recorder {
     return 0;
   }
 
-  const Setup setup_;
+  const ModelSetup setup_;
   ScriptedDriver driver_;
   CachingAllocator allocator_;
   Timeline timeline_;
@@ -217,6 +224,8 @@ class Recorder {
   StackId empty_cache_;
   std::vector<Held> held_;
   std::vector<Handle> waiting_;
+  /// Stream and pool of what came from the driver, by address.
+  std::map<Address, std::pair<std::uint16_t, std::uint8_t>> owners_;
 };
 
 /// A random load: what is alive stays around `live` bytes. Everything depends on the seed.
@@ -230,7 +239,7 @@ struct Load {
   int empty_every = 0;
 };
 
-inline Timeline RecordLoad(const Setup& setup, const Load& load, AllocatorCounters* counters) {
+inline Timeline RecordLoad(const ModelSetup& setup, const Load& load, AllocatorCounters* counters) {
   Recorder recorder(setup);
   std::mt19937 random(load.seed);
   struct Live {
@@ -269,6 +278,34 @@ inline Timeline RecordLoad(const Setup& setup, const Load& load, AllocatorCounte
   }
   if (counters != nullptr) *counters = recorder.counters();
   return recorder.Finish();
+}
+
+/// A record with the workload that is in it.
+struct RecordedJob {
+  Timeline timeline;
+  Ledger ledger;
+  Verification verified;
+
+  explicit RecordedJob(Timeline t, const VerifyOptions& given = {})
+      : timeline(std::move(t)),
+        ledger(Follow(timeline)),
+        verified(Verify(timeline, ledger, given)) {
+    PLIMSOLL_CHECK(verified.Exact());
+  }
+  explicit RecordedJob(Recorder&& recorder, const VerifyOptions& given = {})
+      : RecordedJob(recorder.Finish(), given) {}
+
+  const Workload& workload() const { return verified.workload; }
+  ReplayOptions Options(const char* conf = "", const DeviceLimits& limits = {}) const {
+    return {.rules = {.settings = *ParseAllocatorSettings(conf, verified.torch),
+                      .release = verified.rules.release},
+            .limits = limits};
+  }
+};
+
+/// The record from event `from` on, as a ring buffer leaves it.
+inline void CutBefore(Timeline& t, std::size_t from) {
+  t.events.erase(t.events.begin(), t.events.begin() + static_cast<std::ptrdiff_t>(from));
 }
 
 }  // namespace plimsoll::testing_model

@@ -297,8 +297,9 @@ class Verifier {
     }
     BlockId block = kNone;
     if (group.requested) block = Put(group.end);
+    const bool first_wrong_choice = !result_.first;
     CompareCalls(group);
-    if (group.requested) ComparePlace(group.end, block);
+    if (group.requested) ComparePlace(group.end, block, first_wrong_choice);
     // A release has waited for these already; under other settings they complete about here.
     for (const std::size_t event : group.completed) CompleteFree(event);
     return group.requested ? group.end + 1 : group.end;
@@ -356,7 +357,7 @@ class Verifier {
     return allocator_.Allocate(e.size, e.stream, pool, result_.workload.captures[pool]);
   }
 
-  void ComparePlace(std::size_t event, BlockId block) {
+  void ComparePlace(std::size_t event, BlockId block, bool first_wrong_choice) {
     const Event& e = timeline_.events[event];
     if (e.action == Action::kOutOfMemory) {
       if (block == kNone) return;
@@ -378,7 +379,7 @@ class Verifier {
     SetOwner(block, id);
     const CachingAllocator::Block& b = allocator_.block(block);
     if (b.address == e.address) return;
-    if (may_enlarge_ && !result_.first) SuspectEarlier(block, e.size);
+    if (may_enlarge_ && first_wrong_choice) SuspectEarlier(block, e.size);
     Note(result_.address_mismatches, event,
          fmt::format("the model puts {} at {:#x}, the record has it at {:#x}", FormatBytes(e.size),
                      b.address, e.address));
