@@ -27,7 +27,6 @@ CachingAllocator::CachingAllocator(const AllocatorRules& rules, const DeviceLimi
   pools_.resize(std::max<std::size_t>(pools, 1) * 2);
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     pools_[i].small = i % 2 == 0;
-    pools_[i].free.resize(count);
   }
 }
 
@@ -41,6 +40,7 @@ CachingAllocator::BlockId CachingAllocator::Allocate(Bytes requested, std::uint1
   }
   const Bytes size = rules_.Round(requested);
   Pool& pool = PoolFor(pool_id, size);
+  Use(pool);
   if (collects_) ++pool.searches;
   FreeList& list = pool.free[rank_[stream]];
   if (const auto found = Find(list, size)) return HandOut(list, *found, size);
@@ -96,7 +96,7 @@ std::optional<FreeList::Position> CachingAllocator::Find(const FreeList& list, B
 bool CachingAllocator::Serves(Bytes requested, std::uint16_t stream, std::uint8_t pool_id) const {
   const Bytes size = rules_.Round(requested);
   const Pool& pool = pools_[std::size_t{pool_id} * 2 + (size <= kSmallRequest ? 0 : 1)];
-  return Find(pool.free[rank_[stream]], size).has_value();
+  return !pool.free.empty() && Find(pool.free[rank_[stream]], size).has_value();
 }
 
 /// Takes the block at `at` out of its list. If it is split, the left part is the new block; what

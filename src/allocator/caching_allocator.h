@@ -162,6 +162,10 @@ class CachingAllocator {
   Pool& PoolFor(std::uint8_t pool, Bytes rounded) {
     return pools_[std::size_t{pool} * 2 + (rounded <= kSmallRequest ? 0 : 1)];
   }
+  /// Lists are made when a pool is first used: most records name more pools than they use.
+  void Use(Pool& pool) {
+    if (pool.free.empty()) pool.free.resize(rank_.size());
+  }
   FreeList& ListOf(const Block& b) { return pools_[b.pool].free[rank_[b.stream]]; }
   std::uint64_t Tie(const Block& b) const;
   FreeList::Entry EntryOf(BlockId id) const;

@@ -1,6 +1,5 @@
 // Memory from the driver, and back to it.
 #include <algorithm>
-#include <limits>
 
 #include "allocator/caching_allocator.h"
 
@@ -162,11 +161,13 @@ std::vector<std::uint32_t> CachingAllocator::Seed(const SeedSegment& segment) {
              .size = segment.size,
              .stream = segment.stream,
              .pool = static_cast<std::uint16_t>(segment.pool * 2 + (segment.small ? 0 : 1))};
+  Use(pools_[like.pool]);
   if (segment.expandable) {
     const Bytes page = segment.small ? kSmallSegment : rules_.settings.large_segment_size;
     reservations_.push_back({.base = segment.address, .page = page});
     like.reservation = static_cast<std::uint32_t>(reservations_.size() - 1);
   }
+  driver_.Occupy(segment.address, segment.size, segment.expandable);
   std::vector<std::uint32_t> ids;
   BlockId last = kNone;
   Bytes held = 0;

@@ -1,7 +1,6 @@
 #include "allocator/driver.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace plimsoll {
 namespace {
@@ -104,6 +103,19 @@ Address AssumedDriver::FreshAddress(Address bytes) {
     region_next_ = lowest_ + bytes;
   }
   return lowest_;
+}
+
+void AssumedDriver::Occupy(Address address, Bytes size, bool expandable) {
+  if (expandable) {
+    const Address end = address + static_cast<Address>(size);
+    next_reservation_ = std::max(next_reservation_, UpTo(end, kRegion));
+    return;
+  }
+  Take(address, size);
+  // It is no address for a new segment.
+  std::vector<Address>& same = recorded_[size].addresses;
+  const auto it = std::find(same.begin(), same.end(), address);
+  if (it != same.end()) same.erase(it);
 }
 
 void AssumedDriver::FreeSegment(Address address, Bytes) { taken_.erase(address); }

@@ -3,6 +3,7 @@
 // if.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -29,6 +30,8 @@ class Driver {
   virtual Address NewReservation(const Reservation& reservation) = 0;
   /// cuMemAddressFree.
   virtual void FreeReservation(Address) {}
+  /// Addresses that are in use from before the record.
+  virtual void Occupy(Address, Bytes, bool /*expandable*/) {}
 };
 
 /// What a call to the driver costs, as measured on an H200 (CUDA 13, torch 2.11, an idle GPU). A
@@ -49,6 +52,7 @@ class AssumedDriver : public Driver {
   Address NewSegment(Bytes size) override;
   void FreeSegment(Address address, Bytes size) override;
   Address NewReservation(const Reservation& reservation) override;
+  void Occupy(Address address, Bytes size, bool expandable) override;
 
  private:
   struct Recorded {

@@ -14,8 +14,21 @@ Replayer::Replayer(const Workload& workload, const ReplayOptions& options, Drive
   Begin();
 }
 
+bool KeepsEarlier(const Workload& workload, const ReplayOptions& options) {
+  if (!options.keep_earlier_segments) return false;
+  Bytes held = 0;
+  for (const CachingAllocator::SeedSegment& seed : workload.seeds) {
+    held += seed.size;
+    for (const CachingAllocator::SeedPiece& piece : seed.pieces) {
+      if (piece.state == CachingAllocator::State::kUnmapped) held -= piece.size;
+    }
+  }
+  return held <= options.limits.limit.value_or(kNoDevice) &&
+         held <= options.limits.capacity.value_or(kNoDevice);
+}
+
 void Replayer::Begin() {
-  if (options_.keep_earlier_segments) {
+  if (KeepsEarlier(workload_, options_)) {
     Plant(workload_, allocator_, holdings_);
     if (log_ == nullptr) return;
     for (const CachingAllocator::Block& b : allocator_.blocks()) {
@@ -74,13 +87,14 @@ void Replayer::Step(std::size_t index) {
 }
 
 void Replayer::Serve(const Request& request, std::size_t index) {
+  const bool refused = request.kind == Request::Kind::kRefused;
+  const bool ends = refused && workload_.fatal == index;
+  if (refused && !ends && !options_.ask_refused) return;
   const Bytes peak = allocator_.counters().peak_reserved;
   const BlockId block = allocator_.Allocate(request.size, request.stream, request.pool,
                                             workload_.captures[request.pool]);
   if (allocator_.counters().peak_reserved != peak) result_.peak_request = index;
   LogCalls();
-  const bool refused = request.kind == Request::Kind::kRefused;
-  const bool ends = refused && workload_.fatal == index;
   if (block == CachingAllocator::kNone) {
     if (!refused || ends) Fail(request);
     return;
@@ -149,9 +163,10 @@ std::optional<Bytes> SmallestCapacity(const Timeline& timeline, const Workload& 
   options.limits.capacity.reset();
   const ReplayResult free = Replay(timeline, workload, options);
   if (!free.fits) return std::nullopt;
-  // It fits where nothing is ever refused, and nowhere below what is alive at once.
+  // It fits where nothing is ever refused. What is alive at once is no lower end: requests that the
+  // record refused need not be served.
   Bytes enough = (free.counters.peak_reserved + kSegmentUnit - 1) / kSegmentUnit;
-  Bytes too_little = free.counters.peak_allocated / kSegmentUnit - 1;
+  Bytes too_little = 0;
   while (enough - too_little > 1) {
     const Bytes middle = too_little + (enough - too_little) / 2;
     (fits(middle * kSegmentUnit) ? enough : too_little) = middle;

@@ -17,6 +17,8 @@ struct ReplayOptions {
   /// The segments from before the record are kept as they were; otherwise (other settings) what was
   /// alive in them is asked for anew.
   bool keep_earlier_segments = true;
+  /// Requests that the record refused are asked again (the one that ended it always is).
+  bool ask_refused = true;
   /// The cache is emptied before each of these events, in order.
   std::vector<EventIndex> empty_cache_before = {};
 };
@@ -72,7 +74,7 @@ class Replayer {
   void LogFree(BlockId block);
 
   const Workload& workload_;
-  const ReplayOptions& options_;
+  const ReplayOptions options_;
   CachingAllocator allocator_;
   ReplayLog* log_;
   Holdings holdings_;
@@ -85,6 +87,9 @@ class Replayer {
 /// A whole run, with the addresses of an AssumedDriver; checked if `log` is given.
 ReplayResult Replay(const Timeline& timeline, const Workload& workload,
                     const ReplayOptions& options, ReplayLog* log = nullptr);
+
+/// Whether the segments from before the record can be kept: not where they exceed the limits.
+bool KeepsEarlier(const Workload& workload, const ReplayOptions& options);
 
 /// The smallest capacity at which the job still fits: a multiple of 2 MiB, found by bisection.
 /// Nothing if it does not fit at any.

@@ -87,15 +87,17 @@ AllocatorSettings SettingsFrom(const RecordedSettings& recorded, TorchVersion ve
     const bool limited = *recorded.max_split_size > 0;
     settings.max_split_size = limited ? *recorded.max_split_size : kUnlimited;
   }
-  if (recorded.large_segment_size.value_or(0) > 0) {
+  // What PyTorch would have refused was never in force, whatever a record says.
+  if (recorded.large_segment_size.value_or(0) > 10 * kMiB) {
     settings.large_segment_size = std::min(*recorded.large_segment_size, kLargestSetting);
     settings.max_non_split_rounding = settings.large_segment_size;
   }
   if (recorded.max_non_split_rounding.value_or(0) > 0) {
     settings.max_non_split_rounding = std::min(*recorded.max_non_split_rounding, kLargestSetting);
   }
-  if (recorded.garbage_collection_threshold) {
-    settings.garbage_collection_threshold = *recorded.garbage_collection_threshold;
+  if (const double share = recorded.garbage_collection_threshold.value_or(-1);
+      share >= 0 && share < 1) {
+    settings.garbage_collection_threshold = share;
   }
   // Records that state any of these fields state the divisions too; a bare string may come alone.
   const bool stated = recorded.max_split_size || recorded.expandable_segments;

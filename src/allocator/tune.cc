@@ -23,6 +23,8 @@ int Complexity(const AllocatorSettings& s) {
 /// reserved; then fewest calls to the driver; then simplest. Of two that do not fit, the one that
 /// came further.
 bool Better(const TuneRow& a, const TuneRow& b) {
+  // A replay that does not add up proves nothing.
+  if (a.fault.has_value() != b.fault.has_value()) return !a.fault;
   if (a.replayed.fits != b.replayed.fits) return a.replayed.fits;
   if (!a.replayed.fits && a.replayed.oom_event != b.replayed.oom_event) {
     return a.replayed.oom_event > b.replayed.oom_event;
@@ -45,7 +47,8 @@ std::size_t Simplest(const std::vector<TuneRow>& rows, std::size_t best) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const ReplayResult& r = rows[i].replayed;
     const double more = double(r.counters.peak_reserved - least.counters.peak_reserved);
-    const bool as_good = r.fits == least.fits && r.counters.retries <= least.counters.retries &&
+    const bool as_good = !rows[i].fault && r.fits == least.fits &&
+                         r.counters.retries <= least.counters.retries &&
                          more <= kHardlyWorse * double(least.counters.peak_reserved);
     if (as_good && Complexity(rows[i].settings) < Complexity(rows[simplest].settings)) simplest = i;
   }
@@ -65,10 +68,11 @@ AllocatorSettings With(AllocatorSettings s, bool expandable, Bytes max_split, in
 
 std::vector<AllocatorSettings> TuneCandidates(const AllocatorSettings& recorded,
                                               const ReleaseRules& release, bool limited) {
-  std::vector<AllocatorSettings> list = {recorded, AllocatorSettings{}};
+  std::vector<AllocatorSettings> list = {recorded};
   const auto add = [&](const AllocatorSettings& s) {
     if (std::find(list.begin(), list.end(), s) == list.end()) list.push_back(s);
   };
+  add(AllocatorSettings{});
   // Garbage collection measures against a limit and does nothing without one.
   std::vector<double> thresholds = {0};
   if (limited) thresholds.insert(thresholds.end(), {0.6, 0.8});

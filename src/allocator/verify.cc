@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "allocator/infer.h"
 
@@ -29,53 +30,48 @@ class RecordedDriver : public Driver {
   RecordedDriver(const Timeline& timeline, const AllocatorRules& rules,
                  const std::vector<std::uint8_t>& pools)
       : events_(timeline.events), other_(timeline) {
-    std::size_t told = 0;
+    std::vector<std::size_t> unassigned;
     for (std::size_t i = 0; i < events_.size(); ++i) {
-      if (events_[i].action == Action::kSegmentMap) {
-        maps_.push_back({.event = i, .pool = pools[i]});
-      }
-      if (events_[i].action != Action::kAlloc && events_[i].action != Action::kOutOfMemory)
-        continue;
+      const Event& e = events_[i];
+      if (e.action == Action::kSegmentAlloc) segments_.push_back(i);
+      if (e.action == Action::kSegmentMap) unassigned.push_back(i);
+      if (e.action != Action::kAlloc && e.action != Action::kOutOfMemory) continue;
       // What was mapped since the last request was mapped for this one.
-      const bool small = rules.Round(events_[i].size) <= kSmallRequest;
-      for (; told < maps_.size(); ++told) maps_[told].small = small;
+      const bool small = rules.Round(e.size) <= kSmallRequest;
+      for (const std::size_t map : unassigned) {
+        maps_[{events_[map].stream, pools[map], small}].push_back(map);
+      }
+      unassigned.clear();
     }
   }
 
   void LookFrom(std::size_t event) { next_ = event; }
 
   Address NewSegment(Bytes size) override {
-    for (std::size_t i = next_; i < events_.size(); ++i) {
-      if (events_[i].action != Action::kSegmentAlloc) continue;
-      next_ = i + 1;
-      return events_[i].address;
-    }
-    return other_.NewSegment(size);
+    const auto it = std::lower_bound(segments_.begin(), segments_.end(), next_);
+    if (it == segments_.end()) return other_.NewSegment(size);
+    next_ = *it + 1;
+    return events_[*it].address;
   }
   void FreeSegment(Address, Bytes) override {}
   /// A reservation leaves no event. The first mapping in it shows where it lies, which may come
   /// much later: if the driver refuses the memory, the addresses stay reserved without any.
   Address NewReservation(const Reservation& wanted) override {
-    for (const Map& map : maps_) {
-      const Event& e = events_[map.event];
-      if (map.event < next_ || e.stream != wanted.stream || map.small != wanted.small ||
-          map.pool != wanted.pool) {
-        continue;
-      }
-      return e.address;
-    }
-    return other_.NewReservation(wanted);
+    const auto of_pool = maps_.find({wanted.stream, wanted.pool, wanted.small});
+    if (of_pool == maps_.end()) return other_.NewReservation(wanted);
+    const std::vector<std::size_t>& maps = of_pool->second;
+    const auto it = std::lower_bound(maps.begin(), maps.end(), next_);
+    return it == maps.end() ? other_.NewReservation(wanted) : events_[*it].address;
+  }
+  void Occupy(Address address, Bytes size, bool expandable) override {
+    other_.Occupy(address, size, expandable);
   }
 
  private:
-  struct Map {
-    std::size_t event = 0;
-    std::uint8_t pool = 0;
-    bool small = false;
-  };
-
   const std::vector<Event>& events_;
-  std::vector<Map> maps_;
+  std::vector<std::size_t> segments_;
+  /// By stream, pool and size class.
+  std::map<std::tuple<std::uint16_t, std::uint8_t, bool>, std::vector<std::size_t>> maps_;
   std::size_t next_ = 0;
   AssumedDriver other_;
 };
@@ -291,6 +287,7 @@ class Verifier {
     driver_.LookFrom(group.begin);
     AbandonPools(group);
     if (group.requested) FindPoolOfRefusal(group);
+    driver_.LookFrom(group.begin);  // trials may have gone on from there
     if (group.releases && (!group.requested || group.emptied.value_or(LooksEmptied(group.end)))) {
       allocator_.EmptyCache();
       Ask(Request::Kind::kEmptyCache, group.begin).allocation = Ledger::kNoAllocation;
@@ -477,13 +474,18 @@ class Verifier {
 
 Verification Verify(const Timeline& timeline, const Ledger& ledger, const VerifyOptions& options) {
   Verification setting;
-  setting.torch =
-      options.torch.value_or(ParseTorchVersion(timeline.torch).value_or(TorchVersion{}));
+  const std::optional<TorchVersion> told = ParseTorchVersion(timeline.torch);
+  setting.torch = options.torch.value_or(told.value_or(TorchVersion{}));
   setting.rules = AllocatorRules::From(timeline.settings, setting.torch);
   const Inferred inferred = InferLimits(timeline, ledger, setting.rules,
                                         {.limit = options.limit, .capacity = options.capacity});
   setting.limits = inferred.limits;
   setting.inferred = inferred.notes;
+  if (!told && !options.torch) {
+    setting.inferred.push_back(fmt::format(
+        "the record does not tell its release: the rules of {} are assumed (give it with --torch)",
+        setting.torch.ToText()));
+  }
   const EmptyCacheStacks stacks(timeline);
   const std::vector<std::uint8_t> pools = PoolsOfEvents(timeline);
   Enlarged enlarged;
@@ -495,7 +497,11 @@ Verification Verify(const Timeline& timeline, const Ledger& ledger, const Verify
     if (!verifier.enlarge()) return result;
     const auto [allocation, by] = *verifier.enlarge();
     enlarged[allocation] += by;
-    if (enlarged[allocation] > kLeastLargeRemainder) round = kRounds - 1;  // not the reason
+    if (enlarged[allocation] > kLeastLargeRemainder) {
+      // It was not the reason; the rest is taken as it comes.
+      enlarged.erase(allocation);
+      round = kRounds - 1;
+    }
   }
 }
 

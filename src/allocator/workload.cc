@@ -17,12 +17,18 @@ Address EndOf(const MappedRange& range) { return range.address + static_cast<Add
 bool IsSmall(const Timeline& timeline, const Ledger& ledger, const MappedRange& range,
              Bytes reach) {
   if (!range.expandable) return range.size == kSmallSegment;
+  // Segments of one reservation lie together: the nearest is of the same kind.
+  const Segment* nearest = nullptr;
+  Address least = static_cast<Address>(reach);
   for (const Segment& s : timeline.segments) {
+    if (!s.expandable || s.stream != range.stream || s.pool != range.pool) continue;
     const Address distance =
         s.address > range.address ? s.address - range.address : range.address - s.address;
-    const bool same = s.expandable && s.stream == range.stream && s.pool == range.pool;
-    if (same && distance < static_cast<Address>(reach)) return s.small;
+    if (distance >= least) continue;
+    least = distance;
+    nearest = &s;
   }
+  if (nearest != nullptr) return nearest->small;
   for (std::size_t i = 0; i < static_cast<std::size_t>(ledger.before); ++i) {
     const Allocation& a = ledger.allocations[i];
     if (a.address >= range.address && a.address < EndOf(range)) return a.block <= kSmallRequest;
@@ -53,13 +59,19 @@ void AddHole(Address from, Address to, SeedSegment& segment,
   allocations.push_back(Ledger::kNoAllocation);
 }
 
-/// The lowest address that the record ever shows in the expandable segment of this range.
-Address BaseOf(const Timeline& timeline, const MappedRange& range, Bytes reservation) {
+/// The lowest address that the record ever shows in the expandable segment of this range. What was
+/// mapped for a request of the other size class lies in another segment.
+Address BaseOf(const Timeline& timeline, const MappedRange& range, bool small, Bytes reservation) {
   Address base = range.address;
+  Address lowest = base;
   for (const Event& e : timeline.events) {
-    if (e.action != Action::kSegmentMap || e.stream != range.stream) continue;
-    if (e.address < base && range.address - e.address < static_cast<Address>(reservation)) {
-      base = e.address;
+    if (e.action == Action::kSegmentMap && e.stream == range.stream) {
+      const bool near =
+          e.address < lowest && range.address - e.address < static_cast<Address>(reservation);
+      if (near) lowest = e.address;
+    } else if (e.action == Action::kAlloc || e.action == Action::kOutOfMemory) {
+      if ((e.size <= kSmallRequest) == small) base = std::min(base, lowest);
+      lowest = base;
     }
   }
   return base;
@@ -95,7 +107,7 @@ void AddSeeds(const Timeline& timeline, const Ledger& ledger,
       if (range.expandable) {
         open = &workload.seeds.back();
         open->size = reservation(small);
-        open->address = mapped_to = BaseOf(timeline, range, open->size);
+        open->address = mapped_to = BaseOf(timeline, range, small, open->size);
       }
     }
     if (open != nullptr) AddHole(mapped_to, range.address, *open, workload.seed_allocations.back());

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "allocator/caching_allocator.h"
-#include "allocator/initial_state.h"
 #include "allocator/ledger.h"
 #include "timeline/timeline.h"
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,7 +30,8 @@ struct PackFlags {
 /// A table of buffers begins with a row of names, one of which is size.
 bool LooksLikeCsv(std::string_view bytes) {
   const std::string_view first = bytes.substr(0, std::min(bytes.find('\n'), std::size_t{200}));
-  return first.find(',') != first.npos && first.find("size") != first.npos;
+  const bool json = first.starts_with('{') || first.starts_with('[');
+  return !json && first.find(',') != first.npos && first.find("size") != first.npos;
 }
 
 Result<PackReport> FromCsv(const Input& input, PackingCsv& csv) {
@@ -39,7 +41,8 @@ Result<PackReport> FromCsv(const Input& input, PackingCsv& csv) {
   PackReport report{.ids = csv.ids, .problem = csv.problem};
   if (csv.with_gaps > 0) {
     report.notes.push_back(fmt::format(
-        "{} buffers have gaps in their lifetimes, which are not used: a lower packing may exist",
+        "{} of the buffers have gaps in their lifetimes, which are not used: a lower packing may "
+        "exist",
         csv.with_gaps));
   }
   return report;
@@ -105,7 +108,8 @@ Command AddPack(CLI::App& app) {
       ->required();
   app.add_option("--capacity", flags->capacity, "does it fit into this? (1048576, 22GiB)");
   app.add_option("--seconds", flags->seconds, "how long to search at most")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->type_name("SECONDS")
       ->capture_default_str();
   app.add_flag("--csv", flags->csv, "the same table with an offset for each buffer");
   app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");

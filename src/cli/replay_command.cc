@@ -35,6 +35,7 @@ int RunReplay(const ReplayFlags& flags) {
   const Result<int> every = ParseEvery(flags.empty_cache_every);
   if (!every) return Complain(every.error());
   options->empty_cache_every = *every;
+  options->verify = flags.verify;
   if (flags.verify && (options->conf || *every > 0)) {
     return Complain({.message = "--verify compares with the record and takes no other settings",
                      .hint = "leave out --set and --empty-cache-every"});
@@ -50,7 +51,9 @@ int RunReplay(const ReplayFlags& flags) {
       Print(flags.what_if.json ? ReplayJson(*report, flags.verify)
                                : ReplayText(*report, flags.verify, StyleOfStdout()));
   if (printed != kFine) return printed;
-  const bool good = flags.verify ? job->verified.Exact() : report->replayed.fits;
+  const bool same = job->verified.Exact() && job->verified.final_block_differences == 0 &&
+                    report->replayed.counters.peak_reserved == report->recorded_peak_reserved;
+  const bool good = flags.verify ? same : report->replayed.fits;
   return good && !report->fault ? kFine : kNo;
 }
 
@@ -62,7 +65,8 @@ Command AddReplay(CLI::App& app) {
   app.add_flag("--verify", flags->verify,
                "compare every address and every call to the driver with the record");
   app.add_option("--set", flags->what_if.conf,
-                 "settings to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" for the defaults");
+                 "settings to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" for the defaults")
+      ->type_name("CONF");
   app.add_option("--empty-cache-every", flags->empty_cache_every,
                  "call torch.cuda.empty_cache() after every step, or every so many")
       ->type_name("step|N");

@@ -19,12 +19,16 @@ Result<std::optional<Bytes>> ParseSize(const char* flag, const std::optional<std
 
 void WhatIfFlags::AddTo(CLI::App& app) {
   app.add_option("FILE", file, "a memory snapshot; - is standard input")->required();
-  app.add_option("--capacity", capacity, "what the driver can give (22GiB)");
-  app.add_option("--limit", limit,
-                 "the memory fraction of the process in bytes (20GiB); garbage collection measures "
-                 "against it");
-  app.add_option("--torch", torch, "the rules of another release (2.15)");
-  app.add_option("--device", device, "the device, where the snapshot has several");
+  app.add_option("--capacity", capacity,
+                 "what the driver can give to PyTorch: the card less all else on it (22GiB)")
+      ->type_name("SIZE");
+  app.add_option(
+         "--limit", limit,
+         "what set_per_process_memory_fraction allows, in bytes (20GiB); garbage collection "
+         "measures against it")
+      ->type_name("SIZE");
+  app.add_option("--torch", torch, "the rules of another release (2.15)")->type_name("RELEASE");
+  app.add_option("--device", device, "the device, where the snapshot has several")->type_name("N");
   app.add_flag("--json", json, "one JSON document (docs/json.md)");
 }
 

@@ -31,25 +31,36 @@ std::vector<AllocatorSettings> CommonAdvice(const Verification& verified) {
   return list;
 }
 
-ReplayResult Run(const Timeline& timeline, const Verification& verified,
-                 const AllocatorSettings& settings, const DeviceLimits& limits) {
+std::optional<ReplayResult> Run(const Timeline& timeline, const Verification& verified,
+                                const AllocatorSettings& settings, const DeviceLimits& limits) {
   ReplayLog log;
   const ReplayOptions options{.rules = {settings, verified.rules.release},
                               .limits = limits,
-                              .keep_earlier_segments = settings == verified.rules.settings};
-  ReplayResult result = Replay(timeline, verified.workload, options, &log);
+                              .keep_earlier_segments = settings == verified.rules.settings,
+                              .ask_refused = limits.limit || limits.capacity};
+  const ReplayResult result = Replay(timeline, verified.workload, options, &log);
   // A replay that does not add up proves nothing.
-  if (CheckReplay(log, result.counters)) result.fits = false;
+  if (CheckReplay(log, result.counters)) return std::nullopt;
   return result;
 }
 
-Fragmentation AtFailure(const Timeline& timeline, const Ledger& ledger,
-                        const Verification& verified) {
+/// What was free when the fatal request failed, if the replay fails there too.
+void AddFailure(const Timeline& timeline, const Ledger& ledger, const Verification& verified,
+                AllocatorStudy& study) {
+  if (!verified.workload.fatal) return;
+  const Request& request = verified.workload.requests[*verified.workload.fatal];
   const ReplayOptions options{.rules = verified.rules, .limits = verified.limits};
   AssumedDriver driver(timeline);
   Replayer replayer(verified.workload, options, driver);
   replayer.Run(*verified.workload.fatal);
-  return Fragments(replayer, ledger, verified.workload.requests[*verified.workload.fatal]);
+  if (replayer.result().oom_event != std::optional(request.event)) return;
+  study.at_failure = Fragments(replayer, ledger, request);
+  const bool small = verified.rules.Round(request.size) <= kSmallRequest;
+  for (const LargestFree& f : study.at_failure->largest_free) {
+    if (f.pool == request.pool && f.stream == request.stream && f.small == small) {
+      study.largest_free = f.size;
+    }
+  }
 }
 
 }  // namespace
@@ -60,87 +71,85 @@ std::optional<AllocatorStudy> StudyAllocator(const Timeline& timeline, const Led
   if (!verified.Exact() || !verified.rules.settings.native) return std::nullopt;
   const DeviceLimits unlimited{.total = verified.limits.total};
   const bool limited = verified.limits.limit || verified.limits.capacity;
-  const auto try_out = [&](const AllocatorSettings& settings) {
-    const ReplayResult free = Run(timeline, verified, settings, unlimited);
-    return SettingOutcome{
-        .conf = FormatSettings(settings),
-        .reserved = free.counters.peak_reserved,
-        .fits = limited ? Run(timeline, verified, settings, verified.limits).fits : free.fits};
+  const auto try_out = [&](const AllocatorSettings& settings) -> std::optional<SettingOutcome> {
+    const auto free = Run(timeline, verified, settings, unlimited);
+    const auto pressed = limited ? Run(timeline, verified, settings, verified.limits) : free;
+    if (!free || !pressed) return std::nullopt;
+    return SettingOutcome{.conf = FormatSettings(settings),
+                          .reserved = free->counters.peak_reserved,
+                          .fits = pressed->fits};
   };
   // The recorded settings first, for comparison.
   std::vector<AllocatorSettings> settings = CommonAdvice(verified);
   settings.insert(settings.begin(), verified.rules.settings);
-  AllocatorStudy study;
-  study.outcomes.resize(settings.size());
-  ParallelFor(settings.size(), [&](std::size_t i) { study.outcomes[i] = try_out(settings[i]); });
-  study.reserved = study.outcomes.front().reserved;
-  study.fits = study.outcomes.front().fits;
-  study.outcomes.erase(study.outcomes.begin());
-  if (verified.workload.fatal) {
-    study.at_failure = AtFailure(timeline, ledger, verified);
-    study.stream = verified.workload.requests[*verified.workload.fatal].stream;
+  std::vector<std::optional<SettingOutcome>> outcomes(settings.size());
+  ParallelFor(settings.size(), [&](std::size_t i) { outcomes[i] = try_out(settings[i]); });
+  if (!outcomes.front()) return std::nullopt;
+  AllocatorStudy study{.reserved = outcomes.front()->reserved, .fits = outcomes.front()->fits};
+  for (std::size_t i = 1; i < outcomes.size(); ++i) {
+    if (outcomes[i]) study.outcomes.push_back(*outcomes[i]);
   }
+  AddFailure(timeline, ledger, verified, study);
   return study;
 }
 
 std::vector<Remedy> SettingRemedies(const AllocatorStudy& study) {
-  std::vector<SettingOutcome> outcomes = study.outcomes;
-  std::stable_sort(outcomes.begin(), outcomes.end(),
-                   [](const SettingOutcome& a, const SettingOutcome& b) {
-                     if (a.fits != b.fits) return a.fits;
-                     return a.reserved < b.reserved;
-                   });
   // Below this share a setting is not worth a line.
   constexpr double kWorthIt = 0.01;
-  std::vector<Remedy> remedies;
-  for (const SettingOutcome& outcome : outcomes) {
+  std::vector<Remedy> helpful;
+  std::vector<Remedy> harmful;
+  for (const SettingOutcome& outcome : study.outcomes) {
     const Bytes saves = study.reserved - outcome.reserved;
     const bool rescues = outcome.fits && !study.fits;
-    const bool worse = double(saves) < -kWorthIt * double(study.reserved);
-    if (!rescues && double(saves) < kWorthIt * double(study.reserved) && !worse) continue;
-    const std::string variable = outcome.conf.empty() ? "PYTORCH_CUDA_ALLOC_CONF unset"
-                                                      : "PYTORCH_CUDA_ALLOC_CONF=" + outcome.conf;
-    Remedy remedy{.change = variable, .saves = saves, .costs = "", .basis = "replayed"};
+    const bool ruins = !outcome.fits && study.fits;
+    const bool better = double(saves) >= kWorthIt * double(study.reserved);
+    const bool worse = double(saves) <= -kWorthIt * double(study.reserved);
+    if (!rescues && !ruins && !better && !worse) continue;
+    Remedy remedy{.change = outcome.conf.empty() ? "PYTORCH_CUDA_ALLOC_CONF unset"
+                                                 : "PYTORCH_CUDA_ALLOC_CONF=" + outcome.conf,
+                  .saves = saves,
+                  .costs = "",
+                  .basis = "replayed"};
     if (rescues) {
       remedy.costs = "with it the job fits, as far as the record goes";
+      // It gives back more when pressed, and holds more when not.
       if (saves < 0) {
-        // It gives back more when pressed, and holds more when not.
         remedy.saves.reset();
-        remedy.costs +=
-            fmt::format(" (replayed); where nothing presses it holds {} more", FormatBytes(-saves));
+        remedy.costs += fmt::format(" (replayed); where nothing presses it would hold {} more",
+                                    FormatBytes(-saves));
       }
+    } else if (ruins) {
+      remedy.saves.reset();
+      remedy.costs = "with it the job would run out (replayed)";
     } else if (worse) {
-      remedy.change = "not " + variable;
       remedy.costs = "often advised, but this job would hold more";
     }
-    remedies.push_back(std::move(remedy));
+    const bool helps = rescues || (better && !ruins);
+    if (!helps) remedy.change = "not " + remedy.change;
+    (helps ? helpful : harmful).push_back(std::move(remedy));
   }
-  return remedies;
+  const auto more = [](const Remedy& a, const Remedy& b) {
+    return a.saves.value_or(0) > b.saves.value_or(0);
+  };
+  std::stable_sort(helpful.begin(), helpful.end(), more);
+  helpful.insert(helpful.end(), harmful.begin(), harmful.end());
+  return helpful;
 }
 
 std::string WhyNoBlock(const AllocatorStudy& study) {
   if (!study.at_failure) return "";
-  Bytes largest = 0;
-  for (const LargestFree& f : study.at_failure->largest_free) {
-    if (f.pool == 0 && f.stream == study.stream && !f.small) largest = f.size;
-  }
   const Fragmentation& f = *study.at_failure;
   std::string text = fmt::format(
-      "replayed: after everything that can be given back was, the largest "
-      "free block for its pool and stream is {}",
-      FormatBytes(largest));
-  if (f[Waste::kOtherStreams] > 0) {
-    text +=
-        fmt::format("; {} are free for other streams only", FormatBytes(f[Waste::kOtherStreams]));
-  }
-  if (f[Waste::kOtherPools] > 0) {
-    text += fmt::format("; {} lie free in memory pools of their own",
-                        FormatBytes(f[Waste::kOtherPools]));
-  }
-  if (f[Waste::kPinned] + f[Waste::kSharedSegments] > 0) {
-    text += fmt::format("; {} are free but pinned by blocks in use",
-                        FormatBytes(f[Waste::kPinned] + f[Waste::kSharedSegments]));
-  }
+      "replayed: after all that can be given back was, the largest free block of its pool and "
+      "stream "
+      "is {}",
+      FormatBytes(study.largest_free));
+  const auto add = [&](Bytes bytes, std::string_view what) {
+    if (bytes > 0) text += fmt::format("; {} are free {}", FormatBytes(bytes), what);
+  };
+  add(f[Waste::kOtherStreams], "for other streams only");
+  add(f[Waste::kOtherPools], "in memory pools of their own");
+  add(f[Waste::kPinned] + f[Waste::kSharedSegments], "but pinned by blocks in use");
   return text;
 }
 

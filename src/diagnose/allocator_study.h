@@ -15,21 +15,23 @@ namespace plimsoll {
 
 struct SettingOutcome {
   std::string conf;
-  /// What it would hold at most if nothing limited it.
+  /// What it would hold at most if nothing limited it. Requests that the record refused and
+  /// survived (workspaces) are left out, so that settings are compared over the same requests.
   Bytes reserved = 0;
   /// Under the limits of the recorded run.
   bool fits = false;
 };
 
 struct AllocatorStudy {
-  /// What the recorded settings hold at most if nothing limits them.
+  /// The same of the recorded settings.
   Bytes reserved = 0;
   /// Whether the recorded run fits within its limits.
   bool fits = true;
   std::vector<SettingOutcome> outcomes;
   /// What was free when the fatal request failed.
   std::optional<Fragmentation> at_failure = {};
-  std::uint16_t stream = 0;
+  /// Of the pool and stream of that request.
+  Bytes largest_free = 0;
 };
 
 /// Nothing where the model does not decide as the record did, or the record is no snapshot.

@@ -28,7 +28,7 @@ std::vector<Finding> FindFragmentation(const Evidence& e) {
   Finding finding;
   finding.id = "fragmentation";
   finding.severity = Severity::kLow;
-  finding.title = fmt::format("PyTorch held {} for {} of tensors: {} went to pieces",
+  finding.title = fmt::format("PyTorch held {} for {} of tensors: {} were held and not used",
                               FormatBytes(ledger.peak_reserved), FormatBytes(ledger.peak_allocated),
                               FormatBytes(unused));
   finding.evidence.push_back(

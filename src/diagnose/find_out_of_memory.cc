@@ -93,7 +93,7 @@ Finding FullFinding(const Evidence& e, const Refusal& r,
       fmt::format("PyTorch held {}, of which {} in tensors; the driver "
                   "reported {}",
                   FormatBytes(account.reserved), FormatBytes(account.allocated), FreeText(r)));
-  if (study) finding.evidence.push_back(WhyNoBlock(*study));
+  if (study && study->at_failure) finding.evidence.push_back(WhyNoBlock(*study));
   if (ByLimit(r)) {
     finding.id = "limit";
     finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {}",
@@ -137,7 +137,7 @@ Finding PiecesFinding(const Evidence& e, const Refusal& r,
 /// Where memory is simply short, only settings that help are worth a word.
 void AddRescues(const AllocatorStudy& study, std::vector<Remedy>& remedies) {
   for (Remedy& remedy : SettingRemedies(study)) {
-    if (remedy.saves.value_or(0) > 0) remedies.push_back(std::move(remedy));
+    if (!remedy.change.starts_with("not ")) remedies.push_back(std::move(remedy));
   }
 }
 

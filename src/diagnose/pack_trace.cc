@@ -14,6 +14,13 @@ Problem PackingProblem(const Timeline& timeline, const Ledger& ledger) {
                                .upper = std::max<Tick>(std::min<Tick>(a.freed, end), a.made + 1),
                                .size = (requested + kMinBlock - 1) / kMinBlock * kMinBlock});
   }
+  // The request that ended the run would have been alive too, if only for that moment.
+  if (const std::optional<Position> fatal = FatalOutOfMemory(timeline, ledger)) {
+    const Event& e = timeline.events[static_cast<std::size_t>(*fatal)];
+    problem.buffers.push_back({.lower = *fatal,
+                               .upper = *fatal + 1,
+                               .size = (e.size + kMinBlock - 1) / kMinBlock * kMinBlock});
+  }
   return problem;
 }
 

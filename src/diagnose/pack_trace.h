@@ -13,7 +13,8 @@
 namespace plimsoll {
 
 /// One buffer for each allocation, in the order of the ledger, rounded up to 512 bytes as every
-/// block is. A free that waits for another stream ends its buffer only when it completes.
+/// block is; then the request that ended the run, if one did. A free that waits for another stream
+/// ends its buffer only when it completes.
 Problem PackingProblem(const Timeline& timeline, const Ledger& ledger);
 
 /// What `plimsoll pack` tells.

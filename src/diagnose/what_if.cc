@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "allocator/replay_check.h"
 #include "diagnose/attribution.h"
@@ -150,10 +149,18 @@ void AddCaveats(const Job& job, const ReplayOptions& options, ReplayReport& repo
         "a library may survive a refusal (cuDNN falls back to a smaller "
         "workspace); the replay ends at the first one");
   }
-  if (!options.keep_earlier_segments && !job.verified.workload.earlier.empty()) {
+  const AllocatorSettings& settings = options.rules.settings;
+  const auto ignored = [&](bool set, std::string_view key) {
+    if (set)
+      report.caveats.push_back(fmt::format("{} is read, but the model does not act on it", key));
+  };
+  ignored(settings.throw_on_cudamalloc_oom, "throw_on_cudamalloc_oom");
+  ignored(settings.graph_capture_record_stream_reuse, "graph_capture_record_stream_reuse");
+  ignored(settings.expandable_segments_reserve.has_value(), "expandable_segments_reserve");
+  if (!KeepsEarlier(job.verified.workload, options) && !job.verified.workload.earlier.empty()) {
     report.caveats.push_back(fmt::format(
-        "the record begins in the middle of the run: the {} blocks alive then are asked for anew, "
-        "in order of address",
+        "the record begins in the middle of the run: what was alive then ({} blocks) is "
+        "asked for anew, in order of address",
         job.verified.workload.earlier.size()));
   }
 }
@@ -173,7 +180,7 @@ Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
                      "is no model",
                  .hint = "leave backend out"};
   }
-  if (rules.settings.per_process_memory_fraction && !options.limit) {
+  if (options.conf && rules.settings.per_process_memory_fraction && !options.limit) {
     return Error{.message =
                      "per_process_memory_fraction is a share of the device's memory, which no "
                      "snapshot states",
@@ -195,10 +202,17 @@ Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options)
         .file = recording.file,
         .hint = "replaying needs a memory snapshot: docs/recording.md tells how to get one"};
   }
-  const VerifyOptions given{.limit = options.limit, .capacity = options.capacity};
+  if (!AllocatorRules::From((*timeline)->settings).settings.native) {
+    return Error{.message =
+                     "it was recorded with backend:cudaMallocAsync, the driver's own "
+                     "allocator, of which there is no model",
+                 .file = recording.file};
+  }
+  VerifyOptions given{.limit = options.limit, .capacity = options.capacity};
+  if (options.verify) given.torch = options.torch;
   job.verified = Verify(**timeline, job.ledger, given);
   const bool any = options.limit || options.capacity;
-  if (any && !job.verified.Exact()) {
+  if (any && !options.verify && !job.verified.Exact()) {
     // The limits that are asked about need not be those of the recorded run.
     Verification inferred = Verify(**timeline, job.ledger, {});
     if (inferred.address_mismatches < job.verified.address_mismatches || inferred.Exact()) {
@@ -231,6 +245,8 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
                       .device = job.timeline->device,
                       .events = static_cast<std::int64_t>(job.timeline->events.size()),
                       .torch = options.torch.value_or(job.verified.torch),
+                      .recorded_torch = job.verified.torch,
+                      .empty_cache_every = options.empty_cache_every,
                       .settings = FormatSettings(rules->settings),
                       .recorded_settings = FormatSettings(job.verified.rules.settings),
                       .recorded_peak_reserved = job.ledger.peak_reserved,
@@ -243,6 +259,7 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
   report.segment_events = v.segment_events;
   report.segment_mismatches = v.segment_mismatches;
   report.refusal_mismatches = v.refusal_mismatches;
+  report.final_block_differences = v.final_block_differences;
   report.first_mismatch = v.first;
   report.inferred = v.inferred;
 

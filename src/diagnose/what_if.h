@@ -1,6 +1,7 @@
 // What if: a recorded job put to the allocator again. The flow behind `replay` and `tune`.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ struct WhatIfOptions {
   std::optional<Bytes> capacity = {};
   std::optional<Bytes> limit = {};
   std::optional<TorchVersion> torch = {};
+  /// The release is that of the record, not another to try.
+  bool verify = false;
   /// Empty the cache after every so many steps; 0 is never.
   int empty_cache_every = 0;
 };
@@ -54,6 +57,8 @@ struct ReplayReport {
   int device = 0;
   std::int64_t events = 0;
   TorchVersion torch;
+  TorchVersion recorded_torch;
+  int empty_cache_every = 0;
   std::string settings;
   std::string recorded_settings;
   Bytes recorded_peak_reserved = 0;
@@ -83,6 +88,7 @@ struct ReplayReport {
   std::int64_t segment_events = 0;
   std::int64_t segment_mismatches = 0;
   std::int64_t refusal_mismatches = 0;
+  std::int64_t final_block_differences = 0;
   std::optional<Mismatch> first_mismatch = {};
   std::vector<std::string> inferred = {};
   /// What the answer does not cover.

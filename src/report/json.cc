@@ -1,16 +1,9 @@
 #include "report/json.h"
 
-#include <nlohmann/json.hpp>
+#include "report/json_values.h"
 
 namespace plimsoll {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-template <typename T>
-Json OrNull(const std::optional<T>& v) {
-  return v ? Json(*v) : Json(nullptr);
-}
 
 Json ToJson(const AccountLine& line) {
   return {{"what", line.what},
@@ -113,11 +106,6 @@ Json ToJson(const Change& c) {
 
 Json Peak(const Change& c) {
   return {{"before", c.before}, {"after", c.after}, {"growth", c.growth()}};
-}
-
-/// File names may hold any bytes; what is no UTF-8 is replaced, not refused.
-std::string Dump(const Json& document) {
-  return document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace

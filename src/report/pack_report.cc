@@ -1,8 +1,7 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "report/json.h"
+#include "report/json_values.h"
 #include "report/text.h"
 #include "report/writer.h"
 
@@ -20,9 +19,10 @@ std::string Verdict(const PackReport& r) {
                            FormatBytes(*r.capacity), FormatBytes(r.result.lower_bound));
       case Fits::kUnknown:
         return fmt::format(
-            "Not settled in this time: {} are enough, {} are not asked too little by "
-            "any bound.",
-            FormatBytes(height), FormatBytes(*r.capacity));
+            "Not settled in this time: {} are enough, less than {} cannot be; whether {} are "
+            "enough "
+            "is open.",
+            FormatBytes(height), FormatBytes(r.result.lower_bound), FormatBytes(*r.capacity));
     }
   }
   if (r.result.optimal) return fmt::format("{} are enough, and the least.", FormatBytes(height));
@@ -34,7 +34,7 @@ std::string Verdict(const PackReport& r) {
 
 std::string PackText(const PackReport& r, const TextStyle& style) {
   Writer w(style);
-  w.Wrapped(w.Bold(Verdict(r)), "", "");
+  w.Headline(Verdict(r));
   const Bytes height = r.result.packing.height;
   const double over =
       r.most_alive > 0 ? 100.0 * double(height - r.most_alive) / double(r.most_alive) : 0.0;
@@ -49,7 +49,6 @@ std::string PackText(const PackReport& r, const TextStyle& style) {
 }
 
 std::string PackJson(const PackReport& r) {
-  using Json = nlohmann::ordered_json;
   Json offsets = Json::array();
   for (std::size_t i = 0; i < r.ids.size(); ++i) {
     offsets.push_back({r.ids[i], r.result.packing.offsets[i]});
@@ -65,9 +64,10 @@ std::string PackJson(const PackReport& r) {
                          {"height", r.result.packing.height},
                          {"optimal", r.result.optimal},
                          {"fits", fits},
+                         {"fault", OrNull(r.fault)},
                          {"notes", r.notes},
                          {"offsets", offsets}};
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Dump(document, -1);  // one line: there may be many offsets
 }
 
 }  // namespace plimsoll

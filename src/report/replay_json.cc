@@ -2,21 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "report/json.h"
+#include "report/json_values.h"
 
 namespace plimsoll {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-template <typename T>
-Json OrNull(const std::optional<T>& v) {
-  return v ? Json(*v) : Json(nullptr);
-}
-
-std::string Dump(const Json& document) {
-  // Paths and names need not be valid UTF-8.
-  return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 
 Json ToJson(const PinnedReport& p) {
   return {{"segment", p.pinned.segment},

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "report/text.h"
 #include "report/writer.h"
 
@@ -29,7 +27,7 @@ std::string Change(Bytes from, Bytes to) {
 
 std::string LimitText(const DeviceLimits& limits) {
   std::string text;
-  if (limits.limit) text = FormatBytes(*limits.limit) + " limit";
+  if (limits.limit) text = "a limit of " + FormatBytes(*limits.limit);
   if (limits.capacity) {
     text += (text.empty() ? "" : ", ") + FormatBytes(*limits.capacity) + " from the driver";
   }
@@ -65,13 +63,13 @@ std::string_view WasteText(Waste waste) {
     case Waste::kRounding:
       return "rounding of requests";
     case Waste::kTails:
-      return "tails kept with a block (up to 1 MiB each)";
+      return "remainders kept with a block";
     case Waste::kPending:
       return "freed, waiting for another stream";
     case Waste::kSmallSegments:
-      return "free parts of 2 MiB segments in use";
+      return "free parts of segments for up to 1 MiB";
     case Waste::kSharedSegments:
-      return "free parts of shared 20 MiB segments";
+      return "free parts of segments for 1 to 10 MiB";
     case Waste::kPinned:
       return "free, but pinned by a block in use";
     case Waste::kOtherStreams:
@@ -112,10 +110,14 @@ void WriteFragmentation(Writer& w, const ReplayReport& r) {
 void WriteOutcome(Writer& w, const ReplayReport& r) {
   const AllocatorCounters& c = r.replayed.counters;
   const auto row = [&](std::string_view what, const std::string& value, const std::string& note) {
-    w.Line(fmt::format("  {:<22} {:>12}  {}", what, value, note));
+    w.Line(fmt::format("  {:<22} {:>12}{}{}", what, value, note.empty() ? "" : "  ", note));
   };
-  row("reserved at most", FormatBytes(c.peak_reserved),
-      Change(r.recorded_peak_reserved, c.peak_reserved));
+  if (r.replayed.oom_event) {
+    row("reserved until then", FormatBytes(c.peak_reserved), "");
+  } else {
+    row("reserved at most", FormatBytes(c.peak_reserved),
+        Change(r.recorded_peak_reserved, c.peak_reserved));
+  }
   row("in blocks at most", FormatBytes(c.peak_allocated), "");
   row("alive at most", FormatBytes(r.lower_bound), "no allocator can do with less");
   row("packed with foresight", FormatBytes(r.packed),
@@ -127,12 +129,23 @@ void WriteOutcome(Writer& w, const ReplayReport& r) {
   row("calls to the driver", Grouped(c.driver_allocations + c.driver_frees),
       fmt::format("(recorded {}), about {:.1f} ms on an H200", Grouped(r.recorded_driver_calls),
                   c.driver_us / 1000));
-  row("cache emptied to retry", Grouped(c.retries),
-      c.driver_frees > 0 ? FormatBytes(c.given_back) + " given back" : std::string());
+  row("cache emptied to retry", Grouped(c.retries), "");
+  row("given back", FormatBytes(c.given_back), "");
 }
 
 std::string Verdict(const ReplayReport& r) {
-  const std::string setting = fmt::format("With {} and {}", Named(r.settings), LimitText(r.limits));
+  const bool limited = r.limits.limit || r.limits.capacity;
+  std::string setting = "With " + Named(r.settings);
+  if (r.torch != r.recorded_torch) setting += ", in PyTorch " + r.torch.ToText();
+  if (r.empty_cache_every == 1) setting += ", emptying the cache after every step";
+  if (r.empty_cache_every > 1) {
+    setting += fmt::format(", emptying the cache after every {} steps", r.empty_cache_every);
+  }
+  if (limited) setting += " and " + LimitText(r.limits);
+  if (!r.replayed.oom_event && !limited) {
+    return fmt::format("{} it holds {} at most.", setting,
+                       FormatBytes(r.replayed.counters.peak_reserved));
+  }
   if (!r.replayed.oom_event) return fmt::format("{} it fits.", setting);
   return fmt::format("{} it runs out at event {}, asking for {}{}.", setting, *r.replayed.oom_event,
                      FormatBytes(r.replayed.oom_requested),
@@ -151,8 +164,9 @@ std::string ReplayText(const ReplayReport& r, bool verify, const TextStyle& styl
     };
     compare("reserved, peak", r.replayed.counters.peak_reserved, r.recorded_peak_reserved);
     compare("reserved, end", r.replayed.counters.reserved, r.recorded_final_reserved);
+    w.Line(fmt::format("  blocks at the end {:>10} differ", Grouped(r.final_block_differences)));
   } else {
-    w.Wrapped(w.Bold(Verdict(r)), "", "");
+    w.Headline(Verdict(r));
     WriteOutcome(w, r);
     WriteFragmentation(w, r);
   }
@@ -208,8 +222,8 @@ void WriteSetting(Writer& w, const TuneReport& r, std::size_t row, std::string_v
 
 std::string TuneText(const TuneReport& r, const TextStyle& style) {
   Writer w(style);
-  w.Wrapped(w.Bold(Advice(r)), "", "");
-  if (r.result.best != r.result.defaults) {
+  w.Headline(Advice(r));
+  if (r.result.best != r.result.defaults && r.result.rows[r.result.best].replayed.fits) {
     w.Line();
     WriteSetting(w, r, r.result.best, "");
     const bool simpler =

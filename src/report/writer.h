@@ -50,6 +50,14 @@ class Writer {
     }
     Line(line);
   }
+  /// One sentence that answers; wrapped before it is painted.
+  void Headline(std::string_view text) {
+    Writer plain(TextStyle{.colour = false, .width = style_.width});
+    plain.Wrapped(text, "", "");
+    std::string lines = plain.Take();
+    if (!lines.empty()) lines.pop_back();
+    Line(Bold(lines));
+  }
   std::string Bold(std::string_view text) const { return Paint(text, "1"); }
   std::string Dim(std::string_view text) const { return Paint(text, "2"); }
   std::string Paint(std::string_view text, std::string_view code) const {
