@@ -19,9 +19,11 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: release ## Install what is missing, build, and explain a real out-of-memory snapshot
+demo: release ## Install what is missing, build, explain a real out-of-memory snapshot and find what would have made it fit
 	@echo "\$$ plimsoll explain $(DEMO)"
 	@$(RELEASE) explain $(DEMO)
+	@echo; echo "\$$ plimsoll tune $(DEMO)"
+	@$(RELEASE) tune $(DEMO)
 
 .PHONY: release
 release: ## Build the program: build/release/src/cli/plimsoll
@@ -50,7 +52,8 @@ bench: ## Time and memory of explain against CPython's pickle.load; BENCH_EVENTS
 	@cmake --preset bench --log-level=WARNING
 	@cmake --build --preset bench --parallel $(JOBS)
 	@bench/explain_vs_pickle.sh build/bench/src/cli/plimsoll $(BENCH_EVENTS)
-	@if [ -x build/bench/bench/readers_benchmark ]; then build/bench/bench/readers_benchmark; fi
+	@for b in readers_benchmark replay_benchmark pack_hard; do \
+	  if [ -x build/bench/bench/$$b ]; then build/bench/bench/$$b; fi; done
 
 .PHONY: format
 format: ## Rewrite every C++ file with clang-format 16

@@ -1,5 +1,7 @@
 #include "packing/csv.h"
 
+#include <string>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -188,8 +190,9 @@ class Reader {
   PackingCsv csv_;
 };
 
-/// An id with a comma is written between quotes.
-std::string IdField(const std::string& id) {
+/// An id with a comma is written between quotes; quotes inside it would end them too soon.
+std::string IdField(std::string id) {
+  std::erase(id, '"');
   return id.find(',') == std::string::npos ? id : fmt::format("\"{}\"", id);
 }
 
