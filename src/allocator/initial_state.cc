@@ -1,6 +1,7 @@
 #include "allocator/initial_state.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/flat_map.h"
 
@@ -88,11 +89,16 @@ std::vector<EarlierBlock> FindEarlier(const Timeline& timeline) {
   std::vector<EarlierBlock> earlier;
   FlatMap touched(timeline.blocks.size() + 1024);
   constexpr std::uint32_t kFromTrace = FlatMap::kMissing - 1;
-  for (const Event& e : timeline.events) {
+  for (std::size_t i = 0; i < timeline.events.size(); ++i) {
+    const Event& e = timeline.events[i];
     const bool frees = e.action == Action::kFreeRequested || e.action == Action::kFreeCompleted;
-    if ((!frees && e.action != Action::kAlloc) || touched.Find(e.address) != FlatMap::kMissing) {
-      continue;
+    if (!frees && e.action != Action::kAlloc) continue;
+    const std::uint32_t known = touched.Find(e.address);
+    if (known < earlier.size() && e.action == Action::kFreeCompleted &&
+        earlier[known].freed == kNotYet) {
+      earlier[known].freed = static_cast<Position>(i);
     }
+    if (known != FlatMap::kMissing) continue;
     if (!frees) {
       touched.Set(e.address, kFromTrace);
       continue;
@@ -104,6 +110,7 @@ std::vector<EarlierBlock> FindEarlier(const Timeline& timeline) {
                                       .stream = e.stream,
                                       .pool = e.pool},
                        .pending = e.action == Action::kFreeCompleted});
+    if (e.action == Action::kFreeCompleted) earlier.back().freed = static_cast<Position>(i);
   }
   for (const Segment& s : timeline.segments) {
     for (std::size_t i = s.first_block; i < s.first_block + s.block_count; ++i) {
@@ -136,6 +143,22 @@ std::vector<std::pair<Address, Position>> Beginnings(const Timeline& timeline) {
   }
   std::sort(begins.begin(), begins.end());
   return begins;
+}
+
+/// Where the first allocation within 1 MiB behind `end` began, as long as the block was there.
+std::optional<Address> FirstBeginning(const std::vector<std::pair<Address, Position>>& begins,
+                                      Address end, Position before) {
+  std::optional<Address> shown;
+  auto at = std::lower_bound(begins.begin(), begins.end(), std::pair(end, kBefore));
+  while (at != begins.end() && at->first - end <= static_cast<Address>(kLeastLargeRemainder)) {
+    if (at->second < before) {
+      before = at->second;
+      shown = at->first;
+    }
+    // Only the first at each address can be it.
+    at = std::upper_bound(at, begins.end(), std::pair(at->first, kNotYet));
+  }
+  return shown;
 }
 
 }  // namespace
@@ -172,10 +195,8 @@ std::vector<EarlierBlock> EarlierBlocks(const Timeline& timeline, const Allocato
       continue;
     }
     const Address end = a.address + static_cast<Address>(rounded);
-    const auto next =
-        std::lower_bound(begins.begin(), begins.end(), std::pair<Address, Position>{end, kBefore});
-    if (next != begins.end() && next->first - end <= static_cast<Address>(kLeastLargeRemainder)) {
-      a.block = static_cast<Bytes>(next->first - a.address);
+    if (const auto shown = FirstBeginning(begins, end, earlier[i].freed)) {
+      a.block = static_cast<Bytes>(*shown - a.address);
     }
   }
   return earlier;

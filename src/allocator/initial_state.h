@@ -29,6 +29,8 @@ struct EarlierBlock {
   /// Freed by the program, but another stream still used it when the record began.
   bool pending = false;
   bool exact = false;
+  /// When the record frees it; kNotYet where it stays.
+  Position freed = kNotYet;
 };
 
 /// Blocks alive before the first event, in order of address, their sizes completed.

@@ -225,21 +225,13 @@ class Verifier {
   std::size_t CompletedBeforeSearch(std::size_t begin, std::size_t end) const {
     const Group group = GroupFrom(end);
     if (!group.requested || group.emptied == std::optional(true)) return end;
-    const Event& e = timeline_.events[group.end];
     for (std::size_t before = end;; --before) {
       CachingAllocator trial(allocator_);
-      trial.ClearCalls();
-      driver_.LookFrom(group.begin);
       for (std::size_t i = begin; i < before; ++i) {
         const std::uint32_t id = ledger_.allocation_of_event[i];
         if (id != Ledger::kNoAllocation) trial.CompleteFree(holdings_.tickets[id]);
       }
-      const std::uint8_t pool = pools_[group.end];
-      const BlockId block = trial.Allocate(e.size, e.stream, pool, result_.workload.captures[pool]);
-      const bool served = e.action == Action::kAlloc;
-      const bool placed =
-          served == (block != kNone) && (!served || trial.block(block).address == e.address);
-      if (placed && trial.calls() == group.calls) return before;
+      if (DecidesAsRecorded(std::move(trial), group, pools_[group.end])) return before;
       if (before == begin) return end;
     }
   }
@@ -282,13 +274,24 @@ class Verifier {
     return group;
   }
 
-  std::size_t Decide(const Group& group) {
-    allocator_.ClearCalls();
+  /// Whether this state of the allocator would do what the record shows, asked in this pool.
+  bool DecidesAsRecorded(CachingAllocator trial, const Group& group, std::uint8_t pool) const {
+    const Event& e = timeline_.events[group.end];
+    trial.ClearCalls();
     driver_.LookFrom(group.begin);
+    const BlockId block = trial.Allocate(e.size, e.stream, pool, result_.workload.captures[pool]);
+    const bool served = e.action == Action::kAlloc;
+    if (served != (block != kNone) || trial.calls() != group.calls) return false;
+    return !served || trial.block(block).address == e.address;
+  }
+
+  std::size_t Decide(const Group& group) {
     AbandonPools(group);
     if (group.requested) FindPoolOfRefusal(group);
-    driver_.LookFrom(group.begin);  // trials may have gone on from there
-    if (group.releases && (!group.requested || group.emptied.value_or(LooksEmptied(group.end)))) {
+    const bool emptied = IsEmptyCache(group);
+    allocator_.ClearCalls();
+    driver_.LookFrom(group.begin);
+    if (emptied) {
       allocator_.EmptyCache();
       Ask(Request::Kind::kEmptyCache, group.begin).allocation = Ledger::kNoAllocation;
     }
@@ -321,15 +324,18 @@ class Verifier {
     if (pools_[group.end] != 0) last_private_ = pools_[group.end];
     if (e.action != Action::kOutOfMemory || timeline_.events_have_pools) return;
     if (timeline_.pools.size() < 2) return;
-    const auto decides_as_recorded = [&](std::uint8_t pool) {
-      CachingAllocator trial(allocator_);
-      trial.ClearCalls();
-      const bool capturing = result_.workload.captures[pool];
-      return trial.Allocate(e.size, e.stream, pool, capturing) == kNone &&
-             trial.calls() == group.calls;
-    };
     const std::uint8_t guess = last_private_ != 0 ? last_private_ : std::uint8_t{1};
-    if (!decides_as_recorded(0) && decides_as_recorded(guess)) pools_[group.end] = guess;
+    if (!DecidesAsRecorded(allocator_, group, 0) && DecidesAsRecorded(allocator_, group, guess)) {
+      pools_[group.end] = guess;
+    }
+  }
+
+  /// Whether the releases of a group were an empty_cache, or are to be taken as one: a record that
+  /// begins inside a release shows only the rest of it, which a request alone would not cause.
+  bool IsEmptyCache(const Group& group) const {
+    if (!group.releases) return false;
+    if (!group.requested || group.emptied.value_or(LooksEmptied(group.end))) return true;
+    return group.begin == 0 && !DecidesAsRecorded(allocator_, group, pools_[group.end]);
   }
 
   /// Without frames: a release before a request that the cache could serve, or that nothing

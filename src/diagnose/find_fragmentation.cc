@@ -27,7 +27,7 @@ std::vector<Finding> FindFragmentation(const Evidence& e) {
   if (remedies.empty() || remedies.front().saves.value_or(0) <= 0) return {};
   Finding finding;
   finding.id = "fragmentation";
-  finding.severity = Severity::kLow;
+  finding.severity = Severity::kInfo;
   finding.title = fmt::format("PyTorch held {} for {} of tensors: {} were held and not used",
                               FormatBytes(ledger.peak_reserved), FormatBytes(ledger.peak_allocated),
                               FormatBytes(unused));

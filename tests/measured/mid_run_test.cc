@@ -49,8 +49,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 /// A record that begins inside a release: what was released before it is not in it.
 TEST(MidRunInsideARelease, TheRestOfTheReleaseIsTakenAsDone) {
-  for (const char* name : {"torture/torture_cap", "torture/torture_expand_cap",
-                           "torture/torture_split", "snapshots/llama_var_split128"}) {
+  // Not with max_split_size: there a release may give back only some blocks, and its rest could be
+  // anything.
+  for (const char* name : {"torture/torture_cap", "torture/torture_expand_cap"}) {
     Trace trace(name);
     Timeline& t = trace.timeline;
     const std::vector<Event> events = t.events;
