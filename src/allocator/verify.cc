@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "allocator/infer.h"
+#include "allocator/recorded_driver.h"
 
 namespace plimsoll {
 namespace {
@@ -23,58 +24,6 @@ bool IsSegmentEvent(Action action) {
 bool Releases(Action action) {
   return action == Action::kSegmentFree || action == Action::kSegmentUnmap;
 }
-
-/// Hands out the addresses that the record shows next.
-class RecordedDriver : public Driver {
- public:
-  RecordedDriver(const Timeline& timeline, const AllocatorRules& rules,
-                 const std::vector<std::uint8_t>& pools)
-      : events_(timeline.events), other_(timeline) {
-    std::vector<std::size_t> unassigned;
-    for (std::size_t i = 0; i < events_.size(); ++i) {
-      const Event& e = events_[i];
-      if (e.action == Action::kSegmentAlloc) segments_.push_back(i);
-      if (e.action == Action::kSegmentMap) unassigned.push_back(i);
-      if (e.action != Action::kAlloc && e.action != Action::kOutOfMemory) continue;
-      // What was mapped since the last request was mapped for this one.
-      const bool small = rules.Round(e.size) <= kSmallRequest;
-      for (const std::size_t map : unassigned) {
-        maps_[{events_[map].stream, pools[map], small}].push_back(map);
-      }
-      unassigned.clear();
-    }
-  }
-
-  void LookFrom(std::size_t event) { next_ = event; }
-
-  Address NewSegment(Bytes size) override {
-    const auto it = std::lower_bound(segments_.begin(), segments_.end(), next_);
-    if (it == segments_.end()) return other_.NewSegment(size);
-    next_ = *it + 1;
-    return events_[*it].address;
-  }
-  void FreeSegment(Address, Bytes) override {}
-  /// A reservation leaves no event. The first mapping in it shows where it lies, which may come
-  /// much later: if the driver refuses the memory, the addresses stay reserved without any.
-  Address NewReservation(const Reservation& wanted) override {
-    const auto of_pool = maps_.find({wanted.stream, wanted.pool, wanted.small});
-    if (of_pool == maps_.end()) return other_.NewReservation(wanted);
-    const std::vector<std::size_t>& maps = of_pool->second;
-    const auto it = std::lower_bound(maps.begin(), maps.end(), next_);
-    return it == maps.end() ? other_.NewReservation(wanted) : events_[*it].address;
-  }
-  void Occupy(Address address, Bytes size, bool expandable) override {
-    other_.Occupy(address, size, expandable);
-  }
-
- private:
-  const std::vector<Event>& events_;
-  std::vector<std::size_t> segments_;
-  /// By stream, pool and size class.
-  std::map<std::tuple<std::uint16_t, std::uint8_t, bool>, std::vector<std::size_t>> maps_;
-  std::size_t next_ = 0;
-  AssumedDriver other_;
-};
 
 /// So many frees may have waited for one release before the question is left open.
 constexpr std::size_t kMostTrials = 256;
