@@ -347,6 +347,16 @@ TEST(MaxSplitSize, IfTheSumFallsShortTheyAreGivenBackAllTheSameAndThenAllElse) {
   EXPECT_EQ(m.counters().retries, 1);
 }
 
+TEST(MaxSplitSize, ASumThatFallsShortIsNotTriedEvenIfItWouldDo) {
+  Model m({.conf = kSplit64, .limits = {.limit = 160 * kMiB}});
+  m.Cache(40 * kMiB);
+  m.Cache(70 * kMiB);
+  m.FreeCached();
+  EXPECT_NE(m.Take(80 * kMiB), kNone);
+  EXPECT_EQ(m.Calls(), "-70 -40 +80") << "90 MiB were free of the limit after the first";
+  EXPECT_EQ(m.counters().retries, 1);
+}
+
 TEST(MaxSplitSize, OversizeBlocksOfAnotherStreamStayInThisStep) {
   Model m({.conf = kSplit64, .limits = {.limit = 200 * kMiB}, .streams = {0, 7}});
   m.Cache(100 * kMiB, 1);

@@ -58,12 +58,13 @@ AssumedDriver::AssumedDriver(const Timeline& timeline)
   lowest_ = DownTo(lowest_, kRegion);
 }
 
-bool AssumedDriver::Free(Address address, Bytes size) const {
+std::optional<Address> AssumedDriver::InTheWay(Address address, Bytes size) const {
   const Address end = address + static_cast<Address>(size);
   const auto after = taken_.lower_bound(end);
-  if (after == taken_.begin()) return true;
+  if (after == taken_.begin()) return std::nullopt;
   const auto before = std::prev(after);
-  return before->first + static_cast<Address>(before->second) <= address;
+  const bool apart = before->first + static_cast<Address>(before->second) <= address;
+  return apart ? std::nullopt : std::optional(before->first);
 }
 
 void AssumedDriver::Take(Address address, Bytes size) { taken_[address] = size; }
@@ -73,7 +74,7 @@ Address AssumedDriver::NewSegment(Bytes size) {
     Recorded& same = it->second;
     if (same.used < same.addresses.size()) {
       const Address address = same.addresses[same.used++];
-      if (Free(address, size)) {
+      if (!InTheWay(address, size)) {
         Take(address, size);
         return address;
       }
@@ -88,16 +89,18 @@ Address AssumedDriver::NewSegment(Bytes size) {
 Address AssumedDriver::FreshAddress(Address bytes) {
   const auto size = static_cast<Bytes>(bytes);
   if (bytes < kRegion && region_ != 0 && region_next_ + bytes <= region_ + kRegion &&
-      Free(region_next_, size)) {
+      !InTheWay(region_next_, size)) {
     region_next_ += bytes;
     return region_next_ - bytes;
   }
   const Address step = UpTo(bytes, kRegion);
-  do {
+  for (std::optional<Address> obstacle = kBeyond; obstacle;) {
+    lowest_ = std::min(lowest_, DownTo(*obstacle, kRegion));
     // What no device could hold does not fit below either; any free addresses will do for it.
     if (lowest_ < step) lowest_ = kBeyond;
     lowest_ -= step;
-  } while (!Free(lowest_, size));
+    obstacle = InTheWay(lowest_, size);
+  }
   if (bytes < kRegion) {
     region_ = lowest_;
     region_next_ = lowest_ + bytes;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -60,7 +61,8 @@ class AssumedDriver : public Driver {
     std::size_t used = 0;
   };
 
-  bool Free(Address address, Bytes size) const;
+  /// Where the range begins that overlaps this one, if there is one.
+  std::optional<Address> InTheWay(Address address, Bytes size) const;
   void Take(Address address, Bytes size);
   Address FreshAddress(Address bytes);
 

@@ -70,6 +70,24 @@ TEST(AssumedDriver, SegmentsNeverOverlap) {
   }
 }
 
+TEST(AssumedDriver, WhatIsHeldFromBeforeIsNotGivenAgain) {
+  const Timeline t = Recorded({{kA, 20 * kMiB}, {kB, 20 * kMiB}});
+  AssumedDriver driver(t);
+  driver.Occupy(kA, 20 * kMiB, false);
+  EXPECT_EQ(driver.NewSegment(20 * kMiB), kB) << "the next of that size";
+  driver.Occupy(0x302000000, 100 * kGiB, true);
+  EXPECT_GE(driver.NewReservation({.size = kGiB}), 0x302000000 + 100 * kGiB);
+}
+
+/// A record may claim to hold a pebibyte, just where fresh segments would lie.
+TEST(AssumedDriver, AHugeObstacleIsPassedAtOnce) {
+  const Timeline t = Recorded({{kA, 20 * kMiB}});
+  AssumedDriver driver(t);
+  for (int i = 0; i < 64; ++i) driver.Occupy(Address(i) << 50, Bytes{1} << 50, false);
+  const Address at = driver.NewSegment(64 * kMiB);
+  EXPECT_GE(at, Address{64} << 50);
+}
+
 TEST(DriverMicroseconds, AreThoseThatWereMeasured) {
   const auto near = [](Action action, Bytes size, double measured) {
     EXPECT_NEAR(DriverMicroseconds(action, size, 20 * kMiB), measured, 0.35 * measured + 5) << size;
