@@ -16,8 +16,11 @@
 namespace plimsoll {
 namespace {
 
-/// Most traces are packed in a tenth of a second; so much that a slow machine says the same.
-constexpr double kPackingSeconds = 5;
+/// What the search may visit: more than most traces need, and a count rather than a time, so that
+/// every machine gives the same answer.
+constexpr std::uint64_t kPackingNodes = 100'000;
+/// Only an enormous trace on a slow machine comes near it.
+constexpr double kLongestPacking = 60;
 constexpr std::size_t kMostPinned = 5;
 
 Result<const Timeline*> ChooseTimeline(const Recording& recording, std::optional<int> device) {
@@ -107,7 +110,8 @@ void AddBounds(const Job& job, ReplayReport& report) {
   const Problem problem = PackingProblem(*job.timeline, job.ledger);
   report.lower_bound = MostAlive(problem);
   report.packed = report.lower_bound;
-  const Result<PackResult> packed = Pack(problem, {.seconds = kPackingSeconds, .threads = 0});
+  const Result<PackResult> packed =
+      Pack(problem, {.seconds = kLongestPacking, .most_nodes = kPackingNodes});
   if (!packed) return;
   report.packed = packed->packing.height;
   report.packed_is_least = packed->optimal;

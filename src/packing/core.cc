@@ -84,7 +84,7 @@ void Core::MergeItems() {
   members_ = std::move(members);
 }
 
-SearchResult Core::Solve(Bytes capacity, SameSections same, const Effort& effort) {
+SearchResult Core::Solve(Bytes capacity, SameSections same, Effort effort) {
   SearchResult answer;
   ChooseBusiest(capacity);
   while (true) {
@@ -92,13 +92,16 @@ SearchResult Core::Solve(Bytes capacity, SameSections same, const Effort& effort
     if (same == SameSections::kMerged) MergeItems();
     SearchResult found = RunPortfolio(items_, sections_, capacity, effort);
     answer.nodes += found.nodes;
+    effort.most_nodes -= std::min(effort.most_nodes, found.nodes);
     answer.outcome = found.outcome;
     if (found.outcome != Outcome::kFound) return answer;
     if (PlaceAround(capacity, found.offsets, effort.deadline)) {
       answer.offsets = best_offsets_;
       return answer;
     }
-    if (std::chrono::steady_clock::now() >= effort.deadline || !Grow()) break;
+    if (std::chrono::steady_clock::now() >= effort.deadline || effort.most_nodes == 0 || !Grow()) {
+      break;
+    }
   }
   answer.outcome = Outcome::kGaveUp;
   return answer;

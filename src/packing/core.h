@@ -28,7 +28,7 @@ class Core {
 
   /// Looks for offsets below the capacity. kImpossible is a proof, as already the core does not
   /// fit; but not for kMerged.
-  SearchResult Solve(Bytes capacity, SameSections same, const Effort& effort);
+  SearchResult Solve(Bytes capacity, SameSections same, Effort effort);
 
   /// The least height that came up on the way, and its offsets.
   Bytes best_height() const { return best_height_; }

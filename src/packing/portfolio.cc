@@ -29,6 +29,7 @@ Attempt MakeAttempt(std::uint64_t number, std::size_t items) {
 SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections, Bytes capacity,
                           const Effort& effort) {
   const unsigned threads = std::max(1u, effort.threads);
+  const std::uint64_t most_nodes = std::max<std::uint64_t>(1, effort.most_nodes / threads);
   std::vector<SearchResult> results(threads);
   std::atomic<std::uint64_t> first_success = ~std::uint64_t{0};
   const auto work = [&](std::size_t worker) {
@@ -37,7 +38,9 @@ SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections
     StopSign stop{.deadline = effort.deadline, .first_success = &first_success};
     stop.number = effort.first_attempt + worker;
     for (; stop.number < effort.end_attempt; stop.number += threads) {
-      result.outcome = search.Run(MakeAttempt(stop.number, items.size()), stop);
+      Attempt attempt = MakeAttempt(stop.number, items.size());
+      attempt.most_nodes = std::min(attempt.most_nodes, most_nodes - search.nodes());
+      result.outcome = search.Run(attempt, stop);
       if (result.outcome != Outcome::kGaveUp) {
         result.offsets = search.offsets();
         std::uint64_t before = first_success;
@@ -46,7 +49,7 @@ SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections
         if (before < stop.number) result.outcome = Outcome::kGaveUp;  // another one counts
         break;
       }
-      if (stop.Reached()) break;
+      if (stop.Reached() || search.nodes() >= most_nodes) break;
     }
     result.nodes = search.nodes();
   };

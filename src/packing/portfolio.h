@@ -15,6 +15,8 @@ struct Effort {
   /// The numbers of the attempts to make; later ones have higher limits.
   std::uint64_t first_attempt = 0;
   std::uint64_t end_attempt = ~std::uint64_t{0};
+  /// States to visit in all. Unlike the deadline it ends the search at the same point each time.
+  std::uint64_t most_nodes = ~std::uint64_t{0};
 };
 
 struct SearchResult {

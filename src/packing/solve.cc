@@ -70,7 +70,10 @@ class Packer {
     if (options_.on_better) options_.on_better(Height(), result_.lower_bound);
   }
 
-  bool OutOfTime() const { return Clock::now() >= deadline_; }
+  std::uint64_t NodesLeft() const {
+    return options_.most_nodes - std::min(options_.most_nodes, result_.nodes);
+  }
+  bool OutOfTime() const { return Clock::now() >= deadline_ || NodesLeft() == 0; }
 
   /// The simple orders, and then a few repairs of the best: enough for most real traces.
   void TryOrders() {
@@ -113,42 +116,48 @@ class Packer {
   /// Large instances are tried with merged items first, which is much faster.
   Outcome Try(Bytes height, Effort effort) {
     if (instance_.items.size() > kMany) {
-      const auto deadline = effort.deadline;
-      effort.deadline = Clock::now() + (deadline - Clock::now()) / 2;
-      const Outcome outcome = TryOnce(height, SameSections::kMerged, effort);
+      Effort half = effort;
+      half.deadline = Clock::now() + (effort.deadline - Clock::now()) / 2;
+      half.most_nodes = effort.most_nodes / 2;
+      const Outcome outcome = TryOnce(height, SameSections::kMerged, half);
       if (outcome != Outcome::kGaveUp) return outcome;
-      effort.deadline = deadline;
+      effort.most_nodes -= half.most_nodes;
     }
     return TryOnce(height, SameSections::kApart, effort);
   }
 
-  Effort UpTo(Clock::time_point deadline) const {
-    return {.deadline = deadline,
+  /// So many tenths of the time and of the states that are left.
+  Effort Tenths(int tenths) const {
+    const Clock::time_point now = Clock::now();
+    return {.deadline = now + (deadline_ - now) / 10 * tenths,
             .threads = options_.threads > 0 ? options_.threads
-                                            : std::max(1u, std::thread::hardware_concurrency())};
+                                            : std::max(1u, std::thread::hardware_concurrency()),
+            .most_nodes = (NodesLeft() + 9) / 10 * static_cast<std::uint64_t>(tenths)};
   }
 
   /// The capacity, and in turn less: a tighter search wastes less time on what cannot become good,
   /// and there is often a solution. More attempts in each round.
   void FitInto(Bytes capacity) {
-    Effort effort = UpTo(deadline_);
-    effort.end_attempt = kFirstAttempts;
-    while (!Done() && !OutOfTime()) {
-      if (Try(capacity, effort) == Outcome::kFound || Done() || OutOfTime()) return;
-      if (result_.lower_bound < capacity) Try(result_.lower_bound, effort);
-      effort.first_attempt = effort.end_attempt;
-      effort.end_attempt *= 2;
+    std::uint64_t first = 0;
+    for (std::uint64_t end = kFirstAttempts; !Done() && !OutOfTime(); end *= 2) {
+      for (const Bytes height : {capacity, result_.lower_bound}) {
+        Effort effort = Tenths(10);
+        effort.first_attempt = first;
+        effort.end_attempt = end;
+        Try(height, effort);
+        if (Done() || OutOfTime()) return;
+      }
+      first = end;
     }
   }
 
   /// The bound first, then halving between what is out of reach and what is known.
   void FindLeast() {
-    const auto left = [&] { return deadline_ - Clock::now(); };
     Bytes too_low = result_.lower_bound;
-    if (Try(too_low, UpTo(Clock::now() + left() * 6 / 10)) == Outcome::kFound) return;
+    if (Try(too_low, Tenths(6)) == Outcome::kFound) return;
     while (too_low + step_ < Height() && !OutOfTime()) {
       const Bytes middle = too_low + (Height() - too_low) / step_ / 2 * step_;
-      if (Try(middle, UpTo(Clock::now() + left() / 3)) != Outcome::kFound) too_low = middle;
+      if (Try(middle, Tenths(3)) != Outcome::kFound) too_low = middle;
     }
   }
 

@@ -14,6 +14,9 @@ struct PackOptions {
   /// Where given, it is enough to fit into this; else the least height is looked for.
   std::optional<Bytes> capacity = {};
   double seconds = 10;
+  /// States that the search may visit. With one thread and time enough the answer is then the same
+  /// on every machine.
+  std::uint64_t most_nodes = std::uint64_t{1} << 60;
   /// 0: one for each core.
   unsigned threads = 1;
   /// Called with each better height and the height that is proven to be needed.
