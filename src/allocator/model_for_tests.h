@@ -308,4 +308,48 @@ inline void CutBefore(Timeline& t, std::size_t from) {
   t.events.erase(t.events.begin(), t.events.begin() + static_cast<std::ptrdiff_t>(from));
 }
 
+/// An allocator and its driver.
+class Model {
+ public:
+  using BlockId = CachingAllocator::BlockId;
+
+  explicit Model(const ModelSetup& setup = {})
+      : allocator(RulesFor(setup), setup.limits, driver, setup.streams, setup.pools) {}
+
+  BlockId Take(Bytes size, std::uint16_t stream = 0, std::uint8_t pool = 0) {
+    return allocator.Allocate(size, stream, pool);
+  }
+  /// A segment of its own, free again: something to find in the cache.
+  BlockId Cache(Bytes size, std::uint16_t stream = 0, std::uint8_t pool = 0) {
+    const BlockId block = Take(size, stream, pool);
+    later_.push_back(block);
+    return block;
+  }
+  void FreeCached() {
+    for (const BlockId block : later_) allocator.Free(block);
+    later_.clear();
+    allocator.ClearCalls();
+  }
+  Address At(BlockId block) const { return allocator.block(block).address; }
+  Bytes SizeOf(BlockId block) const { return allocator.block(block).size; }
+  const AllocatorCounters& counters() const { return allocator.counters(); }
+  /// "+20 +2 -20": MiB from and to the driver since the last look.
+  std::string Calls() {
+    std::string text;
+    for (const DriverCall& c : allocator.calls()) {
+      const bool more = c.action == Action::kSegmentAlloc || c.action == Action::kSegmentMap;
+      text +=
+          (text.empty() ? "" : " ") + std::string(more ? "+" : "-") + std::to_string(c.size / kMiB);
+    }
+    allocator.ClearCalls();
+    return text;
+  }
+
+  ScriptedDriver driver;
+  CachingAllocator allocator;
+
+ private:
+  std::vector<BlockId> later_;
+};
+
 }  // namespace plimsoll::testing_model
