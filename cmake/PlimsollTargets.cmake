@@ -43,3 +43,14 @@ function(plimsoll_layer name)
     add_test(NAME unit.${name} COMMAND ${name}_test)
   endif()
 endfunction()
+
+# plimsoll_embed(LAYER FILE FUNCTION): `std::string FUNCTION()` in the layer gives the file's bytes.
+function(plimsoll_embed layer file function)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${function}.cc)
+  add_custom_command(
+    OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} -DFILE=${file} -DFUNCTION=${function} -DOUT=${source}
+            -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake)
+  target_sources(plimsoll_${layer} PRIVATE ${source})
+endfunction()

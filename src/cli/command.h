@@ -19,5 +19,7 @@ Command AddDiff(CLI::App& app);
 Command AddReplay(CLI::App& app);
 Command AddTune(CLI::App& app);
 Command AddPack(CLI::App& app);
+Command AddPredict(CLI::App& app);
+Command AddGpus(CLI::App& app);
 
 }  // namespace plimsoll

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "diagnose/diff.h"
 #include "diagnose/explanation.h"
 #include "diagnose/pack_trace.h"
 #include "diagnose/what_if.h"
+#include "hardware/gpu.h"
 
 namespace plimsoll {
 
@@ -20,5 +22,7 @@ std::string ReplayJson(const ReplayReport& report, bool verify);
 std::string TuneJson(const TuneReport& report);
 /// Of schema plimsoll.pack/1.
 std::string PackJson(const PackReport& report);
+/// Of schema plimsoll.gpus/1.
+std::string GpusJson(const std::vector<Gpu>& gpus);
 
 }  // namespace plimsoll

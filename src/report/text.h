@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "diagnose/diff.h"
 #include "diagnose/explanation.h"
 #include "diagnose/pack_trace.h"
 #include "diagnose/what_if.h"
+#include "hardware/gpu.h"
 
 namespace plimsoll {
 
@@ -21,5 +23,9 @@ std::string DifferenceText(const Difference& difference, const TextStyle& style)
 std::string ReplayText(const ReplayReport& report, bool verify, const TextStyle& style);
 std::string PackText(const PackReport& report, const TextStyle& style);
 std::string TuneText(const TuneReport& report, const TextStyle& style);
+/// The catalogue as a table.
+std::string GpusText(const std::vector<Gpu>& gpus, const TextStyle& style);
+/// One card in full.
+std::string GpuText(const Gpu& gpu, const TextStyle& style);
 
 }  // namespace plimsoll

@@ -21,7 +21,9 @@ int main(int argc, char** argv) {
   add("diff", "what grew between two records, by source line and category", AddDiff);
   add("replay", "the same job under other allocator settings, limits or releases", AddReplay);
   add("tune", "the allocator settings that suit a recorded job best", AddTune);
+  add("predict", "how much memory a training step will need, before it is run", AddPredict);
   add("pack", "the least memory that a set of lifetimes needs", AddPack);
+  add("gpus", "the catalogue: memory, speed and links of the cards that people own", AddGpus);
 
   const std::string first = argc > 1 ? argv[1] : "-";
   if (!first.starts_with('-') &&

@@ -1,0 +1,185 @@
+"""Captures the single calls of operators/ops.jsonl.xz: capture_operators.py OUT [--rows F].
+
+Runs `ops()` of tools/ops.py itself, on fake tensors, with its recorder of the GPU's allocator
+replaced. Writes OUT/ops.step.jsonl.gz, one step file a line (inputs, then phase forward, then phase
+backward; for an optimizer the directions step1, step2, ... in order, each a phase `optimizer`), and
+OUT/index.json: [{"row", "line", "op"}] where "row" counts the lines of ops.jsonl from 0. Prints in how
+many optimizer rows the captured allocations and frees are the measured ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import gc
+import gzip
+import json
+import lzma
+import random
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from plimsoll.api import SCHEMA
+from plimsoll.device import phantom_device
+from plimsoll.gpus import capability
+from plimsoll.merge import Tables, merged
+from plimsoll.model import building
+from plimsoll.recorder import Recorder, Tensor
+from plimsoll.session import recording
+from zoo_jobs import load_tool
+
+_SHARED = Path(__file__).resolve().parents[3] / "shared"
+_PHASE = {"forward": "forward", "backward": "backward"}
+
+
+class CallRecorder:
+    """In place of ops.Recorder: cuts the stream of events into rows and calls."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._row: Any = None
+        self._begins = 0
+        #: (row, its events, [(direction, begin, end)] in them)
+        self.cut: list[tuple[dict[str, Any], list[Any], list[tuple[str, int, int]]]] = []
+
+    def call(self, row: dict[str, Any], direction: str, run: Callable[[], Any]) -> Any:
+        events = self._recorder.events
+        if row is not self._row:
+            self._row = row
+            self.cut.append((row, [], []))
+        self._recorder.phase(_PHASE.get(direction, "optimizer"))
+        begin = len(events)
+        try:
+            out = run()
+        except Exception as error:
+            out = None
+            row["error"] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+        end = len(events)
+        self._recorder.phase("inputs")
+        _, told, calls = self.cut[-1]
+        shift = len(told) - self._begins
+        calls.append((direction, begin + shift, end + shift))
+        told += events[self._begins :]
+        self._begins = len(events)
+        return out
+
+    def finish(self) -> None:
+        pass
+
+
+def own_storages(events: list[Any]) -> list[Any]:
+    """Of one row, with its storages counted from 1 and without the frees of earlier rows'."""
+    known: dict[int, int] = {0: 0}
+
+    def value(told: Any) -> Any:
+        if isinstance(told, Tensor):
+            return told._replace(storage=known.setdefault(told.storage, len(known)))
+        return [value(part) for part in told] if isinstance(told, list) else told
+
+    kept: list[Any] = []
+    for event in events:
+        if event[0] == "call":
+            args, kwargs = value(event[5]), {key: value(v) for key, v in event[6].items()}
+            new = [[known.setdefault(n, len(known)), size, index] for n, size, index in event[8]]
+            kept.append([*event[:5], args, kwargs, value(event[7]), new])
+        elif event[0] == "free":
+            kept.append(["free", known[event[1]]] if event[1] in known else ["phase", "inputs"])
+        else:
+            kept.append(event)
+    return kept
+
+
+def record(tools: str) -> tuple[list[Any], CallRecorder, Recorder]:
+    ops = load_tool(tools, "ops")
+    rows: list[Any] = []
+    gc.disable()
+    with phantom_device("H200"), FakeTensorMode(allow_non_fake_inputs=True):
+        with recording(torch.nn.Module(), capability("H200") or (9, 0), lambda _: None) as recorder:
+            calls = CallRecorder(recorder)
+            ops.Recorder = lambda: calls
+            with building():
+                ops.ops(rows, 0, random.Random(1000))
+    gc.enable()
+    return rows, calls, recorder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--rows", type=Path, default=_SHARED / "data/operators/ops.jsonl.xz")
+    parser.add_argument("--tools", default=str(_SHARED / "tools"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    measured = [json.loads(line) for line in lzma.open(options.rows, "rt")]
+    rows, calls, recorder = record(options.tools)
+    numbers = {id(row): number for number, row in enumerate(rows)}
+    index, lines = [], []
+    equal: collections.Counter[str] = collections.Counter()
+    for row, events, directions in calls.cut:
+        truth = measured[numbers[id(row)]]
+        assert truth["op"] == row["op"], (truth, row)
+        if "error" in row:
+            print(f"row {numbers[id(row)]} {row['op']}: {row['error']}")
+            continue
+        own = own_storages(events)
+        if row["op"] == "optimizer":
+            compare_optimizer(row, truth, own, directions, equal)
+        index.append({"row": numbers[id(row)], "line": len(lines), "op": row["op"]})
+        lines.append(json.dumps(document(own, recorder), separators=(",", ":")))
+    with gzip.open(options.out / "ops.step.jsonl.gz", "wt", compresslevel=5) as file:
+        file.write("\n".join(lines) + "\n")
+    (options.out / "index.json").write_text(json.dumps(index))
+    print(f"{len(lines)} of {len(measured)} rows captured; optimizers: {dict(equal)}")
+    return 0
+
+
+def document(events: list[Any], recorder: Recorder) -> dict[str, Any]:
+    tables = Tables()
+    run = Recorder(None, None)  # type: ignore[arg-type]
+    run.events, run.layouts = events, recorder.layouts
+    return {
+        "schema": SCHEMA, "torch": str(torch.__version__), "gpu": "H200", "model": "", "settings": {},
+        "batches": [1, 2],
+        "variants": [{"precision": "as_written", "events": merged(run, run, tables, (1, 2))}],
+        "strings": tables.strings, "layouts": tables.layouts, "notes": [],
+    }  # fmt: skip
+
+
+def compare_optimizer(
+    row: dict[str, Any], truth: dict[str, Any], events: list[Any],
+    directions: list[tuple[str, int, int]], equal: "collections.Counter[str]",
+) -> None:  # fmt: skip
+    for direction, begin, end in directions:
+        signed = sequence(events, begin, end)
+        what = "step" if direction.startswith("step") else direction
+        if signed == truth.get(direction, []):
+            equal[f"{what} equal"] += 1
+        else:
+            equal[f"{what} not"] += 1
+            print(f"{row['name']} {row['impl']} {direction}: captured {_brief(signed)} "
+                  f"measured {_brief(truth.get(direction, []))}")  # fmt: skip
+
+
+def sequence(events: list[Any], begin: int, end: int) -> list[int]:
+    """+bytes and -bytes, in order, of a row's events from begin to end."""
+    sizes: dict[int, int] = {}
+    signed = []
+    for position, event in enumerate(events[:end]):
+        if event[0] == "call":
+            sizes.update({number: size for number, size, _ in event[8]})
+            signed += [size for _, size, _ in event[8] if position >= begin]
+        elif event[0] == "free" and position >= begin:
+            signed.append(-sizes[event[1]])
+    return signed
+
+
+def _brief(signed: list[int]) -> str:
+    return f"{len(signed)}: {signed[:16]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

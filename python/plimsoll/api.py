@@ -1,0 +1,256 @@
+"""plimsoll.capture: a training step, run on nothing, written down."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import gzip
+import json
+import os
+import warnings
+from typing import Any, Callable, Iterator, Sequence
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+
+from .device import phantom_device
+from .errors import CaptureError
+from .gpus import capability
+from .job import Job, run
+from .merge import Tables, merged
+from .model import PRECISIONS, Precision, on_device, template
+from .places import line_of
+from .recorder import Recorder
+from .session import recording
+from .values import Values
+
+SCHEMA = "plimsoll.step/1"
+
+
+class Capture:
+    """A captured step: what docs/formats/step.md describes."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+
+    @property
+    def events(self) -> list[Any]:
+        """Of the job as it was written."""
+        events: list[Any] = self.document["variants"][0]["events"]
+        return events
+
+    @property
+    def notes(self) -> list[str]:
+        """What had to be assumed, in words."""
+        notes: list[str] = self.document["notes"]
+        return notes
+
+    @property
+    def variants(self) -> list[str]:
+        return [variant["precision"] for variant in self.document["variants"]]
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """As JSON, packed where the name ends in .gz."""
+        text = json.dumps(self.document, separators=(",", ":"), allow_nan=False).encode()
+        if os.fspath(path).endswith(".gz"):
+            text = gzip.compress(text, compresslevel=5, mtime=0)
+        with open(path, "wb") as file:
+            file.write(text)
+
+    def __repr__(self) -> str:
+        document = self.document
+        return (
+            f"<plimsoll.Capture of {document['model']}: {len(self.events)} events, "
+            f"batches {document['batches']}, {', '.join(self.variants)}>"
+        )
+
+
+def capture(
+    model: Any,
+    optimizer: Any,
+    make_batch: Callable[[int], Any],
+    loss: Callable[..., torch.Tensor] | None = None,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    batches: tuple[int, int] = (2, 3),
+    steps: int = 3,
+    accumulate: int = 1,
+    autocast: torch.dtype | None = None,
+    scaler: Any = None,
+    gpu: str = "H200",
+    precisions: Sequence[str] = (),
+    train_step: Callable[..., Any] | None = None,
+    channels_last: bool = False,
+) -> Capture:
+    """Runs a training job on fake tensors at two batch sizes and writes down what it does.
+
+    Nothing is allocated and no GPU is needed. `docs/capture.md` tells what each argument may be.
+    """
+    _check(make_batch, loss, train_step, batches, steps, accumulate, precisions)
+    job = Job(optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler,
+              channels_last)  # fmt: skip
+    notes = _Notes()
+    if capability(gpu) is None:
+        notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
+    wanted = [PRECISIONS[name] for name in ("as_written", *precisions)]
+    with phantom_device(gpu), _clear_errors(notes), _garbage_waits():
+        session = _Session(model, job, gpu, notes)
+        tables = Tables()
+        variants = [
+            {"precision": precision.name, "events": session.variant(precision, batches, tables)}
+            for precision in wanted
+        ]
+    made = Capture(
+        {
+            "schema": SCHEMA,
+            "torch": str(torch.__version__),
+            "gpu": gpu,
+            "model": session.name,
+            "batches": list(batches),
+            "settings": _settings(),
+            "strings": tables.strings,
+            "layouts": tables.layouts,
+            "variants": variants,
+            "notes": notes.told,
+        }
+    )
+    if path is not None:
+        made.write(path)
+    return made
+
+
+class _Notes:
+    """Each once, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        if text not in self.told:
+            self.told.append(text)
+
+
+class _Session:
+    """One fake mode, in which the model is built once and run once for each batch and precision."""
+
+    def __init__(self, model: Any, job: Job, gpu: str, notes: _Notes) -> None:
+        self._job = job
+        self._notes = notes
+        self._capability = capability(gpu) or (9, 0)
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        with self._fake, Recorder(None, Values(notes)):
+            self._template = template(model, notes)
+        self.name = type(self._template).__name__
+
+    def variant(
+        self, precision: Precision, batches: tuple[int, int], tables: Tables
+    ) -> list[Any]:
+        first, second = (self._run(precision, size) for size in batches)
+        return merged(first, second, tables, batches)
+
+    def _run(self, precision: Precision, batch_size: int) -> Recorder:
+        with self._fake:
+            with Recorder(None, Values(self._notes)):
+                target = on_device(self._template, precision, self._job.channels_last)
+            with recording(target.model, self._capability, self._notes) as recorder:
+                run(self._job, target, precision, batch_size, recorder)
+        return recorder
+
+
+def _settings() -> dict[str, bool]:
+    backends = torch.backends
+    return {
+        "deterministic": torch.are_deterministic_algorithms_enabled()
+        or backends.cudnn.deterministic,
+        "cudnn_benchmark": backends.cudnn.benchmark,
+        "matmul_tf32": backends.cuda.matmul.allow_tf32,
+        "cudnn_tf32": backends.cudnn.allow_tf32,
+    }
+
+
+def _check(
+    make_batch: Any, loss: Any, train_step: Any, batches: Any, steps: int, accumulate: int,
+    precisions: Sequence[str],
+) -> None:  # fmt: skip
+    if not callable(make_batch):
+        raise CaptureError("`make_batch` is no function", hint="It takes a batch size and gives "
+                           "back a tensor, a tuple or a dictionary of tensors")  # fmt: skip
+    if (loss is None) == (train_step is None):
+        raise CaptureError("give either `loss` or `train_step`", hint="loss(model, *batch) gives "
+                           "back a scalar; train_step(model, optimizer, batch) does a whole step")  # fmt: skip
+    if len(batches) != 2 or not 1 <= batches[0] < batches[1]:
+        raise CaptureError(f"`batches` is {batches!r}", hint="Give two growing sizes, (2, 3)")
+    if steps < 1 or accumulate < 1:
+        raise CaptureError("`steps` and `accumulate` are 1 or more")
+    if isinstance(precisions, str) or not all(name in PRECISIONS for name in precisions):
+        raise CaptureError(f"`precisions` is {precisions!r}", hint="Give a list of these: "
+                           + ", ".join(name for name in PRECISIONS if name != "as_written"))  # fmt: skip
+
+
+@contextlib.contextmanager
+def _garbage_waits() -> Iterator[None]:
+    """Cycles are collected whenever Python likes; the two runs have to agree on when."""
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            # Said of fake tensors and of the device that is not there, and no news to the user.
+            warnings.filterwarnings("ignore", message=".*(CUDA|cuda|lr_scheduler|non-leaf).*")
+            yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _clear_errors(notes: _Notes) -> Iterator[None]:
+    """What torch says of fake tensors, in the user's terms; anything else passes through."""
+    try:
+        yield
+    except CaptureError:
+        raise
+    except DataDependentOutputException as error:
+        raise CaptureError(
+            f"{error.func} reads the value of a tensor, but a capture has no values",
+            where=line_of(error),
+            hint="Keep what depends on it on the device (torch.where, a mask), "
+            "or pass the number in from outside",
+        ) from error
+    except DynamicOutputShapeException as error:
+        raise CaptureError(
+            f"the result of {error.func} has a size that depends on values, "
+            "but a capture has no values",
+            where=line_of(error),
+            hint="Use a form of fixed size: torch.where or a multiplied mask in place of x[mask]",
+        ) from error
+    except (UnsupportedOperatorException, NotImplementedError) as error:
+        raise _no_meta(error) from error
+    except Exception as error:
+        where = line_of(error)
+        _tell(error, "plimsoll: this was raised while the step was captured with fake tensors"
+              + (f", at {where}" if where else "")
+              + (f". Assumed so far: {'; '.join(notes.told)}" if notes.told else ""))  # fmt: skip
+        raise
+
+
+def _tell(error: Exception, text: str) -> None:
+    if hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(text)
+
+
+def _no_meta(error: Exception) -> CaptureError:
+    func = getattr(error, "func", None)
+    what = f"operator {func}" if func is not None else str(error).splitlines()[0]
+    return CaptureError(
+        f"{what} cannot run without data: nobody has told torch what it gives back"
+        if func is not None
+        else f"an operator cannot run without data: {what}",
+        where=line_of(error),
+        hint='Register a function for it with torch.library.register_fake("namespace::name")',
+    )

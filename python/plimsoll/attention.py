@@ -1,0 +1,184 @@
+"""scaled_dot_product_attention, told as one call whatever the kernel.
+
+Torch picks the kernel by asking the device that is there. A capture asks the device that is meant:
+the kernel decides the layout of the output and of the gradients, and with it whether later operators
+have to copy. What the kernel allocates besides is for the reader of the file to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any, Iterator
+
+import torch
+
+from .recorder import Recorder
+
+_LARGEST_HEAD = 256
+
+
+@contextlib.contextmanager
+def attention_told(recorder: Recorder, capability: tuple[int, int]) -> Iterator[None]:
+    """Replaces the operator for CUDA tensors, below autocast (which casts first) and under every
+    name that it has in Python."""
+
+    def kernel(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        chosen = choose(query, key, value, attn_mask, capability)
+        options = _Options(recorder, chosen, dropout_p, is_causal, scale, enable_gqa)
+        return _Attention.apply(query, key, value, attn_mask, options)[0]
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            library.impl("scaled_dot_product_attention", kernel, "AutogradCUDA")
+        yield
+    finally:
+        library._destroy()
+
+
+def choose(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    capability: tuple[int, int],
+) -> str:
+    """`cudnn`, `flash`, `efficient` or `math`: what torch 2.11 takes on a GPU of this capability.
+
+    Measured on an H200 (1,678 calls); older GPUs as torch's source has it. What the user switched
+    off (`torch.nn.attention.sdpa_kernel`) is passed over.
+    """
+    enabled = torch.backends.cuda
+    head = query.shape[-1]
+    grouped = query.dim() == 4 and query.shape[1] != key.shape[1]
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    learned_mask = mask is not None and mask.requires_grad
+    if query.dim() != 4:
+        return "math"
+    cudnn = half and head <= _LARGEST_HEAD and head % 8 == 0 and not learned_mask
+    if cudnn and capability in ((9, 0), (10, 0)) and _cudnn_enabled():
+        return "cudnn"
+    same_head = head == value.shape[-1]
+    flash = half and mask is None and head <= _LARGEST_HEAD and same_head
+    if flash and capability >= (8, 0) and enabled.flash_sdp_enabled():
+        return "flash"
+    if not grouped and capability >= (5, 0) and enabled.mem_efficient_sdp_enabled():
+        return "efficient"
+    return "math"
+
+
+def _cudnn_enabled() -> bool:
+    asked = getattr(torch.backends.cuda, "cudnn_sdp_enabled", None)
+    return bool(asked()) if asked is not None else False
+
+
+class _Options:
+    """What goes with the tensors."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        kernel: str,
+        dropout: float,
+        causal: bool,
+        scale: float | None,
+        grouped: bool,
+    ) -> None:
+        self.recorder = recorder
+        self.kernel = kernel
+        self.dropout = dropout
+        self.causal = causal
+        self.named: dict[str, Any] = {}
+        if scale is not None:
+            self.named["scale"] = scale
+        if grouped:
+            self.named["enable_gqa"] = True
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        options: _Options,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        recorder = options.recorder
+        shape = (*query.shape[:-1], value.shape[-1])
+        rows = query.shape[-2]
+        if options.kernel == "efficient":
+            rows = (rows + 31) // 32 * 32  # the kernel's own padding
+        with recorder.quiet():
+            output = _like(options.kernel, query, shape)
+            logsumexp = torch.empty(
+                (*query.shape[:-2], rows), dtype=torch.float32, device=query.device
+            )
+        recorder.call(
+            "plimsoll.attention",
+            [query, key, value, mask, options.dropout, options.causal],
+            options.named,
+            [output, logsumexp],
+        )
+        ctx.options = options
+        # In the order in which torch's own nodes let them go.
+        ctx.save_for_backward(mask, key, query, value, logsumexp, output)
+        ctx.mark_non_differentiable(logsumexp)
+        ctx.set_materialize_grads(False)  # no zeros in place of logsumexp's, which nobody asks for
+        return output, logsumexp
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: torch.Tensor, _: None
+    ) -> tuple[torch.Tensor | None, ...]:
+        mask, key, query, value, logsumexp, output = ctx.saved_tensors
+        options: _Options = ctx.options
+        wanted = list(ctx.needs_input_grad[:4])
+        kernel = options.kernel
+        with options.recorder.quiet():
+            # A kernel makes those of query, key and value together or not at all.
+            grads: list[torch.Tensor | None] = [
+                _like(kernel, tensor, tuple(tensor.shape)) if any(wanted[:3]) else None
+                for tensor in (query, key, value)
+            ]
+            grads.append(torch.empty_like(mask) if wanted[3] else None)
+        options.recorder.call(
+            "plimsoll.attention_backward",
+            [grad, query, key, value, mask, output, logsumexp, options.dropout, options.causal,
+             wanted],
+            options.named,
+            [made for made in grads if made is not None],
+        )  # fmt: skip
+        return (*(made if want else None for made, want in zip(grads, wanted)), None)
+
+
+def _like(kernel: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """An empty tensor in the layout that the kernel gives to what belongs to `tensor`."""
+    if kernel == "math" or tensor.dim() != 4:
+        order = list(range(len(shape)))
+    elif kernel == "efficient":
+        order = [0, 2, 1, 3]
+    else:  # cuDNN and flash keep the order of the input's strides
+        strides = tensor.stride()
+        order = sorted(range(4), key=lambda dim: (-strides[dim], dim))
+        order.remove(3)  # the head stays innermost
+        order.append(3)
+    strides_made = [0] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        strides_made[dim] = step
+        step *= max(shape[dim], 1)
+    return torch.empty_strided(shape, strides_made, dtype=tensor.dtype, device=tensor.device)

@@ -1,0 +1,118 @@
+"""The phantom device as Python sees it: `torch.cuda` answers for a GPU that is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from typing import Any, Iterator
+
+import torch
+import torch._subclasses.fake_tensor as fake_tensor
+import torch.optim.optimizer as optim
+import torch.utils._foreach_utils as foreach_utils
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from . import phantom
+from .gpus import capability
+from .patching import Patch, patched
+
+
+@contextlib.contextmanager
+def phantom_device(gpu: str) -> Iterator[None]:
+    """While this is open a training step of fake tensors on "cuda" runs, with or without a GPU."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(phantom.installed())
+        stack.enter_context(patched(_cuda_answers(gpu)))
+        stack.enter_context(patched(_fake_tensors_stay_fake()))
+        stack.enter_context(patched(_optimizers_take_fake_parameters()))
+        stack.enter_context(_kernels_of_a_gpu())
+        # The engine's threads for a device are counted at a process' first backward, which may be
+        # long past. In the caller's own thread the order of the nodes is the same.
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        yield
+
+
+class _NoDevice(contextlib.AbstractContextManager[None]):
+    """In place of torch.cuda.device, stream and the like: there is nothing to switch."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __exit__(self, *args: object) -> None:
+        return None
+
+
+def _answer(value: Any) -> Any:
+    return lambda *args, **kwargs: value
+
+
+def _properties(gpu: str, major: int, minor: int) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        name=f"NVIDIA {gpu}", major=major, minor=minor, total_memory=80 << 30,
+        multi_processor_count=132, warp_size=32, is_integrated=False, gcnArchName="",
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152, L2_cache_size=50 << 20,
+    )  # fmt: skip
+
+
+def _cuda_answers(gpu: str) -> list[Patch]:
+    cuda = torch.cuda
+    major, minor = capability(gpu) or (9, 0)
+    answers: dict[str, Any] = {
+        "is_available": True, "device_count": 1, "current_device": 0, "is_initialized": True,
+        "is_bf16_supported": major >= 8, "is_current_stream_capturing": False,
+        "get_device_capability": (major, minor), "get_device_name": f"NVIDIA {gpu}",
+        "get_device_properties": _properties(gpu, major, minor), "_lazy_init": None, "init": None,
+        "synchronize": None, "empty_cache": None, "set_device": None, "ipc_collect": None,
+        "manual_seed": None, "manual_seed_all": None, "seed": None, "seed_all": None,
+        "memory_allocated": 0, "memory_reserved": 0, "max_memory_allocated": 0,
+        "max_memory_reserved": 0, "reset_peak_memory_stats": None, "memory_stats": {},
+        "mem_get_info": (80 << 30, 80 << 30), "memory_summary": "",
+        "get_rng_state": torch.zeros(16, dtype=torch.uint8), "set_rng_state": None,
+    }  # fmt: skip
+    patches = [Patch(cuda, name, _answer(value)) for name, value in answers.items()]
+    patches += [Patch(cuda, name, _NoDevice) for name in ("device", "device_of")]
+    # torch.utils.checkpoint asks this before it keeps the state of the device's generator, which is
+    # kept on the host anyway.
+    patches.append(Patch(cuda, "_initialized", False))
+    return patches
+
+
+def _fake_tensors_stay_fake() -> list[Patch]:
+    # Else `torch.tensor(0, device="cuda")`, as in BatchNorm, is a real allocation wherever CUDA
+    # says that it is there; releases up to 2.11 also make a real tensor to wake the device.
+    patches = [Patch(FakeTensorMode, "avoid_device_init", property(lambda self: True))]
+    for name in ("init_gpu_context", "init_cuda_context"):
+        if hasattr(fake_tensor, name):
+            patches.append(Patch(fake_tensor, name, _answer(None)))
+    return patches
+
+
+def _optimizers_take_fake_parameters() -> list[Patch]:
+    # Optimizers, clip_grad_norm_ and the scaler take the path of one kernel for many tensors only
+    # if each is of a type in these lists.
+    patches = []
+    for module in (optim, foreach_utils):
+        known = getattr(module, "_foreach_supported_types", None)
+        if known is not None:
+            patches.append(Patch(module, "_foreach_supported_types", [*known, FakeTensor]))
+    return patches
+
+
+@contextlib.contextmanager
+def _kernels_of_a_gpu() -> Iterator[None]:
+    """A build for the CPU alone takes these apart into simpler operators where it finds no kernel
+    for CUDA. A name is enough: no kernel ever runs."""
+
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a kernel of the phantom device was run")
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        for name in ("silu_backward", "mish_backward", "_fused_rms_norm"):
+            known = hasattr(torch.ops.aten, name)
+            if known and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CUDA"):
+                library.impl(name, never, "CUDA")
+        yield
+    finally:
+        library._destroy()

@@ -1,0 +1,146 @@
+"""Who is at work: the line of the user's code and the module, for each operator.
+
+In a backward there is no line to look at, and the module that ran is long gone. Autograd numbers its
+nodes as they are made; the number under which an operator ran in the forward says, in the backward,
+whose gradient is being computed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Callable, Iterator, NamedTuple
+
+import torch
+from torch.nn.modules import module as nn_module
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
+_INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+
+_users: dict[CodeType, bool] = {}
+
+
+def _is_users(code: CodeType) -> bool:
+    """Whether this is code of the user (or of a library over torch, such as transformers)."""
+    known = _users.get(code)
+    if known is None:
+        name = code.co_filename
+        standard = name.startswith(_STANDARD) and not any(part in name for part in _INSTALLED)
+        known = not (standard or name.startswith((_HERE, _TORCH, "<frozen", "<@beartype")))
+        _users[code] = known
+    return known
+
+
+@functools.lru_cache(maxsize=None)
+def _describe(code: CodeType, line: int) -> str:
+    return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
+
+
+def line_of(error: BaseException) -> str | None:
+    """The innermost line of the user's code that an exception came through."""
+    found = None
+    for frame, line in _frames(error.__traceback__):
+        if _is_users(frame.f_code):
+            found = _describe(frame.f_code, line)
+    return found
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+_loop: CodeType | None = None
+
+
+def set_loop(code: CodeType) -> None:
+    """Tells which function is the training loop: what it does itself is nobody's line."""
+    global _loop
+    _loop = code
+
+
+def current_line() -> str | None:
+    """The innermost line of the user's code on the stack, as far as the training loop."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        known = _users.get(code)
+        if known or (known is None and _is_users(code)):
+            return _describe(code, frame.f_lineno)
+        if code is _loop:
+            return None
+        frame = frame.f_back
+    return None
+
+
+class Place(NamedTuple):
+    where: str | None
+    module: str | None
+    #: 0 the user's thread; 1 the one that a GPU's backward has for itself.
+    thread: int
+
+
+_NOWHERE = Place(None, None, 1)
+
+
+class Places:
+    """Follows the modules of one model while it is open."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._running: list[str | None] = []
+        self._made_at: dict[int, Place] = {}
+        self._hooks: list[Any] = []
+        #: Called when a module of the model begins, outside any other and outside a backward.
+        self.on_forward: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Places:
+        self._hooks = [
+            nn_module.register_module_forward_pre_hook(self._enter),
+            nn_module.register_module_forward_hook(self._leave, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def in_model(self) -> bool:
+        """Whether a module of the model is running."""
+        return bool(self._running)
+
+    def current(self) -> Place:
+        """Of the operator that is being dispatched, below autograd."""
+        node = torch._C._current_autograd_node()
+        # A module that runs inside a backward is a checkpoint that computes its forward again.
+        if node is not None and not self._running:
+            return self._made_at.get(node._sequence_nr(), _NOWHERE)
+        place = Place(
+            current_line(),
+            self._running[-1] if self._running else None,
+            0 if node is None else 1,
+        )
+        # Autograd makes the node of an operator just before it runs it, so that the first operator
+        # after a node was made is the one that it belongs to.
+        made = torch._C._autograd._get_sequence_nr() - 1
+        if made not in self._made_at:
+            self._made_at[made] = Place(place.where, place.module, 1)
+        return place
+
+    def _enter(self, module: torch.nn.Module, args: Any) -> None:
+        name = self._names.get(id(module))
+        if name is not None and not self._running and torch._C._current_autograd_node() is None:
+            self.on_forward()
+        # A module that is not the model's (a loss, say) counts as part of what called it.
+        outer = self._running[-1] if self._running else None
+        self._running.append(outer if name is None else name or None)
+
+    def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        if self._running:
+            self._running.pop()

@@ -1,0 +1,17 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+# The package beside us, whether or not one is installed.
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "bench")]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def torchvision_or_not():
+    """transformers imports torchvision where it finds one, even one that was built for another torch."""
+    pytest.importorskip("torch")
+    from zoo_jobs import torchvision_without_extension
+
+    torchvision_without_extension()

@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "base/input.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "report/predict.h"
+#include "step/predict.h"
+#include "step/step_file.h"
+
+namespace plimsoll {
+namespace {
+
+struct PredictFlags {
+  std::string file;
+  std::optional<std::int64_t> batch;
+  std::string gpu;
+  std::optional<std::string> precision;
+  std::string conf;
+  std::optional<std::string> torch;
+  std::optional<std::string> limit;
+  int steps = 5;
+  bool max_batch = false;
+  bool json = false;
+  bool events = false;
+};
+
+Result<PredictOptions> Parse(const PredictFlags& flags) {
+  PredictOptions options{.steps = flags.steps, .precision = flags.precision, .conf = flags.conf};
+  if (flags.limit) {
+    const Result<Bytes> limit = ParseBytes(*flags.limit);
+    if (!limit || *limit <= 0) {
+      return Error{.message = fmt::format("--limit takes a size above 0, not '{}'", *flags.limit),
+                   .hint = "for example 20GiB"};
+    }
+    options.limit = *limit;
+  }
+  if (flags.torch) {
+    options.torch = ParseTorchVersion(*flags.torch);
+    if (!options.torch) {
+      return Error{.message = fmt::format("'{}' is no release of PyTorch", *flags.torch),
+                   .hint = "write it as 2.11"};
+    }
+  }
+  if (!flags.batch && !flags.max_batch) {
+    return Error{.message = "which batch size?", .hint = "give --batch N, or --max-batch"};
+  }
+  return options;
+}
+
+int RunPredict(const PredictFlags& flags) {
+  Result<PredictOptions> options = Parse(flags);
+  if (!options) return Complain(options.error());
+  const Result<Input> input = Input::Open(flags.file);
+  if (!input) return Complain(input.error());
+  const Result<Step> step = ReadStep(*input);
+  if (!step) return Complain(step.error());
+  const Result<Gpu> gpu = FindGpu(flags.gpu.empty() ? step->gpu : flags.gpu);
+  if (!gpu) return Complain(gpu.error());
+  std::optional<MaxBatch> max_batch;
+  if (flags.max_batch) {
+    const Result<MaxBatch> found = FindMaxBatch(*step, *gpu, *options);
+    if (!found) return Complain(found.error());
+    max_batch = *found;
+  }
+  options->batch =
+      flags.batch.value_or(max_batch ? std::max<std::int64_t>(1, max_batch->batch) : 1);
+  if (flags.events) {
+    const Result<const Variant*> variant = ChooseVariant(*step, *options);
+    if (!variant) return Complain(variant.error());
+    return Print(LoweredCsv(*step, **variant,
+                            Lower(*step, **variant, *gpu,
+                                  {.batch = options->batch,
+                                   .steps = options->steps,
+                                   .torch = TorchFor(*step, *options)})));
+  }
+  const Result<Prediction> prediction = Predict(*step, *gpu, *options);
+  if (!prediction) return Complain(prediction.error());
+  const int printed = Print(flags.json ? PredictJson(*prediction, max_batch)
+                                       : PredictText(*prediction, max_batch, StyleOfStdout()));
+  if (printed != kFine) return printed;
+  return prediction->fits ? kFine : kNo;
+}
+
+}  // namespace
+
+Command AddPredict(CLI::App& app) {
+  auto flags = std::make_shared<PredictFlags>();
+  app.add_option("STEP", flags->file, "a step file, made by plimsoll.capture; - is standard input")
+      ->required();
+  app.add_option("--batch", flags->batch, "the batch size")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+  app.add_flag("--max-batch", flags->max_batch, "find the largest batch that fits");
+  app.add_option("--gpu", flags->gpu,
+                 "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
+                 "capture unless given")
+      ->type_name("GPU");
+  app.add_option("--precision", flags->precision, "a precision that was captured too (amp_bf16)")
+      ->type_name("P");
+  app.add_option("--alloc-conf", flags->conf, "what PYTORCH_CUDA_ALLOC_CONF will say")
+      ->type_name("CONF");
+  app.add_option("--limit", flags->limit, "what set_per_process_memory_fraction will allow (20GiB)")
+      ->type_name("SIZE");
+  app.add_option("--torch", flags->torch, "the release that will train (2.11)")
+      ->type_name("RELEASE");
+  app.add_option("--steps", flags->steps, "how many steps to run through the allocator (5)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");
+  app.add_flag("--events", flags->events,
+               "instead, every request to the allocator as a line of CSV");
+  app.footer(
+      "Examples:\n"
+      "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu RTX4090\n"
+      "  plimsoll predict gpt2.step.json.gz --max-batch --gpu 22GiB\n"
+      "Exit code 1: it does not fit.");
+  return [flags] { return RunPredict(*flags); };
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,149 @@
+#include "hardware/gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace plimsoll {
+namespace {
+
+/// "NVIDIA GeForce RTX 4090" and "rtx-4090" are "rtx4090".
+std::string Key(std::string_view text) {
+  std::string key;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  for (const std::string_view vendor : {"nvidia", "geforce", "tesla", "quadro"}) {
+    if (key.starts_with(vendor) && key.size() > vendor.size()) key.erase(0, vendor.size());
+  }
+  return key;
+}
+
+/// Without the letters that people leave out: "4090", "a6000".
+std::string ShortKey(std::string key) {
+  for (const std::string_view line : {"rtx", "gtx"}) {
+    if (key.starts_with(line) && key.size() > line.size()) key.erase(0, line.size());
+  }
+  return key;
+}
+
+const Gpu* FindByName(std::string_view text) {
+  const std::string key = Key(text);
+  if (key.empty()) return nullptr;
+  const auto is = [&](const std::string& name) {
+    const std::string known = Key(name);
+    return key == known || key == ShortKey(known);
+  };
+  for (const Gpu& gpu : Gpus()) {
+    if (is(gpu.name)) return &gpu;
+  }
+  for (const Gpu& gpu : Gpus()) {
+    if (std::ranges::any_of(gpu.aliases, is)) return &gpu;
+  }
+  return nullptr;
+}
+
+/// A card that people with this much memory have.
+const Gpu& TypicalOf(Bytes memory) {
+  static constexpr std::array<std::pair<Bytes, const char*>, 10> kTypical = {{
+      {9 * kGiB, "RTX 3070"},
+      {13 * kGiB, "RTX 3060"},
+      {17 * kGiB, "RTX 4080"},
+      {25 * kGiB, "RTX 4090"},
+      {33 * kGiB, "RTX 5090"},
+      {49 * kGiB, "RTX A6000"},
+      {81 * kGiB, "A100 80GB SXM"},
+      {97 * kGiB, "H100 NVL"},
+      {150 * kGiB, "H200"},
+      {std::numeric_limits<Bytes>::max(), "B200"},
+  }};
+  const auto* found =
+      std::ranges::find_if(kTypical, [&](const auto& row) { return memory <= row.first; });
+  const Gpu* gpu = FindByName(found->second);
+  PLIMSOLL_CHECK(gpu != nullptr);
+  return *gpu;
+}
+
+Gpu OfSize(Bytes memory) {
+  Gpu gpu = TypicalOf(memory);
+  gpu.like = gpu.name;
+  gpu.name = fmt::format("a GPU with {}", FormatBytes(memory));
+  gpu.aliases.clear();
+  gpu.memory = memory;
+  gpu.memory_is_measured = false;
+  gpu.context.measured = false;
+  gpu.assumed = true;
+  return gpu;
+}
+
+/// How many letters have to be changed, added or left out.
+std::size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::size_t DistanceTo(const Gpu& gpu, std::string_view key) {
+  std::size_t least = std::string_view::npos;
+  const auto look = [&](const std::string& name) {
+    const std::string known = Key(name);
+    const std::string brief = ShortKey(known);
+    least = std::min({least, Distance(key, known), Distance(key, brief)});
+    // "a100 sxm" is part of a name rather than a misspelt one.
+    if (key.size() > 1 && known.find(key) != std::string::npos) {
+      least = std::min<std::size_t>(least, 1);
+    }
+  };
+  look(gpu.name);
+  for (const std::string& alias : gpu.aliases) look(alias);
+  return least;
+}
+
+/// At most three names, the nearest first; none where nothing is near.
+std::string Suggestions(std::string_view text) {
+  const std::string key = Key(text).substr(0, 40);
+  std::vector<std::pair<std::size_t, const Gpu*>> near;
+  for (const Gpu& gpu : Gpus()) {
+    const std::size_t distance = DistanceTo(gpu, key);
+    if (distance <= 3 && 2 * distance < std::max<std::size_t>(key.size(), 3)) {
+      near.emplace_back(distance, &gpu);
+    }
+  }
+  std::ranges::stable_sort(near, {}, &std::pair<std::size_t, const Gpu*>::first);
+  std::string out;
+  for (std::size_t i = 0; i < std::min<std::size_t>(near.size(), 3); ++i) {
+    out += (i == 0 ? "" : ", ") + near[i].second->name;
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<Gpu> FindGpu(std::string_view text) {
+  if (const Gpu* gpu = FindByName(text)) return *gpu;
+  const Result<Bytes> size = ParseBytes(text);
+  if (size && *size >= kGiB && *size <= 16 * 1024 * kGiB) return OfSize(*size);
+  const std::string near = Suggestions(text);
+  const std::string all = "plimsoll gpus lists all; a size such as 22GiB works too";
+  return Error{.message = fmt::format("there is no GPU '{}' in the catalogue", text),
+               .hint = near.empty() ? all : fmt::format("did you mean {}? {}", near, all)};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,199 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "report/json.h"
+#include "report/json_values.h"
+#include "report/text.h"
+#include "report/writer.h"
+
+namespace plimsoll {
+namespace {
+
+std::string KindText(GpuKind kind) {
+  switch (kind) {
+    case GpuKind::kConsumer:
+      return "Consumer";
+    case GpuKind::kWorkstation:
+      return "Workstation";
+    case GpuKind::kDataCentre:
+      return "Data centre";
+  }
+  return "";
+}
+
+std::string KindId(GpuKind kind) {
+  switch (kind) {
+    case GpuKind::kConsumer:
+      return "consumer";
+    case GpuKind::kWorkstation:
+      return "workstation";
+    case GpuKind::kDataCentre:
+      return "data_centre";
+  }
+  return "";
+}
+
+/// Data sheets have three figures, four from a thousand on: "8.1", "165.2", "1978.9".
+std::string Number(double value) {
+  const std::string text = fmt::format("{:.1f}", value);
+  return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
+}
+
+std::string Tera(const std::optional<double>& rate) { return rate ? Number(*rate / 1e12) : "-"; }
+
+std::string Capability(const Gpu& gpu) {
+  return fmt::format("{}.{}", gpu.capability.major, gpu.capability.minor);
+}
+
+std::string NvlinkText(const Gpu& gpu) {
+  return gpu.interconnect.nvlink > 0 ? Number(gpu.interconnect.nvlink / 1e9) : "-";
+}
+
+std::string PcieText(const Gpu& gpu) {
+  return fmt::format("{}x{}", gpu.interconnect.pcie_generation, gpu.interconnect.pcie_lanes);
+}
+
+std::string TableRow(const Gpu& gpu) {
+  const std::string memory =
+      fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~", double(gpu.memory) / double(kGiB));
+  return fmt::format("  {:<23}{:>8}{:>9}{:>8}{:>7}{:>8}{:>8}{:>7}{:>8}{:>7}", gpu.name, memory,
+                     Number(gpu.bandwidth / 1e9), Number(gpu.rates.fp32 / 1e12),
+                     Tera(gpu.rates.tf32), Number(gpu.rates.fp16 / 1e12), Tera(gpu.rates.fp8),
+                     Capability(gpu), NvlinkText(gpu), PcieText(gpu));
+}
+
+void Field(Writer& w, std::string_view name, std::string_view value) {
+  w.Wrapped(value, fmt::format("  {:<17}", name), fmt::format("  {:<17}", ""));
+}
+
+std::string MemoryText(const Gpu& gpu) {
+  const char* how = gpu.assumed              ? "as given"
+                    : gpu.memory_is_measured ? "as a driver reported it"
+                                             : "estimated: marketed size less what drivers keep";
+  return fmt::format("{} ({} bytes), {}", FormatBytes(gpu.memory), gpu.memory, how);
+}
+
+std::string RateText(const std::optional<double>& rate) {
+  return rate ? Tera(rate) + " TFLOP/s" : "none";
+}
+
+std::string HostText(const Interconnect& link) {
+  const std::string rate = Number(link.host / 1e9);
+  if (link.host_is_c2c) return fmt::format("NVLink-C2C, {} GB/s in one direction", rate);
+  return fmt::format("PCIe {}.0 x{}, {} GB/s in one direction", link.pcie_generation,
+                     link.pcie_lanes, rate);
+}
+
+std::string WorkspaceText(const Gpu& gpu) {
+  std::string text = fmt::format("{} for each thread and stream that multiplies",
+                                 FormatBytes(gpu.cublas_workspace));
+  if (gpu.cublas_workspace_before_2_12 != gpu.cublas_workspace) {
+    text += fmt::format("; {} up to torch 2.11", FormatBytes(gpu.cublas_workspace_before_2_12));
+  }
+  return text;
+}
+
+std::string ContextText(const ContextSize& context) {
+  return fmt::format("{} while training, {} ({} to {})", FormatBytes(context.bytes),
+                     context.measured ? "measured" : "estimated", FormatBytes(context.low),
+                     FormatBytes(context.high));
+}
+
+void RateFields(Writer& w, const MatrixRates& rates) {
+  w.Heading("Matrix products, dense, summed up in fp32");
+  Field(w, "fp32", RateText(rates.fp32) + " (without tensor cores)");
+  Field(w, "tf32", RateText(rates.tf32));
+  Field(w, "fp16", RateText(rates.fp16));
+  Field(w, "bf16", RateText(rates.bf16));
+  Field(w, "fp8", RateText(rates.fp8));
+}
+
+/// Per second, as an integer like all else in the documents.
+Json Whole(const std::optional<double>& rate) {
+  return rate ? Json(std::llround(*rate)) : Json(nullptr);
+}
+
+Json GpuJson(const Gpu& gpu) {
+  const Interconnect& link = gpu.interconnect;
+  return {{"name", gpu.name},
+          {"aliases", gpu.aliases},
+          {"kind", KindId(gpu.kind)},
+          {"assumed", gpu.assumed},
+          {"like", gpu.assumed ? Json(gpu.like) : Json(nullptr)},
+          {"memory", gpu.memory},
+          {"memory_is_measured", gpu.memory_is_measured},
+          {"compute_capability", Capability(gpu)},
+          {"multiprocessors", gpu.multiprocessors},
+          {"threads_per_multiprocessor", gpu.threads_per_multiprocessor},
+          {"bandwidth", Whole(gpu.bandwidth)},
+          {"flops",
+           {{"fp32", Whole(gpu.rates.fp32)},
+            {"tf32", Whole(gpu.rates.tf32)},
+            {"fp16", Whole(gpu.rates.fp16)},
+            {"bf16", Whole(gpu.rates.bf16)},
+            {"fp8", Whole(gpu.rates.fp8)}}},
+          {"nvlink", link.nvlink > 0 ? Whole(link.nvlink) : Json(nullptr)},
+          {"pcie", {{"generation", link.pcie_generation}, {"lanes", link.pcie_lanes}}},
+          {"host", {{"bandwidth", Whole(link.host)}, {"kind", link.host_is_c2c ? "c2c" : "pcie"}}},
+          {"cublas_workspace", gpu.cublas_workspace},
+          {"cublas_workspace_before_2_12", gpu.cublas_workspace_before_2_12},
+          {"context",
+           {{"bytes", gpu.context.bytes},
+            {"low", gpu.context.low},
+            {"high", gpu.context.high},
+            {"measured", gpu.context.measured}}}};
+}
+
+}  // namespace
+
+std::string GpusText(const std::vector<Gpu>& gpus, const TextStyle& style) {
+  Writer w(style);
+  w.Headline(fmt::format("{} GPUs", gpus.size()));
+  const Gpu* previous = nullptr;
+  for (const Gpu& gpu : gpus) {
+    if (previous == nullptr || previous->kind != gpu.kind) {
+      w.Line();
+      w.Line(w.Bold(fmt::format("{:<25}{:>8}{:>9}{:>8}{:>7}{:>8}{:>8}{:>7}{:>8}{:>7}",
+                                KindText(gpu.kind), "GiB", "GB/s", "fp32", "tf32", "16 bit", "fp8",
+                                "cc", "NVLink", "PCIe")));
+    }
+    w.Line(TableRow(gpu));
+    previous = &gpu;
+  }
+  w.Line();
+  w.Wrapped(
+      "GiB: what torch.cuda.mem_get_info() gives as total, ~ where estimated. fp32 to fp8: TFLOP/s "
+      "of dense matrix products, summed up in fp32. cc: compute capability. NVLink: GB/s in one "
+      "direction. One card in full: plimsoll gpus NAME",
+      "", "");
+  return w.Take();
+}
+
+std::string GpuText(const Gpu& gpu, const TextStyle& style) {
+  Writer w(style);
+  w.Headline(gpu.assumed ? fmt::format("{}; all else as on the {}", gpu.name, gpu.like) : gpu.name);
+  w.Line();
+  Field(w, "memory", MemoryText(gpu));
+  Field(w, "bandwidth", Number(gpu.bandwidth / 1e9) + " GB/s");
+  Field(w, "capability", Capability(gpu));
+  Field(
+      w, "multiprocessors",
+      fmt::format("{} with {} threads each", gpu.multiprocessors, gpu.threads_per_multiprocessor));
+  Field(w, "NVLink",
+        gpu.interconnect.nvlink > 0 ? NvlinkText(gpu) + " GB/s in one direction" : "none");
+  Field(w, "host", HostText(gpu.interconnect));
+  RateFields(w, gpu.rates);
+  w.Heading("What PyTorch takes besides tensors");
+  Field(w, "cuBLAS workspace", WorkspaceText(gpu));
+  Field(w, "context", ContextText(gpu.context));
+  return w.Take();
+}
+
+std::string GpusJson(const std::vector<Gpu>& gpus) {
+  Json list = Json::array();
+  for (const Gpu& gpu : gpus) list.push_back(GpuJson(gpu));
+  return Dump({{"schema", "plimsoll.gpus/1"}, {"gpus", list}});
+}
+
+}  // namespace plimsoll

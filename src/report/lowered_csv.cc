@@ -1,0 +1,46 @@
+#include <fmt/format.h>
+
+#include "report/predict.h"
+
+namespace plimsoll {
+namespace {
+
+/// Names come from the user's code and may hold anything.
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+}  // namespace
+
+std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& lowered) {
+  std::string out = "action,bytes,block,step,phase,purpose,beside,op,module,where\n";
+  for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
+    const Request& request = lowered.workload.requests[i];
+    const LoweredBlock& block = lowered.blocks[request.allocation];
+    const Moment& moment = lowered.moments[i];
+    std::string_view op;
+    std::string_view module;
+    std::string_view where;
+    if (moment.call != LoweredBlock::kNoCall) {
+      const CallRecord& call = variant.calls[moment.call];
+      op = step.strings[call.op];
+      module = step.strings[call.module];
+      where = step.strings[call.where];
+    } else if (block.model_tensor != LoweredBlock::kNoCall) {
+      op = step.strings[variant.model_tensors[block.model_tensor].name];
+    }
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n",
+                       request.kind == Request::Kind::kAllocate ? "alloc" : "free", block.requested,
+                       request.allocation, moment.step, PhaseName(moment.phase),
+                       PurposeName(block.purpose), block.beside ? 1 : 0, Quoted(op), Quoted(module),
+                       Quoted(where));
+  }
+  return out;
+}
+
+}  // namespace plimsoll

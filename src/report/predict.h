@@ -1,0 +1,20 @@
+// A prediction as text and as JSON. Nothing is computed here.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "report/text.h"
+#include "step/predict.h"
+
+namespace plimsoll {
+
+/// "step 2, backward of transformer.h.3.mlp, aten.mm.default (train.py:57 in forward)"
+std::string InstantText(const Prediction& prediction);
+std::string PredictText(const Prediction& prediction, const std::optional<MaxBatch>& max_batch,
+                        const TextStyle& style);
+/// Every request to the allocator, one line each.
+std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& lowered);
+std::string PredictJson(const Prediction& prediction, const std::optional<MaxBatch>& max_batch);
+
+}  // namespace plimsoll

@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/predict.h"
+#include "report/writer.h"
+
+namespace plimsoll {
+namespace {
+
+std::string LineName(const std::string& what) {
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"parameters", "parameters and buffers"},
+      {"optimizer_state", "optimizer state"},
+      {"temporaries", "temporaries"},
+      {"workspaces", "workspaces of libraries"},
+      {"rounding", "rounding to blocks"},
+      {"cached", "held by PyTorch, not used then"},
+      {"outside", "CUDA context, outside PyTorch"},
+  };
+  for (const auto& [key, name] : kNames) {
+    if (key == what) return std::string(name);
+  }
+  return what;
+}
+
+std::string RangeText(const Range& range) {
+  if (range.low == range.high) return FormatBytes(range.best);
+  return fmt::format("{}  ({} to {})", FormatBytes(range.best), FormatBytes(range.low),
+                     FormatBytes(range.high));
+}
+
+std::string Verdict(const Prediction& p) {
+  const std::string job = fmt::format("Batch {}", p.batch);
+  const std::string need =
+      fmt::format("{} of {}", FormatBytes(p.device.best), FormatBytes(p.gpu.memory));
+  if (p.surely_fits) return fmt::format("{} fits on {}: {}.", job, p.gpu.name, need);
+  if (p.fits) {
+    return fmt::format("{} should fit on {} ({}), but not surely: it may take up to {}.", job,
+                       p.gpu.name, need, FormatBytes(p.device.high));
+  }
+  return fmt::format("{} does not fit on {}: it would take {}.", job, p.gpu.name, need);
+}
+
+void WriteHolders(Writer& w, const Prediction& p) {
+  w.Heading("Who holds it then");
+  for (const PeakHolder& h : p.holders) {
+    w.Line(fmt::format("  {:>12} {:>6}×  {:<16} {}{}{}", FormatBytes(h.bytes), h.count,
+                       LineName(std::string(PurposeName(h.purpose))), Printable(h.where),
+                       h.module.empty() ? "" : "  ", Printable(h.module)));
+  }
+}
+
+}  // namespace
+
+std::string InstantText(const Prediction& p) {
+  if (p.peak.step < 0) return "building the model";
+  std::string text = fmt::format("step {}, {}", p.peak.step + 1, PhaseName(p.peak.phase));
+  if (!p.peak_module.empty()) text += fmt::format(" of {}", p.peak_module);
+  if (!p.peak_op.empty()) text += fmt::format(", {}", p.peak_op);
+  if (!p.peak_where.empty()) text += fmt::format(" ({})", p.peak_where);
+  return text;
+}
+
+std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_batch,
+                        const TextStyle& style) {
+  Writer w(style);
+  if (max_batch) {
+    w.Headline(max_batch->batch == 0
+                   ? fmt::format("Not even a batch of 1 fits on {}.", p.gpu.name)
+                   : fmt::format("The largest batch that fits on {} is {} ({} to be sure).",
+                                 p.gpu.name, max_batch->batch, max_batch->safe_batch));
+  }
+  w.Headline(Verdict(p));
+  w.Line();
+  const auto row = [&](std::string_view what, const std::string& value) {
+    w.Line(fmt::format("  {:<22} {}", what, value));
+  };
+  row("allocated at most", RangeText(p.allocated));
+  row("reserved at most", RangeText(p.reserved));
+  row("on the device", RangeText(p.device));
+  row("peak", Printable(InstantText(p)));
+  w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.device.best)));
+  for (const PeakLine& line : p.account) {
+    w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),
+                       100.0 * double(line.bytes) / double(p.device.best)));
+  }
+  WriteHolders(w, p);
+  if (!p.assumptions.empty()) w.Heading("Assumed");
+  for (const std::string& text : p.assumptions) w.Wrapped(text, "  - ", "    ");
+  return w.Take();
+}
+
+}  // namespace plimsoll

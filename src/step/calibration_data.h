@@ -1,0 +1,10 @@
+// The calibration that is part of the program: data/h200.calibration.json.xz, as bytes.
+#pragma once
+
+#include <string>
+
+namespace plimsoll {
+
+std::string CalibrationBytes();
+
+}  // namespace plimsoll

@@ -1,0 +1,278 @@
+#include "step/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "allocator/replay.h"
+#include "step/calibration.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::size_t kMostHolders = 12;
+constexpr std::int64_t kLargestBatch = std::int64_t{1} << 24;
+
+/// Everything that one run of a step depends on.
+struct Setting {
+  const Step& step;
+  const Variant& variant;
+  const Gpu& gpu;
+  AllocatorRules rules;
+  TorchVersion torch;
+  const Calibration* calibration = nullptr;
+  DeviceLimits limits;
+  int steps = 5;
+};
+
+Result<Setting> MakeSetting(const Step& step, const Gpu& gpu, const PredictOptions& options) {
+  const Result<const Variant*> variant = ChooseVariant(step, options);
+  if (!variant) return variant.error();
+  const TorchVersion torch = TorchFor(step, options);
+  const Result<AllocatorSettings> settings = ParseAllocatorSettings(options.conf, torch);
+  if (!settings) return settings.error();
+  if (!settings->native) {
+    return Error{.message =
+                     "backend:cudaMallocAsync is the driver's own allocator, of which there "
+                     "is no model",
+                 .hint = "leave backend out"};
+  }
+  DeviceLimits limits{.limit = options.limit,
+                      .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes),
+                      .total = gpu.memory};
+  if (settings->per_process_memory_fraction && !limits.limit) {
+    limits.limit = static_cast<Bytes>(*settings->per_process_memory_fraction *
+                                      static_cast<double>(gpu.memory));
+  }
+  return Setting{
+      .step = step,
+      .variant = **variant,
+      .gpu = gpu,
+      .rules = {.settings = *settings, .release = RulesOf(torch)},
+      .torch = torch,
+      .calibration = options.calibration ? options.calibration : Calibration::BuiltIn(gpu.name),
+      .limits = limits,
+      .steps = options.steps};
+}
+
+/// The peaks of one run.
+struct Peaks {
+  Bytes allocated = 0;
+  Bytes reserved = 0;
+  bool fits = true;
+  /// The request at which allocated memory peaks first.
+  std::size_t request = 0;
+  std::vector<Bytes> reserved_after_step;
+};
+
+Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& limits) {
+  const Timeline nothing_recorded;
+  AssumedDriver driver(nothing_recorded);
+  Replayer replayer(lowered.workload, {.rules = setting.rules, .limits = limits}, driver);
+  Peaks peaks;
+  for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
+    replayer.Run(i);
+    const AllocatorCounters& counters = replayer.allocator().counters();
+    if (counters.peak_allocated > peaks.allocated) {
+      peaks.allocated = counters.peak_allocated;
+      peaks.request = i;
+    }
+    const auto step = static_cast<std::size_t>(std::max(0, lowered.moments[i].step));
+    if (peaks.reserved_after_step.size() <= step) peaks.reserved_after_step.resize(step + 1);
+    peaks.reserved_after_step[step] = counters.peak_reserved;
+  }
+  const ReplayResult result = replayer.result();
+  peaks.reserved = result.counters.peak_reserved;
+  peaks.fits = result.fits;
+  return peaks;
+}
+
+Lowered LowerFor(const Setting& setting, std::int64_t batch, Estimate estimate) {
+  return Lower(setting.step, setting.variant, setting.gpu,
+               {.batch = batch,
+                .steps = setting.steps,
+                .torch = setting.torch,
+                .calibration = setting.calibration,
+                .estimate = estimate});
+}
+
+bool FitsAt(const Setting& setting, std::int64_t batch, Estimate estimate) {
+  return Run(LowerFor(setting, batch, estimate), setting, setting.limits).fits;
+}
+
+/// The blocks that are alive after a request.
+std::vector<std::uint32_t> AliveAt(const Lowered& lowered, std::size_t request) {
+  std::vector<char> alive(lowered.blocks.size(), 0);
+  for (std::size_t i = 0; i <= request && i < lowered.workload.requests.size(); ++i) {
+    const Request& r = lowered.workload.requests[i];
+    alive[r.allocation] = r.kind == Request::Kind::kAllocate ? 1 : 0;
+  }
+  std::vector<std::uint32_t> blocks;
+  for (std::uint32_t b = 0; b < alive.size(); ++b) {
+    if (alive[b]) blocks.push_back(b);
+  }
+  return blocks;
+}
+
+void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive,
+                Prediction& prediction) {
+  std::array<Bytes, 7> sums{};
+  Bytes requested = 0;
+  for (const std::uint32_t b : alive) {
+    sums[static_cast<std::size_t>(lowered.blocks[b].purpose)] += lowered.blocks[b].requested;
+    requested += lowered.blocks[b].requested;
+  }
+  const auto line = [&](std::string_view what, Bytes bytes) {
+    if (bytes != 0) prediction.account.push_back({std::string(what), bytes});
+  };
+  for (std::size_t p = 0; p < sums.size(); ++p) line(PurposeName(static_cast<Purpose>(p)), sums[p]);
+  line("rounding", prediction.allocated.best - requested);
+  line("cached", prediction.reserved.best - prediction.allocated.best);
+  line("outside", prediction.device.best - prediction.reserved.best);
+}
+
+void AddHolders(const Lowered& lowered, const Setting& setting,
+                const std::vector<std::uint32_t>& alive, Prediction& prediction) {
+  const StringTable& strings = setting.step.strings;
+  std::map<std::tuple<std::string_view, std::string_view, Purpose>, PeakHolder> sums;
+  for (const std::uint32_t b : alive) {
+    const LoweredBlock& block = lowered.blocks[b];
+    std::string_view where;
+    std::string_view module;
+    if (block.call != LoweredBlock::kNoCall) {
+      const CallRecord& call = setting.variant.calls[block.call];
+      where = strings[call.where];
+      module = strings[call.module];
+      if (where.empty()) where = strings[call.op];
+    } else if (block.model_tensor != LoweredBlock::kNoCall) {
+      where = "the model";
+    }
+    PeakHolder& holder = sums[{where, module, block.purpose}];
+    holder.bytes += block.requested;
+    ++holder.count;
+  }
+  for (auto& [key, holder] : sums) {
+    std::tie(holder.where, holder.module, holder.purpose) = key;
+    prediction.holders.push_back(std::move(holder));
+  }
+  std::stable_sort(prediction.holders.begin(), prediction.holders.end(),
+                   [](const PeakHolder& a, const PeakHolder& b) { return a.bytes > b.bytes; });
+  if (prediction.holders.size() > kMostHolders) prediction.holders.resize(kMostHolders);
+}
+
+void AddPeak(const Lowered& lowered, const Setting& setting, const Peaks& peaks,
+             Prediction& prediction) {
+  prediction.peak = lowered.moments[peaks.request];
+  if (prediction.peak.call == LoweredBlock::kNoCall) return;
+  const CallRecord& call = setting.variant.calls[prediction.peak.call];
+  prediction.peak_op = setting.step.strings[call.op];
+  prediction.peak_where = setting.step.strings[call.where];
+  prediction.peak_module = setting.step.strings[call.module];
+}
+
+void AddAssumptions(const Lowered& lowered, const Setting& setting, Prediction& prediction) {
+  prediction.assumptions = setting.step.notes;
+  std::string names;
+  int count = 0;
+  for (const auto& [name, calls] : lowered.unknown) {
+    names += (names.empty() ? "" : ", ") + name;
+    count += calls;
+  }
+  if (count > 0) {
+    prediction.assumptions.push_back(
+        fmt::format("{} call{} of operators that were never measured count with their results "
+                    "alone: {}",
+                    count, count == 1 ? "" : "s", names));
+  }
+}
+
+}  // namespace
+
+Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& options) {
+  if (!options.precision) return &step.variants.front();
+  std::string known;
+  for (const Variant& variant : step.variants) {
+    if (variant.precision == *options.precision) return &variant;
+    known += (known.empty() ? "" : ", ") + variant.precision;
+  }
+  return Error{.message = fmt::format("precision {} was not captured (there is: {})",
+                                      *options.precision, known),
+               .file = step.file,
+               .hint = fmt::format("capture with precisions=[\"{}\"]", *options.precision)};
+}
+
+TorchVersion TorchFor(const Step& step, const PredictOptions& options) {
+  return options.torch.value_or(ParseTorchVersion(step.torch).value_or(TorchVersion{}));
+}
+
+Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOptions& options) {
+  const Result<Setting> setting = MakeSetting(step, gpu, options);
+  if (!setting) return setting.error();
+  const Lowered lowered = LowerFor(*setting, options.batch, Estimate::kLikely);
+  if (lowered.workload.requests.empty()) {
+    return Error{.message = "the step allocates nothing", .file = step.file};
+  }
+  // How much it takes where nothing stops it, and then whether it fits.
+  const Peaks peaks = Run(lowered, *setting, {.total = gpu.memory});
+  const Lowered upper = LowerFor(*setting, options.batch, Estimate::kUpper);
+  const Peaks upper_peaks = Run(upper, *setting, {.total = gpu.memory});
+
+  Prediction prediction{.file = step.file,
+                        .model = step.model,
+                        .precision = setting->variant.precision,
+                        .settings = FormatSettings(setting->rules.settings),
+                        .gpu = gpu,
+                        .torch = setting->torch,
+                        .batch = options.batch,
+                        .steps = options.steps};
+  prediction.allocated = {peaks.allocated, peaks.allocated,
+                          std::max(peaks.allocated, upper_peaks.allocated)};
+  prediction.reserved = {peaks.allocated, peaks.reserved,
+                         std::max(peaks.reserved, upper_peaks.reserved)};
+  prediction.device = {prediction.reserved.low + gpu.context.low,
+                       prediction.reserved.best + gpu.context.bytes,
+                       prediction.reserved.high + gpu.context.high};
+  prediction.room = std::min(setting->limits.capacity.value_or(gpu.memory),
+                             setting->limits.limit.value_or(gpu.memory));
+  prediction.fits = Run(lowered, *setting, setting->limits).fits;
+  prediction.surely_fits = prediction.fits && Run(upper, *setting, setting->limits).fits;
+  prediction.reserved_after_step = peaks.reserved_after_step;
+
+  const std::vector<std::uint32_t> alive = AliveAt(lowered, peaks.request);
+  AddPeak(lowered, *setting, peaks, prediction);
+  AddAccount(lowered, alive, prediction);
+  AddHolders(lowered, *setting, alive, prediction);
+  AddAssumptions(lowered, *setting, prediction);
+  return prediction;
+}
+
+Result<MaxBatch> FindMaxBatch(const Step& step, const Gpu& gpu, const PredictOptions& options) {
+  const Result<Setting> setting = MakeSetting(step, gpu, options);
+  if (!setting) return setting.error();
+  const auto largest = [&](Estimate estimate, std::int64_t guess) {
+    std::int64_t fits = 0;
+    std::int64_t too_large = kLargestBatch;
+    for (std::int64_t batch = guess; batch < too_large;) {
+      if (FitsAt(*setting, batch, estimate)) {
+        fits = batch;
+        batch *= 2;
+      } else {
+        too_large = batch;
+      }
+    }
+    while (fits + 1 < too_large) {
+      const std::int64_t middle = fits + (too_large - fits) / 2;
+      (FitsAt(*setting, middle, estimate) ? fits : too_large) = middle;
+    }
+    return fits;
+  };
+  MaxBatch found;
+  found.batch = largest(Estimate::kLikely, 1);
+  found.safe_batch = std::min(found.batch, largest(Estimate::kUpper, 1));
+  return found;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,103 @@
+// Will it fit? Lowers a step, runs it through the allocator and looks at the peak.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/caching_allocator.h"
+#include "allocator/settings.h"
+#include "base/result.h"
+#include "hardware/gpu.h"
+#include "step/lower.h"
+#include "step/step.h"
+
+namespace plimsoll {
+
+struct PredictOptions {
+  std::int64_t batch = 1;
+  int steps = 5;
+  /// One of the step's variants; the first unless given.
+  std::optional<std::string> precision = {};
+  /// A PYTORCH_CUDA_ALLOC_CONF string.
+  std::string conf = {};
+  /// The release that will run it; that of the capture unless given.
+  std::optional<TorchVersion> torch = {};
+  /// What was measured on the GPU; that of the program for this GPU unless given.
+  const Calibration* calibration = nullptr;
+  /// The per-process memory fraction, in bytes.
+  std::optional<Bytes> limit = {};
+};
+
+/// A figure, and between which it lies.
+struct Range {
+  Bytes low = 0;
+  Bytes best = 0;
+  Bytes high = 0;
+};
+
+/// Blocks of one purpose that one line of one module made.
+struct PeakHolder {
+  std::string where;
+  std::string module;
+  Purpose purpose = Purpose::kTemporaries;
+  Bytes bytes = 0;
+  int count = 0;
+};
+
+struct PeakLine {
+  std::string what;
+  Bytes bytes = 0;
+};
+
+struct Prediction {
+  std::string file;
+  std::string model;
+  std::string precision;
+  std::string settings;
+  Gpu gpu;
+  TorchVersion torch;
+  std::int64_t batch = 0;
+  int steps = 0;
+
+  Range allocated;
+  Range reserved;
+  /// With the CUDA context and what else lies outside of PyTorch: what nvidia-smi would show.
+  Range device;
+  /// What the allocator can get at most.
+  Bytes room = 0;
+  bool fits = true;
+  /// Whether it fits even if everything takes as much as it may.
+  bool surely_fits = true;
+
+  /// Where allocated memory peaks.
+  Moment peak;
+  std::string peak_op;
+  std::string peak_where;
+  std::string peak_module;
+  /// Adds up to the best figure for the device.
+  std::vector<PeakLine> account;
+  std::vector<PeakHolder> holders;
+  /// By captured or repeated step: the peaks up to its end.
+  std::vector<Bytes> reserved_after_step;
+
+  std::vector<std::string> assumptions;
+};
+
+/// The variant that the options name.
+Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& options);
+TorchVersion TorchFor(const Step& step, const PredictOptions& options);
+
+Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOptions& options);
+
+struct MaxBatch {
+  /// 0: not even a batch of 1 fits.
+  std::int64_t batch = 0;
+  /// The largest that fits even if everything takes as much as it may.
+  std::int64_t safe_batch = 0;
+};
+
+/// By bisection. `options.batch` is ignored.
+Result<MaxBatch> FindMaxBatch(const Step& step, const Gpu& gpu, const PredictOptions& options);
+
+}  // namespace plimsoll

@@ -1,0 +1,201 @@
+// Attention against what an H200's allocator recorded (torch 2.11): the whole ordered sequence of
+// allocations and releases, forward and backward.
+#include "step/rules/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/input.h"
+#include "step/rules/testing.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::json;
+
+Gpu Named(std::string_view name) {
+  const Result<Gpu> gpu = FindGpu(name);
+  EXPECT_TRUE(gpu.ok());
+  return gpu.ok() ? *gpu : Gpu{};
+}
+
+std::vector<Json> ReadRows(const std::string& path) {
+  const Result<Input> input = Input::Open(path);
+  EXPECT_TRUE(input.ok()) << path;
+  std::vector<Json> rows;
+  if (!input.ok()) return rows;
+  std::string_view rest = input->bytes();
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    rows.push_back(Json::parse(rest.substr(0, end)));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return rows;
+}
+
+std::vector<Json> Rows() {
+  // All 1,678 rows: PLIMSOLL_ATTENTION_ROWS=…/shared/data/operators/attention.jsonl.xz. Six of them
+  // then differ: three are the first to multiply matrices in their thread, in three Python let go
+  // of older tensors that have the size of one of the row's own.
+  const char* all = std::getenv("PLIMSOLL_ATTENTION_ROWS");
+  return ReadRows(all != nullptr ? all : PLIMSOLL_TEST_DATA "/operators/attention_sample.jsonl.xz");
+}
+
+/// The pair of calls that a row stands for.
+struct Pair {
+  CallMaker maker;
+  CallRecord forward, backward;
+  Storage logsumexp = 0;
+};
+
+TensorUse MakeMask(const Json& row, DType dtype, CallMaker& maker) {
+  const std::string mask = row["mask"];
+  const std::int64_t s = row["seq"];
+  const std::int64_t sk = row["kv_seq"];
+  if (mask == "bias_with_grad") return maker.MakeTensor(dtype, {1, row["heads"], s, sk}, {}, true);
+  return maker.MakeTensor(mask == "bool" ? DType::kBool : dtype, {row["batch"], 1, s, sk});
+}
+
+void MakePair(const Json& row, Pair& pair) {
+  CallMaker& maker = pair.maker;
+  const DType dtype = *ParseDType(row["dtype"].get<std::string>());
+  const std::vector<std::int64_t> q = {row["batch"], row["heads"], row["seq"], row["head_dim"]};
+  const std::vector<std::int64_t> k = {row["batch"], row["kv_heads"], row["kv_seq"],
+                                       row["head_dim"]};
+  const std::string mask_kind = row["mask"];
+  const bool has_mask = mask_kind != "none" && mask_kind != "causal";
+  const bool causal = mask_kind == "causal";
+  const TensorUse query = maker.MakeTensor(dtype, q, row["strides"], !row.value("no_grad", false));
+  const TensorUse key = maker.MakeTensor(dtype, k);
+  const TensorUse value = maker.MakeTensor(dtype, k);
+  const Argument mask = has_mask ? Arg(MakeMask(row, dtype, maker)) : Argument{};
+  const double dropout = row["dropout"];
+  // As the kernel gives it, and the gradient of it likewise.
+  const std::vector<std::int64_t> strides = row.contains("kernel")
+                                                ? row["strides"].get<std::vector<std::int64_t>>()
+                                                : StridesInOrder(q, {0, 2, 1, 3});
+  const TensorUse output = maker.MakeTensor(dtype, q, strides);
+  const TensorUse gradient = maker.MakeTensor(dtype, q, strides);
+  const TensorUse logsumexp = maker.MakeTensor(DType::kFloat32, {q[0], q[1], q[2]});
+  pair.logsumexp = logsumexp.storage;
+  pair.forward = maker.MakeCall("plimsoll.attention",
+                                {Arg(query), Arg(key), Arg(value), mask, Arg(dropout), Arg(causal)},
+                                {output, logsumexp});
+
+  const bool mask_wants = mask_kind == "bias_with_grad";
+  std::vector<TensorUse> gradients = {maker.MakeTensor(dtype, q), maker.MakeTensor(dtype, k),
+                                      maker.MakeTensor(dtype, k)};
+  if (mask_wants) gradients.push_back(MakeMask(row, dtype, maker));
+  pair.backward = maker.MakeCall(
+      "plimsoll.attention_backward",
+      {Arg(gradient), Arg(query), Arg(key), Arg(value), mask, Arg(output), Arg(logsumexp),
+       Arg(dropout), Arg(causal), ListArg(std::vector<bool>{true, true, true, mask_wants})},
+      gradients);
+}
+
+/// Without the releases of what earlier rows made: Python lets go of those when it likes.
+std::vector<Bytes> OwnEvents(const Json& row) {
+  std::map<Bytes, int> live;
+  std::vector<Bytes> own;
+  for (const char* direction : {"forward", "backward"}) {
+    for (const Bytes n : row.value(direction, std::vector<Bytes>{})) {
+      if (n < 0 && live[-n]-- <= 0) {
+        live[-n] = 0;
+        continue;
+      }
+      if (n > 0) ++live[n];
+      own.push_back(n);
+    }
+  }
+  return own;
+}
+
+std::vector<Bytes> Predict(const Json& row, TorchVersion torch = {}) {
+  Pair pair;
+  MakePair(row, pair);
+  RecordingEmitter emit(Named("H200"), torch);
+  const Step& step = pair.maker.step();
+  std::vector<Bytes> events = emit.Run(step, pair.forward, Phase::kForward);
+  const auto append = [&](const std::vector<Bytes>& more) {
+    events.insert(events.end(), more.begin(), more.end());
+  };
+  if (!row.value("no_grad", false)) append(emit.Run(step, pair.backward, Phase::kBackward));
+  append(emit.Free(pair.logsumexp));
+  return events;
+}
+
+/// Calls with a kernel that was asked for. 2.10 takes flash where 2.11 takes cuDNN.
+TEST(AttentionTest, KernelsAreAsMeasured) {
+  const std::vector<Json> rows = ReadRows(PLIMSOLL_TEST_DATA "/operators/attention_kernels.jsonl");
+  EXPECT_EQ(rows.size(), 28u);
+  for (const Json& row : rows) {
+    const std::string kernel = row["kernel"];
+    if (kernel == "efficient") continue;  // in 16 bit never chosen on this GPU
+    const TorchVersion torch = kernel == "flash" ? TorchVersion{2, 10} : TorchVersion{2, 11};
+    EXPECT_EQ(Predict(row, torch), OwnEvents(row)) << row.dump();
+  }
+}
+
+TEST(AttentionTest, IsAsMeasured) {
+  const std::vector<Json> rows = Rows();
+  EXPECT_GE(rows.size(), 400u);
+  int wrong = 0;
+  for (const Json& row : rows) {
+    if (Predict(row) == OwnEvents(row)) continue;
+    if (++wrong <= 3) {
+      ADD_FAILURE() << row.dump() << "\npredicted " << Json(Predict(row)).dump();
+    }
+  }
+  EXPECT_EQ(wrong, 0) << "of " << rows.size();
+}
+
+Attention Shape(DType dtype) {
+  Attention a;
+  a.b = 2;
+  a.h = a.hk = 8;
+  a.s = a.sk = 512;
+  a.d = a.dv = 64;
+  a.dtype = dtype;
+  a.el = ElementSize(dtype);
+  return a;
+}
+
+TEST(AttentionTest, TheKernelDependsOnGpuAndRelease) {
+  const Attention half = Shape(DType::kBFloat16);
+  const Attention single = Shape(DType::kFloat32);
+  const auto choose = [](const Attention& a, std::string_view gpu, TorchVersion torch) {
+    return ChooseAttention(a, Named(gpu), torch);
+  };
+  EXPECT_EQ(choose(half, "H200", {2, 8}), AttentionKernel::kFlash);
+  EXPECT_EQ(choose(half, "H200", {2, 9}), AttentionKernel::kCudnn);
+  EXPECT_EQ(choose(half, "H200", {2, 10}), AttentionKernel::kFlash);
+  EXPECT_EQ(choose(half, "H200", {2, 11}), AttentionKernel::kCudnn);
+  EXPECT_EQ(choose(half, "RTX 4090", {2, 11}), AttentionKernel::kFlash);
+  EXPECT_EQ(choose(half, "T4", {2, 11}), AttentionKernel::kMath);
+  EXPECT_EQ(choose(Shape(DType::kFloat16), "T4", {2, 11}), AttentionKernel::kEfficient);
+  EXPECT_EQ(choose(single, "H200", {2, 11}), AttentionKernel::kEfficient);
+  EXPECT_EQ(choose(single, "RTX 4090", {2, 11}), AttentionKernel::kEfficient);
+}
+
+TEST(AttentionTest, FlashNeedsNoMaskAndASmallHead) {
+  const Gpu gpu = Named("A100-80GB");
+  Attention a = Shape(DType::kBFloat16);
+  EXPECT_EQ(ChooseAttention(a, gpu, {}), AttentionKernel::kFlash);
+  a.hk = 2;
+  EXPECT_EQ(ChooseAttention(a, gpu, {}), AttentionKernel::kFlash);
+  a.mask = Layout{.dtype = DType::kBool, .sizes = {2, 1, 512, 512}, .strides = {262144, 0, 512, 1}};
+  EXPECT_EQ(ChooseAttention(a, gpu, {}), AttentionKernel::kMath);
+  a.hk = 8;
+  EXPECT_EQ(ChooseAttention(a, gpu, {}), AttentionKernel::kEfficient);
+  a.mask.reset();
+  a.d = a.dv = 264;
+  EXPECT_EQ(ChooseAttention(a, gpu, {}), AttentionKernel::kEfficient);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,52 @@
+#include "step/rules/matrix.h"
+
+#include <array>
+
+#include "step/rules/common.h"
+#include "step/rules/rules.h"
+
+namespace plimsoll {
+
+void KeepCublasWorkspace(int thread, Emitter& emit) {
+  const Gpu& gpu = emit.gpu();
+  emit.Keep("cublas", thread,
+            emit.torch() >= TorchVersion{2, 12} ? gpu.cublas_workspace
+                                                : gpu.cublas_workspace_before_2_12);
+}
+
+namespace {
+
+constexpr Bytes kCublasLtWorkspace = 1 * kMiB;
+
+void Product(const Call& call, Emitter& emit) {
+  MakeAll(call, emit);
+  KeepCublasWorkspace(call.thread(), emit);
+}
+
+/// A bias of one dimension is added by cuBLASLt, which has a workspace of its own: in all jobs with
+/// biases, and in no Llama, which has none.
+void ProductWithBias(const Call& call, Emitter& emit) {
+  Product(call, emit);
+  const auto bias = call.TensorArg(0);
+  if (bias && (*bias)->dims() == 1) emit.Keep("cublasLt", call.thread(), kCublasLtWorkspace);
+}
+
+constexpr std::array kRules = std::to_array<RuleEntry>({
+    {"mm", Product},
+    {"bmm", Product},
+    {"baddbmm", Product},
+    {"addbmm", Product},
+    {"addmv", Product},
+    {"mv", Product},
+    {"dot", Product},
+    {"vdot", Product},
+    {"addr", Product},
+    {"addmm", ProductWithBias},
+    {"_addmm_activation", ProductWithBias},
+});
+
+}  // namespace
+
+std::span<const RuleEntry> MatrixRules() { return kRules; }
+
+}  // namespace plimsoll
