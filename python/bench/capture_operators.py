@@ -1,10 +1,11 @@
-"""Captures the single calls of operators/ops.jsonl.xz: capture_operators.py OUT [--rows F].
+"""Captures measured single calls: capture_operators.py OUT [--kind ops|attention] [--data DIR].
 
-Runs `ops()` of tools/ops.py itself, on fake tensors, with its recorder of the GPU's allocator
-replaced. Writes OUT/ops.step.jsonl.gz, one step file a line (inputs, then phase forward, then phase
-backward; for an optimizer the directions step1, step2, ... in order, each a phase `optimizer`), and
-OUT/index.json: [{"row", "line", "op"}] where "row" counts the lines of ops.jsonl from 0. Prints in how
-many optimizer rows the captured allocations and frees are the measured ones.
+Runs `ops()` or `attention()` of tools/ops.py itself, on fake tensors, with its recorder of the
+GPU's allocator replaced. Writes OUT/<kind>.step.jsonl.gz, one step file a line (inputs, then phase
+forward, then phase backward; for an optimizer the directions step1, step2, ... in order, each a
+phase `optimizer`), and OUT/<kind>.index.json: [{"row", "line"}] where "row" counts the lines of the
+measured file from 0. Prints in how many calls of optimizers the allocations and frees are the
+measured ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Callable
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from zoo_jobs import load_tool
 
 from plimsoll.api import SCHEMA
 from plimsoll.device import phantom_device
@@ -30,10 +32,27 @@ from plimsoll.merge import Tables, merged
 from plimsoll.model import building
 from plimsoll.recorder import Recorder, Tensor
 from plimsoll.session import recording
-from zoo_jobs import load_tool
 
 _SHARED = Path(__file__).resolve().parents[3] / "shared"
 _PHASE = {"forward": "forward", "backward": "backward"}
+# How the measured files were made: with which seeds, and what tells one row from another.
+_SHARDS = {"ops": 1, "attention": 3}
+_MOST = 700
+_SETTINGS = {
+    "ops": ("op", "dtype", "shape", "layout", "vocab", "name", "impl"),
+    "attention": (
+        "dtype",
+        "batch",
+        "heads",
+        "kv_heads",
+        "seq",
+        "kv_seq",
+        "head_dim",
+        "mask",
+        "dropout",
+        "strides",
+    ),
+}
 
 
 class CallRecorder:
@@ -93,7 +112,7 @@ def own_storages(events: list[Any]) -> list[Any]:
     return kept
 
 
-def record(tools: str) -> tuple[list[Any], CallRecorder, Recorder]:
+def record(tools: str, kind: str) -> tuple[list[Any], CallRecorder, Recorder]:
     ops = load_tool(tools, "ops")
     rows: list[Any] = []
     gc.disable()
@@ -102,38 +121,55 @@ def record(tools: str) -> tuple[list[Any], CallRecorder, Recorder]:
             calls = CallRecorder(recorder)
             ops.Recorder = lambda: calls
             with building():
-                ops.ops(rows, 0, random.Random(1000))
+                for shard in range(_SHARDS[kind]):
+                    getattr(ops, kind)(rows, _MOST, random.Random(1000 + shard))
     gc.enable()
     return rows, calls, recorder
+
+
+def matched(kind: str, rows: list[Any], measured: list[Any]) -> dict[int, int]:
+    """Which row of the measured file each captured row is, by the captured row's id. Both come in
+    the same order; the measured file may lack some."""
+    found: dict[int, int] = {}
+    ours = iter(rows)
+    for number, truth in enumerate(measured):
+        for row in ours:
+            if all(row.get(key) == truth.get(key) for key in _SETTINGS[kind]):
+                found[id(row)] = number
+                break
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--rows", type=Path, default=_SHARED / "data/operators/ops.jsonl.xz")
+    parser.add_argument("--kind", choices=sorted(_SHARDS), default="ops")
+    parser.add_argument("--data", type=Path, default=_SHARED / "data" / "operators")
     parser.add_argument("--tools", default=str(_SHARED / "tools"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    measured = [json.loads(line) for line in lzma.open(options.rows, "rt")]
-    rows, calls, recorder = record(options.tools)
-    numbers = {id(row): number for number, row in enumerate(rows)}
+    with lzma.open(options.data / f"{options.kind}.jsonl.xz", "rt") as file:
+        measured = [json.loads(line) for line in file]
+    rows, calls, recorder = record(options.tools, options.kind)
+    numbers = matched(options.kind, rows, measured)
     index, lines = [], []
     equal: collections.Counter[str] = collections.Counter()
     for row, events, directions in calls.cut:
-        truth = measured[numbers[id(row)]]
-        assert truth["op"] == row["op"], (truth, row)
+        number = numbers.get(id(row))
+        if number is None:
+            continue
         if "error" in row:
-            print(f"row {numbers[id(row)]} {row['op']}: {row['error']}")
+            print(f"row {number} {row.get('op', '')}: {row['error']}")
             continue
         own = own_storages(events)
-        if row["op"] == "optimizer":
-            compare_optimizer(row, truth, own, directions, equal)
-        index.append({"row": numbers[id(row)], "line": len(lines), "op": row["op"]})
+        if row.get("op") == "optimizer":
+            compare_optimizer(row, measured[number], own, directions, equal)
+        index.append({"row": number, "line": len(lines)})
         lines.append(json.dumps(document(own, recorder), separators=(",", ":")))
-    with gzip.open(options.out / "ops.step.jsonl.gz", "wt", compresslevel=5) as file:
+    with gzip.open(options.out / f"{options.kind}.step.jsonl.gz", "wt", compresslevel=5) as file:
         file.write("\n".join(lines) + "\n")
-    (options.out / "index.json").write_text(json.dumps(index))
-    print(f"{len(lines)} of {len(measured)} rows captured; optimizers: {dict(equal)}")
+    (options.out / f"{options.kind}.index.json").write_text(json.dumps(index))
+    print(f"{len(lines)} of {len(measured)} rows captured {dict(equal) or ''}")
     return 0
 
 
@@ -142,17 +178,26 @@ def document(events: list[Any], recorder: Recorder) -> dict[str, Any]:
     run = Recorder(None, None)  # type: ignore[arg-type]
     run.events, run.layouts = events, recorder.layouts
     return {
-        "schema": SCHEMA, "torch": str(torch.__version__), "gpu": "H200", "model": "", "settings": {},
+        "schema": SCHEMA,
+        "torch": str(torch.__version__),
+        "gpu": "H200",
+        "model": "",
+        "settings": {},
         "batches": [1, 2],
         "variants": [{"precision": "as_written", "events": merged(run, run, tables, (1, 2))}],
-        "strings": tables.strings, "layouts": tables.layouts, "notes": [],
-    }  # fmt: skip
+        "strings": tables.strings,
+        "layouts": tables.layouts,
+        "notes": [],
+    }
 
 
 def compare_optimizer(
-    row: dict[str, Any], truth: dict[str, Any], events: list[Any],
-    directions: list[tuple[str, int, int]], equal: "collections.Counter[str]",
-) -> None:  # fmt: skip
+    row: dict[str, Any],
+    truth: dict[str, Any],
+    events: list[Any],
+    directions: list[tuple[str, int, int]],
+    equal: collections.Counter[str],
+) -> None:
     for direction, begin, end in directions:
         signed = sequence(events, begin, end)
         what = "step" if direction.startswith("step") else direction
@@ -160,8 +205,10 @@ def compare_optimizer(
             equal[f"{what} equal"] += 1
         else:
             equal[f"{what} not"] += 1
-            print(f"{row['name']} {row['impl']} {direction}: captured {_brief(signed)} "
-                  f"measured {_brief(truth.get(direction, []))}")  # fmt: skip
+            print(
+                f"{row['name']} {row['impl']} {direction}: captured {_brief(signed)} "
+                f"measured {_brief(truth.get(direction, []))}"
+            )
 
 
 def sequence(events: list[Any], begin: int, end: int) -> list[int]:

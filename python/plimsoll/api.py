@@ -8,7 +8,8 @@ import gzip
 import json
 import os
 import warnings
-from typing import Any, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -22,6 +23,7 @@ from .device import phantom_device
 from .errors import CaptureError
 from .gpus import capability
 from .job import Job, run
+from .luck import same_luck
 from .merge import Tables, merged
 from .model import PRECISIONS, Precision, on_device, template
 from .places import line_of
@@ -92,11 +94,14 @@ def capture(
     Nothing is allocated and no GPU is needed. `docs/capture.md` tells what each argument may be.
     """
     _check(make_batch, loss, train_step, batches, steps, accumulate, precisions)
-    job = Job(optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler,
-              channels_last)  # fmt: skip
+    job = Job(
+        optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler, channels_last
+    )
     notes = _Notes()
     if capability(gpu) is None:
         notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
+    if train_step is not None and "amp_fp16" in precisions:
+        notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
     wanted = [PRECISIONS[name] for name in ("as_written", *precisions)]
     with phantom_device(gpu), _clear_errors(notes), _garbage_waits():
         session = _Session(model, job, gpu, notes)
@@ -143,22 +148,20 @@ class _Session:
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        with self._fake, Recorder(None, Values(notes)):
+        with same_luck(), self._fake, Recorder(None, Values(notes)):
             self._template = template(model, notes)
         self.name = type(self._template).__name__
 
-    def variant(
-        self, precision: Precision, batches: tuple[int, int], tables: Tables
-    ) -> list[Any]:
+    def variant(self, precision: Precision, batches: tuple[int, int], tables: Tables) -> list[Any]:
         first, second = (self._run(precision, size) for size in batches)
         return merged(first, second, tables, batches)
 
     def _run(self, precision: Precision, batch_size: int) -> Recorder:
-        with self._fake:
+        with same_luck(), self._fake:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision, self._job.channels_last)
             with recording(target.model, self._capability, self._notes) as recorder:
-                run(self._job, target, precision, batch_size, recorder)
+                run(self._job, target, precision, batch_size, recorder, self._notes)
         return recorder
 
 
@@ -174,29 +177,47 @@ def _settings() -> dict[str, bool]:
 
 
 def _check(
-    make_batch: Any, loss: Any, train_step: Any, batches: Any, steps: int, accumulate: int,
+    make_batch: Any,
+    loss: Any,
+    train_step: Any,
+    batches: Any,
+    steps: int,
+    accumulate: int,
     precisions: Sequence[str],
-) -> None:  # fmt: skip
+) -> None:
     if not callable(make_batch):
-        raise CaptureError("`make_batch` is no function", hint="It takes a batch size and gives "
-                           "back a tensor, a tuple or a dictionary of tensors")  # fmt: skip
+        raise CaptureError(
+            "`make_batch` is no function",
+            hint="It takes a batch size and gives "
+            "back a tensor, a tuple or a dictionary of tensors",
+        )
     if (loss is None) == (train_step is None):
-        raise CaptureError("give either `loss` or `train_step`", hint="loss(model, *batch) gives "
-                           "back a scalar; train_step(model, optimizer, batch) does a whole step")  # fmt: skip
+        raise CaptureError(
+            "give either `loss` or `train_step`",
+            hint="loss(model, *batch) gives "
+            "back a scalar; train_step(model, optimizer, batch) does a whole step",
+        )
     if len(batches) != 2 or not 1 <= batches[0] < batches[1]:
         raise CaptureError(f"`batches` is {batches!r}", hint="Give two growing sizes, (2, 3)")
     if steps < 1 or accumulate < 1:
         raise CaptureError("`steps` and `accumulate` are 1 or more")
     if isinstance(precisions, str) or not all(name in PRECISIONS for name in precisions):
-        raise CaptureError(f"`precisions` is {precisions!r}", hint="Give a list of these: "
-                           + ", ".join(name for name in PRECISIONS if name != "as_written"))  # fmt: skip
+        raise CaptureError(
+            f"`precisions` is {precisions!r}",
+            hint="Give a list of these: "
+            + ", ".join(name for name in PRECISIONS if name != "as_written"),
+        )
 
 
 @contextlib.contextmanager
 def _garbage_waits() -> Iterator[None]:
-    """Cycles are collected whenever Python likes; the two runs have to agree on when."""
-    was = gc.isenabled()
+    """Cycles are collected whenever Python likes; the two runs have to agree on when (job.py)."""
+    enabled = gc.isenabled()
     gc.collect()
+    # What is there already need not be looked through again after every step.
+    freezes = gc.get_freeze_count() == 0
+    if freezes:
+        gc.freeze()
     gc.disable()
     try:
         with warnings.catch_warnings():
@@ -204,7 +225,9 @@ def _garbage_waits() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*(CUDA|cuda|lr_scheduler|non-leaf).*")
             yield
     finally:
-        if was:
+        if freezes:
+            gc.unfreeze()
+        if enabled:
             gc.enable()
 
 
@@ -233,9 +256,12 @@ def _clear_errors(notes: _Notes) -> Iterator[None]:
         raise _no_meta(error) from error
     except Exception as error:
         where = line_of(error)
-        _tell(error, "plimsoll: this was raised while the step was captured with fake tensors"
-              + (f", at {where}" if where else "")
-              + (f". Assumed so far: {'; '.join(notes.told)}" if notes.told else ""))  # fmt: skip
+        _tell(
+            error,
+            "plimsoll: this was raised while the step was captured with fake tensors"
+            + (f", at {where}" if where else "")
+            + (f". Assumed so far: {'; '.join(notes.told)}" if notes.told else ""),
+        )
         raise
 
 

@@ -1,15 +1,16 @@
 """scaled_dot_product_attention, told as one call whatever the kernel.
 
 Torch picks the kernel by asking the device that is there. A capture asks the device that is meant:
-the kernel decides the layout of the output and of the gradients, and with it whether later operators
-have to copy. What the kernel allocates besides is for the reader of the file to say.
+the kernel decides the layout of the output and of the gradients, and with it whether later
+operators have to copy. What the kernel allocates besides is for the reader of the file to say.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 
@@ -123,7 +124,7 @@ class _Attention(torch.autograd.Function):
         if options.kernel == "efficient":
             rows = (rows + 31) // 32 * 32  # the kernel's own padding
         with recorder.quiet():
-            output = _like(options.kernel, query, shape)
+            output = _empty(options.kernel, _Like.of(query), shape)
             logsumexp = torch.empty(
                 (*query.shape[:-2], rows), dtype=torch.float32, device=query.device
             )
@@ -134,8 +135,14 @@ class _Attention(torch.autograd.Function):
             [output, logsumexp],
         )
         ctx.options = options
-        # In the order in which torch's own nodes let them go.
-        ctx.save_for_backward(mask, key, query, value, logsumexp, output)
+        if options.kernel == "math":
+            # It keeps products of its own, which the reader knows of, and none of these.
+            ctx.saved = [recorder.described(t) for t in (mask, key, query, value, output)]
+            ctx.like = [_Like.of(t) for t in (query, key, value, mask)]
+            ctx.save_for_backward(logsumexp)
+        else:
+            # In the order in which torch's own nodes let them go.
+            ctx.save_for_backward(mask, key, query, value, logsumexp, output)
         ctx.mark_non_differentiable(logsumexp)
         ctx.set_materialize_grads(False)  # no zeros in place of logsumexp's, which nobody asks for
         return output, logsumexp
@@ -144,36 +151,65 @@ class _Attention(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad: torch.Tensor, _: None
     ) -> tuple[torch.Tensor | None, ...]:
-        mask, key, query, value, logsumexp, output = ctx.saved_tensors
         options: _Options = ctx.options
+        if options.kernel == "math":
+            mask, key, query, value, output = ctx.saved
+            (logsumexp,) = ctx.saved_tensors
+            like = ctx.like
+        else:
+            mask, key, query, value, logsumexp, output = ctx.saved_tensors
+            like = [_Like.of(t) for t in (query, key, value, mask)]
         wanted = list(ctx.needs_input_grad[:4])
         kernel = options.kernel
         with options.recorder.quiet():
             # A kernel makes those of query, key and value together or not at all.
             grads: list[torch.Tensor | None] = [
-                _like(kernel, tensor, tuple(tensor.shape)) if any(wanted[:3]) else None
-                for tensor in (query, key, value)
+                _empty(kernel, each, each.shape) if any(wanted[:3]) else None for each in like[:3]
             ]
-            grads.append(torch.empty_like(mask) if wanted[3] else None)
+            grads.append(_empty("math", like[3], like[3].shape) if wanted[3] else None)
         options.recorder.call(
             "plimsoll.attention_backward",
-            [grad, query, key, value, mask, output, logsumexp, options.dropout, options.causal,
-             wanted],
+            [
+                grad,
+                query,
+                key,
+                value,
+                mask,
+                output,
+                logsumexp,
+                options.dropout,
+                options.causal,
+                wanted,
+            ],
             options.named,
             [made for made in grads if made is not None],
-        )  # fmt: skip
+        )
         return (*(made if want else None for made, want in zip(grads, wanted)), None)
 
 
-def _like(kernel: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """An empty tensor in the layout that the kernel gives to what belongs to `tensor`."""
-    if kernel == "math" or tensor.dim() != 4:
+class _Like(NamedTuple):
+    """What is needed of a tensor to make another like it."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @staticmethod
+    def of(tensor: torch.Tensor | None) -> _Like | None:
+        if tensor is None:
+            return None
+        return _Like(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+
+def _empty(kernel: str, like: _Like, shape: tuple[int, ...]) -> torch.Tensor:
+    """An empty tensor in the layout that the kernel gives to what belongs to `like`."""
+    if kernel == "math" or len(shape) != 4:
         order = list(range(len(shape)))
     elif kernel == "efficient":
         order = [0, 2, 1, 3]
     else:  # cuDNN and flash keep the order of the input's strides
-        strides = tensor.stride()
-        order = sorted(range(4), key=lambda dim: (-strides[dim], dim))
+        order = sorted(range(4), key=lambda dim: (-like.strides[dim], dim))
         order.remove(3)  # the head stays innermost
         order.append(3)
     strides_made = [0] * len(shape)
@@ -181,4 +217,4 @@ def _like(kernel: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Te
     for dim in reversed(order):
         strides_made[dim] = step
         step *= max(shape[dim], 1)
-    return torch.empty_strided(shape, strides_made, dtype=tensor.dtype, device=tensor.device)
+    return torch.empty_strided(shape, strides_made, dtype=like.dtype, device=like.device)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import types
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch._subclasses.fake_tensor as fake_tensor
@@ -48,28 +49,55 @@ def _answer(value: Any) -> Any:
 
 def _properties(gpu: str, major: int, minor: int) -> types.SimpleNamespace:
     return types.SimpleNamespace(
-        name=f"NVIDIA {gpu}", major=major, minor=minor, total_memory=80 << 30,
-        multi_processor_count=132, warp_size=32, is_integrated=False, gcnArchName="",
-        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152, L2_cache_size=50 << 20,
-    )  # fmt: skip
+        name=f"NVIDIA {gpu}",
+        major=major,
+        minor=minor,
+        total_memory=80 << 30,
+        multi_processor_count=132,
+        warp_size=32,
+        is_integrated=False,
+        gcnArchName="",
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        L2_cache_size=50 << 20,
+    )
 
 
 def _cuda_answers(gpu: str) -> list[Patch]:
     cuda = torch.cuda
     major, minor = capability(gpu) or (9, 0)
     answers: dict[str, Any] = {
-        "is_available": True, "device_count": 1, "current_device": 0, "is_initialized": True,
-        "is_bf16_supported": major >= 8, "is_current_stream_capturing": False,
-        "get_device_capability": (major, minor), "get_device_name": f"NVIDIA {gpu}",
-        "get_device_properties": _properties(gpu, major, minor), "_lazy_init": None, "init": None,
-        "synchronize": None, "empty_cache": None, "set_device": None, "ipc_collect": None,
-        "manual_seed": None, "manual_seed_all": None, "seed": None, "seed_all": None,
-        "memory_allocated": 0, "memory_reserved": 0, "max_memory_allocated": 0,
-        "max_memory_reserved": 0, "reset_peak_memory_stats": None, "memory_stats": {},
-        "mem_get_info": (80 << 30, 80 << 30), "memory_summary": "",
-        "get_rng_state": torch.zeros(16, dtype=torch.uint8), "set_rng_state": None,
-    }  # fmt: skip
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "is_initialized": True,
+        "is_bf16_supported": major >= 8,
+        "is_current_stream_capturing": False,
+        "get_device_capability": (major, minor),
+        "get_device_name": f"NVIDIA {gpu}",
+        "get_device_properties": _properties(gpu, major, minor),
+        "_lazy_init": None,
+        "init": None,
+        "synchronize": None,
+        "empty_cache": None,
+        "set_device": None,
+        "ipc_collect": None,
+        "manual_seed": None,
+        "manual_seed_all": None,
+        "seed": None,
+        "seed_all": None,
+        "memory_allocated": 0,
+        "memory_reserved": 0,
+        "max_memory_allocated": 0,
+        "max_memory_reserved": 0,
+        "reset_peak_memory_stats": None,
+        "memory_stats": {},
+        "mem_get_info": (80 << 30, 80 << 30),
+        "memory_summary": "",
+        "get_rng_state": torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": None,
+    }
     patches = [Patch(cuda, name, _answer(value)) for name, value in answers.items()]
     patches += [Patch(cuda, name, _NoDevice) for name in ("device", "device_of")]
     # torch.utils.checkpoint asks this before it keeps the state of the device's generator, which is
@@ -111,7 +139,9 @@ def _kernels_of_a_gpu() -> Iterator[None]:
     try:
         for name in ("silu_backward", "mish_backward", "_fused_rms_norm"):
             known = hasattr(torch.ops.aten, name)
-            if known and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CUDA"):
+            if known and not torch._C._dispatch_has_kernel_for_dispatch_key(
+                f"aten::{name}", "CUDA"
+            ):
                 library.impl(name, never, "CUDA")
         yield
     finally:

@@ -8,9 +8,10 @@ for that.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import torch
 import torch.optim.optimizer as optim
@@ -22,6 +23,7 @@ from .optimizers import new_scaler, remade, state_tensors
 from .patching import Patch, patched
 from .places import set_loop
 from .recorder import Recorder
+from .values import Notes
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,20 @@ class Job:
     channels_last: bool
 
 
-def run(job: Job, target: OnDevice, precision: Precision, batch_size: int, recorder: Recorder) -> None:
+def run(
+    job: Job,
+    target: OnDevice,
+    precision: Precision,
+    batch_size: int,
+    recorder: Recorder,
+    note: Notes,
+) -> None:
     model = target.model
     optimizers = remade(job.optimizer, target)
     _label_state(recorder, optimizers)
-    scaler = new_scaler(True if precision.scaled else job.scaler if _as_written(precision) else None)
+    scaler = new_scaler(
+        True if precision.scaled else job.scaler if _as_written(precision) else None
+    )
     with _phases(recorder, model, optimizers):
         parts: list[Any] = []
         for _ in range(job.steps):
@@ -72,9 +83,23 @@ def run(job: Job, target: OnDevice, precision: Precision, batch_size: int, recor
             if job.train_step is None:
                 _update(optimizers, scaler)
             recorder.phase("other")
+            _collect(recorder, note)
+        recorder.finish()  # what dies because the loop ends is not part of a step
 
 
 set_loop(run.__code__)
+
+
+def _collect(recorder: Recorder, note: Notes) -> None:
+    """Python's own collector, which waits while a step runs."""
+    before = len(recorder.events)
+    gc.collect()
+    freed = len(recorder.events) - before
+    if freed:
+        note(
+            f"{freed} tensors of a step are in reference cycles and were let go at its end; "
+            "when Python does that is not fixed"
+        )
 
 
 def _check_loss(loss: Any) -> None:

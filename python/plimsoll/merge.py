@@ -50,7 +50,9 @@ def _number(a: int, b: int) -> Any:
     return a if a == b else [a, b]
 
 
-def merged(first: Recorder, second: Recorder, tables: Tables, batches: tuple[int, int]) -> list[Any]:
+def merged(
+    first: Recorder, second: Recorder, tables: Tables, batches: tuple[int, int]
+) -> list[Any]:
     merger = _Merger(first, second, tables)
     events: list[Any] = []
     _agree_on_frees(first.events, second.events)
@@ -127,12 +129,16 @@ class _Merger:
             raise _Differs
         string = self._tables.string
         return [
-            "call", string(op), string(where), string(module), thread,
+            "call",
+            string(op),
+            string(where),
+            string(module),
+            thread,
             self._value(args, b[5]),
             {key: self._value(value, b[6][key]) for key, value in kwargs.items()},
             [self._tensor(x, y) for x, y in zip(results, b[7])],
             [self._new(x, y) for x, y in zip(new, b[8])],
-        ]  # fmt: skip
+        ]
 
     def _new(self, a: list[int], b: list[int]) -> list[Any]:
         if a[0] != b[0] or a[2] != b[2]:

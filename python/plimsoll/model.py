@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import Any, Callable, Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import nn
@@ -18,10 +19,19 @@ ModelSource = Any  # nn.Module | Callable[[], nn.Module]
 # Random starts cost time and mean nothing to a fake tensor; some of them loop until they like what
 # they drew. Those that set a constant stay: such values are sometimes read.
 _RANDOM_STARTS = (
-    "uniform_", "normal_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_",
-    "kaiming_normal_", "orthogonal_", "sparse_", "_no_grad_uniform_", "_no_grad_normal_",
+    "uniform_",
+    "normal_",
+    "trunc_normal_",
+    "xavier_uniform_",
+    "xavier_normal_",
+    "kaiming_uniform_",
+    "kaiming_normal_",
+    "orthogonal_",
+    "sparse_",
+    "_no_grad_uniform_",
+    "_no_grad_normal_",
     "_no_grad_trunc_normal_",
-)  # fmt: skip
+)
 
 
 class Precision(NamedTuple):
@@ -74,12 +84,17 @@ def _cheap_starts() -> list[Patch]:
 
 
 def _unwrapped(model: nn.Module, note: Callable[[str], None]) -> nn.Module:
-    wrappers = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module",
-                "DataParallel": "module"}  # fmt: skip
+    wrappers = {
+        "OptimizedModule": "_orig_mod",
+        "DistributedDataParallel": "module",
+        "DataParallel": "module",
+    }
     while type(model).__name__ in wrappers:
         kind = type(model).__name__
-        note(f"the model is wrapped in {kind}; captured is what is inside, as it runs uncompiled "
-             "on one GPU")  # fmt: skip
+        note(
+            f"the model is wrapped in {kind}; captured is what is inside, as it runs uncompiled "
+            "on one GPU"
+        )
         model = getattr(model, wrappers[kind])
     return model
 

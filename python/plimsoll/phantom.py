@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 from .errors import CaptureError
 
@@ -95,11 +96,20 @@ def _flags(torch: Any) -> list[str]:
     root = Path(torch.__file__).parent
     include = root / "include"
     return [
-        "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
+        "-std=c++20",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-w",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
-        f"-L{root / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{root / 'lib'}",
-    ]  # fmt: skip
+        f"-I{include}",
+        f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
+        f"-L{root / 'lib'}",
+        "-lc10",
+        "-ltorch_cpu",
+        f"-Wl,-rpath,{root / 'lib'}",
+    ]
 
 
 def _compiled(torch: Any) -> Path:

@@ -1,8 +1,8 @@
 """Who is at work: the line of the user's code and the module, for each operator.
 
-In a backward there is no line to look at, and the module that ran is long gone. Autograd numbers its
-nodes as they are made; the number under which an operator ran in the forward says, in the backward,
-whose gradient is being computed.
+In a backward there is no line to look at, and the module that ran is long gone. Autograd numbers
+its nodes as they are made; the number under which an operator ran in the forward says, in the
+backward, whose gradient is being computed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch.nn.modules import module as nn_module
@@ -36,7 +37,7 @@ def _is_users(code: CodeType) -> bool:
     return known
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _describe(code: CodeType, line: int) -> str:
     return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
 

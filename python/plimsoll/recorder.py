@@ -1,7 +1,7 @@
 """Writes down every operator on the device, with what it got and made, and when each storage dies.
 
-Events are those of docs/formats/step.md, with three stand-ins until two runs are merged (merge.py): a
-tensor is a `Tensor`, a layout an index into this run's `layouts`, a string the text itself.
+Events are those of docs/formats/step.md, with three stand-ins until two runs are merged (merge.py):
+a tensor is a `Tensor`, a layout an index into this run's `layouts`, a string the text itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-from typing import Any, Iterable, Iterator, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -114,9 +115,18 @@ class Recorder(TorchDispatchMode):
             if self._is_new(result)
         ]
         self.events.append(
-            ["call", op, place.where, place.module, place.thread, told, named,
-             [self._tensor(result) for result in results], new]
-        )  # fmt: skip
+            [
+                "call",
+                op,
+                place.where,
+                place.module,
+                place.thread,
+                told,
+                named,
+                [self._tensor(result) for result in results],
+                new,
+            ]
+        )
 
     def finish(self) -> None:
         """Nothing that dies from here on is told."""
@@ -144,8 +154,7 @@ class Recorder(TorchDispatchMode):
                 return func(*args, **kwargs)
         if any(not isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs)):
             args, kwargs = _faked(args), {key: _faked(value) for key, value in kwargs.items()}
-        # Those optimizers write into what they are given, and torch does not know all of them without
-        # data.
+        # Fused optimizers write into what they are given; torch cannot run each without data.
         fused = func.__name__.startswith("_fused_") and not func._schema.returns
         result = None if fused else func(*args, **kwargs)
         self._values.follow(func, args, result)
@@ -212,7 +221,7 @@ class Recorder(TorchDispatchMode):
         return storage._cdata not in self._live and storage.nbytes() > 0
 
     def _watch(self, tensor: torch.Tensor, number: int | None = None) -> int:
-        """Gives a storage its number: a new one, or that of the storage whose memory it stands for."""
+        """Gives a storage its number: a new one, or that of the memory that it stands for."""
         storage = tensor.untyped_storage()
         if number is None:
             self._made += 1
@@ -249,7 +258,13 @@ class Recorder(TorchDispatchMode):
         )
         return Tensor(self._number(tensor), self._layout(tensor), flags)
 
+    def described(self, tensor: torch.Tensor | None) -> Tensor | None:
+        """What a later call says of a tensor that nothing keeps until then: all but its storage."""
+        return None if tensor is None else self._tensor(tensor)._replace(storage=0)
+
     def _value(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value
         if isinstance(value, torch.Tensor):
             if self._is_new(value):
                 self._given(value)

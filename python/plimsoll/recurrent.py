@@ -1,18 +1,19 @@
 """LSTM, GRU and plain recurrent layers, told as the cuDNN call that they are on a GPU.
 
-A build of torch for the CPU alone cannot get that far: it looks for cuDNN's code behind the layer, and
-no build knows the backward's results without data. What is told is `aten._cudnn_rnn` and its backward,
-with their own arguments and results. The layers' weights lie in one piece of memory on a GPU, unless
-they are bfloat16; here they stand one by one, and their gradients in one piece. Packed sequences
-have lengths that only data tells, and are refused before they get here.
+A build of torch for the CPU alone cannot get that far: it looks for cuDNN's code behind the layer,
+and no build knows the backward's results without data. What is told is `aten._cudnn_rnn` and its
+backward, with their own arguments and results. The layers' weights lie in one piece of memory on a
+GPU, unless they are bfloat16; here they stand one by one, and their gradients in one piece. Packed
+sequences have lengths that only data tells, and are refused before they get here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import torch
 
@@ -54,20 +55,46 @@ class _Layer:
 
 def _kernel(recorder: Recorder, mode: int) -> Callable[..., Any]:
     def kernel(
-        data: torch.Tensor, hx: Any, params: list[torch.Tensor], has_biases: bool, layers: int,
-        dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-    ) -> Any:  # fmt: skip
-        return _run(recorder, mode, data, hx, params, has_biases, layers, dropout, train,
-                    bidirectional, batch_first)  # fmt: skip
+        data: torch.Tensor,
+        hx: Any,
+        params: list[torch.Tensor],
+        has_biases: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        return _run(
+            recorder,
+            mode,
+            data,
+            hx,
+            params,
+            has_biases,
+            layers,
+            dropout,
+            train,
+            bidirectional,
+            batch_first,
+        )
 
     return kernel
 
 
 def _run(
-    recorder: Recorder, mode: int, data: torch.Tensor, hx: Any,
-    params: list[torch.Tensor], has_biases: bool, layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> Any:  # fmt: skip
+    recorder: Recorder,
+    mode: int,
+    data: torch.Tensor,
+    hx: Any,
+    params: list[torch.Tensor],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:
     states = list(hx) if mode == _LSTM else [hx]
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
@@ -76,8 +103,18 @@ def _run(
     hidden = params[1].shape[0] // {0: 1, 1: 1, 2: 4, 3: 3}[mode]
     out = states[0].shape[-1]
     per_layer = (4 if has_biases else 2) + (out != hidden)
-    layer = _Layer(recorder, mode, hidden, out if out != hidden else 0, layers, batch_first, dropout,
-                   train, 2 if bidirectional else 1, per_layer)  # fmt: skip
+    layer = _Layer(
+        recorder,
+        mode,
+        hidden,
+        out if out != hidden else 0,
+        layers,
+        batch_first,
+        dropout,
+        train,
+        2 if bidirectional else 1,
+        per_layer,
+    )
     cell = states[1] if mode == _LSTM else None
     with torch.autocast("cuda", enabled=False):
         made = _Recurrent.apply(layer, data, states[0], cell, *params)
@@ -85,8 +122,18 @@ def _run(
 
 
 def _settings(layer: _Layer) -> list[Any]:
-    return [layer.mode, layer.hidden, layer.projected, layer.layers, layer.batch_first,
-            layer.dropout, layer.train, layer.directions == 2, [], None]  # fmt: skip
+    return [
+        layer.mode,
+        layer.hidden,
+        layer.projected,
+        layer.layers,
+        layer.batch_first,
+        layer.dropout,
+        layer.train,
+        layer.directions == 2,
+        [],
+        None,
+    ]
 
 
 class _Recurrent(torch.autograd.Function):
@@ -109,11 +156,18 @@ class _Recurrent(torch.autograd.Function):
             packed = weights[0] if flat else torch.empty(size, dtype=data.dtype, device="cuda")
         layer.recorder.call(
             "aten._cudnn_rnn.default",
-            [data, list(weights), layer.weights_per_layer, packed if flat else None, hx, cx,
-             *_settings(layer)],
+            [
+                data,
+                list(weights),
+                layer.weights_per_layer,
+                packed if flat else None,
+                hx,
+                cx,
+                *_settings(layer),
+            ],
             {},
             [output, hy, *([cy] if cx is not None else []), reserve, *([] if flat else [packed])],
-        )  # fmt: skip
+        )
         ctx.layer = layer
         ctx.save_for_backward(cx, hx, data, *weights, output, reserve, packed)
         ctx.set_materialize_grads(False)
@@ -134,15 +188,32 @@ class _Recurrent(torch.autograd.Function):
             )
             parts = whole.split([weight.numel() for weight in weights])
             pieces = [part.view(weight.shape) for part, weight in zip(parts, weights)]
-        wanted = [ctx.needs_input_grad[1], ctx.needs_input_grad[2], ctx.needs_input_grad[3],
-                  any(ctx.needs_input_grad[4:])]  # fmt: skip
+        wanted = [
+            ctx.needs_input_grad[1],
+            ctx.needs_input_grad[2],
+            ctx.needs_input_grad[3],
+            any(ctx.needs_input_grad[4:]),
+        ]
         layer.recorder.call(
             "aten._cudnn_rnn_backward.default",
-            [data, list(weights), layer.weights_per_layer, packed, hx, cx, output, grad, grad_hy,
-             grad_cy, *_settings(layer), reserve, wanted],
+            [
+                data,
+                list(weights),
+                layer.weights_per_layer,
+                packed,
+                hx,
+                cx,
+                output,
+                grad,
+                grad_hy,
+                grad_cy,
+                *_settings(layer),
+                reserve,
+                wanted,
+            ],
             {},
             [*grads, *pieces],
-        )  # fmt: skip
+        )
         state_grads = (grads[1], grads[2] if cx is not None else None)
         made = (None, grads[0], *state_grads, *pieces)
         return tuple(g if want else None for g, want in zip(made, ctx.needs_input_grad))
@@ -154,14 +225,20 @@ def _output(layer: _Layer, data: torch.Tensor, hx: torch.Tensor) -> torch.Tensor
     if not layer.batch_first:
         return torch.empty((a, b, width), dtype=data.dtype, device="cuda")
     # cuDNN works time first; what it gives back is turned, not copied.
-    return torch.empty_strided((a, b, width), (width, a * width, 1), dtype=data.dtype, device="cuda")
+    return torch.empty_strided(
+        (a, b, width), (width, a * width, 1), dtype=data.dtype, device="cuda"
+    )
 
 
 def _reserve(layer: _Layer, output: torch.Tensor) -> int:
     cells = output.numel() // (output.shape[-1] // layer.hidden or 1) // layer.hidden * layer.hidden
     both = layer.directions
-    kept = cells * output.element_size() * (_KEPT[layer.mode] * layer.layers * both
-                                            + both * (layer.layers - 1)) + 256  # fmt: skip
+    kept = (
+        cells
+        * output.element_size()
+        * (_KEPT[layer.mode] * layer.layers * both + both * (layer.layers - 1))
+        + 256
+    )
     if layer.dropout and layer.train:
         kept += cells * both // 4 * (layer.layers - 1)
     return kept if layer.train else 0

@@ -10,7 +10,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "bench")]
 
 @pytest.fixture(scope="session", autouse=True)
 def torchvision_or_not():
-    """transformers imports torchvision where it finds one, even one that was built for another torch."""
+    """transformers imports torchvision where it finds one, even one built for another torch."""
     pytest.importorskip("torch")
     from zoo_jobs import torchvision_without_extension
 

@@ -1,9 +1,10 @@
-"""A checker of step files that shares no code with the writer: docs/formats/step.md, line by line."""
+"""A checker of step files (docs/formats/step.md) that shares no code with the writer."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 PHASES = {"inputs", "forward", "backward", "optimizer", "other"}
 LABELS = {"gradient", "optimizer_state", "input"}
@@ -70,9 +71,16 @@ class Checked:
         assert storages and all(storage in self._live for storage in storages)
 
     def _call(
-        self, op: int, where: int, module: int, thread: int, args: Any, kwargs: Any, results: Any,
+        self,
+        op: int,
+        where: int,
+        module: int,
+        thread: int,
+        args: Any,
+        kwargs: Any,
+        results: Any,
         new: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert op >= 0 and thread in (0, 1)
         for text in (op, where, module):
             self._text(text)

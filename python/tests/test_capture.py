@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 
-import plimsoll  # noqa: E402
 from step_checks import Checked  # noqa: E402
+
+import plimsoll  # noqa: E402
 
 
 def mlp():
@@ -41,7 +42,11 @@ def test_a_plain_step():
     step = captured()
     assert step.named("parameter") == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert [event for event in step.events if event[0] == "step"] == [["step"]] * 3
-    assert step.ops("forward")[:3] == ["aten.addmm.default", "aten.relu.default", "aten.addmm.default"]
+    assert step.ops("forward")[:3] == [
+        "aten.addmm.default",
+        "aten.relu.default",
+        "aten.addmm.default",
+    ]
     assert step.ops("backward").count("aten.mm.default") == 3 * 3
     assert len(step.labelled("gradient")) == 4 * 3
     assert len(step.labelled("optimizer_state")) == 8
@@ -108,8 +113,15 @@ def test_order_is_that_of_moving_a_module():
     step = captured(Outer, sgd, lambda n: torch.randn(n, 8), lambda m, x: m(x))
     told = [event[0] for event in step.events[:7]]
     names = [step.strings[event[3]] for event in step.events[:7]]
-    assert names == ["inner.weight", "inner.bias", "inner.running_mean", "inner.running_var",
-                     "inner.num_batches_tracked", "own", "table"]  # fmt: skip
+    assert names == [
+        "inner.weight",
+        "inner.bias",
+        "inner.running_mean",
+        "inner.running_var",
+        "inner.num_batches_tracked",
+        "own",
+        "table",
+    ]
     assert told == ["parameter"] * 2 + ["buffer"] * 3 + ["parameter", "buffer"]
 
 
@@ -134,8 +146,11 @@ def test_a_meta_module():
 
 
 def test_a_builder_may_move_and_cast():
-    step = captured(lambda: mlp().to("cuda").half().cuda(), sgd,
-                    lambda n: (torch.randn(n, 8, device="cuda").half(), batch(n)[1]))  # fmt: skip
+    step = captured(
+        lambda: mlp().to("cuda").half().cuda(),
+        sgd,
+        lambda n: (torch.randn(n, 8, device="cuda").half(), batch(n)[1]),
+    )
     assert step.layouts[step.events[0][2]][0] == "float16"
 
 
@@ -151,8 +166,13 @@ def test_an_optimizer_of_the_module():
 
 def test_several_optimizers():
     model = mlp()
-    step = captured(model, [torch.optim.SGD(model[0].parameters(), 0.1, momentum=0.9),
-                            torch.optim.AdamW(model[2].parameters())])  # fmt: skip
+    step = captured(
+        model,
+        [
+            torch.optim.SGD(model[0].parameters(), 0.1, momentum=0.9),
+            torch.optim.AdamW(model[2].parameters()),
+        ],
+    )
     assert len(step.labelled("optimizer_state")) == 2 + 4
 
 
@@ -161,18 +181,35 @@ def test_no_optimizer():
     assert step.ops("optimizer") == []
 
 
-@pytest.mark.parametrize("options, op", [
-    ({}, "aten._foreach_sqrt.default"),
-    ({"fused": True}, "aten._fused_adamw_.default"),
-    ({"foreach": False}, "aten.sqrt.default"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, op",
+    [
+        ({}, "aten._foreach_sqrt.default"),
+        ({"fused": True}, "aten._fused_adamw_.default"),
+        ({"foreach": False}, "aten.sqrt.default"),
+    ],
+)
 def test_optimizers_take_the_path_of_a_gpu(options, op):
     step = captured(optimizer=lambda p: torch.optim.AdamW(p, **options))
     assert op in step.ops("optimizer")
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam",
-                                  "RAdam", "Adamax", "ASGD", "Rprop"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SGD",
+        "Adam",
+        "AdamW",
+        "RMSprop",
+        "Adagrad",
+        "Adadelta",
+        "NAdam",
+        "RAdam",
+        "Adamax",
+        "ASGD",
+        "Rprop",
+    ],
+)
 def test_every_optimizer(name):
     step = captured(optimizer=lambda p: getattr(torch.optim, name)(p, lr=0.1))
     assert any("_foreach_" in op for op in step.ops("optimizer"))
@@ -194,6 +231,7 @@ def test_autocast_and_scaler():
     assert step.layout(first[7][0])[0] == "float16"
 
 
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 def test_a_scaler_of_the_users():
     assert captured(autocast=torch.float16, scaler=torch.amp.GradScaler("cuda", init_scale=2.0))
 
@@ -252,7 +290,9 @@ def test_a_loop_with_two_backwards():
 
     model = mlp()
     optimizers = [sgd(model[0].parameters()), adamw(model.parameters())]
-    made = plimsoll.capture(model, optimizers, lambda n: torch.randn(n, 8), train_step=train, steps=1)
+    made = plimsoll.capture(
+        model, optimizers, lambda n: torch.randn(n, 8), train_step=train, steps=1
+    )
     phases = [event[1] for event in Checked(made.document).events if event[0] == "phase"]
     assert phases == ["inputs"] + ["forward", "backward", "optimizer"] * 2 + ["other"]
 
@@ -261,16 +301,23 @@ def test_batches_of_other_kinds():
     def of(model, batch):
         return loss(model, batch["x"], batch["y"])
 
-    step = captured(make=lambda n: dict(zip("xy", (torch.randn(n, 8), torch.randint(0, 4, (n,))))), of=of)
+    step = captured(
+        make=lambda n: dict(zip("xy", (torch.randn(n, 8), torch.randint(0, 4, (n,))))), of=of
+    )
     assert "aten._to_copy.default" in step.ops("inputs")
     assert captured(make=lambda n: torch.randn(n, 8), of=lambda m, x: m(x).mean())
 
 
 def test_precisions():
-    made = plimsoll.capture(mlp, adamw, batch, loss, precisions=["amp_bf16", "amp_fp16", "bf16", "fp32"])
+    made = plimsoll.capture(
+        mlp, adamw, batch, loss, precisions=["amp_bf16", "amp_fp16", "bf16", "fp32"]
+    )
     assert made.variants == ["as_written", "amp_bf16", "amp_fp16", "bf16", "fp32"]
     variants = [Checked(made.document, i) for i in range(5)]
-    assert [v.layouts[v.events[0][2]][0] for v in variants] == ["float32"] * 3 + ["bfloat16", "float32"]
+    assert [v.layouts[v.events[0][2]][0] for v in variants] == ["float32"] * 3 + [
+        "bfloat16",
+        "float32",
+    ]
     assert "aten._amp_update_scale_.default" in variants[2].ops()
 
 
@@ -278,7 +325,9 @@ def test_channels_last():
     def images(n):
         return torch.randn(n, 3, 8, 8, device="cuda")
 
-    step = captured(lambda: nn.Conv2d(3, 5, 3), sgd, images, lambda m, x: m(x).mean(), channels_last=True)
+    step = captured(
+        lambda: nn.Conv2d(3, 5, 3), sgd, images, lambda m, x: m(x).mean(), channels_last=True
+    )
     convolution = next(call for name, call in step.calls() if name == "aten.convolution.default")
     assert step.layout(convolution[5][0])[2] == [192, 1, 24, 3]
     assert step.layout(convolution[5][1])[2] == [27, 1, 9, 3]
@@ -298,6 +347,38 @@ def test_the_same_again():
     assert first == second
 
 
+def test_cycles_are_collected_between_steps():
+    class Cycle:
+        pass
+
+    def in_a_cycle(model, x, y):
+        cycle = Cycle()
+        cycle.itself, cycle.held = cycle, model(x)
+        return F.cross_entropy(cycle.held, y)
+
+    made = plimsoll.capture(mlp, sgd, batch, in_a_cycle)
+    assert any("reference cycles" in note for note in made.notes)
+    events = Checked(made.document).events
+    second = [i for i, event in enumerate(events) if event == ["step"]][1]
+    assert events[second - 1][0] == "free"
+
+
+def test_chance_is_the_same_in_both_runs_and_the_users_is_left_alone():
+    import random
+
+    def sometimes(model, x, y):
+        drop = torch.rand([]) < 0.5 or random.random() < 0.5
+        return loss(model, x, y) * (2 if drop else 1) if not drop else loss(model, x.exp(), y)
+
+    torch.manual_seed(7)
+    random.seed(7)
+    expected = torch.rand(3), random.random()
+    torch.manual_seed(7)
+    random.seed(7)
+    assert captured(of=sometimes, steps=8)
+    assert torch.equal(torch.rand(3), expected[0]) and random.random() == expected[1]
+
+
 def test_values_of_the_host_are_real():
     """Drop rates and the like are made of small tensors and read while the model is built."""
 
@@ -313,7 +394,9 @@ def test_a_hugging_face_model():
     transformers = pytest.importorskip("transformers")
 
     def build():
-        config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=50, n_positions=16)
+        config = transformers.GPT2Config(
+            n_layer=2, n_embd=32, n_head=2, vocab_size=50, n_positions=16
+        )
         config.use_cache = False
         return transformers.GPT2LMHeadModel(config)
 

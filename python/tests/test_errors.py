@@ -51,11 +51,14 @@ def selects(y):
     return y[y > 0]
 
 
-@pytest.mark.parametrize("reads, what", [
-    (reads_a_number, "reads the value of a tensor"),
-    (reads_a_count, "reads the value of a tensor"),
-    (selects, "has a size that depends on values"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "reads, what",
+    [
+        (reads_a_number, "reads the value of a tensor"),
+        (reads_a_count, "reads the value of a tensor"),
+        (selects, "has a size that depends on values"),
+    ],
+)
 def test_values_that_a_model_reads(reads, what):
     with pytest.raises(plimsoll.CaptureError, match=what) as caught:
         capture(reads)
@@ -96,20 +99,23 @@ def test_an_error_of_the_users_passes_through():
         assert "in fails" in caught.value.__notes__[0]
 
 
-@pytest.mark.parametrize("options, what", [
-    ({"model": 3}, "`model` is int"),
-    ({"model": lambda: 3}, "gave no torch.nn.Module"),
-    ({"model": lambda: nn.LazyLinear(3)}, "shape from the first batch"),
-    ({"optimizer": 3}, "`optimizer` is int"),
-    ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)}, "model does not have"),
-    ({"make_batch": 3}, "`make_batch` is no function"),
-    ({"loss": None}, "either `loss` or `train_step`"),
-    ({"batches": (3, 3)}, "`batches`"),
-    ({"steps": 0}, "1 or more"),
-    ({"precisions": ["fp7"]}, "fp7"),
-    ({"precisions": "fp32"}, "`precisions`"),
-    ({"loss": lambda m, x: 3.0}, "`loss` gave"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, what",
+    [
+        ({"model": 3}, "`model` is int"),
+        ({"model": lambda: 3}, "gave no torch.nn.Module"),
+        ({"model": lambda: nn.LazyLinear(3)}, "shape from the first batch"),
+        ({"optimizer": 3}, "`optimizer` is int"),
+        ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)}, "model does not have"),
+        ({"make_batch": 3}, "`make_batch` is no function"),
+        ({"loss": None}, "either `loss` or `train_step`"),
+        ({"batches": (3, 3)}, "`batches`"),
+        ({"steps": 0}, "1 or more"),
+        ({"precisions": ["fp7"]}, "fp7"),
+        ({"precisions": "fp32"}, "`precisions`"),
+        ({"loss": lambda m, x: 3.0}, "`loss` gave"),
+    ],
+)
 def test_bad_input(options, what):
     with pytest.raises(plimsoll.CaptureError, match=what):
         capture(**options)
@@ -117,12 +123,23 @@ def test_bad_input(options, what):
 
 def state():
     cuda = torch.cuda
-    return (cuda.is_available, cuda.device_count, cuda.device, cuda._initialized, nn.Module._apply,
-            torch.autograd.backward, nn.init.normal_, optimizer._foreach_supported_types,
-            nn.modules.module._global_forward_hooks.copy(), torch.amp.GradScaler.get_scale,
-            torch.autograd.is_multithreading_enabled(), torch.is_grad_enabled(),
-            torch._C._dispatch_has_kernel_for_dispatch_key(
-                "aten::scaled_dot_product_attention", "AutogradCUDA"))  # fmt: skip
+    return (
+        cuda.is_available,
+        cuda.device_count,
+        cuda.device,
+        cuda._initialized,
+        nn.Module._apply,
+        torch.autograd.backward,
+        nn.init.normal_,
+        optimizer._foreach_supported_types,
+        nn.modules.module._global_forward_hooks.copy(),
+        torch.amp.GradScaler.get_scale,
+        torch.autograd.is_multithreading_enabled(),
+        torch.is_grad_enabled(),
+        torch._C._dispatch_has_kernel_for_dispatch_key(
+            "aten::scaled_dot_product_attention", "AutogradCUDA"
+        ),
+    )
 
 
 def test_everything_is_put_back():
@@ -141,9 +158,12 @@ def run(code, **environment):
     import os
 
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=HERE.parent,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=HERE.parent,
         env={**os.environ, "PYTHONPATH": str(HERE.parent), **environment},
-    )  # fmt: skip
+    )
 
 
 JOB = """
@@ -153,11 +173,14 @@ print(len(made.events) > 10, torch.cuda.is_available())
 """
 
 
-@pytest.mark.parametrize("start", [
-    "import plimsoll, torch",
-    "import torch, plimsoll",
-    "import torch, plimsoll; torch.ones(2, requires_grad=True).sum().backward()",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import plimsoll, torch",
+        "import torch, plimsoll",
+        "import torch, plimsoll; torch.ones(2, requires_grad=True).sum().backward()",
+    ],
+)
 def test_whatever_was_imported_first(start):
     done = run(start + JOB)
     assert done.stdout.split() == ["True", str(torch.cuda.is_available())], done.stderr
@@ -176,7 +199,9 @@ except plimsoll.CaptureError as error:
 
 def test_without_torch():
     done = run(WITHOUT_TORCH)
-    assert "torch is not installed" in done.stdout and "pip install torch" in done.stdout, done.stderr
+    assert "torch is not installed" in done.stdout and "pip install torch" in done.stdout, (
+        done.stderr
+    )
 
 
 def test_a_torch_too_old(monkeypatch):
@@ -187,7 +212,9 @@ def test_a_torch_too_old(monkeypatch):
 
 
 def test_no_compiler(tmp_path):
-    done = run("import torch, plimsoll" + JOB, PATH="/nowhere", CXX="", PLIMSOLL_CACHE=str(tmp_path))
+    done = run(
+        "import torch, plimsoll" + JOB, PATH="/nowhere", CXX="", PLIMSOLL_CACHE=str(tmp_path)
+    )
     assert "no C++ compiler" in done.stderr and "apt install g++" in done.stderr
 
 

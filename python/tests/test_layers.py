@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 
+from step_checks import Checked  # noqa: E402
+
 import plimsoll  # noqa: E402
 from plimsoll import phantom  # noqa: E402
-from step_checks import Checked  # noqa: E402
 
 
 class Attention(nn.Module):
@@ -33,9 +36,13 @@ class Attention(nn.Module):
 
 def attention_calls(model, **options):
     made = plimsoll.capture(
-        model, None, lambda n: torch.randn(n, 6, 16, device="cuda"), lambda m, x: m(x).sum(),
-        steps=1, **options,
-    )  # fmt: skip
+        model,
+        None,
+        lambda n: torch.randn(n, 6, 16, device="cuda"),
+        lambda m, x: m(x).sum(),
+        steps=1,
+        **options,
+    )
     step = Checked(made.document)
     return step, *(
         next(call for name, call in step.calls() if name == f"plimsoll.attention{end}")
@@ -46,13 +53,16 @@ def attention_calls(model, **options):
 TURNED, DENSE = [192, 8, 32, 1], [192, 48, 8, 1]
 
 
-@pytest.mark.parametrize("gpu, dtype, options, strides", [
-    ("H200", None, {}, TURNED),  # memory-efficient
-    ("H200", torch.bfloat16, {}, TURNED),  # cuDNN, as the query lies
-    ("H200", None, {"key_heads": 2}, DENSE),  # mathematical
-    ("H200", torch.float16, {"mask": "learned"}, TURNED),
-    ("RTX 3090", torch.float16, {}, TURNED),  # flash
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "gpu, dtype, options, strides",
+    [
+        ("H200", None, {}, TURNED),  # memory-efficient
+        ("H200", torch.bfloat16, {}, TURNED),  # cuDNN, as the query lies
+        ("H200", None, {"key_heads": 2}, DENSE),  # mathematical
+        ("H200", torch.float16, {"mask": "learned"}, TURNED),
+        ("RTX 3090", torch.float16, {}, TURNED),  # flash
+    ],
+)
 def test_layout_follows_the_kernel(gpu, dtype, options, strides):
     if "key_heads" in options and phantom.release(torch.__version__) < (2, 5):
         pytest.skip("grouped heads came with torch 2.5")
@@ -78,9 +88,12 @@ def test_backward_says_what_is_wanted():
 
 
 def test_whatever_name_it_is_called_by():
-    for function in (F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention,
-                     torch.ops.aten.scaled_dot_product_attention):  # fmt: skip
-        assert attention_calls(lambda: Attention(function=function))
+    for function in (
+        F.scaled_dot_product_attention,
+        torch._C._nn.scaled_dot_product_attention,
+        torch.ops.aten.scaled_dot_product_attention,
+    ):
+        assert attention_calls(functools.partial(Attention, function=function))
     encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     assert attention_calls(encoder)
 
@@ -111,7 +124,8 @@ def test_recurrent_layers(kind, dtype):
     step = Checked(made.document)
     forward = next(call for name, call in step.calls() if name == "aten._cudnn_rnn.default")
     assert step.layout(forward[7][0])[1:] == [[[2, 3], 5, 32], [32, [64, 96], 1]]
-    backward = next(call for name, call in step.calls() if name.startswith("aten._cudnn_rnn_backward"))
+    backward = next(
+        call for name, call in step.calls() if name.startswith("aten._cudnn_rnn_backward")
+    )
     assert len({told["t"][0] for told in backward[7][-16:]}) == 1, "weight gradients in one piece"
     assert len(step.labelled("gradient")) == (3 if dtype is None else 16 * 3)
-

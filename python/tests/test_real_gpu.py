@@ -24,7 +24,9 @@ def train(model):
 
 
 def network():
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(1568, 4))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(1568, 4)
+    )
 
 
 def test_a_gpu_is_left_alone():
@@ -34,10 +36,13 @@ def test_a_gpu_is_left_alone():
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
     made = plimsoll.capture(
-        model, torch.optim.AdamW(model.parameters()),
-        lambda n: torch.randn(n, 3, 16, 16, device="cuda"), lambda m, x: m(x).sum(),
-        autocast=torch.bfloat16, scaler=True,
-    )  # fmt: skip
+        model,
+        torch.optim.AdamW(model.parameters()),
+        lambda n: torch.randn(n, 3, 16, 16, device="cuda"),
+        lambda m, x: m(x).sum(),
+        autocast=torch.bfloat16,
+        scaler=True,
+    )
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
     assert len(made.events) > 100
     train(model)

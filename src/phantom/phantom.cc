@@ -9,13 +9,13 @@
 // with a real GPU has it back afterwards.
 //
 // Torch makes its hooks object once, when it is first asked for, which may be while it is being
-// imported. The object itself therefore stays, and its table of virtual functions is exchanged: that
-// works whenever torch was imported, and can be undone. It rests on two facts: our class adds no
-// fields, and torch only ever calls the object through its base (`at::detail::getCUDAHooks`).
+// imported. The object itself therefore stays, and its table of virtual functions is exchanged:
+// that works whenever torch was imported, and can be undone. It rests on two facts: our class adds
+// no fields, and torch only ever calls the object through its base (`at::detail::getCUDAHooks`).
 //
-// Torch's interfaces grow from release to release (2.4 to 2.15 are tried). A function that only some
-// of them have is declared here without `override`: where the base has it, it is overridden all the
-// same; where not, it is a function that nobody calls.
+// Torch's interfaces grow from release to release (2.4 to 2.15 are tried). A function that only
+// some of them have is declared here without `override`: where the base has it, it is overridden
+// all the same; where not, it is a function that nobody calls.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

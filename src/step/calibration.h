@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -22,25 +24,19 @@ class Calibration {
   static const Calibration* BuiltIn(std::string_view gpu);
 
   const std::string& gpu() const { return gpu_; }
-  std::size_t size() const { return series_.size(); }
+  std::size_t size() const { return lines_.size(); }
 
-  /// Exact at a measured batch; between two, on the line through them, with the larger one as the
-  /// upper end. Nothing for a shape that was not measured, or a batch far beyond.
+  /// Exact at a measured batch. Between two, on the line through them, with the larger one as the
+  /// upper end; beyond the last, on the line of the last ones if there is a clear one. Nothing for
+  /// a shape that was not measured.
   std::optional<Workspace> Find(const ConvShape& shape, ConvDirection direction) const;
 
  private:
-  /// What a shape takes, by batch.
-  struct Point {
-    std::int64_t batch = 0;
-    Bytes bytes = 0;
-  };
-  struct Series {
-    std::vector<Point> points[3];
-  };
-  class Reader;
-
+  /// Lines are read when their shape is asked for: a step has a few dozen of many thousands.
+  std::shared_ptr<const std::string> text_;
   std::string gpu_;
-  std::unordered_map<std::string, Series> series_;
+  std::vector<std::vector<std::int64_t>> batches_;
+  std::unordered_map<std::string_view, std::string_view> lines_;
 };
 
 }  // namespace plimsoll

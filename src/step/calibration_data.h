@@ -1,4 +1,4 @@
-// The calibration that is part of the program: data/h200.calibration.json.xz, as bytes.
+// The calibration that is part of the program: data/h200.calibration.zst, as bytes.
 #pragma once
 
 #include <string>

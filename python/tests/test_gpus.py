@@ -1,0 +1,20 @@
+from plimsoll.gpus import capability
+
+
+def test_names():
+    names = {
+        "H200": (9, 0),
+        "NVIDIA H100 80GB HBM3": (9, 0),
+        "A100-80GB": (8, 0),
+        "A10": (8, 6),
+        "a10g": (8, 6),
+        "L4": (8, 9),
+        "RTX 4090": (8, 9),
+        "GeForce RTX 3090": (8, 6),
+        "T4": (7, 5),
+        "B200": (10, 0),
+        "RTX 5090": (12, 0),
+        "V100": (7, 0),
+    }
+    assert {name: capability(name) for name in names} == names
+    assert capability("22GiB") is None
