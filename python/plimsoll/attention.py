@@ -68,6 +68,9 @@ def choose(
     learned_mask = mask is not None and mask.requires_grad
     if query.dim() != 4:
         return "math"
+    # All others insist on rows without gaps; T5's learned bias has them.
+    if any(t is not None and t.stride(-1) != 1 for t in (query, key, value, mask)):
+        return "math"
     cudnn = half and head <= _LARGEST_HEAD and head % 8 == 0 and not learned_mask
     if cudnn and capability in ((9, 0), (10, 0)) and _cudnn_enabled():
         return "cudnn"

@@ -123,6 +123,19 @@ void AssumedDriver::Occupy(Address address, Bytes size, bool expandable) {
 
 void AssumedDriver::FreeSegment(Address address, Bytes) { taken_.erase(address); }
 
+Address ShuffledDriver::NewSegment(Bytes) {
+  // An odd factor permutes the numbers below 2^24: no two segments meet, whatever their size, as
+  // long as that is below 2^39.
+  const std::uint64_t place = ((made_++ + seed_) * (0x9e3779b1u | 1u) + seed_ * 7919) & 0xffffffu;
+  return (place + 1) << 39;
+}
+
+Address ShuffledDriver::NewReservation(const Reservation& reservation) {
+  const Address address = next_reservation_;
+  next_reservation_ += UpTo(static_cast<Address>(reservation.size), kRegion);
+  return address;
+}
+
 Address AssumedDriver::NewReservation(const Reservation& reservation) {
   const Address address = next_reservation_;
   next_reservation_ = UpTo(address + static_cast<Address>(reservation.size), kRegion);

@@ -76,4 +76,20 @@ class AssumedDriver : public Driver {
   Address next_reservation_;
 };
 
+/// Addresses in no order at all: each segment lies by itself, where a number that depends on `seed`
+/// puts it. What comes out of several seeds shows how much hangs on a driver's whim.
+class ShuffledDriver : public Driver {
+ public:
+  explicit ShuffledDriver(std::uint64_t seed) : seed_(seed) {}
+
+  Address NewSegment(Bytes size) override;
+  void FreeSegment(Address, Bytes) override {}
+  Address NewReservation(const Reservation& reservation) override;
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t made_ = 0;
+  Address next_reservation_ = Address{1} << 33;
+};
+
 }  // namespace plimsoll

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "report/json_values.h"
 #include "report/predict.h"
 
@@ -42,6 +44,7 @@ std::string PredictJson(const Prediction& p, const std::optional<MaxBatch>& max_
                 {{"allocated", RangeJson(p.allocated)},
                  {"reserved", RangeJson(p.reserved)},
                  {"device", RangeJson(p.device)}}},
+               {"step_us", std::llround(p.step_us)},
                {"room", p.room},
                {"fits", p.fits},
                {"surely_fits", p.surely_fits},

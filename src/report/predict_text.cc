@@ -79,6 +79,8 @@ std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_
   row("allocated at most", RangeText(p.allocated));
   row("reserved at most", RangeText(p.reserved));
   row("on the device", RangeText(p.device));
+  row("a step takes",
+      fmt::format("about {:.1f} ms, reckoned from arithmetic and traffic", p.step_us / 1000));
   row("peak", Printable(InstantText(p)));
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.device.best)));
   for (const PeakLine& line : p.account) {

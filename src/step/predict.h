@@ -69,6 +69,8 @@ struct Prediction {
   bool fits = true;
   /// Whether it fits even if everything takes as much as it may.
   bool surely_fits = true;
+  /// How long a step takes, roughly.
+  double step_us = 0;
 
   /// Where allocated memory peaks.
   Moment peak;

@@ -340,9 +340,12 @@ std::optional<Attention> ReadShapes(const Call& call, std::size_t first) {
   a.el = ElementSize(q.dtype);
   a.needs_grad = query->needs_grad || key->needs_grad || value->needs_grad;
   a.query_transposed = a.b > 1 && a.h > 1 && q.strides[n - 3] < q.strides[n - 2];
+  a.rows_dense = q.strides[n - 1] == 1 && k.strides[n - 1] == 1 && v.strides[n - 1] == 1;
   if (const auto mask = call.TensorArg(first + 3)) {
     a.mask = **mask;
     a.mask_needs_grad = mask->needs_grad;
+    a.rows_dense =
+        a.rows_dense && !mask->layout->strides.empty() && mask->layout->strides.back() == 1;
   }
   return a;
 }

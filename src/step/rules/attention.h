@@ -24,6 +24,9 @@ struct Attention {
   bool dropout = false;
   /// In memory the query goes through its heads before its positions: a transposed view.
   bool query_transposed = false;
+  /// The last dimension of query, key, value and mask lies in a row: all but the mathematical form
+  /// insist on it. T5's learned bias does not.
+  bool rows_dense = true;
 
   bool half() const { return IsHalf(dtype); }
   bool grouped() const { return h != hk; }

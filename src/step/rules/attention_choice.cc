@@ -40,6 +40,7 @@ bool EfficientTakes(const Attention& a, const Gpu& gpu) {
 // All 1,678 rows of shared/data/operators/attention (H200, torch 2.11) take the kernel that this
 // says: 922 cuDNN, 605 memory-efficient, 151 mathematical. Flash is from the source.
 AttentionKernel ChooseAttention(const Attention& a, const Gpu& gpu, TorchVersion torch) {
+  if (!a.rows_dense) return AttentionKernel::kMath;
   if (PrefersCudnn(gpu, torch) && CudnnTakes(a)) return AttentionKernel::kCudnn;
   if (FlashTakes(a, gpu)) return AttentionKernel::kFlash;
   if (EfficientTakes(a, gpu)) return AttentionKernel::kEfficient;
