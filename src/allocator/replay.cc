@@ -64,7 +64,8 @@ void Replayer::Step(std::size_t index) {
     LogCalls();
   }
   using Kind = Request::Kind;
-  if (request.kind == Kind::kAllocate || request.kind == Kind::kRefused) {
+  if (request.kind == Kind::kAllocate || request.kind == Kind::kRefused ||
+      request.kind == Kind::kBorrow) {
     return Serve(request, index);
   }
   if (request.kind == Kind::kEmptyCache) {
@@ -88,6 +89,7 @@ void Replayer::Step(std::size_t index) {
 
 void Replayer::Serve(const Request& request, std::size_t index) {
   const bool refused = request.kind == Request::Kind::kRefused;
+  const bool borrowed = request.kind == Request::Kind::kBorrow;
   const bool ends = refused && workload_.fatal == index;
   if (refused && !ends && !options_.ask_refused) return;
   const Bytes peak = allocator_.counters().peak_reserved;
@@ -96,15 +98,19 @@ void Replayer::Serve(const Request& request, std::size_t index) {
   if (allocator_.counters().peak_reserved != peak) result_.peak_request = index;
   LogCalls();
   if (block == CachingAllocator::kNone) {
-    if (!refused || ends) Fail(request);
+    if (borrowed) {
+      ++result_.done_without;
+    } else if (!refused || ends) {
+      Fail(request);
+    }
     return;
   }
   if (log_ != nullptr) {
     const CachingAllocator::Block& b = allocator_.block(block);
     log_->entries.push_back({b.address, b.size, ReplayLog::What::kBlock});
   }
-  if (refused) {
-    ++result_.refusals_served;
+  if (refused || borrowed) {
+    if (refused) ++result_.refusals_served;
     if (log_ != nullptr) LogFree(block);
     allocator_.Free(block);
     // What follows the error in the record is its unwinding, which would not have been.

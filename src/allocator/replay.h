@@ -47,6 +47,8 @@ struct ReplayResult {
   /// Refused in the record and served here. What the job would have done with them is unknown; each
   /// is taken as given back at once.
   std::int64_t refusals_served = 0;
+  /// Borrowings that were refused.
+  std::int64_t done_without = 0;
 };
 
 /// One run, which can be stopped and looked at.

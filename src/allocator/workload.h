@@ -22,6 +22,7 @@ struct Request {
     kEmptyCache,
     kRefused,      // asked for and refused in the record; what it was for is unknown
     kAbandonPool,  // the private pool's owner is gone
+    kBorrow,       // taken and given back at once; whoever asks does without it if it is refused
   };
 
   Bytes size = 0;

@@ -7,6 +7,8 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "report/predict.h"
+#include "step/calibration.h"
+#include "step/optimizer.h"
 #include "step/predict.h"
 #include "step/step_file.h"
 
@@ -20,6 +22,8 @@ struct PredictFlags {
   std::optional<std::string> precision;
   std::string conf;
   std::optional<std::string> torch;
+  std::optional<std::string> optimizer;
+  std::optional<std::string> calibration;
   std::optional<std::string> limit;
   int steps = 5;
   bool max_batch = false;
@@ -50,15 +54,54 @@ Result<PredictOptions> Parse(const PredictFlags& flags) {
   return options;
 }
 
+/// What was measured on the GPU: a file's, or the program's own. `none` is for the rules alone.
+Result<std::optional<Calibration>> ReadCalibration(const PredictFlags& flags) {
+  std::optional<Calibration> read;
+  if (!flags.calibration || *flags.calibration == "none") return read;
+  const Result<Input> input = Input::Open(*flags.calibration);
+  if (!input) return input.error();
+  Result<Calibration> calibration = Calibration::Read(*input);
+  if (!calibration) return calibration.error();
+  read = std::move(*calibration);
+  return read;
+}
+
+Result<Step> ReadStepFile(const PredictFlags& flags) {
+  const Result<Input> input = Input::Open(flags.file);
+  if (!input) return input.error();
+  Result<Step> step = ReadStep(*input);
+  if (!step || !flags.optimizer) return step;
+  for (Variant& variant : step->variants) {
+    Result<Variant> replaced = ReplaceOptimizer(*step, variant, *flags.optimizer);
+    if (!replaced) return replaced.error();
+    variant = std::move(*replaced);
+  }
+  return step;
+}
+
+int PrintEvents(const Step& step, const Gpu& gpu, const PredictOptions& options) {
+  const Result<const Variant*> variant = ChooseVariant(step, options);
+  if (!variant) return Complain(variant.error());
+  return Print(LoweredCsv(step, **variant,
+                          Lower(step, **variant, gpu,
+                                {.batch = options.batch,
+                                 .steps = options.steps,
+                                 .torch = TorchFor(step, options),
+                                 .calibration = options.calibration})));
+}
+
 int RunPredict(const PredictFlags& flags) {
   Result<PredictOptions> options = Parse(flags);
   if (!options) return Complain(options.error());
-  const Result<Input> input = Input::Open(flags.file);
-  if (!input) return Complain(input.error());
-  const Result<Step> step = ReadStep(*input);
+  const Result<Step> step = ReadStepFile(flags);
   if (!step) return Complain(step.error());
   const Result<Gpu> gpu = FindGpu(flags.gpu.empty() ? step->gpu : flags.gpu);
   if (!gpu) return Complain(gpu.error());
+  const Result<std::optional<Calibration>> calibration = ReadCalibration(flags);
+  if (!calibration) return Complain(calibration.error());
+  options->calibration = *calibration        ? &**calibration
+                         : flags.calibration ? nullptr
+                                             : Calibration::BuiltIn(gpu->name);
   std::optional<MaxBatch> max_batch;
   if (flags.max_batch) {
     const Result<MaxBatch> found = FindMaxBatch(*step, *gpu, *options);
@@ -67,15 +110,7 @@ int RunPredict(const PredictFlags& flags) {
   }
   options->batch =
       flags.batch.value_or(max_batch ? std::max<std::int64_t>(1, max_batch->batch) : 1);
-  if (flags.events) {
-    const Result<const Variant*> variant = ChooseVariant(*step, *options);
-    if (!variant) return Complain(variant.error());
-    return Print(LoweredCsv(*step, **variant,
-                            Lower(*step, **variant, *gpu,
-                                  {.batch = options->batch,
-                                   .steps = options->steps,
-                                   .torch = TorchFor(*step, *options)})));
-  }
+  if (flags.events) return PrintEvents(*step, *gpu, *options);
   const Result<Prediction> prediction = Predict(*step, *gpu, *options);
   if (!prediction) return Complain(prediction.error());
   const int printed = Print(flags.json ? PredictJson(*prediction, max_batch)
@@ -98,6 +133,9 @@ Command AddPredict(CLI::App& app) {
                  "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
                  "capture unless given")
       ->type_name("GPU");
+  app.add_option("--optimizer", flags->optimizer,
+                 "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)")
+      ->type_name("O");
   app.add_option("--precision", flags->precision, "a precision that was captured too (amp_bf16)")
       ->type_name("P");
   app.add_option("--alloc-conf", flags->conf, "what PYTORCH_CUDA_ALLOC_CONF will say")
@@ -106,6 +144,9 @@ Command AddPredict(CLI::App& app) {
       ->type_name("SIZE");
   app.add_option("--torch", flags->torch, "the release that will train (2.11)")
       ->type_name("RELEASE");
+  app.add_option("--calibration", flags->calibration,
+                 "what plimsoll.calibrate measured on the card; none for the rules alone")
+      ->type_name("FILE");
   app.add_option("--steps", flags->steps, "how many steps to run through the allocator (5)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));

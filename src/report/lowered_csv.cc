@@ -34,11 +34,14 @@ std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& 
     } else if (block.model_tensor != LoweredBlock::kNoCall) {
       op = step.strings[variant.model_tensors[block.model_tensor].name];
     }
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n",
-                       request.kind == Request::Kind::kAllocate ? "alloc" : "free", block.requested,
-                       request.allocation, moment.step, PhaseName(moment.phase),
-                       PurposeName(block.purpose), block.beside ? 1 : 0, Quoted(op), Quoted(module),
-                       Quoted(where));
+    const auto line = [&](std::string_view action) {
+      out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", action, block.requested,
+                         request.allocation, moment.step, PhaseName(moment.phase),
+                         PurposeName(block.purpose), block.beside ? 1 : 0, Quoted(op),
+                         Quoted(module), Quoted(where));
+    };
+    if (request.kind != Request::Kind::kFree) line("alloc");
+    if (request.kind != Request::Kind::kAllocate) line("free");
   }
   return out;
 }

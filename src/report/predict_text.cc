@@ -30,16 +30,27 @@ std::string RangeText(const Range& range) {
                      FormatBytes(range.high));
 }
 
+/// "on RTX 4090", "on H200 within 7.00 GiB"
+std::string Place(const Prediction& p) {
+  return "on " + p.gpu.name + (p.limit ? " within " + FormatBytes(*p.limit) : "");
+}
+
 std::string Verdict(const Prediction& p) {
   const std::string job = fmt::format("Batch {}", p.batch);
   const std::string need =
-      fmt::format("{} of {}", FormatBytes(p.device.best), FormatBytes(p.gpu.memory));
-  if (p.surely_fits) return fmt::format("{} fits on {}: {}.", job, p.gpu.name, need);
-  if (p.fits) {
-    return fmt::format("{} should fit on {} ({}), but not surely: it may take up to {}.", job,
-                       p.gpu.name, need, FormatBytes(p.device.high));
+      p.limit ? fmt::format("{} reserved", FormatBytes(p.reserved.best))
+              : fmt::format("{} of {}", FormatBytes(p.device.best), FormatBytes(p.gpu.memory));
+  const Bytes most = p.limit ? p.reserved.high : p.device.high;
+  if (!p.fits) return fmt::format("{} does not fit {}: it would take {}.", job, Place(p), need);
+  if (p.workspaces_refused > 0) {
+    return fmt::format(
+        "{} just fits {}: {} workspaces of convolutions are refused, and cuDNN does without, more "
+        "slowly.",
+        job, Place(p), p.workspaces_refused);
   }
-  return fmt::format("{} does not fit on {}: it would take {}.", job, p.gpu.name, need);
+  if (p.surely_fits) return fmt::format("{} fits {}: {}.", job, Place(p), need);
+  return fmt::format("{} should fit {} ({}), but not surely: it may take up to {}.", job, Place(p),
+                     need, FormatBytes(most));
 }
 
 void WriteHolders(Writer& w, const Prediction& p) {
@@ -67,9 +78,9 @@ std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_
   Writer w(style);
   if (max_batch) {
     w.Headline(max_batch->batch == 0
-                   ? fmt::format("Not even a batch of 1 fits on {}.", p.gpu.name)
-                   : fmt::format("The largest batch that fits on {} is {} ({} to be sure).",
-                                 p.gpu.name, max_batch->batch, max_batch->safe_batch));
+                   ? fmt::format("Not even a batch of 1 fits {}.", Place(p))
+                   : fmt::format("The largest batch that fits {} is {} ({} to be sure).", Place(p),
+                                 max_batch->batch, max_batch->safe_batch));
   }
   w.Headline(Verdict(p));
   w.Line();

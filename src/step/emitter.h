@@ -35,6 +35,8 @@ class Emitter {
   virtual Slot Take(Bytes bytes) = 0;
   virtual Slot Take(const Workspace& workspace) = 0;
   virtual void Give(Slot slot) = 0;
+  /// Takes a workspace and gives it back at once. A library that is refused it does without.
+  virtual void Borrow(const Workspace& workspace) = 0;
 
   /// The call's i-th new storage is made here. Those that a rule does not mention are made, in
   /// order, when it returns.

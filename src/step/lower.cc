@@ -87,6 +87,14 @@ class Lowerer final : public Emitter {
   Slot Take(const Workspace& workspace) override {
     return Take(options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely);
   }
+  void Borrow(const Workspace& workspace) override {
+    const Bytes bytes = options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
+    if (bytes <= 0) return;
+    const auto block = static_cast<std::uint32_t>(lowered_.blocks.size());
+    lowered_.blocks.push_back({.requested = bytes, .call = moment_.call, .beside = true});
+    users_.push_back(0);
+    Request(bytes, block, plimsoll::Request::Kind::kBorrow);
+  }
   void Give(Slot slot) override {
     if (slot.valid()) Release(slot.value);
   }

@@ -52,15 +52,14 @@ Result<Setting> MakeSetting(const Step& step, const Gpu& gpu, const PredictOptio
     limits.limit = static_cast<Bytes>(*settings->per_process_memory_fraction *
                                       static_cast<double>(gpu.memory));
   }
-  return Setting{
-      .step = step,
-      .variant = **variant,
-      .gpu = gpu,
-      .rules = {.settings = *settings, .release = RulesOf(torch)},
-      .torch = torch,
-      .calibration = options.calibration ? options.calibration : Calibration::BuiltIn(gpu.name),
-      .limits = limits,
-      .steps = options.steps};
+  return Setting{.step = step,
+                 .variant = **variant,
+                 .gpu = gpu,
+                 .rules = {.settings = *settings, .release = RulesOf(torch)},
+                 .torch = torch,
+                 .calibration = options.calibration,
+                 .limits = limits,
+                 .steps = options.steps};
 }
 
 /// The peaks of one run.
@@ -68,6 +67,7 @@ struct Peaks {
   Bytes allocated = 0;
   Bytes reserved = 0;
   bool fits = true;
+  std::int64_t done_without = 0;
   /// The request at which allocated memory peaks first.
   std::size_t request = 0;
   std::vector<Bytes> reserved_after_step;
@@ -91,6 +91,7 @@ Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& li
   const ReplayResult result = replayer.result();
   peaks.reserved = result.counters.peak_reserved;
   peaks.fits = result.fits;
+  peaks.done_without = result.done_without;
   return peaks;
 }
 
@@ -127,20 +128,29 @@ Lowered LowerFor(const Setting& setting, std::int64_t batch, Estimate estimate) 
                 .estimate = estimate});
 }
 
-/// A job that stays below the limits by itself never meets them; another may still fit, since the
-/// allocator gives back what it can.
-bool FitsWithin(const Peaks& unlimited, const Lowered& lowered, const Setting& setting) {
+/// How it goes within the limits. A job that stays below them by itself never meets them.
+Peaks RunWithin(const Peaks& unlimited, const Lowered& lowered, const Setting& setting) {
   const Bytes room = std::min(setting.limits.capacity.value_or(kNoDevice),
                               setting.limits.limit.value_or(kNoDevice));
-  if (unlimited.allocated > room) return false;
-  if (unlimited.reserved <= room && setting.rules.settings.garbage_collection_threshold <= 0) {
-    return true;
-  }
-  return Run(lowered, setting, setting.limits).fits;
+  const bool collects = setting.rules.settings.garbage_collection_threshold > 0;
+  if (unlimited.reserved <= room && !collects) return unlimited;
+  return Run(lowered, setting, setting.limits);
 }
 
-bool FitsAt(const Setting& setting, std::int64_t batch, Estimate estimate) {
-  return Run(LowerFor(setting, batch, estimate), setting, setting.limits).fits;
+bool FitsAt(const Setting& setting, std::int64_t batch) {
+  return Run(LowerFor(setting, batch, Estimate::kLikely), setting, setting.limits).fits;
+}
+
+/// Even if every workspace is as large as it may be, wherever the driver puts the segments.
+bool SurelyFitsAt(const Setting& setting, std::int64_t batch) {
+  const Lowered lowered = LowerFor(setting, batch, Estimate::kUpper);
+  if (!Run(lowered, setting, setting.limits).fits) return false;
+  const std::uint64_t shuffles = setting.torch > TorchVersion{2, 11} ? 0 : kShuffles;
+  for (std::uint64_t seed = 1; seed <= shuffles; ++seed) {
+    ShuffledDriver driver(seed * 1000003);
+    if (!Run(lowered, setting, setting.limits, driver).fits) return false;
+  }
+  return true;
 }
 
 Range Widened(const Range& range) {
@@ -153,7 +163,9 @@ std::vector<std::uint32_t> AliveAt(const Lowered& lowered, std::size_t request) 
   std::vector<char> alive(lowered.blocks.size(), 0);
   for (std::size_t i = 0; i <= request && i < lowered.workload.requests.size(); ++i) {
     const Request& r = lowered.workload.requests[i];
-    alive[r.allocation] = r.kind == Request::Kind::kAllocate ? 1 : 0;
+    // What is borrowed is there at its own request only.
+    alive[r.allocation] =
+        r.kind == Request::Kind::kAllocate || (r.kind == Request::Kind::kBorrow && i == request);
   }
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t b = 0; b < alive.size(); ++b) {
@@ -283,9 +295,12 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   prediction.device = {prediction.reserved.low + gpu.context.low,
                        prediction.reserved.best + gpu.context.bytes,
                        prediction.reserved.high + gpu.context.high};
+  prediction.limit = setting->limits.limit;
   prediction.room = std::min(setting->limits.capacity.value_or(gpu.memory),
                              setting->limits.limit.value_or(gpu.memory));
-  prediction.fits = FitsWithin(peaks, lowered, *setting);
+  const Peaks within = RunWithin(peaks, lowered, *setting);
+  prediction.fits = within.fits;
+  prediction.workspaces_refused = within.done_without;
   prediction.surely_fits =
       prediction.fits &&
       prediction.reserved.high <= prediction.room - gpu.context.high + gpu.context.bytes;
@@ -303,26 +318,25 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
 Result<MaxBatch> FindMaxBatch(const Step& step, const Gpu& gpu, const PredictOptions& options) {
   const Result<Setting> setting = MakeSetting(step, gpu, options);
   if (!setting) return setting.error();
-  const auto largest = [&](Estimate estimate, std::int64_t guess) {
-    std::int64_t fits = 0;
-    std::int64_t too_large = kLargestBatch;
-    for (std::int64_t batch = guess; batch < too_large;) {
-      if (FitsAt(*setting, batch, estimate)) {
-        fits = batch;
-        batch *= 2;
-      } else {
-        too_large = batch;
-      }
-    }
+  // The largest that fits, between one that does and one that does not.
+  const auto halve = [&](auto fits_at, std::int64_t fits, std::int64_t too_large) {
     while (fits + 1 < too_large) {
       const std::int64_t middle = fits + (too_large - fits) / 2;
-      (FitsAt(*setting, middle, estimate) ? fits : too_large) = middle;
+      (fits_at(*setting, middle) ? fits : too_large) = middle;
     }
     return fits;
   };
+  std::int64_t fits = 0;
+  std::int64_t too_large = 1;
+  while (too_large < kLargestBatch && FitsAt(*setting, too_large)) {
+    fits = too_large;
+    too_large *= 2;
+  }
   MaxBatch found;
-  found.batch = largest(Estimate::kLikely, 1);
-  found.safe_batch = std::min(found.batch, largest(Estimate::kUpper, 1));
+  found.batch = halve(FitsAt, fits, too_large);
+  found.safe_batch = SurelyFitsAt(*setting, found.batch)
+                         ? found.batch
+                         : halve(SurelyFitsAt, 0, std::max<std::int64_t>(1, found.batch));
   return found;
 }
 

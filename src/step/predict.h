@@ -23,7 +23,7 @@ struct PredictOptions {
   std::string conf = {};
   /// The release that will run it; that of the capture unless given.
   std::optional<TorchVersion> torch = {};
-  /// What was measured on the GPU; that of the program for this GPU unless given.
+  /// What was measured on the GPU; null for the rules alone.
   const Calibration* calibration = nullptr;
   /// The per-process memory fraction, in bytes.
   std::optional<Bytes> limit = {};
@@ -64,11 +64,14 @@ struct Prediction {
   Range reserved;
   /// With the CUDA context and what else lies outside of PyTorch: what nvidia-smi would show.
   Range device;
+  std::optional<Bytes> limit = {};
   /// What the allocator can get at most.
   Bytes room = 0;
   bool fits = true;
   /// Whether it fits even if everything takes as much as it may.
   bool surely_fits = true;
+  /// Workspaces of convolutions that do not fit any more: cuDNN then works more slowly.
+  std::int64_t workspaces_refused = 0;
   /// How long a step takes, roughly.
   double step_us = 0;
 

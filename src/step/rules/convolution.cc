@@ -82,12 +82,11 @@ ConvShape ShapeOf(const Convolution& c) {
   return shape;
 }
 
-Slot TakeWorkspace(const Convolution& c, ConvDirection direction, Emitter& emit) {
+void BorrowWorkspace(const Convolution& c, ConvDirection direction, Emitter& emit) {
   const ConvShape shape = ShapeOf(c);
   const Calibration* measured = emit.calibration();
   const std::optional<Workspace> exact = measured ? measured->Find(shape, direction) : std::nullopt;
-  return emit.Take(exact ? *exact
-                         : ConvolutionWorkspace(shape, direction, emit.gpu().multiprocessors));
+  emit.Borrow(exact ? *exact : ConvolutionWorkspace(shape, direction, emit.gpu().multiprocessors));
 }
 
 /// Input and weight stand at `first` and after, the settings at `settings` and after.
@@ -120,7 +119,7 @@ void Forward(const Call& call, Emitter& emit) {
   const Slot input = CopyToFormat(c->input, c->channels_last, emit);
   MakeAll(call, emit);
   const Slot weight = CopyToFormat(c->weight, c->channels_last, emit);
-  emit.Give(TakeWorkspace(*c, ConvDirection::kForward, emit));
+  BorrowWorkspace(*c, ConvDirection::kForward, emit);
   emit.Give(weight);
   emit.Give(input);
 }
@@ -142,12 +141,12 @@ void Backward(const Call& call, Emitter& emit) {
   if (wants[0]) {
     emit.Make(fresh++);
     const Slot weight = CopyToFormat(c->weight, c->channels_last, emit);
-    emit.Give(TakeWorkspace(*c, ConvDirection::kBackwardData, emit));
+    BorrowWorkspace(*c, ConvDirection::kBackwardData, emit);
     emit.Give(weight);
   }
   if (wants[1]) {
     emit.Make(fresh++);
-    emit.Give(TakeWorkspace(*c, ConvDirection::kBackwardWeight, emit));
+    BorrowWorkspace(*c, ConvDirection::kBackwardWeight, emit);
   }
   emit.Give(grad_output);
   emit.Give(input);

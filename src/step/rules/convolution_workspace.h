@@ -35,8 +35,9 @@ struct ConvShape {
 };
 
 /// The upper figure held in 99 % of the measured calls of every class and is never less than the
-/// likely one. `multiprocessors` is that of the GPU (132 on an H200): partial sums are one tile per thread
-/// block. A shape that makes no sense (a size below 1, groups that do not divide) has no workspace.
+/// likely one. `multiprocessors` is that of the GPU (132 on an H200): partial sums are one tile per
+/// thread block. A shape that makes no sense (a size below 1, groups that do not divide) has no
+/// workspace.
 Workspace ConvolutionWorkspace(const ConvShape& shape, ConvDirection direction,
                                int multiprocessors);
 

@@ -24,6 +24,9 @@ std::vector<Bytes> EventsOf(const Lowered& lowered, Phase phase) {
     const Phase at = lowered.moments[i].phase;
     const bool makes = request.kind == Request::Kind::kAllocate;
     if (at != Phase::kForward && at != Phase::kBackward) continue;
+    if (request.kind == Request::Kind::kBorrow && at == phase) {
+      events.insert(events.end(), {block.requested, -block.requested});
+    }
     if (makes) own[request.allocation] = true;
     // What a library keeps was there before: other rows had been run.
     if (at != phase || !own[request.allocation] || block.purpose == Purpose::kWorkspaces) continue;
