@@ -5,6 +5,7 @@
 
 #include "base/input.h"
 #include "cli/command.h"
+#include "cli/recorded_step.h"
 #include "cli/terminal.h"
 #include "report/predict.h"
 #include "step/calibration.h"
@@ -16,7 +17,8 @@ namespace plimsoll {
 namespace {
 
 struct PredictFlags {
-  std::string file;
+  std::vector<std::string> files;
+  std::vector<std::int64_t> batches;
   std::optional<std::int64_t> batch;
   std::string gpu;
   std::optional<std::string> precision;
@@ -66,8 +68,19 @@ Result<std::optional<Calibration>> ReadCalibration(const PredictFlags& flags) {
   return read;
 }
 
-Result<Step> ReadStepFile(const PredictFlags& flags) {
-  const Result<Input> input = Input::Open(flags.file);
+Result<Step> ReadFiles(const PredictFlags& flags) {
+  if (flags.files.size() == 2) {
+    if (flags.batches.size() != 2) {
+      return Error{.message = "two recorded runs need their batch sizes",
+                   .hint = "give --batches 8,16, the smaller one first"};
+    }
+    if (flags.optimizer || flags.precision) {
+      return Error{.message = "a recorded run has the optimizer and the precision it was run with",
+                   .hint = "leave --optimizer and --precision out, or capture the step"};
+    }
+    return ReadRecordedStep(flags.files[0], flags.files[1], {flags.batches[0], flags.batches[1]});
+  }
+  const Result<Input> input = Input::Open(flags.files[0]);
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
   if (!step || !flags.optimizer) return step;
@@ -93,9 +106,13 @@ int PrintEvents(const Step& step, const Gpu& gpu, const PredictOptions& options)
 int RunPredict(const PredictFlags& flags) {
   Result<PredictOptions> options = Parse(flags);
   if (!options) return Complain(options.error());
-  const Result<Step> step = ReadStepFile(flags);
+  const Result<Step> step = ReadFiles(flags);
   if (!step) return Complain(step.error());
-  const Result<Gpu> gpu = FindGpu(flags.gpu.empty() ? step->gpu : flags.gpu);
+  const std::string gpu_name = !flags.gpu.empty() ? flags.gpu : step->gpu;
+  if (gpu_name.empty()) {
+    return Complain({.message = "which GPU?", .hint = "give --gpu; `plimsoll gpus` lists them"});
+  }
+  const Result<Gpu> gpu = FindGpu(gpu_name);
   if (!gpu) return Complain(gpu.error());
   const Result<std::optional<Calibration>> calibration = ReadCalibration(flags);
   if (!calibration) return Complain(calibration.error());
@@ -123,8 +140,15 @@ int RunPredict(const PredictFlags& flags) {
 
 Command AddPredict(CLI::App& app) {
   auto flags = std::make_shared<PredictFlags>();
-  app.add_option("STEP", flags->file, "a step file, made by plimsoll.capture; - is standard input")
-      ->required();
+  app.add_option("STEP", flags->files,
+                 "a step file, made by plimsoll.capture; - is standard input. Or two memory "
+                 "snapshots of the same job at two batch sizes")
+      ->required()
+      ->expected(1, 2);
+  app.add_option("--batches", flags->batches, "the batch sizes of two snapshots (8,16)")
+      ->type_name("N,M")
+      ->delimiter(',')
+      ->expected(2);
   app.add_option("--batch", flags->batch, "the batch size")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
@@ -157,6 +181,7 @@ Command AddPredict(CLI::App& app) {
       "Examples:\n"
       "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu RTX4090\n"
       "  plimsoll predict gpt2.step.json.gz --max-batch --gpu 22GiB\n"
+      "  plimsoll predict b8.pickle b16.pickle --batches 8,16 --batch 32 --gpu H100\n"
       "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };
 }

@@ -65,6 +65,10 @@ void WriteHolders(Writer& w, const Prediction& p) {
 }  // namespace
 
 std::string InstantText(const Prediction& p) {
+  if (p.peak_op == "recorded") {
+    return p.peak_where.empty() ? std::string("a line that the record does not name")
+                                : p.peak_where;
+  }
   if (p.peak.step < 0) return "building the model";
   std::string text = fmt::format("step {}, {}", p.peak.step + 1, PhaseName(p.peak.phase));
   if (!p.peak_module.empty()) text += fmt::format(" of {}", p.peak_module);
@@ -90,8 +94,9 @@ std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_
   row("allocated at most", RangeText(p.allocated));
   row("reserved at most", RangeText(p.reserved));
   row("on the device", RangeText(p.device));
-  row("a step takes",
-      fmt::format("about {:.1f} ms, reckoned from arithmetic and traffic", p.step_us / 1000));
+  if (p.step_us > 0)
+    row("a step takes",
+        fmt::format("about {:.1f} ms, reckoned from arithmetic and traffic", p.step_us / 1000));
   row("peak", Printable(InstantText(p)));
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.device.best)));
   for (const PeakLine& line : p.account) {

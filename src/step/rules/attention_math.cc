@@ -1,5 +1,6 @@
-// Attention as plain operators, in fp32 whatever the type of the query (151 measured rows, all with
-// grouped heads).
+// Attention as plain operators, in fp32 whatever the type of the query. With grouped heads as 151
+// measured rows have it; without, as a trace of T5 has it (72 calls in fp32), whose tensors all lie
+// as (batch, position, head).
 #include "step/rules/attention.h"
 #include "step/rules/matrix.h"
 
@@ -73,14 +74,27 @@ void MathForward(const Attention& a, const AttentionSinks& sinks, int thread, Em
   const Slot query = emit.Take(half ? size.query : 0);
   const Slot key = emit.Take(half ? size.key : 0);
   const Slot value = emit.Take(half ? size.value : 0);
-  emit.Hold(sinks.held, kHeldScaledQuery, size.query);
+  // The products want their arguments in a row. Repeated keys and values are; without groups, what
+  // is copied for a product is kept for the backward, and the original goes.
+  const bool copies = !a.grouped() && a.query_transposed;
+  const auto keep_or_take = [&](AttentionHeld name, Bytes bytes) {
+    if (copies) return emit.Take(bytes);
+    emit.Hold(sinks.held, name, bytes);
+    return Slot{};
+  };
+  const Slot scaled_query = keep_or_take(kHeldScaledQuery, size.query);
   const Slot causal = a.causal ? CausalMask(size, emit) : Slot{};
   const Slot all_keys = emit.Take(a.grouped() ? size.all_keys : 0);
   if (a.grouped()) emit.Hold(sinks.held, kHeldValue, size.all_values);
-  emit.Hold(sinks.held, kHeldScaledKey, size.all_keys);
-  const Slot query_copy = emit.Take(a.query_transposed ? size.query : 0);
+  const Slot scaled_key = keep_or_take(kHeldScaledKey, size.all_keys);
+  if (copies) {
+    emit.Hold(sinks.held, kHeldScaledQuery, size.query);
+    emit.Hold(sinks.held, kHeldScaledKey, size.all_keys);
+  }
+  const Slot query_copy = emit.Take(a.grouped() && a.query_transposed ? size.query : 0);
   const Slot scores = emit.Take(size.scores);
   KeepCublasWorkspace(thread, emit);
+  emit.Give(scaled_key);
   SafeSoftmax(a, size, sinks.held, emit);
   emit.Give(scores);
   if (a.dropout) {
@@ -88,6 +102,7 @@ void MathForward(const Attention& a, const AttentionSinks& sinks, int thread, Em
     emit.Hold(sinks.held, kHeldDropped, size.scores);
   }
   const Slot half_softmax = emit.Take(half ? size.scores / 2 : 0);
+  if (!a.grouped()) emit.Hold(sinks.held, kHeldValue, size.all_values);
   if (sinks.logsumexp) emit.Make(*sinks.logsumexp, 0);
   if (half) {
     const Slot output = emit.Take(size.output);
@@ -98,6 +113,7 @@ void MathForward(const Attention& a, const AttentionSinks& sinks, int thread, Em
   }
   emit.Give(all_keys);
   emit.Give(query_copy);
+  emit.Give(scaled_query);
   emit.GiveHeld(sinks.held, kHeldMask);
   emit.Give(causal);
   emit.Give(key);
@@ -109,8 +125,12 @@ void MathForward(const Attention& a, const AttentionSinks& sinks, int thread, Em
 void MathBackward(const Attention& a, const AttentionSinks& sinks, int thread, Emitter& emit) {
   const Sizes size(a);
   const bool half = a.half();
+  const auto result = [&](const std::optional<std::size_t>& fresh, Bytes bytes) {
+    return half ? emit.Take(bytes) : MakeOrTake(fresh, bytes, emit);
+  };
   const Slot grad_output = emit.Take(half ? size.output : 0);
-  const Slot all_values = emit.Take(a.grouped() ? size.all_values : 0);
+  const Slot all_values =
+      a.grouped() ? emit.Take(size.all_values) : result(sinks.grad_value, size.value);
   KeepCublasWorkspace(thread, emit);
   Slot probabilities = emit.Take(size.scores);
   emit.Give(grad_output);
@@ -137,16 +157,13 @@ void MathBackward(const Attention& a, const AttentionSinks& sinks, int thread, E
   emit.Give(scores);
   emit.GiveHeld(sinks.held, kHeldScaledKey);
   emit.GiveHeld(sinks.held, kHeldScaledQuery);
-  const Slot all_keys = emit.Take(size.all_keys);
-  emit.Give(scaled_key);
-  // The sums over the heads of a group, first of the keys.
-  const auto result = [&](const std::optional<std::size_t>& fresh, Bytes bytes) {
-    return half ? emit.Take(bytes) : MakeOrTake(fresh, bytes, emit);
-  };
+  const Slot all_keys = emit.Take(a.grouped() ? size.all_keys : 0);
+  if (a.grouped()) emit.Give(scaled_key);
+  // With groups these are sums over the heads of each, first of the keys.
   const Slot key = result(sinks.grad_key, size.key);
-  emit.Give(all_keys);
-  const Slot value = result(sinks.grad_value, size.value);
-  emit.Give(all_values);
+  emit.Give(a.grouped() ? all_keys : scaled_key);
+  const Slot value = a.grouped() ? result(sinks.grad_value, size.value) : all_values;
+  if (a.grouped()) emit.Give(all_values);
   const Slot query = result(sinks.grad_query, size.query);
   emit.Give(scaled_query);
   Slot half_key, half_value, half_query;
