@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+# Needs no torch until it is called. Here and not below: the module has the function's name.
+from .calibrate import Calibration, calibrate
 from .errors import CaptureError
 
 if TYPE_CHECKING:
     from .api import Capture, capture
 
-__all__ = ["Capture", "CaptureError", "capture"]
+__all__ = ["Calibration", "Capture", "CaptureError", "calibrate", "capture"]
 __version__ = "0.1.0"
 
 

@@ -199,7 +199,7 @@ class _Like(NamedTuple):
     device: torch.device
 
     @staticmethod
-    def of(tensor: torch.Tensor | None) -> _Like | None:
+    def of(tensor: torch.Tensor | None) -> Any:
         if tensor is None:
             return None
         return _Like(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)

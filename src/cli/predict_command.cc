@@ -116,6 +116,12 @@ int RunPredict(const PredictFlags& flags) {
   if (!gpu) return Complain(gpu.error());
   const Result<std::optional<Calibration>> calibration = ReadCalibration(flags);
   if (!calibration) return Complain(calibration.error());
+  if (*calibration && (*calibration)->gpu() != gpu->name) {
+    return Complain({.message = fmt::format("it was measured on {}, not on {}",
+                                            (*calibration)->gpu(), gpu->name),
+                     .file = *flags.calibration,
+                     .hint = "give the --gpu that it is for"});
+  }
   options->calibration = *calibration        ? &**calibration
                          : flags.calibration ? nullptr
                                              : Calibration::BuiltIn(gpu->name);

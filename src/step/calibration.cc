@@ -99,6 +99,7 @@ const Calibration* Calibration::BuiltIn(std::string_view gpu) {
 
 std::optional<Workspace> Calibration::Find(const ConvShape& shape, ConvDirection direction) const {
   auto found = lines_.end();
+  if (shape.element_bytes != 4 && shape.element_bytes != 2) return std::nullopt;
   if (shape.element_bytes == 4) {
     found = lines_.find(KeyOf(shape, "float32"));
   } else {

@@ -1,6 +1,6 @@
 #include "step/call.h"
 
-#include <cmath>
+#include <algorithm>
 
 namespace plimsoll {
 
@@ -9,16 +9,28 @@ AtBatch::AtBatch(const Step& step, std::int64_t batch) : step_(step), batch_(bat
   for (const LayoutRecord& record : step.layouts) {
     Layout& layout = layouts_.emplace_back();
     layout.dtype = record.dtype;
-    for (const Number& size : record.sizes) layout.sizes.push_back(Of(size));
+    // What shrinks with the batch ends at 0, what grows beyond every device at kMostElements.
+    std::int64_t elements = 1;
+    for (const Number& size : record.sizes) {
+      layout.sizes.push_back(std::clamp<std::int64_t>(Of(size), 0, kMostElements / elements));
+      elements *= std::max<std::int64_t>(layout.sizes.back(), 1);
+    }
     for (const Number& stride : record.strides) layout.strides.push_back(Of(stride));
   }
 }
 
 std::int64_t AtBatch::Of(const Number& number) const {
   if (!number.depends()) return number.first;
-  const std::int64_t rise = number.second - number.first;
   const std::int64_t run = step_.batches[1] - step_.batches[0];
-  return number.first + (batch_ - step_.batches[0]) * rise / run;
+  const std::int64_t past = batch_ - step_.batches[0];
+  std::int64_t rise = 0;
+  std::int64_t value = 0;
+  if (__builtin_sub_overflow(number.second, number.first, &rise) ||
+      __builtin_mul_overflow(past, rise, &value) ||
+      __builtin_add_overflow(number.first, value / run, &value)) {
+    value = (number.second > number.first) == (past > 0) ? kMostElements : -kMostElements;
+  }
+  return std::clamp(value, -kMostElements, kMostElements);
 }
 
 Bytes AtBatch::BytesOf(const CallRecord& call, const NewStorage& fresh) const {

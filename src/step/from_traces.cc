@@ -148,8 +148,8 @@ class Builder {
     step_.variants.push_back(std::move(variant_));
     if (unmatched > 0) {
       step_.notes.push_back(fmt::format(
-          "{} allocations are in {} alone (cuDNN chose otherwise there); their size is taken as "
-          "independent of the batch",
+          "{} allocations are in {} alone (a library chose otherwise there); their size is taken "
+          "as independent of the batch",
           unmatched, large_.file));
     }
     return std::move(step_);

@@ -10,6 +10,9 @@ namespace plimsoll {
 namespace {
 
 constexpr std::uint32_t kNone = Ledger::kNoAllocation;
+/// All requests together end here, where addresses would: a job of a real size stays far below,
+/// and what is beyond fits nowhere.
+constexpr Bytes kMostBytes = Bytes{1} << 60;
 
 /// Where the captured steps begin and end in the events.
 struct StepSpan {
@@ -88,8 +91,9 @@ class Lowerer final : public Emitter {
     return Take(options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely);
   }
   void Borrow(const Workspace& workspace) override {
-    const Bytes bytes = options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
+    Bytes bytes = options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
     if (bytes <= 0) return;
+    bytes = Count(bytes);
     const auto block = static_cast<std::uint32_t>(lowered_.blocks.size());
     lowered_.blocks.push_back({.requested = bytes, .call = moment_.call, .beside = true});
     users_.push_back(0);
@@ -120,9 +124,9 @@ class Lowerer final : public Emitter {
     const std::uint32_t block = Allocate(bytes, PurposeIn(moment_.phase));
     lowered_.blocks[block].beside = true;
     std::vector<Held>& held = held_[storage];
-    held.push_back({.name = name, .block = block});
-    std::stable_sort(held.begin(), held.end(),
-                     [](const Held& a, const Held& b) { return a.name < b.name; });
+    const auto after = std::upper_bound(held.begin(), held.end(), name,
+                                        [](int n, const Held& h) { return n < h.name; });
+    held.insert(after, {.name = name, .block = block});
   }
   void GiveHeld(Storage storage, int name) override {
     std::vector<Held>& held = held_[storage];
@@ -154,7 +158,14 @@ class Lowerer final : public Emitter {
     std::uint32_t block = 0;
   };
 
+  /// What is left of a request, once those before it are counted.
+  Bytes Count(Bytes bytes) {
+    bytes = std::min(bytes, std::max<Bytes>(1, kMostBytes - asked_));
+    asked_ += bytes;
+    return bytes;
+  }
   std::uint32_t Allocate(Bytes bytes, Purpose purpose) {
+    bytes = Count(bytes);
     const auto block = static_cast<std::uint32_t>(lowered_.blocks.size());
     lowered_.blocks.push_back({.requested = bytes, .purpose = purpose, .call = moment_.call});
     users_.push_back(1);
@@ -275,6 +286,8 @@ class Lowerer final : public Emitter {
   std::size_t event_ = 0;
   const Call* call_ = nullptr;
   std::vector<char> made_;
+  /// By all requests so far.
+  Bytes asked_ = 0;
   Lowered lowered_;
 };
 

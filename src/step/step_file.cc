@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace plimsoll {
@@ -51,8 +53,13 @@ class Reader {
     const auto found = object.find(key);
     return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
   }
+  static bool TooLarge(const Json& value) {
+    return value.is_number_unsigned() &&
+           value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
+  }
   static std::int64_t Int(const Json& value) {
     if (!value.is_number_integer()) Refuse("a number is no integer");
+    if (TooLarge(value)) Refuse("a number is too large");
     return value.get<std::int64_t>();
   }
   static Number ReadNumber(const Json& value) {
@@ -94,6 +101,16 @@ class Reader {
     layout.dtype = *dtype;
     for (const Json& size : json[1]) layout.sizes.push_back(ReadCount(size));
     for (const Json& stride : json[2]) layout.strides.push_back(ReadCount(stride));
+    for (const auto member : {&Number::first, &Number::second}) {
+      std::int64_t elements = 1;
+      for (const Number& size : layout.sizes) {
+        const std::int64_t n = std::max<std::int64_t>(size.*member, 1);
+        if (n > kMostElements / elements) {
+          Refuse(fmt::format("layout {} is larger than any device", step_.layouts.size() - 1));
+        }
+        elements *= n;
+      }
+    }
   }
 
   StringId ReadString(const Json& value) const {
@@ -109,7 +126,8 @@ class Reader {
   }
   Storage ReadStorage(const Json& value) {
     const std::int64_t storage = Int(value);
-    if (storage < 0 || storage > most_storages_) Refuse(fmt::format("storage {}", storage));
+    if (storage < 0 || storage > most_storages_) Refuse(fmt::format("no storage {}", storage));
+    ++mentions_;
     variant_->storages = std::max(variant_->storages, static_cast<Storage>(storage + 1));
     return static_cast<Storage>(storage);
   }
@@ -127,8 +145,8 @@ class Reader {
   Argument ReadArgument(const Json& json, int depth) {
     if (depth > kDeepest) Refuse("arguments nest too deep");
     if (json.is_boolean()) return {json.get<bool>()};
-    if (json.is_number_integer()) return {ReadNumber(json)};
-    if (json.is_number_float()) return {json.get<double>()};
+    if (json.is_number_integer() && !TooLarge(json)) return {ReadNumber(json)};
+    if (json.is_number()) return {json.get<double>()};
     if (json.is_array()) {
       Argument::List list;
       for (const Json& element : json) list.push_back(ReadArgument(element, depth + 1));
@@ -166,8 +184,11 @@ class Reader {
       NewStorage& fresh = call.fresh.emplace_back();
       fresh.storage = ReadStorage(value[0]);
       fresh.bytes = ReadCount(value[1]);
-      fresh.result =
-          static_cast<std::uint32_t>(std::clamp<std::int64_t>(Int(value[2]), 0, 1 << 20));
+      const std::int64_t result = Int(value[2]);
+      if (result < 0 || result >= std::ssize(call.results)) {
+        Refuse(fmt::format("a new storage is that of result {}, which is not there", result));
+      }
+      fresh.result = static_cast<std::uint32_t>(result);
     }
     Add({.kind = StepEvent::Kind::kCall, .index = Index(variant_->calls)});
   }
@@ -241,6 +262,7 @@ class Reader {
     variant_->precision = Text(json, "precision");
     const Json& events = Array(json, "events");
     most_storages_ = std::ssize(events) * 64;
+    mentions_ = 0;
     std::size_t index = 0;
     for (const Json& event : events) {
       try {
@@ -250,6 +272,10 @@ class Reader {
       }
       ++index;
     }
+    // Memory is taken for each number below the highest; a file must not ask for much with little.
+    if (variant_->storages > mentions_ + 64) {
+      Refuse(fmt::format("storage {} where only a few are there", variant_->storages - 1));
+    }
   }
 
   Step& step_;
@@ -257,6 +283,7 @@ class Reader {
   Variant* variant_ = nullptr;
   /// Numbers are given in order, so that far higher ones are a mistake or an attack.
   std::int64_t most_storages_ = 0;
+  std::int64_t mentions_ = 0;
 };
 
 }  // namespace
@@ -278,8 +305,12 @@ Result<Step> ReadStep(const Input& input) {
                  .file = input.name(),
                  .offset = error.byte,
                  .hint = "capture the step again"};
+  } catch (const Json::exception&) {
+    return Error{.message = "it holds a number that is too large",
+                 .file = input.name(),
+                 .hint = "capture the step again"};
   }
-  if (!document.is_object() || document.value("schema", "") != kSchema) {
+  if (!document.is_object() || !document.contains("schema") || document["schema"] != kSchema) {
     return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
   }
   Step step;

@@ -7,6 +7,9 @@ namespace plimsoll {
 namespace {
 
 constexpr std::array kPlain = std::to_array<std::string_view>({
+    // Our own: what a record holds, and the tensors of a replaced optimizer.
+    "recorded",
+    "optimizer",
     // Measured one by one (shared/data/operators, 8 to 136 rows each).
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool2d_backward",

@@ -1,0 +1,402 @@
+"""Everything of plimsoll.calibrate that needs no GPU: operators run on the CPU, under a gauge that
+makes its figures up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+import plimsoll
+from plimsoll import calibrate as calibrate_function
+from plimsoll.calibrate import (
+    Calibration,
+    Gauge,
+    Layout,
+    Shape,
+    collect,
+    cudnn_release,
+    file_lines,
+    gpu_name,
+    measure,
+    reduced,
+    shape_of,
+)
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Everything(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.plain = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.again = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.line = nn.Conv1d(8, 6, 3, padding=1, dilation=2, groups=2)
+        self.volume = nn.Conv3d(1, 4, (2, 3, 5), stride=(1, 2, 1), padding=(0, 1, 2))
+        self.up = nn.ConvTranspose2d(8, 4, 4, stride=2, padding=1, output_padding=1)
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.plain(x) + self.again(x)
+        heads = self.linear(y).flatten(2).reshape(len(x), 4, -1, 8)
+        mixed = nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        return (
+            self.up(y).sum()
+            + self.line(y.flatten(2)).sum()
+            + self.volume(x.unsqueeze(1)).sum()
+            + mixed.sum()
+        )
+
+
+@pytest.fixture(scope="module")
+def step():
+    return plimsoll.capture(
+        Everything,
+        lambda p: torch.optim.SGD(p, 0.1),
+        lambda n: torch.randn(n, 3, 16, 16),
+        lambda model, x: model(x),
+        precisions=["bf16"],
+    )
+
+
+CONVOLUTIONS = [
+    "nchw 3,16,16 8,3,3 2,2 1,1 1,1 1",
+    "nchw 8,8,8 4,4,4 2,2 1,1 1,1 1 transposed",
+    "nchw 8,1,64 6,1,3 1,1 0,1 1,2 2",
+    "nchw 1,48,16 4,6,5 2,1 1,2 1,1 1",
+]
+
+
+def test_distinct_convolutions(step):
+    work = collect(step.document, [2, 5])
+    keys = [shape.key for shape in work.convolutions]
+    assert keys == [f"{dtype} {c}" for dtype in ("float32", "bfloat16") for c in CONVOLUTIONS]
+    assert all(batches == [2, 5] for _, batches in work.convolutions.values())
+    up = next(how for shape, (how, _) in work.convolutions.items() if shape.transposed)
+    assert up.input == (8, 8, 8) and up.weight == (8, 4, 4, 4)
+    assert up.settings == ((2, 2), (1, 1), (1, 1), True, (1, 1), 1)
+
+
+def test_distinct_calls_grow_with_the_batch(step):
+    keys = [[call.key for call in calls] for calls in collect(step.document, [2, 5]).calls]
+    assert [key for key, _ in keys if "float32" in key] == [
+        "addmm float32 8:1 128,8:8,1 8,8:1,8",
+        "attention float32 2,4,16,8:512,128,8,1 2,4,16,8:512,128,8,1 2,4,16,8:512,128,8,1 causal",
+        "mm float32 128,8:8,1 8,8:8,1",
+        "mm float32 8,128:1,8 128,8:8,1",
+    ]
+    assert keys[0][1] == "addmm float32 8:1 320,8:8,1 8,8:1,8"
+    assert len(keys) == 8  # the same in bf16
+
+
+def test_a_batch_at_which_a_tensor_would_vanish_is_left_out(step):
+    document = json.loads(json.dumps(step.document))
+    for layout in document["layouts"]:
+        layout[1] = [[1, 2] if size == [2, 3] else size for size in layout[1]]
+    batches = [batches for _, batches in collect(document, [1, 4]).convolutions.values()]
+    assert batches == [[3]] * 8
+
+
+def test_channels_last_is_taken_from_either_tensor():
+    settings = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+    plain = Layout("float16", (2, 4, 6, 8), (192, 48, 8, 1))
+    last = Layout("float16", (2, 4, 6, 8), (192, 1, 32, 4))
+    weight = Layout("float16", (5, 4, 3, 3), (36, 9, 3, 1))
+    assert shape_of(plain, weight, settings).key == "float16 nchw 4,6,8 5,3,3 1,1 0,0 1,1 1"
+    assert shape_of(last, weight, settings).key == "float16 nhwc 4,6,8 5,3,3 1,1 0,0 1,1 1"
+    weight_last = weight._replace(strides=(36, 1, 12, 4))
+    assert shape_of(plain, weight_last, settings).channels_last
+    one = ((2,), (1,), (1,), False, (0,), 1)  # one entry holds for all
+    assert shape_of(plain, weight, one).sizes[6:12] == (2, 2, 1, 1, 1, 1)
+
+
+class MadeUp:
+    """Runs on the CPU; the n-th measurement takes n bytes."""
+
+    device = "cpu"
+
+    def __init__(self, fails=lambda result: False, error=torch.cuda.OutOfMemoryError, time=True):
+        self.torch = torch
+        self.time = time
+        self.fails = fails
+        self.error = error
+        self.runs = 0
+        self.recovered = 0
+
+    def __call__(self, function):
+        self.runs += 1
+        result = function()
+        if self.fails(result):
+            raise self.error("no memory\nand more")
+        return self.runs, float(self.runs) if self.time else None, result
+
+    def recover(self):
+        self.recovered += 1
+
+
+def measured(step, batches, gauge):
+    made = Calibration("H200", "2.11.0", "9.19")
+    measure(collect(step.document, batches), gauge, made)
+    return made
+
+
+def test_every_operator_runs(step):
+    gauge = MadeUp()
+    made = measured(step, [1, 2], gauge)
+    assert made.notes == []
+    # Three directions of 8 convolutions; 3 products and an attention with its backward, twice.
+    assert gauge.runs == 2 * (3 * 8 + 2 * (3 + 2))
+    assert {shape.key: taken for shape, taken in made.memory.items()}[
+        "float32 " + CONVOLUTIONS[0]
+    ] == {1: (1, 2, 3), 2: (4, 5, 6)}
+    attention = [taken for key, taken in made.calls.items() if key.startswith("attention")]
+    assert [len(taken) for taken in attention] == [2] * 4
+    assert "2 convolutions" not in repr(made) and "8 convolutions" in repr(made)
+    assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+
+
+def test_an_attention_that_nobody_differentiates_has_no_backward():
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(8))
+
+        def forward(self, x):
+            mask = x.new_ones(8, 8, dtype=torch.bool)
+            attend = nn.functional.scaled_dot_product_attention
+            return (attend(x, x, x, attn_mask=mask, scale=0.5) + self.bias).sum()
+
+    step = plimsoll.capture(
+        Frozen, None, lambda n: torch.randn(n, 2, 8, 8), lambda model, x: model(x)
+    )
+    made = measured(step, [3], MadeUp())
+    ((key, taken),) = made.calls.items()
+    sizes = "3,2,8,8:128,64,8,1"
+    assert key == (f"attention float32 {sizes} {sizes} {sizes} mask=bool:8,8:8,1 no_grad scale=0.5")
+    assert taken == [(1, 1.0)]
+
+
+def test_out_of_memory_stops_at_that_batch(step):
+    gauge = MadeUp(lambda result: torch.is_tensor(result) and result.shape[0] == 4)
+    made = measured(step, [2, 4, 8], gauge)
+    assert all(list(series) == [2] for series in made.memory.values())
+    assert made.memory.keys() == made.times.keys()
+    note = "float32 nchw 3,16,16 8,3,3 2,2 1,1 1,1 1 at 4: out of memory; not measured from here on"
+    assert made.notes[0] == note
+    assert gauge.recovered == len(made.notes)
+    assert any(key.startswith("mm") for key in made.calls)
+
+
+def test_what_the_gpu_refuses_is_told(step):
+    made = measured(step, [2], MadeUp(lambda _: True, RuntimeError))
+    assert not made.memory and not made.calls
+    assert made.notes[0].endswith(" at 2: no memory; not measured from here on")
+
+
+class StandIn:
+    """As much of torch as the gauge asks: requests are counted, the clock is told."""
+
+    def __init__(self, clock):
+        self.cuda = self
+        self.clock = list(clock)
+        self.now = self.peak = 0
+
+    def empty(self, *_, device):
+        assert device == "cuda"
+
+    def request(self, size):
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+    def reset_peak_memory_stats(self):
+        self.peak = self.now
+
+    def memory_stats(self):
+        return {"requested_bytes.all.peak": self.peak, "requested_bytes.all.current": self.now}
+
+    def Event(self, enable_timing):
+        return self
+
+    def record(self):
+        pass
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, _):
+        return self.clock.pop(0)
+
+
+@pytest.mark.parametrize("searches", [False, True])
+def test_the_gauge_counts_what_is_gone_after_the_call(searches):
+    torch = StandIn([0.5, 0.2, 0.3])  # milliseconds
+    calls = []
+
+    def operator():
+        search = 5000 if not calls and searches else 0
+        calls.append(1)
+        for size in (100, 40, search, -40, -search):  # a result, a workspace
+            torch.request(size)
+        return "result"
+
+    torch.request(1000)  # of somebody else
+    assert Gauge(torch, True, searches)(operator) == (40, 300.0, "result")
+    assert len(calls) == 4 + searches
+    assert Gauge(torch, False, searches)(operator)[:2] == (40, None)
+
+
+# The file.
+
+
+def test_points_on_a_line_are_left_out():
+    assert reduced([(1, 5)]) == [(1, 5)]
+    assert reduced([(1, 10), (2, 20), (4, 40), (8, 80)]) == [(1, 10), (8, 80)]
+    # As the reader interpolates: rounded down.
+    assert reduced([(1, 0), (2, 3), (3, 7)]) == [(1, 0), (3, 7)]
+    assert reduced([(1, 0), (2, 4), (3, 7)]) == [(1, 0), (2, 4), (3, 7)]
+
+
+SHAPE = Shape("bfloat16", 1, (3, 8, 8, 4, 1, 1, 1, 1, 0, 0, 1, 1, 1), 0)
+
+
+def test_the_file(tmp_path):
+    made = Calibration("H200", "2.11.0", "9.19")
+    made.memory = {
+        SHAPE: {8: (0, 1, 2), 4: (0, 1, 3), 2: (0, 1, 3)},
+        SHAPE._replace(dtype="float16"): {4: (0, 1, 3)},  # as bf16: one line for both
+        SHAPE._replace(dtype="float32"): {2: (7, 8, 9)},
+    }
+    made.times = {SHAPE: {4: (1.24, 2.0, 3.0), 2: (1.0, 10.0, 1e5)}}
+    made.calls = {"mm float32 2,2:2,1 2,2:2,1": [(0, 5.04)], "attention x": [(9, None), (8, None)]}
+    made.write(tmp_path / "a.calibration")
+    made.write(tmp_path / "a.calibration.gz")
+    text = (tmp_path / "a.calibration").read_bytes()
+    assert gzip.decompress((tmp_path / "a.calibration.gz").read_bytes()) == text
+    assert text.decode().splitlines() == [
+        '{"schema":"plimsoll.calibration/1","gpu":"H200","torch":"2.11.0","cudnn":"9.19",'
+        '"batches":[[2],[2,4],[2,4,8]]}',
+        "bfloat16 nhwc 3,8,8 4,1,1 1,1 0,0 1,1 1\t2\t2:0 8:0\t2:1 8:1\t2:3 4:3 8:2",
+        "float32 nhwc 3,8,8 4,1,1 1,1 0,0 1,1 1\t0\t2:7\t2:8\t2:9",
+        "time bfloat16 nhwc 3,8,8 4,1,1 1,1 0,0 1,1 1\t1\t2:1.0 4:1.2\t2:10.0 4:2.0"
+        "\t2:100000.0 4:3.0",
+        "time attention x\t9\t8",
+        "time mm float32 2,2:2,1 2,2:2,1\t0 5.0",
+    ]
+
+
+def test_fp16_that_differs_keeps_its_line():
+    half = SHAPE._replace(dtype="float16")
+    for series in ({2: (1, 1, 1)}, {4: (0, 0, 0)}):
+        lines = list(file_lines("T4", "2.4.0", "9.1", {SHAPE: {2: (0, 0, 0)}, half: series}))
+        assert len(lines) == 3
+
+
+def test_the_tool_writes_the_same(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    series = {2: (0, 5, 1), 4: (0, 5, 9)}
+    row = ["bfloat16", True, list(SHAPE.sizes), False]
+    # The same shape in two rows: joined.
+    rows.write_text("".join(json.dumps([*row, [[n, *v]]]) + "\n" for n, v in series.items()))
+    tool = [sys.executable, REPOSITORY / "tools" / "make_calibration", "H200", "2.11.0", "9.19"]
+    done = subprocess.run([*tool, rows], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == list(file_lines("H200", "2.11.0", "9.19", {SHAPE: series}))
+
+
+# Names and messages.
+
+
+def test_names():
+    names = {
+        "NVIDIA H200": "H200",
+        "NVIDIA GeForce RTX 4090": "RTX 4090",
+        "Tesla T4": "T4",
+        "NVIDIA A100-SXM4-80GB": "A100 80GB SXM",
+        "NVIDIA H100 80GB HBM3": "H100 SXM",
+        "NVIDIA RTX A6000": "RTX A6000",
+        "NVIDIA Something New": "Something New",
+    }
+    assert {name: gpu_name(name) for name in names} == names
+    assert cudnn_release(91900) == "9.19"
+    assert cudnn_release(90100) == "9.1"
+    assert cudnn_release(8902) == "8.9"
+    assert cudnn_release(None) == "none"
+
+
+def test_names_are_those_of_the_catalogue():
+    catalogue = (REPOSITORY / "src" / "hardware" / "catalogue.cc").read_text()
+    known = set(re.findall(r'\{k\w+, "([^"]+)"', catalogue))
+    module = sys.modules["plimsoll.calibrate"]
+    assert len(known) > 40 and set(module._CATALOGUE.values()) <= known
+
+
+def test_the_function_is_not_hidden_by_its_module():
+    script = "import plimsoll.calibrate, sys; plimsoll.calibrate.__call__; print(callable("
+    script += "plimsoll.calibrate), 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY / "python", capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["True", "False"], done.stderr
+    assert plimsoll.calibrate is calibrate_function
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_without_a_gpu(step, tmp_path):
+    step.write(tmp_path / "a.step.json.gz")
+    for given in (step, tmp_path / "a.step.json.gz", str(tmp_path / "a.step.json.gz")):
+        with pytest.raises(plimsoll.CaptureError, match="nothing to measure on") as caught:
+            plimsoll.calibrate(given, path=tmp_path / "none")
+        assert "copy the step file there" in str(caught.value)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("batches", [[], [0], [2, -1], [2.5], ["8"]])
+def test_batches_that_are_none(step, batches):
+    with pytest.raises(plimsoll.CaptureError, match="`batches` is"):
+        plimsoll.calibrate(step, batches=batches)
+
+
+def test_usual_batches(step):
+    module = sys.modules["plimsoll.calibrate"]
+    assert module._sizes(step.document, None) == [1, 2, 3, 4, 8, 16, 32, 64]
+    assert module._sizes(step.document, (8, 4, 8)) == [4, 8]
+
+
+@pytest.mark.parametrize(
+    "content, what",
+    [
+        (b"", "is not a step file"),
+        (b"[1]", "is not a step file"),
+        (b'{"schema": "plimsoll.calibration/1"}', "is not a step file"),
+        (b"\x1f\x8b\x08broken", "is not a step file"),
+        (b"\xfd7zXZ\x00broken", "is not a step file"),
+        (b"\x28\xb5\x2f\xfdpacked", "zstd -d"),
+    ],
+)
+def test_files_that_are_no_steps(tmp_path, content, what):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(plimsoll.CaptureError, match=what):
+        plimsoll.calibrate(tmp_path / "file")
+
+
+def test_a_step_with_nothing_to_measure():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return (x * self.scale).sum()
+
+    step = plimsoll.capture(
+        Scale, None, lambda n: torch.randn(n, 8), lambda model, x: model(x), steps=1
+    )
+    with pytest.raises(plimsoll.CaptureError, match="no convolution, attention or matrix"):
+        plimsoll.calibrate(step)
