@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "report/predict.h"
 #include "step/calibration.h"
+#include "step/data_parallel.h"
 #include "step/optimizer.h"
 #include "step/predict.h"
 #include "step/step_file.h"
@@ -29,6 +30,7 @@ struct PredictFlags {
   std::optional<std::string> limit;
   int steps = 5;
   bool max_batch = false;
+  bool ddp = false;
   bool json = false;
   bool events = false;
 };
@@ -74,20 +76,28 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
       return Error{.message = "two recorded runs need their batch sizes",
                    .hint = "give --batches 8,16, the smaller one first"};
     }
-    if (flags.optimizer || flags.precision) {
+    if (flags.optimizer || flags.precision || flags.ddp) {
       return Error{.message = "a recorded run has the optimizer and the precision it was run with",
-                   .hint = "leave --optimizer and --precision out, or capture the step"};
+                   .hint = "leave --optimizer, --precision and --ddp out, or capture the step"};
     }
     return ReadRecordedStep(flags.files[0], flags.files[1], {flags.batches[0], flags.batches[1]});
   }
   const Result<Input> input = Input::Open(flags.files[0]);
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
-  if (!step || !flags.optimizer) return step;
+  if (!step) return step;
   for (Variant& variant : step->variants) {
-    Result<Variant> replaced = ReplaceOptimizer(*step, variant, *flags.optimizer);
-    if (!replaced) return replaced.error();
-    variant = std::move(*replaced);
+    if (flags.optimizer) {
+      Result<Variant> replaced = ReplaceOptimizer(*step, variant, *flags.optimizer);
+      if (!replaced) return replaced.error();
+      variant = std::move(*replaced);
+    }
+    if (flags.ddp) variant = AddDataParallel(*step, variant);
+  }
+  if (flags.ddp) {
+    step->notes.push_back(
+        "what NCCL takes outside of PyTorch is not counted: some hundred MiB, by the number of "
+        "ranks");
   }
   return step;
 }
@@ -166,6 +176,7 @@ Command AddPredict(CLI::App& app) {
   app.add_option("--optimizer", flags->optimizer,
                  "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)")
       ->type_name("O");
+  app.add_flag("--ddp", flags->ddp, "as one rank of DistributedDataParallel; the batch is its own");
   app.add_option("--precision", flags->precision, "a precision that was captured too (amp_bf16)")
       ->type_name("P");
   app.add_option("--alloc-conf", flags->conf, "what PYTORCH_CUDA_ALLOC_CONF will say")

@@ -10,6 +10,7 @@ constexpr std::array kPlain = std::to_array<std::string_view>({
     // Our own: what a record holds, and the tensors of a replaced optimizer.
     "recorded",
     "optimizer",
+    "data_parallel",
     // Measured one by one (shared/data/operators, 8 to 136 rows each).
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool2d_backward",
