@@ -6,11 +6,12 @@
 namespace plimsoll {
 namespace {
 
-/// Shares of the peak that real kernels reach, and what the shortest kernel takes: means over the
-/// timed runs of bench/predict_accuracy on an H200 (docs/prediction.md, "Time").
-constexpr double kMatrixShare = 0.60;
-constexpr double kBandwidthShare = 0.70;
-constexpr double kLeastMicroseconds = 5;
+/// Shares of the peak that real kernels reach, and what the shortest kernel takes. Rough: set by
+/// four timed runs of one model on an H200 (docs/prediction.md, "Time").
+constexpr double kPlainShare = 0.70;
+constexpr double kTensorCoreShare = 0.42;
+constexpr double kBandwidthShare = 0.55;
+constexpr double kLeastMicroseconds = 6;
 
 std::string_view BaseName(std::string_view op) {
   const std::size_t first = op.find('.');
@@ -54,16 +55,14 @@ void AddTraffic(const Call& call, Cost& cost) {
   for (std::size_t i = 0; i < call.results(); ++i) add(call.Result(i));
 }
 
+/// What is reached, in FLOP/s.
 double RateOf(const Cost& cost, const Gpu& gpu) {
-  switch (cost.dtype) {
-    case DType::kFloat16:
-      return gpu.rates.fp16;
-    case DType::kBFloat16:
-      return gpu.rates.bf16.value_or(gpu.rates.fp32);
-    default:
-      // PyTorch lets cuDNN use TF32 unless told otherwise, and cuBLAS not.
-      return cost.convolution ? gpu.rates.tf32.value_or(gpu.rates.fp32) : gpu.rates.fp32;
-  }
+  std::optional<double> tensor_cores;
+  if (cost.dtype == DType::kFloat16) tensor_cores = gpu.rates.fp16;
+  if (cost.dtype == DType::kBFloat16) tensor_cores = gpu.rates.bf16;
+  // PyTorch lets cuDNN use TF32 unless told otherwise, and cuBLAS not.
+  if (cost.dtype == DType::kFloat32 && cost.convolution) tensor_cores = gpu.rates.tf32;
+  return tensor_cores ? *tensor_cores * kTensorCoreShare : gpu.rates.fp32 * kPlainShare;
 }
 
 }  // namespace
@@ -111,7 +110,7 @@ double StepMicroseconds(const Step& step, const Variant& variant, const Gpu& gpu
     if (event.kind != StepEvent::Kind::kCall) continue;
     const Cost cost = CostOf(Call(variant.calls[event.index], at, Phase::kOther));
     if (cost.bytes <= 0) continue;
-    const double arithmetic = cost.matrix ? cost.flops / (RateOf(cost, gpu) * kMatrixShare) : 0;
+    const double arithmetic = cost.matrix ? cost.flops / RateOf(cost, gpu) : 0;
     const double traffic = cost.bytes / (gpu.bandwidth * kBandwidthShare);
     sum += std::max(kLeastMicroseconds, 1e6 * std::max(arithmetic, traffic));
   }

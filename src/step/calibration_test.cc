@@ -1,0 +1,144 @@
+#include "step/calibration.h"
+
+#include <gtest/gtest.h>
+
+namespace plimsoll {
+namespace {
+
+const char* kHeader = R"({"schema": "plimsoll.calibration/1", "gpu": "H200",
+"batches": [[1, 2, 4, 8, 32]]})";
+
+Result<Calibration> Read(std::string text) {
+  const Result<Input> input = Input::FromMemory("my.calibration", std::move(text));
+  return input ? Calibration::Read(*input) : Result<Calibration>(input.error());
+}
+
+std::string Header() {
+  std::string header = kHeader;
+  header.erase(header.find('\n'), 1);  // it is one line
+  return header + "\n";
+}
+
+/// 3×3, 64 to 64 channels, of images of 56×56.
+ConvShape Shape(std::int64_t batch) {
+  return {.n = batch,
+          .c = 64,
+          .h = 56,
+          .w = 56,
+          .k = 64,
+          .ho = 56,
+          .wo = 56,
+          .kh = 3,
+          .kw = 3,
+          .pad_h = 1,
+          .pad_w = 1};
+}
+
+/// The forward of that shape takes these, batch by batch ("1:100 2:200").
+Calibration With(const std::string& points, const std::string& dtype = "float32") {
+  Result<Calibration> read =
+      Read(Header() + dtype + " nchw 64,56,56 64,3,3 1,1 1,1 1,1 1\t0\t" + points + "\t1:7\t1:9\n");
+  EXPECT_TRUE(read.ok()) << read.error().ToLine();
+  return std::move(*read);
+}
+std::optional<Workspace> Forward(const Calibration& calibration, std::int64_t batch) {
+  return calibration.Find(Shape(batch), ConvDirection::kForward);
+}
+Workspace Exactly(Bytes bytes) { return {bytes, bytes}; }
+
+TEST(Calibration, IsExactAtAMeasuredBatch) {
+  const Calibration calibration = With("1:100 2:300 4:500 8:1000");
+  EXPECT_EQ(calibration.gpu(), "H200");
+  EXPECT_EQ(calibration.size(), 1u);
+  EXPECT_EQ(Forward(calibration, 1), Exactly(100));
+  EXPECT_EQ(Forward(calibration, 4), Exactly(500));
+  EXPECT_EQ(Forward(calibration, 8), Exactly(1000));
+}
+
+TEST(Calibration, EachDirectionHasItsOwn) {
+  const Calibration calibration = With("1:100");
+  EXPECT_EQ(calibration.Find(Shape(1), ConvDirection::kBackwardData), Exactly(7));
+  EXPECT_EQ(calibration.Find(Shape(1), ConvDirection::kBackwardWeight), Exactly(9));
+}
+
+TEST(Calibration, BetweenTwoItLiesOnTheLineWithTheLargerAsUpperEnd) {
+  const Calibration calibration = With("1:100 4:400 8:200");
+  EXPECT_EQ(Forward(calibration, 3), (Workspace{300, 400}));
+  EXPECT_EQ(Forward(calibration, 6), (Workspace{300, 400})) << "falling";
+  EXPECT_EQ(Forward(calibration, 2), Exactly(200)) << "measured, and left out as it is on the line";
+}
+
+TEST(Calibration, BeyondTheLastOnlyAlongAClearLine) {
+  EXPECT_EQ(Forward(With("1:100 8:800 32:3200"), 64), Exactly(6400));
+  EXPECT_EQ(Forward(With("1:100 8:800 32:3200"), 128), Exactly(12'800));
+  EXPECT_EQ(Forward(With("1:100 8:800 32:3200"), 129), std::nullopt) << "too far";
+  EXPECT_EQ(Forward(With("1:100 4:800 6:3200"), 8), std::nullopt) << "who knows how that goes on";
+  EXPECT_EQ(Forward(With("8:100"), 16), std::nullopt) << "one point is no line";
+  EXPECT_EQ(Forward(With("1:900 8:100"), 32), Exactly(0)) << "no less than nothing";
+}
+
+TEST(Calibration, BelowTheFirstIsUnknown) {
+  EXPECT_EQ(Forward(With("4:100 8:200"), 2), std::nullopt);
+}
+
+TEST(Calibration, OtherShapesAreUnknown) {
+  const Calibration calibration = With("1:100");
+  ConvShape other = Shape(1);
+  other.stride_w = 2;
+  EXPECT_EQ(calibration.Find(other, ConvDirection::kForward), std::nullopt);
+  other = Shape(1);
+  other.transposed = true;
+  EXPECT_EQ(calibration.Find(other, ConvDirection::kForward), std::nullopt);
+  other = Shape(1);
+  other.channels_last = true;
+  EXPECT_EQ(calibration.Find(other, ConvDirection::kForward), std::nullopt);
+}
+
+TEST(Calibration, Fp16FallsBackOnBf16AndFp32DoesNot) {
+  ConvShape half = Shape(1);
+  half.element_bytes = 2;
+  half.is_fp16 = true;
+  EXPECT_EQ(With("1:100", "bfloat16").Find(half, ConvDirection::kForward), Exactly(100));
+  EXPECT_EQ(With("1:100", "float16").Find(half, ConvDirection::kForward), Exactly(100));
+  half.is_fp16 = false;
+  EXPECT_EQ(With("1:100", "float16").Find(half, ConvDirection::kForward), std::nullopt);
+  EXPECT_EQ(Forward(With("1:100", "bfloat16"), 1), std::nullopt);
+}
+
+TEST(Calibration, TheBuiltInOneIsForTheH200) {
+  const Calibration* h200 = Calibration::BuiltIn("H200");
+  ASSERT_NE(h200, nullptr);
+  EXPECT_GT(h200->size(), 1000u);
+  EXPECT_EQ(Calibration::BuiltIn("RTX 4090"), nullptr);
+  EXPECT_EQ(Calibration::BuiltIn(""), nullptr);
+}
+
+TEST(Calibration, OtherFilesAreRefused) {
+  for (const char* text :
+       {"", "{}", "[]", "{\"schema\": 1}", "{\"schema\": \"plimsoll.calibration/2\"}",
+        "{\"schema\": \"plimsoll.calibration/1\"}",
+        "{\"schema\": \"plimsoll.calibration/1\", \"gpu\": 7, \"batches\": []}",
+        "{\"schema\": \"plimsoll.calibration/1\", \"gpu\": \"H200\", \"batches\": [1]}",
+        "\x80\x04]", "{\"schema\": \"plimsoll.calibration/1\", \"gpu\": 1e999}"}) {
+    const Result<Calibration> read = Read(text);
+    ASSERT_FALSE(read.ok()) << text;
+    EXPECT_EQ(read.error().message, "this is not a calibration file") << text;
+    EXPECT_NE(read.error().hint.find("plimsoll.calibrate"), std::string::npos);
+  }
+}
+
+TEST(Calibration, BrokenLinesAreNoMeasurements) {
+  for (const char* points : {"", ":", "1", "1:", ":1", "x:y", "1:1:1", "  "}) {
+    (void)Forward(With(points), 1);
+    (void)Forward(With(points), 5);
+  }
+  const std::string key = "float32 nchw 64,56,56 64,3,3 1,1 1,1 1,1 1";
+  for (const std::string& line : {key, key + "\t", key + "\t9\t1:100", key + "\t-1\t1:100"}) {
+    const Result<Calibration> read = Read(Header() + line);
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(Forward(*read, 1), std::nullopt) << line;
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

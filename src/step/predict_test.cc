@@ -1,0 +1,247 @@
+#include "step/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "step/rules/testing.h"
+#include "step/step_for_tests.h"
+
+namespace plimsoll {
+namespace {
+
+using testing_step::Always;
+using testing_step::Each;
+using testing_step::StepMaker;
+using testing_step::TrainingLoop;
+
+constexpr std::int64_t kMiBOfFloats = kMiB / 4;
+
+/// A GPU with so much beside its context.
+Gpu WithRoom(Bytes room) {
+  Gpu gpu = *FindGpu("H200");
+  gpu.memory = gpu.context.bytes + room;
+  return gpu;
+}
+
+/// 40 MiB of parameters, and 8 MiB for each of the batch in the forward.
+StepMaker Simple() {
+  StepMaker maker;
+  maker.Parameter(40 * kMiBOfFloats);
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    maker.Begin(Phase::kForward);
+    const Storage a = maker.Make("aten.relu.default", Each(8 * kMiBOfFloats));
+    maker.Begin(Phase::kBackward);
+    maker.Free(a);
+  }
+  return maker;
+}
+
+Prediction PredictIt(const StepMaker& maker, const Gpu& gpu, const PredictOptions& options) {
+  const Result<Prediction> prediction = Predict(maker.step, gpu, options);
+  EXPECT_TRUE(prediction.ok()) << prediction.error().ToLine();
+  return *prediction;
+}
+
+void ExpectInOrder(const Range& range) {
+  EXPECT_LE(range.low, range.best);
+  EXPECT_LE(range.best, range.high);
+}
+
+TEST(Predict, PeaksAreThoseOfTheAllocator) {
+  const Prediction p = PredictIt(Simple(), WithRoom(kGiB), {.batch = 4});
+  EXPECT_EQ(p.allocated.best, 72 * kMiB);
+  EXPECT_EQ(p.reserved.best, 72 * kMiB);
+  EXPECT_EQ(p.device.best, 72 * kMiB + p.gpu.context.bytes);
+  EXPECT_TRUE(p.fits);
+  EXPECT_TRUE(p.surely_fits);
+  EXPECT_EQ(p.reserved_after_step, std::vector<Bytes>(5, 72 * kMiB));
+  EXPECT_TRUE(p.assumptions.empty());
+}
+
+TEST(Predict, ThePeakIsNamed) {
+  const Prediction p = PredictIt(Simple(), WithRoom(kGiB), {.batch = 4});
+  EXPECT_EQ(p.peak.step, 0);
+  EXPECT_EQ(p.peak.phase, Phase::kForward);
+  EXPECT_EQ(p.peak_op, "aten.relu.default");
+  EXPECT_EQ(p.peak_where, "train.py:7 in step");
+  EXPECT_EQ(p.peak_module, "layer");
+  ASSERT_EQ(p.holders.size(), 2u);
+  EXPECT_EQ(p.holders[0].where, "the model") << "the largest first";
+  EXPECT_EQ(p.holders[1].bytes, 32 * kMiB);
+}
+
+TEST(Predict, TheAccountAddsUpToTheDeviceFigure) {
+  for (const std::int64_t batch : {1, 3, 17, 1000}) {
+    for (const StepMaker& maker : {Simple(), TrainingLoop()}) {
+      const Prediction p = PredictIt(maker, *FindGpu("H200"), {.batch = batch});
+      Bytes sum = 0;
+      for (const PeakLine& line : p.account) sum += line.bytes;
+      EXPECT_EQ(sum, p.device.best) << batch;
+    }
+  }
+}
+
+TEST(Predict, RangesContainTheBestFigure) {
+  for (const TorchVersion torch : {TorchVersion{2, 11}, TorchVersion{2, 13}}) {
+    const Prediction p =
+        PredictIt(TrainingLoop(), *FindGpu("H200"), {.batch = 100'000, .torch = torch});
+    ExpectInOrder(p.allocated);
+    ExpectInOrder(p.reserved);
+    ExpectInOrder(p.device);
+  }
+}
+
+TEST(Predict, UnknownOperatorsAreNamed) {
+  StepMaker maker;
+  maker.BeginStep();
+  maker.Make("mylib.fancy.default", Always(1));
+  maker.step.notes = {"from the capture"};
+  const Prediction p = PredictIt(maker, WithRoom(kGiB), {});
+  ASSERT_EQ(p.assumptions.size(), 2u);
+  EXPECT_EQ(p.assumptions[0], "from the capture");
+  EXPECT_NE(p.assumptions[1].find("1 call of"), std::string::npos) << p.assumptions[1];
+  EXPECT_NE(p.assumptions[1].find("mylib.fancy.default"), std::string::npos);
+}
+
+TEST(Predict, WhatExceedsTheDeviceDoesNotFitAndIsStillReckoned) {
+  const Prediction p = PredictIt(Simple(), WithRoom(70 * kMiB), {.batch = 4});
+  EXPECT_FALSE(p.fits);
+  EXPECT_FALSE(p.surely_fits);
+  EXPECT_EQ(p.allocated.best, 72 * kMiB) << "what it would take";
+  EXPECT_EQ(p.room, 70 * kMiB);
+  EXPECT_TRUE(PredictIt(Simple(), WithRoom(72 * kMiB), {.batch = 4}).fits);
+}
+
+TEST(Predict, WhatJustFitsDoesNotSurelyFit) {
+  const Prediction p = PredictIt(Simple(), WithRoom(72 * kMiB), {.batch = 4});
+  EXPECT_TRUE(p.fits);
+  EXPECT_FALSE(p.surely_fits);
+}
+
+TEST(Predict, ALimitHoldsBesideTheCapacity) {
+  const Gpu large = WithRoom(10 * kGiB);
+  EXPECT_TRUE(PredictIt(Simple(), large, {.batch = 4, .limit = 80 * kMiB}).fits);
+  const Prediction p = PredictIt(Simple(), large, {.batch = 4, .limit = 71 * kMiB});
+  EXPECT_FALSE(p.fits);
+  EXPECT_EQ(p.room, 71 * kMiB);
+  const Prediction small = PredictIt(Simple(), WithRoom(70 * kMiB), {.batch = 4, .limit = kGiB});
+  EXPECT_FALSE(small.fits) << "the limit makes no memory";
+  EXPECT_EQ(small.room, 70 * kMiB);
+}
+
+TEST(Predict, TheLimitMayStandInTheSettings) {
+  const Prediction p = PredictIt(Simple(), *FindGpu("H200"),
+                                 {.batch = 4, .conf = "per_process_memory_fraction:0.5"});
+  ASSERT_TRUE(p.limit.has_value());
+  EXPECT_EQ(*p.limit, p.gpu.memory / 2);
+}
+
+TEST(Predict, AWorkspaceThatIsRefusedIsDoneWithout) {
+  StepMaker maker;
+  maker.BeginStep();
+  maker.Begin(Phase::kForward);
+  const TensorUse input = maker.Floats(0, {Each(1), Always(64), Always(56), Always(56)});
+  const TensorUse weight = maker.Floats(0, {Always(64), Always(64), Always(3), Always(3)});
+  const auto pair = [](std::int64_t n) { return ListArg(std::vector<std::int64_t>{n, n}); };
+  maker.Make("aten.convolution.default",
+             std::vector<Number>{Each(1), Always(64), Always(56), Always(56)},
+             {Arg(input),
+              Arg(weight),
+              {},
+              pair(1),
+              pair(1),
+              pair(1),
+              Arg(false),
+              pair(0),
+              Arg(std::int64_t{1})});
+  // The result alone takes 98 MiB at this batch; its workspace comes on top.
+  const Prediction wide = PredictIt(maker, WithRoom(kGiB), {.batch = 128});
+  ASSERT_GT(wide.allocated.best, 98 * kMiB);
+  EXPECT_EQ(wide.workspaces_refused, 0);
+  const Prediction tight = PredictIt(maker, WithRoom(100 * kMiB), {.batch = 128});
+  EXPECT_TRUE(tight.fits);
+  EXPECT_EQ(tight.workspaces_refused, 1);
+  EXPECT_FALSE(tight.surely_fits);
+}
+
+TEST(Predict, ChoosesAPrecisionThatWasCaptured) {
+  StepMaker maker = Simple();
+  maker.step.variants.push_back(maker.variant());
+  maker.step.variants.back().precision = "amp_bf16";
+  EXPECT_EQ(PredictIt(maker, WithRoom(kGiB), {}).precision, "as_written");
+  EXPECT_EQ(PredictIt(maker, WithRoom(kGiB), {.precision = "amp_bf16"}).precision, "amp_bf16");
+  const Result<Prediction> missing = Predict(maker.step, WithRoom(kGiB), {.precision = "fp8"});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.error().message.find("as_written, amp_bf16"), std::string::npos);
+}
+
+TEST(Predict, RefusesWhatThereIsNoModelOf) {
+  const StepMaker maker = Simple();
+  EXPECT_FALSE(Predict(maker.step, WithRoom(kGiB), {.conf = "backend:cudaMallocAsync"}).ok());
+  EXPECT_FALSE(Predict(maker.step, WithRoom(kGiB), {.conf = "max_split_size_mb:no"}).ok());
+  const StepMaker empty;
+  const Result<Prediction> nothing = Predict(empty.step, WithRoom(kGiB), {});
+  ASSERT_FALSE(nothing.ok());
+  EXPECT_EQ(nothing.error().message, "the step allocates nothing");
+}
+
+TEST(MaxBatch, IsTheLargestThatFits) {
+  const StepMaker maker = Simple();
+  for (const Bytes room : {50 * kMiB, 100 * kMiB, 333 * kMiB, 5 * kGiB}) {
+    const Gpu gpu = WithRoom(room);
+    const Result<MaxBatch> found = FindMaxBatch(maker.step, gpu, {});
+    ASSERT_TRUE(found.ok());
+    EXPECT_GE(found->batch, 1);
+    EXPECT_TRUE(PredictIt(maker, gpu, {.batch = found->batch}).fits) << room;
+    EXPECT_FALSE(PredictIt(maker, gpu, {.batch = found->batch + 1}).fits) << room;
+    EXPECT_LE(found->safe_batch, found->batch);
+  }
+}
+
+TEST(MaxBatch, GrowsWithTheRoom) {
+  const StepMaker maker = Simple();
+  std::int64_t before = 0;
+  for (Bytes room = 30 * kMiB; room < 400 * kMiB; room += 10 * kMiB) {
+    const std::int64_t batch = FindMaxBatch(maker.step, WithRoom(room), {})->batch;
+    EXPECT_GE(batch, before) << room;
+    before = batch;
+  }
+  EXPECT_GT(before, 30);
+}
+
+TEST(MaxBatch, IsZeroWhereNothingFits) {
+  const StepMaker maker = Simple();
+  const Result<MaxBatch> found = FindMaxBatch(maker.step, WithRoom(20 * kMiB), {});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->batch, 0);
+  EXPECT_EQ(found->safe_batch, 0);
+}
+
+TEST(MaxBatch, ObeysTheLimit) {
+  const StepMaker maker = Simple();
+  EXPECT_EQ(FindMaxBatch(maker.step, WithRoom(10 * kGiB), {.limit = 80 * kMiB})->batch, 5);
+}
+
+TEST(MaxBatch, EndsWhereNothingDependsOnTheBatch) {
+  StepMaker maker;
+  maker.Parameter(100);
+  const Result<MaxBatch> found = FindMaxBatch(maker.step, WithRoom(kGiB), {});
+  ASSERT_TRUE(found.ok());
+  EXPECT_GE(found->batch, 1 << 23);
+}
+
+TEST(Predict, AbsurdBatchesAreAnsweredToo) {
+  StepMaker maker = TrainingLoop();
+  for (int i = 0; i < 200; ++i) maker.Make("aten.relu.default", Each(std::int64_t{1} << 45));
+  for (const char* conf : {"", "expandable_segments:True", "roundup_power2_divisions:4"}) {
+    const Prediction p = PredictIt(maker, *FindGpu("H200"), {.batch = 1 << 24, .conf = conf});
+    EXPECT_FALSE(p.fits) << conf;
+    EXPECT_GT(p.allocated.best, Bytes{1} << 50) << conf;
+    ExpectInOrder(p.device);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,139 @@
+// For tests: a step written by hand, event by event, and what its lowering asks for.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "step/lower.h"
+#include "step/step.h"
+
+namespace plimsoll::testing_step {
+
+/// A number at the captured batch sizes, 2 and 3, of what has `n` for each sample.
+inline Number Each(std::int64_t n) { return {2 * n, 3 * n}; }
+inline Number Always(std::int64_t n) { return {n, n}; }
+
+class StepMaker {
+ public:
+  StepMaker() {
+    step.variants.emplace_back().precision = "as_written";
+    step.torch = "2.13.0";
+    step.gpu = "H200";
+  }
+
+  std::uint32_t AddLayout(const std::vector<Number>& sizes, DType dtype = DType::kFloat32) {
+    LayoutRecord layout{.dtype = dtype, .sizes = sizes, .strides = sizes};
+    Number stride = Always(1);
+    for (std::size_t d = sizes.size(); d-- > 0;) {
+      layout.strides[d] = stride;
+      stride = {stride.first * sizes[d].first, stride.second * sizes[d].second};
+    }
+    step.layouts.push_back(std::move(layout));
+    return static_cast<std::uint32_t>(step.layouts.size() - 1);
+  }
+  TensorUse Floats(Storage storage, const std::vector<Number>& sizes) {
+    return {.storage = storage, .layout = AddLayout(sizes)};
+  }
+
+  Storage Parameter(std::int64_t floats, bool trainable = true) {
+    const Storage storage = variant().storages++;
+    variant().model_tensors.push_back({.storage = storage,
+                                       .layout = AddLayout({Always(floats)}),
+                                       .name = step.strings.Intern("weight"),
+                                       .trainable = trainable});
+    Add(StepEvent::Kind::kModelTensor, variant().model_tensors.size());
+    return storage;
+  }
+  void BeginStep() { variant().events.push_back({.kind = StepEvent::Kind::kStep}); }
+  void Begin(Phase phase) {
+    variant().events.push_back({.kind = StepEvent::Kind::kPhase, .phase = phase});
+  }
+  /// A call that makes one storage of so many floats, in one dimension.
+  Storage Make(std::string_view op, const Number& floats, std::vector<Argument> args = {},
+               int thread = 0) {
+    return Make(op, std::vector<Number>{floats}, std::move(args), thread);
+  }
+  Storage Make(std::string_view op, const std::vector<Number>& sizes,
+               std::vector<Argument> args = {}, int thread = 0) {
+    const Storage storage = variant().storages++;
+    Number bytes = Always(4);
+    for (const Number& n : sizes) bytes = {bytes.first * n.first, bytes.second * n.second};
+    CallRecord call;
+    call.op = step.strings.Intern(op);
+    call.where = step.strings.Intern("train.py:7 in step");
+    call.module = step.strings.Intern("layer");
+    call.thread = thread;
+    call.args = std::move(args);
+    call.results = {Floats(storage, sizes)};
+    call.fresh = {{.storage = storage, .bytes = bytes}};
+    variant().calls.push_back(std::move(call));
+    Add(StepEvent::Kind::kCall, variant().calls.size());
+    return storage;
+  }
+  void Free(Storage storage) {
+    variant().events.push_back({.kind = StepEvent::Kind::kFree, .index = storage});
+  }
+  void Label(Purpose purpose, Storage storage) {
+    variant().events.push_back(
+        {.kind = StepEvent::Kind::kLabel, .purpose = purpose, .index = storage});
+  }
+
+  Variant& variant() { return step.variants.front(); }
+  CallRecord& last_call() { return variant().calls.back(); }
+
+  Step step;
+
+ private:
+  void Add(StepEvent::Kind kind, std::size_t count) {
+    variant().events.push_back({.kind = kind, .index = static_cast<std::uint32_t>(count - 1)});
+  }
+};
+
+/// "+400 -400 ~64": taken, given back, borrowed, in bytes.
+inline std::string RequestsOf(const Lowered& lowered) {
+  std::string text;
+  for (const Request& r : lowered.workload.requests) {
+    const char* sign = r.kind == Request::Kind::kAllocate ? "+"
+                       : r.kind == Request::Kind::kFree   ? "-"
+                                                          : "~";
+    text += (text.empty() ? "" : " ") + std::string(sign) +
+            std::to_string(lowered.blocks[r.allocation].requested);
+  }
+  return text;
+}
+
+/// What a training loop does, three steps as captured: a batch bound until the next one is there,
+/// activations, gradients made anew, and state that the first optimizer step makes.
+inline StepMaker TrainingLoop() {
+  StepMaker maker;
+  const Storage weight = maker.Parameter(1000);
+  Storage batch = 0;
+  Storage gradient = 0;
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    maker.Begin(Phase::kInputs);
+    const Storage next = maker.Make("aten.randn.default", Each(100));
+    if (batch != 0) maker.Free(batch);
+    batch = next;
+    maker.Label(Purpose::kInputs, batch);
+    maker.Begin(Phase::kForward);
+    const Storage activation = maker.Make("aten.relu.default", Each(500));
+    if (gradient != 0) maker.Free(gradient);
+    maker.Begin(Phase::kBackward);
+    gradient = maker.Make("aten.mul.Tensor", Always(1000));
+    maker.Label(Purpose::kGradients, gradient);
+    maker.Free(activation);
+    maker.Begin(Phase::kOptimizer);
+    if (i == 0) {
+      maker.Label(Purpose::kOptimizerState, maker.Make("aten.zeros_like.default", Always(2000)));
+    }
+    const Storage list = maker.Make("aten._foreach_sqrt.default", Always(1001));
+    maker.Free(list);
+  }
+  (void)weight;
+  return maker;
+}
+
+}  // namespace plimsoll::testing_step
