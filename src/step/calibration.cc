@@ -131,11 +131,15 @@ std::optional<Workspace> Calibration::Find(const ConvShape& shape, ConvDirection
   }
   const Point& before = *std::prev(after);
   const Bytes bytes = OnLine(before, *after, shape.n);
+  // Measured batches on a line are left out of the points: the neighbours are those of the list.
   const std::vector<std::int64_t>& measured = batches_[list];
-  if (std::find(measured.begin(), measured.end(), shape.n) != measured.end()) {
+  const auto above = std::lower_bound(measured.begin(), measured.end(), shape.n);
+  if (above == measured.begin() || above == measured.end() || *above == shape.n) {
     return Workspace{bytes, bytes};
   }
-  return Workspace{bytes, std::max({bytes, before.bytes, after->bytes})};
+  const Bytes largest = std::max(OnLine(before, *after, std::max(*std::prev(above), before.batch)),
+                                 OnLine(before, *after, std::min(*above, after->batch)));
+  return Workspace{bytes, std::max(bytes, largest)};
 }
 
 }  // namespace plimsoll

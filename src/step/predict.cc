@@ -161,8 +161,13 @@ bool FitsAt(const Setting& setting, std::int64_t batch) {
   return RunLimited(LowerFor(setting, batch, Estimate::kLikely), setting).fits;
 }
 
-/// Even if every workspace is as large as it may be, wherever the driver puts the segments.
-bool SurelyFitsAt(const Setting& setting, std::int64_t batch) {
+/// Even if every workspace and the context are as large as they may be, wherever the driver puts
+/// the segments, and with a margin.
+bool SurelyFitsAt(const Setting& given, std::int64_t batch) {
+  Setting setting = given;
+  const auto less = [](Bytes bytes) { return bytes - static_cast<Bytes>(kMargin * double(bytes)); };
+  setting.limits.capacity = less(setting.gpu.memory - setting.gpu.context.high);
+  if (setting.limits.limit) setting.limits.limit = less(*setting.limits.limit);
   const Lowered lowered = LowerFor(setting, batch, Estimate::kUpper);
   if (!RunLimited(lowered, setting).fits) return false;
   const std::uint64_t shuffles = setting.torch > TorchVersion{2, 11} ? 0 : kShuffles;
@@ -322,9 +327,7 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   const Peaks within = RunWithin(peaks, lowered, *setting);
   prediction.fits = within.fits;
   prediction.workspaces_refused = within.done_without;
-  prediction.surely_fits =
-      prediction.fits &&
-      prediction.reserved.high <= prediction.room - gpu.context.high + gpu.context.bytes;
+  prediction.surely_fits = prediction.fits && SurelyFitsAt(*setting, options.batch);
   prediction.reserved_after_step = peaks.reserved_after_step;
   prediction.step_us = StepMicroseconds(step, setting->variant, gpu, options.batch);
 
