@@ -200,6 +200,48 @@ TEST(ReplayRefusals, WhatFollowsTheFatalOneIsNotReplayedOnceItIsServed) {
   EXPECT_EQ(job.Run("", {.limit = 200 * kMiB}).counters.allocated, 60 * kMiB);
 }
 
+// ---- what is borrowed
+
+/// 60 MiB held, 50 borrowed, and 30 more.
+Workload Borrowing() {
+  using Kind = Request::Kind;
+  return {.requests = {{.size = 60 * kMiB, .allocation = 0, .event = 0, .kind = Kind::kAllocate},
+                       {.size = 50 * kMiB, .allocation = 1, .event = 1, .kind = Kind::kBorrow},
+                       {.size = 30 * kMiB, .allocation = 2, .event = 2, .kind = Kind::kAllocate}},
+          .allocations = 3,
+          .captures = {false},
+          .streams = {0}};
+}
+
+TEST(ReplayBorrowing, IsGivenBackAtOnceAndCountsInThePeak) {
+  ReplayLog log;
+  const ReplayResult r = Replay(Timeline{}, Borrowing(), {}, &log);
+  EXPECT_EQ(CheckReplay(log, r.counters), std::nullopt);
+  EXPECT_TRUE(r.fits);
+  EXPECT_EQ(r.done_without, 0);
+  EXPECT_EQ(r.counters.peak_allocated, 110 * kMiB);
+  EXPECT_EQ(r.counters.allocated, 90 * kMiB);
+  EXPECT_EQ(r.counters.peak_reserved, 110 * kMiB) << "the last lies where the borrowed one lay";
+}
+
+TEST(ReplayBorrowing, ARefusalIsSurvived) {
+  ReplayLog log;
+  const ReplayOptions options{.limits = {.capacity = 100 * kMiB}};
+  const ReplayResult r = Replay(Timeline{}, Borrowing(), options, &log);
+  EXPECT_EQ(CheckReplay(log, r.counters), std::nullopt);
+  EXPECT_TRUE(r.fits);
+  EXPECT_EQ(r.done_without, 1);
+  EXPECT_EQ(r.refusals_served, 0);
+  EXPECT_EQ(r.counters.peak_allocated, 90 * kMiB);
+}
+
+TEST(ReplayBorrowing, WhatComesAfterItMustStillFit) {
+  const ReplayResult r = Replay(Timeline{}, Borrowing(), {.limits = {.capacity = 80 * kMiB}});
+  EXPECT_FALSE(r.fits);
+  EXPECT_EQ(r.done_without, 1);
+  EXPECT_EQ(r.oom_requested, 30 * kMiB);
+}
+
 // ---- a start in the middle
 
 /// Two blocks of 4 MiB from before, in one segment; one is freed, others come.

@@ -78,15 +78,16 @@ TEST(AtBatch, AStorageThatItsResultDoesNotExplainGrowsAlongALine) {
 
 class CallTest : public testing::Test {
  protected:
-  CallTest() {
-    maker_.Make("aten.op.default", Always(4));
-    record_ = maker_.last_call();
+  static StepMaker OneCall() {
+    StepMaker maker;
+    maker.Make("aten.op.default", Always(4));
+    return maker;
   }
   Call Made() const { return Call(record_, at_, Phase::kForward); }
 
-  StepMaker maker_;
+  StepMaker maker_ = OneCall();
+  CallRecord record_ = maker_.last_call();
   AtBatch at_{maker_.step, 8};
-  CallRecord record_;
 };
 
 TEST_F(CallTest, ArgumentsAreFoundByPosition) {

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
+#include <algorithm>
 
+#include "allocator/model_for_tests.h"
 #include "step/lower.h"
 #include "step/step_for_tests.h"
 
@@ -13,7 +14,7 @@ namespace {
 using testing_step::RequestsOf;
 
 /// A run as a snapshot shows it: allocations by the line that made each.
-class Run {
+class FakeRun {
  public:
   std::size_t Allocate(int line, Bytes size) {
     const Address address = 0x7000000000 + static_cast<Address>(made_.size()) * 0x10000000;
@@ -51,8 +52,8 @@ class Run {
 
 /// Ten lines, each of which allocates 1000 bytes for each of the batch and 500 besides; the third
 /// is freed at the end. One run takes a workspace that the other does not.
-Run Job(std::int64_t batch, bool workspace) {
-  Run run;
+FakeRun Job(std::int64_t batch, bool workspace) {
+  FakeRun run;
   std::vector<std::size_t> made;
   for (int line = 1; line <= 10; ++line) {
     made.push_back(run.Allocate(line, 1000 * batch + 500));
@@ -67,8 +68,8 @@ std::string At(const Step& step, std::int64_t batch) {
 }
 
 TEST(StepFromTraces, EverySizeBecomesAFunctionOfTheBatch) {
-  Run small = Job(2, false);
-  Run large = Job(6, false);
+  FakeRun small = Job(2, false);
+  FakeRun large = Job(6, false);
   const Result<Step> step = StepFromTraces(small.Finish(2), large.Finish(6));
   ASSERT_TRUE(step.ok()) << step.error().ToLine();
   EXPECT_TRUE(step->notes.empty());
@@ -80,12 +81,12 @@ TEST(StepFromTraces, EverySizeBecomesAFunctionOfTheBatch) {
 }
 
 TEST(StepFromTraces, WhatOnlyTheLargerRunHasIsTakenAsItIs) {
-  Run small = Job(2, false);
-  Run large = Job(6, true);
+  FakeRun small = Job(2, false);
+  FakeRun large = Job(6, true);
   const Result<Step> step = StepFromTraces(small.Finish(2), large.Finish(6));
   ASSERT_TRUE(step.ok()) << step.error().ToLine();
   ASSERT_EQ(step->notes.size(), 1u);
-  EXPECT_EQ(step->notes[0].substr(0, 29), "1 allocations are in b6.pickle");
+  EXPECT_TRUE(step->notes[0].starts_with("1 allocations are in b6.pickle")) << step->notes[0];
   const std::string at = At(*step, 10);
   EXPECT_NE(at.find("+7777 -7777"), std::string::npos) << at;
   EXPECT_EQ(std::count(at.begin(), at.end(), '+'), 11);
@@ -93,8 +94,8 @@ TEST(StepFromTraces, WhatOnlyTheLargerRunHasIsTakenAsItIs) {
 }
 
 TEST(StepFromTraces, WhatOnlyTheSmallerRunHasIsPassedOver) {
-  Run small = Job(2, true);
-  Run large = Job(6, false);
+  FakeRun small = Job(2, true);
+  FakeRun large = Job(6, false);
   const Result<Step> step = StepFromTraces(small.Finish(2), large.Finish(6));
   ASSERT_TRUE(step.ok()) << step.error().ToLine();
   EXPECT_EQ(At(*step, 2).find("7777"), std::string::npos);
@@ -102,9 +103,9 @@ TEST(StepFromTraces, WhatOnlyTheSmallerRunHasIsPassedOver) {
 }
 
 TEST(StepFromTraces, RunsOfDifferentJobsAreRefused) {
-  Run small;
+  FakeRun small;
   for (int line = 1; line <= 10; ++line) small.Allocate(line < 8 ? line : 100 + line, 1000);
-  Run large = Job(6, false);
+  FakeRun large = Job(6, false);
   const Result<Step> step = StepFromTraces(small.Finish(2), large.Finish(6));
   ASSERT_FALSE(step.ok());
   EXPECT_NE(step.error().message.find("3 of 10 allocations have no counterpart"), std::string::npos)
@@ -113,21 +114,44 @@ TEST(StepFromTraces, RunsOfDifferentJobsAreRefused) {
 }
 
 TEST(StepFromTraces, NothingIsNoJob) {
-  Run small, large;
+  FakeRun small, large;
   EXPECT_FALSE(StepFromTraces(small.Finish(2), large.Finish(6)).ok());
 }
 
 TEST(StepFromTraces, TheSecondRunNeedsTheLargerBatch) {
   for (const auto& [a, b] : {std::pair{6, 2}, {2, 2}, {0, 2}}) {
-    Run small = Job(a, false);
-    Run large = Job(b, false);
+    FakeRun small = Job(a, false);
+    FakeRun large = Job(b, false);
     EXPECT_FALSE(StepFromTraces(small.Finish(a), large.Finish(b)).ok()) << a << " and " << b;
   }
 }
 
+/// What was there before the records began has no counterpart, and stays as it is.
+TEST(StepFromTraces, EarlierBlocksAreIndependentOfTheBatch) {
+  const auto record = [](std::int64_t batch) {
+    testing_model::Recorder recorder({});
+    const auto earlier = recorder.Allocate(5000);
+    const std::size_t cut = recorder.events();
+    recorder.Allocate(1000 * batch);
+    recorder.Free(earlier);
+    Timeline timeline = recorder.Finish();
+    testing_model::CutBefore(timeline, cut);
+    return timeline;
+  };
+  const Timeline small = record(2);
+  const Timeline large = record(6);
+  const Ledger small_ledger = Follow(small);
+  const Ledger large_ledger = Follow(large);
+  const Result<Step> step =
+      StepFromTraces({.file = "b2", .timeline = &small, .ledger = &small_ledger, .batch = 2},
+                     {.file = "b6", .timeline = &large, .ledger = &large_ledger, .batch = 6});
+  ASSERT_TRUE(step.ok()) << step.error().ToLine();
+  EXPECT_EQ(At(*step, 10), "+5000 +10000 -5000");
+}
+
 TEST(StepFromTraces, PlacesAndPurposesComeAlong) {
-  Run small = Job(2, false);
-  Run large = Job(6, false);
+  FakeRun small = Job(2, false);
+  FakeRun large = Job(6, false);
   RecordedRun recorded = large.Finish(6);
   recorded.where.assign(10, "train.py:5");
   recorded.purpose.assign(10, Purpose::kGradients);

@@ -246,25 +246,38 @@ class Lowerer final : public Emitter {
     for (auto h = own; h != held.end(); ++h) Release(h->block);
   }
 
+  /// A storage, and by what it can be known again in another step.
+  struct Made {
+    Storage storage = 0;
+    StringId op;
+    std::int64_t bytes = 0;
+
+    bool Like(const Made& other) const { return op == other.op && bytes == other.bytes; }
+  };
+
   /// Before the last captured step runs once more: what it calls a storage of the step before is
-  /// now that storage's counterpart in itself.
+  /// now that storage's counterpart in itself. The step before may have made more (DDP lays out its
+  /// buckets there): those have none.
   void Shift(const StepSpan& before, const StepSpan& last) {
-    const std::vector<Storage> older = MadeIn(before);
-    const std::vector<Storage> newer = MadeIn(last);
-    if (older.size() != newer.size()) return;
-    for (std::size_t i = 0; i < older.size(); ++i) {
-      block_of_[older[i]] = block_of_[newer[i]];
-      held_[older[i]] = std::move(held_[newer[i]]);
-      block_of_[newer[i]] = kNone;
-      held_[newer[i]].clear();
+    const std::vector<Made> older = MadeIn(before);
+    std::size_t next = 0;
+    for (const Made& newer : MadeIn(last)) {
+      std::size_t found = next;
+      while (found < older.size() && !older[found].Like(newer)) ++found;
+      if (found == older.size()) continue;
+      const Storage storage = older[found].storage;
+      block_of_[storage] = std::exchange(block_of_[newer.storage], kNone);
+      held_[storage] = std::exchange(held_[newer.storage], {});
+      next = found + 1;
     }
   }
-  std::vector<Storage> MadeIn(const StepSpan& span) const {
-    std::vector<Storage> made;
+  std::vector<Made> MadeIn(const StepSpan& span) const {
+    std::vector<Made> made;
     for (std::size_t i = span.begin; i < span.end; ++i) {
       if (variant_.events[i].kind != StepEvent::Kind::kCall) continue;
-      for (const NewStorage& fresh : variant_.calls[variant_.events[i].index].fresh) {
-        made.push_back(fresh.storage);
+      const CallRecord& call = variant_.calls[variant_.events[i].index];
+      for (const NewStorage& fresh : call.fresh) {
+        made.push_back({.storage = fresh.storage, .op = call.op, .bytes = fresh.bytes.first});
       }
     }
     return made;

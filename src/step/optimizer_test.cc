@@ -116,10 +116,11 @@ TEST(ReplaceOptimizer, UnknownNamesAreAnsweredWithTheKnownOnes) {
 
 TEST(ReplaceOptimizer, AFormThatItHasNotIsRefused) {
   StepMaker maker = TrainingLoop();
-  for (const char* name : {"adamw:quick", "nadam:fused", "adamw:"}) {
+  EXPECT_TRUE(ReplaceOptimizer(maker.step, maker.variant(), "adamw:foreach").ok());
+  for (const char* name : {"adamw:quick", "nadam:fused"}) {
     const Result<Variant> replaced = ReplaceOptimizer(maker.step, maker.variant(), name);
-    EXPECT_EQ(replaced.ok(), std::string_view(name) == "adamw:") << name;
-    if (!replaced.ok()) EXPECT_NE(replaced.error().hint.find("foreach"), std::string::npos);
+    ASSERT_FALSE(replaced.ok()) << name;
+    EXPECT_NE(replaced.error().hint.find("foreach"), std::string::npos);
   }
 }
 

@@ -95,31 +95,24 @@ Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& li
   return peaks;
 }
 
-/// Within the limits. Where workspaces are refused, cuDNN takes others that are not known but take
-/// something too: then a percent of the room has to be left for them (docs/prediction.md).
-Peaks RunLimited(const Lowered& lowered, const Setting& setting, Driver& first, Driver& second) {
-  const Peaks peaks = Run(lowered, setting, setting.limits, first);
-  if (!peaks.fits || peaks.done_without == 0) return peaks;
-  DeviceLimits less = setting.limits;
-  if (less.limit) *less.limit -= static_cast<Bytes>(kMargin * double(*less.limit));
-  if (less.capacity) *less.capacity -= static_cast<Bytes>(kMargin * double(*less.capacity));
-  Peaks tighter = Run(lowered, setting, less, second);
-  tighter.done_without = peaks.done_without;
-  return tighter;
-}
-
-Peaks RunLimited(const Lowered& lowered, const Setting& setting) {
-  const Timeline nothing_recorded;
-  AssumedDriver first(nothing_recorded);
-  AssumedDriver second(nothing_recorded);
-  return RunLimited(lowered, setting, first, second);
-}
-
 /// With the addresses that an H200's driver was mostly seen to give.
 Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& limits) {
   const Timeline nothing_recorded;
   AssumedDriver driver(nothing_recorded);
   return Run(lowered, setting, limits, driver);
+}
+
+/// Within the limits. Where workspaces are refused, cuDNN takes others that are not known but take
+/// something too: then a percent of the room has to be left for them (docs/prediction.md).
+Peaks RunLimited(const Lowered& lowered, const Setting& setting) {
+  const Peaks peaks = Run(lowered, setting, setting.limits);
+  if (!peaks.fits || peaks.done_without == 0) return peaks;
+  DeviceLimits less = setting.limits;
+  if (less.limit) *less.limit -= static_cast<Bytes>(kMargin * double(*less.limit));
+  if (less.capacity) *less.capacity -= static_cast<Bytes>(kMargin * double(*less.capacity));
+  Peaks tighter = Run(lowered, setting, less);
+  tighter.done_without = peaks.done_without;
+  return tighter;
 }
 
 /// Up to 2.11 the allocator breaks ties by address, and where a driver puts a segment differs from
@@ -162,19 +155,19 @@ bool FitsAt(const Setting& setting, std::int64_t batch) {
 }
 
 /// Even if every workspace and the context are as large as they may be, wherever the driver puts
-/// the segments, and with a margin.
-bool SurelyFitsAt(const Setting& given, std::int64_t batch) {
-  Setting setting = given;
+/// the segments, with a margin, and without refusing anything.
+bool SurelyFitsAt(const Setting& setting, std::int64_t batch) {
   const auto less = [](Bytes bytes) { return bytes - static_cast<Bytes>(kMargin * double(bytes)); };
-  setting.limits.capacity = less(setting.gpu.memory - setting.gpu.context.high);
-  if (setting.limits.limit) setting.limits.limit = less(*setting.limits.limit);
+  DeviceLimits limits = setting.limits;
+  limits.capacity = less(setting.gpu.memory - setting.gpu.context.high);
+  if (limits.limit) limits.limit = less(*limits.limit);
   const Lowered lowered = LowerFor(setting, batch, Estimate::kUpper);
-  if (!RunLimited(lowered, setting).fits) return false;
+  const auto fits = [](const Peaks& peaks) { return peaks.fits && peaks.done_without == 0; };
+  if (!fits(Run(lowered, setting, limits))) return false;
   const std::uint64_t shuffles = setting.torch > TorchVersion{2, 11} ? 0 : kShuffles;
   for (std::uint64_t seed = 1; seed <= shuffles; ++seed) {
-    ShuffledDriver first(seed * 1000003);
-    ShuffledDriver second(seed * 1000003);
-    if (!RunLimited(lowered, setting, first, second).fits) return false;
+    ShuffledDriver driver(seed * 1000003);
+    if (!fits(Run(lowered, setting, limits, driver))) return false;
   }
   return true;
 }
