@@ -13,17 +13,20 @@ BENCH_EVENTS ?= 750000
 
 RELEASE := build/release/src/cli/plimsoll
 DEMO := tests/data/snapshots/unet_adam_fp32_oom.pickle.xz
+DEMO_STEP := tests/data/steps/gpt2_adamw_fp32.step.json.gz
 
 .PHONY: help
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: release ## Install what is missing, build, explain a real out-of-memory snapshot and find what would have made it fit
+demo: release ## Install what is missing, build, explain a real out-of-memory snapshot, find what would have made it fit, and predict a job
 	@echo "\$$ plimsoll explain $(DEMO)"
 	@$(RELEASE) explain $(DEMO)
 	@echo; echo "\$$ plimsoll tune $(DEMO)"
 	@$(RELEASE) tune $(DEMO)
+	@echo; echo "\$$ plimsoll predict $(DEMO_STEP) --max-batch --gpu 'RTX 4090'"
+	@$(RELEASE) predict $(DEMO_STEP) --max-batch --gpu 'RTX 4090'
 
 .PHONY: release
 release: ## Build the program: build/release/src/cli/plimsoll

@@ -10,6 +10,7 @@ import lzma
 import pathlib
 import pickle
 import random
+import re
 import sqlite3
 import struct
 import subprocess
@@ -404,6 +405,75 @@ def packings():
         put("packing_csv", name, text)
 
 
+def steps():
+    """One of every event and of every kind of argument, rules that look at their arguments, and lies."""
+    strings = ["weight", "train.py:7 in step", "layer"]
+
+    def name(text):
+        if text not in strings:
+            strings.append(text)
+        return strings.index(text)
+
+    def call(op, args, results, new, thread=0, **keywords):
+        return ["call", name(op), 1, 2, thread, args, keywords, [{"t": r} for r in results], new]
+
+    pair = [2, 3]
+    layouts = [["float32", [10, 10], [10, 1]], ["float32", [pair, 10], [10, 1]], ["bool", [], []],
+               ["bfloat16", [pair, 4, 64, 64], [16384, 4096, 64, 1]], ["float32", [pair, pair], [pair, 1]],
+               ["float32", [pair, 8, 14, 14], [1568, 196, 14, 1]], ["float32", [8, 8, 3, 3], [72, 9, 3, 1]],
+               ["float32", [8], [1]]]
+    image, heads = [157 * 80, 235 * 80], [65536, 98304]
+
+    def one(first, before):
+        s = list(range(first, first + 8))
+        events = [["step"], ["phase", "inputs"], call("aten.randn.default", [[{"n": pair}, 10]], [[s[0], 1, 0]],
+                                                      [[s[0], [80, 120], 0]], device={"text": 2})]
+        if before:
+            events.append(["free", before])
+        return events + [
+            ["label", "input", [s[0]]], ["phase", "forward"],
+            call("aten.addmm.default", [{"t": [1, 0, 6]}, {"t": [s[0], 1, 0]}], [[s[1], 1, 4]], [[s[1], [80, 120], 0]]),
+            call("aten.mm.default", [{"t": [s[1], 1, 4]}], [[s[2], 4, 0]], [[s[2], [16, 36], 0]]),
+            call("plimsoll.attention", [{"t": [s[1], 3, 4]}] * 3 + [None, 0.1, True],
+                 [[s[3], 3, 4], [s[4], 7, 0]], [[s[3], heads, 0], [s[4], 32, 1]], is_causal=True),
+            call("aten.convolution.default", [{"t": [s[0], 5, 4]}, {"t": [2, 6, 2]}, None, [1, 1], [1, 1], [1, 1], False,
+                                              [0, 0], 1], [[s[5], 5, 4]], [[s[5], image, 0]]),
+            ["phase", "backward"],
+            call("aten.add.Tensor", [{"t": [s[0], 1, 0]}, {"t": [s[1], 1, 0]}], [[s[6], 1, 0]], [[s[6], [80, 120], 0]], 1),
+            call("mylib.fancy.default", [1e3, -1, [[]], {}], [[s[7], 7, 1]], [[s[7], 32, 0]], 1),
+            ["label", "gradient", [s[7]]], *[["free", x] for x in s[1:]], ["phase", "optimizer"],
+            call("aten._foreach_add_.Scalar", [[{"t": [1, 0, 2]}], 1], [], [])]
+
+    events = [["parameter", 1, 0, 0, True], ["buffer", 2, 6, -1], *one(3, 0), *one(11, 3), *one(19, 11)]
+    whole = {"schema": "plimsoll.step/1", "torch": "2.13.0", "gpu": "H200", "model": "Net", "batches": pair,
+             "strings": strings, "layouts": layouts, "variants": [{"precision": "as_written", "events": events}],
+             "notes": ["assumed"]}
+    text = json.dumps(whole, separators=(",", ":"))
+    put("step_file", "whole", text)
+    put("step_file", "packed", gzip.compress(text.encode(), mtime=0))
+    for length in (1, 40, 400, len(text) - 1):
+        put("step_file", f"cut-{length}", text[:length])
+    put("step_file", "schema-number", '{"schema":1,"note":"plimsoll.step/1"}')
+    put("step_file", "hostile-deep", text.replace("[[]]", "[" * 2000 + "]" * 2000))
+    put("step_file", "hostile-float", text.replace("1000.0", "1e999"))
+    put("step_file", "hostile-numbers", text.replace("-1,[[]]", "[-9223372036854775808,18446744073709551615],[[]]"))
+    put("step_file", "hostile-sizes", text.replace("[80,120]", "[1,4503599627370496]"))
+    put("step_file", "hostile-layout", text.replace("[[2,3],10]", "[[0,4294967296],4294967296]"))
+    put("step_file", "hostile-falling", text.replace("[[2,3],10]", "[[900,1],10]"))
+    put("step_file", "hostile-storage", text.replace('["free",18]', '["free",3000]'))
+    put("step_file", "no-results", re.sub(r'\[\{"t":\[\d+,1,0\]\}\],\[\[', "[],[[", text))
+
+    header = '{"schema":"plimsoll.calibration/1","gpu":"H200","batches":[[1,2,4,8,32]]}\n'
+    key = " nchw 64,56,56 64,3,3 1,1 1,1 1,1 1\t0\t"
+    good = header + f"float32{key}1:100 8:800 32:3200\t1:7\t1:9\nbfloat16{key}2:1 4:5\t\t\n"
+    put("calibration", "whole", good)
+    put("calibration", "cut", good[:150])
+    put("calibration", "header", header)
+    put("calibration", "other", header.replace("/1", "/2"))
+    put("calibration", "broken-lines", header + f"float32{key}x:y 1 ::\t\n\t\t\nfloat32\n")
+    put("calibration", "unsorted", header + f"float32{key}8:1 2:9 2:3 1:7\t4:4 4:9\t1:-5 2:-9")
+
+
 def everything():
     """One of each for the whole way."""
     put("explain", "snapshot", pickle.dumps(snapshot(), 4))
@@ -424,4 +494,5 @@ packed()
 settings()
 allocator()
 packings()
+steps()
 everything()

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace plimsoll {
+namespace {
+
+/// Rules multiply two such counts; the ends of slices, which are larger, are none.
+constexpr std::int64_t kMostCount = std::int64_t{1} << 30;
+std::int64_t Bounded(std::int64_t n) { return std::clamp(n, -kMostCount, kMostCount); }
+
+}  // namespace
 
 AtBatch::AtBatch(const Step& step, std::int64_t batch) : step_(step), batch_(batch) {
   layouts_.reserve(step.layouts.size());
@@ -15,7 +22,12 @@ AtBatch::AtBatch(const Step& step, std::int64_t batch) : step_(step), batch_(bat
       layout.sizes.push_back(std::clamp<std::int64_t>(Of(size), 0, kMostElements / elements));
       elements *= std::max<std::int64_t>(layout.sizes.back(), 1);
     }
-    for (const Number& stride : record.strides) layout.strides.push_back(Of(stride));
+    // Nor does a tensor reach further than that.
+    for (std::size_t d = 0; d < record.strides.size(); ++d) {
+      const std::int64_t size = d < layout.sizes.size() ? layout.sizes[d] : 1;
+      layout.strides.push_back(std::clamp<std::int64_t>(
+          Of(record.strides[d]), 0, kMostElements / std::max<std::int64_t>(size, 1)));
+    }
   }
 }
 
@@ -74,17 +86,19 @@ std::optional<std::int64_t> Call::IntArg(std::size_t i) const {
   const Argument* value = Arg(i);
   const auto* number = value ? std::get_if<Number>(&value->is) : nullptr;
   if (number == nullptr) return std::nullopt;
-  return at_.Of(*number);
+  return Bounded(at_.Of(*number));
 }
 
 std::vector<std::int64_t> Call::IntsArg(std::size_t i) const {
   std::vector<std::int64_t> ints;
   const Argument* value = Arg(i);
   if (value == nullptr) return ints;
-  if (const auto* number = std::get_if<Number>(&value->is)) return {at_.Of(*number)};
+  if (const auto* number = std::get_if<Number>(&value->is)) return {Bounded(at_.Of(*number))};
   if (const auto* list = std::get_if<Argument::List>(&value->is)) {
     for (const Argument& element : *list) {
-      if (const auto* number = std::get_if<Number>(&element.is)) ints.push_back(at_.Of(*number));
+      if (const auto* number = std::get_if<Number>(&element.is)) {
+        ints.push_back(Bounded(at_.Of(*number)));
+      }
     }
   }
   return ints;

@@ -13,6 +13,8 @@ constexpr std::uint32_t kNone = Ledger::kNoAllocation;
 /// All requests together end here, where addresses would: a job of a real size stays far below,
 /// and what is beyond fits nowhere.
 constexpr Bytes kMostBytes = Bytes{1} << 60;
+/// Rules hold a handful for a storage; what a file makes them hold beyond this stays for good.
+constexpr std::size_t kMostHeld = 100;
 
 /// Where the captured steps begin and end in the events.
 struct StepSpan {
@@ -124,6 +126,7 @@ class Lowerer final : public Emitter {
     const std::uint32_t block = Allocate(bytes, PurposeIn(moment_.phase));
     lowered_.blocks[block].beside = true;
     std::vector<Held>& held = held_[storage];
+    if (held.size() >= kMostHeld) return;
     const auto after = std::upper_bound(held.begin(), held.end(), name,
                                         [](int n, const Held& h) { return n < h.name; });
     held.insert(after, {.name = name, .block = block});

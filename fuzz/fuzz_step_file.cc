@@ -1,0 +1,59 @@
+// A step file, all the way to a prediction: whatever is read can be lowered at any batch, and the
+// account of its peak adds up.
+#include "step/step_file.h"
+
+#include "fuzz.h"
+#include "step/optimizer.h"
+#include "step/predict.h"
+
+namespace plimsoll {
+namespace {
+
+void CheckRange(const Range& range) {
+  PLIMSOLL_CHECK(range.low <= range.best && range.best <= range.high);
+}
+
+void CheckPrediction(const Result<Prediction>& prediction) {
+  if (!prediction) return CheckError(prediction.error());
+  CheckRange(prediction->allocated);
+  CheckRange(prediction->reserved);
+  CheckRange(prediction->device);
+  Bytes sum = 0;
+  for (const PeakLine& line : prediction->account) sum += line.bytes;
+  PLIMSOLL_CHECK(sum == prediction->device.best);
+}
+
+void PredictAll(Step& step) {
+  static const Gpu gpu = *FindGpu("2GiB");
+  for (Variant& variant : step.variants) {
+    const Lowered lowered = Lower(step, variant, gpu, {.batch = 5, .steps = 4});
+    PLIMSOLL_CHECK(lowered.moments.size() == lowered.workload.requests.size());
+  }
+  for (const std::int64_t batch : {std::int64_t{5}, std::int64_t{1} << 24}) {
+    CheckPrediction(Predict(step, gpu, {.batch = batch, .steps = 4}));
+  }
+  Result<Variant> replaced = ReplaceOptimizer(step, step.variants.front(), "adam8bit");
+  PLIMSOLL_CHECK(replaced.ok());
+  step.variants.front() = std::move(*replaced);
+  CheckPrediction(Predict(step, gpu, {.batch = 1, .steps = 4}));
+}
+
+}  // namespace
+}  // namespace plimsoll
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace plimsoll;
+  const Result<Input> input =
+      Input::FromMemory("fuzz", std::string(reinterpret_cast<const char*>(data), size));
+  if (!input) {
+    CheckError(input.error());
+    return 0;
+  }
+  Result<Step> step = ReadStep(*input);
+  if (!step) {
+    CheckError(step.error());
+  } else {
+    PredictAll(*step);
+  }
+  return 0;
+}
