@@ -56,7 +56,7 @@ std::string Verdict(const Prediction& p) {
 void WriteHolders(Writer& w, const Prediction& p) {
   w.Heading("Who holds it then");
   for (const PeakHolder& h : p.holders) {
-    w.Line(fmt::format("  {:>12} {:>6}×  {:<16} {}{}{}", FormatBytes(h.bytes), h.count,
+    w.Line(fmt::format("  {:>12} {:>6}×  {:<23} {}{}{}", FormatBytes(h.bytes), h.count,
                        LineName(std::string(PurposeName(h.purpose))), Printable(h.where),
                        h.module.empty() ? "" : "  ", Printable(h.module)));
   }

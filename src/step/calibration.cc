@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "step/calibration_data.h"
+#include "step/layout.h"
 
 namespace plimsoll {
 namespace {
@@ -48,8 +49,9 @@ std::vector<Point> ReadPoints(std::string_view cell) {
   std::vector<Point> points;
   while (!cell.empty()) {
     std::string_view pair = NextCell(cell, ' ');
-    const std::int64_t batch = ToInt(NextCell(pair, ':'));
-    points.push_back({batch, ToInt(pair)});
+    // No card holds more, whatever a file says.
+    const std::int64_t batch = std::clamp<std::int64_t>(ToInt(NextCell(pair, ':')), 0, 1 << 30);
+    points.push_back({batch, std::clamp<Bytes>(ToInt(pair), 0, kMostElements)});
   }
   return points;
 }

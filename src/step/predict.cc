@@ -15,6 +15,8 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostHolders = 12;
+/// So large that nothing runs out of addresses, to see how much a job would take.
+constexpr DeviceLimits kUnlimitedDevice{.total = Bytes{1} << 50};
 /// Drivers that are tried for the range.
 constexpr std::uint64_t kShuffles = 6;
 /// A run may differ from what is known by a little, whatever is known: a percent each way.
@@ -122,8 +124,8 @@ Range SpreadOf(const Lowered& lowered, const Setting& setting, Bytes best) {
   if (setting.torch > TorchVersion{2, 11}) return range;
   for (std::uint64_t seed = 1; seed <= kShuffles; ++seed) {
     ShuffledDriver driver(seed * 1000003);
-    Replayer replayer(lowered.workload,
-                      {.rules = setting.rules, .limits = {.total = setting.gpu.memory}}, driver);
+    Replayer replayer(lowered.workload, {.rules = setting.rules, .limits = kUnlimitedDevice},
+                      driver);
     replayer.Run();
     const Bytes reserved = replayer.result().counters.peak_reserved;
     range.low = std::min(range.low, reserved);
@@ -292,9 +294,9 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
     return Error{.message = "the step allocates nothing", .file = step.file};
   }
   // How much it takes where nothing stops it, and then whether it fits.
-  const Peaks peaks = Run(lowered, *setting, {.total = gpu.memory});
+  const Peaks peaks = Run(lowered, *setting, kUnlimitedDevice);
   const Lowered upper = LowerFor(*setting, options.batch, Estimate::kUpper);
-  const Peaks upper_peaks = Run(upper, *setting, {.total = gpu.memory});
+  const Peaks upper_peaks = Run(upper, *setting, kUnlimitedDevice);
 
   Prediction prediction{.file = step.file,
                         .model = step.model,

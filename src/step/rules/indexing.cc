@@ -59,7 +59,7 @@ void SortedEmbeddingBackward(std::int64_t n, std::int64_t vocabulary, std::int64
   emit.Give(emit.Take(Scan(distinct, 768)));
   const Slot piece_count = emit.Take(8);
   const Slot piece_offsets = emit.Take(8 * pieces);
-  const Slot sums = emit.Take(4 * pieces * RoundUp(width, 32));
+  const Slot sums = emit.Take(Product(4, pieces, RoundUp(width, 32)));
   for (const Slot slot :
        {sums, piece_offsets, piece_count, starts, of_piece, count, offsets, origins, sorted}) {
     emit.Give(slot);

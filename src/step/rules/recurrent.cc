@@ -98,10 +98,12 @@ Workspace WorkspaceOf(const Recurrent& r) {
   const std::int64_t widest =
       r.directions == 1 ? std::max(r.input, r.hidden) : r.input;  // input of a layer
   const std::int64_t of_cell = r.directions * (2 * widest + r.input) + share.cell * r.hidden;
-  const Bytes likely =
-      8 * kMiB * r.layers * r.directions + 256 + 2 * RoundUp(4 * r.batch, 16) +
-      r.el * (r.matrix_elements + r.cells * of_cell + share.sequence * r.batch * r.hidden);
-  const Bytes room = share.measured ? 0 : 10 * r.layers * r.directions * r.cells * r.hidden * r.el;
+  const Bytes likely = Product(8 * kMiB, r.layers, r.directions) + 256 +
+                       2 * RoundUp(4 * r.batch, 16) + Product(r.el, r.matrix_elements) +
+                       Product(r.el, r.cells, of_cell) +
+                       Product(r.el, share.sequence, r.batch, r.hidden);
+  const Bytes room =
+      share.measured ? 0 : Product(10, r.layers, r.directions, r.cells, r.hidden, r.el);
   return {.likely = likely, .upper = likely + room};
 }
 
