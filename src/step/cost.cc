@@ -7,7 +7,7 @@ namespace plimsoll {
 namespace {
 
 /// Shares of the peak that real kernels reach, and what the shortest kernel takes. Rough: set by
-/// four timed runs of one model on an H200 (docs/prediction.md, "Time").
+/// five timed runs of one model on an H200 (docs/prediction.md, "Time").
 constexpr double kPlainShare = 0.70;
 constexpr double kTensorCoreShare = 0.42;
 constexpr double kBandwidthShare = 0.55;

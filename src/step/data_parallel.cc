@@ -1,8 +1,9 @@
-// As a trace of four ranks shows it (FCN-ResNet-50, torch 2.11, 6,148 requests, all of them met):
-// DDP begins with one bucket for all gradients, since the order in which they become ready is not
-// known yet. The second forward lays out buckets in that order, of 1 MiB for the first and 25 MiB
-// for the others, each closed by the gradient that fills it. Every forward sends the buffers of
-// rank 0 to the others, in one piece a type.
+// As a trace of four ranks shows it (FCN-ResNet-50, torch 2.11; with these rules its peak reserved
+// is met to the byte, its peak allocated to 0.34 %, above): DDP begins with one bucket for all
+// gradients, since the order in which they become ready is not known yet. The second forward lays
+// out buckets in that order, of 1 MiB for the first and 25 MiB for the others, each closed by the
+// gradient that fills it. Every forward sends the buffers of rank 0 to the others, in one piece a
+// type.
 #include "step/data_parallel.h"
 
 #include <algorithm>

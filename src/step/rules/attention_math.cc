@@ -1,5 +1,5 @@
 // Attention as plain operators, in fp32 whatever the type of the query. With grouped heads as 151
-// measured rows have it; without, as a trace of T5 has it (72 calls in fp32), whose tensors all lie
+// measured rows have it; without, as one trace of T5 in fp32 has it, whose tensors all lie
 // as (batch, position, head).
 #include "step/rules/attention.h"
 #include "step/rules/matrix.h"

@@ -106,8 +106,8 @@ void EmbeddingBagBackward(const Call& call, Emitter& emit) {
   SortedEmbeddingBackward(n, vocabulary, (*gradient)->sizes.back(), call, emit);
 }
 
-// cumsum(self, dim): what is not of the result's type is copied to it (16 calls on masks, in the
-// traces of eight language models). One long row goes by blocks that wait for one another. (8 rows)
+// cumsum(self, dim): what is not of the result's type is copied to it (masks, in the traces of
+// language models). One long row goes by blocks that wait for one another. (8 rows)
 void RunningSum(const Call& call, Emitter& emit) {
   MakeAll(call, emit);
   const auto self = call.TensorArg(0);
