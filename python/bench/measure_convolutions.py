@@ -51,7 +51,7 @@ Shape = list[Any]
 
 
 def shapes() -> list[Shape]:
-    """Each once: [[c, h, w], weight, stride, padding, dilation, transposed, output_padding, groups]."""
+    """[c, h, w], weight, stride, padding, dilation, transposed, output padding, groups of each."""
     found = [*_of_torchvision(), *_of_unets(), *_of_other_kinds()]
     return list({json.dumps(shape): shape for shape in found}.values())
 
