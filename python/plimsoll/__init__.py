@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 # Needs no torch until it is called. Here and not below: the module has the function's name.
-from .calibrate import Calibration, calibrate
+from .calibrate import calibrate
+from .calibration_file import Calibration
 from .errors import CaptureError
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ sequences have lengths that only data tells, and are refused before they get her
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
@@ -33,7 +34,8 @@ def recurrent_told(recorder: Recorder) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for name, mode in _MODES.items():
-                library.impl(f"{name}.input", _kernel(recorder, mode), "AutogradCUDA")
+                kernel = functools.partial(_run, recorder, mode)
+                library.impl(f"{name}.input", kernel, "AutogradCUDA")
         yield
     finally:
         library._destroy()
@@ -51,35 +53,6 @@ class _Layer:
     train: bool
     directions: int
     weights_per_layer: int
-
-
-def _kernel(recorder: Recorder, mode: int) -> Callable[..., Any]:
-    def kernel(
-        data: torch.Tensor,
-        hx: Any,
-        params: list[torch.Tensor],
-        has_biases: bool,
-        layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> Any:
-        return _run(
-            recorder,
-            mode,
-            data,
-            hx,
-            params,
-            has_biases,
-            layers,
-            dropout,
-            train,
-            bidirectional,
-            batch_first,
-        )
-
-    return kernel
 
 
 def _run(

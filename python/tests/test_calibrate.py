@@ -17,19 +17,9 @@ nn = torch.nn
 
 import plimsoll
 from plimsoll import calibrate as calibrate_function
-from plimsoll.calibrate import (
-    Calibration,
-    Gauge,
-    Layout,
-    Shape,
-    collect,
-    cudnn_release,
-    file_lines,
-    gpu_name,
-    measure,
-    reduced,
-    shape_of,
-)
+from plimsoll.calibrate import Gauge, cudnn_release, gpu_name, measure
+from plimsoll.calibration_file import Calibration, Shape, file_lines, reduced
+from plimsoll.calibration_work import Layout, batch_sizes, collect, shape_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -364,9 +354,8 @@ def test_batches_that_are_none(step, batches):
 
 
 def test_usual_batches(step):
-    module = sys.modules["plimsoll.calibrate"]
-    assert module._sizes(step.document, None) == [1, 2, 3, 4, 8, 16, 32, 64]
-    assert module._sizes(step.document, (8, 4, 8)) == [4, 8]
+    assert batch_sizes(step.document, None) == [1, 2, 3, 4, 8, 16, 32, 64]
+    assert batch_sizes(step.document, (8, 4, 8)) == [4, 8]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@
 namespace plimsoll {
 namespace {
 
+using testing_step::AddConvolution;
 using testing_step::Always;
 using testing_step::Each;
 using testing_step::RequestsOf;
@@ -234,20 +235,7 @@ TEST_F(Held, MovesOnWithItsStorageFromStepToStep) {
 TEST(Lower, WorkspacesOfConvolutionsAreBorrowed) {
   StepMaker maker;
   maker.BeginStep();
-  const TensorUse input = maker.Floats(0, {Each(1), Always(64), Always(56), Always(56)});
-  const TensorUse weight = maker.Floats(0, {Always(64), Always(64), Always(3), Always(3)});
-  const auto pair = [](std::int64_t n) { return ListArg(std::vector<std::int64_t>{n, n}); };
-  maker.Make("aten.convolution.default",
-             std::vector<Number>{Each(1), Always(64), Always(56), Always(56)},
-             {Arg(input),
-              Arg(weight),
-              {},
-              pair(1),
-              pair(1),
-              pair(1),
-              Arg(false),
-              pair(0),
-              Arg(std::int64_t{1})});
+  AddConvolution(maker);
   const auto borrowed = [&](Estimate estimate) {
     const Lowered lowered = LowerIt(maker, {.batch = 8, .steps = 1, .estimate = estimate});
     Bytes sum = 0;

@@ -10,6 +10,7 @@
 namespace plimsoll {
 namespace {
 
+using testing_step::AddConvolution;
 using testing_step::Always;
 using testing_step::Each;
 using testing_step::StepMaker;
@@ -142,20 +143,7 @@ TEST(Predict, AWorkspaceThatIsRefusedIsDoneWithout) {
   StepMaker maker;
   maker.BeginStep();
   maker.Begin(Phase::kForward);
-  const TensorUse input = maker.Floats(0, {Each(1), Always(64), Always(56), Always(56)});
-  const TensorUse weight = maker.Floats(0, {Always(64), Always(64), Always(3), Always(3)});
-  const auto pair = [](std::int64_t n) { return ListArg(std::vector<std::int64_t>{n, n}); };
-  maker.Make("aten.convolution.default",
-             std::vector<Number>{Each(1), Always(64), Always(56), Always(56)},
-             {Arg(input),
-              Arg(weight),
-              {},
-              pair(1),
-              pair(1),
-              pair(1),
-              Arg(false),
-              pair(0),
-              Arg(std::int64_t{1})});
+  AddConvolution(maker);
   // The result alone takes 98 MiB at this batch; its workspace comes on top.
   const Prediction wide = PredictIt(maker, WithRoom(kGiB), {.batch = 128});
   ASSERT_GT(wide.allocated.best, 98 * kMiB);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "step/lower.h"
+#include "step/rules/testing.h"
 #include "step/step.h"
 
 namespace plimsoll::testing_step {
@@ -102,6 +103,18 @@ inline std::string RequestsOf(const Lowered& lowered) {
             std::to_string(lowered.blocks[r.allocation].requested);
   }
   return text;
+}
+
+/// A 3x3 convolution of 64 channels, 56 by 56, which takes a workspace.
+inline void AddConvolution(StepMaker& maker) {
+  const std::vector<Number> sizes = {Each(1), Always(64), Always(56), Always(56)};
+  const TensorUse input = maker.Floats(0, sizes);
+  const TensorUse weight = maker.Floats(0, {Always(64), Always(64), Always(3), Always(3)});
+  const auto pair = [](std::int64_t n) { return ListArg(std::vector<std::int64_t>{n, n}); };
+  std::vector<Argument> args = {Arg(input), Arg(weight), {},
+                                pair(1),    pair(1),     pair(1),
+                                Arg(false), pair(0),     Arg(std::int64_t{1})};
+  maker.Make("aten.convolution.default", sizes, std::move(args));
 }
 
 /// What a training loop does, three steps as captured: a batch bound until the next one is there,

@@ -1,0 +1,127 @@
+"""The file in which a calibration is kept: docs/formats/calibration.md.
+
+Needs no torch: tools/make_calibration writes the same file from measurements.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+SCHEMA = "plimsoll.calibration/1"
+
+Point = tuple[int, int]  # a batch, and bytes
+
+
+class Shape(NamedTuple):
+    """A convolution without its batch, as the reader tells them apart."""
+
+    dtype: str
+    channels_last: int
+    # c, h, w, k, kh, kw, then stride, padding and dilation by height and width, and groups.
+    sizes: tuple[int, ...]
+    transposed: int
+
+    @property
+    def key(self) -> str:
+        """As KeyOf in src/step/calibration.cc builds it."""
+        c, h, w, k, kh, kw, sh, sw, ph, pw, dh, dw, groups = self.sizes
+        layout = "nhwc" if self.channels_last else "nchw"
+        text = f"{self.dtype} {layout} {c},{h},{w} {k},{kh},{kw} {sh},{sw} {ph},{pw} {dh},{dw}"
+        return f"{text} {groups}" + (" transposed" if self.transposed else "")
+
+
+# Bytes, or microseconds, of forward, backward_data and backward_weight, by the batch.
+Series = Mapping[int, Sequence[Any]]
+
+
+def reduced(points: Sequence[Point]) -> list[Point]:
+    """Without those that lie on the line through their neighbours, to the byte: the reader puts
+    them back."""
+    kept, i = [points[0]], 0
+    while i < len(points) - 1:
+        j = len(points) - 1
+        while j > i + 1 and not _on_line(points[i], points[i + 1 : j], points[j]):
+            j -= 1
+        kept.append(points[j])
+        i = j
+    return kept
+
+
+def _on_line(a: Point, between: Sequence[Point], b: Point) -> bool:
+    return all(a[1] + (p[0] - a[0]) * (b[1] - a[1]) // (b[0] - a[0]) == p[1] for p in between)
+
+
+def file_lines(
+    gpu: str,
+    torch: str,
+    cudnn: str,
+    bytes_of: Mapping[Shape, Series],
+    times_of: Mapping[Shape, Series] | None = None,
+    calls: Mapping[str, Sequence[tuple[int, float | None]]] | None = None,
+) -> Iterator[str]:
+    """A calibration file, line by line."""
+    memory = {shape: dict(sorted(series.items())) for shape, series in bytes_of.items() if series}
+    # Where bf16 and fp16 agree at every batch that both have, one entry serves both.
+    for shape in [shape for shape in memory if shape.dtype == "float16"]:
+        twin = memory.get(shape._replace(dtype="bfloat16"))
+        if twin and all(n in twin and list(twin[n]) == list(v) for n, v in memory[shape].items()):
+            del memory[shape]
+    times = {shape: dict(sorted(s.items())) for shape, s in (times_of or {}).items() if s}
+    lists = sorted({tuple(series) for table in (memory, times) for series in table.values()})
+    header = {"schema": SCHEMA, "gpu": gpu, "torch": torch, "cudnn": cudnn, "batches": lists}
+    yield json.dumps(header, separators=(",", ":"))
+    for shape, series in sorted(memory.items()):
+        cells = [shape.key, str(lists.index(tuple(series)))]
+        for direction in range(3):
+            points = reduced([(n, v[direction]) for n, v in series.items()])
+            cells.append(" ".join(f"{n}:{size}" for n, size in points))
+        yield "\t".join(cells)
+    for shape, series in sorted(times.items()):
+        cells = [f"time {shape.key}", str(lists.index(tuple(series)))]
+        for direction in range(3):
+            cells.append(" ".join(f"{n}:{v[direction]:.1f}" for n, v in series.items()))
+        yield "\t".join(cells)
+    for key, taken in sorted((calls or {}).items()):
+        yield "\t".join([f"time {key}", *(_taken(*each) for each in taken)])
+
+
+def _taken(size: int, time: float | None) -> str:
+    return str(size) if time is None else f"{size} {time:.1f}"
+
+
+class Calibration:
+    """What was measured on one GPU."""
+
+    def __init__(self, gpu: str, torch: str, cudnn: str) -> None:
+        self.gpu = gpu
+        self.torch = torch
+        self.cudnn = cudnn
+        # Temporary bytes and microseconds of forward, backward_data and backward_weight.
+        self.memory: dict[Shape, dict[int, tuple[int, int, int]]] = {}
+        self.times: dict[Shape, dict[int, tuple[float, float, float]]] = {}
+        # Of each matrix product, (bytes, microseconds); of each attention, also its backward.
+        self.calls: dict[str, list[tuple[int, float | None]]] = {}
+        # What could not be measured, and why.
+        self.notes: list[str] = []
+
+    def text(self) -> str:
+        lines = file_lines(self.gpu, self.torch, self.cudnn, self.memory, self.times, self.calls)
+        return "".join(line + "\n" for line in lines)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """As docs/formats/calibration.md describes it, packed where the name ends in .gz."""
+        text = self.text().encode()
+        if os.fspath(path).endswith(".gz"):
+            text = gzip.compress(text, mtime=0)
+        with open(path, "wb") as file:
+            file.write(text)
+
+    def __repr__(self) -> str:
+        return (
+            f"<plimsoll.Calibration of {self.gpu}: {len(self.memory)} convolutions, "
+            f"{len(self.calls)} matrix products and attentions>"
+        )
