@@ -1,0 +1,20 @@
+// What goes into one training step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace plimsoll::train {
+
+/// Tensors with one row a sample: inputs, then targets.
+struct Batch {
+  std::vector<at::Tensor> tensors;
+
+  std::int64_t size() const { return tensors.empty() ? 0 : tensors[0].size(0); }
+  /// Rows [begin, end) of each, without a copy.
+  Batch Rows(std::int64_t begin, std::int64_t end) const;
+  Batch To(c10::Device device, bool non_blocking = false) const;
+};
+
+}  // namespace plimsoll::train

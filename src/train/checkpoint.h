@@ -1,0 +1,32 @@
+// Activation checkpointing: what a function saves for backward is dropped, and computed again when
+// backward comes to it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace plimsoll::train {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Runs `function`; its saved tensors are recomputed in backward, with the random numbers and the
+/// autocast state of now. The function must do the same again when it is called again: what it
+/// saves is compared in number, shape and type, and a difference is an error. Checkpoints nest,
+/// inputs need not require a gradient, and a backward that keeps its graph may be repeated.
+Tensors Checkpoint(std::function<Tensors(const Tensors&)> function, const Tensors& inputs);
+
+/// For functions of tensors with one result: Checkpoint([&](auto x) { return block(x); }, x).
+template <class Function, class... Inputs>
+at::Tensor CheckpointOne(Function function, const Inputs&... inputs) {
+  const auto call = [function = std::move(function)](const Tensors& given) mutable {
+    return [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+      return Tensors{function(given[kIndex]...)};
+    }(std::index_sequence_for<Inputs...>());
+  };
+  return Checkpoint(call, {inputs...})[0];
+}
+
+}  // namespace plimsoll::train

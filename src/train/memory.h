@@ -1,0 +1,43 @@
+// What one device holds, and the most that it may hold.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <optional>
+
+#include "base/bytes.h"
+
+namespace plimsoll::train {
+
+struct MemoryFigures {
+  /// In tensors.
+  Bytes allocated = 0;
+  Bytes peak_allocated = 0;
+  /// With what the allocator keeps for reuse; this is what a limit limits. The same as allocated on
+  /// the CPU, where nothing is kept.
+  Bytes reserved = 0;
+  Bytes peak_reserved = 0;
+};
+
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+
+  virtual MemoryFigures figures() const = 0;
+  /// Peaks count from now on.
+  virtual void ResetPeaks() = 0;
+  /// Requests beyond it fail with c10::OutOfMemoryError. No limit: what the device has.
+  virtual void SetLimit(std::optional<Bytes> limit) = 0;
+  virtual std::optional<Bytes> limit() const = 0;
+  /// Gives back what is kept for reuse.
+  virtual void ReleaseCached() = 0;
+};
+
+/// The one of this device, for the life of the program. The first call for the CPU installs an
+/// allocator that counts; what was allocated before it is not in the figures.
+DeviceMemory& MemoryOf(c10::Device device);
+
+/// Of the CUDA device; fails where this is built without CUDA.
+DeviceMemory& CudaMemoryOf(c10::DeviceIndex index);
+
+}  // namespace plimsoll::train

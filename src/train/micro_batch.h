@@ -1,0 +1,38 @@
+// One step on a batch that does not fit: in pieces, with the gradients of the whole.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "train/batch.h"
+
+namespace plimsoll::train {
+
+/// The loss of some rows. It must be the mean, or the sum, over whatever Weight counts.
+using LossFunction = std::function<at::Tensor(const Batch&)>;
+/// How many items the loss of some rows is about: samples, or tokens that are not ignored.
+using WeightFunction = std::function<double(const Batch&)>;
+
+enum class Reduction { kMean, kSum };
+
+struct Pieces {
+  /// Rows in one piece; the last may have fewer.
+  std::int64_t rows = 1;
+  Reduction reduction = Reduction::kMean;
+  /// Null: the number of rows.
+  WeightFunction weight;
+  /// Applied to each piece's loss before backward, as a gradient scaler wants it. May be null.
+  std::function<at::Tensor(const at::Tensor&)> scale;
+};
+
+/// Adds the gradients of the whole batch's loss to the parameters, one piece at a time, and returns
+/// that loss without its graph. A piece with nothing in it to learn from (weight 0) is passed over.
+at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
+
+/// Whether the result depends on which samples are together: batch normalization in training. Then
+/// pieces train another model than the whole batch does.
+bool MixesSamples(const torch::nn::Module& model);
+
+}  // namespace plimsoll::train

@@ -1,0 +1,42 @@
+#include "train/recovery.h"
+
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace plimsoll::train {
+
+bool IsOutOfMemory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  // Libraries that allocate for themselves come with an error of their own.
+  constexpr std::array kWords = {"CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
+                                 "CUSPARSE_STATUS_ALLOC_FAILED", "CUDA error: out of memory",
+                                 "CUDA out of memory"};
+  const std::string_view text = error.what();
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const char* words) { return text.find(words) != text.npos; });
+}
+
+StepUndo::StepUndo(torch::nn::Module& model, c10::Device device)
+    : parameters_(model.parameters()), buffers_(model.buffers()), random_(RandomState::Of(device)) {
+  for (const at::Tensor& parameter : parameters_) {
+    TORCH_CHECK(!parameter.grad().defined(), "a step begins with gradients that are there already");
+  }
+  for (const at::Tensor& buffer : buffers_) saved_buffers_.push_back(buffer.clone());
+}
+
+void StepUndo::Undo() {
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+  const torch::autograd::AutoGradMode no_grad(false);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(saved_buffers_[i]);
+  random_.Restore();
+}
+
+void ClearGradients(torch::nn::Module& model) {
+  for (at::Tensor& parameter : model.parameters()) parameter.mutable_grad() = at::Tensor();
+}
+
+}  // namespace plimsoll::train
