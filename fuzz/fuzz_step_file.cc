@@ -3,6 +3,7 @@
 #include "step/step_file.h"
 
 #include "fuzz.h"
+#include "step/fully_sharded.h"
 #include "step/optimizer.h"
 #include "step/predict.h"
 
@@ -32,6 +33,10 @@ void PredictAll(Step& step) {
   for (const std::int64_t batch : {std::int64_t{5}, std::int64_t{1} << 24}) {
     CheckPrediction(Predict(step, gpu, {.batch = batch, .steps = 4}));
   }
+  const Variant plain = step.variants.front();
+  step.variants.front() = AddFullySharded(step, plain, {.ranks = 3});
+  CheckPrediction(Predict(step, gpu, {.batch = 2, .steps = 4}));
+  step.variants.front() = plain;
   Result<Variant> replaced = ReplaceOptimizer(step, step.variants.front(), "adam8bit");
   PLIMSOLL_CHECK(replaced.ok());
   step.variants.front() = std::move(*replaced);

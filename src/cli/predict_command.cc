@@ -10,6 +10,7 @@
 #include "report/predict.h"
 #include "step/calibration.h"
 #include "step/data_parallel.h"
+#include "step/fully_sharded.h"
 #include "step/optimizer.h"
 #include "step/predict.h"
 #include "step/step_file.h"
@@ -31,6 +32,7 @@ struct PredictFlags {
   int steps = 5;
   bool max_batch = false;
   bool ddp = false;
+  std::optional<std::string> fsdp;
   bool json = false;
   bool events = false;
 };
@@ -51,6 +53,10 @@ Result<PredictOptions> Parse(const PredictFlags& flags) {
       return Error{.message = fmt::format("'{}' is no release of PyTorch", *flags.torch),
                    .hint = "write it as 2.11"};
     }
+  }
+  if (flags.fsdp && flags.ddp) {
+    return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
+                 .hint = "give one of them"};
   }
   if (!flags.batch && !flags.max_batch) {
     return Error{.message = "which batch size?", .hint = "give --batch N, or --max-batch"};
@@ -76,9 +82,10 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
       return Error{.message = "two recorded runs need their batch sizes",
                    .hint = "give --batches 8,16, the smaller one first"};
     }
-    if (flags.optimizer || flags.precision || flags.ddp) {
-      return Error{.message = "a recorded run has the optimizer and the precision it was run with",
-                   .hint = "leave --optimizer, --precision and --ddp out, or capture the step"};
+    if (flags.optimizer || flags.precision || flags.ddp || flags.fsdp) {
+      return Error{
+          .message = "a recorded run has the optimizer and the precision it was run with",
+          .hint = "leave --optimizer, --precision, --ddp and --fsdp out, or capture the step"};
     }
     return ReadRecordedStep(flags.files[0], flags.files[1], {flags.batches[0], flags.batches[1]});
   }
@@ -86,6 +93,13 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
   if (!step) return step;
+  if (flags.fsdp) {
+    // First, so that another optimizer is one of shards too.
+    const Result<Sharding> sharding = ParseSharding(*flags.fsdp);
+    if (!sharding) return sharding.error();
+    step->notes.push_back(DescribeSharding(*step, step->variants.front(), *sharding));
+    for (Variant& variant : step->variants) variant = AddFullySharded(*step, variant, *sharding);
+  }
   for (Variant& variant : step->variants) {
     if (flags.optimizer) {
       Result<Variant> replaced = ReplaceOptimizer(*step, variant, *flags.optimizer);
@@ -94,7 +108,7 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
     }
     if (flags.ddp) variant = AddDataParallel(*step, variant);
   }
-  if (flags.ddp) {
+  if (flags.ddp || flags.fsdp) {
     step->notes.push_back(
         "what NCCL takes outside of PyTorch is not counted: some hundred MiB, by the number of "
         "ranks");
@@ -177,6 +191,11 @@ Command AddPredict(CLI::App& app) {
                  "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)")
       ->type_name("O");
   app.add_flag("--ddp", flags->ddp, "as one rank of DistributedDataParallel; the batch is its own");
+  app.add_option(
+         "--fsdp", flags->fsdp,
+         "as one of N ranks of FSDP2, fully_shard on each block and on the whole; N:keep for "
+         "reshard_after_forward=False, N:meta for a model built on the meta device")
+      ->type_name("N");
   app.add_option("--precision", flags->precision, "a precision that was captured too (amp_bf16)")
       ->type_name("P");
   app.add_option("--alloc-conf", flags->conf, "what PYTORCH_CUDA_ALLOC_CONF will say")

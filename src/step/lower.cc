@@ -1,6 +1,7 @@
 #include "step/lower.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -55,10 +56,13 @@ class Lowerer final : public Emitter {
         held_(variant.storages) {
     block_of_.assign(variant.storages, kNone);
     lowered_.workload.captures = {false};
-    lowered_.workload.streams = {0};
+    std::size_t streams = 1;
     for (const CallRecord& call : variant.calls) {
       facts_.push_back(FactsOf(step.strings[call.op]));
+      streams = std::max<std::size_t>(streams, call.stream + std::size_t{1});
     }
+    lowered_.workload.streams.resize(streams);
+    std::iota(lowered_.workload.streams.begin(), lowered_.workload.streams.end(), 0);
   }
 
   Lowered Run() {
@@ -181,6 +185,7 @@ class Lowerer final : public Emitter {
     requests.push_back({.size = bytes,
                         .allocation = block,
                         .event = static_cast<EventIndex>(requests.size()),
+                        .stream = stream_,
                         .kind = kind});
     lowered_.moments.push_back(moment_);
   }
@@ -217,6 +222,7 @@ class Lowerer final : public Emitter {
     const ModelTensor& tensor = variant_.model_tensors[index];
     const Bytes bytes = at_.layout(tensor.layout).bytes();
     if (bytes <= 0 || block_of_[tensor.storage] != kNone) return;
+    moment_.call = LoweredBlock::kNoCall;
     const std::uint32_t block = Allocate(bytes, Purpose::kParameters);
     lowered_.blocks[block].model_tensor = index;
     block_of_[tensor.storage] = block;
@@ -226,6 +232,7 @@ class Lowerer final : public Emitter {
     const CallRecord& record = variant_.calls[index];
     const Call call(record, at_, moment_.phase);
     call_ = &call;
+    stream_ = record.stream;
     moment_.call = index;
     made_.assign(record.fresh.size(), false);
     if (facts_[index].rule != nullptr) facts_[index].rule(call, *this);
@@ -234,6 +241,7 @@ class Lowerer final : public Emitter {
       ++lowered_.unknown[std::string(call.op())];
     }
     call_ = nullptr;
+    stream_ = 0;
   }
 
   /// What is held under a negative name goes first, then the storage itself, then the rest.
@@ -301,6 +309,7 @@ class Lowerer final : public Emitter {
   Moment moment_;
   std::size_t event_ = 0;
   const Call* call_ = nullptr;
+  std::uint16_t stream_ = 0;
   std::vector<char> made_;
   /// By all requests so far.
   Bytes asked_ = 0;

@@ -52,6 +52,8 @@ struct CallRecord {
   StringId where;
   StringId module;
   int thread = 0;
+  /// In which it makes its storages; 0 is the one that computes.
+  std::uint8_t stream = 0;
   std::vector<Argument> args;
   std::vector<std::pair<StringId, Argument>> kwargs;
   std::vector<TensorUse> results;

@@ -7,10 +7,11 @@ namespace plimsoll {
 namespace {
 
 constexpr std::array kPlain = std::to_array<std::string_view>({
-    // Our own: what a record holds, and the tensors of a replaced optimizer.
+    // Our own: what a record holds, a replaced optimizer's tensors, and several GPUs' buffers.
     "recorded",
     "optimizer",
     "data_parallel",
+    "fully_sharded",
     // Measured one by one (shared/data/operators, 8 to 136 rows each).
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool2d_backward",
