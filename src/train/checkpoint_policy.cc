@@ -1,8 +1,7 @@
 #include "train/checkpoint_policy.h"
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <charconv>
@@ -63,11 +62,11 @@ std::string CheckpointPolicy::ToString() const {
     case Kind::kNone:
       return "none";
     case Kind::kEvery:
-      return every_ == 1 ? "all" : fmt::format("every:{}", every_);
+      return every_ == 1 ? "all" : c10::str("every:", every_);
     case Kind::kSquareRoot:
       return "sqrt";
     case Kind::kPlan:
-      return fmt::format("plan:{}", fmt::join(plan_, ","));
+      return "plan:" + c10::Join(",", std::vector<int>(plan_.begin(), plan_.end()));
   }
   return {};
 }

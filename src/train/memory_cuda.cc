@@ -1,7 +1,8 @@
+#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,8 +24,8 @@ Bytes TotalOf(c10::DeviceIndex index) {
 class CudaMemory : public DeviceMemory {
  public:
   explicit CudaMemory(c10::DeviceIndex index) : index_(index), total_(TotalOf(index)) {
-    // The caching allocator knows no device before CUDA is set up.
-    at::globalContext().lazyInitDevice(at::kCUDA);
+    // The caching allocator knows no device before CUDA is set up, which the first tensor does.
+    at::empty({0}, at::TensorOptions(c10::Device(at::kCUDA, index)));
   }
 
   MemoryFigures figures() const override {

@@ -5,13 +5,18 @@
 
 #include <mutex>
 
+#include "train/host_memory.h"
+
 namespace plimsoll::train {
 namespace {
 
 at::Tensor StateOf(c10::Device device) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
+  const at::Tensor state = generator.get_state();
+  // Five kilobytes each for the CPU, and a model with checkpoints has one a block: not from the
+  // budget.
+  return HostTensor(state.sizes(), state.scalar_type(), /*pinned=*/false).copy_(state);
 }
 
 void SetState(c10::Device device, const at::Tensor& state) {

@@ -1,5 +1,6 @@
 #include "train/recovery.h"
 
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
@@ -30,9 +31,12 @@ StepUndo::StepUndo(torch::nn::Module& model, c10::Device device)
 
 void StepUndo::Undo() {
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
-  const torch::autograd::AutoGradMode no_grad(false);
-  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(saved_buffers_[i]);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].detach().copy_(saved_buffers_[i]);
   random_.Restore();
+  // A CPU backward that failed leaves the nodes that it had not come to in a queue of this thread,
+  // with all that they saved, until the next one goes through.
+  const torch::autograd::AutoGradMode with_grad(true);
+  at::zeros({1}).requires_grad_().sum().backward();
 }
 
 void ClearGradients(torch::nn::Module& model) {

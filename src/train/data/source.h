@@ -1,0 +1,33 @@
+// Where samples come from.
+#pragma once
+
+#include <c10/core/TensorOptions.h>
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+
+#include "train/batch.h"
+
+namespace plimsoll::train {
+
+/// A file that cannot be used. One line that names it and says why.
+class DataError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual std::int64_t size() const = 0;
+  /// The samples with these numbers, one row each; always the same for the same numbers. `where`
+  /// is host memory, pinned or not, to make the tensors in. A loader calls this from several
+  /// threads at once, and each thread that uses torch's operators on large tensors brings its own
+  /// pool of threads with it: the sources here fill tensors by loops of their own.
+  virtual Batch Get(std::span<const std::int64_t> indices,
+                    const at::TensorOptions& where) const = 0;
+};
+
+}  // namespace plimsoll::train

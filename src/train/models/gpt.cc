@@ -1,0 +1,119 @@
+#include "train/models/gpt.h"
+
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <cmath>
+
+namespace plimsoll::train {
+namespace {
+
+namespace nn = torch::nn;
+
+nn::LayerNorm NormOf(std::int64_t width) { return nn::LayerNorm(nn::LayerNormOptions({width})); }
+
+bool EndsResidual(const std::string& name) {
+  return name.ends_with("project.weight") || name.ends_with("down.weight");
+}
+
+}  // namespace
+
+GptBlockImpl::GptBlockImpl(const GptOptions& options)
+    : heads_(options.heads),
+      dropout_(options.dropout),
+      attention_norm_(register_module("attention_norm", NormOf(options.width))),
+      qkv_(register_module("qkv", nn::Linear(options.width, 3 * options.width))),
+      project_(register_module("project", nn::Linear(options.width, options.width))),
+      mlp_norm_(register_module("mlp_norm", NormOf(options.width))),
+      up_(register_module("up", nn::Linear(options.width, 4 * options.width))),
+      down_(register_module("down", nn::Linear(4 * options.width, options.width))) {}
+
+at::Tensor GptBlockImpl::forward(at::Tensor x) {
+  x = x + Attention(attention_norm_(x));
+  return x + Mlp(mlp_norm_(x));
+}
+
+at::Tensor GptBlockImpl::Attention(const at::Tensor& x) {
+  const std::int64_t samples = x.size(0);
+  const std::int64_t positions = x.size(1);
+  const std::int64_t width = x.size(2);
+  const auto by_head = [&](const at::Tensor& part) {
+    return part.view({samples, positions, heads_, width / heads_}).transpose(1, 2);
+  };
+  const std::vector<at::Tensor> qkv = qkv_(x).split(width, -1);
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      by_head(qkv[0]), by_head(qkv[1]), by_head(qkv[2]), /*attn_mask=*/{},
+      is_training() ? dropout_ : 0.0, /*is_causal=*/true);
+  return Dropout(project_(mixed.transpose(1, 2).reshape({samples, positions, width})));
+}
+
+at::Tensor GptBlockImpl::Mlp(const at::Tensor& x) {
+  return Dropout(down_(at::gelu(up_(x), "tanh")));
+}
+
+at::Tensor GptBlockImpl::Dropout(const at::Tensor& x) const {
+  return at::dropout(x, dropout_, is_training());
+}
+
+Gpt::Gpt(const GptOptions& options)
+    : options_(options),
+      tokens_(register_module("tokens", nn::Embedding(options.vocabulary, options.width))),
+      positions_(register_module("positions", nn::Embedding(options.context, options.width))),
+      norm_(nullptr) {
+  TORCH_CHECK(options.heads > 0 && options.width % options.heads == 0, "a GPT's width of ",
+              options.width, " must be a multiple of its ", options.heads, " heads");
+  const auto blocks = register_module("blocks", nn::ModuleList());
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    blocks_.emplace_back(options);
+    blocks->push_back(blocks_.back());
+  }
+  norm_ = register_module("norm", NormOf(options.width));
+  Initialize();
+}
+
+/// As GPT-2: what adds to the residual stream is scaled down, since that many layers add to it.
+void Gpt::Initialize() {
+  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(options_.layers));
+  for (const auto& parameter : named_parameters()) {
+    if (parameter.value().dim() > 1) {
+      nn::init::normal_(parameter.value(), 0, EndsResidual(parameter.key()) ? residual : 0.02);
+    } else if (parameter.key().ends_with("bias")) {
+      nn::init::zeros_(parameter.value());
+    }
+  }
+}
+
+at::Tensor Gpt::Hidden(const at::Tensor& tokens) {
+  const std::int64_t positions = tokens.size(1);
+  TORCH_CHECK(positions <= options_.context, "a sequence of ", positions,
+              " tokens does not fit into a context of ", options_.context);
+  const at::Tensor where = at::arange(positions, tokens.options().dtype(at::kLong));
+  const at::Tensor x =
+      at::dropout(tokens_(tokens) + positions_(where), options_.dropout, is_training());
+  std::vector<Block> chain;
+  chain.reserve(blocks_.size());
+  for (GptBlock& block : blocks_) {
+    chain.emplace_back([block](const at::Tensor& in) mutable { return block(in); });
+  }
+  return norm_(RunChain(chain, x));
+}
+
+at::Tensor Gpt::forward(const at::Tensor& tokens) {
+  return at::linear(Hidden(tokens), tokens_->weight);
+}
+
+at::Tensor Gpt::Loss(const at::Tensor& tokens, const at::Tensor& targets) {
+  if (head_loss) {
+    return head_loss(Hidden(tokens).flatten(0, 1), tokens_->weight, targets.flatten());
+  }
+  return nn::functional::cross_entropy(forward(tokens).flatten(0, 1), targets.flatten());
+}
+
+double Gpt::Weight(const Batch& batch) const {
+  const at::Tensor& targets = batch.tensors[1];
+  if (!options_.padded) return static_cast<double>(targets.numel());
+  return static_cast<double>(targets.ne(-100).sum().item<std::int64_t>());
+}
+
+}  // namespace plimsoll::train

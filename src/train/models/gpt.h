@@ -1,0 +1,84 @@
+// A decoder-only transformer, as GPT-2.
+#pragma once
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <vector>
+
+#include "train/models/model.h"
+
+namespace plimsoll::train {
+
+/// The defaults are GPT-2's smallest, with its vocabulary rounded up to a multiple of 64.
+struct GptOptions {
+  std::int64_t vocabulary = 50304;
+  std::int64_t context = 1024;
+  std::int64_t width = 768;
+  std::int64_t layers = 12;
+  std::int64_t heads = 12;
+  double dropout = 0;
+  /// Targets may be -100, which are not counted. Off, since Weight then looks at the targets, and
+  /// that waits for a GPU.
+  bool padded = false;
+};
+
+class GptBlockImpl : public torch::nn::Module {
+ public:
+  explicit GptBlockImpl(const GptOptions& options);
+
+  at::Tensor forward(at::Tensor x);
+
+ private:
+  at::Tensor Attention(const at::Tensor& x);
+  at::Tensor Mlp(const at::Tensor& x);
+  at::Tensor Dropout(const at::Tensor& x) const;
+
+  std::int64_t heads_;
+  double dropout_;
+  torch::nn::LayerNorm attention_norm_;
+  torch::nn::Linear qkv_;
+  torch::nn::Linear project_;
+  torch::nn::LayerNorm mlp_norm_;
+  torch::nn::Linear up_;
+  torch::nn::Linear down_;
+};
+TORCH_MODULE(GptBlock);
+
+/// A batch is tokens and targets, both [samples, positions]. Each layer is a checkpoint block.
+class Gpt : public TrainModel {
+ public:
+  explicit Gpt(const GptOptions& options);
+
+  /// The last hidden states, [samples, positions, width].
+  at::Tensor Hidden(const at::Tensor& tokens);
+  at::Tensor forward(const at::Tensor& tokens);
+  at::Tensor Loss(const at::Tensor& tokens, const at::Tensor& targets);
+
+  at::Tensor Loss(const Batch& batch) override { return Loss(batch.tensors[0], batch.tensors[1]); }
+  /// Tokens.
+  double Weight(const Batch& batch) const override;
+  int checkpoint_blocks() const override { return static_cast<int>(blocks_.size()); }
+  const GptOptions& options() const { return options_; }
+
+  /// The mean cross entropy from hidden states [tokens, width], the output weight [vocabulary,
+  /// width] and targets [tokens]. The logits are the largest tensor of a small GPT: put a function
+  /// here that never has them whole. Empty: logits, then cross entropy.
+  std::function<at::Tensor(const at::Tensor& hidden, const at::Tensor& weight,
+                           const at::Tensor& targets)>
+      head_loss;
+
+ private:
+  void Initialize();
+
+  GptOptions options_;
+  torch::nn::Embedding tokens_;
+  torch::nn::Embedding positions_;
+  std::vector<GptBlock> blocks_;
+  torch::nn::LayerNorm norm_;
+};
+
+}  // namespace plimsoll::train

@@ -1,0 +1,33 @@
+#include "train/models/mlp.h"
+
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/container/modulelist.h>
+
+namespace plimsoll::train {
+
+namespace nn = torch::nn;
+
+Mlp::Mlp(const MlpOptions& options) : options_(options) {
+  layers_ = {nn::Linear(options.inputs, options.hidden),
+             nn::Linear(options.hidden, options.hidden / 2),
+             nn::Linear(options.hidden / 2, options.classes)};
+  const auto layers = register_module("layers", nn::ModuleList());
+  for (const nn::Linear& layer : layers_) layers->push_back(layer);
+}
+
+at::Tensor Mlp::forward(const at::Tensor& inputs) {
+  std::vector<Block> chain;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const bool last = i + 1 == layers_.size();
+    chain.emplace_back([layer = layers_[i], last](const at::Tensor& in) mutable {
+      return last ? layer(in) : layer(in).relu_();
+    });
+  }
+  return RunChain(chain, inputs.flatten(1));
+}
+
+at::Tensor Mlp::Loss(const at::Tensor& inputs, const at::Tensor& labels) {
+  return nn::functional::cross_entropy(forward(inputs), labels);
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,37 @@
+// Three linear layers: the network with which guides to PyTorch's memory begin.
+#pragma once
+
+#include <torch/nn/modules/linear.h>
+
+#include <vector>
+
+#include "train/models/model.h"
+
+namespace plimsoll::train {
+
+struct MlpOptions {
+  std::int64_t inputs = 1000;
+  /// Of the first hidden layer; the second has half.
+  std::int64_t hidden = 2000;
+  std::int64_t classes = 10;
+};
+
+/// A batch is inputs [samples, ...], flattened, and class numbers [samples]. Each layer is a
+/// checkpoint block.
+class Mlp : public TrainModel {
+ public:
+  explicit Mlp(const MlpOptions& options);
+
+  at::Tensor forward(const at::Tensor& inputs);
+  at::Tensor Loss(const at::Tensor& inputs, const at::Tensor& labels);
+
+  at::Tensor Loss(const Batch& batch) override { return Loss(batch.tensors[0], batch.tensors[1]); }
+  int checkpoint_blocks() const override { return static_cast<int>(layers_.size()); }
+  const MlpOptions& options() const { return options_; }
+
+ private:
+  MlpOptions options_;
+  std::vector<torch::nn::Linear> layers_;
+};
+
+}  // namespace plimsoll::train

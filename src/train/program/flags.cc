@@ -1,0 +1,123 @@
+#include "train/program/flags.h"
+
+#include <torch/cuda.h>
+
+namespace plimsoll::train {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  plimsoll-train unet --budget 2GiB               a U-Net on images made on the spot
+  plimsoll-train gpt --data book.txt --budget 1GiB --batch 64
+  plimsoll-train classifier --data photos/ --device cuda --precision bf16
+  plimsoll-train gpt --save run.state --save-every 50      stop it, then:
+  plimsoll-train gpt --save run.state --save-every 50 --resume)";
+
+template <class Value, class Parse>
+void AddParsed(CLI::App& app, const char* name, Value& value, Parse parse, const char* help) {
+  app.add_option_function<std::string>(
+      name,
+      [&value, parse, name](const std::string& text) {
+        try {
+          value = parse(text);
+        } catch (const c10::Error& error) {
+          throw CLI::ValidationError(name, error.what_without_backtrace());
+        }
+      },
+      help);
+}
+
+Bytes ParseBudget(const std::string& text) {
+  const auto bytes = ParseBytes(text);
+  TORCH_CHECK(bytes.ok(), "'", text, "' is not a size such as 2GiB");
+  return *bytes;
+}
+
+void AddModelFlags(CLI::App& app, Flags& flags) {
+  app.add_option("model", flags.model, "unet, classifier, gpt or mlp")
+      ->required()
+      ->check(CLI::IsMember({"unet", "classifier", "gpt", "mlp"}));
+  app.add_option("--width", flags.sizes.width, "channels of the first level, or of each layer");
+  app.add_option("--layers", flags.sizes.layers, "layers of the gpt, blocks of the classifier");
+  app.add_option("--heads", flags.sizes.heads, "attention heads of the gpt");
+  app.add_option("--context", flags.sizes.context, "tokens in a sample of the gpt");
+  app.add_option("--vocabulary", flags.sizes.vocabulary, "tokens that the gpt knows");
+  app.add_option("--classes", flags.sizes.classes, "classes of images or pixels");
+  app.add_option("--image", flags.image, "height and width of images");
+  app.add_option("--dropout", flags.sizes.dropout, "of the gpt");
+  app.add_flag("--separable", flags.sizes.separable, "depthwise-separable convolutions");
+  AddParsed(app, "--normalization", flags.sizes.normalization, ParseNormalization,
+            "group (default), batch or none");
+  app.add_option("--data", flags.data,
+                 "a text file, or a folder of images; otherwise samples are made on the spot");
+}
+
+void AddTrainingFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--steps", flags.steps, "steps in all")->check(CLI::PositiveNumber);
+  app.add_option("--batch", flags.batch, "samples that one step learns from")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--learning-rate", flags.learning_rate);
+  app.add_option("--optimizer", flags.optimizer, "adamw, adamw8bit, adamw-host or sgd")
+      ->check(CLI::IsMember({"adamw", "adamw8bit", "adamw-host", "sgd"}));
+  app.add_flag("--chunked-loss", flags.chunked_loss, "the gpt's logits are never whole");
+  app.add_option("--seed", flags.seed);
+  app.add_option("--workers", flags.workers, "threads that load batches");
+}
+
+void AddMemoryFlags(CLI::App& app, Flags& flags) {
+  TrainerOptions& trainer = flags.trainer;
+  AddParsed(app, "--budget", trainer.budget, ParseBudget, "the most memory to hold, such as 2GiB");
+  AddParsed(
+      app, "--device", trainer.device, [](const std::string& text) { return c10::Device(text); },
+      "cpu (default) or cuda:0");
+  AddParsed(app, "--precision", trainer.precision, ParsePrecision, "fp32 (default), bf16 or fp16");
+  AddParsed(app, "--checkpoint", trainer.checkpoint, CheckpointPolicy::Parse,
+            "none, all, sqrt, every:K or plan:I,J; otherwise chosen");
+  app.add_option("--micro-batch", trainer.micro_batch, "samples at a time; otherwise chosen");
+  app.add_option("--offload", trainer.offload, "true or false; otherwise chosen");
+  app.add_option("--clip", trainer.clip_norm, "the largest norm of the gradients");
+}
+
+void AddOutputFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--log", flags.log, "a JSON line a step");
+  app.add_option("--snapshot", flags.snapshot, "the memory's history, for plimsoll explain (CUDA)");
+  app.add_option("--save", flags.save, "where the state of the run is saved at the end");
+  app.add_option("--save-every", flags.save_every, "and after so many steps each");
+  app.add_flag("--resume", flags.resume, "go on from the saved state, if there is one");
+}
+
+}  // namespace
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  AddModelFlags(app, flags);
+  AddTrainingFlags(app, flags);
+  AddMemoryFlags(app, flags);
+  AddOutputFlags(app, flags);
+  app.footer(kExamples);
+}
+
+void Complete(Flags& flags) {
+  TORCH_CHECK(!flags.trainer.device.is_cuda() || torch::cuda::is_available(),
+              "there is no CUDA device here");
+  TORCH_CHECK(flags.save_every == 0 || !flags.save.empty(), "--save-every needs --save");
+  TORCH_CHECK(!flags.resume || !flags.save.empty(), "--resume needs --save, which names the state");
+  ModelSizes& sizes = flags.sizes;
+  const auto at_least = [](std::int64_t& size, std::int64_t usual) {
+    if (size == 0) size = usual;
+  };
+  at_least(flags.image, flags.model == "unet" ? 128 : 64);
+  at_least(sizes.classes, flags.model == "unet" ? 2 : 10);
+  if (flags.model == "gpt") {
+    at_least(sizes.vocabulary, 256);
+    at_least(sizes.context, 128);
+    at_least(sizes.width, 192);
+    at_least(sizes.layers, 6);
+    at_least(sizes.heads, 6);
+  } else if (flags.model != "mlp") {
+    at_least(sizes.width, 16);
+    at_least(sizes.in_channels, 3);
+  } else {
+    at_least(sizes.in_channels, 1000);
+  }
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,40 @@
+// What plimsoll-train is told on its command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+#include "train/models/model.h"
+#include "train/trainer.h"
+
+namespace plimsoll::train {
+
+struct Flags {
+  std::string model;
+  ModelSizes sizes;
+  std::int64_t image = 0;
+  std::string data;
+
+  std::int64_t steps = 100;
+  std::int64_t batch = 32;
+  double learning_rate = 1e-3;
+  std::string optimizer = "adamw";
+  bool chunked_loss = false;
+  std::uint64_t seed = 0;
+  int workers = 2;
+
+  TrainerOptions trainer;
+  std::string log;
+  std::string snapshot;
+  std::string save;
+  std::int64_t save_every = 0;
+  bool resume = false;
+};
+
+void AddFlags(CLI::App& app, Flags& flags);
+/// After parsing: sizes that the model leaves open.
+void Complete(Flags& flags);
+
+}  // namespace plimsoll::train
