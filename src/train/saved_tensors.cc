@@ -35,19 +35,18 @@ class HookedEngine : public torch::autograd::Engine {
   }
 };
 
-void InstallEngine() {
-  static const bool installed = [] {
-    torch::autograd::set_default_engine_stub(&HookedEngine::Get);
-    return true;
-  }();
-  (void)installed;
-}
+/// Before main: an engine that takes the place of one whose threads run already finds none of its
+/// own. Where Python is loaded its engine comes later and stays.
+const bool installed = [] {
+  torch::autograd::set_default_engine_stub(&HookedEngine::Get);
+  return true;
+}();
 
 }  // namespace
 
 SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorPolicy> policy)
     : outer_(std::exchange(current, std::move(policy))) {
-  InstallEngine();
+  TORCH_INTERNAL_ASSERT(installed);
 }
 
 SavedTensorScope::~SavedTensorScope() { current = std::move(outer_); }

@@ -87,6 +87,10 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model,
                 parameter.device(), ", and the trainer's device is ", options_.device,
                 "; move the model there first");
   }
+  const Bytes held = budget_.figures().allocated;
+  TORCH_CHECK_WITH(OutOfMemoryError, held <= options_.budget.value_or(held), FormatBytes(held),
+                   " are held before training begins, which is more than the budget of ",
+                   FormatBytes(options_.budget.value_or(0)));
 }
 
 LeverLimits Trainer::LimitsFor(std::int64_t rows) const {

@@ -1,0 +1,529 @@
+// What each mechanism of plimsoll::train saves and costs, against plain LibTorch in the same
+// program:
+//   train_bench check|memory|optimizers|budget|story|speed [DEVICE]
+// On an H200 in a few minutes; on a CPU with sizes that fit it. docs/train.md shows what it
+// printed.
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "train/adam8bit.h"
+#include "train/autocast.h"
+#include "train/cross_entropy.h"
+#include "train/fused_adam.h"
+#include "train/graphed_step.h"
+#include "train/host_optimizer.h"
+#include "train/models/gpt.h"
+#include "train/models/unet.h"
+#include "train/recovery.h"
+#include "train/saved_tensors.h"
+#include "train/trainer.h"
+
+namespace plimsoll::train {
+namespace {
+
+struct Bench {
+  std::string program;
+  c10::Device device = c10::kCPU;
+  bool large() const { return device.is_cuda(); }
+};
+
+double Seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+void Wait(c10::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize();
+}
+
+double Mebibytes(Bytes bytes) { return static_cast<double>(bytes) / static_cast<double>(kMiB); }
+
+struct Measured {
+  /// Held at the end of forward, beyond what was there before.
+  Bytes saved = 0;
+  /// Beyond parameters, gradients and state, at the worst moment.
+  Bytes peak = 0;
+  double milliseconds = 0;
+  double loss = 0;
+};
+
+using Forward = std::function<at::Tensor()>;
+
+/// Forward and backward, some times; the median of the time.
+Measured Measure(c10::Device device, torch::nn::Module& model, const Forward& forward,
+                 int rounds = 5) {
+  DeviceMemory& memory = MemoryOf(device);
+  Measured result;
+  std::vector<double> times;
+  for (int round = 0; round < rounds + 3; ++round) {
+    ClearGradients(model);
+    Wait(device);
+    const Bytes before = memory.figures().allocated;
+    memory.ResetPeaks();
+    const double begin = Seconds();
+    const at::Tensor loss = forward();
+    result.saved = memory.figures().allocated - before;
+    loss.backward();
+    Wait(device);
+    if (round >= 3) times.push_back((Seconds() - begin) * 1000);
+    result.peak = memory.figures().peak_allocated - before;
+    result.loss = loss.item<double>();
+  }
+  std::sort(times.begin(), times.end());
+  result.milliseconds = times[times.size() / 2];
+  ClearGradients(model);
+  return result;
+}
+
+void PrintRow(const char* what, const Measured& now, const Measured& plain) {
+  const auto percent = [](double a, double b) { return b == 0 ? 0 : 100 * a / b; };
+  std::printf("| %s | %.0f | %.1f %% | %.0f | %.1f %% | %.1f | %+.1f %% | %.5f |\n", what,
+              Mebibytes(now.saved),
+              percent(static_cast<double>(now.saved), static_cast<double>(plain.saved)),
+              Mebibytes(now.peak),
+              percent(static_cast<double>(now.peak), static_cast<double>(plain.peak)),
+              now.milliseconds, percent(now.milliseconds, plain.milliseconds) - 100, now.loss);
+  std::fflush(stdout);
+}
+
+GptOptions GptSizes(const Bench& bench, std::int64_t layers) {
+  if (bench.large()) return {.width = 1024, .layers = layers, .heads = 16};
+  return {.vocabulary = 512, .context = 64, .width = 64, .layers = layers, .heads = 4};
+}
+
+Batch Tokens(const Bench& bench, const GptOptions& sizes, std::int64_t rows) {
+  const at::Tensor text =
+      torch::randint(0, sizes.vocabulary, {rows, sizes.context + 1}, at::kLong).to(bench.device);
+  return {{text.slice(1, 0, sizes.context).contiguous(), text.slice(1, 1).contiguous()}};
+}
+
+at::Tensor ChunkedLoss(const at::Tensor& hidden, const at::Tensor& weight,
+                       const at::Tensor& targets) {
+  return LinearCrossEntropy(hidden, weight, std::nullopt, targets);
+}
+
+void MemoryOfGpt(const Bench& bench, Precision precision) {
+  torch::manual_seed(1);
+  const GptOptions sizes = GptSizes(bench, 24);
+  const auto model = std::make_shared<Gpt>(sizes);
+  model->to(bench.device);
+  const Batch batch = Tokens(bench, sizes, 8);
+  const auto forward = [&] {
+    std::optional<AutocastScope> autocast;
+    if (precision == Precision::kBfloat16) autocast.emplace(bench.device.type(), at::kBFloat16);
+    return model->Loss(batch);
+  };
+  std::printf("\nGPT of 24 layers, width %ld, batch 8 x %ld, %s, forward and backward\n\n",
+              sizes.width, sizes.context, std::string(PrecisionName(precision)).c_str());
+  std::printf(
+      "| | saved by forward, MiB | of plain | peak, MiB | of plain | ms | time | loss "
+      "|\n|---|---|---|---|---|---|---|---|\n");
+  const Measured plain = Measure(bench.device, *model, forward);
+  PrintRow("plain", plain, plain);
+  for (const char* policy : {"all", "sqrt", "plan:0,2,4,6,8,10,12,14,16,18,20,22"}) {
+    model->set_checkpoint_policy(CheckpointPolicy::Parse(policy));
+    PrintRow((std::string("checkpoint ") + policy).c_str(), Measure(bench.device, *model, forward),
+             plain);
+  }
+  model->set_checkpoint_policy({});
+  for (const double kept : {0.0, 0.1, 0.2}) {
+    const auto share = static_cast<Bytes>(kept * static_cast<double>(plain.saved));
+    Offload offload(bench.device, model->parameters(),
+                    {.least = bench.large() ? kMiB : 256,
+                     .keep_last = share,
+                     .in_flight = share / 4 + 64 * kMiB,
+                     .prefetch = share / 4 + 64 * kMiB});
+    const auto offloaded = [&] {
+      const SavedTensorScope scope(offload.policy(batch.tensors));
+      return forward();
+    };
+    char name[40];
+    std::snprintf(name, sizeof name, "offload, %.0f %% kept", kept * 100);
+    PrintRow(name, Measure(bench.device, *model, offloaded), plain);
+  }
+  model->head_loss = ChunkedLoss;
+  PrintRow("chunked cross-entropy", Measure(bench.device, *model, forward), plain);
+  model->set_checkpoint_policy(CheckpointPolicy::All());
+  PrintRow("checkpoint all, chunked cross-entropy", Measure(bench.device, *model, forward), plain);
+}
+
+template <class Optimizer>
+Bytes StateOf(const Bench& bench, double* milliseconds) {
+  torch::manual_seed(1);
+  const auto model = std::make_shared<Gpt>(GptSizes(bench, 12));
+  model->to(bench.device);
+  for (at::Tensor& parameter : model->parameters())
+    parameter.mutable_grad() = torch::randn_like(parameter);
+  Optimizer optimizer(model->parameters());
+  const Bytes before = MemoryOf(bench.device).figures().allocated;
+  optimizer.step();
+  const Bytes state = MemoryOf(bench.device).figures().allocated - before;
+  Wait(bench.device);
+  const double begin = Seconds();
+  for (int i = 0; i < 10; ++i) optimizer.step();
+  Wait(bench.device);
+  *milliseconds = (Seconds() - begin) * 100;
+  return state;
+}
+
+void MemoryOfOptimizers(const Bench& bench) {
+  std::printf(
+      "\nOptimizer's state, GPT of 12 layers\n\n| | MiB | of AdamW's | ms a step "
+      "|\n|---|---|---|---|\n");
+  double ms = 0;
+  const Bytes adam = StateOf<torch::optim::AdamW>(bench, &ms);
+  const auto row = [&](const char* what, Bytes state) {
+    std::printf("| %s | %.0f | %.1f %% | %.1f |\n", what, Mebibytes(state),
+                100 * static_cast<double>(state) / static_cast<double>(adam), ms);
+  };
+  row("torch::optim::AdamW", adam);
+  row("FusedAdamW", StateOf<FusedAdamW>(bench, &ms));
+  row("AdamW8bit", StateOf<AdamW8bit>(bench, &ms));
+}
+
+/// A model with data, made anew the same way each time.
+struct Job {
+  const char* name;
+  std::function<std::shared_ptr<TrainModel>()> make;
+  std::function<Batch(std::int64_t rows)> batch;
+  std::int64_t rows;
+};
+
+std::vector<Job> Jobs(const Bench& bench) {
+  const GptOptions gpt = GptSizes(bench, bench.large() ? 12 : 4);
+  const UNetOptions unet{.width = bench.large() ? 64 : 8};
+  const std::int64_t image = bench.large() ? 512 : 64;
+  return {{"gpt", [gpt] { return std::make_shared<Gpt>(gpt); },
+           [bench, gpt](std::int64_t rows) { return Tokens(bench, gpt, rows); }, 32},
+          {"unet", [unet] { return std::make_shared<UNet>(unet); },
+           [bench, image](std::int64_t rows) {
+             return Batch{{torch::randn({rows, 3, image, image}).to(bench.device),
+                           torch::randint(0, 2, {rows, image, image}, at::kLong).to(bench.device)}};
+           },
+           16}};
+}
+
+struct Trained {
+  double loss = 0;
+  Bytes peak = 0;
+  double milliseconds = 0;
+  std::string levers;
+};
+
+struct Run {
+  std::string job;
+  std::int64_t rows = 0;
+  /// 0: none.
+  Bytes budget = 0;
+  /// Nothing is chosen: the whole batch at once, as plain training does it.
+  bool plain = false;
+  Precision precision = Precision::kFloat32;
+};
+
+Trained Train(const Bench& bench, const Run& run) {
+  torch::manual_seed(5);
+  const auto jobs = Jobs(bench);
+  const Job& job = run.job == jobs[0].name ? jobs[0] : jobs[1];
+  const auto model = job.make();
+  model->to(bench.device);
+  const auto optimizer =
+      std::make_shared<FusedAdamW>(model->parameters(), torch::optim::AdamWOptions(1e-4));
+  TrainerOptions options{.device = bench.device, .precision = run.precision};
+  if (run.budget > 0) options.budget = run.budget;
+  options.weight = [model](const Batch& batch) { return model->Weight(batch); };
+  if (run.plain) {
+    options.micro_batch = run.rows;
+    options.checkpoint = CheckpointPolicy();
+    options.offload = false;
+  }
+  if (!bench.large()) options.offload_options.least = 256;
+  Trainer trainer(
+      model, optimizer, [model](const Batch& batch) { return model->Loss(batch); }, options);
+  Trained result;
+  std::vector<double> times;
+  for (int i = 0; i < 8; ++i) {
+    torch::manual_seed(static_cast<std::uint64_t>(100 + i));
+    const StepReport report = trainer.Step(job.batch(run.rows));
+    result.loss = report.loss;
+    result.peak = std::max(result.peak, report.memory.peak_reserved);
+    times.push_back(report.seconds * 1000);
+  }
+  std::sort(times.begin(), times.end());
+  result.milliseconds = times[times.size() / 2];
+  result.levers = trainer.levers().ToString();
+  return result;
+}
+
+/// In a process of its own, as a training job is: what an earlier one left in the allocator would
+/// count. Nothing if memory ran out.
+std::optional<Trained> TrainAlone(const Bench& bench, const Run& run) {
+  const std::string command =
+      c10::str("exec '", bench.program, "' run ", bench.device, " ", run.job, " ", run.rows, " ",
+               run.budget, " ", run.plain, " ", PrecisionName(run.precision));
+  std::FILE* const out = popen(command.c_str(), "r");
+  TORCH_CHECK(out != nullptr, "cannot run ", command);
+  Trained result;
+  char levers[200] = "";
+  const int read = std::fscanf(out, "%lf %ld %lf %199[^\n]", &result.loss, &result.peak,
+                               &result.milliseconds, levers);
+  const int status = pclose(out);
+  if (status != 0 || read != 4) return std::nullopt;
+  result.levers = levers;
+  return result;
+}
+
+int RunOne(const Bench& bench, char** words) {
+  const Run run{.job = words[0],
+                .rows = std::stol(words[1]),
+                .budget = std::stol(words[2]),
+                .plain = std::stol(words[3]) != 0,
+                .precision = ParsePrecision(words[4])};
+  try {
+    const Trained result = Train(bench, run);
+    std::printf("%.6f %ld %.2f %s\n", result.loss, result.peak, result.milliseconds,
+                result.levers.c_str());
+    return 0;
+  } catch (const c10::OutOfMemoryError& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return 1;
+  }
+}
+
+void Budgets(const Bench& bench) {
+  std::printf(
+      "\n| model | budget | MiB | peak held, MiB | ms a step | loss of step 8 | levers "
+      "|\n|---|---|---|---|---|---|---|\n");
+  for (const Job& job : Jobs(bench)) {
+    const auto plain = TrainAlone(bench, {.job = job.name, .rows = job.rows, .plain = true});
+    TORCH_CHECK(plain, job.name, " does not train at all");
+    std::printf("| %s, batch %ld | none, plain | | %.0f | %.1f | %.6f | %s |\n", job.name, job.rows,
+                Mebibytes(plain->peak), plain->milliseconds, plain->loss, plain->levers.c_str());
+    for (const int percent : {100, 70, 50, 35, 25}) {
+      const Bytes budget = plain->peak / 100 * percent;
+      const auto within = TrainAlone(bench, {.job = job.name, .rows = job.rows, .budget = budget});
+      if (within) {
+        std::printf("| %s | %d %% | %.0f | %.0f%s | %.1f | %.6f | %s |\n", job.name, percent,
+                    Mebibytes(budget), Mebibytes(within->peak),
+                    within->peak <= budget ? "" : " ABOVE", within->milliseconds, within->loss,
+                    within->levers.c_str());
+      } else {
+        std::printf("| %s | %d %% | %.0f | does not fit | | | |\n", job.name, percent,
+                    Mebibytes(budget));
+      }
+      std::fflush(stdout);
+    }
+  }
+}
+
+/// The guides' story: a U-Net that runs out at batch 8 trains at 32 within the same budget.
+void Story(const Bench& bench) {
+  const auto four = TrainAlone(bench, {.job = "unet", .rows = 4, .plain = true});
+  const auto eight = TrainAlone(bench, {.job = "unet", .rows = 8, .plain = true});
+  TORCH_CHECK(four && eight, "the U-Net does not train at all");
+  const Bytes budget = (four->peak + eight->peak) / 2;
+  std::printf(
+      "\nU-Net, budget %.0f MiB\n\n| batch | how | peak held, MiB | ms an image | levers "
+      "|\n|---|---|---|---|---|\n",
+      Mebibytes(budget));
+  const auto row = [&](std::int64_t rows, bool plain, Precision precision) {
+    const auto result = TrainAlone(
+        bench,
+        {.job = "unet", .rows = rows, .budget = budget, .plain = plain, .precision = precision});
+    std::printf("| %ld | %s, %s | ", rows, plain ? "plain" : "Trainer",
+                std::string(PrecisionName(precision)).c_str());
+    if (result) {
+      std::printf("%.0f | %.2f | %s |\n", Mebibytes(result->peak),
+                  result->milliseconds / static_cast<double>(rows), result->levers.c_str());
+    } else {
+      std::printf("runs out of memory | | |\n");
+    }
+    std::fflush(stdout);
+  };
+  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+    for (const std::int64_t rows : {4, 8}) row(rows, true, precision);
+    for (const std::int64_t rows : {8, 32}) row(rows, false, precision);
+  }
+}
+
+/// As bench/train_twins.py: rounds of steps, the device waited for at the end of each.
+void Speed(const Bench& bench) {
+  std::printf(
+      "\n| model | precision | checkpoint | ms a step | peak allocated, MiB "
+      "|\n|---|---|---|---|---|\n");
+  for (const Job& job : Jobs(bench)) {
+    for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+      for (const char* policy : {"none", "all"}) {
+        MemoryOf(bench.device).ReleaseCached();
+        torch::manual_seed(5);
+        const auto model = job.make();
+        model->to(bench.device);
+        model->set_checkpoint_policy(CheckpointPolicy::Parse(policy));
+        FusedAdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
+        const Batch batch = job.batch(8);
+        const auto step = [&] {
+          ClearGradients(*model);
+          at::Tensor loss;
+          {
+            std::optional<AutocastScope> autocast;
+            if (precision == Precision::kBfloat16)
+              autocast.emplace(bench.device.type(), at::kBFloat16);
+            loss = model->Loss(batch);
+          }
+          loss.backward();
+          optimizer.step();
+        };
+        for (int i = 0; i < 3; ++i) step();
+        MemoryOf(bench.device).ResetPeaks();
+        std::vector<double> times;
+        for (int round = 0; round < 5; ++round) {
+          Wait(bench.device);
+          const double begin = Seconds();
+          for (int i = 0; i < 20; ++i) step();
+          Wait(bench.device);
+          times.push_back((Seconds() - begin) * 50);
+        }
+        std::sort(times.begin(), times.end());
+        std::printf("| %s | %s | %s | %.2f | %.0f |\n", job.name,
+                    std::string(PrecisionName(precision)).c_str(), policy, times[2],
+                    Mebibytes(MemoryOf(bench.device).figures().peak_allocated));
+        std::fflush(stdout);
+      }
+    }
+  }
+}
+
+using MakeOptimizer =
+    std::function<std::shared_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
+
+template <class Optimizer>
+MakeOptimizer Make() {
+  return [](std::vector<at::Tensor> parameters) {
+    return std::make_shared<Optimizer>(std::move(parameters));
+  };
+}
+
+/// The parameters after five steps of a small GPT.
+std::vector<at::Tensor> After(const Bench& bench, TrainerOptions options,
+                              const MakeOptimizer& optimizer) {
+  torch::manual_seed(5);
+  const GptOptions sizes{.vocabulary = 1000, .context = 128, .width = 256, .layers = 4, .heads = 4};
+  const auto model = std::make_shared<Gpt>(sizes);
+  model->to(bench.device);
+  options.device = bench.device;
+  options.offload_options = {.least = 4096, .keep_last = kMiB, .in_flight = kMiB, .prefetch = kMiB};
+  Trainer trainer(
+      model, optimizer(model->parameters()),
+      [model](const Batch& batch) { return model->Loss(batch); }, options);
+  for (int i = 0; i < 5; ++i) {
+    torch::manual_seed(static_cast<std::uint64_t>(100 + i));
+    trainer.Step(Tokens(bench, sizes, 8));
+  }
+  std::vector<at::Tensor> parameters;
+  for (const at::Tensor& parameter : model->parameters())
+    parameters.push_back(parameter.detach().clone());
+  return parameters;
+}
+
+/// Whether each mechanism leaves the parameters that plain training leaves, on this device.
+void Check(const Bench& bench) {
+  const TrainerOptions plain{.micro_batch = 8, .checkpoint = CheckpointPolicy(), .offload = false};
+  const auto expected = After(bench, plain, Make<FusedAdamW>());
+  std::printf(
+      "\n| after 5 steps of a small GPT | largest difference, relative | |\n|---|---|---|\n");
+  const auto row = [&](const char* what, const TrainerOptions& options,
+                       const MakeOptimizer& optimizer) {
+    const auto parameters = After(bench, options, optimizer);
+    double worst = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const double scale = expected[i].abs().max().item<double>();
+      worst = std::max(worst, (parameters[i] - expected[i]).abs().max().item<double>() / scale);
+    }
+    std::printf("| %s | %.2e | %s |\n", what, worst, worst == 0 ? "bit for bit" : "");
+    std::fflush(stdout);
+  };
+  TrainerOptions options = plain;
+  row("plain, again", options, Make<FusedAdamW>());
+  options.checkpoint = CheckpointPolicy::All();
+  row("checkpoint all", options, Make<FusedAdamW>());
+  options.offload = true;
+  row("checkpoint all, offload", options, Make<FusedAdamW>());
+  options.checkpoint = CheckpointPolicy();
+  row("offload", options, Make<FusedAdamW>());
+  options = plain;
+  options.micro_batch = 3;
+  row("micro-batches of 3", options, Make<FusedAdamW>());
+  row("AdamW of LibTorch", plain, Make<torch::optim::AdamW>());
+  row("AdamW on the host", plain, Make<HostAdamW>());
+  row("AdamW in 8 bits", plain, Make<AdamW8bit>());
+}
+
+/// A step launched as a whole against one launched kernel by kernel.
+void Graph(const Bench& bench) {
+  const GptOptions sizes{.vocabulary = 1000, .context = 64, .width = 256, .layers = 12, .heads = 4};
+  torch::manual_seed(5);
+  const auto model = std::make_shared<Gpt>(sizes);
+  model->to(bench.device);
+  const Batch batch = Tokens(bench, sizes, 4);
+  const auto step = [&](const Batch& rows) {
+    const at::Tensor loss = model->Loss(rows);
+    loss.backward();
+    return Tensors{loss.detach()};
+  };
+  const auto time = [&](const auto& run) {
+    for (int i = 0; i < 3; ++i) run();
+    Wait(bench.device);
+    const double begin = Seconds();
+    for (int i = 0; i < 50; ++i) run();
+    Wait(bench.device);
+    return (Seconds() - begin) * 20;
+  };
+  const double plain = time([&] {
+    ClearGradients(*model);
+    step(batch);
+  });
+  const at::Tensor expected = model->parameters()[4].grad().clone();
+  ClearGradients(*model);
+  GraphedStep graphed(*model, step, batch);
+  const double captured = time([&] { graphed.Replay(batch); });
+  std::printf(
+      "\nGPT of 12 layers, width 256, batch 4 x 64: plain %.2f ms, as a CUDA graph %.2f ms, "
+      "gradients %s\n",
+      plain, captured,
+      torch::equal(expected, model->parameters()[4].grad()) ? "bit for bit" : "differ");
+}
+
+int Main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const char* const usual = torch::cuda::is_available() ? "cuda:0" : "cpu";
+  const Bench bench{.program = argv[0], .device = c10::Device(argc > 2 ? argv[2] : usual)};
+  if (what == "run" && argc == 8) return RunOne(bench, argv + 3);
+  if (what == "budget") {
+    Budgets(bench);
+  } else if (what == "story") {
+    Story(bench);
+  } else if (what == "memory") {
+    MemoryOfGpt(bench, Precision::kFloat32);
+    MemoryOfGpt(bench, Precision::kBfloat16);
+  } else if (what == "optimizers") {
+    MemoryOfOptimizers(bench);
+  } else if (what == "check") {
+    Check(bench);
+    if (bench.large()) Graph(bench);
+  } else if (what == "speed") {
+    Speed(bench);
+  } else {
+    std::fprintf(stderr,
+                 "usage: train_bench check|memory|optimizers|budget|story|speed [DEVICE]\n");
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace plimsoll::train
+
+int main(int argc, char** argv) { return plimsoll::train::Main(argc, argv); }

@@ -1,0 +1,45 @@
+#!/bin/bash
+# plimsoll-train as people run it: within a budget, stopped and resumed, and told nonsense.
+#   program_test.sh PROGRAM
+set -euo pipefail
+program=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+small=(gpt --width 32 --layers 2 --heads 2 --context 32 --batch 8 --workers 1)
+
+fail() {
+  echo "program_test: $1"
+  exit 1
+}
+losses() { grep -o '"loss":[^,]*' "$1"; }
+
+"$program" "${small[@]}" --steps 6 --log "$folder/whole" 2>/dev/null
+"$program" "${small[@]}" --steps 3 --log "$folder/parts" --save "$folder/state" 2>/dev/null
+"$program" "${small[@]}" --steps 6 --log "$folder/parts" --save "$folder/state" --resume 2>/dev/null
+[[ $(losses "$folder/whole") == $(losses "$folder/parts") ]] || fail "a resumed run goes on otherwise"
+
+"$program" "${small[@]}" --steps 3 --budget 2MiB --log "$folder/tight" 2>/dev/null
+awk -F'"peak_reserved":' '{split($2, a, ","); if (a[1] > 2097152) exit 1}' "$folder/tight" ||
+  fail "more is held than the budget"
+
+for model in unet classifier mlp; do
+  "$program" "$model" --width 8 --image 32 --steps 2 --batch 4 --log "$folder/$model" 2>/dev/null
+  [[ $(wc -l <"$folder/$model") == 2 ]] || fail "$model: not a line a step"
+done
+
+# One line and the exit code: 1 if it does not fit, 2 for what cannot be used.
+complains() {
+  local want=$1 code=0
+  shift
+  "$program" "$@" >"$folder/out" 2>&1 || code=$?
+  [[ $code == "$want" ]] || fail "'$*' ends with $code, not $want: $(cat "$folder/out")"
+  [[ $(wc -l <"$folder/out") == 1 ]] || fail "'$*' does not say it in one line: $(cat "$folder/out")"
+}
+complains 1 "${small[@]}" --steps 1 --budget 100KiB
+complains 2 gpt --budget banana
+complains 2 gpt --data "$folder/nothing"
+complains 2 unet --checkpoint sometimes
+complains 2 gpt --resume
+echo garbage >"$folder/state"
+complains 2 "${small[@]}" --steps 9 --save "$folder/state" --resume
+echo "program_test: as it should be"
