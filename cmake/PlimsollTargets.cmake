@@ -43,7 +43,7 @@ function(plimsoll_layer name)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   add_library(plimsoll_${name} STATIC ${sources})
-  target_link_libraries(plimsoll_${name} PUBLIC plimsoll_options ${ARG_LINK})
+  target_link_libraries(plimsoll_${name} PUBLIC $<BUILD_INTERFACE:plimsoll_options> ${ARG_LINK})
   # What nearly every file reads, read once.
   target_precompile_headers(plimsoll_${name} PRIVATE <fmt/format.h> <algorithm> <functional> <map>
                             <memory> <optional> <string> <string_view> <variant> <vector>)

@@ -158,7 +158,10 @@ std::optional<double> Trainer::Try(const Levers& levers, const Batch& batch) {
     Synchronize();
     seconds = (Seconds() - begin) / static_cast<double>(rows.size());
   } catch (const std::exception& error) {
-    if (!IsOutOfMemory(error)) throw;
+    if (!IsOutOfMemory(error)) {
+      if (undo) undo->Undo();
+      throw;
+    }
   }
   if (undo) undo->Undo();
   if (!seconds) budget_.ReleaseCached();
