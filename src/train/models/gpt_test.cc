@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "train/models/model_for_tests.h"
+
 namespace plimsoll::train {
 namespace {
 
@@ -15,18 +17,6 @@ Batch RandomText(std::int64_t samples, const GptOptions& options = kSmall) {
   const at::Tensor text =
       torch::randint(options.vocabulary, {samples, options.context + 1}, at::kLong);
   return {{text.slice(1, 0, -1).contiguous(), text.slice(1, 1).contiguous()}};
-}
-
-Tensors Gradients(Gpt& model, const Batch& batch) {
-  torch::manual_seed(5);
-  model.zero_grad();
-  const at::Tensor loss = model.Loss(batch);
-  loss.backward();
-  Tensors result = {loss.detach()};
-  for (const at::Tensor& parameter : model.parameters()) {
-    result.push_back(parameter.grad().clone());
-  }
-  return result;
 }
 
 TEST(Gpt, CheckpointsBitForBit) {
@@ -52,14 +42,7 @@ TEST(Gpt, ComputesWhatItsPythonTwinDoes) {
   options.dropout = 0;
   Gpt model(options);
   const Batch batch = RandomText(3);
-  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3));
-  for (const double expected : kLosses) {
-    optimizer.zero_grad();
-    const at::Tensor loss = model.Loss(batch);
-    EXPECT_NEAR(loss.item<double>(), expected, 1e-4);
-    loss.backward();
-    optimizer.step();
-  }
+  ExpectLosses(model, batch, kLosses);
 }
 
 TEST(Gpt, IsCausal) {

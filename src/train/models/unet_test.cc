@@ -6,6 +6,7 @@
 #include <array>
 
 #include "train/memory.h"
+#include "train/models/model_for_tests.h"
 
 namespace plimsoll::train {
 namespace {
@@ -15,17 +16,6 @@ constexpr UNetOptions kSmall = {.classes = 3, .width = 8};
 Batch RandomImages(std::int64_t samples, std::int64_t side = 32) {
   const at::Tensor images = torch::rand({samples, 3, side, side});
   return {{images, torch::randint(3, {samples, side, side}, at::kLong)}};
-}
-
-Tensors Gradients(UNet& model, const Batch& batch) {
-  model.zero_grad();
-  const at::Tensor loss = model.Loss(batch);
-  loss.backward();
-  Tensors result = {loss.detach()};
-  for (const at::Tensor& parameter : model.parameters()) {
-    result.push_back(parameter.grad().clone());
-  }
-  return result;
 }
 
 TEST(UNet, CheckpointsBitForBit) {
@@ -67,14 +57,7 @@ TEST(UNet, ComputesWhatItsPythonTwinDoes) {
   torch::manual_seed(0);
   UNet model(kSmall);
   const Batch batch = RandomImages(2);
-  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3));
-  for (const double expected : kLosses) {
-    optimizer.zero_grad();
-    const at::Tensor loss = model.Loss(batch);
-    EXPECT_NEAR(loss.item<double>(), expected, 1e-4);
-    loss.backward();
-    optimizer.step();
-  }
+  ExpectLosses(model, batch, kLosses);
 }
 
 TEST(UNet, IsSmallerWithSeparableConvolutions) {
