@@ -72,7 +72,8 @@ void Adam8bitOf<Options, kDecoupled>::Prepare() {
   for (const auto& [step, state] : prepared.steps) {
     const c10::Device device = step.parameter.device();
     const auto there = [&](const auto& workspace) { return workspace.device() == device; };
-    if (device.is_cpu() || std::ranges::any_of(prepared.workspaces, there)) continue;
+    const bool needs_none = device.is_cpu() || adam8bit::HasCudaKernel(step.parameter);
+    if (needs_none || std::ranges::any_of(prepared.workspaces, there)) continue;
     std::int64_t largest = 0;
     for (const auto& [other, unused] : prepared.steps) {
       if (other.parameter.device() == device) largest = std::max(largest, other.parameter.numel());
@@ -134,6 +135,8 @@ void Adam8bitOf<Options, kDecoupled>::Commit() {
     const c10::Device device = step.parameter.device();
     if (device.is_cpu()) {
       adam8bit::RunOnCpu(step);
+    } else if (adam8bit::HasCudaKernel(step.parameter)) {
+      adam8bit::RunOnCuda(step);
     } else {
       const auto there = [&](const auto& workspace) { return workspace.device() == device; };
       std::ranges::find_if(prepared.workspaces, there)->Run(step);

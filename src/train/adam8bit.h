@@ -53,7 +53,7 @@ class Adam8bitOf final : public torch::optim::Optimizer, public TwoPhaseOptimize
   struct Prepared {
     std::vector<std::pair<adam8bit::Step, Adam8bitParamState*>> steps;
     std::vector<std::pair<void*, std::unique_ptr<Adam8bitParamState>>> new_states;
-    /// One for each device but the CPU. Given back after the step.
+    /// One for each device without a kernel of our own. Given back after the step.
     std::vector<adam8bit::Workspace> workspaces;
   };
 

@@ -15,13 +15,6 @@ namespace {
 constexpr int kAverageCodes = 127;
 constexpr int kSquareCodes = 255;
 
-/// Fractions whose multiples fill the unit interval evenly: of the golden ratio, and of the plastic
-/// number, its like in two dimensions.
-constexpr double kOverElements = 0.6180339887498949;
-constexpr double kOverSteps = 0.7548776662466927;
-/// Averages go through the sequence out of step with mean squares.
-constexpr double kAverageOffset = 0.5698402909980532;
-
 double Fraction(double x) { return x - std::floor(x); }
 
 /// The sequence from element `begin` on.
@@ -29,26 +22,6 @@ double DitherOffset(std::int64_t begin, std::int64_t step, bool of_average) {
   return Fraction(Fraction(static_cast<double>(begin) * kOverElements) +
                   static_cast<double>(step) * kOverSteps + (of_average ? kAverageOffset : 0));
 }
-
-/// All that is the same for each element.
-struct Constants {
-  explicit Constants(const Step& step)
-      : beta1(static_cast<float>(step.beta1)),
-        beta2(static_cast<float>(step.beta2)),
-        rest1(static_cast<float>(1 - step.beta1)),
-        rest2(static_cast<float>(1 - step.beta2)),
-        epsilon(static_cast<float>(step.epsilon)),
-        coupled_decay(step.decoupled ? 0 : static_cast<float>(step.weight_decay)),
-        shrink(step.decoupled ? static_cast<float>(1 - step.learning_rate * step.weight_decay)
-                              : 1) {
-    const auto number = static_cast<double>(step.number);
-    rate = static_cast<float>(step.learning_rate / (1 - std::pow(step.beta1, number)));
-    root = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, number)));
-  }
-
-  float beta1, beta2, rest1, rest2, epsilon, coupled_decay, shrink;
-  float rate, root;
-};
 
 float Square(float x) { return x * x; }
 
@@ -93,13 +66,13 @@ void Advance(const Constants& constants, Number& parameter, Number gradient_in, 
   parameter = static_cast<Number>(value);
 }
 
-float LargestOf(const float* values, std::int64_t count) {
-  float largest = 0;
+/// What a block is divided by. Codes of a block of zeros mean nothing; dividing by its scale must
+/// not make them NaN, nor infinite where there is hardly more than zero.
+float ScaleOf(const float* values, std::int64_t count) {
+  float largest = std::numeric_limits<float>::min();
   for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
   return largest;
 }
-
-float InverseOf(float scale) { return scale > 0 ? 1 / scale : 0; }
 
 template <class Number>
 class Block {
@@ -125,10 +98,10 @@ class Block {
     for (std::int64_t i = 0; i < count_; ++i) {
       Advance(constants_, parameter[i], gradient[i], average_[i], square_[i]);
     }
-    average_scale = LargestOf(average_, count_);
-    square_scale = LargestOf(square_, count_);
-    const float average_inverse = InverseOf(average_scale);
-    const float square_inverse = InverseOf(square_scale);
+    average_scale = ScaleOf(average_, count_);
+    square_scale = ScaleOf(square_, count_);
+    const float average_inverse = 1 / average_scale;
+    const float square_inverse = 1 / square_scale;
     for (std::int64_t i = 0; i < count_; ++i) {
       average_codes[i] = AverageCode(average_[i] * average_inverse, Dither(i, true));
       square_codes[i] = SquareCode(square_[i] * square_inverse, Dither(i, false));
@@ -165,6 +138,19 @@ void RunExactly(const Step& step, const Constants& constants) {
 }
 
 }  // namespace
+
+Constants::Constants(const Step& step)
+    : beta1(static_cast<float>(step.beta1)),
+      beta2(static_cast<float>(step.beta2)),
+      rest1(static_cast<float>(1 - step.beta1)),
+      rest2(static_cast<float>(1 - step.beta2)),
+      epsilon(static_cast<float>(step.epsilon)),
+      coupled_decay(step.decoupled ? 0 : static_cast<float>(step.weight_decay)),
+      shrink(step.decoupled ? static_cast<float>(1 - step.learning_rate * step.weight_decay) : 1) {
+  const auto number = static_cast<double>(step.number);
+  rate = static_cast<float>(step.learning_rate / (1 - std::pow(step.beta1, number)));
+  root = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, number)));
+}
 
 void RunOnCpu(const Step& step) {
   const Constants constants(step);
@@ -216,7 +202,7 @@ void Encode(at::Tensor values, const at::Tensor& dither, double dither_offset, a
     values.abs_();
   }
   at::amax_out(scale, InBlocks(values), 1);
-  // Codes of a block of zeros mean nothing; dividing by its scale must not make them NaN.
+  // As ScaleOf.
   InBlocks(values).div_(scale.clamp_min_(std::numeric_limits<float>::min()).unsqueeze(1));
   at::sqrt_out(below, values);
   if (is_square) below.sqrt_();

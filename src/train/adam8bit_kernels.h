@@ -42,8 +42,29 @@ struct Step {
   bool in_codes() const { return average_scale.defined(); }
 };
 
+/// All that is the same for each element. The CUDA kernel takes it as it lies here.
+struct Constants {
+  explicit Constants(const Step& step);
+
+  float beta1, beta2, rest1, rest2, epsilon, coupled_decay, shrink;
+  float rate, root;
+};
+
+/// Fractions whose multiples fill the unit interval evenly: of the golden ratio, and of the plastic
+/// number, its like in two dimensions.
+inline constexpr double kOverElements = 0.6180339887498949;
+inline constexpr double kOverSteps = 0.7548776662466927;
+/// Averages go through the sequence out of step with mean squares.
+inline constexpr double kAverageOffset = 0.5698402909980532;
+
 /// On the CPU; block by block, so that it needs no memory.
 void RunOnCpu(const Step& step);
+
+/// Whether there is a kernel of our own for parameters such as this one: on a CUDA device, where
+/// it could be compiled, which the first question for a device and type does. The answer stays.
+bool HasCudaKernel(const at::Tensor& parameter);
+/// Where there is one. On the current stream; needs no memory.
+void RunOnCuda(const Step& step);
 
 /// For any device by tensor operations, one chunk of elements after the other.
 class Workspace {

@@ -176,35 +176,82 @@ adam8bit::Step SomeStep(std::int64_t elements, at::ScalarType dtype, bool in_cod
   return step;
 }
 
+adam8bit::Step On(c10::Device device, adam8bit::Step step) {
+  for (at::Tensor* const tensor : {&step.parameter, &step.gradient, &step.average,
+                                   &step.average_scale, &step.square, &step.square_scale}) {
+    if (!tensor->defined()) continue;
+    *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  return step;
+}
+
+void ExpectAlike(const adam8bit::Step& a, const adam8bit::Step& other) {
+  const adam8bit::Step b = On(c10::kCPU, other);
+  EXPECT_TRUE(torch::allclose(a.parameter, b.parameter, 1e-2, 1e-4));
+  if (!a.in_codes()) return;
+  EXPECT_TRUE(torch::allclose(a.square_scale, b.square_scale));
+  EXPECT_TRUE(torch::allclose(a.average_scale, b.average_scale));
+  for (const auto& [mine, its] : {std::pair(a.average, b.average), {a.square, b.square}}) {
+    const at::Tensor difference = (mine.to(at::kInt) - its.to(at::kInt)).abs();
+    const at::Tensor counted = difference.slice(0, 0, a.parameter.numel());
+    // By rounding, a value may be taken for one on the other side of a code.
+    EXPECT_LE(counted.max().item<int>(), 1);
+    EXPECT_LT(counted.to(at::kFloat).mean().item<double>(), 1e-3);
+  }
+}
+
+/// Two steps, of Adam and of AdamW, with `run` on `device` and on the CPU as it does them. The
+/// second starts from one state: a value that went to the other code would go on to differ.
+template <class Run>
+void ExpectTheSame(c10::Device device, at::ScalarType dtype, Run run) {
+  for (const auto& [elements, in_codes] :
+       {std::pair(5000, true), std::pair(1 << 20, true), std::pair((1 << 20) + 300, true),
+        std::pair(777, false)}) {
+    SCOPED_TRACE(elements);
+    adam8bit::Step a = SomeStep(elements, dtype, in_codes);
+    adam8bit::Step b = On(device, SomeStep(elements, dtype, in_codes));
+    for (int number = 1; number <= 2; ++number) {
+      a.number = b.number = number;
+      a.decoupled = b.decoupled = number == 2;
+      adam8bit::RunOnCpu(a);
+      run(b);
+      ExpectAlike(a, b);
+      b = On(device, a);
+    }
+  }
+}
+
 /// What other devices do, tried on this one.
 TEST(Adam8bit, DoesTheSameByTensorOperations) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (const auto& [elements, in_codes] :
-         {std::pair(5000, true), std::pair(1 << 20, true), std::pair((1 << 20) + 300, true),
-          std::pair(777, false)}) {
-      SCOPED_TRACE(elements);
-      adam8bit::Step a = SomeStep(elements, dtype, in_codes);
-      adam8bit::Step b = SomeStep(elements, dtype, in_codes);
-      adam8bit::Workspace workspace(c10::kCPU, elements);
-      for (int number = 1; number <= 2; ++number) {
-        a.number = b.number = number;
-        a.decoupled = b.decoupled = number == 2;
-        adam8bit::RunOnCpu(a);
-        workspace.Run(b);
-      }
-      EXPECT_TRUE(torch::allclose(a.parameter, b.parameter, 1e-2, 1e-4));
-      if (!in_codes) continue;
-      EXPECT_TRUE(torch::allclose(a.square_scale, b.square_scale));
-      EXPECT_TRUE(torch::allclose(a.average_scale, b.average_scale));
-      for (const auto& [mine, other] : {std::pair(a.average, b.average), {a.square, b.square}}) {
-        const at::Tensor difference = (mine.to(at::kInt) - other.to(at::kInt)).abs();
-        const at::Tensor counted = difference.slice(0, 0, elements);
-        // By rounding, a value may be taken for one on the other side of a code.
-        EXPECT_LE(counted.max().item<int>(), 1);
-        EXPECT_LT(counted.to(at::kFloat).mean().item<double>(), 1e-3);
-      }
-    }
+    ExpectTheSame(c10::kCPU, dtype, [](const adam8bit::Step& step) {
+      adam8bit::Workspace(c10::kCPU, step.parameter.numel()).Run(step);
+    });
   }
+}
+
+TEST(Adam8bit, DoesTheSameByTheCudaKernel) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    SCOPED_TRACE(dtype);
+    ExpectTheSame(c10::Device("cuda:0"), dtype, [](const adam8bit::Step& step) {
+      ASSERT_TRUE(adam8bit::HasCudaKernel(step.parameter));
+      adam8bit::RunOnCuda(step);
+    });
+  }
+}
+
+/// Gradients so small that one over a block's scale would be infinite.
+TEST(Adam8bit, KeepsBlocksOfHardlyAnything) {
+  const at::Tensor parameter = torch::ones({8192}).requires_grad_();
+  Adam8bit optimizer(std::vector<at::Tensor>{parameter}, optim::AdamOptions(1e-3));
+  parameter.mutable_grad() = torch::full({8192}, 1e-39);
+  for (int i = 0; i < 3; ++i) optimizer.step();
+  const auto& state = static_cast<const Adam8bitParamState&>(
+      *optimizer.state().at(parameter.unsafeGetTensorImpl()));
+  EXPECT_TRUE(state.average_scale().isfinite().all().item<bool>());
+  EXPECT_GE(state.average().min().item<int>(), 0);
+  EXPECT_TRUE(torch::allclose(parameter, torch::ones({8192})));
 }
 
 }  // namespace

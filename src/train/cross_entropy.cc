@@ -34,14 +34,19 @@ struct Results {
   at::Tensor bias_gradient;
 };
 
-std::int64_t Chunk(const Options& options, std::int64_t rows, std::int64_t width,
-                   std::int64_t vocabulary) {
-  if (options.chunk > 0) return std::min(options.chunk, std::max<std::int64_t>(rows, 1));
-  const std::int64_t pieces = std::max<std::int64_t>(1, (vocabulary + width - 1) / width);
-  const auto chunk = static_cast<std::uint64_t>(std::max<std::int64_t>(1, rows / pieces));
-  // A power of two, which matrix products like.
-  return std::min<std::int64_t>(static_cast<std::int64_t>(std::bit_ceil(chunk)),
-                                std::max<std::int64_t>(rows, 1));
+/// Rows at a time. Powers of two, which matrix products like.
+std::int64_t Chunk(const Options& options, const Wanted& wanted, const at::Tensor& hidden,
+                   const at::Tensor& weight) {
+  const auto all = static_cast<std::uint64_t>(hidden.size(0));
+  const auto vocabulary = static_cast<std::uint64_t>(weight.size(0));
+  const auto width = static_cast<std::uint64_t>(weight.size(1));
+  if (options.chunk > 0) return std::min(options.chunk, std::max<std::int64_t>(hidden.size(0), 1));
+  std::uint64_t chunk = std::bit_ceil(all * width / std::max<std::uint64_t>(vocabulary, 1));
+  // Each chunk reads and writes the weight's gradient, so the fewer the better. At `width` rows
+  // their logits are as large as that gradient.
+  if (wanted.weight) chunk = std::max(chunk, std::bit_floor(std::min(width, all / 4)));
+  return static_cast<std::int64_t>(
+      std::clamp<std::uint64_t>(chunk, 1, std::max<std::uint64_t>(all, 1)));
 }
 
 /// Goes through the rows; all its memory beside the results is one chunk's.
@@ -54,7 +59,7 @@ class Pass {
         targets_(targets),
         options_(options),
         wanted_(wanted),
-        chunk_(Chunk(options, hidden.size(0), hidden.size(1), weight.size(0))),
+        chunk_(Chunk(options, wanted, hidden, weight)),
         sum_type_(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat) {
     const AutocastState autocast = AutocastState::Of(hidden.device().type());
     const bool casts = autocast.enabled && sum_type_ != at::kDouble;
@@ -84,32 +89,45 @@ class Pass {
   }
 
   void RunRows(std::int64_t begin, std::int64_t count) {
-    const at::Tensor hidden = hidden_.narrow(0, begin, count).to(product_type_);
-    const at::Tensor targets = targets_.narrow(0, begin, count);
-    const at::Tensor counts = targets.ne(options_.ignore_index).unsqueeze(1);
-    const at::Tensor classes = at::where(counts, targets.unsqueeze(1), 0);
-    at::Tensor logits = Logits(hidden);
-    // One buffer all along: logits, then their exponentials, then their gradient.
-    logits.sub_(logits.amax(1, /*keepdim=*/true));
-    const at::Tensor of_target = logits.gather(1, classes);
-    const at::Tensor sums = logits.exp_().sum(1, /*keepdim=*/true);
-    results_.loss.add_(at::where(counts, sums.log().sub_(of_target), 0).sum());
+    const at::Tensor targets = targets_.narrow(0, begin, count).unsqueeze(1);
+    const at::Tensor counts = targets.ne(options_.ignore_index);
+    const at::Tensor classes = at::where(counts, targets, 0);
+    // An ignored row may hold infinities. Without them, nothing as large as the logits needs a
+    // mask.
+    const at::Tensor hidden =
+        at::where(counts, hidden_.narrow(0, begin, count), 0).to(product_type_);
+    at::Tensor logarithms = LogProbabilities(hidden);
+    const at::Tensor of_target = logarithms.gather(1, classes);
+    results_.loss.sub_(at::where(counts, of_target, 0).sum());
     if (!wanted_.any()) return;
-    logits.div_(sums);
-    logits.scatter_add_(1, classes, at::full_like(of_target, -1));
-    // Not by a product with 0: an ignored row may hold infinities.
-    logits.masked_fill_(counts.logical_not(), 0);
-    Backward(begin, hidden, std::move(logits));
+    at::Tensor gradient = Exponentials(std::move(logarithms));
+    gradient.scatter_(1, classes, of_target.expm1().to(gradient.scalar_type()));
+    Backward(begin, hidden, counts, std::move(gradient));
   }
 
-  at::Tensor Logits(const at::Tensor& hidden) const {
+  at::Tensor LogProbabilities(const at::Tensor& hidden) const {
     at::Tensor logits = at::mm(hidden, weight_.t()).to(sum_type_);
     if (bias_.defined()) logits.add_(bias_);
+    // In place: a row's elements are written where they were read, after all of the row was.
+    at::_log_softmax_out(logits, logits, 1, /*half_to_float=*/false);
     return logits;
   }
 
-  void Backward(std::int64_t begin, const at::Tensor& hidden, at::Tensor gradient) {
-    if (wanted_.bias) results_.bias_gradient.add_(gradient.sum(0));
+  at::Tensor Exponentials(at::Tensor logarithms) const {
+    // A bias sums them up before they are rounded. The CPU would take a buffer more to round at
+    // once.
+    if (sum_type_ == product_type_ || wanted_.bias || logarithms.is_cpu()) {
+      return logarithms.exp_();
+    }
+    at::Tensor rounded = at::empty(logarithms.sizes(), logarithms.options().dtype(product_type_));
+    return at::exp_out(rounded, logarithms);
+  }
+
+  void Backward(std::int64_t begin, const at::Tensor& hidden, const at::Tensor& counts,
+                at::Tensor gradient) {
+    if (wanted_.bias) {
+      results_.bias_gradient.addmv_(gradient.t(), counts.squeeze(1).to(sum_type_));
+    }
     gradient = gradient.to(product_type_);
     if (wanted_.hidden) {
       at::Tensor rows = results_.hidden_gradient.narrow(0, begin, hidden.size(0));
@@ -118,7 +136,9 @@ class Pass {
       } else {
         rows.copy_(at::mm(gradient, weight_));
       }
+      rows.masked_fill_(counts.logical_not(), 0);
     }
+    // Ignored rows of `hidden` are zero.
     if (wanted_.weight) AddWeightGradient(hidden, gradient);
   }
 

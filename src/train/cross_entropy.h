@@ -12,7 +12,8 @@ namespace plimsoll::train {
 struct LinearCrossEntropyOptions {
   enum class Reduction { kMean, kSum };
 
-  /// Rows of logits at a time. 0: so many that they take about as much as the hidden states.
+  /// Rows of logits at a time. 0: so many that they take about as much as the hidden states or, if
+  /// that is more, as the weight's gradient, which is there anyway; but then a quarter at most.
   std::int64_t chunk = 0;
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::kMean;

@@ -84,6 +84,8 @@ TEST(LinearCrossEntropy, IgnoresAnotherIndex) {
   broken.hidden.requires_grad_();
   const auto derived = broken.Derived(broken.Chunked(options));
   EXPECT_TRUE(derived[0][2].eq(0).all().item<bool>());
+  EXPECT_TRUE(derived[1].isfinite().all().item<bool>());
+  EXPECT_TRUE(derived[2].isfinite().all().item<bool>());
   EXPECT_TRUE(derived.back().isfinite().item<bool>());
 }
 
