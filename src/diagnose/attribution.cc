@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <set>
-#include <tuple>
 #include <unordered_map>
 
 namespace plimsoll {
@@ -28,6 +26,7 @@ class Attributor {
 
   Attribution Run() {
     FindKept();
+    FindCutOffForwards();
     AttributeEarlier();
     AttributeModel();
     AttributeTheRest();
@@ -61,6 +60,8 @@ class Attributor {
   void AttributeTheRest();
   void AttributeInBackward(AllocationIndex a, const Backward& b);
   void AttributeOutside(AllocationIndex a, std::size_t gap);
+  void FindCutOffForwards();
+  bool IsCutOff(const Allocation& x) const;
   void AttributeOutliving(AllocationIndex a, std::size_t gap);
   void AttributeAfterLast(AllocationIndex a);
   void AttributeBuckets();
@@ -69,79 +70,14 @@ class Attributor {
   const Phases& p_;
   Attribution out_;
   std::vector<bool> kept_;
+  std::map<Position, Position> cut_off_;
 };
 
-/// Kept: the same place makes something in two or more rounds, outside the optimizer, and the older
-/// ones are alive when the newer ones are made.
 void Attributor::FindKept() {
   kept_.assign(p_.ledger.allocations.size(), false);
-  struct Made {
-    std::size_t gap;
-    AllocationIndex a;
-  };
-  // A stack names a place; without one (the backward thread) size and stream have to.
-  std::map<std::tuple<std::uint32_t, Bytes, std::uint16_t>, std::vector<Made>> places;
-  // What is released after the last allocation goes because the program ends.
-  const Position last_made =
-      p_.ledger.allocations.empty() ? kBefore : p_.ledger.allocations.back().made;
-  for (const Allocation& x : p_.Between(p_.first_forward - 1, p_.end)) {
-    const AllocationIndex a = p_.IndexOf(x);
-    if (p_.is_gradient[a] || (p_.Signs(x) & (kSignOptimizer | kSignScalerStep)) != 0) continue;
-    if (p_.InMarkedStep(x.made)) continue;
-    const std::size_t gap = p_.GapOf(x.made);
-    const bool late = gap + 1 >= p_.backwards.size();
-    if (p_.Outlived(x) < 2 && !(late && p_.Released(x) > last_made)) continue;
-    const std::uint32_t site = p_.stacks.of(x.stack).site;
-    const bool by_size = site == 0 || p_.ThreadOf(x) == Thread::kBackward;
-    const std::uint16_t stream = by_size ? x.stream : std::uint16_t{0};
-    places[{site, by_size ? x.requested : 0, stream}].push_back({gap, a});
-  }
-  for (auto& [key, made] : places) {
-    // Rounds in which this place left something behind that outlived two backwards.
-    std::size_t rounds = 0;
-    std::size_t piled = 0;
-    std::size_t last_gap = static_cast<std::size_t>(-1);
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      if (made[i].gap == last_gap) continue;
-      last_gap = made[i].gap;
-      ++rounds;
-      std::size_t next = i;
-      while (next < made.size() && made[next].gap == last_gap) ++next;
-      if (next == made.size()) continue;
-      const Position when = p_.at(made[next].a).made;
-      for (std::size_t j = i; j < next; ++j) {
-        if (p_.Released(p_.at(made[j].a)) > when) {
-          ++piled;
-          break;
-        }
-      }
-    }
-    const bool named = std::get<Bytes>(key) == 0;
-    if (rounds < (named ? 2 : 3) || piled + 1 < rounds) continue;
-    const std::size_t first_gap = made.front().gap;
-    const std::size_t could = p_.backwards.size() - std::min(first_gap, p_.backwards.size());
-    // A prefetched batch or a reused variable lives a fixed short time; what is kept lives on.
-    const std::size_t lived = p_.Outlived(p_.at(made.front().a));
-    if (lived < std::max<std::size_t>(2, std::min<std::size_t>(3, could))) continue;
-    // A buffer of fixed length drops its oldest: what is kept piles up to the end.
-    const Position last_round = p_.at(made.back().a).made;
-    std::set<std::size_t> alive_rounds;
-    std::set<Bytes> kept_sizes;
-    for (const Made& m : made) {
-      if (p_.Released(p_.at(m.a)) > last_round) alive_rounds.insert(m.gap);
-      if (p_.Outlived(p_.at(m.a)) >= 2) kept_sizes.insert(p_.at(m.a).requested);
-    }
-    if (alive_rounds.size() * 2 < rounds) continue;
-    // Of the last rounds, which nothing outlived yet, only what has the size of an older one.
-    std::erase_if(made, [&](const Made& m) {
-      return p_.Outlived(p_.at(m.a)) < 2 && !kept_sizes.contains(p_.at(m.a).requested);
-    });
-    KeptSite site{.site = std::get<0>(key), .allocations = {}};
-    for (const Made& m : made) {
-      kept_[m.a] = true;
-      site.allocations.push_back(m.a);
-    }
-    out_.kept.push_back(std::move(site));
+  out_.kept = FindKeptSites(p_);
+  for (const KeptSite& site : out_.kept) {
+    for (AllocationIndex a : site.allocations) kept_[a] = true;
   }
 }
 
@@ -311,6 +247,8 @@ void Attributor::AttributeInBackward(AllocationIndex a, const Backward& b) {
   if (released <= b.end) {
     if ((signs & kSignCheckpoint) != 0) {
       Set(a, Category::kActivations, Reason::kRecomputed);
+    } else if ((signs & kSignUnpack) != 0) {
+      Set(a, Category::kActivations, Reason::kRestored);
     } else {
       const bool gathered = (signs & kSignFsdp) != 0;
       Set(a, Category::kTemporaries, gathered ? Reason::kGathered : Reason::kShortLived);
@@ -332,10 +270,14 @@ void Attributor::AttributeOutside(AllocationIndex a, std::size_t gap) {
   const bool last = gap >= p_.backwards.size();
   const Position backward_start = last ? p_.end : p_.backwards[gap].start;
   if (released < backward_start) {
+    if (IsCutOff(x)) return Set(a, Category::kActivations, Reason::kForwardUnfinished);
     const bool gathered = (signs & kSignFsdp) != 0;
     return Set(a, Category::kTemporaries, gathered ? Reason::kGathered : Reason::kShortLived);
   }
   if (!last && released <= p_.backwards[gap].end) {
+    // An optimizer that steps inside the backward.
+    const bool steps = x.made >= backward_start && (signs & kSignOptimizer) != 0;
+    if (steps) return Set(a, Category::kTemporaries, Reason::kShortLived);
     if ((signs & kSignFsdp) != 0) return Set(a, Category::kTemporaries, Reason::kGathered);
     return Set(a, Category::kActivations, Reason::kReleasedInBackward);
   }
@@ -354,6 +296,25 @@ void Attributor::AttributeOutside(AllocationIndex a, std::size_t gap) {
   AttributeOutliving(a, gap);
 }
 
+/// For each out-of-memory that the program caught, the first allocation of a module among those
+/// that went with it.
+void Attributor::FindCutOffForwards() {
+  for (const Allocation& x : p_.Between(kBefore, p_.end)) {
+    const std::optional<Position> oom = p_.UnwoundBy(x);
+    const bool in_call = (p_.Signs(x) & kSignModuleCall) != 0;
+    if (oom && in_call && p_.GapOf(x.made) == p_.GapOf(*oom)) cut_off_.emplace(*oom, x.made);
+  }
+}
+
+/// Of a forward that ran out of memory, which the program caught. What is made after the first
+/// module and outside all of them is the loss's.
+bool Attributor::IsCutOff(const Allocation& x) const {
+  const std::optional<Position> oom = p_.UnwoundBy(x);
+  if (!oom) return false;
+  const auto found = cut_off_.find(*oom);
+  return found != cut_off_.end() && x.made >= found->second;
+}
+
 /// Made before a backward and alive after it.
 void Attributor::AttributeOutliving(AllocationIndex a, std::size_t gap) {
   const Allocation& x = p_.at(a);
@@ -363,7 +324,9 @@ void Attributor::AttributeOutliving(AllocationIndex a, std::size_t gap) {
   const std::optional<Position> forward = p_.backwards[gap].forward_start;
   const bool in_call = (signs & kSignModuleCall) != 0;
   if (forward && x.made < *forward) {
-    if (lived >= 3 || (stays && lived >= 2)) return;  // neither a batch nor a model: left open
+    // Micro-batches are pieces of one batch, which lives as long as the step.
+    const bool one_step = !stays && p_.backwards[gap + lived - 1].step == p_.backwards[gap].step;
+    if ((lived >= 3 && !one_step) || (stays && lived >= 2)) return;  // no batch, no model: open
     if (in_call) return Set(a, Category::kTemporaries, Reason::kShortLived);
     return Set(a, Category::kInputs, Reason::kBatch);
   }

@@ -25,6 +25,7 @@ enum class Reason : std::uint8_t {
   kScaler,
   kReleasedInBackward,
   kRecomputed,         // activation checkpointing computes it again
+  kRestored,           // a hook on saved tensors computes it again or brings it back
   kForwardResult,      // made in forward, outlives the backward: outputs that the program holds
   kForwardUnfinished,  // alive when the program ran out of memory in forward
   kBatch,
@@ -49,6 +50,10 @@ struct Attribution {
 };
 
 Attribution Attribute(const Phases& phases);
+
+/// Kept: the same place makes something in two or more rounds, outside the optimizer, and the older
+/// ones are alive when the newer ones are made.
+std::vector<KeptSite> FindKeptSites(const Phases& phases);
 
 /// How sure a category is, given the rules that decided for its bytes.
 Confidence ConfidenceOf(Reason reason, bool framed);

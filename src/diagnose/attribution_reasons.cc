@@ -22,6 +22,7 @@ Confidence ConfidenceOf(Reason reason, bool framed) {
     case Reason::kScaler:
     case Reason::kBatch:
     case Reason::kShortLived:
+    case Reason::kRestored:
     case Reason::kForwardUnfinished:
     case Reason::kWorkspace:
       return framed ? Confidence::kMedium : Confidence::kLow;
@@ -60,6 +61,8 @@ std::string_view ReasonText(Reason reason) {
       return "made in forward, released in backward";
     case Reason::kRecomputed:
       return "recomputed by activation checkpointing";
+    case Reason::kRestored:
+      return "made anew for a saved tensor by a hook";
     case Reason::kForwardResult:
       return "made in forward, held past backward";
     case Reason::kForwardUnfinished:

@@ -18,13 +18,13 @@ StackId ForwardStackOf(const Phases& p, const Allocation& a) {
   return same ? found->stack : StackId();
 }
 
+}  // namespace
+
 StackId NamingStack(const Phases& p, const Allocation& a) {
   if (p.stacks.of(a.stack).user_frame.valid()) return a.stack;
   const StackId forward = ForwardStackOf(p, a);
   return forward.valid() ? forward : a.stack;
 }
-
-}  // namespace
 
 std::string PlaceOf(const Phases& p, const Attribution& attribution, AllocationIndex a) {
   const Allocation& x = p.at(a);

@@ -12,6 +12,10 @@ namespace plimsoll {
 /// The largest first. Bytes are whole blocks.
 std::vector<Holder> HoldersAt(const Phases& phases, const Attribution& attribution, Position at);
 
+/// The stack that says whose an allocation is: its own, or that of the forward which an event of
+/// the backward thread belongs to.
+StackId NamingStack(const Phases& phases, const Allocation& allocation);
+
 /// The place that an allocation is named by: the user's line, else the line of the forward that an
 /// event of the backward thread belongs to, else what can be said of it.
 std::string PlaceOf(const Phases& phases, const Attribution& attribution, AllocationIndex a);

@@ -8,10 +8,18 @@ namespace {
 
 /// A backward pass makes at least this many allocations; fewer are stray events without frames.
 constexpr int kLeastBackward = 3;
-/// One allocation in this many must have a Python frame for threads to be told apart.
+/// One allocation in this many must have a frame that counts for threads to be told apart.
 constexpr std::size_t kFramedShare = 20;
 /// A program that catches the error lets go of at least this share before it goes on.
 constexpr double kUnwound = 0.1;
+
+Thread ThreadOfStack(const StackTraits& traits, std::uint32_t main_root) {
+  const bool engine = (traits.signs & kSignEngine) != 0;
+  // An optimizer that steps inside the backward makes neither gradients nor temporaries of it.
+  if (engine && (traits.signs & kSignOptimizer) != 0) return Thread::kOther;
+  if (!traits.framed || traits.root_in_torch || engine) return Thread::kBackward;
+  return traits.root == main_root ? Thread::kMain : Thread::kOther;
+}
 
 constexpr std::string_view kStepMark = "Optimizer.step#";
 constexpr std::string_view kZeroMark = "Optimizer.zero_grad#";
@@ -65,15 +73,15 @@ std::size_t Phases::Outlived(const Allocation& a) const {
 
 void Phases::FindThreads() {
   std::unordered_map<std::uint32_t, std::size_t> roots;
-  std::size_t with_python = 0;
+  std::size_t with_frames = 0;
   for (const Allocation& a : ledger.allocations) {
     if (a.made == kBefore) continue;
     const StackTraits& traits = stacks.of(a.stack);
-    if (!traits.has_python || traits.root_in_torch) continue;
-    ++with_python;
+    if (!traits.framed || traits.root_in_torch) continue;
+    ++with_frames;
     ++roots[traits.root];
   }
-  framed = with_python > 0 && with_python * kFramedShare >= ledger.allocations.size();
+  framed = with_frames > 0 && with_frames * kFramedShare >= ledger.allocations.size();
   std::uint32_t main_root = 0;
   std::size_t most = 0;
   for (const auto& [root, count] : roots) {
@@ -85,13 +93,7 @@ void Phases::FindThreads() {
   threads_.push_back(Thread::kBackward);
   for (std::size_t s = 0; s < timeline.stacks.stack_count(); ++s) {
     const StackTraits& traits = stacks.of(StackId(s));
-    Thread thread = Thread::kOther;
-    if (!traits.has_python || traits.root_in_torch || (traits.signs & kSignEngine) != 0) {
-      thread = Thread::kBackward;
-    } else if (traits.root == main_root) {
-      thread = Thread::kMain;
-    }
-    threads_.push_back(thread);
+    threads_.push_back(ThreadOfStack(traits, main_root));
   }
 }
 
@@ -137,6 +139,16 @@ void Phases::FindOoms() {
                                                                       : OomEnd::kFellBack);
   }
   if (fatal) end = *fatal;
+}
+
+std::optional<Position> Phases::UnwoundBy(const Allocation& a) const {
+  const auto after = std::upper_bound(ooms.begin(), ooms.end(), Released(a));
+  if (after == ooms.begin()) return std::nullopt;
+  const Position oom = *(after - 1);
+  const bool caught =
+      oom_ends[static_cast<std::size_t>(after - 1 - ooms.begin())] == OomEnd::kCaught;
+  const bool unwinding = a.made < oom && Between(oom, a.released).empty();
+  return caught && unwinding && Released(a) != kNotYet ? std::optional(oom) : std::nullopt;
 }
 
 void Phases::FindMarkedSteps() {

@@ -48,7 +48,7 @@ class Phases {
   const Ledger& ledger;
   const StackAnalysis& stacks;
 
-  /// Whether stacks tell threads apart (at least one allocation in twenty has a Python frame).
+  /// Whether stacks tell threads apart (one allocation in twenty has a frame that counts).
   bool framed = false;
   /// Events from here on are not behaviour: the program unwinds after running out of memory.
   Position end = 0;
@@ -84,6 +84,9 @@ class Phases {
   std::size_t GapOf(Position p) const;
   /// Whether the model was called from a line that training calls it from; true where unknown.
   bool IsTrainingCall(StackId stack) const;
+  /// The out-of-memory that the program caught and, unwinding from it, released this one; none
+  /// where it went otherwise.
+  std::optional<Position> UnwoundBy(const Allocation& a) const;
   /// How many backwards, from its own on, an allocation outlived.
   std::size_t Outlived(const Allocation& a) const;
 

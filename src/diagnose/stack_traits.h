@@ -1,6 +1,9 @@
 // What the frames of a stack say about the moment of an allocation. Computed once for each distinct
 // stack. Only PyTorch's own files count as signs; the names of the user's functions mean nothing
 // here (a function called forward_metrics makes no activations).
+//
+// A record without any Python frame comes from a LibTorch program: there C++ frames count, by their
+// names (stack_traits_native.h). Beside Python frames they do not.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +15,10 @@
 
 namespace plimsoll {
 
-/// Which thread made an allocation, told by the outermost Python frame.
+/// Which thread made an allocation, told by the outermost frame that counts.
 enum class Thread : std::uint8_t {
   kMain,      // the commonest root outside PyTorch
-  kBackward,  // autograd's thread: no Python frame, or a root inside PyTorch
+  kBackward,  // autograd's thread: no frame, or a root inside PyTorch
   kOther,     // a loader, a hook, a logger
 };
 
@@ -29,16 +32,18 @@ enum Sign : std::uint16_t {
   kSignDdp = 1 << 5,
   kSignScalerStep = 1 << 6,  // GradScaler.step, unscale_, update
   kSignCheckpoint = 1 << 7,  // torch.utils.checkpoint
-  kSignEngine = 1 << 8,      // inside the autograd engine's call, on the calling thread
+  kSignEngine = 1 << 8,      // inside the autograd engine: Python's call of it, C++'s own frames
+  kSignUnpack = 1 << 9,      // C++ only: a hook of the user's makes a saved tensor anew
 };
 
 struct StackTraits {
   std::uint16_t signs = 0;
-  bool has_python = false;
+  /// Whether it has a frame that counts.
+  bool framed = false;
   bool root_in_torch = false;
-  /// Identifies (file, function) of the outermost Python frame; 0 where there is none.
+  /// Identifies (file, function) of the outermost frame that counts; 0 where there is none.
   std::uint32_t root = 0;
-  /// Identifies the sequence of Python frames with their lines: one place in the program.
+  /// Identifies the sequence of frames with their lines: one place in the program.
   std::uint32_t site = 0;
   /// Identifies the frames outside the outermost module call: who called the model. 0: nobody.
   std::uint32_t caller = 0;
@@ -51,27 +56,39 @@ class StackAnalysis {
   explicit StackAnalysis(const Timeline& timeline);
 
   const StackTraits& of(StackId id) const { return id.valid() ? traits_[id.index()] : none_; }
-  /// "train.py:57 in forward": the file without its folders.
+  /// "train.py:57 in forward": the file without its folders. C++ often has no line and no file:
+  /// "net.cc in ns::Net::forward", "ns::Net::forward".
   std::string Where(FrameId id) const;
-  /// Where() of the user's innermost frame, else of the innermost Python frame, else "".
+  /// Where() of the user's innermost frame, else of the innermost frame that counts, else "".
   std::string WhereOf(StackId id) const;
   /// The user's frames, innermost first.
   std::vector<std::string> UserFrames(StackId id) const;
   /// The modules that were being called, outermost first, each by the file and line of its forward
-  /// ("resnet:285 > batchnorm:194": a snapshot has no names of objects); "" where there is none.
+  /// ("resnet:285 > batchnorm:194": a snapshot has no names of objects) or, in C++, by its class
+  /// ("Net > LinearImpl"); "" where there is none.
   std::string ModuleChain(StackId id) const;
 
  private:
   struct FrameKind {
     std::uint16_t signs = 0;
-    bool python = false;
+    bool counts = false;  // Python's; in a record without any, C++'s except the runtime's
     bool torch = false;
     bool user = false;
     bool optimizer_wrapper = false;  // around every optimizer's step, the user's own ones too
+    bool callback = false;           // C++: calls what the user handed over
   };
+  /// Numbers for hashes, in the order in which they come.
+  struct Numbers;
   FrameKind Classify(const Frame& frame) const;
+  FrameKind ClassifyCpp(const Frame& frame) const;
+  StackTraits TraitsOf(StackId id, Numbers& numbers) const;
+  std::uint64_t PlaceHash(const Frame& frame) const;
+  std::string CppWhere(const Frame& frame) const;
+  std::string CppWhereWithoutUser(StackId id) const;
+  std::string CppModuleChain(StackId id) const;
 
   const Timeline& timeline_;
+  bool cpp_;  // no frame is Python's
   std::string torch_folder_;
   std::vector<FrameKind> kinds_;
   std::vector<StackTraits> traits_;
