@@ -22,13 +22,16 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: release ## Install what is missing, build, explain a real out-of-memory snapshot, find what would have made it fit, and predict a job
+demo: release ## Install what is missing, build, explain a real out-of-memory snapshot, find what would have made it fit, predict a job, and draw it
 	@echo "\$$ plimsoll explain $(DEMO)"
 	@$(RELEASE) explain $(DEMO)
 	@echo; echo "\$$ plimsoll tune $(DEMO)"
 	@$(RELEASE) tune $(DEMO)
 	@echo; echo "\$$ plimsoll predict $(DEMO_STEP) --max-batch --gpu 'RTX 4090'"
 	@$(RELEASE) predict $(DEMO_STEP) --max-batch --gpu 'RTX 4090'
+	@$(RELEASE) report $(DEMO) -o build/report.html
+	@echo; echo "\$$ plimsoll report $(DEMO) -o build/report.html"
+	@echo "The same as a page: open build/report.html in a browser."
 
 .PHONY: release
 release: ## Build the program: build/release/src/cli/plimsoll

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -13,11 +12,6 @@
 #include "timeline/timeline.h"
 
 namespace plimsoll {
-
-/// A position among the events: kBefore is before the first, kNotYet after the last.
-using Position = std::int32_t;
-inline constexpr Position kBefore = -1;
-inline constexpr Position kNotYet = std::numeric_limits<Position>::max();
 
 struct Allocation {
   Address address = 0;

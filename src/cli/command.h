@@ -18,6 +18,7 @@ Command AddExplain(CLI::App& app);
 Command AddDiff(CLI::App& app);
 Command AddReplay(CLI::App& app);
 Command AddTune(CLI::App& app);
+Command AddReport(CLI::App& app);
 Command AddPack(CLI::App& app);
 Command AddPredict(CLI::App& app);
 Command AddGpus(CLI::App& app);

@@ -8,12 +8,15 @@
 #include "cli/recorded_step.h"
 #include "cli/terminal.h"
 #include "report/predict.h"
+#include "report/predict_page.h"
 #include "step/calibration.h"
 #include "step/data_parallel.h"
 #include "step/fully_sharded.h"
 #include "step/optimizer.h"
 #include "step/predict.h"
+#include "step/predicted_history.h"
 #include "step/step_file.h"
+#include "step/trade_offs.h"
 
 namespace plimsoll {
 namespace {
@@ -35,6 +38,7 @@ struct PredictFlags {
   std::optional<std::string> fsdp;
   bool json = false;
   bool events = false;
+  std::string html;
 };
 
 Result<PredictOptions> Parse(const PredictFlags& flags) {
@@ -127,6 +131,16 @@ int PrintEvents(const Step& step, const Gpu& gpu, const PredictOptions& options)
                                  .calibration = options.calibration})));
 }
 
+/// The same answer as a page, with the run that was predicted and the ways around it.
+int WritePage(const std::string& path, const Step& step, const PredictOptions& options,
+              const Prediction& prediction, const std::optional<MaxBatch>& max_batch) {
+  const Result<History> history = PredictedHistory(step, prediction.gpu, options);
+  if (!history) return Complain(history.error());
+  const Result<std::vector<TradeOff>> trade_offs = TradeOffs(step, prediction.gpu, options);
+  if (!trade_offs) return Complain(trade_offs.error());
+  return WriteOut(path, PageHtml(PredictionPage(prediction, max_batch, *history, *trade_offs)));
+}
+
 int RunPredict(const PredictFlags& flags) {
   Result<PredictOptions> options = Parse(flags);
   if (!options) return Complain(options.error());
@@ -163,6 +177,10 @@ int RunPredict(const PredictFlags& flags) {
   const int printed = Print(flags.json ? PredictJson(*prediction, max_batch)
                                        : PredictText(*prediction, max_batch, StyleOfStdout()));
   if (printed != kFine) return printed;
+  if (!flags.html.empty()) {
+    const int written = WritePage(flags.html, *step, *options, *prediction, max_batch);
+    if (written != kFine) return written;
+  }
   return prediction->fits ? kFine : kNo;
 }
 
@@ -211,6 +229,10 @@ Command AddPredict(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");
+  app.add_option("--html", flags->html,
+                 "also a page: the predicted run, and memory against time for other batches and "
+                 "precisions")
+      ->type_name("FILE");
   app.add_flag("--events", flags->events,
                "instead, every request to the allocator as a line of CSV");
   app.footer(
@@ -218,6 +240,7 @@ Command AddPredict(CLI::App& app) {
       "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu RTX4090\n"
       "  plimsoll predict gpt2.step.json.gz --max-batch --gpu 22GiB\n"
       "  plimsoll predict b8.pickle b16.pickle --batches 8,16 --batch 32 --gpu H100\n"
+      "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu H100 --html gpt2.html\n"
       "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };
 }

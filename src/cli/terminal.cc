@@ -5,9 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <system_error>
 
 #include "base/printable.h"
 #include "cli/command.h"
@@ -70,6 +75,24 @@ int Print(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (std::fflush(stdout) == 0 && written) return kFine;
   return Complain({.message = "the answer could not be written to standard output"});
+}
+
+int WriteOut(const std::string& path, std::string_view text) {
+  if (path == "-") return Print(text);
+  // A pipe or a device cannot be replaced, only written to.
+  std::error_code ignored;
+  const bool special =
+      std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  const std::string target = special ? path : path + ".part";
+  std::ofstream out(target, std::ios::binary);
+  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  out.close();
+  std::error_code failed;
+  if (out && !special) std::filesystem::rename(target, path, failed);
+  if (out && !failed) return kFine;
+  const std::string why = failed ? failed.message() : std::string(std::strerror(errno));
+  if (!special) std::filesystem::remove(target, ignored);
+  return Complain({.message = fmt::format("it cannot be written: {}", why), .file = path});
 }
 
 }  // namespace plimsoll

@@ -11,6 +11,8 @@ namespace plimsoll {
 
 /// "step 2, backward of transformer.h.3.mlp, aten.mm.default (train.py:57 in forward)"
 std::string InstantText(const Prediction& prediction);
+/// What to know first, in one or two sentences.
+std::string PredictVerdict(const Prediction& prediction, const std::optional<MaxBatch>& max_batch);
 std::string PredictText(const Prediction& prediction, const std::optional<MaxBatch>& max_batch,
                         const TextStyle& style);
 /// Every request to the allocator, one line each.

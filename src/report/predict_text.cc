@@ -53,6 +53,12 @@ std::string Verdict(const Prediction& p) {
                      need, FormatBytes(most));
 }
 
+std::string Largest(const Prediction& p, const MaxBatch& max_batch) {
+  if (max_batch.batch == 0) return fmt::format("Not even a batch of 1 fits {}.", Place(p));
+  return fmt::format("The largest batch that fits {} is {} ({} to be sure).", Place(p),
+                     max_batch.batch, max_batch.safe_batch);
+}
+
 void WriteHolders(Writer& w, const Prediction& p) {
   w.Heading("Who holds it then");
   for (const PeakHolder& h : p.holders) {
@@ -77,15 +83,14 @@ std::string InstantText(const Prediction& p) {
   return text;
 }
 
+std::string PredictVerdict(const Prediction& p, const std::optional<MaxBatch>& max_batch) {
+  return max_batch ? Largest(p, *max_batch) + " " + Verdict(p) : Verdict(p);
+}
+
 std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_batch,
                         const TextStyle& style) {
   Writer w(style);
-  if (max_batch) {
-    w.Headline(max_batch->batch == 0
-                   ? fmt::format("Not even a batch of 1 fits {}.", Place(p))
-                   : fmt::format("The largest batch that fits {} is {} ({} to be sure).", Place(p),
-                                 max_batch->batch, max_batch->safe_batch));
-  }
+  if (max_batch) w.Headline(Largest(p, *max_batch));
   w.Headline(Verdict(p));
   w.Line();
   const auto row = [&](std::string_view what, const std::string& value) {

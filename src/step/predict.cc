@@ -15,8 +15,6 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostHolders = 12;
-/// So large that nothing runs out of addresses, to see how much a job would take.
-constexpr DeviceLimits kUnlimitedDevice{.total = Bytes{1} << 50};
 /// Drivers that are tried for the range.
 constexpr std::uint64_t kShuffles = 6;
 /// A run may differ from what is known by a little, whatever is known: a percent each way.
@@ -38,27 +36,20 @@ struct Setting {
 Result<Setting> MakeSetting(const Step& step, const Gpu& gpu, const PredictOptions& options) {
   const Result<const Variant*> variant = ChooseVariant(step, options);
   if (!variant) return variant.error();
-  const TorchVersion torch = TorchFor(step, options);
-  const Result<AllocatorSettings> settings = ParseAllocatorSettings(options.conf, torch);
-  if (!settings) return settings.error();
-  if (!settings->native) {
-    return Error{.message =
-                     "backend:cudaMallocAsync is the driver's own allocator, of which there "
-                     "is no model",
-                 .hint = "leave backend out"};
-  }
+  const Result<AllocatorRules> rules = AllocatorRulesFor(step, options);
+  if (!rules) return rules.error();
   DeviceLimits limits{.limit = options.limit,
                       .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes),
                       .total = gpu.memory};
-  if (settings->per_process_memory_fraction && !limits.limit) {
-    limits.limit = static_cast<Bytes>(*settings->per_process_memory_fraction *
-                                      static_cast<double>(gpu.memory));
+  const std::optional<double> fraction = rules->settings.per_process_memory_fraction;
+  if (fraction && !limits.limit) {
+    limits.limit = static_cast<Bytes>(*fraction * static_cast<double>(gpu.memory));
   }
   return Setting{.step = step,
                  .variant = **variant,
                  .gpu = gpu,
-                 .rules = {.settings = *settings, .release = RulesOf(torch)},
-                 .torch = torch,
+                 .rules = *rules,
+                 .torch = TorchFor(step, options),
                  .calibration = options.calibration,
                  .limits = limits,
                  .steps = options.steps};
@@ -284,6 +275,19 @@ Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& opt
 
 TorchVersion TorchFor(const Step& step, const PredictOptions& options) {
   return options.torch.value_or(ParseTorchVersion(step.torch).value_or(TorchVersion{}));
+}
+
+Result<AllocatorRules> AllocatorRulesFor(const Step& step, const PredictOptions& options) {
+  const TorchVersion torch = TorchFor(step, options);
+  const Result<AllocatorSettings> settings = ParseAllocatorSettings(options.conf, torch);
+  if (!settings) return settings.error();
+  if (!settings->native) {
+    return Error{.message =
+                     "backend:cudaMallocAsync is the driver's own allocator, of which there "
+                     "is no model",
+                 .hint = "leave backend out"};
+  }
+  return AllocatorRules{.settings = *settings, .release = RulesOf(torch)};
 }
 
 Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOptions& options) {

@@ -92,6 +92,10 @@ struct Prediction {
 /// The variant that the options name.
 Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& options);
 TorchVersion TorchFor(const Step& step, const PredictOptions& options);
+/// How the allocator will be set. Settings that there is no model of are refused.
+Result<AllocatorRules> AllocatorRulesFor(const Step& step, const PredictOptions& options);
+/// So large that nothing runs out of addresses, to see how much a job would take.
+inline constexpr DeviceLimits kUnlimitedDevice{.total = Bytes{1} << 50};
 
 Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOptions& options);
 

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,10 @@ using TimeUs = std::int64_t;
 /// Position of an event in Timeline::events.
 using EventIndex = std::uint32_t;
 inline constexpr EventIndex kNever = 0xffffffffu;
+/// A position among the events: kBefore is before the first, kNotYet after the last.
+using Position = std::int32_t;
+inline constexpr Position kBefore = -1;
+inline constexpr Position kNotYet = std::numeric_limits<Position>::max();
 
 using FrameId = Id<struct FrameTag>;
 using StackId = Id<struct StackTag>;

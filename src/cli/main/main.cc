@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
     commands[sub] = register_flags(*sub);
   };
   add("explain", "why it ran out of memory, or what its peak is made of", AddExplain);
+  add("report", "one page that shows where the memory went", AddReport);
   add("diff", "what grew between two records, by source line and category", AddDiff);
   add("replay", "the same job under other allocator settings, limits or releases", AddReplay);
   add("tune", "the allocator settings that suit a recorded job best", AddTune);

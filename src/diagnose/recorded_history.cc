@@ -1,0 +1,142 @@
+#include "diagnose/recorded_history.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "allocator/held_spans.h"
+#include "diagnose/attribution.h"
+#include "diagnose/holders.h"
+#include "diagnose/phases.h"
+#include "diagnose/sweep.h"
+
+namespace plimsoll {
+namespace {
+
+void AddSpans(const Phases& p, History& history) {
+  HeldSpans held(history.spans);
+  for (const MappedRange& range : p.ledger.initial_ranges) held.Add(range);
+  held.Settle(kBefore);
+  for (std::size_t i = 0; i < p.timeline.events.size(); ++i) {
+    const Event& e = p.timeline.events[i];
+    if (e.action == Action::kSegmentAlloc || e.action == Action::kSegmentMap) {
+      held.Add({e.address, e.size, e.stream, e.pool, e.action == Action::kSegmentMap});
+    } else if (e.action == Action::kSegmentFree || e.action == Action::kSegmentUnmap) {
+      held.Remove(e.address, e.size);
+    } else {
+      continue;
+    }
+    held.Settle(static_cast<Position>(i));
+  }
+}
+
+/// Stacks as nodes, outermost frame first.
+class NodeTable {
+ public:
+  NodeTable(const StackTable& stacks, HistoryNames& names) : stacks_(stacks), names_(names) {}
+
+  std::uint32_t Of(StackId stack) {
+    if (!stack.valid()) return 0;
+    const auto [found, added] = known_.try_emplace(stack.index(), 0);
+    if (added) found->second = Add(stack);
+    return found->second;
+  }
+
+ private:
+  std::uint32_t Add(StackId stack) {
+    const auto frames = stacks_.stack(stack);
+    std::uint32_t node = 0;
+    for (auto id = frames.rbegin(); id != frames.rend(); ++id) {
+      const Frame& frame = stacks_.frame(*id);
+      node = names_.Node({.parent = node,
+                          .function = names_.Name(stacks_.strings[frame.function]),
+                          .file = names_.Name(stacks_.strings[frame.file]),
+                          .line = frame.line});
+    }
+    return node;
+  }
+
+  const StackTable& stacks_;
+  HistoryNames& names_;
+  std::unordered_map<std::size_t, std::uint32_t> known_;
+};
+
+void AddBlocks(const Phases& p, const Attribution& attribution, History& history) {
+  HistoryNames names(history);
+  NodeTable nodes(p.timeline.stacks, names);
+  // Naming a place takes long; a stack and a category have one between them, unless the backward
+  // thread's events say which forward they belong to.
+  std::map<std::pair<StackId, Category>, std::pair<std::uint32_t, std::uint32_t>> places;
+  history.blocks.reserve(p.ledger.allocations.size());
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    const Allocation& x = p.at(a);
+    const Category category = attribution.category[a];
+    const StackId naming = NamingStack(p, x);
+    auto place = places.find({naming, category});
+    if (place == places.end() || !naming.valid()) {
+      const std::pair named = {names.Name(PlaceOf(p, attribution, a)),
+                               names.Name(p.stacks.ModuleChain(naming))};
+      place = places.insert_or_assign(std::pair(naming, category), named).first;
+    }
+    history.blocks.push_back({.address = x.address,
+                              .requested = std::min(x.requested, x.block),
+                              .size = x.block,
+                              .made = x.made,
+                              .released = x.released,
+                              .freed = x.freed,
+                              .category = static_cast<std::uint8_t>(category),
+                              .node = nodes.Of(x.stack),
+                              .place = place->second.first,
+                              .module = place->second.second});
+  }
+}
+
+void AddMarks(const Phases& p, const Attribution& attribution, History& history) {
+  using Kind = HistoryMark::Kind;
+  const auto add = [&](Kind kind, std::int64_t first, std::int64_t last, std::int32_t step) {
+    if (first > last) return;
+    history.marks.push_back(
+        {kind, static_cast<Position>(first), static_cast<Position>(last), step});
+  };
+  std::int32_t number = 0;
+  for (const StepReport& step : SweepEvents(p, attribution).steps) {
+    add(Kind::kStep, step.first_event, step.last_event, ++number);
+  }
+  for (std::size_t i = 0; i < p.backwards.size(); ++i) {
+    const Backward& b = p.backwards[i];
+    const std::int32_t step = b.step + 1;
+    if (b.forward_start) add(Kind::kForward, *b.forward_start, b.start - 1, step);
+    add(Kind::kBackward, b.start, b.end, step);
+    const Position optimizer_end =
+        i + 1 < p.backwards.size() ? p.backwards[i + 1].optimizer_end : p.last_optimizer_end;
+    add(Kind::kOptimizer, b.end + 1, optimizer_end, step);
+  }
+}
+
+}  // namespace
+
+History RecordedHistory(const Timeline& timeline) {
+  const Ledger ledger = Follow(timeline);
+  const StackAnalysis stacks(timeline);
+  const Phases phases(timeline, ledger, stacks);
+  const Attribution attribution = Attribute(phases);
+
+  History history;
+  history.device = timeline.device;
+  history.has_spans = ledger.has_segments;
+  history.times.reserve(timeline.events.size());
+  for (const Event& e : timeline.events) history.times.push_back(e.time_us);
+  for (std::size_t c = 0; c < kCategoryCount; ++c) {
+    history.categories.emplace_back(CategoryName(static_cast<Category>(c)));
+  }
+  AddBlocks(phases, attribution, history);
+  if (ledger.has_segments) AddSpans(phases, history);
+  for (const Totals& totals : timeline.totals) {
+    if (ledger.has_segments) break;
+    history.reserved.push_back({static_cast<Position>(totals.event), totals.reserved});
+  }
+  AddMarks(phases, attribution, history);
+  return history;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,121 @@
+#include "report/page.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/encode.h"
+#include "report/json.h"
+#include "report/json_values.h"
+#include "report/web_files.h"
+
+namespace plimsoll {
+namespace {
+
+/// JSON inside a script element: nothing in it can end the element or open a comment.
+std::string Harmless(std::string_view json) {
+  std::string text;
+  text.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      text += "\\u003c";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+std::string EscapedHtml(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        escaped += c;
+    }
+  }
+  return escaped;
+}
+
+std::string HashSource(std::string_view sha256) {
+  return fmt::format("'sha256-{}'", Base64(FromHex(sha256)));
+}
+
+/// Only what is on the page itself may run or style it, and it may load nothing.
+std::string SecurityPolicy() {
+  return fmt::format(
+      "default-src 'none'; script-src {} {}; style-src {}; img-src data: blob:; base-uri 'none'; "
+      "form-action 'none'",
+      HashSource(WebLibrarySha256()), HashSource(WebScriptSha256()), HashSource(WebStyleSha256()));
+}
+
+Json Data(const PageContent& content) {
+  const auto parsed = [](const std::string& json) {
+    return json.empty() ? Json(nullptr) : Json::parse(json);
+  };
+  Json runs = Json::array();
+  for (std::size_t i = 0; i < content.runs.size(); ++i) {
+    const PageRun& run = content.runs[i];
+    runs.push_back({{"file", run.file},
+                    {"device", run.device},
+                    {"history", run.history.empty() ? Json(nullptr) : Json(fmt::format("h{}", i))},
+                    {"what_if", run.what_if ? parsed(TuneJson(*run.what_if)) : Json(nullptr)}});
+  }
+  return {{"title", content.title},
+          {"explanation", parsed(ExplanationJson(content.explanation))},
+          {"runs", runs},
+          {"left_out", content.left_out},
+          {"prediction", parsed(content.prediction)},
+          {"trade_offs", parsed(content.trade_offs)}};
+}
+
+/// The template with every {{NAME}} replaced.
+std::string Filled(std::string_view text,
+                   const std::vector<std::pair<std::string_view, std::string>>& values) {
+  std::string out;
+  while (true) {
+    const std::size_t begin = text.find("{{");
+    out += text.substr(0, begin);
+    if (begin == std::string_view::npos) return out;
+    const std::size_t end = text.find("}}", begin);
+    const std::string_view name = text.substr(begin + 2, end - begin - 2);
+    for (const auto& [key, value] : values) {
+      if (key == name) out += value;
+    }
+    text.remove_prefix(end + 2);
+  }
+}
+
+}  // namespace
+
+std::string PageHtml(const PageContent& content) {
+  std::string histories;
+  for (std::size_t i = 0; i < content.runs.size(); ++i) {
+    if (content.runs[i].history.empty()) continue;
+    histories += fmt::format("<script type=\"text/plain\" id=\"h{}\">{}</script>\n", i,
+                             Base64(content.runs[i].history));
+  }
+  // Through JSON once, so that a title that is no UTF-8 becomes so.
+  const std::string title = Json::parse(Dump(Json(content.title), -1)).get<std::string>();
+  return Filled(WebPage(), {{"POLICY", SecurityPolicy()},
+                            {"TITLE", EscapedHtml(title)},
+                            {"STYLE", WebStyle()},
+                            {"LICENCE", WebLicence()},
+                            {"LIBRARY", WebLibrary()},
+                            {"SCRIPT", WebScript()},
+                            {"DATA", Harmless(Dump(Data(content), -1))},
+                            {"HISTORIES", histories}});
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,58 @@
+#include "report/predict_page.h"
+
+#include "report/history_pack.h"
+#include "report/json_values.h"
+#include "report/predict.h"
+
+namespace plimsoll {
+namespace {
+
+Json ToJson(const TradeOff& t) {
+  return {{"precision", t.precision},
+          {"batch", t.batch},
+          {"settings", t.settings},
+          {"allocated", t.allocated},
+          {"reserved", t.reserved},
+          {"device", t.device},
+          {"high", t.high},
+          {"step_us", t.step_us},
+          {"fits", t.fits},
+          {"surely_fits", t.surely_fits},
+          {"on_frontier", t.on_frontier},
+          {"chosen", t.chosen}};
+}
+
+/// The predicted run in the place of a recorded one.
+RankReport AsRank(const Prediction& p, const History& history) {
+  RankReport rank{.file = p.file, .format = "prediction", .device = history.device};
+  rank.torch = p.torch.ToText();
+  rank.events = static_cast<std::int64_t>(history.times.size());
+  rank.steps = p.steps;
+  rank.peak_allocated = p.allocated.best;
+  rank.peak_reserved = p.reserved.best;
+  rank.capacity = p.gpu.memory;
+  rank.limit = p.limit;
+  rank.phase = InstantText(p);
+  for (const PeakLine& line : p.account) {
+    rank.account.push_back({.what = line.what, .bytes = line.bytes});
+  }
+  rank.notes = p.assumptions;
+  return rank;
+}
+
+}  // namespace
+
+PageContent PredictionPage(const Prediction& p, const std::optional<MaxBatch>& max_batch,
+                           const History& history, const std::vector<TradeOff>& trade_offs) {
+  Json points = Json::array();
+  for (const TradeOff& point : trade_offs) points.push_back(ToJson(point));
+  PageContent page{.title = fmt::format("{}, predicted", p.model.empty() ? p.file : p.model)};
+  page.explanation.verdict = PredictVerdict(p, max_batch);
+  page.explanation.ranks.push_back(AsRank(p, history));
+  page.runs.push_back({.file = p.file, .device = history.device, .history = PackHistory(history)});
+  page.prediction = PredictJson(p, max_batch);
+  page.trade_offs = Dump(points, -1);
+  return page;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,33 @@
+// One row a rank, the odd one marked.
+import * as format from "./format.js";
+import {element, show, table} from "./dom.js";
+
+export function showRanks(state) {
+  if (state.ranks.length < 2) return show("ranks");
+  const odd = new Set(state.data.explanation.findings.filter((f) => f.rank !== null && f.severity !== "info" && f.id === "rank_imbalance").map((f) => f.rank));
+  const most = Math.max(1, ...state.ranks.map((r) => r.peak_reserved ?? r.peak_allocated ?? 0));
+  const rows = state.ranks.map((rank, index) => row(state, rank, index, odd, most));
+  show("ranks", element("h2", {}, `Ranks (${state.ranks.length})`),
+      element("p", {class: "hint"}, "Choose a row to look at that rank."),
+      element("div", {class: "scroll"}, table([{name: "rank"}, {name: "file"}, {name: "peak allocated", number: true},
+        {name: "peak reserved", number: true}, {name: ""}, {name: ""}], rows)));
+}
+
+function row(state, rank, index, odd, most) {
+  const name = rank.rank ?? index;
+  const died = rank.ooms.some((oom) => oom.fatal);
+  const isOdd = rank.rank !== null && odd.has(rank.rank);
+  const remarks = [died ? "ran out" : "", isOdd ? "the odd one" : ""].filter(Boolean).join(", ");
+  const bar = element("meter", {min: 0, max: most, value: rank.peak_reserved ?? rank.peak_allocated ?? 0});
+  const choose = () => state.chooseRank(index);
+  return element("tr", {
+    class: `row${index === state.rank ? " chosen" : ""}`, tabindex: 0, "data-rank": index, onclick: choose,
+    onkeydown: (event) => { if (event.key === "Enter") choose(); },
+  },
+  element("td", {class: isOdd ? "odd" : null}, String(name), rank.device === null ? "" : ` (cuda:${rank.device})`),
+  element("td", {class: "mono"}, format.baseName(rank.file)),
+  element("td", {class: "number"}, rank.peak_allocated === null ? "" : format.bytes(rank.peak_allocated)),
+  element("td", {class: "number"}, rank.peak_reserved === null ? "" : format.bytes(rank.peak_reserved)),
+  element("td", {}, bar),
+  element("td", {class: "odd"}, remarks));
+}

@@ -1,0 +1,53 @@
+// What the reader looks at: one rank, one instant. Views ask to be told when it changes.
+import {History} from "./history.js";
+import {byId} from "./dom.js";
+
+export class State {
+  constructor(data) {
+    this.data = data;
+    this.ranks = data.explanation.ranks;
+    this.rank = 0;
+    this.history = null;
+    this.event = -1;
+    this.listeners = {rank: [], event: []};
+    this.unpacked = new Map();
+  }
+
+  when(what, listener) {
+    this.listeners[what].push(listener);
+  }
+
+  tell(what) {
+    for (const listener of this.listeners[what]) listener();
+  }
+
+  get report() {
+    return this.ranks[this.rank];
+  }
+
+  /** What the page holds of the chosen rank beyond its account; nothing where it was left out. */
+  get run() {
+    return this.data.runs.find((r) => r.file === this.report.file && r.device === this.report.device) ?? null;
+  }
+
+  /** The instant that explains the run: where it ran out, else its peak. */
+  get ownInstant() {
+    return this.report.instant.event ?? this.history?.peak.event ?? -1;
+  }
+
+  async chooseRank(index) {
+    this.rank = Math.max(0, Math.min(index, this.ranks.length - 1));
+    const id = this.run?.history;
+    if (id && !this.unpacked.has(id)) this.unpacked.set(id, await History.unpack(byId(id).textContent));
+    this.history = id ? this.unpacked.get(id) : null;
+    this.event = this.ownInstant;
+    this.tell("rank");
+    this.chooseEvent(this.event);
+  }
+
+  chooseEvent(event) {
+    if (!this.history) return;
+    this.event = Math.max(-1, Math.min(Math.round(event), this.history.events - 1));
+    this.tell("event");
+  }
+}

@@ -1,0 +1,33 @@
+// Light or dark, and the colours that the canvases take from the style sheet.
+
+let known = {};
+
+export function colour(name) {
+  known[name] ??= getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || null;
+  return known[name] ?? otherColour(name);
+}
+
+/** For what has no colour of its own (places, modules): the same name has the same one each time. */
+function otherColour(name) {
+  let hash = 7;
+  for (const c of name) hash = (hash * 31 + c.codePointAt(0)) >>> 0;
+  const dark = document.documentElement.dataset.theme === "dark";
+  return `hsl(${hash % 360}, ${40 + (hash >>> 9) % 25}%, ${dark ? 58 : 48}%)`;
+}
+
+export function isDark() {
+  return document.documentElement.dataset.theme === "dark";
+}
+
+/** `changed` is called after each change; the system's wish holds until the button is pressed. */
+export function watchTheme(button, changed) {
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const set = (dark) => {
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    known = {};
+    changed();
+  };
+  set(system.matches);
+  system.addEventListener("change", () => set(system.matches));
+  button.addEventListener("click", () => set(!isDark()));
+}
