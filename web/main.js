@@ -75,7 +75,7 @@ async function start() {
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   if (document.readyState === "loading") await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   const wanted = readAddress();
-  if (state.ranks.length > 0) await state.chooseRank(wanted.rank ?? data.first_rank ?? 0);
+  if (state.ranks.length > 0) await state.chooseRank(wanted.rank ?? state.firstRank);
   if (wanted.event !== null) state.chooseEvent(wanted.event);
   state.opened = true;
   showSections();

@@ -4,19 +4,18 @@ import {element, show, table} from "./dom.js";
 
 export function showRanks(state) {
   if (state.ranks.length < 2) return show("ranks");
-  const odd = new Set(state.data.explanation.findings.filter((f) => f.rank !== null && f.severity !== "info" && f.id === "rank_imbalance").map((f) => f.rank));
   const most = Math.max(1, ...state.ranks.map((r) => r.peak_reserved ?? r.peak_allocated ?? 0));
-  const rows = state.ranks.map((rank, index) => row(state, rank, index, odd, most));
+  const rows = state.ranks.map((rank, index) => row(state, rank, index, most));
   show("ranks", element("h2", {}, `Ranks (${state.ranks.length})`),
       element("p", {class: "hint"}, "Choose a row to look at that rank."),
       element("div", {class: "scroll"}, table([{name: "rank"}, {name: "file"}, {name: "peak allocated", number: true},
         {name: "peak reserved", number: true}, {name: ""}, {name: ""}], rows)));
 }
 
-function row(state, rank, index, odd, most) {
+function row(state, rank, index, most) {
   const name = rank.rank ?? index;
   const died = rank.ooms.some((oom) => oom.fatal);
-  const isOdd = rank.rank !== null && odd.has(rank.rank);
+  const isOdd = state.isOdd(rank);
   const remarks = [died ? "ran out" : "", isOdd ? "the odd one" : ""].filter(Boolean).join(", ");
   const bar = element("meter", {min: 0, max: most, value: rank.peak_reserved ?? rank.peak_allocated ?? 0});
   const choose = () => state.chooseRank(index);

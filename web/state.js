@@ -25,6 +25,17 @@ export class State {
     return this.ranks[this.rank];
   }
 
+  /** The rank to begin with: one that ran out of memory, else the odd one, else the first. */
+  get firstRank() {
+    const died = this.ranks.findIndex((rank) => rank.ooms.some((oom) => oom.fatal));
+    const odd = this.ranks.findIndex((rank) => this.isOdd(rank));
+    return Math.max(0, died >= 0 ? died : odd);
+  }
+
+  isOdd(rank) {
+    return rank.rank !== null && this.data.explanation.findings.some((f) => f.id === "rank_imbalance" && f.rank === rank.rank);
+  }
+
   /** What the page holds of the chosen rank beyond its account; nothing where it was left out. */
   get run() {
     return this.data.runs.find((r) => r.file === this.report.file && r.device === this.report.device) ?? null;

@@ -101,8 +101,8 @@ std::vector<std::string> Names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(History, EverySnapshot, testing::ValuesIn(Names()), [](const auto& info) {
-  std::string name = info.param.substr(0, info.param.find('.'));
+INSTANTIATE_TEST_SUITE_P(History, EverySnapshot, testing::ValuesIn(Names()), [](const auto& given) {
+  std::string name = given.param.substr(0, given.param.find('.'));
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '-'; }, '_');
   return name;
