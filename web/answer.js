@@ -71,7 +71,7 @@ function remedies(findings) {
       element("td", {class: "wide"}, r.costs),
       element("td", {class: "hint"}, r.basis)));
   return [element("h2", {}, "What would help"), table(
-      [{name: "change"}, {name: "saves", number: true}, {name: ""}, {name: "known by"}], rows)];
+      [{name: "change"}, {name: "saves", number: true}, {name: "", wide: true}, {name: "known by"}], rows)];
 }
 
 function finding(f) {

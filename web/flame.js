@@ -6,6 +6,9 @@ import {colour} from "./theme.js";
 const kRow = 18;
 /** Narrower than this is not drawn; the caption says how much that is. */
 const kNarrowest = 0.6;
+/** Deeper ones are reached by choosing a box; so many of those that it was called from stay in sight. */
+const kMostRows = 60;
+const kMostAbove = 4;
 
 export class Flame {
   constructor(state) {
@@ -16,6 +19,7 @@ export class Flame {
     this.open = oncePerFrame(() => this.openNow());
     state.when("rank", () => this.build());
     state.when("event", () => this.open());
+    state.when("theme", () => this.draw());
     window.addEventListener("resize", () => this.draw());
   }
 
@@ -50,16 +54,17 @@ export class Flame {
 
   drawNow() {
     if (!this.root || !this.canvas?.isConnected) return;
-    const path = this.focus.ancestors().length - 1;
-    const rows = path + 1 + this.focus.height;
-    const {context, width} = prepared(this.canvas, Math.min(60, rows) * kRow + 2);
+    const skipped = Math.max(0, this.focus.depth - kMostAbove);
+    const rows = this.focus.depth - skipped + 1 + this.focus.height;
+    const {context, width} = prepared(this.canvas, Math.min(kMostRows, rows) * kRow + 2);
     context.font = "12px system-ui, sans-serif";
     context.textBaseline = "middle";
     this.boxes = [];
     let narrow = 0;
-    let found = 0;
     const scale = width / (this.focus.x1 - this.focus.x0);
-    const visit = (node, depth, matched) => {
+    const visit = (node) => {
+      const row = node.depth - skipped;
+      if (row >= kMostRows) return;
       const isPath = node.depth < this.focus.depth;
       const x = isPath ? 0 : (node.x0 - this.focus.x0) * scale;
       const wide = isPath ? width : (node.x1 - node.x0) * scale;
@@ -68,16 +73,31 @@ export class Flame {
         return;
       }
       const matches = this.query !== "" && label(node).toLowerCase().includes(this.query);
-      if (matches && !matched && !isPath) found += node.value;
-      this.drawBox(context, node, {x, y: depth * kRow, wide}, matches);
-      const children = isPath ? node.children.filter((c) => this.focus.ancestors().includes(c)) : node.children ?? [];
-      for (const child of children) visit(child, depth + 1, matched || matches);
+      this.drawBox(context, node, {x, y: row * kRow, wide}, matches);
+      if (!isPath) for (const child of node.children ?? []) visit(child);
     };
-    visit(this.root, 0, false);
+    for (const node of this.focus.ancestors().slice(1, kMostAbove + 1)) visit(node);
+    visit(this.focus);
+    const found = this.bytesThatMatch();
+    const deeper = Math.max(0, rows - kMostRows);
     byId("found").textContent = this.query === "" ? "" : `${format.bytes(found)} in stacks that match`;
     byId("found").dataset.bytes = found;
     byId("flame-drawn").textContent = `${format.bytes(this.root.value)} in ${format.count(this.root.leaves().length)} stacks` +
-        (narrow > 0 ? `; ${format.bytes(narrow)} are too narrow to draw: choose a box to look into it.` : ".");
+        (narrow > 0 ? `; ${format.bytes(narrow)} are too narrow to draw: choose a box to look into it.` : ".") +
+        (deeper > 0 ? ` ${format.count(deeper)} more rows lie below: choose a low box to see them.` : "");
+  }
+
+  /** Of every stack below the focus once, drawn or not. */
+  bytesThatMatch() {
+    if (this.query === "") return 0;
+    let found = 0;
+    const left = [this.focus];
+    while (left.length > 0) {
+      const node = left.pop();
+      if (label(node).toLowerCase().includes(this.query)) found += node.value;
+      else left.push(...node.children ?? []);
+    }
+    return found;
   }
 
   drawBox(context, node, {x, y, wide}, matches) {
@@ -98,8 +118,8 @@ export class Flame {
 
   under(event) {
     const box = this.canvas.getBoundingClientRect();
-    const x = event.clientX - box.left;
-    const y = event.clientY - box.top;
+    const x = event.clientX - box.left - this.canvas.clientLeft;
+    const y = event.clientY - box.top - this.canvas.clientTop;
     return this.boxes?.find((b) => x >= b.x && x < b.x + b.wide && y >= b.y && y < b.y + kRow)?.node ?? null;
   }
 

@@ -12,7 +12,14 @@ export function bytes(n) {
     size /= 1024;
     ++unit;
   }
-  return `${sign}${size.toFixed(2)} ${kUnits[unit]}`;
+  return `${sign}${hundredths(size)} ${kUnits[unit]}`;
+}
+
+/** Halves go to the even digit, as the program rounds; toFixed rounds them up. */
+function hundredths(size) {
+  const below = Math.floor(size * 100);
+  const rest = size * 100 - below;
+  return ((rest > 0.5 || (rest === 0.5 && below % 2 === 1) ? below + 1 : below) / 100).toFixed(2);
 }
 
 export function percent(part, whole) {

@@ -266,11 +266,11 @@ export class History {
     for (const i of this.heldAt(event)) {
       const key = this.place[i] * 256 + this.category[i];
       let group = groups.get(key);
-      if (!group) groups.set(key, group = {place: this.names[this.place[i]], category: this.categories[this.category[i]], bytes: 0, count: 0});
+      if (!group) groups.set(key, group = {place: this.names[this.place[i]], category: this.categories[this.category[i]], order: this.category[i], bytes: 0, count: 0});
       group.bytes += this.size[i];
       ++group.count;
     }
-    return [...groups.values()].sort((a, b) => b.bytes - a.bytes || (a.place < b.place ? -1 : 1));
+    return [...groups.values()].sort((a, b) => b.bytes - a.bytes || (a.place === b.place ? a.order - b.order : a.place < b.place ? -1 : 1));
   }
 
   /** The stack of a node, innermost first: {function, file, line}. */

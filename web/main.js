@@ -27,13 +27,21 @@ function showSections() {
 /** "#rank=2&event=1500" in the address: what the page opens with, and what it can be shared by. */
 function readAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
-  const number = (name) => words.has(name) ? Number(words.get(name)) : null;
+  const number = (name) => /^-?\d/.test(words.get(name) ?? "") && Number.isFinite(Number(words.get(name))) ? Number(words.get(name)) : null;
   return {rank: number("rank"), event: number("event")};
+}
+
+let addressTimer = 0;
+
+/** A little later, since browsers refuse hundreds of changes in a few seconds. */
+function writeAddress(state) {
+  clearTimeout(addressTimer);
+  addressTimer = setTimeout(() => history.replaceState(null, "", `#rank=${state.rank}&event=${state.event}`), 150);
 }
 
 function listenToKeys(state, timeline) {
   document.addEventListener("keydown", (event) => {
-    if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches("input:not([type=range]), select") || event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = {
       p: () => timeline.goTo(state.history.peak.event),
       o: () => timeline.oomEvents.length > 0 && timeline.goTo(timeline.nextOom()),
@@ -60,14 +68,22 @@ async function start() {
   const timeline = new Timeline(state);
   new Flame(state);
   new Segments(state);
-  state.when("rank", showAll);
+  state.when("rank", () => {
+    showAll();
+    showInstant(state);
+    showSections();
+    writeAddress(state);
+  });
   state.when("event", () => {
     showInstant(state);
-    history.replaceState(null, "", `#rank=${state.rank}&event=${state.event}`);
+    writeAddress(state);
+  });
+  state.when("theme", () => {
+    showAll();
+    showInstant(state);
   });
   watchTheme(byId("theme"), () => {
-    if (state.opened) state.tell("rank");
-    if (state.history) state.tell("event");
+    if (state.opened) state.tell("theme");
   });
   showAll();
   listenToKeys(state, timeline);
@@ -75,11 +91,15 @@ async function start() {
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   if (document.readyState === "loading") await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   const wanted = readAddress();
-  if (state.ranks.length > 0) await state.chooseRank(wanted.rank ?? state.firstRank);
+  if (state.ranks.length > 0) await state.chooseRank(wanted.rank ?? state.rank);
   if (wanted.event !== null) state.chooseEvent(wanted.event);
   state.opened = true;
   showSections();
   document.documentElement.dataset.ready = "true";
 }
 
-start();
+start().catch((error) => {
+  // An old browser cannot unpack the timelines; the answer stands without them.
+  byId("notes").append(element("p", {class: "bad"}, `The timeline cannot be shown: ${error.message}`));
+  byId("notes").hidden = false;
+});

@@ -1,15 +1,20 @@
 // One row a rank, the odd one marked.
 import * as format from "./format.js";
-import {element, show, table} from "./dom.js";
+import {byId, element, show, table} from "./dom.js";
 
 export function showRanks(state) {
   if (state.ranks.length < 2) return show("ranks");
   const most = Math.max(1, ...state.ranks.map((r) => r.peak_reserved ?? r.peak_allocated ?? 0));
   const rows = state.ranks.map((rank, index) => row(state, rank, index, most));
+  const scrolled = byId("ranks").querySelector(".scroll")?.scrollTop ?? 0;
+  const focused = byId("ranks").contains(document.activeElement) ? document.activeElement.dataset.rank : null;
   show("ranks", element("h2", {}, `Ranks (${state.ranks.length})`),
       element("p", {class: "hint"}, "Choose a row to look at that rank."),
       element("div", {class: "scroll"}, table([{name: "rank"}, {name: "file"}, {name: "peak allocated", number: true},
         {name: "peak reserved", number: true}, {name: ""}, {name: ""}], rows)));
+  // Choosing a row must not move the list away from under the reader.
+  byId("ranks").querySelector(".scroll").scrollTop = scrolled;
+  if (focused) rows[focused].focus({preventScroll: true});
 }
 
 function row(state, rank, index, most) {

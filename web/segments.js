@@ -17,6 +17,7 @@ export class Segments {
     this.draw = oncePerFrame(() => this.drawNow());
     state.when("rank", () => this.open());
     state.when("event", () => this.draw());
+    state.when("theme", () => this.draw());
     window.addEventListener("resize", () => this.draw());
   }
 
@@ -83,8 +84,8 @@ export class Segments {
 
   under(event) {
     const box = this.canvas.getBoundingClientRect();
-    const x = event.clientX - box.left;
-    const row = Math.floor((event.clientY - box.top - 2) / kRow);
+    const x = event.clientX - box.left - this.canvas.clientLeft;
+    const row = Math.floor((event.clientY - box.top - this.canvas.clientTop - 2) / kRow);
     return this.boxes?.find((b) => b.row === row && x >= b.x0 && x < b.x1) ?? null;
   }
 

@@ -6,10 +6,10 @@ export class State {
   constructor(data) {
     this.data = data;
     this.ranks = data.explanation.ranks;
-    this.rank = 0;
+    this.rank = this.firstRank;
     this.history = null;
     this.event = -1;
-    this.listeners = {rank: [], event: []};
+    this.listeners = {rank: [], event: [], theme: []};
     this.unpacked = new Map();
   }
 
@@ -38,7 +38,9 @@ export class State {
 
   /** What the page holds of the chosen rank beyond its account; nothing where it was left out. */
   get run() {
-    return this.data.runs.find((r) => r.file === this.report.file && r.device === this.report.device) ?? null;
+    // A file can have several of one device: processes of an nsys export, paths that differ in what is no UTF-8.
+    const isSame = (r) => r.file === this.report.file && r.device === this.report.device;
+    return this.data.runs.filter(isSame)[this.ranks.slice(0, this.rank).filter(isSame).length] ?? null;
   }
 
   /** The instant that explains the run: where it ran out, else its peak. */
@@ -47,9 +49,11 @@ export class State {
   }
 
   async chooseRank(index) {
-    this.rank = Math.max(0, Math.min(index, this.ranks.length - 1));
+    const wanted = this.rank = Math.max(0, Math.min(Math.trunc(index), this.ranks.length - 1));
     const id = this.run?.history;
     if (id && !this.unpacked.has(id)) this.unpacked.set(id, await History.unpack(byId(id).textContent));
+    // Another may have been chosen meanwhile.
+    if (this.rank !== wanted) return;
     this.history = id ? this.unpacked.get(id) : null;
     this.event = this.ownInstant;
     this.tell("rank");

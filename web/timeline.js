@@ -26,6 +26,7 @@ export class Timeline {
     this.transform = d3.zoomIdentity;
     state.when("rank", () => this.open());
     state.when("event", () => this.draw());
+    state.when("theme", () => this.draw());
     window.addEventListener("resize", () => this.draw());
   }
 
@@ -55,9 +56,9 @@ export class Timeline {
   }
 
   tools() {
-    const choose = (label, options, change) => {
+    const choose = (label, options, chosen, change) => {
       const select = element("select", {onchange: (event) => change(event.target.value)},
-          ...Object.entries(options).map(([value, text]) => element("option", {value}, text)));
+          ...Object.entries(options).map(([value, text]) => element("option", {value, selected: value === chosen}, text)));
       return element("label", {}, `${label} `, select);
     };
     const button = (id, text, action) => element("button", {type: "button", id, onclick: action}, text);
@@ -68,8 +69,8 @@ export class Timeline {
         button("zoom-in", "+", () => this.zoomBy(2)),
         button("zoom-out", "−", () => this.zoomBy(0.5)),
         button("zoom-all", "Whole run (0)", () => this.setTransform(d3.zoomIdentity)),
-        choose("by", kGroupings, (how) => { this.how = how; this.regroup(); this.draw(); }),
-        this.state.history.hasTimes ? choose("against", {events: "events", time: "time"},
+        choose("by", kGroupings, this.how, (how) => { this.how = how; this.regroup(); this.draw(); }),
+        this.state.history.hasTimes ? choose("against", {events: "events", time: "time"}, this.byTime ? "time" : "events",
             (axis) => { this.byTime = axis === "time"; this.setTransform(d3.zoomIdentity); }) : null);
   }
 
@@ -145,7 +146,9 @@ export class Timeline {
     let last = null;
     for (let x = kMargin.left; x < this.width - kMargin.right; ++x) {
       const first = this.axis.eventAt(x);
-      const end = Math.max(first + 1, this.axis.eventAt(x + 1));
+      const isLast = x + 1 >= this.width - kMargin.right;
+      const end = isLast && this.axis.eventAt(x + 1) === this.state.history.events - 1 ? this.state.history.events :
+          Math.max(first + 1, this.axis.eventAt(x + 1));
       if (last === null || last.first !== first || last.end !== end) {
         last = {first, end, ...this.levels.highestIn(first, end), reserved: this.reserved.highestIn(first, end)};
       }
@@ -265,9 +268,9 @@ export class Timeline {
   /** What lies under the pointer: the column, and the block in it, if it is one. */
   under(event) {
     const box = this.canvas.getBoundingClientRect();
-    const column = this.columns?.[Math.round(event.clientX - box.left - kMargin.left)];
+    const column = this.columns?.[Math.floor(event.clientX - box.left - this.canvas.clientLeft - kMargin.left)];
     if (!column) return null;
-    const height = this.y.invert(event.clientY - box.top);
+    const height = this.y.invert(event.clientY - box.top - this.canvas.clientTop);
     let below = 0;
     for (let g = 0; g < column.values.length; ++g) {
       if (height >= below && height < below + column.values[g]) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <random>
@@ -58,7 +59,12 @@ std::optional<TuneReport> WhatIf(const Recording& recording, int device) {
   const WhatIfOptions options{.device = device};
   const Result<Job> job = PrepareJob(recording, options);
   if (!job) return std::nullopt;  // A record that cannot be replayed has its other views.
-  return TuneJob(*job, options, [](std::size_t, std::size_t) {});
+  std::optional<Progress> progress;
+  std::once_flag begun;
+  return TuneJob(*job, options, [&](std::size_t, std::size_t total) {
+    std::call_once(begun, [&] { progress.emplace("replaying settings", total); });
+    progress->Advance();
+  });
 }
 
 Result<Part> ReadPart(const std::string& path, std::size_t number, const Wish& wish) try {

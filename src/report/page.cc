@@ -55,7 +55,7 @@ std::string HashSource(std::string_view sha256) {
 /// Only what is on the page itself may run or style it, and it may load nothing.
 std::string SecurityPolicy() {
   return fmt::format(
-      "default-src 'none'; script-src {} {}; style-src {}; img-src data: blob:; base-uri 'none'; "
+      "default-src 'none'; script-src {} {}; style-src {}; base-uri 'none'; "
       "form-action 'none'",
       HashSource(WebLibrarySha256()), HashSource(WebScriptSha256()), HashSource(WebStyleSha256()));
 }

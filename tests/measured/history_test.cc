@@ -51,8 +51,8 @@ TEST_P(EverySnapshot, SaysOfAnyInstantWhatItsAccountSays) {
     const History history = RecordedHistory(timeline);
     const auto events = static_cast<std::int64_t>(timeline.events.size());
     ASSERT_EQ(history.times.size(), timeline.events.size());
-    for (std::int64_t i = 0; i < 8 && events > 0; ++i) {
-      const std::int64_t at = (events - 1) * i / 7;
+    for (std::int64_t i = 0; i < 3 && events > 0; ++i) {
+      const std::int64_t at = (events - 1) * (i + 1) / 3;
       const Result<Explanation> there = ExplainRecording(*recording, {.at_event = at});
       ASSERT_TRUE(there.ok());
       const auto rank =

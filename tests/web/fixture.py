@@ -1,0 +1,64 @@
+"""What every test of the page starts from, and what must hold of every page."""
+
+from __future__ import annotations
+
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from browser import Browser
+from program import Program
+
+WIDTH, HEIGHT = 1280, 900
+
+# The page's own figures at the chosen instant.
+_READ_INSTANT = """
+const totals = document.querySelector("#totals").dataset;
+const rows = (selector) => [...document.querySelectorAll(selector)];
+return {
+  event: Number(totals.event),
+  allocated: Number(totals.allocated),
+  reserved: Number(totals.reserved),
+  account: rows("#account tr[data-what]")
+      .map((row) => [row.dataset.what, Number(row.querySelector("[data-bytes]").dataset.bytes)]),
+  holders: rows("#holders tbody tr").map((row) => [...row.children].map((cell) => cell.textContent)),
+};
+"""
+
+
+class PageTest(unittest.TestCase):
+    """One browser and one program for all; see page_test.py."""
+
+    browser: Browser
+    program: Program
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="plimsoll_web_")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def tearDown(self) -> None:
+        self.check_quiet()
+        self.browser.resize(WIDTH, HEIGHT)
+        self.browser.media()
+
+    def open(self, *files: Path, fragment: str = "") -> None:
+        self.browser.open(self.program.page(*files), fragment)
+
+    def check_quiet(self) -> None:
+        """No error, nothing that the policy refused, and nothing fetched."""
+        self.assertEqual(self.browser.complaints(), [])
+        self.assertEqual(self.browser.requests(), [])
+
+    def instant(self) -> dict[str, Any]:
+        return self.browser.run(_READ_INSTANT)
+
+    def event(self) -> int:
+        return self.instant()["event"]
+
+    def go_to(self, event: int) -> None:
+        self.browser.drag_slider("#slider", event)
+
+    def tip(self) -> str:
+        return self.browser.text("#tip") if self.browser.shown("#tip") else ""

@@ -1,0 +1,40 @@
+#!/usr/bin/python3
+"""The page of `plimsoll report` in a real browser: page_test.py PROGRAM [TEST...].
+
+Needs chromium, chromium-driver and python3-selenium of Debian; leaves with 77 without them. TEST is
+a name as unittest takes it: truth_tests.Truth.test_ordinary_run.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from browser import Browser, skip_without_browser
+from fixture import HEIGHT, WIDTH, PageTest
+from program import Program
+
+MODULES = ["truth_tests", "view_tests", "robustness_tests"]
+
+
+def main() -> int:
+    if len(sys.argv) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    skip_without_browser()
+    tests = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[2:] or MODULES)
+    with tempfile.TemporaryDirectory(prefix="plimsoll_pages_") as folder:
+        PageTest.program = Program(Path(sys.argv[1]), Path(folder))
+        # Starting a browser takes longer than most tests.
+        PageTest.browser = Browser(WIDTH, HEIGHT)
+        try:
+            result = unittest.TextTestRunner(verbosity=2).run(tests)
+        finally:
+            PageTest.browser.quit()
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""The program under test: what it says, and the pages that it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+def snapshot_file(name: str) -> Path:
+    return DATA / "snapshots" / f"{name}.pickle.xz"
+
+
+class Program:
+    """Pages are written once for each list of files, into `folder`."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path = path.resolve()
+        self.folder = folder
+        self._pages: dict[tuple[str, ...], Path] = {}
+
+    def page(self, *files: Path) -> Path:
+        key = tuple(str(file) for file in files)
+        if key not in self._pages:
+            page = self.folder / f"page{len(self._pages)}.html"
+            self._run("report", *files, "-o", page)
+            self._pages[key] = page
+        return self._pages[key]
+
+    def explain(self, *files: Path, at: int | None = None) -> dict[str, Any]:
+        where = [] if at is None else ["--at", str(at)]
+        return json.loads(self._run("explain", "--json", *where, *files))
+
+    def tune(self, file: Path) -> dict[str, Any]:
+        # 1 says that nothing fits, and the figures are there all the same.
+        return json.loads(self._run("tune", "--json", file, fine=(0, 1)))
+
+    def _run(self, *words: Any, fine: tuple[int, ...] = (0,)) -> bytes:
+        # As bytes, so that paths that are no UTF-8 arrive as they are.
+        command = [os.fsencode(self.path), *(os.fsencode(str(word)) for word in words)]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode not in fine:
+            message = done.stderr.decode(errors="replace")
+            raise AssertionError(f"{command} left with {done.returncode}: {message}")
+        return done.stdout
+
+
+def size_text(size: int) -> str:
+    """As the program writes sizes (FormatBytes in src/base/bytes.cc)."""
+    if abs(size) < 1024:
+        return f"{size} bytes"
+    for power, unit in ((1, "KiB"), (2, "MiB"), (3, "GiB")):
+        if abs(size) < 1024 ** (power + 1) or unit == "GiB":
+            return f"{size / 1024**power:.2f} {unit}"
+    raise AssertionError
+
+
+def size_from_text(text: str) -> tuple[float, float]:
+    """The size that "48.00 MiB" stands for, and by how much it may be off."""
+    number, unit = text.split()
+    scale = {"bytes": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}[unit]
+    return float(number) * scale, 0 if unit == "bytes" else 0.005 * scale
