@@ -1,9 +1,15 @@
-// The whole way of a file: whichever reader recognises it, the explanation, and both reports.
+// The whole way of a file: whichever reader recognises it, the explanation, every report and
+// export.
 #include "diagnose/explain.h"
+#include "diagnose/recorded_history.h"
 #include "fuzz.h"
 #include "readers/registry.h"
+#include "report/exports.h"
+#include "report/history_pack.h"
 #include "report/json.h"
+#include "report/page.h"
 #include "report/text.h"
+#include "timeline/redact.h"
 
 namespace plimsoll {
 namespace {
@@ -19,6 +25,20 @@ void Explain(const Recording& recording) {
   PLIMSOLL_CHECK(!ExplanationText(*part, TextStyle{}).empty());
 }
 
+void Draw(const Recording& recording) {
+  PageContent page{.title = recording.file};
+  for (const Timeline& timeline : recording.timelines) {
+    const History history = RecordedHistory(timeline);
+    const ExportedRun run{.history = &history};
+    PLIMSOLL_CHECK(!PerfettoJson({run}).empty());
+    PLIMSOLL_CHECK(!SpeedscopeJson(run, static_cast<Position>(history.times.size() / 2)).empty());
+    PLIMSOLL_CHECK(!HistoryCsv(run).empty());
+    page.runs.push_back(
+        {.file = recording.file, .device = timeline.device, .history = PackHistory(history)});
+  }
+  PLIMSOLL_CHECK(!PageHtml(page).empty());
+}
+
 }  // namespace
 }  // namespace plimsoll
 
@@ -30,11 +50,14 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     CheckError(input.error());
     return 0;
   }
-  const Result<Recording> recording = Read(*input);
+  Result<Recording> recording = Read(*input);
   if (!recording) {
     CheckError(recording.error());
-  } else {
-    Explain(*recording);
+    return 0;
   }
+  Explain(*recording);
+  Draw(*recording);
+  RedactFileNames(*recording, 7);
+  Explain(*recording);
   return 0;
 }

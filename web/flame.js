@@ -111,7 +111,7 @@ export class Flame {
     context.beginPath();
     context.rect(x, y, wide - 4, kRow);
     context.clip();
-    context.fillStyle = matches ? colour("paper") : "#10151a";
+    context.fillStyle = matches ? colour("paper") : node.depth === 0 ? colour("ink") : "#10151a";
     context.fillText(label(node), x + 4, y + kRow / 2);
     context.restore();
   }

@@ -11,13 +11,6 @@ namespace {
 namespace nn = torch::nn;
 namespace optim = torch::optim;
 
-template <class Optimizer, class Options>
-auto Maker(Options options) {
-  return [options](const std::vector<at::Tensor>& parameters) {
-    return std::make_unique<Optimizer>(parameters, options);
-  };
-}
-
 nn::Sequential Classifier(std::int64_t width) {
   return nn::Sequential(nn::Linear(32, width), nn::ReLU(), nn::Linear(width, width), nn::ReLU(),
                         nn::Linear(width, 16));

@@ -11,13 +11,6 @@ namespace {
 
 namespace optim = torch::optim;
 
-template <class Optimizer, class Options>
-auto Maker(Options options) {
-  return [options](const std::vector<at::Tensor>& parameters) {
-    return std::make_unique<Optimizer>(parameters, options);
-  };
-}
-
 TEST(HostAdam, EqualsTheOneOnTheDevice) {
   for (const bool amsgrad : {false, true}) {
     const auto adam = optim::AdamOptions(0.02).weight_decay(0.1).amsgrad(amsgrad);

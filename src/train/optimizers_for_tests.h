@@ -14,6 +14,14 @@
 
 namespace plimsoll::train {
 
+/// Makes the optimizer of any parameters.
+template <class Optimizer, class Options>
+auto Maker(Options options) {
+  return [options](const std::vector<at::Tensor>& parameters) {
+    return std::make_unique<Optimizer>(parameters, options);
+  };
+}
+
 /// The same each time it is made. One parameter lies in channels-last order, one is a single
 /// number, one gets no gradient.
 inline std::vector<at::Tensor> SomeParameters() {

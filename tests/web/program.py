@@ -31,6 +31,17 @@ class Program:
             self._pages[key] = page
         return self._pages[key]
 
+    def prediction(self, step: Path, batch: int) -> Path:
+        key = (str(step), str(batch))
+        if key not in self._pages:
+            page = self.folder / f"page{len(self._pages)}.html"
+            self._run("predict", step, "--batch", batch, "--gpu", "H200", "--html", page)
+            self._pages[key] = page
+        return self._pages[key]
+
+    def predict(self, step: Path, batch: int) -> dict[str, Any]:
+        return json.loads(self._run("predict", step, "--batch", batch, "--gpu", "H200", "--json"))
+
     def explain(self, *files: Path, at: int | None = None) -> dict[str, Any]:
         where = [] if at is None else ["--at", str(at)]
         return json.loads(self._run("explain", "--json", *where, *files))

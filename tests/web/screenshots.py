@@ -72,13 +72,14 @@ def main() -> int:
                     kind = f"{scheme}-{width}"
                     browser.open(program.page(snapshot_file("unet_adam_fp32_oom")))
                     picture(browser, "body", out / f"page-{kind}.png")
-                    picture(browser, "#answer", out / f"answer-{kind}.png")
                     for name, selector in SECTIONS.items():
                         picture(browser, selector, out / f"{name}-{kind}.png")
                     browser.open(program.page(*ranks))
                     picture(browser, "#ranks", out / f"ranks-{kind}.png")
                     # A run of many steps, with phases.
                     picture(browser, "#timeline", out / f"timeline-steps-{kind}.png")
+                    browser.open(program.prediction(DATA / "steps" / "gpt2_adamw_fp32.step.json.gz", batch=8))
+                    picture(browser, "#trade-offs", out / f"trade-offs-{kind}.png")
         finally:
             browser.quit()
     return 0
