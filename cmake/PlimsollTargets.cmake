@@ -8,8 +8,8 @@ target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconve
                        # g++ 12 warns of std::string's own members: of concatenation (GCC bug
                        # 105651), and where replace() or an inlined copy is followed to the end.
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-                       $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>
-                       $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
+                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-stringop-overflow>
+                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-array-bounds>)
 if(PLIMSOLL_WERROR)
   target_compile_options(plimsoll_options INTERFACE -Werror)
 endif()

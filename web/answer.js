@@ -26,13 +26,10 @@ function heading(report) {
 
 /** One bar whose parts add up to the card, or to what is known of it. */
 export function accountBar(account, capacity) {
+  if (account.length === 0) return [];
   const lines = [...account];
   const known = lines.reduce((sum, line) => sum + line.bytes, 0);
-  if (capacity && capacity > known) {
-    const outside = lines.some((line) => line.what === "outside");
-    const because = outside ? "the rest of the card" : "the rest of the card: free, or outside of PyTorch";
-    lines.push({what: "free", bytes: capacity - known, because});
-  }
+  if (capacity && capacity > known) lines.push({...rest(account), bytes: capacity - known});
   const total = Math.max(known, capacity ?? 0);
   const bar = shape("svg", {class: "chart", viewBox: "0 0 1000 34", preserveAspectRatio: "none", role: "img",
     "aria-label": `${format.bytes(total)} by use`});
@@ -55,6 +52,15 @@ export function accountBar(account, capacity) {
       element("th", {class: "number"}, format.bytes(total)), element("th"), element("th", {class: "wide"})));
   return [bar, element("div", {class: "account"}, table(
       [{name: "what"}, {name: "bytes", number: true}, {name: "share", number: true}, {name: ""}], rows))];
+}
+
+/** What the rest of the card is, told by what is known already. */
+function rest(account) {
+  const has = (what) => account.some((line) => line.what === what);
+  if (has("free") && has("outside")) return {what: "unattributed", because: "the rest of the card"};
+  if (has("free")) return {what: "outside", because: "the rest of the card: outside of PyTorch"};
+  if (has("outside")) return {what: "free", because: "the rest of the card"};
+  return {what: "free", because: "the rest of the card: free, or outside of PyTorch"};
 }
 
 function lineText(line, total) {

@@ -20,6 +20,7 @@ export class Flame {
     state.when("rank", () => this.build());
     state.when("event", () => this.open());
     state.when("theme", () => this.draw());
+    state.when("print", () => this.drawNow());
     window.addEventListener("resize", () => this.draw());
   }
 
@@ -35,21 +36,39 @@ export class Flame {
   build() {
     this.query = "";
     if (!this.state.history || this.state.history.blocks === 0) return show("flame");
-    this.canvas = element("canvas", {id: "flames", role: "img", tabindex: 0, "aria-label": "What is alive, by stack"});
+    this.canvas = element("canvas", {id: "flames", role: "img", tabindex: 0,
+      "aria-label": "What is alive, by stack. Down goes into the widest box, up goes out, left and right go to its neighbours."});
     const search = element("input", {type: "search", id: "search", placeholder: "search functions and files (/)",
       "aria-label": "Search stacks", oninput: (event) => { this.query = event.target.value.toLowerCase(); this.draw(); }});
     show("flame", element("h2", {}, "Who made what is alive at this instant"),
         element("div", {class: "tools"}, search,
-            element("button", {type: "button", id: "flame-all", onclick: () => { this.focus = this.root; this.draw(); }}, "Whole graph"),
+            element("button", {type: "button", id: "flame-all", onclick: () => this.look(this.root)}, "Whole graph"),
             element("span", {class: "hint", id: "found"})),
         this.canvas, element("p", {class: "hint", id: "flame-drawn"}));
     this.canvas.addEventListener("mousemove", (event) => this.hover(event));
     this.canvas.addEventListener("mouseleave", () => tip(null));
-    this.canvas.addEventListener("click", (event) => {
-      const node = this.under(event);
-      if (node) this.focus = node;
-      this.draw();
-    });
+    this.canvas.addEventListener("click", (event) => this.look(this.under(event)));
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  look(node) {
+    if (node) this.focus = node;
+    this.draw();
+  }
+
+  key(event) {
+    const siblings = this.focus?.parent?.children ?? [];
+    const beside = (by) => siblings[siblings.indexOf(this.focus) + by];
+    const next = {
+      ArrowDown: () => this.focus.children?.[0],
+      ArrowUp: () => this.focus.parent,
+      ArrowLeft: () => beside(-1),
+      ArrowRight: () => beside(1),
+      Escape: () => this.root,
+    }[event.key];
+    if (!next || !this.focus) return;
+    event.preventDefault();
+    this.look(next());
   }
 
   drawNow() {
@@ -82,7 +101,7 @@ export class Flame {
     const deeper = Math.max(0, rows - kMostRows);
     byId("found").textContent = this.query === "" ? "" : `${format.bytes(found)} in stacks that match`;
     byId("found").dataset.bytes = found;
-    byId("flame-drawn").textContent = `${format.bytes(this.root.value)} in ${format.count(this.root.leaves().length)} stacks` +
+    byId("flame-drawn").textContent = `${format.bytes(this.root.value)} from ${format.count(this.root.data.places)} places` +
         (narrow > 0 ? `; ${format.bytes(narrow)} are too narrow to draw: choose a box to look into it.` : ".") +
         (deeper > 0 ? ` ${format.count(deeper)} more rows lie below: choose a low box to see them.` : "");
   }
@@ -166,5 +185,6 @@ function treeAt(history, event) {
     }
     leaf.own += history.size[block];
   }
+  root.places = leaves.size;
   return root;
 }

@@ -75,7 +75,6 @@ export class History {
   constructor(data) {
     const reader = new Reader(data);
     const header = JSON.parse(reader.text());
-    this.device = header.device;
     this.names = header.names;
     this.categories = header.categories;
     this.marks = header.marks.map(([kind, first, last, step]) => ({kind, first, last, step}));
@@ -85,7 +84,7 @@ export class History {
     this.times = reader.differences(new Float64Array(header.events));
     this.readBlocks(reader, header.blocks);
     this.readSpans(reader, header.spans);
-    this.nodes = {count: header.nodes};
+    this.nodes = {};
     for (const name of ["parent", "function", "file", "line"]) {
       this.nodes[name] = reader.differences(new Int32Array(header.nodes));
     }

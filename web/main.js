@@ -6,7 +6,7 @@ import {showInstant} from "./instant.js";
 import {showRanks} from "./ranks.js";
 import {Segments} from "./segments.js";
 import {State} from "./state.js";
-import {watchTheme} from "./theme.js";
+import {printLight, watchTheme} from "./theme.js";
 import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
 import {showWhatIf} from "./what_if.js";
@@ -31,6 +31,12 @@ function readAddress() {
   return {rank: number("rank"), event: number("event")};
 }
 
+async function followAddress(state) {
+  const wanted = readAddress();
+  const chosen = state.ranks.length > 0 && await state.chooseRank(wanted.rank ?? state.rank);
+  if (chosen && wanted.event !== null) state.chooseEvent(wanted.event);
+}
+
 let addressTimer = 0;
 
 /** A little later, since browsers refuse hundreds of changes in a few seconds. */
@@ -45,10 +51,13 @@ function listenToKeys(state, timeline) {
     const actions = {
       p: () => timeline.goTo(state.history.peak.event),
       o: () => timeline.oomEvents.length > 0 && timeline.goTo(timeline.nextOom()),
+      "+": () => timeline.zoomBy(2),
+      "-": () => timeline.zoomBy(0.5),
+      0: () => timeline.showWhole(),
       d: () => byId("theme").click(),
       "/": () => byId("search")?.focus(),
     };
-    if (!actions[event.key] || (!state.history && event.key !== "d")) return;
+    if (!actions[event.key] || (!state.history?.events && event.key !== "d")) return;
     event.preventDefault();
     actions[event.key]();
   });
@@ -78,21 +87,23 @@ async function start() {
     showInstant(state);
     writeAddress(state);
   });
-  state.when("theme", () => {
+  const recolour = () => {
     showAll();
     showInstant(state);
-  });
+  };
+  state.when("theme", recolour);
+  state.when("print", recolour);
   watchTheme(byId("theme"), () => {
     if (state.opened) state.tell("theme");
   });
+  printLight(() => state.tell("print"));
   showAll();
   listenToKeys(state, timeline);
   // What is left is read when the answer has been painted.
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   if (document.readyState === "loading") await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
-  const wanted = readAddress();
-  if (state.ranks.length > 0) await state.chooseRank(wanted.rank ?? state.rank);
-  if (wanted.event !== null) state.chooseEvent(wanted.event);
+  await followAddress(state);
+  window.addEventListener("hashchange", () => followAddress(state));
   state.opened = true;
   showSections();
   document.documentElement.dataset.ready = "true";

@@ -18,6 +18,7 @@ export class Segments {
     state.when("rank", () => this.open());
     state.when("event", () => this.draw());
     state.when("theme", () => this.draw());
+    state.when("print", () => this.drawNow());
     window.addEventListener("resize", () => this.draw());
   }
 
@@ -93,7 +94,8 @@ export class Segments {
     const box = this.under(event);
     if (!box) return tip(null);
     const {span} = box.segment;
-    const segment = `segment ${this.state.history.address(span.offset)}, ${format.bytes(span.size)}${span.expandable ? ", expandable" : ""}`;
+    const segment = `segment ${this.state.history.address(span.offset)}, ${format.bytes(span.size)}${span.expandable ? ", expandable" : ""}` +
+        `${span.stream ? `, stream ${span.stream}` : ""}${span.pool ? `, private pool ${span.pool}` : ""}`;
     const free = `free: ${format.bytes(box.piece.size)}${box.piece.whole === box.piece.size ? ", can be given back" : ", stuck"}`;
     tip(`${box.piece.block >= 0 ? blockText(this.state.history, box.piece.block) : free}\n${segment}`, event);
   }

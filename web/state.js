@@ -9,7 +9,7 @@ export class State {
     this.rank = this.firstRank;
     this.history = null;
     this.event = -1;
-    this.listeners = {rank: [], event: [], theme: []};
+    this.listeners = {rank: [], event: [], theme: [], print: []};
     this.unpacked = new Map();
   }
 
@@ -38,9 +38,14 @@ export class State {
 
   /** What the page holds of the chosen rank beyond its account; nothing where it was left out. */
   get run() {
+    return this.runOf(this.rank);
+  }
+
+  runOf(rank) {
+    const report = this.ranks[rank];
     // A file can have several of one device: processes of an nsys export, paths that differ in what is no UTF-8.
-    const isSame = (r) => r.file === this.report.file && r.device === this.report.device;
-    return this.data.runs.filter(isSame)[this.ranks.slice(0, this.rank).filter(isSame).length] ?? null;
+    const isSame = (r) => r.file === report.file && r.device === report.device;
+    return this.data.runs.filter(isSame)[this.ranks.slice(0, rank).filter(isSame).length] ?? null;
   }
 
   /** The instant that explains the run: where it ran out, else its peak. */
@@ -48,16 +53,18 @@ export class State {
     return this.report.instant.event ?? this.history?.peak.event ?? -1;
   }
 
+  /** False if another was chosen while this one was being unpacked. */
   async chooseRank(index) {
-    const wanted = this.rank = Math.max(0, Math.min(Math.trunc(index), this.ranks.length - 1));
-    const id = this.run?.history;
+    const wanted = this.wanted = Math.max(0, Math.min(Math.trunc(index), this.ranks.length - 1));
+    const id = this.runOf(wanted)?.history;
     if (id && !this.unpacked.has(id)) this.unpacked.set(id, await History.unpack(byId(id).textContent));
-    // Another may have been chosen meanwhile.
-    if (this.rank !== wanted) return;
+    if (this.wanted !== wanted) return false;
+    this.rank = wanted;
     this.history = id ? this.unpacked.get(id) : null;
     this.event = this.ownInstant;
     this.tell("rank");
     this.chooseEvent(this.event);
+    return true;
   }
 
   chooseEvent(event) {

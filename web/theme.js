@@ -11,23 +11,44 @@ export function colour(name) {
 function otherColour(name) {
   let hash = 7;
   for (const c of name) hash = (hash * 31 + c.codePointAt(0)) >>> 0;
-  const dark = document.documentElement.dataset.theme === "dark";
-  return `hsl(${hash % 360}, ${40 + (hash >>> 9) % 25}%, ${dark ? 58 : 48}%)`;
+  return `hsl(${hash % 360}, ${40 + (hash >>> 9) % 25}%, ${isDark() ? 58 : 48}%)`;
 }
 
-export function isDark() {
+function isDark() {
   return document.documentElement.dataset.theme === "dark";
+}
+
+function setDark(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  known = {};
+}
+
+/** Paper is white: `draw` is called, and must draw at once, before and after printing from dark. */
+export function printLight(draw) {
+  let wasDark = false;
+  window.addEventListener("beforeprint", () => {
+    wasDark = isDark();
+    setDark(false);
+    draw();
+  });
+  window.addEventListener("afterprint", () => {
+    setDark(wasDark);
+    draw();
+  });
 }
 
 /** `changed` is called after each change; the system's wish holds until the button is pressed. */
 export function watchTheme(button, changed) {
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const set = (dark) => {
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    known = {};
+    setDark(dark);
     changed();
   };
   set(system.matches);
-  system.addEventListener("change", () => set(system.matches));
-  button.addEventListener("click", () => set(!isDark()));
+  let pressed = false;
+  system.addEventListener("change", () => pressed || set(system.matches));
+  button.addEventListener("click", () => {
+    pressed = true;
+    set(!isDark());
+  });
 }

@@ -4,6 +4,7 @@ import * as format from "./format.js";
 import {Axis} from "./axis.js";
 import {byId, element, oncePerFrame, prepared, show, swatch, tip} from "./dom.js";
 import {grouping, kGroupings} from "./groups.js";
+import {kNotYet} from "./history.js";
 import {Levels, ReservedCurve} from "./levels.js";
 import {colour} from "./theme.js";
 
@@ -27,6 +28,7 @@ export class Timeline {
     state.when("rank", () => this.open());
     state.when("event", () => this.draw());
     state.when("theme", () => this.draw());
+    state.when("print", () => this.drawNow());
     window.addEventListener("resize", () => this.draw());
   }
 
@@ -68,7 +70,7 @@ export class Timeline {
         oom ? button("to-oom", "Out of memory (o)", () => this.goTo(this.nextOom())) : null,
         button("zoom-in", "+", () => this.zoomBy(2)),
         button("zoom-out", "−", () => this.zoomBy(0.5)),
-        button("zoom-all", "Whole run (0)", () => this.setTransform(d3.zoomIdentity)),
+        button("zoom-all", "Whole run (0)", () => this.showWhole()),
         choose("by", kGroupings, this.how, (how) => { this.how = how; this.regroup(); this.draw(); }),
         this.state.history.hasTimes ? choose("against", {events: "events", time: "time"}, this.byTime ? "time" : "events",
             (axis) => { this.byTime = axis === "time"; this.setTransform(d3.zoomIdentity); }) : null);
@@ -94,6 +96,10 @@ export class Timeline {
     this.transform = transform;
     d3.select(this.canvas).call(this.zoom.transform, transform);
     this.draw();
+  }
+
+  showWhole() {
+    this.setTransform(d3.zoomIdentity);
   }
 
   zoomBy(factor) {
@@ -150,7 +156,9 @@ export class Timeline {
       const end = isLast && this.axis.eventAt(x + 1) === this.state.history.events - 1 ? this.state.history.events :
           Math.max(first + 1, this.axis.eventAt(x + 1));
       if (last === null || last.first !== first || last.end !== end) {
-        last = {first, end, ...this.levels.highestIn(first, end), reserved: this.reserved.highestIn(first, end)};
+        last = {first, end, ...this.levels.highestIn(first, end)};
+        // Where the record states it, it may do so late.
+        last.reserved = Math.max(last.total, this.reserved.highestIn(first, end));
       }
       columns.push(last);
     }
@@ -312,9 +320,6 @@ export class Timeline {
     const actions = {
       ArrowLeft: () => this.goTo(this.state.event - far),
       ArrowRight: () => this.goTo(this.state.event + far),
-      "+": () => this.zoomBy(2),
-      "-": () => this.zoomBy(0.5),
-      0: () => this.setTransform(d3.zoomIdentity),
       Escape: () => pin(this.state.history, -1),
     };
     if (!actions[event.key]) return;
@@ -331,7 +336,7 @@ function line(context, x1, y1, x2, y2) {
 }
 
 export function blockText(history, block) {
-  const life = history.released[block] === 2 ** 31 - 1 ? "to the end" : `to event ${format.count(history.released[block])}`;
+  const life = history.released[block] === kNotYet ? "to the end" : `to event ${format.count(history.released[block])}`;
   const made = history.made[block] < 0 ? "before the record" : `event ${format.count(history.made[block])}`;
   return `${history.names[history.place[block]]}\n${format.words(history.categories[history.category[block]])}, ` +
       `${format.bytes(history.requested[block])}, from ${made} ${life}`;

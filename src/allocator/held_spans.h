@@ -13,14 +13,22 @@ class HeldSpans {
  public:
   explicit HeldSpans(std::vector<HistorySpan>& spans) : spans_(spans) {}
 
-  void Add(const MappedRange& range) { ranges_.Add(range); }
-  void Remove(Address address, Bytes size) { ranges_.Remove(address, size); }
+  void Add(const MappedRange& range);
+  void Remove(Address address, Bytes size);
   /// What was added and removed since the last time happened at `at`, as one change.
   void Settle(Position at);
 
  private:
+  struct Stretch {
+    Address begin = 0;
+    Address end = 0;
+  };
+  void Compare(const Stretch& changed, Position at);
+
   std::vector<HistorySpan>& spans_;
   RangeSet ranges_;
+  /// Where something came or went since the last time.
+  std::vector<Stretch> changed_;
   /// The spans that have not ended, by address.
   std::map<Address, std::size_t> open_;
 };

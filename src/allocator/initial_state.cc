@@ -58,6 +58,14 @@ std::vector<MappedRange> RangeSet::List() const {
   return list;
 }
 
+std::vector<MappedRange> RangeSet::Touching(Address begin, Address end) const {
+  auto range = ranges_.lower_bound(begin);
+  if (range != ranges_.begin()) --range;
+  std::vector<MappedRange> list;
+  for (; range != ranges_.end() && range->first <= end; ++range) list.push_back(range->second);
+  return list;
+}
+
 std::vector<MappedRange> InitialRanges(const Timeline& timeline) {
   RangeSet ranges;
   for (const Segment& s : timeline.segments) {

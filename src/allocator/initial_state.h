@@ -15,6 +15,8 @@ class RangeSet {
   void Add(const MappedRange& range);
   void Remove(Address address, Bytes size);
   std::vector<MappedRange> List() const;
+  /// The last one that begins before `begin`, and all that begin from there up to `end`.
+  std::vector<MappedRange> Touching(Address begin, Address end) const;
 
  private:
   std::map<Address, MappedRange> ranges_;

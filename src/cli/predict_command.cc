@@ -136,7 +136,12 @@ int WritePage(const std::string& path, const Step& step, const PredictOptions& o
               const Prediction& prediction, const std::optional<MaxBatch>& max_batch) {
   const Result<History> history = PredictedHistory(step, prediction.gpu, options);
   if (!history) return Complain(history.error());
-  const Result<std::vector<TradeOff>> trade_offs = TradeOffs(step, prediction.gpu, options);
+  std::optional<Progress> progress;
+  const Result<std::vector<TradeOff>> trade_offs =
+      TradeOffs(step, prediction.gpu, options, [&](std::size_t, std::size_t all) {
+        if (!progress) progress.emplace("predicting", all);
+        progress->Advance();
+      });
   if (!trade_offs) return Complain(trade_offs.error());
   return WriteOut(path, PageHtml(PredictionPage(prediction, max_batch, *history, *trade_offs)));
 }
@@ -229,12 +234,15 @@ Command AddPredict(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");
-  app.add_option("--html", flags->html,
-                 "also a page: the predicted run, and memory against time for other batches and "
-                 "precisions")
-      ->type_name("FILE");
+  CLI::Option* const html =
+      app.add_option(
+             "--html", flags->html,
+             "also a page: the predicted run, and memory against time for other batches and "
+             "precisions")
+          ->type_name("FILE");
   app.add_flag("--events", flags->events,
-               "instead, every request to the allocator as a line of CSV");
+               "instead, every request to the allocator as a line of CSV")
+      ->excludes(html);
   app.footer(
       "Examples:\n"
       "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu RTX4090\n"

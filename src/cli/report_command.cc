@@ -55,9 +55,9 @@ struct Wish {
   std::optional<std::uint64_t> salt;
 };
 
-std::optional<TuneReport> WhatIf(const Recording& recording, int device) {
-  const WhatIfOptions options{.device = device};
-  const Result<Job> job = PrepareJob(recording, options);
+std::optional<TuneReport> WhatIf(const Recording& recording, const Timeline& timeline) {
+  const WhatIfOptions options;
+  const Result<Job> job = PrepareJob(recording, timeline, options);
   if (!job) return std::nullopt;  // A record that cannot be replayed has its other views.
   std::optional<Progress> progress;
   std::once_flag begun;
@@ -84,7 +84,7 @@ Result<Part> ReadPart(const std::string& path, std::size_t number, const Wish& w
         part.runs.emplace_back(PageRun{.file = recording->file, .device = timeline.device});
     run.history = PackHistory(part.histories.back());
     part.histories.clear();
-    if (wish.replay) run.what_if = WhatIf(*recording, timeline.device);
+    if (wish.replay) run.what_if = WhatIf(*recording, timeline);
   }
   return part;
 } catch (const std::bad_alloc&) {
@@ -94,7 +94,8 @@ Result<Part> ReadPart(const std::string& path, std::size_t number, const Wish& w
 struct Parts {
   std::vector<Explanation> explanations;
   std::vector<PageRun> runs;
-  std::vector<History> histories;
+  /// By file, as the explanations.
+  std::vector<std::vector<History>> histories;
   /// Of the files that cannot be used.
   int code = kFine;
 };
@@ -118,7 +119,7 @@ Parts ReadParts(const ReportFlags& flags) {
     }
     parts.explanations.push_back(std::move(part->explanation));
     std::move(part->runs.begin(), part->runs.end(), std::back_inserter(parts.runs));
-    std::move(part->histories.begin(), part->histories.end(), std::back_inserter(parts.histories));
+    parts.histories.push_back(std::move(part->histories));
   }
   return parts;
 }
@@ -160,17 +161,17 @@ void KeepWhatFits(PageContent& page) {
                   left_out, page.runs.size()));
 }
 
-std::string TitleOf(const ReportFlags& flags) {
-  const std::string& first = flags.files.front();
-  const std::string name = flags.redact ? "file 1" : first.substr(first.find_last_of('/') + 1);
+std::string TitleOf(const Explanation& explanation, const ReportFlags& flags) {
+  const std::string& first = explanation.ranks.front().file;
+  const std::string name = first.substr(first.find_last_of('/') + 1);
   const std::size_t more = flags.files.size() - 1;
   return more == 0 ? name : fmt::format("{} and {} more", name, more);
 }
 
 int WritePage(const ReportFlags& flags, Parts parts) {
-  PageContent page{.title = TitleOf(flags),
-                   .explanation = Join(std::move(parts.explanations)),
+  PageContent page{.explanation = Join(std::move(parts.explanations)),
                    .runs = std::move(parts.runs)};
+  page.title = TitleOf(page.explanation, flags);
   if (flags.files.size() > kMostRanksToReplay) {
     page.left_out.push_back(fmt::format("Other allocator settings are replayed for up to {} files.",
                                         kMostRanksToReplay));
@@ -182,12 +183,17 @@ int WritePage(const ReportFlags& flags, Parts parts) {
 /// Each history with what is said of its device.
 std::vector<ExportedRun> Paired(const Parts& parts) {
   std::vector<ExportedRun> runs;
-  std::size_t next = 0;
-  for (const Explanation& explanation : parts.explanations) {
-    for (const RankReport& rank : explanation.ranks) {
-      const bool same = next < parts.histories.size() && rank.events > 0 &&
-                        rank.device == parts.histories[next].device;
-      if (same) runs.push_back({&parts.histories[next++], &rank});
+  for (std::size_t file = 0; file < parts.histories.size(); ++file) {
+    auto next = parts.histories[file].begin();
+    for (const RankReport& rank : parts.explanations[file].ranks) {
+      const auto found =
+          std::find_if(next, parts.histories[file].end(), [&](const History& history) {
+            return history.device == rank.device &&
+                   static_cast<std::int64_t>(history.times.size()) == rank.events;
+          });
+      if (found == parts.histories[file].end() || rank.events == 0) continue;
+      runs.push_back({&*found, &rank});
+      next = found + 1;
     }
   }
   return runs;
@@ -220,6 +226,10 @@ int WriteExport(const ReportFlags& flags, const Parts& parts) {
 }
 
 int RunReport(const ReportFlags& flags) {
+  if (flags.at >= 0 && flags.format != "speedscope") {
+    return Complain({.message = "--at goes with --format speedscope",
+                     .hint = "on the page any event can be chosen: report.html#event=1500"});
+  }
   Parts parts = ReadParts(flags);
   if (parts.explanations.empty()) return parts.code;
   const int code = parts.code;

@@ -5,15 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
-#include <system_error>
 
+#include "base/output.h"
 #include "base/printable.h"
 #include "cli/command.h"
 
@@ -79,20 +75,8 @@ int Print(std::string_view text) {
 
 int WriteOut(const std::string& path, std::string_view text) {
   if (path == "-") return Print(text);
-  // A pipe or a device cannot be replaced, only written to.
-  std::error_code ignored;
-  const bool special =
-      std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
-  const std::string target = special ? path : path + ".part";
-  std::ofstream out(target, std::ios::binary);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
-  std::error_code failed;
-  if (out && !special) std::filesystem::rename(target, path, failed);
-  if (out && !failed) return kFine;
-  const std::string why = failed ? failed.message() : std::string(std::strerror(errno));
-  if (!special) std::filesystem::remove(target, ignored);
-  return Complain({.message = fmt::format("it cannot be written: {}", why), .file = path});
+  const std::optional<Error> error = WriteFile(path, text);
+  return error ? Complain(*error) : kFine;
 }
 
 }  // namespace plimsoll

@@ -30,8 +30,8 @@ class Progress {
 /// Writes to standard output; the exit code says whether that worked.
 [[nodiscard]] int Print(std::string_view text);
 
-/// Writes a file whole, or not at all: what was there stays until the new one is complete. "-" is
-/// standard output.
+/// Writes a file whole or not at all, "-" to standard output; the exit code says whether that
+/// worked.
 [[nodiscard]] int WriteOut(const std::string& path, std::string_view text);
 
 }  // namespace plimsoll

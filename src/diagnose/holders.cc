@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 namespace plimsoll {
 namespace {
@@ -57,15 +58,16 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     std::map<StackId, Bytes> stacks;
   };
   std::map<std::pair<std::string, Category>, Group> groups;
-  // Naming a stack costs more than adding a number: once for each stack and category.
-  std::map<std::pair<StackId, Category>, Group*> by_stack;
+  // Naming a stack costs more than adding a number: once for each stack and category,
+  // apart from those before the record, which may have a name of their own.
+  std::map<std::tuple<StackId, Category, bool>, Group*> by_stack;
   for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
     const Allocation& x = p.at(a);
     if (x.made > at) break;
     if (!x.HeldAt(at)) continue;
     const Category category = attribution.category[a];
     const StackId stack = NamingStack(p, x);
-    Group*& group = by_stack[{stack, category}];
+    Group*& group = by_stack[{stack, category, x.made == kBefore}];
     if (group == nullptr || !stack.valid()) {
       group = &groups[{PlaceOf(p, attribution, a), category}];
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "allocator/held_spans.h"
@@ -66,17 +67,18 @@ void AddBlocks(const Phases& p, const Attribution& attribution, History& history
   NodeTable nodes(p.timeline.stacks, names);
   // Naming a place takes long; a stack and a category have one between them, unless the backward
   // thread's events say which forward they belong to.
-  std::map<std::pair<StackId, Category>, std::pair<std::uint32_t, std::uint32_t>> places;
+  std::map<std::tuple<StackId, Category, bool>, std::pair<std::uint32_t, std::uint32_t>> places;
   history.blocks.reserve(p.ledger.allocations.size());
   for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
     const Allocation& x = p.at(a);
     const Category category = attribution.category[a];
     const StackId naming = NamingStack(p, x);
-    auto place = places.find({naming, category});
+    const std::tuple key = {naming, category, x.made == kBefore};
+    auto place = places.find(key);
     if (place == places.end() || !naming.valid()) {
       const std::pair named = {names.Name(PlaceOf(p, attribution, a)),
                                names.Name(p.stacks.ModuleChain(naming))};
-      place = places.insert_or_assign(std::pair(naming, category), named).first;
+      place = places.insert_or_assign(key, named).first;
     }
     history.blocks.push_back({.address = x.address,
                               .requested = std::min(x.requested, x.block),

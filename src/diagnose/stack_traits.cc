@@ -2,30 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <unordered_map>
 
 #include "base/hash.h"
 #include "diagnose/stack_traits_native.h"
+#include "timeline/torch_folder.h"
 
 namespace plimsoll {
 namespace {
-
-/// Files that only PyTorch has; the first one found tells where it is installed.
-constexpr std::array<std::string_view, 6> kTorchFiles = {
-    "torch/nn/modules/module.py", "torch/_tensor.py",           "torch/optim/optimizer.py",
-    "torch/autograd/graph.py",    "torch/autograd/function.py", "torch/utils/checkpoint.py"};
-
-std::string FindTorchFolder(const StackTable& stacks) {
-  for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
-    const std::string_view file = stacks.strings[stacks.frame(FrameId(f)).file];
-    for (std::string_view known : kTorchFiles) {
-      if (!file.ends_with(known)) continue;
-      return std::string(file.substr(0, file.size() - known.size())) + "torch/";
-    }
-  }
-  return "";
-}
 
 bool IsPython(std::string_view file) { return file.ends_with(".py") || file.starts_with("<"); }
 

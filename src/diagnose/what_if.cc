@@ -39,12 +39,13 @@ Result<const Timeline*> ChooseTimeline(const Recording& recording, std::optional
         .file = recording.file,
         .hint = "replaying needs a memory snapshot: docs/recording.md tells how to get one"};
   }
-  if (chosen->events.empty()) {
-    return Error{.message = "the snapshot holds segments but no events",
-                 .file = recording.file,
-                 .hint = "call torch.cuda.memory._record_memory_history() before the job starts"};
-  }
   return chosen;
+}
+
+Error NoEvents(const Recording& recording) {
+  return {.message = "the snapshot holds segments but no events",
+          .file = recording.file,
+          .hint = "call torch.cuda.memory._record_memory_history() before the job starts"};
 }
 
 Bytes FinalReserved(const Timeline& timeline) {
@@ -198,7 +199,13 @@ Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
 Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options) {
   const Result<const Timeline*> timeline = ChooseTimeline(recording, options.device);
   if (!timeline) return timeline.error();
-  Job job{.file = recording.file, .timeline = *timeline, .ledger = Follow(**timeline)};
+  return PrepareJob(recording, **timeline, options);
+}
+
+Result<Job> PrepareJob(const Recording& recording, const Timeline& timeline,
+                       const WhatIfOptions& options) {
+  if (timeline.events.empty()) return NoEvents(recording);
+  Job job{.file = recording.file, .timeline = &timeline, .ledger = Follow(timeline)};
   if (!job.ledger.has_segments) {
     return Error{
         .message =
@@ -206,7 +213,7 @@ Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options)
         .file = recording.file,
         .hint = "replaying needs a memory snapshot: docs/recording.md tells how to get one"};
   }
-  if (!AllocatorRules::From((*timeline)->settings).settings.native) {
+  if (!AllocatorRules::From(timeline.settings).settings.native) {
     return Error{.message =
                      "it was recorded with backend:cudaMallocAsync, the driver's own "
                      "allocator, of which there is no model",
@@ -214,11 +221,11 @@ Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options)
   }
   VerifyOptions given{.limit = options.limit, .capacity = options.capacity};
   if (options.verify) given.torch = options.torch;
-  job.verified = Verify(**timeline, job.ledger, given);
+  job.verified = Verify(timeline, job.ledger, given);
   const bool any = options.limit || options.capacity;
   if (any && !options.verify && !job.verified.Exact()) {
     // The limits that are asked about need not be those of the recorded run.
-    Verification inferred = Verify(**timeline, job.ledger, {});
+    Verification inferred = Verify(timeline, job.ledger, {});
     if (inferred.address_mismatches < job.verified.address_mismatches || inferred.Exact()) {
       job.verified = std::move(inferred);
     }

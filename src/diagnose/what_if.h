@@ -41,6 +41,9 @@ struct Job {
 
 /// Follows the record and checks that the model decides as it did.
 Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options);
+/// The same of one of its timelines, whatever device the options name.
+Result<Job> PrepareJob(const Recording& recording, const Timeline& timeline,
+                       const WhatIfOptions& options);
 
 /// A block that keeps a segment from being used or given back.
 struct PinnedReport {

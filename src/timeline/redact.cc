@@ -11,21 +11,20 @@
 #include <unordered_map>
 #include <vector>
 
+#include "timeline/torch_folder.h"
+
 namespace plimsoll {
 namespace {
 
 constexpr std::size_t kNone = std::string_view::npos;
 
-/// The same as in diagnose/stack_traits.cc, which takes the folder of the first of these that it
-/// finds for PyTorch's: it has to find the same one afterwards.
-constexpr std::array<std::string_view, 6> kTorchFiles = {
-    "torch/nn/modules/module.py", "torch/_tensor.py",           "torch/optim/optimizer.py",
-    "torch/autograd/graph.py",    "torch/autograd/function.py", "torch/utils/checkpoint.py"};
 /// Where PyTorch's C++ lies, in whatever folder it was built.
 constexpr std::array<std::string_view, 4> kTorchSources = {"/aten/src/ATen/", "/c10/",
                                                            "/torch/csrc/", "/caffe2/"};
-constexpr std::array<std::string_view, 7> kSystemFolders = {
-    "/usr/lib", "/usr/include/", "/usr/local/cuda", "/lib/", "/lib64/", "/dev/", "/proc/"};
+constexpr std::array<std::string_view, 5> kSystemFolders = {"/usr/lib", "/usr/include/",
+                                                            "/usr/local/cuda", "/lib/", "/lib64/"};
+/// In a text these name no file of anybody's.
+constexpr std::array<std::string_view, 2> kDevices = {"/dev/nvidia", "/proc/driver/"};
 /// Names that are a file's even where they stand alone in a text.
 constexpr std::array<std::string_view, 9> kSourceExtensions = {
     ".py", ".pyx", ".ipynb", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h"};
@@ -127,18 +126,6 @@ std::size_t PackagesFolder(std::string_view path) {
     if (at != kNone && (last == kNone || at > last)) last = at;
   }
   return last;
-}
-
-/// PyTorch's own folder, by the rule of diagnose/stack_traits.cc.
-std::string FindTorchFolder(const StackTable& stacks) {
-  for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
-    const std::string_view file = stacks.strings[stacks.frame(FrameId(f)).file];
-    for (std::string_view known : kTorchFiles) {
-      if (!file.ends_with(known)) continue;
-      return std::string(file.substr(0, file.size() - known.size())) + "torch/";
-    }
-  }
-  return "";
 }
 
 /// Ends a word in a text in which paths are looked for.
@@ -244,17 +231,25 @@ std::string Redactor::OfLibrary(std::string_view path) {
 }
 
 std::string Redactor::Word(std::string_view word) {
+  // "loading:/scratch/alice", "run@/data/alice"; but an address on the web is none of these.
+  for (std::size_t i = 1; i + 1 < word.size(); ++i) {
+    const bool begins = (word[i] == ':' || word[i] == '@') && word[i + 1] == '/' && i > 1;
+    if (!begins || word.substr(i + 1).starts_with("//")) continue;
+    return fmt::format("{}{}", word.substr(0, i + 1), Word(word.substr(i + 1)));
+  }
   const std::string_view path = word.substr(0, PathLength(word));
   const std::string_view after = word.substr(path.size());
   const std::string_view extension = Extension(path);
   const bool file = HasFolder(path) && extension.size() > 1 && IsLetter(extension[1]);
   if (file || EndsWithAny(path, kSourceExtensions)) return fmt::format("{}{}", File(path), after);
   // Folders: absolute ones, and whatever lies in somebody's home.
-  const bool absolute = path.starts_with("~/") || path.find(":\\") == 1 ||
+  const bool absolute = path.starts_with("~/") || path.starts_with("\\\\") ||
+                        path.find(":\\") == 1 || path.find(":/") == 1 ||
                         (path.starts_with("/") && path.find('/', 1) != kNone);
   const bool home = std::any_of(kHomes.begin(), kHomes.end(),
                                 [&](std::string_view h) { return path.find(h) != kNone; });
-  if ((!absolute && !home) || StartsWithAny(path, kSystemFolders)) return std::string(word);
+  const bool kept = StartsWithAny(path, kSystemFolders) || StartsWithAny(path, kDevices);
+  if ((!absolute && !home) || kept) return std::string(word);
   return fmt::format("path-{:06x}{}", KeyedHash(salt_).Of(path) >> 40, after);
 }
 

@@ -139,6 +139,12 @@ TEST(Redact, PathsInTexts) {
         "at::operator/(at::Tensor const&)", "3.5 GiB/s", "a : b. ", "/dev/nvidia0"}) {
     EXPECT_EQ(RedactedText(same), same);
   }
+  for (const char* path : {"loading:/scratch/alice/run", "run@/data/alice/x", "D:/work/alice/run",
+                           "\\\\server\\share\\alice", "/dev/shm/alice/secret.py"}) {
+    EXPECT_EQ(RedactedText(path).find("alice"), std::string::npos) << RedactedText(path);
+  }
+  EXPECT_EQ(RedactedText("see https://pytorch.org/docs/stable"),
+            "see https://pytorch.org/docs/stable");
   const std::string traced = Redacted("<eval_with_key>.3 from /me/secret.py:20 in forward");
   EXPECT_TRUE(traced.starts_with("<eval_with_key>.3 from file-")) << traced;
   EXPECT_TRUE(traced.ends_with(".py:20 in forward")) << traced;

@@ -195,6 +195,9 @@ const std::optional<Kernels>& KernelsFor(const at::Tensor& parameter) {
 }
 
 Arguments ArgumentsOf(const Step& step) {
+  TORCH_CHECK(step.gradient.scalar_type() == step.parameter.scalar_type(), "a gradient of type ",
+              step.gradient.scalar_type(), " for a parameter of type ",
+              step.parameter.scalar_type());
   const auto scale = [](const at::Tensor& all) {
     return all.defined() ? all.data_ptr<float>() : nullptr;
   };

@@ -301,6 +301,17 @@ class StackTests(PageTest):
         self.browser.click("#flame-all")
         self.assertEqual(self.browser.text("#flame-drawn"), whole)
 
+    def test_keys_go_in_and_out(self) -> None:
+        self.open(OOM)
+        self.browser.run("document.querySelector('#flames').focus()")
+        pixels = "return document.querySelector('#flames').toDataURL()"
+        self.browser.settle()
+        whole = self.browser.run(pixels)
+        self.browser.press("\ue015" * 6)  # down
+        self.assertNotEqual(self.browser.run(pixels), whole)
+        self.browser.press("\ue013" * 6)  # up
+        self.assertEqual(self.browser.run(pixels), whole)
+
 
 class SegmentTests(PageTest):
     def test_slider_moves_the_instant_of_all_views(self) -> None:
@@ -333,6 +344,11 @@ class AddressTests(PageTest):
         self.assertEqual(self.event(), 123)
         self.browser.wait_until("location.hash === '#rank=1&event=123'")
         self.assertEqual(self.browser.text("#ranks tr.chosen td:nth-child(2)"), RANKS[1].name)
+
+    def test_address_that_is_changed_by_hand(self) -> None:
+        self.open(OOM)
+        self.browser.run("location.hash = 'rank=0&event=12'")
+        self.browser.wait_until("document.querySelector('#totals').dataset.event === '12'")
 
     def test_addresses_that_make_no_sense(self) -> None:
         own = self.program.explain(OOM)["ranks"][0]["instant"]["event"]
@@ -441,6 +457,20 @@ class LookTests(PageTest):
             self.assertFalse(self.browser.shown(control), control)
         self.assertTrue(self.browser.shown("#verdict"))
         self.assertEqual(self.browser.colour_of("body"), "rgb(255, 255, 255)")
+
+    def test_charts_are_printed_on_white(self) -> None:
+        self.browser.media(scheme="dark")
+        self.open(OOM)
+        self.browser.settle()
+        look = (
+            "window.dispatchEvent(new Event(arguments[0]));"
+            "return [document.documentElement.dataset.theme, document.querySelector('#flames').toDataURL()]"
+        )
+        dark = self.browser.run("return document.querySelector('#flames').toDataURL()")
+        theme, printed = self.browser.run(look, "beforeprint")
+        self.assertEqual(theme, "light")
+        self.assertNotEqual(printed, dark)
+        self.assertEqual(self.browser.run(look, "afterprint"), ["dark", dark])
 
     def test_every_section_is_linked(self) -> None:
         self.open(*RANKS)

@@ -1,0 +1,61 @@
+#include "base/output.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Output : public testing::Test {
+ protected:
+  Output() { fs::create_directories(folder_); }
+  ~Output() override { fs::remove_all(folder_); }
+
+  std::string Path(const char* name) const { return (folder_ / name).string(); }
+  static std::string Read(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  std::size_t FilesThere() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+ private:
+  fs::path folder_ = fs::path(testing::TempDir()) / "plimsoll_output";
+};
+
+TEST_F(Output, ReplacesAFileAndKeepsItsPermissions) {
+  EXPECT_EQ(WriteFile(Path("a"), "one"), std::nullopt);
+  ASSERT_EQ(::chmod(Path("a").c_str(), 0600), 0);
+  EXPECT_EQ(WriteFile(Path("a"), "two"), std::nullopt);
+  EXPECT_EQ(Read(Path("a")), "two");
+  EXPECT_EQ(fs::status(Path("a")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(FilesThere(), 1u);
+}
+
+TEST_F(Output, WritesThroughALink) {
+  fs::create_symlink("behind", Path("link"));
+  EXPECT_EQ(WriteFile(Path("link"), "text"), std::nullopt);
+  EXPECT_TRUE(fs::is_symlink(Path("link")));
+  EXPECT_EQ(Read(Path("behind")), "text");
+}
+
+TEST_F(Output, SaysWhyItCannot) {
+  const std::optional<Error> error = WriteFile(Path("no/such/folder"), "text");
+  ASSERT_TRUE(error.has_value());
+  EXPECT_NE(error->ToLine().find("No such file or directory"), std::string::npos);
+  EXPECT_EQ(FilesThere(), 0u);
+}
+
+TEST_F(Output, WritesIntoADevice) { EXPECT_EQ(WriteFile("/dev/null", "text"), std::nullopt); }
+
+}  // namespace
+}  // namespace plimsoll
