@@ -72,9 +72,9 @@ function remedies(findings) {
   const all = findings.flatMap((f) => f.remedies).sort((a, b) => (b.saves ?? 0) - (a.saves ?? 0));
   if (all.length === 0) return [];
   const rows = all.map((r) => element("tr", {},
-      element("td", {}, r.change),
+      element("td", {class: "text"}, r.change),
       element("td", {class: `number ${r.saves < 0 ? "bad" : "good"}`}, r.saves === null ? "" : format.bytes(r.saves)),
-      element("td", {class: "wide"}, r.costs),
+      element("td", {class: "wide text"}, r.costs),
       element("td", {class: "hint"}, r.basis)));
   return [element("h2", {}, "What would help"), table(
       [{name: "change"}, {name: "saves", number: true}, {name: "", wide: true}, {name: "known by"}], rows)];

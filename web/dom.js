@@ -32,7 +32,7 @@ export function show(id, ...children) {
 }
 
 export function table(headings, rows) {
-  const head = headings.map((h) => element("th", {class: h.number ? "number" : h.wide ? "wide" : null, scope: "col"}, h.name));
+  const head = headings.map((h) => element("th", {class: [h.number ? "number" : "", h.wide ? "wide" : ""].join(" ").trim() || null, scope: "col"}, h.name));
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
 }
 

@@ -10,8 +10,8 @@ export function showRanks(state) {
   const focused = byId("ranks").contains(document.activeElement) ? document.activeElement.dataset.rank : null;
   show("ranks", element("h2", {}, `Ranks (${state.ranks.length})`),
       element("p", {class: "hint"}, "Choose a row to look at that rank."),
-      element("div", {class: "scroll"}, table([{name: "rank"}, {name: "file"}, {name: "peak allocated", number: true},
-        {name: "peak reserved", number: true}, {name: ""}, {name: ""}], rows)));
+      element("div", {class: "scroll"}, table([{name: "rank"}, {name: "file"}, {name: "peak allocated", number: true, wide: true},
+        {name: "peak reserved", number: true}, {name: "", wide: true}, {name: ""}], rows)));
   // Choosing a row must not move the list away from under the reader.
   byId("ranks").querySelector(".scroll").scrollTop = scrolled;
   if (focused) rows[focused].focus({preventScroll: true});
@@ -30,8 +30,8 @@ function row(state, rank, index, most) {
   },
   element("td", {class: isOdd ? "odd" : null}, String(name), rank.device === null ? "" : ` (cuda:${rank.device})`),
   element("td", {class: "mono"}, format.baseName(rank.file)),
-  element("td", {class: "number"}, rank.peak_allocated === null ? "" : format.bytes(rank.peak_allocated)),
+  element("td", {class: "number wide"}, rank.peak_allocated === null ? "" : format.bytes(rank.peak_allocated)),
   element("td", {class: "number"}, rank.peak_reserved === null ? "" : format.bytes(rank.peak_reserved)),
-  element("td", {}, bar),
+  element("td", {class: "wide"}, bar),
   element("td", {class: "odd"}, remarks));
 }

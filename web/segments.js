@@ -57,7 +57,7 @@ export class Segments {
       at += segment.span.size;
     }
     byId("segment-count").textContent = `${format.count(segments.length)} segments, ${format.bytes(total)}. ` +
-        "One after the other, row by row, in order of address; dark lines part them, pale is free.";
+        "One after the other, row by row, in order of address; lines part them. Free memory is red where it is stuck, grey where it can be given back.";
     this.showStuck(segments);
   }
 
