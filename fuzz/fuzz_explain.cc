@@ -28,7 +28,7 @@ void Explain(const Recording& recording) {
 void Draw(const Recording& recording) {
   PageContent page{.title = recording.file};
   for (const Timeline& timeline : recording.timelines) {
-    const History history = RecordedHistory(timeline);
+    const History history = RecordedHistory(AnalysedTrace(timeline));
     const ExportedRun run{.history = &history};
     PLIMSOLL_CHECK(!PerfettoJson({run}).empty());
     PLIMSOLL_CHECK(!SpeedscopeJson(run, static_cast<Position>(history.times.size() / 2)).empty());

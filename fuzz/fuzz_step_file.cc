@@ -20,7 +20,7 @@ void CheckPrediction(const Result<Prediction>& prediction) {
   CheckRange(prediction->reserved);
   CheckRange(prediction->device);
   Bytes sum = 0;
-  for (const PeakLine& line : prediction->account) sum += line.bytes;
+  for (const AccountLine& line : prediction->account) sum += line.bytes;
   PLIMSOLL_CHECK(sum == prediction->device.best);
 }
 

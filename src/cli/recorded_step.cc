@@ -1,10 +1,9 @@
 #include "cli/recorded_step.h"
 
 #include <algorithm>
+#include <memory>
 
-#include "diagnose/attribution.h"
-#include "diagnose/phases.h"
-#include "diagnose/stack_traits.h"
+#include "diagnose/analysed_trace.h"
 #include "readers/registry.h"
 #include "step/from_traces.h"
 
@@ -14,27 +13,15 @@ namespace {
 /// A recorded run and what it refers to.
 struct ReadRun {
   Recording recording;
-  const Timeline* timeline = nullptr;
-  Ledger ledger;
+  std::unique_ptr<const AnalysedTrace> trace;
   RecordedRun run;
 };
 
-Purpose PurposeOf(Category category, Reason reason) {
-  if (reason == Reason::kWorkspace) return Purpose::kWorkspaces;
-  switch (category) {
-    case Category::kParameters:
-      return Purpose::kParameters;
-    case Category::kGradients:
-      return Purpose::kGradients;
-    case Category::kOptimizerState:
-      return Purpose::kOptimizerState;
-    case Category::kActivations:
-      return Purpose::kActivations;
-    case Category::kInputs:
-      return Purpose::kInputs;
-    default:
-      return Purpose::kTemporaries;
-  }
+/// A step tells what a library keeps from what is dropped at once; a record can only guess.
+Category CategoryInStep(Category category, Reason reason) {
+  if (reason == Reason::kWorkspace) return Category::kWorkspaces;
+  const bool unknown = category == Category::kKept || category == Category::kUnattributed;
+  return unknown ? Category::kTemporaries : category;
 }
 
 /// The device with most events.
@@ -50,20 +37,19 @@ std::optional<Error> Read(const std::string& file, std::int64_t batch, ReadRun& 
   Result<Recording> recording = ReadFile(file);
   if (!recording) return recording.error();
   read.recording = std::move(*recording);
-  read.timeline = Busiest(read.recording);
-  if (read.timeline == nullptr || read.timeline->events.empty()) {
+  const Timeline* timeline = Busiest(read.recording);
+  if (timeline == nullptr || timeline->events.empty()) {
     return Error{.message = "it holds no allocator events",
                  .file = file,
                  .hint = "docs/recording.md tells how to record a memory snapshot"};
   }
-  read.ledger = Follow(*read.timeline);
-  const StackAnalysis stacks(*read.timeline);
-  const Phases phases(*read.timeline, read.ledger, stacks);
-  const Attribution attribution = Attribute(phases);
-  read.run = {.file = file, .timeline = read.timeline, .ledger = &read.ledger, .batch = batch};
-  for (std::size_t i = 0; i < read.ledger.allocations.size(); ++i) {
-    read.run.where.push_back(stacks.WhereOf(read.ledger.allocations[i].stack));
-    read.run.purpose.push_back(PurposeOf(attribution.category[i], attribution.reason[i]));
+  read.trace = std::make_unique<const AnalysedTrace>(*timeline);
+  const Ledger& ledger = read.trace->ledger;
+  const Attribution& attribution = read.trace->attribution;
+  read.run = {.file = file, .timeline = timeline, .ledger = &ledger, .batch = batch};
+  for (std::size_t i = 0; i < ledger.allocations.size(); ++i) {
+    read.run.where.push_back(read.trace->stacks.WhereOf(ledger.allocations[i].stack));
+    read.run.category.push_back(CategoryInStep(attribution.category[i], attribution.reason[i]));
   }
   return std::nullopt;
 }

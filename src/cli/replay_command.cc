@@ -42,16 +42,17 @@ int RunReplay(const ReplayFlags& flags) {
   }
   const Result<Recording> recording = ReadFile(flags.what_if.file);
   if (!recording) return Complain(recording.error());
-  const Result<Job> job = PrepareJob(*recording, *options);
+  const AnalysedRecording analysed(*recording);
+  const Result<Job> job = PrepareJob(analysed, *options);
   if (!job) return Complain(job.error());
   Result<ReplayReport> report = ReplayJob(*job, *options);
   if (!report) return Complain(report.error());
-  if (flags.verify) report->replayed.counters = job->verified.counters;
+  if (flags.verify) report->replayed.counters = job->verified().counters;
   const int printed =
       Print(flags.what_if.json ? ReplayJson(*report, flags.verify)
                                : ReplayText(*report, flags.verify, StyleOfStdout()));
   if (printed != kFine) return printed;
-  const bool same = job->verified.Exact() && job->verified.final_block_differences == 0 &&
+  const bool same = job->verified().Exact() && job->verified().final_block_differences == 0 &&
                     report->replayed.counters.peak_reserved == report->recorded_peak_reserved;
   const bool good = flags.verify ? same : report->replayed.fits;
   return good && !report->fault ? kFine : kNo;

@@ -55,9 +55,9 @@ struct Wish {
   std::optional<std::uint64_t> salt;
 };
 
-std::optional<TuneReport> WhatIf(const Recording& recording, const Timeline& timeline) {
+std::optional<TuneReport> WhatIf(const Recording& recording, const AnalysedTrace& trace) {
   const WhatIfOptions options;
-  const Result<Job> job = PrepareJob(recording, timeline, options);
+  const Result<Job> job = PrepareJob(recording, trace, options);
   if (!job) return std::nullopt;  // A record that cannot be replayed has its other views.
   std::optional<Progress> progress;
   std::once_flag begun;
@@ -71,20 +71,21 @@ Result<Part> ReadPart(const std::string& path, std::size_t number, const Wish& w
   Result<Recording> recording = ReadFile(path);
   if (!recording) return recording.error();
   if (wish.salt) RedactFileNames(*recording, *wish.salt);
-  Result<Explanation> explanation = ExplainRecording(*recording, {});
+  const AnalysedRecording analysed(*recording);
+  Result<Explanation> explanation = ExplainRecording(analysed, {});
   if (!explanation) return explanation.error();
   Part part{.explanation = std::move(*explanation)};
   // Not before, since it tells the rank.
   if (wish.salt) recording->file = fmt::format("file {}", number + 1);
   for (RankReport& rank : part.explanation.ranks) rank.file = recording->file;
-  for (const Timeline& timeline : recording->timelines) {
-    part.histories.push_back(RecordedHistory(timeline));
+  for (const auto& trace : analysed.traces) {
+    part.histories.push_back(RecordedHistory(*trace));
     if (!wish.page) continue;
     PageRun& run =
-        part.runs.emplace_back(PageRun{.file = recording->file, .device = timeline.device});
+        part.runs.emplace_back(PageRun{.file = recording->file, .device = trace->timeline.device});
     run.history = PackHistory(part.histories.back());
     part.histories.clear();
-    if (wish.replay) run.what_if = WhatIf(*recording, timeline);
+    if (wish.replay) run.what_if = WhatIf(*recording, *trace);
   }
   return part;
 } catch (const std::bad_alloc&) {
@@ -132,7 +133,7 @@ std::set<std::string> Remarkable(const Explanation& explanation) {
     const bool died = std::any_of(rank.ooms.begin(), rank.ooms.end(),
                                   [](const OomReport& oom) { return oom.fatal; });
     const bool odd = std::any_of(findings.begin(), findings.end(), [&](const Finding& f) {
-      return f.rank && f.rank == rank.rank && f.id == "rank_imbalance";
+      return f.rank && f.rank == rank.rank && f.id == FindingId::kRankImbalance;
     });
     if (died || odd) files.insert(rank.file);
   }

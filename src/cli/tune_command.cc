@@ -18,7 +18,8 @@ int RunTune(const WhatIfFlags& flags) {
   if (!options) return Complain(options.error());
   const Result<Recording> recording = ReadFile(flags.file);
   if (!recording) return Complain(recording.error());
-  const Result<Job> job = PrepareJob(*recording, *options);
+  const AnalysedRecording analysed(*recording);
+  const Result<Job> job = PrepareJob(analysed, *options);
   if (!job) return Complain(job.error());
   std::optional<Progress> progress;
   std::once_flag begun;

@@ -27,13 +27,13 @@ void LargestFirst(std::vector<Change>& changes) {
 }
 
 std::vector<Change> Categories(const RankReport& before, const RankReport& after) {
-  std::map<std::string, Change> changes;
+  std::map<AccountItem, Change> changes;
   for (const AccountLine& line : before.account) changes[line.what].before += line.bytes;
   for (const AccountLine& line : after.account) changes[line.what].after += line.bytes;
   std::vector<Change> list;
   for (auto& [what, change] : changes) {
-    if (what == "free") continue;
-    change.what = what;
+    if (what == AccountItem::kFree) continue;
+    change.what = AccountItemName(what);
     list.push_back(change);
   }
   LargestFirst(list);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "answer/explanation.h"
 #include "base/result.h"
-#include "diagnose/explanation.h"
 
 namespace plimsoll {
 

@@ -4,14 +4,11 @@
 
 #include <algorithm>
 
-#include "diagnose/account.h"
-#include "diagnose/attribution.h"
-#include "diagnose/findings.h"
-#include "diagnose/holders.h"
-#include "diagnose/messages.h"
-#include "diagnose/phases.h"
+#include "diagnose/attribution/account.h"
+#include "diagnose/attribution/holders.h"
+#include "diagnose/error_texts/messages.h"
+#include "diagnose/findings/findings.h"
 #include "diagnose/ranks.h"
-#include "diagnose/sweep.h"
 #include "diagnose/verdict.h"
 
 namespace plimsoll {
@@ -21,13 +18,13 @@ Instant ChooseInstant(const Phases& p, const ExplainOptions& options, Position& 
   Instant instant;
   if (options.at_event) {
     at = static_cast<Position>(*options.at_event);
-    instant.kind = "event";
+    instant.kind = InstantKind::kEvent;
   } else if (p.fatal) {
     at = *p.fatal;
-    instant.kind = "oom";
+    instant.kind = InstantKind::kOutOfMemory;
   } else {
     at = p.ledger.peak_allocated_at;
-    instant.kind = "peak";
+    instant.kind = InstantKind::kPeak;
   }
   if (at >= 0) {
     instant.event = at;
@@ -35,22 +32,6 @@ Instant ChooseInstant(const Phases& p, const ExplainOptions& options, Position& 
     if (time != 0) instant.time_us = time;
   }
   return instant;
-}
-
-void KeepLargest(std::vector<Holder>& holders, std::size_t most) {
-  if (holders.size() <= most) return;
-  Holder rest{.where = fmt::format("{} smaller holders", holders.size() - most),
-              .category = Category::kUnattributed,
-              .bytes = 0,
-              .count = 0,
-              .module = {},
-              .stack = {}};
-  for (std::size_t i = most; i < holders.size(); ++i) {
-    rest.bytes += holders[i].bytes;
-    rest.count += holders[i].count;
-  }
-  holders.resize(most);
-  holders.push_back(std::move(rest));
 }
 
 std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
@@ -90,22 +71,18 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
 }
 
 /// One device of one trace, from following its events to naming its causes.
-Explanation ExplainTimeline(const Recording& recording, const Timeline& timeline,
-                            const ExplainOptions& options) {
-  // Which allocation each event belongs to, and how large its block was.
-  const Ledger ledger = Follow(timeline);
-  // Which thread and phase each allocation was made in; where the steps are.
-  const StackAnalysis stacks(timeline);
-  const Phases phases(timeline, ledger, stacks);
-  // What each allocation is for, and what that adds up to over time.
-  const Attribution attribution = Attribute(phases);
-  Sweep sweep = SweepEvents(phases, attribution);
+Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
+                         const ExplainOptions& options) {
+  const Timeline& timeline = trace.timeline;
+  const Ledger& ledger = trace.ledger;
+  const Phases& phases = trace.phases;
+  const Attribution& attribution = trace.attribution;
   // Where every byte is at the instant that matters, who holds it, and why.
   Position at = kBefore;
   RankReport rank;
   rank.instant = ChooseInstant(phases, options, at);
   const Account account = AccountAt(phases, attribution, at);
-  const Evidence evidence{phases, attribution, sweep, account, at};
+  const Evidence evidence{trace, account, at};
 
   rank.file = recording.file;
   rank.format = recording.format;
@@ -123,12 +100,12 @@ Explanation ExplainTimeline(const Recording& recording, const Timeline& timeline
   rank.instant.allocated = account.allocated;
   rank.instant.reserved = account.reserved;
   rank.account = account.lines;
-  rank.peaks = sweep.peaks;
+  rank.peaks = trace.sweep.peaks;
   rank.holders = HoldersAt(phases, attribution, at);
   KeepLargest(rank.holders, options.most_holders);
   rank.ooms = OomRows(evidence);
-  if (rank.instant.kind == "oom" && rank.ooms.back().device_free) {
-    rank.account.push_back({.what = "free",
+  if (rank.instant.kind == InstantKind::kOutOfMemory && rank.ooms.back().device_free) {
+    rank.account.push_back({.what = AccountItem::kFree,
                             .bytes = *rank.ooms.back().device_free,
                             .confidence = Confidence::kHigh,
                             .because = "free on the device, says the driver"});
@@ -139,7 +116,7 @@ Explanation ExplainTimeline(const Recording& recording, const Timeline& timeline
   Explanation explanation;
   explanation.findings = FindAll(evidence);
   for (Finding& finding : explanation.findings) finding.rank = rank.rank;
-  rank.step_table = std::move(sweep.steps);
+  rank.step_table = trace.sweep.steps;
   explanation.ranks.push_back(std::move(rank));
   explanation.verdict = TraceVerdict(explanation.ranks.front(), explanation.findings);
   return explanation;
@@ -147,14 +124,16 @@ Explanation ExplainTimeline(const Recording& recording, const Timeline& timeline
 
 }  // namespace
 
-Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOptions& options) {
+Result<Explanation> ExplainRecording(const AnalysedRecording& analysed,
+                                     const ExplainOptions& options) {
+  const Recording& recording = analysed.recording;
   std::vector<Explanation> parts;
   std::int64_t most_events = 0;
-  for (const Timeline& timeline : recording.timelines) {
-    const auto events = static_cast<std::int64_t>(timeline.events.size());
+  for (const auto& trace : analysed.traces) {
+    const auto events = static_cast<std::int64_t>(trace->timeline.events.size());
     most_events = std::max(most_events, events);
     if (options.at_event && *options.at_event >= events) continue;
-    parts.push_back(ExplainTimeline(recording, timeline, options));
+    parts.push_back(ExplainTrace(recording, *trace, options));
   }
   if (options.at_event && parts.empty() && !recording.timelines.empty()) {
     return Error{.message = fmt::format("there is no event {}; it has {} events", *options.at_event,
@@ -169,6 +148,10 @@ Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOp
     return Error{.message = "nothing about memory was found in it", .file = recording.file};
   }
   return Join(std::move(parts));
+}
+
+Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOptions& options) {
+  return ExplainRecording(AnalysedRecording(recording), options);
 }
 
 }  // namespace plimsoll

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "answer/explanation.h"
 #include "base/result.h"
-#include "diagnose/explanation.h"
-#include "timeline/recording.h"
+#include "diagnose/analysed_trace.h"
 
 namespace plimsoll {
 
@@ -21,6 +21,10 @@ struct ExplainOptions {
 };
 
 /// Explains what one file holds, whatever its kind. Several devices give several ranks.
+Result<Explanation> ExplainRecording(const AnalysedRecording& analysed,
+                                     const ExplainOptions& options);
+
+/// The same for who has no other use of the analysis.
 Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOptions& options);
 
 /// Joins the explanations of several files: ranks are compared, error texts complete the traces of

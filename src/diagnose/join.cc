@@ -16,7 +16,7 @@ namespace {
 
 bool IsTrace(const RankReport& r) { return r.peaks.has_value(); }
 
-AccountLine* Find(RankReport& rank, std::string_view what) {
+AccountLine* Find(RankReport& rank, AccountItem what) {
   for (AccountLine& line : rank.account) {
     if (line.what == what) return &line;
   }
@@ -29,7 +29,8 @@ void Complete(RankReport& trace, RankReport& text) {
   trace.capacity = text.capacity;
   trace.limit = text.limit;
   if (!trace.device) trace.device = text.device;
-  for (const char* what : {"outside", "other_processes", "free"}) {
+  for (const AccountItem what :
+       {AccountItem::kOutside, AccountItem::kOtherProcesses, AccountItem::kFree}) {
     const AccountLine* line = Find(text, what);
     if (line == nullptr) continue;
     std::erase_if(trace.account, [&](const AccountLine& have) { return have.what == what; });
@@ -59,7 +60,7 @@ void CompleteTraces(std::vector<RankReport>& ranks) {
     for (std::size_t x : texts) {
       const bool same_rank = ranks[t].rank && ranks[t].rank == ranks[x].rank;
       const bool only = traces.size() == 1 && texts.size() == 1;
-      if ((!same_rank && !only) || ranks[t].instant.kind != "oom") continue;
+      if ((!same_rank && !only) || ranks[t].instant.kind != InstantKind::kOutOfMemory) continue;
       if (used.contains(x) || !SameMoment(ranks[t], ranks[x])) continue;
       Complete(ranks[t], ranks[x]);
       used.insert(x);
@@ -72,20 +73,20 @@ void CompleteTraces(std::vector<RankReport>& ranks) {
 /// What every rank shows is told once; of the rest, the gravest few of each kind.
 std::vector<Finding> Gather(std::vector<Finding> all, std::size_t ranks) {
   constexpr std::size_t kMostOfAKind = 4;
-  std::map<std::string, std::vector<Finding>> by_id;
-  std::vector<std::string> order;
+  std::map<FindingId, std::vector<Finding>> by_id;
+  std::vector<FindingId> order;
   for (Finding& f : all) {
     if (!by_id.contains(f.id)) order.push_back(f.id);
     by_id[f.id].push_back(std::move(f));
   }
   std::vector<Finding> result;
-  for (const std::string& id : order) {
+  for (const FindingId id : order) {
     std::vector<Finding>& same = by_id[id];
     std::stable_sort(same.begin(), same.end(),
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
     std::set<int> shown_by;
     for (const Finding& f : same) shown_by.insert(f.rank.value_or(-1));
-    if (ranks > 1 && shown_by.size() == ranks && id != "rank_imbalance") {
+    if (ranks > 1 && shown_by.size() == ranks && id != FindingId::kRankImbalance) {
       Finding f = std::move(same.front());
       f.evidence.push_back(fmt::format("on all {} ranks; the figures are those of rank {}", ranks,
                                        f.rank.value_or(0)));
@@ -143,9 +144,10 @@ std::string JoinedVerdict(const Explanation& joined, const std::string& own,
     text = fmt::format("{} of {} ran out of memory. ", dead, joined.ranks.size());
   }
   if (dead > 0) text += first_dead + " ";
-  const auto odd = std::find_if(
-      joined.findings.begin(), joined.findings.end(),
-      [](const Finding& f) { return f.id == "rank_imbalance" && f.severity == Severity::kHigh; });
+  const auto odd =
+      std::find_if(joined.findings.begin(), joined.findings.end(), [](const Finding& f) {
+        return f.id == FindingId::kRankImbalance && f.severity == Severity::kHigh;
+      });
   if (odd != joined.findings.end()) {
     std::string title = odd->title;
     title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
@@ -174,8 +176,9 @@ Explanation Join(std::vector<Explanation> parts) {
   bool own_trace = false;
   std::size_t dead = 0;
   for (Explanation& part : parts) {
-    const auto died = std::count_if(part.ranks.begin(), part.ranks.end(),
-                                    [](const RankReport& r) { return r.instant.kind == "oom"; });
+    const auto died = std::count_if(part.ranks.begin(), part.ranks.end(), [](const RankReport& r) {
+      return r.instant.kind == InstantKind::kOutOfMemory;
+    });
     // A trace says more than an error text does.
     const bool trace = !part.ranks.empty() && IsTrace(part.ranks.front());
     if (died > 0 && (first_dead.empty() || (trace && !dead_trace))) {

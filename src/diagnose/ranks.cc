@@ -79,7 +79,7 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   const Bytes more = *odd.peak_allocated - median;
   const bool larger = more > 0;
   Finding finding;
-  finding.id = "rank_imbalance";
+  finding.id = FindingId::kRankImbalance;
   finding.severity = larger ? Severity::kHigh : Severity::kLow;
   finding.rank = odd.rank;
   finding.title = fmt::format("{} needs {} {} than the others: {} against {} at the median",
@@ -99,13 +99,13 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   if (const auto step = FirstOddStep(ranks, odd)) {
     finding.evidence.push_back(fmt::format("from step {} on", *step));
   }
-  if (category.what == "activations") {
+  if (category.what == CategoryName(Category::kActivations)) {
     finding.remedies.push_back({.change =
                                     "give every rank batches of the same size (pad, bucket or "
                                     "balance by tokens or pixels)",
                                 .saves = more,
                                 .costs = "",
-                                .basis = "recorded"});
+                                .basis = Basis::kRecorded});
   }
   return finding;
 }

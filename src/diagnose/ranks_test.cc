@@ -30,7 +30,7 @@ RankReport Rank(int number, Bytes activations) {
                 .count = 4,
                 .module = {},
                 .stack = {}}};
-  r.account = {{.what = "activations", .bytes = activations, .because = {}}};
+  r.account = {{.what = AccountItem::kActivations, .bytes = activations, .because = {}}};
   return r;
 }
 

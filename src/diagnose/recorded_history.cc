@@ -6,10 +6,7 @@
 #include <unordered_map>
 
 #include "allocator/held_spans.h"
-#include "diagnose/attribution.h"
-#include "diagnose/holders.h"
-#include "diagnose/phases.h"
-#include "diagnose/sweep.h"
+#include "diagnose/attribution/holders.h"
 
 namespace plimsoll {
 namespace {
@@ -93,7 +90,8 @@ void AddBlocks(const Phases& p, const Attribution& attribution, History& history
   }
 }
 
-void AddMarks(const Phases& p, const Attribution& attribution, History& history) {
+void AddMarks(const AnalysedTrace& trace, History& history) {
+  const Phases& p = trace.phases;
   using Kind = HistoryMark::Kind;
   const auto add = [&](Kind kind, std::int64_t first, std::int64_t last, std::int32_t step) {
     if (first > last) return;
@@ -101,7 +99,7 @@ void AddMarks(const Phases& p, const Attribution& attribution, History& history)
         {kind, static_cast<Position>(first), static_cast<Position>(last), step});
   };
   std::int32_t number = 0;
-  for (const StepReport& step : SweepEvents(p, attribution).steps) {
+  for (const StepReport& step : trace.sweep.steps) {
     add(Kind::kStep, step.first_event, step.last_event, ++number);
   }
   for (std::size_t i = 0; i < p.backwards.size(); ++i) {
@@ -117,12 +115,9 @@ void AddMarks(const Phases& p, const Attribution& attribution, History& history)
 
 }  // namespace
 
-History RecordedHistory(const Timeline& timeline) {
-  const Ledger ledger = Follow(timeline);
-  const StackAnalysis stacks(timeline);
-  const Phases phases(timeline, ledger, stacks);
-  const Attribution attribution = Attribute(phases);
-
+History RecordedHistory(const AnalysedTrace& trace) {
+  const Timeline& timeline = trace.timeline;
+  const Ledger& ledger = trace.ledger;
   History history;
   history.device = timeline.device;
   history.has_spans = ledger.has_segments;
@@ -131,13 +126,13 @@ History RecordedHistory(const Timeline& timeline) {
   for (std::size_t c = 0; c < kCategoryCount; ++c) {
     history.categories.emplace_back(CategoryName(static_cast<Category>(c)));
   }
-  AddBlocks(phases, attribution, history);
-  if (ledger.has_segments) AddSpans(phases, history);
+  AddBlocks(trace.phases, trace.attribution, history);
+  if (ledger.has_segments) AddSpans(trace.phases, history);
   for (const Totals& totals : timeline.totals) {
     if (ledger.has_segments) break;
     history.reserved.push_back({static_cast<Position>(totals.event), totals.reserved});
   }
-  AddMarks(phases, attribution, history);
+  AddMarks(trace, history);
   return history;
 }
 

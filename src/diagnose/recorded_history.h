@@ -1,11 +1,12 @@
 // A recorded run as a History, each block with its category and its line.
 #pragma once
 
+#include "diagnose/analysed_trace.h"
 #include "timeline/history.h"
 #include "timeline/timeline.h"
 
 namespace plimsoll {
 
-History RecordedHistory(const Timeline& timeline);
+History RecordedHistory(const AnalysedTrace& trace);
 
 }  // namespace plimsoll

@@ -7,19 +7,9 @@
 namespace plimsoll {
 namespace {
 
-std::string Readable(std::string_view what) {
-  if (what == "optimizer_state") return "optimizer state";
-  if (what == "kept") return "memory that is kept step after step";
-  if (what == "unattributed") return "tensors of unknown use";
-  if (what == "fragmented") return "free pieces inside segments in use";
-  if (what == "cached") return "free cached segments";
-  if (what == "pending") return "blocks that wait for another stream";
-  return std::string(what);
-}
-
-const Finding* First(const std::vector<Finding>& findings,
-                     std::initializer_list<std::string_view> ids, Severity worst) {
-  for (std::string_view id : ids) {
+const Finding* First(const std::vector<Finding>& findings, std::initializer_list<FindingId> ids,
+                     Severity worst) {
+  for (const FindingId id : ids) {
     for (const Finding& f : findings) {
       if (f.id == id && f.severity <= worst) return &f;
     }
@@ -65,7 +55,7 @@ std::string PhaseAt(const Phases& p, Position at) {
 std::string LargestLines(const RankReport& rank, std::size_t most) {
   std::vector<AccountLine> lines = rank.account;
   std::erase_if(lines, [](const AccountLine& l) {
-    return l.bytes <= 0 || l.what == "free" || l.what == "rounding";
+    return l.bytes <= 0 || l.what == AccountItem::kFree || l.what == AccountItem::kRounding;
   });
   std::stable_sort(lines.begin(), lines.end(),
                    [](const AccountLine& a, const AccountLine& b) { return a.bytes > b.bytes; });
@@ -73,7 +63,7 @@ std::string LargestLines(const RankReport& rank, std::size_t most) {
   std::string text;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) text += i + 1 == lines.size() ? " and " : ", ";
-    text += fmt::format("{} ({})", Readable(lines[i].what), FormatBytes(lines[i].bytes));
+    text += fmt::format("{} ({})", AccountItemWords(lines[i].what), FormatBytes(lines[i].bytes));
   }
   return text;
 }
@@ -83,14 +73,15 @@ std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& fin
   const std::string during = rank.phase.empty() ? "" : " " + rank.phase;
   const auto fatal = std::find_if(rank.ooms.begin(), rank.ooms.end(),
                                   [](const OomReport& oom) { return oom.fatal; });
-  if (rank.instant.kind == "oom" && fatal != rank.ooms.end()) {
+  if (rank.instant.kind == InstantKind::kOutOfMemory && fatal != rank.ooms.end()) {
     const std::string asked = FormatBytes(fatal->requested.value_or(0));
     const std::string where = fatal->where.empty() ? "" : " by " + fatal->where;
     text = fmt::format("{} were asked for{}{} and could not be had: ", asked, where, during);
-    const Finding* why = First(findings, {"capacity", "limit"}, Severity::kHigh);
+    const Finding* why =
+        First(findings, {FindingId::kCapacity, FindingId::kLimit}, Severity::kHigh);
     text += why ? why->title : "the device is full";
     text += ". ";
-  } else if (rank.instant.kind == "event") {
+  } else if (rank.instant.kind == InstantKind::kEvent) {
     text = fmt::format("At event {}{} PyTorch held {}, of which {} were in tensors. ",
                        rank.instant.event.value_or(-1), during,
                        FormatBytes(rank.instant.reserved.value_or(0)),
@@ -107,8 +98,10 @@ std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& fin
   }
   const std::string lines = LargestLines(rank, 3);
   if (!lines.empty()) text += fmt::format("Most of it is {}. ", lines);
-  if (const Finding* cause = First(
-          findings, {"leak", "eval_spike", "longest_batch", "fragmentation"}, Severity::kMedium)) {
+  if (const Finding* cause = First(findings,
+                                   {FindingId::kLeak, FindingId::kEvalSpike,
+                                    FindingId::kLongestBatch, FindingId::kFragmentation},
+                                   Severity::kMedium)) {
     text += Capitalised(cause->title) + ".";
   }
   while (!text.empty() && text.back() == ' ') text.pop_back();

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "diagnose/explanation.h"
-#include "diagnose/phases.h"
+#include "answer/explanation.h"
+#include "diagnose/phases/phases.h"
 
 namespace plimsoll {
 

@@ -5,11 +5,7 @@
 #include <algorithm>
 
 #include "allocator/replay_check.h"
-#include "diagnose/attribution.h"
 #include "diagnose/pack_trace.h"
-#include "diagnose/phases.h"
-#include "diagnose/stack_traits.h"
-#include "diagnose/sweep.h"
 #include "packing/bound.h"
 #include "packing/solve.h"
 
@@ -23,11 +19,14 @@ constexpr std::uint64_t kPackingNodes = 100'000;
 constexpr double kLongestPacking = 60;
 constexpr std::size_t kMostPinned = 5;
 
-Result<const Timeline*> ChooseTimeline(const Recording& recording, std::optional<int> device) {
-  const Timeline* chosen = nullptr;
-  for (const Timeline& t : recording.timelines) {
+Result<const AnalysedTrace*> ChooseTrace(const AnalysedRecording& analysed,
+                                         std::optional<int> device) {
+  const Recording& recording = analysed.recording;
+  const AnalysedTrace* chosen = nullptr;
+  for (const auto& trace : analysed.traces) {
+    const Timeline& t = trace->timeline;
     if (device && t.device != *device) continue;
-    if (chosen == nullptr || t.events.size() > chosen->events.size()) chosen = &t;
+    if (chosen == nullptr || t.events.size() > chosen->timeline.events.size()) chosen = trace.get();
   }
   if (chosen == nullptr && device && !recording.timelines.empty()) {
     return Error{.message = fmt::format("there is no device {} in it", *device),
@@ -63,12 +62,9 @@ std::int64_t DriverCallsOf(const Timeline& timeline) {
 
 /// The event after the last one of each step.
 std::vector<EventIndex> StepEnds(const Job& job, int every) {
-  const StackAnalysis stacks(*job.timeline);
-  const Phases phases(*job.timeline, job.ledger, stacks);
-  const Attribution attribution = Attribute(phases);
   std::vector<EventIndex> ends;
   int step = 0;
-  for (const StepReport& s : SweepEvents(phases, attribution).steps) {
+  for (const StepReport& s : job.trace->sweep.steps) {
     if (++step % every == 0) ends.push_back(static_cast<EventIndex>(s.last_event + 1));
   }
   return ends;
@@ -76,7 +72,7 @@ std::vector<EventIndex> StepEnds(const Job& job, int every) {
 
 /// Runs once more, up to the request that matters, and looks at what is held then.
 void AddFragmentation(const Job& job, const ReplayOptions& options, ReplayReport& report) {
-  const std::vector<Request>& requests = job.verified.workload.requests;
+  const std::vector<Request>& requests = job.verified().workload.requests;
   if (requests.empty()) return;
   std::size_t at = report.replayed.peak_request;
   for (std::size_t i = 0; report.replayed.oom_event && i < requests.size(); ++i) {
@@ -85,19 +81,19 @@ void AddFragmentation(const Job& job, const ReplayOptions& options, ReplayReport
         requests[i].kind == Request::Kind::kAllocate || requests[i].kind == Request::Kind::kRefused;
     if (asks) at = i;
   }
-  AssumedDriver driver(*job.timeline);
-  Replayer replayer(job.verified.workload, options, driver);
+  AssumedDriver driver(job.trace->timeline);
+  Replayer replayer(job.verified().workload, options, driver);
   replayer.Run(at);
-  report.fragmentation = Fragments(replayer, job.ledger, requests[at]);
+  report.fragmentation = Fragments(replayer, job.trace->ledger, requests[at]);
   report.fragmentation_event = requests[at].event;
-  const StackAnalysis stacks(*job.timeline);
+  const StackAnalysis& stacks = job.trace->stacks;
   if (report.replayed.oom_event) {
-    report.oom_where = stacks.WhereOf(job.timeline->events[*report.replayed.oom_event].stack);
+    report.oom_where = stacks.WhereOf(job.trace->timeline.events[*report.replayed.oom_event].stack);
   }
   for (const Pinned& pinned : report.fragmentation.pinned) {
     if (report.pinned.size() == kMostPinned) break;
     if (pinned.segment_size <= kSmallSegment) continue;
-    const Allocation& a = job.ledger.allocations[pinned.allocation];
+    const Allocation& a = job.trace->ledger.allocations[pinned.allocation];
     PinnedReport& row = report.pinned.emplace_back();
     row.pinned = pinned;
     row.requested = a.requested;
@@ -108,7 +104,7 @@ void AddFragmentation(const Job& job, const ReplayOptions& options, ReplayReport
 }
 
 void AddBounds(const Job& job, ReplayReport& report) {
-  const Problem problem = PackingProblem(*job.timeline, job.ledger);
+  const Problem problem = PackingProblem(job.trace->timeline, job.trace->ledger);
   report.lower_bound = MostAlive(problem);
   report.packed = report.lower_bound;
   const Result<PackResult> packed =
@@ -119,7 +115,7 @@ void AddBounds(const Job& job, ReplayReport& report) {
 }
 
 void AddCommonCaveats(const Job& job, std::vector<std::string>& caveats) {
-  const Verification& v = job.verified;
+  const Verification& v = job.verified();
   if (!v.Exact()) {
     caveats.push_back(fmt::format(
         "the model does not decide all as the record did ({} of {} addresses differ, first at "
@@ -149,7 +145,7 @@ void AddCaveats(const Job& job, const ReplayOptions& options, ReplayReport& repo
         report.replayed.refusals_served, report.replayed.refusals_served == 1 ? "" : "s",
         report.replayed.refusals_served == 1 ? "is" : "are"));
   }
-  if (report.replayed.oom_event && !job.verified.workload.fatal) {
+  if (report.replayed.oom_event && !job.verified().workload.fatal) {
     report.caveats.push_back(
         "a library may survive a refusal (cuDNN falls back to a smaller "
         "workspace); the replay ends at the first one");
@@ -162,17 +158,17 @@ void AddCaveats(const Job& job, const ReplayOptions& options, ReplayReport& repo
   ignored(settings.throw_on_cudamalloc_oom, "throw_on_cudamalloc_oom");
   ignored(settings.graph_capture_record_stream_reuse, "graph_capture_record_stream_reuse");
   ignored(settings.expandable_segments_reserve.has_value(), "expandable_segments_reserve");
-  if (!KeepsEarlier(job.verified.workload, options) && !job.verified.workload.earlier.empty()) {
+  if (!KeepsEarlier(job.verified().workload, options) && !job.verified().workload.earlier.empty()) {
     report.caveats.push_back(fmt::format(
         "the record begins in the middle of the run: what was alive then ({} blocks) is "
         "asked for anew, in order of address",
-        job.verified.workload.earlier.size()));
+        job.verified().workload.earlier.size()));
   }
 }
 
 Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
-  const TorchVersion version = options.torch.value_or(job.verified.torch);
-  AllocatorRules rules = job.verified.rules;
+  const TorchVersion version = options.torch.value_or(job.verified().torch);
+  AllocatorRules rules = job.verified().rules;
   rules.release = RulesOf(version);
   if (options.conf) {
     Result<AllocatorSettings> settings = ParseAllocatorSettings(*options.conf, version);
@@ -196,42 +192,43 @@ Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
 
 }  // namespace
 
-Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options) {
-  const Result<const Timeline*> timeline = ChooseTimeline(recording, options.device);
-  if (!timeline) return timeline.error();
-  return PrepareJob(recording, **timeline, options);
+Result<Job> PrepareJob(const AnalysedRecording& analysed, const WhatIfOptions& options) {
+  const Result<const AnalysedTrace*> trace = ChooseTrace(analysed, options.device);
+  if (!trace) return trace.error();
+  return PrepareJob(analysed.recording, **trace, options);
 }
 
-Result<Job> PrepareJob(const Recording& recording, const Timeline& timeline,
+Result<Job> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
                        const WhatIfOptions& options) {
-  if (timeline.events.empty()) return NoEvents(recording);
-  Job job{.file = recording.file, .timeline = &timeline, .ledger = Follow(timeline)};
-  if (!job.ledger.has_segments) {
+  if (trace.timeline.events.empty()) return NoEvents(recording);
+  if (!trace.ledger.has_segments) {
     return Error{
         .message =
             fmt::format("it does not say what was held from the driver ({})", recording.format),
         .file = recording.file,
         .hint = "replaying needs a memory snapshot: docs/recording.md tells how to get one"};
   }
-  if (!AllocatorRules::From(timeline.settings).settings.native) {
+  if (!AllocatorRules::From(trace.timeline.settings).settings.native) {
     return Error{.message =
                      "it was recorded with backend:cudaMallocAsync, the driver's own "
                      "allocator, of which there is no model",
                  .file = recording.file};
   }
-  VerifyOptions given{.limit = options.limit, .capacity = options.capacity};
-  if (options.verify) given.torch = options.torch;
-  job.verified = Verify(timeline, job.ledger, given);
-  const bool any = options.limit || options.capacity;
-  if (any && !options.verify && !job.verified.Exact()) {
+  Job job{.file = recording.file, .trace = &trace};
+  const bool limited = options.limit || options.capacity;
+  const bool other_torch = options.verify && options.torch;
+  if (limited || other_torch) {
+    VerifyOptions given{.limit = options.limit, .capacity = options.capacity};
+    if (other_torch) given.torch = options.torch;
+    Verification verified = Verify(trace.timeline, trace.ledger, given);
     // The limits that are asked about need not be those of the recorded run.
-    Verification inferred = Verify(timeline, job.ledger, {});
-    if (inferred.address_mismatches < job.verified.address_mismatches || inferred.Exact()) {
-      job.verified = std::move(inferred);
-    }
+    const bool take = options.verify || verified.Exact() ||
+                      (!trace.verified().Exact() &&
+                       verified.address_mismatches <= trace.verified().address_mismatches);
+    if (take) job.under_given_limits = std::make_unique<const Verification>(std::move(verified));
   }
-  job.limits = job.verified.limits;
-  if (any) {
+  job.limits = job.verified().limits;
+  if (limited) {
     job.limits.limit = options.limit;
     job.limits.capacity = options.capacity;
   }
@@ -241,7 +238,7 @@ Result<Job> PrepareJob(const Recording& recording, const Timeline& timeline,
 Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
   Result<AllocatorRules> rules = RulesFor(job, options);
   if (!rules) return rules.error();
-  const bool same = rules->settings == job.verified.rules.settings;
+  const bool same = rules->settings == job.verified().rules.settings;
   ReplayOptions replay{.rules = *rules, .limits = job.limits, .keep_earlier_segments = same};
   if (options.empty_cache_every > 0) {
     replay.empty_cache_before = StepEnds(job, options.empty_cache_every);
@@ -253,18 +250,18 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
     }
   }
   ReplayReport report{.file = job.file,
-                      .device = job.timeline->device,
-                      .events = static_cast<std::int64_t>(job.timeline->events.size()),
-                      .torch = options.torch.value_or(job.verified.torch),
-                      .recorded_torch = job.verified.torch,
+                      .device = job.trace->timeline.device,
+                      .events = static_cast<std::int64_t>(job.trace->timeline.events.size()),
+                      .torch = options.torch.value_or(job.verified().torch),
+                      .recorded_torch = job.verified().torch,
                       .empty_cache_every = options.empty_cache_every,
                       .settings = FormatSettings(rules->settings),
-                      .recorded_settings = FormatSettings(job.verified.rules.settings),
-                      .recorded_peak_reserved = job.ledger.peak_reserved,
-                      .recorded_final_reserved = FinalReserved(*job.timeline),
-                      .recorded_driver_calls = DriverCallsOf(*job.timeline),
+                      .recorded_settings = FormatSettings(job.verified().rules.settings),
+                      .recorded_peak_reserved = job.trace->ledger.peak_reserved,
+                      .recorded_final_reserved = FinalReserved(job.trace->timeline),
+                      .recorded_driver_calls = DriverCallsOf(job.trace->timeline),
                       .limits = job.limits};
-  const Verification& v = job.verified;
+  const Verification& v = job.verified();
   report.allocations = v.allocations;
   report.address_mismatches = v.address_mismatches;
   report.segment_events = v.segment_events;
@@ -275,13 +272,13 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
   report.inferred = v.inferred;
 
   ReplayLog log;
-  report.replayed = Replay(*job.timeline, v.workload, replay, &log);
+  report.replayed = Replay(job.trace->timeline, v.workload, replay, &log);
   report.fault = CheckReplay(log, report.replayed.counters);
   AddFragmentation(job, replay, report);
   AddBounds(job, report);
   ReplayOptions anywhere = replay;
   anywhere.limits.limit = options.limit;
-  report.smallest_capacity = SmallestCapacity(*job.timeline, v.workload, anywhere);
+  report.smallest_capacity = SmallestCapacity(job.trace->timeline, v.workload, anywhere);
   AddCaveats(job, replay, report);
   return report;
 }
@@ -289,14 +286,14 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
 TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
                    const std::function<void(std::size_t done, std::size_t total)>& progress) {
   TuneReport report{.file = job.file,
-                    .device = job.timeline->device,
-                    .torch = options.torch.value_or(job.verified.torch),
+                    .device = job.trace->timeline.device,
+                    .torch = options.torch.value_or(job.verified().torch),
                     .limits = job.limits,
-                    .recorded_peak_reserved = job.ledger.peak_reserved};
-  report.lower_bound = MostAlive(PackingProblem(*job.timeline, job.ledger));
-  report.inferred = job.verified.inferred;
+                    .recorded_peak_reserved = job.trace->ledger.peak_reserved};
+  report.lower_bound = MostAlive(PackingProblem(job.trace->timeline, job.trace->ledger));
+  report.inferred = job.verified().inferred;
   TuneOptions tune{.limits = job.limits, .release = RulesOf(report.torch), .progress = progress};
-  report.result = Tune(*job.timeline, job.verified, tune);
+  report.result = Tune(job.trace->timeline, job.verified(), tune);
   AddCommonCaveats(job, report.caveats);
   return report;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "allocator/tune.h"
 #include "allocator/verify.h"
 #include "base/result.h"
+#include "diagnose/analysed_trace.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {
@@ -32,17 +34,22 @@ struct WhatIfOptions {
 /// A recorded job, ready to be replayed. Keeps what the replays refer to.
 struct Job {
   std::string file;
-  const Timeline* timeline = nullptr;
-  Ledger ledger;
-  Verification verified;
+  const AnalysedTrace* trace = nullptr;
+  /// Under given limits; nothing where the record's own hold.
+  std::unique_ptr<const Verification> under_given_limits = nullptr;
   /// The given limits decide how the job is replayed; what was inferred holds where none are given.
-  DeviceLimits limits;
+  DeviceLimits limits = {};
+
+  const Verification& verified() const {
+    return under_given_limits ? *under_given_limits : trace->verified();
+  }
 };
 
-/// Follows the record and checks that the model decides as it did.
-Result<Job> PrepareJob(const Recording& recording, const WhatIfOptions& options);
-/// The same of one of its timelines, whatever device the options name.
-Result<Job> PrepareJob(const Recording& recording, const Timeline& timeline,
+/// The trace of the device that is asked about, checked: the model decides as the record did. What
+/// is given must outlive the job.
+Result<Job> PrepareJob(const AnalysedRecording& analysed, const WhatIfOptions& options);
+/// The same of one of its traces, whatever device the options name.
+Result<Job> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
                        const WhatIfOptions& options);
 
 /// A block that keeps a segment from being used or given back.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnose/explanation.h"
+#include "answer/explanation.h"
 #include "timeline/history.h"
 
 namespace plimsoll {

@@ -58,7 +58,7 @@ class Exports : public testing::Test {
     rank_.file = "rank3.pickle";
     rank_.rank = 3;
     rank_.limit = 16384;
-    rank_.instant = {.kind = "oom", .event = 4};
+    rank_.instant = {.kind = InstantKind::kOutOfMemory, .event = 4};
     rank_.ooms = {{.event = 4, .requested = 2 * kGiB, .where = kUgly}, {.requested = kGiB}};
   }
 

@@ -6,7 +6,7 @@ namespace plimsoll {
 namespace {
 
 Json ToJson(const AccountLine& line) {
-  return {{"what", line.what},
+  return {{"what", AccountItemName(line.what)},
           {"bytes", line.bytes},
           {"confidence", ConfidenceName(line.confidence)},
           {"because", line.because}};
@@ -23,7 +23,7 @@ Json ToJson(const OomReport& oom) {
           {"requested", OrNull(oom.requested)},
           {"fatal", oom.fatal},
           {"caught", oom.caught},
-          {"why", oom.why},
+          {"why", OomCauseName(oom.why)},
           {"where", oom.where},
           {"device_free", OrNull(oom.device_free)}};
 }
@@ -67,7 +67,7 @@ Json ToJson(const RankReport& r) {
           {"capacity", OrNull(r.capacity)},
           {"limit", OrNull(r.limit)},
           {"instant",
-           {{"kind", r.instant.kind},
+           {{"kind", InstantName(r.instant.kind)},
             {"event", OrNull(r.instant.event)},
             {"time_us", OrNull(r.instant.time_us)},
             {"allocated", OrNull(r.instant.allocated)},
@@ -82,15 +82,19 @@ Json ToJson(const RankReport& r) {
 }
 
 Json ToJson(const Remedy& r) {
-  return {{"change", r.change}, {"saves", OrNull(r.saves)}, {"costs", r.costs}, {"basis", r.basis}};
+  return {{"change", r.change},
+          {"saves", OrNull(r.saves)},
+          {"costs", r.costs},
+          {"basis", BasisName(r.basis)},
+          {"lever", LeverName(r.lever)},
+          {"code", r.code},
+          {"avoid", r.avoid}};
 }
 
 Json ToJson(const Finding& f) {
-  return {{"id", f.id},
-          {"severity", SeverityName(f.severity)},
-          {"rank", OrNull(f.rank)},
-          {"title", f.title},
-          {"evidence", f.evidence},
+  return {{"id", FindingName(f.id)},     {"severity", SeverityName(f.severity)},
+          {"rank", OrNull(f.rank)},      {"title", f.title},
+          {"evidence", f.evidence},      {"event", OrNull(f.event)},
           {"remedies", List(f.remedies)}};
 }
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "answer/explanation.h"
 #include "diagnose/diff.h"
-#include "diagnose/explanation.h"
 #include "diagnose/pack_trace.h"
 #include "diagnose/what_if.h"
 #include "hardware/gpu.h"

@@ -18,7 +18,7 @@ std::string Quoted(std::string_view text) {
 }  // namespace
 
 std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& lowered) {
-  std::string out = "action,bytes,block,step,phase,purpose,beside,op,module,where\n";
+  std::string out = "action,bytes,block,step,phase,category,beside,op,module,where\n";
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
     const Request& request = lowered.workload.requests[i];
     const LoweredBlock& block = lowered.blocks[request.allocation];
@@ -37,7 +37,7 @@ std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& 
     const auto line = [&](std::string_view action) {
       out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", action, block.requested,
                          request.allocation, moment.step, PhaseName(moment.phase),
-                         PurposeName(block.purpose), block.beside ? 1 : 0, Quoted(op),
+                         CategoryName(block.category), block.beside ? 1 : 0, Quoted(op),
                          Quoted(module), Quoted(where));
     };
     if (request.kind != Request::Kind::kFree) line("alloc");

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnose/explanation.h"
+#include "answer/explanation.h"
 #include "diagnose/what_if.h"
 
 namespace plimsoll {

@@ -14,14 +14,14 @@ Json RangeJson(const Range& range) {
 
 std::string PredictJson(const Prediction& p, const std::optional<MaxBatch>& max_batch) {
   Json account = Json::array();
-  for (const PeakLine& line : p.account) {
-    account.push_back({{"what", line.what}, {"bytes", line.bytes}});
+  for (const AccountLine& line : p.account) {
+    account.push_back({{"what", AccountItemName(line.what)}, {"bytes", line.bytes}});
   }
   Json holders = Json::array();
-  for (const PeakHolder& h : p.holders) {
+  for (const Holder& h : p.holders) {
     holders.push_back({{"where", h.where},
                        {"module", h.module},
-                       {"category", PurposeName(h.purpose)},
+                       {"category", CategoryName(h.category)},
                        {"bytes", h.bytes},
                        {"count", h.count}});
   }

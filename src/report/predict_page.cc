@@ -33,9 +33,7 @@ RankReport AsRank(const Prediction& p, const History& history) {
   rank.capacity = p.gpu.memory;
   rank.limit = p.limit;
   rank.phase = InstantText(p);
-  for (const PeakLine& line : p.account) {
-    rank.account.push_back({.what = line.what, .bytes = line.bytes});
-  }
+  rank.account = p.account;
   rank.notes = p.assumptions;
   return rank;
 }

@@ -61,9 +61,9 @@ std::string Largest(const Prediction& p, const MaxBatch& max_batch) {
 
 void WriteHolders(Writer& w, const Prediction& p) {
   w.Heading("Who holds it then");
-  for (const PeakHolder& h : p.holders) {
+  for (const Holder& h : p.holders) {
     w.Line(fmt::format("  {:>12} {:>6}×  {:<23} {}{}{}", FormatBytes(h.bytes), h.count,
-                       LineName(std::string(PurposeName(h.purpose))), Printable(h.where),
+                       LineName(std::string(CategoryName(h.category))), Printable(h.where),
                        h.module.empty() ? "" : "  ", Printable(h.module)));
   }
 }
@@ -104,8 +104,9 @@ std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_
         fmt::format("about {:.1f} ms, reckoned from arithmetic and traffic", p.step_us / 1000));
   row("peak", Printable(InstantText(p)));
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.device.best)));
-  for (const PeakLine& line : p.account) {
-    w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),
+  for (const AccountLine& line : p.account) {
+    w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %",
+                       LineName(std::string(AccountItemName(line.what))), FormatBytes(line.bytes),
                        100.0 * double(line.bytes) / double(p.device.best)));
   }
   WriteHolders(w, p);

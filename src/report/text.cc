@@ -34,10 +34,10 @@ std::string Words(std::string_view name) {
 }
 
 std::string InstantTitle(const RankReport& r) {
-  std::string title = r.instant.kind == "oom"     ? "Account at the out-of-memory"
-                      : r.instant.kind == "event" ? "Account"
-                      : !r.events                 ? "Account"
-                                                  : "Account at the peak";
+  std::string title = r.instant.kind == InstantKind::kOutOfMemory ? "Account at the out-of-memory"
+                      : r.instant.kind == InstantKind::kEvent     ? "Account"
+                      : !r.events                                 ? "Account"
+                                                                  : "Account at the peak";
   std::string where;
   if (r.instant.event) where = fmt::format("event {} of {}", *r.instant.event, r.events);
   if (!r.phase.empty()) where += (where.empty() ? "" : ", ") + r.phase;
@@ -49,14 +49,15 @@ void WriteAccount(Writer& w, const RankReport& r) {
   w.Heading(InstantTitle(r));
   // The bars compare what the process holds; what is free on the device is another scale.
   Bytes held = 0;
-  for (const AccountLine& line : r.account) held += line.what == "free" ? 0 : line.bytes;
+  for (const AccountLine& line : r.account)
+    held += line.what == AccountItem::kFree ? 0 : line.bytes;
   const Bytes total = r.capacity.value_or(held);
   constexpr std::size_t kBar = 10;
   for (const AccountLine& line : r.account) {
     if (line.bytes == 0) continue;
     const double share = total > 0 ? std::clamp(double(line.bytes) / double(total), 0.0, 1.0) : 0;
-    const bool scaled = line.what != "free" || r.capacity;
-    const std::string what = Words(line.what);
+    const bool scaled = line.what != AccountItem::kFree || r.capacity;
+    const std::string what = Words(AccountItemName(line.what));
     // What does not fit on the line is in the JSON document.
     constexpr std::size_t kColumns = 57;
     const auto width = static_cast<std::size_t>(w.width());  // at least 60
@@ -82,10 +83,10 @@ void WriteHolders(Writer& w, const RankReport& r) {
   w.Heading("Who holds it");
   for (std::size_t i = 0; i < r.holders.size() && i < kShown; ++i) {
     const Holder& h = r.holders[i];
-    w.Line(fmt::format(
-        "  {:>11} {:>6}  {:<15} {}{}", FormatBytes(h.bytes), fmt::format("{}×", h.count),
-        h.where.ends_with("smaller holders") ? "" : Words(CategoryName(h.category)),
-        Printable(h.where), h.module.empty() ? "" : w.Dim("  in " + Printable(h.module))));
+    w.Line(fmt::format("  {:>11} {:>6}  {:<15} {}{}", FormatBytes(h.bytes),
+                       fmt::format("{}×", h.count),
+                       h.others > 0 ? "" : Words(CategoryName(h.category)), Printable(h.where),
+                       h.module.empty() ? "" : w.Dim("  in " + Printable(h.module))));
   }
   if (r.holders.size() > kShown) {
     w.Line(w.Dim(fmt::format("  … {} more with --json", r.holders.size() - kShown)));
@@ -149,7 +150,8 @@ void WriteRankTable(Writer& w, const Explanation& e) {
     const auto size = [](const std::optional<Bytes>& n) { return n ? FormatBytes(*n) : "–"; };
     w.Line(fmt::format("  {:<10} {:>14} {:>14} {:>7} {:>6}  {}", NameOf(r), size(r.peak_allocated),
                        size(r.peak_reserved), r.steps ? fmt::format("{}", *r.steps) : "–",
-                       r.instant.kind == "oom" ? "oom" : "ok", Printable(r.file)));
+                       r.instant.kind == InstantKind::kOutOfMemory ? "oom" : "ok",
+                       Printable(r.file)));
   }
 }
 
@@ -160,7 +162,7 @@ void WriteFindings(Writer& w, const Explanation& e) {
     const std::string_view code = f.severity == Severity::kHigh     ? "1;31"
                                   : f.severity == Severity::kMedium ? "1;33"
                                                                     : "1;36";
-    const bool named = f.id == "rank_imbalance";  // its title names the rank
+    const bool named = f.id == FindingId::kRankImbalance;  // its title names the rank
     const std::string rank =
         f.rank && !named && e.ranks.size() > 1 ? fmt::format("rank {}: ", *f.rank) : "";
     w.Wrapped(rank + f.title,
@@ -168,10 +170,12 @@ void WriteFindings(Writer& w, const Explanation& e) {
               "         ");
     for (const std::string& line : f.evidence) w.Wrapped(line, "         - ", "           ");
     for (const Remedy& r : f.remedies) {
-      std::string text = r.change;
+      std::string text = (r.avoid ? "not " : "") + r.change;
       if (r.saves) {
-        text += *r.saves < 0 ? fmt::format(" (holds {} more, {})", FormatBytes(-*r.saves), r.basis)
-                             : fmt::format(" (saves {}, {})", FormatBytes(*r.saves), r.basis);
+        text +=
+            *r.saves < 0
+                ? fmt::format(" (holds {} more, {})", FormatBytes(-*r.saves), BasisName(r.basis))
+                : fmt::format(" (saves {}, {})", FormatBytes(*r.saves), BasisName(r.basis));
       }
       if (!r.costs.empty()) text += "; " + r.costs;
       w.Wrapped(text, "         → ", "           ");

@@ -61,7 +61,7 @@ class DataParallel {
   Storage MakeBucket(Bytes bytes) {
     const Storage storage = Make(bytes);
     new_.events.push_back(
-        {.kind = StepEvent::Kind::kLabel, .purpose = Purpose::kGradients, .index = storage});
+        {.kind = StepEvent::Kind::kLabel, .category = Category::kGradients, .index = storage});
     return storage;
   }
   void Free(Storage storage) {
@@ -99,7 +99,7 @@ class DataParallel {
     int steps = 0;
     for (const StepEvent& event : old_.events) {
       if (event.kind == StepEvent::Kind::kStep && ++steps == 2) break;
-      if (event.kind == StepEvent::Kind::kLabel && event.purpose == Purpose::kGradients) {
+      if (event.kind == StepEvent::Kind::kLabel && event.category == Category::kGradients) {
         gradients.push_back(event.index);
       }
     }

@@ -133,9 +133,9 @@ class Builder {
     variant_.calls.push_back(std::move(call));
     variant_.events.push_back({.kind = StepEvent::Kind::kCall,
                                .index = static_cast<std::uint32_t>(variant_.calls.size() - 1)});
-    if (allocation < large_.purpose.size()) {
+    if (allocation < large_.category.size()) {
       variant_.events.push_back({.kind = StepEvent::Kind::kLabel,
-                                 .purpose = large_.purpose[allocation],
+                                 .category = large_.category[allocation],
                                  .index = storage});
     }
   }

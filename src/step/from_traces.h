@@ -21,7 +21,7 @@ struct RecordedRun {
   std::int64_t batch = 0;
   /// By allocation, as far as known.
   std::vector<std::string> where;
-  std::vector<Purpose> purpose;
+  std::vector<Category> category;
 };
 
 /// The step does what `large` did, in its order.

@@ -154,11 +154,11 @@ TEST(StepFromTraces, PlacesAndPurposesComeAlong) {
   FakeRun large = Job(6, false);
   RecordedRun recorded = large.Finish(6);
   recorded.where.assign(10, "train.py:5");
-  recorded.purpose.assign(10, Purpose::kGradients);
+  recorded.category.assign(10, Category::kGradients);
   const Result<Step> step = StepFromTraces(small.Finish(2), recorded);
   ASSERT_TRUE(step.ok());
   const Lowered lowered = Lower(*step, step->variants.front(), *FindGpu("H200"), {.batch = 4});
-  EXPECT_EQ(lowered.blocks.front().purpose, Purpose::kGradients);
+  EXPECT_EQ(lowered.blocks.front().category, Category::kGradients);
   const CallRecord& call = step->variants.front().calls[lowered.blocks.front().call];
   EXPECT_EQ(step->strings[call.where], "train.py:5");
 }

@@ -108,7 +108,7 @@ class FullySharded {
     if (sharding_.meta) return MakeShard(event.index);
     if (whole_.contains(tensor.storage)) return;
     whole_[tensor.storage] =
-        Make("the whole model", BytesOf(step_, tensor), kComputeStream, Purpose::kParameters);
+        Make("the whole model", BytesOf(step_, tensor), kComputeStream, Category::kParameters);
   }
 
   void MakeShard(std::uint32_t index) {
@@ -235,7 +235,8 @@ class FullySharded {
   void Gather(std::size_t group) {
     State& state = states_[group];
     if (state.gathered != kElsewhere || !state.whole.empty()) return;
-    state.gathered = Make("all-gather", GatheredBytes(group), kGatherStream, Purpose::kTemporaries);
+    state.gathered =
+        Make("all-gather", GatheredBytes(group), kGatherStream, Category::kTemporaries);
   }
   void Unshard(std::size_t group) {
     State& state = states_[group];
@@ -244,7 +245,7 @@ class FullySharded {
     for (const std::uint32_t p : ParametersOf(group)) {
       state.whole.push_back(Make("parameters, gathered",
                                  layouts_.PaddedBytes(old_.model_tensors[p]), kComputeStream,
-                                 Purpose::kParameters));
+                                 Category::kParameters));
     }
   }
   void Reshard(std::size_t group) {
@@ -257,7 +258,7 @@ class FullySharded {
     FreeNow(reducing_);
     const Bytes bytes = GradientBytes(group);
     if (bytes == 0) return;
-    reducing_ = Make("reduce-scatter", bytes, kComputeStream, Purpose::kGradients);
+    reducing_ = Make("reduce-scatter", bytes, kComputeStream, Category::kGradients);
     State& state = states_[group];
     // A loop variable of FSDP's still refers to the last parameter's gradient.
     const Storage kept = GradientOfLast(group);
@@ -265,7 +266,7 @@ class FullySharded {
       if (gradient != kept) Free(gradient);
     }
     Storage shard =
-        Make("gradients, sharded", bytes / sharding_.ranks, kReduceStream, Purpose::kGradients);
+        Make("gradients, sharded", bytes / sharding_.ranks, kReduceStream, Category::kGradients);
     Free(kept);
     // What is there already gets the sum.
     if (state.shard != kElsewhere) Free(std::exchange(shard, state.shard));
@@ -293,7 +294,7 @@ class FullySharded {
 
   void FindGradients() {
     for (const StepEvent& event : old_.events) {
-      if (event.kind == StepEvent::Kind::kLabel && event.purpose == Purpose::kGradients) {
+      if (event.kind == StepEvent::Kind::kLabel && event.category == Category::kGradients) {
         group_of_gradient_[event.index] = kRoot;
       }
     }
@@ -312,7 +313,7 @@ class FullySharded {
       const auto gradient = group_of_gradient_.find(fresh.storage);
       if (gradient == group_of_gradient_.end()) continue;
       states_[gradient->second].gradients.push_back(fresh.storage);
-      Label(fresh.storage, Purpose::kGradients);
+      Label(fresh.storage, Category::kGradients);
     }
   }
 
@@ -333,7 +334,7 @@ class FullySharded {
 
   // Events.
 
-  Storage Make(std::string_view what, Bytes bytes, std::uint8_t stream, Purpose purpose) {
+  Storage Make(std::string_view what, Bytes bytes, std::uint8_t stream, Category category) {
     if (bytes <= 0) return kElsewhere;
     const Storage storage = new_.storages++;
     CallRecord call{.op = op_,
@@ -343,11 +344,12 @@ class FullySharded {
     new_.calls.push_back(std::move(call));
     new_.events.push_back({.kind = StepEvent::Kind::kCall,
                            .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
-    Label(storage, purpose);
+    Label(storage, category);
     return storage;
   }
-  void Label(Storage storage, Purpose purpose) {
-    new_.events.push_back({.kind = StepEvent::Kind::kLabel, .purpose = purpose, .index = storage});
+  void Label(Storage storage, Category category) {
+    new_.events.push_back(
+        {.kind = StepEvent::Kind::kLabel, .category = category, .index = storage});
   }
   void Free(Storage storage) {
     if (storage == kElsewhere) return;

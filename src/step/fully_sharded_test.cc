@@ -46,10 +46,10 @@ StepMaker TwoBlocks() {
       gradients.push_back(MakeIn(maker, modules[m], "aten.mul.Tensor", Always(floats[m])));
       maker.Free(activations[static_cast<std::size_t>(m)]);
     }
-    for (const Storage gradient : gradients) maker.Label(Purpose::kGradients, gradient);
+    for (const Storage gradient : gradients) maker.Label(Category::kGradients, gradient);
     maker.Begin(Phase::kOptimizer);
     for (int m = 0; m < 3 && i == 0; ++m) {
-      maker.Label(Purpose::kOptimizerState,
+      maker.Label(Category::kOptimizerState,
                   maker.Make("aten.zeros_like.default", Always(floats[m])));
     }
     maker.Begin(Phase::kOther);

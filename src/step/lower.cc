@@ -33,16 +33,16 @@ std::vector<StepSpan> FindSteps(const Variant& variant) {
   return spans;
 }
 
-Purpose PurposeIn(Phase phase) {
+Category CategoryIn(Phase phase) {
   switch (phase) {
     case Phase::kModel:
-      return Purpose::kParameters;
+      return Category::kParameters;
     case Phase::kInputs:
-      return Purpose::kInputs;
+      return Category::kInputs;
     case Phase::kForward:
-      return Purpose::kActivations;
+      return Category::kActivations;
     default:
-      return Purpose::kTemporaries;
+      return Category::kTemporaries;
   }
 }
 
@@ -89,7 +89,7 @@ class Lowerer final : public Emitter {
 
   Slot Take(Bytes bytes) override {
     if (bytes <= 0) return {};
-    const std::uint32_t block = Allocate(bytes, Purpose::kTemporaries);
+    const std::uint32_t block = Allocate(bytes, Category::kTemporaries);
     lowered_.blocks[block].beside = true;
     return {block};
   }
@@ -114,7 +114,7 @@ class Lowerer final : public Emitter {
     if (fresh >= made_.size() || made_[fresh]) return;
     made_[fresh] = true;
     const Storage storage = call_->FreshStorage(fresh);
-    block_of_[storage] = bytes > 0 ? Allocate(bytes, PurposeIn(moment_.phase)) : kNone;
+    block_of_[storage] = bytes > 0 ? Allocate(bytes, CategoryIn(moment_.phase)) : kNone;
   }
   void Reuse(std::size_t fresh, Storage argument) override {
     if (fresh >= made_.size() || made_[fresh]) return;
@@ -127,7 +127,7 @@ class Lowerer final : public Emitter {
 
   void Hold(Storage storage, int name, Bytes bytes) override {
     if (bytes <= 0) return;
-    const std::uint32_t block = Allocate(bytes, PurposeIn(moment_.phase));
+    const std::uint32_t block = Allocate(bytes, CategoryIn(moment_.phase));
     lowered_.blocks[block].beside = true;
     std::vector<Held>& held = held_[storage];
     if (held.size() >= kMostHeld) return;
@@ -146,7 +146,7 @@ class Lowerer final : public Emitter {
 
   void Keep(std::string_view name, int thread, Bytes bytes) override {
     if (!kept_.emplace(name, thread).second || bytes <= 0) return;
-    lowered_.blocks[Allocate(bytes, Purpose::kWorkspaces)].beside = true;
+    lowered_.blocks[Allocate(bytes, Category::kWorkspaces)].beside = true;
   }
 
   bool DiesSoon(Storage storage) const override {
@@ -171,10 +171,10 @@ class Lowerer final : public Emitter {
     asked_ += bytes;
     return bytes;
   }
-  std::uint32_t Allocate(Bytes bytes, Purpose purpose) {
+  std::uint32_t Allocate(Bytes bytes, Category category) {
     bytes = Count(bytes);
     const auto block = static_cast<std::uint32_t>(lowered_.blocks.size());
-    lowered_.blocks.push_back({.requested = bytes, .purpose = purpose, .call = moment_.call});
+    lowered_.blocks.push_back({.requested = bytes, .category = category, .call = moment_.call});
     users_.push_back(1);
     Request(bytes, block, plimsoll::Request::Kind::kAllocate);
     return block;
@@ -212,7 +212,7 @@ class Lowerer final : public Emitter {
         return RunFree(event.index);
       case StepEvent::Kind::kLabel:
         if (const std::uint32_t block = block_of_[event.index]; block != kNone) {
-          lowered_.blocks[block].purpose = event.purpose;
+          lowered_.blocks[block].category = event.category;
         }
         return;
     }
@@ -223,7 +223,7 @@ class Lowerer final : public Emitter {
     const Bytes bytes = at_.layout(tensor.layout).bytes();
     if (bytes <= 0 || block_of_[tensor.storage] != kNone) return;
     moment_.call = LoweredBlock::kNoCall;
-    const std::uint32_t block = Allocate(bytes, Purpose::kParameters);
+    const std::uint32_t block = Allocate(bytes, Category::kParameters);
     lowered_.blocks[block].model_tensor = index;
     block_of_[tensor.storage] = block;
   }

@@ -15,7 +15,7 @@ namespace plimsoll {
 
 struct LoweredBlock {
   Bytes requested = 0;
-  Purpose purpose = Purpose::kTemporaries;
+  Category category = Category::kTemporaries;
   /// Where it was made: an index into the variant's calls, or into its model tensors.
   std::uint32_t call = kNoCall;
   std::uint32_t model_tensor = kNoCall;

@@ -20,15 +20,15 @@ Lowered LowerIt(const StepMaker& maker, const LowerOptions& options = {.batch = 
   return Lower(maker.step, maker.step.variants.front(), *FindGpu("H200"), options);
 }
 
-/// The blocks that nobody has given back at the end, by purpose.
-std::map<Purpose, std::vector<Bytes>> LeftOver(const Lowered& lowered) {
+/// The blocks that nobody has given back at the end, by category.
+std::map<Category, std::vector<Bytes>> LeftOver(const Lowered& lowered) {
   std::vector<int> uses(lowered.blocks.size(), 0);
   for (const Request& r : lowered.workload.requests) {
     uses[r.allocation] += r.kind == Request::Kind::kAllocate ? 1 : -1;
   }
-  std::map<Purpose, std::vector<Bytes>> left;
+  std::map<Category, std::vector<Bytes>> left;
   for (std::size_t b = 0; b < uses.size(); ++b) {
-    if (uses[b] == 1) left[lowered.blocks[b].purpose].push_back(lowered.blocks[b].requested);
+    if (uses[b] == 1) left[lowered.blocks[b].category].push_back(lowered.blocks[b].requested);
   }
   return left;
 }
@@ -66,16 +66,16 @@ TEST(Lower, ATiedParameterIsThereOnce) {
 
 TEST(Lower, MomentsAndPurposesFollowThePhases) {
   const Lowered lowered = LowerIt(TrainingLoop(), {.batch = 2, .steps = 1});
-  std::vector<std::pair<Phase, Purpose>> seen;
+  std::vector<std::pair<Phase, Category>> seen;
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
     const Request& r = lowered.workload.requests[i];
     if (r.kind != Request::Kind::kAllocate) continue;
-    seen.emplace_back(lowered.moments[i].phase, lowered.blocks[r.allocation].purpose);
+    seen.emplace_back(lowered.moments[i].phase, lowered.blocks[r.allocation].category);
   }
-  const std::vector<std::pair<Phase, Purpose>> expected = {
-      {Phase::kModel, Purpose::kParameters},         {Phase::kInputs, Purpose::kInputs},
-      {Phase::kForward, Purpose::kActivations},      {Phase::kBackward, Purpose::kGradients},
-      {Phase::kOptimizer, Purpose::kOptimizerState}, {Phase::kOptimizer, Purpose::kTemporaries}};
+  const std::vector<std::pair<Phase, Category>> expected = {
+      {Phase::kModel, Category::kParameters},         {Phase::kInputs, Category::kInputs},
+      {Phase::kForward, Category::kActivations},      {Phase::kBackward, Category::kGradients},
+      {Phase::kOptimizer, Category::kOptimizerState}, {Phase::kOptimizer, Category::kTemporaries}};
   EXPECT_EQ(seen, expected);
   EXPECT_EQ(lowered.moments.front().step, -1) << "the model is there before the first step";
   EXPECT_EQ(lowered.moments.back().step, 0);
@@ -87,11 +87,11 @@ TEST(Lower, LaterStepsRepeatTheThirdOnItsOwnStorages) {
   const StepMaker maker = TrainingLoop();
   for (const int steps : {3, 4, 5, 9}) {
     auto left = LeftOver(LowerIt(maker, {.batch = 2, .steps = steps}));
-    EXPECT_EQ(left[Purpose::kInputs], std::vector<Bytes>{800}) << steps;
-    EXPECT_EQ(left[Purpose::kGradients], std::vector<Bytes>{4000}) << steps;
-    EXPECT_EQ(left[Purpose::kOptimizerState], std::vector<Bytes>{8000}) << steps;
-    EXPECT_TRUE(left[Purpose::kActivations].empty()) << steps;
-    EXPECT_TRUE(left[Purpose::kTemporaries].empty()) << steps;
+    EXPECT_EQ(left[Category::kInputs], std::vector<Bytes>{800}) << steps;
+    EXPECT_EQ(left[Category::kGradients], std::vector<Bytes>{4000}) << steps;
+    EXPECT_EQ(left[Category::kOptimizerState], std::vector<Bytes>{8000}) << steps;
+    EXPECT_TRUE(left[Category::kActivations].empty()) << steps;
+    EXPECT_TRUE(left[Category::kTemporaries].empty()) << steps;
   }
   const std::string third = " +800 -800 +4000 -4000 +4000 -4000 +4004 -4004";
   const std::string five = RequestsOf(LowerIt(maker, {.batch = 2, .steps = 5}));
@@ -161,7 +161,7 @@ TEST(Lower, ALibrarysWorkspaceIsKeptOncePerThread) {
   const Bytes workspace = FindGpu("H200")->cublas_workspace;
   const auto left = LeftOver(LowerIt(maker, {.steps = 5, .torch = {2, 13}}));
   ASSERT_EQ(left.size(), 1u);
-  EXPECT_EQ(left.at(Purpose::kWorkspaces), (std::vector<Bytes>{workspace, workspace}));
+  EXPECT_EQ(left.at(Category::kWorkspaces), (std::vector<Bytes>{workspace, workspace}));
 }
 
 TEST(Lower, UnknownOperatorsAreCountedByNameInOneStep) {
@@ -227,7 +227,7 @@ TEST_F(Held, MovesOnWithItsStorageFromStepToStep) {
   }
   const auto three = LeftOver(LowerIt(maker, {.steps = 3, .torch = {2, 11}}));
   const auto eight = LeftOver(LowerIt(maker, {.steps = 8, .torch = {2, 11}}));
-  EXPECT_EQ(three.at(Purpose::kActivations).size(), 4u);
+  EXPECT_EQ(three.at(Category::kActivations).size(), 4u);
   EXPECT_EQ(three, eight);
 }
 

@@ -135,7 +135,7 @@ class Replacement {
   }
   void MakeState(Bytes bytes) {
     new_.events.push_back({.kind = StepEvent::Kind::kLabel,
-                           .purpose = Purpose::kOptimizerState,
+                           .category = Category::kOptimizerState,
                            .index = Make(bytes)});
   }
 

@@ -30,9 +30,9 @@ Asked AskedBy(StepMaker maker, std::string_view optimizer, int steps = 5) {
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
     const Request& r = lowered.workload.requests[i];
     if (r.kind != Request::Kind::kAllocate) continue;
-    const Purpose purpose = lowered.blocks[r.allocation].purpose;
-    if (purpose == Purpose::kOptimizerState) asked.state.push_back(r.size);
-    if (lowered.moments[i].phase == Phase::kOptimizer && purpose == Purpose::kTemporaries) {
+    const Category category = lowered.blocks[r.allocation].category;
+    if (category == Category::kOptimizerState) asked.state.push_back(r.size);
+    if (lowered.moments[i].phase == Phase::kOptimizer && category == Category::kTemporaries) {
       asked.temporaries.push_back(r.size);
     }
   }

@@ -188,25 +188,25 @@ std::vector<std::uint32_t> AliveAt(const Lowered& lowered, std::size_t request) 
 
 void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive,
                 Prediction& prediction) {
-  std::array<Bytes, 7> sums{};
+  std::array<Bytes, kCategoryCount> sums{};
   Bytes requested = 0;
   for (const std::uint32_t b : alive) {
-    sums[static_cast<std::size_t>(lowered.blocks[b].purpose)] += lowered.blocks[b].requested;
+    sums[static_cast<std::size_t>(lowered.blocks[b].category)] += lowered.blocks[b].requested;
     requested += lowered.blocks[b].requested;
   }
-  const auto line = [&](std::string_view what, Bytes bytes) {
-    if (bytes != 0) prediction.account.push_back({std::string(what), bytes});
+  const auto line = [&](AccountItem what, Bytes bytes) {
+    if (bytes != 0) prediction.account.push_back({.what = what, .bytes = bytes});
   };
-  for (std::size_t p = 0; p < sums.size(); ++p) line(PurposeName(static_cast<Purpose>(p)), sums[p]);
-  line("rounding", prediction.allocated.best - requested);
-  line("cached", prediction.reserved.best - prediction.allocated.best);
-  line("outside", prediction.device.best - prediction.reserved.best);
+  for (const Category c : kCategories) line(ItemOf(c), sums[static_cast<std::size_t>(c)]);
+  line(AccountItem::kRounding, prediction.allocated.best - requested);
+  line(AccountItem::kCached, prediction.reserved.best - prediction.allocated.best);
+  line(AccountItem::kOutside, prediction.device.best - prediction.reserved.best);
 }
 
 void AddHolders(const Lowered& lowered, const Setting& setting,
                 const std::vector<std::uint32_t>& alive, Prediction& prediction) {
   const StringTable& strings = setting.step.strings;
-  std::map<std::tuple<std::string_view, std::string_view, Purpose>, PeakHolder> sums;
+  std::map<std::tuple<std::string_view, std::string_view, Category>, Holder> sums;
   for (const std::uint32_t b : alive) {
     const LoweredBlock& block = lowered.blocks[b];
     std::string_view where;
@@ -219,16 +219,16 @@ void AddHolders(const Lowered& lowered, const Setting& setting,
     } else if (block.model_tensor != LoweredBlock::kNoCall) {
       where = "the model";
     }
-    PeakHolder& holder = sums[{where, module, block.purpose}];
+    Holder& holder = sums[{where, module, block.category}];
     holder.bytes += block.requested;
     ++holder.count;
   }
   for (auto& [key, holder] : sums) {
-    std::tie(holder.where, holder.module, holder.purpose) = key;
+    std::tie(holder.where, holder.module, holder.category) = key;
     prediction.holders.push_back(std::move(holder));
   }
   std::stable_sort(prediction.holders.begin(), prediction.holders.end(),
-                   [](const PeakHolder& a, const PeakHolder& b) { return a.bytes > b.bytes; });
+                   [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
   if (prediction.holders.size() > kMostHolders) prediction.holders.resize(kMostHolders);
 }
 

@@ -7,6 +7,8 @@
 
 #include "allocator/caching_allocator.h"
 #include "allocator/settings.h"
+#include "answer/account.h"
+#include "answer/holder.h"
 #include "base/result.h"
 #include "hardware/gpu.h"
 #include "step/lower.h"
@@ -34,20 +36,6 @@ struct Range {
   Bytes low = 0;
   Bytes best = 0;
   Bytes high = 0;
-};
-
-/// Blocks of one purpose that one line of one module made.
-struct PeakHolder {
-  std::string where;
-  std::string module;
-  Purpose purpose = Purpose::kTemporaries;
-  Bytes bytes = 0;
-  int count = 0;
-};
-
-struct PeakLine {
-  std::string what;
-  Bytes bytes = 0;
 };
 
 struct Prediction {
@@ -81,8 +69,8 @@ struct Prediction {
   std::string peak_where;
   std::string peak_module;
   /// Adds up to the best figure for the device.
-  std::vector<PeakLine> account;
-  std::vector<PeakHolder> holders;
+  std::vector<AccountLine> account;
+  std::vector<Holder> holders;
   /// By captured or repeated step: the peaks up to its end.
   std::vector<Bytes> reserved_after_step;
 

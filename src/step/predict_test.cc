@@ -78,7 +78,7 @@ TEST(Predict, TheAccountAddsUpToTheDeviceFigure) {
     for (const StepMaker& maker : {Simple(), TrainingLoop()}) {
       const Prediction p = PredictIt(maker, *FindGpu("H200"), {.batch = batch});
       Bytes sum = 0;
-      for (const PeakLine& line : p.account) sum += line.bytes;
+      for (const AccountLine& line : p.account) sum += line.bytes;
       EXPECT_EQ(sum, p.device.best) << batch;
     }
   }

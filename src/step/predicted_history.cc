@@ -10,8 +10,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kPurposes = static_cast<std::size_t>(Purpose::kWorkspaces) + 1;
-
 /// "train.py:57 in forward" in its parts; a text of another form is all function.
 struct PlaceParts {
   std::string_view function;
@@ -162,7 +160,7 @@ class Recorder {
                                .requested = lowered.requested,
                                .size = entry.size,
                                .made = at,
-                               .category = static_cast<std::uint8_t>(lowered.purpose),
+                               .category = static_cast<std::uint8_t>(lowered.category),
                                .node = origin.node,
                                .place = origin.place,
                                .module = origin.module});
@@ -234,8 +232,8 @@ Result<History> PredictedHistory(const Step& step, const Gpu& gpu, const Predict
   History history;
   history.has_spans = true;
   history.times.assign(lowered.workload.requests.size(), 0);
-  for (std::size_t p = 0; p < kPurposes; ++p) {
-    history.categories.emplace_back(PurposeName(static_cast<Purpose>(p)));
+  for (std::size_t p = 0; p < kCategoryCount; ++p) {
+    history.categories.emplace_back(CategoryName(static_cast<Category>(p)));
   }
   Origins origins(step, **variant, history);
   Recorder(lowered, *rules, origins, history).Run();

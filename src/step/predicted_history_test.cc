@@ -90,8 +90,8 @@ void ExpectAccount(const History& h, const Prediction& p, Position at) {
   }
   for (std::size_t c = 0; c < sums.size(); ++c) {
     Bytes predicted = 0;
-    for (const PeakLine& line : p.account) {
-      if (line.what == h.categories[c]) predicted = line.bytes;
+    for (const AccountLine& line : p.account) {
+      if (AccountItemName(line.what) == h.categories[c]) predicted = line.bytes;
     }
     EXPECT_EQ(sums[c], predicted) << h.categories[c];
   }

@@ -20,24 +20,4 @@ std::string_view PhaseName(Phase phase) {
   return "other";
 }
 
-std::string_view PurposeName(Purpose purpose) {
-  switch (purpose) {
-    case Purpose::kParameters:
-      return "parameters";
-    case Purpose::kGradients:
-      return "gradients";
-    case Purpose::kOptimizerState:
-      return "optimizer_state";
-    case Purpose::kActivations:
-      return "activations";
-    case Purpose::kInputs:
-      return "inputs";
-    case Purpose::kTemporaries:
-      return "temporaries";
-    case Purpose::kWorkspaces:
-      return "workspaces";
-  }
-  return "temporaries";
-}
-
 }  // namespace plimsoll

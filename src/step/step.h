@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "answer/category.h"
 #include "base/interner.h"
 #include "step/layout.h"
 
@@ -72,25 +73,11 @@ struct ModelTensor {
 enum class Phase : std::uint8_t { kModel, kInputs, kForward, kBackward, kOptimizer, kOther };
 std::string_view PhaseName(Phase phase);
 
-/// What a block of memory is for.
-enum class Purpose : std::uint8_t {
-  kParameters,
-  kGradients,
-  kOptimizerState,
-  kActivations,
-  kInputs,
-  /// Made and dropped inside one phase, or inside one call.
-  kTemporaries,
-  /// What a library keeps for good.
-  kWorkspaces,
-};
-std::string_view PurposeName(Purpose purpose);
-
 struct StepEvent {
   enum class Kind : std::uint8_t { kModelTensor, kStep, kPhase, kCall, kFree, kLabel };
   Kind kind = Kind::kCall;
-  Phase phase = Phase::kOther;              // kPhase
-  Purpose purpose = Purpose::kTemporaries;  // kLabel
+  Phase phase = Phase::kOther;                 // kPhase
+  Category category = Category::kTemporaries;  // kLabel
   /// Into model_tensors or calls; the storage itself for kFree and kLabel.
   std::uint32_t index = 0;
 };

@@ -226,17 +226,17 @@ class Reader {
   }
 
   void ReadLabel(const Json& json) {
-    static constexpr std::pair<std::string_view, Purpose> kLabels[] = {
-        {"gradient", Purpose::kGradients},
-        {"optimizer_state", Purpose::kOptimizerState},
-        {"input", Purpose::kInputs},
+    static constexpr std::pair<std::string_view, Category> kLabels[] = {
+        {"gradient", Category::kGradients},
+        {"optimizer_state", Category::kOptimizerState},
+        {"input", Category::kInputs},
     };
     if (json.size() != 3 || !json[1].is_string() || !json[2].is_array())
       Refuse("a label is broken");
-    for (const auto& [name, purpose] : kLabels) {
+    for (const auto& [name, category] : kLabels) {
       if (json[1].get_ref<const std::string&>() != name) continue;
       for (const Json& storage : json[2]) {
-        Add({.kind = StepEvent::Kind::kLabel, .purpose = purpose, .index = ReadStorage(storage)});
+        Add({.kind = StepEvent::Kind::kLabel, .category = category, .index = ReadStorage(storage)});
       }
     }
   }

@@ -76,9 +76,9 @@ class StepMaker {
   void Free(Storage storage) {
     variant().events.push_back({.kind = StepEvent::Kind::kFree, .index = storage});
   }
-  void Label(Purpose purpose, Storage storage) {
+  void Label(Category category, Storage storage) {
     variant().events.push_back(
-        {.kind = StepEvent::Kind::kLabel, .purpose = purpose, .index = storage});
+        {.kind = StepEvent::Kind::kLabel, .category = category, .index = storage});
   }
 
   Variant& variant() { return step.variants.front(); }
@@ -130,17 +130,17 @@ inline StepMaker TrainingLoop() {
     const Storage next = maker.Make("aten.randn.default", Each(100));
     if (batch != 0) maker.Free(batch);
     batch = next;
-    maker.Label(Purpose::kInputs, batch);
+    maker.Label(Category::kInputs, batch);
     maker.Begin(Phase::kForward);
     const Storage activation = maker.Make("aten.relu.default", Each(500));
     if (gradient != 0) maker.Free(gradient);
     maker.Begin(Phase::kBackward);
     gradient = maker.Make("aten.mul.Tensor", Always(1000));
-    maker.Label(Purpose::kGradients, gradient);
+    maker.Label(Category::kGradients, gradient);
     maker.Free(activation);
     maker.Begin(Phase::kOptimizer);
     if (i == 0) {
-      maker.Label(Purpose::kOptimizerState, maker.Make("aten.zeros_like.default", Always(2000)));
+      maker.Label(Category::kOptimizerState, maker.Make("aten.zeros_like.default", Always(2000)));
     }
     const Storage list = maker.Make("aten._foreach_sqrt.default", Always(1001));
     maker.Free(list);

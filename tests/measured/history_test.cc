@@ -29,7 +29,7 @@ Bytes ReservedAt(const History& history, Position at) {
 
 Bytes LineOf(const RankReport& rank, std::string_view what) {
   for (const AccountLine& line : rank.account) {
-    if (line.what == what) return line.bytes;
+    if (AccountItemName(line.what) == what) return line.bytes;
   }
   return 0;
 }
@@ -48,7 +48,7 @@ TEST_P(EverySnapshot, SaysOfAnyInstantWhatItsAccountSays) {
   const Result<Recording> recording = ReadFile((kSnapshots / GetParam()).string());
   ASSERT_TRUE(recording.ok());
   for (const Timeline& timeline : recording->timelines) {
-    const History history = RecordedHistory(timeline);
+    const History history = RecordedHistory(AnalysedTrace(timeline));
     const auto events = static_cast<std::int64_t>(timeline.events.size());
     ASSERT_EQ(history.times.size(), timeline.events.size());
     for (std::int64_t i = 0; i < 3 && events > 0; ++i) {
@@ -83,7 +83,8 @@ TEST_P(EverySnapshot, IsTheSameWithoutItsFileNames) {
   for (std::size_t r = 0; r < actual->ranks.size(); ++r) {
     EXPECT_EQ(actual->ranks[r].peaks, expected->ranks[r].peaks);
     for (const AccountLine& line : expected->ranks[r].account) {
-      EXPECT_EQ(LineOf(actual->ranks[r], line.what), line.bytes) << line.what;
+      EXPECT_EQ(LineOf(actual->ranks[r], AccountItemName(line.what)), line.bytes)
+          << AccountItemName(line.what);
     }
     for (const Holder& holder : actual->ranks[r].holders) {
       EXPECT_EQ(holder.where.find("train.py"), std::string::npos) << holder.where;

@@ -56,21 +56,21 @@ Explanation ExplainRanks(const std::string& scenario) {
 std::vector<std::string> Alarms(const Explanation& explanation) {
   std::vector<std::string> ids;
   for (const Finding& f : explanation.findings) {
-    if (f.severity != Severity::kInfo) ids.push_back(f.id);
+    if (f.severity != Severity::kInfo) ids.emplace_back(FindingName(f.id));
   }
   return ids;
 }
 
 const Finding* Find(const Explanation& explanation, const std::string& id) {
   for (const Finding& f : explanation.findings) {
-    if (f.id == id) return &f;
+    if (FindingName(f.id) == id) return &f;
   }
   return nullptr;
 }
 
 Bytes Line(const RankReport& rank, const std::string& what) {
   for (const AccountLine& line : rank.account) {
-    if (line.what == what) return line.bytes;
+    if (AccountItemName(line.what) == what) return line.bytes;
   }
   return 0;
 }
@@ -85,7 +85,8 @@ TEST(Measured, PeaksEqualPyTorchsToTheByte) {
     EXPECT_EQ(rank.peak_allocated, truth->at("peak_allocated").get<Bytes>()) << name;
     EXPECT_EQ(rank.peak_reserved, truth->at("peak_reserved").get<Bytes>()) << name;
     Bytes sum = 0;
-    for (const AccountLine& line : rank.account) sum += line.what == "free" ? 0 : line.bytes;
+    for (const AccountLine& line : rank.account)
+      sum += line.what == AccountItem::kFree ? 0 : line.bytes;
     EXPECT_EQ(sum, rank.instant.reserved) << name << ": the lines add up to what is held";
     ++compared;
   }
@@ -184,7 +185,7 @@ TEST(Verdict, OnlyTheLastOfManyRefusalsIsFatal) {
   const RankReport& rank = e.ranks.at(0);
   ASSERT_EQ(rank.ooms.size(), 27u);
   for (std::size_t i = 0; i < 27; ++i) EXPECT_EQ(rank.ooms[i].fatal, i == 26) << i;
-  EXPECT_EQ(rank.ooms.back().why, "limit");
+  EXPECT_EQ(rank.ooms.back().why, OomCause::kLimit);
   EXPECT_NE(Find(e, "limit"), nullptr);
   EXPECT_NE(Find(e, "workspace_refused"), nullptr);
   EXPECT_EQ(Find(e, "leak"), nullptr);

@@ -38,7 +38,8 @@ Events EventsOf(const Lowered& lowered, Phase phase) {
     }
     if (makes) own[request.allocation] = true;
     // What a library keeps was there before: other rows had been run.
-    if (at != phase || !own[request.allocation] || block.purpose == Purpose::kWorkspaces) continue;
+    if (at != phase || !own[request.allocation] || block.category == Category::kWorkspaces)
+      continue;
     events.push_back(makes ? block.requested : -block.requested);
   }
   return events;

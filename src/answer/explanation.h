@@ -1,0 +1,113 @@
+// The answer of `plimsoll explain`: what report/ prints and docs/json.md describes. Plain structs;
+// everything that is computed has been computed when one of these exists.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "answer/account.h"
+#include "answer/category.h"
+#include "answer/finding.h"
+#include "answer/holder.h"
+#include "base/bytes.h"
+#include "timeline/timeline.h"
+
+namespace plimsoll {
+
+/// Which moment an account is of.
+enum class InstantKind : std::uint8_t { kPeak, kOutOfMemory, kEvent };
+/// As JSON has it: "oom".
+std::string_view InstantName(InstantKind kind);
+
+struct Instant {
+  InstantKind kind = InstantKind::kPeak;
+  std::optional<std::int64_t> event;
+  std::optional<TimeUs> time_us;
+  std::optional<Bytes> allocated;
+  std::optional<Bytes> reserved;
+};
+
+/// Why a request could not be served, in a word.
+enum class OomCause : std::uint8_t {
+  kUnknown,
+  kCapacity,       // the device is full of this program's tensors
+  kFragmentation,  // enough is free, in pieces that are too small
+  kLimit,          // a limit on this process
+  kTooLarge,       // one request exceeds the device
+  kNeighbour,      // other processes hold the device
+  kOutside,        // this process holds much outside the allocator
+  kHost,           // the host's memory
+  kAddressSpace,   // no range of addresses
+  kBugInSize,      // no device has so much
+};
+/// As JSON has it: "too_large".
+std::string_view OomCauseName(OomCause cause);
+
+struct OomReport {
+  std::optional<std::int64_t> event;
+  std::optional<Bytes> requested;
+  bool fatal = true;
+  /// The program let go of memory and went on.
+  bool caught = false;
+  OomCause why = OomCause::kUnknown;
+  std::string where;
+  std::optional<Bytes> device_free;
+};
+
+/// One training step found in a trace.
+struct StepReport {
+  std::int64_t first_event = 0;
+  std::int64_t last_event = 0;
+  Bytes peak_allocated = 0;
+  Bytes peak_reserved = 0;
+  /// Activations alive when the backward pass begins.
+  Bytes activations = 0;
+  /// Allocated when the step is over.
+  Bytes end_allocated = 0;
+  std::int64_t micro_batches = 1;
+};
+
+/// One device of one process.
+struct RankReport {
+  std::string file;
+  std::string format;
+  std::optional<int> rank;
+  std::optional<int> device;
+  std::string torch;  // the release that wrote the record, as far as it tells
+  std::int64_t events = 0;
+  std::optional<std::int64_t> steps;
+  std::optional<Bytes> peak_allocated;
+  std::optional<Bytes> peak_reserved;
+  std::optional<Bytes> capacity;
+  std::optional<Bytes> limit;
+  Instant instant;
+  /// "in the backward of step 3"; may be empty.
+  std::string phase;
+  std::vector<AccountLine> account;
+  /// The most that each category ever held, in the order of Category
+  /// (diagnose/attribution/sweep.h).
+  std::optional<std::array<Bytes, kCategoryCount>> peaks;
+  std::vector<Holder> holders;
+  std::vector<OomReport> ooms;
+  std::vector<StepReport> step_table;
+  /// What the record does not hold or what was skipped, in sentences.
+  std::vector<std::string> notes;
+};
+
+struct Explanation {
+  std::string verdict;
+  std::vector<RankReport> ranks;
+  std::vector<Finding> findings;
+  /// Causes that the figures exclude, in sentences (error texts).
+  std::vector<std::string> ruled_out;
+  /// The arithmetic of an error text, a line each: "9.50 GiB in use - 9.10 GiB reserved = …".
+  std::vector<std::string> arithmetic;
+  /// What to record next, in lines of Python or shell; empty where nothing more is needed.
+  std::vector<std::string> record_next;
+};
+
+}  // namespace plimsoll

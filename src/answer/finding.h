@@ -1,0 +1,92 @@
+// Causes and what to do about them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace plimsoll {
+
+/// The kinds of causes. Each has a paragraph in docs/explain.md.
+enum class FindingId : std::uint8_t {
+  kCapacity,
+  kFragmentation,
+  kLimit,
+  kLeak,
+  kCrumbs,
+  kWarmUp,
+  kLongestBatch,
+  kEvalSpike,
+  kWorkspaceRefused,
+  kRankImbalance,
+  kDeviceImbalance,
+  kStrayContext,
+  kOtherProcess,
+  kOutsidePytorch,
+  kHostMemory,
+  kRoundingLoss,
+  kPrivatePools,
+  kKvCache,
+  kNone,
+};
+/// As JSON has it: "rank_imbalance".
+std::string_view FindingName(FindingId id);
+
+enum class Severity : std::uint8_t { kHigh, kMedium, kLow, kInfo };
+std::string_view SeverityName(Severity severity);
+
+/// What a remedy changes. One kind is told once in an answer.
+enum class Lever : std::uint8_t {
+  kOther,  // told by its own words
+  kSmallerBatch,
+  kCheckpointing,
+  kMixedPrecision,
+  kOptimizer,
+  kSharding,
+  kAllocatorSetting,
+  kMemoryLimit,
+  kOtherProcesses,
+  kReleaseTensors,
+};
+/// As JSON has it: "checkpointing".
+std::string_view LeverName(Lever lever);
+
+/// How the effect of a remedy is known.
+enum class Basis : std::uint8_t {
+  kRecorded,   // the record itself shows the bytes
+  kReplayed,   // the allocator's model ran the record with the change
+  kMeasured,   // a run with the change was measured
+  kEstimated,  // computed from the record by a rule of thumb
+  kRule,       // no figure can be given
+};
+std::string_view BasisName(Basis basis);
+
+struct Remedy {
+  std::string change;
+  std::optional<Bytes> saves = {};
+  std::string costs = {};
+  Basis basis = Basis::kRule;
+  Lever lever = Lever::kOther;
+  /// Lines to type, of Python or shell, where there are any.
+  std::vector<std::string> code = {};
+  /// Often advised, but it makes this job worse; `change` names what not to do.
+  bool avoid = false;
+};
+
+struct Finding {
+  FindingId id = FindingId::kNone;
+  Severity severity = Severity::kInfo;
+  std::optional<int> rank = {};
+  /// A sentence without its full stop: the verdict quotes it.
+  std::string title = {};
+  std::vector<std::string> evidence = {};
+  std::vector<Remedy> remedies = {};
+  /// The event that it is about, where there is one.
+  std::optional<std::int64_t> event = {};
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,19 @@
+#include "answer/holder.h"
+
+#include <fmt/format.h>
+
+namespace plimsoll {
+
+void KeepLargest(std::vector<Holder>& holders, std::size_t most) {
+  if (holders.size() <= most) return;
+  Holder rest{.where = fmt::format("{} smaller holders", holders.size() - most),
+              .others = static_cast<std::int64_t>(holders.size() - most)};
+  for (std::size_t i = most; i < holders.size(); ++i) {
+    rest.bytes += holders[i].bytes;
+    rest.count += holders[i].count;
+  }
+  holders.resize(most);
+  holders.push_back(std::move(rest));
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,115 @@
+// The words of the vocabulary, each list in the order of its enumeration.
+#include <algorithm>
+#include <array>
+
+#include "answer/explanation.h"
+#include "base/check.h"
+
+namespace plimsoll {
+namespace {
+
+template <typename Enum, std::size_t count>
+std::string_view Named(const std::array<std::string_view, count>& names, Enum value) {
+  const auto index = static_cast<std::size_t>(value);
+  PLIMSOLL_CHECK(index < count);
+  return names[index];
+}
+
+constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
+    "parameters", "gradients", "optimizer_state", "activations", "inputs",  "temporaries",
+    "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
+    "cached",     "outside",   "other_processes", "free"};
+
+constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "inputs",
+    "temporaries",
+    "workspaces",
+    "memory that is kept step after step",
+    "tensors of unknown use",
+    "rounding of block sizes",
+    "blocks that wait for another stream",
+    "free pieces inside segments in use",
+    "free cached segments",
+    "memory outside PyTorch's allocator",
+    "memory of other processes",
+    "free memory"};
+
+}  // namespace
+
+std::string_view CategoryName(Category category) { return Named(kItemNames, ItemOf(category)); }
+
+std::string_view AccountItemName(AccountItem item) { return Named(kItemNames, item); }
+
+std::string_view AccountItemWords(AccountItem item) { return Named(kItemWords, item); }
+
+bool IsReserved(AccountItem item) { return item < AccountItem::kOutside; }
+
+Bytes BytesOf(const std::vector<AccountLine>& account, AccountItem what) {
+  Bytes sum = 0;
+  for (const AccountLine& line : account) sum += line.what == what ? line.bytes : 0;
+  return sum;
+}
+
+std::string_view ConfidenceName(Confidence confidence) {
+  static constexpr std::array<std::string_view, 3> kNames = {"high", "medium", "low"};
+  return Named(kNames, confidence);
+}
+
+std::string_view FindingName(FindingId id) {
+  static constexpr std::array<std::string_view, 19> kNames = {"capacity",
+                                                              "fragmentation",
+                                                              "limit",
+                                                              "leak",
+                                                              "crumbs",
+                                                              "warm_up",
+                                                              "longest_batch",
+                                                              "eval_spike",
+                                                              "workspace_refused",
+                                                              "rank_imbalance",
+                                                              "device_imbalance",
+                                                              "stray_context",
+                                                              "other_process",
+                                                              "outside_pytorch",
+                                                              "host_memory",
+                                                              "rounding_loss",
+                                                              "private_pools",
+                                                              "kv_cache",
+                                                              "none"};
+  return Named(kNames, id);
+}
+
+std::string_view SeverityName(Severity severity) {
+  static constexpr std::array<std::string_view, 4> kNames = {"high", "medium", "low", "info"};
+  return Named(kNames, severity);
+}
+
+std::string_view LeverName(Lever lever) {
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "other",    "smaller_batch",     "checkpointing", "mixed_precision", "optimizer",
+      "sharding", "allocator_setting", "memory_limit",  "other_processes", "release_tensors"};
+  return Named(kNames, lever);
+}
+
+std::string_view BasisName(Basis basis) {
+  static constexpr std::array<std::string_view, 5> kNames = {"recorded", "replayed", "measured",
+                                                             "estimated", "rule"};
+  return Named(kNames, basis);
+}
+
+std::string_view InstantName(InstantKind kind) {
+  static constexpr std::array<std::string_view, 3> kNames = {"peak", "oom", "event"};
+  return Named(kNames, kind);
+}
+
+std::string_view OomCauseName(OomCause cause) {
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "unknown",   "capacity", "fragmentation", "limit",         "too_large",
+      "neighbour", "outside",  "host",          "address_space", "bug_in_size"};
+  return Named(kNames, cause);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,97 @@
+#include "diagnose/attribution/holders.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace plimsoll {
+namespace {
+
+/// The forward's stack of an event of the backward thread, where PyTorch recorded it.
+StackId ForwardStackOf(const Phases& p, const Allocation& a) {
+  const auto& rows = p.timeline.forward_stacks;
+  if (a.made < 0 || rows.empty()) return StackId();
+  const auto found =
+      std::lower_bound(rows.begin(), rows.end(), static_cast<EventIndex>(a.made),
+                       [](const ForwardStack& row, EventIndex event) { return row.event < event; });
+  const bool same = found != rows.end() && found->event == static_cast<EventIndex>(a.made);
+  return same ? found->stack : StackId();
+}
+
+}  // namespace
+
+StackId NamingStack(const Phases& p, const Allocation& a) {
+  if (p.stacks.of(a.stack).user_frame.valid()) return a.stack;
+  const StackId forward = ForwardStackOf(p, a);
+  return forward.valid() ? forward : a.stack;
+}
+
+std::string PlaceOf(const Phases& p, const Attribution& attribution, AllocationIndex a) {
+  const Allocation& x = p.at(a);
+  const std::string where = p.stacks.WhereOf(NamingStack(p, x));
+  if (!where.empty()) return where;
+  if (x.made == kBefore) return "before the record began (no stack)";
+  if (attribution.category[a] == Category::kGradients || p.framed) return "backward (no stack)";
+  return "no stack recorded";
+}
+
+std::string OwnLine(const Phases& p, const Attribution& attribution, StackId stack) {
+  const std::vector<std::string> chain = p.stacks.UserFrames(stack);
+  if (chain.empty()) return "";
+  std::set<std::string> ordinary;
+  std::set<StackId> seen;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    if (attribution.category[a] != Category::kActivations) continue;
+    if (!seen.insert(p.at(a).stack).second) continue;
+    for (std::string& frame : p.stacks.UserFrames(p.at(a).stack)) ordinary.insert(std::move(frame));
+  }
+  for (auto frame = chain.rbegin(); frame != chain.rend(); ++frame) {
+    if (!ordinary.contains(*frame)) return *frame;
+  }
+  return chain.front();
+}
+
+std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, Position at) {
+  struct Group {
+    Holder holder;
+    std::map<StackId, Bytes> stacks;
+  };
+  std::map<std::pair<std::string, Category>, Group> groups;
+  // Naming a stack costs more than adding a number: once for each stack and category,
+  // apart from those before the record, which may have a name of their own.
+  std::map<std::tuple<StackId, Category, bool>, Group*> by_stack;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    const Allocation& x = p.at(a);
+    if (x.made > at) break;
+    if (!x.HeldAt(at)) continue;
+    const Category category = attribution.category[a];
+    const StackId stack = NamingStack(p, x);
+    Group*& group = by_stack[{stack, category, x.made == kBefore}];
+    if (group == nullptr || !stack.valid()) {
+      group = &groups[{PlaceOf(p, attribution, a), category}];
+    }
+    group->holder.bytes += x.block;
+    ++group->holder.count;
+    group->stacks[stack] += x.block;
+  }
+  std::vector<Holder> holders;
+  for (auto& [key, group] : groups) {
+    Holder& holder = group.holder;
+    holder.where = key.first;
+    holder.category = key.second;
+    const auto largest =
+        std::max_element(group.stacks.begin(), group.stacks.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    holder.stack = p.stacks.UserFrames(largest->first);
+    holder.module = p.stacks.ModuleChain(largest->first);
+    holders.push_back(std::move(holder));
+  }
+  std::sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {
+    if (a.bytes != b.bytes) return a.bytes > b.bytes;
+    return a.where < b.where;
+  });
+  return holders;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,242 @@
+// Small training loops, event by event, that recorded runs do not cover.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+
+#include "diagnose/explain.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr const char* kTorch = "/venv/lib/python3.12/site-packages/torch/";
+
+/// Writes the events of a loop as the caching allocator would, with stacks as PyTorch records them.
+class Loop {
+ public:
+  Loop() { t_.streams = {0}; }
+
+  using Stack = std::vector<std::pair<std::string, std::string>>;  // file:line and function
+  static Stack Main(Stack inner, int line) {
+    inner.push_back({"/me/train.py:" + std::to_string(line), "main"});
+    inner.push_back({"/me/train.py:99", "<module>"});
+    return inner;
+  }
+  static Stack Call(int line) {
+    return Main({{std::string(kTorch) + "nn/modules/linear.py:12", "forward"},
+                 {std::string(kTorch) + "nn/modules/module.py:1751", "_call_impl"}},
+                line);
+  }
+  static Stack Optimizer(int line) {
+    return Main({{std::string(kTorch) + "optim/adam.py:200", "_init_group"},
+                 {std::string(kTorch) + "optim/optimizer.py:500", "wrapper"}},
+                line);
+  }
+  /// The model called by a closure that the optimizer runs.
+  static Stack InClosure(int line) {
+    Stack stack = Call(line);
+    stack.insert(stack.end() - 1, {{std::string(kTorch) + "optim/adam.py:230", "step"},
+                                   {std::string(kTorch) + "optim/optimizer.py:500", "wrapper"}});
+    return stack;
+  }
+
+  Address Alloc(Bytes size, const Stack& stack) {
+    const Address at = next_;
+    next_ += 1 << 30;
+    Add(Action::kSegmentAlloc, at, (size + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB), {});
+    Add(Action::kAlloc, at, size, stack);
+    sizes_[at] = size;
+    return at;
+  }
+  void Free(Address at) {
+    Add(Action::kFreeRequested, at, sizes_[at], {});
+    Add(Action::kFreeCompleted, at, sizes_[at], {});
+  }
+  void RunOut(Bytes size, const Stack& stack) { Add(Action::kOutOfMemory, 0, size, stack); }
+
+  void MakeModel() {
+    for (int i = 0; i < 8; ++i) {
+      parameters_.push_back(16 * kMiB + i * 4 * kMiB);
+      Alloc(parameters_.back(),
+            Main({{std::string(kTorch) + "nn/modules/module.py:900", "_apply"}}, 5));
+    }
+  }
+  /// Forward, backward and optimizer; `keep_gradients` leaves them for the caller to release.
+  void Step(const Stack& forward, int activations = 10, bool gradients_stay = false) {
+    std::vector<Address> saved;
+    for (int i = 0; i < activations; ++i) saved.push_back(Alloc(20 * kMiB, forward));
+    std::vector<Address> gradients;
+    for (std::size_t i = parameters_.size(); i-- > 0;) {
+      if (!gradients_made_) gradients.push_back(Alloc(parameters_[i], {}));
+      Free(Alloc(24 * kMiB, {}));
+    }
+    for (Address at : saved) Free(at);
+    Free(Alloc(2 * kMiB, {}));
+    if (!state_made_) {
+      for (Bytes size : parameters_) Alloc(size, Optimizer(30));
+      state_made_ = true;
+    }
+    Free(Alloc(12 * kMiB, Optimizer(30)));
+    gradients_made_ = gradients_stay;
+    if (!gradients_stay) {
+      for (Address at : gradients) Free(at);
+    }
+  }
+
+  Explanation Explain() {
+    Recording recording;
+    recording.file = "loop";
+    recording.format = "PyTorch memory snapshot (test)";
+    recording.timelines.push_back(std::move(t_));
+    Result<Explanation> explanation = ExplainRecording(recording, {});
+    EXPECT_TRUE(explanation.ok());
+    return std::move(*explanation);
+  }
+
+ private:
+  void Add(Action action, Address at, Bytes size, const Stack& stack) {
+    std::vector<FrameId> frames;
+    for (const auto& [where, function] : stack) {
+      const std::size_t colon = where.rfind(':');
+      frames.push_back(t_.stacks.AddFrame({.function = t_.stacks.strings.Intern(function),
+                                           .file = t_.stacks.strings.Intern(where.substr(0, colon)),
+                                           .line = std::stoi(where.substr(colon + 1))}));
+    }
+    StackId id;
+    if (!frames.empty()) id = t_.stacks.AddStack(frames);
+    t_.events.push_back({.address = at,
+                         .size = size,
+                         .time_us = static_cast<TimeUs>(t_.events.size()),
+                         .stack = id,
+                         .action = action});
+  }
+
+  Timeline t_;
+  Address next_ = Address{1} << 32;
+  std::map<Address, Bytes> sizes_;
+  std::vector<Bytes> parameters_;
+  bool state_made_ = false;
+  bool gradients_made_ = false;
+};
+
+const Finding* Find(const Explanation& e, const std::string& id) {
+  for (const Finding& f : e.findings) {
+    if (FindingName(f.id) == id && f.severity != Severity::kInfo) return &f;
+  }
+  return nullptr;
+}
+
+Bytes Peak(const Explanation& e, Category category) {
+  return (*e.ranks.at(0).peaks)[static_cast<std::size_t>(category)];
+}
+
+constexpr Bytes kModel = 240 * kMiB;  // 16 + 20 + … + 44
+
+TEST(TrainingLoop, PlainIsUnderstood) {
+  Loop loop;
+  loop.MakeModel();
+  for (int i = 0; i < 5; ++i) loop.Step(Loop::Call(20));
+  const Explanation e = loop.Explain();
+  EXPECT_EQ(e.ranks.at(0).steps, 5);
+  EXPECT_EQ(Peak(e, Category::kParameters), kModel);
+  EXPECT_EQ(Peak(e, Category::kGradients), kModel);
+  EXPECT_EQ(Peak(e, Category::kOptimizerState), kModel);
+  EXPECT_EQ(Peak(e, Category::kActivations), 200 * kMiB);
+  for (const Finding& f : e.findings) EXPECT_EQ(f.severity, Severity::kInfo) << f.title;
+}
+
+TEST(TrainingLoop, AClosureIsNotTheOptimizersWork) {
+  Loop loop;
+  loop.MakeModel();
+  for (int i = 0; i < 5; ++i) loop.Step(Loop::InClosure(20));
+  const Explanation e = loop.Explain();
+  EXPECT_EQ(e.ranks.at(0).steps, 5);
+  EXPECT_EQ(Peak(e, Category::kActivations), 200 * kMiB);
+  EXPECT_EQ(Peak(e, Category::kOptimizerState), kModel);
+}
+
+TEST(TrainingLoop, WhatIsKeptForeverIsALeak) {
+  Loop loop;
+  loop.MakeModel();
+  for (int i = 0; i < 8; ++i) {
+    loop.Step(Loop::Call(20));
+    loop.Alloc(30 * kMiB, Loop::Call(40));
+  }
+  const Explanation e = loop.Explain();
+  const Finding* leak = Find(e, "leak");
+  ASSERT_NE(leak, nullptr);
+  EXPECT_NE(leak->title.find("train.py:40"), std::string::npos) << leak->title;
+}
+
+TEST(TrainingLoop, ABufferOfFixedLengthIsNoLeak) {
+  Loop loop;
+  loop.MakeModel();
+  std::deque<Address> buffer;
+  for (int i = 0; i < 30; ++i) {
+    loop.Step(Loop::Call(20));
+    buffer.push_back(loop.Alloc(30 * kMiB, Loop::Call(40)));
+    if (buffer.size() > 5) {
+      loop.Free(buffer.front());
+      buffer.pop_front();
+    }
+  }
+  EXPECT_EQ(Find(loop.Explain(), "leak"), nullptr);
+}
+
+TEST(TrainingLoop, GradientsThatAreNeverDroppedAreGradients) {
+  Loop loop;
+  loop.MakeModel();
+  for (int i = 0; i < 4; ++i) loop.Step(Loop::Call(20), 10, true);
+  const Explanation e = loop.Explain();
+  EXPECT_EQ(Peak(e, Category::kGradients), kModel);
+  EXPECT_EQ(e.ranks.at(0).steps, 4);
+}
+
+TEST(TrainingLoop, RunningOutInValidationIsNoLongBatch) {
+  Loop loop;
+  loop.MakeModel();
+  for (int i = 0; i < 4; ++i) loop.Step(Loop::Call(20));
+  for (int i = 0; i < 40; ++i) loop.Alloc(20 * kMiB, Loop::Call(60));
+  loop.RunOut(20 * kMiB, Loop::Call(60));
+  const Explanation e = loop.Explain();
+  EXPECT_EQ(Find(e, "longest_batch"), nullptr);
+  const Finding* spike = Find(e, "eval_spike");
+  ASSERT_NE(spike, nullptr);
+  EXPECT_NE(spike->title.find("train.py:60"), std::string::npos) << spike->title;
+}
+
+TEST(TrainingLoop, RunningOutInALongBatchIsOne) {
+  Loop loop;
+  loop.MakeModel();
+  for (int i = 0; i < 4; ++i) loop.Step(Loop::Call(20));
+  for (int i = 0; i < 40; ++i) loop.Alloc(20 * kMiB, Loop::Call(20));
+  loop.RunOut(20 * kMiB, Loop::Call(20));
+  const Explanation e = loop.Explain();
+  EXPECT_NE(Find(e, "longest_batch"), nullptr);
+  EXPECT_EQ(Find(e, "eval_spike"), nullptr);
+  EXPECT_EQ(e.ranks.at(0).phase, "in the forward of step 5");
+}
+
+TEST(TrainingLoop, TwoTracesOfOneRankAndItsLogLoseNothing) {
+  std::vector<Explanation> parts;
+  for (int i = 0; i < 2; ++i) {
+    Loop loop;
+    loop.MakeModel();
+    loop.Step(Loop::Call(20));
+    loop.RunOut(20 * kMiB, Loop::Call(20));
+    parts.push_back(loop.Explain());
+    parts.back().ranks[0].rank = 0;
+  }
+  Explanation text;
+  text.ranks.emplace_back();
+  text.ranks[0].rank = 0;
+  text.ranks[0].capacity = 24 * kGiB;
+  text.ranks[0].instant.kind = InstantKind::kOutOfMemory;
+  parts.push_back(text);
+  const Explanation joined = Join(std::move(parts));
+  EXPECT_EQ(joined.ranks.size(), 2u);
+  EXPECT_EQ(joined.ranks[0].capacity, 24 * kGiB);
+}
+
+}  // namespace
+}  // namespace plimsoll

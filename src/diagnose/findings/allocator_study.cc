@@ -1,0 +1,159 @@
+#include "diagnose/findings/allocator_study.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "allocator/replay.h"
+#include "allocator/replay_check.h"
+#include "allocator/verify.h"
+#include "base/parallel.h"
+
+namespace plimsoll {
+namespace {
+
+/// What forums and error messages advise.
+std::vector<AllocatorSettings> CommonAdvice(const Verification& verified) {
+  std::vector<AllocatorSettings> list;
+  const AllocatorSettings& recorded = verified.rules.settings;
+  const auto add = [&](auto change) {
+    AllocatorSettings s;
+    change(s);
+    if (s != recorded) list.push_back(s);
+  };
+  add([](AllocatorSettings&) {});
+  add([](AllocatorSettings& s) { s.expandable_segments = true; });
+  add([](AllocatorSettings& s) { s.max_split_size = 128 * kMiB; });
+  add([](AllocatorSettings& s) { s.roundup_power2_divisions.fill(8); });
+  // Measures against a limit, and does nothing without one.
+  if (verified.limits.limit)
+    add([](AllocatorSettings& s) { s.garbage_collection_threshold = 0.8; });
+  return list;
+}
+
+std::optional<ReplayResult> Run(const Timeline& timeline, const Verification& verified,
+                                const AllocatorSettings& settings, const DeviceLimits& limits) {
+  ReplayLog log;
+  const ReplayOptions options{.rules = {settings, verified.rules.release},
+                              .limits = limits,
+                              .keep_earlier_segments = settings == verified.rules.settings,
+                              .ask_refused = limits.limit || limits.capacity};
+  const ReplayResult result = Replay(timeline, verified.workload, options, &log);
+  // A replay that does not add up proves nothing.
+  if (CheckReplay(log, result.counters)) return std::nullopt;
+  return result;
+}
+
+/// What was free when the fatal request failed, if the replay fails there too.
+void AddFailure(const Timeline& timeline, const Ledger& ledger, const Verification& verified,
+                AllocatorStudy& study) {
+  if (!verified.workload.fatal) return;
+  const Request& request = verified.workload.requests[*verified.workload.fatal];
+  const ReplayOptions options{.rules = verified.rules, .limits = verified.limits};
+  AssumedDriver driver(timeline);
+  Replayer replayer(verified.workload, options, driver);
+  replayer.Run(*verified.workload.fatal);
+  if (replayer.result().oom_event != std::optional(request.event)) return;
+  study.at_failure = Fragments(replayer, ledger, request);
+  const bool small = verified.rules.Round(request.size) <= kSmallRequest;
+  for (const LargestFree& f : study.at_failure->largest_free) {
+    if (f.pool == request.pool && f.stream == request.stream && f.small == small) {
+      study.largest_free = f.size;
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
+  const Timeline& timeline = trace.timeline;
+  const Ledger& ledger = trace.ledger;
+  if (!ledger.has_segments || timeline.events.empty()) return std::nullopt;
+  const Verification& verified = trace.verified();
+  if (!verified.Exact() || !verified.rules.settings.native) return std::nullopt;
+  const DeviceLimits unlimited{.total = verified.limits.total};
+  const bool limited = verified.limits.limit || verified.limits.capacity;
+  const auto try_out = [&](const AllocatorSettings& settings) -> std::optional<SettingOutcome> {
+    const auto free = Run(timeline, verified, settings, unlimited);
+    const auto pressed = limited ? Run(timeline, verified, settings, verified.limits) : free;
+    if (!free || !pressed) return std::nullopt;
+    return SettingOutcome{.conf = FormatSettings(settings),
+                          .reserved = free->counters.peak_reserved,
+                          .fits = pressed->fits};
+  };
+  // The recorded settings first, for comparison.
+  std::vector<AllocatorSettings> settings = CommonAdvice(verified);
+  settings.insert(settings.begin(), verified.rules.settings);
+  std::vector<std::optional<SettingOutcome>> outcomes(settings.size());
+  ParallelFor(settings.size(), [&](std::size_t i) { outcomes[i] = try_out(settings[i]); });
+  if (!outcomes.front()) return std::nullopt;
+  AllocatorStudy study{.reserved = outcomes.front()->reserved, .fits = outcomes.front()->fits};
+  for (std::size_t i = 1; i < outcomes.size(); ++i) {
+    if (outcomes[i]) study.outcomes.push_back(*outcomes[i]);
+  }
+  AddFailure(timeline, ledger, verified, study);
+  return study;
+}
+
+std::vector<Remedy> SettingRemedies(const AllocatorStudy& study) {
+  // Below this share a setting is not worth a line.
+  constexpr double kWorthIt = 0.01;
+  std::vector<Remedy> helpful;
+  std::vector<Remedy> harmful;
+  for (const SettingOutcome& outcome : study.outcomes) {
+    const Bytes saves = study.reserved - outcome.reserved;
+    const bool rescues = outcome.fits && !study.fits;
+    const bool ruins = !outcome.fits && study.fits;
+    const bool better = double(saves) >= kWorthIt * double(study.reserved);
+    const bool worse = double(saves) <= -kWorthIt * double(study.reserved);
+    if (!rescues && !ruins && !better && !worse) continue;
+    Remedy remedy{.change = outcome.conf.empty() ? "PYTORCH_CUDA_ALLOC_CONF unset"
+                                                 : "PYTORCH_CUDA_ALLOC_CONF=" + outcome.conf,
+                  .saves = saves,
+                  .costs = "",
+                  .basis = Basis::kReplayed,
+                  .lever = Lever::kAllocatorSetting};
+    if (rescues) {
+      remedy.costs = "with it the job fits, as far as the record goes";
+      // It gives back more when pressed, and holds more when not.
+      if (saves < 0) {
+        remedy.saves.reset();
+        remedy.costs += fmt::format(" (replayed); where nothing presses it would hold {} more",
+                                    FormatBytes(-saves));
+      }
+    } else if (ruins) {
+      remedy.saves.reset();
+      remedy.costs = "with it the job would run out (replayed)";
+    } else if (worse) {
+      remedy.costs = "often advised, but this job would hold more";
+    }
+    const bool helps = rescues || (better && !ruins);
+    remedy.avoid = !helps;
+    (helps ? helpful : harmful).push_back(std::move(remedy));
+  }
+  const auto more = [](const Remedy& a, const Remedy& b) {
+    return a.saves.value_or(0) > b.saves.value_or(0);
+  };
+  std::stable_sort(helpful.begin(), helpful.end(), more);
+  helpful.insert(helpful.end(), harmful.begin(), harmful.end());
+  return helpful;
+}
+
+std::string WhyNoBlock(const AllocatorStudy& study) {
+  if (!study.at_failure) return "";
+  const Fragmentation& f = *study.at_failure;
+  std::string text = fmt::format(
+      "replayed: after all that can be given back was, the largest free block of its pool and "
+      "stream "
+      "is {}",
+      FormatBytes(study.largest_free));
+  const auto add = [&](Bytes bytes, std::string_view what) {
+    if (bytes > 0) text += fmt::format("; {} are free {}", FormatBytes(bytes), what);
+  };
+  add(f[Waste::kOtherStreams], "for other streams only");
+  add(f[Waste::kOtherPools], "in memory pools of their own");
+  add(f[Waste::kPinned] + f[Waste::kSharedSegments], "but pinned by blocks in use");
+  return text;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,45 @@
+// The settings that people are told to try, tried: each is replayed on the recorded job. So advice
+// comes with its effect, and common advice that would make this job worse is named as such.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/fragmentation.h"
+#include "answer/finding.h"
+#include "diagnose/analysed_trace.h"
+
+namespace plimsoll {
+
+struct SettingOutcome {
+  std::string conf;
+  /// What it would hold at most if nothing limited it. Requests that the record refused and
+  /// survived (workspaces) are left out, so that settings are compared over the same requests.
+  Bytes reserved = 0;
+  /// Under the limits of the recorded run.
+  bool fits = false;
+};
+
+struct AllocatorStudy {
+  /// The same of the recorded settings.
+  Bytes reserved = 0;
+  /// Whether the recorded run fits within its limits.
+  bool fits = true;
+  std::vector<SettingOutcome> outcomes;
+  /// What was free when the fatal request failed.
+  std::optional<Fragmentation> at_failure = {};
+  /// Of the pool and stream of that request.
+  Bytes largest_free = 0;
+};
+
+/// Nothing where the model does not decide as the record did, or the record is no snapshot.
+std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace);
+
+/// The settings that help, best first, and then those that are often advised and would hurt here.
+std::vector<Remedy> SettingRemedies(const AllocatorStudy& study);
+
+/// "largest free block for it: 12.00 MiB; 1.20 GiB are free for other streams"
+std::string WhyNoBlock(const AllocatorStudy& study);
+
+}  // namespace plimsoll

@@ -1,0 +1,25 @@
+#include <algorithm>
+
+#include "diagnose/findings/findings.h"
+
+namespace plimsoll {
+
+std::vector<Finding> FindAll(const Evidence& e) {
+  std::vector<Finding> all;
+  for (auto find : {FindOutOfMemory, FindLeak, FindEvalSpike, FindLongestBatch, FindFragmentation,
+                    FindWarmUp}) {
+    std::vector<Finding> found = find(e);
+    // A leak makes later steps larger; that is no long batch.
+    const bool leak = std::any_of(all.begin(), all.end(),
+                                  [](const Finding& f) { return f.id == FindingId::kLeak; });
+    for (Finding& finding : found) {
+      if (leak && finding.id == FindingId::kLongestBatch) continue;
+      all.push_back(std::move(finding));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+  return all;
+}
+
+}  // namespace plimsoll

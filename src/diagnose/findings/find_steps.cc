@@ -1,0 +1,195 @@
+// Growth and peaks that the steps explain: the first step's state, the longest batch, validation.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/median.h"
+#include "diagnose/attribution/holders.h"
+#include "diagnose/findings/findings.h"
+
+namespace plimsoll {
+namespace {
+
+/// A step is out of line from here on; batches of one size differ by less than a thousandth.
+constexpr double kLongBatch = 1.15;
+/// Validation must exceed training by this much, and rise by this share of the peak, to be a cause.
+constexpr double kSpike = 1.03;
+constexpr double kLeastRise = 0.1;
+
+}  // namespace
+
+std::vector<Finding> FindWarmUp(const Evidence& e) {
+  const Phases& p = e.trace.phases;
+  if (p.steps < 2) return {};
+  Bytes state = 0;
+  Bytes later = 0;
+  const auto next = std::find_if(p.backwards.begin(), p.backwards.end(),
+                                 [](const Backward& b) { return b.step == 1; });
+  const Position second = next == p.backwards.end() ? p.end : next->start;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    const Allocation& x = p.at(a);
+    if (e.trace.attribution.category[a] != Category::kOptimizerState || x.made == kBefore) continue;
+    (x.made < second ? state : later) += x.block;
+  }
+  if (double(state) < 0.01 * double(p.ledger.peak_allocated)) return {};
+  Finding finding{.id = FindingId::kWarmUp,
+                  .severity = Severity::kInfo,
+                  .rank = {},
+                  .title = {},
+                  .evidence = {},
+                  .remedies = {}};
+  finding.title = fmt::format("the optimizer's state, {}, is made in the first step: normal",
+                              FormatBytes(state));
+  finding.evidence.push_back(fmt::format("{} made in the first step, {} after it",
+                                         FormatBytes(state), FormatBytes(later)));
+  return {finding};
+}
+
+std::vector<Finding> FindLongestBatch(const Evidence& e) {
+  const std::vector<StepReport>& steps = e.trace.sweep.steps;
+  const bool cut = e.trace.phases.ledger.before > 0;  // the first step may be missing its beginning
+  std::vector<Bytes> whole;
+  for (std::size_t i = cut ? 1 : 0; i < steps.size(); ++i) {
+    if (steps[i].activations > 0) whole.push_back(steps[i].activations);
+  }
+  if (whole.size() < 3) return {};
+  const Bytes median = UpperMedian(whole);
+  const Bytes most = *std::max_element(whole.begin(), whole.end());
+  Finding finding{.id = FindingId::kLongestBatch,
+                  .severity = Severity::kMedium,
+                  .rank = {},
+                  .title = {},
+                  .evidence = {},
+                  .remedies = {}};
+  const auto now = e.account.by_category[static_cast<std::size_t>(Category::kActivations)];
+  const bool in_training =
+      e.trace.phases.fatal &&
+      e.trace.phases.IsTrainingCall(
+          e.trace.phases.timeline.events[static_cast<std::size_t>(*e.trace.phases.fatal)].stack);
+  if (in_training && double(now) > kLongBatch * double(median) && now >= most) {
+    finding.severity = Severity::kHigh;
+    finding.title = fmt::format(
+        "ran out in a step with {} of activations so far; the median step before "
+        "has {}",
+        FormatBytes(now), FormatBytes(median));
+    finding.evidence.push_back(fmt::format("{} whole steps: {} at the median, {} at most",
+                                           whole.size(), FormatBytes(median), FormatBytes(most)));
+  } else if (double(most) > kLongBatch * double(median)) {
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].activations == most) longest = i;
+    }
+    const StepReport& step = steps[longest];
+    const bool sets_peak = e.instant >= step.first_event && e.instant <= step.last_event;
+    if (!sets_peak) finding.severity = Severity::kInfo;
+    finding.title = fmt::format("step {} has {} of activations, the median step {}", longest + 1,
+                                FormatBytes(most), FormatBytes(median));
+    finding.evidence.push_back(sets_peak ? "the peak lies in that step"
+                                         : "the peak lies elsewhere");
+  } else {
+    return {};
+  }
+  finding.remedies.push_back(
+      {.change = "cap the batch by its number of tokens or pixels, or sort by length, so that no "
+                 "step exceeds the median",
+       .saves = std::max<Bytes>(0, std::max(most, now) - median),
+       .costs = "",
+       .basis = Basis::kRecorded});
+  return {finding};
+}
+
+namespace {
+
+/// It ran out after a step, in a call of the model from a line that training does not come through.
+std::optional<Finding> FatalBetweenSteps(const Evidence& e) {
+  const Phases& p = e.trace.phases;
+  if (!p.fatal || p.backwards.empty() || *p.fatal <= p.last_optimizer_end) return std::nullopt;
+  const StackId stack = p.timeline.events[static_cast<std::size_t>(*p.fatal)].stack;
+  if (p.IsTrainingCall(stack) || p.GapOf(*p.fatal) < p.backwards.size()) return std::nullopt;
+  // What is kept step after step fills the device, whoever asks last.
+  if (e.account.by_category[static_cast<std::size_t>(Category::kKept)] * 2 > e.account.allocated) {
+    return std::nullopt;
+  }
+  Finding finding{.id = FindingId::kEvalSpike, .severity = Severity::kHigh};
+  finding.title = fmt::format("it ran out between the steps (validation?), at {}",
+                              OwnLine(p, e.trace.attribution, stack));
+  const Position from = std::max<Position>(p.last_optimizer_end, 0);
+  finding.evidence.push_back(
+      fmt::format("after step {}: {} when it ran out, {} when the step was over", p.steps,
+                  FormatBytes(e.account.allocated),
+                  FormatBytes(e.trace.sweep.allocated[static_cast<std::size_t>(from)])));
+  finding.evidence.push_back("training calls the model from another line");
+  finding.remedies.push_back(
+      {.change = "validate with a smaller batch, or in pieces, under no_grad",
+       .saves = std::nullopt,
+       .costs = "more validation batches",
+       .basis = Basis::kRule});
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> FindEvalSpike(const Evidence& e) {
+  const Phases& p = e.trace.phases;
+  if (const auto fatal = FatalBetweenSteps(e)) return {*fatal};
+  if (p.backwards.size() < 2) return {};
+  // The first step lacks the optimizer's state, so it is no measure of training.
+  Bytes training = 0;
+  for (std::size_t k = 0; k < p.backwards.size(); ++k) {
+    const Backward& b = p.backwards[k];
+    if (k == 0) continue;
+    training = std::max(training, e.trace.sweep.Highest(b.forward_start.value_or(b.start), b.end));
+  }
+  Bytes highest = 0;
+  Bytes rise = 0;
+  std::size_t after = 0;
+  Position first = 0;
+  Position last = 0;
+  for (std::size_t k = 1; k <= p.backwards.size(); ++k) {
+    const bool tail = k == p.backwards.size();
+    if (tail && p.fatal) continue;
+    const Position from = (tail ? p.last_optimizer_end : p.backwards[k].optimizer_end) + 1;
+    const Position until =
+        tail ? p.end - 1 : p.backwards[k].forward_start.value_or(p.backwards[k].start) - 1;
+    if (from > until || from < 0 || from >= p.end) continue;
+    const Bytes top = e.trace.sweep.Highest(from, until);
+    if (top <= highest) continue;
+    highest = top;
+    rise = top - e.trace.sweep.allocated[static_cast<std::size_t>(from)];
+    after = static_cast<std::size_t>(p.backwards[k - 1].step) + 1;
+    first = from;
+    last = until;
+  }
+  if (double(highest) <= kSpike * double(training) ||
+      double(rise) <= kLeastRise * double(p.ledger.peak_allocated)) {
+    return {};
+  }
+  StackId largest_stack;
+  Bytes largest = 0;
+  for (const Allocation& a : p.Between(first, last)) {
+    if (a.block <= largest) continue;
+    largest = a.block;
+    largest_stack = a.stack;
+  }
+  const std::string where = OwnLine(p, e.trace.attribution, largest_stack);
+  Finding finding{.id = FindingId::kEvalSpike,
+                  .severity = Severity::kHigh,
+                  .rank = {},
+                  .title = {},
+                  .evidence = {},
+                  .remedies = {}};
+  finding.title = fmt::format("work between the steps (validation?) needs {}, training {}",
+                              FormatBytes(highest), FormatBytes(training));
+  finding.evidence.push_back(
+      fmt::format("after step {}, events {} to {}: {} above what it started "
+                  "from{}",
+                  after, first, last, FormatBytes(rise), where.empty() ? "" : ", in " + where));
+  finding.remedies.push_back({.change = "validate with a smaller batch, or in pieces",
+                              .saves = highest - training,
+                              .costs = "more validation batches",
+                              .basis = Basis::kRecorded});
+  return {finding};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,40 @@
+// Causes. One function a cause (find_*.cc): from what is known of a
+// trace to findings that carry their evidence.
+#pragma once
+
+#include <vector>
+
+#include "answer/explanation.h"
+#include "diagnose/analysed_trace.h"
+#include "diagnose/attribution/account.h"
+
+namespace plimsoll {
+
+/// Everything that is known of one trace when causes are looked for.
+struct Evidence {
+  const AnalysedTrace& trace;
+  const Account& account;  // at the instant
+  Position instant;
+};
+
+/// Why the fatal request failed: capacity, limit or fragmentation; and requests that failed but
+/// were survived (workspace_refused, or errors that the program caught).
+std::vector<Finding> FindOutOfMemory(const Evidence& evidence);
+/// Much more held than used, and settings that would hold less.
+std::vector<Finding> FindFragmentation(const Evidence& evidence);
+/// Memory that grows with the steps: leak, or crumbs where it is too little to matter.
+std::vector<Finding> FindLeak(const Evidence& evidence);
+/// The optimizer's state, made in the first step: growth that looks like a leak and is none.
+std::vector<Finding> FindWarmUp(const Evidence& evidence);
+/// One step with far more activations than the others.
+std::vector<Finding> FindLongestBatch(const Evidence& evidence);
+/// Work between the steps that needs more than training does.
+std::vector<Finding> FindEvalSpike(const Evidence& evidence);
+
+/// The row of an out-of-memory event: its cause in one word, and what was refused where.
+std::vector<OomReport> OomRows(const Evidence& evidence);
+
+/// All of them, the gravest first.
+std::vector<Finding> FindAll(const Evidence& evidence);
+
+}  // namespace plimsoll

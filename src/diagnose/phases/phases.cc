@@ -1,0 +1,323 @@
+#include "diagnose/phases/phases.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace plimsoll {
+namespace {
+
+/// A backward pass makes at least this many allocations; fewer are stray events without frames.
+constexpr int kLeastBackward = 3;
+/// One allocation in this many must have a frame that counts for threads to be told apart.
+constexpr std::size_t kFramedShare = 20;
+/// A program that catches the error lets go of at least this share before it goes on.
+constexpr double kUnwound = 0.1;
+
+Thread ThreadOfStack(const StackTraits& traits, std::uint32_t main_root) {
+  const bool engine = (traits.signs & kSignEngine) != 0;
+  // An optimizer that steps inside the backward makes neither gradients nor temporaries of it.
+  if (engine && (traits.signs & kSignOptimizer) != 0) return Thread::kOther;
+  if (!traits.framed || traits.root_in_torch || engine) return Thread::kBackward;
+  return traits.root == main_root ? Thread::kMain : Thread::kOther;
+}
+
+constexpr std::string_view kStepMark = "Optimizer.step#";
+constexpr std::string_view kZeroMark = "Optimizer.zero_grad#";
+
+}  // namespace
+
+Phases::Phases(const Timeline& t, const Ledger& l, const StackAnalysis& s)
+    : timeline(t), ledger(l), stacks(s), is_gradient(l.allocations.size(), false) {
+  FindThreads();
+  FindOoms();
+  FindMarkedSteps();
+  if (framed) {
+    FindBackwards();
+  } else {
+    FindBackwardsWithoutStacks();
+  }
+  for (const Backward& b : backwards) ends_.push_back(b.end);
+  // A step that is given a closure runs forward and backward inside itself: its mark says nothing.
+  if (framed) {
+    std::erase_if(marked_steps_, [&](const std::pair<Position, Position>& mark) {
+      const std::size_t k = GapOf(mark.first);
+      return k < backwards.size() && backwards[k].start <= mark.second;
+    });
+  }
+  FindGradients();
+  FindSteps();
+  FindOptimizerEnds();
+  FindForwardStarts();
+}
+
+std::span<const Allocation> Phases::Between(Position after, Position before) const {
+  const auto& all = ledger.allocations;
+  const auto first = std::partition_point(all.begin(), all.end(),
+                                          [&](const Allocation& a) { return a.made <= after; });
+  const auto last =
+      std::partition_point(first, all.end(), [&](const Allocation& a) { return a.made < before; });
+  return {first, last};
+}
+
+std::size_t Phases::GapOf(Position p) const {
+  return static_cast<std::size_t>(std::lower_bound(ends_.begin(), ends_.end(), p) - ends_.begin());
+}
+
+std::size_t Phases::Outlived(const Allocation& a) const {
+  const std::size_t first = GapOf(a.made);
+  const Position released = Released(a);
+  const auto alive_until = static_cast<std::size_t>(
+      std::lower_bound(ends_.begin(), ends_.end(), released) - ends_.begin());
+  return alive_until > first ? alive_until - first : 0;
+}
+
+void Phases::FindThreads() {
+  std::unordered_map<std::uint32_t, std::size_t> roots;
+  std::size_t with_frames = 0;
+  for (const Allocation& a : ledger.allocations) {
+    if (a.made == kBefore) continue;
+    const StackTraits& traits = stacks.of(a.stack);
+    if (!traits.framed || traits.root_in_torch) continue;
+    ++with_frames;
+    ++roots[traits.root];
+  }
+  framed = with_frames > 0 && with_frames * kFramedShare >= ledger.allocations.size();
+  std::uint32_t main_root = 0;
+  std::size_t most = 0;
+  for (const auto& [root, count] : roots) {
+    if (count > most || (count == most && root < main_root)) {
+      most = count;
+      main_root = root;
+    }
+  }
+  threads_.push_back(Thread::kBackward);
+  for (std::size_t s = 0; s < timeline.stacks.stack_count(); ++s) {
+    const StackTraits& traits = stacks.of(StackId(s));
+    threads_.push_back(ThreadOfStack(traits, main_root));
+  }
+}
+
+/// What follows a refusal decides what it was. Looked at from the last event to the first.
+std::vector<Phases::Aftermath> Phases::Aftermaths() const {
+  std::vector<Aftermath> list;
+  Bytes released = 0;
+  for (Position i = static_cast<Position>(timeline.events.size()) - 1; i >= 0; --i) {
+    const Event& e = timeline.events[static_cast<std::size_t>(i)];
+    const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
+    if (e.action == Action::kOutOfMemory) {
+      list.push_back({.at = i, .released_before_next = released});
+      released = 0;
+    } else if (id == Ledger::kNoAllocation) {
+      continue;
+    } else if (e.action == Action::kAlloc) {
+      released = 0;
+    } else if (at(id).released == i) {
+      released += at(id).block;
+    }
+  }
+  std::reverse(list.begin(), list.end());
+  return list;
+}
+
+void Phases::FindOoms() {
+  end = static_cast<Position>(timeline.events.size());
+  fatal = FatalOutOfMemory(timeline, ledger);
+  const std::vector<Aftermath> aftermaths = Aftermaths();
+  Bytes allocated = ledger.initial_allocated;
+  std::size_t next = 0;
+  for (Position i = 0; i < end && next < aftermaths.size(); ++i) {
+    const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
+    if (id != Ledger::kNoAllocation && at(id).made == i) allocated += at(id).block;
+    if (id != Ledger::kNoAllocation && at(id).released == i) allocated -= at(id).block;
+    if (i != aftermaths[next].at) continue;
+    const Aftermath& after = aftermaths[next++];
+    const auto share = [&](Bytes n) { return double(n) / double(std::max<Bytes>(allocated, 1)); };
+    const bool fatal_end = fatal == i;
+    ooms.push_back(i);
+    oom_ends.push_back(fatal_end                                      ? OomEnd::kFatal
+                       : share(after.released_before_next) > kUnwound ? OomEnd::kCaught
+                                                                      : OomEnd::kFellBack);
+  }
+  if (fatal) end = *fatal;
+}
+
+std::optional<Position> Phases::UnwoundBy(const Allocation& a) const {
+  const auto after = std::upper_bound(ooms.begin(), ooms.end(), Released(a));
+  if (after == ooms.begin()) return std::nullopt;
+  const Position oom = *(after - 1);
+  const bool caught =
+      oom_ends[static_cast<std::size_t>(after - 1 - ooms.begin())] == OomEnd::kCaught;
+  const bool unwinding = a.made < oom && Between(oom, a.released).empty();
+  return caught && unwinding && Released(a) != kNotYet ? std::optional(oom) : std::nullopt;
+}
+
+void Phases::FindMarkedSteps() {
+  if (timeline.annotations.empty() || timeline.events.empty()) return;
+  const auto position_of = [&](TimeUs time) {
+    const auto found = std::partition_point(timeline.events.begin(), timeline.events.end(),
+                                            [&](const Event& e) { return e.time_us < time; });
+    return static_cast<Position>(found - timeline.events.begin());
+  };
+  Position started = kBefore;
+  for (const Annotation& mark : timeline.annotations) {
+    const std::string_view name = timeline.stacks.strings[mark.name];
+    const bool step = name.starts_with(kStepMark);
+    if (!step && !name.starts_with(kZeroMark)) continue;
+    // A range from the first event at or after the start to the last one before the end.
+    if (mark.start) {
+      started = position_of(mark.time_us);
+      continue;
+    }
+    const Position last = position_of(mark.time_us) - 1;
+    if (started == kBefore || last >= end) continue;
+    if (step) {
+      marked_steps_.emplace_back(started, last);
+    } else if (!marked_steps_.empty() && Between(marked_steps_.back().second, started).empty()) {
+      // zero_grad right after the step belongs to it; one just before the backward does not.
+      marked_steps_.back().second = std::max(marked_steps_.back().second, last);
+    }
+    started = kBefore;
+  }
+}
+
+void Phases::FindBackwards() {
+  bool inside = false;
+  std::vector<int> sizes;
+  for (const Allocation& a : ledger.allocations) {
+    if (a.made == kBefore || a.made >= end) continue;
+    const Thread thread = ThreadOf(a);
+    if (thread == Thread::kMain) inside = false;
+    if (thread != Thread::kBackward) continue;
+    if (!inside) {
+      backwards.push_back({.start = a.made, .end = a.made});
+      sizes.push_back(0);
+      inside = true;
+    }
+    backwards.back().end = a.made;
+    ++sizes.back();
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < backwards.size(); ++i) {
+    if (sizes[i] >= kLeastBackward) backwards[kept++] = std::move(backwards[i]);
+  }
+  backwards.resize(kept);
+}
+
+Position Phases::FirstMainAfter(Position p) const {
+  for (const Allocation& a : Between(p, end)) {
+    if (!framed || ThreadOf(a) == Thread::kMain) return a.made;
+  }
+  return end;
+}
+
+Position Phases::OptimizerStart(Position after, Position before) const {
+  Position first = kNotYet;
+  for (const auto& [start, last] : marked_steps_) {
+    if (start > after && start <= before) first = std::min(first, start);
+  }
+  for (const Allocation& a : Between(after, std::min(first, before))) {
+    if ((Signs(a) & kSignOptimizer) != 0) return a.made;
+  }
+  return first;
+}
+
+/// Backwards are grouped into optimizer steps: one opens a new step if it made at least as many
+/// bytes of gradients as are still there from before; otherwise it accumulated into them.
+void Phases::FindSteps() {
+  steps = 0;
+  std::vector<AllocationIndex> alive;
+  for (std::size_t k = 0; k < backwards.size(); ++k) {
+    Bytes fresh = 0;
+    Bytes old = 0;
+    std::erase_if(alive, [&](AllocationIndex g) { return Released(at(g)) <= backwards[k].end; });
+    for (AllocationIndex g : alive) old += at(g).block;
+    for (AllocationIndex g : backwards[k].gradients) fresh += at(g).block;
+    alive.insert(alive.end(), backwards[k].gradients.begin(), backwards[k].gradients.end());
+    const bool opens = k == 0 || fresh >= old ||
+                       OptimizerStart(backwards[k - 1].end, backwards[k].start) != kNotYet;
+    if (opens) ++steps;
+    backwards[k].step = steps - 1;
+  }
+}
+
+Position Phases::OptimizerEndAfter(std::size_t k, Position until) const {
+  const Position after = backwards[k].end;
+  Position result = after;
+  for (const auto& [start, last] : marked_steps_) {
+    if (start > after && last < until) result = std::max(result, last);
+  }
+  for (const Allocation& a : Between(after, until)) {
+    if ((Signs(a) & (kSignOptimizer | kSignScalerStep)) != 0) result = std::max(result, a.made);
+  }
+  // An optimizer that allocates nothing (SGD after its first step) ends where the gradients go,
+  // provided that nothing else allocates before.
+  std::vector<Position> frees;
+  for (AllocationIndex g : backwards[k].gradients) {
+    const Position released = Released(at(g));
+    if (released > after && released < until) frees.push_back(released);
+  }
+  if (!frees.empty() && frees.size() * 2 >= backwards[k].gradients.size()) {
+    std::sort(frees.begin(), frees.end());
+    const Position middle = frees[frees.size() / 2];
+    if (Between(result, middle).size() <= std::max<std::size_t>(2, frees.size() / 20)) {
+      result = std::max(result, frees.back());
+    }
+  }
+  return result;
+}
+
+void Phases::FindOptimizerEnds() {
+  for (std::size_t k = 0; k < backwards.size(); ++k) {
+    const Position until = k + 1 < backwards.size() ? backwards[k + 1].start : end;
+    const Position result = OptimizerEndAfter(k, until);
+    (k + 1 < backwards.size() ? backwards[k + 1].optimizer_end : last_optimizer_end) = result;
+  }
+}
+
+bool Phases::InMarkedStep(Position position) const {
+  const auto after = std::partition_point(
+      marked_steps_.begin(), marked_steps_.end(),
+      [&](const std::pair<Position, Position>& mark) { return mark.second < position; });
+  return after != marked_steps_.end() && after->first <= position;
+}
+
+/// Layers that save nothing for the backward (a frozen backbone) come before the first block that
+/// is released in it: the forward begins where the same line called the model.
+Position Phases::WholeForward(const Backward& b, const Allocation& first_saved) const {
+  Position start = first_saved.made;
+  const std::uint32_t caller = stacks.of(first_saved.stack).caller;
+  if (caller == 0) return start;
+  const std::span<const Allocation> before = Between(b.optimizer_end, first_saved.made);
+  for (auto a = before.rbegin(); a != before.rend(); ++a) {
+    const std::uint32_t other = stacks.of(a->stack).caller;
+    if (other == 0) continue;
+    if (other != caller) break;
+    start = a->made;
+  }
+  return start;
+}
+
+bool Phases::IsTrainingCall(StackId stack) const {
+  const std::uint32_t caller = stacks.of(stack).caller;
+  return caller == 0 || training_callers_.empty() || training_callers_.contains(caller);
+}
+
+void Phases::FindForwardStarts() {
+  first_forward = backwards.empty() ? end : backwards.front().start;
+  for (std::size_t k = 0; k < backwards.size(); ++k) {
+    Backward& b = backwards[k];
+    for (const Allocation& a : Between(b.optimizer_end, b.start)) {
+      if (framed && ThreadOf(a) != Thread::kMain) continue;
+      const Position released = Released(a);
+      if (released >= b.start && released <= b.end) {
+        if (!b.forward_start) b.forward_start = WholeForward(b, a);
+        training_callers_.insert(stacks.of(a.stack).caller);
+      }
+    }
+  }
+  if (!backwards.empty() && backwards.front().forward_start) {
+    first_forward = *backwards.front().forward_start;
+  }
+}
+
+}  // namespace plimsoll
