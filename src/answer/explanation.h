@@ -80,6 +80,8 @@ struct RankReport {
   std::string torch;  // the release that wrote the record, as far as it tells
   std::int64_t events = 0;
   std::optional<std::int64_t> steps;
+  /// Steps that ended with their optimizer inside the record.
+  std::int64_t complete_steps = 0;
   std::optional<Bytes> peak_allocated;
   std::optional<Bytes> peak_reserved;
   std::optional<Bytes> capacity;
@@ -103,7 +105,7 @@ struct Explanation {
   std::vector<RankReport> ranks;
   std::vector<Finding> findings;
   /// Causes that the figures exclude, in sentences (error texts).
-  std::vector<std::string> ruled_out;
+  std::vector<RuledOut> ruled_out;
   /// The arithmetic of an error text, a line each: "9.50 GiB in use - 9.10 GiB reserved = …".
   std::vector<std::string> arithmetic;
   /// What to record next, in lines of Python or shell; empty where nothing more is needed.

@@ -65,6 +65,13 @@ enum class Basis : std::uint8_t {
 };
 std::string_view BasisName(Basis basis);
 
+/// What a remedy does to a job that ran out.
+enum class Effect : std::uint8_t {
+  kUnknown,
+  kGetsPast,  // past the request that failed; the record does not show what comes after it
+  kFits,      // the whole job: only where the record holds a complete step
+};
+
 struct Remedy {
   std::string change;
   std::optional<Bytes> saves = {};
@@ -75,6 +82,7 @@ struct Remedy {
   std::vector<std::string> code = {};
   /// Often advised, but it makes this job worse; `change` names what not to do.
   bool avoid = false;
+  Effect effect = Effect::kUnknown;
 };
 
 struct Finding {
@@ -87,6 +95,12 @@ struct Finding {
   std::vector<Remedy> remedies = {};
   /// The event that it is about, where there is one.
   std::optional<std::int64_t> event = {};
+};
+
+/// A cause that the figures exclude.
+struct RuledOut {
+  FindingId id = FindingId::kNone;
+  std::string because;
 };
 
 }  // namespace plimsoll

@@ -62,6 +62,7 @@ Json ToJson(const RankReport& r) {
           {"torch", r.torch.empty() ? Json(nullptr) : Json(r.torch)},
           {"events", r.events},
           {"steps", OrNull(r.steps)},
+          {"complete_steps", r.complete_steps},
           {"peak_allocated", OrNull(r.peak_allocated)},
           {"peak_reserved", OrNull(r.peak_reserved)},
           {"capacity", OrNull(r.capacity)},
@@ -132,12 +133,14 @@ std::string DifferenceJson(const Difference& d) {
 }
 
 std::string ExplanationJson(const Explanation& e) {
+  Json ruled_out = Json::array();
+  for (const RuledOut& excluded : e.ruled_out) ruled_out.push_back(excluded.because);
   return Dump({{"schema", "plimsoll.explain/1"},
                {"verdict", e.verdict},
                {"ranks", List(e.ranks)},
                {"findings", List(e.findings)},
                {"arithmetic", e.arithmetic},
-               {"ruled_out", e.ruled_out},
+               {"ruled_out", std::move(ruled_out)},
                {"record_next", e.record_next}});
 }
 

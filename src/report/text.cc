@@ -239,7 +239,9 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   }
   WriteList(w, "The arithmetic", e.arithmetic);
   WriteFindings(w, e);
-  WriteList(w, "Ruled out", e.ruled_out);
+  std::vector<std::string> ruled_out;
+  for (const RuledOut& excluded : e.ruled_out) ruled_out.push_back(excluded.because);
+  WriteList(w, "Ruled out", ruled_out);
   if (!e.record_next.empty()) {
     w.Heading("To see what the memory is used for, record this next");
     for (const std::string& line : e.record_next) w.Line("  " + line);

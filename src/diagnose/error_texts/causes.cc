@@ -70,8 +70,9 @@ bool CauseFinder::TooLarge() {
   if (!f_.requested || !f_.capacity) return false;
   if (*f_.requested <= *f_.capacity) {
     result_.ruled_out.push_back(
-        fmt::format("A request larger than the device: {} was asked for, the device has {}.",
-                    S(*f_.requested), S(*f_.capacity)));
+        {FindingId::kCapacity,
+         fmt::format("A request larger than the device: {} was asked for, the device has {}.",
+                     S(*f_.requested), S(*f_.capacity))});
     return false;
   }
   result_.why = OomCause::kTooLarge;
@@ -106,15 +107,17 @@ bool CauseFinder::Limit() {
   if (!allowed && !rejected) {
     if (LimitWouldBePrinted()) {
       result_.ruled_out.push_back(
-          "A limit set by the program: this release prints one that is set, and there is none.");
+          {FindingId::kLimit,
+           "A limit set by the program: this release prints one that is set, and there is none."});
     }
     return false;
   }
   const Bytes held = f_.reserved.value_or(f_.tensors.value_or(0)) + f_.message.other.value_or(0);
   if (allowed && f_.requested && held + *f_.requested + f_.slack < *allowed) {
     result_.ruled_out.push_back(
-        fmt::format("The limit of {}: {} in use and {} more would stay below it.", S(*allowed),
-                    S(held), S(*f_.requested)));
+        {FindingId::kLimit,
+         fmt::format("The limit of {}: {} in use and {} more would stay below it.", S(*allowed),
+                     S(held), S(*f_.requested))});
     return false;
   }
   ExplainLimit(held);
@@ -214,16 +217,19 @@ Bytes CauseFinder::Fragmentation() {
   const Bytes pieces = *f_.reserved_free;
   if (pieces + f_.free.value_or(0) < *f_.requested) {
     result_.ruled_out.push_back(
-        fmt::format("Fragmentation: only {} of what PyTorch holds is free, less than the {} that "
-                    "were missing.",
-                    S(pieces), S(short_)));
+        {FindingId::kFragmentation,
+         fmt::format("Fragmentation: only {} of what PyTorch holds is free, less than the {} that "
+                     "were missing.",
+                     S(pieces), S(short_))});
     return 0;
   }
   const bool large = f_.reserved && pieces >= kMaterial && pieces * 20 >= *f_.reserved;
   if (!large) {
-    result_.ruled_out.push_back(fmt::format(
-        "Fragmentation as the main cause: {} in free pieces is little beside what is in use.",
-        S(pieces)));
+    result_.ruled_out.push_back(
+        {FindingId::kFragmentation,
+         fmt::format(
+             "Fragmentation as the main cause: {} in free pieces is little beside what is in use.",
+             S(pieces))});
     return 0;
   }
   Finding& finding =
@@ -271,17 +277,22 @@ Bytes CauseFinder::Neighbours() {
   if (StrayContexts()) return named;
   if (others < kMaterial) {
     if (f_.unnamed && f_.others.empty() == !f_.others_sum) {
-      result_.ruled_out.push_back(fmt::format(
-          "Other processes: the device less what is free and what this process has leaves {}.",
-          others > 0 ? S(others) : std::string("nothing beyond the rounding of the figures")));
+      result_.ruled_out.push_back(
+          {FindingId::kOtherProcess,
+           fmt::format(
+               "Other processes: the device less what is free and what this process has leaves {}.",
+               others > 0 ? S(others)
+                          : std::string("nothing beyond the rounding of the figures"))});
     }
     return 0;
   }
   if (!listed && others <= kUsualOutside) {
-    result_.ruled_out.push_back(fmt::format(
-        "A large other process: only {} is neither free nor PyTorch's, and this process's own "
-        "context is in that.",
-        S(others)));
+    result_.ruled_out.push_back(
+        {FindingId::kOtherProcess,
+         fmt::format(
+             "A large other process: only {} is neither free nor PyTorch's, and this process's own "
+             "context is in that.",
+             S(others))});
     return 0;
   }
   Finding& finding =
@@ -309,8 +320,9 @@ Bytes CauseFinder::Outside() {
   if (!f_.outside) return 0;
   if (*f_.outside <= kUsualOutside) {
     result_.ruled_out.push_back(
-        fmt::format("Memory outside PyTorch: {} is what a CUDA context and its libraries take.",
-                    S(*f_.outside)));
+        {FindingId::kOutsidePytorch,
+         fmt::format("Memory outside PyTorch: {} is what a CUDA context and its libraries take.",
+                     S(*f_.outside))});
     return 0;
   }
   Finding& finding =

@@ -14,7 +14,7 @@ struct Judgement {
   /// Two or three sentences about the cause, for the verdict.
   std::string reason;
   std::vector<Finding> findings;
-  std::vector<std::string> ruled_out;
+  std::vector<RuledOut> ruled_out;
 };
 
 Judgement Judge(const Figures& figures);

@@ -178,7 +178,8 @@ Judgement JudgeLibrary(const Figures& figures) {
   if (figures.message.source == MessageSource::kJax) AddXla(figures, judgement);
   const OomCause why = judgement.why;
   if (why == OomCause::kHost || why == OomCause::kAddressSpace || why == OomCause::kBugInSize) {
-    judgement.ruled_out.push_back("A full GPU: the text is not about the device's memory.");
+    judgement.ruled_out.push_back(
+        {FindingId::kCapacity, "A full GPU: the text is not about the device's memory."});
   }
   return judgement;
 }

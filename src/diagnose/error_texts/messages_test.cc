@@ -51,14 +51,14 @@ Bytes Total(const RankReport& rank) {
   return total;
 }
 
-bool RuledOut(const Explanation& e, std::string_view words) {
+bool Excludes(const Explanation& e, std::string_view words) {
   return std::any_of(e.ruled_out.begin(), e.ruled_out.end(),
-                     [&](const std::string& s) { return s.find(words) != std::string::npos; });
+                     [&](const RuledOut& x) { return x.because.find(words) != std::string::npos; });
 }
 
 bool Says(const std::vector<std::string>& lines, std::string_view words) {
   return std::any_of(lines.begin(), lines.end(),
-                     [&](const std::string& s) { return s.find(words) != std::string::npos; });
+                     [&](const RuledOut& x) { return x.because.find(words) != std::string::npos; });
 }
 
 TEST(ExplainMessages, AFullDevice) {
@@ -81,11 +81,11 @@ TEST(ExplainMessages, AFullDevice) {
   EXPECT_NE(Find(e, "capacity"), nullptr);
   EXPECT_EQ(Find(e, "fragmentation"), nullptr);
   EXPECT_EQ(Find(e, "other_process"), nullptr);
-  EXPECT_TRUE(RuledOut(e, "Fragmentation"));
-  EXPECT_TRUE(RuledOut(e, "Other processes"));
-  EXPECT_TRUE(RuledOut(e, "limit"));
-  EXPECT_TRUE(RuledOut(e, "outside PyTorch"));
-  EXPECT_TRUE(RuledOut(e, "larger than the device"));
+  EXPECT_TRUE(Excludes(e, "Fragmentation"));
+  EXPECT_TRUE(Excludes(e, "Other processes"));
+  EXPECT_TRUE(Excludes(e, "limit"));
+  EXPECT_TRUE(Excludes(e, "outside PyTorch"));
+  EXPECT_TRUE(Excludes(e, "larger than the device"));
   EXPECT_TRUE(Says(e.arithmetic, "23.06 GiB in use by this process - 22.50 GiB reserved = 572"));
   EXPECT_TRUE(Says(e.arithmetic, "22.10 GiB allocated + 410.25 MiB reserved but unallocated = "));
   EXPECT_TRUE(Says(e.arithmetic, "1.50 GiB asked for - 301.44 MiB free = 1.21 GiB short"));
@@ -101,7 +101,7 @@ TEST(ExplainMessages, MoreThanTheCardHolds) {
   const Explanation e = Explain({m});
   EXPECT_EQ(e.ranks[0].ooms[0].why, OomCause::kTooLarge);
   EXPECT_NE(Find(e, "capacity"), nullptr);
-  EXPECT_FALSE(RuledOut(e, "larger than the device"));
+  EXPECT_FALSE(Excludes(e, "larger than the device"));
 }
 
 TEST(ExplainMessages, ALimitThatWasSet) {
@@ -126,7 +126,7 @@ TEST(ExplainMessages, ALimitFarAwayIsNotTheCause) {
   const Explanation e = Explain({m});
   EXPECT_EQ(e.ranks[0].ooms[0].why, OomCause::kCapacity);
   EXPECT_EQ(Find(e, "limit"), nullptr);
-  EXPECT_TRUE(RuledOut(e, "The limit of 100.00 GiB"));
+  EXPECT_TRUE(Excludes(e, "The limit of 100.00 GiB"));
 }
 
 TEST(ExplainMessages, FreeMemoryLargerThanTheRequest) {
@@ -144,7 +144,7 @@ TEST(ExplainMessages, FreeMemoryLargerThanTheRequest) {
   m.wording = "PyTorch 2.11 or newer";
   const Explanation newer = Explain({m});
   EXPECT_EQ(Find(newer, "limit"), nullptr);
-  EXPECT_TRUE(RuledOut(newer, "limit"));
+  EXPECT_TRUE(Excludes(newer, "limit"));
 }
 
 TEST(ExplainMessages, AFewFreeMegabytesAreAFullDevice) {
@@ -272,7 +272,7 @@ TEST(ExplainMessages, MuchOutsidePyTorch) {
   const Explanation e = Explain({m});  // 23.06 GiB in use, 13.1 reserved
   EXPECT_EQ(e.ranks[0].ooms[0].why, OomCause::kOutside);
   ASSERT_NE(Find(e, "outside_pytorch"), nullptr);
-  EXPECT_FALSE(RuledOut(e, "outside PyTorch"));
+  EXPECT_FALSE(Excludes(e, "outside PyTorch"));
 }
 
 TEST(ExplainMessages, NeverADifferenceWithinRounding) {
@@ -317,7 +317,7 @@ TEST(ExplainMessages, TextsThatAreNotAboutTheDevice) {
     const Explanation e = Explain({m});
     EXPECT_EQ(OomCauseName(e.ranks.at(0).ooms.at(0).why), why);
     EXPECT_EQ(Find(e, "capacity"), nullptr);
-    EXPECT_TRUE(RuledOut(e, "A full GPU"));
+    EXPECT_TRUE(Excludes(e, "A full GPU"));
   }
 }
 
