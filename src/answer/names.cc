@@ -60,7 +60,7 @@ std::string_view ConfidenceName(Confidence confidence) {
 }
 
 std::string_view FindingName(FindingId id) {
-  static constexpr std::array<std::string_view, 19> kNames = {"capacity",
+  static constexpr std::array<std::string_view, 20> kNames = {"capacity",
                                                               "fragmentation",
                                                               "limit",
                                                               "leak",
@@ -78,6 +78,7 @@ std::string_view FindingName(FindingId id) {
                                                               "rounding_loss",
                                                               "private_pools",
                                                               "kv_cache",
+                                                              "savings",
                                                               "none"};
   return Named(kNames, id);
 }

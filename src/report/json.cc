@@ -25,6 +25,7 @@ Json ToJson(const OomReport& oom) {
           {"caught", oom.caught},
           {"why", OomCauseName(oom.why)},
           {"where", oom.where},
+          {"in_backward", oom.in_backward},
           {"device_free", OrNull(oom.device_free)}};
 }
 
@@ -89,7 +90,8 @@ Json ToJson(const Remedy& r) {
           {"basis", BasisName(r.basis)},
           {"lever", LeverName(r.lever)},
           {"code", r.code},
-          {"avoid", r.avoid}};
+          {"avoid", r.avoid},
+          {"at_most", r.at_most}};
 }
 
 Json ToJson(const Finding& f) {

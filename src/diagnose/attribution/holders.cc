@@ -57,7 +57,8 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     Holder holder;
     std::map<StackId, Bytes> stacks;
   };
-  std::map<std::pair<std::string, Category>, Group> groups;
+  // A model calls most of itself from one line of the user's: its modules tell more.
+  std::map<std::tuple<std::string, Category, std::string>, Group> groups;
   // Naming a stack costs more than adding a number: once for each stack and category,
   // apart from those before the record, which may have a name of their own.
   std::map<std::tuple<StackId, Category, bool>, Group*> by_stack;
@@ -69,7 +70,7 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     const StackId stack = NamingStack(p, x);
     Group*& group = by_stack[{stack, category, x.made == kBefore}];
     if (group == nullptr || !stack.valid()) {
-      group = &groups[{PlaceOf(p, attribution, a), category}];
+      group = &groups[{PlaceOf(p, attribution, a), category, p.stacks.ModuleChain(stack)}];
     }
     group->holder.bytes += x.block;
     ++group->holder.count;
@@ -78,18 +79,16 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
   std::vector<Holder> holders;
   for (auto& [key, group] : groups) {
     Holder& holder = group.holder;
-    holder.where = key.first;
-    holder.category = key.second;
+    std::tie(holder.where, holder.category, holder.module) = key;
     const auto largest =
         std::max_element(group.stacks.begin(), group.stacks.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
     holder.stack = p.stacks.UserFrames(largest->first);
-    holder.module = p.stacks.ModuleChain(largest->first);
     holders.push_back(std::move(holder));
   }
   std::sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {
     if (a.bytes != b.bytes) return a.bytes > b.bytes;
-    return a.where < b.where;
+    return std::tie(a.where, a.module) < std::tie(b.where, b.module);
   });
   return holders;
 }
