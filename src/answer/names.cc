@@ -20,6 +20,11 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
     "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
     "cached",     "outside",   "other_processes", "free"};
 
+constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
+    "parameters", "gradients", "optimizer state", "activations", "inputs",  "temporaries",
+    "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
+    "cached",     "outside",   "other processes", "free"};
+
 constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "parameters",
     "gradients",
@@ -42,7 +47,11 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
 
 std::string_view CategoryName(Category category) { return Named(kItemNames, ItemOf(category)); }
 
+std::string_view CategoryLabel(Category category) { return Named(kItemLabels, ItemOf(category)); }
+
 std::string_view AccountItemName(AccountItem item) { return Named(kItemNames, item); }
+
+std::string_view AccountItemLabel(AccountItem item) { return Named(kItemLabels, item); }
 
 std::string_view AccountItemWords(AccountItem item) { return Named(kItemWords, item); }
 

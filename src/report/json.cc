@@ -102,8 +102,8 @@ Json ToJson(const Finding& f) {
 }
 
 Json ToJson(const Change& c) {
-  return {{"what", c.what},
-          {"category", CategoryName(c.category)},
+  return {{"what", c.where},
+          {"category", AccountItemName(c.item)},
           {"before", c.before},
           {"after", c.after},
           {"growth", c.growth()},
@@ -121,11 +121,12 @@ std::string DifferenceJson(const Difference& d) {
   Json categories = Json::array();
   for (const Change& c : d.categories) {
     Json row = Peak(c);
-    row["what"] = c.what;
+    row["what"] = AccountItemName(c.item);
     categories.push_back(std::move(row));
   }
   return Dump({{"schema", "plimsoll.diff/1"},
                {"verdict", d.verdict},
+               {"notes", d.notes},
                {"before", d.file_before},
                {"after", d.file_after},
                {"peak_allocated", Peak(d.allocated)},

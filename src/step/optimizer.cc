@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/suggest.h"
+
 namespace plimsoll {
 namespace {
 
@@ -67,7 +69,8 @@ Result<Chosen> Choose(std::string_view text) {
     return chosen;
   }
   return Error{.message = fmt::format("optimizer '{}' is not known", name),
-               .hint = fmt::format("known are {}", fmt::join(OptimizerNames(), ", "))};
+               .hint = SuggestOr(name, OptimizerNames(),
+                                 fmt::format("known are {}", fmt::join(OptimizerNames(), ", ")))};
 }
 
 class Replacement {

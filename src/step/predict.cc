@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "allocator/replay.h"
+#include "base/suggest.h"
 #include "step/calibration.h"
 #include "step/cost.h"
 
@@ -262,15 +263,18 @@ void AddAssumptions(const Lowered& lowered, const Setting& setting, Prediction& 
 
 Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& options) {
   if (!options.precision) return &step.variants.front();
-  std::string known;
+  std::vector<std::string_view> known;
   for (const Variant& variant : step.variants) {
     if (variant.precision == *options.precision) return &variant;
-    known += (known.empty() ? "" : ", ") + variant.precision;
+    known.push_back(variant.precision);
   }
+  const std::string near = DidYouMean(*options.precision, known);
   return Error{.message = fmt::format("precision {} was not captured (there is: {})",
-                                      *options.precision, known),
+                                      *options.precision, fmt::join(known, ", ")),
                .file = step.file,
-               .hint = fmt::format("capture with precisions=[\"{}\"]", *options.precision)};
+               .hint = near.empty()
+                           ? fmt::format("capture with precisions=[\"{}\"]", *options.precision)
+                           : near};
 }
 
 TorchVersion TorchFor(const Step& step, const PredictOptions& options) {

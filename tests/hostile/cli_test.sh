@@ -30,7 +30,6 @@ refuse() {
   fi
 }
 
-refuse "no arguments" ""
 refuse "unknown command" "frobnicate" frobnicate
 refuse "unknown flag" "--frobnicate" explain --frobnicate "$data"
 refuse "a file is missing from the command" "" explain
@@ -61,6 +60,18 @@ refuse "a log without an out-of-memory message" "plain.log" explain "$work/plain
 refuse "diff with one file" "" diff "$data"
 refuse "diff with a size that is none" "" diff "$data" "$data" --fail-above lots
 refuse "an event that is no number" "" explain --at lots "$data"
+refuse "an event below the first" "from 0 on" explain --at -1 "$data"
+refuse "an event beyond all numbers" "from 0 on" explain --at 99999999999999999999 "$data"
+refuse "a flag without its value" "--capacity" tune "$data" --capacity
+refuse "a flag given twice" "--capacity" tune "$data" --capacity 1GiB --capacity 2GiB
+refuse "a size without a unit" "12GiB" tune "$data" --capacity 12
+refuse "a size that is not a number" "nan" tune "$data" --capacity nanGiB
+refuse "a time that is not a number" "seconds" pack "$data" --seconds nan
+refuse "a card without a name" "GPU" tune "$data" --gpu ""
+refuse "a very long card" "GPU" tune "$data" --gpu "$(printf 'x%.0s' {1..5000})"
+refuse "an escape sequence as a command" "no command" $'\033[2J'
+refuse "a shell without completion" "bash" completion tcsh
+refuse "help on what is not there" "frobnicate" help frobnicate
 
 # One bad file among several: the others are still explained, and the exit code tells.
 count=$((count + 1))
@@ -76,6 +87,14 @@ for flag in --help --version; do
   count=$((count + 1))
   if ! "$program" $flag </dev/null >"$work/out" 2>"$work/err" || [[ ! -s $work/out || -s $work/err ]]; then
     echo "FAILED $flag: exit code 0 and text on stdout only"
+    failed=1
+  fi
+done
+# Every command explains itself, with examples.
+for command in explain report diff replay tune predict pack gpus; do
+  count=$((count + 1))
+  if ! "$program" $command --help </dev/null | grep -A1 '^Examples' | grep -q "plimsoll $command"; then
+    echo "FAILED $command --help: no examples"
     failed=1
   fi
 done
