@@ -2,7 +2,6 @@
 
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
-#include <torch/optim/serialize.h>
 
 #include <algorithm>
 
@@ -15,9 +14,16 @@ namespace optim = torch::optim;
 
 constexpr std::int64_t kSmallestInCodes = 4096;
 
-std::unique_ptr<Adam8bitParamState> NewState(const at::Tensor& parameter) {
+at::Tensor On(c10::Device device, const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.to(device) : tensor;
+}
+
+}  // namespace
+
+std::unique_ptr<Adam8bitParamState> NewAdam8bitState(const at::Tensor& parameter,
+                                                     c10::Device device) {
   const std::int64_t elements = parameter.numel();
-  const auto options = at::TensorOptions(at::kFloat).device(parameter.device());
+  const auto options = at::TensorOptions(at::kFloat).device(device);
   auto state = std::make_unique<Adam8bitParamState>();
   state->strides(parameter.strides().vec());
   if (elements < kSmallestInCodes) {
@@ -31,30 +37,6 @@ std::unique_ptr<Adam8bitParamState> NewState(const at::Tensor& parameter) {
   state->square(at::zeros({blocks * adam8bit::kBlock}, options.dtype(at::kByte)));
   state->square_scale(at::zeros({blocks}, options));
   return state;
-}
-
-at::Tensor On(c10::Device device, const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.to(device) : tensor;
-}
-
-}  // namespace
-
-void Adam8bitParamState::serialize(torch::serialize::InputArchive& archive) {
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::int64_t, step);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, average);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, average_scale);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, square);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, square_scale);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::vector<std::int64_t>, strides);
-}
-
-void Adam8bitParamState::serialize(torch::serialize::OutputArchive& archive) const {
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(average);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(average_scale);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(square);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(square_scale);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(strides);
 }
 
 template <class Options, bool kDecoupled>
@@ -111,7 +93,8 @@ Adam8bitParamState& Adam8bitOf<Options, kDecoupled>::StateOf(Prepared& prepared,
   void* const key = parameter.unsafeGetTensorImpl();
   const auto found = state_.find(key);
   if (found == state_.end()) {
-    return *prepared.new_states.emplace_back(key, NewState(parameter)).second;
+    return *prepared.new_states.emplace_back(key, NewAdam8bitState(parameter, parameter.device()))
+                .second;
   }
   auto& state = static_cast<Adam8bitParamState&>(*found->second);
   TORCH_CHECK(parameter.strides() == state.strides(),
@@ -146,13 +129,13 @@ void Adam8bitOf<Options, kDecoupled>::Commit() {
 }
 
 template <class Options, bool kDecoupled>
-void Adam8bitOf<Options, kDecoupled>::save(torch::serialize::OutputArchive& archive) const {
-  optim::serialize<Adam8bitParamState, Options>(archive, *this);
+void Adam8bitOf<Options, kDecoupled>::save(torch::serialize::OutputArchive&) const {
+  TORCH_CHECK(false, "8-bit Adam is saved by plimsoll::train::SaveOptimizer");
 }
 
 template <class Options, bool kDecoupled>
-void Adam8bitOf<Options, kDecoupled>::load(torch::serialize::InputArchive& archive) {
-  optim::serialize<Adam8bitParamState, Options>(archive, *this);
+void Adam8bitOf<Options, kDecoupled>::load(torch::serialize::InputArchive&) {
+  TORCH_CHECK(false, "8-bit Adam is loaded by plimsoll::train::LoadOptimizer");
 }
 
 template class Adam8bitOf<optim::AdamOptions, false>;

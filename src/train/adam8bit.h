@@ -24,11 +24,11 @@ struct Adam8bitParamState : public torch::optim::OptimizerCloneableParamState<Ad
   TORCH_ARG(torch::Tensor, square_scale);
   /// Of the parameter: the order would be another one with others.
   TORCH_ARG(std::vector<std::int64_t>, strides);
-
- public:
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
 };
+
+/// Of a parameter that was not stepped yet.
+std::unique_ptr<Adam8bitParamState> NewAdam8bitState(const at::Tensor& parameter,
+                                                     c10::Device device);
 
 /// With torch's options; amsgrad is not there.
 template <class Options, bool kDecoupled>
@@ -46,6 +46,7 @@ class Adam8bitOf final : public torch::optim::Optimizer, public TwoPhaseOptimize
   void Prepare() override;
   void Commit() override;
 
+  /// Fail: SaveOptimizer (train/optimizer_state.h) does it.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -5,11 +5,9 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/grad_mode.h>
-#include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <type_traits>
 
 #include "train/host_memory.h"
@@ -20,17 +18,7 @@ namespace {
 
 namespace optim = torch::optim;
 
-/// In fp32, with the parameter's sizes and in its order.
-at::Tensor HostLike(const at::Tensor& parameter) {
-  return HostTensor({parameter.numel()}, at::kFloat, /*pinned=*/false)
-      .as_strided(parameter.sizes(), parameter.strides());
-}
-
 at::Tensor HostZerosLike(const at::Tensor& parameter) { return HostLike(parameter).zero_(); }
-
-at::Tensor HostCopy(const at::Tensor& tensor, const at::Tensor& parameter) {
-  return tensor.defined() ? HostLike(parameter).copy_(tensor) : tensor;
-}
 
 bool IsNarrow(const at::Tensor& parameter) {
   return parameter.scalar_type() == at::kHalf || parameter.scalar_type() == at::kBFloat16;
@@ -68,15 +56,12 @@ class Fence {
   std::optional<c10::Event> event_;
 };
 
-template <class Optimizer, class Function>
-void ForEachParameter(Optimizer& optimizer, Function function) {
-  std::size_t index = 0;
-  for (auto& group : optimizer.param_groups()) {
-    for (auto& parameter : group.params()) function(index++, parameter);
-  }
-}
-
 }  // namespace
+
+at::Tensor HostLike(const at::Tensor& parameter) {
+  return HostTensor({parameter.numel()}, at::kFloat, /*pinned=*/false)
+      .as_strided(parameter.sizes(), parameter.strides());
+}
 
 template <class Base, class Options, class State>
 void HostAdamOf<Base, Options, State>::Prepare() {
@@ -107,7 +92,7 @@ void HostAdamOf<Base, Options, State>::Add(Prepared& prepared, const Options& op
   job.device_parameter = Flat(parameter);
   job.state = &StateOf(prepared, options, parameter);
   if (IsNarrow(parameter)) {
-    job.master = &MasterOf(prepared, parameter);
+    job.master = &TakeMaster(prepared, parameter);
     job.reads_parameter = !masters_.contains(parameter.unsafeGetTensorImpl()) ||
                           job.master->version != static_cast<std::uint32_t>(parameter._version());
   }
@@ -129,7 +114,7 @@ State& HostAdamOf<Base, Options, State>::StateOf(Prepared& prepared, const Optio
 }
 
 template <class Base, class Options, class State>
-auto HostAdamOf<Base, Options, State>::MasterOf(Prepared& prepared, const at::Tensor& parameter)
+auto HostAdamOf<Base, Options, State>::TakeMaster(Prepared& prepared, const at::Tensor& parameter)
     -> Master& {
   void* const key = parameter.unsafeGetTensorImpl();
   const auto found = masters_.find(key);
@@ -242,37 +227,28 @@ void HostAdamOf<Base, Options, State>::Return(const Job& job, Staging& staging) 
 }
 
 template <class Base, class Options, class State>
-void HostAdamOf<Base, Options, State>::save(torch::serialize::OutputArchive& archive) const {
-  Base::save(archive);
-  torch::serialize::OutputArchive masters(archive.compilation_unit());
-  ForEachParameter(*this, [&](std::size_t index, const at::Tensor& parameter) {
-    const auto found = masters_.find(parameter.unsafeGetTensorImpl());
-    if (found != masters_.end()) masters.write(std::to_string(index), found->second->values);
-  });
-  archive.write("masters", masters);
+at::Tensor HostAdamOf<Base, Options, State>::MasterOf(const at::Tensor& parameter) const {
+  const auto found = masters_.find(parameter.unsafeGetTensorImpl());
+  return found != masters_.end() ? found->second->values : at::Tensor();
 }
 
 template <class Base, class Options, class State>
-void HostAdamOf<Base, Options, State>::load(torch::serialize::InputArchive& archive) {
-  Base::load(archive);
-  const torch::NoGradGuard no_grad;
-  torch::serialize::InputArchive saved;
-  // A file of torch's own optimizer has none.
-  const bool has_masters = archive.try_read("masters", saved);
+void HostAdamOf<Base, Options, State>::SetMasters(const Masters& masters) {
   masters_.clear();
-  ForEachParameter(*this, [&](std::size_t index, const at::Tensor& parameter) {
-    void* const key = parameter.unsafeGetTensorImpl();
-    if (const auto found = this->state_.find(key); found != this->state_.end()) {
-      auto& state = static_cast<State&>(*found->second);
-      state.exp_avg(HostCopy(state.exp_avg(), parameter));
-      state.exp_avg_sq(HostCopy(state.exp_avg_sq(), parameter));
-      state.max_exp_avg_sq(HostCopy(state.max_exp_avg_sq(), parameter));
-    }
-    at::Tensor values;
-    if (!has_masters || !saved.try_read(std::to_string(index), values)) return;
-    masters_[key] = std::make_unique<Master>(
-        Master{HostCopy(values, parameter), static_cast<std::uint32_t>(parameter._version())});
-  });
+  for (const auto& [parameter, values] : masters) {
+    masters_[parameter.unsafeGetTensorImpl()] =
+        std::make_unique<Master>(Master{values, static_cast<std::uint32_t>(parameter._version())});
+  }
+}
+
+template <class Base, class Options, class State>
+void HostAdamOf<Base, Options, State>::save(torch::serialize::OutputArchive&) const {
+  TORCH_CHECK(false, "an optimizer on the host is saved by plimsoll::train::SaveOptimizer");
+}
+
+template <class Base, class Options, class State>
+void HostAdamOf<Base, Options, State>::load(torch::serialize::InputArchive&) {
+  TORCH_CHECK(false, "an optimizer on the host is loaded by plimsoll::train::LoadOptimizer");
 }
 
 template class HostAdamOf<optim::Adam, optim::AdamOptions, optim::AdamParamState>;

@@ -14,11 +14,31 @@
 
 namespace plimsoll::train {
 
-/// Options, state and files are torch's. For parameters in bf16 or fp16 the host keeps a master
-/// copy in fp32, which is in the file too; load the model before the optimizer, since a parameter
-/// that someone else has changed is copied to its master anew.
+/// In fp32, with the parameter's sizes and in its order, not from the budget.
+at::Tensor HostLike(const at::Tensor& parameter);
+
+/// The fp32 copies that a host keeps of parameters in bf16 or fp16, to be saved and loaded.
+class MastersOnHost {
+ public:
+  /// Each with its parameter.
+  using Masters = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+  virtual ~MastersOnHost() = default;
+  /// None for a parameter in fp32, or that was not stepped yet.
+  virtual at::Tensor MasterOf(const at::Tensor& parameter) const = 0;
+  /// In place of all that were there. The parameters must have their values already: one that is
+  /// changed later is copied to its master anew.
+  virtual void SetMasters(const Masters& masters) = 0;
+
+ protected:
+  MastersOnHost() = default;
+  MastersOnHost(MastersOnHost&&) = default;
+  MastersOnHost& operator=(MastersOnHost&&) = default;
+};
+
+/// Options and state are torch's, and for parameters in bf16 or fp16 a master copy in fp32.
 template <class Base, class Options, class State>
-class HostAdamOf final : public Base, public TwoPhaseOptimizer {
+class HostAdamOf final : public Base, public TwoPhaseOptimizer, public MastersOnHost {
  public:
   using Base::Base;
   using LossClosure = torch::optim::Optimizer::LossClosure;
@@ -31,6 +51,10 @@ class HostAdamOf final : public Base, public TwoPhaseOptimizer {
   void Prepare() override;
   void Commit() override;
 
+  at::Tensor MasterOf(const at::Tensor& parameter) const override;
+  void SetMasters(const Masters& masters) override;
+
+  /// Fail: an archive would lose the masters. SaveOptimizer (train/optimizer_state.h) keeps them.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
@@ -65,7 +89,7 @@ class HostAdamOf final : public Base, public TwoPhaseOptimizer {
 
   void Add(Prepared& prepared, const Options& options, const at::Tensor& parameter);
   State& StateOf(Prepared& prepared, const Options& options, const at::Tensor& parameter);
-  Master& MasterOf(Prepared& prepared, const at::Tensor& parameter);
+  Master& TakeMaster(Prepared& prepared, const at::Tensor& parameter);
   void MakeStagings(const Prepared& prepared);
   void Fetch(const Job& job, Staging& staging);
   void StepOnHost(const Job& job, Staging& staging);

@@ -18,6 +18,9 @@ class RandomState {
   const at::Tensor& cpu() const { return cpu_; }
   const at::Tensor& cuda() const { return cuda_; }
   static RandomState From(c10::Device device, at::Tensor cpu, at::Tensor cuda);
+  /// Whether a generator can have come to this state. The sizes must be those of its states. Torch
+  /// itself does not look closely, and would read beyond its memory later.
+  bool IsPossible() const;
 
  private:
   RandomState(c10::Device device, at::Tensor cpu, at::Tensor cuda)

@@ -3,15 +3,24 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/serialize/archive.h>
 
+#include <functional>
 #include <string>
 
+#include "train/optimizer_state.h"
 #include "train/optimizer_step.h"
 
 namespace plimsoll::train {
 
 namespace autograd = torch::autograd;
+
+namespace {
+
+std::string PrefixOf(std::size_t optimizer) {
+  return "optimizer " + std::to_string(optimizer) + " ";
+}
+
+}  // namespace
 
 /// Lives in the parameter; the optimizer holds the parameter in turn, so it is not owned from here.
 class StepInBackward::Hook : public autograd::PostAccumulateGradHook {
@@ -53,20 +62,22 @@ StepInBackward::~StepInBackward() {
   }
 }
 
-void StepInBackward::Save(torch::serialize::OutputArchive& archive) const {
+void StepInBackward::Save(const std::filesystem::path& path) const {
+  StateSaver saver;
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    torch::serialize::OutputArchive one(archive.compilation_unit());
-    optimizers_[i]->save(one);
-    archive.write(std::to_string(i), one);
+    AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
   }
+  saver.Write(path);
 }
 
-void StepInBackward::Load(torch::serialize::InputArchive& archive) {
+void StepInBackward::Load(const std::filesystem::path& path) {
+  StateLoader loader = StateLoader::Open(path);
+  std::vector<std::function<void()>> puts;
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    torch::serialize::InputArchive one;
-    archive.read(std::to_string(i), one);
-    optimizers_[i]->load(one);
+    puts.push_back(TakeOptimizer(loader, PrefixOf(i), *optimizers_[i]));
   }
+  loader.CheckThatNothingIsLeft();
+  for (const auto& put : puts) put();
 }
 
 }  // namespace plimsoll::train

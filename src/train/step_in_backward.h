@@ -4,6 +4,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -32,9 +33,10 @@ class StepInBackward {
     return optimizers_;
   }
 
-  /// All optimizers, in one archive.
-  void Save(torch::serialize::OutputArchive& archive) const;
-  void Load(torch::serialize::InputArchive& archive);
+  /// All optimizers, in one training state. Load the model first.
+  void Save(const std::filesystem::path& path) const;
+  /// Fails with nothing changed.
+  void Load(const std::filesystem::path& path);
 
  private:
   class Hook;
