@@ -7,7 +7,7 @@
 
 #include "base/output.h"
 #include "base/printable.h"
-#include "train/host_memory.h"
+#include "train/budget/host_memory.h"
 
 namespace plimsoll::train {
 namespace {

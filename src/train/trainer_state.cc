@@ -3,10 +3,10 @@
 #include <utility>
 #include <vector>
 
-#include "train/host_memory.h"
-#include "train/memory_order.h"
-#include "train/optimizer_state.h"
-#include "train/random_state.h"
+#include "train/budget/host_memory.h"
+#include "train/checkpointing/random_state.h"
+#include "train/optimizers/memory_order.h"
+#include "train/optimizers/optimizer_state.h"
 #include "train/state_tensors.h"
 #include "train/trainer.h"
 

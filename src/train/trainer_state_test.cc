@@ -7,11 +7,11 @@
 #include <fstream>
 
 #include "base/output.h"
-#include "train/adam8bit.h"
-#include "train/fused_adam.h"
-#include "train/host_optimizer.h"
-#include "train/optimizer_state.h"
-#include "train/random_state.h"
+#include "train/checkpointing/random_state.h"
+#include "train/optimizers/adam8bit.h"
+#include "train/optimizers/fused_adam.h"
+#include "train/optimizers/host_optimizer.h"
+#include "train/optimizers/optimizer_state.h"
 #include "train/trainer.h"
 
 namespace plimsoll::train {
@@ -238,7 +238,7 @@ class ChangedState : public TrainerState {
   std::string RefusalOf(Change change) {
     TrainingRun run = MakeRun();
     run.Steps(1);
-    const Result<Input> input = Input::FromMemory("saved", Saved(run));
+    const Result<plimsoll::Input> input = plimsoll::Input::FromMemory("saved", Saved(run));
     StateFile file = *ReadState(*input);
     change(file);
     std::string changed;

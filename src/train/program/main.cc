@@ -8,15 +8,15 @@
 #include <cstdio>
 
 #include "base/printable.h"
-#include "train/adam8bit.h"
-#include "train/cross_entropy.h"
 #include "train/data/image_folder.h"
+#include "train/data/loader.h"
 #include "train/data/synthetic.h"
 #include "train/data/text_file.h"
-#include "train/fused_adam.h"
-#include "train/host_optimizer.h"
-#include "train/loader.h"
+#include "train/models/cross_entropy.h"
 #include "train/models/gpt.h"
+#include "train/optimizers/adam8bit.h"
+#include "train/optimizers/fused_adam.h"
+#include "train/optimizers/host_optimizer.h"
 #include "train/program/flags.h"
 #include "train/run_log.h"
 
