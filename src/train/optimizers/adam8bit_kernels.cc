@@ -3,6 +3,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <c10/util/TypeCast.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -63,7 +64,7 @@ void Advance(const Constants& constants, Number& parameter, Number gradient_in, 
   square = constants.beta2 * square + constants.rest2 * gradient * gradient;
   value *= constants.shrink;
   value -= constants.rate * average / (std::sqrt(square) / constants.root + constants.epsilon);
-  parameter = static_cast<Number>(value);
+  parameter = c10::convert<Number>(value);
 }
 
 /// What a block is divided by. Codes of a block of zeros mean nothing; dividing by its scale must
