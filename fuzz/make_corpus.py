@@ -15,6 +15,7 @@ import sqlite3
 import struct
 import subprocess
 import tempfile
+import zlib
 
 ROOT = pathlib.Path(__file__).parent / "corpus"
 MIB = 1 << 20
@@ -474,6 +475,36 @@ def steps():
     put("calibration", "unsorted", header + f"float32{key}8:1 2:9 2:3 1:7\t4:4 4:9\t1:-5 2:-9")
 
 
+def train_states():
+    """Whole files, and indices with the byte before them that says how many zeros come first."""
+    def index(tensors, **values):
+        listed = [{"name": name, "type": kind, "sizes": sizes, "crc": zlib.crc32(content)}
+                  for name, kind, sizes, content in tensors]
+        return json.dumps({"tensors": listed, "values": values}).encode()
+
+    def whole(tensors, **values):
+        out = b"plimsoll train state 2\n"
+        for _, _, _, content in tensors:
+            out += bytes(-len(out) % 64) + content
+        text = index(tensors, **values)
+        return out + text + struct.pack("<QII", len(text), zlib.crc32(text), 0) + b"the end\n"
+
+    tensors = [("parameter weight", "f32", [2, 3], bytes(range(24))), ("buffer", "bool", [], b"\1"),
+               ("empty", "i64", [0, 5], b"")]
+    good = whole(tensors, steps=3, rate=0.125, on=True, text="none")
+    put("train_state", "whole", good)
+    put("train_state", "cut", good[:-30])
+    put("train_state", "no-tensors", whole([], steps=1))
+    put("train_state", "former", b"plimsoll train state 1\n" + good[23:])
+    put("train_state", "zip", b"PK\3\4archive/code/__torch__.py")
+    # 41 zeros fill up to the first tensor; 8 * 8 - 41 = 23 belong to it.
+    zeros = [("x", "i8", [23], bytes(23))]
+    put("train_state", "framed", b"\x08" + index(zeros, steps=3))
+    put("train_state", "framed-empty", b"\0" + index([], steps=-1, text="\x1b[2J"))
+    put("train_state", "framed-huge", b"\x08" + index([("x", "f32", [1 << 40, 1 << 40], b"")]))
+    put("train_state", "framed-deep", b"\0" + b"[" * 5000)
+
+
 def everything():
     """One of each for the whole way."""
     put("explain", "snapshot", pickle.dumps(snapshot(), 4))
@@ -495,4 +526,5 @@ settings()
 allocator()
 packings()
 steps()
+train_states()
 everything()
