@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,8 @@ Result<PackReport> FromTrace(const Input& input, PackingCsv& csv) {
 }
 
 int RunPack(const PackFlags& flags) {
+  // CLI11's range lets "nan" through.
+  if (std::isnan(flags.seconds)) return Complain({.message = "--seconds: nan is no time"});
   std::optional<Bytes> capacity;
   if (flags.capacity) {
     const Result<Bytes> parsed = ParseBytes(*flags.capacity);

@@ -188,7 +188,7 @@ StackTraits StackAnalysis::TraitsOf(StackId stack, Numbers& numbers) const {
 std::string StackAnalysis::Where(FrameId id) const {
   const StackTable& stacks = timeline_.stacks;
   const Frame& frame = stacks.frame(id);
-  if (cpp_) return CppWhere(frame);
+  if (cpp_) return CppWhere(id);
   const std::string_view file = WithoutFolders(stacks.strings[frame.file]);
   const std::string_view function = stacks.strings[frame.function];
   if (file.empty()) return std::string(function);
@@ -196,9 +196,19 @@ std::string StackAnalysis::Where(FrameId id) const {
   return fmt::format("{}:{} in {}", file, frame.line, function);
 }
 
-std::string StackAnalysis::CppWhere(const Frame& frame) const {
+const std::string& StackAnalysis::ShortName(FrameId id) const {
+  short_names_.resize(timeline_.stacks.frame_count());
+  std::optional<std::string>& name = short_names_[id.index()];
+  if (!name) {
+    name = ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(id).function]);
+  }
+  return *name;
+}
+
+std::string StackAnalysis::CppWhere(FrameId id) const {
+  const Frame& frame = timeline_.stacks.frame(id);
   const std::string_view file = WithoutFolders(timeline_.stacks.strings[frame.file]);
-  const std::string function = ShortNativeName(timeline_.stacks.strings[frame.function]);
+  const std::string& function = ShortName(id);
   if (file.empty() || file.starts_with("??")) return function;
   if (frame.line == 0) return fmt::format("{} in {}", file, function);
   return fmt::format("{}:{} in {}", file, frame.line, function);
@@ -224,7 +234,7 @@ std::string StackAnalysis::CppWhereWithoutUser(StackId id) const {
   std::string called;
   for (FrameId frame : timeline_.stacks.stack(id)) {
     if (!kinds_[frame.index()].torch) continue;
-    called = ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(frame).function]);
+    called = ShortName(frame);
     if (backward && called.starts_with("torch::autograd::") && MemberOf(called) == "apply") {
       return fmt::format("backward ({})", ClassOf(called));
     }
@@ -264,8 +274,7 @@ std::string StackAnalysis::CppModuleChain(StackId id) const {
   std::vector<std::string> chain;
   for (FrameId frame : timeline_.stacks.stack(id)) {
     if ((kinds_[frame.index()].signs & kSignModuleCall) == 0) continue;
-    const std::string name =
-        ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(frame).function]);
+    const std::string& name = ShortName(frame);
     const std::string_view module = ClassOf(name);
     // How a Sequential calls its parts; the part's own frame is inside it.
     if (module != "AnyModuleHolder") chain.emplace_back(module);

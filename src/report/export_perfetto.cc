@@ -294,7 +294,7 @@ void RunTrace::WriteOoms() {
     events_.Add(R"({{"ph":"i","s":"g","cat":"oom","name":{},"pid":{},"tid":{},"ts":{},"args":{}}})",
                 JsonText((oom.fatal ? "out of memory" : "out of memory, survived") + size), pid_,
                 StepThread(), clock_.At(static_cast<Position>(*oom.event)),
-                args.dump(-1, ' ', false, Json::error_handler_t::replace));
+                PrintableJson(args.dump(-1, ' ', false, Json::error_handler_t::replace)));
   }
 }
 
