@@ -5,6 +5,8 @@
 namespace plimsoll {
 namespace {
 
+/// The names of one stack, which many reports spell out.
+constexpr std::size_t kLongestStackText = std::size_t{256} << 10;
 /// Where what there may be is used up.
 constexpr std::size_t kShortName = 64;
 constexpr std::size_t kShortStack = 4;
@@ -30,8 +32,9 @@ std::string CutName(std::string_view name, std::size_t most) {
 
 StackBudget::StackBudget(double share)
     : frames_(Scaled(1'000'000, share)),
+      text_(Scaled(std::size_t{8} << 20, share)),
       entries_(Scaled(4'000'000, share)),
-      text_(Scaled(std::size_t{32} << 20, share)) {}
+      spelled_(Scaled(std::size_t{192} << 20, share)) {}
 
 void StackBudget::Report(std::map<std::string, std::int64_t>& skipped) const {
   if (cut_names_ > 0) skipped["names that are too long, cut short"] += cut_names_;
@@ -77,15 +80,27 @@ FrameId StackBuilder::AddNewFrame(const Frame& frame) {
     }
     return one_too_many_;
   }
-  TakeUpTo(budget_.text_,
-           table_.strings[frame.function].size() + table_.strings[frame.file].size());
-  return table_.AddFrame(frame);
+  const FrameId id = table_.AddFrame(frame);
+  TakeUpTo(budget_.text_, TextOf(id));
+  return id;
 }
 
-StackId StackBuilder::AddStack(std::span<const FrameId> frames) {
-  const std::size_t all = frames.size();
-  frames = frames.first(std::min(all, kDeepestStack));
-  if (frames.size() > budget_.entries_) frames = frames.first(std::min(all, kShortStack));
+std::span<const FrameId> StackBuilder::AsManyAsMayBe(std::span<const FrameId> frames,
+                                                     std::size_t& text) const {
+  const bool room = frames.size() <= budget_.entries_;
+  const std::size_t most = std::min(frames.size(), room ? kDeepestStack : kShortStack);
+  const std::size_t most_text = std::min(kLongestStackText, budget_.spelled_);
+  std::size_t kept = 0;
+  text = 0;
+  for (; kept < most && (kept < kShortStack || text < most_text); ++kept) {
+    text += TextOf(frames[kept]);
+  }
+  return frames.first(kept);
+}
+
+StackId StackBuilder::AddStack(std::span<const FrameId> all) {
+  std::size_t text = 0;
+  const std::span<const FrameId> frames = AsManyAsMayBe(all, text);
   std::uint64_t hash = frames.size();
   for (const FrameId frame : frames) hash = MixHash(hash, frame.value);
   for (;; hash = MixHash(hash, 0)) {
@@ -96,8 +111,9 @@ StackId StackBuilder::AddStack(std::span<const FrameId> frames) {
       return StackId(known);
     }
   }
-  budget_.lost_frames_ += static_cast<std::int64_t>(all - frames.size());
+  budget_.lost_frames_ += static_cast<std::int64_t>(all.size() - frames.size());
   TakeUpTo(budget_.entries_, frames.size());
+  TakeUpTo(budget_.spelled_, text);
   const StackId id = table_.AddStack(frames);
   stacks_.Set(hash, id.value);
   return id;

@@ -35,8 +35,9 @@ class StackBudget {
  private:
   friend class StackBuilder;
   std::size_t frames_;
-  std::size_t entries_;  // frames of stacks, each time that they stand in one
   std::size_t text_;     // bytes of the names in frames
+  std::size_t entries_;  // frames of stacks, each time that they stand in one
+  std::size_t spelled_;  // bytes of the names in those
   std::int64_t cut_names_ = 0;
   std::int64_t lost_frames_ = 0;
 };
@@ -54,6 +55,12 @@ class StackBuilder {
 
  private:
   FrameId AddNewFrame(const Frame& frame);
+  /// The innermost, and how long their names are together.
+  std::span<const FrameId> AsManyAsMayBe(std::span<const FrameId> frames, std::size_t& text) const;
+  std::size_t TextOf(FrameId id) const {
+    const Frame& frame = table_.frame(id);
+    return table_.strings[frame.function].size() + table_.strings[frame.file].size();
+  }
 
   StackTable& table_;
   StackBudget& budget_;
