@@ -463,15 +463,24 @@ def steps():
     put("step_file", "hostile-storage", text.replace('["free",18]', '["free",3000]'))
     put("step_file", "no-results", re.sub(r'\[\{"t":\[\d+,1,0\]\}\],\[\[', "[],[[", text))
 
-    header = '{"schema":"plimsoll.calibration/1","gpu":"H200","batches":[[1,2,4,8,32]]}\n'
+    # Without checksums: the target adds them.
+    header = '{"schema":"plimsoll.calibration/2","gpu":"H200","batches":[[1,2,4,8,32]]}\n'
     key = " nchw 64,56,56 64,3,3 1,1 1,1 1,1 1\t0\t"
     good = header + f"float32{key}1:100 8:800 32:3200\t1:7\t1:9\nbfloat16{key}2:1 4:5\t\t\n"
     put("calibration", "whole", good)
     put("calibration", "cut", good[:150])
     put("calibration", "header", header)
-    put("calibration", "other", header.replace("/1", "/2"))
+    put("calibration", "other", header.replace("/2", "/3"))
     put("calibration", "broken-lines", header + f"float32{key}x:y 1 ::\t\n\t\t\nfloat32\n")
     put("calibration", "unsorted", header + f"float32{key}8:1 2:9 2:3 1:7\t4:4 4:9\t1:-5 2:-9")
+
+
+def wholes():
+    """Changes to a small snapshot: any bytes are some."""
+    put("whole", "unchanged", b"\0")
+    put("whole", "unchanged-json", b"\1")
+    for i in range(6):
+        put("whole", f"changes-{i}", bytes([i]) + b"".join(bytes([n * (i + 3) * 37 % 251]) for n in range(30 * (i + 1))))
 
 
 def everything():
@@ -495,4 +504,5 @@ settings()
 allocator()
 packings()
 steps()
+wholes()
 everything()
