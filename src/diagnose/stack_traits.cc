@@ -94,7 +94,6 @@ struct StackAnalysis::Numbers {
 StackAnalysis::FrameKind StackAnalysis::Classify(const Frame& frame) const {
   const StackTable& stacks = timeline_.stacks;
   const std::string_view file = stacks.strings[frame.file];
-  if (cpp_) return ClassifyCpp(frame);
   FrameKind kind;
   kind.counts = IsPython(file);
   if (!kind.counts) return kind;
@@ -132,8 +131,17 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
       torch_folder_(FindTorchFolder(timeline.stacks)) {
   const StackTable& stacks = timeline.stacks;
   kinds_.reserve(stacks.frame_count());
+  // C++ frames are known by their function alone, and many have the same.
+  std::unordered_map<StringId, FrameKind> by_function;
   for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
-    kinds_.push_back(Classify(stacks.frame(FrameId(f))));
+    const Frame& frame = stacks.frame(FrameId(f));
+    if (!cpp_) {
+      kinds_.push_back(Classify(frame));
+      continue;
+    }
+    const auto [found, is_new] = by_function.try_emplace(frame.function);
+    if (is_new) found->second = ClassifyCpp(frame);
+    kinds_.push_back(found->second);
   }
   Numbers numbers;
   traits_.reserve(stacks.stack_count());
@@ -197,11 +205,12 @@ std::string StackAnalysis::Where(FrameId id) const {
 }
 
 const std::string& StackAnalysis::ShortName(FrameId id) const {
-  short_names_.resize(timeline_.stacks.frame_count());
-  std::optional<std::string>& name = short_names_[id.index()];
-  if (!name) {
-    name = ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(id).function]);
-  }
+  static const std::string kNone;
+  const StringId function = timeline_.stacks.frame(id).function;
+  if (!function.valid()) return kNone;
+  short_names_.resize(timeline_.stacks.strings.size());
+  std::optional<std::string>& name = short_names_[function.index()];
+  if (!name) name = ShortNativeName(timeline_.stacks.strings[function]);
   return *name;
 }
 
