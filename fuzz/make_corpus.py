@@ -182,6 +182,9 @@ def json_snapshots():
         '{"segments": [{"address": 18446744073709551615, "total_size": 1e308, "blocks": [{"size": -1}]}],'
         ' "device_traces": [[{"action": "alloc", "addr": 1e400, "size": NaN}]]}')
     put("snapshot_json", "hostile-utf8", b'{"segments": [{"segment_type": "\xff\xfe"}]}')
+    past_the_end = {"addr": 2**64 - 4096, "size": 1 << 20, "stream": 0}
+    put("snapshot_json", "hostile-wrap", json.dumps({"segments": [], "device_traces": [
+        [{"action": action, **past_the_end} for action in ("segment_alloc", "alloc", "segment_free")]]}))
 
 
 # ---- texts -----------------------------------------------------------------------------------------
