@@ -52,17 +52,25 @@ class NodeTable {
       if (native ? !analysis_.Tells(*id) : analysis_.IsNative(*id)) continue;
       const Frame& frame = stacks_.frame(*id);
       node = names_.Node({.parent = node,
-                          .function = names_.Name(stacks_.strings[frame.function]),
-                          .file = names_.Name(stacks_.strings[frame.file]),
+                          .function = NameOf(frame.function),
+                          .file = NameOf(frame.file),
                           .line = frame.line});
     }
     return node;
+  }
+
+  /// Looked up once for each name, not for each frame of each stack.
+  std::uint32_t NameOf(StringId name) {
+    const auto [found, added] = name_of_.try_emplace(name, 0);
+    if (added) found->second = names_.Name(stacks_.strings[name]);
+    return found->second;
   }
 
   const StackTable& stacks_;
   const StackAnalysis& analysis_;
   HistoryNames& names_;
   std::unordered_map<std::size_t, std::uint32_t> known_;
+  std::unordered_map<StringId, std::uint32_t> name_of_;
 };
 
 void AddBlocks(const Phases& p, const Attribution& attribution, History& history) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/encode.h"
+#include "base/printable.h"
 #include "report/json.h"
 #include "report/json_values.h"
 #include "report/web_files.h"
@@ -106,15 +107,14 @@ std::string PageHtml(const PageContent& content) {
     histories += fmt::format("<script type=\"text/plain\" id=\"h{}\">{}</script>\n", i,
                              Base64(content.runs[i].history));
   }
-  // Through JSON once, so that a title that is no UTF-8 becomes so.
-  const std::string title = Json::parse(Dump(Json(content.title), -1)).get<std::string>();
+  const std::string title = Printable(content.title);
   return Filled(WebPage(), {{"POLICY", SecurityPolicy()},
                             {"TITLE", EscapedHtml(title)},
                             {"STYLE", WebStyle()},
                             {"LICENCE", WebLicence()},
                             {"LIBRARY", WebLibrary()},
                             {"SCRIPT", WebScript()},
-                            {"DATA", Harmless(Dump(Data(content), -1))},
+                            {"DATA", Harmless(Dump(Shown(Data(content)), -1))},
                             {"HISTORIES", histories}});
 }
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/input.h"
 #include "base/result.h"
 #include "step/rules/convolution_workspace.h"
@@ -19,6 +19,7 @@ namespace plimsoll {
 
 class Calibration {
  public:
+  /// The whole file is checked: a damaged one must not change an answer.
   static Result<Calibration> Read(const Input& input);
   /// The one that is part of the program, for this GPU; null if there is none.
   static const Calibration* BuiltIn(std::string_view gpu);
@@ -36,7 +37,7 @@ class Calibration {
   std::shared_ptr<const std::string> text_;
   std::string gpu_;
   std::vector<std::vector<std::int64_t>> batches_;
-  std::unordered_map<std::string_view, std::string_view> lines_;
+  HashMap<std::string_view, std::string_view> lines_;
 };
 
 }  // namespace plimsoll

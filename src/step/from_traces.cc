@@ -6,6 +6,8 @@
 #include <functional>
 #include <optional>
 
+#include "base/hash.h"
+
 namespace plimsoll {
 namespace {
 
@@ -21,25 +23,35 @@ struct Made {
   std::size_t stack = 0;
 };
 
-std::size_t HashOf(const Timeline& timeline, StackId stack) {
-  std::size_t hash = 0;
-  const auto mix = [&](std::size_t value) { hash = hash * 0x9e3779b97f4a7c15u + value; };
-  for (const FrameId id : timeline.stacks.stack(stack)) {
-    const Frame& frame = timeline.stacks.frame(id);
-    mix(std::hash<std::string_view>{}(timeline.stacks.strings[frame.function]));
-    mix(std::hash<std::string_view>{}(timeline.stacks.strings[frame.file]));
-    mix(static_cast<std::size_t>(frame.line));
+/// Of every stack of a timeline; the same stack has the same one in another file.
+std::vector<std::size_t> StackHashes(const StackTable& stacks) {
+  std::vector<std::size_t> frames;
+  frames.reserve(stacks.frame_count());
+  for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
+    const Frame& frame = stacks.frame(FrameId(f));
+    const std::uint64_t name = HashBytes(stacks.strings[frame.function]);
+    frames.push_back(MixHash(MixHash(name, HashBytes(stacks.strings[frame.file])),
+                             static_cast<std::uint64_t>(frame.line)));
   }
-  return hash;
+  std::vector<std::size_t> hashes;
+  hashes.reserve(stacks.stack_count());
+  for (std::size_t s = 0; s < stacks.stack_count(); ++s) {
+    std::size_t hash = 0;
+    for (const FrameId id : stacks.stack(StackId(s))) hash = MixHash(hash, frames[id.index()]);
+    hashes.push_back(hash);
+  }
+  return hashes;
 }
 
 std::vector<Made> InOrder(const RecordedRun& run) {
   std::vector<Made> made;
+  const std::vector<std::size_t> hashes = StackHashes(run.timeline->stacks);
   for (std::size_t i = 0; i < run.timeline->events.size(); ++i) {
     if (run.timeline->events[i].action != Action::kAlloc) continue;
     const std::uint32_t allocation = run.ledger->allocation_of_event[i];
     if (allocation == Ledger::kNoAllocation) continue;
-    made.push_back({allocation, HashOf(*run.timeline, run.timeline->events[i].stack)});
+    const StackId stack = run.timeline->events[i].stack;
+    made.push_back({allocation, stack.valid() ? hashes[stack.index()] : 0});
   }
   return made;
 }

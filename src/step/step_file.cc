@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "step/json_size.h"
+
 namespace plimsoll {
 namespace {
 
@@ -296,6 +298,11 @@ Result<Step> ReadStep(const Input& input) {
   const std::string hint = "make it with plimsoll.capture in Python: docs/capture.md tells how";
   if (!IsStepFile(input)) {
     return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
+  }
+  if (TreeIsTooLarge(input)) {
+    Error refusal = ReadBudget::Refusal();
+    refusal.file = input.name();
+    return refusal;
   }
   Json document;
   try {

@@ -5,6 +5,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/hash.h"
+
 namespace plimsoll {
 namespace {
 
@@ -98,7 +100,7 @@ void Attributor::FindKept() {
 /// What was there before the record began.
 void Attributor::AttributeEarlier() {
   AttributeEarlierStaying();
-  std::unordered_map<Bytes, bool> gradient_size;
+  HashMap<Bytes, bool> gradient_size;
   for (AllocationIndex g : p_.gradient_set) gradient_size[p_.at(g).requested] = true;
   for (AllocationIndex a = 0; a < p_.ledger.allocations.size(); ++a) {
     const Allocation& x = p_.at(a);
@@ -120,7 +122,7 @@ void Attributor::AttributeEarlier() {
 /// the final state decide where there are any; else a size that occurs k + 1 times as often as
 /// among the gradients is one parameter and k states.
 void Attributor::AttributeEarlierStaying() {
-  std::unordered_map<Bytes, std::int64_t> gradients;
+  HashMap<Bytes, std::int64_t> gradients;
   for (AllocationIndex g : p_.gradient_set) ++gradients[p_.at(g).requested];
   std::map<Bytes, std::vector<AllocationIndex>> by_size;
   for (AllocationIndex a = 0; a < p_.ledger.allocations.size(); ++a) {
@@ -168,7 +170,7 @@ void Attributor::AttributeEarlierStaying() {
 /// gradient matches in size.
 void Attributor::AttributeModel() {
   if (p_.gradient_set.empty()) return AttributeModelBySigns();
-  std::unordered_map<Bytes, std::int64_t> gradients;
+  HashMap<Bytes, std::int64_t> gradients;
   bool flat = false;
   for (AllocationIndex g : p_.gradient_set) {
     ++gradients[p_.at(g).requested];

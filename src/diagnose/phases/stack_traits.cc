@@ -97,7 +97,6 @@ struct StackAnalysis::Numbers {
 
 StackAnalysis::FrameKind StackAnalysis::Classify(const Frame& frame) const {
   const StackTable& stacks = timeline_.stacks;
-  if (cpp_) return ClassifyCpp(frame);
   const std::string_view recorded = stacks.strings[frame.file];
   const bool windows = recorded.find('\\') != std::string_view::npos;
   const std::string written = windows ? ForwardSlashes(recorded) : std::string();
@@ -146,8 +145,17 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
       torch_folder_(FindTorchFolder(timeline.stacks)) {
   const StackTable& stacks = timeline.stacks;
   kinds_.reserve(stacks.frame_count());
+  // C++ frames are known by their function alone, and many have the same.
+  std::unordered_map<StringId, FrameKind> by_function;
   for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
-    kinds_.push_back(Classify(stacks.frame(FrameId(f))));
+    const Frame& frame = stacks.frame(FrameId(f));
+    if (!cpp_) {
+      kinds_.push_back(Classify(frame));
+      continue;
+    }
+    const auto [found, is_new] = by_function.try_emplace(frame.function);
+    if (is_new) found->second = ClassifyCpp(frame);
+    kinds_.push_back(found->second);
   }
   Numbers numbers;
   traits_.reserve(stacks.stack_count());
@@ -205,7 +213,7 @@ StackTraits StackAnalysis::TraitsOf(StackId stack, Numbers& numbers) const {
 std::string StackAnalysis::Where(FrameId id) const {
   const StackTable& stacks = timeline_.stacks;
   const Frame& frame = stacks.frame(id);
-  if (cpp_) return CppWhere(frame);
+  if (cpp_) return CppWhere(id);
   const std::string_view file = WithoutFolders(stacks.strings[frame.file]);
   const std::string_view function = stacks.strings[frame.function];
   if (file.empty()) return std::string(function);
@@ -213,9 +221,20 @@ std::string StackAnalysis::Where(FrameId id) const {
   return fmt::format("{}:{} in {}", file, frame.line, function);
 }
 
-std::string StackAnalysis::CppWhere(const Frame& frame) const {
+const std::string& StackAnalysis::ShortName(FrameId id) const {
+  static const std::string kNone;
+  const StringId function = timeline_.stacks.frame(id).function;
+  if (!function.valid()) return kNone;
+  short_names_.resize(timeline_.stacks.strings.size());
+  std::optional<std::string>& name = short_names_[function.index()];
+  if (!name) name = ShortNativeName(timeline_.stacks.strings[function]);
+  return *name;
+}
+
+std::string StackAnalysis::CppWhere(FrameId id) const {
+  const Frame& frame = timeline_.stacks.frame(id);
   const std::string_view file = WithoutFolders(timeline_.stacks.strings[frame.file]);
-  const std::string function = ShortNativeName(timeline_.stacks.strings[frame.function]);
+  const std::string& function = ShortName(id);
   if (file.empty() || file.starts_with("??")) return function;
   if (frame.line == 0) return fmt::format("{} in {}", file, function);
   return fmt::format("{}:{} in {}", file, frame.line, function);
@@ -236,7 +255,7 @@ std::string StackAnalysis::CppWhereWithoutUser(StackId id) const {
   std::string called;
   for (FrameId frame : timeline_.stacks.stack(id)) {
     if (!kinds_[frame.index()].torch) continue;
-    called = ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(frame).function]);
+    called = ShortName(frame);
     if (backward && called.starts_with("torch::autograd::") && MemberOf(called) == "apply") {
       return fmt::format("backward ({})", ClassOf(called));
     }
@@ -301,8 +320,7 @@ std::string StackAnalysis::CppModuleChain(StackId id) const {
   std::vector<std::string> chain;
   for (FrameId frame : timeline_.stacks.stack(id)) {
     if ((kinds_[frame.index()].signs & kSignModuleCall) == 0) continue;
-    const std::string name =
-        ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(frame).function]);
+    const std::string& name = ShortName(frame);
     const std::string_view module = ClassOf(name);
     // How a Sequential calls its parts; the part's own frame is inside it.
     if (module != "AnyModuleHolder") chain.emplace_back(module);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -92,7 +93,9 @@ class StackAnalysis {
   FrameKind ClassifyCpp(const Frame& frame) const;
   StackTraits TraitsOf(StackId id, Numbers& numbers) const;
   std::uint64_t PlaceHash(const Frame& frame) const;
-  std::string CppWhere(const Frame& frame) const;
+  std::string CppWhere(FrameId id) const;
+  /// The short form of a C++ name. It takes long to find, and a name stands in many stacks.
+  const std::string& ShortName(FrameId id) const;
   std::string CppWhereWithoutUser(StackId id) const;
   std::string CppModuleChain(StackId id) const;
 
@@ -101,6 +104,7 @@ class StackAnalysis {
   std::string torch_folder_;
   std::vector<FrameKind> kinds_;
   std::vector<StackTraits> traits_;
+  mutable std::vector<std::optional<std::string>> short_names_;  // by name, as far as asked for
   StackTraits none_;
 };
 
