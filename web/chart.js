@@ -56,6 +56,8 @@ export class Chart {
     this.drawOoms(context, height);
     if (limit !== null) this.drawLimit(context, limit);
     this.drawInstant(context, height);
+    // What a reader of the page by program, and a test, can hold against another chart.
+    Object.assign(this.canvas.dataset, {most, length});
   }
 
   /** For each column of pixels its highest instant; none where the run is over. */

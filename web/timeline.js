@@ -158,7 +158,8 @@ export class Timeline {
     const {axis, width} = this.charts[0] ?? {};
     if (!axis || this.transform.k === 1) return null;
     axis.zoom(this.transform);
-    return [axis.eventAt(kMargin.left + 0.5), axis.eventAt(width - kMargin.right - 0.5)];
+    // Not on the border itself, where rounding decides.
+    return [axis.eventAt(kMargin.left + 1e-6), axis.eventAt(width - kMargin.right - 1e-6)];
   }
 
   /** Chooses an instant and brings it into sight. */

@@ -21,7 +21,7 @@ export function showTradeOffs(state) {
       ...axes(x, y, width),
       ...(room && room < y.domain()[1] ? cardLine(room, y, width) : []),
       styled("path", {d: d3.line().x((p) => x(perSample(p))).y((p) => y(p.high))(frontier) ?? "", fill: "none", "stroke-width": 2}, {stroke: colour("good")}),
-      ...points.map((p) => dot(p, x(perSample(p)), y(p.high))),
+      ...[...points].sort((a, b) => a.chosen - b.chosen).map((p) => dot(p, x(perSample(p)), y(p.high))),
       ...labels(points, x, y));
   show("trade-offs", element("h2", {}, "Memory against time"),
       element("p", {class: "hint"}, "Each point is a prediction for one precision, batch size and allocator setting; hover over it for its figures."),
@@ -33,7 +33,7 @@ function perSample(p) {
 }
 
 function dot(p, x, y) {
-  const text = `${p.precision}, batch ${p.batch}${p.settings ? `, ${p.settings}` : ""}\n${format.bytes(p.device)} (at most ${format.bytes(p.high)})\n` +
+  const text = `${format.words(p.precision)}, batch ${p.batch}${p.settings ? `, ${p.settings}` : ""}\n${format.bytes(p.device)} (at most ${format.bytes(p.high)})\n` +
       `${format.duration(p.step_us)} per step, ${format.duration(perSample(p))} per sample${p.fits ? "" : "\ndoes not fit"}`;
   const fill = p.settings ? colour("paper") : colour(p.precision);
   const circle = styled("circle", {cx: x, cy: y, r: p.chosen ? 8 : 5, "data-batch": p.batch, "stroke-width": p.chosen ? 3 : 2},
@@ -47,7 +47,7 @@ function labels(points, x, y) {
   const placed = [];
   const first = [...points].sort((a, b) => (b.chosen - a.chosen) || (b.on_frontier - a.on_frontier) || (a.high - b.high));
   for (const p of first) {
-    const at = {x: x(perSample(p)) + 12, y: y(p.high) + 4, batch: p.batch};
+    const at = {x: x(perSample(p)) + 9, y: y(p.high) - 9, batch: p.batch};
     const taken = placed.some((other) => Math.abs(other.x - at.x) < kLabelRoom.x && Math.abs(other.y - at.y) < kLabelRoom.y);
     if (!taken) placed.push(at);
   }
@@ -63,7 +63,7 @@ function legend(points, room) {
   const precisions = [...new Set(points.map((p) => p.precision))];
   const settings = [...new Set(points.map((p) => p.settings).filter(Boolean))];
   return element("ul", {class: "legend", id: "trade-offs-legend"},
-      ...precisions.map((name) => item(name, colour(name), "round")),
+      ...precisions.map((name) => item(format.words(name), colour(name), "round")),
       ...settings.map((name) => item(`hollow: ${name}`, colour("paper"), "round")),
       points.some((p) => p.chosen) ? item("large: what this page shows", colour("ink"), "round") : null,
       points.every((p) => p.fits) ? null : item("pale: does not fit", colour("line"), "round"),

@@ -14,11 +14,14 @@ export function showWhatIf(state) {
   // Where the recorded run ran out, whatever fits is better.
   const better = (row) => row.fits && (!first.fits || row.peak_reserved < what.recorded.peak_reserved);
   const fill = (row) => row === recorded ? "unattributed" : !row.fits ? "fragmented" : better(row) ? "activations" : "temporaries";
+  // A record that ends before its first step is over does not show what the rest of the step needs.
+  const past = !first.fits && !(state.report.steps > 0) ? "gets past this request" : "it fits";
+  const limited = what.limit !== null || what.capacity !== null;
   show("what-if", element("h2", {}, "What if: peak reserved memory under other allocator settings"),
       element("p", {class: "hint"}, "The settings that are advised most often, each replayed event by event through a model of PyTorch's allocator. ",
-          element("code", {}, "plimsoll tune"), " tries all others."),
-      table([{name: "PYTORCH_CUDA_ALLOC_CONF"}, {name: "", wide: true}, {name: "reserved", number: true}, {name: what.limit === null && what.capacity === null ? "" : "fits"}, {name: "", wide: true}],
-          rows.map((row) => line(row, colour(fill(row)), most, what, row === recorded))),
+          element("code", {}, "plimsoll tune"), " tries many more."),
+      table([{name: "PYTORCH_CUDA_ALLOC_CONF"}, {name: "", wide: true}, {name: "reserved", number: true}, {name: limited ? "result" : ""}, {name: "", wide: true}],
+          rows.map((row) => line(row, colour(fill(row)), most, what, [row.fits ? (limited ? past : "") : "runs out", row === recorded]))),
       element("p", {class: "hint", id: "bound", "data-bytes": what.lower_bound},
           swatch(`lower bound: ${format.bytes(what.lower_bound)} were alive at once; no allocator can hold less`, colour("good"))),
       what.limit === null ? null : element("p", {class: "hint"}, swatch(`limit: ${format.bytes(what.limit)}`, colour("bad"))),
@@ -26,16 +29,15 @@ export function showWhatIf(state) {
 }
 
 /** The bar, with the lower bound and the limit as marks across it. */
-function line(row, fill, most, what, isRecorded) {
+function line(row, fill, most, what, [result, isRecorded]) {
   const bar = element("div", {class: "track"}, part("fill", row.peak_reserved / most, fill),
       part("mark", what.lower_bound / most, colour("good")),
       what.limit === null ? null : part("mark", what.limit / most, colour("bad")));
-  const limited = what.limit !== null || what.capacity !== null;
   return element("tr", {"data-settings": row.settings, "data-bytes": row.peak_reserved},
       element("td", {class: "mono"}, row.settings || "defaults"),
       element("td", {class: "bars wide"}, bar),
       element("td", {class: "number"}, format.bytes(row.peak_reserved)),
-      element("td", {class: row.fits ? "good" : "bad"}, row.fits ? (limited ? "it fits" : "") : "runs out"),
+      element("td", {class: row.fits ? "good" : "bad"}, result),
       element("td", {class: "number wide"}, isRecorded || !row.settings ? null : copyButton(`PYTORCH_CUDA_ALLOC_CONF=${row.settings}`)));
 }
 
