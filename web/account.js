@@ -67,12 +67,12 @@ function comparedTable(lines, base, state) {
     return picking(state, what, element("tr", {"data-what": what},
         element("td", {}, swatch(format.words(what), colour(what))),
         element("td", {class: "number", "data-bytes": is}, format.bytes(is)),
-        element("td", {class: "number", "data-before": was}, format.bytes(was)), changeCell(is - was)));
+        element("td", {class: "number wide", "data-before": was}, format.bytes(was)), changeCell(is - was)));
   });
   const [is, was] = [sum(lines), [...before.values()].reduce((a, b) => a + b, 0)];
   rows.push(element("tr", {}, element("th", {}, "total"), element("th", {class: "number"}, format.bytes(is)),
-      element("th", {class: "number"}, format.bytes(was)), changeCell(is - was)));
-  return table([{name: "what"}, {name: "this run", number: true}, {name: "baseline", number: true}, {name: "change", number: true}], rows);
+      element("th", {class: "number wide"}, format.bytes(was)), changeCell(is - was)));
+  return table([{name: "what"}, {name: "this run", number: true}, {name: "baseline", number: true, wide: true}, {name: "change", number: true}], rows);
 }
 
 /** More is bad, less is good. */

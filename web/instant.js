@@ -46,21 +46,19 @@ function plainHolders(state) {
 /** The largest changes first. */
 function comparedHolders(state, base) {
   const changes = pairHolders(state.history.holdersAt(state.event), base.history.holdersAt(base.event));
+  const figures = (is, was) => [element("td", {class: "number"}, format.bytes(is)), element("td", {class: "number wide"}, format.bytes(was)),
+    changeCell(is - was)];
   const rows = changes.slice(0, kMostHolders).map((c) => picking(state, c, element("tr", {},
-      element("td", {class: "number"}, format.bytes(c.bytes)),
-      element("td", {class: "number"}, format.bytes(c.before)),
-      changeCell(c.bytes - c.before),
-      element("td", {}, swatch(format.words(c.category), colour(c.category))),
-      element("td", {class: "mono"}, c.place, c.moved ? element("div", {class: "hint"}, `was ${c.moved}`) : null))));
-  if (changes.length > rows.length) {
-    const rest = changes.slice(kMostHolders);
+      element("td", {class: "mono"}, c.place, c.moved ? element("div", {class: "hint"}, `was ${c.moved}`) : null),
+      element("td", {class: "wide"}, swatch(format.words(c.category), colour(c.category))), ...figures(c.bytes, c.before))));
+  const rest = changes.slice(kMostHolders);
+  if (rest.length > 0) {
     const sum = (of) => rest.reduce((total, c) => total + of(c), 0);
-    rows.push(element("tr", {}, element("td", {class: "number"}, format.bytes(sum((c) => c.bytes))),
-        element("td", {class: "number"}, format.bytes(sum((c) => c.before))), changeCell(sum((c) => c.bytes - c.before)),
-        element("td"), element("td", {class: "hint"}, `${rest.length} with smaller changes`)));
+    rows.push(element("tr", {}, element("td", {class: "hint"}, `${rest.length} with smaller changes`), element("td", {class: "wide"}),
+        ...figures(sum((c) => c.bytes), sum((c) => c.before))));
   }
-  return table([{name: "this run", number: true}, {name: "baseline", number: true}, {name: "change", number: true}, {name: "category"},
-    {name: "allocated by"}], rows);
+  return table([{name: "allocated by"}, {name: "category", wide: true}, {name: "this run", number: true},
+    {name: "baseline", number: true, wide: true}, {name: "change", number: true}], rows);
 }
 
 /**

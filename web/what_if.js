@@ -15,7 +15,7 @@ export function showWhatIf(state) {
   const better = (row) => row.fits && (!first.fits || row.peak_reserved < what.recorded.peak_reserved);
   const fill = (row) => row === recorded ? "unattributed" : !row.fits ? "fragmented" : better(row) ? "activations" : "temporaries";
   // A record that ends before its first step is over does not show what the rest of the step needs.
-  const past = !first.fits && !(state.report.steps > 0) ? "gets past this request" : "it fits";
+  const past = !first.fits && !((state.report.complete_steps ?? state.report.steps) > 0) ? "gets past this request" : "it fits";
   const limited = what.limit !== null || what.capacity !== null;
   show("what-if", element("h2", {}, "What if: peak reserved memory under other allocator settings"),
       element("p", {class: "hint"}, "The settings that are advised most often, each replayed event by event through a model of PyTorch's allocator. ",
