@@ -1,4 +1,4 @@
-// Code to be copied: shown as it is typed, with a button beside it.
+// Code to be copied: shown as it is typed, with a button to copy it.
 import {element} from "./dom.js";
 
 const kShownFor = 1600;

@@ -8,7 +8,7 @@ import {showInstant} from "./instant.js";
 import {showRanks} from "./ranks.js";
 import {Segments} from "./segments.js";
 import {State} from "./state.js";
-import {showSteps} from "./steps.js";
+import {markStep, showSteps} from "./steps.js";
 import {printLight, watchTheme} from "./theme.js";
 import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
@@ -61,13 +61,10 @@ async function start() {
     showWhatIf(state);
     showNotes(state);
   };
-  const follow = () => {
-    showInstant(state);
-    showSteps(state, timeline);
-  };
   const recolour = () => {
     showAll();
-    follow();
+    showInstant(state);
+    showSteps(state, timeline);
   };
   const remember = () => writeAddress(state, timeline);
   state.when("rank", () => {
@@ -76,7 +73,8 @@ async function start() {
     remember();
   });
   state.when("event", () => {
-    follow();
+    showInstant(state);
+    markStep(state);
     remember();
   });
   state.when("selection", () => {

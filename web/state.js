@@ -86,7 +86,7 @@ export class State {
     return this.base?.history ? [this.own, this.base] : [this.own];
   }
 
-  /** The rank to begin with: one that ran out of memory, else the odd one, else the first. */
+  /** The rank to begin with: one that ran out of memory, else an outlier, else the first. */
   get firstRank() {
     const died = this.ranks.findIndex((rank) => rank.ooms.some((oom) => oom.fatal));
     const odd = this.ranks.findIndex((rank) => this.isOdd(rank));
@@ -127,7 +127,10 @@ export class State {
 
   /** The same selection again clears it. What matches no block is no selection. */
   select(selection) {
-    const known = selection && this.sides.some((side) => side.history && matcher(side.history, selection));
+    const known = selection && this.sides.some(({history}) => {
+      const matches = history && matcher(history, selection);
+      return matches && history.place.some((_, block) => matches(block));
+    });
     this.selection = known && !this.isSelected(selection) ? selection : null;
     this.tell("selection");
   }
