@@ -17,6 +17,7 @@ export function showInstant(state) {
           totals(account)),
       base ? element("p", {class: "hint", id: "base-totals", "data-event": base.event, "data-allocated": before.allocated, "data-reserved": before.reserved},
           `Baseline: ${title(base)}, ${totals(before)}. Click its chart to choose another instant.`) : null,
+      element("p", {class: "hint"}, "Click a category or a line of code to see its blocks alone."),
       element("div", {class: base ? "" : "columns"},
           element("div", {id: "account"}, ...accountViews(account.lines, {state, base: before?.lines})),
           element("div", {class: "scroll", id: "holders"}, base ? comparedHolders(state, base) : plainHolders(state))));

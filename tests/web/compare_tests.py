@@ -84,9 +84,8 @@ class Compared(PageTest):
         self.assertEqual(moved[0], this["event"])
         self.assertNotEqual(moved[1], base["event"])
         before = self.program.explain(BASE, at=moved[1])["ranks"][0]["instant"]
-        self.assertEqual(
-            int(self.browser.run("return document.querySelector('#base-totals').dataset.allocated")), before["allocated"]
-        )
+        allocated = self.browser.run("return document.querySelector('#base-totals').dataset.allocated")
+        self.assertEqual(int(allocated), before["allocated"])
         words = self.hash_words()
         self.assertEqual([int(words["event"]), int(words["base"])], moved)
         self.open(THIS, compare=(BASE,), fragment="event=77&base=99")
@@ -125,7 +124,8 @@ class Compared(PageTest):
         self.open(RANKS[0], RANKS[1], compare=(RANKS[1], RANKS[0]))
         for rank in (1, 0):
             self.browser.click(f"#ranks tr[data-rank='{rank}']")
-            self.browser.wait_until("document.querySelector('#ranks tr.chosen').dataset.rank === arguments[0]", str(rank))
+            chosen = "document.querySelector('#ranks tr.chosen').dataset.rank === arguments[0]"
+            self.browser.wait_until(chosen, str(rank))
             self.assertEqual({change[2] for _, change in self.browser.run(_ACCOUNT)}, {0})
 
     def test_runs_of_different_lengths(self) -> None:

@@ -68,7 +68,8 @@ class FindingTests(LinkTest):
     def test_finding_of_another_rank_chooses_that_rank(self) -> None:
         self.open(*RANKS, fragment="rank=0")
         self.browser.click("[data-finding='rank_imbalance'] .jump")
-        self.browser.wait_until("document.querySelector('#ranks tr.chosen').dataset.rank === arguments[0]", str(ODD_RANK))
+        chosen = "document.querySelector('#ranks tr.chosen').dataset.rank === arguments[0]"
+        self.browser.wait_until(chosen, str(ODD_RANK))
         rank = self.program.explain(*RANKS)["ranks"][ODD_RANK]
         self.assertEqual(self.instant()["allocated"], rank["instant"]["allocated"])
 
@@ -92,7 +93,8 @@ class CopyTests(LinkTest):
         self.open(OOM)
         remedies = [r for f in self.program.explain(OOM)["findings"] for r in f["remedies"]]
         text = self.browser.run("return document.querySelector('.remedy .copy').dataset.copies")
-        self.assertIn(text, [r["change"] for r in remedies if not r["avoid"]] + ["\n".join(r["code"]) for r in remedies])
+        helpful = [r for r in remedies if not r["avoid"]]
+        self.assertIn(text, [r["change"] for r in helpful] + ["\n".join(r["code"]) for r in helpful])
         self.browser.click(".remedy .copy")
         self.browser.wait_until("document.querySelector('.remedy .copy').textContent === 'Copied'")
         self.assertEqual(self.clipboard(), text)
@@ -189,7 +191,8 @@ class LegendTests(LinkTest):
         self.open(RANKS[0])
         for phase in ("forward", "backward", "optimizer"):
             self.assertEqual(self.browser.text(f"#marks-legend [data-mark='{phase}']"), phase)
-            self.assertNotEqual(self.browser.colour_of(f"#marks-legend [data-mark='{phase}'] .swatch"), "rgba(0, 0, 0, 0)")
+            fill = self.browser.colour_of(f"#marks-legend [data-mark='{phase}'] .swatch")
+            self.assertNotEqual(fill, "rgba(0, 0, 0, 0)")
 
     def test_run_without_steps_has_no_phases_in_the_legend(self) -> None:
         run = Run()
@@ -387,7 +390,8 @@ class PhoneTests(LinkTest):
 class TradeOffTests(LinkTest):
     def test_scatter_has_titles_a_legend_and_labels(self) -> None:
         self.browser.open(self.program.prediction(PREDICTED, batch=8))
-        self.assertEqual(sorted(self.browser.texts("#trade-offs .axis-title")), ["GPU memory, at most", "time per sample"])
+        titles = sorted(self.browser.texts("#trade-offs .axis-title"))
+        self.assertEqual(titles, ["GPU memory, at most", "time per sample"])
         legend = " ".join(self.browser.texts("#trade-offs-legend li"))
         for word in ("does not fit", "frontier", "memory of the card", "expandable_segments:True"):
             self.assertIn(word, legend)
@@ -398,7 +402,8 @@ class TradeOffTests(LinkTest):
             self.browser.resize(width, 844)
             self.browser.open(self.program.prediction(PREDICTED, batch=8))
             boxes = self.browser.run(
-                "return [...document.querySelectorAll('#trade-offs .point-label')].map((e) => e.getBoundingClientRect())"
+                "return [...document.querySelectorAll('#trade-offs .point-label')]"
+                ".map((e) => e.getBoundingClientRect())"
                 ".map((b) => [b.left, b.top, b.right, b.bottom])"
             )
             self.assertGreater(len(boxes), 2)
