@@ -43,8 +43,9 @@ function bar(held) {
 function roomLine(held, free) {
   const fill = element("span", {class: "used"});
   fill.style.width = `${100 * held / (held + free)}%`;
+  const share = `${format.percent(free, held + free)} of ${format.bytes(held + free)}`;
   return element("div", {class: "room", "data-free": free}, element("span", {class: "line"}, fill),
-      element("span", {}, `${format.bytes(held)} held, ${format.bytes(free)} free (${format.percent(free, held + free)} of ${format.bytes(held + free)})`));
+      element("span", {}, `${format.bytes(held)} held, ${format.bytes(free)} free (${share})`));
 }
 
 function plainTable(lines, held, capacity, state) {
@@ -72,7 +73,8 @@ function comparedTable(lines, base, state) {
   const [is, was] = [sum(lines), [...before.values()].reduce((a, b) => a + b, 0)];
   rows.push(element("tr", {}, element("th", {}, "total"), element("th", {class: "number"}, format.bytes(is)),
       element("th", {class: "number wide"}, format.bytes(was)), changeCell(is - was)));
-  return table([{name: "what"}, {name: "this run", number: true}, {name: "baseline", number: true, wide: true}, {name: "change", number: true}], rows);
+  return table([{name: "what"}, {name: "this run", number: true},
+    {name: "baseline", number: true, wide: true}, {name: "change", number: true}], rows);
 }
 
 /** More is bad, less is good. */

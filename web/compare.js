@@ -43,6 +43,7 @@ function row([name, is, was]) {
   const isSize = typeof is === "number" && typeof was === "number";
   const by = isSize ? is - was : 0;
   const change = isSize ? format.change(by) : is === was ? "same" : "differs";
-  return element("tr", {"data-row": name}, element("td", {}, name), element("td", {class: "mono"}, text(is)), element("td", {class: "mono"}, text(was)),
+  return element("tr", {"data-row": name}, element("td", {}, name),
+      element("td", {class: "mono"}, text(is)), element("td", {class: "mono"}, text(was)),
       element("td", {class: `number ${by > 0 ? "bad" : by < 0 ? "good" : is === was ? "hint" : ""}`}, change));
 }

@@ -13,14 +13,18 @@ export function showInstant(state) {
   const base = state.sides[1];
   const before = base?.history.accountAt(base.event);
   show("instant", element("h2", {}, title(state.own)),
-      element("p", {class: "hint", id: "totals", "data-event": state.event, "data-allocated": account.allocated, "data-reserved": account.reserved},
-          totals(account)),
-      base ? element("p", {class: "hint", id: "base-totals", "data-event": base.event, "data-allocated": before.allocated, "data-reserved": before.reserved},
+      figures("totals", state.own, account, totals(account)),
+      base ? figures("base-totals", base, before,
           `Baseline: ${title(base)}, ${totals(before)}. Click its chart to choose another instant.`) : null,
       element("p", {class: "hint"}, "Click a category or a line of code to see its blocks alone."),
       element("div", {class: base ? "" : "columns"},
           element("div", {id: "account"}, ...accountViews(account.lines, {state, base: before?.lines})),
           element("div", {class: "scroll", id: "holders"}, base ? comparedHolders(state, base) : plainHolders(state))));
+}
+
+function figures(id, side, account, text) {
+  return element("p", {class: "hint", id, "data-event": side.event, "data-allocated": account.allocated,
+    "data-reserved": account.reserved}, text);
 }
 
 function totals(account) {
@@ -47,16 +51,16 @@ function plainHolders(state) {
 /** The largest changes first. */
 function comparedHolders(state, base) {
   const changes = pairHolders(state.history.holdersAt(state.event), base.history.holdersAt(base.event));
-  const figures = (is, was) => [element("td", {class: "number"}, format.bytes(is)), element("td", {class: "number wide"}, format.bytes(was)),
+  const cells = (is, was) => [element("td", {class: "number"}, format.bytes(is)), element("td", {class: "number wide"}, format.bytes(was)),
     changeCell(is - was)];
   const rows = changes.slice(0, kMostHolders).map((c) => picking(state, c, element("tr", {},
       element("td", {class: "mono"}, c.place, c.moved ? element("div", {class: "hint"}, `was ${c.moved}`) : null),
-      element("td", {class: "wide"}, swatch(format.words(c.category), colour(c.category))), ...figures(c.bytes, c.before))));
+      element("td", {class: "wide"}, swatch(format.words(c.category), colour(c.category))), ...cells(c.bytes, c.before))));
   const rest = changes.slice(kMostHolders);
   if (rest.length > 0) {
     const sum = (of) => rest.reduce((total, c) => total + of(c), 0);
     rows.push(element("tr", {}, element("td", {class: "hint"}, `${rest.length} with smaller changes`), element("td", {class: "wide"}),
-        ...figures(sum((c) => c.bytes), sum((c) => c.before))));
+        ...cells(sum((c) => c.bytes), sum((c) => c.before))));
   }
   return table([{name: "allocated by"}, {name: "category", wide: true}, {name: "this run", number: true},
     {name: "baseline", number: true, wide: true}, {name: "change", number: true}], rows);

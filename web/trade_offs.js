@@ -14,13 +14,15 @@ export function showTradeOffs(state) {
   // Drawn as wide as it is shown, so that the letters keep their size.
   const width = Math.max(320, Math.min(1000, document.body.clientWidth - 40));
   const room = state.data.prediction?.memory ?? null;
-  const x = d3.scaleLinear([0.95 * d3.min(points, perSample), 1.05 * Math.max(d3.max(points, perSample), 1)], [kMargin.left, width - kMargin.right]);
+  const slowest = 1.05 * Math.max(d3.max(points, perSample), 1);
+  const x = d3.scaleLinear([0.95 * d3.min(points, perSample), slowest], [kMargin.left, width - kMargin.right]);
   const y = d3.scaleLinear([0, 1.05 * Math.max(d3.max(points, (p) => p.high), 1)], [kHeight - kMargin.bottom, kMargin.top]);
   const frontier = points.filter((p) => p.on_frontier).sort((a, b) => perSample(a) - perSample(b));
+  const path = d3.line().x((p) => x(perSample(p))).y((p) => y(p.high));
   const chart = shape("svg", {class: "chart", viewBox: `0 0 ${width} ${kHeight}`, role: "img", "aria-label": "Memory against time per sample"},
       ...axes(x, y, width),
       ...(room && room < y.domain()[1] ? cardLine(room, y, width) : []),
-      styled("path", {d: d3.line().x((p) => x(perSample(p))).y((p) => y(p.high))(frontier) ?? "", fill: "none", "stroke-width": 2}, {stroke: colour("good")}),
+      styled("path", {d: path(frontier) ?? "", fill: "none", "stroke-width": 2}, {stroke: colour("good")}),
       ...[...points].sort((a, b) => a.chosen - b.chosen).map((p) => dot(p, x(perSample(p)), y(p.high))),
       ...labels(points, x, y));
   show("trade-offs", element("h2", {}, "Memory against time"),
@@ -33,7 +35,8 @@ function perSample(p) {
 }
 
 function dot(p, x, y) {
-  const text = `${format.words(p.precision)}, batch ${p.batch}${p.settings ? `, ${p.settings}` : ""}\n${format.bytes(p.device)} (at most ${format.bytes(p.high)})\n` +
+  const text = `${format.words(p.precision)}, batch ${p.batch}${p.settings ? `, ${p.settings}` : ""}\n` +
+      `${format.bytes(p.device)} (at most ${format.bytes(p.high)})\n` +
       `${format.duration(p.step_us)} per step, ${format.duration(perSample(p))} per sample${p.fits ? "" : "\ndoes not fit"}`;
   const fill = p.settings ? colour("paper") : colour(p.precision);
   const circle = styled("circle", {cx: x, cy: y, r: p.chosen ? 8 : 5, "data-batch": p.batch, "stroke-width": p.chosen ? 3 : 2},
@@ -87,8 +90,9 @@ function axes(x, y, width) {
     marks.push(shape("text", {x: x(value), y: kHeight - kMargin.bottom + 18, "text-anchor": "middle"}, format.duration(value)));
   }
   const middle = (kMargin.top + kHeight - kMargin.bottom) / 2;
-  marks.push(shape("text", {class: "axis-title", x: (kMargin.left + width - kMargin.right) / 2, y: kHeight - 8, "text-anchor": "middle"}, "time per sample"),
-      shape("text", {class: "axis-title", x: 0, y: 0, transform: `translate(14 ${middle}) rotate(-90)`, "text-anchor": "middle"}, "GPU memory, at most"));
+  const title = (text, transform) => shape("text", {class: "axis-title", transform, "text-anchor": "middle"}, text);
+  marks.push(title("time per sample", `translate(${(kMargin.left + width - kMargin.right) / 2} ${kHeight - 8})`),
+      title("GPU memory, at most", `translate(14 ${middle}) rotate(-90)`));
   return marks;
 }
 
