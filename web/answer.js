@@ -41,21 +41,22 @@ function remedies(title, all, toCopy = true) {
 }
 
 function finding(state, f) {
+  const instant = instantOf(state, f);
+  const jump = instant && (() => state.jumpTo(instant.rank, instant.event));
+  const text = instant?.event == null ? "Show in the timeline" : `Show in the timeline (event ${format.count(instant.event)})`;
   return element("div", {class: `finding ${f.severity}`, "data-finding": f.id},
-      element("h3", {}, f.rank === null ? "" : `Rank ${f.rank}: `, f.title),
+      element("h3", jump ? {class: "leads", onclick: jump} : {}, f.rank === null ? "" : `Rank ${f.rank}: `, f.title),
       element("ul", {}, ...f.evidence.map((line) => element("li", {}, line))),
-      showButton(state, f));
+      jump ? element("button", {type: "button", class: "jump", onclick: jump}, text) : null);
 }
 
-/** Leads to the instant that a finding is about; to that of its rank where it names none. */
-function showButton(state, f) {
+/** The rank and event that a finding is about; a null event is the rank's own instant. Nothing without a timeline. */
+function instantOf(state, f) {
   const named = state.ranks.findIndex((rank) => f.rank !== null && rank.rank === f.rank);
   const rank = named >= 0 ? named : state.rank;
   if (!state.own.runOf(rank)?.history || state.ranks[rank].events === 0) return null;
-  // An event of a finding that several ranks share is one of the others' too, perhaps another one.
-  const event = named >= 0 || state.ranks.length === 1 ? f.event ?? null : null;
-  const text = event === null ? "Show in the timeline" : `Show in the timeline (event ${format.count(event)})`;
-  return element("button", {type: "button", class: "jump", onclick: () => state.jumpTo(rank, event)}, text);
+  // An event of a finding that several ranks share is that of one of them.
+  return {rank, event: named >= 0 || state.ranks.length === 1 ? f.event ?? null : null};
 }
 
 function list(title, lines) {
