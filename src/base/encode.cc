@@ -11,9 +11,10 @@ namespace plimsoll {
 std::string Deflated(std::string_view bytes) {
   uLongf size = compressBound(static_cast<uLong>(bytes.size()));
   std::string packed(size, '\0');
+  // The best level takes eight times as long on a history of a million events, for 0.1 to 2.5 %.
   const int status = compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
                                reinterpret_cast<const Bytef*>(bytes.data()),
-                               static_cast<uLong>(bytes.size()), Z_BEST_COMPRESSION);
+                               static_cast<uLong>(bytes.size()), Z_DEFAULT_COMPRESSION);
   // The bound leaves room for anything; only memory can be short.
   if (status == Z_MEM_ERROR) throw std::bad_alloc();
   PLIMSOLL_CHECK(status == Z_OK);

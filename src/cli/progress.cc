@@ -77,6 +77,11 @@ class ProgressLine {
     Erase();
   }
 
+  bool IsSilent() {
+    const std::lock_guard lock(mutex_);
+    return silent_;
+  }
+
   void Silence(bool silent) {
     const std::lock_guard lock(mutex_);
     silent_ = silent;
@@ -136,5 +141,7 @@ void Progress::Next(std::string what, std::size_t total) {
 void Progress::Hide() { ProgressLine::Instance().Hide(); }
 
 void Progress::Silence(bool silent) { ProgressLine::Instance().Silence(silent); }
+
+bool Progress::IsSilent() { return ProgressLine::Instance().IsSilent(); }
 
 }  // namespace plimsoll

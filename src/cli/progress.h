@@ -26,6 +26,7 @@ class Progress {
   static void Hide();
   /// Never shows anything from now on.
   static void Silence(bool silent);
+  static bool IsSilent();
 
  private:
   struct Task;

@@ -299,7 +299,10 @@ TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
   report.lower_bound = MostAlive(PackingProblem(job.trace->timeline, job.trace->ledger));
   report.assumed = options.assumed;
   report.inferred = job.verified().inferred;
-  TuneOptions tune{.limits = job.limits, .release = RulesOf(report.torch), .progress = progress};
+  TuneOptions tune{.limits = job.limits,
+                   .release = RulesOf(report.torch),
+                   .common_only = options.common_only,
+                   .progress = progress};
   report.result = Tune(job.trace->timeline, job.verified(), tune);
   AddCommonCaveats(job, report.caveats);
   return report;

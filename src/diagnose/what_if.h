@@ -31,6 +31,8 @@ struct WhatIfOptions {
   bool verify = false;
   /// Empty the cache after every so many steps; 0 is never.
   int empty_cache_every = 0;
+  /// Of `tune`: only the settings that are often advised, for an overview.
+  bool common_only = false;
 };
 
 /// A recorded job, ready to be replayed. Keeps what the replays refer to.

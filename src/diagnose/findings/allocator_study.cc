@@ -8,30 +8,12 @@
 
 #include "allocator/replay.h"
 #include "allocator/replay_check.h"
+#include "allocator/tune.h"
 #include "allocator/verify.h"
 #include "base/parallel.h"
 
 namespace plimsoll {
 namespace {
-
-/// What forums and error messages advise.
-std::vector<AllocatorSettings> CommonAdvice(const Verification& verified) {
-  std::vector<AllocatorSettings> list;
-  const AllocatorSettings& recorded = verified.rules.settings;
-  const auto add = [&](auto change) {
-    AllocatorSettings s;
-    change(s);
-    if (s != recorded) list.push_back(s);
-  };
-  add([](AllocatorSettings&) {});
-  add([](AllocatorSettings& s) { s.expandable_segments = true; });
-  add([](AllocatorSettings& s) { s.max_split_size = 128 * kMiB; });
-  add([](AllocatorSettings& s) { s.roundup_power2_divisions.fill(8); });
-  // Measures against a limit, and does nothing without one.
-  if (verified.limits.limit)
-    add([](AllocatorSettings& s) { s.garbage_collection_threshold = 0.8; });
-  return list;
-}
 
 std::optional<ReplayResult> Run(const Timeline& timeline, const Verification& verified,
                                 const AllocatorSettings& settings, const DeviceLimits& limits) {
@@ -84,8 +66,8 @@ std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
                           .fits = pressed->fits};
   };
   // The recorded settings first, for comparison.
-  std::vector<AllocatorSettings> settings = CommonAdvice(verified);
-  settings.insert(settings.begin(), verified.rules.settings);
+  const std::vector<AllocatorSettings> settings =
+      CommonSettings(verified.rules.settings, verified.limits.limit.has_value());
   std::vector<std::optional<SettingOutcome>> outcomes(settings.size());
   ParallelFor(settings.size(), [&](std::size_t i) { outcomes[i] = try_out(settings[i]); });
   if (!outcomes.front()) return std::nullopt;
