@@ -1,11 +1,11 @@
 // A step file, all the way to a prediction: whatever is read can be lowered at any batch, and the
 // account of its peak adds up.
-#include "step/step_file.h"
+#include "step/file/step_file.h"
 
 #include "fuzz.h"
-#include "step/fully_sharded.h"
-#include "step/optimizer.h"
 #include "step/predict.h"
+#include "step/transforms/fully_sharded.h"
+#include "step/transforms/optimizer.h"
 
 namespace plimsoll {
 namespace {

@@ -10,13 +10,13 @@
 #include "report/predict.h"
 #include "report/predict_page.h"
 #include "step/calibration.h"
-#include "step/data_parallel.h"
-#include "step/fully_sharded.h"
-#include "step/optimizer.h"
+#include "step/file/step_file.h"
 #include "step/predict.h"
 #include "step/predicted_history.h"
-#include "step/step_file.h"
 #include "step/trade_offs.h"
+#include "step/transforms/data_parallel.h"
+#include "step/transforms/fully_sharded.h"
+#include "step/transforms/optimizer.h"
 
 namespace plimsoll {
 namespace {

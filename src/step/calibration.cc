@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "step/calibration_data.h"
-#include "step/layout.h"
+#include "step/file/layout.h"
 
 namespace plimsoll {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "allocator/replay.h"
 #include "step/calibration.h"
-#include "step/cost.h"
+#include "step/time/cost.h"
 
 namespace plimsoll {
 namespace {

@@ -11,8 +11,8 @@
 #include "answer/holder.h"
 #include "base/result.h"
 #include "hardware/gpu.h"
-#include "step/lower.h"
-#include "step/step.h"
+#include "step/file/step.h"
+#include "step/lowering/lower.h"
 
 namespace plimsoll {
 

@@ -3,8 +3,8 @@
 
 #include "base/result.h"
 #include "hardware/gpu.h"
+#include "step/file/step.h"
 #include "step/predict.h"
-#include "step/step.h"
 #include "timeline/history.h"
 
 namespace plimsoll {

@@ -8,9 +8,9 @@
 
 #include "base/input.h"
 #include "step/calibration.h"
-#include "step/fully_sharded.h"
-#include "step/step_file.h"
+#include "step/file/step_file.h"
 #include "step/step_for_tests.h"
+#include "step/transforms/fully_sharded.h"
 
 namespace plimsoll {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "hardware/gpu.h"
+#include "step/file/step.h"
 #include "step/predict.h"
-#include "step/step.h"
 
 namespace plimsoll {
 

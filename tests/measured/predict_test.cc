@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "step/calibration.h"
+#include "step/file/step_file.h"
 #include "step/predict.h"
-#include "step/step_file.h"
 
 namespace plimsoll {
 namespace {

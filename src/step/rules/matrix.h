@@ -1,7 +1,7 @@
 // What matrix products keep for good.
 #pragma once
 
-#include "step/emitter.h"
+#include "step/rules/emitter.h"
 
 namespace plimsoll {
 
