@@ -9,84 +9,57 @@
 #include <algorithm>
 #include <map>
 
+#include "step/transforms/step_editor.h"
+
 namespace plimsoll {
 namespace {
 
 constexpr Bytes kFirstBucket = kMiB;
 constexpr Bytes kBucket = 25 * kMiB;
 
+constexpr std::string_view kWhere = "DistributedDataParallel";
+
 class DataParallel {
  public:
-  DataParallel(Step& step, const Variant& old) : step_(step), old_(old) {
-    op_ = step.strings.Intern("plimsoll.data_parallel");
-    where_ = step.strings.Intern("DistributedDataParallel");
-    new_ = {.precision = old.precision,
-            .model_tensors = old.model_tensors,
-            .calls = old.calls,
-            .events = {},
-            .storages = old.storages};
-  }
+  DataParallel(Step& step, const Variant& old)
+      : step_(step), old_(old), edit_(step, old, "plimsoll.data_parallel") {}
 
   Variant Run() {
     int steps = 0;
     for (const StepEvent& event : old_.events) {
       if (event.kind == StepEvent::Kind::kStep && steps++ == 0) Construct();
-      new_.events.push_back(event);
+      edit_.Copy(event);
       if (event.kind == StepEvent::Kind::kStep) first_forward_ = true;
       if (event.kind != StepEvent::Kind::kPhase || event.phase != Phase::kForward) continue;
       if (steps == 2 && first_forward_) Rebuild();
       first_forward_ = false;
       Send(true);
     }
-    return std::move(new_);
+    return edit_.Take();
   }
 
  private:
-  Bytes BytesOf(const ModelTensor& tensor) const {
-    const LayoutRecord& layout = step_.layouts[tensor.layout];
-    Bytes bytes = ElementSize(layout.dtype);
-    for (const Number& size : layout.sizes) bytes *= size.first;
-    return bytes;
-  }
-
-  Storage Make(Bytes bytes) {
-    const Storage storage = new_.storages++;
-    CallRecord call{.op = op_, .where = where_};
-    call.fresh.push_back({.storage = storage, .bytes = {bytes, bytes}});
-    new_.calls.push_back(std::move(call));
-    new_.events.push_back({.kind = StepEvent::Kind::kCall,
-                           .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
-    return storage;
-  }
-  Storage MakeBucket(Bytes bytes) {
-    const Storage storage = Make(bytes);
-    new_.events.push_back(
-        {.kind = StepEvent::Kind::kLabel, .category = Category::kGradients, .index = storage});
-    return storage;
-  }
-  void Free(Storage storage) {
-    new_.events.push_back({.kind = StepEvent::Kind::kFree, .index = storage});
-  }
+  Storage MakeBucket(Bytes bytes) { return edit_.Make(kWhere, bytes, Category::kGradients); }
 
   /// All that the model holds, or its buffers alone, copied together by type and sent.
   void Send(bool buffers_only) {
     std::map<DType, Bytes> sums;
     for (const ModelTensor& tensor : old_.model_tensors) {
       if (buffers_only && !tensor.buffer) continue;
-      sums[step_.layouts[tensor.layout].dtype] += BytesOf(tensor);
+      sums[step_.layouts[tensor.layout].dtype] += BytesOf(step_, tensor);
     }
     std::vector<Storage> pieces;
-    for (const auto& [dtype, bytes] : sums) pieces.push_back(Make(bytes));
-    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) Free(*piece);
+    for (const auto& [dtype, bytes] : sums) pieces.push_back(edit_.Make(kWhere, bytes));
+    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) edit_.Free(*piece);
   }
 
   void Construct() {
     Send(false);
     Bytes sum = 0;
     for (const ModelTensor& tensor : old_.model_tensors) {
-      if (tensor.trainable) sum += BytesOf(tensor);
+      if (tensor.trainable) sum += BytesOf(step_, tensor);
     }
-    if (sum > 0) whole_ = MakeBucket(sum);
+    whole_ = MakeBucket(sum);
   }
 
   /// The gradients of the first step, in the order in which they were made.
@@ -115,7 +88,7 @@ class DataParallel {
 
   void Rebuild() {
     if (whole_ == kElsewhere) return;
-    Free(whole_);
+    edit_.Free(whole_);
     Bytes bucket = 0;
     Bytes limit = kFirstBucket;
     for (const Bytes gradient : GradientsInOrder()) {
@@ -125,16 +98,14 @@ class DataParallel {
       bucket = 0;
       limit = kBucket;
     }
-    if (bucket > 0) MakeBucket(bucket);
+    MakeBucket(bucket);
   }
 
   Step& step_;
   const Variant& old_;
-  StringId op_;
-  StringId where_;
+  StepEditor edit_;
   Storage whole_ = kElsewhere;
   bool first_forward_ = false;
-  Variant new_;
 };
 
 }  // namespace

@@ -21,6 +21,7 @@
 
 #include "step/transforms/shard_groups.h"
 #include "step/transforms/shard_layouts.h"
+#include "step/transforms/step_editor.h"
 
 namespace plimsoll {
 namespace {
@@ -59,20 +60,15 @@ class FullySharded {
         sharding_(sharding),
         groups_(step, old),
         layouts_(step, old, sharding.ranks),
-        states_(groups_.all().size()) {
-    op_ = step.strings.Intern("plimsoll.fully_sharded");
-    new_ = {.precision = old.precision,
-            .model_tensors = old.model_tensors,
-            .calls = old.calls,
-            .events = {},
-            .storages = old.storages};
+        states_(groups_.all().size()),
+        edit_(step, old, "plimsoll.fully_sharded") {
     FindGradients();
   }
 
   Variant Run() {
     for (at_ = 0; at_ < old_.events.size(); ++at_) RunEvent(old_.events[at_]);
     Begin(Phase::kOther);
-    return std::move(new_);
+    return edit_.Take();
   }
 
  private:
@@ -83,10 +79,10 @@ class FullySharded {
       case StepEvent::Kind::kStep:
         if (!std::exchange(sharded_, true) && !sharding_.meta) ShardModel();
         Begin(Phase::kOther);
-        return new_.events.push_back(event);
+        return edit_.Copy(event);
       case StepEvent::Kind::kPhase:
         Begin(event.phase);
-        new_.events.push_back(event);
+        edit_.Copy(event);
         if (event.phase == Phase::kBackward) BeginBackward();
         return;
       case StepEvent::Kind::kCall:
@@ -95,7 +91,7 @@ class FullySharded {
         return RunFree(event);
       case StepEvent::Kind::kLabel:
         // Gradients are labelled when they are made: later they are not there any more.
-        if (!group_of_gradient_.contains(event.index)) new_.events.push_back(event);
+        if (!group_of_gradient_.contains(event.index)) edit_.Copy(event);
         return;
     }
   }
@@ -104,7 +100,7 @@ class FullySharded {
 
   void RunModelTensor(const StepEvent& event) {
     const ModelTensor& tensor = old_.model_tensors[event.index];
-    if (tensor.buffer) return new_.events.push_back(event);
+    if (tensor.buffer) return edit_.Copy(event);
     if (sharding_.meta) return MakeShard(event.index);
     if (whole_.contains(tensor.storage)) return;
     whole_[tensor.storage] =
@@ -112,8 +108,9 @@ class FullySharded {
   }
 
   void MakeShard(std::uint32_t index) {
-    new_.model_tensors[index].layout = layouts_.ShardOf(old_.model_tensors[index].layout);
-    new_.events.push_back({.kind = StepEvent::Kind::kModelTensor, .index = index});
+    edit_.variant().model_tensors[index].layout =
+        layouts_.ShardOf(old_.model_tensors[index].layout);
+    edit_.Copy({.kind = StepEvent::Kind::kModelTensor, .index = index});
   }
   void ShardModel() {
     for (std::size_t g = 1; g < states_.size(); ++g) ShardGroupOf(g);
@@ -123,7 +120,7 @@ class FullySharded {
     for (const std::uint32_t index : ParametersOf(group)) MakeShard(index);
     for (const std::uint32_t index : ParametersOf(group)) {
       const auto whole = whole_.find(old_.model_tensors[index].storage);
-      if (whole != whole_.end()) Free(whole->second);
+      if (whole != whole_.end()) edit_.Free(whole->second);
     }
   }
 
@@ -155,7 +152,7 @@ class FullySharded {
 
   void EndForward() {
     CloseBlock();
-    FreeNow(lingering_);
+    edit_.FreeNow(lingering_);
   }
 
   void BeginBackward() {
@@ -174,8 +171,8 @@ class FullySharded {
   void EndBackward() {
     ReduceFinished(old_.events.size());
     Reduce(kRoot);
-    for (State& state : states_) FreeNow(state.gathered);
-    FreeNow(reducing_);
+    for (State& state : states_) edit_.FreeNow(state.gathered);
+    edit_.FreeNow(reducing_);
     forward_order_.clear();
   }
 
@@ -189,8 +186,8 @@ class FullySharded {
     const std::size_t group = GroupOf(old_.calls[event.index]);
     if (phase_ == Phase::kForward) BeforeForward(group);
     if (phase_ == Phase::kBackward) BeforeBackward(group);
-    if (phase_ == Phase::kOptimizer) layouts_.ShardCall(new_.calls[event.index]);
-    new_.events.push_back(event);
+    if (phase_ == Phase::kOptimizer) layouts_.ShardCall(edit_.variant().calls[event.index]);
+    edit_.Copy(event);
     if (phase_ == Phase::kBackward) NoteGradients(old_.calls[event.index]);
   }
 
@@ -204,7 +201,7 @@ class FullySharded {
   }
   void OpenInForward(std::size_t group) {
     Unshard(group);
-    FreeNow(lingering_);
+    edit_.FreeNow(lingering_);
     lingering_ = std::exchange(states_[group].gathered, kElsewhere);
   }
   void CloseBlock() {
@@ -218,7 +215,7 @@ class FullySharded {
     ReduceFinished(at_);
     if (group == kRoot || !spans_[group] || spans_[group]->first != at_) return;
     Unshard(group);
-    FreeNow(states_[group].gathered);
+    edit_.FreeNow(states_[group].gathered);
     const auto found = std::find(forward_order_.rbegin(), forward_order_.rend(), group);
     if (found != forward_order_.rend() && found + 1 != forward_order_.rend()) Gather(*(found + 1));
   }
@@ -249,13 +246,13 @@ class FullySharded {
     }
   }
   void Reshard(std::size_t group) {
-    for (const Storage storage : states_[group].whole) Free(storage);
+    for (const Storage storage : states_[group].whole) edit_.Free(storage);
     states_[group].whole.clear();
   }
 
   void Reduce(std::size_t group) {
     Reshard(group);
-    FreeNow(reducing_);
+    edit_.FreeNow(reducing_);
     const Bytes bytes = GradientBytes(group);
     if (bytes == 0) return;
     reducing_ = Make("reduce-scatter", bytes, kComputeStream, Category::kGradients);
@@ -263,13 +260,13 @@ class FullySharded {
     // A loop variable of FSDP's still refers to the last parameter's gradient.
     const Storage kept = GradientOfLast(group);
     for (const Storage gradient : state.gradients) {
-      if (gradient != kept) Free(gradient);
+      if (gradient != kept) edit_.Free(gradient);
     }
     Storage shard =
         Make("gradients, sharded", bytes / sharding_.ranks, kReduceStream, Category::kGradients);
-    Free(kept);
+    edit_.Free(kept);
     // What is there already gets the sum.
-    if (state.shard != kElsewhere) Free(std::exchange(shard, state.shard));
+    if (state.shard != kElsewhere) edit_.Free(std::exchange(shard, state.shard));
     state.shard = shard;
     state.stand_for_shard += static_cast<int>(state.gradients.size());
     for (const Storage gradient : std::exchange(state.gradients, {})) reduced_[gradient] = group;
@@ -313,7 +310,7 @@ class FullySharded {
       const auto gradient = group_of_gradient_.find(fresh.storage);
       if (gradient == group_of_gradient_.end()) continue;
       states_[gradient->second].gradients.push_back(fresh.storage);
-      Label(fresh.storage, Category::kGradients);
+      edit_.Label(fresh.storage, Category::kGradients);
     }
   }
 
@@ -325,37 +322,16 @@ class FullySharded {
       if (gradient != group_of_gradient_.end()) {
         std::erase(states_[gradient->second].gradients, event.index);
       }
-      return new_.events.push_back(event);
+      return edit_.Copy(event);
     }
     State& state = states_[reduced->second];
     reduced_.erase(reduced);
-    if (--state.stand_for_shard == 0) FreeNow(state.shard);
+    if (--state.stand_for_shard == 0) edit_.FreeNow(state.shard);
   }
-
-  // Events.
 
   Storage Make(std::string_view what, Bytes bytes, std::uint8_t stream, Category category) {
-    if (bytes <= 0) return kElsewhere;
-    const Storage storage = new_.storages++;
-    CallRecord call{.op = op_,
-                    .where = step_.strings.Intern(fmt::format("fully_shard: {}", what)),
-                    .stream = stream};
-    call.fresh.push_back({.storage = storage, .bytes = {bytes, bytes}});
-    new_.calls.push_back(std::move(call));
-    new_.events.push_back({.kind = StepEvent::Kind::kCall,
-                           .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
-    Label(storage, category);
-    return storage;
+    return edit_.Make(fmt::format("fully_shard: {}", what), bytes, category, stream);
   }
-  void Label(Storage storage, Category category) {
-    new_.events.push_back(
-        {.kind = StepEvent::Kind::kLabel, .category = category, .index = storage});
-  }
-  void Free(Storage storage) {
-    if (storage == kElsewhere) return;
-    new_.events.push_back({.kind = StepEvent::Kind::kFree, .index = storage});
-  }
-  void FreeNow(Storage& storage) { Free(std::exchange(storage, kElsewhere)); }
 
   Step& step_;
   const Variant& old_;
@@ -365,7 +341,7 @@ class FullySharded {
   /// By group.
   std::vector<State> states_;
   std::vector<std::optional<Span>> spans_;
-  StringId op_;
+  StepEditor edit_;
   /// By storage of the parameter, until it is sharded.
   std::map<Storage, Storage> whole_;
   /// By captured storage.
@@ -383,7 +359,6 @@ class FullySharded {
   /// The buffer from which the last group was copied, and that of the last reduction.
   Storage lingering_ = kElsewhere;
   Storage reducing_ = kElsewhere;
-  Variant new_;
 };
 
 }  // namespace

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <string>
+
+#include "step/transforms/step_editor.h"
 
 namespace plimsoll {
 namespace {
@@ -73,14 +74,7 @@ Result<Chosen> Choose(std::string_view text) {
 class Replacement {
  public:
   Replacement(Step& step, const Variant& old, const Chosen& chosen)
-      : step_(step), old_(old), chosen_(chosen) {
-    op_ = step.strings.Intern("plimsoll.optimizer");
-    where_ = step.strings.Intern(chosen.facts.name);
-    new_.precision = old.precision;
-    new_.model_tensors = old.model_tensors;
-    new_.calls = old.calls;
-    new_.storages = old.storages;
-  }
+      : step_(step), old_(old), chosen_(chosen), edit_(step, old, "plimsoll.optimizer") {}
 
   Variant Run() {
     std::vector<char> dropped(old_.storages, 0);
@@ -88,7 +82,7 @@ class Replacement {
     for (const StepEvent& event : old_.events) {
       if (event.kind == StepEvent::Kind::kPhase) {
         optimizer = event.phase == Phase::kOptimizer;
-        new_.events.push_back(event);
+        edit_.Copy(event);
         if (optimizer) AddStep();
         continue;
       }
@@ -100,9 +94,9 @@ class Replacement {
       const bool names_storage =
           event.kind == StepEvent::Kind::kFree || event.kind == StepEvent::Kind::kLabel;
       if (names_storage && dropped[event.index]) continue;
-      new_.events.push_back(event);
+      edit_.Copy(event);
     }
-    return std::move(new_);
+    return edit_.Take();
   }
 
  private:
@@ -114,30 +108,10 @@ class Replacement {
     return tensors;
   }
 
-  Bytes BytesOf(const ModelTensor& tensor) const {
-    const LayoutRecord& layout = step_.layouts[tensor.layout];
-    Bytes bytes = ElementSize(layout.dtype);
-    for (const Number& size : layout.sizes) bytes *= size.first;
-    return bytes;
+  Storage Make(const ModelTensor& like) {
+    return edit_.Make(chosen_.facts.name, BytesOf(step_, like));
   }
-
-  Storage Make(Bytes bytes) {
-    CallRecord call{.op = op_, .where = where_};
-    const Storage storage = new_.storages++;
-    call.fresh.push_back({.storage = storage, .bytes = {bytes, bytes}, .result = 0});
-    new_.calls.push_back(std::move(call));
-    new_.events.push_back({.kind = StepEvent::Kind::kCall,
-                           .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
-    return storage;
-  }
-  void Free(Storage storage) {
-    new_.events.push_back({.kind = StepEvent::Kind::kFree, .index = storage});
-  }
-  void MakeState(Bytes bytes) {
-    new_.events.push_back({.kind = StepEvent::Kind::kLabel,
-                           .category = Category::kOptimizerState,
-                           .index = Make(bytes)});
-  }
+  void MakeState(Bytes bytes) { edit_.Make(chosen_.facts.name, bytes, Category::kOptimizerState); }
 
   void AddState(Bytes bytes, Bytes element) {
     const Facts& facts = chosen_.facts;
@@ -155,36 +129,34 @@ class Replacement {
     const std::vector<const ModelTensor*> tensors = Trainable();
     if (first_) {
       for (const ModelTensor* tensor : tensors) {
-        AddState(BytesOf(*tensor), ElementSize(step_.layouts[tensor->layout].dtype));
+        AddState(BytesOf(step_, *tensor), ElementSize(step_.layouts[tensor->layout].dtype));
       }
     }
     first_ = false;
     if (chosen_.form == Form::kForeach) {
       std::vector<Storage> held;
       for (int list = 0; list < chosen_.facts.lists; ++list) {
-        for (const ModelTensor* tensor : tensors) held.push_back(Make(BytesOf(*tensor)));
+        for (const ModelTensor* tensor : tensors) held.push_back(Make(*tensor));
       }
-      for (auto s = held.rbegin(); s != held.rend(); ++s) Free(*s);
+      for (auto s = held.rbegin(); s != held.rend(); ++s) edit_.Free(*s);
     } else if (chosen_.form == Form::kLoop && chosen_.facts.lists > 0) {
       // One tensor at a time; the last one is let go when the next parameter has its own.
-      std::optional<Storage> before;
+      Storage before = kElsewhere;
       for (const ModelTensor* tensor : tensors) {
-        const Storage kept = Make(BytesOf(*tensor));
-        Free(Make(BytesOf(*tensor)));
-        if (before) Free(*before);
+        const Storage kept = Make(*tensor);
+        edit_.Free(Make(*tensor));
+        edit_.Free(before);
         before = kept;
       }
-      if (before) Free(*before);
+      edit_.Free(before);
     }
   }
 
   Step& step_;
   const Variant& old_;
   const Chosen chosen_;
-  StringId op_;
-  StringId where_;
+  StepEditor edit_;
   bool first_ = true;
-  Variant new_;
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "step/transforms/shard_layouts.h"
+#include "step/transforms/step_editor.h"
 
 namespace plimsoll {
 namespace {

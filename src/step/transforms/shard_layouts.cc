@@ -3,19 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "step/transforms/step_editor.h"
+
 namespace plimsoll {
 namespace {
 
-/// Beyond any device, and far enough from the end that sums stay below it.
-constexpr Bytes kLargest = Bytes{1} << 42;
-
 std::int64_t RoundUp(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-Bytes BytesOf(const LayoutRecord& layout) {
-  Bytes bytes = ElementSize(layout.dtype);
-  for (const Number& size : layout.sizes) bytes *= size.first;
-  return std::min(bytes, kLargest);
-}
 
 bool SameSizes(const LayoutRecord& a, const LayoutRecord& b) {
   return std::ranges::equal(a.sizes, b.sizes, [](const Number& m, const Number& n) {
@@ -24,10 +17,6 @@ bool SameSizes(const LayoutRecord& a, const LayoutRecord& b) {
 }
 
 }  // namespace
-
-Bytes BytesOf(const Step& step, const ModelTensor& tensor) {
-  return BytesOf(step.layouts[tensor.layout]);
-}
 
 std::uint32_t ShardLayouts::ShardOf(std::uint32_t layout) {
   const auto known = shard_of_.find(layout);
@@ -47,7 +36,7 @@ Bytes ShardLayouts::PaddedBytes(const ModelTensor& tensor) const {
   if (bytes <= 0 || layout.sizes.empty()) return bytes;
   const std::int64_t rows = layout.sizes.front().first;
   const std::int64_t padded = RoundUp(rows, ranks_);
-  return bytes / rows > kLargest / padded ? kLargest : bytes / rows * padded;
+  return bytes / rows > kLargestTensor / padded ? kLargestTensor : bytes / rows * padded;
 }
 
 void ShardLayouts::ShardCall(CallRecord& call) {

@@ -35,7 +35,4 @@ class ShardLayouts {
   std::map<std::uint32_t, bool> like_parameter_;
 };
 
-/// Of a parameter or a buffer, at the first batch size.
-Bytes BytesOf(const Step& step, const ModelTensor& tensor);
-
 }  // namespace plimsoll
