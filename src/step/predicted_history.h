@@ -9,8 +9,8 @@
 
 namespace plimsoll {
 
-/// The run behind the best figures of Predict with the same arguments: where nothing stops it. Its
-/// events are the requests to the allocator, without times; its categories are the purposes.
+/// The run behind the best figures of Predict with the same arguments. Its events are the requests
+/// to the allocator, without times; its categories are the purposes.
 Result<History> PredictedHistory(const Step& step, const Gpu& gpu, const PredictOptions& options);
 
 }  // namespace plimsoll

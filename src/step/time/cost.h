@@ -2,6 +2,9 @@
 // memory takes, whichever is longer.
 #pragma once
 
+#include <cstdint>
+#include <map>
+
 #include "hardware/gpu.h"
 #include "step/rules/call.h"
 
@@ -14,14 +17,21 @@ struct Cost {
   /// Whether tensor cores serve it, and in which type.
   bool matrix = false;
   bool convolution = false;
+  /// Of a convolution: forward, or the gradients that are asked for.
+  int directions = 1;
+  bool backward = false;
   DType dtype = DType::kFloat32;
 };
 
 /// Of one call; nothing for those that launch no kernel.
 Cost CostOf(const Call& call);
 
+/// Of the variant's calls, by index: how many directions of a convolution were refused their
+/// workspace.
+using RefusedCalls = std::map<std::uint32_t, int>;
+
 /// Microseconds of the last captured step of a variant, which is what every later one takes.
 double StepMicroseconds(const Step& step, const Variant& variant, const Gpu& gpu,
-                        std::int64_t batch);
+                        std::int64_t batch, const RefusedCalls& refused = {});
 
 }  // namespace plimsoll
