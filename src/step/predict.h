@@ -73,7 +73,7 @@ struct Prediction : Figures {
   /// Workspaces of convolutions that do not fit any more, over all steps: cuDNN then takes a slower
   /// way without.
   std::int64_t workspaces_refused = 0;
-  /// Of these, in the last step.
+  /// Convolutions (by direction) that are slow in each later step, since they were refused once.
   std::int64_t refused_in_a_step = 0;
   /// How long a step takes, roughly, with what is refused; and if nothing were.
   double step_us = 0;

@@ -1,6 +1,8 @@
 #include "step/trial.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "allocator/replay.h"
 
@@ -16,6 +18,40 @@ DeviceLimits WithMargin(DeviceLimits limits) {
   if (limits.limit) limits.limit = WithMargin(*limits.limit);
   if (limits.capacity) limits.capacity = WithMargin(*limits.capacity);
   return limits;
+}
+
+/// The calls of each captured step, in order, by operator.
+using CallsByOperator = std::map<StringId, std::vector<std::uint32_t>>;
+std::vector<CallsByOperator> CallsOfSteps(const Variant& variant) {
+  std::vector<CallsByOperator> steps;
+  for (const StepEvent& event : variant.events) {
+    if (event.kind == StepEvent::Kind::kStep) steps.emplace_back();
+    if (event.kind != StepEvent::Kind::kCall || steps.empty()) continue;
+    steps.back()[variant.calls[event.index].op].push_back(event.index);
+  }
+  return steps;
+}
+
+/// PyTorch remembers which way a convolution of a shape took, so that one that was refused its
+/// workspace in any step is slow in all that follow: its counterpart in the last step, if the steps
+/// are alike.
+RefusedCalls InLastStep(const Variant& variant, const RefusedCalls& refused) {
+  RefusedCalls found;
+  if (refused.empty()) return found;
+  const std::vector<CallsByOperator> steps = CallsOfSteps(variant);
+  for (const CallsByOperator& step : steps) {
+    for (const auto& [op, calls] : step) {
+      const auto last = steps.back().find(op);
+      if (last == steps.back().end() || last->second.size() != calls.size()) continue;
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        const auto call = refused.find(calls[i]);
+        if (call == refused.end()) continue;
+        int& count = found[last->second[i]];
+        count = std::max(count, call->second);
+      }
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -61,7 +97,8 @@ Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& li
   Peaks peaks;
   peaks.limits = limits;
   const std::vector<Request>& requests = lowered.workload.requests;
-  const int last_step = lowered.moments.empty() ? 0 : lowered.moments.back().step;
+  RefusedCalls refused_calls;
+  std::pair<int, RefusedCalls> in_step;  // a repeated step counts like the first of its kind
   for (std::size_t i = 0; i < requests.size(); ++i) {
     replayer.Run(i);
     const AllocatorCounters& counters = replayer.allocator().counters();
@@ -74,14 +111,18 @@ Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& li
     peaks.reserved_after_step[step] = counters.peak_reserved;
     if (requests[i].kind != Request::Kind::kBorrow) continue;
     const std::int64_t refused = replayer.result().done_without;
-    if (refused > peaks.refused && lowered.moments[i].step == last_step) {
-      ++peaks.refused_calls[lowered.moments[i].call];
+    const Moment& moment = lowered.moments[i];
+    if (in_step.first != moment.step) in_step = {moment.step, {}};
+    if (refused > peaks.refused) {
+      int& most = refused_calls[moment.call];
+      most = std::max(most, ++in_step.second[moment.call]);
     }
     peaks.refused = refused;
   }
   const ReplayResult result = replayer.result();
   peaks.reserved = result.counters.peak_reserved;
   peaks.fits = result.fits;
+  peaks.refused_calls = InLastStep(setting.variant, refused_calls);
   return peaks;
 }
 

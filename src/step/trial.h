@@ -48,7 +48,7 @@ struct Peaks {
   bool fits = true;
   /// Workspaces that were refused, in all steps together.
   std::int64_t refused = 0;
-  /// Those of the last step, by call.
+  /// What is slow in the last step: the calls that were refused, in any step.
   RefusedCalls refused_calls;
   /// The request at which allocated memory peaks first.
   std::size_t request = 0;

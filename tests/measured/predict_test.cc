@@ -157,9 +157,8 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
     foreseen += refused && p->step_us > p->unlimited_step_us;
     false_alarms += !refused && p->workspaces_refused > 0;
   }
-  // The two that are missed lie just below the batch from which refusals are foreseen.
   EXPECT_EQ(refusing, 5);
-  EXPECT_GE(foreseen, 3);
+  EXPECT_EQ(foreseen, 5);
   EXPECT_LE(false_alarms, 1) << "of 23";
 }
 

@@ -92,5 +92,20 @@ TEST(StepTime, HasALeastForEachKernelAndNothingForNothing) {
   EXPECT_EQ(StepMicroseconds(maker.step, maker.variant(), *FindGpu("H200"), 2), 10 * one);
 }
 
+TEST(StepTime, WhatIsRefusedItsWorkspaceIsSlower) {
+  StepMaker maker;
+  maker.BeginStep();
+  maker.Begin(Phase::kForward);
+  testing_step::AddConvolution(maker);
+  const Gpu gpu = *FindGpu("H200");
+  const auto last = static_cast<std::uint32_t>(maker.variant().calls.size() - 1);
+  const double with = StepMicroseconds(maker.step, maker.variant(), gpu, 4000);
+  const double without = StepMicroseconds(maker.step, maker.variant(), gpu, 4000, {{last, 1}});
+  EXPECT_GT(without, with);
+  // No more than tensor cores are faster.
+  EXPECT_LT(without, with * *gpu.rates.tf32 / gpu.rates.fp32);
+  EXPECT_EQ(StepMicroseconds(maker.step, maker.variant(), gpu, 4000, {{last + 9, 1}}), with);
+}
+
 }  // namespace
 }  // namespace plimsoll
