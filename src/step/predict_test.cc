@@ -109,7 +109,7 @@ TEST(Predict, UnknownOperatorsAreNamed) {
   EXPECT_NE(p.assumptions[1].find("mylib.fancy.default"), std::string::npos);
 }
 
-TEST(Predict, WhatExceedsTheDeviceDoesNotFitAndIsStillReckoned) {
+TEST(Predict, WhatExceedsTheDeviceDoesNotFitAndItsNeedIsTold) {
   const Prediction p = PredictIt(Simple(), WithRoom(70 * kMiB), {.batch = 4});
   EXPECT_FALSE(p.fits);
   EXPECT_FALSE(p.surely_fits);
