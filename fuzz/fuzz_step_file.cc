@@ -13,7 +13,9 @@ namespace {
 
 void CheckPrediction(const Result<Prediction>& prediction) {
   if (!prediction) return CheckError(prediction.error());
-  PLIMSOLL_CHECK(BrokenInvariants(*prediction).empty());
+  const std::vector<std::string> broken = BrokenInvariants(*prediction);
+  for (const std::string& text : broken) std::fprintf(stderr, "%s\n", text.c_str());
+  PLIMSOLL_CHECK(broken.empty());
 }
 
 void PredictAll(Step& step) {

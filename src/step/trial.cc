@@ -107,8 +107,12 @@ Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& li
       peaks.request = i;
     }
     const auto step = static_cast<std::size_t>(std::max(0, lowered.moments[i].step));
-    if (peaks.reserved_after_step.size() <= step) peaks.reserved_after_step.resize(step + 1);
-    peaks.reserved_after_step[step] = counters.peak_reserved;
+    std::vector<Bytes>& after_step = peaks.reserved_after_step;
+    // A step that asks for nothing ends where the one before did.
+    if (after_step.size() <= step) {
+      after_step.resize(step + 1, after_step.empty() ? 0 : after_step.back());
+    }
+    after_step[step] = counters.peak_reserved;
     if (requests[i].kind != Request::Kind::kBorrow) continue;
     const std::int64_t refused = replayer.result().done_without;
     const Moment& moment = lowered.moments[i];
