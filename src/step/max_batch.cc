@@ -38,8 +38,7 @@ class Search {
     }
     const std::int64_t most = Halve([&](std::int64_t n) { return Fits(n); }, good, bad);
     const std::int64_t sure =
-        Surely(most) ? most
-                     : Halve([&](std::int64_t n) { return Surely(n); }, 0, std::max(most, bad / 2));
+        Surely(most) ? most : Halve([&](std::int64_t n) { return Surely(n); }, 0, most);
     MaxBatch found{.sure = SpeedAt(sure), .most = SpeedAt(most)};
     found.fastest = Fastest(found);
     return found;
