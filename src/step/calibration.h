@@ -27,9 +27,9 @@ class Calibration {
   const std::string& gpu() const { return gpu_; }
   std::size_t size() const { return lines_.size(); }
 
-  /// Exact at a measured batch. Between two, on the line through them, with the larger one as the
-  /// upper end; beyond the last, on the line of the last ones if there is a clear one. Nothing for
-  /// a shape that was not measured.
+  /// Exact at a measured batch. Between two, on the line through them where it rises, with what the
+  /// engines of its measured neighbours would take as the upper end; beyond the last, on the line
+  /// of the last ones if there is a clear one. Nothing for a shape that was not measured.
   std::optional<Workspace> Find(const ConvShape& shape, ConvDirection direction) const;
 
  private:

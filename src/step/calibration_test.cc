@@ -74,8 +74,26 @@ TEST(Calibration, EachDirectionHasItsOwn) {
 TEST(Calibration, BetweenTwoItLiesOnTheLineWithTheLargerAsUpperEnd) {
   const Calibration calibration = With("1:100 4:400 8:200");
   EXPECT_EQ(Forward(calibration, 3), (Workspace{300, 400}));
-  EXPECT_EQ(Forward(calibration, 6), (Workspace{300, 400})) << "falling";
   EXPECT_EQ(Forward(calibration, 2), Exactly(200)) << "measured, and left out as it is on the line";
+}
+
+TEST(Calibration, WhereItFallsNothingBetweenIsABound) {
+  const Calibration calibration = With("1:100 4:400 8:200");
+  // Up to some batch the engine of 4 goes on: 100 for each of the batch. Then there is that of 8.
+  EXPECT_EQ(Forward(calibration, 6), (Workspace{150, 600}));
+}
+
+TEST(Calibration, TheUpperEndIsNeverBelowAMeasuredNeighbour) {
+  for (const char* points : {"1:0 4:0 8:900", "1:900 4:0 8:900", "1:900 4:900 8:0", "1:5 8:40"}) {
+    const Calibration calibration = With(points);
+    for (const std::int64_t n : {3, 5, 6, 7}) {
+      const Workspace between = *Forward(calibration, n);
+      EXPECT_LE(between.likely, between.upper);
+      for (const std::int64_t measured : {n < 4 ? 2 : 4, n < 4 ? 4 : 8}) {
+        EXPECT_GE(between.upper, Forward(calibration, measured)->likely) << points << " at " << n;
+      }
+    }
+  }
 }
 
 TEST(Calibration, BeyondTheLastOnlyAlongAClearLine) {
@@ -84,7 +102,7 @@ TEST(Calibration, BeyondTheLastOnlyAlongAClearLine) {
   EXPECT_EQ(Forward(With("1:100 8:800 32:3200"), 129), std::nullopt) << "too far";
   EXPECT_EQ(Forward(With("1:100 4:800 6:3200"), 8), std::nullopt) << "who knows how that goes on";
   EXPECT_EQ(Forward(With("8:100"), 16), std::nullopt) << "one point is no line";
-  EXPECT_EQ(Forward(With("1:900 8:100"), 32), Exactly(0)) << "no less than nothing";
+  EXPECT_EQ(Forward(With("1:900 8:100"), 32), (Workspace{0, 400})) << "no less than nothing";
 }
 
 TEST(Calibration, BelowTheFirstIsUnknown) {
