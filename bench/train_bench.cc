@@ -10,16 +10,16 @@
 #include <functional>
 #include <string>
 
-#include "train/adam8bit.h"
-#include "train/autocast.h"
-#include "train/cross_entropy.h"
-#include "train/fused_adam.h"
+#include "train/checkpointing/autocast.h"
+#include "train/checkpointing/saved_tensors.h"
 #include "train/graphed_step.h"
-#include "train/host_optimizer.h"
+#include "train/models/cross_entropy.h"
 #include "train/models/gpt.h"
 #include "train/models/unet.h"
+#include "train/optimizers/adam8bit.h"
+#include "train/optimizers/fused_adam.h"
+#include "train/optimizers/host_optimizer.h"
 #include "train/recovery.h"
-#include "train/saved_tensors.h"
 #include "train/trainer.h"
 
 namespace plimsoll::train {

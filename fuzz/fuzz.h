@@ -9,6 +9,7 @@
 #include "base/input.h"
 #include "base/result.h"
 #include "timeline/recording.h"
+#include "timeline/vet.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -33,10 +34,11 @@ inline int Fuzz(Result<Recording> (*read)(const Input&), const std::uint8_t* dat
     CheckError(input.error());
     return 0;
   }
-  const Result<Recording> recording = read(*input);
+  Result<Recording> recording = read(*input);
   if (!recording) {
     CheckError(recording.error());
   } else {
+    TakeOutImpossible(*recording);
     CheckRecording(*recording);
   }
   return 0;

@@ -1,5 +1,6 @@
 // The whole way of a file: whichever reader recognises it, the explanation, every report and
 // export.
+#include "answer/invariants.h"
 #include "diagnose/explain.h"
 #include "diagnose/recorded_history.h"
 #include "fuzz.h"
@@ -18,6 +19,7 @@ void Explain(const Recording& recording) {
   CheckRecording(recording);
   Result<Explanation> part = ExplainRecording(recording, ExplainOptions{});
   if (!part) return CheckError(part.error());
+  PLIMSOLL_CHECK(BrokenInvariants(*part).empty());
   // Twice the same rank: what joins files is tried too.
   const Explanation whole = Join({*part, *part});
   PLIMSOLL_CHECK(!ExplanationJson(whole).empty());

@@ -15,6 +15,7 @@ import sqlite3
 import struct
 import subprocess
 import tempfile
+import zlib
 
 ROOT = pathlib.Path(__file__).parent / "corpus"
 MIB = 1 << 20
@@ -182,6 +183,9 @@ def json_snapshots():
         '{"segments": [{"address": 18446744073709551615, "total_size": 1e308, "blocks": [{"size": -1}]}],'
         ' "device_traces": [[{"action": "alloc", "addr": 1e400, "size": NaN}]]}')
     put("snapshot_json", "hostile-utf8", b'{"segments": [{"segment_type": "\xff\xfe"}]}')
+    past_the_end = {"addr": 2**64 - 4096, "size": 1 << 20, "stream": 0}
+    put("snapshot_json", "hostile-wrap", json.dumps({"segments": [], "device_traces": [
+        [{"action": action, **past_the_end} for action in ("segment_alloc", "alloc", "segment_free")]]}))
 
 
 # ---- texts -----------------------------------------------------------------------------------------
@@ -463,15 +467,54 @@ def steps():
     put("step_file", "hostile-storage", text.replace('["free",18]', '["free",3000]'))
     put("step_file", "no-results", re.sub(r'\[\{"t":\[\d+,1,0\]\}\],\[\[', "[],[[", text))
 
-    header = '{"schema":"plimsoll.calibration/1","gpu":"H200","batches":[[1,2,4,8,32]]}\n'
+    # Without checksums: the target adds them.
+    header = '{"schema":"plimsoll.calibration/2","gpu":"H200","batches":[[1,2,4,8,32]]}\n'
     key = " nchw 64,56,56 64,3,3 1,1 1,1 1,1 1\t0\t"
     good = header + f"float32{key}1:100 8:800 32:3200\t1:7\t1:9\nbfloat16{key}2:1 4:5\t\t\n"
     put("calibration", "whole", good)
     put("calibration", "cut", good[:150])
     put("calibration", "header", header)
-    put("calibration", "other", header.replace("/1", "/2"))
+    put("calibration", "other", header.replace("/2", "/3"))
     put("calibration", "broken-lines", header + f"float32{key}x:y 1 ::\t\n\t\t\nfloat32\n")
     put("calibration", "unsorted", header + f"float32{key}8:1 2:9 2:3 1:7\t4:4 4:9\t1:-5 2:-9")
+
+
+def train_states():
+    """Whole files, and indices with the byte before them that says how many zeros come first."""
+    def index(tensors, **values):
+        listed = [{"name": name, "type": kind, "sizes": sizes, "crc": zlib.crc32(content)}
+                  for name, kind, sizes, content in tensors]
+        return json.dumps({"tensors": listed, "values": values}).encode()
+
+    def whole(tensors, **values):
+        out = b"plimsoll train state 2\n"
+        for _, _, _, content in tensors:
+            out += bytes(-len(out) % 64) + content
+        text = index(tensors, **values)
+        return out + text + struct.pack("<QII", len(text), zlib.crc32(text), 0) + b"the end\n"
+
+    tensors = [("parameter weight", "f32", [2, 3], bytes(range(24))), ("buffer", "bool", [], b"\1"),
+               ("empty", "i64", [0, 5], b"")]
+    good = whole(tensors, steps=3, rate=0.125, on=True, text="none")
+    put("train_state", "whole", good)
+    put("train_state", "cut", good[:-30])
+    put("train_state", "no-tensors", whole([], steps=1))
+    put("train_state", "former", b"plimsoll train state 1\n" + good[23:])
+    put("train_state", "zip", b"PK\3\4archive/code/__torch__.py")
+    # 41 zeros fill up to the first tensor; 8 * 8 - 41 = 23 belong to it.
+    zeros = [("x", "i8", [23], bytes(23))]
+    put("train_state", "framed", b"\x08" + index(zeros, steps=3))
+    put("train_state", "framed-empty", b"\0" + index([], steps=-1, text="\x1b[2J"))
+    put("train_state", "framed-huge", b"\x08" + index([("x", "f32", [1 << 40, 1 << 40], b"")]))
+    put("train_state", "framed-deep", b"\0" + b"[" * 5000)
+
+
+def wholes():
+    """Changes to a small snapshot: any bytes are some."""
+    put("whole", "unchanged", b"\0")
+    put("whole", "unchanged-json", b"\1")
+    for i in range(6):
+        put("whole", f"changes-{i}", bytes([i]) + b"".join(bytes([n * (i + 3) * 37 % 251]) for n in range(30 * (i + 1))))
 
 
 def everything():
@@ -495,4 +538,6 @@ settings()
 allocator()
 packings()
 steps()
+train_states()
+wholes()
 everything()

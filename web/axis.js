@@ -1,14 +1,18 @@
-// From pixels to events and back, by number of the event or by the clock.
+// From pixels to events and back, by number of the event or by the clock. Runs that are compared share
+// one length, so that the same pixel is the same distance from the start of either.
 
 export class Axis {
-  /** `byTime` needs a history with times. */
-  constructor(history, byTime, left, right) {
+  /** `byTime` needs a history with times; `length` is in events or microseconds. */
+  constructor(history, byTime, length, left, right) {
     this.history = history;
-    this.byTime = byTime && history.hasTimes;
+    this.byTime = byTime;
     this.start = this.byTime ? history.times[0] : 0;
-    const end = this.byTime ? history.times[history.events - 1] - this.start : history.events;
-    this.whole = d3.scaleLinear([0, Math.max(1, end)], [left, right]);
+    this.whole = d3.scaleLinear([0, Math.max(1, length)], [left, right]);
     this.scale = this.whole;
+  }
+
+  static lengthOf(history, byTime) {
+    return byTime ? history.times[history.events - 1] - history.times[0] : history.events;
   }
 
   zoom(transform) {
@@ -22,8 +26,14 @@ export class Axis {
     return Math.max(0, Math.min(event, this.history.events - 1));
   }
 
-  pixelOf(event) {
-    return this.scale(this.byTime ? this.history.times[Math.max(0, event)] - this.start : event);
+  /** Whether a run that is shorter than the axis has ended before a pixel. */
+  isOver(x) {
+    const value = this.scale.invert(x);
+    return this.byTime ? value + this.start > this.history.times[this.history.events - 1] : value >= this.history.events;
+  }
+
+  pixelOf(event, scale = this.scale) {
+    return scale(this.byTime ? this.history.times[Math.max(0, Math.min(event, this.history.events - 1))] - this.start : event);
   }
 
   /** The last event at or before a time. */

@@ -36,13 +36,24 @@ export function table(headings, rows) {
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
 }
 
+/** A row that does something when it is clicked on, or when Enter is pressed on it. */
+export function pickable(row, action, chosen, title) {
+  row.classList.add("row");
+  row.classList.toggle("chosen", chosen);
+  row.tabIndex = 0;
+  row.title = title;
+  row.addEventListener("click", action);
+  row.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target === row) action(); });
+  return row;
+}
+
 export function swatch(name, fill) {
   const box = element("span", {class: "swatch"});
   box.style.background = fill;
   return element("span", {}, box, name);
 }
 
-/** A short text beside the pointer; none hides it. */
+/** A short text at the pointer; none hides it. */
 export function tip(text, event) {
   const box = byId("tip");
   box.hidden = !text;

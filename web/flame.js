@@ -1,6 +1,7 @@
-// What is alive at the chosen instant, by stack: as wide as it holds bytes. d3 lays it out.
+// What is allocated at the chosen instant, by stack: a box is as wide as its bytes. d3 lays it out.
 import * as format from "./format.js";
 import {byId, element, oncePerFrame, prepared, show, tip} from "./dom.js";
+import {selectionText} from "./groups.js";
 import {colour} from "./theme.js";
 
 const kRow = 18;
@@ -19,6 +20,7 @@ export class Flame {
     this.open = oncePerFrame(() => this.openNow());
     state.when("rank", () => this.build());
     state.when("event", () => this.open());
+    state.when("selection", () => this.open());
     state.when("theme", () => this.draw());
     state.when("print", () => this.drawNow());
     window.addEventListener("resize", () => this.draw());
@@ -27,7 +29,7 @@ export class Flame {
   openNow() {
     const h = this.state.history;
     if (!h || h.blocks === 0) return;
-    this.root = d3.hierarchy(treeAt(h, this.state.event)).sum((node) => node.own).sort((a, b) => b.value - a.value);
+    this.root = d3.hierarchy(treeAt(h, this.state.event, this.state.selects(h))).sum((node) => node.own).sort((a, b) => b.value - a.value);
     d3.partition()(this.root);
     this.focus = this.root;
     this.draw();
@@ -37,10 +39,10 @@ export class Flame {
     this.query = "";
     if (!this.state.history || this.state.history.blocks === 0) return show("flame");
     this.canvas = element("canvas", {id: "flames", role: "img", tabindex: 0,
-      "aria-label": "What is alive, by stack. Down goes into the widest box, up goes out, left and right go to its neighbours."});
+      "aria-label": "What is allocated, by stack. Down goes into the widest box, up goes out, left and right go to its neighbours."});
     const search = element("input", {type: "search", id: "search", placeholder: "search functions and files (/)",
       "aria-label": "Search stacks", oninput: (event) => { this.query = event.target.value.toLowerCase(); this.draw(); }});
-    show("flame", element("h2", {}, "Who made what is alive at this instant"),
+    show("flame", element("h2", {}, "What is allocated at this instant, by stack"),
         element("div", {class: "tools"}, search,
             element("button", {type: "button", id: "flame-all", onclick: () => this.look(this.root)}, "Whole graph"),
             element("span", {class: "hint", id: "found"})),
@@ -101,7 +103,8 @@ export class Flame {
     const deeper = Math.max(0, rows - kMostRows);
     byId("found").textContent = this.query === "" ? "" : `${format.bytes(found)} in stacks that match`;
     byId("found").dataset.bytes = found;
-    byId("flame-drawn").textContent = `${format.bytes(this.root.value)} from ${format.count(this.root.data.places)} places` +
+    const only = this.state.selection ? `Only ${selectionText(this.state.selection)}: ` : "";
+    byId("flame-drawn").textContent = `${only}${format.bytes(this.root.value)} from ${format.count(this.root.data.places)} places` +
         (narrow > 0 ? `; ${format.bytes(narrow)} are too narrow to draw: choose a box to look into it.` : ".") +
         (deeper > 0 ? ` ${format.count(deeper)} more rows lie below: choose a low box to see them.` : "");
   }
@@ -156,8 +159,8 @@ function boxColour(node) {
   return node.depth === 0 ? colour("cached") : d3.interpolateRgb(colour(node.data.file || node.data.name), "#ffffff")(0.45);
 }
 
-/** The stacks of what is held, as a tree: {name, file, own, children}. Leaves are categories. */
-function treeAt(history, event) {
+/** The stacks of what is allocated and selected, as a tree: {name, file, own, children}. Leaves are categories. */
+function treeAt(history, event, selects) {
   const root = {name: "all", file: "", own: 0, children: []};
   const nodes = new Map([[0, root]]);
   const of = (id) => {
@@ -173,6 +176,7 @@ function treeAt(history, event) {
   };
   const leaves = new Map();
   for (const block of history.heldAt(event)) {
+    if (!selects(block)) continue;
     const id = history.node[block];
     const place = id === 0 ? history.names[history.place[block]] : "";
     const key = `${id}/${history.category[block]}/${place}`;

@@ -22,6 +22,11 @@ function hundredths(size) {
   return ((rest > 0.5 || (rest === 0.5 && below % 2 === 1) ? below + 1 : below) / 100).toFixed(2);
 }
 
+/** "+48.00 MiB", "-7.76 GiB", "same" */
+export function change(n) {
+  return n === 0 ? "same" : `${n > 0 ? "+" : ""}${bytes(n)}`;
+}
+
 export function percent(part, whole) {
   return whole > 0 ? `${(100 * part / whole).toFixed(1)} %` : "";
 }

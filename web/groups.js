@@ -1,9 +1,10 @@
-// The ways in which the timeline can be stacked. Each gives names, colours, and the group of a block.
+// The ways in which blocks can be grouped. Each gives names, colours, and the group of a block.
 import * as format from "./format.js";
 import {colour} from "./theme.js";
 
-/** More would not be told apart. */
+/** More colours than this cannot be distinguished. */
 const kMostGroups = 12;
+const kOthers = "all others";
 
 const kSizes = [
   [512 * 1024, "up to 512 KiB"],
@@ -14,21 +15,23 @@ const kSizes = [
   [Infinity, "larger"],
 ];
 
-export const kGroupings = {category: "what it is for", place: "who holds it", module: "module", size: "size"};
+export const kGroupings = {category: "category", place: "source line", module: "module", size: "block size"};
 
+/** `keys` are the names by which a selection knows the groups; null where it cannot. */
 export function grouping(history, how) {
   if (how === "category") {
     return {
       names: history.categories.map(format.words),
+      keys: history.categories,
       colours: () => history.categories.map((name) => colour(name)),
       groupOf: (block) => history.category[block],
     };
   }
   if (how === "size") {
     const names = kSizes.map(([, name]) => name);
-    return {names, colours: () => names.map((name) => colour(name)), groupOf: (block) => kSizes.findIndex(([most]) => history.requested[block] <= most)};
+    return {names, keys: names, colours: () => names.map((name) => colour(name)), groupOf: sizeGroup(history)};
   }
-  return byName(history, how === "place" ? history.place : history.module);
+  return byName(history, columnOf(history, how));
 }
 
 /** The names that hold most at the peak, and one group for all others. */
@@ -40,10 +43,37 @@ function byName(history, column) {
   const largest = [...held].sort((a, b) => b[1] - a[1]).slice(0, kMostGroups - 1).map(([name]) => name);
   const index = new Map(largest.map((name, i) => [name, i]));
   const names = largest.map((name) => history.names[name] || "none");
-  names.push("all others");
   return {
-    names,
-    colours: () => names.map((name) => name === "all others" ? colour("unattributed") : colour(name)),
+    names: [...names, kOthers],
+    keys: [...largest.map((name) => history.names[name]), null],
+    colours: () => [...names.map((name) => colour(name)), colour("unattributed")],
     groupOf: (block) => index.get(column[block]) ?? largest.length,
   };
+}
+
+function sizeGroup(history) {
+  return (block) => kSizes.findIndex(([most]) => history.requested[block] <= most);
+}
+
+function columnOf(history, how) {
+  return how === "place" ? history.place : history.module;
+}
+
+/** Whether a block belongs to a selection ({by, name, category}); null where none in this run can. */
+export function matcher(history, {by, name, category}) {
+  if (!Object.hasOwn(kGroupings, by)) return null;
+  const group = by === "size" ? kSizes.findIndex(([, text]) => text === name) :
+      by === "category" ? history.categories.indexOf(name) : history.names.indexOf(name);
+  const only = category ? history.categories.indexOf(category) : -1;
+  if (group < 0 || (category && only < 0)) return null;
+  const sizes = sizeGroup(history);
+  const groupOf = by === "size" ? sizes : by === "category" ? (block) => history.category[block] :
+      (block) => columnOf(history, by)[block];
+  return (block) => groupOf(block) === group && (only < 0 || history.category[block] === only);
+}
+
+/** "activations", "train.py:57 in forward (activations)" */
+export function selectionText({by, name, category}) {
+  if (by === "category") return format.words(name);
+  return `${name || "none"}${category ? ` (${format.words(category)})` : ""}`;
 }

@@ -1,5 +1,5 @@
 // One device's run, unpacked from the page (docs/formats/page.md), and the questions that can be
-// asked of any instant of it. The answers follow the program's own rules (src/diagnose/account.cc)
+// asked of any instant of it. The answers follow the program's own rules (src/diagnose/attribution/account.cc)
 // and equal what `plimsoll explain --at EVENT --json` says; tests/web holds them against each other.
 
 /** Later than every event. */

@@ -4,13 +4,15 @@
 
 /** Events in a bucket: replaying one takes less than a column of pixels is worth. */
 const kBucket = 64;
+/** The group of blocks that are not counted. */
+export const kLeftOut = 255;
 
 export class Levels {
-  /** `groupOf` gives the group of a block, from 0 to `groups` - 1. */
-  constructor(history, groupOf, groups) {
+  /** `groupOf` gives the group of a block, from 0 to `groups` - 1; `counts` says whether it is counted at all. */
+  constructor(history, groupOf, groups, counts = () => true) {
     this.history = history;
     this.group = new Uint8Array(history.blocks);
-    for (let i = 0; i < history.blocks; ++i) this.group[i] = groupOf(i);
+    for (let i = 0; i < history.blocks; ++i) this.group[i] = counts(i) ? groupOf(i) : kLeftOut;
     this.groups = groups;
     const buckets = Math.max(1, Math.ceil(history.events / kBucket));
     this.begins = new Float64Array(buckets * groups);
@@ -61,12 +63,14 @@ export class Levels {
   advance(now, event) {
     const h = this.history;
     for (; now.made < h.blocks && h.made[now.made] <= event; ++now.made) {
+      if (this.group[now.made] === kLeftOut) continue;
       now.values[this.group[now.made]] += h.size[now.made];
       now.total += h.size[now.made];
     }
     const releases = h.releases;
     for (; now.released < releases.length && h.released[releases[now.released]] <= event; ++now.released) {
       const block = releases[now.released];
+      if (this.group[block] === kLeftOut) continue;
       now.values[this.group[block]] -= h.size[block];
       now.total -= h.size[block];
     }
@@ -102,6 +106,11 @@ export class Levels {
       best.total = now.total;
       best.values.set(now.values);
     }
+  }
+
+  /** The highest instant of all. */
+  get peak() {
+    return this.highestIn(0, this.history.events);
   }
 
   highestBucket(first, end) {

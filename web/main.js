@@ -1,18 +1,21 @@
 // The page's own start: reads what the program wrote into it, opens the views, listens to keys.
+import {followAddress, writeAddress} from "./address.js";
 import {showAnswer, showNotes} from "./answer.js";
+import {showComparison} from "./compare.js";
 import {byId, element} from "./dom.js";
 import {Flame} from "./flame.js";
 import {showInstant} from "./instant.js";
 import {showRanks} from "./ranks.js";
 import {Segments} from "./segments.js";
 import {State} from "./state.js";
+import {markStep, showSteps} from "./steps.js";
 import {printLight, watchTheme} from "./theme.js";
 import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
 import {showWhatIf} from "./what_if.js";
 
-const kSections = {answer: "Answer", ranks: "Ranks", "trade-offs": "Trade-offs", timeline: "Timeline", instant: "Instant",
-  flame: "Stacks", segments: "Segments", "what-if": "What if"};
+const kSections = {answer: "Answer", ranks: "Ranks", compare: "Comparison", "trade-offs": "Trade-offs", timeline: "Timeline", steps: "Steps",
+  instant: "Instant", flame: "Stacks", segments: "Segments", "what-if": "What if"};
 
 function showSections() {
   const links = Object.entries(kSections).filter(([id]) => !byId(id).hidden)
@@ -24,27 +27,6 @@ function showSections() {
   byId("sections").replaceChildren(...links);
 }
 
-/** "#rank=2&event=1500" in the address: what the page opens with, and what it can be shared by. */
-function readAddress() {
-  const words = new URLSearchParams(location.hash.slice(1));
-  const number = (name) => /^-?\d/.test(words.get(name) ?? "") && Number.isFinite(Number(words.get(name))) ? Number(words.get(name)) : null;
-  return {rank: number("rank"), event: number("event")};
-}
-
-async function followAddress(state) {
-  const wanted = readAddress();
-  const chosen = state.ranks.length > 0 && await state.chooseRank(wanted.rank ?? state.rank);
-  if (chosen && wanted.event !== null) state.chooseEvent(wanted.event);
-}
-
-let addressTimer = 0;
-
-/** A little later, since browsers refuse hundreds of changes in a few seconds. */
-function writeAddress(state) {
-  clearTimeout(addressTimer);
-  addressTimer = setTimeout(() => history.replaceState(null, "", `#rank=${state.rank}&event=${state.event}`), 150);
-}
-
 function listenToKeys(state, timeline) {
   document.addEventListener("keydown", (event) => {
     if (event.target.matches("input:not([type=range]), select") || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -54,6 +36,7 @@ function listenToKeys(state, timeline) {
       "+": () => timeline.zoomBy(2),
       "-": () => timeline.zoomBy(0.5),
       0: () => timeline.showWhole(),
+      a: () => state.select(null),
       d: () => byId("theme").click(),
       "/": () => byId("search")?.focus(),
     };
@@ -67,30 +50,39 @@ async function start() {
   const data = JSON.parse(byId("data").textContent);
   byId("subject").textContent = data.title;
   const state = new State(data);
+  const timeline = new Timeline(state);
+  new Flame(state);
+  new Segments(state);
   const showAll = () => {
     showAnswer(state);
     showRanks(state);
+    showComparison(state);
     showTradeOffs(state);
     showWhatIf(state);
     showNotes(state);
   };
-  const timeline = new Timeline(state);
-  new Flame(state);
-  new Segments(state);
-  state.when("rank", () => {
-    showAll();
-    showInstant(state);
-    showSections();
-    writeAddress(state);
-  });
-  state.when("event", () => {
-    showInstant(state);
-    writeAddress(state);
-  });
   const recolour = () => {
     showAll();
     showInstant(state);
+    showSteps(state, timeline);
   };
+  const remember = () => writeAddress(state, timeline);
+  state.when("rank", () => {
+    recolour();
+    showSections();
+    remember();
+  });
+  state.when("event", () => {
+    showInstant(state);
+    markStep(state);
+    remember();
+  });
+  state.when("selection", () => {
+    showAnswer(state);
+    showInstant(state);
+    remember();
+  });
+  timeline.zoomed = remember;
   state.when("theme", recolour);
   state.when("print", recolour);
   watchTheme(byId("theme"), () => {
@@ -102,8 +94,8 @@ async function start() {
   // What is left is read when the answer has been painted.
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   if (document.readyState === "loading") await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
-  await followAddress(state);
-  window.addEventListener("hashchange", () => followAddress(state));
+  await followAddress(state, timeline);
+  window.addEventListener("hashchange", () => followAddress(state, timeline));
   state.opened = true;
   showSections();
   document.documentElement.dataset.ready = "true";

@@ -1,4 +1,4 @@
-// One row a rank, the odd one marked.
+// One row a rank, the outlier marked.
 import * as format from "./format.js";
 import {byId, element, show, table} from "./dom.js";
 
@@ -21,7 +21,7 @@ function row(state, rank, index, most) {
   const name = rank.rank ?? index;
   const died = rank.ooms.some((oom) => oom.fatal);
   const isOdd = state.isOdd(rank);
-  const remarks = [died ? "ran out" : "", isOdd ? "the odd one" : ""].filter(Boolean).join(", ");
+  const remarks = [died ? "ran out" : "", isOdd ? "outlier" : ""].filter(Boolean).join(", ");
   const bar = element("meter", {min: 0, max: most, value: rank.peak_reserved ?? rank.peak_allocated ?? 0});
   const choose = () => state.chooseRank(index);
   return element("tr", {

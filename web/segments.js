@@ -1,8 +1,8 @@
 // Every segment at the chosen instant, end to end and broken into rows: area is bytes. Free pieces
-// stay pale, so what is stuck shows; below, who pins it.
+// stay pale, so that fragmentation shows; below are the blocks that keep those segments in use.
 import * as format from "./format.js";
-import {byId, element, oncePerFrame, prepared, show, table, tip} from "./dom.js";
-import {blockText, pin} from "./timeline.js";
+import {byId, element, oncePerFrame, pickable, prepared, show, table, tip} from "./dom.js";
+import {blockText, pin, placeOf} from "./pinned.js";
 import {colour} from "./theme.js";
 
 const kRows = 22;
@@ -17,6 +17,7 @@ export class Segments {
     this.draw = oncePerFrame(() => this.drawNow());
     state.when("rank", () => this.open());
     state.when("event", () => this.draw());
+    state.when("selection", () => this.draw());
     state.when("theme", () => this.draw());
     state.when("print", () => this.drawNow());
     window.addEventListener("resize", () => this.draw());
@@ -35,7 +36,7 @@ export class Segments {
     this.canvas.addEventListener("mouseleave", () => tip(null));
     this.canvas.addEventListener("click", (event) => {
       const box = this.under(event);
-      if (box && box.piece.block >= 0 && byId("pinned")) pin(h, box.piece.block);
+      if (box && box.piece.block >= 0) pin(this.state, h, box.piece.block);
     });
     this.draw();
   }
@@ -48,6 +49,7 @@ export class Segments {
     const total = segments.reduce((sum, s) => sum + s.span.size, 0);
     const {context, width} = prepared(this.canvas, kRows * kRow + 4);
     this.boxes = [];
+    this.selects = this.state.selects(h);
     let at = 0;
     for (const segment of segments) {
       for (const piece of segment.pieces) {
@@ -57,7 +59,8 @@ export class Segments {
       at += segment.span.size;
     }
     byId("segment-count").textContent = `${format.count(segments.length)} segments, ${format.bytes(total)}. ` +
-        "One after the other, row by row, in order of address; lines part them. Free memory is red where it is stuck, grey where it can be given back.";
+        "In order of address, row by row, with a line between segments. Free memory is red inside segments in use (fragmented), " +
+        `grey where it can be returned to the driver.${this.state.selection ? " What is not selected is pale." : ""}`;
     this.showStuck(segments);
   }
 
@@ -66,6 +69,7 @@ export class Segments {
     const perRow = Math.max(1, total / kRows);
     context.fillStyle = piece.block >= 0 ? colour(this.state.history.categories[this.state.history.category[piece.block]]) :
         colour(piece.whole === piece.size ? "cached" : "fragmented");
+    context.globalAlpha = piece.block >= 0 && !this.selects(piece.block) ? 0.15 : 1;
     const end = from + piece.size;
     for (let row = Math.floor(from / perRow); row < kRows && row * perRow < end; ++row) {
       const x0 = Math.max(0, (from - row * perRow) / perRow) * width;
@@ -74,6 +78,7 @@ export class Segments {
       context.fillRect(x0, row * kRow + 2, Math.max(0.4, x1 - x0 - (x1 - x0 > 3 ? 0.5 : 0)), kRow - 2);
       this.boxes.push({x0, x1, row, segment, piece});
     }
+    context.globalAlpha = 1;
   }
 
   drawBorder(context, width, total, at) {
@@ -96,7 +101,7 @@ export class Segments {
     const {span} = box.segment;
     const segment = `segment ${this.state.history.address(span.offset)}, ${format.bytes(span.size)}${span.expandable ? ", expandable" : ""}` +
         `${span.stream ? `, stream ${span.stream}` : ""}${span.pool ? `, private pool ${span.pool}` : ""}`;
-    const free = `free: ${format.bytes(box.piece.size)}${box.piece.whole === box.piece.size ? ", can be given back" : ", stuck"}`;
+    const free = `free: ${format.bytes(box.piece.size)}${box.piece.whole === box.piece.size ? ", can be returned to the driver" : ", fragmented"}`;
     tip(`${box.piece.block >= 0 ? blockText(this.state.history, box.piece.block) : free}\n${segment}`, event);
   }
 
@@ -111,15 +116,17 @@ export class Segments {
     if (stuck.length === 0) return byId("stuck").replaceChildren(element("p", {class: "hint"}, "No segment in use has 2 MiB or more that is free."));
     const rows = stuck.slice(0, kMostPinned).map(({segment, free, used}) => {
       const longest = used.reduce((a, b) => h.released[b.block] > h.released[a.block] ? b : a).block;
-      return element("tr", {},
+      const selection = placeOf(h, longest);
+      return pickable(element("tr", {},
           element("td", {class: "number"}, format.bytes(free)),
           element("td", {class: "number"}, format.bytes(segment.span.size)),
           element("td", {class: "number"}, format.count(used.length)),
-          element("td", {class: "mono"}, h.names[h.place[longest]], ` (${format.bytes(h.requested[longest])})`));
+          element("td", {class: "mono"}, h.names[h.place[longest]], ` (${format.bytes(h.requested[longest])})`)),
+      () => this.state.select(selection), this.state.isSelected(selection), "Show only the blocks of this line");
     });
     const more = stuck.length > kMostPinned ? ` The ${kMostPinned} with most of ${stuck.length}.` : "";
     byId("stuck").replaceChildren(
-        element("p", {class: "hint"}, `Free, but stuck in segments in use; the block that lives longest pins each.${more}`),
-        table([{name: "free", number: true}, {name: "of segment", number: true}, {name: "blocks in it", number: true}, {name: "pinned by"}], rows));
+        element("p", {class: "hint"}, `Fragmented: free memory in segments that are in use. The longest-lived block keeps each from being freed.${more}`),
+        table([{name: "free", number: true}, {name: "of segment", number: true}, {name: "blocks in it", number: true}, {name: "longest-lived block"}], rows));
   }
 }

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "train/fused_adam.h"
+#include "train/optimizers/fused_adam.h"
 #include "train/trainer.h"
 
 namespace train = plimsoll::train;

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .attention_choice import Case, kernel_of
 from .recorder import Recorder
-
-_LARGEST_HEAD = 256
 
 
 @contextlib.contextmanager
@@ -35,7 +34,7 @@ def attention_told(recorder: Recorder, capability: tuple[int, int]) -> Iterator[
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        chosen = choose(query, key, value, attn_mask, capability)
+        chosen = choose(query, key, value, attn_mask, capability, is_causal, dropout_p)
         options = _Options(recorder, chosen, dropout_p, is_causal, scale, enable_gqa)
         return _Attention.apply(query, key, value, attn_mask, options)[0]
 
@@ -55,37 +54,39 @@ def choose(
     value: torch.Tensor,
     mask: torch.Tensor | None,
     capability: tuple[int, int],
+    causal: bool = False,
+    dropout: float = 0.0,
 ) -> str:
-    """`cudnn`, `flash`, `efficient` or `math`: what torch 2.11 takes on a GPU of this capability.
-
-    Measured on an H200 (1,678 calls); older GPUs as torch's source has it. What the user switched
-    off (`torch.nn.attention.sdpa_kernel`) is passed over.
-    """
-    enabled = torch.backends.cuda
-    head = query.shape[-1]
-    grouped = query.dim() == 4 and query.shape[1] != key.shape[1]
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    learned_mask = mask is not None and mask.requires_grad
+    """What torch 2.11 takes on a GPU of this capability. What the user switched off
+    (`torch.nn.attention.sdpa_kernel`) is passed over."""
     if query.dim() != 4:
         return "math"
-    # All others insist on rows without gaps; T5's learned bias has them.
-    if any(t is not None and t.stride(-1) != 1 for t in (query, key, value, mask)):
-        return "math"
-    cudnn = half and head <= _LARGEST_HEAD and head % 8 == 0 and not learned_mask
-    if cudnn and capability in ((9, 0), (10, 0)) and _cudnn_enabled():
-        return "cudnn"
-    same_head = head == value.shape[-1]
-    flash = half and mask is None and head <= _LARGEST_HEAD and same_head
-    if flash and capability >= (8, 0) and enabled.flash_sdp_enabled():
-        return "flash"
-    if not grouped and capability >= (5, 0) and enabled.mem_efficient_sdp_enabled():
-        return "efficient"
-    return "math"
+    case = Case(
+        dtype=str(query.dtype).removeprefix("torch."),
+        heads=query.shape[1],
+        kv_heads=key.shape[1],
+        seq=query.shape[-2],
+        kv_seq=key.shape[-2],
+        head=query.shape[-1],
+        value_head=value.shape[-1],
+        mask=mask is not None,
+        mask_needs_grad=mask is not None and mask.requires_grad,
+        causal=causal,
+        dropout=dropout > 0,
+        # All but the mathematical form insist on rows without gaps; T5's learned bias has them.
+        rows_dense=all(t is None or t.stride(-1) == 1 for t in (query, key, value, mask)),
+    )
+    return kernel_of(case, capability, (2, 11), _enabled())
 
 
-def _cudnn_enabled() -> bool:
-    asked = getattr(torch.backends.cuda, "cudnn_sdp_enabled", None)
-    return bool(asked()) if asked is not None else False
+def _enabled() -> frozenset[str]:
+    asked = torch.backends.cuda
+    switches = {
+        "cudnn": getattr(asked, "cudnn_sdp_enabled", lambda: False),
+        "flash": asked.flash_sdp_enabled,
+        "efficient": asked.mem_efficient_sdp_enabled,
+    }
+    return frozenset(name for name, on in switches.items() if on())
 
 
 class _Options:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-SCHEMA = "plimsoll.calibration/1"
+SCHEMA = "plimsoll.calibration/2"
 
 Point = tuple[int, int]  # a batch, and bytes
 
@@ -63,14 +64,29 @@ def file_lines(
     times_of: Mapping[Shape, Series] | None = None,
     calls: Mapping[str, Sequence[tuple[int, float | None]]] | None = None,
 ) -> Iterator[str]:
-    """A calibration file, line by line."""
+    """A calibration file, line by line; the last one is the checksum of the others."""
+    checksum = 0
+    for line in _content_lines(gpu, torch, cudnn, bytes_of, times_of or {}, calls or {}):
+        checksum = zlib.crc32(line.encode() + b"\n", checksum)
+        yield line
+    yield f"crc32 {checksum:08x}"
+
+
+def _content_lines(
+    gpu: str,
+    torch: str,
+    cudnn: str,
+    bytes_of: Mapping[Shape, Series],
+    times_of: Mapping[Shape, Series],
+    calls: Mapping[str, Sequence[tuple[int, float | None]]],
+) -> Iterator[str]:
     memory = {shape: dict(sorted(series.items())) for shape, series in bytes_of.items() if series}
     # Where bf16 and fp16 agree at every batch that both have, one entry serves both.
     for shape in [shape for shape in memory if shape.dtype == "float16"]:
         twin = memory.get(shape._replace(dtype="bfloat16"))
         if twin and all(n in twin and list(twin[n]) == list(v) for n, v in memory[shape].items()):
             del memory[shape]
-    times = {shape: dict(sorted(s.items())) for shape, s in (times_of or {}).items() if s}
+    times = {shape: dict(sorted(s.items())) for shape, s in times_of.items() if s}
     lists = sorted({tuple(series) for table in (memory, times) for series in table.values()})
     header = {"schema": SCHEMA, "gpu": gpu, "torch": torch, "cudnn": cudnn, "batches": lists}
     yield json.dumps(header, separators=(",", ":"))
@@ -85,7 +101,7 @@ def file_lines(
         for direction in range(3):
             cells.append(" ".join(f"{n}:{v[direction]:.1f}" for n, v in series.items()))
         yield "\t".join(cells)
-    for key, taken in sorted((calls or {}).items()):
+    for key, taken in sorted(calls.items()):
         yield "\t".join([f"time {key}", *(_taken(*each) for each in taken)])
 
 

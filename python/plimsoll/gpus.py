@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-# Compute capability by a part of the name, the longer names first where one contains another.
-_CAPABILITY: tuple[tuple[str, tuple[int, int]], ...] = (
-    ("GB200", (10, 0)), ("GB300", (10, 3)), ("B200", (10, 0)), ("B300", (10, 3)), ("B100", (10, 0)),
-    ("GH200", (9, 0)), ("H200", (9, 0)), ("H100", (9, 0)), ("H800", (9, 0)), ("H20", (9, 0)),
-    ("L40", (8, 9)), ("L4", (8, 9)), ("RTX 6000 ADA", (8, 9)),
-    ("A100", (8, 0)), ("A800", (8, 0)), ("A30", (8, 0)),
-    ("A10", (8, 6)), ("A16", (8, 6)), ("A40", (8, 6)), ("A2", (8, 6)), ("A4000", (8, 6)),
-    ("A5000", (8, 6)), ("A6000", (8, 6)),
-    ("5090", (12, 0)), ("5080", (12, 0)), ("5070", (12, 0)), ("5060", (12, 0)),
-    ("PRO 6000", (12, 0)),
-    ("4090", (8, 9)), ("4080", (8, 9)), ("4070", (8, 9)), ("4060", (8, 9)),
-    ("3090", (8, 6)), ("3080", (8, 6)), ("3070", (8, 6)), ("3060", (8, 6)), ("3050", (8, 6)),
-    ("2080", (7, 5)), ("2070", (7, 5)), ("2060", (7, 5)), ("T4", (7, 5)), ("TITAN RTX", (7, 5)),
-    ("V100", (7, 0)), ("TITAN V", (7, 0)), ("P100", (6, 0)), ("P40", (6, 1)), ("1080", (6, 1)),
-)  # fmt: skip
+from .gpu_table import CAPABILITY
+
+# Parts of the names of cards that the catalogue does not have: their capability is all that is known.
+_OTHERS: dict[str, tuple[int, int]] = {
+    "GB300": (10, 3), "B100": (10, 0), "H800": (9, 0), "H20": (9, 0), "A800": (8, 0),
+    "A16": (8, 6), "A2": (8, 6), "RTX 5060": (12, 0), "RTX 3050": (8, 6), "TITAN V": (7, 0),
+    "P40": (6, 1), "GTX 1080": (6, 1),
+}  # fmt: skip
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.upper() if c.isalnum())
+
+
+def _by_length(table: dict[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
+    plain = {_plain(name): found for name, found in table.items()}
+    return sorted(plain.items(), key=lambda row: -len(row[0]))
+
+
+_CATALOGUE = _by_length(CAPABILITY)
+_ALL = _by_length({**_OTHERS, **CAPABILITY})
 
 
 def capability(gpu: str) -> tuple[int, int] | None:
-    """(9, 0) of "H200" or "NVIDIA H200 NVL"; None for a card that is not known."""
-    name = gpu.upper()
-    for part, found in _CAPABILITY:
-        if part in name:
+    """(9, 0) of "H200", "h100" or "NVIDIA H200 NVL"; None for a card that is not known."""
+    asked = _plain(gpu)
+    for name, found in _ALL:  # the longer names first: "A100" is no "A10"
+        if name in asked:
+            return found
+    # The beginning of a name: "H100" of "H100 SXM", "4090" of "RTX 4090".
+    for name, found in _CATALOGUE if len(asked) > 1 else ():
+        if name.startswith((asked, "RTX" + asked)):
             return found
     return None

@@ -15,6 +15,11 @@ def test_names():
         "B200": (10, 0),
         "RTX 5090": (12, 0),
         "V100": (7, 0),
+        "4090": (8, 9),
+        "H100": (9, 0),
+        "B300": (10, 3),
+        "NVIDIA A800-SXM4-80GB": (8, 0),
+        "Tesla P100-PCIE-16GB": (6, 0),
     }
     assert {name: capability(name) for name in names} == names
     assert capability("22GiB") is None

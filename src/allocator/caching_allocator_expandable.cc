@@ -40,12 +40,18 @@ void CachingAllocator::EraseUnmapped(BlockId id) {
 /// and across free blocks between holes.
 CachingAllocator::BlockId CachingAllocator::FindRoom(Pool& pool, std::uint16_t stream,
                                                      Bytes size) const {
+  BlockId last = kNone;  // of the row that was looked at
   for (const BlockId hole : pool.unmapped) {
     if (blocks_[hole].stream != stream) continue;
+    // A later hole of a row that is too short has even less behind it.
+    const bool seen = last != kNone && blocks_[hole].reservation == blocks_[last].reservation &&
+                      blocks_[hole].address <= blocks_[last].address;
+    if (seen) continue;
     const BlockId first = Idle(blocks_[hole].prev) ? blocks_[hole].prev : hole;
     Bytes room = 0;
     for (BlockId at = first; room < size && Idle(at); at = blocks_[at].next) {
       room += blocks_[at].size;
+      last = at;
     }
     if (room >= size) return first;
   }

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "timeline/timeline.h"
 
 namespace plimsoll {
@@ -66,7 +66,7 @@ class AssumedDriver : public Driver {
   void Take(Address address, Bytes size);
   Address FreshAddress(Address bytes);
 
-  std::unordered_map<Bytes, Recorded> recorded_;
+  HashMap<Bytes, Recorded> recorded_;
   std::map<Address, Bytes> taken_;
   /// The next fresh region lies below this.
   Address lowest_;

@@ -5,10 +5,8 @@ namespace plimsoll {
 void FreeList::Insert(const Entry& entry) {
   Position p = LowerBound(entry);
   if (AtEnd(p)) {
-    if (runs_.empty()) {
-      runs_.emplace_back();
-      runs_[0].reserve(kLongestRun);
-    }
+    // Most lists stay short, and there may be a thousand of them.
+    if (runs_.empty()) runs_.emplace_back();
     p = {runs_.size() - 1, runs_.back().size()};
   }
   Run& run = runs_[p.run];

@@ -19,16 +19,12 @@ class HeldSpans {
   void Settle(Position at);
 
  private:
-  struct Stretch {
-    Address begin = 0;
-    Address end = 0;
-  };
-  void Compare(const Stretch& changed, Position at);
+  void Compare(Address begin, Position at);
 
   std::vector<HistorySpan>& spans_;
   RangeSet ranges_;
-  /// Where something came or went since the last time.
-  std::vector<Stretch> changed_;
+  /// Where a range may have begun, ended or changed its size since the last time, by its beginning.
+  std::vector<Address> changed_;
   /// The spans that have not ended, by address.
   std::map<Address, std::size_t> open_;
 };

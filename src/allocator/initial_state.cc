@@ -30,15 +30,12 @@ void RangeSet::Add(const MappedRange& range) {
 }
 
 void RangeSet::Remove(Address address, Bytes size) {
-  auto after = ranges_.upper_bound(address);
-  if (after == ranges_.begin() || size <= 0) return;
-  auto found = std::prev(after);
-  const MappedRange whole = found->second;
-  // Addresses may lie more than 2^63 apart: compare before the difference becomes a size.
-  if (address - whole.address >= static_cast<Address>(whole.size)) return;
+  const MappedRange* const found = Around(address);
+  if (found == nullptr || size <= 0) return;
+  const MappedRange whole = *found;
   const auto skip = static_cast<Bytes>(address - whole.address);
   const Bytes gone = std::min(size, whole.size - skip);
-  ranges_.erase(found);
+  ranges_.erase(whole.address);
   MappedRange part = whole;
   if (skip > 0) {
     part.size = skip;
@@ -58,12 +55,16 @@ std::vector<MappedRange> RangeSet::List() const {
   return list;
 }
 
-std::vector<MappedRange> RangeSet::Touching(Address begin, Address end) const {
-  auto range = ranges_.lower_bound(begin);
-  if (range != ranges_.begin()) --range;
-  std::vector<MappedRange> list;
-  for (; range != ranges_.end() && range->first <= end; ++range) list.push_back(range->second);
-  return list;
+const MappedRange* RangeSet::BeginningAt(Address address) const {
+  const auto found = ranges_.find(address);
+  return found == ranges_.end() ? nullptr : &found->second;
+}
+
+const MappedRange* RangeSet::Around(Address address) const {
+  const auto after = ranges_.upper_bound(address);
+  if (after == ranges_.begin()) return nullptr;
+  const MappedRange& range = std::prev(after)->second;
+  return address - range.address < static_cast<Address>(range.size) ? &range : nullptr;
 }
 
 std::vector<MappedRange> InitialRanges(const Timeline& timeline) {

@@ -15,8 +15,10 @@ class RangeSet {
   void Add(const MappedRange& range);
   void Remove(Address address, Bytes size);
   std::vector<MappedRange> List() const;
-  /// The last one that begins before `begin`, and all that begin from there up to `end`.
-  std::vector<MappedRange> Touching(Address begin, Address end) const;
+  /// The one that begins at this address, or none.
+  const MappedRange* BeginningAt(Address address) const;
+  /// The one in which the address lies; where a record contradicts itself, of several the last.
+  const MappedRange* Around(Address address) const;
 
  private:
   std::map<Address, MappedRange> ranges_;

@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 
+#include "base/printable.h"
+
 namespace plimsoll {
 namespace {
 
@@ -99,5 +101,19 @@ const ReleaseRules& RulesOf(TorchVersion version) {
 }
 
 TorchVersion NewestKnown() { return {.major = 2, .minor = kNewestMinor}; }
+
+Result<TorchVersion> ParseKnownRelease(std::string_view text) {
+  const std::optional<TorchVersion> version = ParseTorchVersion(text);
+  const std::string written = '\'' + Printable(text) + '\'';
+  if (!version) {
+    return Error{.message = written + " is no release of PyTorch", .hint = "write it as 2.11"};
+  }
+  constexpr TorchVersion kOldest{.major = 2, .minor = 0};
+  if (*version < kOldest || NewestKnown() < *version) {
+    return Error{.message = "the rules of PyTorch " + written + " are not known",
+                 .hint = "known are " + kOldest.ToText() + " to " + NewestKnown().ToText()};
+  }
+  return *version;
+}
 
 }  // namespace plimsoll

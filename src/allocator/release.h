@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace plimsoll {
 
 /// A release of PyTorch. Patch releases are left out: those that were looked at change nothing
@@ -86,5 +88,8 @@ const ReleaseRules& RulesOf(TorchVersion version);
 
 /// The newest release in the table.
 TorchVersion NewestKnown();
+
+/// A release whose rules somebody asks for: one of PyTorch 2, no newer than the newest known.
+Result<TorchVersion> ParseKnownRelease(std::string_view text);
 
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 #include "allocator/settings.h"
 #include "allocator/settings_tokens.h"
 #include "base/printable.h"
+#include "base/suggest.h"
 
 namespace plimsoll {
 namespace {
@@ -196,19 +197,22 @@ bool Parser::RefuseValue(const Key& key, std::string why, std::string hint) {
 }
 
 bool Parser::RefuseUnknown(const std::string& name) {
-  std::string hint = "see docs/allocator.md for the keys of each release";
+  const std::string_view before_equals = std::string_view(name).substr(0, name.find('='));
+  if (before_equals.size() < name.size() && Find(before_equals) != nullptr) {
+    return Refuse(name, "unrecognized key", fmt::format("write {}:value", before_equals));
+  }
+  std::vector<std::string_view> known;
   for (const Key& key : Keys()) {
     if (key.name == name) {
       TorchVersion since{.major = 2, .minor = 0};
       while (!(RulesOf(since).*key.known)) ++since.minor;
-      hint = fmt::format("PyTorch {} and newer know it", since.ToText());
-      break;
+      return Refuse(name, "unrecognized key",
+                    fmt::format("PyTorch {} and newer know it", since.ToText()));
     }
-    const bool similar =
-        !name.empty() && (key.name.starts_with(name) || name.starts_with(key.name));
-    if (similar) hint = fmt::format("write {}:value", key.name);
+    if (Find(key.name) != nullptr) known.push_back(key.name);
   }
-  return Refuse(name, "unrecognized key", hint);
+  return Refuse(name, "unrecognized key",
+                SuggestOr(name, known, "docs/allocator.md lists the keys of each release"));
 }
 
 /// Steps onto a separator. The shared parser only looks whether there is a token at all.
@@ -237,7 +241,9 @@ std::optional<std::uint64_t> Parser::Number(const Key& key) {
 bool Parser::Flag(const Key& key, bool& to) {
   if (!Value(key)) return false;
   if (token() != "True" && token() != "False") {
-    return RefuseValue(key, "expected True or False", "write True or False, with a capital");
+    return RefuseValue(
+        key, "expected True or False",
+        SuggestOr(token(), {"True", "False"}, "write True or False, with a capital"));
   }
   to = token() == "True";
   return true;
@@ -297,7 +303,9 @@ void Parser::Ignore(const Key& key) {
 bool Parser::ReadBackend(const Key& key) {
   if (!Value(key)) return false;
   if (token() != "native" && token() != "cudaMallocAsync") {
-    return RefuseValue(key, "unknown allocator backend", "write native or cudaMallocAsync");
+    return RefuseValue(
+        key, "unknown allocator backend",
+        SuggestOr(token(), {"native", "cudaMallocAsync"}, "write native or cudaMallocAsync"));
   }
   const bool native = token() == "native";
   if (native_.value_or(native) != native) {

@@ -306,14 +306,17 @@ TEST(Settings, ARefusalSaysWhatPyTorchSaysAndWhatToDo) {
       Refusal("max_split_size_mb:20", 9),
       "max_split_size_mb:20: PyTorch 2.9 refuses it: too small, must be > 20; use 21 or more");
   EXPECT_EQ(Refusal("expandable_segments:true", 11),
-            "expandable_segments:true: PyTorch 2.11 refuses it: expected True or False; write True "
-            "or False, with a capital");
+            "expandable_segments:true: PyTorch 2.11 refuses it: expected True or False; did you "
+            "mean True? write True or False, with a capital");
   EXPECT_EQ(Refusal("large_segment_size_mb:64", 10),
             "large_segment_size_mb: PyTorch 2.10 refuses it: unrecognized key; PyTorch 2.11 and "
             "newer know it");
   EXPECT_EQ(Refusal("max_split_size:64", 11),
-            "max_split_size: PyTorch 2.11 refuses it: unrecognized key; write "
-            "max_split_size_mb:value");
+            "max_split_size: PyTorch 2.11 refuses it: unrecognized key; did you mean "
+            "max_split_size_mb? docs/allocator.md lists the keys of each release");
+  EXPECT_EQ(Refusal("expandable_segment:True", 11),
+            "expandable_segment: PyTorch 2.11 refuses it: unrecognized key; did you mean "
+            "expandable_segments? docs/allocator.md lists the keys of each release");
   EXPECT_EQ(Refusal("max_split_size_mb=64", 11),
             "max_split_size_mb=64: PyTorch 2.11 refuses it: unrecognized key; write "
             "max_split_size_mb:value");

@@ -103,10 +103,27 @@ std::vector<AllocatorSettings> TuneCandidates(const AllocatorSettings& recorded,
   return list;
 }
 
+std::vector<AllocatorSettings> CommonSettings(const AllocatorSettings& recorded, bool limited) {
+  std::vector<AllocatorSettings> list = {recorded};
+  const auto add = [&](const AllocatorSettings& s) {
+    if (std::find(list.begin(), list.end(), s) == list.end()) list.push_back(s);
+  };
+  add(AllocatorSettings{});
+  add(With({}, true, kUnlimited, 0, 0));
+  add(With({}, false, 128 * kMiB, 0, 0));
+  add(With({}, false, kUnlimited, 8, 0));
+  // Measures against a limit, and does nothing without one.
+  if (limited) add(With({}, false, kUnlimited, 0, 0.8));
+  return list;
+}
+
 TuneResult Tune(const Timeline& timeline, const Verification& verified,
                 const TuneOptions& options) {
+  const AllocatorSettings& recorded = verified.rules.settings;
+  const bool limited = options.limits.limit.has_value();
   const std::vector<AllocatorSettings> candidates =
-      TuneCandidates(verified.rules.settings, options.release, options.limits.limit.has_value());
+      options.common_only ? CommonSettings(recorded, limited)
+                          : TuneCandidates(recorded, options.release, limited);
   TuneResult result;
   result.rows.resize(candidates.size());
   std::atomic<std::size_t> done = 0;

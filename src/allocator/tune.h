@@ -14,6 +14,8 @@ namespace plimsoll {
 struct TuneOptions {
   DeviceLimits limits;
   ReleaseRules release;
+  /// Try CommonSettings() alone.
+  bool common_only = false;
   /// Called after each candidate, from any thread.
   std::function<void(std::size_t done, std::size_t total)> progress = {};
 };
@@ -44,6 +46,10 @@ struct TuneResult {
 /// The settings that are tried: what the release knows, and what can matter under these limits.
 std::vector<AllocatorSettings> TuneCandidates(const AllocatorSettings& recorded,
                                               const ReleaseRules& release, bool limited);
+
+/// The few that forums and error messages advise, the recorded ones first: an overview in little
+/// time.
+std::vector<AllocatorSettings> CommonSettings(const AllocatorSettings& recorded, bool limited);
 
 TuneResult Tune(const Timeline& timeline, const Verification& verified, const TuneOptions& options);
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <mutex>
 #include <set>
 
@@ -180,6 +182,20 @@ TEST(Tune, TellsHowFarItIs) {
                                   }});
   EXPECT_EQ(total, result.rows.size());
   EXPECT_EQ(*seen.rbegin(), total);
+}
+
+TEST(Tune, CommonSettingsAreSomeOfAll) {
+  AllocatorSettings recorded;
+  recorded.max_split_size = 77 * kMiB;
+  for (const bool limited : {false, true}) {
+    const auto all = TuneCandidates(recorded, {}, limited);
+    const auto common = CommonSettings(recorded, limited);
+    EXPECT_EQ(common.front(), recorded);
+    EXPECT_LE(common.size(), 8u);
+    for (const AllocatorSettings& s : common) {
+      EXPECT_NE(std::find(all.begin(), all.end(), s), all.end()) << FormatSettings(s);
+    }
+  }
 }
 
 }  // namespace

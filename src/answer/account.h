@@ -40,6 +40,8 @@ static_assert(ItemOf(Category::kUnattributed) == AccountItem::kUnattributed);
 
 /// As JSON has it: "other_processes".
 std::string_view AccountItemName(AccountItem item);
+/// As a table has it: "other processes".
+std::string_view AccountItemLabel(AccountItem item);
 /// As a sentence has it: "free pieces inside segments in use".
 std::string_view AccountItemWords(AccountItem item);
 /// Whether the allocator holds it: those lines add up to what is reserved.

@@ -29,5 +29,7 @@ inline constexpr std::array<Category, kCategoryCount> kCategories = {
 
 /// As JSON has it: "optimizer_state".
 std::string_view CategoryName(Category category);
+/// As a table has it: "optimizer state".
+std::string_view CategoryLabel(Category category);
 
 }  // namespace plimsoll

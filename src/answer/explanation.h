@@ -54,7 +54,10 @@ struct OomReport {
   /// The program let go of memory and went on.
   bool caught = false;
   OomCause why = OomCause::kUnknown;
+  /// The line that asked; of a backward, which has no stack of Python, the line of the forward
+  /// whose tensor has the size of what was asked for.
   std::string where;
+  bool in_backward = false;
   std::optional<Bytes> device_free;
 };
 
@@ -86,6 +89,8 @@ struct RankReport {
   std::optional<Bytes> peak_reserved;
   std::optional<Bytes> capacity;
   std::optional<Bytes> limit;
+  /// Whether nn.DataParallel is at work: one process, several devices.
+  bool data_parallel = false;
   Instant instant;
   /// "in the backward of step 3"; may be empty.
   std::string phase;

@@ -31,6 +31,7 @@ enum class FindingId : std::uint8_t {
   kRoundingLoss,
   kPrivatePools,
   kKvCache,
+  kSavings,
   kNone,
 };
 /// As JSON has it: "rank_imbalance".
@@ -91,6 +92,8 @@ struct Remedy {
   /// Often advised, but it makes this job worse; `change` names what not to do.
   bool avoid = false;
   Effect effect = Effect::kUnknown;
+  /// `saves` is the most that it can be; how much of it, the record does not show.
+  bool at_most = false;
 };
 
 struct Finding {
@@ -104,6 +107,9 @@ struct Finding {
   /// The event that it is about, where there is one.
   std::optional<std::int64_t> event = {};
 };
+
+/// A remedy is told once: of the findings in their order, the first one keeps it.
+void TellRemediesOnce(std::vector<Finding>& findings);
 
 /// A cause that the figures exclude.
 struct RuledOut {

@@ -134,7 +134,8 @@ class Checker {
   void CheckRemedies(const Finding& finding) {
     Require(!finding.title.empty(), fmt::format("{} has no title", FindingName(finding.id)));
     for (const Remedy& remedy : finding.remedies) {
-      Require(told_.insert({remedy.lever, remedy.change}).second,
+      const bool own = remedy.lever == Lever::kOther || remedy.lever == Lever::kAllocatorSetting;
+      Require(told_.insert({remedy.lever, own ? remedy.change : ""}).second,
               fmt::format("a remedy is told twice: '{}'", remedy.change));
       if (remedy.saves) {
         Require(remedy.avoid || *remedy.saves >= 0,

@@ -20,6 +20,11 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
     "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
     "cached",     "outside",   "other_processes", "free",        "unnamed"};
 
+constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
+    "parameters", "gradients", "optimizer state", "activations", "inputs",  "temporaries",
+    "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
+    "cached",     "outside",   "other processes", "free"};
+
 constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "parameters",
     "gradients",
@@ -43,7 +48,11 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
 
 std::string_view CategoryName(Category category) { return Named(kItemNames, ItemOf(category)); }
 
+std::string_view CategoryLabel(Category category) { return Named(kItemLabels, ItemOf(category)); }
+
 std::string_view AccountItemName(AccountItem item) { return Named(kItemNames, item); }
+
+std::string_view AccountItemLabel(AccountItem item) { return Named(kItemLabels, item); }
 
 std::string_view AccountItemWords(AccountItem item) { return Named(kItemWords, item); }
 
@@ -61,7 +70,7 @@ std::string_view ConfidenceName(Confidence confidence) {
 }
 
 std::string_view FindingName(FindingId id) {
-  static constexpr std::array<std::string_view, 19> kNames = {"capacity",
+  static constexpr std::array<std::string_view, 20> kNames = {"capacity",
                                                               "fragmentation",
                                                               "limit",
                                                               "leak",
@@ -79,6 +88,7 @@ std::string_view FindingName(FindingId id) {
                                                               "rounding_loss",
                                                               "private_pools",
                                                               "kv_cache",
+                                                              "savings",
                                                               "none"};
   return Named(kNames, id);
 }

@@ -42,6 +42,12 @@ double UnitOf(std::string unit) {
   return 0;
 }
 
+/// "12" may mean bytes or GiB, and who guesses wrong gets a wrong answer.
+Error WhichUnit(std::string_view text) {
+  return {.message = fmt::format("'{}' has no unit", text),
+          .hint = fmt::format("write {0}GiB, {0}MiB or {0}B", text)};
+}
+
 }  // namespace
 
 std::string FormatBytes(Bytes n) {
@@ -55,7 +61,7 @@ std::string FormatBytes(Bytes n) {
 
 Result<Bytes> ParseBytes(std::string_view text) {
   const Error error{.message = fmt::format("'{}' is not a size", text),
-                    .hint = "write it like 20GiB, 512MiB or 1073741824"};
+                    .hint = "write it like 20GiB or 512MiB"};
   std::size_t digits = 0;
   while (digits < text.size() &&
          (std::isdigit(static_cast<unsigned char>(text[digits])) || text[digits] == '.')) {
@@ -68,6 +74,7 @@ Result<Bytes> ParseBytes(std::string_view text) {
   if (end != number.c_str() + number.size()) return error;
   std::size_t unit_at = digits;
   while (unit_at < text.size() && text[unit_at] == ' ') ++unit_at;
+  if (unit_at == text.size() && value != 0) return WhichUnit(number);
   const double unit = UnitOf(Lower(text.substr(unit_at)));
   const double bytes = value * unit;
   if (unit == 0 || bytes >= 9.2e18) return error;

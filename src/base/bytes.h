@@ -19,8 +19,9 @@ inline constexpr Bytes kGiB = 1024 * kMiB;
 /// "15.98 GiB", "512.00 MiB", "3.50 KiB", "12 bytes"; negative sizes keep their sign.
 std::string FormatBytes(Bytes n);
 
-/// "20GiB", "1.5 GB", "200MiB", "512", "24G": binary units whether or not the i is written, as
-/// PyTorch and the people who write about it mean them.
+/// "20GiB", "1.5 GB", "200MiB", "512B", "24G": binary units whether or not the i is written, as
+/// PyTorch and the people who write about it mean them. A number without a unit is refused, except
+/// 0.
 Result<Bytes> ParseBytes(std::string_view text);
 
 }  // namespace plimsoll

@@ -19,8 +19,15 @@ TEST(Bytes, AreReadAsPeopleWriteThem) {
   EXPECT_EQ(*ParseBytes("1.5 GB"), 3 * kGiB / 2);
   EXPECT_EQ(*ParseBytes("24G"), 24 * kGiB);
   EXPECT_EQ(*ParseBytes("200MiB"), 200 * kMiB);
-  EXPECT_EQ(*ParseBytes("512"), 512);
+  EXPECT_EQ(*ParseBytes("512B"), 512);
+  EXPECT_EQ(*ParseBytes("0"), 0);
   EXPECT_EQ(*ParseBytes("7 bytes"), 7);
+}
+
+TEST(Bytes, RefuseANumberWithoutAUnit) {
+  const Result<Bytes> size = ParseBytes("12");
+  ASSERT_FALSE(size.ok());
+  EXPECT_EQ(size.error().ToLine(), "'12' has no unit; write 12GiB, 12MiB or 12B");
 }
 
 TEST(Bytes, RefuseWhatIsNoSize) {

@@ -11,9 +11,10 @@ namespace plimsoll {
 std::string Deflated(std::string_view bytes) {
   uLongf size = compressBound(static_cast<uLong>(bytes.size()));
   std::string packed(size, '\0');
+  // The best level takes eight times as long on a history of a million events, for 0.1 to 2.5 %.
   const int status = compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
                                reinterpret_cast<const Bytef*>(bytes.data()),
-                               static_cast<uLong>(bytes.size()), Z_BEST_COMPRESSION);
+                               static_cast<uLong>(bytes.size()), Z_DEFAULT_COMPRESSION);
   // The bound leaves room for anything; only memory can be short.
   if (status == Z_MEM_ERROR) throw std::bad_alloc();
   PLIMSOLL_CHECK(status == Z_OK);
@@ -48,6 +49,11 @@ std::string FromHex(std::string_view digits) {
     bytes += static_cast<char>(value(digits[i]) << 4 | value(digits[i + 1]));
   }
   return bytes;
+}
+
+std::uint32_t Crc32(std::string_view bytes) {
+  return static_cast<std::uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 void AppendVarint(std::string& out, std::uint64_t value) {

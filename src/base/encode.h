@@ -15,6 +15,9 @@ std::string Base64(std::string_view bytes);
 /// "00ff10" to its three bytes.
 std::string FromHex(std::string_view digits);
 
+/// The checksum of gzip and PNG.
+std::uint32_t Crc32(std::string_view bytes);
+
 /// Appends in groups of seven bits, the lowest first; the high bit says that more follow.
 void AppendVarint(std::string& out, std::uint64_t value);
 /// The same for numbers of either sign, small ones short.

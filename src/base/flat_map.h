@@ -4,8 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <vector>
+
+#include "base/hash.h"
 
 namespace plimsoll {
 
@@ -57,15 +58,8 @@ class FlatMap {
   std::size_t size() const { return size_; }
 
  private:
-  /// Odd, and another one in each process: no file can choose addresses that all collide.
-  static std::uint64_t Multiplier() {
-    static const std::uint64_t multiplier =
-        (std::uint64_t{std::random_device()()} << 32 ^ 0x9e3779b97f4a7c15u) | 1;
-    return multiplier;
-  }
   std::size_t Slot(std::uint64_t key) const {
-    // Addresses are multiples of 512, so the low bits say nothing.
-    return static_cast<std::size_t>((key * multiplier_) >> shift_);
+    return static_cast<std::size_t>(MixHash(0, key) >> shift_);
   }
   void Rehash(std::size_t wanted) {
     std::size_t capacity = 64;
@@ -88,7 +82,6 @@ class FlatMap {
 
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint32_t> values_;
-  std::uint64_t multiplier_ = Multiplier();
   std::size_t mask_ = 0;
   std::size_t size_ = 0;
   unsigned shift_ = 0;

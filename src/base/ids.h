@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/hash.h"
+
 namespace plimsoll {
 
 template <typename Tag>
@@ -24,5 +26,7 @@ struct Id {
 
 template <typename Tag>
 struct std::hash<plimsoll::Id<Tag>> {
-  std::size_t operator()(plimsoll::Id<Tag> id) const noexcept { return id.value; }
+  std::size_t operator()(plimsoll::Id<Tag> id) const noexcept {
+    return plimsoll::MixHash(0, id.value);
+  }
 };

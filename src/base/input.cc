@@ -2,19 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
+#include "base/byte_buffer.h"
 #include "base/unpack.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kChunk = 1 << 20;
+constexpr std::size_t kChunk = 16 << 20;
 /// A pipe may never end; a file has a size.
 constexpr std::size_t kMostStreamed = std::size_t{8} << 30;
 
@@ -35,50 +37,34 @@ Error CannotRead(const std::string& path, int code) {
                .hint = hint};
 }
 
-Result<std::string> ReadAll(const std::string& name, int fd) {
-  std::string out;
-  while (true) {
-    const std::size_t had = out.size();
-    out.resize(had + kChunk);
-    const ssize_t n = ::read(fd, out.data() + had, kChunk);
-    if (n < 0 && errno == EINTR) {
-      out.resize(had);
-      continue;
-    }
+/// Up to `most` bytes, or to the end. Read and not mapped: a mapped file that somebody cuts short
+/// ends the program, and one that somebody changes is not the one that was checked.
+Result<ByteBuffer> ReadUpTo(std::size_t most, const std::string& name, int fd) {
+  ByteBuffer out;
+  if (most != kMostStreamed) out.Reserve(most);
+  while (out.size() < most) {
+    const std::size_t wanted = std::min(most - out.size(), kChunk);
+    const ssize_t n = ::read(fd, out.Room(wanted), wanted);
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0) return CannotRead(name, errno);
-    out.resize(had + static_cast<std::size_t>(n));
-    if (n == 0) return out;
-    if (out.size() > kMostStreamed) {
-      return Error{.message = "more than 8 GiB came through the pipe",
-                   .file = name,
-                   .hint = "write it to a file and give that"};
-    }
+    if (n == 0) break;
+    out.Grow(static_cast<std::size_t>(n));
   }
+  return out;
 }
 
-}  // namespace
-
-Result<Input> Input::FromMemory(std::string name, std::string bytes) {
-  const Compression compression = RecogniseCompression(bytes);
-  if (compression != Compression::kNone) {
-    Result<std::string> unpacked = Unpack(compression, bytes);
-    if (!unpacked) {
-      unpacked.error().file = name;
-      return unpacked.error();
-    }
-    bytes = std::move(*unpacked);
+Result<ByteBuffer> ReadStream(const std::string& name, int fd) {
+  Result<ByteBuffer> all = ReadUpTo(kMostStreamed, name, fd);
+  if (all && all->size() == kMostStreamed) {
+    return Error{.message = "more than 8 GiB came through the pipe",
+                 .file = name,
+                 .hint = "write it to a file and give that"};
   }
-  auto owner = std::make_shared<const std::string>(std::move(bytes));
-  const std::string_view view = *owner;
-  return Input(std::move(name), std::move(owner), view);
+  return all;
 }
 
-Result<Input> Input::Open(const std::string& path) {
-  if (path == "-") {
-    Result<std::string> all = ReadAll("standard input", STDIN_FILENO);
-    if (!all) return all.error();
-    return FromMemory("standard input", std::move(*all));
-  }
+Result<ByteBuffer> ReadPath(const std::string& path) {
+  if (path == "-") return ReadStream("standard input", STDIN_FILENO);
   FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   struct stat info {};
   if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return CannotRead(path, errno);
@@ -86,29 +72,50 @@ Result<Input> Input::Open(const std::string& path) {
   if (S_ISCHR(info.st_mode) && path != "/dev/stdin" && path != "/dev/null") {
     return Error{.message = "it is a device, not a file", .file = path};
   }
-  const auto size = static_cast<std::size_t>(info.st_size);
-  // Pipes and the files of /proc have no size to map.
-  if (!S_ISREG(info.st_mode) || size == 0) {
-    Result<std::string> all = ReadAll(path, file.fd);
-    if (!all) return all.error();
-    return FromMemory(path, std::move(*all));
+  // Pipes and the files of /proc have no size.
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) return ReadStream(path, file.fd);
+  return ReadUpTo(static_cast<std::size_t>(info.st_size), path, file.fd);
+}
+
+Error NotEnoughMemory(std::string name) {
+  return Error{.message = "there is not enough memory to read it", .file = std::move(name)};
+}
+
+}  // namespace
+
+Result<Input> Input::Unpacked(std::string name, std::shared_ptr<const void> owner,
+                              std::string_view stored) {
+  const Compression compression = RecogniseCompression(stored);
+  if (compression == Compression::kNone) {
+    return Input(std::move(name), std::move(owner), stored, stored.size());
   }
-  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (mapped == MAP_FAILED) return CannotRead(path, errno);
-  std::shared_ptr<const void> owner(
-      mapped, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
-  ::madvise(mapped, size, MADV_SEQUENTIAL);
-  const std::string_view bytes(static_cast<const char*>(mapped), size);
-  const Compression compression = RecogniseCompression(bytes);
-  if (compression == Compression::kNone) return Input(path, std::move(owner), bytes);
-  Result<std::string> unpacked = Unpack(compression, bytes);
+  Result<ByteBuffer> unpacked = Unpack(compression, stored);
   if (!unpacked) {
-    unpacked.error().file = path;
+    unpacked.error().file = std::move(name);
     return unpacked.error();
   }
-  auto buffer = std::make_shared<const std::string>(std::move(*unpacked));
-  const std::string_view view = *buffer;
-  return Input(path, std::move(buffer), view);
+  auto buffer = std::make_shared<const ByteBuffer>(std::move(*unpacked));
+  const std::string_view view = buffer->view();
+  return Input(std::move(name), std::move(buffer), view, stored.size());
+}
+
+Result<Input> Input::FromMemory(std::string name, std::string bytes) {
+  auto owner = std::make_shared<const std::string>(std::move(bytes));
+  const std::string_view stored = *owner;
+  return Unpacked(std::move(name), std::move(owner), stored);
+}
+
+Result<Input> Input::Open(const std::string& path) {
+  const std::string name = path == "-" ? "standard input" : path;
+  try {
+    Result<ByteBuffer> read = ReadPath(path);
+    if (!read) return read.error();
+    auto owner = std::make_shared<const ByteBuffer>(std::move(*read));
+    const std::string_view stored = owner->view();
+    return Unpacked(name, std::move(owner), stored);
+  } catch (const std::bad_alloc&) {
+    return NotEnoughMemory(name);
+  }
 }
 
 }  // namespace plimsoll

@@ -12,8 +12,8 @@ namespace plimsoll {
 
 class Input {
  public:
-  /// Opens a file ("-" is standard input). A plain file is mapped, not copied; .gz, .xz and .zst
-  /// are unpacked, recognised by their content.
+  /// Opens a file ("-" is standard input) and reads all of it; .gz, .xz and .zst are unpacked,
+  /// recognised by their content.
   static Result<Input> Open(const std::string& path);
 
   /// Bytes already in memory, unpacked if they are compressed.
@@ -21,14 +21,25 @@ class Input {
 
   const std::string& name() const { return name_; }
   std::string_view bytes() const { return bytes_; }
+  /// How large the file itself is: what whoever sent it had to send. Limits go by it.
+  std::size_t stored_size() const { return stored_size_; }
 
  private:
-  Input(std::string name, std::shared_ptr<const void> owner, std::string_view bytes)
-      : name_(std::move(name)), owner_(std::move(owner)), bytes_(bytes) {}
+  /// `stored` owns the bytes as they were found.
+  static Result<Input> Unpacked(std::string name, std::shared_ptr<const void> owner,
+                                std::string_view stored);
+
+  Input(std::string name, std::shared_ptr<const void> owner, std::string_view bytes,
+        std::size_t stored_size)
+      : name_(std::move(name)),
+        owner_(std::move(owner)),
+        bytes_(bytes),
+        stored_size_(stored_size) {}
 
   std::string name_;
-  std::shared_ptr<const void> owner_;  // the mapping or the buffer
+  std::shared_ptr<const void> owner_;
   std::string_view bytes_;
+  std::size_t stored_size_;
 };
 
 }  // namespace plimsoll

@@ -5,8 +5,8 @@
 #include <deque>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
+#include "base/hash.h"
 #include "base/ids.h"
 
 namespace plimsoll {
@@ -36,7 +36,7 @@ class StringTable {
 
  private:
   std::deque<std::string> strings_;  // a deque never moves what it holds
-  std::unordered_map<std::string_view, StringId> index_;
+  HashMap<std::string_view, StringId> index_;
 };
 
 }  // namespace plimsoll

@@ -9,32 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 namespace plimsoll {
 namespace {
-
-bool WriteAll(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
-/// Also where writing failed, whose reason is then kept.
-bool Finish(int file, bool written) {
-  const int reason = errno;
-  const bool closed = ::close(file) == 0;
-  if (!written) errno = reason;
-  return written && closed;
-}
-
-bool WriteInPlace(const std::string& path, std::string_view bytes) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  return file >= 0 && Finish(file, WriteAll(file, bytes));
-}
 
 /// The permissions of what was there, or those that a new file gets.
 mode_t ModeFor(const std::string& path) {
@@ -43,25 +21,6 @@ mode_t ModeFor(const std::string& path) {
   const mode_t mask = ::umask(0);
   ::umask(mask);
   return 0666 & ~mask;
-}
-
-bool Replace(const std::string& path, std::string part, int file, std::string_view bytes) {
-  const bool written = ::fchmod(file, ModeFor(path)) == 0 && WriteAll(file, bytes);
-  if (Finish(file, written) && ::rename(part.c_str(), path.c_str()) == 0) return true;
-  const int reason = errno;
-  ::unlink(part.c_str());
-  errno = reason;
-  return false;
-}
-
-bool Write(const std::string& path, std::string_view bytes) {
-  struct stat there {};
-  const bool exists = ::stat(path.c_str(), &there) == 0;
-  if (exists && !S_ISREG(there.st_mode)) return WriteInPlace(path, bytes);
-  std::string part = path + ".XXXXXX";
-  const int file = ::mkstemp(part.data());
-  if (file >= 0) return Replace(path, std::move(part), file, bytes);
-  return exists && WriteInPlace(path, bytes);
 }
 
 /// What a link leads to, also where there is nothing yet.
@@ -75,12 +34,82 @@ std::filesystem::path Behind(std::filesystem::path path) {
   return path;
 }
 
+/// A new name is on disk only when its folder is. Where folders cannot be synced, it is not our
+/// loss.
+void SyncFolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
 }  // namespace
 
+FileWriter::FileWriter(const std::string& path) : path_(path), target_(Behind(path).string()) {
+  struct stat there {};
+  const bool exists = ::stat(target_.c_str(), &there) == 0;
+  if (exists && !S_ISREG(there.st_mode)) {
+    OpenInPlace();
+    return;
+  }
+  part_ = target_ + ".XXXXXX";
+  file_ = ::mkstemp(part_.data());
+  if (file_ >= 0) {
+    ::fcntl(file_, F_SETFD, FD_CLOEXEC);
+    if (::fchmod(file_, ModeFor(target_)) != 0) Fail();
+    return;
+  }
+  Fail();
+  part_.clear();
+  if (exists) OpenInPlace();
+}
+
+FileWriter::~FileWriter() {
+  if (file_ >= 0) ::close(file_);
+  if (!part_.empty()) ::unlink(part_.c_str());
+}
+
+void FileWriter::OpenInPlace() {
+  reason_ = 0;
+  file_ = ::open(target_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) Fail();
+}
+
+void FileWriter::Fail() {
+  if (reason_ == 0) reason_ = errno;
+}
+
+void FileWriter::Write(std::string_view bytes) {
+  while (!bytes.empty() && reason_ == 0) {
+    const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Fail();
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+std::optional<Error> FileWriter::Commit() {
+  // Pipes and some file systems cannot sync; only a failing disk is a failure.
+  if (reason_ == 0 && ::fsync(file_) != 0 && errno == EIO) Fail();
+  if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0) Fail();
+  if (reason_ == 0 && !part_.empty()) {
+    if (::rename(part_.c_str(), target_.c_str()) == 0) {
+      part_.clear();
+      SyncFolderOf(target_);
+    } else {
+      Fail();
+    }
+  }
+  if (reason_ == 0) return std::nullopt;
+  return Error{.message = fmt::format("it cannot be written: {}", std::strerror(reason_)),
+               .file = path_};
+}
+
 std::optional<Error> WriteFile(const std::string& path, std::string_view bytes) {
-  if (Write(Behind(path).string(), bytes)) return std::nullopt;
-  return Error{.message = fmt::format("it cannot be written: {}", std::strerror(errno)),
-               .file = path};
+  FileWriter file(path);
+  file.Write(bytes);
+  return file.Commit();
 }
 
 }  // namespace plimsoll

@@ -55,6 +55,40 @@ TEST_F(Output, SaysWhyItCannot) {
   EXPECT_EQ(FilesThere(), 0u);
 }
 
+TEST_F(Output, NothingIsLeftWithoutACommit) {
+  EXPECT_EQ(WriteFile(Path("a"), "before"), std::nullopt);
+  {
+    FileWriter file(Path("a"));
+    file.Write("half of");
+  }
+  EXPECT_EQ(Read(Path("a")), "before");
+  EXPECT_EQ(FilesThere(), 1u);
+}
+
+TEST_F(Output, TwoWritersDoNotMix) {
+  FileWriter one(Path("a"));
+  FileWriter other(Path("a"));
+  one.Write("on");
+  other.Write("oth");
+  one.Write("e");
+  other.Write("er");
+  EXPECT_EQ(one.Commit(), std::nullopt);
+  EXPECT_EQ(Read(Path("a")), "one");
+  EXPECT_EQ(other.Commit(), std::nullopt);
+  EXPECT_EQ(Read(Path("a")), "other");
+  EXPECT_EQ(FilesThere(), 1u);
+}
+
+TEST_F(Output, ADiskThatIsFullIsAnErrorOnce) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP();
+  FileWriter file("/dev/full");
+  file.Write("text");
+  file.Write("more");
+  const std::optional<Error> error = file.Commit();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_NE(error->ToLine().find("No space left"), std::string::npos);
+}
+
 TEST_F(Output, WritesIntoADevice) { EXPECT_EQ(WriteFile("/dev/null", "text"), std::nullopt); }
 
 }  // namespace

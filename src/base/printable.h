@@ -1,4 +1,4 @@
-// Text from foreign files, made safe for a terminal.
+// Text from foreign files, made safe for a terminal, a table and a document.
 #pragma once
 
 #include <string>
@@ -6,19 +6,18 @@
 
 namespace plimsoll {
 
-/// Control characters (which could move the cursor, change colours or break a line) become '?'.
-inline std::string Printable(std::string_view text) {
-  std::string clean(text);
-  for (std::size_t i = 0; i < clean.size(); ++i) {
-    const auto c = static_cast<unsigned char>(clean[i]);
-    if (c < 0x20 || c == 0x7f) clean[i] = '?';
-    // U+0080 to U+009F are control characters too, two bytes in UTF-8.
-    const bool c1 = c == 0xc2 && i + 1 < clean.size() &&
-                    static_cast<unsigned char>(clean[i + 1]) >= 0x80 &&
-                    static_cast<unsigned char>(clean[i + 1]) < 0xa0;
-    if (c1) clean.replace(i, 2, "??");
-  }
-  return clean;
-}
+/// Each character that could move the cursor, change colours, break the line, turn the order of the
+/// letters round or hide among them becomes '?': control characters, Unicode's format characters
+/// and blanks without width; so does each byte that is no UTF-8.
+std::string Printable(std::string_view text);
+/// The same for a text of several lines: line breaks and tabs stay.
+std::string PrintableLines(std::string_view text);
+
+/// The same characters in a JSON document as \u escapes, so that it shows them and keeps them.
+std::string PrintableJson(std::string json);
+
+/// A quoted cell of a CSV table, printable. A text that a spreadsheet would take for a formula (it
+/// begins with = + - @ and is no number) gets an apostrophe in front, as spreadsheets write it.
+std::string CsvCell(std::string_view text);
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include <lzma.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,9 +16,12 @@ namespace {
 
 constexpr std::size_t kChunk = 1 << 20;
 
-/// Real traces pack 20 to 100 times. Beyond this, and beyond a gigabyte, it is a bomb.
-constexpr std::size_t kMostRatio = 1000;
-constexpr std::size_t kAlwaysAllowed = std::size_t{1} << 30;
+constexpr std::size_t kMostRatio = 100;
+constexpr std::size_t kAlwaysAllowed = std::size_t{64} << 20;
+constexpr std::size_t kSmallFile = 10'000'000;
+constexpr std::size_t kMostOfSmallFile = std::size_t{384} << 20;
+/// What xz may take besides the output; its highest level needs half of it.
+constexpr std::uint64_t kMostForXz = std::uint64_t{128} << 20;
 
 Error Damaged(std::string_view what, std::size_t at, std::string_view why) {
   return Error{.message = fmt::format("the {} data is damaged: {}", what, why),
@@ -25,18 +29,40 @@ Error Damaged(std::string_view what, std::size_t at, std::string_view why) {
                .hint = "copy the file again, or unpack it by hand to see how much is left"};
 }
 
-std::optional<Error> RefuseBomb(std::size_t packed, std::size_t unpacked) {
-  if (unpacked <= kAlwaysAllowed || unpacked / kMostRatio <= packed) return std::nullopt;
-  return Error{.message = fmt::format("{} bytes unpack to more than {}", packed,
-                                      FormatBytes(static_cast<Bytes>(unpacked))),
-               .hint = "if the file is real, unpack it first and give the plain file"};
+/// The file may be fine; it is the machine that lacks something.
+Error NoMemory(std::string_view what, std::size_t at) {
+  return Error{.message = fmt::format("there is not enough memory to unpack the {} data", what),
+               .offset = at};
 }
 
-Result<std::string> Gunzip(std::string_view in) {
+/// Where unpacked bytes go, up to as many as the file may have.
+class Output {
+ public:
+  explicit Output(std::size_t packed) : packed_(packed), most_(MostUnpacked(packed)) {}
+
+  /// One byte more than there may be, so that a file with just as many is seen to end.
+  std::size_t RoomLeft() const { return std::min(kChunk, most_ + 1 - bytes.size()); }
+  char* Room() { return bytes.Room(RoomLeft()); }
+  bool TooMuch() const { return bytes.size() > most_; }
+  Error Refusal() const {
+    return Error{.message = fmt::format("{} unpack to more than {}",
+                                        FormatBytes(static_cast<Bytes>(packed_)),
+                                        FormatBytes(static_cast<Bytes>(most_))),
+                 .hint = "if the file is real, unpack it first and give the plain file"};
+  }
+
+  ByteBuffer bytes;
+
+ private:
+  std::size_t packed_;
+  std::size_t most_;
+};
+
+Result<ByteBuffer> Gunzip(std::string_view in) {
   z_stream z{};
-  if (inflateInit2(&z, 15 + 32) != Z_OK) return Error{.message = "zlib could not start"};
+  if (inflateInit2(&z, 15 + 32) != Z_OK) return NoMemory("gzip", 0);
   std::unique_ptr<z_stream, int (*)(z_stream*)> closer(&z, inflateEnd);
-  std::string out;
+  Output out(in.size());
   std::size_t taken = 0;
   while (true) {
     if (z.avail_in == 0 && taken < in.size()) {
@@ -45,72 +71,79 @@ Result<std::string> Gunzip(std::string_view in) {
       z.avail_in = static_cast<uInt>(n);
       taken += n;
     }
-    const std::size_t had = out.size();
-    out.resize(had + kChunk);
-    z.next_out = reinterpret_cast<Bytef*>(out.data() + had);
-    z.avail_out = kChunk;
+    const std::size_t room = out.RoomLeft();
+    z.next_out = reinterpret_cast<Bytef*>(out.Room());
+    z.avail_out = static_cast<uInt>(room);
     const int rc = inflate(&z, Z_NO_FLUSH);
-    out.resize(had + kChunk - z.avail_out);
-    if (auto bomb = RefuseBomb(in.size(), out.size())) return *bomb;
+    out.bytes.Grow(room - z.avail_out);
+    if (out.TooMuch()) return out.Refusal();
     const std::size_t at = taken - z.avail_in;
     if (rc == Z_STREAM_END) {
-      if (at >= in.size()) return out;
+      if (at >= in.size()) return std::move(out.bytes);
       inflateReset(&z);  // gzip files may be several members one after the other
       continue;
     }
+    if (rc == Z_MEM_ERROR) return NoMemory("gzip", at);
     if (rc != Z_OK) return Damaged("gzip", at, z.msg ? z.msg : "it ends too early");
-    if (z.avail_in == 0 && taken == in.size() && z.avail_out == kChunk) {
+    if (z.avail_in == 0 && taken == in.size() && z.avail_out == room) {
       return Damaged("gzip", at, "it ends too early");
     }
   }
 }
 
-Result<std::string> Unxz(std::string_view in) {
+Result<ByteBuffer> Unxz(std::string_view in) {
   lzma_stream s = LZMA_STREAM_INIT;
-  constexpr std::uint64_t kMemoryLimit = std::uint64_t{512} << 20;
-  if (lzma_stream_decoder(&s, kMemoryLimit, LZMA_CONCATENATED) != LZMA_OK) {
-    return Error{.message = "liblzma could not start"};
-  }
+  if (lzma_stream_decoder(&s, kMostForXz, LZMA_CONCATENATED) != LZMA_OK) return NoMemory("xz", 0);
   std::unique_ptr<lzma_stream, void (*)(lzma_stream*)> closer(&s, lzma_end);
   s.next_in = reinterpret_cast<const std::uint8_t*>(in.data());
   s.avail_in = in.size();
-  std::string out;
+  Output out(in.size());
   while (true) {
-    const std::size_t had = out.size();
-    out.resize(had + kChunk);
-    s.next_out = reinterpret_cast<std::uint8_t*>(out.data() + had);
-    s.avail_out = kChunk;
+    const std::size_t room = out.RoomLeft();
+    s.next_out = reinterpret_cast<std::uint8_t*>(out.Room());
+    s.avail_out = room;
     const lzma_ret rc = lzma_code(&s, LZMA_FINISH);
-    out.resize(had + kChunk - s.avail_out);
-    if (auto bomb = RefuseBomb(in.size(), out.size())) return *bomb;
-    if (rc == LZMA_STREAM_END) return out;
-    if (rc == LZMA_MEMLIMIT_ERROR) return Damaged("xz", s.total_in, "it needs too much memory");
+    out.bytes.Grow(room - s.avail_out);
+    if (out.TooMuch()) return out.Refusal();
+    if (rc == LZMA_STREAM_END) return std::move(out.bytes);
+    if (rc == LZMA_MEM_ERROR) return NoMemory("xz", s.total_in);
+    if (rc == LZMA_MEMLIMIT_ERROR) {
+      return Error{.message = fmt::format("unpacking the xz data takes more than {}",
+                                          FormatBytes(static_cast<Bytes>(kMostForXz))),
+                   .offset = s.total_in,
+                   .hint = "if the file is real, unpack it first and give the plain file"};
+    }
     if (rc != LZMA_OK) {
       return Damaged("xz", s.total_in, rc == LZMA_BUF_ERROR ? "it ends too early" : "bad content");
     }
   }
 }
 
-Result<std::string> Unzstd(std::string_view in) {
+Result<ByteBuffer> Unzstd(std::string_view in) {
   std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(),
                                                                        ZSTD_freeDStream);
+  if (stream == nullptr) return NoMemory("zstd", 0);
   ZSTD_inBuffer input{in.data(), in.size(), 0};
-  std::string out;
+  Output out(in.size());
   std::size_t pending = 1;
   while (input.pos < input.size || pending != 0) {
-    const std::size_t had = out.size();
-    out.resize(had + kChunk);
-    ZSTD_outBuffer output{out.data() + had, kChunk, 0};
+    ZSTD_outBuffer output{out.Room(), out.RoomLeft(), 0};
     const std::size_t before = input.pos;
     pending = ZSTD_decompressStream(stream.get(), &output, &input);
-    out.resize(had + output.pos);
-    if (ZSTD_isError(pending)) return Damaged("zstd", input.pos, ZSTD_getErrorName(pending));
-    if (auto bomb = RefuseBomb(in.size(), out.size())) return *bomb;
-    if (pending != 0 && input.pos == input.size && input.pos == before && output.pos < kChunk) {
+    out.bytes.Grow(output.pos);
+    if (ZSTD_isError(pending)) {
+      if (ZSTD_getErrorCode(pending) == ZSTD_error_memory_allocation) {
+        return NoMemory("zstd", input.pos);
+      }
+      return Damaged("zstd", input.pos, ZSTD_getErrorName(pending));
+    }
+    if (out.TooMuch()) return out.Refusal();
+    if (pending != 0 && input.pos == input.size && input.pos == before &&
+        output.pos < output.size) {
       return Damaged("zstd", input.pos, "it ends too early");
     }
   }
-  return out;
+  return std::move(out.bytes);
 }
 
 }  // namespace
@@ -125,7 +158,12 @@ Compression RecogniseCompression(std::string_view bytes) {
   return Compression::kNone;
 }
 
-Result<std::string> Unpack(Compression compression, std::string_view packed) {
+std::size_t MostUnpacked(std::size_t packed) {
+  const std::size_t by_ratio = std::max(kAlwaysAllowed, packed * kMostRatio);
+  return packed < kSmallFile ? std::min(by_ratio, kMostOfSmallFile) : by_ratio;
+}
+
+Result<ByteBuffer> Unpack(Compression compression, std::string_view packed) {
   switch (compression) {
     case Compression::kGzip:
       return Gunzip(packed);
@@ -136,7 +174,10 @@ Result<std::string> Unpack(Compression compression, std::string_view packed) {
     case Compression::kNone:
       break;
   }
-  return std::string(packed);
+  ByteBuffer plain;
+  std::copy(packed.begin(), packed.end(), plain.Room(packed.size()));
+  plain.Grow(packed.size());
+  return plain;
 }
 
 }  // namespace plimsoll

@@ -1,8 +1,9 @@
-// One subcommand: its flags and what it does with them. main() only dispatches.
+// One subcommand: its flags and what it does with them. run.cc only dispatches.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+
+#include "cli/flags.h"
 
 namespace plimsoll {
 
@@ -11,16 +12,16 @@ inline constexpr int kFine = 0;
 inline constexpr int kNo = 1;
 inline constexpr int kUnusable = 2;
 
-/// Registers the flags on `app` and returns what to run once they are parsed.
+/// Declares the flags and returns what to run once they are parsed.
 using Command = std::function<int()>;
 
-Command AddExplain(CLI::App& app);
-Command AddDiff(CLI::App& app);
-Command AddReplay(CLI::App& app);
-Command AddTune(CLI::App& app);
+Command AddExplain(Flags& flags);
+Command AddDiff(Flags& flags);
+Command AddReplay(Flags& flags);
+Command AddTune(Flags& flags);
+Command AddPack(Flags& flags);
+Command AddGpus(Flags& flags);
 Command AddReport(CLI::App& app);
-Command AddPack(CLI::App& app);
 Command AddPredict(CLI::App& app);
-Command AddGpus(CLI::App& app);
 
 }  // namespace plimsoll

@@ -1,5 +1,6 @@
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace {
 
 struct ExplainFlags {
   std::vector<std::string> files;
-  std::int64_t at = -1;
+  std::optional<std::int64_t> at;
   bool json = false;
 };
 
@@ -31,10 +32,9 @@ Result<Explanation> ExplainFile(const std::string& path, const ExplainOptions& o
 /// Reads every file on all cores; each is reduced to its explanation before the next is opened, so
 /// a thousand ranks take no more memory than there are cores.
 std::vector<Result<Explanation>> ExplainFiles(const ExplainFlags& flags) {
-  ExplainOptions options;
-  if (flags.at >= 0) options.at_event = flags.at;
+  const ExplainOptions options{.at_event = flags.at};
   std::vector<Result<Explanation>> parts(flags.files.size(), Explanation{});
-  Progress progress("reading", flags.files.size());
+  Progress progress("reading and analysing", flags.files.size());
   ParallelFor(flags.files.size(), [&](std::size_t i) {
     parts[i] = ExplainFile(flags.files[i], options);
     progress.Advance();
@@ -62,24 +62,19 @@ int RunExplain(const ExplainFlags& flags) {
 
 }  // namespace
 
-Command AddExplain(CLI::App& app) {
+Command AddExplain(Flags& declare) {
   auto flags = std::make_shared<ExplainFlags>();
-  app.add_option("FILE", flags->files,
-                 "memory snapshots, error texts or logs, memory summaries, profiler traces, nsys "
-                 "exports; - is standard input; several files are the ranks of one job")
-      ->required();
-  app.add_option("--at", flags->at, "account at this event, not at the out-of-memory or the peak")
-      ->check([](const std::string& text) {
-        const bool number = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-        return number ? "" : "an event is a number from 0 on";
-      });
-  app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");
-  app.footer(
-      "Examples:\n"
-      "  plimsoll explain snapshot.pickle           why it ran out, or what its peak is made of\n"
-      "  plimsoll explain train.log                 what the error text alone tells\n"
-      "  plimsoll explain snapshot.pickle train.log both: the account reaches up to the capacity\n"
-      "  plimsoll explain rank*.pickle              which rank is the odd one\n"
+  declare.Arguments("FILE", flags->files,
+                    "error texts or logs, memory snapshots, memory summaries, profiler traces, "
+                    "nsys exports; - is standard input; several files are the ranks of one job");
+  declare.Count("--at", "EVENT", flags->at,
+                "account at this event, not at the out-of-memory or the peak");
+  declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  declare.Examples(
+      "  plimsoll explain train.log   what the error text alone tells\n"
+      "  plimsoll explain snapshot.pickle   why it ran out, or what its peak is made of\n"
+      "  plimsoll explain snapshot.pickle train.log   both: the account reaches the capacity\n"
+      "  plimsoll explain rank*.pickle   which rank is the odd one\n"
       "  kubectl logs job/train | plimsoll explain -");
   return [flags] { return RunExplain(*flags); };
 }

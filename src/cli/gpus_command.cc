@@ -37,14 +37,14 @@ int RunGpus(const GpusFlags& flags) {
 
 }  // namespace
 
-Command AddGpus(CLI::App& app) {
+Command AddGpus(Flags& declare) {
   auto flags = std::make_shared<GpusFlags>();
-  app.add_option("NAME", flags->names,
-                 "a card, however spelled (4090, \"RTX 4090\", a100-80gb), or a size (22GiB); "
-                 "without one, all cards in a table");
-  app.add_flag("--json", flags->json, "one JSON document (docs/json.md)");
-  app.footer(
-      "Examples:\n"
+  declare.Arguments("NAME", flags->names,
+                    "a card, however spelled (4090, \"RTX 4090\", a100-80gb), or a size (22GiB); "
+                    "without one, all cards in a table",
+                    false);
+  declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  declare.Examples(
       "  plimsoll gpus             the catalogue\n"
       "  plimsoll gpus 4090 h100   two cards in full\n"
       "  plimsoll gpus 22GiB       what is assumed of a card of which only the memory is known");

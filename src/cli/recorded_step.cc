@@ -5,7 +5,7 @@
 
 #include "diagnose/analysed_trace.h"
 #include "readers/registry.h"
-#include "step/from_traces.h"
+#include "step/file/from_traces.h"
 
 namespace plimsoll {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/result.h"
-#include "step/step.h"
+#include "step/file/step.h"
 
 namespace plimsoll {
 

@@ -15,36 +15,35 @@ namespace {
 
 struct ReplayFlags {
   WhatIfFlags what_if;
-  std::string empty_cache_every;
+  int every = 0;
   bool verify = false;
 };
 
 /// "step", or how many steps.
-Result<int> ParseEvery(const std::string& text) {
-  if (text.empty()) return 0;
-  if (text == "step") return 1;
-  const bool number = text.find_first_not_of("0123456789") == text.npos && text.size() < 7;
-  if (number && std::stoi(text) > 0) return std::stoi(text);
-  return Error{.message =
-                   "--empty-cache-every takes 'step' or a number of steps, not '" + text + "'"};
+std::optional<Error> ReadEvery(const std::string& text, int& every) {
+  const bool digits = text.find_first_not_of("0123456789") == text.npos && text.size() < 7;
+  every = text == "step" ? 1 : digits && !text.empty() ? std::stoi(text) : 0;
+  if (every > 0) return std::nullopt;
+  return Error{.message = "'" + text + "' is neither 'step' nor a number of steps"};
 }
 
 int RunReplay(const ReplayFlags& flags) {
-  Result<WhatIfOptions> options = flags.what_if.Parse();
+  Result<WhatIfOptions> options = flags.what_if.Options();
   if (!options) return Complain(options.error());
-  const Result<int> every = ParseEvery(flags.empty_cache_every);
-  if (!every) return Complain(every.error());
-  options->empty_cache_every = *every;
+  options->empty_cache_every = flags.every;
   options->verify = flags.verify;
-  if (flags.verify && (options->conf || *every > 0)) {
+  if (flags.verify && (options->conf || flags.every > 0)) {
     return Complain({.message = "--verify compares with the record and takes no other settings",
                      .hint = "leave out --set and --empty-cache-every"});
   }
+  Progress progress("reading");
   const Result<Recording> recording = ReadFile(flags.what_if.file);
   if (!recording) return Complain(recording.error());
+  progress.Next("analysing");
   const AnalysedRecording analysed(*recording);
   const Result<Job> job = PrepareJob(analysed, *options);
   if (!job) return Complain(job.error());
+  progress.Next("replaying and packing");
   Result<ReplayReport> report = ReplayJob(*job, *options);
   if (!report) return Complain(report.error());
   if (flags.verify) report->replayed.counters = job->verified().counters;
@@ -60,25 +59,23 @@ int RunReplay(const ReplayFlags& flags) {
 
 }  // namespace
 
-Command AddReplay(CLI::App& app) {
+Command AddReplay(Flags& declare) {
   auto flags = std::make_shared<ReplayFlags>();
-  flags->what_if.AddTo(app);
-  app.add_flag("--verify", flags->verify,
-               "compare every address and every call to the driver with the record");
-  app.add_option("--set", flags->what_if.conf,
-                 "settings to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" for the defaults")
-      ->type_name("CONF");
-  app.add_option("--empty-cache-every", flags->empty_cache_every,
-                 "call torch.cuda.empty_cache() after every step, or every so many")
-      ->type_name("step|N");
-  app.footer(
-      "Examples:\n"
-      "  plimsoll replay run.pickle --verify                  does the model decide as PyTorch "
-      "did?\n"
-      "  plimsoll replay run.pickle --set expandable_segments:True\n"
-      "  plimsoll replay run.pickle --capacity 22GiB          would it fit on a smaller card?\n"
+  declare.Text("--set", "CONF", flags->what_if.conf,
+               "settings to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" for the defaults");
+  declare.Value("--empty-cache-every", "step|N",
+                "call torch.cuda.empty_cache() after every step, or every so many",
+                [flags](const std::string& text) { return ReadEvery(text, flags->every); });
+  declare.Switch("--verify", flags->verify,
+                 "compare every address and every call to the driver with the record");
+  flags->what_if.AddTo(declare);
+  declare.Examples(
+      "  plimsoll replay run.pickle --set expandable_segments:True   with other settings\n"
+      "  plimsoll replay run.pickle --gpu RTX4090   would it fit on that card?\n"
+      "  plimsoll replay run.pickle --capacity 22GiB   would it fit in this much?\n"
       "  plimsoll replay run.pickle --limit 20GiB --set garbage_collection_threshold:0.6\n"
-      "  plimsoll replay run.pickle --torch 2.15              in another release\n"
+      "  plimsoll replay run.pickle --torch 2.15   in another release\n"
+      "  plimsoll replay run.pickle --verify   does the model decide as PyTorch did?\n"
       "Exit code 1: it does not fit, or the model differs from the record.");
   return [flags] { return RunReplay(*flags); };
 }

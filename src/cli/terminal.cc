@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdio>
 #include <cstdlib>
-#include <mutex>
 
 #include "base/output.h"
 #include "base/printable.h"
@@ -16,58 +15,38 @@
 namespace plimsoll {
 
 int Complain(const Error& error) {
+  Progress::Hide();
   // One line, whatever a file name or a parser's message holds.
   std::fputs(fmt::format("plimsoll: {}\n", Printable(error.ToLine())).c_str(), stderr);
   return kUnusable;
 }
 
-TextStyle StyleOfStdout() {
+namespace {
+
+TextStyle StyleOf(int file) {
   TextStyle style;
-  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const bool terminal = ::isatty(file) == 1;
   const char* no_colour = std::getenv("NO_COLOR");
   style.colour = terminal && (no_colour == nullptr || *no_colour == '\0');
   winsize size{};
-  if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+  if (terminal && ::ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     style.width = size.ws_col;
   } else if (const char* columns = std::getenv("COLUMNS")) {
     style.width = std::atoi(columns);
   }
-  style.width = std::clamp(style.width, 60, 160);
+  // Longer lines are hard to read, and shorter ones hold no table.
+  style.width = std::clamp(style.width, 40, 160);
   return style;
 }
 
-struct Progress::State {
-  std::string what;
-  std::size_t total = 0;
-  std::size_t done = 0;
-  bool shown = false;
-  bool terminal = false;
-  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
-  std::mutex mutex;
-};
+}  // namespace
 
-Progress::Progress(std::string what, std::size_t total) : state_(new State) {
-  state_->what = std::move(what);
-  state_->total = total;
-  state_->terminal = ::isatty(STDERR_FILENO) == 1;
-}
+TextStyle StyleOfStdout() { return StyleOf(STDOUT_FILENO); }
 
-void Progress::Advance() {
-  const std::lock_guard lock(state_->mutex);
-  ++state_->done;
-  const auto elapsed = std::chrono::steady_clock::now() - state_->started;
-  if (!state_->terminal || elapsed < std::chrono::milliseconds(500)) return;
-  state_->shown = true;
-  fmt::print(stderr, "\r{} {}/{}\033[K", state_->what, state_->done, state_->total);
-  std::fflush(stderr);
-}
-
-Progress::~Progress() {
-  if (state_->shown) fmt::print(stderr, "\r\033[K");
-  delete state_;
-}
+TextStyle StyleOfStderr() { return StyleOf(STDERR_FILENO); }
 
 int Print(std::string_view text) {
+  Progress::Hide();
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (std::fflush(stdout) == 0 && written) return kFine;
   return Complain({.message = "the answer could not be written to standard output"});

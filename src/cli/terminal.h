@@ -1,10 +1,11 @@
-// What the commands share of the terminal: errors, colour, progress.
+// What the commands share of the terminal: errors, colour, width.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "cli/progress.h"
 #include "report/text.h"
 
 namespace plimsoll {
@@ -12,20 +13,9 @@ namespace plimsoll {
 /// Prints one line to standard error and returns the exit code of unusable input.
 int Complain(const Error& error);
 
-/// Colour and width as standard output takes them (NO_COLOR and COLUMNS are heeded).
+/// Colour and width as each takes them (NO_COLOR and COLUMNS are heeded).
 TextStyle StyleOfStdout();
-
-/// A line on standard error that counts finished pieces; silent unless that is a terminal.
-class Progress {
- public:
-  Progress(std::string what, std::size_t total);
-  ~Progress();
-  void Advance();
-
- private:
-  struct State;
-  State* state_;
-};
+TextStyle StyleOfStderr();
 
 /// Writes to standard output; the exit code says whether that worked.
 [[nodiscard]] int Print(std::string_view text);

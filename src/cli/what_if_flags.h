@@ -1,27 +1,29 @@
 // The flags that `replay` and `tune` share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "cli/flags.h"
 #include "diagnose/what_if.h"
+#include "hardware/gpu.h"
 
 namespace plimsoll {
 
 struct WhatIfFlags {
   std::string file;
   std::optional<std::string> conf;
-  std::optional<std::string> capacity;
-  std::optional<std::string> limit;
-  std::optional<std::string> torch;
-  std::optional<int> device;
+  std::optional<Bytes> capacity;
+  std::optional<Gpu> gpu;
+  std::optional<Bytes> limit;
+  std::optional<TorchVersion> torch;
+  std::optional<std::int64_t> device;
   bool json = false;
 
-  void AddTo(CLI::App& app);
-  /// The flags as values, or the first one that makes no sense.
-  Result<WhatIfOptions> Parse() const;
+  void AddTo(Flags& flags);
+  /// The flags as options, or what does not go together.
+  Result<WhatIfOptions> Options() const;
 };
 
 }  // namespace plimsoll

@@ -4,7 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <map>
+#include <optional>
+
+#include "allocator/rules.h"
+#include "diagnose/explain.h"
 
 namespace plimsoll {
 namespace {
@@ -33,7 +38,7 @@ std::vector<Change> Categories(const RankReport& before, const RankReport& after
   std::vector<Change> list;
   for (auto& [what, change] : changes) {
     if (what == AccountItem::kFree) continue;
-    change.what = AccountItemName(what);
+    change.item = what;
     list.push_back(change);
   }
   LargestFirst(list);
@@ -57,8 +62,8 @@ std::vector<Change> Holders(const RankReport& before, const RankReport& after) {
   std::map<Key, std::vector<Change>> orphans;
   std::vector<Change> list;
   for (auto& [key, change] : changes) {
-    change.what = key.first;
-    change.category = key.second;
+    change.where = key.first;
+    change.item = ItemOf(key.second);
     if (change.before != 0 && change.after != 0) {
       list.push_back(change);
     } else {
@@ -68,7 +73,7 @@ std::vector<Change> Holders(const RankReport& before, const RankReport& after) {
   for (auto& [key, places] : orphans) {
     const bool moved = places.size() == 2 && (places[0].before == 0) != (places[1].before == 0) &&
                        !std::any_of(list.begin(), list.end(), [&](const Change& c) {
-                         return WithoutLine(c.what) == key.first && c.category == key.second;
+                         return WithoutLine(c.where) == key.first && c.item == ItemOf(key.second);
                        });
     if (!moved) {
       list.insert(list.end(), places.begin(), places.end());
@@ -86,7 +91,58 @@ std::vector<Change> Holders(const RankReport& before, const RankReport& after) {
 
 std::string Signed(Bytes n) { return (n > 0 ? "+" : "") + FormatBytes(n); }
 
+Result<std::vector<RankReport>> DevicesOf(const Recording& recording) {
+  // Every holder counts here: a small one may be what grew.
+  Result<Explanation> explanation = ExplainRecording(
+      recording, {.at_event = {}, .most_holders = std::numeric_limits<std::size_t>::max()});
+  if (!explanation) return explanation.error();
+  return std::move(explanation->ranks);
+}
+
+const RankReport& SameDevice(const std::vector<RankReport>& reports, const RankReport& as) {
+  const auto same = std::find_if(reports.begin(), reports.end(),
+                                 [&](const RankReport& r) { return r.device == as.device; });
+  return same == reports.end() ? reports.front() : *same;
+}
+
+/// The settings of one process, as PYTORCH_CUDA_ALLOC_CONF has them; nothing where none are
+/// recorded.
+std::optional<std::string> SettingsOf(const Recording& recording) {
+  if (recording.timelines.empty()) return std::nullopt;
+  const RecordedSettings& recorded = recording.timelines.front().settings;
+  if (recorded.conf.empty() && !recorded.expandable_segments) return std::nullopt;
+  return FormatSettings(AllocatorRules::From(recorded).settings);
+}
+
+std::vector<std::string> OtherDifferences(const Recording& before, const Recording& after) {
+  const std::optional<std::string> then = SettingsOf(before);
+  const std::optional<std::string> now = SettingsOf(after);
+  if (!then || !now || *then == *now) return {};
+  const auto named = [](const std::string& s) { return s.empty() ? "the defaults" : s; };
+  return {fmt::format("The allocator settings differ: {} before, {} after.", named(*then),
+                      named(*now))};
+}
+
 }  // namespace
+
+Result<Difference> CompareRecordings(const Recording& before, const Recording& after) {
+  const Result<std::vector<RankReport>> then = DevicesOf(before);
+  if (!then) return then.error();
+  const Result<std::vector<RankReport>> now = DevicesOf(after);
+  if (!now) return now.error();
+  std::optional<Difference> most;
+  for (const RankReport& report : *now) {
+    Result<Difference> difference = Compare(SameDevice(*then, report), report);
+    if (!difference) return difference;
+    if (now->size() > 1) {
+      difference->verdict = fmt::format("Device {}, of {}: {}", report.device.value_or(0),
+                                        now->size(), difference->verdict);
+    }
+    if (!most || difference->growth() > most->growth()) most = std::move(*difference);
+  }
+  most->notes = OtherDifferences(before, after);
+  return *std::move(most);
+}
 
 Result<Difference> Compare(const RankReport& before, const RankReport& after) {
   for (const RankReport* r : {&before, &after}) {
@@ -99,14 +155,8 @@ Result<Difference> Compare(const RankReport& before, const RankReport& after) {
   Difference d;
   d.file_before = before.file;
   d.file_after = after.file;
-  d.allocated = {.what = "peak allocated",
-                 .category = {},
-                 .before = *before.peak_allocated,
-                 .after = *after.peak_allocated};
-  d.reserved = {.what = "peak reserved",
-                .category = {},
-                .before = *before.peak_reserved,
-                .after = *after.peak_reserved};
+  d.allocated = {.before = *before.peak_allocated, .after = *after.peak_allocated};
+  d.reserved = {.before = *before.peak_reserved, .after = *after.peak_reserved};
   d.categories = Categories(before, after);
   d.holders = Holders(before, after);
   d.verdict = fmt::format(
@@ -115,8 +165,8 @@ Result<Difference> Compare(const RankReport& before, const RankReport& after) {
       FormatBytes(d.reserved.before), FormatBytes(d.reserved.after), Signed(d.reserved.growth()));
   if (!d.holders.empty()) {
     const Change& most = d.holders.front();
-    d.verdict += fmt::format(" Most of the change is {} ({}): {}.", most.what,
-                             CategoryName(most.category), Signed(most.growth()));
+    d.verdict += fmt::format(" Most of the change is {} ({}): {}.", most.where,
+                             AccountItemLabel(most.item), Signed(most.growth()));
   }
   return d;
 }

@@ -47,7 +47,13 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
     notes.push_back(
         "the record has no events (history was not switched on): this is the state when "
         "it was made");
-  } else if (!p.framed && recording.format.starts_with("PyTorch memory snapshot")) {
+  } else if (p.complete_steps == 0 && p.fatal) {
+    notes.push_back(
+        "the record ends before the first training step is complete: it cannot show whether the "
+        "job would fit; `plimsoll predict` can, and so can a record at a smaller batch");
+  }
+  if (!p.timeline.events.empty() && !p.framed &&
+      recording.format.starts_with("PyTorch memory snapshot")) {
     notes.push_back(
         "the events carry no stacks: record with stacks=\"python\" to see source lines");
   }
@@ -68,6 +74,13 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
     notes.push_back(fmt::format("skipped: {} {}", count, what));
   }
   return notes;
+}
+
+bool UsesDataParallel(const AnalysedTrace& trace) {
+  for (std::size_t s = 0; s < trace.timeline.stacks.stack_count(); ++s) {
+    if ((trace.stacks.of(StackId(s)).signs & kSignDataParallel) != 0) return true;
+  }
+  return false;
 }
 
 /// One device of one trace, from following its events to naming its causes.
@@ -91,6 +104,8 @@ Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
   rank.torch = timeline.torch;
   rank.events = static_cast<std::int64_t>(timeline.events.size());
   if (!timeline.events.empty()) rank.steps = phases.steps;
+  rank.complete_steps = phases.complete_steps;
+  rank.data_parallel = UsesDataParallel(trace);
   rank.peak_allocated = ledger.peak_allocated;
   rank.peak_reserved = ledger.peak_reserved;
   for (const Totals& totals : timeline.totals) {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -10,6 +9,7 @@
 
 #include "diagnose/explain.h"
 #include "diagnose/ranks.h"
+#include "diagnose/verdict.h"
 
 namespace plimsoll {
 namespace {
@@ -86,7 +86,8 @@ std::vector<Finding> Gather(std::vector<Finding> all, std::size_t ranks) {
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
     std::set<int> shown_by;
     for (const Finding& f : same) shown_by.insert(f.rank.value_or(-1));
-    if (ranks > 1 && shown_by.size() == ranks && id != FindingId::kRankImbalance) {
+    if (ranks > 1 && shown_by.size() == ranks && id != FindingId::kRankImbalance &&
+        id != FindingId::kDeviceImbalance) {
       Finding f = std::move(same.front());
       f.evidence.push_back(fmt::format("on all {} ranks; the figures are those of rank {}", ranks,
                                        f.rank.value_or(0)));
@@ -135,7 +136,7 @@ void NumberRanks(std::vector<Explanation>& parts) {
   }
 }
 
-/// The verdict of a job: who died, who is odd, or that all is even.
+/// The verdict of a job: who died, the gravest finding's own sentence, or that all is even.
 std::string JoinedVerdict(const Explanation& joined, const std::string& own,
                           const std::string& first_dead, std::size_t dead,
                           const std::string& even) {
@@ -143,22 +144,20 @@ std::string JoinedVerdict(const Explanation& joined, const std::string& own,
   if (dead > 0 && joined.ranks.size() > 1) {
     text = fmt::format("{} of {} ran out of memory. ", dead, joined.ranks.size());
   }
-  if (dead > 0) text += first_dead + " ";
-  const auto odd =
-      std::find_if(joined.findings.begin(), joined.findings.end(), [](const Finding& f) {
-        return f.id == FindingId::kRankImbalance && f.severity == Severity::kHigh;
-      });
-  if (odd != joined.findings.end()) {
-    std::string title = odd->title;
-    title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
-    text += title + ".";
-    if (!odd->evidence.empty()) text += " I" + odd->evidence.front().substr(1) + ".";
+  const bool grave =
+      !joined.findings.empty() && joined.findings.front().severity <= Severity::kMedium;
+  std::string rest = dead > 0 ? first_dead : own;
+  if (grave) {
+    const Finding& gravest = joined.findings.front();
+    const bool told = rest.find(gravest.title.substr(1)) != std::string::npos;
+    if (!told) {
+      text += Capitalised(gravest.title) + ". ";
+      if (!gravest.evidence.empty()) text += Capitalised(gravest.evidence.front()) + ". ";
+    }
   } else if (!even.empty()) {
-    text += even;
+    text += even + " ";
   }
-  if (text.empty() || (dead == 0 && odd == joined.findings.end() && !even.empty())) {
-    text += (text.empty() ? "" : " ") + own;
-  }
+  text += rest;
   while (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
 }
@@ -208,6 +207,7 @@ Explanation Join(std::vector<Explanation> parts) {
   if (!odd.empty()) even.clear();
   MoveInto(findings, odd);
   joined.findings = Gather(std::move(findings), traces);
+  TellRemediesOnce(joined.findings);
   joined.verdict = JoinedVerdict(joined, own, first_dead, dead, even);
   return joined;
 }

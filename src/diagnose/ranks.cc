@@ -43,7 +43,7 @@ Difference ByHolder(const std::vector<const RankReport*>& ranks, const RankRepor
     for (const RankReport* r : ranks) {
       Bytes same = 0;
       for (const Holder& o : r->holders) {
-        if (o.where == h.where && o.category == h.category) same += o.bytes;
+        if (o.where == h.where && o.category == h.category && o.module == h.module) same += o.bytes;
       }
       others.push_back(same);
     }
@@ -79,7 +79,7 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   const Bytes more = *odd.peak_allocated - median;
   const bool larger = more > 0;
   Finding finding;
-  finding.id = FindingId::kRankImbalance;
+  finding.id = odd.rank ? FindingId::kRankImbalance : FindingId::kDeviceImbalance;
   finding.severity = larger ? Severity::kHigh : Severity::kLow;
   finding.rank = odd.rank;
   finding.title = fmt::format("{} needs {} {} than the others: {} against {} at the median",
@@ -99,7 +99,22 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   if (const auto step = FirstOddStep(ranks, odd)) {
     finding.evidence.push_back(fmt::format("from step {} on", *step));
   }
-  if (category.what == CategoryName(Category::kActivations)) {
+  if (odd.data_parallel) {
+    finding.evidence.push_back(
+        "nn.DataParallel gathers the outputs of all devices on one, sums the gradients there and "
+        "keeps the optimizer's state there");
+    finding.remedies.push_back(
+        {.change =
+             "DistributedDataParallel: one process for each device, each with its own outputs",
+         .saves = more,
+         .costs = "a launcher (torchrun) and a DistributedSampler",
+         .basis = Basis::kRecorded,
+         .lever = Lever::kSharding,
+         .code =
+             {"model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])",
+              "torchrun --nproc-per-node=4 train.py"},
+         .at_most = true});
+  } else if (category.what == CategoryName(Category::kActivations)) {
     finding.remedies.push_back({.change =
                                     "give every rank batches of the same size (pad, bucket or "
                                     "balance by tokens or pixels)",

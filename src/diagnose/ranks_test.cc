@@ -69,7 +69,7 @@ TEST(Diff, FollowsALineThatMoved) {
   after.holders[0].where = "train.py:12 in step";
   const Result<Difference> d = Compare(Rank(0, kGiB), after);
   ASSERT_EQ(d->holders.size(), 1u) << "one place, not one gone and one new";
-  EXPECT_EQ(d->holders[0].what, "train.py:12 in step");
+  EXPECT_EQ(d->holders[0].where, "train.py:12 in step");
   EXPECT_EQ(d->holders[0].growth(), kMiB);
 }
 

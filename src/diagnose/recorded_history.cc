@@ -31,7 +31,8 @@ void AddSpans(const Phases& p, History& history) {
 /// Stacks as nodes, outermost frame first.
 class NodeTable {
  public:
-  NodeTable(const StackTable& stacks, HistoryNames& names) : stacks_(stacks), names_(names) {}
+  NodeTable(const StackTable& stacks, const StackAnalysis& analysis, HistoryNames& names)
+      : stacks_(stacks), analysis_(analysis), names_(names) {}
 
   std::uint32_t Of(StackId stack) {
     if (!stack.valid()) return 0;
@@ -43,25 +44,38 @@ class NodeTable {
  private:
   std::uint32_t Add(StackId stack) {
     const auto frames = stacks_.stack(stack);
+    // Where there are frames of Python, those of the interpreter and the dispatcher only hide them.
+    const bool native = std::all_of(frames.begin(), frames.end(),
+                                    [&](FrameId id) { return analysis_.IsNative(id); });
     std::uint32_t node = 0;
     for (auto id = frames.rbegin(); id != frames.rend(); ++id) {
+      if (native ? !analysis_.Tells(*id) : analysis_.IsNative(*id)) continue;
       const Frame& frame = stacks_.frame(*id);
       node = names_.Node({.parent = node,
-                          .function = names_.Name(stacks_.strings[frame.function]),
-                          .file = names_.Name(stacks_.strings[frame.file]),
+                          .function = NameOf(frame.function),
+                          .file = NameOf(frame.file),
                           .line = frame.line});
     }
     return node;
   }
 
+  /// Looked up once for each name, not for each frame of each stack.
+  std::uint32_t NameOf(StringId name) {
+    const auto [found, added] = name_of_.try_emplace(name, 0);
+    if (added) found->second = names_.Name(stacks_.strings[name]);
+    return found->second;
+  }
+
   const StackTable& stacks_;
+  const StackAnalysis& analysis_;
   HistoryNames& names_;
   std::unordered_map<std::size_t, std::uint32_t> known_;
+  std::unordered_map<StringId, std::uint32_t> name_of_;
 };
 
 void AddBlocks(const Phases& p, const Attribution& attribution, History& history) {
   HistoryNames names(history);
-  NodeTable nodes(p.timeline.stacks, names);
+  NodeTable nodes(p.timeline.stacks, p.stacks, names);
   // Naming a place takes long; a stack and a category have one between them, unless the backward
   // thread's events say which forward they belong to.
   std::map<std::tuple<StackId, Category, bool>, std::pair<std::uint32_t, std::uint32_t>> places;

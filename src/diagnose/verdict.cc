@@ -5,26 +5,12 @@
 #include <algorithm>
 
 namespace plimsoll {
-namespace {
-
-const Finding* First(const std::vector<Finding>& findings, std::initializer_list<FindingId> ids,
-                     Severity worst) {
-  for (const FindingId id : ids) {
-    for (const Finding& f : findings) {
-      if (f.id == id && f.severity <= worst) return &f;
-    }
-  }
-  return nullptr;
-}
-
 std::string Capitalised(std::string text) {
   if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') {
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
   }
   return text;
 }
-
-}  // namespace
 
 std::string PhaseAt(const Phases& p, Position at) {
   if (at < 0 || p.timeline.events.empty()) return "";
@@ -68,42 +54,62 @@ std::string LargestLines(const RankReport& rank, std::size_t most) {
   return text;
 }
 
-std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& findings) {
-  std::string text;
-  const std::string during = rank.phase.empty() ? "" : " " + rank.phase;
+namespace {
+
+/// "It ran out of memory 3 times", or that it did not, or that the record cannot tell.
+std::string HowItEnded(const RankReport& rank) {
+  if (rank.events == 0) {
+    return "The record holds no history of allocations, only what was there when it was made. ";
+  }
+  if (rank.events < 2)
+    return "The record holds a single event: too little to say how the job ran. ";
+  const auto caught = std::count_if(rank.ooms.begin(), rank.ooms.end(),
+                                    [](const OomReport& oom) { return oom.caught; });
+  // That it did is a finding's to tell.
+  return caught == 0 ? "The job did not run out of memory in this record. " : "";
+}
+
+std::string WhatHappened(const RankReport& rank, const std::string& during) {
   const auto fatal = std::find_if(rank.ooms.begin(), rank.ooms.end(),
                                   [](const OomReport& oom) { return oom.fatal; });
   if (rank.instant.kind == InstantKind::kOutOfMemory && fatal != rank.ooms.end()) {
-    const std::string asked = FormatBytes(fatal->requested.value_or(0));
-    const std::string where = fatal->where.empty() ? "" : " by " + fatal->where;
-    text = fmt::format("{} were asked for{}{} and could not be had: ", asked, where, during);
-    const Finding* why =
-        First(findings, {FindingId::kCapacity, FindingId::kLimit}, Severity::kHigh);
-    text += why ? why->title : "the device is full";
-    text += ". ";
-  } else if (rank.instant.kind == InstantKind::kEvent) {
-    text = fmt::format("At event {}{} PyTorch held {}, of which {} were in tensors. ",
+    const std::string by =
+        fatal->in_backward ? ", for the gradient of a tensor of that size made at " : ", at ";
+    return fmt::format("{} could not be allocated{}{}. ", FormatBytes(fatal->requested.value_or(0)),
+                       during, fatal->where.empty() ? "" : by + fatal->where);
+  }
+  if (rank.instant.kind == InstantKind::kEvent) {
+    return fmt::format("At event {}{} PyTorch held {}, of which {} were in tensors. ",
                        rank.instant.event.value_or(-1), during,
                        FormatBytes(rank.instant.reserved.value_or(0)),
                        FormatBytes(rank.instant.allocated.value_or(0)));
-  } else {
-    const auto caught = std::count_if(rank.ooms.begin(), rank.ooms.end(),
-                                      [](const OomReport& oom) { return oom.caught; });
-    text = caught == 0 ? "It did not run out of memory. "
-                       : fmt::format("It ran out of memory {}, caught that and went on. ",
-                                     caught == 1 ? "once" : fmt::format("{} times", caught));
-    text += fmt::format("The peak is {} in tensors{}; PyTorch held {} at most. ",
-                        FormatBytes(rank.peak_allocated.value_or(0)), during,
-                        FormatBytes(rank.peak_reserved.value_or(0)));
   }
+  return HowItEnded(rank) + fmt::format("The peak is {} in tensors{}; PyTorch held {} at most. ",
+                                        FormatBytes(rank.peak_allocated.value_or(0)), during,
+                                        FormatBytes(rank.peak_reserved.value_or(0)));
+}
+
+/// The gravest finding's own sentence, and why the request failed where that is another one's.
+std::string Causes(const std::vector<Finding>& findings) {
+  if (findings.empty() || findings.front().severity > Severity::kMedium) return "";
+  const Finding& gravest = findings.front();
+  std::string text = Capitalised(gravest.title) + ". ";
+  for (const Finding& f : findings) {
+    const bool why = f.id == FindingId::kLimit || f.id == FindingId::kCapacity;
+    if (why && &f != &gravest && f.severity == Severity::kHigh) {
+      text += Capitalised(f.title) + ". ";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string TraceVerdict(const RankReport& rank, const std::vector<Finding>& findings) {
+  const std::string during = rank.phase.empty() ? "" : " " + rank.phase;
+  std::string text = WhatHappened(rank, during) + Causes(findings);
   const std::string lines = LargestLines(rank, 3);
-  if (!lines.empty()) text += fmt::format("Most of it is {}. ", lines);
-  if (const Finding* cause = First(findings,
-                                   {FindingId::kLeak, FindingId::kEvalSpike,
-                                    FindingId::kLongestBatch, FindingId::kFragmentation},
-                                   Severity::kMedium)) {
-    text += Capitalised(cause->title) + ".";
-  }
+  if (!lines.empty()) text += fmt::format("Most of the memory is {}.", lines);
   while (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "allocator/replay_check.h"
 #include "diagnose/pack_trace.h"
@@ -23,10 +24,14 @@ Result<const AnalysedTrace*> ChooseTrace(const AnalysedRecording& analysed,
                                          std::optional<int> device) {
   const Recording& recording = analysed.recording;
   const AnalysedTrace* chosen = nullptr;
+  // A device of which the record does not say what was held cannot be replayed.
+  const auto rank = [](const AnalysedTrace& trace) {
+    const std::size_t events = trace.timeline.events.size();
+    return std::pair(events > 0 && trace.ledger.has_segments, events);
+  };
   for (const auto& trace : analysed.traces) {
-    const Timeline& t = trace->timeline;
-    if (device && t.device != *device) continue;
-    if (chosen == nullptr || t.events.size() > chosen->timeline.events.size()) chosen = trace.get();
+    if (device && trace->timeline.device != *device) continue;
+    if (chosen == nullptr || rank(*trace) > rank(*chosen)) chosen = trace.get();
   }
   if (chosen == nullptr && device && !recording.timelines.empty()) {
     return Error{.message = fmt::format("there is no device {} in it", *device),
@@ -269,6 +274,7 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
   report.refusal_mismatches = v.refusal_mismatches;
   report.final_block_differences = v.final_block_differences;
   report.first_mismatch = v.first;
+  report.assumed = options.assumed;
   report.inferred = v.inferred;
 
   ReplayLog log;
@@ -291,8 +297,12 @@ TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
                     .limits = job.limits,
                     .recorded_peak_reserved = job.trace->ledger.peak_reserved};
   report.lower_bound = MostAlive(PackingProblem(job.trace->timeline, job.trace->ledger));
+  report.assumed = options.assumed;
   report.inferred = job.verified().inferred;
-  TuneOptions tune{.limits = job.limits, .release = RulesOf(report.torch), .progress = progress};
+  TuneOptions tune{.limits = job.limits,
+                   .release = RulesOf(report.torch),
+                   .common_only = options.common_only,
+                   .progress = progress};
   report.result = Tune(job.trace->timeline, job.verified(), tune);
   AddCommonCaveats(job, report.caveats);
   return report;

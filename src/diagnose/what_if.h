@@ -18,17 +18,21 @@
 namespace plimsoll {
 
 struct WhatIfOptions {
-  /// The device to look at; the one with most events unless given.
+  /// The device to look at; unless given, of those that can be replayed the one with most events.
   std::optional<int> device = {};
   /// A PYTORCH_CUDA_ALLOC_CONF string; the recorded settings unless given.
   std::optional<std::string> conf = {};
   std::optional<Bytes> capacity = {};
   std::optional<Bytes> limit = {};
   std::optional<TorchVersion> torch = {};
+  /// What stands behind these options and is no figure of the record, in sentences.
+  std::vector<std::string> assumed = {};
   /// The release is that of the record, not another to try.
   bool verify = false;
   /// Empty the cache after every so many steps; 0 is never.
   int empty_cache_every = 0;
+  /// Of `tune`: only the settings that are often advised, for an overview.
+  bool common_only = false;
 };
 
 /// A recorded job, ready to be replayed. Keeps what the replays refer to.
@@ -100,6 +104,7 @@ struct ReplayReport {
   std::int64_t refusal_mismatches = 0;
   std::int64_t final_block_differences = 0;
   std::optional<Mismatch> first_mismatch = {};
+  std::vector<std::string> assumed = {};
   std::vector<std::string> inferred = {};
   /// What the answer does not cover.
   std::vector<std::string> caveats = {};
@@ -115,6 +120,7 @@ struct TuneReport {
   Bytes recorded_peak_reserved = 0;
   Bytes lower_bound = 0;
   TuneResult result;
+  std::vector<std::string> assumed = {};
   std::vector<std::string> inferred = {};
   std::vector<std::string> caveats = {};
 };

@@ -1,10 +1,10 @@
 // The table. Sources, for every block:
-//   bandwidth, rates, links   NVIDIA's data sheet of the card, or the appendix of the
-//   architecture's
-//                             white paper (GP100, GV100, TU102, GA100, GA102, AD102, GH100,
-//                             Blackwell, RTX Blackwell). Sparse figures halved.
-//                             Entered without the sheets open: gpu_test.cc checks them against
-//                             cores times clock and each other; look again before relying on one.
+//   bandwidth, rates, links   NVIDIA's data sheet of the card, or the appendix of the white paper
+//                             of its architecture (GP100, GV100, TU102, GA100, GA102, AD102,
+//                             GH100, Blackwell, RTX Blackwell). Sparse figures halved.
+//                             Checked, by gpu_test.cc: each against cores times clock and against
+//                             its relatives, which finds a slip. Not checked: no row has been
+//                             compared with its sheet. Look one up before you rely on it.
 //   multiprocessors, threads  the same; "Compute Capabilities" in the CUDA C++ Programming Guide
 //   memory                    Exactly: deviceQuery or mem_get_info of that card in a public log.
 //                             Reported: the same, printed in MiB, or in GiB with two decimals.

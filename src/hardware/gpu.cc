@@ -6,10 +6,10 @@
 #include <array>
 #include <cctype>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
+#include "base/suggest.h"
 
 namespace plimsoll {
 namespace {
@@ -85,27 +85,12 @@ Gpu OfSize(Bytes memory) {
   return gpu;
 }
 
-/// How many letters have to be changed, added or left out.
-std::size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 std::size_t DistanceTo(const Gpu& gpu, std::string_view key) {
   std::size_t least = std::string_view::npos;
   const auto look = [&](const std::string& name) {
     const std::string known = Key(name);
     const std::string brief = ShortKey(known);
-    least = std::min({least, Distance(key, known), Distance(key, brief)});
+    least = std::min({least, EditDistance(key, known), EditDistance(key, brief)});
     // "a100 sxm" is part of a name rather than a misspelt one.
     if (key.size() > 1 && known.find(key) != std::string::npos) {
       least = std::min<std::size_t>(least, 1);
@@ -116,22 +101,11 @@ std::size_t DistanceTo(const Gpu& gpu, std::string_view key) {
   return least;
 }
 
-/// At most three names, the nearest first; none where nothing is near.
-std::string Suggestions(std::string_view text) {
-  const std::string key = Key(text).substr(0, 40);
-  std::vector<std::pair<std::size_t, const Gpu*>> near;
-  for (const Gpu& gpu : Gpus()) {
-    const std::size_t distance = DistanceTo(gpu, key);
-    if (distance <= 3 && 2 * distance < std::max<std::size_t>(key.size(), 3)) {
-      near.emplace_back(distance, &gpu);
-    }
-  }
-  std::ranges::stable_sort(near, {}, &std::pair<std::size_t, const Gpu*>::first);
-  std::string out;
-  for (std::size_t i = 0; i < std::min<std::size_t>(near.size(), 3); ++i) {
-    out += (i == 0 ? "" : ", ") + near[i].second->name;
-  }
-  return out;
+std::string Suggestion(std::string_view text) {
+  const std::string key = Key(text);
+  std::vector<Candidate> candidates;
+  for (const Gpu& gpu : Gpus()) candidates.push_back({gpu.name, DistanceTo(gpu, key)});
+  return NameNearest(key, std::move(candidates));
 }
 
 }  // namespace
@@ -140,10 +114,10 @@ Result<Gpu> FindGpu(std::string_view text) {
   if (const Gpu* gpu = FindByName(text)) return *gpu;
   const Result<Bytes> size = ParseBytes(text);
   if (size && *size >= kGiB && *size <= 16 * 1024 * kGiB) return OfSize(*size);
-  const std::string near = Suggestions(text);
+  const std::string near = Suggestion(text);
   const std::string all = "plimsoll gpus lists all; a size such as 22GiB works too";
   return Error{.message = fmt::format("there is no GPU '{}' in the catalogue", text),
-               .hint = near.empty() ? all : fmt::format("did you mean {}? {}", near, all)};
+               .hint = near.empty() ? all : near + " " + all};
 }
 
 }  // namespace plimsoll

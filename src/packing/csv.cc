@@ -190,10 +190,12 @@ class Reader {
   PackingCsv csv_;
 };
 
-/// An id with a comma is written between quotes; quotes inside it would end them too soon.
+/// As it is where that is safe, else between quotes; quotes inside it would end them too soon.
 std::string IdField(std::string id) {
   std::erase(id, '"');
-  return id.find(',') == std::string::npos ? id : fmt::format("\"{}\"", id);
+  const std::string cell = CsvCell(id);
+  const bool plain = cell.size() == id.size() + 2 && cell.compare(1, id.size(), id) == 0;
+  return plain && id.find(',') == std::string::npos ? id : cell;
 }
 
 }  // namespace

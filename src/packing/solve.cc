@@ -24,7 +24,7 @@ constexpr std::uint64_t kFirstAttempts = 28;
 
 Clock::duration Seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)));
+      std::chrono::duration<double>(seconds > 0 ? std::min(seconds, 1e6) : 0.0));
 }
 
 class Packer {

@@ -7,6 +7,7 @@
 #include "readers/nsys/nsys.h"
 #include "readers/profiler/profiler.h"
 #include "readers/snapshot/snapshot.h"
+#include "timeline/vet.h"
 
 namespace plimsoll {
 namespace {
@@ -33,7 +34,11 @@ Result<Recording> Read(const Input& input) {
   for (const Reader& reader : kReaders) {
     if (!reader.recognise(input.bytes())) continue;
     Result<Recording> recording = reader.read(input);
-    if (!recording && recording.error().file.empty()) recording.error().file = input.name();
+    if (recording) {
+      TakeOutImpossible(*recording);
+    } else if (recording.error().file.empty()) {
+      recording.error().file = input.name();
+    }
     return recording;
   }
   return Error{.message = "not a memory snapshot, and no out-of-memory message in it",

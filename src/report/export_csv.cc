@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "base/printable.h"
 #include "report/export_run.h"
 #include "report/exports.h"
 
@@ -10,20 +11,11 @@ namespace {
 
 using Kind = HistoryChange::Kind;
 
-std::string Quoted(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + "\"";
-}
-
 /// Names stand in many lines; they are quoted once.
 std::vector<std::string> AllQuoted(const std::vector<std::string>& names) {
   std::vector<std::string> quoted;
   quoted.reserve(names.size());
-  for (const std::string& name : names) quoted.push_back(name.empty() ? "" : Quoted(name));
+  for (const std::string& name : names) quoted.push_back(name.empty() ? "" : CsvCell(name));
   return quoted;
 }
 

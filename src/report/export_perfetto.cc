@@ -17,6 +17,8 @@ using Kind = HistoryChange::Kind;
 /// What a browser still shows smoothly.
 constexpr std::size_t kMostSamples = 200'000;
 constexpr std::size_t kMostBlocks = 2'000;
+/// Bytes of a block's stack.
+constexpr std::size_t kLongestStack = 32'000;
 
 bool HasTimes(const History& history) {
   return std::any_of(history.times.begin(), history.times.end(), [](TimeUs t) { return t != 0; });
@@ -294,7 +296,7 @@ void RunTrace::WriteOoms() {
     events_.Add(R"({{"ph":"i","s":"g","cat":"oom","name":{},"pid":{},"tid":{},"ts":{},"args":{}}})",
                 JsonText((oom.fatal ? "out of memory" : "out of memory, survived") + size), pid_,
                 StepThread(), clock_.At(static_cast<Position>(*oom.event)),
-                args.dump(-1, ' ', false, Json::error_handler_t::replace));
+                PrintableJson(args.dump(-1, ' ', false, Json::error_handler_t::replace)));
   }
 }
 
@@ -345,6 +347,7 @@ std::string RunTrace::StackText(std::uint32_t node) const {
   for (; node != 0; node = history_.nodes[node].parent) {
     const HistoryNode& frame = history_.nodes[node];
     if (!text.empty()) text += '\n';
+    if (text.size() > kLongestStack) return text + "…";
     fmt::format_to(std::back_inserter(text), "{}:{} in {}", history_.names[frame.file], frame.line,
                    history_.names[frame.function]);
   }

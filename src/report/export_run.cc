@@ -44,7 +44,7 @@ std::string RunName(const ExportedRun& run) {
 }
 
 std::string JsonText(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return PrintableJson(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::vector<HistoryChange> ChangesOf(const History& history) {

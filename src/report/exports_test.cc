@@ -224,10 +224,10 @@ TEST_F(Exports, CsvHasALineAChange) {
             "-1,,alloc,512,0,0x1000,\"unattributed\",\"before the record\",,512,4096\n"
             "0,1000,segment_alloc,8192,,0x2000,,,,512,12288\n"
             "1,1010,alloc,1024,1,0x2000,\"activations\","
-            "\"a \"\"b\"\",</script>\n\xff.py:1 in f\",\"net:3 > linear:4\",1536,12288\n"
+            "\"a \"\"b\"\",</script>??.py:1 in f\",\"net:3 > linear:4\",1536,12288\n"
             "2,1020,alloc,2048,2,0x3000,\"parameters\",\"train.py:9 in main\",,3584,12288\n"
             "3,1020,free,1024,1,0x2000,\"activations\","
-            "\"a \"\"b\"\",</script>\n\xff.py:1 in f\",\"net:3 > linear:4\",2560,12288\n"
+            "\"a \"\"b\"\",</script>??.py:1 in f\",\"net:3 > linear:4\",2560,12288\n"
             "5,1060,segment_free,4096,,0x1000,,,,2560,8192\n");
 }
 

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "report/json.h"
 #include "report/json_values.h"
+#include "report/table.h"
 #include "report/text.h"
 #include "report/writer.h"
 
@@ -54,13 +56,26 @@ std::string PcieText(const Gpu& gpu) {
   return fmt::format("{}x{}", gpu.interconnect.pcie_generation, gpu.interconnect.pcie_lanes);
 }
 
-std::string TableRow(const Gpu& gpu) {
-  const std::string memory =
-      fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~", double(gpu.memory) / double(kGiB));
-  return fmt::format("  {:<23}{:>8}{:>9}{:>8}{:>7}{:>8}{:>8}{:>7}{:>8}{:>7}", gpu.name, memory,
-                     Number(gpu.bandwidth / 1e9), Number(gpu.rates.fp32 / 1e12),
-                     Tera(gpu.rates.tf32), Number(gpu.rates.fp16 / 1e12), Tera(gpu.rates.fp8),
-                     Capability(gpu), NvlinkText(gpu), PcieText(gpu));
+std::vector<std::string> TableRow(const Gpu& gpu) {
+  return {
+      gpu.name,
+      fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~", double(gpu.memory) / double(kGiB)),
+      Number(gpu.bandwidth / 1e9),
+      Number(gpu.rates.fp32 / 1e12),
+      Tera(gpu.rates.tf32),
+      Number(gpu.rates.fp16 / 1e12),
+      Tera(gpu.rates.fp8),
+      Capability(gpu),
+      NvlinkText(gpu),
+      PcieText(gpu)};
+}
+
+Table EmptyTable(GpuKind kind) {
+  std::vector<Column> columns = {{.heading = KindText(kind)}, {.heading = "GiB", .right = true}};
+  for (const char* figure : {"GB/s", "fp32", "tf32", "16 bit", "fp8", "cc", "NVLink", "PCIe"}) {
+    columns.push_back({.heading = figure, .right = true, .may_go = true});
+  }
+  return Table(std::move(columns));
 }
 
 void Field(Writer& w, std::string_view name, std::string_view value) {
@@ -150,18 +165,21 @@ Json GpuJson(const Gpu& gpu) {
 std::string GpusText(const std::vector<Gpu>& gpus, const TextStyle& style) {
   Writer w(style);
   w.Headline(fmt::format("{} GPUs", gpus.size()));
-  const Gpu* previous = nullptr;
-  for (const Gpu& gpu : gpus) {
-    if (previous == nullptr || previous->kind != gpu.kind) {
-      w.Line();
-      w.Line(w.Bold(fmt::format("{:<25}{:>8}{:>9}{:>8}{:>7}{:>8}{:>8}{:>7}{:>8}{:>7}",
-                                KindText(gpu.kind), "GiB", "GB/s", "fp32", "tf32", "16 bit", "fp8",
-                                "cc", "NVLink", "PCIe")));
+  std::vector<std::string> left_out;
+  for (const GpuKind kind : {GpuKind::kConsumer, GpuKind::kWorkstation, GpuKind::kDataCentre}) {
+    Table table = EmptyTable(kind);
+    for (const Gpu& gpu : gpus) {
+      if (gpu.kind == kind) table.Row(TableRow(gpu));
     }
-    w.Line(TableRow(gpu));
-    previous = &gpu;
+    w.Line();
+    for (std::string& column : table.WriteTo(w)) {
+      if (std::ranges::find(left_out, column) == left_out.end()) left_out.push_back(column);
+    }
   }
   w.Line();
+  if (!left_out.empty()) {
+    w.Wrapped(fmt::format("A wider terminal shows {} too.", fmt::join(left_out, ", ")), "", "");
+  }
   w.Wrapped(
       "GiB: what torch.cuda.mem_get_info() gives as total, ~ where estimated. fp32 to fp8: TFLOP/s "
       "of dense matrix products, summed up in fp32. cc: compute capability. NVLink: GB/s in one "

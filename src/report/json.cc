@@ -25,6 +25,7 @@ Json ToJson(const OomReport& oom) {
           {"caught", oom.caught},
           {"why", OomCauseName(oom.why)},
           {"where", oom.where},
+          {"in_backward", oom.in_backward},
           {"device_free", OrNull(oom.device_free)}};
 }
 
@@ -89,7 +90,8 @@ Json ToJson(const Remedy& r) {
           {"basis", BasisName(r.basis)},
           {"lever", LeverName(r.lever)},
           {"code", r.code},
-          {"avoid", r.avoid}};
+          {"avoid", r.avoid},
+          {"at_most", r.at_most}};
 }
 
 Json ToJson(const Finding& f) {
@@ -100,8 +102,8 @@ Json ToJson(const Finding& f) {
 }
 
 Json ToJson(const Change& c) {
-  return {{"what", c.what},
-          {"category", CategoryName(c.category)},
+  return {{"what", c.where},
+          {"category", AccountItemName(c.item)},
           {"before", c.before},
           {"after", c.after},
           {"growth", c.growth()},
@@ -119,11 +121,12 @@ std::string DifferenceJson(const Difference& d) {
   Json categories = Json::array();
   for (const Change& c : d.categories) {
     Json row = Peak(c);
-    row["what"] = c.what;
+    row["what"] = AccountItemName(c.item);
     categories.push_back(std::move(row));
   }
   return Dump({{"schema", "plimsoll.diff/1"},
                {"verdict", d.verdict},
+               {"notes", d.notes},
                {"before", d.file_before},
                {"after", d.file_after},
                {"peak_allocated", Peak(d.allocated)},

@@ -1,22 +1,9 @@
 #include <fmt/format.h>
 
+#include "base/printable.h"
 #include "report/predict.h"
 
 namespace plimsoll {
-namespace {
-
-/// Names come from the user's code and may hold anything.
-std::string Quoted(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + "\"";
-}
-
-}  // namespace
-
 std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& lowered) {
   std::string out = "action,bytes,block,step,phase,category,beside,op,module,where\n";
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
@@ -37,8 +24,8 @@ std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& 
     const auto line = [&](std::string_view action) {
       out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", action, block.requested,
                          request.allocation, moment.step, PhaseName(moment.phase),
-                         CategoryName(block.category), block.beside ? 1 : 0, Quoted(op),
-                         Quoted(module), Quoted(where));
+                         CategoryName(block.category), block.beside ? 1 : 0, CsvCell(op),
+                         CsvCell(module), CsvCell(where));
     };
     if (request.kind != Request::Kind::kFree) line("alloc");
     if (request.kind != Request::Kind::kAllocate) line("free");

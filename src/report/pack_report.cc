@@ -2,6 +2,7 @@
 
 #include "report/json.h"
 #include "report/json_values.h"
+#include "report/table.h"
 #include "report/text.h"
 #include "report/writer.h"
 
@@ -20,8 +21,7 @@ std::string Verdict(const PackReport& r) {
       case Fits::kUnknown:
         return fmt::format(
             "Not settled in this time: {} are enough, less than {} cannot be; whether {} are "
-            "enough "
-            "is open.",
+            "enough is open.",
             FormatBytes(height), FormatBytes(r.result.lower_bound), FormatBytes(*r.capacity));
     }
   }
@@ -38,11 +38,12 @@ std::string PackText(const PackReport& r, const TextStyle& style) {
   const Bytes height = r.result.packing.height;
   const double over =
       r.most_alive > 0 ? 100.0 * double(height - r.most_alive) / double(r.most_alive) : 0.0;
-  w.Line(fmt::format("  {:<16} {:>16}", "buffers", r.problem.buffers.size()));
-  w.Line(
-      fmt::format("  {:<16} {:>16}  {}", "alive at most", r.most_alive, FormatBytes(r.most_alive)));
-  w.Line(
-      fmt::format("  {:<16} {:>16}  {} (+{:.2f} %)", "height", height, FormatBytes(height), over));
+  Table table({{}, {.right = true}, {.wraps = true}});
+  table.Row({"buffers", fmt::format("{}", r.problem.buffers.size()), ""});
+  table.Row({"alive at most", fmt::format("{}", r.most_alive), FormatBytes(r.most_alive)});
+  table.Row({"height", fmt::format("{}", height),
+             fmt::format("{} (+{:.2f} %)", FormatBytes(height), over)});
+  table.WriteTo(w);
   for (const std::string& note : r.notes) w.Wrapped(note, "  - ", "    ");
   if (r.fault) w.Wrapped("the check found a fault: " + *r.fault, "  ", "    ");
   return w.Take();

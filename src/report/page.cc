@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "base/encode.h"
+#include "base/printable.h"
 #include "report/json.h"
 #include "report/json_values.h"
 #include "report/web_files.h"
 
 namespace plimsoll {
 namespace {
+
+constexpr char kOwnPrefix = 'h';
+constexpr char kBaselinePrefix = 'b';
 
 /// JSON inside a script element: nothing in it can end the element or open a comment.
 std::string Harmless(std::string_view json) {
@@ -60,24 +64,52 @@ std::string SecurityPolicy() {
       HashSource(WebLibrarySha256()), HashSource(WebScriptSha256()), HashSource(WebStyleSha256()));
 }
 
-Json Data(const PageContent& content) {
-  const auto parsed = [](const std::string& json) {
-    return json.empty() ? Json(nullptr) : Json::parse(json);
-  };
-  Json runs = Json::array();
-  for (std::size_t i = 0; i < content.runs.size(); ++i) {
-    const PageRun& run = content.runs[i];
-    runs.push_back({{"file", run.file},
+Json Parsed(const std::string& json) { return json.empty() ? Json(nullptr) : Json::parse(json); }
+
+/// The element that holds the timeline of a run; `prefix` is one letter for each list of runs.
+std::string HistoryId(char prefix, std::size_t i) { return fmt::format("{}{}", prefix, i); }
+
+Json RunsJson(const std::vector<PageRun>& runs, char prefix) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const PageRun& run = runs[i];
+    list.push_back({{"file", run.file},
                     {"device", run.device},
-                    {"history", run.history.empty() ? Json(nullptr) : Json(fmt::format("h{}", i))},
-                    {"what_if", run.what_if ? parsed(TuneJson(*run.what_if)) : Json(nullptr)}});
+                    {"settings", run.settings},
+                    {"history", run.history.empty() ? Json(nullptr) : Json(HistoryId(prefix, i))},
+                    {"what_if", run.what_if ? Parsed(TuneJson(*run.what_if)) : Json(nullptr)}});
   }
+  return list;
+}
+
+Json ToJson(const std::optional<PageBaseline>& baseline) {
+  if (!baseline) return nullptr;
+  Json pairs = Json::array();
+  for (const auto& [rank, verdict] : baseline->pairs) {
+    pairs.push_back({{"rank", rank}, {"verdict", verdict}});
+  }
+  return {{"title", baseline->title},
+          {"explanation", Parsed(ExplanationJson(baseline->explanation))},
+          {"runs", RunsJson(baseline->runs, kBaselinePrefix)},
+          {"pairs", pairs}};
+}
+
+Json Data(const PageContent& content) {
   return {{"title", content.title},
-          {"explanation", parsed(ExplanationJson(content.explanation))},
-          {"runs", runs},
+          {"explanation", Parsed(ExplanationJson(content.explanation))},
+          {"runs", RunsJson(content.runs, kOwnPrefix)},
+          {"baseline", ToJson(content.baseline)},
           {"left_out", content.left_out},
-          {"prediction", parsed(content.prediction)},
-          {"trade_offs", parsed(content.trade_offs)}};
+          {"prediction", Parsed(content.prediction)},
+          {"trade_offs", Parsed(content.trade_offs)}};
+}
+
+void AppendHistories(const std::vector<PageRun>& runs, char prefix, std::string& out) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].history.empty()) continue;
+    out += fmt::format("<script type=\"text/plain\" id=\"{}\">{}</script>\n", HistoryId(prefix, i),
+                       Base64(runs[i].history));
+  }
 }
 
 /// The template with every {{NAME}} replaced.
@@ -101,20 +133,16 @@ std::string Filled(std::string_view text,
 
 std::string PageHtml(const PageContent& content) {
   std::string histories;
-  for (std::size_t i = 0; i < content.runs.size(); ++i) {
-    if (content.runs[i].history.empty()) continue;
-    histories += fmt::format("<script type=\"text/plain\" id=\"h{}\">{}</script>\n", i,
-                             Base64(content.runs[i].history));
-  }
-  // Through JSON once, so that a title that is no UTF-8 becomes so.
-  const std::string title = Json::parse(Dump(Json(content.title), -1)).get<std::string>();
+  AppendHistories(content.runs, kOwnPrefix, histories);
+  if (content.baseline) AppendHistories(content.baseline->runs, kBaselinePrefix, histories);
+  const std::string title = Printable(content.title);
   return Filled(WebPage(), {{"POLICY", SecurityPolicy()},
                             {"TITLE", EscapedHtml(title)},
                             {"STYLE", WebStyle()},
                             {"LICENCE", WebLicence()},
                             {"LIBRARY", WebLibrary()},
                             {"SCRIPT", WebScript()},
-                            {"DATA", Harmless(Dump(Data(content), -1))},
+                            {"DATA", Harmless(Dump(Shown(Data(content)), -1))},
                             {"HISTORIES", histories}});
 }
 

@@ -16,9 +16,25 @@ struct PageRun {
   /// Which of the explanation's ranks it belongs to.
   std::string file;
   int device = 0;
+  /// PYTORCH_CUDA_ALLOC_CONF as far as the record tells; empty for the defaults.
+  std::string settings = {};
   /// PackHistory().
   std::string history = {};
   std::optional<TuneReport> what_if = {};
+};
+
+/// Another run on the same page, which the page's own is compared with.
+struct PageBaseline {
+  std::string title;
+  Explanation explanation;
+  std::vector<PageRun> runs;
+  /// For each rank of the page's own explanation the one of these that it is compared with, and
+  /// what differs, in a sentence.
+  struct Pair {
+    std::size_t rank = 0;
+    std::string verdict = {};
+  };
+  std::vector<Pair> pairs = {};
 };
 
 struct PageContent {
@@ -27,6 +43,7 @@ struct PageContent {
   std::vector<PageRun> runs;
   /// Sentences on what was left out to keep the page small.
   std::vector<std::string> left_out = {};
+  std::optional<PageBaseline> baseline = {};
   /// Documents of `predict`, where the page shows a prediction; JSON, or empty.
   std::string prediction = {};
   std::string trade_offs = {};

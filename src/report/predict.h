@@ -5,6 +5,7 @@
 #include <string>
 
 #include "report/text.h"
+#include "step/max_batch.h"
 #include "step/predict.h"
 
 namespace plimsoll {

@@ -10,6 +10,26 @@ Json RangeJson(const Range& range) {
   return {{"low", range.low}, {"best", range.best}, {"high", range.high}};
 }
 
+Json FiguresJson(const Figures& figures) {
+  return {{"allocated", RangeJson(figures.allocated)},
+          {"reserved", RangeJson(figures.reserved)},
+          {"device", RangeJson(figures.device)}};
+}
+
+Json SpeedJson(const BatchSpeed& speed) {
+  if (speed.batch == 0) return nullptr;
+  return {{"batch", speed.batch},
+          {"step_us", std::llround(speed.step_us)},
+          {"samples_per_second", std::round(speed.SamplesPerSecond() * 10) / 10},
+          {"workspaces_refused", speed.refused}};
+}
+
+Json BatchesJson(const MaxBatch& max_batch) {
+  return {{"surely_fits", SpeedJson(max_batch.sure)},
+          {"may_fit", SpeedJson(max_batch.most)},
+          {"fastest", SpeedJson(max_batch.fastest)}};
+}
+
 }  // namespace
 
 std::string PredictJson(const Prediction& p, const std::optional<MaxBatch>& max_batch) {
@@ -40,18 +60,19 @@ std::string PredictJson(const Prediction& p, const std::optional<MaxBatch>& max_
                {"device", p.device.best},
                {"low", p.reserved.low},
                {"high", p.reserved.high},
-               {"ranges",
-                {{"allocated", RangeJson(p.allocated)},
-                 {"reserved", RangeJson(p.reserved)},
-                 {"device", RangeJson(p.device)}}},
+               {"ranges", FiguresJson(p)},
+               {"unlimited", FiguresJson(p.unlimited)},
                {"step_us", std::llround(p.step_us)},
+               {"unlimited_step_us", std::llround(p.unlimited_step_us)},
                {"limit", OrNull(p.limit)},
                {"room", p.room},
                {"fits", p.fits},
                {"workspaces_refused", p.workspaces_refused},
+               {"refused_in_a_step", p.refused_in_a_step},
                {"surely_fits", p.surely_fits},
-               {"max_batch", max_batch ? Json(max_batch->batch) : Json(nullptr)},
-               {"safe_max_batch", max_batch ? Json(max_batch->safe_batch) : Json(nullptr)},
+               {"max_batch", max_batch ? Json(max_batch->most.batch) : Json(nullptr)},
+               {"safe_max_batch", max_batch ? Json(max_batch->sure.batch) : Json(nullptr)},
+               {"batches", max_batch ? BatchesJson(*max_batch) : Json(nullptr)},
                {"instant", InstantText(p)},
                {"peak",
                 {{"step", p.peak.step},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "report/page.h"
+#include "step/max_batch.h"
 #include "step/predict.h"
 #include "step/trade_offs.h"
 #include "timeline/history.h"

@@ -8,20 +8,19 @@
 namespace plimsoll {
 namespace {
 
-std::string LineName(const std::string& what) {
-  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"parameters", "parameters and buffers"},
-      {"optimizer_state", "optimizer state"},
-      {"temporaries", "temporaries"},
-      {"workspaces", "workspaces of libraries"},
-      {"rounding", "rounding to blocks"},
-      {"cached", "held by PyTorch, not used then"},
-      {"outside", "CUDA context, outside PyTorch"},
-  };
-  for (const auto& [key, name] : kNames) {
-    if (key == what) return std::string(name);
+std::string_view LineName(AccountItem item) {
+  switch (item) {
+    case AccountItem::kParameters:
+      return "parameters and buffers";
+    case AccountItem::kWorkspaces:
+      return "workspaces of libraries";
+    case AccountItem::kCached:
+      return "cached by PyTorch, not in use";
+    case AccountItem::kOutside:
+      return "CUDA context, outside PyTorch";
+    default:
+      return AccountItemWords(item);
   }
-  return what;
 }
 
 std::string RangeText(const Range& range) {
@@ -35,36 +34,124 @@ std::string Place(const Prediction& p) {
   return "on " + p.gpu.name + (p.limit ? " within " + FormatBytes(*p.limit) : "");
 }
 
-std::string Verdict(const Prediction& p) {
-  const std::string job = fmt::format("Batch {}", p.batch);
-  const std::string need =
-      p.limit ? fmt::format("{} reserved", FormatBytes(p.reserved.best))
-              : fmt::format("{} of {}", FormatBytes(p.device.best), FormatBytes(p.gpu.memory));
-  const Bytes most = p.limit ? p.reserved.high : p.device.high;
-  if (!p.fits) return fmt::format("{} does not fit {}: it would take {}.", job, Place(p), need);
-  if (p.workspaces_refused > 0) {
-    return fmt::format(
-        "{} just fits {}: {} workspaces of convolutions are refused, and cuDNN does without, more "
-        "slowly.",
-        job, Place(p), p.workspaces_refused);
+/// What the verdict is about: memory that PyTorch reserves under a limit, else the card's.
+struct Compared {
+  const Range& figure;
+  const Range& unlimited;
+  std::string of;
+};
+
+Compared CompareIn(const Prediction& p) {
+  // The smaller of the two decides.
+  if (p.limit && *p.limit <= p.room) {
+    return {p.reserved, p.unlimited.reserved, FormatBytes(*p.limit) + " reserved"};
   }
-  if (p.surely_fits) return fmt::format("{} fits {}: {}.", job, Place(p), need);
-  return fmt::format("{} should fit {} ({}), but not surely: it may take up to {}.", job, Place(p),
-                     need, FormatBytes(most));
+  return {p.device, p.unlimited.device, FormatBytes(p.gpu.memory)};
 }
 
-std::string Largest(const Prediction& p, const MaxBatch& max_batch) {
-  if (max_batch.batch == 0) return fmt::format("Not even a batch of 1 fits {}.", Place(p));
-  return fmt::format("The largest batch that fits {} is {} ({} to be sure).", Place(p),
-                     max_batch.batch, max_batch.safe_batch);
+/// "118.2 ms"
+std::string Milliseconds(double us) { return fmt::format("{:.1f} ms", us / 1000); }
+
+/// Empty where it never meets the limit.
+std::string IfUnlimited(const Prediction& p, const Compared& c) {
+  if (c.unlimited.best <= c.figure.best) return "";
+  return fmt::format(" If nothing limited it, it would use {}; PyTorch gives back cached memory{}.",
+                     FormatBytes(c.unlimited.best),
+                     p.refused_in_a_step > 0 ? " and cuDNN does without workspaces" : "");
+}
+
+std::string Refused(const Prediction& p) {
+  std::string text =
+      fmt::format("{} convolution{} of each step get{} no workspace and take{} a slower way",
+                  p.refused_in_a_step, p.refused_in_a_step == 1 ? "" : "s",
+                  p.refused_in_a_step == 1 ? "s" : "", p.refused_in_a_step == 1 ? "s" : "");
+  if (p.step_us > p.unlimited_step_us) {
+    text += fmt::format(" (a step about {} instead of {})", Milliseconds(p.step_us),
+                        Milliseconds(p.unlimited_step_us));
+  }
+  return text;
+}
+
+std::string Verdict(const Prediction& p) {
+  const Compared c = CompareIn(p);
+  const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
+  if (p.beyond_count) {
+    return fmt::format("Batch {} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
+                       p.batch, Place(p));
+  }
+  if (!p.fits) {
+    return fmt::format("Batch {} does not fit {}: it would use {} of {}.", p.batch, Place(p),
+                       FormatBytes(c.unlimited.best), c.of);
+  }
+  if (p.surely_fits) {
+    return fmt::format("Batch {} fits {}: {}.", p.batch, Place(p), used) + IfUnlimited(p, c);
+  }
+  if (p.refused_in_a_step > 0) {
+    return fmt::format("Batch {} may just fit {}: {}; {}.", p.batch, Place(p), used, Refused(p)) +
+           IfUnlimited(p, c);
+  }
+  return fmt::format("Batch {} should fit {} ({}), but not for certain: it may need up to {}.",
+                     p.batch, Place(p), used, FormatBytes(c.figure.high)) +
+         IfUnlimited(p, c);
+}
+
+std::string Largest(const Prediction& p, const MaxBatch& m) {
+  if (m.most.batch == 0) return fmt::format("Not even a batch of 1 fits {}.", Place(p));
+  if (m.sure.batch == m.most.batch) {
+    return fmt::format("The largest batch that fits {} is {}.", Place(p), m.most.batch);
+  }
+  if (m.sure.batch == 0) {
+    return fmt::format("No batch fits {} for certain; up to {} may fit.", Place(p), m.most.batch);
+  }
+  return fmt::format("The largest batch that fits for certain {} is {}; up to {} may fit.",
+                     Place(p), m.sure.batch, m.most.batch);
+}
+
+/// Only where it is news: where the largest batches are slower.
+std::string Fastest(const MaxBatch& m) {
+  const bool slower = m.most.SamplesPerSecond() < m.fastest.SamplesPerSecond() * 0.99;
+  if (m.fastest.batch == 0 || (m.fastest.batch == m.sure.batch && !slower)) return "";
+  std::string text = fmt::format("Fastest, by estimate: batch {}, about {:.0f} samples a second",
+                                 m.fastest.batch, m.fastest.SamplesPerSecond());
+  if (!slower) return text + ".";
+  text += fmt::format("; batch {} about {:.0f}", m.most.batch, m.most.SamplesPerSecond());
+  return text + (m.most.refused > 0 ? ", since convolutions get no workspace there." : ".");
+}
+
+void WriteRow(Writer& w, std::string_view what, std::string_view value) {
+  constexpr std::string_view kIndent = "                         ";
+  w.Wrapped(value, fmt::format("  {:<22} ", what), kIndent);
+}
+
+void WriteFigures(Writer& w, const Prediction& p) {
+  WriteRow(w, "allocated at most", RangeText(p.allocated));
+  WriteRow(w, "reserved at most", RangeText(p.reserved));
+  WriteRow(w, "on the device", RangeText(p.device));
+  if (p.fits && p.unlimited.device.best > p.device.best) {
+    WriteRow(w, "  without limits", RangeText(p.unlimited.device));
+  }
+  if (p.step_us > 0) {
+    WriteRow(
+        w, "a step takes",
+        fmt::format("about {}, estimated from FLOPs and memory traffic", Milliseconds(p.step_us)));
+  }
+  WriteRow(w, "peak", InstantText(p));
 }
 
 void WriteHolders(Writer& w, const Prediction& p) {
-  w.Heading("Who holds it then");
+  w.Heading("What holds it then");
+  std::size_t counts = 0;
+  std::size_t names = 0;
   for (const Holder& h : p.holders) {
-    w.Line(fmt::format("  {:>12} {:>6}×  {:<23} {}{}{}", FormatBytes(h.bytes), h.count,
-                       LineName(std::string(CategoryName(h.category))), Printable(h.where),
-                       h.module.empty() ? "" : "  ", Printable(h.module)));
+    counts = std::max(counts, std::to_string(h.count).size());
+    names = std::max(names, LineName(ItemOf(h.category)).size());
+  }
+  for (const Holder& h : p.holders) {
+    const std::string first = fmt::format("  {:>10} {:>{}}×  {:<{}}  ", FormatBytes(h.bytes),
+                                          h.count, counts, LineName(ItemOf(h.category)), names);
+    // The sign is two bytes and one column.
+    w.Wrapped(h.module.empty() ? h.where : h.where + "  " + h.module, first,
+              std::string(first.size() - 1, ' '));
   }
 }
 
@@ -84,29 +171,25 @@ std::string InstantText(const Prediction& p) {
 }
 
 std::string PredictVerdict(const Prediction& p, const std::optional<MaxBatch>& max_batch) {
-  return max_batch ? Largest(p, *max_batch) + " " + Verdict(p) : Verdict(p);
+  if (!max_batch) return Verdict(p);
+  const std::string fastest = Fastest(*max_batch);
+  return Largest(p, *max_batch) + " " + (fastest.empty() ? "" : fastest + " ") + Verdict(p);
 }
 
 std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_batch,
                         const TextStyle& style) {
   Writer w(style);
-  if (max_batch) w.Headline(Largest(p, *max_batch));
+  if (max_batch) {
+    w.Headline(Largest(p, *max_batch));
+    const std::string fastest = Fastest(*max_batch);
+    if (!fastest.empty()) w.Headline(fastest);
+  }
   w.Headline(Verdict(p));
   w.Line();
-  const auto row = [&](std::string_view what, const std::string& value) {
-    w.Line(fmt::format("  {:<22} {}", what, value));
-  };
-  row("allocated at most", RangeText(p.allocated));
-  row("reserved at most", RangeText(p.reserved));
-  row("on the device", RangeText(p.device));
-  if (p.step_us > 0)
-    row("a step takes",
-        fmt::format("about {:.1f} ms, reckoned from arithmetic and traffic", p.step_us / 1000));
-  row("peak", Printable(InstantText(p)));
+  WriteFigures(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.device.best)));
   for (const AccountLine& line : p.account) {
-    w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %",
-                       LineName(std::string(AccountItemName(line.what))), FormatBytes(line.bytes),
+    w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),
                        100.0 * double(line.bytes) / double(p.device.best)));
   }
   WriteHolders(w, p);

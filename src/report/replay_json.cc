@@ -91,6 +91,7 @@ std::string ReplayJson(const ReplayReport& r, bool verify) {
        {"smallest_capacity", OrNull(r.smallest_capacity)},
        {"fragmentation", FragmentationJson(r)},
        {"fault", OrNull(r.fault)},
+       {"assumed", r.assumed},
        {"inferred", r.inferred},
        {"caveats", r.caveats}});
 }
@@ -121,6 +122,7 @@ std::string TuneJson(const TuneReport& r) {
                {"best", FormatSettings(r.result.rows[r.result.best].settings)},
                {"simplest", FormatSettings(r.result.rows[r.result.simplest].settings)},
                {"default_is_best", r.result.best == r.result.defaults},
+               {"assumed", r.assumed},
                {"inferred", r.inferred},
                {"caveats", r.caveats}});
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "report/table.h"
 #include "report/text.h"
 #include "report/writer.h"
 
@@ -38,24 +39,25 @@ void WriteVerification(Writer& w, const ReplayReport& r) {
   w.Wrapped(fmt::format("{}: {} events, PyTorch {}, {}", r.file, Grouped(r.events),
                         r.torch.ToText(), Named(r.recorded_settings)),
             "", "  ");
-  w.Line(fmt::format("  addresses         {:>10} of {} differ", Grouped(r.address_mismatches),
-                     Grouped(r.allocations)));
-  w.Line(fmt::format("  driver calls      {:>10} of {} differ", Grouped(r.segment_mismatches),
-                     Grouped(r.segment_events)));
-  if (r.refusal_mismatches > 0) {
-    w.Line(fmt::format("  refusals          {:>10} differ", Grouped(r.refusal_mismatches)));
-  }
+  Table table({{}, {.right = true}, {.wraps = true}});
+  const auto compare = [&](std::string what, Bytes got, Bytes want) {
+    table.Row({std::move(what), FormatBytes(got),
+               got == want ? "as recorded" : "recorded: " + FormatBytes(want)});
+  };
+  table.Row({"addresses", Grouped(r.address_mismatches),
+             fmt::format("of {} differ", Grouped(r.allocations))});
+  table.Row({"driver calls", Grouped(r.segment_mismatches),
+             fmt::format("of {} differ", Grouped(r.segment_events))});
+  if (r.refusal_mismatches > 0) table.Row({"refusals", Grouped(r.refusal_mismatches), "differ"});
+  compare("reserved, peak", r.replayed.counters.peak_reserved, r.recorded_peak_reserved);
+  compare("reserved, end", r.replayed.counters.reserved, r.recorded_final_reserved);
+  table.Row({"blocks at the end", Grouped(r.final_block_differences), "differ"});
+  table.WriteTo(w);
   if (r.first_mismatch) {
     w.Wrapped(fmt::format("first difference, at event {}: {}", r.first_mismatch->event,
                           r.first_mismatch->what),
               "  ", "    ");
   }
-}
-
-void WriteList(Writer& w, std::string_view heading, const std::vector<std::string>& items) {
-  if (items.empty()) return;
-  w.Heading(heading);
-  for (const std::string& item : items) w.Wrapped(item, "  - ", "    ");
 }
 
 std::string_view WasteText(Waste waste) {
@@ -89,11 +91,13 @@ void WriteFragmentation(Writer& w, const ReplayReport& r) {
                         r.replayed.oom_event ? "where it runs out" : "at the peak",
                         r.fragmentation_event, FormatBytes(f.reserved - f.requested),
                         FormatBytes(f.reserved)));
+  Table table({{}, {.right = true}, {.right = true}});
   for (std::size_t i = 0; i < kWastes; ++i) {
     if (f.waste[i] == 0) continue;
-    w.Line(fmt::format("  {:<44} {:>12}  {:>5.1f} %", WasteText(static_cast<Waste>(i)),
-                       FormatBytes(f.waste[i]), 100.0 * double(f.waste[i]) / double(f.reserved)));
+    table.Row({std::string(WasteText(static_cast<Waste>(i))), FormatBytes(f.waste[i]),
+               fmt::format("{:.1f} %", 100.0 * double(f.waste[i]) / double(f.reserved))});
   }
+  table.WriteTo(w);
   if (r.pinned.empty()) return;
   w.Heading("What pins most");
   for (const PinnedReport& p : r.pinned) {
@@ -109,8 +113,9 @@ void WriteFragmentation(Writer& w, const ReplayReport& r) {
 
 void WriteOutcome(Writer& w, const ReplayReport& r) {
   const AllocatorCounters& c = r.replayed.counters;
-  const auto row = [&](std::string_view what, const std::string& value, const std::string& note) {
-    w.Line(fmt::format("  {:<22} {:>12}{}{}", what, value, note.empty() ? "" : "  ", note));
+  Table table({{}, {.right = true}, {.wraps = true}});
+  const auto row = [&](std::string what, std::string value, std::string note) {
+    table.Row({std::move(what), std::move(value), std::move(note)});
   };
   if (r.replayed.oom_event) {
     row("reserved until then", FormatBytes(c.peak_reserved), "");
@@ -131,6 +136,7 @@ void WriteOutcome(Writer& w, const ReplayReport& r) {
                   c.driver_us / 1000));
   row("cache emptied to retry", Grouped(c.retries), "");
   row("given back", FormatBytes(c.given_back), "");
+  table.WriteTo(w);
 }
 
 std::string Verdict(const ReplayReport& r) {
@@ -158,21 +164,15 @@ std::string ReplayText(const ReplayReport& r, bool verify, const TextStyle& styl
   Writer w(style);
   if (verify) {
     WriteVerification(w, r);
-    const auto compare = [&](std::string_view what, Bytes got, Bytes want) {
-      w.Line(fmt::format("  {:<17} {:>10}   {}", what, FormatBytes(got),
-                         got == want ? "as recorded" : "recorded: " + FormatBytes(want)));
-    };
-    compare("reserved, peak", r.replayed.counters.peak_reserved, r.recorded_peak_reserved);
-    compare("reserved, end", r.replayed.counters.reserved, r.recorded_final_reserved);
-    w.Line(fmt::format("  blocks at the end {:>10} differ", Grouped(r.final_block_differences)));
   } else {
     w.Headline(Verdict(r));
     WriteOutcome(w, r);
     WriteFragmentation(w, r);
   }
   if (r.fault) w.Wrapped("the checker found a fault: " + *r.fault, "  ", "    ");
-  WriteList(w, "Inferred from the record", r.inferred);
-  if (!verify) WriteList(w, "What this does not tell", r.caveats);
+  w.List("Assumed", r.assumed);
+  w.List("Inferred from the record", r.inferred);
+  if (!verify) w.List("What this does not tell", r.caveats);
   return w.Take();
 }
 
@@ -180,16 +180,41 @@ namespace {
 
 constexpr std::size_t kMostRows = 12;
 
-void WriteRow(Writer& w, const TuneRow& row, const TuneReport& r) {
-  const Bytes reserved = row.replayed.counters.peak_reserved;
-  const std::string outcome =
-      row.replayed.fits ? Change(r.recorded_peak_reserved, reserved)
-                        : fmt::format("runs out at event {}", row.replayed.oom_event.value_or(0));
-  const std::string settings = FormatSettings(row.settings);
+/// With blanks after the commas, where a long line can be broken.
+std::string Readable(const std::string& settings) {
+  std::string text;
+  for (const char c : settings) text += c == ',' ? std::string(", ") : std::string(1, c);
+  return text;
+}
+
+std::vector<std::string> RowOf(const TuneRow& row, const TuneReport& r) {
   const AllocatorCounters& c = row.replayed.counters;
-  w.Line(fmt::format("  {:>11} {:<24} {:>6} {:>8.1f} ms {:>7}  {}", FormatBytes(reserved), outcome,
-                     row.DriverCalls(), c.driver_us / 1000, c.retries,
-                     settings.empty() ? "(the defaults)" : settings));
+  const std::string settings = FormatSettings(row.settings);
+  return {FormatBytes(c.peak_reserved),
+          row.replayed.fits
+              ? Change(r.recorded_peak_reserved, c.peak_reserved)
+              : fmt::format("runs out at event {}", row.replayed.oom_event.value_or(0)),
+          fmt::format("{}", row.DriverCalls()),
+          fmt::format("{:.1f} ms", c.driver_us / 1000),
+          fmt::format("{}", c.retries),
+          settings.empty() ? "(the defaults)" : Readable(settings)};
+}
+
+void WriteRows(Writer& w, const TuneReport& r) {
+  const std::vector<TuneRow>& rows = r.result.rows;
+  Table table({{.heading = "reserved", .right = true},
+               {.heading = "against the record"},
+               {.heading = "calls", .right = true},
+               {.heading = "driver", .right = true},
+               {.heading = "retries", .right = true},
+               {.heading = "settings", .wraps = true}});
+  for (std::size_t i = 1; i < rows.size() && i <= kMostRows; ++i) table.Row(RowOf(rows[i], r));
+  if (r.result.defaults > kMostRows) table.Row(RowOf(rows[r.result.defaults], r));
+  if (rows.size() > kMostRows + 1) {
+    table.Remark(fmt::format("… and worst, of {} more:", rows.size() - kMostRows - 1));
+    table.Row(RowOf(rows.back(), r));
+  }
+  table.WriteTo(w);
 }
 
 std::string Advice(const TuneReport& r) {
@@ -232,23 +257,17 @@ std::string TuneText(const TuneReport& r, const TextStyle& style) {
   }
   w.Heading(fmt::format("{} settings replayed ({}; {} alive at most)", r.result.rows.size(),
                         LimitText(r.limits), FormatBytes(r.lower_bound)));
-  const std::vector<TuneRow>& rows = r.result.rows;
-  w.Line(fmt::format("  {:>11} {:<24} {:>6} {:>11} {:>7}", "reserved", "against the record",
-                     "calls", "driver", "retries"));
-  for (std::size_t i = 1; i < rows.size() && i <= kMostRows; ++i) WriteRow(w, rows[i], r);
-  if (r.result.defaults > kMostRows) WriteRow(w, rows[r.result.defaults], r);
-  if (rows.size() > kMostRows + 1) {
-    w.Line(fmt::format("  … and worst, of {} more:", rows.size() - kMostRows - 1));
-    WriteRow(w, rows.back(), r);
-  }
+  WriteRows(w, r);
   w.Line();
-  w.Line(fmt::format("  {:>11}  as recorded, with {}", FormatBytes(r.recorded_peak_reserved),
-                     Named(FormatSettings(rows.front().settings))));
-  for (const TuneRow& row : rows) {
+  w.Wrapped(fmt::format("{}  as recorded, with {}", FormatBytes(r.recorded_peak_reserved),
+                        Named(FormatSettings(r.result.rows.front().settings))),
+            "  ", "    ");
+  for (const TuneRow& row : r.result.rows) {
     if (row.fault) w.Wrapped("the checker found a fault: " + *row.fault, "  ", "    ");
   }
-  WriteList(w, "Inferred from the record", r.inferred);
-  WriteList(w, "What this does not tell", r.caveats);
+  w.List("Assumed", r.assumed);
+  w.List("Inferred from the record", r.inferred);
+  w.List("What this does not tell", r.caveats);
   return w.Take();
 }
 

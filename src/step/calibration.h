@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/input.h"
 #include "base/result.h"
 #include "step/rules/convolution_workspace.h"
@@ -19,6 +19,7 @@ namespace plimsoll {
 
 class Calibration {
  public:
+  /// The whole file is checked: a damaged one must not change an answer.
   static Result<Calibration> Read(const Input& input);
   /// The one that is part of the program, for this GPU; null if there is none.
   static const Calibration* BuiltIn(std::string_view gpu);
@@ -26,9 +27,9 @@ class Calibration {
   const std::string& gpu() const { return gpu_; }
   std::size_t size() const { return lines_.size(); }
 
-  /// Exact at a measured batch. Between two, on the line through them, with the larger one as the
-  /// upper end; beyond the last, on the line of the last ones if there is a clear one. Nothing for
-  /// a shape that was not measured.
+  /// Exact at a measured batch. Between two, on the line through them where it rises, with what the
+  /// engines of its measured neighbours would take as the upper end; beyond the last, on the line
+  /// of the last ones if there is a clear one. Nothing for a shape that was not measured.
   std::optional<Workspace> Find(const ConvShape& shape, ConvDirection direction) const;
 
  private:
@@ -36,7 +37,7 @@ class Calibration {
   std::shared_ptr<const std::string> text_;
   std::string gpu_;
   std::vector<std::vector<std::int64_t>> batches_;
-  std::unordered_map<std::string_view, std::string_view> lines_;
+  HashMap<std::string_view, std::string_view> lines_;
 };
 
 }  // namespace plimsoll

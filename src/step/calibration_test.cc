@@ -1,12 +1,20 @@
 #include "step/calibration.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "base/encode.h"
 
 namespace plimsoll {
 namespace {
 
-const char* kHeader = R"({"schema": "plimsoll.calibration/1", "gpu": "H200",
+const char* kHeader = R"({"schema": "plimsoll.calibration/2", "gpu": "H200",
 "batches": [[1, 2, 4, 8, 32]]})";
+
+/// With the checksum that a whole file ends with.
+std::string Signed(const std::string& text) {
+  return text + fmt::format("crc32 {:08x}\n", Crc32(text));
+}
 
 Result<Calibration> Read(std::string text) {
   const Result<Input> input = Input::FromMemory("my.calibration", std::move(text));
@@ -34,10 +42,12 @@ ConvShape Shape(std::int64_t batch) {
           .pad_w = 1};
 }
 
+const char* kKey = " nchw 64,56,56 64,3,3 1,1 1,1 1,1 1";
+
 /// The forward of that shape takes these, batch by batch ("1:100 2:200").
 Calibration With(const std::string& points, const std::string& dtype = "float32") {
   Result<Calibration> read =
-      Read(Header() + dtype + " nchw 64,56,56 64,3,3 1,1 1,1 1,1 1\t0\t" + points + "\t1:7\t1:9\n");
+      Read(Signed(Header() + dtype + kKey + "\t0\t" + points + "\t1:7\t1:9\n"));
   EXPECT_TRUE(read.ok()) << read.error().ToLine();
   return std::move(*read);
 }
@@ -64,8 +74,26 @@ TEST(Calibration, EachDirectionHasItsOwn) {
 TEST(Calibration, BetweenTwoItLiesOnTheLineWithTheLargerAsUpperEnd) {
   const Calibration calibration = With("1:100 4:400 8:200");
   EXPECT_EQ(Forward(calibration, 3), (Workspace{300, 400}));
-  EXPECT_EQ(Forward(calibration, 6), (Workspace{300, 400})) << "falling";
   EXPECT_EQ(Forward(calibration, 2), Exactly(200)) << "measured, and left out as it is on the line";
+}
+
+TEST(Calibration, WhereItFallsNothingBetweenIsABound) {
+  const Calibration calibration = With("1:100 4:400 8:200");
+  // Up to some batch the engine of 4 goes on: 100 for each of the batch. Then there is that of 8.
+  EXPECT_EQ(Forward(calibration, 6), (Workspace{150, 600}));
+}
+
+TEST(Calibration, TheUpperEndIsNeverBelowAMeasuredNeighbour) {
+  for (const char* points : {"1:0 4:0 8:900", "1:900 4:0 8:900", "1:900 4:900 8:0", "1:5 8:40"}) {
+    const Calibration calibration = With(points);
+    for (const std::int64_t n : {3, 5, 6, 7}) {
+      const Workspace between = *Forward(calibration, n);
+      EXPECT_LE(between.likely, between.upper);
+      for (const std::int64_t measured : {n < 4 ? 2 : 4, n < 4 ? 4 : 8}) {
+        EXPECT_GE(between.upper, Forward(calibration, measured)->likely) << points << " at " << n;
+      }
+    }
+  }
 }
 
 TEST(Calibration, BeyondTheLastOnlyAlongAClearLine) {
@@ -74,7 +102,7 @@ TEST(Calibration, BeyondTheLastOnlyAlongAClearLine) {
   EXPECT_EQ(Forward(With("1:100 8:800 32:3200"), 129), std::nullopt) << "too far";
   EXPECT_EQ(Forward(With("1:100 4:800 6:3200"), 8), std::nullopt) << "who knows how that goes on";
   EXPECT_EQ(Forward(With("8:100"), 16), std::nullopt) << "one point is no line";
-  EXPECT_EQ(Forward(With("1:900 8:100"), 32), Exactly(0)) << "no less than nothing";
+  EXPECT_EQ(Forward(With("1:900 8:100"), 32), (Workspace{0, 400})) << "no less than nothing";
 }
 
 TEST(Calibration, BelowTheFirstIsUnknown) {
@@ -114,12 +142,8 @@ TEST(Calibration, TheBuiltInOneIsForTheH200) {
 }
 
 TEST(Calibration, OtherFilesAreRefused) {
-  for (const char* text :
-       {"", "{}", "[]", "{\"schema\": 1}", "{\"schema\": \"plimsoll.calibration/2\"}",
-        "{\"schema\": \"plimsoll.calibration/1\"}",
-        "{\"schema\": \"plimsoll.calibration/1\", \"gpu\": 7, \"batches\": []}",
-        "{\"schema\": \"plimsoll.calibration/1\", \"gpu\": \"H200\", \"batches\": [1]}",
-        "\x80\x04]", "{\"schema\": \"plimsoll.calibration/1\", \"gpu\": 1e999}"}) {
+  for (const char* text : {"", "{}", "[]", "{\"schema\": 1}", "\x80\x04]",
+                           "{\"schema\": \"plimsoll.calibration/1\"}"}) {
     const Result<Calibration> read = Read(text);
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.error().message, "this is not a calibration file") << text;
@@ -127,17 +151,55 @@ TEST(Calibration, OtherFilesAreRefused) {
   }
 }
 
-TEST(Calibration, BrokenLinesAreNoMeasurements) {
-  for (const char* points : {"", ":", "1", "1:", ":1", "x:y", "1:1:1", "  "}) {
-    (void)Forward(With(points), 1);
-    (void)Forward(With(points), 5);
+void ExpectDamaged(const std::string& text) {
+  const Result<Calibration> read = Read(text);
+  ASSERT_FALSE(read.ok()) << text;
+  EXPECT_EQ(read.error().message, "the calibration file is damaged") << text;
+}
+
+std::string WholeFile() {
+  return Signed(Header() + "float32" + kKey + "\t0\t1:100 8:800\t1:7\t1:9\ntime mm x\t0 5.0\n");
+}
+
+TEST(Calibration, AFileThatIsCutShortAnywhereIsRefused) {
+  const std::string whole = WholeFile();
+  ASSERT_TRUE(Read(whole).ok());
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_FALSE(Read(whole.substr(0, size)).ok()) << size;
   }
-  const std::string key = "float32 nchw 64,56,56 64,3,3 1,1 1,1 1,1 1";
-  for (const std::string& line : {key, key + "\t", key + "\t9\t1:100", key + "\t-1\t1:100"}) {
-    const Result<Calibration> read = Read(Header() + line);
-    ASSERT_TRUE(read.ok());
-    EXPECT_EQ(Forward(*read, 1), std::nullopt) << line;
+  ExpectDamaged(whole + "float32" + kKey + "\t0\t1:1\t\t\n");
+}
+
+TEST(Calibration, AFileWithOneOtherByteIsRefused) {
+  const std::string whole = WholeFile();
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (const char value : {'\0', '7', '\n', '\xff'}) {
+      std::string spoiled = whole;
+      if (spoiled[at] == value) continue;
+      spoiled[at] = value;
+      EXPECT_FALSE(Read(spoiled).ok()) << at;
+    }
   }
+}
+
+// A file that somebody made, checksum and all.
+TEST(Calibration, FiguresThatAreNoneAreRefused) {
+  for (const char* batches : {"[1]", "7", "{}", "[[1.5]]", "[[1e300]]", "[[-1]]", "[[2, 1]]",
+                              "[[1, 1]]", "[[\"1\"]]", "[[18446744073709551615]]", "[[null]]"}) {
+    ExpectDamaged(Signed(std::string("{\"schema\": \"plimsoll.calibration/2\", \"gpu\": \"H200\", "
+                                     "\"batches\": ") +
+                         batches + "}\n"));
+  }
+  ExpectDamaged(Signed("{\"schema\": \"plimsoll.calibration/2\", \"gpu\": 7, \"batches\": []}\n"));
+  for (const char* points :
+       {":", "1", "1:", ":1", "x:y", "1:1:1", "  ", "1.5:1", "1:1.5", "2:1 1:1", "1:-1", "-1:1",
+        "1:99999999999999999999", "99999999999:1"}) {
+    ExpectDamaged(Signed(Header() + "float32" + kKey + "\t0\t" + points + "\t\t\n"));
+  }
+  for (const char* line : {"", "\t", "\t0", "\t9\t1:1\t\t", "\t-1\t1:1\t\t", "\t0\t1:1\t\t\t"}) {
+    ExpectDamaged(Signed(Header() + "float32" + kKey + line + "\n"));
+  }
+  EXPECT_EQ(Forward(With(""), 1), std::nullopt) << "an empty cell was not measured";
 }
 
 }  // namespace

@@ -8,113 +8,23 @@
 #include <tuple>
 
 #include "allocator/replay.h"
-#include "step/calibration.h"
-#include "step/cost.h"
+#include "base/check.h"
+#include "base/suggest.h"
+#include "step/prediction_invariants.h"
+#include "step/time/cost.h"
+#include "step/trial.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostHolders = 12;
-/// Drivers that are tried for the range.
-constexpr std::uint64_t kShuffles = 6;
-/// A run may differ from what is known by a little, whatever is known: a percent each way.
-constexpr double kMargin = 0.01;
-constexpr std::int64_t kLargestBatch = std::int64_t{1} << 24;
 
-/// Everything that one run of a step depends on.
-struct Setting {
-  const Step& step;
-  const Variant& variant;
-  const Gpu& gpu;
-  AllocatorRules rules;
-  TorchVersion torch;
-  const Calibration* calibration = nullptr;
-  DeviceLimits limits;
-  int steps = 5;
-};
-
-Result<Setting> MakeSetting(const Step& step, const Gpu& gpu, const PredictOptions& options) {
-  const Result<const Variant*> variant = ChooseVariant(step, options);
-  if (!variant) return variant.error();
-  const Result<AllocatorRules> rules = AllocatorRulesFor(step, options);
-  if (!rules) return rules.error();
-  DeviceLimits limits{.limit = options.limit,
-                      .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes),
-                      .total = gpu.memory};
-  const std::optional<double> fraction = rules->settings.per_process_memory_fraction;
-  if (fraction && !limits.limit) {
-    limits.limit = static_cast<Bytes>(*fraction * static_cast<double>(gpu.memory));
-  }
-  return Setting{.step = step,
-                 .variant = **variant,
-                 .gpu = gpu,
-                 .rules = *rules,
-                 .torch = TorchFor(step, options),
-                 .calibration = options.calibration,
-                 .limits = limits,
-                 .steps = options.steps};
-}
-
-/// The peaks of one run.
-struct Peaks {
-  Bytes allocated = 0;
-  Bytes reserved = 0;
-  bool fits = true;
-  std::int64_t done_without = 0;
-  /// The request at which allocated memory peaks first.
-  std::size_t request = 0;
-  std::vector<Bytes> reserved_after_step;
-};
-
-Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& limits,
-          Driver& driver) {
-  Replayer replayer(lowered.workload, {.rules = setting.rules, .limits = limits}, driver);
-  Peaks peaks;
-  for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
-    replayer.Run(i);
-    const AllocatorCounters& counters = replayer.allocator().counters();
-    if (counters.peak_allocated > peaks.allocated) {
-      peaks.allocated = counters.peak_allocated;
-      peaks.request = i;
-    }
-    const auto step = static_cast<std::size_t>(std::max(0, lowered.moments[i].step));
-    if (peaks.reserved_after_step.size() <= step) peaks.reserved_after_step.resize(step + 1);
-    peaks.reserved_after_step[step] = counters.peak_reserved;
-  }
-  const ReplayResult result = replayer.result();
-  peaks.reserved = result.counters.peak_reserved;
-  peaks.fits = result.fits;
-  peaks.done_without = result.done_without;
-  return peaks;
-}
-
-/// With the addresses that an H200's driver was mostly seen to give.
-Peaks Run(const Lowered& lowered, const Setting& setting, const DeviceLimits& limits) {
-  const Timeline nothing_recorded;
-  AssumedDriver driver(nothing_recorded);
-  return Run(lowered, setting, limits, driver);
-}
-
-/// Within the limits. Where workspaces are refused, cuDNN takes others that are not known but take
-/// something too: then a percent of the room has to be left for them (docs/prediction.md).
-Peaks RunLimited(const Lowered& lowered, const Setting& setting) {
-  const Peaks peaks = Run(lowered, setting, setting.limits);
-  if (!peaks.fits || peaks.done_without == 0) return peaks;
-  DeviceLimits less = setting.limits;
-  if (less.limit) *less.limit -= static_cast<Bytes>(kMargin * double(*less.limit));
-  if (less.capacity) *less.capacity -= static_cast<Bytes>(kMargin * double(*less.capacity));
-  Peaks tighter = Run(lowered, setting, less);
-  tighter.done_without = peaks.done_without;
-  return tighter;
-}
-
-/// Up to 2.11 the allocator breaks ties by address, and where a driver puts a segment differs from
-/// process to process: the spread over several drivers shows how much hangs on it.
+/// Of a run without limits over several drivers: how much hangs on where they put segments.
 Range SpreadOf(const Lowered& lowered, const Setting& setting, Bytes best) {
   Range range{best, best, best};
-  if (setting.torch > TorchVersion{2, 11}) return range;
-  for (std::uint64_t seed = 1; seed <= kShuffles; ++seed) {
-    ShuffledDriver driver(seed * 1000003);
+  if (!setting.AddressesMatter()) return range;
+  for (std::uint64_t shuffle = 1; shuffle <= kShuffles; ++shuffle) {
+    ShuffledDriver driver = ShuffleOf(shuffle);
     Replayer replayer(lowered.workload, {.rules = setting.rules, .limits = kUnlimitedDevice},
                       driver);
     replayer.Run();
@@ -125,49 +35,47 @@ Range SpreadOf(const Lowered& lowered, const Setting& setting, Bytes best) {
   return range;
 }
 
-Lowered LowerFor(const Setting& setting, std::int64_t batch, Estimate estimate) {
-  return Lower(setting.step, setting.variant, setting.gpu,
-               {.batch = batch,
-                .steps = setting.steps,
-                .torch = setting.torch,
-                .calibration = setting.calibration,
-                .estimate = estimate});
-}
-
-/// How it goes within the limits. A job that stays below them by itself never meets them.
-Peaks RunWithin(const Peaks& unlimited, const Lowered& lowered, const Setting& setting) {
-  const Bytes room = std::min(setting.limits.capacity.value_or(kNoDevice),
-                              setting.limits.limit.value_or(kNoDevice));
-  const bool collects = setting.rules.settings.garbage_collection_threshold > 0;
-  if (unlimited.reserved <= room && !collects) return unlimited;
-  return RunLimited(lowered, setting);
-}
-
-bool FitsAt(const Setting& setting, std::int64_t batch) {
-  return RunLimited(LowerFor(setting, batch, Estimate::kLikely), setting).fits;
-}
-
-/// Even if every workspace and the context are as large as they may be, wherever the driver puts
-/// the segments, with a margin, and without refusing anything.
-bool SurelyFitsAt(const Setting& setting, std::int64_t batch) {
-  const auto less = [](Bytes bytes) { return bytes - static_cast<Bytes>(kMargin * double(bytes)); };
-  DeviceLimits limits = setting.limits;
-  limits.capacity = less(setting.gpu.memory - setting.gpu.context.high);
-  if (limits.limit) limits.limit = less(*limits.limit);
-  const Lowered lowered = LowerFor(setting, batch, Estimate::kUpper);
-  const auto fits = [](const Peaks& peaks) { return peaks.fits && peaks.done_without == 0; };
-  if (!fits(Run(lowered, setting, limits))) return false;
-  const std::uint64_t shuffles = setting.torch > TorchVersion{2, 11} ? 0 : kShuffles;
-  for (std::uint64_t seed = 1; seed <= shuffles; ++seed) {
-    ShuffledDriver driver(seed * 1000003);
-    if (!fits(Run(lowered, setting, limits, driver))) return false;
-  }
-  return true;
-}
-
 Range Widened(const Range& range) {
   return {range.low - static_cast<Bytes>(kMargin * double(range.low)), range.best,
-          range.high + static_cast<Bytes>(kMargin * double(range.high))};
+          range.high + static_cast<Bytes>(kMargin * double(range.high)) + 1};
+}
+
+Range OnDevice(const Range& reserved, const Gpu& gpu) {
+  return {reserved.low + gpu.context.low, reserved.best + gpu.context.bytes,
+          reserved.high + gpu.context.high};
+}
+
+/// What it takes where nothing limits it.
+Figures WithoutLimits(const Lowered& lowered, const Peaks& peaks, const Lowered& upper,
+                      const Setting& setting) {
+  const Peaks most = Run(upper, setting, kUnlimitedDevice);
+  const Range spread = SpreadOf(lowered, setting, peaks.reserved);
+  const Range spread_of_most = SpreadOf(upper, setting, most.reserved);
+  // What was not tried may lie as far beyond as half of what was.
+  const Bytes beyond = (spread.high - spread.low) / 2;
+  Figures figures;
+  figures.allocated =
+      Widened({peaks.allocated, peaks.allocated, std::max(peaks.allocated, most.allocated)});
+  figures.reserved =
+      Widened({spread.low, peaks.reserved, std::max(spread.high + beyond, spread_of_most.high)});
+  figures.device = OnDevice(figures.reserved, setting.gpu);
+  return figures;
+}
+
+/// What it takes within the room, where it fits. Nothing can hold more than there is: if it surely
+/// fits, the range ends there.
+Figures WithinRoom(const Figures& unlimited, const Peaks& within, const Setting& setting,
+                   bool surely) {
+  const auto cut = [&](const Range& range, Bytes best, Bytes end) -> Range {
+    return {std::min(range.low, best), best,
+            std::max(best, surely ? std::min(range.high, end) : range.high)};
+  };
+  Figures figures;
+  figures.reserved = cut(unlimited.reserved, within.reserved, setting.Room());
+  figures.allocated = cut(unlimited.allocated, within.allocated, figures.reserved.high);
+  figures.device = OnDevice(figures.reserved, setting.gpu);
+  if (surely) figures.device.high = std::min(figures.device.high, setting.gpu.memory);
+  return figures;
 }
 
 /// The blocks that are alive after a request.
@@ -262,15 +170,18 @@ void AddAssumptions(const Lowered& lowered, const Setting& setting, Prediction& 
 
 Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& options) {
   if (!options.precision) return &step.variants.front();
-  std::string known;
+  std::vector<std::string_view> known;
   for (const Variant& variant : step.variants) {
     if (variant.precision == *options.precision) return &variant;
-    known += (known.empty() ? "" : ", ") + variant.precision;
+    known.push_back(variant.precision);
   }
+  const std::string near = DidYouMean(*options.precision, known);
   return Error{.message = fmt::format("precision {} was not captured (there is: {})",
-                                      *options.precision, known),
+                                      *options.precision, fmt::join(known, ", ")),
                .file = step.file,
-               .hint = fmt::format("capture with precisions=[\"{}\"]", *options.precision)};
+               .hint = near.empty()
+                           ? fmt::format("capture with precisions=[\"{}\"]", *options.precision)
+                           : near};
 }
 
 TorchVersion TorchFor(const Step& step, const PredictOptions& options) {
@@ -297,70 +208,47 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   if (lowered.workload.requests.empty()) {
     return Error{.message = "the step allocates nothing", .file = step.file};
   }
-  // How much it takes where nothing stops it, and then whether it fits.
-  const Peaks peaks = Run(lowered, *setting, kUnlimitedDevice);
-  const Lowered upper = LowerFor(*setting, options.batch, Estimate::kUpper);
-  const Peaks upper_peaks = Run(upper, *setting, kUnlimitedDevice);
-
-  Prediction prediction{.file = step.file,
-                        .model = step.model,
-                        .precision = setting->variant.precision,
-                        .settings = FormatSettings(setting->rules.settings),
-                        .gpu = gpu,
-                        .torch = setting->torch,
-                        .batch = options.batch,
-                        .steps = options.steps};
-  const Range spread = SpreadOf(lowered, *setting, peaks.reserved);
-  prediction.allocated =
-      Widened({peaks.allocated, peaks.allocated, std::max(peaks.allocated, upper_peaks.allocated)});
-  // What was not tried may lie as far beyond as half of what was.
-  const Bytes beyond = (spread.high - spread.low) / 2;
-  prediction.reserved =
-      Widened({spread.low, peaks.reserved, std::max(spread.high + beyond, upper_peaks.reserved)});
-  prediction.device = {prediction.reserved.low + gpu.context.low,
-                       prediction.reserved.best + gpu.context.bytes,
-                       prediction.reserved.high + gpu.context.high};
+  Prediction prediction;
+  prediction.file = step.file;
+  prediction.model = step.model;
+  prediction.precision = setting->variant.precision;
+  prediction.settings = FormatSettings(setting->rules.settings);
+  prediction.gpu = gpu;
+  prediction.torch = setting->torch;
+  prediction.batch = options.batch;
+  prediction.steps = options.steps;
   prediction.limit = setting->limits.limit;
-  prediction.room = std::min(setting->limits.capacity.value_or(gpu.memory),
-                             setting->limits.limit.value_or(gpu.memory));
-  const Peaks within = RunWithin(peaks, lowered, *setting);
-  prediction.fits = within.fits;
-  prediction.workspaces_refused = within.done_without;
-  prediction.surely_fits = prediction.fits && SurelyFitsAt(*setting, options.batch);
-  prediction.reserved_after_step = peaks.reserved_after_step;
-  prediction.step_us = StepMicroseconds(step, setting->variant, gpu, options.batch);
+  prediction.room = setting->Room();
 
-  const std::vector<std::uint32_t> alive = AliveAt(lowered, peaks.request);
-  AddPeak(lowered, *setting, peaks, prediction);
+  const Lowered upper = LowerFor(*setting, options.batch, Estimate::kUpper);
+  const Peaks unlimited = Run(lowered, *setting, kUnlimitedDevice);
+  const Peaks within = Decide(unlimited, lowered, *setting);
+  prediction.fits = within.fits;
+  prediction.surely_fits = SurelyFits(within, upper, *setting);
+  prediction.beyond_count = !unlimited.fits;
+  prediction.unlimited = WithoutLimits(lowered, unlimited, upper, *setting);
+  // All that follows is about one run: the one that decided, or, where that ran out, the one
+  // without limits.
+  const Peaks& shown = within.fits ? within : unlimited;
+  static_cast<Figures&>(prediction) =
+      within.fits ? WithinRoom(prediction.unlimited, within, *setting, prediction.surely_fits)
+                  : prediction.unlimited;
+  prediction.workspaces_refused = shown.refused;
+  for (const auto& [call, count] : shown.refused_calls) prediction.refused_in_a_step += count;
+  prediction.reserved_after_step = shown.reserved_after_step;
+  prediction.unlimited_step_us = StepMicroseconds(step, setting->variant, gpu, options.batch);
+  prediction.step_us =
+      StepMicroseconds(step, setting->variant, gpu, options.batch, shown.refused_calls);
+
+  const std::vector<std::uint32_t> alive = AliveAt(lowered, shown.request);
+  AddPeak(lowered, *setting, shown, prediction);
   AddAccount(lowered, alive, prediction);
   AddHolders(lowered, *setting, alive, prediction);
   AddAssumptions(lowered, *setting, prediction);
+#ifndef NDEBUG
+  PLIMSOLL_CHECK(BrokenInvariants(prediction).empty());
+#endif
   return prediction;
-}
-
-Result<MaxBatch> FindMaxBatch(const Step& step, const Gpu& gpu, const PredictOptions& options) {
-  const Result<Setting> setting = MakeSetting(step, gpu, options);
-  if (!setting) return setting.error();
-  // The largest that fits, between one that does and one that does not.
-  const auto halve = [&](auto fits_at, std::int64_t fits, std::int64_t too_large) {
-    while (fits + 1 < too_large) {
-      const std::int64_t middle = fits + (too_large - fits) / 2;
-      (fits_at(*setting, middle) ? fits : too_large) = middle;
-    }
-    return fits;
-  };
-  std::int64_t fits = 0;
-  std::int64_t too_large = 1;
-  while (too_large < kLargestBatch && FitsAt(*setting, too_large)) {
-    fits = too_large;
-    too_large *= 2;
-  }
-  MaxBatch found;
-  found.batch = halve(FitsAt, fits, too_large);
-  found.safe_batch = SurelyFitsAt(*setting, found.batch)
-                         ? found.batch
-                         : halve(SurelyFitsAt, 0, std::max<std::int64_t>(1, found.batch));
-  return found;
 }
 
 }  // namespace plimsoll

@@ -11,8 +11,8 @@
 #include "answer/holder.h"
 #include "base/result.h"
 #include "hardware/gpu.h"
-#include "step/lower.h"
-#include "step/step.h"
+#include "step/file/step.h"
+#include "step/lowering/lower.h"
 
 namespace plimsoll {
 
@@ -38,7 +38,18 @@ struct Range {
   Bytes high = 0;
 };
 
-struct Prediction {
+/// The peaks of a run, as far as they are known.
+struct Figures {
+  Range allocated;
+  Range reserved;
+  /// With the CUDA context and what else lies outside of PyTorch: what nvidia-smi would show.
+  Range device;
+};
+
+/// The figures that it inherits are what it takes within the card's memory and the limit, where it
+/// fits: those that `fits` and `surely_fits` were decided by. Where it does not fit, they are
+/// `unlimited`.
+struct Prediction : Figures {
   std::string file;
   std::string model;
   std::string precision;
@@ -48,20 +59,25 @@ struct Prediction {
   std::int64_t batch = 0;
   int steps = 0;
 
-  Range allocated;
-  Range reserved;
-  /// With the CUDA context and what else lies outside of PyTorch: what nvidia-smi would show.
-  Range device;
+  /// What it would take if nothing limited it. Within a limit PyTorch gives back what it has
+  /// cached, and workspaces are refused; so this may exceed the room although it fits.
+  Figures unlimited;
+  /// It asks for more than there are addresses for (a PiB): the figures end where it did.
+  bool beyond_count = false;
   std::optional<Bytes> limit = {};
   /// What the allocator can get at most.
   Bytes room = 0;
   bool fits = true;
   /// Whether it fits even if everything takes as much as it may.
   bool surely_fits = true;
-  /// Workspaces of convolutions that do not fit any more: cuDNN then works more slowly.
+  /// Workspaces of convolutions that do not fit any more, over all steps: cuDNN then takes a slower
+  /// way without.
   std::int64_t workspaces_refused = 0;
-  /// How long a step takes, roughly.
+  /// Convolutions (by direction) that are slow in each later step, since they were refused once.
+  std::int64_t refused_in_a_step = 0;
+  /// How long a step takes, roughly, with what is refused; and if nothing were.
   double step_us = 0;
+  double unlimited_step_us = 0;
 
   /// Where allocated memory peaks.
   Moment peak;
@@ -82,19 +98,6 @@ Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& opt
 TorchVersion TorchFor(const Step& step, const PredictOptions& options);
 /// How the allocator will be set. Settings that there is no model of are refused.
 Result<AllocatorRules> AllocatorRulesFor(const Step& step, const PredictOptions& options);
-/// So large that nothing runs out of addresses, to see how much a job would take.
-inline constexpr DeviceLimits kUnlimitedDevice{.total = Bytes{1} << 50};
-
 Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOptions& options);
-
-struct MaxBatch {
-  /// 0: not even a batch of 1 fits.
-  std::int64_t batch = 0;
-  /// The largest that fits even if everything takes as much as it may.
-  std::int64_t safe_batch = 0;
-};
-
-/// By bisection. `options.batch` is ignored.
-Result<MaxBatch> FindMaxBatch(const Step& step, const Gpu& gpu, const PredictOptions& options);
 
 }  // namespace plimsoll

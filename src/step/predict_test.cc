@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "step/max_batch.h"
+#include "step/prediction_invariants.h"
 #include "step/rules/testing.h"
 #include "step/step_for_tests.h"
 
@@ -42,6 +44,7 @@ StepMaker Simple() {
 Prediction PredictIt(const StepMaker& maker, const Gpu& gpu, const PredictOptions& options) {
   const Result<Prediction> prediction = Predict(maker.step, gpu, options);
   EXPECT_TRUE(prediction.ok()) << prediction.error().ToLine();
+  for (const std::string& broken : BrokenInvariants(*prediction)) ADD_FAILURE() << broken;
   return *prediction;
 }
 
@@ -106,7 +109,7 @@ TEST(Predict, UnknownOperatorsAreNamed) {
   EXPECT_NE(p.assumptions[1].find("mylib.fancy.default"), std::string::npos);
 }
 
-TEST(Predict, WhatExceedsTheDeviceDoesNotFitAndIsStillReckoned) {
+TEST(Predict, WhatExceedsTheDeviceDoesNotFitAndItsNeedIsTold) {
   const Prediction p = PredictIt(Simple(), WithRoom(70 * kMiB), {.batch = 4});
   EXPECT_FALSE(p.fits);
   EXPECT_FALSE(p.surely_fits);
@@ -181,10 +184,10 @@ TEST(MaxBatch, IsTheLargestThatFits) {
     const Gpu gpu = WithRoom(room);
     const Result<MaxBatch> found = FindMaxBatch(maker.step, gpu, {});
     ASSERT_TRUE(found.ok());
-    EXPECT_GE(found->batch, 1);
-    EXPECT_TRUE(PredictIt(maker, gpu, {.batch = found->batch}).fits) << room;
-    EXPECT_FALSE(PredictIt(maker, gpu, {.batch = found->batch + 1}).fits) << room;
-    EXPECT_LE(found->safe_batch, found->batch);
+    EXPECT_GE(found->most.batch, 1);
+    EXPECT_TRUE(PredictIt(maker, gpu, {.batch = found->most.batch}).fits) << room;
+    EXPECT_FALSE(PredictIt(maker, gpu, {.batch = found->most.batch + 1}).fits) << room;
+    EXPECT_LE(found->sure.batch, found->most.batch);
   }
 }
 
@@ -192,7 +195,7 @@ TEST(MaxBatch, GrowsWithTheRoom) {
   const StepMaker maker = Simple();
   std::int64_t before = 0;
   for (Bytes room = 30 * kMiB; room < 400 * kMiB; room += 10 * kMiB) {
-    const std::int64_t batch = FindMaxBatch(maker.step, WithRoom(room), {})->batch;
+    const std::int64_t batch = FindMaxBatch(maker.step, WithRoom(room), {})->most.batch;
     EXPECT_GE(batch, before) << room;
     before = batch;
   }
@@ -203,13 +206,13 @@ TEST(MaxBatch, IsZeroWhereNothingFits) {
   const StepMaker maker = Simple();
   const Result<MaxBatch> found = FindMaxBatch(maker.step, WithRoom(20 * kMiB), {});
   ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->batch, 0);
-  EXPECT_EQ(found->safe_batch, 0);
+  EXPECT_EQ(found->most.batch, 0);
+  EXPECT_EQ(found->sure.batch, 0);
 }
 
 TEST(MaxBatch, ObeysTheLimit) {
   const StepMaker maker = Simple();
-  EXPECT_EQ(FindMaxBatch(maker.step, WithRoom(10 * kGiB), {.limit = 80 * kMiB})->batch, 5);
+  EXPECT_EQ(FindMaxBatch(maker.step, WithRoom(10 * kGiB), {.limit = 80 * kMiB})->most.batch, 5);
 }
 
 TEST(MaxBatch, EndsWhereNothingDependsOnTheBatch) {
@@ -217,7 +220,7 @@ TEST(MaxBatch, EndsWhereNothingDependsOnTheBatch) {
   maker.Parameter(100);
   const Result<MaxBatch> found = FindMaxBatch(maker.step, WithRoom(kGiB), {});
   ASSERT_TRUE(found.ok());
-  EXPECT_GE(found->batch, 1 << 23);
+  EXPECT_GE(found->most.batch, 1 << 23);
 }
 
 TEST(Predict, AbsurdBatchesAreAnsweredToo) {

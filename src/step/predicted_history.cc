@@ -6,6 +6,7 @@
 
 #include "allocator/held_spans.h"
 #include "allocator/replay.h"
+#include "step/trial.h"
 
 namespace plimsoll {
 namespace {
@@ -100,9 +101,11 @@ class Origins {
 /// Takes down what the allocator does, request by request.
 class Recorder {
  public:
-  Recorder(const Lowered& lowered, const AllocatorRules& rules, Origins& origins, History& history)
+  Recorder(const Lowered& lowered, const AllocatorRules& rules, const DeviceLimits& limits,
+           Origins& origins, History& history)
       : lowered_(lowered),
         rules_(rules),
+        limits_(limits),
         origins_(origins),
         history_(history),
         held_(history.spans),
@@ -112,8 +115,7 @@ class Recorder {
     const Timeline nothing_recorded;
     AssumedDriver driver(nothing_recorded);
     ReplayLog log;
-    Replayer replayer(lowered_.workload, {.rules = rules_, .limits = kUnlimitedDevice}, driver,
-                      &log);
+    Replayer replayer(lowered_.workload, {.rules = rules_, .limits = limits_}, driver, &log);
     for (std::size_t i = 0; i < lowered_.workload.requests.size(); ++i) {
       replayer.Run(i);
       if (log.entries.empty()) continue;
@@ -168,6 +170,7 @@ class Recorder {
 
   const Lowered& lowered_;
   const AllocatorRules& rules_;
+  const DeviceLimits limits_;
   Origins& origins_;
   History& history_;
   HeldSpans held_;
@@ -217,15 +220,9 @@ void AddMarks(const std::vector<Moment>& moments, History& history) {
 }  // namespace
 
 Result<History> PredictedHistory(const Step& step, const Gpu& gpu, const PredictOptions& options) {
-  const Result<const Variant*> variant = ChooseVariant(step, options);
-  if (!variant) return variant.error();
-  const Result<AllocatorRules> rules = AllocatorRulesFor(step, options);
-  if (!rules) return rules.error();
-  const Lowered lowered = Lower(step, **variant, gpu,
-                                {.batch = options.batch,
-                                 .steps = options.steps,
-                                 .torch = TorchFor(step, options),
-                                 .calibration = options.calibration});
+  const Result<Setting> setting = MakeSetting(step, gpu, options);
+  if (!setting) return setting.error();
+  const Lowered lowered = LowerFor(*setting, options.batch, Estimate::kLikely);
   if (lowered.workload.requests.empty()) {
     return Error{.message = "the step allocates nothing", .file = step.file};
   }
@@ -235,8 +232,11 @@ Result<History> PredictedHistory(const Step& step, const Gpu& gpu, const Predict
   for (std::size_t p = 0; p < kCategoryCount; ++p) {
     history.categories.emplace_back(CategoryName(static_cast<Category>(p)));
   }
-  Origins origins(step, **variant, history);
-  Recorder(lowered, *rules, origins, history).Run();
+  const Peaks decided = Decide(Run(lowered, *setting, kUnlimitedDevice), lowered, *setting);
+  Origins origins(step, setting->variant, history);
+  Recorder(lowered, setting->rules, decided.fits ? decided.limits : kUnlimitedDevice, origins,
+           history)
+      .Run();
   AddMarks(lowered.moments, history);
   return history;
 }

@@ -8,9 +8,9 @@
 
 #include "base/input.h"
 #include "step/calibration.h"
-#include "step/fully_sharded.h"
-#include "step/step_file.h"
+#include "step/file/step_file.h"
 #include "step/step_for_tests.h"
+#include "step/transforms/fully_sharded.h"
 
 namespace plimsoll {
 namespace {
@@ -174,9 +174,9 @@ TEST(PredictedHistory, EventsAreTheRequestsInOrder) {
 
 TEST(PredictedHistory, CategoriesAreThePurposes) {
   const History h = HistoryOf(TrainingLoop().step, {});
-  EXPECT_EQ(h.categories,
-            (std::vector<std::string>{"parameters", "gradients", "optimizer_state", "activations",
-                                      "inputs", "temporaries", "workspaces"}));
+  EXPECT_EQ(h.categories, (std::vector<std::string>{"parameters", "gradients", "optimizer_state",
+                                                    "activations", "inputs", "temporaries",
+                                                    "workspaces", "kept", "unattributed"}));
   EXPECT_EQ(h.categories[h.blocks[0].category], "parameters");
   EXPECT_EQ(h.categories[h.blocks[1].category], "inputs");
   EXPECT_EQ(h.categories[h.blocks[2].category], "activations");

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "step/lower.h"
+#include "step/file/step.h"
+#include "step/lowering/lower.h"
 #include "step/rules/testing.h"
-#include "step/step.h"
 
 namespace plimsoll::testing_step {
 

@@ -7,6 +7,7 @@
 
 #include "allocator/settings.h"
 #include "base/parallel.h"
+#include "step/max_batch.h"
 
 namespace plimsoll {
 namespace {
@@ -67,7 +68,7 @@ Result<std::vector<Candidate>> Candidates(const Step& step, const Gpu& gpu,
     for (std::size_t c = 0; c < confs.size(); ++c) {
       const Result<MaxBatch>& found = *largest[p * confs.size() + c];
       if (!found) return found.error();
-      fits = std::max(fits, found->batch);
+      fits = std::max(fits, found->most.batch);
     }
     for (std::size_t c = 0; c < confs.size(); ++c) {
       for (const std::int64_t batch : Batches(fits, chosen.batch)) {

@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "hardware/gpu.h"
+#include "step/file/step.h"
 #include "step/predict.h"
-#include "step/step.h"
 
 namespace plimsoll {
 
@@ -20,8 +20,7 @@ struct TradeOff {
   std::int64_t batch = 0;
   /// As FormatSettings writes them: "" for the defaults.
   std::string settings;
-  /// The best figures. They may exceed the GPU's memory although it fits: then the allocator gives
-  /// back what it has cached.
+  /// The best figures: within the GPU's memory if it fits.
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes device = 0;

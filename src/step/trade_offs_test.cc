@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/input.h"
-#include "step/step_file.h"
+#include "step/file/step_file.h"
 #include "step/step_for_tests.h"
 
 namespace plimsoll {

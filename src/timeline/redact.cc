@@ -8,9 +8,9 @@
 #include <cctype>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "timeline/torch_folder.h"
 
 namespace plimsoll {
@@ -171,7 +171,7 @@ class Redactor {
   std::uint64_t salt_;
   std::string torch_folder_;
   /// Two files never get one name, or two places in the program would become one.
-  std::unordered_map<std::string, std::string> owners_;
+  HashMap<std::string, std::string> owners_;
 };
 
 std::string Redactor::Hashed(std::string_view path, std::string_view before) {

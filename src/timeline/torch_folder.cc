@@ -1,5 +1,6 @@
 #include "timeline/torch_folder.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -13,9 +14,18 @@ constexpr std::array<std::string_view, 6> kTorchFiles = {
 
 }  // namespace
 
+std::string ForwardSlashes(std::string_view path) {
+  std::string text(path);
+  std::replace(text.begin(), text.end(), '\\', '/');
+  return text;
+}
+
 std::string FindTorchFolder(const StackTable& stacks) {
   for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
-    const std::string_view file = stacks.strings[stacks.frame(FrameId(f)).file];
+    const std::string_view recorded = stacks.strings[stacks.frame(FrameId(f)).file];
+    const bool windows = recorded.find('\\') != std::string_view::npos;
+    const std::string written = windows ? ForwardSlashes(recorded) : std::string();
+    const std::string_view file = windows ? written : recorded;
     for (std::string_view known : kTorchFiles) {
       if (!file.ends_with(known)) continue;
       return std::string(file.substr(0, file.size() - known.size())) + "torch/";

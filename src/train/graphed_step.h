@@ -7,8 +7,8 @@
 #include <functional>
 #include <memory>
 
-#include "train/batch.h"
-#include "train/checkpoint.h"
+#include "train/checkpointing/checkpoint.h"
+#include "train/data/batch.h"
 
 namespace plimsoll::train {
 

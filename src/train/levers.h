@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoint_policy.h"
+#include "train/checkpointing/checkpoint_policy.h"
 
 namespace plimsoll::train {
 

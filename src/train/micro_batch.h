@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "train/batch.h"
+#include "train/data/batch.h"
 
 namespace plimsoll::train {
 

@@ -6,7 +6,7 @@
 #include <exception>
 #include <vector>
 
-#include "train/random_state.h"
+#include "train/checkpointing/random_state.h"
 
 namespace plimsoll::train {
 
@@ -15,7 +15,7 @@ bool IsOutOfMemory(const std::exception& error);
 
 /// Made before a step. Undo drops the gradients of the failed attempt and restores what forward
 /// changes: random numbers and buffers (running statistics). Parameters are not its business: an
-/// optimizer step happens as a whole or not at all (train/optimizer_step.h).
+/// optimizer step happens as a whole or not at all (train/optimizers/optimizer_step.h).
 class StepUndo {
  public:
   /// Gradients must not be there yet: each step begins without.

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "train/autocast.h"
-#include "train/optimizer_step.h"
+#include "train/checkpointing/autocast.h"
+#include "train/checkpointing/saved_tensors.h"
+#include "train/optimizers/optimizer_step.h"
 #include "train/recovery.h"
-#include "train/saved_tensors.h"
 
 namespace plimsoll::train {
 namespace {

@@ -9,11 +9,11 @@
 #include <optional>
 #include <string>
 
-#include "train/budget.h"
-#include "train/grad_scaler.h"
+#include "train/budget/budget.h"
+#include "train/checkpointing/offload.h"
 #include "train/levers.h"
 #include "train/micro_batch.h"
-#include "train/offload.h"
+#include "train/optimizers/grad_scaler.h"
 
 namespace plimsoll::train {
 

@@ -1,30 +1,21 @@
 // Save and Load of the trainer: everything that the next step depends on.
-#include <torch/serialize.h>
+#include <limits>
+#include <utility>
+#include <vector>
 
-#include <nlohmann/json.hpp>
-#include <sstream>
-
-#include "train/random_state.h"
-#include "train/state_file.h"
+#include "train/budget/host_memory.h"
+#include "train/checkpointing/random_state.h"
+#include "train/optimizers/memory_order.h"
+#include "train/optimizers/optimizer_state.h"
+#include "train/state_tensors.h"
 #include "train/trainer.h"
 
 namespace plimsoll::train {
 namespace {
 
-std::string OptimizerBytes(const torch::optim::Optimizer& optimizer) {
-  torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
-  std::ostringstream out;
-  archive.save_to(out);
-  return std::move(out).str();
-}
-
-void LoadOptimizer(torch::optim::Optimizer& optimizer, const std::string& bytes,
-                   c10::Device device) {
-  torch::serialize::InputArchive archive;
-  archive.load_from(bytes.data(), bytes.size(), device);
-  optimizer.load(archive);
-}
+constexpr const char* kOptimizer = "optimizer ";
+constexpr const char* kRandomCpu = "random cpu";
+constexpr const char* kRandomCuda = "random cuda";
 
 /// Calls back with the name that each parameter and buffer has in the file.
 template <class Function>
@@ -33,61 +24,123 @@ void ForEachTensor(torch::nn::Module& model, Function function) {
   for (auto& item : model.named_buffers()) function("buffer " + item.key(), item.value());
 }
 
+/// Tensors of the model, and what they become.
+using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+Copies TakeModel(StateLoader& loader, torch::nn::Module& model) {
+  Copies copies;
+  ForEachTensor(model, [&](const std::string& name, const at::Tensor& tensor) {
+    copies.emplace_back(tensor, loader.Tensor(name, tensor.sizes(), tensor.scalar_type()));
+  });
+  return copies;
+}
+
+void Put(const Copies& copies) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [to, from] : copies) {
+    // Another order would be changed on the device, which takes memory there.
+    const bool as_it_is = to.is_cpu() || SameOrder(to, from) || !to.is_non_overlapping_and_dense();
+    if (as_it_is) {
+      to.copy_(from);
+      continue;
+    }
+    const at::Tensor ordered = HostTensor({from.numel()}, from.scalar_type(), /*pinned=*/false)
+                                   .as_strided(to.sizes(), to.strides());
+    to.copy_(ordered.copy_(from));
+  }
+}
+
+void AddScaler(StateSaver& saver, const GradScaler::State& state) {
+  saver.AddValue("scaler scale", state.scale);
+  saver.AddValue("scaler growth_factor", state.growth_factor);
+  saver.AddValue("scaler backoff_factor", state.backoff_factor);
+  saver.AddValue("scaler growth_interval", state.growth_interval);
+  saver.AddValue("scaler growth_tracker", state.growth_tracker);
+}
+
+GradScaler::State TakeScaler(StateLoader& loader) {
+  const GradScaler::State state{.scale = loader.Number("scaler scale"),
+                                .growth_factor = loader.Number("scaler growth_factor"),
+                                .backoff_factor = loader.Number("scaler backoff_factor"),
+                                .growth_interval = loader.Count("scaler growth_interval"),
+                                .growth_tracker = loader.Count("scaler growth_tracker")};
+  // The kernel counts in 32 bits.
+  constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
+  if (state.scale <= 0 || state.growth_interval > kMost || state.growth_tracker > kMost) {
+    loader.Fail("its gradient scaler is not one");
+  }
+  return state;
+}
+
+Levers TakeLevers(StateLoader& loader) {
+  return {.micro_batch = loader.Count("levers micro_batch"),
+          .checkpoint = CheckpointPolicy::Parse(loader.Text("levers checkpoint")),
+          .offload = loader.Flag("levers offload")};
+}
+
+RandomState TakeRandom(StateLoader& loader, c10::Device device) {
+  const RandomState now = RandomState::Of(device);
+  const at::Tensor cpu = loader.Tensor(kRandomCpu, now.cpu().sizes(), now.cpu().scalar_type());
+  at::Tensor cuda;
+  if (now.cuda().defined() && loader.HasTensor(kRandomCuda)) {
+    cuda = loader.Tensor(kRandomCuda, now.cuda().sizes(), now.cuda().scalar_type());
+  } else if (loader.HasTensor(kRandomCuda)) {
+    // Saved on a GPU, goes on without one.
+    loader.Bytes(kRandomCuda);
+  }
+  const RandomState saved = RandomState::From(device, cpu, cuda);
+  if (!saved.IsPossible()) loader.Fail("its state of the random numbers is not one");
+  return saved;
+}
+
 }  // namespace
 
 void Trainer::Save(const std::filesystem::path& path, const std::string& extra) const {
-  StateWriter writer(path);
+  StateSaver saver;
   ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
-    writer.AddTensor(name, tensor);
+    saver.AddTensor(name, tensor);
   });
-  writer.AddBytes("optimizer", OptimizerBytes(*optimizer_));
+  AddOptimizer(saver, kOptimizer, *optimizer_);
   const RandomState random = RandomState::Of(options_.device);
-  writer.AddTensor("random cpu", random.cpu());
-  if (random.cuda().defined()) writer.AddTensor("random cuda", random.cuda());
-  const GradScaler::State scaler = scaler_.state();
-  const nlohmann::json numbers = {{"steps", steps_},
-                                  {"levers",
-                                   {{"micro_batch", levers_.micro_batch},
-                                    {"checkpoint", levers_.checkpoint.ToString()},
-                                    {"offload", levers_.offload},
-                                    {"chosen_for", chosen_for_}}},
-                                  {"patience", patience_},
-                                  {"calm_steps", calm_steps_},
-                                  {"scaler",
-                                   {{"scale", scaler.scale},
-                                    {"growth_factor", scaler.growth_factor},
-                                    {"backoff_factor", scaler.backoff_factor},
-                                    {"growth_interval", scaler.growth_interval},
-                                    {"growth_tracker", scaler.growth_tracker}}}};
-  writer.AddBytes("trainer", numbers.dump());
-  writer.AddBytes("extra", extra);
-  writer.Commit();
+  saver.AddTensor(kRandomCpu, random.cpu());
+  if (random.cuda().defined()) saver.AddTensor(kRandomCuda, random.cuda());
+  AddScaler(saver, scaler_.state());
+  saver.AddValue("levers micro_batch", levers_.micro_batch);
+  saver.AddValue("levers checkpoint", levers_.checkpoint.ToString());
+  saver.AddValue("levers offload", levers_.offload);
+  saver.AddValue("levers chosen_for", chosen_for_);
+  saver.AddValue("steps", steps_);
+  saver.AddValue("patience", patience_);
+  saver.AddValue("calm_steps", calm_steps_);
+  saver.AddBytes("extra", extra);
+  saver.Write(path);
 }
 
 std::string Trainer::Load(const std::filesystem::path& path) {
-  StateReader reader(path);
-  const auto numbers = nlohmann::json::parse(reader.Bytes("trainer"));
-  ForEachTensor(
-      *model_, [&](const std::string& name, at::Tensor& tensor) { reader.ReadInto(name, tensor); });
-  LoadOptimizer(*optimizer_, reader.Bytes("optimizer"), options_.device);
-  const auto& scaler = numbers.at("scaler");
-  scaler_.Load({.scale = scaler.at("scale"),
-                .growth_factor = scaler.at("growth_factor"),
-                .backoff_factor = scaler.at("backoff_factor"),
-                .growth_interval = scaler.at("growth_interval"),
-                .growth_tracker = scaler.at("growth_tracker")});
-  const auto& levers = numbers.at("levers");
-  Use({.micro_batch = levers.at("micro_batch"),
-       .checkpoint = CheckpointPolicy::Parse(levers.at("checkpoint").get<std::string>()),
-       .offload = levers.at("offload")});
-  chosen_for_ = levers.at("chosen_for");
-  steps_ = numbers.at("steps");
-  patience_ = numbers.at("patience");
-  calm_steps_ = numbers.at("calm_steps");
-  RandomState::From(options_.device, reader.Tensor("random cpu"),
-                    reader.Has("random cuda") ? reader.Tensor("random cuda") : at::Tensor())
-      .Restore();
-  return reader.Bytes("extra");
+  StateLoader loader = StateLoader::Open(path);
+  const Copies model = TakeModel(loader, *model_);
+  const auto put_optimizer = TakeOptimizer(loader, kOptimizer, *optimizer_);
+  const RandomState random = TakeRandom(loader, options_.device);
+  const GradScaler::State scaler = TakeScaler(loader);
+  const Levers levers = TakeLevers(loader);
+  const std::int64_t chosen_for = loader.Count("levers chosen_for");
+  const std::int64_t steps = loader.Count("steps");
+  const std::int64_t patience = loader.Count("patience");
+  const std::int64_t calm_steps = loader.Count("calm_steps");
+  std::string extra = loader.Bytes("extra");
+  loader.CheckThatNothingIsLeft();
+  // All of it is right. Nothing was changed so far, and nothing is refused from here on.
+  Put(model);
+  put_optimizer();
+  scaler_.Load(scaler);
+  Use(levers);
+  before_trying_.reset();
+  chosen_for_ = chosen_for;
+  steps_ = steps;
+  patience_ = patience;
+  calm_steps_ = calm_steps;
+  random.Restore();
+  return extra;
 }
 
 }  // namespace plimsoll::train

@@ -6,9 +6,9 @@
 
 #include <filesystem>
 
-#include "train/cpu_allocator.h"
-#include "train/fused_adam.h"
+#include "train/budget/cpu_allocator.h"
 #include "train/models/model.h"
+#include "train/optimizers/fused_adam.h"
 
 namespace plimsoll::train {
 namespace {

@@ -5,6 +5,7 @@
 #   expected       what it must print
 #   expected_err   what it must print to standard error (optional: not compared where missing)
 #   expected_code  its exit code (optional: 0)
+#   columns        how wide the terminal is (optional: 100)
 # --approve writes what the program does today into those files instead.
 set -euo pipefail
 
@@ -21,6 +22,8 @@ cd "$(dirname "$0")/../.."
 # The same on every machine: no terminal, no colour, one width, one locale, one time zone.
 unset PLIMSOLL_COLOR CLICOLOR_FORCE FORCE_COLOR
 export COLUMNS=100 NO_COLOR=1 TERM=dumb LC_ALL=C.UTF-8 TZ=UTC
+
+[[ -f $case_dir/columns ]] && COLUMNS=$(<"$case_dir/columns")
 
 eval "arguments=($(<"$case_dir/cmd"))"
 input=/dev/null

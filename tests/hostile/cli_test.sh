@@ -30,7 +30,6 @@ refuse() {
   fi
 }
 
-refuse "no arguments" ""
 refuse "unknown command" "frobnicate" frobnicate
 refuse "unknown flag" "--frobnicate" explain --frobnicate "$data"
 refuse "a file is missing from the command" "" explain
@@ -61,6 +60,72 @@ refuse "a log without an out-of-memory message" "plain.log" explain "$work/plain
 refuse "diff with one file" "" diff "$data"
 refuse "diff with a size that is none" "" diff "$data" "$data" --fail-above lots
 refuse "an event that is no number" "" explain --at lots "$data"
+refuse "an event below the first" "from 0 on" explain --at -1 "$data"
+refuse "an event beyond all numbers" "from 0 on" explain --at 99999999999999999999 "$data"
+refuse "a flag without its value" "--capacity" tune "$data" --capacity
+refuse "a flag given twice" "--capacity" tune "$data" --capacity 1GiB --capacity 2GiB
+refuse "a size without a unit" "12GiB" tune "$data" --capacity 12
+refuse "a size that is not a number" "nan" tune "$data" --capacity nanGiB
+refuse "a time that is not a number" "seconds" pack "$data" --seconds nan
+refuse "a card without a name" "GPU" tune "$data" --gpu ""
+refuse "a very long card" "GPU" tune "$data" --gpu "$(printf 'x%.0s' {1..5000})"
+refuse "an escape sequence as a command" "no command" $'\033[2J'
+refuse "a shell without completion" "bash" completion tcsh
+refuse "help on what is not there" "frobnicate" help frobnicate
+
+for seconds in nan inf -1; do
+  refuse "pack --seconds $seconds" "seconds" pack "$data" --seconds "$seconds"
+done
+head -c 200000000 /dev/zero | gzip >"$work/bomb.gz"
+refuse "a file that unpacks a thousandfold" "unpack to more than" explain "$work/bomb.gz"
+step=$PWD/tests/data/steps/mlp_adamw_fp32.step.json.gz
+zstd -dcq data/h200.calibration.zst >"$work/whole.calibration" 2>/dev/null || rm -f "$work/whole.calibration"
+if [[ -s $work/whole.calibration ]]; then
+  head -c 1000000 "$work/whole.calibration" >"$work/cut.calibration"
+  refuse "a calibration file that is cut short" "damaged" predict "$step" --gpu H200 --batch 8 --calibration "$work/cut.calibration"
+  (head -n 1 "$work/whole.calibration"; cat "$work/noise") >"$work/random.calibration"
+  refuse "a calibration file of noise" "damaged" predict "$step" --gpu H200 --batch 8 --calibration "$work/random.calibration"
+fi
+
+# Names that would colour the terminal, turn the text round, or be a formula in a spreadsheet.
+cat >"$work/names.json" <<'END'
+{"segments": [], "device_traces": [[
+ {"action": "segment_alloc", "addr": 18446744073709547520, "size": 1048576, "stream": 0, "frames": []},
+ {"action": "segment_alloc", "addr": 4096, "size": 1048576, "stream": 0, "frames": []},
+ {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "user_metadata": "\u001b[31m\u202enote", "frames": [
+  {"filename": "=cmd\u001b[31m\u202e.py", "line": 3, "name": "@f\u200b\u009b\u2066"},
+  {"filename": "train.py", "line": 4, "name": "\n\r\u007f"}]}]],
+ "external_annotations": [{"stage": "START", "name": "\u001b]0;x\u0007\u202e", "device": 0, "time_us": 1}]}
+END
+# clean WHAT ARGUMENT…: answers, and prints no such character.
+clean() {
+  local what=$1
+  shift
+  count=$((count + 1))
+  timeout 60 "$program" "$@" </dev/null >"$work/out" 2>"$work/err"
+  local code=$? why=
+  ((code <= 1)) || why+=" exit code $code;"
+  [[ -s $work/out ]] || why+=" nothing on stdout;"
+  # ESC, CR, DEL, CSI (U+009B), U+200B to U+200F, U+202A to U+202E, U+2066 to U+2069
+  ! LC_ALL=C grep -qP '\x1b|\r|\x7f|\xc2\x9b|\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]' "$work/out" ||
+    why+=" a control or format character on stdout;"
+  [[ $what != *csv ]] || ! grep -qE '(^|,)"?[=@]' "$work/out" || why+=" a cell that is a formula;"
+  if [[ -n $why ]]; then
+    echo "FAILED $what:$why"
+    failed=1
+  fi
+}
+clean "explain" explain "$work/names.json"
+clean "explain --json" explain --json "$work/names.json"
+for format in perfetto speedscope csv; do
+  clean "report --format $format" report --format $format -o - "$work/names.json"
+done
+clean "report" report -o - "$work/names.json"
+clean "diff" diff "$work/names.json" "$work/names.json"
+clean "replay" replay "$work/names.json"
+clean "tune --json" tune --json "$work/names.json"
+printf 'id,lower,upper,size\n=1+1,0,2,4\n@x\033[31m,1,3,4\n' >"$work/ids.csv"
+clean "pack --csv" pack --csv "$work/ids.csv"
 
 # One bad file among several: the others are still explained, and the exit code tells.
 count=$((count + 1))
@@ -76,6 +141,14 @@ for flag in --help --version; do
   count=$((count + 1))
   if ! "$program" $flag </dev/null >"$work/out" 2>"$work/err" || [[ ! -s $work/out || -s $work/err ]]; then
     echo "FAILED $flag: exit code 0 and text on stdout only"
+    failed=1
+  fi
+done
+# Every command explains itself, with examples.
+for command in explain report diff replay tune predict pack gpus; do
+  count=$((count + 1))
+  if ! "$program" $command --help </dev/null | grep -A1 '^Examples' | grep -q "plimsoll $command"; then
+    echo "FAILED $command --help: no examples"
     failed=1
   fi
 done

@@ -3,10 +3,8 @@
 //
 // Runs in seconds, so that it also runs under the sanitizers on every commit; fuzz/ goes further.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <random>
@@ -14,6 +12,7 @@
 #include <string_view>
 
 #include "base/input.h"
+#include "bounded.h"
 #include "diagnose/explain.h"
 #include "document.h"
 #include "readers/registry.h"
@@ -88,28 +87,6 @@ void ExpectRefused(std::string bytes, const std::string& what) {
   ASSERT_FALSE(recording.ok()) << what;
   EXPECT_TRUE(recording.error().offset.has_value()) << what << ": " << recording.error().ToLine();
 }
-
-/// Neither time nor memory may run away. The bounds are wide, since sanitizers take their share.
-class Bounded {
- public:
-  explicit Bounded(std::string what) : what_(std::move(what)) {}
-  ~Bounded() {
-    using Seconds = std::chrono::duration<double>;
-    EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin_).count(), 10.0) << what_;
-    EXPECT_LT(ResidentKiB() - resident_, 1024 * 1024) << what_;
-  }
-  Bounded(const Bounded&) = delete;
-
- private:
-  static long ResidentKiB() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss;
-  }
-  std::string what_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  long resident_ = ResidentKiB();
-};
 
 std::string Repeat(std::string_view piece, std::size_t count) {
   std::string out;

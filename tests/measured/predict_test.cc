@@ -1,14 +1,19 @@
 // Captured steps against what PyTorch measured of the same jobs on an H200: tests/data/steps.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "step/calibration.h"
+#include "step/file/step_file.h"
+#include "step/max_batch.h"
 #include "step/predict.h"
-#include "step/step_file.h"
+#include "step/prediction_invariants.h"
 
 namespace plimsoll {
 namespace {
@@ -64,6 +69,97 @@ TEST(MeasuredPredict, TheRulesAloneComeClose) {
     EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 2);
     EXPECT_GE(p->reserved.high, row["peak_reserved"].get<Bytes>());
   }
+}
+
+Step ReadStepNamed(const std::filesystem::path& file) {
+  const Result<Input> input = Input::Open(file.string());
+  EXPECT_TRUE(input.ok()) << file;
+  Result<Step> step = ReadStep(*input);
+  EXPECT_TRUE(step.ok()) << file;
+  return std::move(*step);
+}
+
+std::vector<std::filesystem::path> StepFiles() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+    if (entry.path().string().ends_with(".step.json.gz")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void ExpectNoneBroken(const std::vector<std::string>& broken, const std::string& what) {
+  for (const std::string& text : broken) ADD_FAILURE() << what << ": " << text;
+}
+
+/// From far below the memory to far above it, and around it, where verdict and figures part most
+/// easily.
+TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
+  const char* const confs[] = {"", "expandable_segments:True", "garbage_collection_threshold:0.7"};
+  const std::optional<Bytes> limits[] = {std::nullopt, 3 * kGiB};
+  for (const std::filesystem::path& file : StepFiles()) {
+    const Step step = ReadStepNamed(file);
+    for (const char* name : {"6GiB", "RTX 4090", "H200"}) {
+      const Gpu gpu = *FindGpu(name);
+      for (const std::optional<Bytes>& limit : limits) {
+        PredictOptions options{.steps = 3,
+                               .precision = step.variants.back().precision,
+                               .calibration = Calibration::BuiltIn(gpu.name),
+                               .limit = limit};
+        const MaxBatch largest = *FindMaxBatch(step, gpu, options);
+        const std::string what = file.filename().string() + " on " + name;
+        ExpectNoneBroken(BrokenInvariants(largest), what);
+        const std::int64_t most = largest.most.batch;
+        for (const char* conf : confs) {
+          options.conf = conf;
+          for (const std::int64_t batch :
+               {largest.sure.batch, most, most + 1, most + most / 20 + 2}) {
+            if (batch < 1 || batch > 1'000'000) continue;
+            options.batch = batch;
+            const Prediction p = *Predict(step, gpu, options);
+            ExpectNoneBroken(BrokenInvariants(p),
+                             fmt::format("{}, batch {}, {}", what, batch, conf));
+            if (*conf != 0) continue;
+            EXPECT_EQ(p.fits, batch <= most) << what << " " << batch;
+            if (batch == largest.sure.batch) {
+              EXPECT_TRUE(p.surely_fits) << what << " " << batch;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// VGG-16 under set_per_process_memory_fraction on an H200: batches that trained, some of them
+/// with workspaces refused, which made them slower.
+TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
+  const Step step = ReadStepNamed(kSteps / "vgg16_sgdm.step.json.gz");
+  std::ifstream file(kSteps / "vgg16_under_limit.json");
+  const nlohmann::json rows = nlohmann::json::parse(file);
+  ASSERT_GE(rows.size(), 20u);
+  int refusing = 0;
+  int foreseen = 0;
+  int false_alarms = 0;
+  for (const nlohmann::json& row : rows) {
+    SCOPED_TRACE(row.dump());
+    PredictOptions options{.batch = row["batch"],
+                           .precision = row["precision"].get<std::string>(),
+                           .torch = TorchVersion{2, 11},
+                           .calibration = Calibration::BuiltIn("H200")};
+    if (!row["limit"].is_null()) options.limit = row["limit"].get<Bytes>();
+    const Result<Prediction> p = Predict(step, *FindGpu("H200"), options);
+    ASSERT_TRUE(p.ok());
+    EXPECT_EQ(p->fits, row["fits"].get<bool>());
+    const bool refused = row["refusals"].get<int>() > 0;
+    EXPECT_FALSE(p->surely_fits && refused) << "what surely fits is refused nothing";
+    refusing += refused;
+    foreseen += refused && p->step_us > p->unlimited_step_us;
+    false_alarms += !refused && p->workspaces_refused > 0;
+  }
+  EXPECT_EQ(refusing, 5);
+  EXPECT_EQ(foreseen, 5);
+  EXPECT_LE(false_alarms, 1) << "of 23";
 }
 
 }  // namespace

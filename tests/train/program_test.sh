@@ -42,4 +42,17 @@ complains 2 unet --checkpoint sometimes
 complains 2 gpt --resume
 echo garbage >"$folder/state"
 complains 2 "${small[@]}" --steps 9 --save "$folder/state" --resume
+printf 'plimsoll train state 1\nanything' >"$folder/state"
+complains 2 "${small[@]}" --steps 9 --save "$folder/state" --resume
+grep -q 'no longer read' "$folder/out" || fail "the former format is not named: $(cat "$folder/out")"
+
+# Another optimizer's state is refused and stays as it is; no name reaches the terminal as it is.
+escape=$folder/$'\033[2J'
+"$program" "${small[@]}" --steps 2 --save "$escape" 2>/dev/null
+cp "$escape" "$folder/before"
+complains 2 "${small[@]}" --steps 9 --optimizer sgd --save "$escape" --resume
+cmp -s "$escape" "$folder/before" || fail "a state that was refused has changed"
+grep -q 'the optimizer AdamW, and here is SGD' "$folder/out" || fail "not named: $(cat "$folder/out")"
+! grep -q $'\033' "$folder/out" || fail "an escape sequence is printed"
+complains 2 "${small[@]}" --width 64 --steps 9 --save "$escape" --resume
 echo "program_test: as it should be"

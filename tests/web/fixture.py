@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from browser import Browser
 from program import Program
@@ -43,8 +47,19 @@ class PageTest(unittest.TestCase):
         self.browser.resize(WIDTH, HEIGHT)
         self.browser.media()
 
-    def open(self, *files: Path, fragment: str = "") -> None:
-        self.browser.open(self.program.page(*files), fragment)
+    def open(self, *files: Path, compare: tuple[Path, ...] = (), fragment: str = "") -> None:
+        self.browser.open(self.program.page(*files, compare=compare), fragment)
+
+    def open_changed(self, page: Path, change: Callable[[dict[str, Any]], None]) -> None:
+        """The page with other data, for what no record at hand has. Its data is not among what the policy hashes."""
+        html = page.read_text()
+        found = re.search(r'(<script type="application/json" id="data">)(.*?)(</script>)', html, re.DOTALL)
+        data = json.loads(found[2])
+        change(data)
+        text = json.dumps(data).replace("<", "\\u003c")
+        changed = self.folder / "changed.html"
+        changed.write_text(html[: found.start(2)] + text + html[found.end(2) :])
+        self.browser.open(changed)
 
     def check_quiet(self) -> None:
         """No error, nothing that the policy refused, and nothing fetched."""
@@ -59,6 +74,11 @@ class PageTest(unittest.TestCase):
 
     def go_to(self, event: int) -> None:
         self.browser.drag_slider("#slider", event)
+
+    def hash_words(self) -> dict[str, str]:
+        """What the address holds, once it has been written: later than the rest."""
+        self.browser.driver.execute_async_script("setTimeout(arguments[0], 300)")
+        return dict(parse_qsl(self.browser.run("return location.hash.slice(1)"), keep_blank_values=True))
 
     def tip(self) -> str:
         return self.browser.text("#tip") if self.browser.shown("#tip") else ""

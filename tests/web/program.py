@@ -23,11 +23,12 @@ class Program:
         self.folder = folder
         self._pages: dict[tuple[str, ...], Path] = {}
 
-    def page(self, *files: Path) -> Path:
-        key = tuple(str(file) for file in files)
+    def page(self, *files: Path, compare: tuple[Path, ...] = ()) -> Path:
+        baseline = [word for file in compare for word in ("--compare", file)]
+        key = tuple(str(word) for word in (*files, *baseline))
         if key not in self._pages:
             page = self.folder / f"page{len(self._pages)}.html"
-            self._run("report", *files, "-o", page)
+            self._run("report", *files, *baseline, "-o", page)
             self._pages[key] = page
         return self._pages[key]
 
@@ -45,6 +46,9 @@ class Program:
     def explain(self, *files: Path, at: int | None = None) -> dict[str, Any]:
         where = [] if at is None else ["--at", str(at)]
         return json.loads(self._run("explain", "--json", *where, *files))
+
+    def diff(self, before: Path, after: Path) -> dict[str, Any]:
+        return json.loads(self._run("diff", "--json", before, after))
 
     def tune(self, file: Path) -> dict[str, Any]:
         # 1 says that nothing fits, and the figures are there all the same.

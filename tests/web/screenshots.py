@@ -18,6 +18,8 @@ WIDTHS = (1280, 390)
 HEIGHT = 900
 # What is further down says no more, and takes more than 150 KB.
 MOST_HEIGHT = 900
+# Two runs look like one twice: a wide and a narrow picture are enough.
+COMPARED = {("light", 1280), ("dark", 390)}
 SECTIONS = {
     "timeline": "#timeline",
     "instant": "#instant",
@@ -78,6 +80,9 @@ def main() -> int:
                     picture(browser, "#ranks", out / f"ranks-{kind}.png")
                     # A run of many steps, with phases.
                     picture(browser, "#timeline", out / f"timeline-steps-{kind}.png")
+                    if (scheme, width) in COMPARED:
+                        browser.open(program.page(ranks[0], compare=(ranks[2],)))
+                        picture(browser, "#timeline", out / f"compare-{kind}.png")
                     browser.open(program.prediction(DATA / "steps" / "gpt2_adamw_fp32.step.json.gz", batch=8))
                     picture(browser, "#trade-offs", out / f"trade-offs-{kind}.png")
         finally:

@@ -371,7 +371,7 @@ class RankTests(PageTest):
         self.open(*RANKS)
         rows = self.browser.texts("#ranks tbody tr")
         self.assertEqual(len(rows), 4)
-        self.assertEqual([i for i, text in enumerate(rows) if "the odd one" in text], [ODD_RANK])
+        self.assertEqual([i for i, text in enumerate(rows) if "outlier" in text], [ODD_RANK])
 
     def test_row_chooses_the_rank(self) -> None:
         ranks = self.program.explain(*RANKS)["ranks"]

@@ -5,12 +5,17 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/hash.h"
+
 namespace plimsoll {
 namespace {
 
 /// Sizes that only cuBLAS and cuBLASLt ask for: 32 MiB on Hopper, 1 MiB for Lt, 8 MiB + 128 KiB and
 /// 4 MiB elsewhere.
 constexpr std::array<Bytes, 4> kCublasWorkspaces = {33554432, 1048576, 8519680, 4194304};
+
+/// Frozen and shared parameters have no state of their own; most of the others do.
+constexpr double kMostOfTheGradients = 0.8;
 
 bool IsCublasSize(Bytes n) {
   return std::find(kCublasWorkspaces.begin(), kCublasWorkspaces.end(), n) !=
@@ -29,7 +34,10 @@ class Attributor {
     FindCutOffForwards();
     AttributeEarlier();
     AttributeModel();
+    AttributeRebuiltModels();
+    AttributeCaches();
     AttributeTheRest();
+    AttributeOwnOptimizer();
     AttributeBuckets();
     FollowSites();
     return std::move(out_);
@@ -57,6 +65,14 @@ class Attributor {
   void AttributeEarlierStaying();
   void AttributeModel();
   void AttributeModelBySigns();
+  void AttributeRebuiltModels();
+  void AttributeCaches();
+  void AttributeOwnOptimizer();
+  /// Made inside a module that is called, not while one is built or moved: no parameter.
+  bool MadeInCall(const Allocation& x) const {
+    const std::uint16_t signs = p_.Signs(x);
+    return (signs & kSignModuleCall) != 0 && (signs & (kSignApply | kSignConstructor)) == 0;
+  }
   void AttributeTheRest();
   void AttributeInBackward(AllocationIndex a, const Backward& b);
   void AttributeOutside(AllocationIndex a, std::size_t gap);
@@ -84,7 +100,7 @@ void Attributor::FindKept() {
 /// What was there before the record began.
 void Attributor::AttributeEarlier() {
   AttributeEarlierStaying();
-  std::unordered_map<Bytes, bool> gradient_size;
+  HashMap<Bytes, bool> gradient_size;
   for (AllocationIndex g : p_.gradient_set) gradient_size[p_.at(g).requested] = true;
   for (AllocationIndex a = 0; a < p_.ledger.allocations.size(); ++a) {
     const Allocation& x = p_.at(a);
@@ -106,7 +122,7 @@ void Attributor::AttributeEarlier() {
 /// the final state decide where there are any; else a size that occurs k + 1 times as often as
 /// among the gradients is one parameter and k states.
 void Attributor::AttributeEarlierStaying() {
-  std::unordered_map<Bytes, std::int64_t> gradients;
+  HashMap<Bytes, std::int64_t> gradients;
   for (AllocationIndex g : p_.gradient_set) ++gradients[p_.at(g).requested];
   std::map<Bytes, std::vector<AllocationIndex>> by_size;
   for (AllocationIndex a = 0; a < p_.ledger.allocations.size(); ++a) {
@@ -154,7 +170,7 @@ void Attributor::AttributeEarlierStaying() {
 /// gradient matches in size.
 void Attributor::AttributeModel() {
   if (p_.gradient_set.empty()) return AttributeModelBySigns();
-  std::unordered_map<Bytes, std::int64_t> gradients;
+  HashMap<Bytes, std::int64_t> gradients;
   bool flat = false;
   for (AllocationIndex g : p_.gradient_set) {
     ++gradients[p_.at(g).requested];
@@ -165,7 +181,7 @@ void Attributor::AttributeModel() {
   auto need = gradients;
   const std::span<const Allocation> before_forward = p_.Between(kBefore, p_.first_forward);
   for (const Allocation& x : before_forward) {
-    if (!StaysThroughout(x)) continue;
+    if (!StaysThroughout(x) || (!flat && MadeInCall(x))) continue;
     if ((p_.Signs(x) & kSignFsdp) != 0) last_sharded = x.made;
     const auto found = need.find(x.requested);
     if (found == need.end() || found->second == 0) continue;
@@ -175,7 +191,7 @@ void Attributor::AttributeModel() {
   if (flat && last_sharded != kBefore) last_matched = last_sharded;
   for (const Allocation& x : before_forward) {
     const AllocationIndex a = p_.IndexOf(x);
-    if (!StaysThroughout(x) || Done(a)) continue;
+    if (!StaysThroughout(x) || Done(a) || (!flat && MadeInCall(x))) continue;
     const std::uint16_t signs = p_.Signs(x);
     if (x.made <= last_matched) {
       const bool matched = gradients.contains(x.requested) || flat;
@@ -221,6 +237,72 @@ void Attributor::AttributeModelBySigns() {
   }
 }
 
+/// A program may build its model several times, or let go of it before the record ends: what is
+/// made while a module is built or moved and is there when one is called next is the model's.
+void Attributor::AttributeRebuiltModels() {
+  std::vector<Position> calls;
+  for (const Allocation& x : p_.Between(kBefore, p_.end)) {
+    if (MadeInCall(x)) calls.push_back(x.made);
+  }
+  for (const Allocation& x : p_.Between(kBefore, p_.end)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    const std::uint16_t signs = p_.Signs(x);
+    if (Done(a) || (signs & (kSignApply | kSignConstructor)) == 0 || MadeInCall(x)) continue;
+    const auto next = std::upper_bound(calls.begin(), calls.end(), x.made);
+    if (next != calls.end() && p_.Released(x) > *next) {
+      Set(a, Category::kParameters, Reason::kModelFrames);
+    }
+  }
+}
+
+/// Where nothing is trained, what the cache's own file makes is the cache.
+void Attributor::AttributeCaches() {
+  if (!p_.backwards.empty()) return;
+  for (const Allocation& x : p_.Between(kBefore, p_.end)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    if (!Done(a) && (p_.Signs(x) & kSignCache) != 0) Set(a, Category::kKept, Reason::kCache);
+  }
+}
+
+/// The state of an optimizer that is not PyTorch's: made outside of every module, alive through a
+/// whole backward, and together one or more for each gradient, by size.
+void Attributor::AttributeOwnOptimizer() {
+  std::unordered_map<Bytes, std::int64_t> gradients;
+  Bytes all_gradients = 0;
+  for (AllocationIndex g : p_.gradient_set) {
+    ++gradients[p_.at(g).requested];
+    all_gradients += p_.at(g).requested;
+  }
+  const auto is_open = [&](AllocationIndex a) {
+    const Reason r = out_.reason[a];
+    return r == Reason::kNone || r == Reason::kBatch || r == Reason::kConstant ||
+           r == Reason::kWorkspace || r == Reason::kForwardResult;
+  };
+  std::map<std::size_t, std::vector<AllocationIndex>> rounds;
+  for (const Allocation& x : p_.Between(kBefore, p_.end)) {
+    const AllocationIndex a = p_.IndexOf(x);
+    if (!is_open(a) || MadeInCall(x) || p_.ThreadOf(x) != Thread::kMain) continue;
+    if (gradients.contains(x.requested) && p_.Outlived(x) >= 1) {
+      rounds[p_.GapOf(x.made)].push_back(a);
+    }
+  }
+  for (const auto& [gap, round] : rounds) {
+    std::unordered_map<Bytes, std::int64_t> made;
+    for (AllocationIndex a : round) ++made[p_.at(a).requested];
+    Bytes covered = 0;
+    for (const auto& [size, count] : gradients) {
+      const auto found = made.find(size);
+      if (found != made.end()) covered += size * std::min(count, found->second);
+    }
+    if (all_gradients == 0 || double(covered) < kMostOfTheGradients * double(all_gradients)) {
+      continue;
+    }
+    for (AllocationIndex a : round) {
+      Set(a, Category::kOptimizerState, Reason::kOptimizerBySize);
+    }
+  }
+}
+
 void Attributor::AttributeTheRest() {
   for (const Allocation& x : p_.Between(kBefore, kNotYet)) {
     const AllocationIndex a = p_.IndexOf(x);
@@ -255,6 +337,9 @@ void Attributor::AttributeInBackward(AllocationIndex a, const Backward& b) {
     }
   } else if (IsKept(a)) {
     Set(a, Category::kKept, Reason::kGrowing);
+  } else if (p_.fatal && b.end >= *p_.fatal) {
+    // A backward that was cut short: what it had at that moment.
+    Set(a, Category::kTemporaries, Reason::kShortLived);
   } else if (released == kNotYet || p_.Outlived(x) >= 2) {
     Set(a, Category::kTemporaries, Reason::kWorkspace);
   } else {
@@ -357,6 +442,12 @@ void Attributor::AttributeAfterLast(AllocationIndex a) {
 void Attributor::AttributeBuckets() {
   Bytes gradient_bytes = 0;
   for (AllocationIndex g : p_.gradient_set) gradient_bytes += p_.at(g).requested;
+  // Gradients that are views of the buckets have no memory of their own.
+  const bool views = gradient_bytes == 0;
+  for (AllocationIndex a = 0; views && a < p_.ledger.allocations.size(); ++a) {
+    const bool model = out_.category[a] == Category::kParameters;
+    if (model && p_.at(a).made != kBefore) gradient_bytes += p_.at(a).requested;
+  }
   if (gradient_bytes == 0) return;
   constexpr Bytes kLeastBucket = 256 * kKiB;
   std::map<std::pair<std::uint32_t, std::size_t>, std::vector<AllocationIndex>> groups;
@@ -373,7 +464,8 @@ void Attributor::AttributeBuckets() {
     Bytes total = 0;
     for (AllocationIndex a : group) total += p_.at(a).requested;
     const double ratio = double(total) / double(gradient_bytes);
-    if (group.size() * 2 >= p_.gradient_set.size() || ratio < 0.98 || ratio > 1.02) continue;
+    if (!views && group.size() * 2 >= p_.gradient_set.size()) continue;
+    if (ratio < (views ? 0.9 : 0.98) || ratio > 1.02) continue;
     for (AllocationIndex a : group) Set(a, Category::kGradients, Reason::kGradientBucket);
   }
 }

@@ -22,6 +22,7 @@ enum class Reason : std::uint8_t {
   kGradientBucket,  // DDP's communication buckets
   kOptimizerPhase,  // made by the optimizer's step and kept
   kOptimizerEarlier,
+  kOptimizerBySize,  // outlives a backward, one of each gradient's size: an optimizer of one's own
   kScaler,
   kReleasedInBackward,
   kRecomputed,         // activation checkpointing computes it again
@@ -33,6 +34,7 @@ enum class Reason : std::uint8_t {
   kShortLived,
   kGathered,   // FSDP's gathered parameters
   kWorkspace,  // made once inside a pass and kept by a library
+  kCache,      // keys and values of earlier tokens
   kGrowing,    // the same place makes one each step and none is released
   kSameSite,   // another allocation of the same place was attributed so
 };

@@ -18,6 +18,8 @@ Confidence ConfidenceOf(Reason reason, bool framed) {
     case Reason::kModelCopy:
     case Reason::kModelEarlier:
     case Reason::kOptimizerEarlier:
+    case Reason::kOptimizerBySize:
+    case Reason::kCache:
     case Reason::kGradientBucket:
     case Reason::kScaler:
     case Reason::kBatch:
@@ -55,6 +57,10 @@ std::string_view ReasonText(Reason reason) {
       return "made in the optimizer's step; stays";
     case Reason::kOptimizerEarlier:
       return "further copies of each parameter's size";
+    case Reason::kOptimizerBySize:
+      return "outlives backward; one of each gradient's size";
+    case Reason::kCache:
+      return "keys and values of earlier tokens";
     case Reason::kScaler:
       return "made by the gradient scaler";
     case Reason::kReleasedInBackward:

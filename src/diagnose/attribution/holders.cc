@@ -8,6 +8,9 @@
 namespace plimsoll {
 namespace {
 
+/// Of the stacks of all holders, in bytes.
+constexpr std::size_t kMostStackText = std::size_t{32} << 20;
+
 /// The forward's stack of an event of the backward thread, where PyTorch recorded it.
 StackId ForwardStackOf(const Phases& p, const Allocation& a) {
   const auto& rows = p.timeline.forward_stacks;
@@ -57,7 +60,8 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     Holder holder;
     std::map<StackId, Bytes> stacks;
   };
-  std::map<std::pair<std::string, Category>, Group> groups;
+  // A model calls most of itself from one line of the user's: its modules tell more.
+  std::map<std::tuple<std::string, Category, std::string>, Group> groups;
   // Naming a stack costs more than adding a number: once for each stack and category,
   // apart from those before the record, which may have a name of their own.
   std::map<std::tuple<StackId, Category, bool>, Group*> by_stack;
@@ -69,28 +73,33 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     const StackId stack = NamingStack(p, x);
     Group*& group = by_stack[{stack, category, x.made == kBefore}];
     if (group == nullptr || !stack.valid()) {
-      group = &groups[{PlaceOf(p, attribution, a), category}];
+      group = &groups[{PlaceOf(p, attribution, a), category, p.stacks.ModuleChain(stack)}];
     }
     group->holder.bytes += x.block;
     ++group->holder.count;
     group->stacks[stack] += x.block;
   }
+  std::vector<const decltype(groups)::value_type*> largest_first;
+  for (const auto& group : groups) largest_first.push_back(&group);
+  std::sort(largest_first.begin(), largest_first.end(), [](const auto* a, const auto* b) {
+    const Bytes x = a->second.holder.bytes;
+    const Bytes y = b->second.holder.bytes;
+    return x != y ? x > y : a->first < b->first;
+  });
   std::vector<Holder> holders;
-  for (auto& [key, group] : groups) {
-    Holder& holder = group.holder;
-    holder.where = key.first;
-    holder.category = key.second;
+  std::size_t text = 0;
+  for (const auto* group : largest_first) {
+    Holder& holder = holders.emplace_back(group->second.holder);
+    std::tie(holder.where, holder.category, holder.module) = group->first;
+    // A made-up file can have a million holders with stacks of a megabyte each.
+    if (text > kMostStackText) continue;
+    const auto& stacks = group->second.stacks;
     const auto largest =
-        std::max_element(group.stacks.begin(), group.stacks.end(),
+        std::max_element(stacks.begin(), stacks.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
     holder.stack = p.stacks.UserFrames(largest->first);
-    holder.module = p.stacks.ModuleChain(largest->first);
-    holders.push_back(std::move(holder));
+    for (const std::string& frame : holder.stack) text += frame.size();
   }
-  std::sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {
-    if (a.bytes != b.bytes) return a.bytes > b.bytes;
-    return a.where < b.where;
-  });
   return holders;
 }
 

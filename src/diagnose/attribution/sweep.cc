@@ -1,7 +1,8 @@
 #include "diagnose/attribution/sweep.h"
 
 #include <algorithm>
-#include <unordered_map>
+
+#include "base/hash.h"
 
 namespace plimsoll {
 namespace {
@@ -30,7 +31,7 @@ std::vector<Position> StepBounds(const Phases& p, const Attribution& attribution
 class Prices {
  public:
   Prices(const Phases& p, const Attribution& attribution) {
-    std::unordered_map<Bytes, std::pair<Bytes, Bytes>> sums;
+    HashMap<Bytes, std::pair<Bytes, Bytes>> sums;
     for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
       if (attribution.category[a] != Category::kParameters) continue;
       auto& [total, count] = sums[p.at(a).requested];
@@ -50,7 +51,7 @@ class Prices {
   }
 
  private:
-  std::unordered_map<Bytes, Bytes> block_of_parameter_;
+  HashMap<Bytes, Bytes> block_of_parameter_;
 };
 
 }  // namespace

@@ -3,33 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <tuple>
 
 #include "allocator/replay.h"
 #include "allocator/replay_check.h"
+#include "allocator/tune.h"
 #include "allocator/verify.h"
 #include "base/parallel.h"
 
 namespace plimsoll {
 namespace {
-
-/// What forums and error messages advise.
-std::vector<AllocatorSettings> CommonAdvice(const Verification& verified) {
-  std::vector<AllocatorSettings> list;
-  const AllocatorSettings& recorded = verified.rules.settings;
-  const auto add = [&](auto change) {
-    AllocatorSettings s;
-    change(s);
-    if (s != recorded) list.push_back(s);
-  };
-  add([](AllocatorSettings&) {});
-  add([](AllocatorSettings& s) { s.expandable_segments = true; });
-  add([](AllocatorSettings& s) { s.max_split_size = 128 * kMiB; });
-  add([](AllocatorSettings& s) { s.roundup_power2_divisions.fill(8); });
-  // Measures against a limit, and does nothing without one.
-  if (verified.limits.limit)
-    add([](AllocatorSettings& s) { s.garbage_collection_threshold = 0.8; });
-  return list;
-}
 
 std::optional<ReplayResult> Run(const Timeline& timeline, const Verification& verified,
                                 const AllocatorSettings& settings, const DeviceLimits& limits) {
@@ -82,12 +66,14 @@ std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
                           .fits = pressed->fits};
   };
   // The recorded settings first, for comparison.
-  std::vector<AllocatorSettings> settings = CommonAdvice(verified);
-  settings.insert(settings.begin(), verified.rules.settings);
+  const std::vector<AllocatorSettings> settings =
+      CommonSettings(verified.rules.settings, verified.limits.limit.has_value());
   std::vector<std::optional<SettingOutcome>> outcomes(settings.size());
   ParallelFor(settings.size(), [&](std::size_t i) { outcomes[i] = try_out(settings[i]); });
   if (!outcomes.front()) return std::nullopt;
-  AllocatorStudy study{.reserved = outcomes.front()->reserved, .fits = outcomes.front()->fits};
+  AllocatorStudy study{.reserved = outcomes.front()->reserved,
+                       .recorded = ledger.peak_reserved,
+                       .fits = outcomes.front()->fits};
   for (std::size_t i = 1; i < outcomes.size(); ++i) {
     if (outcomes[i]) study.outcomes.push_back(*outcomes[i]);
   }
@@ -95,48 +81,57 @@ std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
   return study;
 }
 
-std::vector<Remedy> SettingRemedies(const AllocatorStudy& study) {
+namespace {
+
+/// "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", and what it does to this job.
+Remedy RemedyOf(const SettingOutcome& outcome, const AllocatorStudy& study, bool complete) {
+  Remedy remedy{.change = outcome.conf.empty() ? "PYTORCH_CUDA_ALLOC_CONF unset"
+                                               : "PYTORCH_CUDA_ALLOC_CONF=" + outcome.conf,
+                .basis = Basis::kReplayed,
+                .lever = Lever::kAllocatorSetting};
+  remedy.code = {outcome.conf.empty() ? "unset PYTORCH_CUDA_ALLOC_CONF"
+                                      : "export PYTORCH_CUDA_ALLOC_CONF=" + outcome.conf};
+  // A saving is one from what was really held.
+  const Bytes saves = std::min(study.reserved, study.recorded) - outcome.reserved;
+  if (outcome.fits && !study.fits) {
+    remedy.effect = complete ? Effect::kFits : Effect::kGetsPast;
+    remedy.costs = complete
+                       ? "with it the job fits, as far as the record goes"
+                       : "with it this request succeeds; the record ends before such a step is "
+                         "complete, so whether the job fits is not known";
+    if (saves > 0) remedy.saves = saves;
+  } else if (!outcome.fits && study.fits) {
+    remedy.avoid = true;
+    remedy.costs = "with it the job would run out";
+  } else {
+    remedy.saves = saves;
+    remedy.avoid = saves < 0;
+    if (remedy.avoid) remedy.costs = "often advised, but this job would hold more";
+  }
+  return remedy;
+}
+
+}  // namespace
+
+std::vector<Remedy> SettingRemedies(const AllocatorStudy& study, bool complete) {
   // Below this share a setting is not worth a line.
   constexpr double kWorthIt = 0.01;
-  std::vector<Remedy> helpful;
-  std::vector<Remedy> harmful;
+  std::vector<Remedy> remedies;
   for (const SettingOutcome& outcome : study.outcomes) {
-    const Bytes saves = study.reserved - outcome.reserved;
-    const bool rescues = outcome.fits && !study.fits;
-    const bool ruins = !outcome.fits && study.fits;
-    const bool better = double(saves) >= kWorthIt * double(study.reserved);
-    const bool worse = double(saves) <= -kWorthIt * double(study.reserved);
-    if (!rescues && !ruins && !better && !worse) continue;
-    Remedy remedy{.change = outcome.conf.empty() ? "PYTORCH_CUDA_ALLOC_CONF unset"
-                                                 : "PYTORCH_CUDA_ALLOC_CONF=" + outcome.conf,
-                  .saves = saves,
-                  .costs = "",
-                  .basis = Basis::kReplayed,
-                  .lever = Lever::kAllocatorSetting};
-    if (rescues) {
-      remedy.costs = "with it the job fits, as far as the record goes";
-      // It gives back more when pressed, and holds more when not.
-      if (saves < 0) {
-        remedy.saves.reset();
-        remedy.costs += fmt::format(" (replayed); where nothing presses it would hold {} more",
-                                    FormatBytes(-saves));
-      }
-    } else if (ruins) {
-      remedy.saves.reset();
-      remedy.costs = "with it the job would run out (replayed)";
-    } else if (worse) {
-      remedy.costs = "often advised, but this job would hold more";
+    Remedy remedy = RemedyOf(outcome, study, complete);
+    const double change = std::abs(double(remedy.saves.value_or(0)));
+    const bool decides = outcome.fits != study.fits;
+    if (decides || change >= kWorthIt * double(study.reserved)) {
+      remedies.push_back(std::move(remedy));
     }
-    const bool helps = rescues || (better && !ruins);
-    remedy.avoid = !helps;
-    (helps ? helpful : harmful).push_back(std::move(remedy));
   }
-  const auto more = [](const Remedy& a, const Remedy& b) {
-    return a.saves.value_or(0) > b.saves.value_or(0);
+  // What helps first, the most first; then what is often advised and would hurt.
+  const auto rank = [](const Remedy& r) {
+    return std::tuple(r.avoid, r.effect == Effect::kUnknown, -r.saves.value_or(0));
   };
-  std::stable_sort(helpful.begin(), helpful.end(), more);
-  helpful.insert(helpful.end(), harmful.begin(), harmful.end());
-  return helpful;
+  std::stable_sort(remedies.begin(), remedies.end(),
+                   [&](const Remedy& a, const Remedy& b) { return rank(a) < rank(b); });
+  return remedies;
 }
 
 std::string WhyNoBlock(const AllocatorStudy& study) {

@@ -24,6 +24,8 @@ struct SettingOutcome {
 struct AllocatorStudy {
   /// The same of the recorded settings.
   Bytes reserved = 0;
+  /// What the recorded run really held at most; less where a limit pressed it.
+  Bytes recorded = 0;
   /// Whether the recorded run fits within its limits.
   bool fits = true;
   std::vector<SettingOutcome> outcomes;
@@ -37,7 +39,8 @@ struct AllocatorStudy {
 std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace);
 
 /// The settings that help, best first, and then those that are often advised and would hurt here.
-std::vector<Remedy> SettingRemedies(const AllocatorStudy& study);
+/// `complete`: the record holds a whole step, so that a job which gets to its end may be said to fit.
+std::vector<Remedy> SettingRemedies(const AllocatorStudy& study, bool complete);
 
 /// "largest free block for it: 12.00 MiB; 1.20 GiB are free for other streams"
 std::string WhyNoBlock(const AllocatorStudy& study);

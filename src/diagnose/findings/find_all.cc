@@ -6,8 +6,9 @@ namespace plimsoll {
 
 std::vector<Finding> FindAll(const Evidence& e) {
   std::vector<Finding> all;
-  for (auto find : {FindOutOfMemory, FindLeak, FindEvalSpike, FindLongestBatch, FindFragmentation,
-                    FindWarmUp}) {
+  // Of equal gravity, the one that explains most comes first: why memory grew before that it ended.
+  for (auto find : {FindLeak, FindEvalSpike, FindLongestBatch, FindOutOfMemory, FindFragmentation,
+                    FindRounding, FindPrivatePools, FindCache, FindWarmUp, FindSavings}) {
     std::vector<Finding> found = find(e);
     // A leak makes later steps larger; that is no long batch.
     const bool leak = std::any_of(all.begin(), all.end(),
@@ -19,6 +20,7 @@ std::vector<Finding> FindAll(const Evidence& e) {
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+  TellRemediesOnce(all);
   return all;
 }
 

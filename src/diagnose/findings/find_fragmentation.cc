@@ -22,7 +22,7 @@ std::vector<Finding> FindFragmentation(const Evidence& e) {
   }
   const std::optional<AllocatorStudy> study = StudyAllocator(e.trace);
   if (!study) return {};
-  std::vector<Remedy> remedies = SettingRemedies(*study);
+  std::vector<Remedy> remedies = SettingRemedies(*study, e.trace.phases.complete_steps > 0);
   // Without a remedy it is the cost of the job's own changes of shape.
   if (remedies.empty() || remedies.front().saves.value_or(0) <= 0) return {};
   Finding finding;

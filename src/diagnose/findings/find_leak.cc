@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/median.h"
 #include "diagnose/attribution/holders.h"
 #include "diagnose/findings/findings.h"
 #include "diagnose/verdict.h"
@@ -51,6 +52,20 @@ Growth Collect(const Evidence& e) {
   return growth;
 }
 
+/// What a typical step adds: what was made once, however large, is no growth. The last round of a
+/// job that ran out may be unfinished.
+Bytes GrowthOfAStep(const Growth& growth, bool ran_out) {
+  std::size_t last = growth.by_step.rbegin()->first;
+  const std::size_t first = growth.by_step.begin()->first;
+  if (ran_out && last > first) --last;
+  std::vector<Bytes> steps;
+  for (std::size_t step = first; step <= last; ++step) {
+    const auto found = growth.by_step.find(step);
+    steps.push_back(found == growth.by_step.end() ? 0 : found->second);
+  }
+  return LowerMedian(steps);
+}
+
 StackId LargestStack(const Phases& p, const std::vector<AllocationIndex>& kept) {
   std::map<StackId, Bytes> by_stack;
   for (AllocationIndex a : kept) by_stack[p.at(a).stack] += p.at(a).block;
@@ -75,10 +90,7 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   if (growth.by_step.size() < 2) return {};
   const std::size_t first = growth.by_step.begin()->first;
   const std::size_t last = growth.by_step.rbegin()->first;
-  // The last round may be unfinished: the slope is that of the whole ones before it.
-  const Bytes unfinished = e.trace.phases.fatal ? growth.by_step.rbegin()->second : 0;
-  const auto rounds = static_cast<Bytes>(last - first + (e.trace.phases.fatal ? 0 : 1));
-  const Bytes slope = (growth.total - unfinished) / std::max<Bytes>(rounds, 1);
+  const Bytes slope = GrowthOfAStep(growth, e.trace.phases.fatal.has_value());
   const std::string line =
       OwnLine(e.trace.phases, e.trace.attribution, LargestStack(e.trace.phases, growth.all));
   const auto largest =
@@ -104,6 +116,7 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   }
   finding.id = FindingId::kLeak;
   finding.severity = Severity::kHigh;
+  finding.event = e.instant;
   finding.title = fmt::format("{} more each step, kept by {}", FormatBytes(slope), where);
   finding.evidence.push_back(
       fmt::format("most of it ({}) was made at {}", FormatBytes(largest->second), largest->first));
@@ -128,7 +141,10 @@ std::vector<Finding> FindLeak(const Evidence& e) {
                  : "move what is kept at " + where + " off the GPU (.cpu()), or keep less of it",
        .saves = HeldAtInstant(e, growth),
        .costs = graph ? "" : "a copy to the host each step",
-       .basis = Basis::kRecorded});
+       .basis = Basis::kRecorded,
+       .lever = Lever::kReleaseTensors,
+       .code = {graph ? "losses.append(loss.item())        # not losses.append(loss)"
+                      : "kept.append(outputs.detach().cpu())"}});
   return {finding};
 }
 

@@ -5,6 +5,7 @@
 #include "allocator/rules.h"
 #include "diagnose/findings/allocator_study.h"
 #include "diagnose/findings/findings.h"
+#include "diagnose/findings/remedies.h"
 
 namespace plimsoll {
 namespace {
@@ -44,7 +45,41 @@ std::string WhereOf(const Phases& p, Position at) {
   return p.stacks.WhereOf(p.timeline.events[static_cast<std::size_t>(at)].stack);
 }
 
-std::string In(const std::string& where) { return where.empty() ? "" : " in " + where; }
+/// In a backward, which has no stack of Python: the line whose tensor has the size of what was
+/// asked for, since a gradient is as large as what it is the gradient of.
+std::string ForwardLine(const Evidence& e, const Refusal& r) {
+  const Phases& p = e.trace.phases;
+  for (auto x = p.ledger.allocations.rbegin(); x != p.ledger.allocations.rend(); ++x) {
+    if (x->made >= r.at || !x->HeldAt(r.at) || x->requested != r.requested) continue;
+    const AllocationIndex a = p.IndexOf(*x);
+    if (e.trace.attribution.category[a] != Category::kActivations) continue;
+    return p.stacks.WhereOf(x->stack);
+  }
+  return "";
+}
+
+/// Whether only the forward's line can name it.
+bool NamedByForward(const Phases& p, const Refusal& r) {
+  const StackId stack = p.timeline.events[static_cast<std::size_t>(r.at)].stack;
+  return r.end == OomEnd::kFatal && p.FailedInBackward() && !p.stacks.of(stack).user_frame.valid();
+}
+
+std::string PlaceOfRefusal(const Evidence& e, const Refusal& r) {
+  return NamedByForward(e.trace.phases, r) ? ForwardLine(e, r) : WhereOf(e.trace.phases, r.at);
+}
+
+/// Whether the failing step needed more than any that came to its end: then the record does not
+/// show what the rest of it needs.
+bool LargerThanCompleteSteps(const Evidence& e, const Refusal& r) {
+  Bytes highest = 0;
+  const auto complete = static_cast<std::size_t>(e.trace.phases.complete_steps);
+  for (std::size_t i = 0; i < complete && i < e.trace.sweep.steps.size(); ++i) {
+    highest = std::max(highest, e.trace.sweep.steps[i].peak_allocated);
+  }
+  return e.account.allocated + r.requested > highest;
+}
+
+std::string In(const std::string& where) { return where.empty() ? "" : " at " + where; }
 
 /// Free pieces decide only where they are enough for the request and a good part of what is held.
 constexpr double kMuchInPieces = 0.2;
@@ -58,27 +93,20 @@ bool PiecesDecide(const Account& account, const Refusal& r) {
   return PiecesWouldDo(account, r) && double(free) >= kMuchInPieces * double(account.reserved);
 }
 
-/// What lies in the largest categories can be had back by the usual means.
-void AddRemedies(const Account& account, std::vector<Remedy>& remedies) {
-  const auto held = [&](Category c) { return account.by_category[static_cast<std::size_t>(c)]; };
-  const auto large = [&](Category c) { return held(c) * 3 >= account.allocated; };
-  if (large(Category::kActivations)) {
-    remedies.push_back({.change = "half the batch, two accumulation steps",
-                        .saves = held(Category::kActivations) / 2,
-                        .costs = "about the same time; batch norm sees smaller batches",
-                        .basis = Basis::kEstimated});
-    remedies.push_back({.change = "activation checkpointing (torch.utils.checkpoint)",
-                        .saves = std::nullopt,
-                        .costs = "about one more forward a step",
-                        .basis = Basis::kRule});
-  }
-  if (large(Category::kOptimizerState)) {
-    remedies.push_back({.change = "shard the optimizer's state over N GPUs (FSDP, ZeRO): saves "
-                                  "(N-1)/N of it",
-                        .saves = held(Category::kOptimizerState) / 2,
-                        .costs = "communication; the figure is for two GPUs",
-                        .basis = Basis::kEstimated});
-  }
+/// Where the limit must lie: above all that was ever held, and below what this request wanted.
+std::string LimitText(const Evidence& e, const Refusal& r) {
+  const Bytes least = std::max(e.account.reserved, e.trace.ledger.peak_reserved);
+  const Bytes most = e.account.reserved + r.segment;
+  if (most <= least) return fmt::format("at {} or more", FormatBytes(least));
+  return fmt::format("between {} and {}", FormatBytes(least), FormatBytes(most));
+}
+
+Remedy RaiseLimit() {
+  return {.change = "raise or remove the limit, if it is not meant",
+          .basis = Basis::kRule,
+          .lever = Lever::kMemoryLimit,
+          .code = {"torch.cuda.set_per_process_memory_fraction(1.0)  # and no "
+                   "per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF"}};
 }
 
 Finding FullFinding(const Evidence& e, const Refusal& r,
@@ -86,9 +114,10 @@ Finding FullFinding(const Evidence& e, const Refusal& r,
   const Account& account = e.account;
   Finding finding;
   finding.severity = Severity::kHigh;
+  finding.event = r.at;
   finding.evidence.push_back(fmt::format(
-      "event {}: {} were asked for{}, for which the allocator wants {} from the driver", r.at,
-      FormatBytes(r.requested), In(WhereOf(e.trace.phases, r.at)), FormatBytes(r.segment)));
+      "event {}: {} were requested{}; for that the allocator needs {} from the driver", r.at,
+      FormatBytes(r.requested), In(PlaceOfRefusal(e, r)), FormatBytes(r.segment)));
   finding.evidence.push_back(
       fmt::format("PyTorch held {}, of which {} in tensors; the driver "
                   "reported {}",
@@ -96,22 +125,14 @@ Finding FullFinding(const Evidence& e, const Refusal& r,
   if (study && study->at_failure) finding.evidence.push_back(WhyNoBlock(*study));
   if (ByLimit(r)) {
     finding.id = FindingId::kLimit;
-    finding.title = fmt::format("a limit stops PyTorch at {}, although the device has {}",
-                                FormatBytes(account.reserved), FreeText(r));
-    finding.evidence.push_back(
-        fmt::format("the limit lies between {} (held) and {} (held and asked for)",
-                    FormatBytes(account.reserved), FormatBytes(account.reserved + r.segment)));
-    finding.remedies.push_back(
-        {.change = "raise or drop set_per_process_memory_fraction (or per_process_memory_fraction "
-                   "in PYTORCH_CUDA_ALLOC_CONF)",
-         .saves = std::nullopt,
-         .costs = "",
-         .basis = Basis::kRule});
+    finding.title = fmt::format("a limit on this process stops it {}, although the device has {}",
+                                LimitText(e, r), FreeText(r));
+    finding.remedies.push_back(RaiseLimit());
   } else {
     finding.id = FindingId::kCapacity;
     finding.title = fmt::format("the device is full, with {}", FreeText(r));
   }
-  AddRemedies(account, finding.remedies);
+  for (Remedy& remedy : MemoryRemedies(e)) finding.remedies.push_back(std::move(remedy));
   return finding;
 }
 
@@ -120,7 +141,8 @@ Finding PiecesFinding(const Evidence& e, const Refusal& r,
   const Account& account = e.account;
   Finding finding;
   finding.id = FindingId::kFragmentation;
-  finding.severity = PiecesDecide(account, r) ? Severity::kHigh : Severity::kMedium;
+  finding.severity = PiecesDecide(account, r) ? Severity::kHigh : Severity::kLow;
+  finding.event = r.at;
   finding.title =
       fmt::format("{} are free inside PyTorch, but in pieces too small for {}",
                   FormatBytes(account.fragmented + account.cached), FormatBytes(r.requested));
@@ -130,13 +152,13 @@ Finding PiecesFinding(const Evidence& e, const Refusal& r,
     finding.title = fmt::format("{} are free in one piece, but held for another stream or pool",
                                 FormatBytes(account.largest_free));
   }
-  if (study) finding.remedies = SettingRemedies(*study);
+  if (study) finding.remedies = SettingRemedies(*study, !LargerThanCompleteSteps(e, r));
   return finding;
 }
 
 /// Where memory is simply short, only settings that help are worth a word.
-void AddRescues(const AllocatorStudy& study, std::vector<Remedy>& remedies) {
-  for (Remedy& remedy : SettingRemedies(study)) {
+void AddRescues(const AllocatorStudy& study, bool complete, std::vector<Remedy>& remedies) {
+  for (Remedy& remedy : SettingRemedies(study, complete)) {
     if (!remedy.avoid) remedies.push_back(std::move(remedy));
   }
 }
@@ -145,20 +167,17 @@ Finding FellBackFinding(const Evidence& e, const std::vector<Refusal>& refused) 
   const auto largest = std::max_element(
       refused.begin(), refused.end(),
       [](const Refusal& a, const Refusal& b) { return a.requested < b.requested; });
-  Finding finding{.id = FindingId::kWorkspaceRefused,
-                  .severity = Severity::kLow,
-                  .rank = {},
-                  .title = {},
-                  .evidence = {},
-                  .remedies = {}};
-  finding.title = fmt::format("{} request{} refused and survived: lost speed, not a failure",
+  Finding finding{
+      .id = FindingId::kWorkspaceRefused, .severity = Severity::kLow, .event = largest->at};
+  finding.title = fmt::format("{} request{} refused and the job went on: slower, but no failure",
                               refused.size(), refused.size() == 1 ? " was" : "s were");
   finding.evidence.push_back(fmt::format(
       "the largest asked for {}{} (event {}); the next "
       "allocation came from the same work",
       FormatBytes(largest->requested), In(WhereOf(e.trace.phases, largest->at)), largest->at));
   finding.evidence.push_back(
-      "cuDNN asks for a workspace, is refused, and takes a slower algorithm that needs less");
+      "cuDNN asks for a workspace, is refused, and takes a slower algorithm that needs less; less "
+      "memory elsewhere would make the job faster");
   return finding;
 }
 
@@ -166,9 +185,9 @@ Finding CaughtFinding(const std::vector<Refusal>& caught) {
   Finding finding;
   finding.id = ByLimit(caught.back()) ? FindingId::kLimit : FindingId::kCapacity;
   finding.severity = Severity::kMedium;
-  finding.title =
-      fmt::format("ran out of memory {} time{}; the program released memory and went on",
-                  caught.size(), caught.size() == 1 ? "" : "s");
+  finding.event = caught.back().at;
+  finding.title = fmt::format("it ran out of memory {} time{}, caught the error and went on",
+                              caught.size(), caught.size() == 1 ? "" : "s");
   for (std::size_t i = 0; i < caught.size() && i < 3; ++i) {
     finding.evidence.push_back(fmt::format("event {}: {} refused with {} on the device",
                                            caught[i].at, FormatBytes(caught[i].requested),
@@ -190,7 +209,7 @@ std::vector<Finding> FindOutOfMemory(const Evidence& e) {
       if (PiecesWouldDo(e.account, r)) {
         findings.push_back(PiecesFinding(e, r, study));
       } else if (study) {
-        AddRescues(*study, findings.back().remedies);
+        AddRescues(*study, !LargerThanCompleteSteps(e, r), findings.back().remedies);
       }
     }
     if (r.end == OomEnd::kFellBack) fell_back.push_back(r);
@@ -213,7 +232,8 @@ std::vector<OomReport> OomRows(const Evidence& e) {
                     .why = pieces       ? OomCause::kFragmentation
                            : ByLimit(r) ? OomCause::kLimit
                                         : OomCause::kCapacity,
-                    .where = WhereOf(e.trace.phases, r.at),
+                    .where = PlaceOfRefusal(e, r),
+                    .in_backward = NamedByForward(e.trace.phases, r),
                     .device_free = r.device_free});
   }
   return rows;

@@ -30,6 +30,8 @@ std::vector<Finding> FindWarmUp(const Evidence& e) {
   for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
     const Allocation& x = p.at(a);
     if (e.trace.attribution.category[a] != Category::kOptimizerState || x.made == kBefore) continue;
+    // An optimizer that makes its state anew each step has none that was made in the first.
+    if (p.Released(x) != kNotYet && p.Outlived(x) < 2) continue;
     (x.made < second ? state : later) += x.block;
   }
   if (double(state) < 0.01 * double(p.ledger.peak_allocated)) return {};
@@ -50,10 +52,14 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
   const std::vector<StepReport>& steps = e.trace.sweep.steps;
   const bool cut = e.trace.phases.ledger.before > 0;  // the first step may be missing its beginning
   std::vector<Bytes> whole;
-  for (std::size_t i = cut ? 1 : 0; i < steps.size(); ++i) {
+  const auto complete = static_cast<std::size_t>(e.trace.phases.complete_steps);
+  for (std::size_t i = cut ? 1 : 0; i < steps.size() && i < complete; ++i) {
     if (steps[i].activations > 0) whole.push_back(steps[i].activations);
   }
-  if (whole.size() < 3) return {};
+  // Attempts that ran out and were repeated with less are no batches of different length.
+  const bool retried = std::any_of(e.trace.phases.oom_ends.begin(), e.trace.phases.oom_ends.end(),
+                                   [](OomEnd end) { return end == OomEnd::kCaught; });
+  if (whole.size() < 3 || retried) return {};
   const Bytes median = UpperMedian(whole);
   const Bytes most = *std::max_element(whole.begin(), whole.end());
   Finding finding{.id = FindingId::kLongestBatch,
@@ -69,9 +75,9 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
           e.trace.phases.timeline.events[static_cast<std::size_t>(*e.trace.phases.fatal)].stack);
   if (in_training && double(now) > kLongBatch * double(median) && now >= most) {
     finding.severity = Severity::kHigh;
+    finding.event = e.instant;
     finding.title = fmt::format(
-        "ran out in a step with {} of activations so far; the median step before "
-        "has {}",
+        "this step had {} of activations when it ran out; the median step before it had {}",
         FormatBytes(now), FormatBytes(median));
     finding.evidence.push_back(fmt::format("{} whole steps: {} at the median, {} at most",
                                            whole.size(), FormatBytes(median), FormatBytes(most)));
@@ -83,6 +89,7 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
     const StepReport& step = steps[longest];
     const bool sets_peak = e.instant >= step.first_event && e.instant <= step.last_event;
     if (!sets_peak) finding.severity = Severity::kInfo;
+    finding.event = sets_peak ? e.instant : step.first_event;
     finding.title = fmt::format("step {} has {} of activations, the median step {}", longest + 1,
                                 FormatBytes(most), FormatBytes(median));
     finding.evidence.push_back(sets_peak ? "the peak lies in that step"
@@ -95,7 +102,8 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
                  "step exceeds the median",
        .saves = std::max<Bytes>(0, std::max(most, now) - median),
        .costs = "",
-       .basis = Basis::kRecorded});
+       .basis = Basis::kRecorded,
+       .lever = Lever::kSmallerBatch});
   return {finding};
 }
 
@@ -112,7 +120,8 @@ std::optional<Finding> FatalBetweenSteps(const Evidence& e) {
     return std::nullopt;
   }
   Finding finding{.id = FindingId::kEvalSpike, .severity = Severity::kHigh};
-  finding.title = fmt::format("it ran out between the steps (validation?), at {}",
+  finding.event = e.instant;
+  finding.title = fmt::format("it ran out between the training steps (validation?), at {}",
                               OwnLine(p, e.trace.attribution, stack));
   const Position from = std::max<Position>(p.last_optimizer_end, 0);
   finding.evidence.push_back(
@@ -121,10 +130,13 @@ std::optional<Finding> FatalBetweenSteps(const Evidence& e) {
                   FormatBytes(e.trace.sweep.allocated[static_cast<std::size_t>(from)])));
   finding.evidence.push_back("training calls the model from another line");
   finding.remedies.push_back(
-      {.change = "validate with a smaller batch, or in pieces, under no_grad",
-       .saves = std::nullopt,
+      {.change = "validate under torch.no_grad(), with a smaller batch or in pieces",
+       .saves = std::max<Bytes>(
+           0, e.account.allocated - e.trace.sweep.allocated[static_cast<std::size_t>(from)]),
        .costs = "more validation batches",
-       .basis = Basis::kRule});
+       .basis = Basis::kRecorded,
+       .code = {"with torch.no_grad():", "    loss = criterion(model(x), y).item()"},
+       .at_most = true});
   return finding;
 }
 
@@ -179,6 +191,7 @@ std::vector<Finding> FindEvalSpike(const Evidence& e) {
                   .title = {},
                   .evidence = {},
                   .remedies = {}};
+  finding.event = first;
   finding.title = fmt::format("work between the steps (validation?) needs {}, training {}",
                               FormatBytes(highest), FormatBytes(training));
   finding.evidence.push_back(
@@ -188,7 +201,8 @@ std::vector<Finding> FindEvalSpike(const Evidence& e) {
   finding.remedies.push_back({.change = "validate with a smaller batch, or in pieces",
                               .saves = highest - training,
                               .costs = "more validation batches",
-                              .basis = Basis::kRecorded});
+                              .basis = Basis::kRecorded,
+                              .code = {"with torch.no_grad():", "    outputs = model(x)"}});
   return {finding};
 }
 

@@ -31,6 +31,13 @@ std::vector<Finding> FindLongestBatch(const Evidence& evidence);
 /// Work between the steps that needs more than training does.
 std::vector<Finding> FindEvalSpike(const Evidence& evidence);
 
+/// Memory in pools of CUDA graphs; rounding that a setting asks for; the cache of generation.
+std::vector<Finding> FindPrivatePools(const Evidence& evidence);
+std::vector<Finding> FindRounding(const Evidence& evidence);
+std::vector<Finding> FindCache(const Evidence& evidence);
+/// Of a job that is well: what would lower its peak, and by how much.
+std::vector<Finding> FindSavings(const Evidence& evidence);
+
 /// The row of an out-of-memory event: its cause in one word, and what was refused where.
 std::vector<OomReport> OomRows(const Evidence& evidence);
 

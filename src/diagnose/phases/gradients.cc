@@ -1,13 +1,14 @@
 // Which allocations are gradients: made in a backward pass, alive after it, of a parameter's size.
 #include <algorithm>
-#include <unordered_map>
+#include <map>
 
+#include "base/hash.h"
 #include "diagnose/phases/phases.h"
 
 namespace plimsoll {
 namespace {
 
-using SizeCounts = std::unordered_map<Bytes, std::int64_t>;
+using SizeCounts = HashMap<Bytes, std::int64_t>;
 
 Bytes SumOf(const Phases& phases, const std::vector<AllocationIndex>& list) {
   Bytes sum = 0;
@@ -81,7 +82,7 @@ void DropWorkspace(const Phases& phases, std::vector<AllocationIndex>& gradients
 /// communication buffer.
 void AddFlat(const Phases& phases, const std::vector<AllocationIndex>& survivors,
              Bytes parameter_bytes, std::vector<AllocationIndex>& gradients) {
-  std::unordered_map<std::uint16_t, int> streams;
+  std::map<std::uint16_t, int> streams;
   for (AllocationIndex a : survivors) ++streams[phases.at(a).stream];
   std::uint16_t common = 0;
   int most = 0;

@@ -48,6 +48,22 @@ Phases::Phases(const Timeline& t, const Ledger& l, const StackAnalysis& s)
   FindSteps();
   FindOptimizerEnds();
   FindForwardStarts();
+  CountCompleteSteps();
+}
+
+bool Phases::FailedInBackward() const {
+  if (!framed || !fatal) return false;
+  const StackId stack = timeline.events[static_cast<std::size_t>(*fatal)].stack;
+  return threads_[stack.valid() ? stack.index() + 1 : 0] == Thread::kBackward;
+}
+
+void Phases::CountCompleteSteps() {
+  complete_steps = steps;
+  if (!fatal || backwards.empty()) return;
+  const StackTraits& failed = stacks.of(timeline.events[static_cast<std::size_t>(*fatal)].stack);
+  const bool in_optimizer = (failed.signs & kSignOptimizer) != 0;
+  const bool in_backward = FailedInBackward() || (!framed && *fatal <= backwards.back().end);
+  if (in_optimizer || in_backward) complete_steps = std::max(0, steps - 1);
 }
 
 std::span<const Allocation> Phases::Between(Position after, Position before) const {
@@ -195,6 +211,13 @@ void Phases::FindBackwards() {
     }
     backwards.back().end = a.made;
     ++sizes.back();
+  }
+  // The one that ran out counts, however little it had made, and reaches up to that moment.
+  if (FailedInBackward()) {
+    if (!inside) backwards.push_back({.start = *fatal});
+    sizes.resize(backwards.size());
+    backwards.back().end = *fatal;
+    sizes.back() = kLeastBackward;
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < backwards.size(); ++i) {

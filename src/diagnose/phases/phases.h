@@ -57,6 +57,8 @@ class Phases {
   std::optional<Position> fatal;
   std::vector<Backward> backwards;
   std::int32_t steps = 0;
+  /// Those whose optimizer was done, or had nothing to allocate, before the record ends.
+  std::int32_t complete_steps = 0;
   /// The optimizer's end after the last backward.
   Position last_optimizer_end = kBefore;
   /// The first allocation of the first forward; `end` where there is none.
@@ -80,6 +82,8 @@ class Phases {
   }
   /// Whether the record itself marks this position as part of an optimizer's step.
   bool InMarkedStep(Position at) const;
+  /// The request that ended the program came from autograd's thread.
+  bool FailedInBackward() const;
   /// Number of the backward that a position lies in or before.
   std::size_t GapOf(Position p) const;
   /// Whether the model was called from a line that training calls it from; true where unknown.
@@ -107,6 +111,7 @@ class Phases {
   void FindForwardStarts();
   Position WholeForward(const Backward& b, const Allocation& first_saved) const;
   void FindSteps();
+  void CountCompleteSteps();
   /// The first sign of an optimizer's step in (after, before); kNotYet where there is none.
   Position OptimizerStart(Position after, Position before) const;
   Position FirstMainAfter(Position p) const;

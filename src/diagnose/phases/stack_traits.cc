@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/hash.h"
@@ -21,7 +22,7 @@ bool HasPython(const StackTable& stacks) {
 }
 
 std::string_view WithoutFolders(std::string_view file) {
-  const std::size_t slash = file.rfind('/');
+  const std::size_t slash = file.find_last_of("/\\");
   return slash == std::string_view::npos ? file : file.substr(slash + 1);
 }
 
@@ -38,6 +39,7 @@ bool IsLibrary(std::string_view file) {
   return file.find("site-packages/") != std::string_view::npos ||
          file.find("dist-packages/") != std::string_view::npos ||
          file.find("/lib/python") != std::string_view::npos || file.starts_with("<frozen") ||
+         file.find("/Lib/") != std::string_view::npos ||  // where Windows keeps Python's own
          file.find("torchinductor") != std::string_view::npos;
 }
 
@@ -68,6 +70,8 @@ std::uint16_t SignsOf(std::string_view in_torch, std::string_view function) {
   if (in_torch.starts_with("nn/modules/") && function == "__init__") return kSignConstructor;
   if (in_torch.find("fsdp") != std::string_view::npos) return kSignFsdp;
   if (in_torch == "nn/parallel/distributed.py") return kSignDdp;
+  if (in_torch.starts_with("nn/parallel/")) return kSignDataParallel;
+  if (in_torch == "amp/autocast_mode.py") return kSignAutocast;
   if (in_torch.ends_with("grad_scaler.py")) {
     const bool step = function == "step" || function == "unscale_" || function == "update" ||
                       function == "_unscale_grads_" || function == "_maybe_opt_step";
@@ -93,11 +97,20 @@ struct StackAnalysis::Numbers {
 
 StackAnalysis::FrameKind StackAnalysis::Classify(const Frame& frame) const {
   const StackTable& stacks = timeline_.stacks;
-  const std::string_view file = stacks.strings[frame.file];
-  if (cpp_) return ClassifyCpp(frame);
+  const std::string_view recorded = stacks.strings[frame.file];
+  const bool windows = recorded.find('\\') != std::string_view::npos;
+  const std::string written = windows ? ForwardSlashes(recorded) : std::string();
+  const std::string_view file = windows ? written : recorded;
   FrameKind kind;
   kind.counts = IsPython(file);
-  if (!kind.counts) return kind;
+  if (!kind.counts) {
+    // Beside Python's frames those of C++ tell one thing: that autograd's engine is at work.
+    const NativeFrame native = ClassifyNative(stacks.strings[frame.function]);
+    kind.signs = native.signs & kSignEngine;
+    kind.torch = native.owner == NativeOwner::kTorch;
+    return kind;
+  }
+  kind.signs = file.ends_with("cache_utils.py") || file.ends_with("kv_cache.py") ? kSignCache : 0;
   std::string_view in_torch;
   if (!torch_folder_.empty() && file.starts_with(torch_folder_)) {
     in_torch = file.substr(torch_folder_.size());
@@ -105,7 +118,7 @@ StackAnalysis::FrameKind StackAnalysis::Classify(const Frame& frame) const {
     in_torch = file.substr(at + 16);
   }
   kind.torch = !in_torch.empty();
-  if (kind.torch) kind.signs = SignsOf(in_torch, stacks.strings[frame.function]);
+  if (kind.torch) kind.signs |= SignsOf(in_torch, stacks.strings[frame.function]);
   kind.optimizer_wrapper = in_torch == "optim/optimizer.py";
   // Launchers start the user's program; they are no sign of autograd's thread.
   if (in_torch.starts_with("multiprocessing/") || in_torch.starts_with("distributed/run") ||
@@ -132,8 +145,17 @@ StackAnalysis::StackAnalysis(const Timeline& timeline)
       torch_folder_(FindTorchFolder(timeline.stacks)) {
   const StackTable& stacks = timeline.stacks;
   kinds_.reserve(stacks.frame_count());
+  // C++ frames are known by their function alone, and many have the same.
+  std::unordered_map<StringId, FrameKind> by_function;
   for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
-    kinds_.push_back(Classify(stacks.frame(FrameId(f))));
+    const Frame& frame = stacks.frame(FrameId(f));
+    if (!cpp_) {
+      kinds_.push_back(Classify(frame));
+      continue;
+    }
+    const auto [found, is_new] = by_function.try_emplace(frame.function);
+    if (is_new) found->second = ClassifyCpp(frame);
+    kinds_.push_back(found->second);
   }
   Numbers numbers;
   traits_.reserve(stacks.stack_count());
@@ -158,7 +180,10 @@ StackTraits StackAnalysis::TraitsOf(StackId stack, Numbers& numbers) const {
   for (FrameId id : timeline_.stacks.stack(stack)) {
     const FrameKind& kind = kinds_[id.index()];
     inner_is_user |= kind.callback;
-    if (!kind.counts) continue;
+    if (!kind.counts) {
+      if (!cpp_) t.signs |= kind.signs;
+      continue;
+    }
     const Frame& frame = timeline_.stacks.frame(id);
     // optimizer.step(closure) runs the model inside the optimizer: what a closure does is the
     // user's work, not the optimizer's.
@@ -188,7 +213,7 @@ StackTraits StackAnalysis::TraitsOf(StackId stack, Numbers& numbers) const {
 std::string StackAnalysis::Where(FrameId id) const {
   const StackTable& stacks = timeline_.stacks;
   const Frame& frame = stacks.frame(id);
-  if (cpp_) return CppWhere(frame);
+  if (cpp_) return CppWhere(id);
   const std::string_view file = WithoutFolders(stacks.strings[frame.file]);
   const std::string_view function = stacks.strings[frame.function];
   if (file.empty()) return std::string(function);
@@ -196,9 +221,20 @@ std::string StackAnalysis::Where(FrameId id) const {
   return fmt::format("{}:{} in {}", file, frame.line, function);
 }
 
-std::string StackAnalysis::CppWhere(const Frame& frame) const {
+const std::string& StackAnalysis::ShortName(FrameId id) const {
+  static const std::string kNone;
+  const StringId function = timeline_.stacks.frame(id).function;
+  if (!function.valid()) return kNone;
+  short_names_.resize(timeline_.stacks.strings.size());
+  std::optional<std::string>& name = short_names_[function.index()];
+  if (!name) name = ShortNativeName(timeline_.stacks.strings[function]);
+  return *name;
+}
+
+std::string StackAnalysis::CppWhere(FrameId id) const {
+  const Frame& frame = timeline_.stacks.frame(id);
   const std::string_view file = WithoutFolders(timeline_.stacks.strings[frame.file]);
-  const std::string function = ShortNativeName(timeline_.stacks.strings[frame.function]);
+  const std::string& function = ShortName(id);
   if (file.empty() || file.starts_with("??")) return function;
   if (frame.line == 0) return fmt::format("{} in {}", file, function);
   return fmt::format("{}:{} in {}", file, frame.line, function);
@@ -207,15 +243,10 @@ std::string StackAnalysis::CppWhere(const Frame& frame) const {
 std::string StackAnalysis::WhereOf(StackId id) const {
   const StackTraits& t = of(id);
   if (t.user_frame.valid()) return Where(t.user_frame);
-  if (cpp_) return CppWhereWithoutUser(id);
-  FrameId native;
   for (FrameId frame : timeline_.stacks.stack(id)) {
-    if (kinds_[frame.index()].counts) return Where(frame);
-    // Frames of C++ without a file say nothing to anybody.
-    const std::string_view file = timeline_.stacks.strings[timeline_.stacks.frame(frame).file];
-    if (!native.valid() && !file.starts_with("??")) native = frame;
+    if (!cpp_ && kinds_[frame.index()].counts) return Where(frame);
   }
-  return native.valid() ? Where(native) : "";
+  return CppWhereWithoutUser(id);
 }
 
 /// In autograd's thread the operator whose gradient is computed; else what was called in PyTorch.
@@ -224,7 +255,7 @@ std::string StackAnalysis::CppWhereWithoutUser(StackId id) const {
   std::string called;
   for (FrameId frame : timeline_.stacks.stack(id)) {
     if (!kinds_[frame.index()].torch) continue;
-    called = ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(frame).function]);
+    called = ShortName(frame);
     if (backward && called.starts_with("torch::autograd::") && MemberOf(called) == "apply") {
       return fmt::format("backward ({})", ClassOf(called));
     }
@@ -240,32 +271,56 @@ std::vector<std::string> StackAnalysis::UserFrames(StackId id) const {
   return frames;
 }
 
-std::string StackAnalysis::ModuleChain(StackId id) const {
-  if (cpp_) return CppModuleChain(id);
+std::vector<FrameId> StackAnalysis::ModuleFrames(StackId id) const {
   // The frame just inside Module.__call__ is the module's own forward: its file names it as well as
   // a snapshot can (objects have no names there).
   const StackTable& stacks = timeline_.stacks;
-  std::vector<std::string> chain;
+  std::vector<FrameId> frames;
   FrameId inner;
+  bool is_forward = false;
   for (FrameId frame : stacks.stack(id)) {
-    if (!kinds_[frame.index()].counts) continue;
-    const bool call = (kinds_[frame.index()].signs & kSignModuleCall) != 0;
-    if (call && inner.valid()) {
-      std::string_view file = WithoutFolders(stacks.strings[stacks.frame(inner).file]);
-      if (file.ends_with(".py")) file.remove_suffix(3);
-      chain.push_back(fmt::format("{}:{}", file, stacks.frame(inner).line));
+    const FrameKind& kind = kinds_[frame.index()];
+    if (!kind.counts) continue;
+    const bool call = (kind.signs & kSignModuleCall) != 0;
+    if (cpp_ && call) frames.push_back(frame);
+    if (!cpp_ && call && inner.valid()) frames.push_back(inner);
+    if (call) {
+      inner = FrameId();
+      is_forward = false;
+      continue;
     }
-    inner = call ? FrameId() : frame;
+    // Decorators stand between a module's call and its forward.
+    const bool forward = stacks.strings[stacks.frame(frame).function] == "forward";
+    if (forward || !is_forward) inner = frame;
+    is_forward |= forward;
   }
-  return Joined(chain);
+  std::reverse(frames.begin(), frames.end());
+  return frames;
 }
+
+std::string StackAnalysis::ModuleChain(StackId id) const {
+  if (cpp_) return CppModuleChain(id);
+  const StackTable& stacks = timeline_.stacks;
+  std::string chain;
+  for (const FrameId frame : ModuleFrames(id)) {
+    std::string_view file = WithoutFolders(stacks.strings[stacks.frame(frame).file]);
+    if (file.ends_with(".py")) file.remove_suffix(3);
+    chain += fmt::format("{}{}:{}", chain.empty() ? "" : " > ", file, stacks.frame(frame).line);
+  }
+  return chain;
+}
+
+bool StackAnalysis::Tells(FrameId id) const {
+  return kinds_[id.index()].counts || kinds_[id.index()].torch;
+}
+
+bool StackAnalysis::IsNative(FrameId id) const { return !kinds_[id.index()].counts; }
 
 std::string StackAnalysis::CppModuleChain(StackId id) const {
   std::vector<std::string> chain;
   for (FrameId frame : timeline_.stacks.stack(id)) {
     if ((kinds_[frame.index()].signs & kSignModuleCall) == 0) continue;
-    const std::string name =
-        ShortNativeName(timeline_.stacks.strings[timeline_.stacks.frame(frame).function]);
+    const std::string& name = ShortName(frame);
     const std::string_view module = ClassOf(name);
     // How a Sequential calls its parts; the part's own frame is inside it.
     if (module != "AnyModuleHolder") chain.emplace_back(module);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,10 +31,13 @@ enum Sign : std::uint16_t {
   kSignModuleCall = 1 << 3,   // inside Module.__call__
   kSignFsdp = 1 << 4,
   kSignDdp = 1 << 5,
-  kSignScalerStep = 1 << 6,  // GradScaler.step, unscale_, update
-  kSignCheckpoint = 1 << 7,  // torch.utils.checkpoint
-  kSignEngine = 1 << 8,      // inside the autograd engine: Python's call of it, C++'s own frames
-  kSignUnpack = 1 << 9,      // C++ only: a hook of the user's makes a saved tensor anew
+  kSignScalerStep = 1 << 6,     // GradScaler.step, unscale_, update
+  kSignCheckpoint = 1 << 7,     // torch.utils.checkpoint
+  kSignEngine = 1 << 8,         // inside the autograd engine: Python's call of it, C++'s own frames
+  kSignUnpack = 1 << 9,         // C++ only: a hook of the user's makes a saved tensor anew
+  kSignCache = 1 << 10,         // the keys and values that generation keeps of earlier tokens
+  kSignDataParallel = 1 << 11,  // nn.DataParallel: one process, several devices
+  kSignAutocast = 1 << 12,
 };
 
 struct StackTraits {
@@ -67,6 +71,12 @@ class StackAnalysis {
   /// ("resnet:285 > batchnorm:194": a snapshot has no names of objects) or, in C++, by its class
   /// ("Net > LinearImpl"); "" where there is none.
   std::string ModuleChain(StackId id) const;
+  /// The forwards behind ModuleChain(), outermost first.
+  std::vector<FrameId> ModuleFrames(StackId id) const;
+  /// Whether a frame says anything to a person: the interpreter's own do not.
+  bool Tells(FrameId id) const;
+  /// Whether it is one of C++ in a record of a Python program.
+  bool IsNative(FrameId id) const;
 
  private:
   struct FrameKind {
@@ -83,7 +93,9 @@ class StackAnalysis {
   FrameKind ClassifyCpp(const Frame& frame) const;
   StackTraits TraitsOf(StackId id, Numbers& numbers) const;
   std::uint64_t PlaceHash(const Frame& frame) const;
-  std::string CppWhere(const Frame& frame) const;
+  std::string CppWhere(FrameId id) const;
+  /// The short form of a C++ name. It takes long to find, and a name stands in many stacks.
+  const std::string& ShortName(FrameId id) const;
   std::string CppWhereWithoutUser(StackId id) const;
   std::string CppModuleChain(StackId id) const;
 
@@ -92,6 +104,7 @@ class StackAnalysis {
   std::string torch_folder_;
   std::vector<FrameKind> kinds_;
   std::vector<StackTraits> traits_;
+  mutable std::vector<std::optional<std::string>> short_names_;  // by name, as far as asked for
   StackTraits none_;
 };
 

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
+#include "base/read_budget.h"
+#include "timeline/limits.h"
+#include "timeline/stack_builder.h"
+
 namespace plimsoll {
 namespace {
 
 constexpr const char* kRecordHint =
     "record with nsys profile --cuda-memory-usage=true, then nsys export --type=sqlite";
-/// No device has a pebibyte. With kMostInAll for the sum of all sizes, whatever is added up later,
-/// even tenfold, cannot overflow.
-constexpr Bytes kLargestSize = Bytes{1} << 50;
-constexpr Bytes kMostInAll = Bytes{1} << 58;
 /// No real backtrace is deeper.
 constexpr std::size_t kDeepestChain = 256;
 
@@ -18,13 +18,13 @@ std::int64_t WithoutThread(std::int64_t global_id) { return global_id & ~std::in
 
 class ContentReader {
  public:
-  explicit ContentReader(Database& database) : database_(database) {}
+  ContentReader(Database& database, ReadBudget& budget) : database_(database), budget_(budget) {}
 
   void ReadEvents() {
     TableRows rows = database_.Rows(
         kMemoryTable, {"start", "globalPid", "deviceId", "address", "bytes", "memKind",
                        "memoryOperationType", "name", "correlationId", "streamId"});
-    while (rows.Next()) AddEvent(rows);
+    while (!budget_.spent() && rows.Next()) AddEvent(rows);
     std::stable_sort(
         content_.rows.begin(), content_.rows.end(),
         [](const MemoryRow& a, const MemoryRow& b) { return a.start_ns < b.start_ns; });
@@ -57,11 +57,12 @@ class ContentReader {
   void ReadChains() {
     if (content_.chains.empty()) return;
     TableRows rows = database_.Rows("CUDA_CALLCHAINS", {"id", "stackDepth", "symbol", "module"});
-    while (rows.Next()) {
+    while (!budget_.spent() && rows.Next()) {
       const auto id = rows.Integer(0), symbol = rows.Integer(2);
       if (!id || !symbol) continue;
       const auto found = content_.chains.find(*id);
       if (found == content_.chains.end() || found->second.size() >= kDeepestChain) continue;
+      if (!budget_.Take(sizeof(ChainFrame))) break;
       found->second.push_back({.depth = rows.Integer(1).value_or(0),
                                .symbol = *symbol,
                                .module = rows.Integer(3).value_or(0)});
@@ -77,16 +78,21 @@ class ContentReader {
   void ReadStrings() {
     if (content_.strings.empty()) return;
     TableRows rows = database_.Rows("StringIds", {"id", "value"});
-    while (rows.Next()) {
+    while (!budget_.spent() && rows.Next()) {
       const auto found = content_.strings.find(rows.Integer(0).value_or(-1));
-      if (found != content_.strings.end()) found->second = rows.Text(1);
+      if (found == content_.strings.end()) continue;
+      found->second = CutName(rows.Text(1), kLongestName);
+      budget_.Take(found->second.size());
     }
   }
 
   NsysContent TakeContent() { return std::move(content_); }
 
  private:
-  void Want(std::int64_t string) { content_.strings.try_emplace(string); }
+  void Want(std::int64_t string) {
+    constexpr std::size_t kEntry = 96;
+    if (content_.strings.try_emplace(string).second) budget_.Take(kEntry);
+  }
 
   void AddEvent(const TableRows& row) {
     const auto start = row.Integer(0), address = row.Integer(3), bytes = row.Integer(4);
@@ -111,6 +117,8 @@ class ContentReader {
       ++content_.skipped["memory events beyond 256 pebibytes in all"];
       return;
     }
+    // Each becomes up to three events, and may name a call.
+    if (!budget_.Take(2 * sizeof(MemoryRow))) return;
     in_all_ += size;
     MemoryRow& out = content_.rows.emplace_back();
     out = {.start_ns = *start,
@@ -124,11 +132,15 @@ class ContentReader {
            .freed = *operation == 1,
            .name = StringId()};
     if (const std::string_view name = row.Text(7); !name.empty()) {
-      out.name = content_.names.Intern(name);
+      const std::size_t known = content_.names.size();
+      const std::string cut = CutName(name, kLongestName);
+      out.name = content_.names.Intern(cut);
+      if (content_.names.size() > known) budget_.Take(cut.size() + 112);
     }
   }
 
   Database& database_;
+  ReadBudget& budget_;
   NsysContent content_;
   Bytes in_all_ = 0;  // sizes so far
 };
@@ -145,9 +157,11 @@ Result<NsysContent> ReadContent(Database& database, const Input& input) {
                  .file = input.name(),
                  .hint = kRecordHint};
   }
-  ContentReader reader(database);
+  ReadBudget budget(input);
+  ContentReader reader(database, budget);
   reader.ReadEvents();
   if (database.error()) return *database.error();
+  if (budget.spent()) return ReadBudget::Refusal();
   // From here on a damaged table costs names and times, not the answer.
   reader.ReadStart();
   reader.ReadCalls();
@@ -155,6 +169,7 @@ Result<NsysContent> ReadContent(Database& database, const Input& input) {
   reader.ReadStrings();
   NsysContent content = reader.TakeContent();
   if (database.error()) ++content.skipped["tables of names that are damaged"];
+  if (budget.spent()) ++content.skipped["tables of names that are too long"];
   if (content.rows.empty()) {
     return Error{.message = "the database holds no GPU memory events that can be used",
                  .file = input.name(),

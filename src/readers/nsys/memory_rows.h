@@ -5,10 +5,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "base/interner.h"
 #include "readers/nsys/database.h"
 
@@ -63,8 +63,8 @@ struct NsysContent {
   std::int64_t epoch_ns = 0;
   /// By process and correlation id.
   std::map<std::pair<std::int64_t, std::int64_t>, ApiCall> calls;
-  std::unordered_map<std::int64_t, std::vector<ChainFrame>> chains;
-  std::unordered_map<std::int64_t, std::string> strings;
+  HashMap<std::int64_t, std::vector<ChainFrame>> chains;
+  HashMap<std::int64_t, std::string> strings;
   std::map<std::string, std::int64_t> skipped;
 };
 

@@ -9,12 +9,15 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
+#include "base/read_budget.h"
 #include "readers/nsys/database.h"
 #include "readers/nsys/memory_rows.h"
+#include "timeline/limits.h"
+#include "timeline/stack_builder.h"
 
 namespace plimsoll {
 namespace {
@@ -23,14 +26,12 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kMagic = "SQLite format 3\0"sv;
 constexpr std::size_t kMostTimelines = 1024;
-constexpr std::size_t kMostStreams = 0xffff;
-/// Only a made-up file has more in its stacks; later ones do without the backtrace.
-constexpr std::size_t kMostFrames = 8'000'000;
 
 /// The timeline of one process on one device.
 class ProcessTimeline {
  public:
-  ProcessTimeline(const NsysContent& content, std::int32_t device) : content_(content) {
+  ProcessTimeline(const NsysContent& content, StackBudget& budget, std::int32_t device)
+      : content_(content), stack_builder_(timeline.stacks, budget) {
     timeline.device = device;
     timeline.streams = {0};
     streams_.emplace(0, 0);
@@ -71,12 +72,8 @@ class ProcessTimeline {
 
   FrameId FrameOf(std::string_view function, std::string_view file) {
     StringTable& strings = timeline.stacks.strings;
-    const std::pair key(strings.Intern(function), strings.Intern(file));
-    const auto [found, is_new] = frames_.try_emplace(key, FrameId());
-    if (is_new) {
-      found->second = timeline.stacks.AddFrame({.function = key.first, .file = key.second});
-    }
-    return found->second;
+    return stack_builder_.AddFrame(
+        {.function = strings.Intern(function), .file = strings.Intern(file)});
   }
 
   std::string_view String(std::int64_t id) const {
@@ -96,27 +93,25 @@ class ProcessTimeline {
     if (row.name.valid()) frames.push_back(FrameOf(content_.names[row.name], ""));
     if (!String(call.name).empty()) frames.push_back(FrameOf(String(call.name), ""));
     const auto chain = content_.chains.find(call.chain);
-    if (chain != content_.chains.end() && frames_used_ < kMostFrames) {
+    if (chain != content_.chains.end()) {
       for (const ChainFrame& frame : chain->second) {
         frames.push_back(FrameOf(String(frame.symbol), String(frame.module)));
       }
     }
-    frames_used_ += frames.size();
-    if (!frames.empty()) stack->second = timeline.stacks.AddStack(frames);
+    if (!frames.empty()) stack->second = stack_builder_.AddStack(frames);
     return stack->second;
   }
 
   const NsysContent& content_;
-  std::unordered_map<std::uint64_t, std::uint16_t> streams_;
-  std::map<std::pair<StringId, StringId>, FrameId> frames_;
-  std::size_t frames_used_ = 0;
+  StackBuilder stack_builder_;
+  HashMap<std::uint64_t, std::uint16_t> streams_;
   std::map<std::tuple<std::uint32_t, std::int64_t, std::int64_t>, StackId> stacks_;
 };
 
 class TimelineBuilder {
  public:
-  TimelineBuilder(const NsysContent& content, Recording& recording)
-      : content_(content), recording_(recording) {}
+  TimelineBuilder(const NsysContent& content, double share, Recording& recording)
+      : content_(content), stack_budget_(share), recording_(recording) {}
 
   void Build() {
     for (const MemoryRow& row : content_.rows) {
@@ -140,7 +135,7 @@ class TimelineBuilder {
     const Key key(row.global_pid, row.device);
     if (const auto found = index_.find(key); found != index_.end()) return found->second;
     if (index_.size() >= kMostTimelines) return nullptr;
-    ProcessTimeline& added = timelines_.emplace_back(content_, row.device);
+    ProcessTimeline& added = timelines_.emplace_back(content_, stack_budget_, row.device);
     index_.emplace(key, &added);
     return &added;
   }
@@ -170,6 +165,7 @@ class TimelineBuilder {
 
   void Finish() {
     AddPinnedTotals();
+    stack_budget_.Report(recording_.skipped);
     std::set<std::int64_t> processes;
     std::string names;
     for (auto& [key, timeline] : index_) {
@@ -184,6 +180,7 @@ class TimelineBuilder {
   }
 
   const NsysContent& content_;
+  StackBudget stack_budget_;
   Recording& recording_;
   std::deque<ProcessTimeline> timelines_;
   std::map<Key, ProcessTimeline*> index_;
@@ -202,7 +199,7 @@ Result<Recording> ReadNsys(const Input& input) {
   Recording recording;
   recording.file = input.name();
   recording.skipped = content->skipped;
-  TimelineBuilder(*content, recording).Build();
+  TimelineBuilder(*content, ShareOf(input), recording).Build();
   if (recording.timelines.empty()) {
     return Error{
         .message = "the database holds memory events of the host only, none of a GPU",

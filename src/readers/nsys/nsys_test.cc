@@ -1,9 +1,12 @@
 #include "readers/nsys/nsys.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <string>
 #include <vector>
+
+#include "timeline/stack_builder.h"
 
 namespace plimsoll {
 namespace {
@@ -164,6 +167,69 @@ TEST(Nsys, PagesThatRepeatThemselvesEndInAnError) {
   const Result<Recording> read = ReadBytes(bytes);
   ASSERT_FALSE(read.ok());
   EXPECT_NE(read.error().message.find("cannot be read"), std::string::npos);
+}
+
+/// The bytes of a database that these statements make.
+std::string Made(const std::vector<std::string>& statements) {
+  sqlite3* handle = nullptr;
+  EXPECT_EQ(sqlite3_open(":memory:", &handle), SQLITE_OK);
+  for (const std::string& statement : statements) {
+    EXPECT_EQ(sqlite3_exec(handle, statement.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(handle);
+  }
+  sqlite3_int64 size = 0;
+  unsigned char* const bytes = sqlite3_serialize(handle, "main", &size, 0);
+  std::string made(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size));
+  sqlite3_free(bytes);
+  sqlite3_close(handle);
+  return made;
+}
+
+// Reading a generated column runs its functions, as long as they like and not to be interrupted.
+TEST(Nsys, GeneratedColumnsAreNotRead) {
+  const std::string busy =
+      "instr(replace(hex(zeroblob(9000)), '0', 'ab'), replace(hex(zeroblob(4000)), '0', 'ab') || "
+      "'c')";
+  for (const char* kind : {"VIRTUAL", "STORED"}) {
+    std::vector<std::string> statements = {
+        "CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, address INTEGER, bytes INTEGER, "
+        "memoryOperationType INTEGER, deviceId INTEGER GENERATED ALWAYS AS (7 + " +
+        busy + ") " + kind + ")"};
+    for (int i = 0; i < 5; ++i) {
+      statements.push_back(
+          "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS (start, address, bytes, memoryOperationType) "
+          "VALUES (" +
+          std::to_string(i) + ", " + std::to_string(4096 * (i + 1)) + ", 512, 0)");
+    }
+    const Result<Recording> read = ReadBytes(Made(statements));
+    ASSERT_TRUE(read.ok()) << read.error().ToLine();
+    ASSERT_EQ(read->timelines.size(), 1u);
+    EXPECT_EQ(read->timelines[0].device, 0) << "the column counts as missing";
+    EXPECT_EQ(read->timelines[0].events.size(), 10u);
+  }
+}
+
+TEST(Nsys, LongNamesInDeepChainsAreCut) {
+  std::vector<std::string> statements = {
+      "CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start, address, bytes, memoryOperationType, "
+      "correlationId)",
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (globalTid, correlationId, nameId, callchainId)",
+      "CREATE TABLE CUDA_CALLCHAINS (id, stackDepth, symbol, module)",
+      "CREATE TABLE StringIds (id, value)",
+      "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 199) "
+      "INSERT INTO StringIds SELECT i, i || hex(zeroblob(100000)) FROM n WHERE i < 4",
+      "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 199) "
+      "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS SELECT i, 4096 * i, 512, 0, i FROM n",
+      "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT 0, start, 1, start FROM "
+      "CUDA_GPU_MEMORY_USAGE_EVENTS",
+      "INSERT INTO CUDA_CALLCHAINS SELECT a.start, b.start, (a.start + b.start) % 4, b.start % 4 "
+      "FROM CUDA_GPU_MEMORY_USAGE_EVENTS a, CUDA_GPU_MEMORY_USAGE_EVENTS b"};
+  const Result<Recording> read = ReadBytes(Made(statements));
+  ASSERT_TRUE(read.ok()) << read.error().ToLine();
+  const StackTable& stacks = read->timelines.at(0).stacks;
+  for (std::size_t i = 0; i < stacks.strings.size(); ++i) {
+    EXPECT_LE(stacks.strings[StringId(i)].size(), kLongestName + 3);
+  }
 }
 
 TEST(Nsys, Recognised) {

@@ -24,8 +24,11 @@ constexpr std::string_view kBlank = " \t\r\n";
 
 class TimelineBuilder {
  public:
-  TimelineBuilder(TraceContent content, Recording& recording)
-      : content_(std::move(content)), calls_(FindEnclosingCalls(content_)), recording_(recording) {}
+  TimelineBuilder(TraceContent content, double share, Recording& recording)
+      : content_(std::move(content)),
+        calls_(FindEnclosingCalls(content_)),
+        stack_budget_(share),
+        recording_(recording) {}
 
   void Build() {
     std::vector<std::uint32_t> order(content_.memory.size());
@@ -39,6 +42,7 @@ class TimelineBuilder {
       recording_.timelines.push_back(std::move(device.timeline));
     }
     recording_.skipped.merge(content_.skipped);
+    stack_budget_.Report(recording_.skipped);
   }
 
  private:
@@ -60,7 +64,8 @@ class TimelineBuilder {
     device.key = key;
     device.timeline.device = memory.device;
     device.timeline.streams = {0};  // the format does not tell them apart
-    device.stacks = std::make_unique<StackMaker>(calls_, content_.names, device.timeline);
+    device.stacks =
+        std::make_unique<StackMaker>(calls_, content_.names, device.timeline, stack_budget_);
     return &device;
   }
 
@@ -116,6 +121,7 @@ class TimelineBuilder {
 
   TraceContent content_;
   CallTree calls_;
+  StackBudget stack_budget_;
   Recording& recording_;
   std::deque<Device> devices_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> index_;
@@ -156,7 +162,8 @@ bool RecogniseChromeTrace(std::string_view bytes) {
 }
 
 Result<Recording> ReadChromeTrace(const Input& input) {
-  TraceVisitor visitor;
+  ReadBudget budget(input);
+  TraceVisitor visitor(budget);
   if (auto error = VisitJson(input, visitor)) return *error;
   if (!visitor.content.is_trace) {
     return Error{.message = "no list of trace events in the file", .file = input.name()};
@@ -165,7 +172,7 @@ Result<Recording> ReadChromeTrace(const Input& input) {
   Recording recording;
   recording.file = input.name();
   recording.format = "torch.profiler chrome trace";
-  TimelineBuilder(std::move(visitor.content), recording).Build();
+  TimelineBuilder(std::move(visitor.content), ShareOf(input), recording).Build();
   return recording;
 }
 

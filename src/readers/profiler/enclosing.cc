@@ -7,12 +7,8 @@
 namespace plimsoll {
 namespace {
 
-/// Python's own limit on recursion is 1000; the frames that matter are the inner ones.
-constexpr std::size_t kDeepestStack = 256;
-/// Only a made-up trace has this many distinct deep stacks; its later ones are cut short, so that
-/// memory stays in proportion to the file.
-constexpr std::size_t kMostEntries = 32'000'000;
-constexpr std::size_t kShortStack = 4;
+/// Of a deep stack the inner frames matter.
+constexpr std::size_t kMostFrames = 256;
 
 /// The calls that are running at one moment of the sweep, outermost first.
 class RunningCalls {
@@ -60,7 +56,7 @@ class RunningCalls {
 
   CallTree& tree_;
   std::vector<Call> running_;
-  std::unordered_map<std::uint64_t, std::uint32_t> children_;
+  HashMap<std::uint64_t, std::uint32_t> children_;
 };
 
 }  // namespace
@@ -118,9 +114,9 @@ FrameId StackMaker::FrameOf(const CallNode& node) {
   if (is_new) {
     const CallName name = ParseCallName(names_[node.name], node.python);
     StringTable& strings = timeline_.stacks.strings;
-    found->second = timeline_.stacks.AddFrame({.function = strings.Intern(name.function),
-                                               .file = strings.Intern(name.file),
-                                               .line = name.line});
+    found->second = builder_.AddFrame({.function = strings.Intern(name.function),
+                                       .file = strings.Intern(name.file),
+                                       .line = name.line});
   }
   return found->second;
 }
@@ -129,13 +125,11 @@ StackId StackMaker::StackOf(std::uint32_t node) {
   if (node == CallTree::kRoot) return StackId();
   const auto [found, is_new] = stacks_.try_emplace(node, StackId());
   if (!is_new) return found->second;
-  const std::size_t most = entries_ < kMostEntries ? kDeepestStack : kShortStack;
   std::vector<FrameId> frames;
-  for (; node != CallTree::kRoot && frames.size() < most; node = tree_.nodes[node].parent) {
+  for (; node != CallTree::kRoot && frames.size() < kMostFrames; node = tree_.nodes[node].parent) {
     frames.push_back(FrameOf(tree_.nodes[node]));
   }
-  entries_ += frames.size();
-  found->second = timeline_.stacks.AddStack(frames);
+  found->second = builder_.AddStack(frames);
   return found->second;
 }
 

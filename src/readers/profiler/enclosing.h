@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "readers/profiler/trace_events.h"
+#include "timeline/stack_builder.h"
 #include "timeline/timeline.h"
 
 namespace plimsoll {
@@ -38,8 +39,9 @@ CallName ParseCallName(std::string_view name, bool python);
 /// Makes a timeline's stacks from the tree, each once.
 class StackMaker {
  public:
-  StackMaker(const CallTree& tree, const StringTable& names, Timeline& timeline)
-      : tree_(tree), names_(names), timeline_(timeline) {}
+  StackMaker(const CallTree& tree, const StringTable& names, Timeline& timeline,
+             StackBudget& budget)
+      : tree_(tree), names_(names), timeline_(timeline), builder_(timeline.stacks, budget) {}
   StackId StackOf(std::uint32_t node);
 
  private:
@@ -48,9 +50,9 @@ class StackMaker {
   const CallTree& tree_;
   const StringTable& names_;
   Timeline& timeline_;
-  std::unordered_map<std::uint32_t, StackId> stacks_;
+  StackBuilder builder_;
+  HashMap<std::uint32_t, StackId> stacks_;
   std::unordered_map<StringId, FrameId> frames_;
-  std::size_t entries_ = 0;
 };
 
 }  // namespace plimsoll

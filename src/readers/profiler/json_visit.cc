@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/read_budget.h"
+
 namespace plimsoll {
 namespace {
 
@@ -99,7 +101,7 @@ class Sink {
  private:
   bool Pass(const JsonScalar& value) {
     visitor_.Scalar(value);
-    return true;
+    return GoOn();
   }
   bool Open(bool object) {
     if (++depth_ > kMostDepth) {
@@ -111,7 +113,12 @@ class Sink {
   bool Close() {
     --depth_;
     visitor_.Close();
-    return true;
+    return GoOn();
+  }
+  bool GoOn() {
+    if (!visitor_.Enough()) return true;
+    const Error refusal = ReadBudget::Refusal();
+    return Fail(refusal.message, Here(), refusal.hint);
   }
   std::size_t Here() const { return static_cast<std::size_t>(*position_ - input_.bytes().data()); }
   bool Fail(std::string message, std::size_t at, std::string hint) {

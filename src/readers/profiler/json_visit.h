@@ -34,6 +34,8 @@ class JsonVisitor {
   virtual void Close() = 0;
   virtual void Key(std::string_view key) = 0;
   virtual void Scalar(const JsonScalar& value) = 0;
+  /// Asked after each value: true ends the visit with a refusal (base/read_budget.h).
+  virtual bool Enough() const { return false; }
 };
 
 /// Calls the visitor for everything in the input; the reason if that is not (all of) a JSON text.

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/read_budget.h"
 #include "readers/profiler/json_visit.h"
 #include "readers/profiler/profiler.h"
+#include "timeline/limits.h"
 
 namespace plimsoll {
 namespace {
@@ -24,15 +26,13 @@ constexpr std::size_t kCategories = kProfilerCategories.size();
 constexpr std::size_t kRowLength = kCategories + 1;
 constexpr std::size_t kRecordLength = 4;
 constexpr std::int64_t kBeforeRecording = -1;
-/// No device has a pebibyte, and no clock says more microseconds than this: what is added up later
-/// cannot overflow.
-constexpr Bytes kLargestSize = Bytes{1} << 50;
-constexpr TimeUs kLatest = TimeUs{1} << 53;
 constexpr std::size_t kHtmlHead = 4096;
 
 constexpr std::string_view kBlank = " \t\r\n";
 
 using Sizes = std::array<Bytes, kCategories>;
+/// What becomes of a row: a sample with its figures.
+constexpr std::size_t kSampleBytes = sizeof(CategorySample) + sizeof(Sizes);
 
 struct RawRecord {
   std::int64_t time_ns = 0;
@@ -45,6 +45,8 @@ bool Sane(Bytes size) { return size >= -kLargestSize && size <= kLargestSize; }
 /// Reads both JSON forms: which one it is shows only in the second list.
 class TimelineVisitor final : public JsonVisitor {
  public:
+  explicit TimelineVisitor(ReadBudget& budget) : budget_(budget) {}
+
   void Open(bool object) override {
     ++depth_;
     if (depth_ == 2) ++lists_;
@@ -66,12 +68,13 @@ class TimelineVisitor final : public JsonVisitor {
     --depth_;
   }
   void Key(std::string_view) override {}
+  bool Enough() const override { return budget_.spent(); }
   void Scalar(const JsonScalar& value) override {
     if (depth_ < 2 || depth_ > 3) return;
     const std::optional<std::int64_t> number = value.AsInteger();
     // A row that is far too long is wrong anyway; the list of times may have any length.
     const bool wanted = (depth_ == 2 && lists_ == 1) || row_.size() <= kRowLength;
-    if (number && wanted) row_.push_back(*number);
+    if (number && wanted && budget_.Take(sizeof(std::int64_t))) row_.push_back(*number);
     if (!number) clean_ = false;
   }
 
@@ -93,15 +96,17 @@ class TimelineVisitor final : public JsonVisitor {
       ++strange;
       if (!rows.empty()) sizes = rows.back();
     }
-    rows.push_back(sizes);
+    if (budget_.Take(sizeof(Sizes) + kSampleBytes)) rows.push_back(sizes);
   }
   bool AddRecord() {
     if (!clean_ || row_.size() != kRecordLength || !Sane(row_[2])) return false;
     if (row_[3] < 0 || row_[3] >= static_cast<std::int64_t>(kCategories)) return false;
+    if (!budget_.Take(sizeof(RawRecord) + kSampleBytes)) return false;
     records.push_back({row_[0], row_[2], static_cast<std::size_t>(row_[3])});
     return true;
   }
 
+  ReadBudget& budget_;
   std::size_t depth_ = 0;
   std::size_t lists_ = 0;  // lists met directly inside the outermost
   bool clean_ = true;      // only numbers in the innermost list
@@ -118,7 +123,7 @@ std::vector<CategorySample> FromRows(const TimelineVisitor& read, std::int64_t& 
   std::vector<CategorySample> samples;
   samples.reserve(n);
   for (std::size_t i = 0; i < n; ++i) {
-    const TimeUs time = std::clamp(read.times[i], -kLatest, kLatest);
+    const TimeUs time = std::clamp(read.times[i], -kLatestTime, kLatestTime);
     samples.push_back(Sample(time, read.rows[i]));
   }
   return samples;
@@ -182,7 +187,8 @@ Result<Recording> ReadMemoryTimeline(const Input& input) {
                      "give export_memory_timeline a name that ends in .json or .raw.json.gz, or "
                      "record a snapshot with torch.cuda.memory._dump_snapshot"};
   }
-  TimelineVisitor read;
+  ReadBudget budget(input);
+  TimelineVisitor read(budget);
   if (auto error = VisitJson(input, read)) return *error;
   Recording recording;
   recording.file = input.name();

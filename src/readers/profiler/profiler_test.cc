@@ -155,7 +155,7 @@ TEST(ChromeTrace, EveryDeviceIsATimeline) {
 
 TEST(ChromeTrace, BadRecordsAreCounted) {
   const Recording recording = ReadTrace(
-      Memory(1, R"("Addr":18446744073709551615,"Bytes":"512")") + "," +  // numbers in quotes
+      Memory(1, R"("Addr":18446664908872351744,"Bytes":"512")") + "," +  // numbers in quotes
       Memory(2, R"("Addr":64,"Bytes":[1])") + "," + Memory(3, R"("Addr":64,"Bytes":1e300)") + "," +
       Memory(4, R"("Addr":64,"Bytes":-9223372036854775808)") + "," + Memory(5, R"("Bytes":7)") +
       "," + R"({"name":"[memory]","ts":"soon","args":{"Bytes":1,"Addr":1}},)" +
@@ -164,7 +164,7 @@ TEST(ChromeTrace, BadRecordsAreCounted) {
   ASSERT_EQ(recording.timelines.size(), 1u);
   const Timeline& timeline = recording.timelines[0];
   ASSERT_EQ(timeline.events.size(), 2u);
-  EXPECT_EQ(timeline.events[0].address, UINT64_MAX);
+  EXPECT_EQ(timeline.events[0].address, 0xffffb80000000000u);
   EXPECT_EQ(timeline.events[0].size, 512);
   EXPECT_EQ(timeline.events[1].action, Action::kOther);
   EXPECT_EQ(recording.skipped.at("memory events without a usable size or device"), 3);

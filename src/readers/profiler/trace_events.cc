@@ -1,19 +1,17 @@
 #include "readers/profiler/trace_events.h"
 
 #include <cmath>
-#include <functional>
 #include <utility>
+
+#include "base/hash.h"
+#include "timeline/limits.h"
+#include "timeline/stack_builder.h"
 
 namespace plimsoll {
 namespace {
 
 /// Times are microseconds since 1970 (1.8e15 today) or since the file's base; more is no time.
 constexpr double kLatest = 9e15;
-
-/// No device has a pebibyte, but a request may be absurd (a bug in a size). With kMostInAll for the
-/// sum of all sizes, whatever is added up later, even tenfold, cannot overflow.
-constexpr Bytes kLargestSize = Bytes{1} << 50;
-constexpr Bytes kMostInAll = Bytes{1} << 58;
 
 /// c10::DeviceType. Everything but the host counts: CUDA (1, also ROCm's), XPU (12), MPS (13), …
 constexpr std::int64_t kHost = 0;
@@ -28,7 +26,7 @@ std::string_view WithoutObject(std::string_view name) {
 /// A thread is named by a number, or in some rows by a text ("PyTorch Profiler").
 std::int64_t Number(const JsonScalar& value) {
   if (const auto number = value.AsInteger()) return *number;
-  return static_cast<std::int64_t>(std::hash<std::string_view>{}(value.text));
+  return static_cast<std::int64_t>(HashBytes(value.text));
 }
 
 Bytes Total(std::optional<Bytes> stated) {
@@ -206,6 +204,8 @@ void TraceVisitor::AddMemory(bool out_of_memory) {
     if (size > kMostInAll - in_all_) return Skip("memory events beyond 256 pebibytes in all");
     in_all_ += size;
   }
+  // The event itself, and what it becomes.
+  if (!budget_.Take(sizeof(TraceMemory) + 2 * sizeof(Event))) return;
   content.memory.push_back({.ts = *event_.ts,
                             .address = event_.address.value_or(0),
                             .bytes = bytes,
@@ -229,7 +229,12 @@ void TraceVisitor::AddSpan() {
   if (!(std::fabs(start) < kLatest) || !(dur >= 0 && dur < kLatest)) {
     return Skip("operators without a usable time");
   }
-  const StringId name = content.names.Intern(WithoutObject(event_.name));
+  const std::string_view whole = WithoutObject(event_.name);
+  const std::size_t known = content.names.size();
+  const StringId name = content.names.Intern(
+      whole.size() <= kLongestName ? whole : std::string_view(CutName(whole, kLongestName)));
+  if (content.names.size() > known) budget_.Take(content.names[name].size() + 112);
+  if (!budget_.Take(sizeof(TraceSpan))) return;
   if (mark) {
     content.marks.push_back({.start = start, .end = start + dur, .name = name});
     return;

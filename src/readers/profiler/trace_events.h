@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/interner.h"
+#include "base/read_budget.h"
 #include "readers/profiler/json_visit.h"
 
 namespace plimsoll {
@@ -64,10 +64,13 @@ struct TraceContent {
 /// Collects a TraceContent from the calls of VisitJson.
 class TraceVisitor final : public JsonVisitor {
  public:
+  explicit TraceVisitor(ReadBudget& budget) : budget_(budget) {}
   void Open(bool object) override;
   void Close() override;
   void Key(std::string_view key) override;
   void Scalar(const JsonScalar& value) override;
+
+  bool Enough() const override { return budget_.spent(); }
 
   TraceContent content;
 
@@ -125,6 +128,7 @@ class TraceVisitor final : public JsonVisitor {
 
   static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
 
+  ReadBudget& budget_;
   std::size_t depth_ = 0;
   std::size_t event_depth_ = kNowhere;  // depth inside an event's object
   bool in_event_ = false;

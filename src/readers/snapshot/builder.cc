@@ -4,13 +4,13 @@
 #include <bit>
 #include <charconv>
 
-#include "base/hash.h"
+#include "timeline/limits.h"
 
 namespace plimsoll::snapshot {
 namespace {
 
-const std::unordered_map<std::string_view, Key>& Keys() {
-  static const std::unordered_map<std::string_view, Key> keys = {
+const HashMap<std::string_view, Key>& Keys() {
+  static const HashMap<std::string_view, Key> keys = {
       {"action", Key::kAction},
       {"addr", Key::kAddr},
       {"address", Key::kAddress},
@@ -60,9 +60,6 @@ const std::unordered_map<std::string_view, Key>& Keys() {
   return keys;
 }
 
-/// No device has a pebibyte.
-constexpr Bytes kMostSize = Bytes{1} << 50;
-
 /// The bucket that a key of roundup_power2_divisions names ("1" to "32768" MiB), or -1.
 int DivisionBucket(std::string_view text) {
   std::uint32_t mib = 0;
@@ -88,15 +85,20 @@ Action ActionNamed(std::string_view name) {
 
 }  // namespace
 
-Builder::Builder(std::size_t input_size) : rebuild_budget_(input_size / 4 + 4096) {
+Builder::Builder(const Input& input)
+    : budget_(input),
+      stack_budget_(ShareOf(input)),
+      rebuild_budget_(input.bytes().size() / 4 + 4096) {
   // An event takes at least some sixty bytes of a pickle; the pages of this reservation are not
   // touched before they are needed.
-  events_.reserve(input_size / 72);
+  events_.reserve(input.bytes().size() / 72);
 }
 
 Value Builder::String(std::string_view text) {
   const StringId id = stacks_.strings.Intern(text);
-  if (id.index() == key_of_string_.size()) {
+  if (id.index() >= key_of_string_.size()) {
+    // The text, and what a string and its entry in the index take.
+    budget_.Take(text.size() + 112);
     const auto known = Keys().find(text);
     Key key = known == Keys().end() ? Key::kUnknown : known->second;
     if (key == Key::kUnknown && DivisionBucket(text) >= 0) key = Key::kDivisionOf;
@@ -152,25 +154,25 @@ Value Builder::NewRow(Kind kind) {
   const auto row = [kind](std::size_t size) { return Value{kind, size - 1}; };
   switch (kind) {
     case Kind::kEvent:
-      events_.emplace_back();
+      AddRow(events_);
       return row(events_.size());
     case Kind::kSegment:
-      segments_.emplace_back();
+      AddRow(segments_);
       return row(segments_.size());
     case Kind::kBlock:
-      blocks_.emplace_back();
+      AddRow(blocks_);
       return row(blocks_.size());
     case Kind::kSnapshot:
-      snapshots_.emplace_back();
+      AddRow(snapshots_);
       return row(snapshots_.size());
     case Kind::kAnnotation:
-      annotations_.emplace_back();
+      AddRow(annotations_);
       return row(annotations_.size());
     case Kind::kHistory:
-      histories_.emplace_back();
+      AddRow(histories_);
       return row(histories_.size());
     case Kind::kHostSegment:
-      host_segments_.emplace_back();
+      AddRow(host_segments_);
       return row(host_segments_.size());
     default:
       return {kind, 0};
@@ -218,7 +220,7 @@ void Builder::SetField(Value row, Key key, Value key_value, Value value) {
     case Kind::kAnnotation: {
       auto& [annotation, device] = annotations_[row.payload];
       if (key == Key::kName && value.kind == Kind::kString) {
-        annotation.name = StringId(value.payload);
+        annotation.name = stack_builder_.Shortened(StringId(value.payload));
       } else if (key == Key::kStage && value.kind == Kind::kString) {
         annotation.start = stacks_.strings[StringId(value.payload)] == "START";
       } else if (key == Key::kTimeUs && value.kind == Kind::kInt) {
@@ -247,9 +249,7 @@ Bytes Builder::SizeOf(Value v) {
     Skip("sizes that are no number");
     return 0;
   }
-  // Sums of what passes here can never overflow.
-  constexpr Bytes kMostAll = Bytes{1} << 58;
-  if (v.AsInt() > kMostSize || size_total_ > kMostAll) {
+  if (v.AsInt() > kLargestSize || size_total_ > kMostInAll) {
     Skip("sizes beyond any device");
     return 0;
   }
@@ -269,7 +269,7 @@ void Builder::SetEventField(std::size_t row, Key key, Value value) {
       return;
     case Key::kDeviceFree:
       if (value.kind == Kind::kInt) {
-        event.address = std::min(value.payload, static_cast<Address>(kMostSize));
+        event.address = std::min(value.payload, static_cast<Address>(kLargestSize));
       }
       return;
     case Key::kSize:
@@ -286,7 +286,7 @@ void Builder::SetEventField(std::size_t row, Key key, Value value) {
       return;
     case Key::kForwardFrames:
       if (value.kind == Kind::kStrings) {
-        forward_.push_back({static_cast<EventIndex>(row), ForwardStackOf(value)});
+        AddRow(forward_, ForwardStack{static_cast<EventIndex>(row), ForwardStackOf(value)});
       }
       return;
     case Key::kPoolId:
@@ -294,7 +294,8 @@ void Builder::SetEventField(std::size_t row, Key key, Value value) {
       return;
     case Key::kUserMetadata:
       if (value.kind == Kind::kString && !stacks_.strings[StringId(value.payload)].empty()) {
-        notes_.push_back({static_cast<EventIndex>(row), StringId(value.payload)});
+        const StringId text = stack_builder_.Shortened(StringId(value.payload));
+        AddRow(notes_, EventNote{static_cast<EventIndex>(row), text});
       }
       return;
     default:
@@ -384,17 +385,17 @@ void Builder::SetSettingsField(Key key, Value value) {
   switch (key) {
     case Key::kConf:
       if (value.kind == Kind::kString) {
-        settings_.conf = std::string(stacks_.strings[StringId(value.payload)]);
+        settings_.conf = CutName(stacks_.strings[StringId(value.payload)], kLongestName);
       }
       return;
     case Key::kMaxSplitSize:
-      if (is_int) settings_.max_split_size = std::min(value.AsInt(), kMostSize);
+      if (is_int) settings_.max_split_size = std::min(value.AsInt(), kLargestSize);
       return;
     case Key::kMaxNonSplitRounding:
-      if (is_int) settings_.max_non_split_rounding = std::min(value.AsInt(), kMostSize);
+      if (is_int) settings_.max_non_split_rounding = std::min(value.AsInt(), kLargestSize);
       return;
     case Key::kLargeSegmentSize:
-      if (is_int) settings_.large_segment_size = std::min(value.AsInt(), kMostSize);
+      if (is_int) settings_.large_segment_size = std::min(value.AsInt(), kLargestSize);
       return;
     case Key::kGarbageCollectionThreshold:
       if (value.kind == Kind::kFloat) {
@@ -413,7 +414,7 @@ Value Builder::Tuple(std::span<const Value> items) {
   if (items.size() == 2 && items[0].kind == Kind::kInt && items[1].kind == Kind::kInt) {
     // Nearly every event names the same pool.
     const PoolId pair{items[0].AsInt(), items[1].AsInt()};
-    if (pairs_.empty() || pairs_.back() != pair) pairs_.push_back(pair);
+    if (pairs_.empty() || pairs_.back() != pair) AddRow(pairs_, pair);
     return {Kind::kPair, pairs_.size() - 1};
   }
   return {Kind::kOpaque, 0};
@@ -421,7 +422,7 @@ Value Builder::Tuple(std::span<const Value> items) {
 
 void Builder::SetFrame(Value& dict, std::span<const Value> items) {
   Frame frame;
-  std::string_view original;
+  StringId original;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
     const Value value = items[i + 1];
     const Key key = KeyOf(items[i]);
@@ -431,37 +432,17 @@ void Builder::SetFrame(Value& dict, std::span<const Value> items) {
       frame.line = static_cast<std::int32_t>(value.AsInt());
     }
     if (key == Key::kFxOriginalTrace && value.kind == Kind::kString) {
-      original = stacks_.strings[StringId(value.payload)];
+      original = StringId(value.payload);
     }
   }
-  if (!original.empty()) UseOriginalLine(original, frame);
-  dict = {Kind::kFrame, InternFrame(frame).index()};
-}
-
-FrameId Builder::InternFrame(const Frame& frame) {
-  const std::uint64_t key = MixHash(MixHash(frame.function.value, frame.file.value),
-                                    static_cast<std::uint32_t>(frame.line));
-  std::vector<FrameId>& same = frame_index_[key];
-  for (FrameId id : same) {
-    if (stacks_.frame(id) == frame) return id;
-  }
-  same.push_back(stacks_.AddFrame(frame));
-  return same.back();
+  // The last entry is the innermost: the user's own line that the compiled code came from.
+  const std::span<const FrameId> lines = FramesOf(original);
+  const FrameId id = lines.empty() ? stack_builder_.AddFrame(frame) : lines.back();
+  dict = {Kind::kFrame, id.index()};
 }
 
 Value Builder::Stack(std::span<const FrameId> frames) {
-  std::uint64_t key = frames.size();
-  for (FrameId frame : frames) key = MixHash(key, frame.value);
-  const auto [begin, end] = stack_index_.equal_range(key);
-  for (auto it = begin; it != end; ++it) {
-    const std::span<const FrameId> known = stacks_.stack(it->second);
-    if (std::equal(known.begin(), known.end(), frames.begin(), frames.end())) {
-      return {Kind::kStack, it->second.index()};
-    }
-  }
-  const StackId id = stacks_.AddStack(frames);
-  stack_index_.emplace(key, id);
-  return {Kind::kStack, id.index()};
+  return {Kind::kStack, stack_builder_.AddStack(frames).index()};
 }
 
 }  // namespace plimsoll::snapshot

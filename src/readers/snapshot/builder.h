@@ -11,12 +11,16 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "base/hash.h"
+#include "base/input.h"
+#include "base/read_budget.h"
 #include "base/result.h"
 #include "readers/snapshot/value.h"
 #include "timeline/recording.h"
+#include "timeline/stack_builder.h"
 
 namespace plimsoll::snapshot {
 
@@ -73,8 +77,9 @@ inline constexpr std::size_t kKeyCount = static_cast<std::size_t>(Key::kDivision
 
 class Builder {
  public:
-  /// `input_size` bounds what an input of that size can legitimately ask for.
-  explicit Builder(std::size_t input_size);
+  /// The input's size bounds what it can legitimately ask for.
+  explicit Builder(const Input& input);
+  Builder(const Builder&) = delete;
 
   Value String(std::string_view text);
   /// Adds keys and values, alternating, to a dict. A new dict takes its type from them.
@@ -84,6 +89,8 @@ class Builder {
   Value Tuple(std::span<const Value> items);
   /// The stack of these frames, each distinct one once.
   Value Stack(std::span<const FrameId> frames);
+  /// What the tables may take; once it is spent, the reader gives up.
+  ReadBudget& budget() { return budget_; }
 
   /// Takes the document's root. Nothing may be added afterwards.
   Result<Recording> Finish(Value root);
@@ -123,9 +130,20 @@ class Builder {
   void AppendRows(Value& list, Kind item_kind, std::span<const Value> items);
   void AppendFrames(Value& list, std::span<const Value> items);
   void AppendTraces(Value& list, std::span<const Value> items);
-  FrameId InternFrame(const Frame& frame);
-  void UseOriginalLine(std::string_view trace, Frame& frame);
-  void Skip(const char* what, std::int64_t n = 1) { skipped_[what] += n; }
+  /// The frames that a traceback's text names, outermost first; parsed once.
+  std::span<const FrameId> FramesOf(StringId traceback);
+  template <typename Row, typename... Args>
+  void AddRow(std::vector<Row>& table, Args&&... args) {
+    if (budget_.Take(sizeof(Row))) table.emplace_back(std::forward<Args>(args)...);
+    if (table.empty()) table.emplace_back();  // whatever follows finds a row
+  }
+  /// A file can have a hundred million of them.
+  void Skip(const char* what) {
+    for (auto& [reason, count] : skipped_) {
+      if (reason == what) return void(++count);
+    }
+    skipped_.emplace_back(what, 1);
+  }
 
   std::uint16_t StreamIndex(Value v);
   std::uint8_t PoolIndex(Value v);
@@ -141,13 +159,14 @@ class Builder {
   /// `only`: no other list needs the events, so they need not be copied.
   void TakeEvents(Timeline& timeline, Range& range, bool only);
   void TakeAnnotations(Value list, std::map<std::int32_t, Timeline>& by_device);
-  void GiveStacks(std::map<std::int32_t, Timeline>& by_device);
+  void GiveStacks(std::map<std::int32_t, Timeline>& by_device, StackBudget& copies);
 
+  ReadBudget budget_;
+  StackBudget stack_budget_;
   StackTable stacks_;
+  StackBuilder stack_builder_{stacks_, stack_budget_};
   std::vector<Key> key_of_string_;        // by StringId
   std::vector<Action> action_of_string_;  // by StringId
-  std::unordered_map<std::uint64_t, std::vector<FrameId>> frame_index_;
-  std::unordered_multimap<std::uint64_t, StackId> stack_index_;
   std::vector<FrameId> scratch_frames_;
   std::size_t rebuild_budget_;
 
@@ -163,19 +182,21 @@ class Builder {
   std::vector<std::vector<std::size_t>> traces_;
   std::vector<PoolId> pairs_;
   std::vector<std::vector<StringId>> string_lists_;
-  std::unordered_map<std::uint64_t, StackId> forward_cache_;
+  HashMap<std::uint64_t, StackId> forward_cache_;
+  std::vector<FrameId> traceback_frames_;
+  HashMap<std::uint32_t, std::pair<std::size_t, std::size_t>> tracebacks_;  // text to its frames
   std::vector<SnapshotRow> snapshots_;
   RecordedSettings settings_;
   std::array<std::int64_t, 16> divisions_{};
 
   std::vector<std::uint64_t> streams_;
-  std::unordered_map<std::uint64_t, std::uint16_t> stream_index_;
+  HashMap<std::uint64_t, std::uint16_t> stream_index_;
   std::uint64_t last_stream_ = 0;
   std::uint16_t last_stream_index_ = 0;
   std::vector<PoolId> pools_ = {PoolId{}};
   Bytes size_total_ = 0;
   std::array<bool, kKeyCount> seen_{};
-  std::map<std::string, std::int64_t> skipped_;
+  std::vector<std::pair<const char*, std::int64_t>> skipped_;
 };
 
 }  // namespace plimsoll::snapshot

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "readers/snapshot/builder.h"
+#include "timeline/limits.h"
 
 namespace plimsoll::snapshot {
 namespace {
@@ -22,12 +23,12 @@ std::uint16_t Builder::StreamIndex(Value v) {
   const auto known = stream_index_.find(stream);
   if (known != stream_index_.end()) {
     last_stream_index_ = known->second;
-  } else if (streams_.size() < std::numeric_limits<std::uint16_t>::max()) {
+  } else if (streams_.size() < kMostStreams) {
     last_stream_index_ = static_cast<std::uint16_t>(streams_.size());
     streams_.push_back(stream);
     stream_index_.emplace(stream, last_stream_index_);
   } else {
-    Skip("streams beyond the first 65,535");
+    Skip("streams beyond the first 1,024");
     return 0;
   }
   last_stream_ = stream;
@@ -132,7 +133,8 @@ namespace {
 /// Copies the stacks that a timeline uses into a table of its own.
 class StackCopier {
  public:
-  StackCopier(const StackTable& from, StackTable& to) : from_(from), to_(to) {}
+  StackCopier(const StackTable& from, StackTable& to, StackBudget& stacks, ReadBudget& budget)
+      : from_(from), to_(to), builder_(to, stacks), budget_(budget) {}
 
   void Copy(StackId& stack) {
     if (!stack.valid()) return;
@@ -143,12 +145,16 @@ class StackCopier {
     }
     std::vector<FrameId> frames;
     for (FrameId frame : from_.stack(stack)) frames.push_back(Copied(frame));
-    const StackId copy = to_.AddStack(frames);
+    const StackId copy = builder_.AddStack(frames);
     stacks_.emplace(stack, copy);
     stack = copy;
   }
   void Copy(StringId& text) {
-    if (text.valid()) text = to_.strings.Intern(from_.strings[text]);
+    if (!text.valid()) return;
+    const std::size_t known = to_.strings.size();
+    const std::string_view whole = from_.strings[text];
+    text = to_.strings.Intern(whole);
+    if (to_.strings.size() > known) budget_.Take(whole.size() + 112);
   }
 
  private:
@@ -158,11 +164,13 @@ class StackCopier {
     Frame copy = from_.frame(frame);
     Copy(copy.function);
     Copy(copy.file);
-    return frames_.emplace(frame, to_.AddFrame(copy)).first->second;
+    return frames_.emplace(frame, builder_.AddFrame(copy)).first->second;
   }
 
   const StackTable& from_;
   StackTable& to_;
+  StackBuilder builder_;
+  ReadBudget& budget_;
   std::unordered_map<FrameId, FrameId> frames_;
   std::unordered_map<StackId, StackId> stacks_;
 };
@@ -170,13 +178,13 @@ class StackCopier {
 }  // namespace
 
 /// One device (the usual case) takes the stacks as they are; of several, each gets what it uses.
-void Builder::GiveStacks(std::map<std::int32_t, Timeline>& by_device) {
+void Builder::GiveStacks(std::map<std::int32_t, Timeline>& by_device, StackBudget& copies) {
   if (by_device.size() == 1) {
     by_device.begin()->second.stacks = std::move(stacks_);
     return;
   }
   for (auto& [device, timeline] : by_device) {
-    StackCopier copier(stacks_, timeline.stacks);
+    StackCopier copier(stacks_, timeline.stacks, copies, budget_);
     for (Event& e : timeline.events) copier.Copy(e.stack);
     for (Segment& s : timeline.segments) copier.Copy(s.stack);
     for (Block& b : timeline.blocks) copier.Copy(b.stack);
@@ -227,7 +235,9 @@ Result<Recording> Builder::Finish(Value root) {
   }
   if (streams_.empty()) streams_.push_back(0);
   Recording recording;
-  GiveStacks(by_device);
+  StackBudget copies = stack_budget_;
+  GiveStacks(by_device, copies);
+  if (budget_.spent()) return ReadBudget::Refusal();
   for (auto& [device, timeline] : by_device) {
     timeline.device = device;
     timeline.streams = streams_;
@@ -238,7 +248,8 @@ Result<Recording> Builder::Finish(Value root) {
     timeline.host_reserved = host;
     recording.timelines.push_back(std::move(timeline));
   }
-  recording.skipped = std::move(skipped_);
+  for (const auto& [what, count] : skipped_) recording.skipped[what] += count;
+  copies.Report(recording.skipped);
   return recording;
 }
 

@@ -66,7 +66,7 @@ void Builder::Append(Value& list, std::span<const Value> items) {
     case Kind::kAnnotation:
     case Kind::kHostSegment:
       if (fresh) {
-        lists_.emplace_back();
+        AddRow(lists_);
         list = {ListOf(first), lists_.size() - 1};
       }
       if (list.kind == ListOf(first)) return AppendRows(list, first, items);
@@ -80,13 +80,13 @@ void Builder::Append(Value& list, std::span<const Value> items) {
       return;
     case Kind::kString:
       if (fresh) {
-        string_lists_.emplace_back();
+        AddRow(string_lists_);
         list = {Kind::kStrings, string_lists_.size() - 1};
       }
       if (list.kind != Kind::kStrings) break;
       for (Value item : items) {
         if (item.kind == Kind::kString) {
-          string_lists_[list.payload].push_back(StringId(item.payload));
+          AddRow(string_lists_[list.payload], StringId(item.payload));
         }
       }
       return;
@@ -134,48 +134,49 @@ void Builder::AppendFrames(Value& list, std::span<const Value> items) {
 
 void Builder::AppendTraces(Value& list, std::span<const Value> items) {
   if (list.kind == Kind::kNewList) {
-    traces_.emplace_back();
+    AddRow(traces_);
     list = {Kind::kTraces, traces_.size() - 1};
   }
   if (list.kind != Kind::kTraces) return;
   for (Value item : items) {
-    traces_[list.payload].push_back(item.kind == Kind::kEventList ? item.payload : kNone);
+    AddRow(traces_[list.payload], item.kind == Kind::kEventList ? item.payload : kNone);
   }
 }
 
-void Builder::UseOriginalLine(std::string_view trace, Frame& frame) {
-  std::string_view file;
-  std::string_view function;
-  int line = 0;
-  // The last entry is the innermost: the user's own line that the compiled code came from.
-  while (NextTracebackLine(trace, file, line, function)) {
-    frame.file = StringId(String(file).payload);
-    frame.function = StringId(String(function).payload);
-    frame.line = line;
-  }
-}
-
-StackId Builder::ForwardStackOf(Value strings) {
-  const auto cached = forward_cache_.find(strings.payload);
-  if (cached != forward_cache_.end()) return cached->second;
-  std::vector<FrameId> frames;
-  for (StringId text : string_lists_[strings.payload]) {
-    std::string_view rest = stacks_.strings[text];
+std::span<const FrameId> Builder::FramesOf(StringId traceback) {
+  if (!traceback.valid()) return {};
+  const auto [found, is_new] = tracebacks_.try_emplace(traceback.value);
+  auto& [first, count] = found->second;
+  if (is_new) {
+    first = traceback_frames_.size();
+    std::string_view rest = stacks_.strings[traceback];
     std::string_view file;
     std::string_view function;
     int line = 0;
     while (NextTracebackLine(rest, file, line, function)) {
-      Frame frame{.function = StringId(String(function).payload),
-                  .file = StringId(String(file).payload),
-                  .line = line};
-      frames.push_back(InternFrame(frame));
+      const Frame frame{.function = StringId(String(function).payload),
+                        .file = StringId(String(file).payload),
+                        .line = line};
+      AddRow(traceback_frames_, stack_builder_.AddFrame(frame));
     }
+    count = traceback_frames_.size() - first;
   }
+  return std::span(traceback_frames_).subspan(first, count);
+}
+
+StackId Builder::ForwardStackOf(Value strings) {
+  const auto [cached, is_new] = forward_cache_.try_emplace(strings.payload);
+  if (!is_new) return cached->second;
   // A traceback lists the innermost call last, a stack first.
-  std::reverse(frames.begin(), frames.end());
-  const StackId id(Stack(frames).payload);
-  forward_cache_.emplace(strings.payload, id);
-  return id;
+  std::vector<FrameId> frames;
+  const std::vector<StringId>& texts = string_lists_[strings.payload];
+  for (auto text = texts.rbegin(); text != texts.rend() && frames.size() < kDeepestStack; ++text) {
+    const std::span<const FrameId> lines = FramesOf(*text);
+    const auto some = lines.last(std::min(lines.size(), kDeepestStack - frames.size()));
+    frames.insert(frames.end(), some.rbegin(), some.rend());
+  }
+  cached->second = StackId(Stack(frames).payload);
+  return cached->second;
 }
 
 }  // namespace plimsoll::snapshot

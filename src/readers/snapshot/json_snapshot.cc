@@ -54,8 +54,10 @@ class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   bool Push(Value v) {
+    // An array of small numbers takes eight times its text here.
+    if (stack_.size() == stack_.capacity()) builder_.budget().Take(stack_.size() * sizeof(Value));
     stack_.push_back(v);
-    return true;
+    return !builder_.budget().spent();
   }
   bool Open(Value v) {
     // A snapshot is six levels deep.
@@ -94,9 +96,11 @@ bool RecogniseJsonSnapshot(std::string_view bytes) {
 }
 
 Result<Recording> ReadJsonSnapshot(const Input& input) {
-  Builder builder(input.bytes().size());
+  Builder builder(input);
   JsonHandler handler(builder);
-  if (!nlohmann::json::sax_parse(input.bytes(), &handler)) {
+  const bool fine = nlohmann::json::sax_parse(input.bytes(), &handler);
+  if (builder.budget().spent()) return ReadBudget::Refusal();
+  if (!fine) {
     return Error{.message = "the JSON cannot be read: " + handler.message(),
                  .file = input.name(),
                  .offset = handler.offset(),

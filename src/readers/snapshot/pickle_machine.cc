@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hash.h"
+
 namespace plimsoll::snapshot {
 namespace {
 
@@ -113,17 +115,21 @@ const std::uint8_t* EndOfReferences(const std::uint8_t* p, const std::uint8_t* e
   }
 }
 
+std::size_t AtMost(std::size_t wanted, double most) {
+  return std::min(wanted, static_cast<std::size_t>(most));
+}
+
 }  // namespace
 
 // The limits are generous: every memo entry of a real file stands for at least four bytes of it,
-// every value on the stack for at least one.
-PickleMachine::PickleMachine(std::string_view bytes, Builder& builder)
+// every value on the stack for at least one; and what unpacks to very much has few that large.
+PickleMachine::PickleMachine(const Input& input, Builder& builder)
     : builder_(builder),
-      begin_(reinterpret_cast<const std::uint8_t*>(bytes.data())),
+      begin_(reinterpret_cast<const std::uint8_t*>(input.bytes().data())),
       at_(begin_),
-      end_(begin_ + bytes.size()),
-      most_values_(bytes.size() / 8 + 65536),
-      memo_(bytes.size() / 4 + 1024) {}
+      end_(begin_ + input.bytes().size()),
+      most_values_(AtMost(input.bytes().size() / 8 + 65536, 4e6 * ShareOf(input))),
+      memo_(AtMost(input.bytes().size() / 4 + 1024, 16e6 * ShareOf(input))) {}
 
 bool PickleMachine::Fail(std::string message, std::string hint) {
   if (!error_) {
@@ -379,7 +385,7 @@ bool PickleMachine::TryStackOfReferences() {
   if (p == first || p >= end_ || *p != kAppends) return false;
   const std::string_view spelling(reinterpret_cast<const char*>(first),
                                   static_cast<std::size_t>(p - first));
-  const std::uint64_t hash = SpelledStacks::Hash(spelling);
+  const std::uint64_t hash = HashBytes(spelling);
   std::uint64_t stack = spelled_.Find(hash, spelling);
   if (stack == SpelledStacks::kUnknown) {
     scratch_.clear();
@@ -392,6 +398,8 @@ bool PickleMachine::TryStackOfReferences() {
       scratch_.push_back(FrameId(v.payload));
     }
     stack = builder_.Stack(scratch_).payload;
+    // What it takes in the table, which is never full.
+    builder_.budget().Take(3 * sizeof(hash) + 3 * sizeof(spelling));
     spelled_.Add(hash, spelling, stack);
   }
   if (!Push({Kind::kStack, stack}) || !MemoPut(memo_.size())) return true;  // error_ is set
@@ -446,6 +454,10 @@ Result<Value> PickleMachine::Run() {
     if (opcode == kStop) break;
     // A mark must not outlive the values below it.
     if (!Step(opcode)) return *error_;
+    if (builder_.budget().spent()) {
+      Fail(ReadBudget::Refusal().message, ReadBudget::Refusal().hint);
+      return *error_;
+    }
     if (!marks_.empty() && marks_.back() > stack_.size()) {
       Fail("a group lost the list or dict that it belongs to");
       return *error_;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/input.h"
 #include "base/result.h"
 #include "readers/snapshot/builder.h"
 #include "readers/snapshot/memo.h"
@@ -16,7 +17,7 @@ namespace plimsoll::snapshot {
 
 class PickleMachine {
  public:
-  PickleMachine(std::string_view bytes, Builder& builder);
+  PickleMachine(const Input& input, Builder& builder);
 
   /// Runs the file up to STOP and returns the root value.
   Result<Value> Run();

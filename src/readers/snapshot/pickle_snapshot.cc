@@ -10,8 +10,8 @@ bool RecognisePickle(std::string_view bytes) {
 }
 
 Result<Recording> ReadPickleSnapshot(const Input& input) {
-  snapshot::Builder builder(input.bytes().size());
-  snapshot::PickleMachine machine(input.bytes(), builder);
+  snapshot::Builder builder(input);
+  snapshot::PickleMachine machine(input, builder);
   Result<snapshot::Value> root = machine.Run();
   if (!root) {
     root.error().file = input.name();

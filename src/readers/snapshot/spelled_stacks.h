@@ -11,12 +11,10 @@ class SpelledStacks {
  public:
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 
-  /// The stack that these bytes spelled before, or kUnknown.
+  /// The stack that these bytes spelled before, or kUnknown; `hash` is HashBytes of them.
   std::uint64_t Find(std::uint64_t hash, std::string_view spelling) const;
   void Add(std::uint64_t hash, std::string_view spelling, std::uint64_t stack);
   void Clear();
-
-  static std::uint64_t Hash(std::string_view spelling);
 
  private:
   struct Entry {

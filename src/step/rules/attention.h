@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "step/emitter.h"
+#include "step/rules/emitter.h"
 
 namespace plimsoll {
 

@@ -159,5 +159,38 @@ TEST(AttentionTest, FlashNeedsNoMaskAndASmallHead) {
   EXPECT_EQ(ChooseAttention(a, gpu, {}), AttentionKernel::kEfficient);
 }
 
+AttentionKernel KernelNamed(const std::string& name) {
+  if (name == "cudnn") return AttentionKernel::kCudnn;
+  if (name == "flash") return AttentionKernel::kFlash;
+  return name == "efficient" ? AttentionKernel::kEfficient : AttentionKernel::kMath;
+}
+
+/// The Python package, which has to choose while it captures, answers the same cases:
+/// python/tests/test_attention_choice.py.
+TEST(AttentionTest, ThePackageChoosesTheSame) {
+  const std::vector<Json> rows = ReadRows(PLIMSOLL_TEST_DATA "/operators/attention_choice.jsonl");
+  EXPECT_GT(rows.size(), 500u);
+  for (const Json& row : rows) {
+    const Json& c = row["case"];
+    Attention a;
+    a.dtype = *ParseDType(c["dtype"].get<std::string>());
+    a.h = c["heads"];
+    a.hk = c["kv_heads"];
+    a.s = c["seq"];
+    a.sk = c["kv_seq"];
+    a.d = c["head"];
+    a.dv = c["value_head"];
+    if (c["mask"]) a.mask = Layout{.dtype = a.dtype, .sizes = {a.s, a.sk}, .strides = {a.sk, 1}};
+    a.mask_needs_grad = c["mask_needs_grad"];
+    a.causal = c["causal"];
+    a.dropout = c["dropout"];
+    a.rows_dense = c["rows_dense"];
+    const TorchVersion torch = *ParseTorchVersion(row["torch"].get<std::string>());
+    EXPECT_EQ(ChooseAttention(a, Named(row["gpu"].get<std::string>()), torch),
+              KernelNamed(row["kernel"]))
+        << row.dump();
+  }
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
 // Habits that many operators share.
 #pragma once
 
-#include "step/emitter.h"
+#include "step/rules/emitter.h"
 
 namespace plimsoll {
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "step/workspace.h"
+#include "step/rules/workspace.h"
 
 namespace plimsoll {
 

@@ -11,8 +11,8 @@
 namespace plimsoll {
 namespace {
 
-/// A copy of an input that is not contiguous, until it is done. (8 rows, and 240 calls of
-/// shared/data/align)
+/// A copy of an input that is not contiguous, until it is done. (8 rows, and 240
+/// calls of recorded jobs)
 void LayerNorm(const Call& call, Emitter& emit) {
   const Slot copy = CopyUnlessContiguous(call, 0, emit);
   MakeAll(call, emit);

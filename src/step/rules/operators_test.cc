@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/input.h"
-#include "step/lower.h"
-#include "step/step_file.h"
+#include "step/file/step_file.h"
+#include "step/lowering/lower.h"
 
 namespace plimsoll {
 namespace {

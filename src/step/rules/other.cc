@@ -13,7 +13,7 @@ namespace plimsoll {
 namespace {
 
 /// The engine adds a gradient to one that is there already in place, unless the older one is a view
-/// (the exact count in all 23 jobs of shared/data/align); a capture sees a new tensor.
+/// (docs/prediction.md, "Losses and the rest"); a capture sees a new tensor.
 bool IsSumOfGradients(const Call& call, const Tensor& older, const Tensor& newer,
                       const Emitter& emit) {
   return call.phase() == Phase::kBackward && !older.view && !older.needs_grad &&
@@ -38,7 +38,7 @@ void Add(const Call& call, Emitter& emit) {
   MakeAll(call, emit);
 }
 
-/// The product of gradient and output. (16 rows, and every job with a softmax in shared/data/align)
+/// The product of gradient and output. (16 rows, and every recorded job with a softmax)
 void SoftmaxBackward(const Call& call, Emitter& emit) {
   MakeAll(call, emit);
   const auto gradient = call.TensorArg(0);

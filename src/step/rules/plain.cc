@@ -12,7 +12,7 @@ constexpr std::array kPlain = std::to_array<std::string_view>({
     "optimizer",
     "data_parallel",
     "fully_sharded",
-    // Measured one by one (shared/data/operators, 8 to 136 rows each).
+    // Measured one by one; samples are in tests/data/operators.
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool2d_backward",
     "_log_softmax_backward_data",
@@ -103,7 +103,7 @@ constexpr std::array kPlain = std::to_array<std::string_view>({
     "replication_pad2d_backward",
     "huber_loss_backward",
     "binary_cross_entropy_backward",
-    // In the jobs of shared/data/align.
+    // Seen in recorded jobs, without an allocation besides their results.
     "cos",
     "sin",
     "sqrt",

@@ -73,8 +73,8 @@ std::int64_t OutputsAtOnce(const Iteration& it) {
 
 }  // namespace
 
-// The arithmetic of ATen/native/cuda/Reduce.cuh (setReduceConfig). On an H200 it gives all 1,088
-// sizes of shared/data/align and those of the 13 kinds of reduction in shared/data/operators.
+// The arithmetic of ATen/native/cuda/Reduce.cuh (setReduceConfig). On an H200 it gives the
+// sizes of all the reductions in tests/data/operators.
 ReductionTemps ReductionTemporaries(const Layout& input, std::span<const std::int64_t> dims,
                                     const Accumulator& accumulator, const Gpu& gpu) {
   const Iteration it = Iterate(input, dims);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "step/emitter.h"
+#include "step/rules/emitter.h"
 
 namespace plimsoll {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "step/emitter.h"
+#include "step/rules/emitter.h"
 
 namespace plimsoll {
 

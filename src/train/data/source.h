@@ -7,7 +7,7 @@
 #include <span>
 #include <stdexcept>
 
-#include "train/batch.h"
+#include "train/data/batch.h"
 
 namespace plimsoll::train {
 

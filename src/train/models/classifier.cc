@@ -5,7 +5,7 @@
 #include <torch/nn/modules/pooling.h>
 
 #include "train/models/convolutions.h"
-#include "train/separable.h"
+#include "train/models/separable.h"
 
 namespace plimsoll::train {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "train/batch.h"
-#include "train/checkpoint_policy.h"
+#include "train/checkpointing/checkpoint_policy.h"
+#include "train/data/batch.h"
 
 namespace plimsoll::train {
 

@@ -4,7 +4,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "train/models/convolutions.h"
-#include "train/separable.h"
+#include "train/models/separable.h"
 
 namespace plimsoll::train {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "train/memory.h"
+#include "train/budget/memory.h"
 #include "train/models/model_for_tests.h"
 
 namespace plimsoll::train {

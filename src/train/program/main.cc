@@ -2,18 +2,21 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 
-#include "train/adam8bit.h"
-#include "train/cross_entropy.h"
+#include "base/printable.h"
 #include "train/data/image_folder.h"
+#include "train/data/loader.h"
 #include "train/data/synthetic.h"
 #include "train/data/text_file.h"
-#include "train/fused_adam.h"
-#include "train/host_optimizer.h"
-#include "train/loader.h"
+#include "train/models/cross_entropy.h"
 #include "train/models/gpt.h"
+#include "train/optimizers/adam8bit.h"
+#include "train/optimizers/fused_adam.h"
+#include "train/optimizers/host_optimizer.h"
 #include "train/program/flags.h"
 #include "train/run_log.h"
 
@@ -89,6 +92,19 @@ void ShowProgress(const StepReport& report, std::int64_t steps) {
                report.levers.ToString().c_str(), terminal && done != steps ? "" : "\n");
 }
 
+/// Goes on where the state stopped.
+void Resume(const std::string& path, Trainer& trainer, Loader& loader) {
+  const std::string extra = trainer.Load(path);
+  std::int64_t position = -1;
+  std::from_chars(extra.data(), extra.data() + extra.size(), position);
+  TORCH_CHECK(position >= 0, path,
+              ": it was saved by another program, and does not say which "
+              "batch is next");
+  loader.Seek(position);
+  std::fprintf(stderr, "goes on after step %" PRId64 " of %s\n", trainer.steps(),
+               Printable(path).c_str());
+}
+
 int Run(Flags& flags) {
   Complete(flags);
   torch::manual_seed(flags.seed);
@@ -109,11 +125,7 @@ int Run(Flags& flags) {
                          .drop_last = source->size() >= flags.batch,
                          .workers = flags.workers,
                          .pinned = device.is_cuda()});
-  if (flags.resume && std::filesystem::exists(flags.save)) {
-    loader.Seek(std::stoll(trainer.Load(flags.save)));
-    std::fprintf(stderr, "goes on after step %" PRId64 " of %s\n", trainer.steps(),
-                 flags.save.c_str());
-  }
+  if (flags.resume && std::filesystem::exists(flags.save)) Resume(flags.save, trainer, loader);
   const auto save = [&] { trainer.Save(flags.save, std::to_string(loader.position())); };
   std::optional<RunLog> log;
   if (!flags.log.empty()) log.emplace(flags.log);
@@ -126,6 +138,13 @@ int Run(Flags& flags) {
   if (!flags.save.empty()) save();
   if (!flags.snapshot.empty()) WriteSnapshot(flags.snapshot);
   return 0;
+}
+
+/// One line, whatever names and torch's own errors hold.
+int Complain(std::string text, int code) {
+  std::ranges::replace(text, '\n', ' ');
+  std::fprintf(stderr, "plimsoll-train: %s\n", Printable(text).c_str());
+  return code;
 }
 
 }  // namespace
@@ -141,17 +160,13 @@ int main(int argc, char** argv) {
     return Run(flags);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    std::fprintf(stderr, "plimsoll-train: %s; see plimsoll-train --help\n", error.what());
-    return 2;
+    return Complain(error.what() + std::string("; see plimsoll-train --help"), 2);
   } catch (const c10::OutOfMemoryError& error) {
     // The answer is no: it does not fit.
-    std::fprintf(stderr, "plimsoll-train: %s\n", error.what_without_backtrace());
-    return 1;
+    return Complain(error.what_without_backtrace(), 1);
   } catch (const c10::Error& error) {
-    std::fprintf(stderr, "plimsoll-train: %s\n", error.what_without_backtrace());
-    return 2;
+    return Complain(error.what_without_backtrace(), 2);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "plimsoll-train: %s\n", error.what());
-    return 2;
+    return Complain(error.what(), 2);
   }
 }

@@ -153,6 +153,11 @@ def main():
     # Several devices; the first has nothing.
     write("devices", snapshot(segments=[segment(1), segment(3, BASE + (1 << 33))],
                               device_traces=[[], events(), [], [dict(e, addr=e["addr"] + (1 << 33)) for e in events()]]))
+    # The second of two ran out; of the first there are more events, but not what was held for them.
+    first = [event(a, BASE + (1 << 34) + i * MIB, MIB, 900 + i, STACK_B) for a in ("alloc", "free_completed") for i in range(4)]
+    refused = event("oom", 0, 4 << 30, 1005, STACK_B, device_free=1 << 30)
+    del refused["addr"]
+    write("second_ran_out", snapshot(segments=[segment(1)], device_traces=[first, events() + [refused]]))
     # Keys that are missing.
     bare = [{k: e[k] for k in ("action", "addr", "size")} for e in events()]
     write("bare", {"device_traces": [bare]})

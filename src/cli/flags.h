@@ -1,0 +1,96 @@
+// How a command declares its flags, and what help, completion and suggestions know of them. Only
+// flags.cc sees the library behind it, which is large and slow to compile.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace plimsoll {
+
+struct FlagInfo {
+  std::vector<std::string> names;  // "-o", "--output"
+  std::string type = {};           // "SIZE"; empty where it takes no value
+  std::string help = {};
+  std::vector<std::string> choices = {};
+};
+
+struct ArgumentInfo {
+  std::string name;
+  std::string help = {};
+  bool required = true;
+  bool many = false;
+};
+
+/// A command line to type, and what it is for.
+struct Example {
+  std::string line;
+  std::string purpose = {};
+};
+
+struct CommandInfo {
+  std::string name;
+  std::string what;
+  std::vector<ArgumentInfo> arguments = {};
+  std::vector<FlagInfo> flags = {};
+  std::vector<Example> examples = {};
+  /// Sentences below the examples.
+  std::vector<std::string> remarks = {};
+};
+
+class Flags {
+ public:
+  Flags(std::string name, std::string what);
+  ~Flags();
+  Flags(Flags&&) noexcept;
+
+  // Each binds a variable, which must outlive the parsing.
+
+  void Argument(const std::string& name, std::string& to, const std::string& help);
+  void Arguments(const std::string& name, std::vector<std::string>& to, const std::string& help,
+                 bool required = true);
+  void Switch(const std::string& name, bool& to, const std::string& help);
+  void Text(const std::string& name, const std::string& type, std::optional<std::string>& to,
+            const std::string& help);
+  /// A size with its unit.
+  void Size(const std::string& name, std::optional<Bytes>& to, const std::string& help);
+  void Count(const std::string& name, const std::string& type, std::optional<std::int64_t>& to,
+             const std::string& help, std::int64_t least = 0,
+             std::int64_t most = std::numeric_limits<std::int64_t>::max());
+  /// A time of at most a million seconds.
+  void Seconds(const std::string& name, double& to, const std::string& help);
+  void Choice(const std::string& name, const std::string& type, std::string& to,
+              std::vector<std::string> choices, const std::string& help);
+  /// Whatever `read` takes, which says what is wrong with a value.
+  void Value(const std::string& name, const std::string& type, const std::string& help,
+             std::function<std::optional<Error>(const std::string&)> read);
+  /// Lines "  plimsoll explain FILE   what for"; any other line is a remark.
+  void Examples(const std::string& text);
+
+  CommandInfo Describe() const;
+  /// Reads what follows the command's name.
+  std::optional<Error> Parse(std::vector<std::string> words);
+  /// For commands that declare their flags with the library itself.
+  CLI::App& app() { return *app_; }
+
+ private:
+  std::optional<Error> FindUnknown(const std::vector<std::string>& words) const;
+
+  std::unique_ptr<CLI::App> app_;
+  std::map<std::string, std::vector<std::string>> choices_;
+};
+
+}  // namespace plimsoll

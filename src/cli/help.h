@@ -1,0 +1,17 @@
+// What `plimsoll help` and `--help` print.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/flags.h"
+#include "report/text.h"
+
+namespace plimsoll {
+
+/// All commands, with an example of each.
+std::string Overview(const std::vector<CommandInfo>& commands, const TextStyle& style);
+/// One command: its arguments, flags and examples.
+std::string HelpOf(const CommandInfo& command, const TextStyle& style);
+
+}  // namespace plimsoll

@@ -1,0 +1,27 @@
+// The flow of `plimsoll report`: files in, one page or export out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace plimsoll {
+
+enum class ReportFormat : std::uint8_t { kPage, kPerfetto, kSpeedscope, kCsv };
+
+struct ReportRequest {
+  std::vector<std::string> files;
+  /// Files of another run to compare with; a page only.
+  std::vector<std::string> baseline;
+  ReportFormat format = ReportFormat::kPage;
+  /// "-" is standard output; empty is report.html for a page, standard output for exports.
+  std::string out;
+  /// The event whose stacks speedscope gets; -1 is the out-of-memory or the peak.
+  std::int64_t at = -1;
+  bool redact = false;
+};
+
+/// Returns the exit code; what cannot be used has been complained of.
+int MakeReport(const ReportRequest& request);
+
+}  // namespace plimsoll

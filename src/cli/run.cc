@@ -1,0 +1,116 @@
+#include "cli/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/suggest.h"
+#include "cli/command.h"
+#include "cli/completion.h"
+#include "cli/help.h"
+#include "cli/terminal.h"
+
+namespace plimsoll {
+namespace {
+
+struct Entry {
+  const char* name;
+  const char* what;
+  Command (*add)(Flags&);
+};
+
+constexpr Entry kCommands[] = {
+    {"explain", "why it ran out of memory, or what its peak is made of", AddExplain},
+    {"report", "one page that shows where the memory went",
+     [](Flags& flags) { return AddReport(flags.app()); }},
+    {"diff", "what grew between two records, by source line and category", AddDiff},
+    {"replay", "the same job under other allocator settings, limits or releases", AddReplay},
+    {"tune", "the allocator settings that suit a recorded job best", AddTune},
+    {"predict", "how much memory a training step will need, before it is run",
+     [](Flags& flags) { return AddPredict(flags.app()); }},
+    {"pack", "the least memory that a set of lifetimes needs", AddPack},
+    {"gpus", "the catalogue: memory, speed and links of the cards that people own", AddGpus},
+};
+
+/// A command with its flags declared, ready to parse.
+struct Declared {
+  Flags flags;
+  Command run;
+  bool quiet = false;
+};
+
+std::unique_ptr<Declared> Declare(const Entry& entry) {
+  auto command = std::make_unique<Declared>(Declared{.flags = Flags(entry.name, entry.what)});
+  command->run = entry.add(command->flags);
+  command->flags.Switch("-q,--quiet", command->quiet, "no line of progress on the terminal");
+  return command;
+}
+
+std::vector<CommandInfo> DescribeAll() {
+  std::vector<CommandInfo> all;
+  for (const Entry& entry : kCommands) all.push_back(Declare(entry)->flags.Describe());
+  return all;
+}
+
+const Entry* Find(const std::string& name) {
+  const Entry* const found =
+      std::ranges::find_if(kCommands, [&](const Entry& entry) { return name == entry.name; });
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+int NoSuchCommand(const std::string& name) {
+  std::vector<std::string_view> known = {"help", "completion", "--help", "--version"};
+  for (const Entry& entry : kCommands) known.emplace_back(entry.name);
+  return Complain({.message = fmt::format("there is no command '{}'", name),
+                   .hint = SuggestOr(name, known, "plimsoll help lists them")});
+}
+
+int PrintHelp(const std::vector<std::string>& words) {
+  if (words.empty()) return Print(Overview(DescribeAll(), StyleOfStdout()));
+  const Entry* const entry = Find(words.front());
+  if (entry == nullptr) return NoSuchCommand(words.front());
+  return Print(HelpOf(Declare(*entry)->flags.Describe(), StyleOfStdout()));
+}
+
+int PrintCompletion(const std::vector<std::string>& words) {
+  const Result<std::string> script =
+      CompletionScript(words.empty() ? "" : words.front(), DescribeAll());
+  return script ? Print(*script) : Complain(script.error());
+}
+
+bool AsksForHelp(const std::vector<std::string>& words) {
+  const auto end = std::ranges::find(words, "--");
+  return std::any_of(words.begin(), end,
+                     [](const std::string& word) { return word == "-h" || word == "--help"; });
+}
+
+int RunCommand(const Entry& entry, const std::vector<std::string>& words) {
+  if (AsksForHelp(words)) return PrintHelp({entry.name});
+  const std::unique_ptr<Declared> command = Declare(entry);
+  if (const std::optional<Error> error = command->flags.Parse(words)) return Complain(*error);
+  Progress::Silence(command->quiet);
+  try {
+    return command->run();
+  } catch (const std::bad_alloc&) {
+    return Complain({.message = "there is not enough memory for this"});
+  }
+}
+
+}  // namespace
+
+int Run(const std::vector<std::string>& words, const std::string& version) {
+  if (words.empty()) {
+    std::fputs(Overview(DescribeAll(), StyleOfStderr()).c_str(), stderr);
+    return kUnusable;
+  }
+  const std::string& first = words.front();
+  const std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (first == "--version") return Print(version + "\n");
+  if (first == "help" || first == "--help" || first == "-h") return PrintHelp(rest);
+  if (first == "completion") return PrintCompletion(rest);
+  const Entry* const entry = Find(first);
+  return entry == nullptr ? NoSuchCommand(first) : RunCommand(*entry, rest);
+}
+
+}  // namespace plimsoll

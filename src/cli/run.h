@@ -1,0 +1,12 @@
+// The whole command line: which command, its help, or what is wrong.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace plimsoll {
+
+/// Runs `plimsoll WORDS...` and gives the exit code.
+int Run(const std::vector<std::string>& words, const std::string& version);
+
+}  // namespace plimsoll

@@ -1,0 +1,113 @@
+// One training step as a program over tensors, as docs/formats/step.md describes it: operators in
+// order, with what each got and made, when each storage dies, and where the phases begin. Numbers
+// that depend on the batch are kept at the two sizes of the capture.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "answer/category.h"
+#include "base/interner.h"
+#include "step/file/layout.h"
+
+namespace plimsoll {
+
+/// A number at the two batch sizes of the capture.
+struct Number {
+  std::int64_t first = 0;
+  std::int64_t second = 0;
+
+  bool depends() const { return first != second; }
+};
+
+using Storage = std::uint32_t;
+/// A tensor that is not on the device.
+inline constexpr Storage kElsewhere = 0;
+
+struct TensorUse {
+  Storage storage = kElsewhere;
+  std::uint32_t layout = 0;
+  bool view = false;
+  bool parameter = false;
+  bool needs_grad = false;
+};
+
+struct Argument {
+  using List = std::vector<Argument>;
+  std::variant<std::monostate, bool, Number, double, StringId, TensorUse, List> is = {};
+};
+
+struct NewStorage {
+  Storage storage = 0;
+  Number bytes;
+  /// The result that lies in it; an index into the call's results.
+  std::uint32_t result = 0;
+};
+
+struct CallRecord {
+  StringId op;
+  /// The line of the user's code, and the path of the module.
+  StringId where;
+  StringId module;
+  int thread = 0;
+  /// In which it makes its storages; 0 is the one that computes.
+  std::uint8_t stream = 0;
+  std::vector<Argument> args;
+  std::vector<std::pair<StringId, Argument>> kwargs;
+  std::vector<TensorUse> results;
+  std::vector<NewStorage> fresh;
+};
+
+/// A parameter or a buffer.
+struct ModelTensor {
+  Storage storage = 0;
+  std::uint32_t layout = 0;
+  StringId name;
+  bool trainable = false;
+  bool buffer = false;
+};
+
+enum class Phase : std::uint8_t { kModel, kInputs, kForward, kBackward, kOptimizer, kOther };
+std::string_view PhaseName(Phase phase);
+
+struct StepEvent {
+  enum class Kind : std::uint8_t { kModelTensor, kStep, kPhase, kCall, kFree, kLabel };
+  Kind kind = Kind::kCall;
+  Phase phase = Phase::kOther;                 // kPhase
+  Category category = Category::kTemporaries;  // kLabel
+  /// Into model_tensors or calls; the storage itself for kFree and kLabel.
+  std::uint32_t index = 0;
+};
+
+/// The same job in one precision.
+struct Variant {
+  std::string precision;
+  std::vector<ModelTensor> model_tensors;
+  std::vector<CallRecord> calls;
+  std::vector<StepEvent> events;
+  /// One more than the highest.
+  Storage storages = 1;
+};
+
+struct LayoutRecord {
+  DType dtype = DType::kFloat32;
+  std::vector<Number> sizes;
+  std::vector<Number> strides;
+};
+
+struct Step {
+  std::string file;
+  std::string torch;
+  std::string gpu;
+  std::string model;
+  std::int64_t batches[2] = {2, 3};
+  StringTable strings;
+  std::vector<LayoutRecord> layouts;
+  std::vector<Variant> variants;
+  std::vector<std::string> notes;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,338 @@
+#include "step/file/step_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "step/json_size.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kSchema = "plimsoll.step/1";
+/// Arguments nest two or three deep; more is not a step file.
+constexpr int kDeepest = 8;
+constexpr std::size_t kMostDimensions = 64;
+
+/// Thrown inside this file only; ReadStep turns it into an Error.
+struct Unusable {
+  std::string message;
+};
+
+[[noreturn]] void Refuse(std::string message) { throw Unusable{std::move(message)}; }
+
+class Reader {
+ public:
+  explicit Reader(Step& step) : step_(step) {}
+
+  void Read(const Json& document) {
+    ReadHead(document);
+    for (const Json& text : Array(document, "strings")) {
+      if (!text.is_string()) Refuse("\"strings\" holds something else than a text");
+      strings_.push_back(step_.strings.Intern(text.get_ref<const std::string&>()));
+    }
+    for (const Json& layout : Array(document, "layouts")) ReadLayout(layout);
+    for (const Json& variant : Array(document, "variants")) ReadVariant(variant);
+    if (step_.variants.empty()) Refuse("it holds no variant");
+    if (const auto notes = document.find("notes"); notes != document.end() && notes->is_array()) {
+      for (const Json& note : *notes) {
+        if (note.is_string()) step_.notes.push_back(note.get<std::string>());
+      }
+    }
+  }
+
+ private:
+  static const Json& Array(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_array()) Refuse(fmt::format("no list \"{}\"", key));
+    return *found;
+  }
+  static std::string Text(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  }
+  static bool TooLarge(const Json& value) {
+    return value.is_number_unsigned() &&
+           value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
+  }
+  static std::int64_t Int(const Json& value) {
+    if (!value.is_number_integer()) Refuse("a number is no integer");
+    if (TooLarge(value)) Refuse("a number is too large");
+    return value.get<std::int64_t>();
+  }
+  static Number ReadNumber(const Json& value) {
+    if (value.is_number_integer()) return {Int(value), Int(value)};
+    if (value.is_array() && value.size() == 2) return {Int(value[0]), Int(value[1])};
+    Refuse("a number is neither an integer nor a pair");
+  }
+  /// Of a size, a stride or a count of bytes.
+  static Number ReadCount(const Json& value) {
+    const Number number = ReadNumber(value);
+    for (const std::int64_t n : {number.first, number.second}) {
+      if (n < 0 || n > kMostElements) Refuse(fmt::format("a size of {}", n));
+    }
+    return number;
+  }
+
+  void ReadHead(const Json& document) {
+    step_.torch = Text(document, "torch");
+    step_.gpu = Text(document, "gpu");
+    step_.model = Text(document, "model");
+    const Json& batches = Array(document, "batches");
+    if (batches.size() != 2) Refuse("\"batches\" does not hold two sizes");
+    for (std::size_t i = 0; i < 2; ++i) step_.batches[i] = Int(batches[i]);
+    if (step_.batches[0] < 1 || step_.batches[1] <= step_.batches[0] ||
+        step_.batches[1] > kMostElements) {
+      Refuse("\"batches\" does not hold two growing sizes");
+    }
+  }
+
+  void ReadLayout(const Json& json) {
+    if (!json.is_array() || json.size() != 3 || !json[0].is_string() || !json[1].is_array() ||
+        !json[2].is_array() || json[1].size() != json[2].size() ||
+        json[1].size() > kMostDimensions) {
+      Refuse(fmt::format("layout {} is not [dtype, sizes, strides]", step_.layouts.size()));
+    }
+    LayoutRecord& layout = step_.layouts.emplace_back();
+    const auto dtype = ParseDType(json[0].get_ref<const std::string&>());
+    if (!dtype) Refuse(fmt::format("dtype \"{}\" is not known", json[0].get<std::string>()));
+    layout.dtype = *dtype;
+    for (const Json& size : json[1]) layout.sizes.push_back(ReadCount(size));
+    for (const Json& stride : json[2]) layout.strides.push_back(ReadCount(stride));
+    for (const auto member : {&Number::first, &Number::second}) {
+      std::int64_t elements = 1;
+      for (const Number& size : layout.sizes) {
+        const std::int64_t n = std::max<std::int64_t>(size.*member, 1);
+        if (n > kMostElements / elements) {
+          Refuse(fmt::format("layout {} is larger than any device", step_.layouts.size() - 1));
+        }
+        elements *= n;
+      }
+    }
+  }
+
+  StringId ReadString(const Json& value) const {
+    const std::int64_t index = Int(value);
+    if (index == -1) return {};
+    if (index < 0 || index >= std::ssize(strings_)) Refuse(fmt::format("no string {}", index));
+    return strings_[static_cast<std::size_t>(index)];
+  }
+  std::uint32_t ReadLayoutIndex(const Json& value) const {
+    const std::int64_t index = Int(value);
+    if (index < 0 || index >= std::ssize(step_.layouts)) Refuse(fmt::format("no layout {}", index));
+    return static_cast<std::uint32_t>(index);
+  }
+  Storage ReadStorage(const Json& value) {
+    const std::int64_t storage = Int(value);
+    if (storage < 0 || storage > most_storages_) Refuse(fmt::format("no storage {}", storage));
+    ++mentions_;
+    variant_->storages = std::max(variant_->storages, static_cast<Storage>(storage + 1));
+    return static_cast<Storage>(storage);
+  }
+
+  TensorUse ReadTensor(const Json& json) {
+    if (!json.is_array() || json.size() != 3) Refuse("a tensor is not [storage, layout, flags]");
+    const std::int64_t flags = Int(json[2]);
+    return {.storage = ReadStorage(json[0]),
+            .layout = ReadLayoutIndex(json[1]),
+            .view = (flags & 1) != 0,
+            .parameter = (flags & 2) != 0,
+            .needs_grad = (flags & 4) != 0};
+  }
+
+  Argument ReadArgument(const Json& json, int depth) {
+    if (depth > kDeepest) Refuse("arguments nest too deep");
+    if (json.is_boolean()) return {json.get<bool>()};
+    if (json.is_number_integer() && !TooLarge(json)) return {ReadNumber(json)};
+    if (json.is_number()) return {json.get<double>()};
+    if (json.is_array()) {
+      Argument::List list;
+      for (const Json& element : json) list.push_back(ReadArgument(element, depth + 1));
+      return {std::move(list)};
+    }
+    if (json.is_object()) {
+      if (const auto t = json.find("t"); t != json.end()) return {ReadTensor(*t)};
+      if (const auto n = json.find("n"); n != json.end()) return {ReadNumber(*n)};
+      if (const auto s = json.find("text"); s != json.end()) return {ReadString(*s)};
+    }
+    return {};
+  }
+
+  void ReadCall(const Json& json) {
+    if (json.size() != 9) Refuse("a call does not have nine parts");
+    CallRecord& call = variant_->calls.emplace_back();
+    call.op = ReadString(json[1]);
+    call.where = ReadString(json[2]);
+    call.module = ReadString(json[3]);
+    call.thread = static_cast<int>(std::clamp<std::int64_t>(Int(json[4]), 0, 1000));
+    if (!json[5].is_array() || !json[6].is_object() || !json[7].is_array() || !json[8].is_array()) {
+      Refuse("a call's parts are not what they should be");
+    }
+    for (const Json& value : json[5]) call.args.push_back(ReadArgument(value, 0));
+    for (const auto& [key, value] : json[6].items()) {
+      call.kwargs.emplace_back(step_.strings.Intern(key), ReadArgument(value, 0));
+    }
+    for (const Json& value : json[7]) {
+      const auto t = value.is_object() ? value.find("t") : value.end();
+      if (!value.is_object() || t == value.end()) Refuse("a result is no tensor");
+      call.results.push_back(ReadTensor(*t));
+    }
+    for (const Json& value : json[8]) {
+      if (!value.is_array() || value.size() != 3) Refuse("a new storage does not have three parts");
+      NewStorage& fresh = call.fresh.emplace_back();
+      fresh.storage = ReadStorage(value[0]);
+      fresh.bytes = ReadCount(value[1]);
+      const std::int64_t result = Int(value[2]);
+      if (result < 0 || result >= std::ssize(call.results)) {
+        Refuse(fmt::format("a new storage is that of result {}, which is not there", result));
+      }
+      fresh.result = static_cast<std::uint32_t>(result);
+    }
+    Add({.kind = StepEvent::Kind::kCall, .index = Index(variant_->calls)});
+  }
+
+  template <typename T>
+  static std::uint32_t Index(const std::vector<T>& list) {
+    return static_cast<std::uint32_t>(list.size() - 1);
+  }
+  void Add(const StepEvent& event) { variant_->events.push_back(event); }
+
+  void ReadModelTensor(const Json& json, bool buffer) {
+    if (json.size() < 4) Refuse("a parameter or buffer lacks parts");
+    variant_->model_tensors.push_back(
+        {.storage = ReadStorage(json[1]),
+         .layout = ReadLayoutIndex(json[2]),
+         .name = ReadString(json[3]),
+         .trainable = !buffer && json.size() > 4 && json[4].is_boolean() && json[4].get<bool>(),
+         .buffer = buffer});
+    Add({.kind = StepEvent::Kind::kModelTensor, .index = Index(variant_->model_tensors)});
+  }
+
+  void ReadPhase(const Json& json) {
+    static constexpr std::pair<std::string_view, Phase> kPhases[] = {
+        {"inputs", Phase::kInputs},     {"forward", Phase::kForward},
+        {"backward", Phase::kBackward}, {"optimizer", Phase::kOptimizer},
+        {"other", Phase::kOther},
+    };
+    if (json.size() != 2 || !json[1].is_string()) Refuse("a phase has no name");
+    for (const auto& [name, phase] : kPhases) {
+      if (json[1].get_ref<const std::string&>() == name) {
+        return Add({.kind = StepEvent::Kind::kPhase, .phase = phase});
+      }
+    }
+    Refuse(fmt::format("phase \"{}\" is not known", json[1].get<std::string>()));
+  }
+
+  void ReadLabel(const Json& json) {
+    static constexpr std::pair<std::string_view, Category> kLabels[] = {
+        {"gradient", Category::kGradients},
+        {"optimizer_state", Category::kOptimizerState},
+        {"input", Category::kInputs},
+    };
+    if (json.size() != 3 || !json[1].is_string() || !json[2].is_array())
+      Refuse("a label is broken");
+    for (const auto& [name, category] : kLabels) {
+      if (json[1].get_ref<const std::string&>() != name) continue;
+      for (const Json& storage : json[2]) {
+        Add({.kind = StepEvent::Kind::kLabel, .category = category, .index = ReadStorage(storage)});
+      }
+    }
+  }
+
+  void ReadEvent(const Json& json) {
+    if (!json.is_array() || json.empty() || !json[0].is_string()) Refuse("it has no kind");
+    const std::string& kind = json[0].get_ref<const std::string&>();
+    if (kind == "call") return ReadCall(json);
+    if (kind == "free") {
+      if (json.size() != 2) Refuse("a free names no storage");
+      return Add({.kind = StepEvent::Kind::kFree, .index = ReadStorage(json[1])});
+    }
+    if (kind == "phase") return ReadPhase(json);
+    if (kind == "step") return Add({.kind = StepEvent::Kind::kStep});
+    if (kind == "label") return ReadLabel(json);
+    if (kind == "parameter" || kind == "buffer") return ReadModelTensor(json, kind == "buffer");
+    Refuse(fmt::format("its kind \"{}\" is not known", kind));
+  }
+
+  void ReadVariant(const Json& json) {
+    if (!json.is_object()) Refuse("a variant is no object");
+    variant_ = &step_.variants.emplace_back();
+    variant_->precision = Text(json, "precision");
+    const Json& events = Array(json, "events");
+    most_storages_ = std::ssize(events) * 64;
+    mentions_ = 0;
+    std::size_t index = 0;
+    for (const Json& event : events) {
+      try {
+        ReadEvent(event);
+      } catch (const Unusable& unusable) {
+        Refuse(fmt::format("event {}: {}", index, unusable.message));
+      }
+      ++index;
+    }
+    // Memory is taken for each number below the highest; a file must not ask for much with little.
+    if (variant_->storages > mentions_ + 64) {
+      Refuse(fmt::format("storage {} where only a few are there", variant_->storages - 1));
+    }
+  }
+
+  Step& step_;
+  std::vector<StringId> strings_;
+  Variant* variant_ = nullptr;
+  /// Numbers are given in order, so that far higher ones are a mistake or an attack.
+  std::int64_t most_storages_ = 0;
+  std::int64_t mentions_ = 0;
+};
+
+}  // namespace
+
+bool IsStepFile(const Input& input) {
+  return input.bytes().substr(0, 4096).find(kSchema) != std::string_view::npos;
+}
+
+Result<Step> ReadStep(const Input& input) {
+  const std::string hint = "make it with plimsoll.capture in Python: docs/capture.md tells how";
+  if (!IsStepFile(input)) {
+    return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
+  }
+  if (TreeIsTooLarge(input)) {
+    Error refusal = ReadBudget::Refusal();
+    refusal.file = input.name();
+    return refusal;
+  }
+  Json document;
+  try {
+    document = Json::parse(input.bytes());
+  } catch (const Json::parse_error& error) {
+    return Error{.message = "it is cut short or broken",
+                 .file = input.name(),
+                 .offset = error.byte,
+                 .hint = "capture the step again"};
+  } catch (const Json::exception&) {
+    return Error{.message = "it holds a number that is too large",
+                 .file = input.name(),
+                 .hint = "capture the step again"};
+  }
+  if (!document.is_object() || !document.contains("schema") || document["schema"] != kSchema) {
+    return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
+  }
+  Step step;
+  step.file = input.name();
+  try {
+    Reader(step).Read(document);
+  } catch (const Unusable& unusable) {
+    return Error{
+        .message = unusable.message, .file = input.name(), .hint = "capture the step again"};
+  } catch (const Json::exception&) {
+    return Error{.message = "it is not as a step file should be",
+                 .file = input.name(),
+                 .hint = "capture the step again"};
+  }
+  return step;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,98 @@
+#include "step/prediction_invariants.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace plimsoll {
+namespace {
+
+class Broken {
+ public:
+  void Expect(bool holds, std::string_view what) {
+    if (!holds) list_.emplace_back(what);
+  }
+  std::vector<std::string> Take() { return std::move(list_); }
+
+ private:
+  std::vector<std::string> list_;
+};
+
+bool InOrder(const Range& r) { return 0 <= r.low && r.low <= r.best && r.best <= r.high; }
+
+bool Same(const Range& a, const Range& b) {
+  return a.low == b.low && a.best == b.best && a.high == b.high;
+}
+
+void ExpectFigures(const Figures& f, Broken& broken) {
+  broken.Expect(InOrder(f.allocated), "allocated: low <= best <= high");
+  broken.Expect(InOrder(f.reserved), "reserved: low <= best <= high");
+  broken.Expect(InOrder(f.device), "device: low <= best <= high");
+  broken.Expect(f.allocated.best <= f.reserved.best, "what is allocated is reserved");
+  broken.Expect(f.reserved.best <= f.device.best, "what is reserved is on the device");
+  broken.Expect(f.reserved.high <= f.device.high, "what may be reserved may be on the device");
+}
+
+/// The verdict and the figures beside it are of one run.
+void ExpectVerdict(const Prediction& p, Broken& broken) {
+  broken.Expect(!p.limit || p.room <= *p.limit, "the room is within the limit");
+  if (p.fits) {
+    broken.Expect(p.reserved.best <= p.room, "what fits is within the room");
+    broken.Expect(p.device.best <= p.gpu.memory, "what fits is within the card's memory");
+  } else {
+    broken.Expect(!p.surely_fits, "what does not fit does not surely fit");
+    broken.Expect(Same(p.allocated, p.unlimited.allocated) &&
+                      Same(p.reserved, p.unlimited.reserved) && Same(p.device, p.unlimited.device),
+                  "what does not fit is shown without limits");
+  }
+  broken.Expect(!p.beyond_count || !p.fits, "what is beyond count does not fit");
+  // Garbage collection changes a run within its limits.
+  const bool collects = p.settings.find("garbage_collection") != std::string::npos;
+  if (p.surely_fits) {
+    broken.Expect(p.reserved.high <= p.room, "what surely fits is within the room at its highest");
+    broken.Expect(p.device.high <= p.gpu.memory, "what surely fits is within the card's memory");
+    broken.Expect(p.workspaces_refused == 0, "what surely fits is refused nothing");
+  } else if (!collects && !p.beyond_count) {
+    broken.Expect(p.device.high > p.gpu.memory || p.reserved.high > p.room,
+                  "what may not fit exceeds the room at its highest");
+  }
+  broken.Expect(p.fits || collects || p.beyond_count || p.unlimited.reserved.best > p.room,
+                "what does not fit would take more than the room");
+}
+
+void ExpectAccount(const Prediction& p, Broken& broken) {
+  Bytes sum = 0;
+  for (const AccountLine& line : p.account) {
+    sum += line.bytes;
+    broken.Expect(line.bytes > 0, "every line of the account is above 0");
+  }
+  broken.Expect(sum == p.device.best, "the account adds up to the device's figure");
+  const std::vector<Bytes>& steps = p.reserved_after_step;
+  broken.Expect(std::is_sorted(steps.begin(), steps.end()), "a peak does not go down");
+  broken.Expect(steps.empty() || steps.back() == p.reserved.best,
+                "the last step ends at the peak of reserved memory");
+}
+
+}  // namespace
+
+std::vector<std::string> BrokenInvariants(const Prediction& p) {
+  Broken broken;
+  ExpectFigures(p, broken);
+  ExpectFigures(p.unlimited, broken);
+  ExpectVerdict(p, broken);
+  ExpectAccount(p, broken);
+  broken.Expect(p.unlimited_step_us <= p.step_us, "what is refused makes nothing faster");
+  return broken.Take();
+}
+
+std::vector<std::string> BrokenInvariants(const MaxBatch& m) {
+  Broken broken;
+  broken.Expect(m.sure.batch <= m.most.batch, "what surely fits may fit");
+  broken.Expect(m.fastest.batch <= m.most.batch, "the fastest fits");
+  broken.Expect(m.sure.refused == 0, "what surely fits is refused nothing");
+  const double fastest = m.fastest.SamplesPerSecond();
+  broken.Expect(m.fastest.batch == 0 || fastest >= m.sure.SamplesPerSecond(),
+                "nothing that surely fits is faster than the fastest");
+  return broken.Take();
+}
+
+}  // namespace plimsoll

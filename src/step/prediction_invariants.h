@@ -1,0 +1,16 @@
+// What must hold of every prediction, whatever was predicted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "step/max_batch.h"
+#include "step/predict.h"
+
+namespace plimsoll {
+
+/// The invariants that do not hold, each as a sentence; empty if all do.
+std::vector<std::string> BrokenInvariants(const Prediction& prediction);
+std::vector<std::string> BrokenInvariants(const MaxBatch& max_batch);
+
+}  // namespace plimsoll

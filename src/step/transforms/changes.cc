@@ -1,0 +1,34 @@
+#include "step/transforms/changes.h"
+
+#include "step/transforms/data_parallel.h"
+#include "step/transforms/optimizer.h"
+
+namespace plimsoll {
+
+std::optional<Error> Apply(Step& step, const Changes& changes) {
+  if (changes.sharding && changes.data_parallel) {
+    return Error{.message = "FSDP and DDP are two ways to train on several GPUs",
+                 .hint = "choose one of them"};
+  }
+  if (changes.sharding) {
+    step.notes.push_back(DescribeSharding(step, step.variants.front(), *changes.sharding));
+  }
+  for (Variant& variant : step.variants) {
+    // Sharding first, so that another optimizer is one of shards too.
+    if (changes.sharding) variant = AddFullySharded(step, variant, *changes.sharding);
+    if (changes.optimizer) {
+      Result<Variant> replaced = ReplaceOptimizer(step, variant, *changes.optimizer);
+      if (!replaced) return replaced.error();
+      variant = std::move(*replaced);
+    }
+    if (changes.data_parallel) variant = AddDataParallel(step, variant);
+  }
+  if (changes.data_parallel || changes.sharding) {
+    step.notes.push_back(
+        "what NCCL takes outside of PyTorch is not counted: some hundred MiB, depending on the "
+        "number of ranks");
+  }
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,404 @@
+// As traces of an H200 with torch 2.11 show it, allocation by allocation (docs/prediction.md,
+// "Several GPUs"). A group is a block, or the root with all that is in none.
+//
+// Forward: a group is gathered into one buffer and copied from there into whole parameters. The
+// buffer stays until the next group has its own copies, so that copying and gathering overlap. A
+// block lets its whole parameters go at its end, the root keeps them for the backward.
+// Backward: a block is gathered while the one after it still runs. At its end its whole gradients
+// are copied into one buffer, which stays until the next group's, and are reduced into the shard.
+//
+// Buffers of gathering and shards of gradients are made in streams of their own, and the allocator
+// keeps what is free apart by stream.
+#include "step/transforms/fully_sharded.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "step/transforms/shard_groups.h"
+#include "step/transforms/shard_layouts.h"
+#include "step/transforms/step_editor.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::uint8_t kComputeStream = 0;
+constexpr std::uint8_t kGatherStream = 1;
+constexpr std::uint8_t kReduceStream = 2;
+
+constexpr std::size_t kRoot = ShardGroups::kRoot;
+
+/// More than were ever joined.
+constexpr std::int64_t kMostRanks = 1 << 20;
+
+/// What a group has on the device at one moment; kElsewhere for what it has not.
+struct State {
+  Storage gathered = kElsewhere;
+  std::vector<Storage> whole;
+  /// Made in this backward and not reduced yet.
+  std::vector<Storage> gradients;
+  /// The reduced gradients, and how many of the captured ones stand for them.
+  Storage shard = kElsewhere;
+  int stand_for_shard = 0;
+};
+
+/// The calls of a group in one backward, as indices of events.
+struct Span {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+class FullySharded {
+ public:
+  FullySharded(Step& step, const Variant& old, const Sharding& sharding)
+      : step_(step),
+        old_(old),
+        sharding_(sharding),
+        groups_(step, old),
+        layouts_(step, old, sharding.ranks),
+        states_(groups_.all().size()),
+        edit_(step, old, "plimsoll.fully_sharded") {
+    FindGradients();
+  }
+
+  Variant Run() {
+    for (at_ = 0; at_ < old_.events.size(); ++at_) RunEvent(old_.events[at_]);
+    Begin(Phase::kOther);
+    return edit_.Take();
+  }
+
+ private:
+  void RunEvent(const StepEvent& event) {
+    switch (event.kind) {
+      case StepEvent::Kind::kModelTensor:
+        return RunModelTensor(event);
+      case StepEvent::Kind::kStep:
+        if (!std::exchange(sharded_, true) && !sharding_.meta) ShardModel();
+        Begin(Phase::kOther);
+        return edit_.Copy(event);
+      case StepEvent::Kind::kPhase:
+        Begin(event.phase);
+        edit_.Copy(event);
+        if (event.phase == Phase::kBackward) BeginBackward();
+        return;
+      case StepEvent::Kind::kCall:
+        return RunCall(event);
+      case StepEvent::Kind::kFree:
+        return RunFree(event);
+      case StepEvent::Kind::kLabel:
+        // Gradients are labelled when they are made: later they are not there any more.
+        if (!group_of_gradient_.contains(event.index)) edit_.Copy(event);
+        return;
+    }
+  }
+
+  // The model: whole on the device at first, then sharded group by group.
+
+  void RunModelTensor(const StepEvent& event) {
+    const ModelTensor& tensor = old_.model_tensors[event.index];
+    if (tensor.buffer) return edit_.Copy(event);
+    if (sharding_.meta) return MakeShard(event.index);
+    if (whole_.contains(tensor.storage)) return;
+    whole_[tensor.storage] =
+        Make("the whole model", BytesOf(step_, tensor), kComputeStream, Category::kParameters);
+  }
+
+  void MakeShard(std::uint32_t index) {
+    edit_.variant().model_tensors[index].layout =
+        layouts_.ShardOf(old_.model_tensors[index].layout);
+    edit_.Copy({.kind = StepEvent::Kind::kModelTensor, .index = index});
+  }
+  void ShardModel() {
+    for (std::size_t g = 1; g < states_.size(); ++g) ShardGroupOf(g);
+    ShardGroupOf(kRoot);
+  }
+  void ShardGroupOf(std::size_t group) {
+    for (const std::uint32_t index : ParametersOf(group)) MakeShard(index);
+    for (const std::uint32_t index : ParametersOf(group)) {
+      const auto whole = whole_.find(old_.model_tensors[index].storage);
+      if (whole != whole_.end()) edit_.Free(whole->second);
+    }
+  }
+
+  const std::vector<std::uint32_t>& ParametersOf(std::size_t group) const {
+    return groups_.all()[group].parameters;
+  }
+
+  Bytes GatheredBytes(std::size_t group) const {
+    Bytes sum = 0;
+    for (const std::uint32_t p : ParametersOf(group))
+      sum += layouts_.PaddedBytes(old_.model_tensors[p]);
+    return sum;
+  }
+  Bytes GradientBytes(std::size_t group) const {
+    Bytes sum = 0;
+    for (const std::uint32_t p : ParametersOf(group)) {
+      if (old_.model_tensors[p].trainable) sum += layouts_.PaddedBytes(old_.model_tensors[p]);
+    }
+    return sum;
+  }
+
+  // Phases.
+
+  void Begin(Phase phase) {
+    if (phase_ == Phase::kForward) EndForward();
+    if (phase_ == Phase::kBackward) EndBackward();
+    phase_ = phase;
+  }
+
+  void EndForward() {
+    CloseBlock();
+    edit_.FreeNow(lingering_);
+  }
+
+  void BeginBackward() {
+    spans_.assign(states_.size(), std::nullopt);
+    for (std::size_t i = at_ + 1; i < old_.events.size(); ++i) {
+      const StepEvent& event = old_.events[i];
+      if (event.kind == StepEvent::Kind::kPhase || event.kind == StepEvent::Kind::kStep) break;
+      if (event.kind != StepEvent::Kind::kCall) continue;
+      std::optional<Span>& span = spans_[GroupOf(old_.calls[event.index])];
+      if (!span) span = Span{.first = i};
+      span->last = i;
+    }
+    if (!forward_order_.empty()) Gather(forward_order_.back());
+  }
+
+  void EndBackward() {
+    ReduceFinished(old_.events.size());
+    Reduce(kRoot);
+    for (State& state : states_) edit_.FreeNow(state.gathered);
+    edit_.FreeNow(reducing_);
+    forward_order_.clear();
+  }
+
+  // Calls.
+
+  std::size_t GroupOf(const CallRecord& call) const {
+    return groups_.Of(step_.strings[call.module]);
+  }
+
+  void RunCall(const StepEvent& event) {
+    const std::size_t group = GroupOf(old_.calls[event.index]);
+    if (phase_ == Phase::kForward) BeforeForward(group);
+    if (phase_ == Phase::kBackward) BeforeBackward(group);
+    if (phase_ == Phase::kOptimizer) layouts_.ShardCall(edit_.variant().calls[event.index]);
+    edit_.Copy(event);
+    if (phase_ == Phase::kBackward) NoteGradients(old_.calls[event.index]);
+  }
+
+  void BeforeForward(std::size_t group) {
+    if (states_[kRoot].whole.empty()) OpenInForward(kRoot);
+    if (group == open_) return;
+    CloseBlock();
+    if (group == kRoot) return;
+    OpenInForward(group);
+    open_ = group;
+  }
+  void OpenInForward(std::size_t group) {
+    Unshard(group);
+    edit_.FreeNow(lingering_);
+    lingering_ = std::exchange(states_[group].gathered, kElsewhere);
+  }
+  void CloseBlock() {
+    if (open_ == kRoot) return;
+    if (!sharding_.keep) Reshard(open_);
+    forward_order_.push_back(open_);
+    open_ = kRoot;
+  }
+
+  void BeforeBackward(std::size_t group) {
+    ReduceFinished(at_);
+    if (group == kRoot || !spans_[group] || spans_[group]->first != at_) return;
+    Unshard(group);
+    edit_.FreeNow(states_[group].gathered);
+    const auto found = std::find(forward_order_.rbegin(), forward_order_.rend(), group);
+    if (found != forward_order_.rend() && found + 1 != forward_order_.rend()) Gather(*(found + 1));
+  }
+  void ReduceFinished(std::size_t now) {
+    for (std::size_t g = 1; g < states_.size(); ++g) {
+      if (!spans_[g] || spans_[g]->last >= now) continue;
+      spans_[g].reset();
+      Reduce(g);
+    }
+  }
+
+  // Gathering and reducing.
+
+  void Gather(std::size_t group) {
+    State& state = states_[group];
+    if (state.gathered != kElsewhere || !state.whole.empty()) return;
+    state.gathered =
+        Make("all-gather", GatheredBytes(group), kGatherStream, Category::kTemporaries);
+  }
+  void Unshard(std::size_t group) {
+    State& state = states_[group];
+    if (!state.whole.empty()) return;
+    Gather(group);
+    for (const std::uint32_t p : ParametersOf(group)) {
+      state.whole.push_back(Make("parameters, gathered",
+                                 layouts_.PaddedBytes(old_.model_tensors[p]), kComputeStream,
+                                 Category::kParameters));
+    }
+  }
+  void Reshard(std::size_t group) {
+    for (const Storage storage : states_[group].whole) edit_.Free(storage);
+    states_[group].whole.clear();
+  }
+
+  void Reduce(std::size_t group) {
+    Reshard(group);
+    edit_.FreeNow(reducing_);
+    const Bytes bytes = GradientBytes(group);
+    if (bytes == 0) return;
+    reducing_ = Make("reduce-scatter", bytes, kComputeStream, Category::kGradients);
+    State& state = states_[group];
+    // A loop variable of FSDP's still refers to the last parameter's gradient.
+    const Storage kept = GradientOfLast(group);
+    for (const Storage gradient : state.gradients) {
+      if (gradient != kept) edit_.Free(gradient);
+    }
+    Storage shard =
+        Make("gradients, sharded", bytes / sharding_.ranks, kReduceStream, Category::kGradients);
+    edit_.Free(kept);
+    // What is there already gets the sum.
+    if (state.shard != kElsewhere) edit_.Free(std::exchange(shard, state.shard));
+    state.shard = shard;
+    state.stand_for_shard += static_cast<int>(state.gradients.size());
+    for (const Storage gradient : std::exchange(state.gradients, {})) reduced_[gradient] = group;
+  }
+
+  /// That of the group's last parameter, as far as sizes tell: the first made, since a backward
+  /// comes to the last ones first.
+  Storage GradientOfLast(std::size_t group) const {
+    const std::vector<std::uint32_t>& parameters = ParametersOf(group);
+    const auto last = std::find_if(parameters.rbegin(), parameters.rend(), [&](std::uint32_t p) {
+      return old_.model_tensors[p].trainable;
+    });
+    if (last == parameters.rend()) return kElsewhere;
+    const Bytes bytes = BytesOf(step_, old_.model_tensors[*last]);
+    for (const Storage gradient : states_[group].gradients) {
+      if (bytes_of_gradient_.at(gradient) == bytes) return gradient;
+    }
+    return kElsewhere;
+  }
+
+  // Gradients of the capture.
+
+  void FindGradients() {
+    for (const StepEvent& event : old_.events) {
+      if (event.kind == StepEvent::Kind::kLabel && event.category == Category::kGradients) {
+        group_of_gradient_[event.index] = kRoot;
+      }
+    }
+    for (const CallRecord& call : old_.calls) {
+      for (const NewStorage& fresh : call.fresh) {
+        const auto gradient = group_of_gradient_.find(fresh.storage);
+        if (gradient == group_of_gradient_.end()) continue;
+        gradient->second = GroupOf(call);
+        bytes_of_gradient_[fresh.storage] = fresh.bytes.first;
+      }
+    }
+  }
+
+  void NoteGradients(const CallRecord& call) {
+    for (const NewStorage& fresh : call.fresh) {
+      const auto gradient = group_of_gradient_.find(fresh.storage);
+      if (gradient == group_of_gradient_.end()) continue;
+      states_[gradient->second].gradients.push_back(fresh.storage);
+      edit_.Label(fresh.storage, Category::kGradients);
+    }
+  }
+
+  /// A gradient that was reduced is gone by now; the shard goes with the last of its group's.
+  void RunFree(const StepEvent& event) {
+    const auto reduced = reduced_.find(event.index);
+    if (reduced == reduced_.end()) {
+      const auto gradient = group_of_gradient_.find(event.index);
+      if (gradient != group_of_gradient_.end()) {
+        std::erase(states_[gradient->second].gradients, event.index);
+      }
+      return edit_.Copy(event);
+    }
+    State& state = states_[reduced->second];
+    reduced_.erase(reduced);
+    if (--state.stand_for_shard == 0) edit_.FreeNow(state.shard);
+  }
+
+  Storage Make(std::string_view what, Bytes bytes, std::uint8_t stream, Category category) {
+    return edit_.Make(fmt::format("fully_shard: {}", what), bytes, category, stream);
+  }
+
+  Step& step_;
+  const Variant& old_;
+  const Sharding sharding_;
+  const ShardGroups groups_;
+  ShardLayouts layouts_;
+  /// By group.
+  std::vector<State> states_;
+  std::vector<std::optional<Span>> spans_;
+  StepEditor edit_;
+  /// By storage of the parameter, until it is sharded.
+  std::map<Storage, Storage> whole_;
+  /// By captured storage.
+  std::map<Storage, std::size_t> group_of_gradient_;
+  std::map<Storage, Bytes> bytes_of_gradient_;
+  std::map<Storage, std::size_t> reduced_;
+  /// The event that is read, and the phase that it is in.
+  std::size_t at_ = 0;
+  Phase phase_ = Phase::kModel;
+  bool sharded_ = false;
+  /// The block that runs in the forward; the root if none does.
+  std::size_t open_ = kRoot;
+  /// Blocks in the order in which their forwards ended.
+  std::vector<std::size_t> forward_order_;
+  /// The buffer from which the last group was copied, and that of the last reduction.
+  Storage lingering_ = kElsewhere;
+  Storage reducing_ = kElsewhere;
+};
+
+}  // namespace
+
+Result<Sharding> ParseSharding(std::string_view text) {
+  Sharding sharding;
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, sharding.ranks);
+  std::string_view rest(at, static_cast<std::size_t>(end - at));
+  bool good = error == std::errc() && sharding.ranks >= 2 && sharding.ranks <= kMostRanks;
+  while (good && !rest.empty()) {
+    const std::string_view form = rest.substr(0, rest.find(':', 1));
+    if (form == ":keep") sharding.keep = true;
+    if (form == ":meta") sharding.meta = true;
+    good = form == ":keep" || form == ":meta";
+    rest.remove_prefix(form.size());
+  }
+  if (good) return sharding;
+  return Error{.message = fmt::format("--fsdp takes the number of ranks, not '{}'", text),
+               .hint = "2 or more, then :keep or :meta where they apply (docs/predict.md)"};
+}
+
+Variant AddFullySharded(Step& step, const Variant& variant, const Sharding& sharding) {
+  return FullySharded(step, variant, sharding).Run();
+}
+
+std::string DescribeSharding(const Step& step, const Variant& variant, const Sharding& sharding) {
+  const ShardGroups groups(step, variant);
+  std::vector<std::string> lists = groups.lists();
+  for (std::string& list : lists) {
+    if (list.empty()) list = "the model";
+  }
+  const std::string where = lists.empty()
+                                ? "on the model as a whole, which has no numbered list of modules"
+                                : fmt::format("on each of the {} members of {}, and on the whole",
+                                              groups.all().size() - 1, fmt::join(lists, " and "));
+  return fmt::format("FSDP: fully_shard {}; {}", where,
+                     sharding.meta
+                         ? "built on the meta device"
+                         : "the model is on the GPU before it is sharded (if not: :meta)");
+}
+
+}  // namespace plimsoll

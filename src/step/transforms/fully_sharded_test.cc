@@ -1,0 +1,184 @@
+#include "step/transforms/fully_sharded.h"
+
+#include <gtest/gtest.h>
+
+#include "step/lowering/lower.h"
+#include "step/step_for_tests.h"
+#include "step/transforms/optimizer.h"
+
+namespace plimsoll {
+namespace {
+
+using testing_step::Always;
+using testing_step::Each;
+using testing_step::RequestsOf;
+using testing_step::StepMaker;
+
+Storage Named(StepMaker& maker, std::string_view name, std::int64_t floats) {
+  const Storage storage = maker.Parameter(floats);
+  maker.variant().model_tensors.back().name = maker.step.strings.Intern(name);
+  return storage;
+}
+Storage MakeIn(StepMaker& maker, std::string_view module, std::string_view op,
+               const Number& floats) {
+  const Storage storage = maker.Make(op, floats);
+  maker.last_call().module = maker.step.strings.Intern(module);
+  return storage;
+}
+
+/// Two blocks of 4000 bytes and a head of 40, whose ten rows four ranks have to pad to twelve.
+/// An activation has 20 bytes a sample and the name of its module.
+StepMaker TwoBlocks() {
+  StepMaker maker;
+  const char* modules[] = {"h.0", "h.1", "head"};
+  const std::int64_t floats[] = {1000, 1000, 10};
+  for (int m = 0; m < 3; ++m) Named(maker, std::string(modules[m]) + ".weight", floats[m]);
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    maker.Begin(Phase::kForward);
+    std::vector<Storage> activations;
+    for (const char* module : modules) {
+      activations.push_back(MakeIn(maker, module, "aten.relu.default", Each(5)));
+    }
+    maker.Begin(Phase::kBackward);
+    std::vector<Storage> gradients;
+    for (int m = 2; m >= 0; --m) {
+      gradients.push_back(MakeIn(maker, modules[m], "aten.mul.Tensor", Always(floats[m])));
+      maker.Free(activations[static_cast<std::size_t>(m)]);
+    }
+    for (const Storage gradient : gradients) maker.Label(Category::kGradients, gradient);
+    maker.Begin(Phase::kOptimizer);
+    for (int m = 0; m < 3 && i == 0; ++m) {
+      maker.Label(Category::kOptimizerState,
+                  maker.Make("aten.zeros_like.default", Always(floats[m])));
+    }
+    maker.Begin(Phase::kOther);
+    for (const Storage gradient : gradients) maker.Free(gradient);
+  }
+  return maker;
+}
+
+Lowered AsRank(StepMaker maker, const Sharding& sharding, int steps) {
+  const Variant variant = AddFullySharded(maker.step, maker.variant(), sharding);
+  return Lower(maker.step, variant, *FindGpu("H200"), {.batch = 2, .steps = steps});
+}
+
+Bytes AliveAtTheEnd(const Lowered& lowered) {
+  Bytes alive = 0;
+  for (const Request& r : lowered.workload.requests) {
+    const Bytes bytes = lowered.blocks[r.allocation].requested;
+    alive += r.kind == Request::Kind::kAllocate ? bytes : -bytes;
+  }
+  return alive;
+}
+
+TEST(FullySharded, TheModelIsShardedGroupByGroup) {
+  EXPECT_EQ(RequestsOf(AsRank(TwoBlocks(), {.ranks = 4}, 0)),
+            "+4000 +4000 +40 +1000 -4000 +1000 -4000 +12 -40");
+}
+
+TEST(FullySharded, OfAModelOnMetaOnlyShardsAreEverThere) {
+  EXPECT_EQ(RequestsOf(AsRank(TwoBlocks(), {.ranks = 4, .meta = true}, 0)), "+1000 +1000 +12");
+}
+
+// The order that the traces show, one step without the model.
+TEST(FullySharded, AStep) {
+  const std::string step =
+      "+48 +48 "                      // the root: gathered, and copied
+      "+4000 +4000 -48 +40 "          // h.0: the buffer before goes when the copy is there
+      "-4000 +4000 +4000 -4000 +40 "  // h.0 is let go; h.1 likewise
+      "-4000 +40 -4000 "              // the head; the last buffer goes at the end of the forward
+      "+4000 +40 -40 "                // h.1 is gathered while the head's backward runs
+      "+4000 -4000 +4000 +4000 -40 "  // copied; h.0 is gathered; h.1's gradient
+      "-4000 +4000 +1000 -4000 "      // reduced; the gradient of the last parameter goes last
+      "+4000 -4000 +4000 -40 "        // h.0: copied, its gradient
+      "-4000 -4000 +4000 +1000 -4000 "
+      "-48 -4000 +48 +12 -40 -48 "  // the root's, when all is done
+      "+1000 +1000 +12 "            // the optimizer's state
+      "-12 -1000 -1000";            // zero_grad
+  EXPECT_EQ(RequestsOf(AsRank(TwoBlocks(), {.ranks = 4, .meta = true}, 1)),
+            "+1000 +1000 +12 " + step);
+}
+
+TEST(FullySharded, KeptBlocksAreGatheredOnce) {
+  const std::string step =
+      "+48 +48 +4000 +4000 -48 +40 +4000 +4000 -4000 +40 +40 -4000 "
+      "+40 -40 +4000 -40 -4000 +4000 +1000 -4000 "
+      "+4000 -40 -4000 -4000 +4000 +1000 -4000 "
+      "-48 -4000 +48 +12 -40 -48 +1000 +1000 +12 -12 -1000 -1000";
+  EXPECT_EQ(RequestsOf(AsRank(TwoBlocks(), {.ranks = 4, .keep = true, .meta = true}, 1)),
+            "+1000 +1000 +12 " + step);
+}
+
+TEST(FullySharded, BuffersHaveStreamsOfTheirOwn) {
+  const Lowered lowered = AsRank(TwoBlocks(), {.ranks = 4}, 1);
+  EXPECT_EQ(lowered.workload.streams.size(), 3u);
+  Bytes gathered = 0;
+  Bytes reduced = 0;
+  for (const Request& r : lowered.workload.requests) {
+    if (r.kind != Request::Kind::kAllocate) continue;
+    if (r.stream == 1) gathered += r.size;
+    if (r.stream == 2) reduced += r.size;
+  }
+  EXPECT_EQ(gathered, 48 + 4 * 4000);
+  EXPECT_EQ(reduced, 12 + 2 * 1000);
+}
+
+TEST(FullySharded, NothingPilesUpOverTheSteps) {
+  // Shards of the parameters and of one state each.
+  for (const int steps : {1, 2, 3, 5, 9}) {
+    EXPECT_EQ(AliveAtTheEnd(AsRank(TwoBlocks(), {.ranks = 4}, steps)), 2 * 2012) << steps;
+  }
+}
+
+TEST(FullySharded, GradientsThatStayAreAddedTo) {
+  StepMaker maker = TwoBlocks();
+  // zero_grad(set_to_none=False): the first step's stay, and later ones are sums into them.
+  std::vector<StepEvent> events;
+  int steps = 0;
+  Phase phase = Phase::kModel;
+  for (const StepEvent& event : maker.variant().events) {
+    if (event.kind == StepEvent::Kind::kStep) ++steps;
+    if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
+    const bool zero = event.kind == StepEvent::Kind::kFree && phase == Phase::kOther;
+    const bool made = event.kind == StepEvent::Kind::kCall && phase == Phase::kBackward;
+    if (!zero && (steps == 1 || !made)) events.push_back(event);
+  }
+  maker.variant().events = std::move(events);
+  const auto alive = [&](int n) {
+    const Variant variant = AddFullySharded(maker.step, maker.variant(), {.ranks = 4});
+    return AliveAtTheEnd(Lower(maker.step, variant, *FindGpu("H200"), {.batch = 2, .steps = n}));
+  };
+  for (const int n : {1, 2, 3, 7}) EXPECT_EQ(alive(n), 3 * 2012) << n;
+}
+
+TEST(FullySharded, AnotherOptimizerWorksOnShardsToo) {
+  StepMaker maker = TwoBlocks();
+  const Variant sharded = AddFullySharded(maker.step, maker.variant(), {.ranks = 4});
+  const Result<Variant> variant = ReplaceOptimizer(maker.step, sharded, "adamw");
+  ASSERT_TRUE(variant);
+  EXPECT_EQ(AliveAtTheEnd(Lower(maker.step, *variant, *FindGpu("H200"), {.batch = 2, .steps = 3})),
+            3 * 2012);
+}
+
+TEST(FullySharded, WhatIsNoBlockIsGatheredAtOnce) {
+  const Lowered lowered = AsRank(testing_step::TrainingLoop(), {.ranks = 3}, 4);
+  EXPECT_EQ(lowered.workload.requests[1].size, 1336);  // 334 of 1000 rows
+  StepMaker maker = testing_step::TrainingLoop();
+  EXPECT_NE(DescribeSharding(maker.step, maker.variant(), {}).find("no numbered list"),
+            std::string::npos);
+}
+
+TEST(FullySharded, WhatTheFlagMaySay) {
+  EXPECT_EQ(ParseSharding("8")->ranks, 8);
+  EXPECT_TRUE(ParseSharding("8:keep")->keep);
+  EXPECT_FALSE(ParseSharding("8:keep")->meta);
+  EXPECT_TRUE(ParseSharding("8:keep:meta")->meta);
+  for (const char* bad : {"", "1", "0", "-4", "x", "4x", "4:", "4:keep:", "4:offload", "4 keep",
+                          "99999999999999999999", "2000000000"}) {
+    EXPECT_FALSE(ParseSharding(bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,20 @@
+// Another optimizer than the captured one: its state and its temporaries take the place of what the
+// capture saw.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "step/file/step.h"
+
+namespace plimsoll {
+
+/// The names that ReplaceOptimizer knows.
+std::vector<std::string_view> OptimizerNames();
+
+/// The variant with `name` ("adamw", "sgd", "adam8bit", "adamw:fused", "adam:for") as its
+/// optimizer. Adds to the step's strings and layouts.
+Result<Variant> ReplaceOptimizer(Step& step, const Variant& variant, std::string_view name);
+
+}  // namespace plimsoll

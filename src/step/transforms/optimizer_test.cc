@@ -1,0 +1,128 @@
+#include "step/transforms/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "step/lowering/lower.h"
+#include "step/step_for_tests.h"
+
+namespace plimsoll {
+namespace {
+
+using testing_step::Always;
+using testing_step::RequestsOf;
+using testing_step::StepMaker;
+using testing_step::TrainingLoop;
+
+/// What the optimizer steps of the replaced variant ask for, over so many steps.
+struct Asked {
+  std::vector<Bytes> state;
+  std::vector<Bytes> temporaries;
+  std::string requests;
+};
+Asked AskedBy(StepMaker maker, std::string_view optimizer, int steps = 5) {
+  Result<Variant> replaced = ReplaceOptimizer(maker.step, maker.variant(), optimizer);
+  EXPECT_TRUE(replaced.ok()) << replaced.error().ToLine();
+  const Lowered lowered =
+      Lower(maker.step, *replaced, *FindGpu("H200"), {.batch = 2, .steps = steps});
+  Asked asked{.requests = RequestsOf(lowered)};
+  for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
+    const Request& r = lowered.workload.requests[i];
+    if (r.kind != Request::Kind::kAllocate) continue;
+    const Category category = lowered.blocks[r.allocation].category;
+    if (category == Category::kOptimizerState) asked.state.push_back(r.size);
+    if (lowered.moments[i].phase == Phase::kOptimizer && category == Category::kTemporaries) {
+      asked.temporaries.push_back(r.size);
+    }
+  }
+  return asked;
+}
+
+using Sizes = std::vector<Bytes>;
+
+/// The loop has one parameter of 4000 bytes; its captured optimizer is nothing that exists.
+TEST(ReplaceOptimizer, SgdHasNoState) {
+  const Asked sgd = AskedBy(TrainingLoop(), "sgd");
+  EXPECT_EQ(sgd.state, Sizes{});
+  EXPECT_EQ(sgd.temporaries, Sizes{});
+  EXPECT_EQ(sgd.requests.find("8000"), std::string::npos) << "what was captured is gone";
+  EXPECT_EQ(sgd.requests.find("4004"), std::string::npos);
+}
+
+TEST(ReplaceOptimizer, StateIsMadeOnceAndTheListInEveryStep) {
+  const Asked adamw = AskedBy(TrainingLoop(), "adamw", 5);
+  EXPECT_EQ(adamw.state, (Sizes{4000, 4000}));
+  EXPECT_EQ(adamw.temporaries, Sizes(5, 4000));
+  EXPECT_EQ(AskedBy(TrainingLoop(), "sgd_momentum").state, Sizes{4000});
+  EXPECT_EQ(AskedBy(TrainingLoop(), "adam_amsgrad").state, Sizes(3, 4000));
+}
+
+TEST(ReplaceOptimizer, FusedCountsItsStepsOnTheDeviceAndHasNoList) {
+  const Asked fused = AskedBy(TrainingLoop(), "adamw:fused");
+  EXPECT_EQ(fused.state, (Sizes{4, 4000, 4000}));
+  EXPECT_EQ(fused.temporaries, Sizes{});
+}
+
+TEST(ReplaceOptimizer, InALoopOneParameterAtATime) {
+  StepMaker maker = TrainingLoop();
+  const Asked loop = AskedBy(std::move(maker), "adam:for", 1);
+  EXPECT_EQ(loop.temporaries, (Sizes{4000, 4000}));
+}
+
+TEST(ReplaceOptimizer, EightBitStateIsAQuarterAndHasScales) {
+  // 1000 elements: a byte each, and 4 blocks of 256.
+  EXPECT_EQ(AskedBy(TrainingLoop(), "adam8bit").state, (Sizes{4, 1000, 16, 1000, 16}));
+}
+
+TEST(ReplaceOptimizer, WhatIsNotTrainedHasNoState) {
+  StepMaker maker;
+  maker.Parameter(10, /*trainable=*/false);
+  maker.Parameter(20);
+  maker.BeginStep();
+  maker.Begin(Phase::kOptimizer);
+  EXPECT_EQ(AskedBy(std::move(maker), "sgd_momentum").state, Sizes{80});
+}
+
+TEST(ReplaceOptimizer, TheRestOfTheStepStays) {
+  StepMaker maker = TrainingLoop();
+  const Lowered before = Lower(maker.step, maker.variant(), *FindGpu("H200"), {.batch = 2});
+  Result<Variant> replaced = ReplaceOptimizer(maker.step, maker.variant(), "sgd");
+  ASSERT_TRUE(replaced.ok());
+  const Lowered after = Lower(maker.step, *replaced, *FindGpu("H200"), {.batch = 2});
+  const auto outside = [](const Lowered& lowered) {
+    Sizes sizes;
+    for (std::size_t i = 0; i < lowered.moments.size(); ++i) {
+      if (lowered.moments[i].phase != Phase::kOptimizer) {
+        sizes.push_back(lowered.workload.requests[i].size);
+      }
+    }
+    return sizes;
+  };
+  EXPECT_EQ(outside(before), outside(after));
+  EXPECT_TRUE(after.unknown.empty()) << after.unknown.begin()->first;
+}
+
+TEST(ReplaceOptimizer, UnknownNamesAreAnsweredWithTheKnownOnes) {
+  StepMaker maker = TrainingLoop();
+  const Result<Variant> lion = ReplaceOptimizer(maker.step, maker.variant(), "lion");
+  ASSERT_FALSE(lion.ok());
+  EXPECT_EQ(lion.error().message, "optimizer 'lion' is not known");
+  for (const std::string_view name : OptimizerNames()) {
+    EXPECT_NE(lion.error().hint.find(name), std::string::npos) << name;
+    EXPECT_TRUE(ReplaceOptimizer(maker.step, maker.variant(), name).ok()) << name;
+  }
+}
+
+TEST(ReplaceOptimizer, AFormThatItHasNotIsRefused) {
+  StepMaker maker = TrainingLoop();
+  EXPECT_TRUE(ReplaceOptimizer(maker.step, maker.variant(), "adamw:foreach").ok());
+  for (const char* name : {"adamw:quick", "nadam:fused"}) {
+    const Result<Variant> replaced = ReplaceOptimizer(maker.step, maker.variant(), name);
+    ASSERT_FALSE(replaced.ok()) << name;
+    EXPECT_NE(replaced.error().hint.find("foreach"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,42 @@
+// Which parameters FSDP2 gathers and reduces together, from their names.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "step/file/step.h"
+
+namespace plimsoll {
+
+struct ShardGroup {
+  /// The path of the module; empty for the root.
+  std::string module;
+  /// Its parameters: indices into the variant's model tensors.
+  std::vector<std::uint32_t> parameters;
+};
+
+/// The blocks in the order of their first parameters, and the root with all the rest. A block is a
+/// member of a numbered list of modules ("transformer.h.3"), the outermost one.
+class ShardGroups {
+ public:
+  static constexpr std::size_t kRoot = 0;
+
+  ShardGroups(const Step& step, const Variant& variant);
+
+  /// The root is the first.
+  const std::vector<ShardGroup>& all() const { return groups_; }
+  /// The names of the lists whose members are blocks.
+  const std::vector<std::string>& lists() const { return lists_; }
+  /// The group in which the module with this path is.
+  std::size_t Of(std::string_view module) const;
+
+ private:
+  std::vector<ShardGroup> groups_;
+  std::vector<std::string> lists_;
+  std::map<std::string, std::size_t, std::less<>> of_block_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,71 @@
+#include "step/transforms/shard_groups.h"
+
+#include <gtest/gtest.h>
+
+#include "step/step_for_tests.h"
+
+namespace plimsoll {
+namespace {
+
+using testing_step::StepMaker;
+
+StepMaker Model(const std::vector<std::pair<const char*, std::int64_t>>& parameters) {
+  StepMaker maker;
+  for (const auto& [name, floats] : parameters) {
+    maker.Parameter(floats);
+    maker.variant().model_tensors.back().name = maker.step.strings.Intern(name);
+  }
+  return maker;
+}
+
+std::vector<std::string> ModulesOf(StepMaker maker) {
+  const ShardGroups groups(maker.step, maker.variant());
+  std::vector<std::string> modules;
+  for (const ShardGroup& group : groups.all()) {
+    modules.push_back(group.module + "=" + std::to_string(group.parameters.size()));
+  }
+  return modules;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(ShardGroups, MembersOfTheOutermostListAreBlocks) {
+  EXPECT_EQ(ModulesOf(Model({{"embed", 9},
+                             {"model.layers.0.attn.weight", 100},
+                             {"model.layers.0.experts.1.weight", 100},
+                             {"model.layers.11.attn.weight", 100},
+                             {"head.weight", 9}})),
+            (Names{"=2", "model.layers.0=2", "model.layers.11=1"}));
+}
+
+TEST(ShardGroups, AnEncoderAndItsDecoderBothCount) {
+  EXPECT_EQ(ModulesOf(Model({{"encoder.block.0.w", 40}, {"decoder.block.0.w", 100}})),
+            (Names{"=0", "encoder.block.0=1", "decoder.block.0=1"}));
+}
+
+TEST(ShardGroups, ASmallListBesideALargeOneDoesNot) {
+  EXPECT_EQ(ModulesOf(Model({{"layers.0.w", 1000}, {"layers.1.w", 1000}, {"head.0.w", 100}})),
+            (Names{"=1", "layers.0=1", "layers.1=1"}));
+}
+
+TEST(ShardGroups, AListOfParametersHasNoModules) {
+  EXPECT_EQ(ModulesOf(Model({{"scales.0", 1000}, {"scales.1", 1000}})), (Names{"=2"}));
+}
+
+TEST(ShardGroups, ASequentialIsAListWithoutAName) {
+  EXPECT_EQ(ModulesOf(Model({{"0.weight", 10}, {"0.bias", 1}, {"2.weight", 10}})),
+            (Names{"=0", "0=2", "2=1"}));
+}
+
+TEST(ShardGroups, AModuleBelongsToTheBlockAroundIt) {
+  StepMaker maker = Model({{"h.1.w", 10}, {"h.10.w", 10}});
+  const ShardGroups groups(maker.step, maker.variant());
+  EXPECT_EQ(groups.Of("h.1.attn.dropout"), 1u);
+  EXPECT_EQ(groups.Of("h.10"), 2u);
+  EXPECT_EQ(groups.Of("h.100"), ShardGroups::kRoot);
+  EXPECT_EQ(groups.Of("h"), ShardGroups::kRoot);
+  EXPECT_EQ(groups.Of(""), ShardGroups::kRoot);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,38 @@
+// What a rank holds of a tensor that FSDP2 divides among several: dimension 0 in equal parts, the
+// last ones padded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "step/file/step.h"
+
+namespace plimsoll {
+
+class ShardLayouts {
+ public:
+  /// Adds to the step's layouts.
+  ShardLayouts(Step& step, const Variant& variant, std::int64_t ranks)
+      : step_(step), variant_(variant), ranks_(ranks) {}
+
+  /// The layout of the first rank's part.
+  std::uint32_t ShardOf(std::uint32_t layout);
+  /// All parts together, with the padding.
+  Bytes PaddedBytes(const ModelTensor& tensor) const;
+  /// A call of the optimizer: whatever has the shape of a parameter is a shard there.
+  void ShardCall(CallRecord& call);
+
+ private:
+  void ShardUse(TensorUse& use);
+  void ShardArgument(Argument& argument);
+  bool LikeParameter(std::uint32_t layout);
+
+  Step& step_;
+  const Variant& variant_;
+  const std::int64_t ranks_;
+  /// By layout.
+  std::map<std::uint32_t, std::uint32_t> shard_of_;
+  std::map<std::uint32_t, bool> like_parameter_;
+};
+
+}  // namespace plimsoll

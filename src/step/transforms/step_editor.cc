@@ -1,0 +1,52 @@
+#include "step/transforms/step_editor.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace plimsoll {
+
+StepEditor::StepEditor(Step& step, const Variant& old, std::string_view op)
+    : step_(step), op_(step.strings.Intern(op)) {
+  new_ = {.precision = old.precision,
+          .model_tensors = old.model_tensors,
+          .calls = old.calls,
+          .events = {},
+          .storages = old.storages};
+}
+
+Storage StepEditor::Make(std::string_view where, Bytes bytes, std::optional<Category> category,
+                         std::uint8_t stream) {
+  if (bytes <= 0) return kElsewhere;
+  const Storage storage = new_.storages++;
+  CallRecord call{.op = op_, .where = step_.strings.Intern(where), .stream = stream};
+  call.fresh.push_back({.storage = storage, .bytes = {bytes, bytes}});
+  new_.calls.push_back(std::move(call));
+  new_.events.push_back(
+      {.kind = StepEvent::Kind::kCall, .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
+  if (category) Label(storage, *category);
+  return storage;
+}
+
+void StepEditor::Label(Storage storage, Category category) {
+  if (storage == kElsewhere) return;
+  new_.events.push_back({.kind = StepEvent::Kind::kLabel, .category = category, .index = storage});
+}
+
+void StepEditor::Free(Storage storage) {
+  if (storage == kElsewhere) return;
+  new_.events.push_back({.kind = StepEvent::Kind::kFree, .index = storage});
+}
+
+void StepEditor::FreeNow(Storage& storage) { Free(std::exchange(storage, kElsewhere)); }
+
+Bytes BytesOf(const LayoutRecord& layout) {
+  Bytes bytes = ElementSize(layout.dtype);
+  for (const Number& size : layout.sizes) bytes *= size.first;
+  return std::min(bytes, kLargestTensor);
+}
+
+Bytes BytesOf(const Step& step, const ModelTensor& tensor) {
+  return BytesOf(step.layouts[tensor.layout]);
+}
+
+}  // namespace plimsoll

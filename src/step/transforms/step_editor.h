@@ -1,0 +1,46 @@
+// Writes a variant of a step anew: what was captured is copied over event by event, or left out,
+// and what a transform adds is made, labelled and freed here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "step/file/step.h"
+
+namespace plimsoll {
+
+class StepEditor {
+ public:
+  /// Everything of the old variant but its events. `op` is the name of the calls that are added.
+  StepEditor(Step& step, const Variant& old, std::string_view op);
+
+  void Copy(const StepEvent& event) { new_.events.push_back(event); }
+
+  /// Makes a storage, at any batch of the same size; kElsewhere for 0 bytes. `where` is who holds
+  /// it.
+  Storage Make(std::string_view where, Bytes bytes, std::optional<Category> category = {},
+               std::uint8_t stream = 0);
+  void Label(Storage storage, Category category);
+  /// No harm for kElsewhere.
+  void Free(Storage storage);
+  /// The same, and forgets it.
+  void FreeNow(Storage& storage);
+
+  Variant& variant() { return new_; }
+  Variant Take() { return std::move(new_); }
+
+ private:
+  Step& step_;
+  StringId op_;
+  Variant new_;
+};
+
+/// No parameter is as large; sums of such sizes do not overflow.
+inline constexpr Bytes kLargestTensor = Bytes{1} << 42;
+
+/// At the first batch size; the second of a parameter or a buffer.
+Bytes BytesOf(const LayoutRecord& layout);
+Bytes BytesOf(const Step& step, const ModelTensor& tensor);
+
+}  // namespace plimsoll

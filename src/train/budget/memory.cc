@@ -1,0 +1,31 @@
+#include "train/budget/memory.h"
+
+#include "train/budget/cpu_allocator.h"
+
+namespace plimsoll::train {
+namespace {
+
+class CpuMemory : public DeviceMemory {
+ public:
+  MemoryFigures figures() const override {
+    const Bytes now = CpuAllocator::Installed().allocated();
+    const Bytes peak = CpuAllocator::Installed().peak();
+    return {.allocated = now, .peak_allocated = peak, .reserved = now, .peak_reserved = peak};
+  }
+  void ResetPeaks() override { CpuAllocator::Installed().ResetPeak(); }
+  void SetLimit(std::optional<Bytes> limit) override { CpuAllocator::Installed().SetLimit(limit); }
+  std::optional<Bytes> limit() const override { return CpuAllocator::Installed().limit(); }
+  void ReleaseCached() override {}
+};
+
+}  // namespace
+
+DeviceMemory& MemoryOf(c10::Device device) {
+  if (device.is_cuda()) return CudaMemoryOf(device.index() < 0 ? 0 : device.index());
+  TORCH_CHECK(device.is_cpu(), "plimsoll::train knows CPU and CUDA devices, not ", device);
+  static CpuMemory memory;
+  CpuAllocator::Installed();
+  return memory;
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,49 @@
+// The state of torch's random generators, to go back to.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace plimsoll::train {
+
+/// Of the CPU, and of one CUDA device where that is the one.
+class RandomState {
+ public:
+  static RandomState Of(c10::Device device);
+
+  void Restore() const;
+
+  /// To be saved with a checkpoint: the tensors themselves; the second is undefined on the CPU.
+  const at::Tensor& cpu() const { return cpu_; }
+  const at::Tensor& cuda() const { return cuda_; }
+  static RandomState From(c10::Device device, at::Tensor cpu, at::Tensor cuda);
+  /// Whether a generator can have come to this state. The sizes must be those of its states. Torch
+  /// itself does not look closely, and would read beyond its memory later.
+  bool IsPossible() const;
+
+ private:
+  RandomState(c10::Device device, at::Tensor cpu, at::Tensor cuda)
+      : device_(device), cpu_(std::move(cpu)), cuda_(std::move(cuda)) {}
+
+  c10::Device device_;
+  at::Tensor cpu_;
+  at::Tensor cuda_;
+};
+
+/// Random numbers as they were at `state`, then on as if nothing had been.
+class RandomStateScope {
+ public:
+  RandomStateScope(c10::Device device, const RandomState& state)
+      : before_(RandomState::Of(device)) {
+    state.Restore();
+  }
+  ~RandomStateScope() { before_.Restore(); }
+  RandomStateScope(const RandomStateScope&) = delete;
+  RandomStateScope& operator=(const RandomStateScope&) = delete;
+
+ private:
+  RandomState before_;
+};
+
+}  // namespace plimsoll::train

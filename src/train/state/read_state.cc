@@ -1,0 +1,227 @@
+#include <array>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/printable.h"
+#include "train/state/layout.h"
+#include "train/state/state_file.h"
+
+namespace plimsoll::train {
+namespace {
+
+using Json = nlohmann::json;
+
+struct TypeRow {
+  std::string_view name;
+  std::size_t bytes;
+};
+/// In the order of ElementType.
+constexpr std::array<TypeRow, 10> kTypes = {{{"f64", 8},
+                                             {"f32", 4},
+                                             {"f16", 2},
+                                             {"bf16", 2},
+                                             {"i64", 8},
+                                             {"i32", 4},
+                                             {"i16", 2},
+                                             {"i8", 1},
+                                             {"u8", 1},
+                                             {"bool", 1}}};
+static_assert(kTypes.size() == static_cast<std::size_t>(ElementType::kBool) + 1);
+
+/// More dimensions than any tensor has.
+constexpr std::size_t kMostDimensions = 64;
+/// LibTorch counts elements and bytes in 64 bits with a sign.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
+
+/// Reads one file; the first fault ends it.
+class Reader {
+ public:
+  explicit Reader(const Input& input) : input_(input), bytes_(input.bytes()) {}
+
+  Result<StateFile> Read() {
+    if (!ReadFrame() || !ReadIndex()) return std::move(error_);
+    return std::move(file_);
+  }
+
+ private:
+  bool Fail(std::uint64_t offset, std::string message, std::string hint = {}) {
+    error_ = {.message = std::move(message),
+              .file = input_.name(),
+              .offset = offset,
+              .hint = std::move(hint)};
+    return false;
+  }
+  bool Damaged(std::uint64_t offset, std::string what) {
+    return Fail(offset, std::move(what), "the state is damaged, use an earlier one");
+  }
+
+  /// Beginning, footer and end, which say where the index is.
+  bool ReadFrame() {
+    if (bytes_.starts_with(layout::kFormerBegin)) {
+      return Fail(0,
+                  "a state of the former format, which could run code when it was loaded and is no "
+                  "longer read",
+                  "train again and save anew");
+    }
+    if (!bytes_.starts_with(layout::kBegin)) {
+      return Fail(0, "this is not a training state that plimsoll saved");
+    }
+    if (bytes_.size() < layout::kBegin.size() + layout::kFooterBytes ||
+        !bytes_.ends_with(layout::kEnd)) {
+      return Damaged(bytes_.size(), "the end is missing");
+    }
+    footer_at_ = bytes_.size() - layout::kFooterBytes;
+    layout::Footer footer;
+    std::memcpy(&footer, bytes_.data() + footer_at_, sizeof footer);
+    if (footer.zero != 0 || footer.index_bytes > footer_at_ - layout::kBegin.size()) {
+      return Damaged(footer_at_, "the footer is not one");
+    }
+    index_at_ = footer_at_ - footer.index_bytes;
+    index_ = bytes_.substr(index_at_, footer.index_bytes);
+    if (layout::Checksum(index_) != footer.index_checksum) {
+      return Damaged(index_at_, "the index is not as it was written");
+    }
+    return true;
+  }
+
+  bool ReadIndex() {
+    const Json index = ParseIndex();
+    if (!index.is_object() || index.size() != 2 || !IsArray(index, "tensors") ||
+        !index.contains("values") || !index["values"].is_object()) {
+      return Damaged(index_at_, "the index is not a list of tensors and values");
+    }
+    std::uint64_t end = layout::kBegin.size();
+    for (const Json& entry : index["tensors"]) {
+      if (!ReadTensor(entry, end)) return false;
+    }
+    if (end != index_at_) return Damaged(end, "there are bytes that belong to no tensor");
+    for (const auto& [name, value] : index["values"].items()) {
+      if (!ReadValue(name, value)) return false;
+    }
+    return true;
+  }
+
+  /// Nothing where it is not JSON, or lies deeper in itself than an index does, which could take
+  /// any memory.
+  Json ParseIndex() const {
+    constexpr int kDeepest = 3;  // the sizes of a tensor
+    bool too_deep = false;
+    const auto keep = [&](int depth, Json::parse_event_t event, Json&) {
+      const bool begins =
+          event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+      too_deep = too_deep || (begins && depth > kDeepest);
+      return !too_deep;
+    };
+    Json index = Json::parse(index_, keep, /*allow_exceptions=*/false);
+    return too_deep ? Json() : index;
+  }
+
+  static bool IsArray(const Json& object, const char* name) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_array();
+  }
+
+  /// The next tensor after `end`, which moves on.
+  bool ReadTensor(const Json& entry, std::uint64_t& end) {
+    const bool whole = entry.is_object() && entry.size() == 4 && IsArray(entry, "sizes") &&
+                       entry.contains("name") && entry["name"].is_string() &&
+                       entry.contains("type") && entry["type"].is_string() &&
+                       entry.contains("crc") && entry["crc"].is_number_unsigned();
+    if (!whole) return Damaged(index_at_, "an entry of the index does not describe a tensor");
+    const auto& name = entry["name"].get_ref<const std::string&>();
+    const auto say = [&](const char* what) {
+      return Damaged(end, "the tensor '" + Printable(name) + "' " + what);
+    };
+    StateTensor tensor;
+    std::uint64_t size = 0;
+    if (!ReadType(entry["type"].get_ref<const std::string&>(), tensor.type)) {
+      return say("is of an unknown type");
+    }
+    if (!ReadSizes(entry["sizes"], tensor, size)) return say("has sizes that no tensor has");
+    const std::uint64_t begin = layout::Aligned(end);
+    if (begin > index_at_ || size > index_at_ - begin) return say("is cut short");
+    if (bytes_.substr(end, begin - end).find_first_not_of('\0') != std::string_view::npos) {
+      return say("has other bytes than zeros before it");
+    }
+    tensor.bytes = bytes_.substr(begin, size);
+    if (layout::Checksum(tensor.bytes) != entry["crc"].get<std::uint64_t>()) {
+      return say("is not as it was written");
+    }
+    if (tensor.type == ElementType::kBool && !AllBool(tensor.bytes)) {
+      return say("holds other bytes than true and false");
+    }
+    end = begin + size;
+    if (!file_.tensors.emplace(name, std::move(tensor)).second) return say("is there twice");
+    return true;
+  }
+
+  static bool ReadType(std::string_view name, ElementType& type) {
+    for (std::size_t i = 0; i < kTypes.size(); ++i) {
+      if (kTypes[i].name != name) continue;
+      type = static_cast<ElementType>(i);
+      return true;
+    }
+    return false;
+  }
+
+  /// Sets sizes and, in bytes, their product. It must fit also where another dimension is empty.
+  static bool ReadSizes(const Json& sizes, StateTensor& tensor, std::uint64_t& bytes) {
+    if (sizes.size() > kMostDimensions) return false;
+    std::uint64_t product = ElementBytes(tensor.type);
+    bool empty = false;
+    for (const Json& size : sizes) {
+      if (!size.is_number_unsigned()) return false;
+      const auto number = size.get<std::uint64_t>();
+      empty = empty || number == 0;
+      if (number > kMostBytes / product) return false;
+      if (number > 0) product *= number;
+      tensor.sizes.push_back(static_cast<std::int64_t>(number));
+    }
+    bytes = empty ? 0 : product;
+    return true;
+  }
+
+  static bool AllBool(std::string_view bytes) {
+    for (const char byte : bytes) {
+      if (byte != 0 && byte != 1) return false;
+    }
+    return true;
+  }
+
+  bool ReadValue(const std::string& name, const Json& value) {
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (value.is_boolean()) {
+      file_.values[name] = value.get<bool>();
+    } else if (value.is_string()) {
+      file_.values[name] = value.get<std::string>();
+    } else if (value.is_number_float()) {
+      file_.values[name] = value.get<double>();
+    } else if (value.is_number_integer() &&
+               !(value.is_number_unsigned() && value.get<std::uint64_t>() > kMost)) {
+      file_.values[name] = value.get<std::int64_t>();
+    } else {
+      return Damaged(index_at_, "the value '" + Printable(name) + "' is not a number or a text");
+    }
+    return true;
+  }
+
+  const Input& input_;
+  const std::string_view bytes_;
+  std::string_view index_;
+  std::uint64_t footer_at_ = 0;
+  std::uint64_t index_at_ = 0;
+  StateFile file_;
+  Error error_;
+};
+
+}  // namespace
+
+std::string_view ElementName(ElementType type) {
+  return kTypes[static_cast<std::size_t>(type)].name;
+}
+std::size_t ElementBytes(ElementType type) { return kTypes[static_cast<std::size_t>(type)].bytes; }
+
+Result<StateFile> ReadState(const Input& input) { return Reader(input).Read(); }
+
+}  // namespace plimsoll::train
