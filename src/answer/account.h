@@ -30,9 +30,10 @@ enum class AccountItem : std::uint8_t {
   kCached,      // whole free segments
   kOutside,     // of this process, outside the allocator: context, NCCL, libraries
   kOtherProcesses,
-  kFree,  // free on the device
+  kFree,     // free on the device
+  kUnnamed,  // in use on the device, by nobody whom an error text names
 };
-inline constexpr std::size_t kAccountItemCount = 16;
+inline constexpr std::size_t kAccountItemCount = 17;
 
 constexpr AccountItem ItemOf(Category category) { return static_cast<AccountItem>(category); }
 static_assert(ItemOf(Category::kUnattributed) == AccountItem::kUnattributed);

@@ -52,6 +52,14 @@ enum class Lever : std::uint8_t {
   kMemoryLimit,
   kOtherProcesses,
   kReleaseTensors,
+  kServerSetting,  // of a program that serves models
+  kQuantization,
+  kOffload,
+  kLoaderWorkers,
+  kHostLimit,  // of the container, the job or the page file
+  kSharedMemory,
+  kCheckSize,  // a shape or a size that is larger than meant
+  kEvaluation,
 };
 /// As JSON has it: "checkpointing".
 std::string_view LeverName(Lever lever);

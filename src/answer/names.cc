@@ -18,7 +18,7 @@ std::string_view Named(const std::array<std::string_view, count>& names, Enum va
 constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
     "parameters", "gradients", "optimizer_state", "activations", "inputs",  "temporaries",
     "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
-    "cached",     "outside",   "other_processes", "free"};
+    "cached",     "outside",   "other_processes", "free",        "unnamed"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
     "parameters", "gradients", "optimizer state", "activations", "inputs",  "temporaries",
@@ -41,7 +41,8 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "free cached segments",
     "memory outside PyTorch's allocator",
     "memory of other processes",
-    "free memory"};
+    "free memory",
+    "memory that the text names no owner of"};
 
 }  // namespace
 
@@ -98,9 +99,11 @@ std::string_view SeverityName(Severity severity) {
 }
 
 std::string_view LeverName(Lever lever) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "other",    "smaller_batch",     "checkpointing", "mixed_precision", "optimizer",
-      "sharding", "allocator_setting", "memory_limit",  "other_processes", "release_tensors"};
+  static constexpr std::array<std::string_view, 18> kNames = {
+      "other",          "smaller_batch",     "checkpointing", "mixed_precision", "optimizer",
+      "sharding",       "allocator_setting", "memory_limit",  "other_processes", "release_tensors",
+      "server_setting", "quantization",      "offload",       "loader_workers",  "host_limit",
+      "shared_memory",  "check_size",        "evaluation"};
   return Named(kNames, lever);
 }
 

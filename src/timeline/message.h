@@ -7,27 +7,91 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "timeline/releases.h"
 
 namespace plimsoll {
 
 /// Which allocator or library gave up.
 enum class MessageSource : std::uint8_t {
-  kTorchCuda,       // the caching allocator on NVIDIA GPUs
-  kTorchHip,        // the same on AMD GPUs
-  kTorchXpu,        // on Intel GPUs
-  kTorchMps,        // on Apple GPUs
-  kTorchAsync,      // the cudaMallocAsync backend
-  kTorchRejected,   // refused beforehand by per_process_memory_fraction
-  kTorchAbsurd,     // more than an exabyte was asked for: a bug in a size
-  kCudaRuntime,     // "CUDA error: out of memory" without figures
-  kCublas,          // CUBLAS_STATUS_ALLOC_FAILED
-  kCudnn,           // CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_ALLOC_FAILED
-  kNccl,            // NCCL could not get its buffers
-  kHostMemory,      // DefaultCPUAllocator, the kernel's or Slurm's oom killer
-  kHabana,          // Gaudi's device memory
-  kVirtualAddress,  // no address range for an expandable segment: not a lack of memory
+  kTorchCuda,         // the caching allocator on NVIDIA GPUs
+  kTorchHip,          // the same on AMD GPUs
+  kTorchXpu,          // on Intel GPUs
+  kTorchMps,          // on Apple GPUs
+  kTorchNpu,          // on Ascend NPUs
+  kTorchOtherDevice,  // on devices of other makers: MUSA, MLU, GCU
+  kTorchAsync,        // the cudaMallocAsync backend
+  kTorchRejected,     // refused beforehand by per_process_memory_fraction
+  kTorchAbsurd,       // more than an exabyte was asked for: a bug in a size
+  kTorchNvml,         // PyTorch ran out and then failed to ask the driver for its message
+  kCudaRuntime,       // "CUDA error: out of memory" without figures
+  kHipRuntime,        // the same of AMD's
+  kCublas,            // CUBLAS_STATUS_ALLOC_FAILED
+  kCudnn,             // CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_ALLOC_FAILED
+  kNccl,              // NCCL could not get its buffers
+  kHostMemory,        // the memory of the host; HostEvent says who noticed
+  kHabana,            // Gaudi's device memory
+  kVirtualAddress,    // no address range for an expandable segment: not a lack of memory
   kTensorFlow,
   kJax,
+  kGgml,  // llama.cpp and what is built on it
+  kPaddle,
+  kCupy,
+  kOnnxRuntime,
+  kTensorRt,
+  kDirectMl,
+  kMlx,
+  kRmm,
+  kBitsandbytes,
+  kServer,   // an inference server that found too little room before it began
+  kUnknown,  // "out of memory", and nothing that tells whose
+};
+
+/// Who noticed that the host had no memory left.
+enum class HostEvent : std::uint8_t {
+  kNone,          // the message is not about the host
+  kRequest,       // a request failed: PyTorch's CPU allocator, NumPy, malloc
+  kPinned,        // page-locked memory could not be had
+  kPageFile,      // Windows could commit no more
+  kSharedMemory,  // /dev/shm is full
+  kWorkerKilled,  // a DataLoader's worker was killed
+  kKernelKill,    // the kernel killed: the whole machine was full
+  kCgroupKill,    // the kernel killed: the limit of a container or job was reached
+  kSlurmKill,
+  kBatchKill,  // PBS, LSF and other batch systems
+  kKubernetesKill,
+  kRayKill,
+  kKilled,  // signal 9 from somebody; the text does not say that it was for memory
+};
+
+/// The program around the library, as far as the lines near a message show it.
+enum class Program : std::uint8_t {
+  kUnknown,
+  kVllm,
+  kSglang,
+  kTextGenerationInference,
+  kLlamaCpp,  // and Ollama, which runs it
+  kComfyUi,
+  kImageUi,  // the other programs for making images
+};
+
+/// What the program was doing, by the functions in the traceback.
+enum class Activity : std::uint8_t {
+  kUnknown,
+  kLoading,
+  kForward,
+  kBackward,
+  kOptimizerStep,
+  kEvaluation,
+  kGeneration,
+};
+
+/// What the lines near a message tell about the machine and the job.
+struct Signs {
+  bool windows = false;
+  bool wsl = false;
+  bool communicates = false;   // NCCL, a launcher of several processes
+  bool data_parallel = false;  // torch.nn.DataParallel
+  bool pins_memory = false;    // a thread or a call that page-locks memory
 };
 
 /// One "Process 1234 has 3.21 GiB memory in use." of PyTorch 2.1 and newer.
@@ -40,36 +104,45 @@ struct ProcessUse {
 /// decimals are exact only to half a unit of the last digit.
 struct OomMessage {
   MessageSource source = MessageSource::kTorchCuda;
-  /// "PyTorch 2.5 to 2.9", as narrow as the wording allows; "" where it does not tell.
-  std::string wording;
+  HostEvent host = HostEvent::kNone;
+  Program program = Program::kUnknown;
+  Activity activity = Activity::kUnknown;
+  Signs signs = {};
+  /// The releases of PyTorch that write these words, as narrow as they allow.
+  std::optional<Releases> torch;
   std::optional<int> device;
   std::optional<int> rank;
   std::optional<Bytes> requested;
-  std::optional<Bytes> capacity;       // total capacity of the device
+  std::optional<Bytes> capacity;       // total capacity of the device, or of the host
   std::optional<Bytes> free;           // free according to the driver
-  std::optional<Bytes> allocated;      // in tensors
+  std::optional<Bytes> allocated;      // in tensors; in use of a pool or of the host
+  std::optional<Bytes> active;         // in tensors or awaited by a stream
   std::optional<Bytes> reserved;       // held by the caching allocator, in all
   std::optional<Bytes> reserved_free;  // reserved but not allocated
-  std::optional<Bytes> allowed;        // a limit set by the user
+  std::optional<Bytes> allowed;        // a limit: set by the user, or of a pool, a buffer, a job
   std::optional<Bytes> private_pools;  // free lists of CUDA graphs' pools (mislabelled upstream)
   std::vector<ProcessUse> processes;
   /// MPS: memory of other kinds in the same budget. XLA: what the program needs in all.
   std::optional<Bytes> other;
-  /// TensorFlow and JAX: the tensor or operator that was refused.
+  /// The tensor, operator, call, process or job step that the text names.
   std::string subject;
-  /// JAX prints its largest buffers with their source: "1.50 GiB train.py:12 dot_general".
+  /// XLA prints its largest buffers with their source: "1.50 GiB train.py:12 dot_general".
   struct Buffer {
     std::optional<Bytes> size;
     std::string where;
     std::string what;
+    /// Of the size, what the layout of the device adds (TPU).
+    std::optional<Bytes> padding = {};
   };
   std::vector<Buffer> buffers;
-  /// The source line of the user's program in the traceback above the message, if there is one.
+  /// The source line of the user's program in the traceback of the message, if there is one.
   std::string where;
   /// The text ends in the middle of the message.
   bool cut_off = false;
-  /// The library says that it went on with less (TensorFlow's warnings, cuDNN's fallbacks).
+  /// The library went on, or tries again with less: not what ended the run.
   bool survived = false;
+  /// The text itself says that it is no failure.
+  bool called_harmless = false;
   /// Where in the input the message begins: line from 1, and byte offset.
   std::size_t line = 0;
   std::size_t offset = 0;

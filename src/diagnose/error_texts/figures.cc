@@ -9,18 +9,17 @@ namespace {
 // today, over 1 GiB with old drivers, and NCCL adds 0.5 to 3 GiB.
 constexpr Bytes kLeastContext = 100 * kMiB;
 constexpr Bytes kMostContext = 7 * kGiB / 2;
+constexpr Bytes kUsualOutside = 5 * kGiB / 2;
+// Drivers keep a few hundred megabytes for themselves.
+constexpr Bytes kMostDriverReserve = 640 * kMiB;
 
 // The driver hands out pages of 2 MiB and keeps some: "20.00 MiB asked for, 26.69 MiB free" is a
 // full device.
 constexpr Bytes kUsableOnlyInTheory = 64 * kMiB;
 
-std::optional<Bytes> Sum(const std::vector<ProcessUse>& processes) {
-  if (processes.empty()) return {};
+Bytes SumOfKnown(const std::vector<ProcessUse>& processes) {
   Bytes sum = 0;
-  for (const ProcessUse& process : processes) {
-    if (!process.bytes) return {};
-    sum += *process.bytes;
-  }
+  for (const ProcessUse& process : processes) sum += process.bytes.value_or(0);
   return sum;
 }
 
@@ -41,6 +40,19 @@ Figures::Figures(const OomMessage& m)
       pools(m.private_pools),
       reserved_free(m.reserved_free),
       reserved(m.reserved) {
+  for (const auto& figure : {m.capacity, m.free, m.allocated, m.reserved, m.reserved_free}) {
+    if (figure) slack += RoundingOf(*figure);
+  }
+  for (const ProcessUse& process : m.processes) slack += RoundingOf(process.bytes.value_or(0));
+  FindReserved();
+  oversubscribed = capacity && held && *held > *capacity + slack;
+  free_suffices = free && requested && *free >= *requested + kUsableOnlyInTheory;
+  if (free && requested) missing = std::max<Bytes>(0, *requested - *free);
+  SplitProcesses();
+  FindOutside();
+}
+
+void Figures::FindReserved() {
   if (tensors && pools) tensors = std::max<Bytes>(0, *tensors - *pools);
   if (tensors && reserved_free && !reserved) {
     reserved = *tensors + pools.value_or(0) + *reserved_free;
@@ -48,42 +60,78 @@ Figures::Figures(const OomMessage& m)
   if (tensors && reserved && !reserved_free) {
     reserved_free = std::max<Bytes>(0, *reserved - *tensors - pools.value_or(0));
   }
-  for (const auto& figure : {m.capacity, m.free, m.allocated, m.reserved, m.reserved_free}) {
-    if (figure) slack += RoundingOf(*figure);
-  }
-  for (const ProcessUse& process : m.processes) slack += RoundingOf(process.bytes.value_or(0));
-  oversubscribed = capacity && tensors && reserved.value_or(*tensors) > *capacity + slack;
-  free_suffices = free && requested && *free >= *requested + kUsableOnlyInTheory;
-  FindOwnProcess();
-  others_sum = Sum(others);
-  if (own && reserved && *own + slack >= *reserved) outside = std::max<Bytes>(0, *own - *reserved);
-  if (capacity && free && (own || reserved)) {
-    unnamed = *capacity - *free - own.value_or(reserved.value_or(0)) - others_sum.value_or(0);
-  }
+  // By rounding the tensors may exceed what is reserved.
+  if (tensors && reserved && *tensors > *reserved) reserved = tensors;
+  held = reserved ? reserved : tensors;
 }
 
-/// "this process" where the message says so; else the line whose figure exceeds what is reserved by
-/// about a context. If several do, the closest.
-void Figures::FindOwnProcess() {
+/// "this process" where the message says so. Else a line is this process if it holds what the
+/// allocator holds, and either the lines are all that is used on the device, so that this process
+/// must be among them, or it holds about a context more. If several do, the closest.
+const ProcessUse* Figures::FindOwnProcess() const {
+  for (const ProcessUse& process : message.processes) {
+    if (!process.pid) return &process;
+  }
+  if (!held) return nullptr;
+  const bool complete =
+      capacity && free && *capacity - *free - SumOfKnown(message.processes) < *held - slack;
   const ProcessUse* mine = nullptr;
   for (const ProcessUse& process : message.processes) {
-    if (!process.pid) mine = &process;
+    if (!process.bytes) continue;
+    const Bytes beyond = *process.bytes - *held;
+    const bool alike = beyond >= kLeastContext - slack && beyond <= kMostContext;
+    if (!alike && !(complete && beyond >= -slack)) continue;
+    if (mine == nullptr || *process.bytes < *mine->bytes) mine = &process;
   }
-  if (mine == nullptr && reserved) {
-    for (const ProcessUse& process : message.processes) {
-      if (!process.bytes) continue;
-      const Bytes beyond = *process.bytes - *reserved;
-      if (beyond < kLeastContext - slack || beyond > kMostContext) continue;
-      if (mine == nullptr || *process.bytes < *mine->bytes) mine = &process;
-    }
-    if (mine != nullptr) own_pid = mine->pid;
+  return mine;
+}
+
+void Figures::SplitProcesses() {
+  const ProcessUse* mine = FindOwnProcess();
+  // A text that is cut off before it says what PyTorch holds does not tell who is who.
+  if (mine == nullptr && !held) return;
+  if (mine != nullptr) {
+    own = mine->bytes;
+    own_pid = mine->pid;
   }
   for (const ProcessUse& process : message.processes) {
-    if (&process == mine) {
-      own = process.bytes;
-    } else {
-      others.push_back(process);
+    if (&process != mine) others.push_back(process);
+  }
+  if (!others.empty()) others_sum = SumOfKnown(others);
+  if (own && held && *own + slack < *held) own.reset();  // of another moment, or of another device
+  if (!capacity || !free) return;
+  const Bytes named = own.value_or(held.value_or(0)) + others_sum.value_or(0);
+  contradictory = !oversubscribed && named + *free > *capacity + slack;
+  if (!contradictory) return;
+  own.reset();
+  own_pid.reset();
+  others.clear();
+  others_sum.reset();
+}
+
+void Figures::FindOutside() {
+  if (message.source == MessageSource::kTorchMps) outside = message.other;
+  if (own && held) outside = std::max<Bytes>(0, *own - *held);
+  if (!capacity || !free || !held || oversubscribed) return;
+  const Bytes rest = *capacity - *free - *held - outside.value_or(0) - others_sum.value_or(0);
+  if (rest < 0 && outside) {
+    // Figures have two decimals: what they exceed the card by is rounding.
+    outside = std::max<Bytes>(0, *outside + rest);
+    return;
+  }
+  if (rest <= 0) return;
+  if (own) {
+    unnamed = rest;
+    if (rest > slack) {
+      whose = rest <= kMostDriverReserve ? Unnamed::kDriver : Unnamed::kStrangers;
     }
+  } else if (rest <= (reserved ? kUsualOutside : std::max(kUsualOutside, *held / 2))) {
+    // Where only the tensors are told, what the allocator keeps besides them is in it.
+    outside = rest;
+    whose = Unnamed::kContext;
+  } else {
+    unnamed = rest;
+    whose = Unnamed::kStrangers;
   }
 }
 
@@ -93,6 +141,8 @@ bool Figures::IsTorch() const {
     case MessageSource::kTorchHip:
     case MessageSource::kTorchXpu:
     case MessageSource::kTorchMps:
+    case MessageSource::kTorchNpu:
+    case MessageSource::kTorchOtherDevice:
     case MessageSource::kTorchAsync:
     case MessageSource::kTorchRejected:
       return true;

@@ -1,5 +1,6 @@
 // The figures of one message, put in relation: what this process holds, what others hold, what is
-// left. Everything that is judged or printed later comes from here.
+// left. Everything that is judged or printed later comes from here, so that no two places of an
+// answer have different numbers.
 #pragma once
 
 #include <optional>
@@ -13,12 +14,19 @@ namespace plimsoll {
 /// How far a printed size may be off: half a unit of its second decimal.
 Bytes RoundingOf(Bytes printed);
 
+/// Whose the memory is that is in use and that the message names nobody for.
+enum class Unnamed : std::uint8_t {
+  kNothing,    // nothing beyond the rounding of the figures, or it cannot be told
+  kDriver,     // little: drivers keep some for themselves
+  kContext,    // this process's own, outside the allocator: it is counted in `outside`
+  kStrangers,  // more than that: other processes, as a rule
+};
+
 struct Figures {
   explicit Figures(const OomMessage& m);
 
   const OomMessage& message;
 
-  /// Of the device; of an MPS or MPS-like budget, the budget.
   std::optional<Bytes> capacity;
   std::optional<Bytes> free;
   std::optional<Bytes> requested;
@@ -28,6 +36,8 @@ struct Figures {
   std::optional<Bytes> reserved_free;
   /// tensors + pools + reserved_free.
   std::optional<Bytes> reserved;
+  /// What the allocator holds: reserved, or the tensors where only they are told.
+  std::optional<Bytes> held;
 
   /// What this process uses, by the driver's count; `own_pid` where only the arithmetic tells that
   /// a line with a pid is this process (in a container the driver knows it by another pid).
@@ -36,10 +46,13 @@ struct Figures {
   std::vector<ProcessUse> others;
   std::optional<Bytes> others_sum;
 
-  /// own - reserved: the context, NCCL, other libraries.
+  /// Of this process, outside the allocator: the context, NCCL, other libraries.
   std::optional<Bytes> outside;
-  /// Used on the device but by nobody whom the message names. May be negative by rounding.
-  std::optional<Bytes> unnamed;
+  /// In use, and nobody's whom the message names.
+  Bytes unnamed = 0;
+  Unnamed whose = Unnamed::kNothing;
+  /// What was missing: requested less free. 0 where it is not known or nothing was missing.
+  Bytes missing = 0;
   /// The most that a difference of these figures can be off by.
   Bytes slack = 0;
 
@@ -47,11 +60,25 @@ struct Figures {
   bool oversubscribed = false;
   /// The driver had clearly more free than was asked for.
   bool free_suffices = false;
+  /// The figures for the processes exceed the card; they are left out.
+  bool contradictory = false;
 
+  /// Whether the message comes from one of PyTorch's allocators for a device.
   bool IsTorch() const;
+  /// What other processes hold, named or not.
+  Bytes Strangers() const {
+    return others_sum.value_or(0) + (whose == Unnamed::kStrangers ? unnamed : 0);
+  }
+  /// Part of the capacity, from 0 to 1.
+  double ShareOfDevice(Bytes bytes) const {
+    return capacity && *capacity > 0 ? double(bytes) / double(*capacity) : 0;
+  }
 
  private:
-  void FindOwnProcess();
+  void FindReserved();
+  const ProcessUse* FindOwnProcess() const;
+  void SplitProcesses();
+  void FindOutside();
 };
 
 }  // namespace plimsoll

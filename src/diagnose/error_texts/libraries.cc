@@ -1,7 +1,11 @@
-// Messages that do not come from PyTorch's allocators: what each of them means.
+// Messages that do not come from PyTorch's allocators: what each of them means, a row each.
 #include <fmt/format.h>
 
+#include <array>
+
+#include "diagnose/error_texts/advice.h"
 #include "diagnose/error_texts/causes.h"
+#include "diagnose/error_texts/xla.h"
 
 namespace plimsoll {
 namespace {
@@ -9,179 +13,222 @@ namespace {
 struct Meaning {
   MessageSource source;
   OomCause why;
-  const char* reason;
   FindingId finding;
   Severity severity;
-  const char* title;
-  const char* evidence;
-  std::vector<const char*> remedies;
+  std::string_view title;
+  std::string_view evidence;
 };
+using enum MessageSource;
 
-/// One row for each source. The reasons are for people who take every such text for a full GPU.
-const std::vector<Meaning>& Meanings() {
-  using enum MessageSource;
-  static const auto* const kMeanings = new std::vector<Meaning>{
-      {kTorchAbsurd,
-       OomCause::kBugInSize,
-       "More than an exabyte was asked for: no device has that. A size was computed wrongly "
-       "(negative, overflowed, or read from uninitialised memory); memory is not the problem.",
-       FindingId::kNone,
-       Severity::kHigh,
-       "A size is wrong, memory is not short",
-       "more than 1 EB was asked for",
-       {"print the shapes at the failing line; look for a negative or overflowed dimension"}},
-      {kVirtualAddress,
-       OomCause::kAddressSpace,
-       "The driver had no range of addresses for an expandable segment. That is not a lack of "
-       "memory: address space is limited by the platform, by ulimit -v or by very many segments.",
-       FindingId::kNone,
-       Severity::kHigh,
-       "Address space is short, not memory",
-       "the message is about virtual addresses",
-       {"lift ulimit -v (and the container's limit on virtual memory)",
-        "lower expandable_segments_reserve, or set expandable_segments:False"}},
-      {kHostMemory,
-       OomCause::kHost,
-       "This is the memory of the host (RAM), not of the GPU. Batch size on the GPU matters little "
-       "here; the DataLoader's workers, the dataset in memory, offloaded states and pinned buffers "
-       "do.",
-       FindingId::kHostMemory,
-       Severity::kHigh,
-       "The host's memory ran out, not the GPU's",
-       "the text comes from the CPU allocator, the kernel or the job's memory limit",
-       {"fewer DataLoader workers, smaller prefetch_factor, datasets that are mapped from disk",
-        "ask the scheduler for more memory (Slurm --mem, Kubernetes resources.limits.memory)"}},
-      {kCudaRuntime,
-       OomCause::kUnknown,
-       "A call into CUDA itself failed for lack of memory, outside PyTorch's allocator, so no "
-       "figures are printed. Either the device was full (of this process or of others), or pinned "
-       "host memory could not be had, as often under WSL.",
-       FindingId::kOutsidePytorch,
-       Severity::kMedium,
-       "CUDA itself could not get memory",
-       "the error comes from the CUDA runtime, without figures",
-       {"look who is on the device: nvidia-smi", "under WSL: pin_memory=False in the DataLoader"}},
-      {kCublas,
-       OomCause::kOutside,
-       "cuBLAS could not make its handle: the device is so full that not even its few megabytes "
-       "outside PyTorch's allocator are left.",
-       FindingId::kOutsidePytorch,
-       Severity::kMedium,
-       "No memory was left for cuBLAS",
-       "CUBLAS_STATUS_ALLOC_FAILED",
-       {"leave room: a smaller batch, or torch.cuda.set_per_process_memory_fraction(0.95)",
-        "call torch.cuda.current_blas_handle() early, while there is room"}},
-      {kCudnn,
-       OomCause::kOutside,
-       "cuDNN refused an operation. Where memory is short that is often a workspace that could not "
-       "be had; the status alone does not prove it.",
-       FindingId::kWorkspaceRefused,
-       Severity::kMedium,
-       "cuDNN could not run an operation",
-       "the status that cuDNN gave",
-       {"try a smaller batch once: if the error goes, it was memory",
-        "torch.backends.cudnn.benchmark = False asks for smaller workspaces"}},
-      {kNccl,
-       OomCause::kOutside,
-       "NCCL could not get its communication buffers. They lie outside PyTorch's allocator, which "
-       "had left too little of the device.",
-       FindingId::kOutsidePytorch,
-       Severity::kHigh,
-       "No memory was left for NCCL's buffers",
-       "NCCL allocates with cudaMalloc, beside PyTorch",
-       {"make the communicators early: one small all_reduce before the model is built",
-        "leave room: a smaller batch, or torch.cuda.set_per_process_memory_fraction(0.9)",
-        "fewer channels: NCCL_MAX_NCHANNELS=8"}},
-      {kHabana,
-       OomCause::kCapacity,
-       "The memory of the Gaudi device is full.",
-       FindingId::kCapacity,
-       Severity::kHigh,
-       "The Gaudi device is full",
-       "PT_DEVMEM could not serve the request",
-       {"smaller batch, or more devices (tensor parallelism)"}},
-      {kTensorFlow,
-       OomCause::kCapacity,
-       "TensorFlow's allocator (BFC) had no piece of that size left on the device.",
-       FindingId::kCapacity,
-       Severity::kHigh,
-       "TensorFlow's pool on the device is full",
-       "the BFC allocator could not serve the request",
-       {"smaller batch", "TF_GPU_ALLOCATOR=cuda_malloc_async where the pool is in pieces",
-        "tf.config.experimental.set_memory_growth if other programs share the device"}},
-      {kJax,
-       OomCause::kCapacity,
-       "The program that XLA compiled needs more than the device could give.",
-       FindingId::kCapacity,
-       Severity::kHigh,
-       "The compiled program does not fit",
-       "XLA could not allocate what the program needs",
-       {"smaller batch, or jax.checkpoint (remat) around the layers",
-        "donate buffers that are overwritten: jax.jit(f, donate_argnums=…)",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION=.95 (JAX takes 75 % by default)"}},
-  };
-  return *kMeanings;
+/// For people who take every such text for a full GPU.
+constexpr auto kMeanings = std::to_array<Meaning>({
+    {kVirtualAddress, OomCause::kAddressSpace, FindingId::kNone, Severity::kHigh,
+     "Addresses are short, not memory: the driver had no range for an expandable segment",
+     "address space is limited by the platform, by ulimit -v or by very many segments"},
+    {kTorchNvml, OomCause::kUnknown, FindingId::kNone, Severity::kMedium,
+     "PyTorch ran out of memory, and the assertion that it shows failed while it asked the driver "
+     "for the figures of its message",
+     "NVML does not answer on Jetson boards, on some MIG slices and in some containers"},
+    {kCudaRuntime, OomCause::kUnknown, FindingId::kOutsidePytorch, Severity::kMedium,
+     "A call into CUDA itself found no memory, outside PyTorch's allocator",
+     "the error comes from the runtime, which gives no figures: the device was full of this "
+     "process "
+     "or of others, or pinned host memory could not be had"},
+    {kHipRuntime, OomCause::kUnknown, FindingId::kOutsidePytorch, Severity::kMedium,
+     "A call into HIP itself found no memory, outside PyTorch's allocator",
+     "the error comes from the runtime, which gives no figures"},
+    {kCublas, OomCause::kOutside, FindingId::kOutsidePytorch, Severity::kMedium,
+     "No memory was left for cuBLAS, which takes its handle and workspace outside PyTorch's "
+     "allocator",
+     "a few megabytes suffice, so the device is full; an index that is out of range can end in the "
+     "same error"},
+    {kCudnn, OomCause::kOutside, FindingId::kWorkspaceRefused, Severity::kMedium,
+     "cuDNN could not run an operation, as a rule because there was no memory for a workspace",
+     "the status alone does not prove it: a smaller batch once tells"},
+    {kNccl, OomCause::kOutside, FindingId::kOutsidePytorch, Severity::kHigh,
+     "No memory was left for NCCL's buffers, which lie outside PyTorch's allocator",
+     "NCCL allocates with cudaMalloc, beside PyTorch"},
+    {kHabana, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "The Gaudi device's memory is full", "PT_DEVMEM could not serve the request"},
+    {kGgml, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "The device had no room for one of llama.cpp's buffers",
+     "weights, KV cache and compute buffer are one large buffer each"},
+    {kPaddle, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "The device had too little left for Paddle's request", "as Paddle's allocator counts"},
+    {kCupy, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "The device had too little left for CuPy's pool", "as CuPy's pool counts"},
+    {kRmm, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "The device had too little left for RMM's pool", "RMM asks the driver for more as it grows"},
+    {kOnnxRuntime, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "ONNX Runtime's arena could not grow by what an operator asked for",
+     "the arena never gives back what it took; the text does not say what else is on the device"},
+    {kTensorRt, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "TensorRT could not get the memory for an engine or its workspace",
+     "it allocates outside other frameworks, which may hold the device"},
+    {kDirectMl, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "DirectML found no video memory for a tensor",
+     "the text has neither the device's size nor what fills it"},
+    {kMlx, OomCause::kCapacity, FindingId::kCapacity, Severity::kHigh,
+     "The memory that an Apple GPU may use of the host's is full",
+     "macOS lets the GPU use about two thirds to three quarters of the memory"},
+    {kBitsandbytes, OomCause::kUnknown, FindingId::kOutsidePytorch, Severity::kMedium,
+     "bitsandbytes found no memory, which it takes outside PyTorch's allocator",
+     "it allocates with CUDA itself; paged optimizers also need the host's memory"},
+    {kServer, OomCause::kCapacity, FindingId::kKvCache, Severity::kHigh,
+     "What is left beside the weights is too little for the KV cache",
+     "the server found that before it began to serve"},
+    {kUnknown, OomCause::kUnknown, FindingId::kNone, Severity::kInfo,
+     "The text says that memory ran out, and not whose or how much",
+     "no message with figures is in it"},
+});
+
+/// The levers of a few sources that are not a matter of a smaller job.
+std::vector<Remedy> OwnRemedies(const OomMessage& m) {
+  switch (m.source) {
+    case kVirtualAddress:
+      return {Rule("lift the limit on virtual memory, of the container too", Lever::kHostLimit,
+                   {"ulimit -v unlimited"}),
+              Rule("without expandable segments", Lever::kAllocatorSetting,
+                   {"export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"})};
+    case kCublas:
+      return {Rule("make the handle early, while there is room", Lever::kOther,
+                   {"torch.cuda.current_blas_handle()"}),
+              Rule("look for the real error: run once on the CPU, or with CUDA_LAUNCH_BLOCKING=1",
+                   Lever::kCheckSize, {"CUDA_LAUNCH_BLOCKING=1 python train.py"})};
+    case kCudnn:
+      return {Rule("workspaces that are tried out need most", Lever::kOther,
+                   {"torch.backends.cudnn.benchmark = False"})};
+    case kNccl:
+      return {Rule("make the communicators early: one small all_reduce before the model is built",
+                   Lever::kOther, {"dist.all_reduce(torch.zeros(1, device=\"cuda\"))"}),
+              Rule("fewer channels", Lever::kOther, {"export NCCL_MAX_NCHANNELS=8"})};
+    case kMlx:
+      return {};
+    case kCudaRuntime:
+    case kHipRuntime:
+    case kBitsandbytes:
+    case kTensorRt:
+      return {SeeWhoUsesIt(m, "look who is on the device")};
+    default:
+      return {};
+  }
 }
 
-/// What XLA's own figures add.
-void AddXla(const Figures& figures, Judgement& judgement) {
-  const OomMessage& m = figures.message;
-  Finding& finding = judgement.findings.front();
-  if (m.other && m.capacity && *m.other > *m.capacity) {
-    finding.evidence.push_back(fmt::format("{} needed in all, {} on the device: {} too much",
-                                           FormatBytes(*m.other), FormatBytes(*m.capacity),
-                                           FormatBytes(*m.other - *m.capacity)));
-    judgement.reason = fmt::format("The compiled program needs {}, the device has {}.",
-                                   FormatBytes(*m.other), FormatBytes(*m.capacity));
-  } else if (m.other) {
-    finding.evidence.push_back(fmt::format("the program needs {} in all", FormatBytes(*m.other)));
-  }
-  for (std::size_t i = 0; i < m.buffers.size() && i < 5; ++i) {
-    const OomMessage::Buffer& buffer = m.buffers[i];
+void AddRequest(const Figures& f, Finding& finding) {
+  const OomMessage& m = f.message;
+  if (m.requested && m.free) {
     finding.evidence.push_back(
-        fmt::format("{} {}{}{}", buffer.size ? FormatBytes(*buffer.size) : std::string("?"),
-                    buffer.what, buffer.where.empty() ? "" : " from ", buffer.where));
+        fmt::format("{} asked for, {} available", FormatBytes(*m.requested), FormatBytes(*m.free)));
   }
-  if (!m.buffers.empty() && m.buffers.front().size) {
-    judgement.reason +=
-        fmt::format(" Its largest buffer is {} ({}{}{}).", FormatBytes(*m.buffers.front().size),
-                    m.buffers.front().what, m.buffers.front().where.empty() ? "" : ", ",
-                    m.buffers.front().where);
+  if (m.allocated) {
+    finding.evidence.push_back(fmt::format("{} allocated before", FormatBytes(*m.allocated)));
   }
+  if (m.source == kGgml && !m.subject.empty()) {
+    finding.evidence.push_back("the text names " + m.subject);
+  }
+}
+
+/// Where the text names a limit, that is the cause.
+void JudgeLimit(const Figures& f, Opinion& opinion) {
+  const OomMessage& m = f.message;
+  const bool buffer = m.subject == "one buffer";
+  const Bytes held = buffer ? 0 : m.allocated.value_or(0);
+  const bool beyond = m.allowed && m.requested && held + *m.requested > *m.allowed;
+  const bool said = m.subject == "the pool's limit" || m.subject == "the arena's limit";
+  if (!beyond && !said) return;
+  Finding& finding = *opinion.found;
+  finding.id = FindingId::kLimit;
+  opinion.why = OomCause::kLimit;
+  const std::string much = m.allowed ? " of " + FormatBytes(*m.allowed) : "";
+  finding.title = buffer ? fmt::format(
+                               "One buffer may have {} at most on this machine, and the request is "
+                               "larger",
+                               FormatBytes(*m.allowed))
+                         : fmt::format("A limit{} is set for {}, and the request goes beyond it",
+                                       much, NameOf(RunnerOf(m)));
+  if (m.source == kOnnxRuntime && m.other) {
+    finding.evidence.push_back(fmt::format("{} was left below the limit", FormatBytes(*m.other)));
+  }
+  if (!buffer) {
+    finding.remedies.insert(
+        finding.remedies.begin(),
+        Rule("raise the limit", Lever::kMemoryLimit,
+             m.source == kCupy ? std::vector<std::string>{"cupy.get_default_memory_pool()."
+                                                          "set_limit(fraction=0.9)"}
+             : m.source == kOnnxRuntime
+                 ? std::vector<std::string>{"{\"gpu_mem_limit\": 8 * 1024**3}   # provider option"}
+                 : std::vector<std::string>{"rmm.reinitialize(pool_allocator=True, "
+                                            "maximum_pool_size=2**34)"}));
+  }
+}
+
+/// vLLM names what it wanted and what was there: the largest share that would start follows.
+void JudgeServer(const Figures& f, Opinion& opinion) {
+  const OomMessage& m = f.message;
+  if (!m.capacity || !m.free || !m.requested || *m.capacity <= 0) return;
+  Finding& finding = *opinion.found;
+  finding.id = FindingId::kOtherProcess;
+  opinion.why = OomCause::kNeighbour;
+  const Bytes used = *m.capacity - *m.free;
+  finding.title =
+      fmt::format("{} of the device was in use before the server began", FormatBytes(used));
+  finding.evidence = {fmt::format("{} of {} was free, {} was wanted", FormatBytes(*m.free),
+                                  FormatBytes(*m.capacity), FormatBytes(*m.requested))};
+  const double share = double(*m.free) / double(*m.capacity);
+  finding.remedies = {
+      SeeWhoUsesIt(m, "stop what else runs on the device, an earlier server too"),
+      Rule(fmt::format("with the device as it is: a gpu_memory_utilization of {:.2f} at most",
+                       int(share * 100) / 100.0),
+           Lever::kServerSetting,
+           {fmt::format("vllm serve MODEL --gpu-memory-utilization {:.2f}",
+                        int(share * 100) / 100.0)})};
+}
+
+/// Whatever the library went on with.
+void JudgeSurvived(const Figures& f, Opinion& opinion) {
+  if (!f.message.survived) return;
+  Finding& finding = *opinion.found;
+  const std::string_view who = NameOf(RunnerOf(f.message));
+  finding.id = FindingId::kWorkspaceRefused;
+  finding.severity = Severity::kLow;
+  opinion.why = OomCause::kUnknown;
+  if (f.message.called_harmless) {
+    finding.title = fmt::format("A request was refused, and {} went on without it", who);
+    finding.evidence = {"the text itself says so: it costs speed at most"};
+  } else {
+    finding.title = fmt::format("A request was refused, and {} tries again with less", who);
+    finding.evidence = {"the text does not say how that ended"};
+  }
+  finding.remedies = {SeeWhoUsesIt(f.message, "if the run ended there: look who is on the device")};
 }
 
 }  // namespace
 
-Judgement JudgeLibrary(const Figures& figures) {
-  Judgement judgement;
-  for (const Meaning& meaning : Meanings()) {
-    if (meaning.source != figures.message.source) continue;
-    judgement.why = meaning.why;
-    judgement.reason = meaning.reason;
-    Finding finding;
-    finding.id = meaning.finding;
-    finding.severity = figures.message.survived ? Severity::kLow : meaning.severity;
-    finding.rank = figures.message.rank;
-    finding.title = meaning.title;
-    finding.evidence = {meaning.evidence};
-    for (const char* remedy : meaning.remedies) finding.remedies.push_back(Rule(remedy));
-    judgement.findings.push_back(std::move(finding));
+Opinion OfLibrary(const Figures& f) {
+  const OomMessage& m = f.message;
+  if (m.source == kTensorFlow || m.source == kJax) {
+    Opinion opinion = OfXla(f);
+    JudgeSurvived(f, opinion);
+    return opinion;
   }
-  if (figures.message.survived) {
-    judgement.findings.front().id = FindingId::kWorkspaceRefused;
-    judgement.findings.front().title = "A request was refused and the library went on with less";
-    judgement.findings.front().evidence = {
-        "the library says that this is not a failure; it costs "
-        "speed at most"};
-    judgement.reason = "The library said so only as a warning and went on with less memory.";
+  for (const Meaning& meaning : kMeanings) {
+    if (meaning.source != m.source) continue;
+    Opinion opinion{.found = Finding{.id = meaning.finding,
+                                     .severity = meaning.severity,
+                                     .title = std::string(meaning.title),
+                                     .evidence = {std::string(meaning.evidence)}},
+                    .why = meaning.why};
+    opinion.found->remedies = OwnRemedies(m);
+    if (m.source != kVirtualAddress) {
+      for (Remedy& remedy : NeedLess(m)) opinion.found->remedies.push_back(std::move(remedy));
+    }
+    AddRequest(f, *opinion.found);
+    JudgeLimit(f, opinion);
+    if (m.source == kServer) JudgeServer(f, opinion);
+    JudgeSurvived(f, opinion);
+    return opinion;
   }
-  if (figures.message.source == MessageSource::kJax) AddXla(figures, judgement);
-  const OomCause why = judgement.why;
-  if (why == OomCause::kHost || why == OomCause::kAddressSpace || why == OomCause::kBugInSize) {
-    judgement.ruled_out.push_back(
-        {FindingId::kCapacity, "A full GPU: the text is not about the device's memory."});
-  }
-  return judgement;
+  return {};
 }
 
 }  // namespace plimsoll

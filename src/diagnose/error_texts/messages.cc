@@ -4,21 +4,33 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <set>
 
 #include "diagnose/error_texts/sentences.h"
 
 namespace plimsoll {
 namespace {
 
-/// The messages of one rank or device, and the one that ended it.
+/// How much a message says about the end of a run: one that was survived least, a mere signal
+/// hardly more, one with figures most.
+int Weight(const OomMessage& m) {
+  if (m.survived) return 0;
+  if (m.source == MessageSource::kUnknown || m.host == HostEvent::kKilled) return 1;
+  return m.requested || m.allocated || m.capacity || m.host != HostEvent::kNone ? 3 : 2;
+}
+
+/// The messages of one rank or device. The last of those that say most ended it: programs catch
+/// what comes before.
 struct Group {
   std::vector<const OomMessage*> messages;
 
   const OomMessage& Decisive() const {
+    const OomMessage* decisive = messages.front();
     for (const OomMessage* message : messages) {
-      if (!message->survived) return *message;
+      if (Weight(*message) >= Weight(*decisive)) decisive = message;
     }
-    return *messages.back();
+    return *decisive;
   }
 };
 
@@ -37,6 +49,37 @@ std::vector<Group> GroupByRank(const std::vector<OomMessage>& messages) {
   return groups;
 }
 
+/// A group with what was made of it, once.
+struct Judged {
+  explicit Judged(Group g) : group(std::move(g)), figures(group.Decisive()) {
+    judgement = Judge(figures);
+  }
+
+  const OomMessage& message() const { return figures.message; }
+  Severity severity() const { return judgement.findings.front().severity; }
+
+  Group group;
+  Figures figures;
+  Judgement judgement;
+};
+
+/// What ends a run comes before what was survived, then the gravest; else as in the text.
+std::vector<Judged> JudgeAll(const std::vector<OomMessage>& messages) {
+  std::vector<Judged> judged;
+  for (Group& group : GroupByRank(messages)) judged.emplace_back(std::move(group));
+  std::vector<std::size_t> order(judged.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto key = [&](std::size_t i) {
+      return std::pair(judged[i].message().survived, judged[i].severity());
+    };
+    return key(a) < key(b);
+  });
+  std::vector<Judged> sorted;
+  for (std::size_t i : order) sorted.push_back(std::move(judged[i]));
+  return sorted;
+}
+
 OomReport ReportOf(const OomMessage& message) {
   OomReport oom;
   oom.requested = message.requested;
@@ -47,40 +90,42 @@ OomReport ReportOf(const OomMessage& message) {
   return oom;
 }
 
-RankReport RankOf(const Recording& recording, const Group& group) {
-  const OomMessage& message = group.Decisive();
-  const Figures figures(message);
+RankReport RankOf(const Recording& recording, const Judged& judged) {
+  const OomMessage& message = judged.message();
   RankReport rank;
   rank.file = recording.file;
   rank.format = recording.format;
   rank.rank = message.rank;
   rank.device = message.device;
-  rank.torch = message.wording.starts_with("PyTorch ") ? message.wording.substr(8) : "";
-  rank.capacity = message.capacity;
+  rank.torch = message.torch && *message.torch != Releases{} ? message.torch->ToString() : "";
+  // A job that dies for lack of the host's memory has none of the device's to account for.
+  if (message.source != MessageSource::kHostMemory) rank.capacity = message.capacity;
   rank.limit = message.allowed;
   rank.instant.kind = InstantKind::kOutOfMemory;
   rank.instant.allocated = message.allocated;
-  rank.instant.reserved = figures.reserved;
-  rank.account = AccountOf(figures);
-  rank.notes = NotesOf(figures);
-  for (const OomMessage* each : group.messages) rank.ooms.push_back(ReportOf(*each));
+  rank.instant.reserved = judged.figures.reserved;
+  rank.account = AccountOf(judged.figures);
+  rank.notes = NotesOf(judged.figures);
+  for (const OomMessage* each : judged.group.messages) rank.ooms.push_back(ReportOf(*each));
   return rank;
 }
 
-/// The same cause on many ranks is one finding, with the figures of the first.
+/// The same cause on many ranks is one finding, with the figures of the first; a remedy is told
+/// once, where it weighs most.
 class Findings {
  public:
-  void Add(std::vector<Finding> more) {
-    for (Finding& finding : more) {
-      const auto [at, fresh] = index_.emplace(finding.id, findings_.size());
-      if (fresh) {
-        findings_.push_back(std::move(finding));
+  void Add(const std::vector<Finding>& more) {
+    for (const Finding& finding : more) {
+      const auto same = std::find_if(findings_.begin(), findings_.end(), [&](const Finding& f) {
+        return f.id == finding.id && f.rank != finding.rank;
+      });
+      if (same == findings_.end()) {
+        findings_.push_back(finding);
         repeats_.push_back(0);
         continue;
       }
-      Finding& first = findings_[at->second];
-      first.severity = std::min(first.severity, finding.severity);
-      if (first.rank != finding.rank) ++repeats_[at->second];
+      same->severity = std::min(same->severity, finding.severity);
+      ++repeats_[static_cast<std::size_t>(same - findings_.begin())];
     }
   }
 
@@ -94,6 +139,7 @@ class Findings {
     }
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+    TellOnce();
     return std::move(findings_);
   }
 
@@ -102,15 +148,25 @@ class Findings {
     return rank ? fmt::format("rank {}", *rank) : "the first";
   }
 
+  void TellOnce() {
+    std::set<Lever> levers;
+    std::set<std::string> changes;
+    for (Finding& finding : findings_) {
+      std::erase_if(finding.remedies, [&](const Remedy& remedy) {
+        const bool fresh = remedy.lever == Lever::kOther || levers.insert(remedy.lever).second;
+        return !fresh || !changes.insert(remedy.change).second;
+      });
+    }
+  }
+
   std::vector<Finding> findings_;
   std::vector<int> repeats_;
-  std::map<FindingId, std::size_t> index_;
 };
 
-std::string OtherRanks(const std::vector<Group>& groups) {
+std::string OtherRanks(const std::vector<Judged>& all) {
   std::vector<std::string> names;
-  for (std::size_t i = 1; i < groups.size(); ++i) {
-    const OomMessage& message = groups[i].Decisive();
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    const OomMessage& message = all[i].message();
     if (message.survived) continue;
     if (message.rank) {
       names.push_back(fmt::format("rank {}", *message.rank));
@@ -121,7 +177,7 @@ std::string OtherRanks(const std::vector<Group>& groups) {
   if (names.empty()) return {};
   const std::size_t shown = std::min<std::size_t>(names.size(), 8);
   std::string out = fmt::format(
-      " It was the first in the text; out of memory as well: {}",
+      " Out of memory as well: {}",
       fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (shown < names.size()) out += fmt::format(" and {} more", names.size() - shown);
   return out + ".";
@@ -145,28 +201,25 @@ void AddSummaries(const Recording& recording, Explanation& explanation) {
 
 Explanation ExplainMessages(const Recording& recording) {
   Explanation explanation;
-  std::vector<Group> groups = GroupByRank(recording.messages);
-  if (groups.empty()) return explanation;
-  // A text that ends a run comes before warnings that were survived.
-  std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
-    return a.Decisive().survived < b.Decisive().survived;
-  });
+  const std::vector<Judged> all = JudgeAll(recording.messages);
+  if (all.empty()) return explanation;
   Findings findings;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const OomMessage& message = groups[i].Decisive();
-    const Figures figures(message);
-    Judgement judgement = Judge(figures);
-    explanation.ranks.push_back(RankOf(recording, groups[i]));
-    findings.Add(std::move(judgement.findings));
-    if (i > 0) continue;
-    explanation.verdict = VerdictOf(figures, judgement);
-    explanation.ruled_out = std::move(judgement.ruled_out);
-    explanation.arithmetic = ArithmeticOf(figures);
-    explanation.record_next = RecordNext(message);
+  for (const Judged& judged : all) {
+    explanation.ranks.push_back(RankOf(recording, judged));
+    findings.Add(judged.judgement.findings);
   }
-  explanation.verdict += OtherRanks(groups);
+  const Judged& first = all.front();
+  explanation.verdict = VerdictOf(first.figures, first.judgement) + OtherRanks(all);
+  explanation.ruled_out = first.judgement.ruled_out;
+  explanation.arithmetic = ArithmeticOf(first.figures);
+  explanation.record_next = RecordNext(first.message());
   AddSummaries(recording, explanation);
   explanation.findings = findings.Take();
+  // What one rank's figures exclude, another's may show.
+  std::erase_if(explanation.ruled_out, [&](const RuledOut& excluded) {
+    return std::any_of(explanation.findings.begin(), explanation.findings.end(),
+                       [&](const Finding& f) { return f.id == excluded.id; });
+  });
   for (const auto& [reason, count] : recording.skipped) {
     explanation.ranks.front().notes.push_back(fmt::format("{}: {}", reason, count));
   }

@@ -13,7 +13,7 @@ Bytes MiB(double n) { return static_cast<Bytes>(n * static_cast<double>(kMiB) + 
 /// A message of PyTorch 2.5 on a card of 24 GiB, full of tensors.
 OomMessage Full() {
   OomMessage m;
-  m.wording = "PyTorch 2.5 to 2.10";
+  m.torch = Releases{.first = 205, .last = 210};
   m.device = 0;
   m.requested = GiB(1.5);
   m.capacity = GiB(23.69);
@@ -58,7 +58,7 @@ bool Excludes(const Explanation& e, std::string_view words) {
 
 bool Says(const std::vector<std::string>& lines, std::string_view words) {
   return std::any_of(lines.begin(), lines.end(),
-                     [&](const RuledOut& x) { return x.because.find(words) != std::string::npos; });
+                     [&](const std::string& s) { return s.find(words) != std::string::npos; });
 }
 
 TEST(ExplainMessages, AFullDevice) {
@@ -88,7 +88,7 @@ TEST(ExplainMessages, AFullDevice) {
   EXPECT_TRUE(Excludes(e, "larger than the device"));
   EXPECT_TRUE(Says(e.arithmetic, "23.06 GiB in use by this process - 22.50 GiB reserved = 572"));
   EXPECT_TRUE(Says(e.arithmetic, "22.10 GiB allocated + 410.25 MiB reserved but unallocated = "));
-  EXPECT_TRUE(Says(e.arithmetic, "1.50 GiB asked for - 301.44 MiB free = 1.21 GiB short"));
+  EXPECT_TRUE(Says(e.arithmetic, "1.50 GiB asked for - 301.44 MiB free = 1.21 GiB missing"));
   EXPECT_NE(e.verdict.find("1.50 GiB"), std::string::npos);
   EXPECT_NE(e.verdict.find("22.10 GiB"), std::string::npos);
   EXPECT_TRUE(Says(e.record_next, "_record_memory_history(max_entries="));
@@ -131,7 +131,7 @@ TEST(ExplainMessages, ALimitFarAwayIsNotTheCause) {
 
 TEST(ExplainMessages, FreeMemoryLargerThanTheRequest) {
   OomMessage m = Full();
-  m.wording = "PyTorch 2.2 to 2.3";
+  m.torch = Releases{.first = 202, .last = 203};
   m.allocated = GiB(5);
   m.free = GiB(9.28);
   m.requested = MiB(12.5);
@@ -139,9 +139,8 @@ TEST(ExplainMessages, FreeMemoryLargerThanTheRequest) {
   EXPECT_EQ(e.ranks[0].ooms[0].why, OomCause::kUnknown);
   EXPECT_EQ(Find(e, "capacity"), nullptr);
   EXPECT_NE(Find(e, "limit"), nullptr);  // this release would not print one
-  EXPECT_NE(Find(e, "other_process"), nullptr);
   EXPECT_NE(e.verdict.find("9.28 GiB"), std::string::npos);
-  m.wording = "PyTorch 2.11 or newer";
+  m.torch = Releases{.first = 211};
   const Explanation newer = Explain({m});
   EXPECT_EQ(Find(newer, "limit"), nullptr);
   EXPECT_TRUE(Excludes(newer, "limit"));
@@ -190,7 +189,7 @@ TEST(ExplainMessages, ANeighbour) {
 TEST(ExplainMessages, ANeighbourWhomNobodyNames) {
   // An old text without process lines: 20 GiB of the card are neither free nor ours.
   OomMessage m = Full();
-  m.wording = "PyTorch 1.4 to 1.9";
+  m.torch = Releases{.first = 104, .last = 109};
   m.allocated = MiB(304.36);
   m.reserved_free = {};
   m.reserved = MiB(306);
@@ -322,7 +321,7 @@ TEST(ExplainMessages, TextsThatAreNotAboutTheDevice) {
 }
 
 TEST(ExplainMessages, EverySourceHasAVerdict) {
-  for (int s = 0; s <= static_cast<int>(MessageSource::kJax); ++s) {
+  for (int s = 0; s <= static_cast<int>(MessageSource::kUnknown); ++s) {
     OomMessage m;
     m.source = static_cast<MessageSource>(s);
     const Explanation e = Explain({m});

@@ -1,4 +1,7 @@
 // What to record next, for each kind of device.
+#include <array>
+
+#include "diagnose/error_texts/advice.h"
 #include "diagnose/error_texts/sentences.h"
 
 namespace plimsoll {
@@ -21,6 +24,51 @@ std::vector<std::string> SnapshotLines(const std::string& module, const std::str
   };
 }
 
+/// What to record where PyTorch has no snapshots, or another library runs.
+struct Row {
+  MessageSource source;
+  std::string_view lines;
+};
+constexpr auto kRows = std::to_array<Row>({
+    {MessageSource::kTorchMps,
+     "# Apple GPUs have no snapshots; print what is in use at every step:\n"
+     "print(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory())"},
+    {MessageSource::kTorchAsync,
+     "# cudaMallocAsync records no history: run once with PyTorch's own allocator,\n"
+     "#   unset PYTORCH_CUDA_ALLOC_CONF   (ComfyUI: --disable-cuda-malloc)\n"
+     "# and record there:\n"
+     "import torch\n"
+     "torch.cuda.memory._record_memory_history(max_entries=200000, stacks=\"python\")\n"
+     "# on the error:  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")\n"
+     "plimsoll explain snapshot.pickle"},
+    {MessageSource::kHostMemory,
+     "# the host's memory, by the line that asked for it:\n"
+     "pip install memray\n"
+     "memray run --follow-fork train.py\n"
+     "memray flamegraph memray-*.bin"},
+    {MessageSource::kHabana,
+     "# Gaudi has no snapshots; print what is in use at every step:\n"
+     "print(habana_frameworks.torch.hpu.memory_summary())"},
+    {MessageSource::kTensorFlow,
+     "# TensorFlow has no snapshots; the profiler shows its memory by operator:\n"
+     "tf.profiler.experimental.start(\"logs\")\n"
+     "print(tf.config.experimental.get_memory_info(\"GPU:0\"))"},
+    {MessageSource::kJax,
+     "# what is alive, by the line that made it (read it with pprof):\n"
+     "jax.profiler.save_device_memory_profile(\"memory.prof\")"},
+    {MessageSource::kVirtualAddress, "ulimit -v\ncat /proc/sys/vm/max_map_count"},
+});
+
+/// A snapshot, and what no snapshot sees; only where PyTorch runs.
+std::vector<std::string> OutsideToo(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  if (runner != Runner::kTraining && runner != Runner::kGeneration) return {};
+  std::vector<std::string> lines = RecordSnapshot();
+  lines.push_back("# and what no snapshot sees:");
+  lines.emplace_back(FactsOf(message).watch);
+  return lines;
+}
+
 }  // namespace
 
 std::vector<std::string> RecordSnapshot() {
@@ -30,46 +78,29 @@ std::vector<std::string> RecordSnapshot() {
 std::vector<std::string> RecordNext(const OomMessage& message) {
   using enum MessageSource;
   switch (message.source) {
+    case kTorchCuda:
+    case kTorchHip:
+    case kTorchRejected:
+    case kTorchNvml:
+      return RecordSnapshot();
+    case kTorchNpu:
+      return SnapshotLines("npu", "# on the error, in an except block:  dump(); raise");
     case kTorchXpu:
       return SnapshotLines("xpu", "# Intel GPUs have snapshots from PyTorch 2.12 on");
-    case kTorchMps:
-      return {"# Apple GPUs have no snapshots; print what is in use at every step:",
-              "print(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory())"};
-    case kTorchAsync:
-      return {"# cudaMallocAsync records no history: run once with PyTorch's own allocator,",
-              "#   unset PYTORCH_CUDA_ALLOC_CONF",
-              "# and record there:",
-              "import torch",
-              "torch.cuda.memory._record_memory_history(max_entries=200000, stacks=\"python\")",
-              "# on the error:  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")",
-              "plimsoll explain snapshot.pickle"};
-    case kHostMemory:
-      return {"# the host's memory, by the line that asked for it:", "pip install memray",
-              "memray run --follow-fork train.py", "memray flamegraph memray-*.bin"};
-    case kHabana:
-      return {"# Gaudi has no snapshots; print what is in use at every step:",
-              "print(habana_frameworks.torch.hpu.memory_summary())"};
-    case kTensorFlow:
-      return {"# TensorFlow has no snapshots; the profiler shows its memory by operator:",
-              "tf.profiler.experimental.start(\"logs\")",
-              "print(tf.config.experimental.get_memory_info(\"GPU:0\"))"};
-    case kJax:
-      return {"# what is alive, by the line that made it (read it with pprof):",
-              "jax.profiler.save_device_memory_profile(\"memory.prof\")"};
-    case kTorchAbsurd:
-      return {};
-    case kVirtualAddress:
-      return {"ulimit -v", "cat /proc/sys/vm/max_map_count"};
-    default: {
-      std::vector<std::string> lines = RecordSnapshot();
-      if (message.source != kTorchCuda && message.source != kTorchHip &&
-          message.source != kTorchRejected) {
-        lines.push_back("# and what no snapshot sees:");
-        lines.push_back("nvidia-smi --query-compute-apps=pid,used_memory --format=csv -l 1");
-      }
-      return lines;
-    }
+    case kCudaRuntime:
+    case kHipRuntime:
+    case kCublas:
+    case kCudnn:
+    case kNccl:
+    case kBitsandbytes:
+      return OutsideToo(message);
+    default:
+      break;
   }
+  for (const Row& row : kRows) {
+    if (row.source == message.source) return LinesOf(row.lines);
+  }
+  return {};
 }
 
 }  // namespace plimsoll

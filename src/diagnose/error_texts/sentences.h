@@ -9,13 +9,14 @@
 namespace plimsoll {
 
 /// Where the device's bytes are, as far as the message tells; adds up to the capacity where that
-/// is known.
+/// is known (account.cc).
 std::vector<AccountLine> AccountOf(const Figures& figures);
-/// "77.41 GiB in use by this process - 76.93 GiB reserved = 492.00 MiB outside PyTorch".
+/// "77.41 GiB in use by this process - 76.93 GiB reserved = 492.00 MiB outside PyTorch"
+/// (account.cc).
 std::vector<std::string> ArithmeticOf(const Figures& figures);
 /// What the numbers mean and what to beware of, in sentences.
 std::vector<std::string> NotesOf(const Figures& figures);
-/// What was asked for, why it could not be had, what fills the device.
+/// What was asked for, the gravest finding's own sentence, what fills the device.
 std::string VerdictOf(const Figures& figures, const Judgement& judgement);
 /// Lines of Python and shell that record what this message does not tell.
 std::vector<std::string> RecordNext(const OomMessage& message);

@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 
+#include "diagnose/error_texts/advice.h"
 #include "diagnose/error_texts/messages.h"
 #include "diagnose/error_texts/sentences.h"
 
@@ -89,8 +90,13 @@ Finding FindingOf(const MemorySummary& summary, const RankReport& rank) {
                                   summary.retries),
                       fmt::format("peak allocated {}, peak reserved {}", FormatBytes(allocated),
                                   FormatBytes(reserved))};
-  if (loose) finding.remedies = {Rule("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")};
-  if (!loose && summary.ooms > 0) finding.remedies = {Rule("smaller batch")};
+  if (loose) {
+    finding.remedies = {
+        Rule("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", Lever::kAllocatorSetting)};
+  }
+  if (!loose && summary.ooms > 0) {
+    finding.remedies = {Rule("a smaller batch", Lever::kSmallerBatch)};
+  }
   return finding;
 }
 

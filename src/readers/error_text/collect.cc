@@ -13,10 +13,11 @@ constexpr const char* kTooMany = "messages beyond the first 20000 different ones
 constexpr std::size_t kComparedOfSameSize = 1024;
 constexpr std::size_t kCompared = 64;
 
-constexpr std::array kFigures = {
-    &OomMessage::requested, &OomMessage::capacity,      &OomMessage::free,
-    &OomMessage::allocated, &OomMessage::reserved,      &OomMessage::reserved_free,
-    &OomMessage::allowed,   &OomMessage::private_pools, &OomMessage::other};
+constexpr std::array kFigures = {&OomMessage::requested,     &OomMessage::capacity,
+                                 &OomMessage::free,          &OomMessage::allocated,
+                                 &OomMessage::active,        &OomMessage::reserved,
+                                 &OomMessage::allowed,       &OomMessage::private_pools,
+                                 &OomMessage::reserved_free, &OomMessage::other};
 
 /// All that tells two messages apart, as one string.
 std::string Key(const OomMessage& m) {
@@ -57,7 +58,9 @@ bool SameEvent(const OomMessage& a, const OomMessage& b) {
   for (auto figure : kFigures) {
     if (!Agree(a.*figure, b.*figure)) return false;
   }
-  if (!a.subject.empty() && !b.subject.empty() && a.subject != b.subject) return false;
+  // On the host the same process is named by its program, its job or its role.
+  const bool host = a.source == MessageSource::kHostMemory;
+  if (!host && !a.subject.empty() && !b.subject.empty() && a.subject != b.subject) return false;
   if (!ProcessesAgree(a, b)) return false;
   // One without any figure repeats whatever it stands beside; otherwise they must share one.
   return !HasFigures(a) || !HasFigures(b) || (a.requested && b.requested) ||
@@ -73,21 +76,43 @@ bool Announces(const OomMessage& warning, const OomMessage& error) {
   if (!xla(warning) || !xla(error) || warning.survived || error.survived) return false;
   if (!warning.subject.empty() || !warning.buffers.empty()) return false;
   if (!warning.requested || !error.requested || !Agree(warning.rank, error.rank)) return false;
+  if (!Agree(warning.allowed, error.allowed)) return false;
   const Bytes difference = *warning.requested - *error.requested;
   return std::abs(difference) <= *error.requested / 64 + kMiB;
 }
 
+/// Of two reports of one event on the host, the one that tells more: the kernel and a limit before
+/// whoever merely saw the process die.
+HostEvent MoreTelling(HostEvent a, HostEvent b) {
+  const auto vague = [](HostEvent event) {
+    return event == HostEvent::kNone || event == HostEvent::kKilled;
+  };
+  if (vague(a)) return vague(b) ? std::max(a, b) : b;
+  return a == HostEvent::kKernelKill && b == HostEvent::kCgroupKill ? b : a;
+}
+
 void Merge(OomMessage& into, const OomMessage& from) {
+  into.host = MoreTelling(into.host, from.host);
+  if (into.program == Program::kUnknown) into.program = from.program;
+  if (into.activity == Activity::kUnknown) into.activity = from.activity;
+  into.signs.windows |= from.signs.windows;
+  into.signs.wsl |= from.signs.wsl;
+  into.signs.communicates |= from.signs.communicates;
+  into.signs.data_parallel |= from.signs.data_parallel;
+  into.signs.pins_memory |= from.signs.pins_memory;
   for (auto figure : kFigures) {
     if (!(into.*figure)) into.*figure = from.*figure;
   }
   if (!into.rank) into.rank = from.rank;
   if (!into.device) into.device = from.device;
   if (into.processes.size() < from.processes.size()) into.processes = from.processes;
+  for (std::size_t i = 0; i < std::min(into.processes.size(), from.processes.size()); ++i) {
+    if (!into.processes[i].bytes) into.processes[i].bytes = from.processes[i].bytes;
+  }
   if (into.buffers.size() < from.buffers.size()) into.buffers = from.buffers;
   if (into.subject.empty()) into.subject = from.subject;
   if (into.where.empty()) into.where = from.where;
-  if (into.wording.empty() || (into.cut_off && !from.cut_off)) into.wording = from.wording;
+  if (!into.torch || (into.cut_off && !from.cut_off)) into.torch = from.torch;
   into.cut_off = into.cut_off && from.cut_off;
 }
 
@@ -105,7 +130,26 @@ bool MessageCollector::Repeats(OomMessage& message, std::size_t index) {
   if (announced) std::swap(kept, message);
   if (!kept.rank) kept.rank = message.rank;
   if (!kept.device) kept.device = message.device;
+  if (!kept.allowed) kept.allowed = message.allowed;
+  if (!kept.allocated) kept.allocated = message.allocated;
   return true;
+}
+
+/// TensorFlow's allocator prints its totals below a refusal, as a paragraph of its own.
+bool MessageCollector::Continues(const OomMessage& message) {
+  const bool totals = message.source == MessageSource::kTensorFlow && !message.requested &&
+                      message.allowed && message.subject.empty();
+  if (!totals) return false;
+  for (std::size_t i = kept_.size(); i > 0 && kept_.size() - i < kCompared; --i) {
+    OomMessage& kept = kept_[i - 1];
+    const bool xla =
+        kept.source == MessageSource::kTensorFlow || kept.source == MessageSource::kJax;
+    if (!xla || kept.survived || kept.allowed || !Agree(kept.rank, message.rank)) continue;
+    kept.allowed = message.allowed;
+    kept.allocated = message.allocated;
+    return true;
+  }
+  return false;
 }
 
 /// Looks among the latest that asked for as much, and among the latest of any size.
@@ -125,6 +169,7 @@ void MessageCollector::Add(OomMessage message) {
     ++skipped[kTooMany];
     return;
   }
+  if (Continues(message)) return;
   const std::string key = Key(message);
   std::optional<std::size_t> repeated;
   if (const auto known = seen_.find(key); known != seen_.end()) {

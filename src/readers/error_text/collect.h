@@ -26,6 +26,7 @@ class MessageCollector {
   std::map<std::string, std::int64_t> skipped;
 
  private:
+  bool Continues(const OomMessage& message);
   bool Repeats(OomMessage& message, std::size_t index);
   std::optional<std::size_t> FindRepeated(OomMessage& message);
 

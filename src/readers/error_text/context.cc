@@ -5,6 +5,7 @@
 #include <string>
 
 #include "readers/error_text/line_prefix.h"
+#include "readers/error_text/signs.h"
 
 namespace plimsoll {
 namespace {
@@ -174,6 +175,7 @@ struct Found {
   std::string where;
   std::optional<int> rank;
   std::optional<int> device;
+  Activity activity = Activity::kUnknown;
 };
 
 std::optional<int> DeviceInCode(std::string_view line) {
@@ -204,7 +206,9 @@ Found WalkUp(std::string_view lines, std::optional<int> rank) {
     } else if (frame) {
       marked = {};
     }
-    if (frame && found.where.empty() && IsUserCode(frame->file)) found.where = Describe(*frame);
+    if (!frame) continue;
+    found.activity = MoreTelling(found.activity, ActivityOf(frame->file, frame->function));
+    if (found.where.empty() && IsUserCode(frame->file)) found.where = Describe(*frame);
   }
   return found;
 }
@@ -223,6 +227,29 @@ std::size_t BeginOfContext(std::string_view text, std::size_t floor, std::size_t
     return lowest + (at > kAbove ? at - kAbove : 0);
   }
   return lowest;
+}
+
+/// Loggers may print the error first and its traceback below it: that one's text, without the line
+/// that repeats the error.
+std::string_view TracebackBelow(std::string_view text, std::size_t end) {
+  constexpr std::string_view kTitle = "Traceback (most recent call last)";
+  constexpr std::size_t kDirectlyBelow = 600;
+  constexpr std::size_t kLongest = 16 * 1024;
+  const std::string_view below = text.substr(end, kLongest);
+  const std::size_t title = below.substr(0, kDirectlyBelow).find(kTitle);
+  if (title == kNone) return {};
+  std::size_t at = below.find('\n', title);
+  std::size_t last = title;
+  while (at != kNone && at + 1 < below.size()) {
+    const std::string_view line = below.substr(at + 1, below.find('\n', at + 1) - at - 1);
+    const LinePrefix prefix = ReadLinePrefix(line, {});
+    const bool frame = line.find("File ") != kNone || line.find("Cell In[") != kNone;
+    // Source lines and arrows are indented; the exception's own line is not.
+    if (!frame && prefix.length == 0 && !line.empty() && line.front() != ' ') break;
+    last = at + 1 + line.size();
+    at = below.find('\n', at + 1);
+  }
+  return below.substr(title, last - title);
 }
 
 /// The first rank that a launcher's report below the message names.
@@ -244,18 +271,36 @@ std::optional<int> RankOfLine(std::string_view text, std::size_t offset) {
   constexpr std::size_t kLongestPrefix = 256;
   const std::size_t begin = LineBegin(text, offset);
   const std::size_t before = begin > 0 ? LineBegin(text, begin - 1) : 0;
-  return ReadLinePrefix(Cleaned(text.substr(begin, kLongestPrefix)),
-                        text.substr(before, begin - before))
-      .rank;
+  const std::optional<int> rank = ReadLinePrefix(Cleaned(text.substr(begin, kLongestPrefix)),
+                                                 text.substr(before, begin - before))
+                                      .rank;
+  if (rank) return rank;
+  // "ERROR train failed: [rank5]: torch.OutOfMemoryError: …": the nearest in front of the message.
+  const std::string_view line = text.substr(begin, offset - begin);
+  const std::size_t mark = line.rfind("[rank");
+  if (mark == kNone) return {};
+  const std::string_view behind = line.substr(mark + 5);
+  const std::size_t digits = behind.find_first_not_of("0123456789");
+  return digits != kNone && digits > 0 && behind[digits] == ']' ? NumberAt(behind) : std::nullopt;
 }
 
 void ReadContext(std::string_view text, std::size_t floor, std::size_t begin, std::size_t end,
                  OomMessage& message) {
   const std::size_t from = BeginOfContext(text, std::min(floor, begin), begin, message.rank);
-  const Found found = WalkUp(Cleaned(text.substr(from, begin - from)), message.rank);
+  const std::string above = Cleaned(text.substr(from, begin - from));
+  Found found = WalkUp(above, message.rank);
+  if (found.where.empty()) {
+    const Found below = WalkUp(Cleaned(TracebackBelow(text, end)), message.rank);
+    found.where = below.where;
+    found.activity = MoreTelling(found.activity, below.activity);
+  }
   message.where = found.where;
+  message.activity = found.activity;
   if (!message.rank) message.rank = found.rank ? found.rank : RankBelow(text, end);
   if (!message.device) message.device = found.device;
+  ReadSigns(above, message);
+  const std::size_t behind = std::min(text.size(), end + kReachAhead);
+  ReadSigns(text.substr(begin, behind - begin), message);
 }
 
 }  // namespace plimsoll

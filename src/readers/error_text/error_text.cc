@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "readers/error_text/collect.h"
 #include "readers/error_text/context.h"
@@ -18,19 +19,33 @@ constexpr int kMostOpenings = 2'000'000;
 constexpr int kMostMessages = 200'000;
 constexpr int kMostContexts = 20'000;
 
-const PhraseFinder& Openings() {
-  static const PhraseFinder* const finder = [] {
-    std::vector<std::string_view> phrases;
-    for (const Wording& wording : Wordings()) phrases.push_back(wording.opening);
-    return new PhraseFinder(phrases);
-  }();
-  return *finder;
+/// Wordings with the automaton that finds their openings.
+struct Dictionary {
+  explicit Dictionary(std::span<const Wording> w) : wordings(w), finder(OpeningsOf(w)) {}
+
+  static std::vector<std::string_view> OpeningsOf(std::span<const Wording> wordings) {
+    std::vector<std::string_view> openings;
+    for (const Wording& wording : wordings) openings.push_back(wording.opening);
+    return openings;
+  }
+
+  std::span<const Wording> wordings;
+  PhraseFinder finder;
+};
+
+const Dictionary& Precise() {
+  static const auto* const dictionary = new Dictionary(Wordings());
+  return *dictionary;
+}
+const Dictionary& LastResort() {
+  static const auto* const dictionary = new Dictionary(LastResorts());
+  return *dictionary;
 }
 
 /// One message at a place where an opening was found; `end` is set to where it ends.
-std::optional<OomMessage> ReadAt(std::string_view text, const PhraseFinder::Hit& hit,
-                                 std::optional<int> rank, std::size_t& end) {
-  const Wording& wording = Wordings()[hit.phrase];
+std::optional<OomMessage> ReadAt(std::string_view text, const Wording& wording,
+                                 const PhraseFinder::Hit& hit, std::optional<int> rank,
+                                 std::size_t& end) {
   OomMessage message;
   message.source = wording.source;
   message.offset = hit.begin;
@@ -56,9 +71,9 @@ void NumberLines(std::string_view text, std::vector<OomMessage>& messages) {
   }
 }
 
-void CollectMessages(std::string_view text, Recording& recording) {
+void CollectMessages(std::string_view text, const Dictionary& dictionary, Recording& recording) {
   MessageCollector collector;
-  PhraseFinder::Walk walk(Openings(), text);
+  PhraseFinder::Walk walk(dictionary.finder, text);
   std::size_t last_end = 0;
   std::optional<int> last_rank;
   int openings = 0;
@@ -68,11 +83,14 @@ void CollectMessages(std::string_view text, Recording& recording) {
       ++recording.skipped["texts that are nothing but beginnings of messages: the rest of one"];
       break;
     }
+    // Most openings are ordinary words: whose line it is is asked of the others only.
+    const Wording& wording = dictionary.wordings[hit->phrase];
+    std::size_t end = 0;
+    if (!ReadAt(text, wording, *hit, {}, end)) continue;
     const std::optional<int> rank = RankOfLine(text, hit->begin);
     // Inside the message before, unless the lines of two ranks are mixed.
     if (hit->begin < last_end && rank == last_rank) continue;
-    std::size_t end = 0;
-    std::optional<OomMessage> message = ReadAt(text, *hit, rank, end);
+    std::optional<OomMessage> message = ReadAt(text, wording, *hit, rank, end);
     if (!message) continue;
     // Where the lines of ranks are mixed, ours may stand above the end of another's message.
     const std::size_t floor = rank == last_rank ? last_end : 0;
@@ -86,6 +104,17 @@ void CollectMessages(std::string_view text, Recording& recording) {
             [](const OomMessage& a, const OomMessage& b) { return a.offset < b.offset; });
   NumberLines(text, recording.messages);
   recording.skipped.merge(collector.skipped);
+}
+
+bool Holds(std::string_view text, const Dictionary& dictionary) {
+  PhraseFinder::Walk walk(dictionary.finder, text);
+  for (int openings = 0; openings < kMostOpenings; ++openings) {
+    const std::optional<PhraseFinder::Hit> hit = walk.Next();
+    if (!hit) return false;
+    std::size_t end = 0;
+    if (ReadAt(text, dictionary.wordings[hit->phrase], *hit, {}, end)) return true;
+  }
+  return false;
 }
 
 void AppendUtf8(std::string& out, unsigned unit) {
@@ -122,14 +151,7 @@ bool RecogniseErrorText(std::string_view bytes) {
   if (!LooksLikeText(bytes)) return false;
   std::string storage;
   const std::string_view text = AsUtf8(bytes, storage);
-  PhraseFinder::Walk walk(Openings(), text);
-  for (int openings = 0; openings < kMostOpenings; ++openings) {
-    const std::optional<PhraseFinder::Hit> hit = walk.Next();
-    if (!hit) return false;
-    std::size_t end = 0;
-    if (ReadAt(text, *hit, {}, end)) return true;
-  }
-  return false;
+  return Holds(text, Precise()) || Holds(text, LastResort());
 }
 
 Result<Recording> ReadErrorText(const Input& input) {
@@ -137,7 +159,8 @@ Result<Recording> ReadErrorText(const Input& input) {
   recording.file = input.name();
   std::string storage;
   const std::string_view text = AsUtf8(input.bytes(), storage);
-  CollectMessages(text, recording);
+  CollectMessages(text, Precise(), recording);
+  if (recording.messages.empty()) CollectMessages(text, LastResort(), recording);
   recording.summaries = ReadSummaries(text);
   if (recording.messages.empty() && recording.summaries.empty()) {
     return Error{.message = "no out-of-memory message in it", .file = input.name(), .offset = 0};

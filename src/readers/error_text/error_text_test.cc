@@ -30,7 +30,7 @@ void ExpectWhole(const OomMessage& m, const std::string& how) {
   EXPECT_EQ(m.allocated, GiB(70.10));
   EXPECT_EQ(m.private_pools, MiB(512));
   EXPECT_EQ(m.reserved_free, GiB(6.83));
-  EXPECT_EQ(m.wording, "PyTorch 2.4 to 2.10");
+  EXPECT_EQ(ReleasesOf(m), "2.4 to 2.10");
   EXPECT_FALSE(m.cut_off);
 }
 
@@ -120,8 +120,8 @@ TEST(Nuisances, HtmlEntities) {
                     "capacity; 21.90 GiB already allocated; 14.69 MiB free; 22.51 GiB reserved in "
                     "total by PyTorch) If reserved memory is &gt;&gt; allocated memory try setting "
                     "max_split_size_mb")
-                .wording,
-            "PyTorch 1.10 to 2.0");
+                .torch->ToString(),
+            "1.10 to 2.0");
   ExpectWhole(ReadOne(Replaced(kMessage, " ", "&nbsp;")), "&nbsp;");
 }
 
@@ -155,11 +155,14 @@ TEST(Nuisances, CutOffAnywhere) {
   for (std::size_t length = 0; length <= message.size(); ++length) {
     const std::string text = message.substr(0, length);
     const Recording recording = ReadText(text);
+    // The name of the exception alone says that memory ran out, and no more.
+    const bool stated = text.find("OutOfMemory") != std::string::npos;
     const bool opened = text.find("CUDA out of memory") != std::string::npos;
-    ASSERT_EQ(recording.messages.size(), opened ? 1u : 0u) << text;
-    EXPECT_EQ(RecogniseErrorText(text), opened);
+    ASSERT_EQ(recording.messages.size(), stated ? 1u : 0u) << text;
+    EXPECT_EQ(RecogniseErrorText(text), stated);
     if (!opened) continue;
     const OomMessage& m = recording.messages.front();
+    EXPECT_EQ(m.source, MessageSource::kTorchCuda);
     EXPECT_EQ(m.cut_off, text.find("but unallocated") == std::string::npos) << text;
     std::size_t fields = m.processes.size();
     for (const auto& field :

@@ -1,6 +1,7 @@
 #include "readers/error_text/flow.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "readers/error_text/line_prefix.h"
 
@@ -15,15 +16,18 @@ struct Sequence {
   std::string_view bytes;
   int character;  // 0: left out
 };
-constexpr std::array<Sequence, 9> kEntities = {{{"&gt;", '>'},
-                                                {"&lt;", '<'},
-                                                {"&amp;", '&'},
-                                                {"&quot;", '"'},
-                                                {"&#39;", '\''},
-                                                {"&#x27;", '\''},
-                                                {"&apos;", '\''},
-                                                {"&#34;", '"'},
-                                                {"&nbsp;", 0}}};
+constexpr std::array<Sequence, 12> kEntities = {{{"&lt;br&gt;", 0},
+                                                 {"&lt;br/&gt;", 0},
+                                                 {"&lt;br /&gt;", 0},
+                                                 {"&gt;", '>'},
+                                                 {"&lt;", '<'},
+                                                 {"&amp;", '&'},
+                                                 {"&quot;", '"'},
+                                                 {"&#39;", '\''},
+                                                 {"&#x27;", '\''},
+                                                 {"&apos;", '\''},
+                                                 {"&#34;", '"'},
+                                                 {"&nbsp;", 0}}};
 constexpr std::array<Sequence, 12> kUnicode = {{{"\xc2\xa0", 0},         // no-break space
                                                 {"\xc2\xad", 0},         // soft hyphen
                                                 {"\xe2\x80\x8b", 0},     // zero width space
@@ -36,6 +40,26 @@ constexpr std::array<Sequence, 12> kUnicode = {{{"\xc2\xa0", 0},         // no-b
                                                 {"\xe2\x94\x82", 0},  // the frame that rich draws
                                                 {"\xef\xbb\xbf", 0},  // byte order mark
                                                 {"\xe2\x94\x83", 0}}};
+
+// Tags that format text. Other words in angle brackets are part of messages: "<stderr>:",
+// "</torch_42>", "<Signals.SIGKILL: 9>".
+constexpr std::array<std::string_view, 20> kTags = {
+    "br", "p",   "b",  "i",  "em", "strong", "code",  "pre", "span", "div",
+    "tt", "kbd", "li", "ul", "ol", "td",     "small", "hr",  "font", "blockquote"};
+
+/// The length of a tag that formats text, else 0.
+std::size_t TagLength(std::string_view text) {
+  constexpr std::size_t kLongestTag = 200;
+  std::size_t at = text.starts_with("</") ? 2 : 1;
+  const std::size_t name = at;
+  while (at < text.size() && at < 16 && std::isalpha(static_cast<unsigned char>(text[at]))) ++at;
+  const std::string_view found = text.substr(name, at - name);
+  if (std::find(kTags.begin(), kTags.end(), found) == kTags.end()) return 0;
+  const char behind = at < text.size() ? text[at] : '\0';
+  if (behind != '>' && behind != '/' && behind != ' ') return 0;
+  const std::size_t end = text.substr(0, kLongestTag).find_first_of(">\n", at);
+  return end == std::string_view::npos || text[end] != '>' ? 0 : end + 1;
+}
 
 std::optional<unsigned> Hex(std::string_view digits, std::size_t count) {
   if (digits.size() < count) return {};
@@ -60,6 +84,7 @@ constexpr std::array<Flow::Kind, 256> Flow::MakeKinds() {
   kinds['\n'] = Kind::kNewline;
   kinds[0x1b] = Kind::kEscape;
   kinds['&'] = Kind::kEntity;
+  kinds['<'] = Kind::kTag;
   kinds['\\'] = Kind::kBackslash;
   kinds[0xc2] = kinds[0xe2] = kinds[0xef] = Kind::kUnicode;
   return kinds;
@@ -83,6 +108,8 @@ int Flow::Special(unsigned char c) {
       return kEnd;
     case Kind::kEntity:
       return Entity();
+    case Kind::kTag:
+      return Tag();
     case Kind::kBackslash:
       return Backslash();
     case Kind::kUnicode:
@@ -109,6 +136,11 @@ int Flow::Entity() {
   return Decoded(1, '&');
 }
 
+int Flow::Tag() {
+  const std::size_t length = TagLength(text_.substr(position_));
+  return length > 0 ? Decoded(length, 0) : Decoded(1, '<');
+}
+
 int Flow::Unicode() {
   for (const Sequence& sequence : kUnicode) {
     if (text_.substr(position_, sequence.bytes.size()) == sequence.bytes) {
@@ -130,9 +162,12 @@ int Flow::Backslash() {
     return kEnd;
   }
   if (rest.starts_with('t') || rest.starts_with('r')) return Decoded(slashes + 1, 0);
-  if (rest.starts_with('"') || rest.starts_with('\'') || rest.starts_with('/')) {
+  // Of JSON and of Markdown.
+  constexpr std::string_view kEscaped = "\"'/_[]()#.-+!<>";
+  if (!rest.empty() && kEscaped.find(rest.front()) != std::string_view::npos) {
     return Decoded(slashes + 1, rest.front());
   }
+  if (rest.starts_with('*') || rest.starts_with('`')) return Decoded(slashes + 1, 0);
   if (rest.starts_with("033[")) {
     SkipColour(slashes + 3);
     return kEnd;

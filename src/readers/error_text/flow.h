@@ -3,8 +3,8 @@
 // Blanks and line ends are left out altogether: a terminal that wraps a message after 80 columns
 // may break it between any two characters, even inside a number, and then nothing but leaving out
 // all of them gives the same text again. Prefixes of continuation lines, ANSI colours, Markdown's
-// stars and backticks are left out too; HTML entities and the escapes of JSON are decoded. The
-// place of every character in the input stays known.
+// stars and backticks, the tags of HTML that format text are left out too; HTML entities and the
+// escapes of JSON and Markdown are decoded. The place of every character in the input stays known.
 #pragma once
 
 #include <array>
@@ -72,6 +72,7 @@ class Flow {
     kNewline,
     kEscape,
     kEntity,
+    kTag,
     kBackslash,
     kUnicode
   };
@@ -81,6 +82,7 @@ class Flow {
   int Special(unsigned char c);
   int Decoded(std::size_t length, int character);
   int Entity();
+  int Tag();
   int Backslash();
   int Unicode();
   int CodePoint(unsigned value, std::size_t length);

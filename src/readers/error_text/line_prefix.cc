@@ -116,11 +116,25 @@ LinePrefix Bracket(std::string_view line) {
   return {};
 }
 
-/// Ray's "(RayTrainWorker pid=1234, ip=10.0.0.1) ".
-std::size_t RayWorker(std::string_view line) {
+/// The number behind `key` in `text`.
+std::optional<int> NumberBehind(std::string_view text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(at + key.size());
+  return SmallNumber(rest.substr(0, CountDigits(rest)));
+}
+
+/// Ray's "(RayTrainWorker pid=1234, ip=10.0.0.1) ", vLLM's "(VllmWorker rank=3 pid=1234) " and
+/// "(Worker_TP3 pid=1234) "; where a pipeline is named too, TP alone is no rank.
+LinePrefix Worker(std::string_view line) {
   const std::size_t end = line.substr(0, kLongestBracket).find(')');
-  if (end == std::string_view::npos) return 0;
-  return line.substr(0, end).find("pid=") == std::string_view::npos ? 0 : end + 1;
+  if (end == std::string_view::npos) return {};
+  const std::string_view inside = line.substr(1, end - 1);
+  if (inside.find("pid=") == std::string_view::npos) return {};
+  std::optional<int> rank = NumberBehind(inside, "rank=");
+  const bool pipeline = inside.find("PP") != std::string_view::npos;
+  if (!rank && !pipeline) rank = NumberBehind(inside, "TP");
+  return {end + 1, rank};
 }
 
 /// "node7: " or "trainer-1  | ", up to and with the mark. Names of exceptions have capitals and no
@@ -156,7 +170,7 @@ LinePrefix Piece(std::string_view line) {
   if (line.empty()) return {};
   if (std::size_t n = Markup(line)) return {n, {}};
   if (line.front() == '[') return Bracket(line);
-  if (line.front() == '(') return {RayWorker(line), {}};
+  if (line.front() == '(') return Worker(line);
   if (IsLetter(line.front())) return {SystemLog(line), {}};
   if (!IsDigit(line.front())) return {};
   if (std::size_t n = TimeStamp(line)) return {n + StreamName(line.substr(n)), {}};
@@ -165,6 +179,8 @@ LinePrefix Piece(std::string_view line) {
   if (digits <= 5 && line.substr(digits).starts_with(": ") && line.size() > digits + 2) {
     return {digits + 2, SmallNumber(line.substr(0, digits))};
   }
+  // The number of the line in front of another prefix, as grep -n and editors print it.
+  if (digits <= 9 && line.substr(digits).starts_with(":[")) return {digits + 1, {}};
   return {};
 }
 

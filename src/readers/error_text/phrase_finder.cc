@@ -5,6 +5,11 @@
 #include "base/check.h"
 
 namespace plimsoll {
+namespace {
+
+constexpr std::size_t Folded(std::size_t c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }
+
+}  // namespace
 
 PhraseFinder::PhraseFinder(std::span<const std::string_view> phrases) : states_(1) {
   for (std::size_t i = 0; i < phrases.size(); ++i) {
@@ -19,10 +24,10 @@ void PhraseFinder::FindPairs() {
   pairs_.assign(256 * 256, false);
   for (std::size_t first = 0; first < 256; ++first) {
     const auto byte = static_cast<unsigned char>(first);
-    const std::uint16_t state = first < 128 ? states_[0].next[first] : std::uint16_t{0};
+    const std::uint16_t state = first < 128 ? states_[0].next[Folded(first)] : std::uint16_t{0};
     if (Flow::IsSkipped(byte) || (Flow::IsPlain(byte) && state == 0)) continue;
     for (std::size_t second = 0; second < 256; ++second) {
-      const bool follows = second < 128 && states_[state].next[second] != 0;
+      const bool follows = second < 128 && states_[state].next[Folded(second)] != 0;
       const bool hidden = !Flow::IsPlain(static_cast<unsigned char>(second));
       pairs_[first * 256 + second] = !Flow::IsPlain(byte) || follows || hidden;
     }
@@ -35,10 +40,11 @@ void PhraseFinder::Add(std::string_view phrase, std::uint16_t index) {
   for (char c : phrase) {
     if (Flow::IsNoise(c)) continue;
     PLIMSOLL_CHECK(static_cast<unsigned char>(c) < 128);
-    std::uint16_t next = states_[state].next[static_cast<unsigned char>(c)];
+    const std::size_t folded = Folded(static_cast<unsigned char>(c));
+    std::uint16_t next = states_[state].next[folded];
     if (next == 0) {
       next = static_cast<std::uint16_t>(states_.size());
-      states_[state].next[static_cast<unsigned char>(c)] = next;
+      states_[state].next[folded] = next;
       states_.emplace_back();
     }
     state = next;
@@ -77,7 +83,7 @@ std::optional<PhraseFinder::Hit> PhraseFinder::Walk::Next() {
     const int c = flow_.Next();
     if (c == Flow::kEnd) return {};
     offsets_[count_++ % offsets_.size()] = flow_.offset();
-    state_ = c < 128 ? finder_.states_[state_].next[static_cast<std::size_t>(c)] : 0;
+    state_ = c < 128 ? finder_.states_[state_].next[Folded(static_cast<std::size_t>(c))] : 0;
     const std::uint16_t phrase = finder_.states_[state_].phrase;
     if (phrase == kNoPhrase) continue;
     const std::size_t first = count_ - finder_.lengths_[phrase];

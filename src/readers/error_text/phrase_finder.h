@@ -21,7 +21,7 @@ class PhraseFinder {
     std::size_t end = 0;
   };
 
-  /// Phrases of at most 64 characters, blanks not counted.
+  /// Phrases of at most 64 characters, blanks not counted, in any case.
   explicit PhraseFinder(std::span<const std::string_view> phrases);
 
   /// Walks one text.

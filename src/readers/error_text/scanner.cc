@@ -39,6 +39,7 @@ constexpr std::array<UnitName, 19> kUnits = {{{"bytes", 1},
 constexpr double kBeyondReason = 4.6e18;
 
 bool IsDigit(int c) { return c >= '0' && c <= '9'; }
+int Folded(int c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }
 
 /// Digits with at most one point, to bytes; exact where there is no point.
 std::optional<Bytes> ToBytes(const std::string& digits, Bytes factor) {
@@ -64,10 +65,37 @@ bool Scanner::Literal(std::string_view phrase) {
     if (Flow::IsNoise(want)) continue;
     const int got = probe.Next();
     if (got == Flow::kEnd) ended_ = true;
+    if (Folded(got) != Folded(static_cast<unsigned char>(want))) return false;
+  }
+  flow_ = probe;
+  return true;
+}
+
+bool Scanner::AnyOf(std::initializer_list<std::string_view> phrases) {
+  for (std::string_view phrase : phrases) {
+    if (Literal(phrase)) return true;
+  }
+  return false;
+}
+
+/// Units are told by their case: "1.5 g" is no size.
+bool Scanner::Exactly(std::string_view unit) {
+  Flow probe = flow_;
+  for (char want : unit) {
+    const int got = probe.Next();
+    if (got == Flow::kEnd) ended_ = true;
     if (got != static_cast<unsigned char>(want)) return false;
   }
   flow_ = probe;
   return true;
+}
+
+bool Scanner::AtLineEnd() const {
+  constexpr std::string_view kMarks = " \t\r.!\"'`*)";
+  const std::size_t at = text_.find_first_not_of(kMarks, flow_.position());
+  if (at == std::string_view::npos || text_[at] == '\n') return true;
+  const std::string_view rest = text_.substr(at);
+  return rest.starts_with("\\n") || rest.starts_with('<') || rest.starts_with("&lt;");
 }
 
 bool Scanner::SkipPast(std::string_view phrase, std::size_t reach) {
@@ -79,7 +107,7 @@ bool Scanner::SkipPast(std::string_view phrase, std::size_t reach) {
       ended_ = true;
       break;
     }
-    if (c != static_cast<unsigned char>(phrase.front())) continue;
+    if (Folded(c) != Folded(static_cast<unsigned char>(phrase.front()))) continue;
     const Flow next = flow_;
     flow_ = here;
     if (Literal(phrase)) return true;
@@ -91,7 +119,7 @@ bool Scanner::SkipPast(std::string_view phrase, std::size_t reach) {
 
 bool Scanner::Unit(Bytes& factor) {
   for (const UnitName& unit : kUnits) {
-    if (Literal(unit.text)) {
+    if (Exactly(unit.text)) {
       factor = unit.bytes;
       return true;
     }
@@ -99,18 +127,31 @@ bool Scanner::Unit(Bytes& factor) {
   return false;
 }
 
-bool Scanner::Size(std::optional<Bytes>& size) {
+/// Digits with at most one point; commas between digits are left out.
+std::string Scanner::Number() {
   constexpr std::size_t kLongestNumber = 32;
-  const Flow start = flow_;
   std::string digits;
   for (int c = Peek(); digits.size() < kLongestNumber; c = Peek()) {
     const bool point = c == '.' && !digits.empty() && digits.find('.') == std::string::npos;
+    if (c == ',' && !digits.empty()) {
+      Flow probe = flow_;
+      probe.Next();
+      if (!IsDigit(probe.Next())) break;
+      flow_.Next();
+      continue;
+    }
     if (!IsDigit(c) && !point) {
       if (c == Flow::kEnd) ended_ = true;
       break;
     }
     digits += static_cast<char>(flow_.Next());
   }
+  return digits;
+}
+
+bool Scanner::Size(std::optional<Bytes>& size) {
+  const Flow start = flow_;
+  const std::string digits = Number();
   const bool ended_before = ended_;
   Bytes factor = 1;
   if (digits.empty() || !Unit(factor)) {
@@ -124,21 +165,22 @@ bool Scanner::Size(std::optional<Bytes>& size) {
 }
 
 std::optional<std::int64_t> Scanner::Integer() {
-  constexpr std::size_t kLongestNumber = 18;
+  constexpr std::size_t kLongestNumber = 19;
   const Flow start = flow_;
-  std::int64_t value = 0;
+  std::uint64_t value = 0;  // 19 digits fit
   std::size_t digits = 0;
   int c = Peek();
   for (; IsDigit(c) && digits < kLongestNumber; c = Peek(), ++digits) {
-    value = value * 10 + (flow_.Next() - '0');
+    value = value * 10 + static_cast<std::uint64_t>(flow_.Next() - '0');
   }
   if (c == Flow::kEnd) ended_ = true;
   const bool doubtful = c == Flow::kEnd && flow_.exhausted();
-  if (digits == 0 || IsDigit(c) || doubtful) {
+  const bool beyond = static_cast<double>(value) >= kBeyondReason;
+  if (digits == 0 || IsDigit(c) || doubtful || beyond) {
     flow_ = start;
     return {};
   }
-  return value;
+  return static_cast<std::int64_t>(value);
 }
 
 std::string Scanner::Until(std::string_view stops, std::size_t most) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,15 +15,18 @@ namespace plimsoll {
 class Scanner {
  public:
   Scanner(std::string_view text, std::size_t begin, std::optional<int> rank = {})
-      : flow_(text, begin, rank) {}
+      : text_(text), flow_(text, begin, rank) {}
 
-  /// Consumes the phrase if it comes next. Blanks do not matter, on either side.
+  /// Consumes the phrase if it comes next. Neither blanks nor case matter.
   bool Literal(std::string_view phrase);
+  /// The first of the phrases that comes next.
+  bool AnyOf(std::initializer_list<std::string_view> phrases);
   /// Consumes everything up to and with the phrase if it comes within `reach` characters.
   bool SkipPast(std::string_view phrase, std::size_t reach);
 
-  /// "15.78 GiB", "1.25GiB", "34.82G", "512 bytes". True where a size stands there; `size` stays
-  /// empty if it is beyond all reason (17179869184.00 GiB is 2^64: a driver that would not say).
+  /// "15.78 GiB", "1.25GiB", "34.82G", "512 bytes", "25,600,000 bytes". True where a size stands
+  /// there; `size` stays empty if it is beyond all reason (17179869184.00 GiB is 2^64: a driver
+  /// that would not say).
   bool Size(std::optional<Bytes>& size);
   /// "536870912", without a unit. A number at the very end of the text may have lost digits:
   /// none.
@@ -30,6 +34,8 @@ class Scanner {
   /// The characters up to (not with) the first of `stops`; at most `most`.
   std::string Until(std::string_view stops, std::size_t most = 4096);
 
+  /// Whether the line ends here, but for blanks and marks that end a sentence or a quotation.
+  bool AtLineEnd() const;
   /// Whether something failed because the text ended in the middle of it.
   bool ended() const { return ended_; }
   /// Where the last consumed character ends in the input.
@@ -41,7 +47,10 @@ class Scanner {
     return probe.Next();
   }
   bool Unit(Bytes& factor);
+  bool Exactly(std::string_view unit);
+  std::string Number();
 
+  std::string_view text_;
   Flow flow_;
   bool ended_ = false;
 };

@@ -30,4 +30,9 @@ inline OomMessage ReadOne(const std::string& text) {
   return recording.messages.empty() ? OomMessage{} : recording.messages.front();
 }
 
+/// "2.5 to 2.10"; "" where the words do not tell.
+inline std::string ReleasesOf(const OomMessage& message) {
+  return message.torch ? message.torch->ToString() : "";
+}
+
 }  // namespace plimsoll

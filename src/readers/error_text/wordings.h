@@ -18,36 +18,43 @@ struct Wording {
   bool (*read)(Scanner& scanner, std::string_view before, OomMessage& message);
 };
 
+/// The wordings that tell whose memory ran out.
 std::span<const Wording> Wordings();
+/// Words that only say that memory ran out: for a text in which none of the others is.
+std::span<const Wording> LastResorts();
+
+using Read = bool(Scanner& scanner, std::string_view before, OomMessage& message);
 
 // wordings_torch.cc: the allocators of PyTorch.
-bool ReadTorch(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadTorchRejectedWarning(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadTorchAsync(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadTorchMps(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadVirtualAddress(Scanner& scanner, std::string_view before, OomMessage& message);
+Read ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadTorchRejectedWarning,
+    ReadTorchAsync, ReadTorchMps, ReadVirtualAddress;
 
 // wordings_cuda.cc: the CUDA runtime and the libraries on it, which give hardly any figures.
-bool ReadCudaRuntime(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadCublas(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadCudnn(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadNcclCalloc(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadNcclFailure(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadHabana(Scanner& scanner, std::string_view before, OomMessage& message);
+Read ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm, ReadNcclCalloc,
+    ReadNcclFailure, ReadHabana;
 
-// wordings_host.cc: the memory of the host.
-bool ReadCpuAllocator(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadNumpy(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadKernelKill(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadKernelConstraint(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadSlurm(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadKubernetes(Scanner& scanner, std::string_view before, OomMessage& message);
+// wordings_host.cc: requests for the host's memory that failed.
+Read ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError, ReadPageFile,
+    ReadSharedMemory, ReadSharedMap, ReadSharedFile, ReadPinnedHost, ReadAllocOnHost;
+
+// wordings_kills.cc: processes that were killed.
+Read ReadKernelKill, ReadKernelConstraint, ReadReaper, ReadInvoked, ReadCgroupUsage, ReadSlurm,
+    ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf, ReadKubernetes, ReadEvicted,
+    ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode, ReadSignal, ReadShellKilled,
+    ReadSystemd;
 
 // wordings_xla.cc: TensorFlow and JAX.
-bool ReadTensorFlowTensor(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadBfcAllocator(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadStreamExecutor(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadResourceExhausted(Scanner& scanner, std::string_view before, OomMessage& message);
-bool ReadXlaAllocation(Scanner& scanner, std::string_view before, OomMessage& message);
+Read ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,
+    ReadResourceExhausted, ReadXlaAllocation;
+
+// wordings_libraries.cc: libraries with allocators of their own.
+Read ReadPaddle, ReadCupyOrXla, ReadOldCupy, ReadBadAlloc, ReadOnnxBuffer, ReadOnnxLimit,
+    ReadOnnxCuda, ReadTensorRtRequest, ReadTensorRtError, ReadDirectMl, ReadMlx, ReadMetal,
+    ReadBitsandbytes;
+
+// wordings_serving.cc: programs that serve models.
+Read ReadGgmlCuda, ReadGgmlBuffer, ReadGgmlCache, ReadGgmlCompute, ReadGgmlVulkan, ReadVllmStartup,
+    ReadVllmNoBlocks, ReadVllmCacheNeeded, ReadVllmTokens, ReadSglang, ReadTextGeneration,
+    ReadOllamaSystem;
 
 }  // namespace plimsoll

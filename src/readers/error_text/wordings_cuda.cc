@@ -21,9 +21,12 @@ std::optional<int> DeviceOfNcclLine(std::string_view before) {
 
 }  // namespace
 
-/// "CUDA error: out of memory" and its relatives: no figure at all.
-bool ReadCudaRuntime(Scanner& scanner, std::string_view, OomMessage&) {
+/// "CUDA error: out of memory" and its relatives: no figure at all. ggml adds the device below.
+bool ReadCudaRuntime(Scanner& scanner, std::string_view, OomMessage& message) {
   scanner.Literal(": out of memory");
+  if (scanner.Literal("current device:")) {
+    if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
+  }
   return true;
 }
 
@@ -34,10 +37,22 @@ bool ReadCublas(Scanner& scanner, std::string_view, OomMessage& message) {
   return true;
 }
 
+/// "cublas runtime error : resource allocation failed" of PyTorch 1.x.
+bool ReadOldCublas(Scanner&, std::string_view, OomMessage&) { return true; }
+
+/// "Unable to find a valid cuDNN algorithm to run convolution", and in newer releases "FIND was
+/// unable to find an engine to execute this computation": as a rule no workspace could be had.
+bool ReadCudnnNoAlgorithm(Scanner& scanner, std::string_view, OomMessage& message) {
+  scanner.Literal("to run convolution");
+  message.subject = "no algorithm";
+  return true;
+}
+
 /// A plan that failed is followed by another one: that warning ends in "(Triggered internally at".
 bool ReadCudnn(Scanner& scanner, std::string_view before, OomMessage& message) {
   message.survived = before.find("Plan failed") != std::string_view::npos ||
                      scanner.Literal("(Triggered internally at");
+  scanner.AnyOf({". This error may appear if you passed in a non-contiguous input", "."});
   return true;
 }
 

@@ -1,4 +1,6 @@
-// Texts about the memory of the host. They are taken for GPU problems often enough.
+// Requests for the host's memory that failed. They are taken for GPU problems often enough.
+#include <cctype>
+
 #include "readers/error_text/wordings.h"
 
 namespace plimsoll {
@@ -6,65 +8,93 @@ namespace plimsoll {
 /// "can't allocate memory: you tried to allocate N bytes. Error code 12 (Cannot allocate memory)";
 /// on Windows "not enough memory: you tried to allocate N bytes."
 bool ReadCpuAllocator(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kRequest;
+  const bool not_enough = scanner.Literal("not enough memory");
   if (!scanner.SkipPast("you tried to allocate", 48)) {
     message.cut_off = scanner.ended();
-    return message.cut_off || scanner.SkipPast("memory", 48);
+    return not_enough || message.cut_off || scanner.SkipPast("memory", 48);
   }
   message.cut_off = !scanner.Size(message.requested);
+  // Releases of old said so everywhere, and added a joke.
+  message.signs.windows = not_enough && !message.cut_off && !scanner.Literal(". Buy new RAM");
+  scanner.Literal(". Error code 12 (Cannot allocate memory)");
+  return true;
+}
+
+/// "posix_memalign(&data, gAlignment, nbytes) == 0. 12 vs 0" of older releases.
+bool ReadPosixMemalign(Scanner&, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kRequest;
   return true;
 }
 
 /// "Unable to allocate 3.00 GiB for an array with shape (402653184,) and data type float64"
 bool ReadNumpy(Scanner& scanner, std::string_view, OomMessage& message) {
   if (!scanner.Size(message.requested) || !scanner.Literal("for an array")) return false;
+  message.host = HostEvent::kRequest;
   if (scanner.Literal("with shape")) message.subject = scanner.Until(")", 64) + ")";
   return true;
 }
 
-/// "Out of memory: Killed process 4242 (python) total-vm:81788928kB, anon-rss:64000000kB, …"; until
-/// Linux 5.2 "Kill process 4242 (python) score 900 or sacrifice child".
-bool ReadKernelKill(Scanner& scanner, std::string_view, OomMessage& message) {
-  scanner.Literal("ed");
-  if (!scanner.Literal("process")) return scanner.ended();
-  ProcessUse process;
-  process.pid = scanner.Integer();
-  if (!process.pid) return scanner.ended();
-  scanner.Literal(",");
-  if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
-  if (scanner.SkipPast("anon-rss:", 64)) scanner.Size(process.bytes);
-  message.processes.push_back(process);
+/// "[Errno 12] Cannot allocate memory", "fork: Cannot allocate memory"; but not Intel's "can NOT
+/// allocate memory block".
+bool ReadErrno(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kRequest;
+  return !scanner.Literal("block");
+}
+
+/// Python's own "MemoryError", alone on its line.
+bool ReadMemoryError(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kRequest;
+  const bool inside = !before.empty() && (std::isalnum(static_cast<unsigned char>(before.back())) ||
+                                          before.back() == '_' || before.back() == '.');
+  return !inside && scanner.AtLineEnd();
+}
+
+/// "[WinError 1455] The paging file is too small for this operation to complete".
+bool ReadPageFile(Scanner&, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kPageFile;
+  message.signs.windows = true;
   return true;
 }
 
-/// "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),…,task=python,pid=4242,uid=1000"
-bool ReadKernelConstraint(Scanner& scanner, std::string_view, OomMessage& message) {
-  if (!scanner.SkipPast(",task=", 600)) return true;
-  message.subject = scanner.Until(",", 32);
-  if (!scanner.Literal(",pid=")) return true;
-  if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
+/// "unable to allocate shared memory(shm) for file </torch_42>: …", "unable to mmap N bytes from
+/// file </torch_42>: Cannot allocate memory (12)", "… insufficient shared memory (shm)".
+bool ReadSharedMemory(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  if (!scanner.Size(message.requested)) message.requested.reset();
   return true;
 }
 
-/// "Detected 1 oom_kill event in StepId=4242.0."; older "oom-kill event(s) in step 4242.batch
-/// cgroup."
-bool ReadSlurm(Scanner& scanner, std::string_view, OomMessage& message) {
-  if (!scanner.Integer()) return false;
-  if (!scanner.Literal("oom_kill event") && !scanner.Literal("oom-kill event")) return false;
-  scanner.Literal("(s)");
-  scanner.Literal("s");
-  if (!scanner.Literal("in")) return true;
-  if (!scanner.Literal("StepId=") && !scanner.Literal("step")) return true;
-  const std::optional<std::int64_t> job = scanner.Integer();
-  if (!job) return true;
-  message.subject = "StepId=" + std::to_string(*job);
-  for (std::string_view step : {".batch", ".extern", ".interactive"}) {
-    if (scanner.Literal(step)) message.subject += step;
-  }
-  if (!scanner.Literal(".")) return true;
-  if (auto step = scanner.Integer()) message.subject += "." + std::to_string(*step);
+/// "unable to mmap N bytes from file </torch_42>": other files than PyTorch's own are not memory.
+bool ReadSharedMap(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  const bool ours = scanner.Size(message.requested) && scanner.Literal("from file </torch_");
+  if (ours) scanner.SkipPast("Cannot allocate memory (12)", 64);
+  return ours;
+}
+
+/// "unable to write to file </torch_42>: No space left on device (28)", "unable to open shared
+/// memory object </torch_42> in read-write mode: No space left on device (28)".
+bool ReadSharedFile(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  return scanner.Literal("</torch_") && (scanner.SkipPast("No space left on device", 80) ||
+                                         scanner.SkipPast("Cannot allocate memory", 80));
+}
+
+/// "could not allocate pinned host memory of size: N".
+bool ReadPinnedHost(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kPinned;
+  scanner.Literal(":");
+  if (!scanner.Size(message.requested)) message.requested = scanner.Integer();
   return true;
 }
 
-bool ReadKubernetes(Scanner&, std::string_view, OomMessage&) { return true; }
+/// TensorFlow's "failed to alloc N bytes on host: CUDA_ERROR_OUT_OF_MEMORY".
+bool ReadAllocOnHost(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kPinned;
+  if (!scanner.Size(message.requested) || !scanner.Literal("on host")) return false;
+  scanner.Literal(": CUDA_ERROR_OUT_OF_MEMORY: out of memory");
+  return true;
+}
 
 }  // namespace plimsoll

@@ -12,7 +12,8 @@ TEST(CudaWordings, RuntimeAndDriver) {
         "torch.AcceleratorError: HIP error: out of memory",
         "error: cudaErrorMemoryAllocation: out of memory"}) {
     const OomMessage m = ReadOne(text);
-    EXPECT_EQ(m.source, MessageSource::kCudaRuntime) << text;
+    const bool hip = std::string_view(text).find("HIP") != std::string_view::npos;
+    EXPECT_EQ(m.source, hip ? MessageSource::kHipRuntime : MessageSource::kCudaRuntime) << text;
     EXPECT_EQ(m.requested, std::nullopt);
     EXPECT_FALSE(m.survived);
   }

@@ -1,7 +1,6 @@
 // The texts of PyTorch's allocators. S is "15.78 GiB", always with two decimals, or "12 bytes".
 #include <array>
 
-#include "readers/error_text/releases.h"
 #include "readers/error_text/wordings.h"
 
 namespace plimsoll {
@@ -23,53 +22,71 @@ Releases ReleasesOfClass(std::string_view before) {
   return releases;
 }
 
-struct OldLabel {
+/// A size and the words behind it.
+struct Label {
   std::string_view text;
   std::optional<Bytes> OomMessage::*field;
   int first;
   int last;
 };
-constexpr std::array<OldLabel, 6> kOldLabels = {{
+constexpr std::array<Label, 7> kOldLabels = {{
     {"total capacity", &OomMessage::capacity, 100, 205},
     {"already allocated", &OomMessage::allocated, 100, 205},
+    {"current active", &OomMessage::active, 100, Releases::kNewest},
     {"free", &OomMessage::free, 100, 200},
     {"cached", &OomMessage::reserved_free, 100, 103},
     {"reserved in total by PyTorch", &OomMessage::reserved, 104, 205},
     {"allowed", &OomMessage::allowed, 108, 200},
 }};
 
+/// Other makers took over the text of 1.x or of 2.x and print it in all their releases.
+bool FollowsReleases(MessageSource source) {
+  return source == MessageSource::kTorchCuda || source == MessageSource::kTorchHip ||
+         source == MessageSource::kTorchXpu;
+}
+
+void SetReleases(OomMessage& message, const Releases& releases) {
+  if (FollowsReleases(message.source)) message.torch = releases;
+}
+
 /// "(GPU D; S total capacity; S already allocated; S free; S reserved in total by PyTorch)", and
-/// from 1.10 on a hint behind it. PyTorch 1.0 to 2.0; XPU until 2.5.
+/// from 1.10 on a hint behind it. PyTorch 1.0 to 2.0; XPU until 2.5; NPU always, with more clauses.
 void ReadInParentheses(Scanner& scanner, OomMessage& message, Releases releases) {
   if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
-  releases.Narrow(100, message.source == MessageSource::kTorchXpu ? 205 : 200);
+  const bool xpu = message.source == MessageSource::kTorchXpu;
+  releases.Narrow(100, xpu ? 205 : 200);
   while (scanner.Literal(";")) {
     std::optional<Bytes> size;
     if (!scanner.Size(size)) break;
-    for (const OldLabel& label : kOldLabels) {
+    bool known = false;
+    for (const Label& label : kOldLabels) {
       if (!scanner.Literal(label.text)) continue;
       message.*label.field = size;
       releases.Narrow(label.first, label.last);
+      known = true;
       break;
     }
+    if (!known) scanner.Until(";)", 80);
   }
   message.cut_off = !scanner.Literal(")");
+  scanner.Literal(".");
   if (scanner.Literal("If reserved memory is >> allocated memory")) {
     releases.Narrow(110, 200);
     scanner.Literal(
         "try setting max_split_size_mb to avoid fragmentation. See documentation for Memory "
         "Management and PYTORCH_CUDA_ALLOC_CONF");
   } else if (!message.cut_off && !scanner.Literal("If")) {
-    releases.Narrow(100, message.source == MessageSource::kTorchXpu ? 205 : 109);
+    releases.Narrow(100, xpu ? 205 : 109);
   }
-  message.wording = releases.ToString();
+  SetReleases(message, releases);
 }
 
 /// "Including non-PyTorch memory, this process has S memory in use." or "Process 1234 has S memory
 /// in use.", one for each process on the device.
 bool ReadProcess(Scanner& scanner, OomMessage& message) {
   ProcessUse process;
-  if (!scanner.Literal("Including non-PyTorch memory, this process has")) {
+  scanner.Literal("Including non-PyTorch memory,");
+  if (!scanner.Literal("this process has")) {
     if (!scanner.Literal("Process")) return false;
     process.pid = scanner.Integer();
     if (!process.pid || !scanner.Literal("has")) return false;
@@ -77,30 +94,34 @@ bool ReadProcess(Scanner& scanner, OomMessage& message) {
   if (!scanner.Size(process.bytes)) return false;
   message.processes.push_back(process);
   scanner.Literal("memory in use");
-  scanner.Literal(".");
   return true;
 }
 
-/// "Of the allocated memory S is allocated by PyTorch, [with S allocated in private pools (e.g.,
-/// CUDA Graphs), ]and S is reserved by PyTorch but unallocated."
-bool ReadAllocated(Scanner& scanner, OomMessage& message, Releases& releases) {
-  std::optional<Bytes> size;
-  if (!scanner.Literal("Of the allocated memory") || !scanner.Size(size)) return false;
-  message.allocated = size;
-  if (!scanner.Literal("is allocated by PyTorch")) return false;
-  scanner.Literal(",");
-  if (scanner.Literal("with")) {
-    if (!scanner.Size(message.private_pools)) return false;
-    releases.Narrow(204, Releases::kNewest);
-    scanner.Literal("allocated in private pools (e.g., CUDA Graphs)");
-    scanner.Literal(",");
+constexpr std::array<Label, 6> kLabels = {{
+    {"is free", &OomMessage::free, 201, Releases::kNewest},
+    {"allowed", &OomMessage::allowed, 205, Releases::kNewest},
+    {"is allocated by PyTorch", &OomMessage::allocated, 201, Releases::kNewest},
+    {"allocated in private pools", &OomMessage::private_pools, 204, Releases::kNewest},
+    {"is reserved by PyTorch but unallocated", &OomMessage::reserved_free, 201, Releases::kNewest},
+    {"is reserved by PyTorch", &OomMessage::reserved, 201, Releases::kNewest},
+}};
+
+/// One figure with its words; what PyTorch may add between the parts is passed over.
+bool ReadClause(Scanner& scanner, OomMessage& message, Releases& releases) {
+  while (scanner.AnyOf({".", ",", ";", "of which", "and", "with", "Of the allocated memory"})) {
   }
-  size.reset();
-  if (!scanner.Literal("and") || !scanner.Size(size)) return false;
-  message.reserved_free = size;
-  const bool whole = scanner.Literal("is reserved by PyTorch but unallocated");
-  scanner.Literal(".");
-  return whole;
+  if (ReadProcess(scanner, message)) return true;
+  std::optional<Bytes> size;
+  if (!scanner.Size(size)) return false;
+  for (const Label& label : kLabels) {
+    if (!scanner.Literal(label.text)) continue;
+    message.*label.field = size;
+    releases.Narrow(label.first, label.last);
+    // "(e.g., CUDA Graphs)", on AMD "(e.g., HIP Graphs)".
+    if (scanner.Literal("(e.g.,")) scanner.SkipPast(")", 32);
+    return true;
+  }
+  return false;
 }
 
 /// What the hint recommends, and where it sends the reader.
@@ -135,36 +156,46 @@ void ReadHint(Scanner& scanner, Releases& releases) {
 /// limit and the allocator. PyTorch 2.1 and newer.
 void ReadInSentences(Scanner& scanner, OomMessage& message, Releases releases) {
   releases.Narrow(201, Releases::kNewest);
-  message.cut_off = true;
   if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   if (scanner.Literal("has a total capacty of")) {  // so misspelled in 2.1
     releases.Narrow(201, 201);
   } else if (scanner.Literal("has a total capacity of")) {
     releases.Narrow(202, Releases::kNewest);
   }
-  if (scanner.Size(message.capacity) && scanner.Literal("of which") && scanner.Size(message.free)) {
-    scanner.Literal("is free");
-    scanner.Literal(".");
+  scanner.Size(message.capacity);
+  while (ReadClause(scanner, message, releases)) {
   }
-  while (ReadProcess(scanner, message)) {
-  }
-  std::optional<Bytes> allowed;
-  if (scanner.Size(allowed) && scanner.Literal("allowed;")) {
-    message.allowed = allowed;
-    releases.Narrow(205, Releases::kNewest);
-  }
-  message.cut_off = !ReadAllocated(scanner, message, releases);
-  if (!message.cut_off) ReadHint(scanner, releases);
-  message.wording = releases.ToString();
+  message.cut_off = !message.reserved_free;
+  ReadHint(scanner, releases);
+  SetReleases(message, releases);
 }
 
 /// "Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit.
 /// Requested size: S"
 bool ReadRejection(Scanner& scanner, OomMessage& message) {
   message.source = MessageSource::kTorchRejected;
-  message.wording = "PyTorch 2.12 or newer";
+  message.torch = Releases{.first = 212};
   scanner.Literal("because it would exceed per_process_memory_fraction limit.");
   message.cut_off = !scanner.Literal("Requested size:") || !scanner.Size(message.requested);
+  return true;
+}
+
+/// Either form, for whatever the device is called.
+bool ReadFigures(Scanner& scanner, OomMessage& message, Releases releases) {
+  SetReleases(message, releases);
+  const bool parentheses = scanner.Literal("(");
+  if (!parentheses) scanner.Literal(".");
+  if (scanner.Literal("NPU")) {
+    message.source = MessageSource::kTorchNpu;
+    message.torch.reset();
+  } else if (!scanner.AnyOf({"GPU", "XPU", "MUSA", "MLU", "device"})) {
+    return false;
+  }
+  if (parentheses) {
+    ReadInParentheses(scanner, message, releases);
+  } else {
+    ReadInSentences(scanner, message, releases);
+  }
   return true;
 }
 
@@ -176,6 +207,12 @@ bool ReadTorch(Scanner& scanner, std::string_view before, OomMessage& message) {
   if (scanner.Literal("Allocation was preemptively rejected")) {
     return ReadRejection(scanner, message);
   }
+  // vLLM's own sentence about the same: its hint names the settings.
+  if (scanner.Literal("occurred when warming up")) {
+    message.program = Program::kVllm;
+    message.subject = "the warm-up";
+    return true;
+  }
   if (!scanner.Literal("Tried to allocate")) {
     message.cut_off = scanner.ended();
     return true;
@@ -185,20 +222,41 @@ bool ReadTorch(Scanner& scanner, std::string_view before, OomMessage& message) {
     return true;
   }
   message.cut_off = true;
-  if (!scanner.Size(message.requested)) return true;
-  message.wording = releases.ToString();
-  if (scanner.Literal("(GPU")) {
-    ReadInParentheses(scanner, message, releases);
-  } else if (scanner.Literal(".") && scanner.Literal("GPU")) {
-    ReadInSentences(scanner, message, releases);
+  if (scanner.Size(message.requested)) ReadFigures(scanner, message, releases);
+  return true;
+}
+
+/// The same where the paste begins behind "CUDA out of memory." The figures tell that it is one.
+bool ReadTorchHeadless(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.cut_off = true;
+  return scanner.Size(message.requested) &&
+         ReadFigures(scanner, message, ReleasesOfClass(before)) && message.capacity;
+}
+
+/// "Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate S
+/// (GPU 0; …)": Intel's driver has a limit for one block.
+bool ReadXpuBlock(Scanner& scanner, std::string_view, OomMessage& message) {
+  if (!scanner.Literal("with size larger than") || !scanner.Size(message.allowed)) return false;
+  message.subject = "one block";
+  scanner.Literal("!");
+  message.cut_off = true;
+  if (scanner.Literal("Tried to allocate") && scanner.Size(message.requested)) {
+    ReadFigures(scanner, message, {});
   }
   return true;
+}
+
+/// "NVML_SUCCESS == r INTERNAL ASSERT FAILED at …CUDACachingAllocator.cpp":1015: PyTorch had run
+/// out of memory and stumbled over the driver's answer while it wrote its message.
+bool ReadNvmlAssert(Scanner& scanner, std::string_view, OomMessage&) {
+  return scanner.SkipPast("INTERNAL ASSERT FAILED", 80) &&
+         scanner.SkipPast("CUDACachingAllocator.cpp", 160);
 }
 
 /// The log's line for the same event: "requested S but total_allocated_memory (S) + requested size
 /// would exceed memory limit (S = P% of S)". What it calls allocated is what is reserved.
 bool ReadTorchRejectedWarning(Scanner& scanner, std::string_view, OomMessage& message) {
-  message.wording = "PyTorch 2.12 or newer";
+  message.torch = Releases{.first = 212};
   message.cut_off = true;
   if (!scanner.Literal("requested")) return true;
   if (!scanner.Size(message.requested)) return true;
@@ -213,10 +271,16 @@ bool ReadTorchRejectedWarning(Scanner& scanner, std::string_view, OomMessage& me
 
 /// "Allocation on device D would exceed allowed memory. (out of memory)" and one line a figure. A
 /// limit that nobody set is printed as 17179869184.00 GiB.
-bool ReadTorchAsync(Scanner& scanner, std::string_view, OomMessage& message) {
+bool ReadTorchAsync(Scanner& scanner, std::string_view before, OomMessage& message) {
   const std::optional<std::int64_t> device = scanner.Integer();
-  if (!device || !scanner.Literal("would exceed allowed memory")) return false;
-  message.device = static_cast<int>(*device & 0xffff);
+  if (device) message.device = static_cast<int>(*device & 0xffff);
+  if (!scanner.Literal("would exceed allowed memory")) {
+    // ComfyUI runs on cudaMallocAsync and shows the first words alone.
+    const bool raised = before.find("OutOfMemoryError") != std::string_view::npos;
+    message.program = Program::kComfyUi;
+    return scanner.Literal("This error means you ran out of memory") ||
+           (scanner.AtLineEnd() && (raised || !device));
+  }
   scanner.Literal(". (out of memory)");
   message.cut_off = true;
   if (!scanner.Literal("Currently allocated :") || !scanner.Size(message.allocated)) return true;
@@ -248,7 +312,7 @@ bool ReadTorchMps(Scanner& scanner, std::string_view, OomMessage& message) {
 /// "[ExpandableSegmentVA] Failed to reserve 90.00 GiB of virtual address space"
 bool ReadVirtualAddress(Scanner& scanner, std::string_view, OomMessage& message) {
   if (!scanner.Literal("Failed to reserve")) return scanner.ended();
-  message.wording = "PyTorch 2.14 or newer";
+  message.torch = Releases{.first = 214};
   message.cut_off = !scanner.Size(message.requested);
   return true;
 }

@@ -79,7 +79,6 @@ void ReadOperator(Scanner& scanner, OomMessage::Buffer& buffer) {
   if (scanner.Literal("source_line=")) {
     if (auto line = scanner.Integer()) buffer.where += ":" + std::to_string(*line);
   }
-  scanner.SkipPast("XLA Label:", 256);
 }
 
 /// "Buffer 1: Size: 3.24GiB Operator: … XLA Label: fusion Shape: f32[128,2605] ======"
@@ -90,7 +89,7 @@ bool ReadBuffer(Scanner& scanner, OomMessage& message) {
   bool labelled = false;
   if (scanner.Literal("Operator:")) {
     ReadOperator(scanner, buffer);
-    labelled = true;
+    labelled = scanner.SkipPast("XLA Label:", 256);
   }
   if (labelled || scanner.Literal("XLA Label:")) {
     const std::string label = scanner.Until("S=", 64);  // "Shape:" follows
@@ -123,6 +122,33 @@ void ReadBufferAssignment(Scanner& scanner, OomMessage& message) {
   }
 }
 
+/// "Unpadded size: 1.00G Extra memory due to padding: 31.00G (32.0x expansion)".
+void ReadPadding(Scanner& scanner, OomMessage::Buffer& buffer) {
+  std::optional<Bytes> unpadded;
+  if (!scanner.Literal("Unpadded size:") || !scanner.Size(unpadded)) return;
+  if (scanner.Literal("Extra memory due to padding:")) scanner.Size(buffer.padding);
+  if (scanner.Literal("(")) scanner.SkipPast(")", 24);
+}
+
+/// "1. Size: 32.00G Operator: … Shape: s32[8388608,8,4]{…} Unpadded size: … XLA label: … Allocation
+/// type: HLO temp ====": a TPU's list of the largest.
+bool ReadProgramAllocation(Scanner& scanner, OomMessage& message) {
+  OomMessage::Buffer buffer;
+  if (!scanner.Integer() || !scanner.Literal(".") || !scanner.Literal("Size:")) return false;
+  if (!scanner.Size(buffer.size)) return false;
+  if (scanner.Literal("Operator:")) ReadOperator(scanner, buffer);
+  if (scanner.Literal("Shape:")) {
+    buffer.what += (buffer.what.empty() ? "" : " ") + scanner.Until("{U=", 128);
+    if (scanner.Literal("{")) scanner.SkipPast("}", 128);
+  }
+  ReadPadding(scanner, buffer);
+  if (!scanner.SkipPast("=====", 2000)) return false;
+  while (scanner.Literal("=")) {
+  }
+  if (message.buffers.size() < kMostBuffers) message.buffers.push_back(std::move(buffer));
+  return true;
+}
+
 /// "There are 1.90G free, 0B reserved": what an accelerator without a caching allocator says.
 void ReadFree(Scanner& scanner, OomMessage& message) {
   if (scanner.SkipPast("There are", 80)) scanner.Size(message.free);
@@ -145,7 +171,7 @@ bool ReadTensorFlowTensor(Scanner& scanner, std::string_view, OomMessage& messag
   message.subject += " of type " + type;
   message.requested = BytesOfTensor(shape, type);
   if (!scanner.SkipPast("device:", 64)) return true;
-  if (scanner.Literal("GPU:")) {
+  if (scanner.AnyOf({"GPU:", "DML:", "TPU:", "XPU:"})) {
     if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   }
   message.cut_off = !scanner.SkipPast("by allocator", 16);
@@ -167,9 +193,26 @@ bool ReadBfcAllocator(Scanner& scanner, std::string_view before, OomMessage& mes
       message.device = device;
     }
   }
-  message.survived = scanner.Literal("with freed_by_count=") && scanner.Integer() &&
-                     scanner.Literal(". The caller indicates that this is not a failure");
+  if (before.find("(cuda_host_bfc)") != std::string_view::npos ||
+      before.find("(gpu_host_bfc)") != std::string_view::npos) {
+    message.source = MessageSource::kHostMemory;
+    message.host = HostEvent::kPinned;
+  }
+  if (scanner.Literal("with freed_by_count=")) scanner.Integer();
+  message.survived = scanner.Literal(". The caller indicates that this is not a failure");
+  message.called_harmless = message.survived;
   return true;
+}
+
+/// The allocator's "Stats: Limit: N InUse: N MaxInUse: N NumAllocs: N MaxAllocSize: N", which
+/// belongs to the refusal above it.
+bool ReadBfcStats(Scanner& scanner, std::string_view, OomMessage& message) {
+  if (!scanner.Literal("Limit:")) return false;
+  const std::optional<std::int64_t> limit = scanner.Integer();
+  if (!limit || !scanner.Literal("InUse:")) return false;
+  message.allowed = limit;
+  message.allocated = scanner.Integer();
+  return message.allocated.has_value();
 }
 
 /// "failed to allocate 2.20G (2362232064 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY": TensorFlow
@@ -183,8 +226,15 @@ bool ReadStreamExecutor(Scanner& scanner, std::string_view before, OomMessage& m
     scanner.Literal(")");
   }
   message.survived = true;
-  return scanner.Literal("from device: CUDA_ERROR_OUT_OF_MEMORY") ||
-         scanner.Literal("from device: HIP_ERROR_OutOfMemory");
+  // ggml's warning: it goes on with ordinary memory of the host.
+  if (scanner.Literal("of pinned memory")) {
+    message.source = MessageSource::kHostMemory;
+    message.host = HostEvent::kPinned;
+    return true;
+  }
+  return scanner.AnyOf({"from device: CUDA_ERROR_OUT_OF_MEMORY",
+                        "from device: HIP_ERROR_OutOfMemory", "from device: RESOURCE_EXHAUSTED",
+                        "from device: INTERNAL"});
 }
 
 /// "RESOURCE_EXHAUSTED: …", in the many ways in which XLA goes on.
@@ -203,7 +253,16 @@ bool ReadResourceExhausted(Scanner& scanner, std::string_view before, OomMessage
   }
   message.cut_off =
       !scanner.Size(message.other) || !scanner.Literal("of") || !scanner.Size(message.capacity);
-  if (!message.cut_off) scanner.SkipPast("Exceeded hbm capacity by", 16);
+  if (message.cut_off) return true;
+  if (scanner.SkipPast("Exceeded hbm capacity by", 16)) {
+    std::optional<Bytes> excess;
+    scanner.Size(excess);
+  }
+  if (scanner.SkipPast("Largest program allocations in", 900)) {
+    scanner.SkipPast(":", 12);
+    while (ReadProgramAllocation(scanner, message)) {
+    }
+  }
   return true;
 }
 

@@ -11,6 +11,8 @@ struct Releases {
   int first = 100;
   int last = kNewest;
 
+  bool operator==(const Releases&) const = default;
+
   /// Keeps what both allow. Words that contradict (somebody's wrapper raised another class) are
   /// ignored.
   void Narrow(int from, int to) {
@@ -18,7 +20,7 @@ struct Releases {
     first = from > first ? from : first;
     last = to < last ? to : last;
   }
-  /// "PyTorch 2.5 to 2.9", "PyTorch 2.1", "PyTorch 2.11 or newer".
+  /// "2.5 to 2.9", "2.1", "2.11 or newer".
   std::string ToString() const;
 };
 

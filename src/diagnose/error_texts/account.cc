@@ -1,0 +1,157 @@
+// The account and the arithmetic of one message, both from the same figures.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "diagnose/error_texts/advice.h"
+#include "diagnose/error_texts/sentences.h"
+
+namespace plimsoll {
+namespace {
+
+std::string S(Bytes bytes) { return FormatBytes(bytes); }
+
+class Lines {
+ public:
+  void Add(AccountItem what, std::optional<Bytes> bytes, Confidence confidence,
+           std::string because) {
+    if (!bytes) return;
+    lines_.push_back(
+        {.what = what, .bytes = *bytes, .confidence = confidence, .because = std::move(because)});
+  }
+
+  Bytes Sum() const {
+    Bytes sum = 0;
+    for (const AccountLine& line : lines_) sum += line.bytes;
+    return sum;
+  }
+
+  /// Figures have two decimals: what they exceed the device by is rounding, of the largest.
+  void FitInto(Bytes capacity) {
+    const Bytes excess = Sum() - capacity;
+    if (excess <= 0 || lines_.empty()) return;
+    auto largest = std::max_element(
+        lines_.begin(), lines_.end(),
+        [](const AccountLine& a, const AccountLine& b) { return a.bytes < b.bytes; });
+    largest->bytes = std::max<Bytes>(0, largest->bytes - excess);
+  }
+
+  std::vector<AccountLine> Take() { return std::move(lines_); }
+
+ private:
+  std::vector<AccountLine> lines_;
+};
+
+void AddAllocator(const Figures& f, Lines& lines) {
+  if (f.tensors) {
+    lines.Add(AccountItem::kUnattributed, f.tensors, Confidence::kHigh,
+              "in tensors; the text does not say what they are for");
+  } else {
+    lines.Add(AccountItem::kUnattributed, f.reserved, Confidence::kMedium,
+              "reserved; the text does not say how much of it is in tensors");
+  }
+  lines.Add(AccountItem::kCached, f.pools, Confidence::kHigh,
+            "free, but kept for CUDA graphs (the text calls it allocated)");
+  if (f.tensors) {
+    lines.Add(AccountItem::kFragmented, f.reserved_free, Confidence::kHigh,
+              "reserved but unallocated: left between tensors in use");
+  }
+}
+
+void AddOutside(const Figures& f, Lines& lines) {
+  const bool mps = f.message.source == MessageSource::kTorchMps;
+  lines.Add(AccountItem::kOutside, f.outside,
+            f.whose == Unnamed::kContext || f.own_pid ? Confidence::kMedium : Confidence::kHigh,
+            mps ? "other allocations, as printed"
+            : f.whose == Unnamed::kContext
+                ? fmt::format("neither free nor {}: {}", f.reserved ? "reserved" : "allocated",
+                              FactsOf(f.message).context)
+                : "what the driver counts for this process, less what PyTorch holds");
+}
+
+void AddUnnamed(const Figures& f, Lines& lines) {
+  if (f.unnamed == 0) return;
+  lines.Add(AccountItem::kUnnamed, f.unnamed, Confidence::kHigh,
+            f.whose == Unnamed::kNothing  ? "rounding of the figures"
+            : f.whose == Unnamed::kDriver ? "charged to no process, as drivers keep"
+                                          : "in use, and the text names nobody for it");
+}
+
+std::string Outside(const Figures& f) {
+  const std::string who = f.own_pid
+                              ? fmt::format("in use by process {}, which is this one,", *f.own_pid)
+                              : std::string("in use by this process");
+  const std::string what = f.reserved ? "reserved" : "in tensors";
+  if (*f.outside <= f.slack) {
+    return fmt::format("{} {} - {} {} = nothing beyond rounding outside PyTorch", S(*f.own), who,
+                       S(*f.held), what);
+  }
+  return fmt::format("{} {} - {} {} = {} outside PyTorch", S(*f.own), who, S(*f.held), what,
+                     S(*f.outside));
+}
+
+std::string Rest(const Figures& f) {
+  std::string line =
+      fmt::format("{} capacity - {} free - {} {}", S(*f.capacity), S(*f.free),
+                  S(f.own ? *f.own : *f.held), f.own ? "this process" : "held by PyTorch");
+  if (f.others_sum) line += fmt::format(" - {} other processes", S(*f.others_sum));
+  switch (f.whose) {
+    case Unnamed::kNothing:
+      return line + " = nothing beyond rounding";
+    case Unnamed::kContext:
+      return line + fmt::format(" = {} outside PyTorch", S(*f.outside));
+    case Unnamed::kDriver:
+    case Unnamed::kStrangers:
+      return line + fmt::format(" = {} that the text names nobody for", S(f.unnamed));
+  }
+  return line;
+}
+
+}  // namespace
+
+std::vector<AccountLine> AccountOf(const Figures& f) {
+  Lines lines;
+  if (!f.IsTorch()) {
+    if (f.message.source != MessageSource::kHostMemory) {
+      lines.Add(AccountItem::kFree, f.free, Confidence::kHigh, "as printed");
+    }
+    return lines.Take();
+  }
+  AddAllocator(f, lines);
+  AddOutside(f, lines);
+  lines.Add(AccountItem::kOtherProcesses, f.others_sum, Confidence::kHigh, "as the driver counts");
+  AddUnnamed(f, lines);
+  lines.Add(AccountItem::kFree, f.free, Confidence::kHigh, "according to the driver");
+  if (!f.capacity || f.oversubscribed) return lines.Take();
+  if (!f.held && f.free && *f.capacity > lines.Sum()) {
+    lines.Add(AccountItem::kUnnamed, *f.capacity - lines.Sum(), Confidence::kHigh,
+              "in use; the text does not say by whom");
+  }
+  lines.FitInto(*f.capacity);
+  return lines.Take();
+}
+
+std::vector<std::string> ArithmeticOf(const Figures& f) {
+  std::vector<std::string> lines;
+  if (f.missing > 0) {
+    lines.push_back(fmt::format("{} asked for - {} free = {} missing", S(*f.requested), S(*f.free),
+                                S(f.missing)));
+  }
+  if (!f.IsTorch()) return lines;
+  if (f.message.allocated && f.reserved && f.reserved_free) {
+    lines.push_back(
+        fmt::format("{} allocated + {} reserved but unallocated = {} reserved by PyTorch",
+                    S(*f.message.allocated), S(*f.reserved_free), S(*f.reserved)));
+  }
+  if (f.own && f.held && f.outside) lines.push_back(Outside(f));
+  if (f.oversubscribed) {
+    lines.push_back(
+        fmt::format("{} held by PyTorch - {} capacity = {} that cannot be on the device",
+                    S(*f.held), S(*f.capacity), S(*f.held - *f.capacity)));
+  } else if (f.capacity && f.free && f.held && !f.contradictory) {
+    lines.push_back(Rest(f));
+  }
+  return lines;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,76 @@
+// What can be advised, by the maker of the device and by the program: one table for each.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "answer/finding.h"
+#include "timeline/message.h"
+
+namespace plimsoll {
+
+enum class Vendor : std::uint8_t { kNvidia, kAmd, kIntel, kApple, kAscend, kGaudi, kTpu, kOther };
+
+struct VendorFacts {
+  Vendor vendor;
+  /// What people call one device.
+  std::string_view device;
+  /// Shows who uses the device; "" where there is no such command.
+  std::string_view watch;
+  /// The variable with the settings of PyTorch's allocator; "" where it has none.
+  std::string_view variable;
+  /// torch.cuda, torch.xpu, …
+  std::string_view module;
+  /// What a process holds on such a device besides the allocator's memory.
+  std::string_view context;
+};
+
+Vendor VendorOf(const OomMessage& message);
+const VendorFacts& FactsOf(const OomMessage& message);
+
+/// Who runs: decides what a smaller job is.
+enum class Runner : std::uint8_t {
+  kTraining,    // PyTorch, and nothing that shows that it only infers
+  kGeneration,  // PyTorch without training
+  kVllm,
+  kSglang,
+  kTextGenerationInference,
+  kLlamaCpp,
+  kComfyUi,
+  kImageUi,
+  kTensorFlow,
+  kJax,
+  kPaddle,
+  kCupy,
+  kRmm,
+  kOnnxRuntime,
+  kTensorRt,
+  kDirectMl,
+  kMlx,
+  kUnknown,
+};
+Runner RunnerOf(const OomMessage& message);
+/// "PyTorch", "vLLM"; what a sentence calls the program.
+std::string_view NameOf(Runner runner);
+
+/// Ways to need less memory, what helps most and costs least first; what the traceback shows comes
+/// before the general ones.
+std::vector<Remedy> NeedLess(const OomMessage& message);
+/// The setting of the allocator that keeps its pieces together, with the lines that say where it
+/// goes; none where the release, the backend or the platform has none.
+std::optional<Remedy> KeepTogether(const OomMessage& message);
+/// Lines for CUDA as they are typed for the message's device: torch.cuda becomes torch.xpu.
+void AdaptToDevice(const OomMessage& message, std::vector<std::string>& lines);
+/// How to see who uses the device.
+Remedy SeeWhoUsesIt(const OomMessage& message, std::string change);
+
+/// The lines of a table's text.
+std::vector<std::string> LinesOf(std::string_view text);
+
+/// A remedy whose effect no figure proves.
+Remedy Rule(std::string change, Lever lever = Lever::kOther, std::vector<std::string> code = {},
+            std::string costs = {});
+
+}  // namespace plimsoll

@@ -1,0 +1,163 @@
+// The host's memory: who noticed, and what to do about it. A row each.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "diagnose/error_texts/advice.h"
+#include "diagnose/error_texts/causes.h"
+
+namespace plimsoll {
+namespace {
+
+struct HostRow {
+  HostEvent event;
+  std::string_view title;
+  std::string_view evidence;
+};
+constexpr auto kRows = std::to_array<HostRow>({
+    {HostEvent::kRequest, "The host's memory (RAM) ran out, not the GPU's",
+     "the request went to the host's allocator"},
+    {HostEvent::kPinned, "The host could give no more pinned (page-locked) memory",
+     "pinned memory cannot be swapped, and systems, containers and WSL limit it"},
+    {HostEvent::kPageFile, "Windows could commit no more memory: the page file is too small",
+     "every process that imports torch with CUDA commits several GiB, DataLoader workers too"},
+    {HostEvent::kSharedMemory,
+     "Shared memory (/dev/shm) is full: DataLoader workers pass their "
+     "batches through it",
+     "containers have 64 MiB of it unless told otherwise"},
+    {HostEvent::kWorkerKilled,
+     "A DataLoader worker was killed, as the kernel does when the host's "
+     "memory is full",
+     "the text names no sender of the signal; the kernel's log does"},
+    {HostEvent::kKernelKill, "The kernel killed the process because the host's memory was full",
+     "the whole machine was short, so other programs count too"},
+    {HostEvent::kCgroupKill,
+     "The kernel killed the process at the memory limit of its container "
+     "or job",
+     "the machine itself may have had memory left"},
+    {HostEvent::kSlurmKill, "Slurm's memory limit of the job was reached, and the kernel killed it",
+     "the limit is on the host's memory, not on the GPU's"},
+    {HostEvent::kBatchKill, "The batch system's memory limit of the job was reached",
+     "the limit is on the host's memory, not on the GPU's"},
+    {HostEvent::kKubernetesKill, "Kubernetes ended the container at its memory limit",
+     "the limit is on the host's memory, not on the GPU's"},
+    {HostEvent::kRayKill,
+     "Ray's memory monitor killed workers because the node's memory was nearly "
+     "full",
+     "it acts before the kernel would, at a share of the memory"},
+    {HostEvent::kKilled,
+     "The process was killed by signal 9, most often by the kernel because the "
+     "host's memory was full",
+     "the text does not say who sent it; a user, a scheduler or a launcher can too"},
+});
+
+/// How to ask for more, by who sets the limit.
+struct MoreRow {
+  HostEvent event;
+  Lever lever;
+  std::string_view change;
+  std::string_view code = {};
+};
+constexpr std::string_view kWhoKilled = "sudo dmesg -T | grep -i -A2 'killed process'\nfree -h";
+constexpr auto kMore = std::to_array<MoreRow>({
+    {HostEvent::kSharedMemory, Lever::kSharedMemory, "more shared memory for the container",
+     "docker run --shm-size=16g ...   # or --ipc=host\n"
+     "# Kubernetes: an emptyDir volume with medium: Memory at /dev/shm\ndf -h /dev/shm"},
+    {HostEvent::kSlurmKill, Lever::kHostLimit, "ask for more host memory",
+     "sbatch --mem=128G job.sh\nsacct -j JOB -o JobID,ReqMem,MaxRSS,State"},
+    {HostEvent::kBatchKill, Lever::kHostLimit,
+     "ask the batch system for more memory (PBS -l mem=, LSF -M)"},
+    {HostEvent::kKubernetesKill, Lever::kHostLimit,
+     "raise resources.limits.memory of the container",
+     "kubectl describe pod POD   # Last State, limits\nresources: {limits: {memory: 64Gi}}"},
+    {HostEvent::kCgroupKill, Lever::kHostLimit, "raise the memory limit of the container or job",
+     "cat /sys/fs/cgroup/memory.max   # the limit\ndocker run --memory=64g ..."},
+    {HostEvent::kRayKill, Lever::kHostLimit, "more memory for each task, fewer tasks at once",
+     "@ray.remote(memory=16 * 1024**3)\n"
+     "export RAY_memory_usage_threshold=0.98   # the kernel kills soon after"},
+    {HostEvent::kPageFile, Lever::kHostLimit,
+     "a larger page file: System > Advanced > Performance > Virtual memory, on a drive with room"},
+    {HostEvent::kPinned, Lever::kHostLimit, "less pinned memory",
+     "DataLoader(..., pin_memory=False)\n"
+     "ulimit -l   # the limit on locked memory; WSL: memory= in .wslconfig"},
+    {HostEvent::kKernelKill, Lever::kHostLimit,
+     "see who sent the signal, and how much the process had", kWhoKilled},
+    {HostEvent::kKilled, Lever::kHostLimit, "see who sent the signal, and how much the process had",
+     kWhoKilled},
+    {HostEvent::kWorkerKilled, Lever::kHostLimit,
+     "see who sent the signal, and how much the process had", kWhoKilled},
+});
+
+std::optional<Remedy> MoreMemory(const OomMessage& m) {
+  for (const MoreRow& row : kMore) {
+    if (row.event != m.host) continue;
+    return Rule(std::string(row.change), row.lever, LinesOf(row.code));
+  }
+  if (!m.signs.windows) return {};
+  return Rule("a larger page file: System > Advanced > Performance > Virtual memory",
+              Lever::kHostLimit);
+}
+
+std::vector<Remedy> LessHostMemory(const OomMessage& m) {
+  if (RunnerOf(m) == Runner::kLlamaCpp) return NeedLess(m);
+  std::vector<Remedy> remedies = {Rule("fewer DataLoader workers, and fewer batches read ahead",
+                                       Lever::kLoaderWorkers,
+                                       {"DataLoader(dataset, num_workers=2, prefetch_factor=2)"})};
+  if (m.host != HostEvent::kSharedMemory) {
+    remedies.push_back(
+        Rule("data that stays on disk: np.load(path, mmap_mode=\"r\"), Arrow or LMDB instead of "
+             "lists of Python objects, which every worker copies"));
+    remedies.push_back(Rule("weights read straight to the device, one process after the other",
+                            Lever::kOther, {"torch.load(path, mmap=True, map_location=\"cuda\")"}));
+  }
+  return remedies;
+}
+
+void AddFigures(const OomMessage& m, Finding& finding) {
+  if (m.requested) {
+    finding.evidence.push_back(fmt::format("{} was asked for", FormatBytes(*m.requested)));
+  }
+  if (m.free) finding.evidence.push_back(fmt::format("{} was available", FormatBytes(*m.free)));
+  if (m.allocated && m.capacity) {
+    finding.evidence.push_back(fmt::format("{} of {} on the node in use", FormatBytes(*m.allocated),
+                                           FormatBytes(*m.capacity)));
+  }
+  if (m.allowed) {
+    finding.evidence.push_back(m.allocated && !m.capacity
+                                   ? fmt::format("{} in use, the limit is {}",
+                                                 FormatBytes(*m.allocated), FormatBytes(*m.allowed))
+                                   : fmt::format("the limit is {}", FormatBytes(*m.allowed)));
+  }
+  for (const ProcessUse& p : m.processes) {
+    if (!p.pid) continue;
+    const std::string name = m.subject.empty() ? "" : fmt::format(" ({})", m.subject);
+    finding.evidence.push_back(
+        p.bytes ? fmt::format("process {}{} had {}", *p.pid, name, FormatBytes(*p.bytes))
+                : fmt::format("process {}{}", *p.pid, name));
+  }
+}
+
+}  // namespace
+
+Opinion OfHost(const Figures& f) {
+  const OomMessage& m = f.message;
+  Finding finding;
+  finding.id = FindingId::kHostMemory;
+  finding.severity = m.survived ? Severity::kLow
+                     : m.host == HostEvent::kKilled || m.host == HostEvent::kWorkerKilled
+                         ? Severity::kMedium
+                         : Severity::kHigh;
+  for (const HostRow& row : kRows) {
+    if (row.event != m.host) continue;
+    finding.title = row.title;
+    finding.evidence = {std::string(row.evidence)};
+  }
+  if (finding.title.empty()) finding.title = "The host's memory (RAM) ran out, not the GPU's";
+  if (m.survived) finding.evidence.push_back("the program goes on with ordinary memory");
+  AddFigures(m, finding);
+  if (auto more = MoreMemory(m)) finding.remedies.push_back(std::move(*more));
+  for (Remedy& remedy : LessHostMemory(m)) finding.remedies.push_back(std::move(remedy));
+  return {.found = std::move(finding), .why = OomCause::kHost};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,173 @@
+// Ways to need less memory, a row each.
+#include <array>
+
+#include "diagnose/error_texts/advice.h"
+
+namespace plimsoll {
+namespace {
+
+struct Way {
+  Runner runner;
+  Lever lever;
+  std::string_view change;
+  std::string_view code = {};  // lines, separated by line ends
+  std::string_view costs = {};
+};
+
+using enum Runner;
+using enum Lever;
+
+constexpr auto kWays = std::to_array<Way>({
+    {kTraining, kSmallerBatch, "a smaller batch, or the same batch in several accumulation steps",
+     "for i, (x, y) in enumerate(loader):\n"
+     "    (loss_fn(model(x), y) / 4).backward()   # a quarter of the batch each time\n"
+     "    if i % 4 == 3: optimizer.step(); optimizer.zero_grad()"},
+    {kTraining, kCheckpointing, "checkpointed activations",
+     "from torch.utils.checkpoint import checkpoint\n"
+     "x = checkpoint(block, x, use_reentrant=False)   # around each large block",
+     "time for one more forward pass"},
+    {kTraining, kMixedPrecision, "bf16 autocast: activations take half",
+     "with torch.autocast(\"cuda\", dtype=torch.bfloat16):\n    loss = loss_fn(model(x), y)"},
+    {kTraining, kOptimizer, "an optimizer with less state (8-bit Adam, Adafactor)"},
+    {kTraining, kSharding, "sharding of parameters and optimizer over more devices (FSDP, ZeRO)"},
+
+    {kGeneration, kEvaluation, "no autograd where nothing is trained",
+     "with torch.inference_mode():\n    out = model.generate(...)"},
+    {kGeneration, kSmallerBatch, "fewer sequences at once, shorter prompts, fewer new tokens"},
+    {kGeneration, kQuantization, "weights in bf16, or quantized to 8 or 4 bits"},
+    {kGeneration, kOffload, "some layers in the host's memory",
+     "model = AutoModelForCausalLM.from_pretrained(name, device_map=\"auto\")", "speed"},
+
+    {kVllm, kServerSetting,
+     "a lower --gpu-memory-utilization leaves room beside the KV cache, fewer --max-num-seqs and a "
+     "shorter --max-model-len need less of it",
+     "vllm serve MODEL --gpu-memory-utilization 0.85 --max-num-seqs 64 --max-model-len 8192"},
+    {kVllm, kQuantization, "a quantized model (AWQ, GPTQ, FP8), or --kv-cache-dtype fp8"},
+    {kVllm, kSharding, "--tensor-parallel-size over more GPUs"},
+    {kVllm, kOther, "--enforce-eager: no CUDA graphs", "", "speed"},
+
+    {kSglang, kServerSetting,
+     "a lower --mem-fraction-static leaves room for activations, a smaller "
+     "--chunked-prefill-size and fewer --max-running-requests need less",
+     "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.8 "
+     "--chunked-prefill-size 2048"},
+    {kSglang, kQuantization, "a quantized model"},
+    {kSglang, kSharding, "--tp over more devices"},
+
+    {kTextGenerationInference, kServerSetting,
+     "smaller --max-batch-prefill-tokens, --max-input-tokens and --max-total-tokens",
+     "text-generation-launcher --model-id MODEL --max-batch-prefill-tokens 2048 "
+     "--max-total-tokens 4096"},
+    {kTextGenerationInference, kQuantization, "--quantize, or --num-shard over more GPUs"},
+
+    {kLlamaCpp, kOffload, "fewer layers on the GPU (Ollama: num_gpu)",
+     "llama-server -m model.gguf -ngl 20   # lower until it fits", "speed"},
+    {kLlamaCpp, kServerSetting, "a shorter context and fewer parallel slots (Ollama: num_ctx)",
+     "llama-server -m model.gguf -c 8192 -np 1 -ub 256"},
+    {kLlamaCpp, kQuantization, "a smaller quantization of the model, a quantized KV cache",
+     "llama-server -m model.gguf -fa on -ctk q8_0 -ctv q8_0"},
+
+    {kComfyUi, kServerSetting, "start with less of the model on the GPU",
+     "python main.py --lowvram   # or --novram; --reserve-vram 1 leaves room for the desktop",
+     "speed"},
+    {kComfyUi, kSmallerBatch, "smaller images, fewer frames at once, VAE Decode (Tiled)"},
+    {kComfyUi, kQuantization, "weights in fp8 or GGUF"},
+
+    {kImageUi, kServerSetting, "start with less of the model on the GPU: --medvram or --lowvram",
+     "", "speed"},
+    {kImageUi, kSmallerBatch, "smaller images, batch size 1, tiled VAE and upscaling"},
+
+    {kTensorFlow, kSmallerBatch, "a smaller batch"},
+    {kTensorFlow, kMixedPrecision, "mixed precision",
+     "tf.keras.mixed_precision.set_global_policy(\"mixed_float16\")"},
+    {kTensorFlow, kCheckpointing, "recomputed activations", "layer = tf.recompute_grad(layer)",
+     "time for one more forward pass"},
+
+    {kJax, kSmallerBatch, "a smaller batch, or accumulation over micro-batches (jax.lax.scan)"},
+    {kJax, kCheckpointing, "rematerialised layers", "block = jax.checkpoint(block)",
+     "time for one more forward pass"},
+    {kJax, kReleaseTensors, "inputs that are overwritten in place",
+     "step = jax.jit(step, donate_argnums=(0,))"},
+
+    {kPaddle, kSmallerBatch, "a smaller batch or smaller images"},
+    {kPaddle, kMixedPrecision, "mixed precision: paddle.amp.auto_cast()"},
+    {kPaddle, kAllocatorSetting, "memory taken as it is needed rather than in one piece",
+     "export FLAGS_allocator_strategy=auto_growth"},
+
+    {kCupy, kReleaseTensors, "drop arrays that are no longer needed and give the pool back",
+     "del a; cupy.get_default_memory_pool().free_all_blocks()"},
+    {kCupy, kSmallerBatch, "smaller arrays: float32 for float64, the work in chunks"},
+
+    {kRmm, kSmallerBatch, "the data in parts: dask_cudf, or fewer columns and rows at a time"},
+    {kRmm, kOffload, "let it spill to the host's memory",
+     "cudf.set_option(\"spill\", True)\nrmm.reinitialize(managed_memory=True)", "speed"},
+
+    {kOnnxRuntime, kSmallerBatch, "a smaller batch or input, fewer sessions and threads at once"},
+    {kOnnxRuntime, kAllocatorSetting, "an arena that grows by what is asked for",
+     "providers = [(\"CUDAExecutionProvider\", {\"arena_extend_strategy\": "
+     "\"kSameAsRequested\"})]"},
+
+    {kTensorRt, kServerSetting, "a smaller workspace while the engine is built",
+     "config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, 1 << 30)"},
+    {kTensorRt, kSmallerBatch, "a smaller batch or smaller maximum shapes in the profile"},
+
+    {kDirectMl, kSmallerBatch, "a smaller batch or smaller images"},
+    {kDirectMl, kMixedPrecision, "weights in fp16"},
+
+    {kMlx, kSmallerBatch, "a smaller batch, a shorter prompt or context"},
+    {kMlx, kQuantization, "a model with fewer bits",
+     "mlx_lm.convert --hf-path MODEL -q --q-bits 4"},
+    {kMlx, kReleaseTensors, "give back what MLX keeps for reuse", "mx.clear_cache()"},
+
+    {kUnknown, kSmallerBatch, "a smaller batch or input"},
+});
+
+/// What the traceback or the log shows comes first.
+std::vector<Remedy> OfTheMoment(const OomMessage& message) {
+  std::vector<Remedy> remedies;
+  if (message.signs.data_parallel) {
+    remedies.push_back(Rule(
+        "DistributedDataParallel instead of DataParallel, which gathers outputs and gradients on "
+        "the first GPU: only that one fills",
+        Lever::kSharding, {"torchrun --nproc_per_node=4 train.py"}));
+  }
+  switch (message.activity) {
+    case Activity::kEvaluation:
+      remedies.push_back(
+          Rule("the traceback is in an evaluation: without autograd it keeps no activations; move "
+               "results to the host",
+               Lever::kEvaluation,
+               {"with torch.inference_mode():", "    outputs.append(model(x).cpu())"}));
+      break;
+    case Activity::kLoading:
+      remedies.push_back(
+          Rule("the traceback is in loading: read checkpoints to the host first, so that the model "
+               "is not on the device twice",
+               Lever::kOffload, {"state = torch.load(path, map_location=\"cpu\")"}));
+      break;
+    case Activity::kOptimizerStep:
+      remedies.push_back(
+          Rule("the traceback is in the optimizer: its state is made in the first step (Adam: two "
+               "values for each parameter), so an optimizer with less state helps most",
+               Lever::kOptimizer));
+      break;
+    default:
+      break;
+  }
+  return remedies;
+}
+
+}  // namespace
+
+std::vector<Remedy> NeedLess(const OomMessage& message) {
+  std::vector<Remedy> remedies = OfTheMoment(message);
+  const Runner runner = RunnerOf(message);
+  for (const Way& way : kWays) {
+    if (way.runner != runner) continue;
+    remedies.push_back(
+        Rule(std::string(way.change), way.lever, LinesOf(way.code), std::string(way.costs)));
+  }
+  return remedies;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,233 @@
+// A process that somebody killed because the host's memory was full, or that was simply killed.
+#include <cstdlib>
+
+#include "readers/error_text/wordings.h"
+
+namespace plimsoll {
+namespace {
+
+std::string_view LineOf(std::string_view before) {
+  before.remove_prefix(before.rfind('\n') + 1);
+  const std::size_t first = before.find_first_not_of(" \t");
+  return first == std::string_view::npos ? std::string_view() : before.substr(first);
+}
+
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+/// The number in front of the end of `before`, as "4242" in "line 3:  4242 ".
+std::optional<std::int64_t> NumberAtEnd(std::string_view before) {
+  while (!before.empty() && before.back() == ' ') before.remove_suffix(1);
+  const std::size_t last = before.find_last_not_of("0123456789");
+  before.remove_prefix(last == std::string_view::npos ? 0 : last + 1);
+  if (before.empty() || before.size() > 9) return {};
+  return std::atoll(std::string(before).c_str());
+}
+
+}  // namespace
+
+/// "Out of memory: Killed process 4242 (python) total-vm:81788928kB, anon-rss:64000000kB, …"; until
+/// Linux 5.2 "Kill process 4242 (python) score 900 or sacrifice child". With "Memory cgroup" in
+/// front it was the limit of a container or a job.
+bool ReadKernelKill(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.host = before.ends_with("Memory cgroup o") || before.ends_with("emory cgroup O")
+                     ? HostEvent::kCgroupKill
+                     : HostEvent::kKernelKill;
+  scanner.Literal("ed");
+  if (!scanner.Literal("process")) return scanner.ended();
+  ProcessUse process;
+  process.pid = scanner.Integer();
+  if (!process.pid) return scanner.ended();
+  scanner.Literal(",");
+  if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
+  if (scanner.SkipPast("anon-rss:", 64)) scanner.Size(process.bytes);
+  message.processes.push_back(process);
+  return true;
+}
+
+/// "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),…,task=python,pid=4242,uid=1000"
+bool ReadKernelConstraint(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host =
+      scanner.Literal("CONSTRAINT_MEMCG") ? HostEvent::kCgroupKill : HostEvent::kKernelKill;
+  if (!scanner.SkipPast(",task=", 600)) return true;
+  message.subject = scanner.Until(",", 32);
+  if (!scanner.Literal(",pid=")) return true;
+  if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
+  return true;
+}
+
+/// "oom_reaper: reaped process 4242 (python), now anon-rss:0kB": the figures are those afterwards.
+bool ReadReaper(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKernelKill;
+  if (!scanner.SkipPast("reaped process", 4)) return false;
+  if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
+  if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
+  return true;
+}
+
+/// "python invoked oom-killer: gfp_mask=…"
+bool ReadInvoked(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKernelKill;
+  return scanner.AnyOf({"oom-killer", "oom killer"});
+}
+
+/// "memory: usage 16777216kB, limit 16777216kB, failcnt 42"
+bool ReadCgroupUsage(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kCgroupKill;
+  return scanner.Size(message.allocated) && scanner.Literal(", limit") &&
+         scanner.Size(message.allowed) && scanner.Literal(", failcnt");
+}
+
+/// "Detected 1 oom_kill event in StepId=4242.0."; older "oom-kill event(s) in step 4242.batch
+/// cgroup."
+bool ReadSlurm(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSlurmKill;
+  if (!scanner.Integer()) return false;
+  if (!scanner.AnyOf({"oom_kill event", "oom-kill event"})) return false;
+  scanner.Literal("(s)");
+  scanner.Literal("s");
+  if (!scanner.Literal("in") || !scanner.AnyOf({"StepId=", "step"})) return true;
+  const std::optional<std::int64_t> job = scanner.Integer();
+  if (!job) return true;
+  message.subject = "StepId=" + std::to_string(*job);
+  for (std::string_view step : {".batch", ".extern", ".interactive"}) {
+    if (scanner.Literal(step)) message.subject += step;
+  }
+  if (!scanner.Literal(".")) return true;
+  if (auto step = scanner.Integer()) message.subject += "." + std::to_string(*step);
+  return true;
+}
+
+/// "Exceeded job memory limit", "exceeded memory limit (20971520 > 16777216), being killed" (in
+/// KiB).
+bool ReadSlurmLimit(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSlurmKill;
+  if (!scanner.Literal("(")) return true;
+  const std::optional<std::int64_t> used = scanner.Integer();
+  const bool more = scanner.Literal(">");
+  const std::optional<std::int64_t> limit = more ? scanner.Integer() : std::nullopt;
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (used && limit && *used < kMost && *limit < kMost) {
+    message.allocated = *used * kKiB;
+    message.allowed = *limit * kKiB;
+  }
+  return true;
+}
+
+/// The state of a job, as sacct, seff and srun print it: "OUT_OF_MEMORY".
+bool ReadSlurmState(Scanner&, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kSlurmKill;
+  for (std::string_view sign :
+       {"slurm", "srun", "State", "JobID", "Job ID", "COMPLETED", "FAILED"}) {
+    if (Contains(before, sign)) return !before.ends_with('_');
+  }
+  return false;
+}
+
+/// PBS's "mem 67108864kb exceeded limit 62914560kb", LSF's "TERM_MEMLIMIT".
+bool ReadBatchLimit(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kBatchKill;
+  const std::optional<std::int64_t> limit = scanner.Integer();
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (!limit || *limit > kMost || !scanner.Literal("kb")) return false;
+  message.allowed = *limit * kKiB;
+  if (before.ends_with("kb ")) before.remove_suffix(3);
+  if (auto used = NumberAtEnd(before)) message.allocated = *used * kKiB;
+  return true;
+}
+
+bool ReadLsf(Scanner&, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kBatchKill;
+  return true;
+}
+
+/// "OOMKilled"; docker inspect prints "OOMKilled": false of healthy ones.
+bool ReadKubernetes(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKubernetesKill;
+  return !scanner.AnyOf({"\": false", ": false", "=false"});
+}
+
+/// "The node was low on resource: memory."
+bool ReadEvicted(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKubernetesKill;
+  return scanner.Literal("memory");
+}
+
+/// "N Workers (tasks / actors) killed due to memory pressure (OOM)".
+bool ReadRaySummary(Scanner&, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kRayKill;
+  return true;
+}
+
+/// "Task was killed due to the node running low on memory. Memory on the node (…) where the task
+/// (…) was running was 32.53GB / 33.28GB (0.977449), which exceeds the memory usage threshold of
+/// 0.95."
+bool ReadRayTask(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kRayKill;
+  if (!scanner.SkipPast("was running was", 600) || !scanner.Size(message.allocated)) return true;
+  if (!scanner.Literal("/") || !scanner.Size(message.capacity)) return true;
+  if (!scanner.SkipPast("memory usage threshold of", 60) || !message.capacity) return true;
+  const double share = std::atof(scanner.Until(" ,;RTC", 10).c_str());
+  if (share > 0 && share <= 1) {
+    message.allowed = static_cast<Bytes>(share * static_cast<double>(*message.capacity));
+  }
+  return true;
+}
+
+/// "DataLoader worker (pid 4242) is killed by signal: Killed." or "Bus error."; other signals are
+/// not about memory.
+bool ReadDataLoader(Scanner& scanner, std::string_view, OomMessage& message) {
+  if (!scanner.Literal("(pid")) return false;
+  scanner.Literal("(s)");
+  if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
+  if (!scanner.SkipPast("is killed by signal:", 64)) return scanner.ended();
+  message.subject = "DataLoader worker";
+  if (scanner.Literal("Bus error")) {
+    message.host = HostEvent::kSharedMemory;
+    return true;
+  }
+  message.host = HostEvent::kWorkerKilled;
+  return scanner.Literal("Killed");
+}
+
+/// "exitcode: -9", "exitcode  : -9 (pid: 4242)", "return code = -9", "Exit Code: 137".
+bool ReadExitCode(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKilled;
+  scanner.AnyOf({":", "=", "of"});
+  const bool killed = scanner.AnyOf({"-9", "137"});
+  const std::optional<std::int64_t> more = killed ? scanner.Integer() : std::nullopt;
+  return killed && !more;
+}
+
+/// "Signal 9 (SIGKILL) received by PID 4242", "died with <Signals.SIGKILL: 9>", "terminated with
+/// signal SIGKILL", "signal: killed", "interrupted by signal 9".
+bool ReadSignal(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKilled;
+  if (scanner.SkipPast("received by PID", 16)) {
+    if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
+  }
+  return true;
+}
+
+/// The shell's "Killed" alone on its line, "run.sh: line 3:  4242 Killed   python train.py", "zsh:
+/// killed     python train.py", "[1]+  Killed   python train.py".
+bool ReadShellKilled(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kKilled;
+  const std::string_view line = LineOf(before);
+  if (line.empty() || line == "> " || line.ends_with("$ ")) return scanner.AtLineEnd();
+  const bool shell = Contains(line, ": line ") || line.starts_with("zsh:");
+  const bool job = line.starts_with("[") && Contains(line, "]") && line.size() < 24;
+  if (auto pid = NumberAtEnd(line); pid && (shell || job)) {
+    message.processes.push_back({.pid = pid, .bytes = {}});
+  }
+  return shell || job;
+}
+
+/// systemd-oomd's "Killed /user.slice/… due to memory pressure" and the like.
+bool ReadSystemd(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKernelKill;
+  return scanner.SkipPast("killed", 24);
+}
+
+}  // namespace plimsoll
