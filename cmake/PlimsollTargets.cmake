@@ -28,7 +28,7 @@ target_include_directories(plimsoll_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 # compiling tests. What they test is optimised, they need not be; gtest and HEADERS are read once.
 function(plimsoll_quick_to_compile test)
   target_precompile_headers(${test} PRIVATE <gtest/gtest.h> ${ARGN})
-  if(PLIMSOLL_SANITIZE)
+  if(PLIMSOLL_SANITIZE OR PLIMSOLL_UNITY)
     target_compile_options(${test} PRIVATE -O0)
   endif()
 endfunction()
