@@ -11,6 +11,7 @@ export CCACHE_SLOPPINESS ?= pch_defines,time_macros
 
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 FUZZ_SECONDS ?= 60
+NIGHTLY_FUZZ_SECONDS ?= 600
 BENCH_EVENTS ?= 750000
 
 RELEASE := build/release/src/cli/plimsoll
@@ -40,12 +41,19 @@ release: ## Build the program: build/release/src/cli/plimsoll
 	@cmake --build --preset release --parallel $(JOBS)
 
 .PHONY: test
-test: ## Install what is missing, then every check and test, under sanitizers
+test: ## Install what is missing, then every check and test
 	@tools/install_deps.sh test
-	@tools/run_tests --jobs $(JOBS) asan train
+	@tools/run_tests --jobs $(JOBS) ci train
+
+.PHONY: nightly
+nightly: ## What takes longer: everything under sanitizers, and every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
+	@tools/install_deps.sh test
+	@tools/run_tests --jobs $(JOBS) asan train-asan
+	@tools/install_deps.sh fuzz
+	@fuzz/run.sh $(NIGHTLY_FUZZ_SECONDS)
 
 .PHONY: quick
-quick: ## Every check and test of the core, without sanitizers
+quick: ## Every check and test of the core
 	@tools/install_deps.sh test
 	@tools/run_tests --jobs $(JOBS) ci
 

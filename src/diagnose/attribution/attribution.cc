@@ -337,7 +337,7 @@ void Attributor::AttributeInBackward(AllocationIndex a, const Backward& b) {
     }
   } else if (IsKept(a)) {
     Set(a, Category::kKept, Reason::kGrowing);
-  } else if (p_.fatal && b.end >= *p_.fatal) {
+  } else if (p_.CutShort(b)) {
     // A backward that was cut short: what it had at that moment.
     Set(a, Category::kTemporaries, Reason::kShortLived);
   } else if (released == kNotYet || p_.Outlived(x) >= 2) {
@@ -365,6 +365,10 @@ void Attributor::AttributeOutside(AllocationIndex a, std::size_t gap) {
     if (steps) return Set(a, Category::kTemporaries, Reason::kShortLived);
     if ((signs & kSignFsdp) != 0) return Set(a, Category::kTemporaries, Reason::kGathered);
     return Set(a, Category::kActivations, Reason::kReleasedInBackward);
+  }
+  if (!last && p_.CutShort(p_.backwards[gap]) && p_.backwards[gap].forward_start &&
+      x.made >= *p_.backwards[gap].forward_start && p_.ThreadOf(x) == Thread::kMain) {
+    return Set(a, Category::kActivations, Reason::kForwardUnfinished);
   }
   const Position optimizer_end = last ? p_.last_optimizer_end : p_.backwards[gap].optimizer_end;
   const bool in_optimizer = gap > 0 && x.made <= optimizer_end && p_.ThreadOf(x) != Thread::kOther;

@@ -61,6 +61,12 @@ Rounds CountRounds(const Phases& p, const std::vector<Made>& made) {
 }
 
 bool PilesUp(const Phases& p, const Place& place, const std::vector<Made>& made) {
+  // What is alive because the program ran out is no proof of anything.
+  if (p.fatal) {
+    std::vector<Made> proven = made;
+    std::erase_if(proven, [&](const Made& m) { return p.Outlived(p.at(m.a)) < 2; });
+    if (CountRounds(p, proven).all < 2) return false;
+  }
   const Rounds rounds = CountRounds(p, made);
   const bool named = std::get<Bytes>(place) == 0;
   if (rounds.all < (named ? 2 : 3) || rounds.piled + 1 < rounds.all) return false;

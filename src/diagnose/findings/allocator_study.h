@@ -39,7 +39,8 @@ struct AllocatorStudy {
 std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace);
 
 /// The settings that help, best first, and then those that are often advised and would hurt here.
-/// `complete`: the record holds a whole step, so that a job which gets to its end may be said to fit.
+/// `complete`: the record holds a whole step, so that a job which gets to its end may be said to
+/// fit.
 std::vector<Remedy> SettingRemedies(const AllocatorStudy& study, bool complete);
 
 /// "largest free block for it: 12.00 MiB; 1.20 GiB are free for other streams"

@@ -103,10 +103,10 @@ std::string LimitText(const Evidence& e, const Refusal& r) {
 
 Remedy RaiseLimit() {
   return {.change = "raise or remove the limit, if it is not meant",
+          .costs = "it may also stand in PYTORCH_CUDA_ALLOC_CONF (per_process_memory_fraction)",
           .basis = Basis::kRule,
           .lever = Lever::kMemoryLimit,
-          .code = {"torch.cuda.set_per_process_memory_fraction(1.0)  # and no "
-                   "per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF"}};
+          .code = {"torch.cuda.set_per_process_memory_fraction(1.0)"}};
 }
 
 Finding FullFinding(const Evidence& e, const Refusal& r,
@@ -117,7 +117,7 @@ Finding FullFinding(const Evidence& e, const Refusal& r,
   finding.event = r.at;
   finding.evidence.push_back(fmt::format(
       "event {}: {} were requested{}; for that the allocator needs {} from the driver", r.at,
-      FormatBytes(r.requested), In(PlaceOfRefusal(e, r)), FormatBytes(r.segment)));
+      FormatBytes(r.requested), In(WhereOf(e.trace.phases, r.at)), FormatBytes(r.segment)));
   finding.evidence.push_back(
       fmt::format("PyTorch held {}, of which {} in tensors; the driver "
                   "reported {}",

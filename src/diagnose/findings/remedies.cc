@@ -44,10 +44,21 @@ class Study {
       const std::uint16_t signs = p_.Signs(x);
       mixed_precision_ |= (signs & (kSignScalerStep | kSignAutocast)) != 0;
       checkpointed_ |= (signs & kSignCheckpoint) != 0;
-      if (x.HeldAt(e.instant) && e.trace.attribution.category[a] == Category::kActivations) {
-        activations_.push_back(a);
+      if (e.trace.attribution.category[a] == Category::kParameters) {
+        halves_of_parameters_.emplace(x.requested / 2, false);
+      } else if ((signs & kSignModuleCall) != 0) {
+        const auto half = halves_of_parameters_.find(x.requested);
+        if (half != halves_of_parameters_.end()) half->second = true;
       }
+      if (!x.HeldAt(e.instant)) continue;
+      if (e.trace.attribution.category[a] == Category::kActivations) activations_.push_back(a);
+      const bool in_pass = (signs & kSignOptimizer) == 0;
+      if (e.trace.attribution.reason[a] == Reason::kShortLived && in_pass) passing_ += x.block;
     }
+    // Autocast makes a copy of half the size of each weight that it uses.
+    const auto copied = std::count_if(halves_of_parameters_.begin(), halves_of_parameters_.end(),
+                                      [](const auto& half) { return half.second; });
+    mixed_precision_ |= copied * 2 >= static_cast<std::ptrdiff_t>(halves_of_parameters_.size());
   }
 
   std::vector<Remedy> Run() {
@@ -79,6 +90,10 @@ class Study {
   const Evidence& e_;
   const Phases& p_;
   std::vector<AllocationIndex> activations_;
+  /// Temporaries of forward and backward, which are as large as the batch makes them.
+  Bytes passing_ = 0;
+  /// Half of the size of each parameter, and whether a module made a tensor of that size.
+  std::map<Bytes, bool> halves_of_parameters_;
   bool mixed_precision_ = false;
   bool checkpointed_ = false;
 };
@@ -90,25 +105,35 @@ struct Site {
   Bytes bytes = 0;
 };
 
-/// A place inside a block holds one tensor for each block: how often most of the bytes are there is
-/// the number of blocks.
-Blocks BlocksOf(const std::vector<const Site*>& sites) {
+/// The largest number that divides how often nearly all of the bytes are there: a line inside a
+/// block holds one tensor for each block, or two, or three.
+std::int64_t BlockCount(const std::vector<const Site*>& sites) {
+  constexpr double kNearlyAll = 0.9;
   std::map<std::int64_t, Bytes> by_count;
-  for (const Site* site : sites) by_count[site->count] += site->bytes;
-  Blocks blocks;
-  Bytes most = 0;
-  for (const auto& [count, bytes] : by_count) {
-    if (bytes <= most) continue;
-    most = bytes;
-    blocks.count = count;
+  Bytes all = 0;
+  for (const Site* site : sites) {
+    by_count[site->count] += site->bytes;
+    all += site->bytes;
   }
+  for (auto candidate = by_count.rbegin(); candidate != by_count.rend(); ++candidate) {
+    Bytes divided = 0;
+    for (const auto& [count, bytes] : by_count)
+      divided += count % candidate->first == 0 ? bytes : 0;
+    if (double(divided) >= kNearlyAll * double(all)) return candidate->first;
+  }
+  return 0;
+}
+
+Blocks BlocksOf(const std::vector<const Site*>& sites) {
+  Blocks blocks{.count = BlockCount(sites)};
+  if (blocks.count < kLeastBlocks) return blocks;
   std::vector<Bytes> tensors;
   for (const Site* site : sites) {
-    if (site->count < blocks.count) continue;
+    if (site->count % blocks.count != 0) continue;
     blocks.bytes += site->bytes;
     tensors.push_back(site->bytes / site->count);
   }
-  if (!tensors.empty()) blocks.tensor = UpperMedian(tensors);
+  blocks.tensor = UpperMedian(tensors);
   return blocks;
 }
 
@@ -159,11 +184,9 @@ void Study::AddCheckpointing(std::vector<Remedy>& remedies) const {
   const auto most =
       std::max_element(level.blocks.begin(), level.blocks.end(),
                        [](const Blocks& a, const Blocks& b) { return a.Saved() < b.Saved(); });
-  std::int64_t count = 0;
-  for (const Blocks& blocks : level.blocks) count += blocks.count;
   Remedy remedy{
-      .change = fmt::format("activation checkpointing of the {} blocks that {} calls{}", count,
-                            most->line, level.blocks.size() > 1 ? " and of those like them" : ""),
+      .change = fmt::format("activation checkpointing of the blocks that {} calls{}", most->line,
+                            level.blocks.size() > 1 ? " and of those like them" : ""),
       .saves = level.saves,
       .costs = "about a third more time a step: each block's forward runs twice",
       .basis = Basis::kEstimated,
@@ -192,7 +215,7 @@ Remedy Study::MixedPrecision() const {
 
 Remedy Study::SmallerBatch() const {
   return {.change = "half the batch, twice the accumulation steps",
-          .saves = (Held(Category::kActivations) + Held(Category::kInputs)) / 2,
+          .saves = (Held(Category::kActivations) + Held(Category::kInputs) + passing_) / 2,
           .costs = "the same gradients, except that batch norm sees smaller batches",
           .basis = Basis::kEstimated,
           .lever = Lever::kSmallerBatch,

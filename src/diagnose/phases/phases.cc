@@ -331,6 +331,11 @@ void Phases::FindForwardStarts() {
     Backward& b = backwards[k];
     for (const Allocation& a : Between(b.optimizer_end, b.start)) {
       if (framed && ThreadOf(a) != Thread::kMain) continue;
+      // One that was cut short has released next to nothing: its forward begins with a module.
+      if (CutShort(b) && (Signs(a) & kSignModuleCall) != 0) {
+        b.forward_start = a.made;
+        break;
+      }
       const Position released = Released(a);
       if (released >= b.start && released <= b.end) {
         if (!b.forward_start) b.forward_start = WholeForward(b, a);

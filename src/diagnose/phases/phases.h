@@ -84,6 +84,8 @@ class Phases {
   bool InMarkedStep(Position at) const;
   /// The request that ended the program came from autograd's thread.
   bool FailedInBackward() const;
+  /// Whether a backward is the one that ran out.
+  bool CutShort(const Backward& b) const { return fatal && b.end >= *fatal; }
   /// Number of the backward that a position lies in or before.
   std::size_t GapOf(Position p) const;
   /// Whether the model was called from a line that training calls it from; true where unknown.
