@@ -184,7 +184,7 @@ void ExplainAndCompare(const Recording& recording) {
 void Draw(const Recording& recording) {
   PageContent page{.title = recording.file};
   for (const Timeline& timeline : recording.timelines) {
-    const History history = RecordedHistory(timeline);
+    const History history = RecordedHistory(AnalysedTrace(timeline));
     const ExportedRun run{.history = &history};
     PLIMSOLL_CHECK(!PerfettoJson({run}).empty());
     PLIMSOLL_CHECK(!SpeedscopeJson(run, static_cast<Position>(history.times.size() / 2)).empty());
@@ -198,7 +198,8 @@ void Draw(const Recording& recording) {
 void ReplayAndTune(const Recording& recording) {
   for (const Timeline& timeline : recording.timelines) {
     const WhatIfOptions options;
-    const Result<Job> job = PrepareJob(recording, timeline, options);
+    const AnalysedTrace trace(timeline);
+    const Result<Job> job = PrepareJob(recording, trace, options);
     if (!job) {
       CheckError(job.error());
       continue;

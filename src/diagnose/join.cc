@@ -153,6 +153,8 @@ std::string JoinedVerdict(const Explanation& joined, const std::string& own,
     if (!told) {
       text += Capitalised(gravest.title) + ". ";
       if (!gravest.evidence.empty()) text += Capitalised(gravest.evidence.front()) + ". ";
+      // What one healthy rank would say of itself adds nothing to that.
+      if (dead == 0) rest.clear();
     }
   } else if (!even.empty()) {
     text += even + " ";

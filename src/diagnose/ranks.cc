@@ -35,21 +35,28 @@ Difference ByCategory(const std::vector<const RankReport*>& ranks, const RankRep
   return most;
 }
 
+using HeldByLine = std::map<std::pair<std::string, Category>, Bytes>;
+
+HeldByLine ByLine(const RankReport& rank) {
+  HeldByLine held;
+  for (const Holder& h : rank.holders) held[{h.where, h.category}] += h.bytes;
+  return held;
+}
+
 /// The source line that holds most more than on the other ranks.
 Difference ByHolder(const std::vector<const RankReport*>& ranks, const RankReport& odd) {
+  std::vector<HeldByLine> all;
+  for (const RankReport* r : ranks) all.push_back(ByLine(*r));
   Difference most;
-  for (const Holder& h : odd.holders) {
+  for (const auto& [line, bytes] : ByLine(odd)) {
     std::vector<Bytes> others;
-    for (const RankReport* r : ranks) {
-      Bytes same = 0;
-      for (const Holder& o : r->holders) {
-        if (o.where == h.where && o.category == h.category && o.module == h.module) same += o.bytes;
-      }
-      others.push_back(same);
+    for (const HeldByLine& held : all) {
+      const auto found = held.find(line);
+      others.push_back(found == held.end() ? 0 : found->second);
     }
-    const Bytes difference = h.bytes - LowerMedian(others);
+    const Bytes difference = bytes - LowerMedian(others);
     if (difference > most.bytes) {
-      most = {fmt::format("{} ({})", h.where, CategoryName(h.category)), difference};
+      most = {fmt::format("{} ({})", line.first, CategoryName(line.second)), difference};
     }
   }
   return most;

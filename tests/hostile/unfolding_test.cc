@@ -90,9 +90,9 @@ std::string Gzip(const std::string& text) {
   return out;
 }
 
-void ReplayAndTune(const Recording& recording, const Timeline& timeline) {
+void ReplayAndTune(const Recording& recording, const AnalysedTrace& trace) {
   const WhatIfOptions options;
-  const Result<Job> job = PrepareJob(recording, timeline, options);
+  const Result<Job> job = PrepareJob(recording, trace, options);
   if (!job) return;
   (void)ReplayJob(*job, options);
   EXPECT_FALSE(TuneJson(TuneJob(*job, options, {})).empty());
@@ -115,13 +115,14 @@ void Through(std::string bytes, const std::string& what, bool tune = false) {
   }
   for (const Timeline& timeline : recording->timelines) {
     EXPECT_EQ(timeline.Validate(), std::nullopt) << what;
-    const History history = RecordedHistory(timeline);
+    const AnalysedTrace trace(timeline);
+    const History history = RecordedHistory(trace);
     const ExportedRun run{.history = &history};
     EXPECT_FALSE(PerfettoJson({run}).empty()) << what;
     EXPECT_FALSE(SpeedscopeJson(run, kNotYet).empty()) << what;
     EXPECT_FALSE(HistoryCsv(run).empty()) << what;
     EXPECT_FALSE(PackHistory(history).empty()) << what;
-    if (tune) ReplayAndTune(*recording, timeline);
+    if (tune) ReplayAndTune(*recording, trace);
   }
 }
 

@@ -190,8 +190,12 @@ void AddSummaries(const Recording& recording, Explanation& explanation) {
       if (summary.device && rank.device && *summary.device != *rank.device) continue;
       for (const SummaryRow& row : summary.rows) {
         if (!row.pool.empty()) continue;
-        if (row.metric == "Allocated memory") rank.peak_allocated = row.peak;
-        if (row.metric == "GPU reserved memory") rank.peak_reserved = row.peak;
+        // The table may be of an earlier moment than the message.
+        if (row.metric == "Allocated memory") {
+          rank.peak_allocated = std::max(row.peak, rank.instant.allocated.value_or(0));
+        } else if (row.metric == "GPU reserved memory") {
+          rank.peak_reserved = std::max(row.peak, rank.instant.reserved.value_or(0));
+        }
       }
     }
   }

@@ -108,6 +108,7 @@ Remedy RemedyOf(const SettingOutcome& outcome, const AllocatorStudy& study, bool
     remedy.avoid = saves < 0;
     if (remedy.avoid) remedy.costs = "often advised, but this job would hold more";
   }
+  if (remedy.avoid) remedy.code.clear();
   return remedy;
 }
 
