@@ -11,7 +11,7 @@ namespace {
 template <typename Enum, std::size_t count>
 std::string_view Named(const std::array<std::string_view, count>& names, Enum value) {
   const auto index = static_cast<std::size_t>(value);
-  PLIMSOLL_CHECK(index < count);
+  PLIMSOLL_CHECK(index < count && !names[index].empty());
   return names[index];
 }
 
@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
 constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
     "parameters", "gradients", "optimizer state", "activations", "inputs",  "temporaries",
     "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
-    "cached",     "outside",   "other processes", "free"};
+    "cached",     "outside",   "other processes", "free",        "unnamed"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "parameters",

@@ -195,6 +195,11 @@ Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
   return rules;
 }
 
+/// A job may be said to fit if the record holds all of it, or a whole step at least.
+bool IsComplete(const Job& job) {
+  return !job.trace->phases.fatal || job.trace->phases.complete_steps > 0;
+}
+
 }  // namespace
 
 Result<Job> PrepareJob(const AnalysedRecording& analysed, const WhatIfOptions& options) {
@@ -285,6 +290,7 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
   ReplayOptions anywhere = replay;
   anywhere.limits.limit = options.limit;
   report.smallest_capacity = SmallestCapacity(job.trace->timeline, v.workload, anywhere);
+  report.complete = IsComplete(job);
   AddCaveats(job, replay, report);
   return report;
 }
@@ -304,6 +310,7 @@ TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
                    .common_only = options.common_only,
                    .progress = progress};
   report.result = Tune(job.trace->timeline, job.verified(), tune);
+  report.complete = IsComplete(job);
   AddCommonCaveats(job, report.caveats);
   return report;
 }

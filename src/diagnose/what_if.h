@@ -83,6 +83,8 @@ struct ReplayReport {
   ReplayResult replayed;
   /// What the independent checker found; nothing is the rule.
   std::optional<std::string> fault = {};
+  /// As in TuneReport.
+  bool complete = true;
   /// At the peak of reserved memory, or where the job runs out.
   Fragmentation fragmentation;
   std::int64_t fragmentation_event = 0;
@@ -115,6 +117,8 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options);
 struct TuneReport {
   std::string file;
   int device = 0;
+  /// Whether the record holds a whole step, or ended well: else a setting only gets past a request.
+  bool complete = true;
   TorchVersion torch;
   DeviceLimits limits;
   Bytes recorded_peak_reserved = 0;

@@ -152,7 +152,13 @@ std::string Verdict(const ReplayReport& r) {
     return fmt::format("{} it holds {} at most.", setting,
                        FormatBytes(r.replayed.counters.peak_reserved));
   }
-  if (!r.replayed.oom_event) return fmt::format("{} it fits.", setting);
+  if (!r.replayed.oom_event) {
+    return r.complete ? fmt::format("{} it fits.", setting)
+                      : fmt::format(
+                            "{} it gets past the request that failed; the record ends before "
+                            "the first step is complete, so whether the job fits is not known.",
+                            setting);
+  }
   return fmt::format("{} it runs out at event {}, asking for {}{}.", setting, *r.replayed.oom_event,
                      FormatBytes(r.replayed.oom_requested),
                      r.oom_where.empty() ? "" : " in " + r.oom_where);
@@ -217,25 +223,37 @@ void WriteRows(Writer& w, const TuneReport& r) {
   table.WriteTo(w);
 }
 
+bool IsRecorded(const TuneReport& r, std::size_t row) {
+  return r.result.rows[row].settings == r.result.rows.front().settings;
+}
+
 std::string Advice(const TuneReport& r) {
   const TuneRow& best = r.result.rows[r.result.best];
-  const TuneRow& defaults = r.result.rows[r.result.defaults];
+  const TuneRow& recorded = r.result.rows.front();
   if (!best.replayed.fits) {
     return fmt::format(
         "No settings make it fit ({}): the best comes as far as event {}. At least {} are alive at "
         "once.",
         LimitText(r.limits), best.replayed.oom_event.value_or(0), FormatBytes(r.lower_bound));
   }
-  if (r.result.best == r.result.defaults) return "The defaults are best: no settings hold less.";
-  if (!defaults.replayed.fits) return "The defaults run out; this fits:";
+  const bool defaults = r.result.rows.front().settings == AllocatorSettings{};
+  const std::string now = defaults ? "The defaults" : "The recorded settings";
+  if (!recorded.replayed.fits) {
+    return now + (r.complete
+                      ? " run out; with this it fits, as far as the record goes:"
+                      : " run out; this gets past the request that failed. The record ends "
+                        "before the first step is complete: whether the job fits is not known.");
+  }
   const Bytes saved =
-      defaults.replayed.counters.peak_reserved - best.replayed.counters.peak_reserved;
-  if (r.result.simplest == r.result.defaults) {
-    return fmt::format("The defaults are nearly best: the best settings hold {} less, under 1 %:",
+      recorded.replayed.counters.peak_reserved - best.replayed.counters.peak_reserved;
+  if (IsRecorded(r, r.result.best)) return now + " are best: no others hold less.";
+  if (saved < 0) return now + " fit too, but have to empty the cache more often than these:";
+  if (double(saved) < 0.01 * double(recorded.replayed.counters.peak_reserved)) {
+    return fmt::format("{} are nearly best: these hold {} less, under 1 %:", now,
                        FormatBytes(saved));
   }
-  if (saved <= 0) return "The defaults fit too, but have to empty the cache more often than this:";
-  return fmt::format("The best settings hold {} less than the defaults:", FormatBytes(saved));
+  return fmt::format("These settings hold {} less than {}:", FormatBytes(saved),
+                     defaults ? "the defaults" : "the recorded ones");
 }
 
 void WriteSetting(Writer& w, const TuneReport& r, std::size_t row, std::string_view note) {
@@ -248,11 +266,10 @@ void WriteSetting(Writer& w, const TuneReport& r, std::size_t row, std::string_v
 std::string TuneText(const TuneReport& r, const TextStyle& style) {
   Writer w(style);
   w.Headline(Advice(r));
-  if (r.result.best != r.result.defaults && r.result.rows[r.result.best].replayed.fits) {
+  if (!IsRecorded(r, r.result.best) && r.result.rows[r.result.best].replayed.fits) {
     w.Line();
     WriteSetting(w, r, r.result.best, "");
-    const bool simpler =
-        r.result.simplest != r.result.best && r.result.simplest != r.result.defaults;
+    const bool simpler = r.result.simplest != r.result.best && !IsRecorded(r, r.result.simplest);
     if (simpler) WriteSetting(w, r, r.result.simplest, "   (simpler, within 1 % of it)");
   }
   w.Heading(fmt::format("{} settings replayed ({}; {} alive at most)", r.result.rows.size(),
