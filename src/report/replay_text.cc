@@ -227,6 +227,14 @@ bool IsRecorded(const TuneReport& r, std::size_t row) {
   return r.result.rows[row].settings == r.result.rows.front().settings;
 }
 
+/// Whether the best settings are worth a change.
+bool Improves(const TuneReport& r) {
+  const ReplayResult& recorded = r.result.rows.front().replayed;
+  const ReplayResult& best = r.result.rows[r.result.best].replayed;
+  if (!best.fits || IsRecorded(r, r.result.best)) return false;
+  return !recorded.fits || recorded.counters.peak_reserved != best.counters.peak_reserved;
+}
+
 std::string Advice(const TuneReport& r) {
   const TuneRow& best = r.result.rows[r.result.best];
   const TuneRow& recorded = r.result.rows.front();
@@ -246,7 +254,7 @@ std::string Advice(const TuneReport& r) {
   }
   const Bytes saved =
       recorded.replayed.counters.peak_reserved - best.replayed.counters.peak_reserved;
-  if (IsRecorded(r, r.result.best)) return now + " are best: no others hold less.";
+  if (!Improves(r)) return now + " are best: no others hold less.";
   if (saved < 0) return now + " fit too, but have to empty the cache more often than these:";
   if (double(saved) < 0.01 * double(recorded.replayed.counters.peak_reserved)) {
     return fmt::format("{} are nearly best: these hold {} less, under 1 %:", now,
@@ -266,7 +274,7 @@ void WriteSetting(Writer& w, const TuneReport& r, std::size_t row, std::string_v
 std::string TuneText(const TuneReport& r, const TextStyle& style) {
   Writer w(style);
   w.Headline(Advice(r));
-  if (!IsRecorded(r, r.result.best) && r.result.rows[r.result.best].replayed.fits) {
+  if (Improves(r)) {
     w.Line();
     WriteSetting(w, r, r.result.best, "");
     const bool simpler = r.result.simplest != r.result.best && !IsRecorded(r, r.result.simplest);
