@@ -121,5 +121,45 @@ TEST(CppStack, DoesNotCountBesidePythons) {
   EXPECT_FALSE(stacks.of(thread).framed);
 }
 
+TEST(PythonStack, PathsOfWindowsAreSplitToo) {
+  Timeline t;
+  const std::string torch = "C:\\envs\\ml\\lib\\site-packages\\torch\\nn\\modules\\";
+  const StackId stack = Add(t, {torch + "linear.py:134 forward",
+                                torch + "module.py:1773 _call_impl", "D:\\work\\net.py:12 forward",
+                                torch + "module.py:1773 _call_impl", "D:\\work\\train.py:40 step"});
+  const StackAnalysis stacks(t);
+  EXPECT_EQ(stacks.WhereOf(stack), "net.py:12 in forward");
+  EXPECT_EQ(stacks.UserFrames(stack),
+            (std::vector<std::string>{"net.py:12 in forward", "train.py:40 in step"}));
+  EXPECT_EQ(stacks.ModuleChain(stack), "net:12 > linear:134");
+  EXPECT_NE(stacks.of(stack).signs & kSignModuleCall, 0);
+}
+
+/// PyTorch's default (stacks="all"): the frames of C++ stand inside those of Python.
+TEST(MixedStack, NamesNeitherTheRecorderNorTheInterpreter) {
+  Timeline t;
+  const StackId python =
+      Add(t, {"memory_snapshot.cpp:0 torch::cuda::gather_with_cpp()", "at::_ops::empty::call(int)",
+              "_PyEval_EvalFrameDefault", "/home/me/train.py:7 step"});
+  const StackId backward =
+      Add(t, {"memory_snapshot.cpp:0 torch::cuda::gather_with_cpp()",
+              "torch::autograd::generated::LogSoftmaxBackward0::apply(int)", kEngine, kThread});
+  const StackAnalysis stacks(t);
+  EXPECT_EQ(stacks.WhereOf(python), "train.py:7 in step");
+  EXPECT_EQ(stacks.WhereOf(backward), "backward (LogSoftmaxBackward0)");
+  EXPECT_NE(stacks.of(backward).signs & kSignEngine, 0);
+}
+
+/// Decorators stand between a module's call and its forward, in Hugging Face's models above all.
+TEST(PythonStack, AModuleIsNamedByItsForward) {
+  Timeline t;
+  const std::string torch = "/v/lib/python3.12/site-packages/torch/nn/modules/";
+  const StackId stack =
+      Add(t, {"/v/net.py:3 helper", "/v/net.py:9 forward", "/v/generic.py:939 wrapper",
+              torch + "module.py:1773 _call_impl", "/home/me/train.py:7 step"});
+  const StackAnalysis stacks(t);
+  EXPECT_EQ(stacks.ModuleChain(stack), "net:9");
+}
+
 }  // namespace
 }  // namespace plimsoll
