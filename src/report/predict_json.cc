@@ -10,7 +10,7 @@ Json RangeJson(const Range& range) {
   return {{"low", range.low}, {"best", range.best}, {"high", range.high}};
 }
 
-Json FiguresJson(const Figures& figures) {
+Json FiguresJson(const Needs& figures) {
   return {{"allocated", RangeJson(figures.allocated)},
           {"reserved", RangeJson(figures.reserved)},
           {"device", RangeJson(figures.device)}};

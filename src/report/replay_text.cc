@@ -129,7 +129,7 @@ void WriteOutcome(Writer& w, const ReplayReport& r) {
       r.packed_is_least ? "the least possible" : "the least found");
   if (r.smallest_capacity) {
     row("smallest capacity", FormatBytes(*r.smallest_capacity),
-        "at which it still fits, by bisection");
+        "at which it still gets as far, by bisection");
   }
   row("calls to the driver", Grouped(c.driver_allocations + c.driver_frees),
       fmt::format("(recorded {}), about {:.1f} ms on an H200", Grouped(r.recorded_driver_calls),
@@ -254,6 +254,11 @@ std::string Advice(const TuneReport& r) {
   }
   const Bytes saved =
       recorded.replayed.counters.peak_reserved - best.replayed.counters.peak_reserved;
+  if (!r.complete) {
+    return "The record ends before the first step is complete: these settings hold least up to "
+           "there; "
+           "what the whole job needs is not known.";
+  }
   if (!Improves(r)) return now + " are best: no others hold less.";
   if (saved < 0) return now + " fit too, but have to empty the cache more often than these:";
   if (double(saved) < 0.01 * double(recorded.replayed.counters.peak_reserved)) {

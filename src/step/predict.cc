@@ -46,14 +46,14 @@ Range OnDevice(const Range& reserved, const Gpu& gpu) {
 }
 
 /// What it takes where nothing limits it.
-Figures WithoutLimits(const Lowered& lowered, const Peaks& peaks, const Lowered& upper,
-                      const Setting& setting) {
+Needs WithoutLimits(const Lowered& lowered, const Peaks& peaks, const Lowered& upper,
+                    const Setting& setting) {
   const Peaks most = Run(upper, setting, kUnlimitedDevice);
   const Range spread = SpreadOf(lowered, setting, peaks.reserved);
   const Range spread_of_most = SpreadOf(upper, setting, most.reserved);
   // What was not tried may lie as far beyond as half of what was.
   const Bytes beyond = (spread.high - spread.low) / 2;
-  Figures figures;
+  Needs figures;
   figures.allocated =
       Widened({peaks.allocated, peaks.allocated, std::max(peaks.allocated, most.allocated)});
   figures.reserved =
@@ -64,13 +64,12 @@ Figures WithoutLimits(const Lowered& lowered, const Peaks& peaks, const Lowered&
 
 /// What it takes within the room, where it fits. Nothing can hold more than there is: if it surely
 /// fits, the range ends there.
-Figures WithinRoom(const Figures& unlimited, const Peaks& within, const Setting& setting,
-                   bool surely) {
+Needs WithinRoom(const Needs& unlimited, const Peaks& within, const Setting& setting, bool surely) {
   const auto cut = [&](const Range& range, Bytes best, Bytes end) -> Range {
     return {std::min(range.low, best), best,
             std::max(best, surely ? std::min(range.high, end) : range.high)};
   };
-  Figures figures;
+  Needs figures;
   figures.reserved = cut(unlimited.reserved, within.reserved, setting.Room());
   figures.allocated = cut(unlimited.allocated, within.allocated, figures.reserved.high);
   figures.device = OnDevice(figures.reserved, setting.gpu);
@@ -230,7 +229,7 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   // All that follows is about one run: the one that decided, or, where that ran out, the one
   // without limits.
   const Peaks& shown = within.fits ? within : unlimited;
-  static_cast<Figures&>(prediction) =
+  static_cast<Needs&>(prediction) =
       within.fits ? WithinRoom(prediction.unlimited, within, *setting, prediction.surely_fits)
                   : prediction.unlimited;
   prediction.workspaces_refused = shown.refused;

@@ -39,7 +39,7 @@ struct Range {
 };
 
 /// The peaks of a run, as far as they are known.
-struct Figures {
+struct Needs {
   Range allocated;
   Range reserved;
   /// With the CUDA context and what else lies outside of PyTorch: what nvidia-smi would show.
@@ -49,7 +49,7 @@ struct Figures {
 /// The figures that it inherits are what it takes within the card's memory and the limit, where it
 /// fits: those that `fits` and `surely_fits` were decided by. Where it does not fit, they are
 /// `unlimited`.
-struct Prediction : Figures {
+struct Prediction : Needs {
   std::string file;
   std::string model;
   std::string precision;
@@ -61,7 +61,7 @@ struct Prediction : Figures {
 
   /// What it would take if nothing limited it. Within a limit PyTorch gives back what it has
   /// cached, and workspaces are refused; so this may exceed the room although it fits.
-  Figures unlimited;
+  Needs unlimited;
   /// It asks for more than there are addresses for (a PiB): the figures end where it did.
   bool beyond_count = false;
   std::optional<Bytes> limit = {};

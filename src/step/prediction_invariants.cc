@@ -23,7 +23,7 @@ bool Same(const Range& a, const Range& b) {
   return a.low == b.low && a.best == b.best && a.high == b.high;
 }
 
-void ExpectFigures(const Figures& f, Broken& broken) {
+void ExpectFigures(const Needs& f, Broken& broken) {
   broken.Expect(InOrder(f.allocated), "allocated: low <= best <= high");
   broken.Expect(InOrder(f.reserved), "reserved: low <= best <= high");
   broken.Expect(InOrder(f.device), "device: low <= best <= high");

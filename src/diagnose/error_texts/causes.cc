@@ -11,7 +11,7 @@ namespace plimsoll {
 namespace {
 
 /// From what share of the device on tensors are called the cause.
-constexpr double kMostlyTensors = 0.5;
+constexpr double kMostlyTensors = 0.75;
 /// From what share on they are told of although something else explains what was missing.
 constexpr double kNearlyAllTensors = 0.85;
 

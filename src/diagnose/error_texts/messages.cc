@@ -110,7 +110,7 @@ RankReport RankOf(const Recording& recording, const Judged& judged) {
   return rank;
 }
 
-/// The same cause on many ranks is one finding, with the figures of the first; a remedy is told
+/// The same cause on many ranks is one finding, with the figures of the gravest; a remedy is told
 /// once, where it weighs most.
 class Findings {
  public:
@@ -124,7 +124,8 @@ class Findings {
         repeats_.push_back(0);
         continue;
       }
-      same->severity = std::min(same->severity, finding.severity);
+      // The gravest one's figures stand for all.
+      if (finding.severity < same->severity) *same = finding;
       ++repeats_[static_cast<std::size_t>(same - findings_.begin())];
     }
   }

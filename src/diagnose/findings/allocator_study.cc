@@ -72,7 +72,7 @@ std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
   ParallelFor(settings.size(), [&](std::size_t i) { outcomes[i] = try_out(settings[i]); });
   if (!outcomes.front()) return std::nullopt;
   AllocatorStudy study{.reserved = outcomes.front()->reserved,
-                       .recorded = ledger.peak_reserved,
+                       .unused = ledger.peak_reserved - ledger.peak_allocated,
                        .fits = outcomes.front()->fits};
   for (std::size_t i = 1; i < outcomes.size(); ++i) {
     if (outcomes[i]) study.outcomes.push_back(*outcomes[i]);
@@ -91,8 +91,9 @@ Remedy RemedyOf(const SettingOutcome& outcome, const AllocatorStudy& study, bool
                 .lever = Lever::kAllocatorSetting};
   remedy.code = {outcome.conf.empty() ? "unset PYTORCH_CUDA_ALLOC_CONF"
                                       : "export PYTORCH_CUDA_ALLOC_CONF=" + outcome.conf};
-  // A saving is one from what was really held.
-  const Bytes saves = std::min(study.reserved, study.recorded) - outcome.reserved;
+  // Both without limits, so that like is compared with like; but a record that a limit pressed
+  // never held so much.
+  const Bytes saves = std::min(study.reserved - outcome.reserved, std::max<Bytes>(0, study.unused));
   if (outcome.fits && !study.fits) {
     remedy.effect = complete ? Effect::kFits : Effect::kGetsPast;
     remedy.costs = complete

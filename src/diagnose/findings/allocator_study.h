@@ -24,8 +24,8 @@ struct SettingOutcome {
 struct AllocatorStudy {
   /// The same of the recorded settings.
   Bytes reserved = 0;
-  /// What the recorded run really held at most; less where a limit pressed it.
-  Bytes recorded = 0;
+  /// What the recorded run held at its peaks and did not use: no setting saves more.
+  Bytes unused = 0;
   /// Whether the recorded run fits within its limits.
   bool fits = true;
   std::vector<SettingOutcome> outcomes;

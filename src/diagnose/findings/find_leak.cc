@@ -117,7 +117,7 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   finding.id = FindingId::kLeak;
   finding.severity = Severity::kHigh;
   finding.event = e.instant;
-  finding.title = fmt::format("{} more each step, kept by {}", FormatBytes(slope), where);
+  finding.title = fmt::format("{} more each step, from {}", FormatBytes(slope), where);
   finding.evidence.push_back(
       fmt::format("most of it ({}) was made at {}", FormatBytes(largest->second), largest->first));
   const bool graph = growth.sites_in_modules >= 3;
@@ -135,10 +135,10 @@ std::vector<Finding> FindLeak(const Evidence& e) {
   }
   finding.remedies.push_back(
       {.change =
-           graph ? "keep a number, not a graph: append loss.item() or outputs.detach().cpu() "
-                   "at " +
+           graph ? "keep a number, not a graph: append loss.item() or outputs.detach().cpu() of "
+                   "what comes from " +
                        where
-                 : "move what is kept at " + where + " off the GPU (.cpu()), or keep less of it",
+                 : "move what is kept of " + where + " off the GPU (.cpu()), or keep less of it",
        .saves = HeldAtInstant(e, growth),
        .costs = graph ? "" : "a copy to the host each step",
        .basis = Basis::kRecorded,

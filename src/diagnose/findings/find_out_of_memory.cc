@@ -132,6 +132,9 @@ Finding FullFinding(const Evidence& e, const Refusal& r,
     finding.id = FindingId::kCapacity;
     finding.title = fmt::format("the device is full, with {}", FreeText(r));
   }
+  // Of work between the steps, what lowers a training step's peak does not help.
+  const StackId stack = e.trace.timeline.events[static_cast<std::size_t>(r.at)].stack;
+  if (!e.trace.phases.IsTrainingCall(stack)) return finding;
   for (Remedy& remedy : MemoryRemedies(e)) finding.remedies.push_back(std::move(remedy));
   return finding;
 }

@@ -100,7 +100,7 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
   finding.remedies.push_back(
       {.change = "cap the batch by its number of tokens or pixels, or sort by length, so that no "
                  "step exceeds the median",
-       .saves = std::max<Bytes>(0, std::max(most, now) - median),
+       .saves = std::max<Bytes>(0, (finding.severity == Severity::kHigh ? now : most) - median),
        .costs = "",
        .basis = Basis::kRecorded,
        .lever = Lever::kSmallerBatch});
@@ -128,7 +128,7 @@ std::optional<Finding> FatalBetweenSteps(const Evidence& e) {
       fmt::format("after step {}: {} when it ran out, {} when the step was over", p.steps,
                   FormatBytes(e.account.allocated),
                   FormatBytes(e.trace.sweep.allocated[static_cast<std::size_t>(from)])));
-  finding.evidence.push_back("training calls the model from another line");
+  finding.evidence.push_back("training reaches the model through other lines");
   finding.remedies.push_back(
       {.change = "validate under torch.no_grad(), with a smaller batch or in pieces",
        .saves = std::max<Bytes>(

@@ -226,13 +226,17 @@ Remedy Study::SmallerBatch() const {
 
 void Study::AddOptimizer(std::vector<Remedy>& remedies) const {
   const Bytes state = Held(Category::kOptimizerState);
-  remedies.push_back({.change = "keep the optimizer's state in 8 bits, if it is Adam's",
-                      .saves = state / 4 * 3,
-                      .costs = "slightly different updates",
-                      .basis = Basis::kEstimated,
-                      .lever = Lever::kOptimizer,
-                      .code = {"import bitsandbytes as bnb",
-                               "optimizer = bnb.optim.AdamW8bit(model.parameters(), lr=lr)"}});
+  // Adam's is twice the weights; others have another form, or none that fits into 8 bits.
+  const double ratio = double(state) / double(std::max<Bytes>(1, Held(Category::kParameters)));
+  if (ratio > 1.5 && ratio < 2.5) {
+    remedies.push_back({.change = "keep the optimizer's state in 8 bits, if it is Adam's",
+                        .saves = state / 4 * 3,
+                        .costs = "slightly different updates",
+                        .basis = Basis::kEstimated,
+                        .lever = Lever::kOptimizer,
+                        .code = {"import bitsandbytes as bnb",
+                                 "optimizer = bnb.optim.AdamW8bit(model.parameters(), lr=lr)"}});
+  }
   const Bytes shared = state + Held(Category::kGradients) + Held(Category::kParameters);
   remedies.push_back(
       {.change = "shard parameters, gradients and optimizer state over two GPUs (FSDP2)",
