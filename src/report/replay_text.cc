@@ -129,7 +129,8 @@ void WriteOutcome(Writer& w, const ReplayReport& r) {
       r.packed_is_least ? "the least possible" : "the least found");
   if (r.smallest_capacity) {
     row("smallest capacity", FormatBytes(*r.smallest_capacity),
-        "at which it still gets as far, by bisection");
+        r.complete ? "at which it still fits, by bisection"
+                   : "at which it gets as far as the record, by bisection");
   }
   row("calls to the driver", Grouped(c.driver_allocations + c.driver_frees),
       fmt::format("(recorded {}), about {:.1f} ms on an H200", Grouped(r.recorded_driver_calls),

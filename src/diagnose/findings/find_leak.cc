@@ -134,11 +134,11 @@ std::vector<Finding> FindLeak(const Evidence& e) {
         fmt::format("every further GiB lasts {:.1f} steps", double(kGiB) / double(slope)));
   }
   finding.remedies.push_back(
-      {.change =
-           graph ? "keep a number, not a graph: append loss.item() or outputs.detach().cpu() of "
-                   "what comes from " +
-                       where
-                 : "move what is kept of " + where + " off the GPU (.cpu()), or keep less of it",
+      {.change = graph ? "keep a number, not a graph: append loss.item() or "
+                         "outputs.detach().cpu(), where it "
+                         "is kept after " +
+                             where
+                       : "move what " + where + " keeps off the GPU (.cpu()), or keep less of it",
        .saves = HeldAtInstant(e, growth),
        .costs = graph ? "" : "a copy to the host each step",
        .basis = Basis::kRecorded,
