@@ -71,33 +71,53 @@ RankReport RankOf(const Recording& recording, const MemorySummary& summary) {
   return rank;
 }
 
+std::string Times(std::int64_t count) {
+  return count == 1 ? "once" : fmt::format("{} times", count);
+}
+
+std::string TitleOf(const MemorySummary& summary, bool loose) {
+  if (summary.ooms > 0) {
+    return fmt::format("It ran out of memory {}, {}", Times(summary.ooms),
+                       loose ? "although much more was reserved than was ever allocated"
+                             : "with tensors in most of what it held");
+  }
+  if (loose) return "It never ran out of memory, but much more is reserved than was ever allocated";
+  if (summary.retries == 0) return "It never ran out of memory";
+  return fmt::format(
+      "It never ran out of memory, but {} the allocator had to give back its cache and try again, "
+      "which is slow",
+      Times(summary.retries));
+}
+
 Finding FindingOf(const MemorySummary& summary, const RankReport& rank) {
-  Finding finding;
   const Bytes allocated = rank.peak_allocated.value_or(0);
   const Bytes reserved = rank.peak_reserved.value_or(0);
   const bool loose = reserved - allocated >= kGiB && (reserved - allocated) * 5 >= reserved;
-  finding.id = loose              ? FindingId::kFragmentation
-               : summary.ooms > 0 ? FindingId::kCapacity
-                                  : FindingId::kNone;
-  finding.severity = summary.ooms > 0  ? Severity::kHigh
-                     : loose           ? Severity::kMedium
-                     : summary.retries ? Severity::kLow
-                                       : Severity::kInfo;
-  finding.title = loose              ? "Much more is reserved than was ever allocated"
-                  : summary.ooms > 0 ? "The tensors of this program fill the device"
-                                     : "No sign of trouble in the table";
+  Finding finding{.id = loose              ? FindingId::kFragmentation
+                        : summary.ooms > 0 ? FindingId::kCapacity
+                                           : FindingId::kNone,
+                  .severity = summary.ooms > 0  ? Severity::kHigh
+                              : loose           ? Severity::kMedium
+                              : summary.retries ? Severity::kLow
+                                                : Severity::kInfo,
+                  .title = TitleOf(summary, loose)};
   finding.evidence = {fmt::format("{} out-of-memory errors, {} retries of cudaMalloc", summary.ooms,
-                                  summary.retries),
-                      fmt::format("peak allocated {}, peak reserved {}", FormatBytes(allocated),
-                                  FormatBytes(reserved))};
+                                  summary.retries)};
   if (loose) {
     finding.remedies = {
         Rule("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", Lever::kAllocatorSetting)};
-  }
-  if (!loose && summary.ooms > 0) {
+  } else if (summary.ooms > 0) {
     finding.remedies = {Rule("a smaller batch", Lever::kSmallerBatch)};
   }
   return finding;
+}
+
+/// "GPU 0 had at most 15.61 GiB in tensors and 16.20 GiB reserved."
+std::string PeaksOf(const RankReport& rank) {
+  std::string text = rank.device ? fmt::format("GPU {}", *rank.device) : "The device";
+  text += " had at most " + FormatBytes(rank.peak_allocated.value_or(0)) + " in tensors";
+  if (rank.peak_reserved) text += " and " + FormatBytes(*rank.peak_reserved) + " reserved";
+  return text + ".";
 }
 
 constexpr std::array<Category, kProfilerCategories.size()> kCategoryOfProfiler = {
@@ -183,27 +203,18 @@ bool IsToldByMessages(const Recording& recording, const MemorySummary& summary) 
 
 Explanation ExplainSummaries(const Recording& recording) {
   Explanation explanation;
-  const MemorySummary* first = nullptr;
   for (const MemorySummary& summary : recording.summaries) {
     if (IsToldByMessages(recording, summary)) continue;
-    if (first == nullptr) first = &summary;
     explanation.ranks.push_back(RankOf(recording, summary));
     explanation.findings.push_back(FindingOf(summary, explanation.ranks.back()));
   }
   if (explanation.ranks.empty()) return explanation;
-  const RankReport& rank = explanation.ranks.front();
-  const MemorySummary& summary = *first;
-  explanation.verdict = fmt::format(
-      "{} had at most {} in tensors and {} reserved. {}",
-      rank.device ? fmt::format("GPU {}", *rank.device) : "The device",
-      FormatBytes(rank.peak_allocated.value_or(0)), FormatBytes(rank.peak_reserved.value_or(0)),
-      summary.ooms > 0 ? fmt::format("It ran out of memory {} times.", summary.ooms)
-      : summary.retries > 0
-          ? fmt::format("It never ran out, but {} times the allocator had to give back its cache "
-                        "and try again, which is slow.",
-                        summary.retries)
-          : std::string("It never ran out of memory."));
-  explanation.verdict += " The table does not say what the memory is for.";
+  std::stable_sort(explanation.findings.begin(), explanation.findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+  TellRemediesOnce(explanation.findings);
+  explanation.verdict =
+      fmt::format("{} {}. The table does not say what the memory is for.",
+                  PeaksOf(explanation.ranks.front()), explanation.findings.front().title);
   explanation.record_next = RecordSnapshot();
   return explanation;
 }
