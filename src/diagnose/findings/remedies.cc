@@ -180,7 +180,7 @@ Level Study::BestLevel() const {
 
 void Study::AddCheckpointing(std::vector<Remedy>& remedies) const {
   Level level = BestLevel();
-  if (double(level.saves) < 0.02 * double(e_.account.allocated)) return;
+  if (level.blocks.empty() || double(level.saves) < 0.02 * double(e_.account.allocated)) return;
   const auto most =
       std::max_element(level.blocks.begin(), level.blocks.end(),
                        [](const Blocks& a, const Blocks& b) { return a.Saved() < b.Saved(); });
