@@ -259,17 +259,17 @@ export class History {
     return reserved;
   }
 
-  /** Who holds what the program holds, the largest first: {place, category, bytes, count}. */
+  /** Who holds what the program holds, the largest first: {place, module, category, bytes, count}. */
   holdersAt(event) {
     const groups = new Map();
     for (const i of this.heldAt(event)) {
-      const key = this.place[i] * 256 + this.category[i];
+      const key = `${this.place[i]},${this.module[i]},${this.category[i]}`;
       let group = groups.get(key);
-      if (!group) groups.set(key, group = {place: this.names[this.place[i]], category: this.categories[this.category[i]], order: this.category[i], bytes: 0, count: 0});
+      if (!group) groups.set(key, group = {place: this.names[this.place[i]], module: this.names[this.module[i]], category: this.categories[this.category[i]], order: this.category[i], bytes: 0, count: 0});
       group.bytes += this.size[i];
       ++group.count;
     }
-    return [...groups.values()].sort((a, b) => b.bytes - a.bytes || (a.place === b.place ? a.order - b.order : a.place < b.place ? -1 : 1));
+    return [...groups.values()].sort((a, b) => b.bytes - a.bytes || (a.place !== b.place ? (a.place < b.place ? -1 : 1) : a.order - b.order || (a.module < b.module ? -1 : 1)));
   }
 
   /** The stack of a node, innermost first: {function, file, line}. */

@@ -71,12 +71,12 @@ function comparedHolders(state, base) {
  * by file and function where these have one such line in either run, as `plimsoll diff` does.
  */
 function pairHolders(now, before) {
-  const keyOf = (h) => `${h.category}\n${h.place}`;
+  const keyOf = (h) => `${h.category}\n${h.place}\n${h.module}`;
   const was = new Map(before.map((h) => [keyOf(h), h]));
   const pairs = now.map((h) => ({...h, before: was.get(keyOf(h))?.bytes ?? 0, isNew: !was.has(keyOf(h))}));
   const seen = new Set(now.map(keyOf));
   const gone = before.filter((h) => !seen.has(keyOf(h)));
-  const without = (h) => `${h.category}\n${h.place.replace(/:\d+ in /, " in ")}`;
+  const without = (h) => `${h.category}\n${h.place.replace(/:\d+ in /, " in ")}\n${h.module}`;
   /** By function; null where it has several lines. */
   const byFunction = (list) => list.reduce((map, h) => map.set(without(h), map.has(without(h)) ? null : h), new Map());
   const [fresh, lost] = [byFunction(pairs), byFunction(gone)];

@@ -140,7 +140,8 @@ def one_shape(
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         call()
-        workspace = torch.cuda.max_memory_allocated() - before - result.numel() * result.element_size()
+        used = torch.cuda.max_memory_allocated() - before
+        workspace = used - result.numel() * result.element_size()
         torch.cuda.empty_cache()
         spare = torch.empty_like(result)  # room for the result alone
         del spare
