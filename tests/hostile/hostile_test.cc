@@ -221,6 +221,29 @@ TEST(Hostile, WrongTypeAnywhere) {
   }
 }
 
+// A name that is cut gets an entry of its own among the texts; keys that come after it keep their
+// meaning.
+TEST(Hostile, KeysAfterANameThatIsCut) {
+  Node snapshot = SmallSnapshot();
+  for (Node* node : AllNodes(snapshot)) {
+    if (node->kind == Node::kText && node->text == "forward") node->text.assign(70'000, 'f');
+  }
+  const Result<Recording> plain = ReadHostile(AsPickle(SmallSnapshot()), "plain");
+  ASSERT_TRUE(plain);
+  for (const std::string& bytes : {AsPickle(snapshot), AsJson(snapshot)}) {
+    const Result<Recording> read = ReadHostile(bytes, "a long name");
+    ASSERT_TRUE(read);
+    const Timeline& cut = read->timelines.front();
+    const Timeline& whole = plain->timelines.front();
+    ASSERT_EQ(cut.events.size(), whole.events.size());
+    for (std::size_t i = 0; i < whole.events.size(); ++i) {
+      EXPECT_EQ(cut.events[i].action, whole.events[i].action);
+      EXPECT_EQ(cut.events[i].size, whole.events[i].size);
+    }
+    EXPECT_EQ(cut.segments.size(), whole.segments.size());
+  }
+}
+
 TEST(Hostile, MissingAndRepeatedKeys) {
   Node snapshot = SmallSnapshot();
   const std::size_t count = AllNodes(snapshot).size();

@@ -102,6 +102,9 @@ Value Builder::String(std::string_view text) {
     const auto known = Keys().find(text);
     Key key = known == Keys().end() ? Key::kUnknown : known->second;
     if (key == Key::kUnknown && DivisionBucket(text) >= 0) key = Key::kDivisionOf;
+    // The stack builder interns names of its own (cut ones), which are no keys.
+    key_of_string_.resize(id.index(), Key::kUnknown);
+    action_of_string_.resize(id.index(), Action::kOther);
     key_of_string_.push_back(key);
     action_of_string_.push_back(ActionNamed(text));
   }
