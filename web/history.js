@@ -259,17 +259,33 @@ export class History {
     return reserved;
   }
 
-  /** Who holds what the program holds, the largest first: {place, module, category, bytes, count}. */
+  /** Who holds what the program holds, by line and module, the largest first: {place, module, category, bytes, count}. */
   holdersAt(event) {
+    return this.heldBy(event, (i) => this.names[this.module[i]]);
+  }
+
+  /** As holdersAt, by line alone, as `plimsoll diff` compares them. */
+  linesAt(event) {
+    return this.heldBy(event, () => "");
+  }
+
+  heldBy(event, moduleOf) {
     const groups = new Map();
     for (const i of this.heldAt(event)) {
-      const key = `${this.place[i]},${this.module[i]},${this.category[i]}`;
+      const module = moduleOf(i);
+      const key = `${this.place[i]},${this.category[i]},${module}`;
       let group = groups.get(key);
-      if (!group) groups.set(key, group = {place: this.names[this.place[i]], module: this.names[this.module[i]], category: this.categories[this.category[i]], order: this.category[i], bytes: 0, count: 0});
+      if (!group) {
+        group = {place: this.names[this.place[i]], module, category: this.categories[this.category[i]],
+          order: this.category[i], bytes: 0, count: 0};
+        groups.set(key, group);
+      }
       group.bytes += this.size[i];
       ++group.count;
     }
-    return [...groups.values()].sort((a, b) => b.bytes - a.bytes || (a.place !== b.place ? (a.place < b.place ? -1 : 1) : a.order - b.order || (a.module < b.module ? -1 : 1)));
+    const byName = (a, b) => a === b ? 0 : a < b ? -1 : 1;
+    return [...groups.values()].sort((a, b) =>
+      b.bytes - a.bytes || byName(a.place, b.place) || a.order - b.order || byName(a.module, b.module));
   }
 
   /** The stack of a node, innermost first: {function, file, line}. */

@@ -37,7 +37,7 @@ function plainHolders(state) {
       element("td", {class: "number"}, format.bytes(holder.bytes)),
       element("td", {class: "number"}, `${format.count(holder.count)}×`),
       element("td", {}, swatch(format.words(holder.category), colour(holder.category))),
-      element("td", {class: "mono"}, holder.place))));
+      element("td", {class: "mono"}, holder.place, holder.module ? element("div", {class: "hint"}, `in ${holder.module}`) : null))));
   const rest = holders.slice(kMostHolders);
   if (rest.length > 0) {
     rows.push(element("tr", {},
@@ -50,7 +50,7 @@ function plainHolders(state) {
 
 /** The largest changes first. */
 function comparedHolders(state, base) {
-  const changes = pairHolders(state.history.holdersAt(state.event), base.history.holdersAt(base.event));
+  const changes = pairHolders(state.history.linesAt(state.event), base.history.linesAt(base.event));
   const cells = (is, was) => [element("td", {class: "number"}, format.bytes(is)), element("td", {class: "number wide"}, format.bytes(was)),
     changeCell(is - was)];
   const rows = changes.slice(0, kMostHolders).map((c) => picking(state, c, element("tr", {},
@@ -71,12 +71,12 @@ function comparedHolders(state, base) {
  * by file and function where these have one such line in either run, as `plimsoll diff` does.
  */
 function pairHolders(now, before) {
-  const keyOf = (h) => `${h.category}\n${h.place}\n${h.module}`;
+  const keyOf = (h) => `${h.category}\n${h.place}`;
   const was = new Map(before.map((h) => [keyOf(h), h]));
   const pairs = now.map((h) => ({...h, before: was.get(keyOf(h))?.bytes ?? 0, isNew: !was.has(keyOf(h))}));
   const seen = new Set(now.map(keyOf));
   const gone = before.filter((h) => !seen.has(keyOf(h)));
-  const without = (h) => `${h.category}\n${h.place.replace(/:\d+ in /, " in ")}\n${h.module}`;
+  const without = (h) => `${h.category}\n${h.place.replace(/:\d+ in /, " in ")}`;
   /** By function; null where it has several lines. */
   const byFunction = (list) => list.reduce((map, h) => map.set(without(h), map.has(without(h)) ? null : h), new Map());
   const [fresh, lost] = [byFunction(pairs), byFunction(gone)];

@@ -30,4 +30,7 @@ inline std::string Dump(const Json& document, int indent = 1) {
   return PrintableJson(document.dump(indent, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 
+/// The document as whoever reads it back has it: names in it are those of other documents.
+inline Json ReadBack(const Json& document) { return Json::parse(Dump(document, -1)); }
+
 }  // namespace plimsoll

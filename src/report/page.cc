@@ -90,14 +90,14 @@ Json ToJson(const std::optional<PageBaseline>& baseline) {
   }
   return {{"title", baseline->title},
           {"explanation", Parsed(ExplanationJson(baseline->explanation))},
-          {"runs", RunsJson(baseline->runs, kBaselinePrefix)},
+          {"runs", ReadBack(RunsJson(baseline->runs, kBaselinePrefix))},
           {"pairs", pairs}};
 }
 
 Json Data(const PageContent& content) {
   return {{"title", content.title},
           {"explanation", Parsed(ExplanationJson(content.explanation))},
-          {"runs", RunsJson(content.runs, kOwnPrefix)},
+          {"runs", ReadBack(RunsJson(content.runs, kOwnPrefix))},
           {"baseline", ToJson(content.baseline)},
           {"left_out", content.left_out},
           {"prediction", Parsed(content.prediction)},

@@ -21,6 +21,10 @@ def known_of_every_instant(report: dict[str, Any]) -> list[list[Any]]:
     return [[line["what"], line["bytes"]] for line in report["account"] if line["what"] not in BEYOND_PYTORCH]
 
 
+def in_module(holder: dict[str, Any]) -> str:
+    return f"in {holder['module']}" if holder["module"] else ""
+
+
 class Truth(PageTest):
     def check_instant(self, report: dict[str, Any]) -> None:
         page = self.instant()
@@ -31,8 +35,9 @@ class Truth(PageTest):
         if " of step " in instant["phase"]:
             self.assertIn(instant["phase"].replace("in the ", ""), self.browser.text("#instant h2"))
         holders = [
-            [size_text(h["bytes"]), f"{h['count']:,}×", h["category"].replace("_", " "), h["where"]]
+            [size_text(h["bytes"]), f"{h['count']:,}×", h["category"].replace("_", " "), h["where"] + in_module(h)]
             for h in report["holders"]
+            if not h["where"].endswith(" smaller holders")
         ]
         self.assertEqual(page["holders"][: len(holders)], holders)
 
