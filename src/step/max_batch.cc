@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "step/time/cost.h"
+#include "step/time/step_time.h"
 #include "step/trial.h"
 
 namespace plimsoll {
@@ -57,10 +57,11 @@ class Search {
   BatchSpeed SpeedAt(std::int64_t batch) const {
     if (batch == 0) return {};
     const Peaks peaks = At(batch);
-    return {.batch = batch,
-            .step_us = StepMicroseconds(setting_.step, setting_.variant, setting_.gpu, batch,
-                                        peaks.refused_calls),
-            .refused = peaks.refused};
+    return {
+        .batch = batch,
+        .step_us =
+            StepTime(setting_.step, setting_.variant, setting_.gpu, batch, peaks.refused_calls).us,
+        .refused = peaks.refused};
   }
 
   /// Until something is refused, a larger batch is not slower by the sample but for the rounding of

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/suggest.h"
 #include "step/prediction_invariants.h"
-#include "step/time/cost.h"
+#include "step/time/step_time.h"
 #include "step/trial.h"
 
 namespace plimsoll {
@@ -235,9 +235,8 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   prediction.workspaces_refused = shown.refused;
   for (const auto& [call, count] : shown.refused_calls) prediction.refused_in_a_step += count;
   prediction.reserved_after_step = shown.reserved_after_step;
-  prediction.unlimited_step_us = StepMicroseconds(step, setting->variant, gpu, options.batch);
-  prediction.step_us =
-      StepMicroseconds(step, setting->variant, gpu, options.batch, shown.refused_calls);
+  prediction.unlimited_step_us = StepTime(step, setting->variant, gpu, options.batch).us;
+  prediction.step_us = StepTime(step, setting->variant, gpu, options.batch, shown.refused_calls).us;
 
   const std::vector<std::uint32_t> alive = AliveAt(lowered, shown.request);
   AddPeak(lowered, *setting, shown, prediction);

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "step/lowering/lower.h"
 #include "step/predict.h"
-#include "step/time/cost.h"
+#include "step/time/step_time.h"
 
 namespace plimsoll {
 

@@ -104,6 +104,8 @@ struct Step {
   std::string gpu;
   std::string model;
   std::int64_t batches[2] = {2, 3};
+  /// torch.backends.cuda.matmul.allow_tf32
+  bool matmul_tf32 = false;
   StringTable strings;
   std::vector<LayoutRecord> layouts;
   std::vector<Variant> variants;

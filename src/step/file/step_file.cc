@@ -89,6 +89,11 @@ class Reader {
         step_.batches[1] > kMostElements) {
       Refuse("\"batches\" does not hold two growing sizes");
     }
+    if (const auto settings = document.find("settings");
+        settings != document.end() && settings->is_object()) {
+      const auto tf32 = settings->find("matmul_tf32");
+      step_.matmul_tf32 = tf32 != settings->end() && tf32->is_boolean() && tf32->get<bool>();
+    }
   }
 
   void ReadLayout(const Json& json) {

@@ -351,9 +351,9 @@ std::optional<Attention> ReadShapes(const Call& call, std::size_t first) {
 }
 
 // plimsoll.attention(query, key, value, mask, dropout, is_causal, …) -> output, logsumexp
-void Forward(const Call& call, Emitter& emit) {
+std::optional<Attention> ReadForward(const Call& call) {
   std::optional<Attention> a = ReadShapes(call, 0);
-  if (!a || call.results() == 0) return;
+  if (!a) return a;
   a->dropout = call.FloatArg(4, 0.0) > 0;
   if (const Argument* dropout = call.Keyword("dropout_p")) {
     if (const auto* p = std::get_if<double>(&dropout->is)) a->dropout = *p > 0;
@@ -365,6 +365,12 @@ void Forward(const Call& call, Emitter& emit) {
       a->mask_needs_grad = tensor->needs_grad;
     }
   }
+  return a;
+}
+
+void Forward(const Call& call, Emitter& emit) {
+  const std::optional<Attention> a = ReadForward(call);
+  if (!a || call.results() == 0) return;
   AttentionSinks sinks;
   sinks.output = call.FreshOfResult(0);
   sinks.logsumexp = call.results() > 1 ? call.FreshOfResult(1) : std::nullopt;
@@ -384,18 +390,23 @@ void Forward(const Call& call, Emitter& emit) {
 
 // plimsoll.attention_backward(grad_output, query, key, value, mask, output, logsumexp, dropout,
 //                             is_causal, [wants query, key, value, mask])
-void Backward(const Call& call, Emitter& emit) {
+std::optional<Attention> ReadBackward(const Call& call) {
   std::optional<Attention> a = ReadShapes(call, 1);
-  const auto grad_output = call.TensorArg(0);
-  const auto output = call.TensorArg(5);
-  const auto logsumexp = call.TensorArg(6);
-  if (!a || !grad_output || !output) return;
+  if (!a) return a;
   a->dropout = call.FloatArg(7, 0.0) > 0;
   a->causal = call.BoolArg(8, false);
   std::vector<bool> wants = call.BoolsArg(9);
   wants.resize(4, wants.empty());
   a->mask_needs_grad = a->mask && wants[3];
+  return a;
+}
 
+void Backward(const Call& call, Emitter& emit) {
+  const std::optional<Attention> a = ReadBackward(call);
+  const auto grad_output = call.TensorArg(0);
+  const auto output = call.TensorArg(5);
+  const auto logsumexp = call.TensorArg(6);
+  if (!a || !grad_output || !output) return;
   AttentionSinks sinks;
   sinks.seeds = output->storage;
   sinks.held = logsumexp ? logsumexp->storage : output->storage;
@@ -428,5 +439,9 @@ constexpr std::array kRules = std::to_array<RuleEntry>({
 }  // namespace
 
 std::span<const RuleEntry> AttentionRules() { return kRules; }
+
+std::optional<Attention> ReadAttention(const Call& call) {
+  return call.op().ends_with("backward") ? ReadBackward(call) : ReadForward(call);
+}
 
 }  // namespace plimsoll

@@ -38,6 +38,9 @@ struct Attention {
   Bytes value() const { return b * hk * sk * dv * el; }
 };
 
+/// plimsoll.attention or plimsoll.attention_backward; nothing where the shapes make no sense.
+std::optional<Attention> ReadAttention(const Call& call);
+
 AttentionKernel ChooseAttention(const Attention& a, const Gpu& gpu, TorchVersion torch);
 
 /// What a forward leaves for its backward, held for the storage of the logsumexp or of the output.

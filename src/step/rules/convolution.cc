@@ -170,4 +170,22 @@ constexpr std::array kRules = std::to_array<RuleEntry>({
 
 std::span<const RuleEntry> ConvolutionRules() { return kRules; }
 
+std::optional<ConvolutionCall> ReadConvolution(const Call& call) {
+  const bool backward = call.op().find("convolution_backward") != std::string_view::npos;
+  std::optional<Convolution> c = backward ? Read(call, 1, 4) : Read(call, 0, 3);
+  const std::optional<Tensor> output = backward             ? call.TensorArg(0)
+                                       : call.results() > 0 ? std::optional(call.Result(0))
+                                                            : std::nullopt;
+  if (!c || !output || (*output)->dims() != c->input.dims()) return std::nullopt;
+  c->output = **output;
+  ConvolutionCall read{.shape = ShapeOf(*c), .dtype = c->input.dtype, .backward = backward};
+  if (!backward) return read;
+  std::vector<bool> wants = call.BoolsArg(10);
+  wants.resize(3, false);
+  read.wants_input = wants[0];
+  read.wants_weight = wants[1];
+  read.wants_bias = wants[2];
+  return read;
+}
+
 }  // namespace plimsoll

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "step/rules/call.h"
 #include "step/rules/workspace.h"
 
 namespace plimsoll {
@@ -40,5 +42,18 @@ struct ConvShape {
 /// workspace.
 Workspace ConvolutionWorkspace(const ConvShape& shape, ConvDirection direction,
                                int multiprocessors);
+
+/// A convolution, forward or backward, as its call says it.
+struct ConvolutionCall {
+  ConvShape shape;
+  DType dtype = DType::kFloat32;
+  bool backward = false;
+  /// Of a backward: which gradients are asked for.
+  bool wants_input = false;
+  bool wants_weight = false;
+  bool wants_bias = false;
+};
+/// Nothing for another operator, or where the arguments make no sense.
+std::optional<ConvolutionCall> ReadConvolution(const Call& call);
 
 }  // namespace plimsoll

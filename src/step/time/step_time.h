@@ -1,0 +1,42 @@
+// How long a training step takes: the host issues kernels, the GPU runs them one after the other.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "step/time/kernel_time.h"
+
+namespace plimsoll {
+
+/// Of the variant's calls, by index: how many directions of a convolution were refused their
+/// workspace.
+using RefusedCalls = std::map<std::uint32_t, int>;
+
+/// What the host takes to issue work, in microseconds: Python and PyTorch's dispatch.
+struct HostModel {
+  /// A call of the forward, of the backward (which runs without Python), of anything else.
+  double forward = 49, backward = 15.8, other = 70;
+  /// A tensor that an optimizer goes through in Python.
+  double tensor = 4.3;
+  /// A step besides: the loop, a wait for the GPU at its end.
+  double step = 360;
+  /// Between two kernels on the GPU.
+  double gap = 1.6;
+};
+/// Of the machine that the H200 was measured on.
+const HostModel& MeasuredHost();
+
+struct StepDuration {
+  /// How long the GPU is busy.
+  KernelTime gpu;
+  /// How long the host takes to issue it all.
+  double host_us = 0;
+  /// From the beginning of a step to the end of its last kernel, host and GPU side by side.
+  double us = 0;
+};
+
+/// Of the last captured step of a variant, which is what every later one takes.
+StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, std::int64_t batch,
+                      const RefusedCalls& refused = {}, const HostModel& host = MeasuredHost());
+
+}  // namespace plimsoll

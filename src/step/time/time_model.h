@@ -1,0 +1,126 @@
+// What kernels take on a GPU, as constants of simple physical rules: measured on an H200 and fitted
+// by bench/fit_step_time, scaled by the data sheets for other cards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "hardware/gpu.h"
+
+namespace plimsoll {
+
+/// A matrix product: tiles over the multiprocessors, in waves.
+struct ProductModel {
+  /// FLOP a microsecond of the whole device, with the largest tile.
+  double rate = 0;
+  /// How much slower smaller tiles are: an exponent of their area.
+  double tile = 0.2;
+  /// Of a wave that is not full, how much of the missing part is paid for.
+  double rounding = 0.5;
+  /// What each tile takes besides, counted as steps of the inner size.
+  double fill = 100;
+  /// Microseconds.
+  double start = 3;
+  /// How much slower where rows begin at odd multiples of 2, and of 4 or 8 bytes.
+  double at_2_bytes = 1;
+  double at_8_bytes = 1;
+};
+
+struct ConvolutionModel {
+  ProductModel forward, input, weight;
+  /// Times that tensors pass through memory where cuDNN changes their layout first, and where not.
+  double pass_forward = 2, pass_backward = 2, direct = 1.2;
+  /// The first layer, of up to four channels: FLOP a microsecond, picoseconds an output.
+  double first_rate = 27e6, first_output = 1.6, first_gradient_rate = 40e6,
+         first_gradient_output = 2.5;
+  /// Groups of several channels: how much slower than one product of the same arithmetic on groups
+  /// widened to 32 channels.
+  double grouped = 1, grouped_gradient = 2;
+  double dilated = 1.2;
+};
+
+/// One channel a group. Picoseconds, for kernels of 3×3, of 5×5, and for the 49 taps of others.
+struct DepthwiseModel {
+  double output_3 = 9.7, output_5 = 16, output_49 = 32;
+  double input_gradient_3 = 16, input_gradient_5 = 25, input_gradient_49 = 46;
+  double weight_gradient_3 = 16, weight_gradient_5 = 26, weight_gradient_49 = 61;
+  double start = 3;
+};
+
+struct AttentionModel {
+  /// FLOP a microsecond; what each score takes besides its products, counted as width of a head.
+  double forward = 0, backward = 0;
+  double extra_forward = 30, extra_backward = 30;
+  double start = 10, short_rows = 100, diagonal = 300;
+  double dropout_forward = 1.3, dropout_backward = 1.1;
+};
+
+struct MemoryModel {
+  /// Bytes a microsecond; the first `cached` megabytes of a call at the faster rate.
+  double rate = 4.2e6, cached_rate = 6e6, cached = 20;
+  double start = 1.5;
+  /// Picoseconds an element, where a kernel cannot go by whole vectors: what is read and written
+  /// does not lie in the same steps, a copy changes the order, a copy to a wider type.
+  double scalar = 2.6, reorder = 6, widen = 2.8;
+  /// Picoseconds an element.
+  double random_number = 3;
+};
+
+struct NormalizationModel {
+  double start = 4;
+  /// Nanoseconds an element of one channel, where there are few channels: statistics.
+  double native_forward = 0.54, native_backward = 0.89, cudnn_forward = 0.2, cudnn_backward = 0.6;
+  double slots = 445, cold = 0.8;
+  double layer_start = 2, layer_forward = 1, layer_backward = 1.5;
+  /// Nanoseconds a row; the backward of more than 65,536 rows is another kernel.
+  double layer_row = 1.2, layer_row_backward = 3.5, layer_many_rows_backward = 0.8;
+};
+
+struct ReductionModel {
+  double start = 4;
+  /// Nanoseconds for each row that is summed up into one.
+  double row = 1;
+  double softmax_rate = 2.4e6, softmax_backward_rate = 2.9e6;
+  double loss = 8, loss_row = 1, loss_pixel = 0.5;
+};
+
+struct OtherModel {
+  /// Picoseconds an element of the input.
+  double max_pool = 3.7, max_pool_backward = 10.6, mean_pool = 2, mean_pool_backward = 4;
+  double interpolate = 4, interpolate_backward = 1;
+  /// For each gradient that is added to the same place: 1 image of 1×1 to 48×48, and 8×8 to 64×64
+  /// agree on it.
+  double interpolate_collision = 0.63;
+  double sort = 40, embedding_rate = 0.4e6;
+  double start = 3;
+  /// Of optimizers that go through all tensors in one call: passes, microseconds a launch.
+  double foreach_pass = 1.18, foreach_start = 7, foreach_tensors = 100;
+  double fused_pass = 1.1;
+};
+
+struct TimeModel {
+  ProductModel half, tf32, fp32;
+  ConvolutionModel convolution_half, convolution_tf32;
+  DepthwiseModel depthwise;
+  /// cuDNN in 16 bit, the efficient kernel in fp32 and in 16 bit, flash.
+  AttentionModel cudnn_attention, efficient_fp32, efficient_half;
+  MemoryModel memory;
+  NormalizationModel normalization;
+  ReductionModel reduction;
+  OtherModel other;
+  int multiprocessors = 132;
+};
+
+/// What a constant stands for, which is how it changes from card to card.
+enum class Scaling : std::uint8_t { kNone, kHalfRate, kTf32Rate, kFp32Rate, kBandwidth, kPerByte };
+
+/// Calls back with each constant: the group that is fitted together, its name, itself.
+using EachConstant =
+    std::function<void(std::string_view group, std::string_view name, Scaling scaling, double&)>;
+void ForEachConstant(TimeModel& model, const EachConstant& each);
+
+/// Measured on an H200; for another card scaled by its rates and its bandwidth.
+TimeModel TimeModelOf(const Gpu& gpu);
+
+}  // namespace plimsoll
