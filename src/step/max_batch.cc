@@ -96,7 +96,9 @@ class Search {
   MaxBatch Run() const {
     const std::int64_t most = Most();
     MaxBatch found{.sure = SpeedAt(Sure(most)), .most = SpeedAt(most)};
-    found.tried_every = most <= tried_ ? 1 : (most - 1 + tried_ - 2) / (tried_ - 1);
+    // Those just below the sure one were each tried.
+    const bool each = found.sure.batch <= tried_;
+    found.tried_every = each ? 1 : (most - 1 + tried_ - 2) / (tried_ - 1);
     found.fastest = Fastest(found);
     return found;
   }

@@ -29,7 +29,7 @@ struct MaxBatch {
   BatchSpeed sure;
   /// The largest that may fit, of those that were tried.
   BatchSpeed most;
-  /// How far apart the batches up to `most` are, at most, that were tried; 1: each was.
+  /// How far apart the batches up to `sure` are, at most, that were tried; 1: each was.
   std::int64_t tried_every = 1;
   /// That with the most samples a second, of those that may fit: one that surely fits unless
   /// another is clearly faster. Refused workspaces can make the largest batches slow.

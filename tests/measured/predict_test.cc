@@ -99,22 +99,22 @@ void ExpectNoneBroken(const std::vector<std::string>& broken, const std::string&
 TEST(MeasuredPredict, NoBatchBelowTheSureOneIsInDoubt) {
   for (const std::filesystem::path& file : StepFiles()) {
     const Step step = ReadStepNamed(file);
-    for (const char* name : {"8GiB", "T4", "RTX 4090", "A100 40GB"}) {
+    const std::pair<const char*, std::optional<Bytes>> places[] = {
+        {"8GiB", {}}, {"T4", {}}, {"RTX 4090", {}}, {"A100 40GB", 5 * kGiB}};
+    for (const auto& [name, limit] : places) {
       const Gpu gpu = *FindGpu(name);
-      for (const std::optional<Bytes>& limit : {std::optional<Bytes>(), std::optional(5 * kGiB)}) {
-        PredictOptions options{.calibration = Calibration::BuiltIn(gpu.name), .limit = limit};
-        const std::int64_t sure = FindMaxBatch(step, gpu, options)->sure.batch;
-        const Setting setting = *MakeSetting(step, gpu, options);
-        const auto surely = [&](std::int64_t n) {
-          return SurelyFits(Decide(LowerFor(setting, n, Estimate::kLikely), setting),
-                            LowerFor(setting, n, Estimate::kUpper), setting);
-        };
-        EXPECT_FALSE(surely(sure + 1)) << file << " on " << name << " " << sure;
-        std::int64_t n = sure;
-        for (int i = 0; i < 40 && n > 0; ++i) {
-          EXPECT_TRUE(surely(n)) << file << " on " << name << " " << n << " of " << sure;
-          n -= 1 + (i < 8 ? i : sure / 37);
-        }
+      const PredictOptions options{.calibration = Calibration::BuiltIn(gpu.name), .limit = limit};
+      const std::int64_t sure = FindMaxBatch(step, gpu, options)->sure.batch;
+      const Setting setting = *MakeSetting(step, gpu, options);
+      const auto surely = [&](std::int64_t n) {
+        return SurelyFits(Decide(LowerFor(setting, n, Estimate::kLikely), setting),
+                          LowerFor(setting, n, Estimate::kUpper), setting);
+      };
+      EXPECT_FALSE(surely(sure + 1)) << file << " on " << name << " " << sure;
+      std::int64_t n = sure;
+      for (int i = 0; i < 40 && n > 0; ++i) {
+        EXPECT_TRUE(surely(n)) << file << " on " << name << " " << n << " of " << sure;
+        n -= 1 + (i < 8 ? i : sure / 37);
       }
     }
   }
