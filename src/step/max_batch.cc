@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -108,9 +110,16 @@ class Search {
     return Decide(LowerFor(setting_, batch, Estimate::kLikely), setting_);
   }
   bool Fits(std::int64_t batch) const { return At(batch).fits; }
+  /// Scans overlap, so what is known is kept. From any thread.
   bool Surely(std::int64_t batch) const {
-    return batch > 0 &&
-           SurelyFits(At(batch), LowerFor(setting_, batch, Estimate::kUpper), setting_);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = surely_.find(batch); known != surely_.end()) return known->second;
+    }
+    const bool surely =
+        SurelyFits(At(batch), LowerFor(setting_, batch, Estimate::kUpper), setting_);
+    const std::lock_guard lock(mutex_);
+    return surely_[batch] = surely;
   }
 
   /// Where memory becomes tight, single batches begin to need more than there is: below the largest
@@ -159,6 +168,8 @@ class Search {
 
   const Setting& setting_;
   std::int64_t tried_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::int64_t, bool> surely_;
 };
 
 }  // namespace
