@@ -11,6 +11,8 @@ Replayer::Replayer(const Workload& workload, const ReplayOptions& options, Drive
       allocator_(options.rules, options.limits, driver, workload.streams, workload.pools()),
       log_(log),
       holdings_(workload.allocations) {
+  // Most requests make one entry.
+  if (log_ != nullptr) log_->entries.reserve(workload.requests.size());
   Begin();
 }
 

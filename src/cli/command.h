@@ -21,7 +21,7 @@ Command AddReplay(Flags& flags);
 Command AddTune(Flags& flags);
 Command AddPack(Flags& flags);
 Command AddGpus(Flags& flags);
-Command AddReport(CLI::App& app);
-Command AddPredict(CLI::App& app);
+Command AddReport(Flags& flags);
+Command AddPredict(Flags& flags);
 
 }  // namespace plimsoll

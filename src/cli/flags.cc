@@ -106,6 +106,11 @@ void Flags::Text(const std::string& name, const std::string& type, std::optional
   });
 }
 
+void Flags::Texts(const std::string& name, const std::string& type, std::vector<std::string>& to,
+                  const std::string& help) {
+  app_->add_option(name, to, help)->type_name(type)->allow_extra_args(false);
+}
+
 void Flags::Size(const std::string& name, std::optional<Bytes>& to, const std::string& help) {
   Value(name, "SIZE", help, [&to](const std::string& text) -> std::optional<Error> {
     const Result<Bytes> size = ParseBytes(text);

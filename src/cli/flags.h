@@ -65,6 +65,9 @@ class Flags {
   void Switch(const std::string& name, bool& to, const std::string& help);
   void Text(const std::string& name, const std::string& type, std::optional<std::string>& to,
             const std::string& help);
+  /// May be given again; each time one more.
+  void Texts(const std::string& name, const std::string& type, std::vector<std::string>& to,
+             const std::string& help);
   /// A size with its unit.
   void Size(const std::string& name, std::optional<Bytes>& to, const std::string& help);
   void Count(const std::string& name, const std::string& type, std::optional<std::int64_t>& to,
@@ -83,8 +86,6 @@ class Flags {
   CommandInfo Describe() const;
   /// Reads what follows the command's name.
   std::optional<Error> Parse(std::vector<std::string> words);
-  /// For commands that declare their flags with the library itself.
-  CLI::App& app() { return *app_; }
 
  private:
   std::optional<Error> FindUnknown(const std::vector<std::string>& words) const;

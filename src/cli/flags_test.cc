@@ -67,6 +67,16 @@ TEST(Flags, AreGivenOnceAndWithTheirValue) {
             "--capacity is given more than once; see plimsoll tune --help");
 }
 
+TEST(Flags, SomeAreGivenAgainForEach) {
+  Declared d;
+  std::vector<std::string> bases;
+  d.flags.Texts("--compare", "BASE", bases, "with what");
+  EXPECT_EQ(d.Parse({"--compare", "a", "run.pickle", "--compare", "b"}), "");
+  EXPECT_EQ(bases, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(d.file, "run.pickle");
+  EXPECT_EQ(d.flags.Describe().flags.back().type, "BASE");
+}
+
 TEST(Flags, ArgumentsAreCounted) {
   EXPECT_EQ(Declared().Parse({"a", "b"}), "'b' is one argument too many; see plimsoll tune --help");
   EXPECT_EQ(Declared().Parse({}), "FILE is required; see plimsoll tune --help");

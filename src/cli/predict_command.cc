@@ -1,4 +1,4 @@
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -30,35 +30,38 @@ int WritePage(const std::string& path, const PredictJob& job, const Prediction& 
               const std::optional<MaxBatch>& max_batch) {
   const Result<History> history = PredictedHistory(job.step, job.gpu, job.options);
   if (!history) return Complain(history.error());
-  std::optional<Progress> progress;
+  Progress progress("predicting other batches and precisions");
   const Result<std::vector<TradeOff>> trade_offs =
-      TradeOffs(job.step, job.gpu, job.options, [&](std::size_t, std::size_t all) {
-        if (!progress) progress.emplace("predicting", all);
-        progress->Advance();
+      TradeOffs(job.step, job.gpu, job.options, [&](std::size_t done, std::size_t all) {
+        if (done == 1) progress.Next("predicting other batches and precisions", all);
+        progress.Advance();
       });
   if (!trade_offs) return Complain(trade_offs.error());
   return WriteOut(path, PageHtml(PredictionPage(prediction, max_batch, *history, *trade_offs)));
 }
 
 int RunPredict(const PredictFlags& flags) {
+  Progress progress("reading");
   const Result<std::unique_ptr<PredictJob>> read = ReadPredictJob(flags);
   if (!read) return Complain(read.error());
   PredictJob& job = **read;
   std::optional<MaxBatch> max_batch;
   if (flags.max_batch) {
+    progress.Next("finding the largest batch");
     const Result<MaxBatch> found = FindMaxBatch(job.step, job.gpu, job.options);
     if (!found) return Complain(found.error());
     max_batch = *found;
     if (!flags.batch) job.options.batch = std::max<std::int64_t>(1, found->Answer());
   }
   if (flags.events) return PrintEvents(job);
+  progress.Next("predicting");
   const Result<Prediction> prediction = Predict(job.step, job.gpu, job.options);
   if (!prediction) return Complain(prediction.error());
   const int printed = Print(flags.json ? PredictJson(*prediction, max_batch)
                                        : PredictText(*prediction, max_batch, StyleOfStdout()));
   if (printed != kFine) return printed;
-  if (!flags.html.empty()) {
-    const int written = WritePage(flags.html, job, *prediction, max_batch);
+  if (flags.html) {
+    const int written = WritePage(*flags.html, job, *prediction, max_batch);
     if (written != kFine) return written;
   }
   return prediction->fits ? kFine : kNo;
@@ -66,9 +69,15 @@ int RunPredict(const PredictFlags& flags) {
 
 }  // namespace
 
-Command AddPredict(CLI::App& app) {
+Command AddPredict(Flags& declare) {
   auto flags = std::make_shared<PredictFlags>();
-  AddPredictFlags(app, *flags);
+  flags->AddTo(declare);
+  declare.Examples(
+      "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu RTX4090   does it fit on that card?\n"
+      "  plimsoll predict gpt2.step.json.gz --max-batch --gpu 22GiB   the largest batch that does\n"
+      "  plimsoll predict b8.pickle b16.pickle --batches 8,16 --batch 32 --gpu H100\n"
+      "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu H100 --html gpt2.html   as a page too\n"
+      "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };
 }
 

@@ -1,7 +1,6 @@
 // The flags of `predict`, and the job that they name: the step, the card, the options.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,34 +8,35 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/flags.h"
 #include "hardware/gpu.h"
 #include "step/calibration.h"
 #include "step/file/step.h"
 #include "step/predict.h"
+#include "step/transforms/changes.h"
 
 namespace plimsoll {
 
 struct PredictFlags {
   std::vector<std::string> files;
-  std::vector<std::int64_t> batches;
+  /// Of two snapshots, the smaller first.
+  std::optional<std::pair<std::int64_t, std::int64_t>> batches;
   std::optional<std::int64_t> batch;
-  std::string gpu;
-  std::optional<std::string> precision;
-  std::string conf;
-  std::optional<std::string> torch;
-  std::optional<std::string> optimizer;
-  std::optional<std::string> calibration;
-  std::optional<std::string> limit;
-  int steps = 5;
   bool max_batch = false;
-  bool ddp = false;
-  std::optional<std::string> fsdp;
+  std::optional<Gpu> gpu;
+  std::optional<std::string> precision;
+  std::optional<std::string> conf;
+  std::optional<TorchVersion> torch;
+  Changes changes;
+  std::optional<std::string> calibration;
+  std::optional<Bytes> limit;
+  std::optional<std::int64_t> steps;
   bool json = false;
   bool events = false;
-  std::string html;
-};
+  std::optional<std::string> html;
 
-void AddPredictFlags(CLI::App& app, PredictFlags& flags);
+  void AddTo(Flags& flags);
+};
 
 /// What is to be predicted. Not moved: the options refer to its calibration.
 struct PredictJob {

@@ -57,7 +57,7 @@ PageParts ForPage(std::vector<ReportPart> parts) {
 }
 
 int Write(const ReportRequest& request, const std::string& unless_given, std::string_view text) {
-  const std::string& out = request.out.empty() ? unless_given : request.out;
+  const std::string out = request.out.value_or(unless_given);
   const int written = WriteOut(out, text);
   if (written != kFine || out == "-" || Progress::IsSilent()) return written;
   const bool page = request.format == ReportFormat::kPage;
@@ -95,7 +95,7 @@ int WriteExport(const ReportRequest& request, const std::vector<ReportPart>& par
   }
   if (csv) return Write(request, "-", HistoryCsv(runs.front()));
   const std::int64_t own = runs.front().rank->instant.event.value_or(kBefore);
-  const std::int64_t at = request.at >= 0 ? request.at : own;
+  const std::int64_t at = request.at.value_or(own);
   if (at >= runs.front().rank->events) {
     return Complain({.message = fmt::format("there is no event {}; it has {} events", at,
                                             runs.front().rank->events),
@@ -108,7 +108,7 @@ int WriteExport(const ReportRequest& request, const std::vector<ReportPart>& par
 }  // namespace
 
 int MakeReport(const ReportRequest& request) {
-  if (request.at >= 0 && request.format != ReportFormat::kSpeedscope) {
+  if (request.at && request.format != ReportFormat::kSpeedscope) {
     return Complain({.message = "--at goes with --format speedscope",
                      .hint = "on the page any event can be chosen: report.html#event=1500"});
   }

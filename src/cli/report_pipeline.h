@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,10 @@ struct ReportRequest {
   /// Files of another run to compare with; a page only.
   std::vector<std::string> baseline;
   ReportFormat format = ReportFormat::kPage;
-  /// "-" is standard output; empty is report.html for a page, standard output for exports.
-  std::string out;
-  /// The event whose stacks speedscope gets; -1 is the out-of-memory or the peak.
-  std::int64_t at = -1;
+  /// "-" is standard output. Unless given, report.html for a page, standard output for exports.
+  std::optional<std::string> out;
+  /// The event whose stacks speedscope gets; the out-of-memory or the peak unless given.
+  std::optional<std::int64_t> at;
   bool redact = false;
 };
 

@@ -22,13 +22,11 @@ struct Entry {
 
 constexpr Entry kCommands[] = {
     {"explain", "why it ran out of memory, or what its peak is made of", AddExplain},
-    {"report", "one page that shows where the memory went",
-     [](Flags& flags) { return AddReport(flags.app()); }},
+    {"report", "one page that shows where the memory went", AddReport},
     {"diff", "what grew between two records, by source line and category", AddDiff},
     {"replay", "the same job under other allocator settings, limits or releases", AddReplay},
     {"tune", "the allocator settings that suit a recorded job best", AddTune},
-    {"predict", "how much memory a training step will need, before it is run",
-     [](Flags& flags) { return AddPredict(flags.app()); }},
+    {"predict", "how much memory a training step will need, before it is run", AddPredict},
     {"pack", "the least memory that a set of lifetimes needs", AddPack},
     {"gpus", "the catalogue: memory, speed and links of the cards that people own", AddGpus},
 };

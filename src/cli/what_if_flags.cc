@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/shared_flags.h"
+
 namespace plimsoll {
 namespace {
+
+/// Where calls to the driver were timed (docs/allocator.md).
+constexpr std::string_view kTimedCard = "H200";
 
 /// What the driver can give to PyTorch on a card that has nothing else to do.
 void AssumeCard(const Gpu& gpu, WhatIfOptions& options) {
@@ -16,45 +21,29 @@ void AssumeCard(const Gpu& gpu, WhatIfOptions& options) {
                   gpu.name, FormatBytes(gpu.memory), memory, FormatBytes(gpu.context.bytes),
                   gpu.context.measured ? "measured" : "estimated", FormatBytes(*options.capacity)));
   options.assumed.push_back("no other process uses the card");
-}
-
-std::optional<Error> NotPositive(const char* flag, const std::optional<Bytes>& size) {
-  if (!size || *size > 0) return std::nullopt;
-  return Error{.message = fmt::format("{} takes a size above 0", flag),
-               .hint = "for example 22GiB"};
+  if (gpu.name != kTimedCard) {
+    options.assumed.push_back(
+        fmt::format("calls to the driver take as long as on an {}; {} they were not timed",
+                    kTimedCard, gpu.assumed ? "elsewhere" : "on " + gpu.name));
+  }
 }
 
 }  // namespace
 
 void WhatIfFlags::AddTo(Flags& flags) {
   flags.Argument("FILE", file, "a memory snapshot; - is standard input");
-  flags.Value("--gpu", "GPU",
-              "on this card: a name that `plimsoll gpus` lists, or its memory (24GiB)",
-              [this](const std::string& text) -> std::optional<Error> {
-                Result<Gpu> found = FindGpu(text);
-                if (!found) return found.error();
-                gpu = std::move(*found);
-                return std::nullopt;
-              });
-  flags.Size("--capacity", capacity,
-             "what the driver can give to PyTorch: the card less all else on it (22GiB)");
-  flags.Size("--limit", limit,
-             "what set_per_process_memory_fraction allows, as a size (20GiB); garbage collection "
-             "measures against it");
-  flags.Value("--torch", "RELEASE", "the rules of another release (2.15)",
-              [this](const std::string& text) -> std::optional<Error> {
-                const Result<TorchVersion> release = ParseKnownRelease(text);
-                if (!release) return release.error();
-                torch = *release;
-                return std::nullopt;
-              });
+  AddGpuFlag(flags, gpu, "on this card: a name that `plimsoll gpus` lists, or its memory (24GiB)");
+  AddRoomFlag(flags, "--capacity", capacity,
+              "what the driver can give to PyTorch: the card less all else on it (22GiB)");
+  AddRoomFlag(flags, "--limit", limit,
+              "what set_per_process_memory_fraction allows, as a size (20GiB); garbage collection "
+              "measures against it");
+  AddTorchFlag(flags, torch, "the rules of another release (2.15)");
   flags.Count("--device", "N", device, "the device, where the snapshot has several", 0, 255);
   flags.Switch("--json", json, "one JSON document (docs/json.md)");
 }
 
 Result<WhatIfOptions> WhatIfFlags::Options() const {
-  if (const auto error = NotPositive("--capacity", capacity)) return *error;
-  if (const auto error = NotPositive("--limit", limit)) return *error;
   if (gpu && capacity) {
     return Error{.message = "--gpu and --capacity both say how much memory there is",
                  .hint = "give one of them"};

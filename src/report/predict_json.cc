@@ -27,7 +27,8 @@ Json SpeedJson(const BatchSpeed& speed) {
 Json BatchesJson(const MaxBatch& max_batch) {
   return {{"surely_fits", SpeedJson(max_batch.sure)},
           {"may_fit", SpeedJson(max_batch.most)},
-          {"fastest", SpeedJson(max_batch.fastest)}};
+          {"fastest", SpeedJson(max_batch.fastest)},
+          {"tried_every", max_batch.tried_every}};
 }
 
 }  // namespace

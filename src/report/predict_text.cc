@@ -101,10 +101,17 @@ std::string Largest(const Prediction& p, const MaxBatch& m) {
     return fmt::format("The largest batch that fits {} is {}.", Place(p), m.most.batch);
   }
   if (m.sure.batch == 0) {
-    return fmt::format("No batch fits {} for certain; up to {} may fit.", Place(p), m.most.batch);
+    return fmt::format("Not even a batch of 1 fits for certain {}; up to {} may fit.", Place(p),
+                       m.most.batch);
   }
-  return fmt::format("The largest batch that fits for certain {} is {}; up to {} may fit.",
-                     Place(p), m.sure.batch, m.most.batch);
+  if (m.tried_every == 1) {
+    return fmt::format("Every batch up to {} fits for certain {}; up to {} may fit.", m.sure.batch,
+                       Place(p), m.most.batch);
+  }
+  return fmt::format(
+      "Batch {} fits for certain {}, and so does every smaller one that was tried; up to {} may "
+      "fit.",
+      m.sure.batch, Place(p), m.most.batch);
 }
 
 /// Only where it is news: where the largest batches are slower.
@@ -138,17 +145,22 @@ void WriteFigures(Writer& w, const Prediction& p) {
   WriteRow(w, "peak", InstantText(p));
 }
 
+/// The row of the rest has holders of any purpose.
+std::string_view PurposeOf(const Holder& holder) {
+  return holder.others > 0 ? "" : LineName(ItemOf(holder.category));
+}
+
 void WriteHolders(Writer& w, const Prediction& p) {
   w.Heading("What holds it then");
   std::size_t counts = 0;
   std::size_t names = 0;
   for (const Holder& h : p.holders) {
     counts = std::max(counts, std::to_string(h.count).size());
-    names = std::max(names, LineName(ItemOf(h.category)).size());
+    names = std::max(names, PurposeOf(h).size());
   }
   for (const Holder& h : p.holders) {
     const std::string first = fmt::format("  {:>10} {:>{}}×  {:<{}}  ", FormatBytes(h.bytes),
-                                          h.count, counts, LineName(ItemOf(h.category)), names);
+                                          h.count, counts, PurposeOf(h), names);
     // The sign is two bytes and one column.
     w.Wrapped(h.module.empty() ? h.where : h.where + "  " + h.module, first,
               std::string(first.size() - 1, ' '));

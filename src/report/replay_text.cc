@@ -133,8 +133,8 @@ void WriteOutcome(Writer& w, const ReplayReport& r) {
                    : "at which it gets as far as the record, by bisection");
   }
   row("calls to the driver", Grouped(c.driver_allocations + c.driver_frees),
-      fmt::format("(recorded {}), about {:.1f} ms on an H200", Grouped(r.recorded_driver_calls),
-                  c.driver_us / 1000));
+      fmt::format("(recorded {}), about {:.1f} ms as timed on an H200",
+                  Grouped(r.recorded_driver_calls), c.driver_us / 1000));
   row("cache emptied to retry", Grouped(c.retries), "");
   row("given back", FormatBytes(c.given_back), "");
   table.WriteTo(w);

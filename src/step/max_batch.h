@@ -8,6 +8,9 @@
 
 namespace plimsoll {
 
+/// What is asked for at most.
+inline constexpr std::int64_t kLargestBatch = std::int64_t{1} << 24;
+
 /// A batch, and how fast it trains, roughly.
 struct BatchSpeed {
   /// 0: there is none.
@@ -21,10 +24,13 @@ struct BatchSpeed {
 };
 
 struct MaxBatch {
-  /// The largest that fits even if everything takes as much as it may: the one to train with.
+  /// It fits even if everything takes as much as it may, and so do all smaller ones that were
+  /// tried: the one to train with.
   BatchSpeed sure;
-  /// The largest that may fit.
+  /// The largest that may fit, of those that were tried.
   BatchSpeed most;
+  /// How far apart the batches up to `sure` are, at most, that were tried; 1: each was.
+  std::int64_t tried_every = 1;
   /// That with the most samples a second, of those that may fit: one that surely fits unless
   /// another is clearly faster. Refused workspaces can make the largest batches slow.
   BatchSpeed fastest;
@@ -33,7 +39,11 @@ struct MaxBatch {
   std::int64_t Answer() const { return sure.batch > 0 ? sure.batch : most.batch; }
 };
 
-/// By bisection. `options.batch` is ignored.
+// `options.batch` is ignored.
+
 Result<MaxBatch> FindMaxBatch(const Step& step, const Gpu& gpu, const PredictOptions& options);
+/// `most` alone, which takes less time.
+Result<std::int64_t> LargestThatMayFit(const Step& step, const Gpu& gpu,
+                                       const PredictOptions& options);
 
 }  // namespace plimsoll

@@ -136,7 +136,7 @@ void AddHolders(const Lowered& lowered, const Setting& setting,
   }
   std::stable_sort(prediction.holders.begin(), prediction.holders.end(),
                    [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
-  if (prediction.holders.size() > kMostHolders) prediction.holders.resize(kMostHolders);
+  KeepLargest(prediction.holders, kMostHolders);
 }
 
 void AddPeak(const Lowered& lowered, const Setting& setting, const Peaks& peaks,

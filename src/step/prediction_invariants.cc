@@ -61,11 +61,17 @@ void ExpectVerdict(const Prediction& p, Broken& broken) {
 
 void ExpectAccount(const Prediction& p, Broken& broken) {
   Bytes sum = 0;
+  Bytes held = 0;
   for (const AccountLine& line : p.account) {
     sum += line.bytes;
+    const bool besides = line.what == AccountItem::kRounding || line.what == AccountItem::kCached ||
+                         line.what == AccountItem::kOutside;
+    if (!besides) held += line.bytes;
     broken.Expect(line.bytes > 0, "every line of the account is above 0");
   }
+  for (const Holder& holder : p.holders) held -= holder.bytes;
   broken.Expect(sum == p.device.best, "the account adds up to the device's figure");
+  broken.Expect(held == 0, "the holders add up to what is requested");
   const std::vector<Bytes>& steps = p.reserved_after_step;
   broken.Expect(std::is_sorted(steps.begin(), steps.end()), "a peak does not go down");
   broken.Expect(steps.empty() || steps.back() == p.reserved.best,

@@ -58,17 +58,17 @@ Result<std::vector<Candidate>> Candidates(const Step& step, const Gpu& gpu,
     options.conf = confs[conf];
     return options;
   };
-  std::vector<std::optional<Result<MaxBatch>>> largest(step.variants.size() * confs.size());
+  std::vector<std::optional<Result<std::int64_t>>> largest(step.variants.size() * confs.size());
   ParallelFor(largest.size(), [&](std::size_t i) {
-    largest[i] = FindMaxBatch(step, gpu, options_of(i / confs.size(), i % confs.size()));
+    largest[i] = LargestThatMayFit(step, gpu, options_of(i / confs.size(), i % confs.size()));
   });
   std::vector<Candidate> candidates;
   for (std::size_t p = 0; p < step.variants.size(); ++p) {
     std::int64_t fits = 0;
     for (std::size_t c = 0; c < confs.size(); ++c) {
-      const Result<MaxBatch>& found = *largest[p * confs.size() + c];
+      const Result<std::int64_t>& found = *largest[p * confs.size() + c];
       if (!found) return found.error();
-      fits = std::max(fits, found->most.batch);
+      fits = std::max(fits, *found);
     }
     for (std::size_t c = 0; c < confs.size(); ++c) {
       for (const std::int64_t batch : Batches(fits, chosen.batch)) {

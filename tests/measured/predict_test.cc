@@ -14,6 +14,7 @@
 #include "step/max_batch.h"
 #include "step/predict.h"
 #include "step/prediction_invariants.h"
+#include "step/trial.h"
 
 namespace plimsoll {
 namespace {
@@ -90,6 +91,33 @@ std::vector<std::filesystem::path> StepFiles() {
 
 void ExpectNoneBroken(const std::vector<std::string>& broken, const std::string& what) {
   for (const std::string& text : broken) ADD_FAILURE() << what << ": " << text;
+}
+
+/// Whether a batch surely fits is not monotone in the batch: so each below the answer is as likely
+/// as any other to be refused. Those just below, and some
+/// all the way down.
+TEST(MeasuredPredict, NoBatchBelowTheSureOneIsInDoubt) {
+  for (const std::filesystem::path& file : StepFiles()) {
+    const Step step = ReadStepNamed(file);
+    const std::pair<const char*, std::optional<Bytes>> places[] = {
+        {"8GiB", {}}, {"T4", {}}, {"RTX 4090", {}}, {"A100 40GB", 5 * kGiB}};
+    for (const auto& [name, limit] : places) {
+      const Gpu gpu = *FindGpu(name);
+      const PredictOptions options{.calibration = Calibration::BuiltIn(gpu.name), .limit = limit};
+      const std::int64_t sure = FindMaxBatch(step, gpu, options)->sure.batch;
+      const Setting setting = *MakeSetting(step, gpu, options);
+      const auto surely = [&](std::int64_t n) {
+        return SurelyFits(Decide(LowerFor(setting, n, Estimate::kLikely), setting),
+                          LowerFor(setting, n, Estimate::kUpper), setting);
+      };
+      EXPECT_FALSE(surely(sure + 1)) << file << " on " << name << " " << sure;
+      std::int64_t n = sure;
+      for (int i = 0; i < 40 && n > 0; ++i) {
+        EXPECT_TRUE(surely(n)) << file << " on " << name << " " << n << " of " << sure;
+        n -= 1 + (i < 8 ? i : sure / 37);
+      }
+    }
+  }
 }
 
 /// From far below the memory to far above it, and around it, where verdict and figures part most

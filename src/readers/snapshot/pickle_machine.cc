@@ -407,8 +407,9 @@ bool PickleMachine::TryStackOfReferences() {
   return true;
 }
 
-/// The opcodes that events are made of come first; all others are rare.
-bool PickleMachine::Step(std::uint8_t opcode) {
+/// The opcodes that events are made of come first; all others are rare. Inlined: with a call for
+/// each opcode `explain` takes 6 % longer.
+[[gnu::always_inline]] inline bool PickleMachine::Step(std::uint8_t opcode) {
   switch (opcode) {
     case kLongBinGet: {
       Value v;

@@ -377,7 +377,7 @@ Result<Sharding> ParseSharding(std::string_view text) {
     rest.remove_prefix(form.size());
   }
   if (good) return sharding;
-  return Error{.message = fmt::format("--fsdp takes the number of ranks, not '{}'", text),
+  return Error{.message = fmt::format("'{}' does not say how many ranks", text),
                .hint = "2 or more, then :keep or :meta where they apply (docs/predict.md)"};
 }
 
