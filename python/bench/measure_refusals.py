@@ -186,7 +186,7 @@ def run(name: str, dtype: torch.dtype, batch: int, size: int | None) -> dict[str
     torch.cuda.reset_peak_memory_stats()
     row: dict[str, Any] = {"model": name, "dtype": str(dtype)[6:], "batch": batch, "limit": size,
                            "fits": True}  # fmt: skip
-    model = optimizer = x = target = None
+    model = optimizer = None
     count = refusals()
     try:
         model = build(name).cuda()
@@ -215,7 +215,7 @@ def run(name: str, dtype: torch.dtype, batch: int, size: int | None) -> dict[str
     row["allocated"] = torch.cuda.max_memory_allocated()
     row["reserved"] = torch.cuda.max_memory_reserved()
     row["retries"] = int(torch.cuda.memory_stats()["num_alloc_retries"])
-    del model, optimizer
+    model = optimizer = None
     limit(None)
     return row
 

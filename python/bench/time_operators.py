@@ -1,9 +1,11 @@
-"""Times every operator of real training steps on the GPU: time_operators.py OUT.json.xz [--seconds N] [--only WORD].
+"""Times every operator of real training steps on the GPU.
 
-The jobs are those of timing_jobs.py, one after the other. A row is one operator with one set
-of arguments: what it got and made (as a step file tells it), how often a step calls it, how many
-kernels that launches and how many microseconds the GPU spends in them. `tools/fit_step_time` fits the
-model of src/step/time to these rows.
+    time_operators.py OUT.step.json.xz [--seconds N] [--only WORD] [--without WORD]
+
+The jobs are those of timing_jobs.py, one after the other. A row is one operator with one set of
+arguments: what it got and made (as a step file tells it), how often a step calls it, how many
+kernels that launches and how many microseconds the GPU spends in them. `bench/fit_step_time` fits
+the model of src/step/time to these rows.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch
 from timing_jobs import Job, jobs
 from torch.utils._python_dispatch import TorchDispatchMode
 
+
 class Told(TorchDispatchMode):
     """Numbers each operator that runs, and marks what the GPU does for it with that number."""
 
@@ -30,17 +33,25 @@ class Told(TorchDispatchMode):
         super().__init__()
         self.calls: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         number = len(self.calls)
         before = [_value(arg) for arg in args]
         named = {key: _value(value) for key, value in kwargs.items()}
-        given = {leaf.untyped_storage().data_ptr() for leaf in _tensors((args, tuple(kwargs.values())))}
+        given = {
+            leaf.untyped_storage().data_ptr() for leaf in _tensors((args, tuple(kwargs.values())))
+        }
         self.calls.append("")
         with torch.profiler.record_function(f"#{number}"):
             result = func(*args, **kwargs)
         made = list(_tensors(result))
-        fresh = [i for i, t in enumerate(made) if t.is_cuda and t.untyped_storage().data_ptr() not in given]
+        fresh = [
+            i
+            for i, t in enumerate(made)
+            if t.is_cuda and t.untyped_storage().data_ptr() not in given
+        ]
         row = [str(func), before, named, [_value(t) for t in made], fresh]
         self.calls[number] = json.dumps(row)
         return result
@@ -56,7 +67,9 @@ def _tensors(value: Any) -> Any:
 
 def _value(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return {"t": [int(value.is_cuda), str(value.dtype)[6:], list(value.shape), list(value.stride())]}
+        return {
+            "t": [int(value.is_cuda), str(value.dtype)[6:], list(value.shape), list(value.stride())]
+        }
     if isinstance(value, (list, tuple)):
         return [_value(element) for element in value]
     if value is None or isinstance(value, (bool, int)):
@@ -125,7 +138,8 @@ def measure(job: Job) -> dict[str, Any]:
         "wall_ms": round(statistics.median(walls), 3),
         "busy_ms": round(_busy(events) / 1e3, 3),
         "kernels": sum(
-            e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation for e in events
+            e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation
+            for e in events
         ),
         "rows": [
             [json.loads(key), calls / job.profiled, kernels / calls, round(spent / calls, 3)]
@@ -136,7 +150,7 @@ def measure(job: Job) -> dict[str, Any]:
 
 
 class _StepFile:
-    """Rows as the calls of a step file, one variant a job, so that the rules' own reader reads them."""
+    """Rows as the calls of a step file, one variant a job: the rules' own reader reads them."""
 
     def __init__(self) -> None:
         self.strings: dict[str, int] = {}
@@ -205,7 +219,10 @@ def write_times(path: Path, measured: list[dict[str, Any]]) -> None:
             {
                 **{key: job[key] for key in ("job", "settings", "wall_ms", "busy_ms", "kernels")},
                 # Calls a step, kernels a call, microseconds a call; in the order of the events.
-                "calls": [[round(calls, 2), round(kernels, 2), spent] for _, calls, kernels, spent in job["rows"]],
+                "calls": [
+                    [round(calls, 2), round(kernels, 2), spent]
+                    for _, calls, kernels, spent in job["rows"]
+                ],
             }
         )
     document = {
@@ -251,7 +268,8 @@ def main() -> int:
         write_times(options.out, done)
         summed = sum(calls * spent for _, calls, _, spent in row["rows"]) / 1e3
         print(
-            f"{job.name:40s} wall {row['wall_ms']:8.2f} busy {row['busy_ms']:8.2f} rows {summed:8.2f} ms "
+            f"{job.name:40s} wall {row['wall_ms']:8.2f} busy {row['busy_ms']:8.2f} "
+            f"rows {summed:8.2f} ms "
             f"{row['kernels']:5d} kernels {len(row['rows']):4d} rows {time.time() - start:5.0f} s",
             flush=True,
         )

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (tables)
 """The training steps that time_operators.py times, and sweeps over single operators.
 
 None of the models of the public runs (truth.jsonl) is among them, so that those stay a test of the
@@ -86,10 +87,16 @@ def _vision(name: str, size: int, image: int, precision: str, **more: Any) -> St
     import torchvision.models as zoo
 
     def batch() -> Any:
-        return torch.randn(size, 3, image, image, device="cuda"), torch.randint(0, 1000, (size,), device="cuda")
+        return torch.randn(size, 3, image, image, device="cuda"), torch.randint(
+            0, 1000, (size,), device="cuda"
+        )
 
     return _training(
-        lambda: zoo.get_model(name, weights=None), batch, lambda m, b: F.cross_entropy(m(b[0]), b[1]), precision, **more
+        lambda: zoo.get_model(name, weights=None),
+        batch,
+        lambda m, b: F.cross_entropy(m(b[0]), b[1]),
+        precision,
+        **more,
     )
 
 
@@ -97,7 +104,9 @@ def _segment(name: str, size: int, image: int, precision: str, **more: Any) -> S
     import torchvision.models.segmentation as zoo
 
     def batch() -> Any:
-        return torch.randn(size, 3, image, image, device="cuda"), torch.randint(0, 11, (size, image, image), device="cuda")
+        return torch.randn(size, 3, image, image, device="cuda"), torch.randint(
+            0, 11, (size, image, image), device="cuda"
+        )
 
     return _training(
         lambda: zoo.__dict__[name](weights=None, weights_backbone=None, num_classes=11),
@@ -112,12 +121,21 @@ def _video(size: int, precision: str) -> Step:
     import torchvision.models.video as zoo
 
     def batch() -> Any:
-        return torch.randn(size, 3, 16, 112, 112, device="cuda"), torch.randint(0, 400, (size,), device="cuda")
+        return torch.randn(size, 3, 16, 112, 112, device="cuda"), torch.randint(
+            0, 400, (size,), device="cuda"
+        )
 
-    return _training(lambda: zoo.r3d_18(weights=None), batch, lambda m, b: F.cross_entropy(m(b[0]), b[1]), precision)
+    return _training(
+        lambda: zoo.r3d_18(weights=None),
+        batch,
+        lambda m, b: F.cross_entropy(m(b[0]), b[1]),
+        precision,
+    )
 
 
-def _language(kind: str, size: int, length: int, precision: str, config: dict[str, Any], **more: Any) -> Step:
+def _language(
+    kind: str, size: int, length: int, precision: str, config: dict[str, Any], **more: Any
+) -> Step:
     import transformers as zoo
 
     configs = {
@@ -143,7 +161,9 @@ def _language(kind: str, size: int, length: int, precision: str, config: dict[st
     def batch() -> Any:
         return (torch.randint(3, config.get("vocab_size", 30000), (size, length), device="cuda"),)
 
-    return _training(build, batch, lambda m, b: m(input_ids=b[0], labels=b[0]).loss, precision, **more)
+    return _training(
+        build, batch, lambda m, b: m(input_ids=b[0], labels=b[0]).loss, precision, **more
+    )
 
 
 class _Recurrent(nn.Module):
@@ -161,7 +181,9 @@ def _recurrent(size: int, precision: str) -> Step:
     def loss(m: nn.Module, b: Any) -> torch.Tensor:
         return F.cross_entropy(m(b[0]).flatten(0, 1), b[0].flatten())
 
-    return _training(_Recurrent, lambda: (torch.randint(0, 20000, (size, 128), device="cuda"),), loss, precision)
+    return _training(
+        _Recurrent, lambda: (torch.randint(0, 20000, (size, 128), device="cuda"),), loss, precision
+    )
 
 
 class _Decoder(nn.Module):
@@ -190,11 +212,20 @@ def _autoencoder(size: int, width: int, image: int, precision: str, **more: Any)
         return F.mse_loss(m(b[0]).float(), torch.sigmoid(b[0].float()))
 
     return _training(
-        lambda: _Decoder(width), lambda: (torch.randn(size, 3, image, image, device="cuda"),), loss, precision, **more
+        lambda: _Decoder(width),
+        lambda: (torch.randn(size, 3, image, image, device="cuda"),),
+        loss,
+        precision,
+        **more,
     )
 
 
-_TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_TYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def _swept(cases: Callable[[], Iterator[Step]], tf32: bool = False) -> Step:
@@ -213,7 +244,27 @@ def _products(precision: str) -> Iterator[Step]:
     """Matrix products with their backward: token counts, widths, vocabularies, misaligned ones."""
     chosen = random.Random("products")
     dtype = _TYPES[precision]
-    widths = [64, 128, 192, 256, 320, 384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 8192]
+    widths = [
+        64,
+        128,
+        192,
+        256,
+        320,
+        384,
+        512,
+        640,
+        768,
+        1000,
+        1024,
+        1280,
+        1536,
+        2048,
+        2560,
+        3072,
+        4096,
+        5120,
+        8192,
+    ]
     odd = [30522, 50257, 32000, 50265, 1001, 999, 21, 250]
     tokens = [32, 64, 128, 256, 512, 784, 1024, 1568, 2048, 4096, 6272, 8192, 12544, 16384, 32768]
     most = 3e12 if precision in ("bf16", "fp16") else 6e11
@@ -233,7 +284,15 @@ def _products(precision: str) -> Iterator[Step]:
 
         yield run
     for _ in range(40):
-        b, m, k, n = (chosen.choice(c) for c in ([8, 16, 48, 96, 192], [49, 64, 128, 196, 256, 512], [32, 64, 96, 128], [49, 64, 128, 196, 256, 512]))
+        b, m, k, n = (
+            chosen.choice(c)
+            for c in (
+                [8, 16, 48, 96, 192],
+                [49, 64, 128, 196, 256, 512],
+                [32, 64, 96, 128],
+                [49, 64, 128, 196, 256, 512],
+            )
+        )
 
         def batched(b: int = b, m: int = m, k: int = k, n: int = n) -> None:
             x = torch.randn(b, m, k, device="cuda", dtype=dtype, requires_grad=True)
@@ -248,21 +307,60 @@ def _convolutions(precision: str, grouped: bool, channels_last: bool = False) ->
     chosen = random.Random(f"convolutions{grouped}{channels_last}")
     dtype = _TYPES[precision]
     for _ in range(110):
-        plane = chosen.choice([1, 7, 10, 12, 14, 20, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256])
+        plane = chosen.choice(
+            [1, 7, 10, 12, 14, 20, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256]
+        )
         kernel = chosen.choice([3, 3, 3, 5, 7] if grouped else [1, 1, 3, 3, 3, 5, 7, 2, 4])
         if kernel > plane:
             kernel = 1
-        channels = chosen.choice([16, 24, 32, 40, 48, 64, 72, 96, 112, 128, 144, 192, 240, 256, 320, 384, 480, 512, 672, 768, 960, 1024])
-        made = channels if grouped else chosen.choice([16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 2048])
+        channels = chosen.choice(
+            [
+                16,
+                24,
+                32,
+                40,
+                48,
+                64,
+                72,
+                96,
+                112,
+                128,
+                144,
+                192,
+                240,
+                256,
+                320,
+                384,
+                480,
+                512,
+                672,
+                768,
+                960,
+                1024,
+            ]
+        )
+        made = (
+            channels
+            if grouped
+            else chosen.choice(
+                [16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 2048]
+            )
+        )
         groups = 1
         if grouped:
-            groups = channels if chosen.random() < 0.75 else max(1, channels // chosen.choice([8, 16, 32]))
+            groups = (
+                channels
+                if chosen.random() < 0.75
+                else max(1, channels // chosen.choice([8, 16, 32]))
+            )
             while channels % groups:
                 groups -= 1
         elif chosen.random() < 0.06:
             channels = 3
         stride = chosen.choice([1, 1, 1, 2]) if plane > 2 else 1
-        dilation = chosen.choice([1, 1, 1, 1, 2, 4]) if kernel == 3 and plane > 12 and not grouped else 1
+        dilation = (
+            chosen.choice([1, 1, 1, 1, 2, 4]) if kernel == 3 and plane > 12 and not grouped else 1
+        )
         image = chosen.choice([2, 4, 8, 16, 32, 64, 128])
         while image > 1 and image * plane * plane * max(channels, made) > 2e8:
             image //= 2
@@ -273,9 +371,13 @@ def _convolutions(precision: str, grouped: bool, channels_last: bool = False) ->
         def run(plane: int = plane, kernel: int = kernel, channels: int = channels, made: int = made, groups: int = groups,
                 stride: int = stride, image: int = image, dilation: int = dilation, padding: int = padding) -> None:  # fmt: skip
             layout = torch.channels_last if channels_last else torch.contiguous_format
-            x = torch.randn(image, channels, plane, plane, device="cuda", dtype=dtype).to(memory_format=layout)
+            x = torch.randn(image, channels, plane, plane, device="cuda", dtype=dtype).to(
+                memory_format=layout
+            )
             x.requires_grad_(channels != 3)
-            w = torch.randn(made, channels // groups, kernel, kernel, device="cuda", dtype=dtype).to(memory_format=layout)
+            w = torch.randn(
+                made, channels // groups, kernel, kernel, device="cuda", dtype=dtype
+            ).to(memory_format=layout)
             w.requires_grad_()
             y = F.conv2d(x, w, None, stride, padding, dilation, groups)
             y.backward(torch.ones_like(y))
@@ -285,7 +387,9 @@ def _convolutions(precision: str, grouped: bool, channels_last: bool = False) ->
 
 def _normalizations(precision: str) -> Iterator[Step]:
     dtype = _TYPES[precision]
-    for rows, width in itertools.product([1024, 8192, 50176, 200704], [64, 96, 192, 384, 768, 1024, 1536, 2048, 4096, 8192]):
+    for rows, width in itertools.product(
+        [1024, 8192, 50176, 200704], [64, 96, 192, 384, 768, 1024, 1536, 2048, 4096, 8192]
+    ):
         if rows * width > 3e8:
             continue
 
@@ -296,12 +400,16 @@ def _normalizations(precision: str) -> Iterator[Step]:
             y.backward(torch.ones_like(y))
 
         yield layer
-    for size, channels, plane in itertools.product([2, 8, 32, 128], [16, 32, 64, 128, 256, 512, 1024, 2048], [7, 14, 28, 56, 112, 224]):
+    for size, channels, plane in itertools.product(
+        [2, 8, 32, 128], [16, 32, 64, 128, 256, 512, 1024, 2048], [7, 14, 28, 56, 112, 224]
+    ):
         if not 1e5 < size * channels * plane * plane < 2e8:
             continue
 
         def batch(size: int = size, channels: int = channels, plane: int = plane) -> None:
-            x = torch.randn(size, channels, plane, plane, device="cuda", dtype=dtype, requires_grad=True)
+            x = torch.randn(
+                size, channels, plane, plane, device="cuda", dtype=dtype, requires_grad=True
+            )
             w = torch.ones(channels, device="cuda", requires_grad=True)
             mean, var = torch.zeros(channels, device="cuda"), torch.ones(channels, device="cuda")
             y = F.batch_norm(x, mean, var, w, torch.zeros_like(w).requires_grad_(), training=True)
@@ -312,14 +420,28 @@ def _normalizations(precision: str) -> Iterator[Step]:
 
 def _attentions(precision: str) -> Iterator[Step]:
     dtype = _TYPES[precision]
-    for length, head, causal, dropout in itertools.product([64, 197, 256, 577, 1024, 2048, 4096], [32, 64, 80, 128], [False, True], [0.0, 0.1]):
+    for length, head, causal, dropout in itertools.product(
+        [64, 197, 256, 577, 1024, 2048, 4096], [32, 64, 80, 128], [False, True], [0.0, 0.1]
+    ):
         size = max(1, min(32, 16384 // length))
         heads = max(1, 1024 // head)
         if dropout and (head not in (64, 128) or length not in (256, 1024, 2048)):
             continue
 
-        def run(length: int = length, head: int = head, causal: bool = causal, dropout: float = dropout, size: int = size, heads: int = heads) -> None:
-            q, k, v = (torch.randn(size, length, heads, head, device="cuda", dtype=dtype, requires_grad=True).transpose(1, 2) for _ in range(3))
+        def run(
+            length: int = length,
+            head: int = head,
+            causal: bool = causal,
+            dropout: float = dropout,
+            size: int = size,
+            heads: int = heads,
+        ) -> None:
+            q, k, v = (
+                torch.randn(
+                    size, length, heads, head, device="cuda", dtype=dtype, requires_grad=True
+                ).transpose(1, 2)
+                for _ in range(3)
+            )
             y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=dropout)
             y.backward(torch.ones_like(y))
 
@@ -338,12 +460,23 @@ def _pointwise(precision: str) -> Iterator[Step]:
             y = F.dropout(F.silu(y), 0.1) + torch.tanh(x)
             y = F.relu(y) * torch.sigmoid(x)
             y = y + y.float().to(dtype) + x.pow(2)
-            z = torch.softmax(y, -1).sum() + y.mean() + torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6).sum()
+            z = (
+                torch.softmax(y, -1).sum()
+                + y.mean()
+                + torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6).sum()
+            )
             z = z + torch.cat([x, y], -1).view(-1, 4, 512).transpose(0, 1).contiguous().sum()
             z.backward()
 
         yield point
-    for rows, classes in [(512, 1000), (8192, 32000), (4096, 50257), (2048, 128256), (16384, 30522), (128, 10)]:
+    for rows, classes in [
+        (512, 1000),
+        (8192, 32000),
+        (4096, 50257),
+        (2048, 128256),
+        (16384, 30522),
+        (128, 10),
+    ]:
 
         def losses(rows: int = rows, classes: int = classes) -> None:
             x = torch.randn(rows, classes, device="cuda", dtype=dtype, requires_grad=True)
@@ -353,11 +486,20 @@ def _pointwise(precision: str) -> Iterator[Step]:
     for size, classes, plane in [(2, 2, 512), (8, 21, 256), (16, 150, 128), (4, 19, 768)]:
 
         def maps(size: int = size, classes: int = classes, plane: int = plane) -> None:
-            x = torch.randn(size, classes, plane, plane, device="cuda", dtype=dtype, requires_grad=True)
-            F.cross_entropy(x.float(), torch.randint(0, classes, (size, plane, plane), device="cuda")).backward()
+            x = torch.randn(
+                size, classes, plane, plane, device="cuda", dtype=dtype, requires_grad=True
+            )
+            F.cross_entropy(
+                x.float(), torch.randint(0, classes, (size, plane, plane), device="cuda")
+            ).backward()
 
         yield maps
-    for tokens, words, width in [(4096, 30522, 768), (8192, 50257, 1024), (16384, 32000, 4096), (2048, 256000, 2048)]:
+    for tokens, words, width in [
+        (4096, 30522, 768),
+        (8192, 50257, 1024),
+        (16384, 32000, 4096),
+        (2048, 256000, 2048),
+    ]:
 
         def embedded(tokens: int = tokens, words: int = words, width: int = width) -> None:
             w = torch.randn(words, width, device="cuda", dtype=dtype, requires_grad=True)
@@ -365,12 +507,29 @@ def _pointwise(precision: str) -> Iterator[Step]:
             y.backward(torch.ones_like(y))
 
         yield embedded
-    for size, channels, plane in [(32, 64, 112), (64, 128, 56), (16, 256, 56), (8, 512, 28), (4, 64, 256)]:
+    for size, channels, plane in [
+        (32, 64, 112),
+        (64, 128, 56),
+        (16, 256, 56),
+        (8, 512, 28),
+        (4, 64, 256),
+    ]:
 
         def pools(size: int = size, channels: int = channels, plane: int = plane) -> None:
-            x = torch.randn(size, channels, plane, plane, device="cuda", dtype=dtype, requires_grad=True)
-            y = F.max_pool2d(x, 3, 2, 1).sum() + F.max_pool2d(x, 2).sum() + F.avg_pool2d(x, 2).sum() + F.adaptive_avg_pool2d(x, 1).sum()
-            y = y + F.interpolate(x, scale_factor=2, mode="bilinear").sum() + F.interpolate(x, scale_factor=2).sum()
+            x = torch.randn(
+                size, channels, plane, plane, device="cuda", dtype=dtype, requires_grad=True
+            )
+            y = (
+                F.max_pool2d(x, 3, 2, 1).sum()
+                + F.max_pool2d(x, 2).sum()
+                + F.avg_pool2d(x, 2).sum()
+                + F.adaptive_avg_pool2d(x, 1).sum()
+            )
+            y = (
+                y
+                + F.interpolate(x, scale_factor=2, mode="bilinear").sum()
+                + F.interpolate(x, scale_factor=2).sum()
+            )
             y.backward()
 
         yield pools
@@ -382,12 +541,47 @@ def _sweeps() -> Iterator[Job]:
                   {"matmul_tf32": precision == "tf32"}, 1, 1, 2)  # fmt: skip
     for precision in ("fp32", "bf16", "fp16"):
         for grouped in (False, True):
-            yield Job(f"sweep_{'grouped' if grouped else 'convolutions'}_{precision}", lambda p=precision, g=grouped: _swept(lambda: _convolutions(p, g)), {}, 1, 1, 2)
+            yield Job(
+                f"sweep_{'grouped' if grouped else 'convolutions'}_{precision}",
+                lambda p=precision, g=grouped: _swept(lambda: _convolutions(p, g)),
+                {},
+                1,
+                1,
+                2,
+            )
         if precision != "fp16":
-            yield Job(f"sweep_channels_last_{precision}", lambda p=precision: _swept(lambda: _convolutions(p, False, True)), {}, 1, 1, 2)
-            yield Job(f"sweep_normalizations_{precision}", lambda p=precision: _swept(lambda: _normalizations(p)), {}, 1, 1, 2)
-            yield Job(f"sweep_pointwise_{precision}", lambda p=precision: _swept(lambda: _pointwise(p)), {}, 1, 1, 2)
-        yield Job(f"sweep_attention_{precision}", lambda p=precision: _swept(lambda: _attentions(p)), {}, 1, 1, 2)
+            yield Job(
+                f"sweep_channels_last_{precision}",
+                lambda p=precision: _swept(lambda: _convolutions(p, False, True)),
+                {},
+                1,
+                1,
+                2,
+            )
+            yield Job(
+                f"sweep_normalizations_{precision}",
+                lambda p=precision: _swept(lambda: _normalizations(p)),
+                {},
+                1,
+                1,
+                2,
+            )
+            yield Job(
+                f"sweep_pointwise_{precision}",
+                lambda p=precision: _swept(lambda: _pointwise(p)),
+                {},
+                1,
+                1,
+                2,
+            )
+        yield Job(
+            f"sweep_attention_{precision}",
+            lambda p=precision: _swept(lambda: _attentions(p)),
+            {},
+            1,
+            1,
+            2,
+        )
 
 
 _VISION = [
@@ -416,14 +610,36 @@ def _models() -> Iterator[Job]:
             continue  # it answers with two outputs
         for precision in ("fp32", "amp_bf16"):
             optimizer = ["adamw", "sgdm", "adamw_fused"][i % 3]
-            yield Job(f"{name}_{precision}", lambda n=name, s=size, g=image, p=precision, o=optimizer: _vision(n, s, g, p, optimizer=o), {"image": True})
-    for name, size, image in (("resnet101", 48, 224), ("mobilenet_v2", 96, 224), ("convnext_tiny", 48, 224), ("regnet_y_8gf", 32, 224)):
+            yield Job(
+                f"{name}_{precision}",
+                lambda n=name, s=size, g=image, p=precision, o=optimizer: _vision(
+                    n, s, g, p, optimizer=o
+                ),
+                {"image": True},
+            )
+    for name, size, image in (
+        ("resnet101", 48, 224),
+        ("mobilenet_v2", 96, 224),
+        ("convnext_tiny", 48, 224),
+        ("regnet_y_8gf", 32, 224),
+    ):
         for precision in ("fp32", "amp_bf16"):
-            yield Job(f"{name}_{precision}_cl", lambda n=name, s=size, g=image, p=precision: _vision(n, s, g, p, channels_last=True), {"image": True})
+            yield Job(
+                f"{name}_{precision}_cl",
+                lambda n=name, s=size, g=image, p=precision: _vision(
+                    n, s, g, p, channels_last=True
+                ),
+                {"image": True},
+            )
     yield Job("resnet101_amp_fp16", lambda: _vision("resnet101", 48, 224, "amp_fp16"))
     for precision in ("fp32", "amp_bf16"):
-        yield Job(f"fcn_resnet50_{precision}", lambda p=precision: _segment("fcn_resnet50", 8, 384, p))
-        yield Job(f"lraspp_{precision}", lambda p=precision: _segment("lraspp_mobilenet_v3_large", 16, 384, p))
+        yield Job(
+            f"fcn_resnet50_{precision}", lambda p=precision: _segment("fcn_resnet50", 8, 384, p)
+        )
+        yield Job(
+            f"lraspp_{precision}",
+            lambda p=precision: _segment("lraspp_mobilenet_v3_large", 16, 384, p),
+        )
         yield Job(f"autoencoder_{precision}", lambda p=precision: _autoencoder(32, 64, 256, p))
         yield Job(f"lstm_{precision}", lambda p=precision: _recurrent(64, p))
         yield Job(f"r3d_18_{precision}", lambda p=precision: _video(8, p))
@@ -431,8 +647,20 @@ def _models() -> Iterator[Job]:
         for precision in ("fp32", "amp_bf16", "bf16", "tf32", "amp_fp16"):
             if precision in ("tf32", "amp_fp16") and i not in (0, 1, 3):
                 continue
-            optimizer = ["adamw", "adamw_fused", "adamw_for"][i % 3] if precision != "bf16" else "adafactor" if i % 2 else "adamw"
-            yield Job(f"{kind}_{precision}", lambda k=kind, s=size, n=length, c=config, p=precision, o=optimizer: _language(k, s, n, p, dict(c), optimizer=o), {"matmul_tf32": precision == "tf32"})
+            optimizer = (
+                ["adamw", "adamw_fused", "adamw_for"][i % 3]
+                if precision != "bf16"
+                else "adafactor"
+                if i % 2
+                else "adamw"
+            )
+            yield Job(
+                f"{kind}_{precision}",
+                lambda k=kind, s=size, n=length, c=config, p=precision, o=optimizer: _language(
+                    k, s, n, p, dict(c), optimizer=o
+                ),
+                {"matmul_tf32": precision == "tf32"},
+            )
 
 
 def jobs() -> Iterator[Job]:

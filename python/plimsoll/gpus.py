@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .gpu_table import CAPABILITY
 
-# Parts of the names of cards that the catalogue does not have: their capability is all that is known.
+# Parts of the names of cards that the catalogue does not have: their capability is all that is
+# known.
 _OTHERS: dict[str, tuple[int, int]] = {
     "GB300": (10, 3), "B100": (10, 0), "H800": (9, 0), "H20": (9, 0), "A800": (8, 0),
     "A16": (8, 6), "A2": (8, 6), "RTX 5060": (12, 0), "RTX 3050": (8, 6), "TITAN V": (7, 0),

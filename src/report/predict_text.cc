@@ -130,6 +130,18 @@ void WriteRow(Writer& w, std::string_view what, std::string_view value) {
   w.Wrapped(value, fmt::format("  {:<22} ", what), kIndent);
 }
 
+/// Below this share of a step the GPU waits for the host.
+constexpr double kBusy = 0.8;
+
+std::string StepTimeText(const Prediction& p) {
+  std::string text = "about " + Milliseconds(p.step_us);
+  if (p.gpu_busy_us < kBusy * p.step_us) {
+    text += fmt::format(": the GPU is busy for {} and waits for Python (as fast as where we measured)",
+                        Milliseconds(p.gpu_busy_us));
+  }
+  return text + (p.gpu.name == "H200" ? "" : "; timed on an H200, scaled to this card");
+}
+
 void WriteFigures(Writer& w, const Prediction& p) {
   WriteRow(w, "allocated at most", RangeText(p.allocated));
   WriteRow(w, "reserved at most", RangeText(p.reserved));
@@ -137,11 +149,7 @@ void WriteFigures(Writer& w, const Prediction& p) {
   if (p.fits && p.unlimited.device.best > p.device.best) {
     WriteRow(w, "  without limits", RangeText(p.unlimited.device));
   }
-  if (p.step_us > 0) {
-    WriteRow(
-        w, "a step takes",
-        fmt::format("about {}, estimated from FLOPs and memory traffic", Milliseconds(p.step_us)));
-  }
+  if (p.step_us > 0) WriteRow(w, "a step takes", StepTimeText(p));
   WriteRow(w, "peak", InstantText(p));
 }
 

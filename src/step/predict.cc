@@ -236,7 +236,10 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   for (const auto& [call, count] : shown.refused_calls) prediction.refused_in_a_step += count;
   prediction.reserved_after_step = shown.reserved_after_step;
   prediction.unlimited_step_us = StepTime(step, setting->variant, gpu, options.batch).us;
-  prediction.step_us = StepTime(step, setting->variant, gpu, options.batch, shown.refused_calls).us;
+  const StepDuration duration =
+      StepTime(step, setting->variant, gpu, options.batch, shown.refused_calls);
+  prediction.step_us = duration.us;
+  prediction.gpu_busy_us = duration.gpu.us;
 
   const std::vector<std::uint32_t> alive = AliveAt(lowered, shown.request);
   AddPeak(lowered, *setting, shown, prediction);

@@ -75,9 +75,11 @@ struct Prediction : Needs {
   std::int64_t workspaces_refused = 0;
   /// Convolutions (by direction) that are slow in each later step, since they were refused once.
   std::int64_t refused_in_a_step = 0;
-  /// How long a step takes, roughly, with what is refused; and if nothing were.
+  /// How long a step takes, with what is refused; and if nothing were.
   double step_us = 0;
   double unlimited_step_us = 0;
+  /// How long the GPU is busy in it; less than the step where it waits for the host.
+  double gpu_busy_us = 0;
 
   /// Where allocated memory peaks.
   Moment peak;

@@ -87,6 +87,7 @@ std::vector<std::string> BrokenInvariants(const Prediction& p) {
   ExpectVerdict(p, broken);
   ExpectAccount(p, broken);
   broken.Expect(p.unlimited_step_us <= p.step_us, "what is refused makes nothing faster");
+  broken.Expect(p.gpu_busy_us <= p.step_us, "the GPU is busy no longer than the step takes");
   return broken.Take();
 }
 

@@ -66,7 +66,8 @@ StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, 
     const auto found = refused.find(event.index);
     pipeline.Add(call, phase, TimeOf(call, context, found == refused.end() ? 0 : found->second));
   }
-  return duration;
+  // A step made of snapshots has no operators to time.
+  return duration.gpu.us > 0 ? duration : StepDuration{};
 }
 
 }  // namespace plimsoll
