@@ -70,7 +70,7 @@ Result<Step> ReadRecorded(const PredictFlags& flags) {
   if (flags.changes.Any() || flags.precision) {
     return Error{
         .message = "a recorded run has the optimizer and the precision it was run with",
-        .hint = "leave --optimizer, --precision, --ddp and --fsdp out, or capture the step"};
+        .hint = "leave --checkpoint, --optimizer, --precision, --ddp and --fsdp out, or capture the step"};
   }
   return ReadRecordedStep(flags.files[0], flags.files[1], *flags.batches);
 }
@@ -134,6 +134,9 @@ void PredictFlags::AddTo(Flags& flags) {
   AddGpuFlag(flags, gpu,
              "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
              "capture unless given");
+  flags.Text("--checkpoint", "BLOCKS", changes.checkpoint,
+             "with activation checkpointing: all blocks, every:2, sqrt, or names of blocks "
+             "(transformer.h.0,transformer.h.1)");
   flags.Text("--optimizer", "O", changes.optimizer,
              "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)");
   flags.Switch("--ddp", changes.data_parallel,

@@ -1,5 +1,6 @@
 #include "step/transforms/changes.h"
 
+#include "step/transforms/checkpoint.h"
 #include "step/transforms/data_parallel.h"
 #include "step/transforms/optimizer.h"
 
@@ -14,6 +15,12 @@ std::optional<Error> Apply(Step& step, const Changes& changes) {
     step.notes.push_back(DescribeSharding(step, step.variants.front(), *changes.sharding));
   }
   for (Variant& variant : step.variants) {
+    if (changes.checkpoint) {
+      const Result<CheckpointSegments> segments =
+          ParseCheckpointing(*changes.checkpoint, CheckpointBlocks(step, variant));
+      if (!segments) return segments.error();
+      variant = AddCheckpointing(step, variant, *segments);
+    }
     // Sharding first, so that another optimizer is one of shards too.
     if (changes.sharding) variant = AddFullySharded(step, variant, *changes.sharding);
     if (changes.optimizer) {

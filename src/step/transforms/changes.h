@@ -12,6 +12,8 @@
 namespace plimsoll {
 
 struct Changes {
+  /// As ParseCheckpointing reads them.
+  std::optional<std::string> checkpoint = {};
   /// As ReplaceOptimizer knows them.
   std::optional<std::string> optimizer = {};
   /// As one rank of DistributedDataParallel.
@@ -19,7 +21,7 @@ struct Changes {
   /// As one rank of FSDP2.
   std::optional<Sharding> sharding = {};
 
-  bool Any() const { return optimizer || data_parallel || sharding; }
+  bool Any() const { return checkpoint || optimizer || data_parallel || sharding; }
 };
 
 /// Every precision of the step, changed; what is assumed goes to its notes.

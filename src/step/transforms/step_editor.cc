@@ -17,14 +17,18 @@ StepEditor::StepEditor(Step& step, const Variant& old, std::string_view op)
 Storage StepEditor::Make(std::string_view where, Bytes bytes, std::optional<Category> category,
                          std::uint8_t stream) {
   if (bytes <= 0) return kElsewhere;
-  const Storage storage = new_.storages++;
+  const Storage storage = NewStorageNumber();
   CallRecord call{.op = op_, .where = step_.strings.Intern(where), .stream = stream};
   call.fresh.push_back({.storage = storage, .bytes = {bytes, bytes}});
+  Call(std::move(call));
+  if (category) Label(storage, *category);
+  return storage;
+}
+
+void StepEditor::Call(CallRecord call) {
   new_.calls.push_back(std::move(call));
   new_.events.push_back(
       {.kind = StepEvent::Kind::kCall, .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
-  if (category) Label(storage, *category);
-  return storage;
 }
 
 void StepEditor::Label(Storage storage, Category category) {

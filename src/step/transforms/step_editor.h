@@ -21,6 +21,9 @@ class StepEditor {
   /// it.
   Storage Make(std::string_view where, Bytes bytes, std::optional<Category> category = {},
                std::uint8_t stream = 0);
+  /// A call as it is; its new storages have numbers of their own.
+  void Call(CallRecord call);
+  Storage NewStorageNumber() { return new_.storages++; }
   void Label(Storage storage, Category category);
   /// No harm for kElsewhere.
   void Free(Storage storage);
