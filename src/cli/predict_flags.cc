@@ -67,10 +67,11 @@ Result<Step> ReadRecorded(const PredictFlags& flags) {
     return Error{.message = "two recorded runs need their batch sizes",
                  .hint = "give --batches 8,16, the smaller one first"};
   }
-  if (flags.changes.Any() || flags.precision) {
-    return Error{
-        .message = "a recorded run has the optimizer and the precision it was run with",
-        .hint = "leave --checkpoint, --optimizer, --precision, --ddp and --fsdp out, or capture the step"};
+  if (flags.changes.Any() || flags.accumulate || flags.precision) {
+    return Error{.message = "a recorded run has the optimizer and the precision it was run with",
+                 .hint =
+                     "leave --checkpoint, --accumulate, --optimizer, --precision, --ddp and --fsdp "
+                     "out, or capture the step"};
   }
   return ReadRecordedStep(flags.files[0], flags.files[1], *flags.batches);
 }
@@ -81,7 +82,9 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
   if (!step) return step;
-  if (std::optional<Error> error = Apply(*step, flags.changes)) return *error;
+  Changes changes = flags.changes;
+  changes.accumulate = static_cast<int>(flags.accumulate.value_or(1));
+  if (std::optional<Error> error = Apply(*step, changes)) return *error;
   return step;
 }
 
@@ -137,6 +140,10 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Text("--checkpoint", "BLOCKS", changes.checkpoint,
              "with activation checkpointing: all blocks, every:2, sqrt, or names of blocks "
              "(transformer.h.0,transformer.h.1)");
+  flags.Count("--accumulate", "N", accumulate,
+              "passes of forward and backward before each step of the optimizer; the batch is that "
+              "of one pass",
+              1, 64);
   flags.Text("--optimizer", "O", changes.optimizer,
              "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)");
   flags.Switch("--ddp", changes.data_parallel,

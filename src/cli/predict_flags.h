@@ -28,6 +28,7 @@ struct PredictFlags {
   std::optional<std::string> conf;
   std::optional<TorchVersion> torch;
   Changes changes;
+  std::optional<std::int64_t> accumulate;
   std::optional<std::string> calibration;
   std::optional<Bytes> limit;
   std::optional<std::int64_t> steps;

@@ -136,8 +136,9 @@ constexpr double kBusy = 0.8;
 std::string StepTimeText(const Prediction& p) {
   std::string text = "about " + Milliseconds(p.step_us);
   if (p.gpu_busy_us < kBusy * p.step_us) {
-    text += fmt::format(": the GPU is busy for {} and waits for Python (as fast as where we measured)",
-                        Milliseconds(p.gpu_busy_us));
+    text +=
+        fmt::format(": the GPU is busy for {} and waits for Python (as fast as where we measured)",
+                    Milliseconds(p.gpu_busy_us));
   }
   return text + (p.gpu.name == "H200" ? "" : "; timed on an H200, scaled to this card");
 }

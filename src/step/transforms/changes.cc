@@ -1,5 +1,6 @@
 #include "step/transforms/changes.h"
 
+#include "step/transforms/accumulate.h"
 #include "step/transforms/checkpoint.h"
 #include "step/transforms/data_parallel.h"
 #include "step/transforms/optimizer.h"
@@ -21,6 +22,7 @@ std::optional<Error> Apply(Step& step, const Changes& changes) {
       if (!segments) return segments.error();
       variant = AddCheckpointing(step, variant, *segments);
     }
+    variant = AddAccumulation(step, variant, changes.accumulate);
     // Sharding first, so that another optimizer is one of shards too.
     if (changes.sharding) variant = AddFullySharded(step, variant, *changes.sharding);
     if (changes.optimizer) {

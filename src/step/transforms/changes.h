@@ -14,6 +14,8 @@ namespace plimsoll {
 struct Changes {
   /// As ParseCheckpointing reads them.
   std::optional<std::string> checkpoint = {};
+  /// Passes of forward and backward before each step of the optimizer.
+  int accumulate = 1;
   /// As ReplaceOptimizer knows them.
   std::optional<std::string> optimizer = {};
   /// As one rank of DistributedDataParallel.
@@ -21,7 +23,9 @@ struct Changes {
   /// As one rank of FSDP2.
   std::optional<Sharding> sharding = {};
 
-  bool Any() const { return checkpoint || optimizer || data_parallel || sharding; }
+  bool Any() const {
+    return checkpoint || accumulate > 1 || optimizer || data_parallel || sharding;
+  }
 };
 
 /// Every precision of the step, changed; what is assumed goes to its notes.

@@ -5,37 +5,22 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 
 #include "base/suggest.h"
 #include "step/transforms/shard_groups.h"
 #include "step/transforms/step_editor.h"
+#include "step/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr std::size_t kNever = static_cast<std::size_t>(-1);
 
-using EachTensor = std::function<void(TensorUse&)>;
-
-void ForEachTensor(Argument& argument, const EachTensor& each) {
-  if (auto* tensor = std::get_if<TensorUse>(&argument.is)) each(*tensor);
-  if (auto* list = std::get_if<Argument::List>(&argument.is)) {
-    for (Argument& element : *list) ForEachTensor(element, each);
-  }
-}
-
-void ForEachArgument(CallRecord& call, const EachTensor& each) {
-  for (Argument& argument : call.args) ForEachTensor(argument, each);
-  for (auto& [name, argument] : call.kwargs) ForEachTensor(argument, each);
-}
-
 /// When each storage is made, used and freed: indices of events.
 struct Lives {
-  explicit Lives(const Variant& variant)
-      : freed(variant.storages, kNever), uses(variant.storages) {
+  explicit Lives(const Variant& variant) : freed(variant.storages, kNever), uses(variant.storages) {
     for (std::size_t i = 0; i < variant.events.size(); ++i) {
       const StepEvent& event = variant.events[i];
       if (event.kind == StepEvent::Kind::kFree) freed[event.index] = i;
@@ -199,15 +184,13 @@ class Checkpointer {
         reads |= t.storage == storage;
         of_parameter |= t.parameter;
       });
-      const bool makes = std::any_of(call.fresh.begin(), call.fresh.end(), [&](const auto& fresh) {
-        return fresh.storage == storage;
-      });
+      const bool makes = std::any_of(call.fresh.begin(), call.fresh.end(),
+                                     [&](const auto& fresh) { return fresh.storage == storage; });
       if (makes && of_parameter && call.args.size() == 1) return one.backward - 1;
       if (reads || makes) last = i;
     }
     return last;
   }
-
 
   /// The segment's forward again, up to the last call that makes something that is needed.
   void Recompute(const Occurrence& one) {
@@ -313,12 +296,14 @@ Result<CheckpointSegments> ParseCheckpointing(std::string_view text,
                      .hint = "such as every:2"};
       }
     }
-    const auto length = text == "sqrt" ? static_cast<std::size_t>(std::lround(
-                                             std::sqrt(static_cast<double>(blocks.size()))))
-                                       : 1;
+    const auto length =
+        text == "sqrt"
+            ? static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(blocks.size()))))
+            : 1;
     for (std::size_t i = 0; i < blocks.size(); i += std::max(length, every)) {
       const std::size_t end = std::min(blocks.size(), i + length);
-      segments.emplace_back(blocks.begin() + std::ptrdiff_t(i), blocks.begin() + std::ptrdiff_t(end));
+      segments.emplace_back(blocks.begin() + std::ptrdiff_t(i),
+                            blocks.begin() + std::ptrdiff_t(end));
     }
     return segments;
   }

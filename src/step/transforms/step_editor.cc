@@ -31,6 +31,23 @@ void StepEditor::Call(CallRecord call) {
       {.kind = StepEvent::Kind::kCall, .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
 }
 
+void StepEditor::AddInto(Storage sum, Storage part) {
+  // The layouts are those of whoever made them last.
+  const auto use_of = [&](Storage storage) {
+    for (auto call = new_.calls.rbegin(); call != new_.calls.rend(); ++call) {
+      for (const TensorUse& result : call->results) {
+        if (result.storage == storage) return result;
+      }
+    }
+    return TensorUse{.storage = storage};
+  };
+  const TensorUse to = use_of(sum);
+  CallRecord call{.op = step_.strings.Intern("aten.add_.Tensor")};
+  call.args = {{to}, {use_of(part)}};
+  call.results = {to};
+  Call(std::move(call));
+}
+
 void StepEditor::Label(Storage storage, Category category) {
   if (storage == kElsewhere) return;
   new_.events.push_back({.kind = StepEvent::Kind::kLabel, .category = category, .index = storage});

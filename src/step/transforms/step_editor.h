@@ -23,6 +23,8 @@ class StepEditor {
                std::uint8_t stream = 0);
   /// A call as it is; its new storages have numbers of their own.
   void Call(CallRecord call);
+  /// One storage added to another, in place.
+  void AddInto(Storage sum, Storage part);
   Storage NewStorageNumber() { return new_.storages++; }
   void Label(Storage storage, Category category);
   /// No harm for kElsewhere.

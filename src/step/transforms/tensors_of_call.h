@@ -1,0 +1,13 @@
+// The tensors that a call is given, wherever they stand in its arguments.
+#pragma once
+
+#include <functional>
+
+#include "step/file/step.h"
+
+namespace plimsoll {
+
+using EachTensor = std::function<void(TensorUse&)>;
+void ForEachArgument(CallRecord& call, const EachTensor& each);
+
+}  // namespace plimsoll
