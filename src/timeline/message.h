@@ -54,11 +54,13 @@ enum class HostEvent : std::uint8_t {
   kPageFile,      // Windows could commit no more
   kSharedMemory,  // /dev/shm is full
   kWorkerKilled,  // a DataLoader's worker was killed
+  kWorkerLost,    // a DataLoader's worker ended, and the text does not say why
   kKernelKill,    // the kernel killed: the whole machine was full
   kCgroupKill,    // the kernel killed: the limit of a container or job was reached
   kSlurmKill,
   kBatchKill,  // PBS, LSF and other batch systems
   kKubernetesKill,
+  kNodePressure,  // Kubernetes evicted a pod because the node had too little left
   kRayKill,
   kKilled,  // signal 9 from somebody; the text does not say that it was for memory
 };
@@ -72,6 +74,9 @@ enum class Program : std::uint8_t {
   kLlamaCpp,  // and Ollama, which runs it
   kComfyUi,
   kImageUi,  // the other programs for making images
+  kDiffusers,
+  kTextGenerationUi,  // text-generation-webui
+  kLmdeploy,
 };
 
 /// What the program was doing, by the functions in the traceback.
@@ -124,6 +129,8 @@ struct OomMessage {
   std::vector<ProcessUse> processes;
   /// MPS: memory of other kinds in the same budget. XLA: what the program needs in all.
   std::optional<Bytes> other;
+  /// A server's KV cache: the tokens that it has room for, or the longest context that would fit.
+  std::optional<std::int64_t> tokens_that_fit;
   /// The tensor, operator, call, process or job step that the text names.
   std::string subject;
   /// XLA prints its largest buffers with their source: "1.50 GiB train.py:12 dot_general".

@@ -96,6 +96,7 @@ const std::map<std::string, HostEvent> kHosts = {
     {"worker", HostEvent::kWorkerKilled}, {"kernel", HostEvent::kKernelKill},
     {"cgroup", HostEvent::kCgroupKill},   {"slurm", HostEvent::kSlurmKill},
     {"batch", HostEvent::kBatchKill},     {"kubernetes", HostEvent::kKubernetesKill},
+    {"node", HostEvent::kNodePressure},   {"lost", HostEvent::kWorkerLost},
     {"ray", HostEvent::kRayKill},         {"killed", HostEvent::kKilled}};
 
 using SizeField = std::optional<Bytes> OomMessage::*;

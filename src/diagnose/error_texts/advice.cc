@@ -37,6 +37,9 @@ constexpr auto kNames = std::to_array<RunnerName>({
     {Runner::kLlamaCpp, "llama.cpp"},
     {Runner::kComfyUi, "ComfyUI"},
     {Runner::kImageUi, "the web UI"},
+    {Runner::kDiffusers, "PyTorch"},
+    {Runner::kTextGenerationUi, "PyTorch"},
+    {Runner::kLmdeploy, "LMDeploy"},
     {Runner::kTensorFlow, "TensorFlow"},
     {Runner::kJax, "JAX"},
     {Runner::kPaddle, "Paddle"},
@@ -63,6 +66,12 @@ Runner RunnerOfProgram(Program program) {
       return Runner::kComfyUi;
     case Program::kImageUi:
       return Runner::kImageUi;
+    case Program::kDiffusers:
+      return Runner::kDiffusers;
+    case Program::kTextGenerationUi:
+      return Runner::kTextGenerationUi;
+    case Program::kLmdeploy:
+      return Runner::kLmdeploy;
     case Program::kUnknown:
       break;
   }

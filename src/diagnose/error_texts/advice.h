@@ -40,6 +40,9 @@ enum class Runner : std::uint8_t {
   kLlamaCpp,
   kComfyUi,
   kImageUi,
+  kDiffusers,
+  kTextGenerationUi,
+  kLmdeploy,
   kTensorFlow,
   kJax,
   kPaddle,
@@ -58,6 +61,8 @@ std::string_view NameOf(Runner runner);
 /// Ways to need less memory, what helps most and costs least first; what the traceback shows comes
 /// before the general ones.
 std::vector<Remedy> NeedLess(const OomMessage& message);
+/// The same for the host's memory, where a program that serves a model ran out of it.
+std::vector<Remedy> NeedLessOnHost(const OomMessage& message);
 /// The setting of the allocator that keeps its pieces together, with the lines that say where it
 /// goes; none where the release, the backend or the platform has none.
 std::optional<Remedy> KeepTogether(const OomMessage& message);

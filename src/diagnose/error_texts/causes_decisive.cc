@@ -180,7 +180,8 @@ Opinion LargerThanTheDevice(const Figures& f) {
 Opinion ALimit(const Figures& f) {
   const OomMessage& m = f.message;
   if (!m.allowed && m.source != MessageSource::kTorchRejected) {
-    if (!LimitWouldBePrinted(m)) return {};
+    // A text without any figure was shortened by whoever printed it.
+    if (!LimitWouldBePrinted(m) || !m.requested) return {};
     return {.excluded = RuledOut{FindingId::kLimit,
                                  "A limit set by the program: this release prints one that is "
                                  "set, and there is none."}};

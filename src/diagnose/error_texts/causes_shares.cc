@@ -122,7 +122,13 @@ Opinion Fragmentation(const Figures& f) {
       "request",
       S(pieces));
   finding.evidence = {
-      fmt::format("{} is reserved but unallocated, {} was missing", S(pieces), S(f.missing)),
+      f.free
+          ? fmt::format("{} is reserved but unallocated, {} was missing", S(pieces), S(f.missing))
+      : f.missing > 0
+          ? fmt::format("{} is reserved but unallocated, at least {} was missing", S(pieces),
+                        S(f.missing))
+          : fmt::format("{} is reserved but unallocated; the text does not say what was free",
+                        S(pieces)),
       "PyTorch gives back every segment that is wholly free before it fails: what "
       "is left lies between tensors that are in use"};
   if (auto remedy = KeepTogether(f.message)) finding.remedies.push_back(std::move(*remedy));

@@ -47,7 +47,12 @@ Figures::Figures(const OomMessage& m)
   FindReserved();
   oversubscribed = capacity && held && *held > *capacity + slack;
   free_suffices = free && requested && *free >= *requested + kUsableOnlyInTheory;
-  if (free && requested) missing = std::max<Bytes>(0, *requested - *free);
+  if (free && requested) {
+    missing = std::max<Bytes>(0, *requested - *free);
+  } else if (requested && capacity && held) {
+    // Intel's texts do not say what was free; it was no more than what PyTorch left.
+    missing = std::max<Bytes>(0, *requested - std::max<Bytes>(0, *capacity - *held));
+  }
   SplitProcesses();
   FindOutside();
 }

@@ -225,6 +225,15 @@ Opinion OfLibrary(const Figures& f) {
     AddRequest(f, *opinion.found);
     JudgeLimit(f, opinion);
     if (m.source == kServer) JudgeServer(f, opinion);
+    if (m.source == kCublas && m.subject == "cublasCreate") {
+      opinion.found->title =
+          "cuBLAS could not make its handle, as a rule because the device has no memory left";
+    }
+    if (m.source == kUnknown && m.requested) {
+      opinion.found->title =
+          fmt::format("The device had no room for {}", FormatBytes(*m.requested));
+      opinion.found->evidence = {"the text does not say what fills it"};
+    }
     JudgeSurvived(f, opinion);
     return opinion;
   }

@@ -77,6 +77,8 @@ std::vector<std::string> RecordSnapshot() {
 
 std::vector<std::string> RecordNext(const OomMessage& message) {
   using enum MessageSource;
+  // There is no script of the user's to record.
+  if (message.source == kHostMemory && message.program != Program::kUnknown) return {};
   switch (message.source) {
     case kTorchCuda:
     case kTorchHip:

@@ -252,6 +252,23 @@ std::string_view TracebackBelow(std::string_view text, std::size_t end) {
   return below.substr(title, last - title);
 }
 
+/// The rank that the report gives the process: torchrun names a process by its local rank first,
+/// and below by "rank : 9 (local_rank: 1)" with "exitcode : -9 (pid: 991)".
+std::optional<int> RankOfProcess(std::string_view report, int pid) {
+  std::optional<int> rank;
+  while (!report.empty()) {
+    const std::size_t cut = report.find('\n');
+    const std::string_view line = report.substr(0, cut);
+    if (const std::string_view trimmed = TrimLeft(line); trimmed.starts_with("rank")) {
+      rank = NumberBehind(trimmed.substr(0, 24), "rank");
+    } else if (rank && trimmed.starts_with("exitcode") && NumberBehind(line, "(pid") == pid) {
+      return rank;
+    }
+    report.remove_prefix(cut == kNone ? report.size() : cut + 1);
+  }
+  return {};
+}
+
 /// The first rank that a launcher's report below the message names.
 std::optional<int> RankBelow(std::string_view text, std::size_t end) {
   std::string_view lines = text.substr(end, kReachAhead);
@@ -259,7 +276,11 @@ std::optional<int> RankBelow(std::string_view text, std::size_t end) {
     const std::size_t cut = lines.find('\n');
     const std::string_view line = lines.substr(0, cut);
     if (line.find("Traceback (most recent") != kNone) return {};
-    if (auto rank = RankInReport(line)) return rank;
+    if (auto rank = RankInReport(line)) {
+      const std::optional<int> pid = NumberBehind(line, "(pid");
+      const std::optional<int> global = pid ? RankOfProcess(lines, *pid) : std::nullopt;
+      return global ? global : rank;
+    }
     lines.remove_prefix(cut == kNone ? lines.size() : cut + 1);
   }
   return {};

@@ -27,21 +27,22 @@ using Read = bool(Scanner& scanner, std::string_view before, OomMessage& message
 
 // wordings_torch.cc: the allocators of PyTorch.
 Read ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadTorchRejectedWarning,
-    ReadTorchAsync, ReadTorchMps, ReadVirtualAddress;
+    ReadTorchAsync, ReadTorchMps, ReadMpsBuffer, ReadAscend, ReadAscendDriver, ReadVirtualAddress;
 
 // wordings_cuda.cc: the CUDA runtime and the libraries on it, which give hardly any figures.
 Read ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm, ReadNcclCalloc,
-    ReadNcclFailure, ReadHabana;
+    ReadNcclFailure, ReadHabana, ReadCublasHandle, ReadRequestOnly;
 
 // wordings_host.cc: requests for the host's memory that failed.
 Read ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError, ReadPageFile,
-    ReadSharedMemory, ReadSharedMap, ReadSharedFile, ReadPinnedHost, ReadAllocOnHost;
+    ReadSharedMemory, ReadSharedMap, ReadSharedFile, ReadPinnedHost, ReadAllocOnHost,
+    ReadSharedWrite, ReadNcclShared, ReadNcclSegment;
 
 // wordings_kills.cc: processes that were killed.
 Read ReadKernelKill, ReadKernelConstraint, ReadReaper, ReadInvoked, ReadCgroupUsage, ReadSlurm,
     ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf, ReadKubernetes, ReadEvicted,
     ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode, ReadSignal, ReadShellKilled,
-    ReadSystemd;
+    ReadSystemd, ReadRayStore;
 
 // wordings_xla.cc: TensorFlow and JAX.
 Read ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,
@@ -55,6 +56,6 @@ Read ReadPaddle, ReadCupyOrXla, ReadOldCupy, ReadBadAlloc, ReadOnnxBuffer, ReadO
 // wordings_serving.cc: programs that serve models.
 Read ReadGgmlCuda, ReadGgmlBuffer, ReadGgmlCache, ReadGgmlCompute, ReadGgmlVulkan, ReadVllmStartup,
     ReadVllmNoBlocks, ReadVllmCacheNeeded, ReadVllmTokens, ReadSglang, ReadTextGeneration,
-    ReadOllamaSystem;
+    ReadOllamaSystem, ReadOllamaTooLarge, ReadVllmSwap;
 
 }  // namespace plimsoll

@@ -86,4 +86,18 @@ bool ReadHabana(Scanner& scanner, std::string_view before, OomMessage& message) 
   return scanner.Literal("Allocation failed") || scanner.Literal("OOM") || scanner.ended();
 }
 
+/// "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`": other calls fail so for
+/// other reasons.
+bool ReadCublasHandle(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.subject = "cublasCreate";
+  scanner.Literal("when calling");
+  scanner.Literal("`");
+  return scanner.Literal("cublasCreate");
+}
+
+/// CUDA.jl's "Out of GPU memory trying to allocate 2.000 GiB".
+bool ReadRequestOnly(Scanner& scanner, std::string_view, OomMessage& message) {
+  return scanner.Size(message.requested) || scanner.ended();
+}
+
 }  // namespace plimsoll

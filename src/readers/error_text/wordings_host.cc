@@ -97,4 +97,27 @@ bool ReadAllocOnHost(Scanner& scanner, std::string_view, OomMessage& message) {
   return true;
 }
 
+/// "unable to write to file </torch_42>", with or without the reason behind it.
+bool ReadSharedWrite(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  if (!scanner.Literal("</torch_")) return false;
+  scanner.SkipPast("No space left on device", 80);
+  return true;
+}
+
+/// "NCCL WARN Call to posix_fallocate failed : No space left on device".
+bool ReadNcclShared(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  message.subject = "NCCL";
+  return scanner.SkipPast("No space left on device", 8);
+}
+
+/// "Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888)".
+bool ReadNcclSegment(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  message.subject = "NCCL";
+  if (scanner.SkipPast("(size", 24)) message.requested = scanner.Integer();
+  return true;
+}
+
 }  // namespace plimsoll

@@ -150,7 +150,7 @@ bool ReadKubernetes(Scanner& scanner, std::string_view, OomMessage& message) {
 
 /// "The node was low on resource: memory."
 bool ReadEvicted(Scanner& scanner, std::string_view, OomMessage& message) {
-  message.host = HostEvent::kKubernetesKill;
+  message.host = HostEvent::kNodePressure;
   return scanner.Literal("memory");
 }
 
@@ -176,13 +176,18 @@ bool ReadRayTask(Scanner& scanner, std::string_view, OomMessage& message) {
 }
 
 /// "DataLoader worker (pid 4242) is killed by signal: Killed." or "Bus error."; other signals are
-/// not about memory.
+/// not about memory. "(pid(s) 4242) exited unexpectedly" does not say why.
 bool ReadDataLoader(Scanner& scanner, std::string_view, OomMessage& message) {
   if (!scanner.Literal("(pid")) return false;
   scanner.Literal("(s)");
   if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
-  if (!scanner.SkipPast("is killed by signal:", 64)) return scanner.ended();
   message.subject = "DataLoader worker";
+  if (Scanner ahead = scanner; ahead.SkipPast("exited unexpectedly", 64)) {
+    scanner = ahead;
+    message.host = HostEvent::kWorkerLost;
+    return true;
+  }
+  if (!scanner.SkipPast("is killed by signal:", 64)) return scanner.ended();
   if (scanner.Literal("Bus error")) {
     message.host = HostEvent::kSharedMemory;
     return true;
@@ -228,6 +233,13 @@ bool ReadShellKilled(Scanner& scanner, std::string_view before, OomMessage& mess
 bool ReadSystemd(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kKernelKill;
   return scanner.SkipPast("killed", 24);
+}
+
+/// Ray's object store lies in shared memory: "ObjectStoreFullError: Failed to put object …".
+bool ReadRayStore(Scanner&, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  message.subject = "Ray";
+  return true;
 }
 
 }  // namespace plimsoll

@@ -317,4 +317,20 @@ bool ReadVirtualAddress(Scanner& scanner, std::string_view, OomMessage& message)
   return true;
 }
 
+/// "Invalid buffer size: 24.00 GB": Metal refuses so large a buffer.
+bool ReadMpsBuffer(Scanner& scanner, std::string_view, OomMessage& message) {
+  return scanner.Size(message.requested);
+}
+
+/// Ascend's "(PID:3301, Device:2, RankID:2) ERR00006 PTA memory error".
+bool ReadAscend(Scanner& scanner, std::string_view, OomMessage&) {
+  scanner.SkipPast("Failed to allocate memory", 60);
+  return true;
+}
+
+/// "EL0004: [time] Failed to allocate memory."
+bool ReadAscendDriver(Scanner& scanner, std::string_view, OomMessage&) {
+  return scanner.SkipPast("Failed to allocate memory", 40);
+}
+
 }  // namespace plimsoll
