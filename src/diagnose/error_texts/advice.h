@@ -33,7 +33,9 @@ const VendorFacts& FactsOf(const OomMessage& message);
 /// Who runs: decides what a smaller job is.
 enum class Runner : std::uint8_t {
   kTraining,    // PyTorch, and nothing that shows that it only infers
-  kGeneration,  // PyTorch without training
+  kGeneration,  // PyTorch that writes text
+  kInference,   // PyTorch without training: an evaluation, captured CUDA graphs
+  kLoading,     // PyTorch, while weights were read
   kVllm,
   kSglang,
   kTextGenerationInference,
@@ -43,6 +45,10 @@ enum class Runner : std::uint8_t {
   kDiffusers,
   kTextGenerationUi,
   kLmdeploy,
+  kTensorRtLlm,
+  kXgboost,
+  kCudaJl,
+  kTorchXla,
   kTensorFlow,
   kJax,
   kPaddle,
@@ -55,6 +61,8 @@ enum class Runner : std::uint8_t {
   kUnknown,
 };
 Runner RunnerOf(const OomMessage& message);
+/// Whether a script of PyTorch's runs, which can be changed.
+bool IsTorchScript(Runner runner);
 /// "PyTorch", "vLLM"; what a sentence calls the program.
 std::string_view NameOf(Runner runner);
 

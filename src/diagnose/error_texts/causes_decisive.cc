@@ -25,6 +25,27 @@ Remedy CheckTheShape(const OomMessage& message) {
               Lever::kCheckSize);
 }
 
+std::vector<Remedy> SplitTheTensor(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  if (!IsTorchScript(runner) && runner != Runner::kUnknown) return NeedLess(message);
+  return {CheckTheShape(message),
+          Rule("split that tensor: a smaller batch, chunks, or attention that never stores the "
+               "scores",
+               Lever::kSmallerBatch)};
+}
+
+/// Metal has a limit for one buffer, which its text does not print.
+Opinion OneBufferOfMetal(const Figures& f) {
+  Finding finding;
+  finding.id = FindingId::kCapacity;
+  finding.severity = Severity::kHigh;
+  finding.title = fmt::format("One tensor of {} is larger than a buffer may be on this machine",
+                              S(*f.requested));
+  finding.evidence = {"Metal refuses such a buffer however much memory is free"};
+  finding.remedies = SplitTheTensor(f.message);
+  return {.found = std::move(finding), .why = OomCause::kTooLarge};
+}
+
 /// PyTorch 1.8 to 2.0 and from 2.5 on print a limit that is set; 2.1 to 2.4 forgot to.
 bool LimitWouldBePrinted(const OomMessage& m) {
   if (m.source == MessageSource::kTorchAsync) return true;
@@ -154,6 +175,10 @@ Opinion BugInSize(const Figures& f) {
 }
 
 Opinion LargerThanTheDevice(const Figures& f) {
+  if (f.message.source == MessageSource::kTorchMps && f.message.subject == "one buffer" &&
+      f.requested) {
+    return OneBufferOfMetal(f);
+  }
   if (!f.requested || !f.capacity) return {};
   if (*f.requested <= *f.capacity) {
     return {
@@ -170,10 +195,7 @@ Opinion LargerThanTheDevice(const Figures& f) {
       S(*f.requested));
   finding.evidence = {
       fmt::format("{} asked for at once, {} on the device", S(*f.requested), S(*f.capacity))};
-  finding.remedies = {CheckTheShape(f.message),
-                      Rule("split that tensor: a smaller batch, chunks, or attention that never "
-                           "stores the scores",
-                           Lever::kSmallerBatch)};
+  finding.remedies = SplitTheTensor(f.message);
   return {.found = std::move(finding), .why = OomCause::kTooLarge};
 }
 
@@ -200,8 +222,10 @@ Opinion ALimit(const Figures& f) {
   finding.severity = Severity::kHigh;
   finding.title = TitleOfLimit(f);
   if (m.allowed && held > 0 && f.requested) {
-    finding.evidence.push_back(fmt::format("{} held + {} asked for = {}, allowed are {}", S(held),
-                                           S(*f.requested), S(held + *f.requested), S(*m.allowed)));
+    const bool within = held + *f.requested <= *m.allowed;
+    finding.evidence.push_back(fmt::format("{} held + {} asked for = {}, allowed are {}{}", S(held),
+                                           S(*f.requested), S(held + *f.requested), S(*m.allowed),
+                                           within ? ": the text rounds its figures" : ""));
   }
   if (f.free && f.requested && *f.free >= *f.requested) {
     finding.evidence.push_back(fmt::format("the driver still had {} free", S(*f.free)));

@@ -32,6 +32,11 @@ constexpr auto kRows = std::to_array<HostRow>({
     {HostEvent::kWorkerLost,
      "A DataLoader worker ended, and the text does not say that memory was the reason",
      "a worker that runs out of the host's memory ends so, and so does one that crashes"},
+    {HostEvent::kJavaHeap, "The heap of a Java virtual machine is full, not the GPU's memory",
+     "Java has a limit of its own, below what the host has"},
+    {HostEvent::kSystemdKill,
+     "systemd-oomd killed the processes of a session or service because memory pressure was high",
+     "it acts before the kernel would, on a whole group of processes"},
     {HostEvent::kKernelKill, "The kernel killed the process because the host's memory was full",
      "the whole machine was short, so other programs count too"},
     {HostEvent::kCgroupKill,
@@ -90,7 +95,14 @@ constexpr auto kMore = std::to_array<MoreRow>({
      "a larger page file: System > Advanced > Performance > Virtual memory, on a drive with room"},
     {HostEvent::kPinned, Lever::kHostLimit, "less pinned memory",
      "DataLoader(..., pin_memory=False)\n"
+     "\"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": false}   # DeepSpeed\n"
      "ulimit -l   # the limit on locked memory; WSL: memory= in .wslconfig"},
+    {HostEvent::kJavaHeap, Lever::kHostLimit, "a larger heap",
+     "java -Xmx32g ...\nspark-submit --driver-memory 32g --executor-memory 32g ..."},
+    {HostEvent::kSystemdKill, Lever::kHostLimit,
+     "see what it killed, and run the job where it does not look",
+     "journalctl -u systemd-oomd\n"
+     "sudo systemd-run --scope -p ManagedOOMMemoryPressure=auto python train.py"},
     {HostEvent::kKernelKill, Lever::kHostLimit,
      "see who sent the signal, and how much the process had", kWhoKilled},
     {HostEvent::kKilled, Lever::kHostLimit, "see who sent the signal, and how much the process had",
@@ -113,16 +125,21 @@ std::optional<Remedy> MoreMemory(const OomMessage& m) {
 }
 
 std::vector<Remedy> LessHostMemory(const OomMessage& m) {
-  if (m.program != Program::kUnknown) return NeedLessOnHost(m);
+  if (m.host == HostEvent::kJavaHeap) return {};
+  // PyTorch/XLA reads its data as PyTorch does.
+  if (m.program != Program::kUnknown && m.program != Program::kTorchXla &&
+      m.program != Program::kOther) {
+    return NeedLessOnHost(m);
+  }
   if (m.subject == "NCCL") return {};
   if (m.subject == "Ray" && m.host == HostEvent::kSharedMemory) {
-    return {Rule("a larger object store, fewer and smaller objects at once", Lever::kSharedMemory,
+    return {Rule("a larger object store, fewer and smaller objects at once", Lever::kOther,
                  {"ray.init(object_store_memory=32 * 1024**3)"})};
   }
   std::vector<Remedy> remedies = {Rule("fewer DataLoader workers, and fewer batches read ahead",
                                        Lever::kLoaderWorkers,
                                        {"DataLoader(dataset, num_workers=2, prefetch_factor=2)"})};
-  if (m.host != HostEvent::kSharedMemory) {
+  if (m.host != HostEvent::kSharedMemory && m.host != HostEvent::kPinned) {
     remedies.push_back(
         Rule("data that stays on disk: np.load(path, mmap_mode=\"r\"), Arrow or LMDB instead of "
              "lists of Python objects, which every worker copies"));

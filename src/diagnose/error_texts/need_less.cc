@@ -34,6 +34,17 @@ constexpr auto kWays = std::to_array<Way>({
     {kTraining, kOptimizer, "an optimizer with less state (8-bit Adam, Adafactor)"},
     {kTraining, kSharding, "sharding of parameters and optimizer over more devices (FSDP, ZeRO)"},
 
+    {kInference, kEvaluation, "no autograd where nothing is trained",
+     "with torch.inference_mode():\n    out = model(x)"},
+    {kInference, kSmallerBatch, "a smaller batch or shorter sequences; results moved to the host"},
+    {kInference, kQuantization, "weights in bf16, or quantized to 8 or 4 bits"},
+
+    {kLoading, kQuantization, "weights in bf16, or quantized to 8 or 4 bits",
+     "model = AutoModel.from_pretrained(name, torch_dtype=torch.bfloat16)"},
+    {kLoading, kOther, "some layers in the host's memory",
+     "model = AutoModel.from_pretrained(name, device_map=\"auto\")", "speed"},
+    {kLoading, kSharding, "the weights over more devices"},
+
     {kGeneration, kEvaluation, "no autograd where nothing is trained",
      "with torch.inference_mode():\n    out = model.generate(...)"},
     {kGeneration, kSmallerBatch, "fewer sequences at once, shorter prompts, fewer new tokens"},
@@ -95,6 +106,32 @@ constexpr auto kWays = std::to_array<Way>({
     {kLmdeploy, kQuantization, "a quantized model (AWQ), or --quant-policy 8 for the KV cache"},
     {kLmdeploy, kSharding, "--tp over more GPUs"},
 
+    {kTensorRtLlm, kServerSetting, "a smaller share of the device for the KV cache",
+     "trtllm-serve MODEL --kv_cache_free_gpu_memory_fraction 0.8"},
+    {kTensorRtLlm, kSmallerBatch, "a smaller --max_batch_size and --max_num_tokens"},
+    {kTensorRtLlm, kQuantization, "a quantized model (FP8, AWQ)"},
+    {kTensorRtLlm, kSharding, "--tp_size over more GPUs"},
+
+    {kXgboost, kSmallerBatch, "quantized data, made in parts on the device",
+     "dtrain = xgboost.QuantileDMatrix(X, y, max_bin=128)"},
+    {kXgboost, kOther,
+     "fewer leaves and rows at once: a smaller max_depth, subsample=0.5 with "
+     "sampling_method=\"gradient_based\""},
+    {kXgboost, kOffload, "data in external memory, or on the CPU", "params[\"device\"] = \"cpu\"",
+     "speed"},
+
+    {kCudaJl, kReleaseTensors, "drop arrays that are no longer needed and give the pool back",
+     "a = nothing; GC.gc(); CUDA.reclaim()"},
+    {kCudaJl, kSmallerBatch, "smaller arrays: Float32 for Float64, the work in chunks"},
+
+    {kTorchXla, kSmallerBatch, "a smaller batch for each device"},
+    {kTorchXla, kMixedPrecision, "bf16",
+     "with torch.autocast(\"xla\", dtype=torch.bfloat16):\n"
+     "    loss = loss_fn(model(x), y)"},
+    {kTorchXla, kCheckpointing, "checkpointed activations",
+     "from torch_xla.utils.checkpoint import checkpoint", "time for one more forward pass"},
+    {kTorchXla, kSharding, "parameters over more devices (SPMD, FSDP)"},
+
     {kTensorFlow, kSmallerBatch, "a smaller batch"},
     {kTensorFlow, kMixedPrecision, "mixed precision",
      "tf.keras.mixed_precision.set_global_policy(\"mixed_float16\")"},
@@ -152,6 +189,7 @@ constexpr auto kCacheWays = std::to_array<Way>({
     {kSglang, kServerSetting,
      "a higher --mem-fraction-static: the KV cache gets what the weights leave of that share",
      "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.92"},
+    {kSglang, kSmallerBatch, "fewer --max-running-requests and a shorter --context-length"},
     {kSglang, kQuantization, "a quantized model"},
     {kSglang, kSharding, "--tp over more devices"},
 });
@@ -165,6 +203,9 @@ constexpr auto kHostWays = std::to_array<Way>({
     {kLlamaCpp, kServerSetting, "a shorter context and fewer parallel slots (Ollama: num_ctx)",
      "llama-server -m model.gguf -c 8192 -np 1"},
     {kVllm, kServerSetting, "less host memory set aside", "vllm serve MODEL --swap-space 0"},
+    {kTensorFlow, kSmallerBatch,
+     "smaller arrays, or the data in parts: tf.data instead of one tensor"},
+    {kJax, kSmallerBatch, "smaller arrays, or the work in parts (jax.lax.map)"},
 });
 
 std::vector<Remedy> Listed(std::span<const Way> ways, Runner runner) {
@@ -188,7 +229,7 @@ std::vector<Remedy> RoomForCache(const OomMessage& message) {
                ? fmt::format("a --max-model-len of {}, for which the text says there is room",
                              tokens)
                : "a shorter --max-model-len needs a smaller KV cache",
-           Lever::kServerSetting, {fmt::format("vllm serve MODEL --max-model-len {}", tokens)}));
+           Lever::kSmallerBatch, {fmt::format("vllm serve MODEL --max-model-len {}", tokens)}));
   return remedies;
 }
 
@@ -210,6 +251,8 @@ std::vector<Remedy> OfTheMoment(const OomMessage& message) {
                {"with torch.inference_mode():", "    outputs.append(model(x).cpu())"}));
       break;
     case Activity::kLoading:
+      // Without a traceback, the text itself says that the weights are too large.
+      if (message.subject == "the weights") break;
       remedies.push_back(
           Rule("the traceback is in loading: read checkpoints to the host first, so that the model "
                "is not on the device twice",
@@ -234,7 +277,12 @@ std::vector<Remedy> NeedLess(const OomMessage& message) {
     return RoomForCache(message);
   }
   std::vector<Remedy> remedies = OfTheMoment(message);
-  for (Remedy& remedy : Listed(kWays, RunnerOf(message))) remedies.push_back(std::move(remedy));
+  const bool apple = VendorOf(message) == Vendor::kApple;
+  for (Remedy& remedy : Listed(kWays, RunnerOf(message))) {
+    // One GPU, and no 8-bit optimizer for it.
+    if (apple && (remedy.lever == kSharding || remedy.lever == kOptimizer)) continue;
+    remedies.push_back(std::move(remedy));
+  }
   return remedies;
 }
 

@@ -32,6 +32,7 @@ std::string WithoutRequest(const OomMessage& m) {
     case HostEvent::kPinned:
     case HostEvent::kPageFile:
     case HostEvent::kSharedMemory:
+    case HostEvent::kJavaHeap:
       return WhoAsked(m) + " ran out of host memory.";
     default:
       return m.rank ? fmt::format("Rank {} was killed.", *m.rank) : "A process was killed.";
@@ -140,6 +141,10 @@ std::string VerdictOf(const Figures& f, const Judgement& judgement) {
   std::string verdict = WhatWasAsked(f) + " " + judgement.findings.front().title + ".";
   const std::string fills = f.IsTorch() ? WhatFills(AccountOf(f)) : "";
   if (!fills.empty()) verdict += " " + fills;
+  if (f.message.signs.went_on) {
+    verdict +=
+        " The log goes on after it: the program caught the error, and this did not end the run.";
+  }
   return verdict;
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <string>
 
+#include "readers/error_text/aftermath.h"
 #include "readers/error_text/line_prefix.h"
 #include "readers/error_text/signs.h"
 
@@ -96,14 +97,19 @@ std::optional<Frame> ReadFrame(std::string_view line) {
   return frame;
 }
 
+/// "forward" of "forward(self, x)", "<cell line: 3>" of "<cell line: 3>()".
+std::string_view FunctionAt(std::string_view text) {
+  if (text.starts_with('<')) return text.substr(0, text.find('>') + 1);
+  return text.substr(0, text.find_first_of("( \r\n"));
+}
+
 /// Older IPython names the function first, `<ipython-input-9-1f> in forward(self, x)` or
 /// `~/net.py in forward(self, x)`, and marks the line below it: `---> 23     x = self.c2(x)`.
 std::optional<Frame> ReadOlderFrame(std::string_view line, std::string_view marked) {
   const std::size_t in = line.find(" in ");
   if (in == kNone || marked.empty()) return {};
-  const Frame frame{.file = line.substr(0, in),
-                    .line = marked,
-                    .function = line.substr(in + 4, line.find_first_of("( \r\n", in + 4) - in - 4)};
+  const Frame frame{
+      .file = line.substr(0, in), .line = marked, .function = FunctionAt(line.substr(in + 4))};
   const bool file = frame.file.starts_with("<ipython-input-") || frame.file.ends_with(".py");
   if (!file || frame.file.find(' ') != kNone) return {};
   return frame;
@@ -316,12 +322,16 @@ void ReadContext(std::string_view text, std::size_t floor, std::size_t begin, st
     found.activity = MoreTelling(found.activity, below.activity);
   }
   message.where = found.where;
-  message.activity = found.activity;
+  message.activity = MoreTelling(message.activity, found.activity);
   if (!message.rank) message.rank = found.rank ? found.rank : RankBelow(text, end);
   if (!message.device) message.device = found.device;
   ReadSigns(above, message);
   const std::size_t behind = std::min(text.size(), end + kReachAhead);
   ReadSigns(text.substr(begin, behind - begin), message);
+  if (WentOn(text, begin, end, message)) {
+    message.survived = true;
+    message.signs.went_on = true;
+  }
 }
 
 }  // namespace plimsoll

@@ -1,14 +1,13 @@
 #include "readers/error_text/error_text.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <cstring>
 #include <span>
 
 #include "readers/error_text/collect.h"
 #include "readers/error_text/context.h"
 #include "readers/error_text/phrase_finder.h"
+#include "readers/error_text/prose.h"
 #include "readers/error_text/wordings.h"
 #include "readers/memory_summary/memory_summary.h"
 
@@ -44,47 +43,18 @@ const Dictionary& LastResort() {
   return *dictionary;
 }
 
-bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '\''; }
-
-/// Whether one of the words stands in the line; "avoid*" also stands for "avoids".
-bool HasWord(std::string_view line, std::span<const std::string_view> words) {
-  for (std::size_t at = 0; at < line.size();) {
-    std::size_t end = at;
-    while (end < line.size() && IsWord(line[end])) ++end;
-    const std::string_view word = line.substr(at, end - at);
-    for (std::string_view wanted : words) {
-      const bool stem = wanted.ends_with('*');
-      if (stem ? word.starts_with(wanted.substr(0, wanted.size() - 1)) : word == wanted) {
-        return true;
-      }
-    }
-    at = end + 1;
-  }
-  return false;
-}
-
 bool HasFigure(const OomMessage& m) {
   return m.requested || m.capacity || m.free || m.allocated || m.reserved || m.allowed || m.other ||
-         m.device || m.cut_off || m.survived || !m.processes.empty();
+         m.device || m.survived || !m.processes.empty();
 }
 
-/// Help texts, comments and log lines speak of running out of memory without having done so:
-/// "avoids CUDA out of memory", "dumps a snapshot if CUDA runs out of memory". Somebody who tells
-/// what happened speaks of himself.
-bool IsProse(std::string_view before, const OomMessage& message) {
-  static constexpr auto kConditions = std::to_array<std::string_view>(
-      {"avoid*", "prevent*", "if", "never", "when", "whenever", "help*", "may", "might", "will",
-       "would", "could", "should", "unless", "against", "handl*", "retry", "fix*", "solv*"});
-  static constexpr auto kReports = std::to_array<std::string_view>({"i", "i'm", "my", "we're"});
-  if (message.source == MessageSource::kHostMemory || HasFigure(message)) return false;
-  std::string line(before.substr(before.rfind('\n') + 1));
-  std::transform(line.begin(), line.end(), line.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (std::string_view sign :
-       {"error:", "error]", "exception", "fatal", "failed", "[error", "error "}) {
-    if (line.find(sign) != std::string::npos) return false;
-  }
-  return HasWord(line, kConditions) && !HasWord(line, kReports);
+/// Whether the words must be looked at: nothing but them says that memory ran out.
+bool IsBare(const OomMessage& m) {
+  if (HasFigure(m)) return false;
+  using enum HostEvent;
+  // Other reports of the host have words that nobody but their writer uses.
+  return m.source != MessageSource::kHostMemory || m.host == kKubernetesKill || m.host == kKilled ||
+         m.host == kRayKill || m.host == kRequest;
 }
 
 /// One message at a place where an opening was found; `end` is set to where it ends.
@@ -98,7 +68,7 @@ std::optional<OomMessage> ReadAt(std::string_view text, const Wording& wording,
   const std::size_t reach = std::min(kBefore, hit.begin);
   Scanner scanner(text, hit.end, rank);
   if (!wording.read(scanner, text.substr(hit.begin - reach, reach), message)) return {};
-  if (IsProse(text.substr(hit.begin - reach, reach), message)) return {};
+  if (IsBare(message) && OnlySpeaksOfIt(text, hit.begin, hit.end)) return {};
   end = std::max(hit.end, scanner.position());
   return message;
 }

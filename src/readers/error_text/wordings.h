@@ -31,18 +31,19 @@ Read ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadTorchReject
 
 // wordings_cuda.cc: the CUDA runtime and the libraries on it, which give hardly any figures.
 Read ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm, ReadNcclCalloc,
-    ReadNcclFailure, ReadHabana, ReadCublasHandle, ReadRequestOnly;
+    ReadNcclFailure, ReadHabana, ReadCublasHandle, ReadCudaCall, ReadTensorRtLlm,
+    ReadTooLargeToLoad;
 
 // wordings_host.cc: requests for the host's memory that failed.
 Read ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError, ReadPageFile,
     ReadSharedMemory, ReadSharedMap, ReadSharedFile, ReadPinnedHost, ReadAllocOnHost,
-    ReadSharedWrite, ReadNcclShared, ReadNcclSegment;
+    ReadSharedWrite, ReadNcclShared, ReadNcclSegment, ReadJavaHeap;
 
 // wordings_kills.cc: processes that were killed.
 Read ReadKernelKill, ReadKernelConstraint, ReadReaper, ReadInvoked, ReadCgroupUsage, ReadSlurm,
     ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf, ReadKubernetes, ReadEvicted,
     ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode, ReadSignal, ReadShellKilled,
-    ReadSystemd, ReadRayStore;
+    ReadSystemd, ReadRayStore, ReadKilledProcess;
 
 // wordings_xla.cc: TensorFlow and JAX.
 Read ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,
@@ -51,11 +52,11 @@ Read ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,
 // wordings_libraries.cc: libraries with allocators of their own.
 Read ReadPaddle, ReadCupyOrXla, ReadOldCupy, ReadBadAlloc, ReadOnnxBuffer, ReadOnnxLimit,
     ReadOnnxCuda, ReadTensorRtRequest, ReadTensorRtError, ReadDirectMl, ReadMlx, ReadMetal,
-    ReadBitsandbytes;
+    ReadBitsandbytes, ReadXgboost, ReadCudaJl;
 
 // wordings_serving.cc: programs that serve models.
 Read ReadGgmlCuda, ReadGgmlBuffer, ReadGgmlCache, ReadGgmlCompute, ReadGgmlVulkan, ReadVllmStartup,
     ReadVllmNoBlocks, ReadVllmCacheNeeded, ReadVllmTokens, ReadSglang, ReadTextGeneration,
-    ReadOllamaSystem, ReadOllamaTooLarge, ReadVllmSwap;
+    ReadOllamaSystem, ReadOllamaTooLarge, ReadVllmSwap, ReadSglangPool;
 
 }  // namespace plimsoll

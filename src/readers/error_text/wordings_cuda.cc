@@ -95,9 +95,24 @@ bool ReadCublasHandle(Scanner& scanner, std::string_view, OomMessage& message) {
   return scanner.Literal("cublasCreate");
 }
 
-/// CUDA.jl's "Out of GPU memory trying to allocate 2.000 GiB".
-bool ReadRequestOnly(Scanner& scanner, std::string_view, OomMessage& message) {
-  return scanner.Size(message.requested) || scanner.ended();
+/// The same in words that PyTorch does not use: what is around it may still show that it runs.
+bool ReadCudaCall(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.program = Program::kOther;
+  return ReadCudaRuntime(scanner, before, message);
+}
+
+/// "[TensorRT-LLM][ERROR] CUDA runtime error in cudaMallocAsync(…): out of memory".
+bool ReadTensorRtLlm(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.program = Program::kOther;
+  return scanner.SkipPast("): out of memory", 200);
+}
+
+/// "Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit
+/// the quantized model.": transformers found that before it loaded.
+bool ReadTooLargeToLoad(Scanner&, std::string_view, OomMessage& message) {
+  message.subject = "the weights";
+  message.activity = Activity::kLoading;
+  return true;
 }
 
 }  // namespace plimsoll

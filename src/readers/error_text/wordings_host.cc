@@ -68,7 +68,8 @@ bool ReadSharedMemory(Scanner& scanner, std::string_view, OomMessage& message) {
 /// "unable to mmap N bytes from file </torch_42>": other files than PyTorch's own are not memory.
 bool ReadSharedMap(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kSharedMemory;
-  const bool ours = scanner.Size(message.requested) && scanner.Literal("from file </torch_");
+  const bool ours = scanner.Size(message.requested) &&
+                    scanner.AnyOf({"from file </torch_", "from file </dev/shm/torch_"});
   if (ours) scanner.SkipPast("Cannot allocate memory (12)", 64);
   return ours;
 }
@@ -102,6 +103,12 @@ bool ReadSharedWrite(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kSharedMemory;
   if (!scanner.Literal("</torch_")) return false;
   scanner.SkipPast("No space left on device", 80);
+  return true;
+}
+
+/// "java.lang.OutOfMemoryError: Java heap space".
+bool ReadJavaHeap(Scanner&, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kJavaHeap;
   return true;
 }
 

@@ -25,6 +25,18 @@ std::optional<std::int64_t> NumberAtEnd(std::string_view before) {
   return std::atoll(std::string(before).c_str());
 }
 
+/// "4242 (python) total-vm:81788928kB, anon-rss:64000000kB".
+bool ReadVictim(Scanner& scanner, OomMessage& message) {
+  ProcessUse process;
+  process.pid = scanner.Integer();
+  if (!process.pid) return false;
+  scanner.Literal(",");
+  if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
+  if (scanner.SkipPast("anon-rss:", 64)) scanner.Size(process.bytes);
+  message.processes.push_back(process);
+  return true;
+}
+
 }  // namespace
 
 /// "Out of memory: Killed process 4242 (python) total-vm:81788928kB, anon-rss:64000000kB, …"; until
@@ -36,14 +48,7 @@ bool ReadKernelKill(Scanner& scanner, std::string_view before, OomMessage& messa
                      : HostEvent::kKernelKill;
   scanner.Literal("ed");
   if (!scanner.Literal("process")) return scanner.ended();
-  ProcessUse process;
-  process.pid = scanner.Integer();
-  if (!process.pid) return scanner.ended();
-  scanner.Literal(",");
-  if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
-  if (scanner.SkipPast("anon-rss:", 64)) scanner.Size(process.bytes);
-  message.processes.push_back(process);
-  return true;
+  return ReadVictim(scanner, message) || scanner.ended();
 }
 
 /// "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),…,task=python,pid=4242,uid=1000"
@@ -229,10 +234,18 @@ bool ReadShellKilled(Scanner& scanner, std::string_view before, OomMessage& mess
   return shell || job;
 }
 
-/// systemd-oomd's "Killed /user.slice/… due to memory pressure" and the like.
-bool ReadSystemd(Scanner& scanner, std::string_view, OomMessage& message) {
+/// systemd-oomd's "Killed /user.slice/… due to memory pressure for /user.slice/… being 62.11% >
+/// 50.00%".
+bool ReadSystemd(Scanner&, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kSystemdKill;
+  return Contains(LineOf(before), "Killed /");
+}
+
+/// The kernel's second line until Linux 5.2: "Killed process 4242 (python) total-vm:98123456kB,
+/// anon-rss:60123456kB".
+bool ReadKilledProcess(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kKernelKill;
-  return scanner.SkipPast("killed", 24);
+  return ReadVictim(scanner, message) && message.processes.back().bytes;
 }
 
 /// Ray's object store lies in shared memory: "ObjectStoreFullError: Failed to put object …".

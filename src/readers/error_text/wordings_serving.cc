@@ -132,6 +132,18 @@ bool ReadSglang(Scanner& scanner, std::string_view, OomMessage& message) {
   return scanner.SkipPast("--mem-fraction-static", 60);
 }
 
+/// SGLang's "Prefill out of memory. Try to lower your batch size.", "Decode out of memory happened.
+/// #retracted_reqs: 1", "KV cache pool is full. Retract requests.": it takes the requests back and
+/// goes on.
+bool ReadSglangPool(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.program = Program::kSglang;
+  message.subject = "the KV cache";
+  message.activity = Activity::kGeneration;
+  message.survived = scanner.SkipPast("retract", 40);
+  message.called_harmless = message.survived;
+  return true;
+}
+
 /// text-generation-inference's "Not enough memory to handle N prefill tokens."
 bool ReadTextGeneration(Scanner& scanner, std::string_view, OomMessage& message) {
   message.program = Program::kTextGenerationInference;

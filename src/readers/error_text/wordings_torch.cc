@@ -1,5 +1,6 @@
 // The texts of PyTorch's allocators. S is "15.78 GiB", always with two decimals, or "12 bytes".
 #include <array>
+#include <charconv>
 
 #include "readers/error_text/wordings.h"
 
@@ -136,7 +137,7 @@ void ReadHint(Scanner& scanner, Releases& releases) {
     return;
   }
   if (scanner.Literal("PYTORCH_ALLOC_CONF=")) {
-    releases.Narrow(210, 210);
+    releases.Narrow(210, Releases::kNewest);
   } else if (scanner.Literal("PYTORCH_CUDA_ALLOC_CONF=")) {
     releases.Narrow(202, Releases::kNewest);
   } else if (!scanner.Literal("PYTORCH_HIP_ALLOC_CONF=")) {
@@ -178,6 +179,17 @@ bool ReadRejection(Scanner& scanner, OomMessage& message) {
   scanner.Literal("because it would exceed per_process_memory_fraction limit.");
   message.cut_off = !scanner.Literal("Requested size:") || !scanner.Size(message.requested);
   return true;
+}
+
+/// "2" in "Device:2, RankID:2".
+std::optional<int> NumberBehind(std::string_view line, std::string_view key) {
+  const std::size_t at = line.find(key);
+  if (at == std::string_view::npos) return {};
+  int value = 0;
+  const char* const begin = line.data() + at + key.size();
+  const auto [p, error] = std::from_chars(begin, line.data() + line.size(), value);
+  return error == std::errc() && value >= 0 && value < 1'000'000 ? std::optional(value)
+                                                                 : std::nullopt;
 }
 
 /// Either form, for whatever the device is called.
@@ -319,11 +331,15 @@ bool ReadVirtualAddress(Scanner& scanner, std::string_view, OomMessage& message)
 
 /// "Invalid buffer size: 24.00 GB": Metal refuses so large a buffer.
 bool ReadMpsBuffer(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.subject = "one buffer";
   return scanner.Size(message.requested);
 }
 
 /// Ascend's "(PID:3301, Device:2, RankID:2) ERR00006 PTA memory error".
-bool ReadAscend(Scanner& scanner, std::string_view, OomMessage&) {
+bool ReadAscend(Scanner& scanner, std::string_view before, OomMessage& message) {
+  const std::string_view line = before.substr(before.rfind('\n') + 1);
+  message.device = NumberBehind(line, "Device:");
+  if (!message.rank) message.rank = NumberBehind(line, "RankID:");
   scanner.SkipPast("Failed to allocate memory", 60);
   return true;
 }

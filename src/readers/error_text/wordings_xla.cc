@@ -254,6 +254,7 @@ bool ReadResourceExhausted(Scanner& scanner, std::string_view before, OomMessage
     message.cut_off = scanner.ended();
     return message.cut_off;
   }
+  message.signs.tpu = true;
   message.cut_off =
       !scanner.Size(message.other) || !scanner.Literal("of") || !scanner.Size(message.capacity);
   if (message.cut_off) return true;
@@ -290,6 +291,7 @@ bool ReadXlaAllocation(Scanner& scanner, std::string_view, OomMessage& message) 
   }
   scanner.Literal(".");
   if (scanner.Literal("at the bottom of memory.") || scanner.Literal("That was not possible.")) {
+    message.signs.tpu = true;  // GPUs have an allocator that says other words
     ReadFree(scanner, message);
   }
   ReadBufferAssignment(scanner, message);

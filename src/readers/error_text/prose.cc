@@ -1,0 +1,158 @@
+#include "readers/error_text/prose.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "readers/error_text/line_prefix.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr auto kNone = std::string_view::npos;
+using Words = std::vector<std::string>;
+
+bool Contains(std::string_view text, std::string_view part) { return text.find(part) != kNone; }
+
+bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
+
+std::string Lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+Words WordsOf(std::string_view text) {
+  Words words;
+  bool inside = false;
+  for (char c : Lower(text)) {
+    const bool part = std::isalnum(static_cast<unsigned char>(c)) || c == '\'';
+    if (part && !inside) words.emplace_back();
+    if (part) words.back() += c;
+    inside = part;
+  }
+  return words;
+}
+
+/// "avoid*" also stands for "avoids".
+bool IsAnyOf(std::string_view word, std::span<const std::string_view> wanted) {
+  return std::any_of(wanted.begin(), wanted.end(), [&](std::string_view each) {
+    if (!each.ends_with('*')) return word == each;
+    return word.starts_with(each.substr(0, each.size() - 1));
+  });
+}
+
+bool HasAnyOf(const Words& words, std::span<const std::string_view> wanted) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& word) { return IsAnyOf(word, wanted); });
+}
+
+constexpr auto kNever = std::to_array<std::string_view>({"never", "no"});
+// Somebody who tells what happened speaks of himself.
+constexpr auto kFirstPerson =
+    std::to_array<std::string_view>({"i", "i'm", "i've", "my", "me", "we", "we're", "our"});
+constexpr auto kSecondPerson = std::to_array<std::string_view>({"you", "your", "users"});
+constexpr auto kPreventing = std::to_array<std::string_view>(
+    {"avoid*", "prevent*", "against", "help", "helps", "fix", "fixes", "solve*", "reduces"});
+constexpr auto kConditions = std::to_array<std::string_view>(
+    {"if", "when", "whenever", "whether", "unless", "may", "might", "will", "would", "could",
+     "should", "can", "handl*", "retry", "retries"});
+// Inflected, so that "will fail with" stays talk.
+constexpr auto kHappened = std::to_array<std::string_view>(
+    {"failed",   "fails",  "failing", "failure", "crashed",   "crashes", "crashing", "died",
+     "dies",     "killed", "aborted", "aborts",  "got",       "gets",    "getting",  "threw",
+     "throws",   "thrown", "raised",  "stopped", "stops",     "ended",   "ran",      "occurred",
+     "happened", "says",   "saw",     "exited",  "terminated"});
+// What stands behind the words where a feature or a kind of error is named.
+constexpr auto kNamed = std::to_array<std::string_view>(
+    {"errors",  "exceptions", "issues",    "problems", "situations", "conditions",
+     "handl*",  "protect*",   "guard*",    "killer",   "polic*",     "monitor*",
+     "detect*", "callback*",  "observer*", "hook*",    "recover*",   "can",
+     "may",     "might",      "usually",   "often"});
+
+/// What a log, an interpreter or a compiler puts in front of an error.
+bool HasErrorSign(std::string_view before) {
+  for (std::string_view sign : {"Error", "ERROR", "error:", "error]", "Exception", "FATAL", "Fatal",
+                                "fatal:", "CRITICAL", "panic", "terminate called", "what():"}) {
+    if (Contains(before, sign)) return true;
+  }
+  return false;
+}
+
+/// A comparison with the message's words, as programs have it that catch the error: `if "out of
+/// memory" in str(e)`. Only beside the words: a log in JSON has its source lines in the same line.
+bool IsSourceCode(std::string_view before, std::string_view behind) {
+  constexpr std::size_t kBeside = 24;
+  behind = behind.substr(0, kBeside);
+  before.remove_prefix(before.size() - std::min(before.size(), kBeside));
+  return Contains(behind, " in str(") || Contains(behind, " in repr(") ||
+         Contains(behind, " in e.args") || Contains(before, ".find(\"") ||
+         Contains(before, ".contains(\"") || Contains(before, "match=\"");
+}
+
+/// "  --cpu-offload   keeps jobs from …": an option and what it is for.
+bool IsOption(std::string_view line) {
+  line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
+  if (line.size() < 4 || line[0] != '-') return false;
+  return line[1] == '-' ? IsLetter(line[2])
+                        : IsLetter(line[1]) && (line[2] == ' ' || line[2] == ',');
+}
+
+/// The part of the sentence in front of the words; a sentence may begin on the line above.
+std::string_view ClauseBefore(std::string_view before) {
+  std::size_t cut = before.rfind('\n');
+  if (cut != kNone && cut + 1 < before.size() &&
+      std::islower(static_cast<unsigned char>(before[cut + 1])) && cut > 0 &&
+      !Contains(".:;!?\n", before.substr(cut - 1, 1))) {
+    cut = before.rfind('\n', cut - 1);
+  }
+  before.remove_prefix(cut == kNone ? 0 : cut + 1);
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i + 1 < before.size(); ++i) {
+    const bool mark = Contains(",:;.!?|]", before.substr(i, 1)) && before[i + 1] == ' ';
+    if (mark || before[i] == '(') begin = i + 1;
+  }
+  return before.substr(begin);
+}
+
+bool IsHypothetical(const Words& clause) {
+  for (std::size_t i = 0; i < clause.size(); ++i) {
+    if (!IsAnyOf(clause[i], kConditions)) continue;
+    // "could not", "would exceed" tell what happened.
+    const std::string_view next = i + 1 < clause.size() ? std::string_view(clause[i + 1]) : "";
+    if (next != "not" && next != "exceed") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool OnlySpeaksOfIt(std::string_view text, std::size_t begin, std::size_t end) {
+  constexpr std::size_t kReach = 200;
+  const std::size_t line_begin =
+      std::max(LineBegin(text, begin), begin > 2 * kReach ? begin - 2 * kReach : 0);
+  const std::string_view before = text.substr(line_begin, begin - line_begin);
+  std::string_view behind = text.substr(end, kReach);
+  behind = behind.substr(0, behind.find('\n'));
+  if (IsSourceCode(before, behind)) return true;
+  if (HasErrorSign(before)) return false;
+  if (IsOption(before)) return true;
+  const std::size_t reach = std::min(begin, kReach);
+  const Words clause = WordsOf(ClauseBefore(text.substr(begin - reach, reach)));
+  if (HasAnyOf(clause, kNever)) return true;
+  if (HasAnyOf(clause, kFirstPerson)) return false;
+  if (HasAnyOf(clause, kPreventing)) return true;
+  const bool hypothetical = IsHypothetical(clause);
+  if (hypothetical && HasAnyOf(clause, kSecondPerson)) return true;
+  if (HasAnyOf(clause, kHappened)) return false;
+  if (hypothetical) return true;
+  const Words next = WordsOf(behind.substr(0, behind.find_first_of(".:;!?,")));
+  return !next.empty() && (IsAnyOf(next[0], kNamed) ||
+                           (next.size() > 1 && next[0] == "error" && IsAnyOf(next[1], kNamed)));
+}
+
+}  // namespace plimsoll
