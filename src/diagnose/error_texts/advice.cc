@@ -246,8 +246,9 @@ std::optional<Remedy> KeepTogether(const OomMessage& message) {
       message.source == kTorchCuda || message.source == kTorchHip || message.source == kTorchNpu;
   if (!ours || variable.empty()) return {};
   const int release = message.source == kTorchNpu ? 201 : message.torch.value_or(Releases{}).first;
-  // The name for every device, which the old ones only stand in for.
-  if (message.source != kTorchNpu && release >= 210) variable = "PYTORCH_ALLOC_CONF";
+  // The name that 2.10 gives in its hint. Others say the old one, which works in all of them; the
+  // new one does nothing in 2.9.
+  if (message.torch == Releases{.first = 210, .last = 210}) variable = "PYTORCH_ALLOC_CONF";
   for (const PieceSetting& row : kPieceSettings) {
     const bool expandable = row.first == 201;
     if (release < row.first || (expandable && message.signs.windows)) continue;

@@ -61,12 +61,13 @@ constexpr auto kPreventing = std::to_array<std::string_view>(
 constexpr auto kConditions = std::to_array<std::string_view>(
     {"if", "when", "whenever", "whether", "unless", "may", "might", "will", "would", "could",
      "should", "can", "handl*", "retry", "retries"});
-// Inflected, so that "will fail with" stays talk.
+// Inflected, so that "will fail with" stays talk; a reason is something that happened.
 constexpr auto kHappened = std::to_array<std::string_view>(
-    {"failed",   "fails",  "failing", "failure", "crashed",   "crashes", "crashing", "died",
-     "dies",     "killed", "aborted", "aborts",  "got",       "gets",    "getting",  "threw",
-     "throws",   "thrown", "raised",  "stopped", "stops",     "ended",   "ran",      "occurred",
-     "happened", "says",   "saw",     "exited",  "terminated"});
+    {"failed",     "fails", "failing",  "failure",  "crashed", "crashes", "crashing",
+     "died",       "dies",  "killed",   "aborted",  "aborts",  "got",     "gets",
+     "getting",    "threw", "throws",   "thrown",   "raised",  "stopped", "stops",
+     "ended",      "ran",   "occurred", "happened", "says",    "saw",     "exited",
+     "terminated", "after", "because",  "due",      "since"});
 // What stands behind the words where a feature or a kind of error is named.
 constexpr auto kNamed = std::to_array<std::string_view>(
     {"errors",  "exceptions", "issues",    "problems", "situations", "conditions",

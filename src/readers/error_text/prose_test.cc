@@ -34,7 +34,7 @@ TEST(Prose, AReportIsNeverTalk) {
         "step 4 failed when it went out of memory", "--- out of memory ---",
         "could not load the model because out of memory", "ERROR if this persists out of memory",
         "Training will stop now\nout of memory", "The batch may be too large, out of memory",
-        "it would not start (out of memory)"}) {
+        "it would not start (out of memory)", "retry 2 of 5 after the GPU went out of memory"}) {
     EXPECT_FALSE(OnlyTalk(text)) << text;
   }
 }

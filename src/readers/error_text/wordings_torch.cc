@@ -137,7 +137,7 @@ void ReadHint(Scanner& scanner, Releases& releases) {
     return;
   }
   if (scanner.Literal("PYTORCH_ALLOC_CONF=")) {
-    releases.Narrow(210, Releases::kNewest);
+    releases.Narrow(210, 210);
   } else if (scanner.Literal("PYTORCH_CUDA_ALLOC_CONF=")) {
     releases.Narrow(202, Releases::kNewest);
   } else if (!scanner.Literal("PYTORCH_HIP_ALLOC_CONF=")) {
