@@ -22,6 +22,9 @@ Finding NoCause(const Figures& f) {
   finding.severity = Severity::kInfo;
   finding.title = f.tensors ? "The figures of the text do not tell why"
                             : "The text gives no figures that tell why";
+  if (f.message.subject == "every batch size") {
+    finding.title = "Smaller and smaller batches were tried, and all of them ran out of memory";
+  }
   if (f.message.subject == "the weights") {
     finding.title = "The weights do not fit on the devices that the program may use";
   }

@@ -53,6 +53,12 @@ bool LimitWouldBePrinted(const OomMessage& m) {
   return m.torch->first >= 205 || (m.torch->first >= 108 && m.torch->last <= 200);
 }
 
+/// Only 2.1 to 2.4 keep a limit to themselves; before 1.8 none can be set.
+bool LimitMayHide(const OomMessage& m) {
+  if (m.source == MessageSource::kTorchAsync) return false;
+  return m.cut_off || !m.torch || (m.torch->last >= 201 && m.torch->first <= 204);
+}
+
 std::string TitleOfLimit(const Figures& f) {
   const OomMessage& m = f.message;
   if (m.source == MessageSource::kTorchMps) {
@@ -108,7 +114,7 @@ Suspect SuspectOf(const OomMessage& m) {
                                    [](const ProcessUse& p) { return !p.bytes; });
   if (windows) return Suspect::kHostBacking;
   if (VendorOf(m) == Vendor::kIntel) return Suspect::kBlockLimit;
-  return LimitWouldBePrinted(m) ? Suspect::kMoment : Suspect::kHiddenLimit;
+  return LimitMayHide(m) ? Suspect::kHiddenLimit : Suspect::kMoment;
 }
 
 FindingId IdOf(Suspect suspect) {
@@ -270,7 +276,7 @@ Opinion FreeSuffices(const Figures& f) {
     return {.found = std::move(finding), .why = OomCause::kUnknown};
   }
   if (suspect == Suspect::kHostBacking) AddHostBacking(finding);
-  if (!LimitWouldBePrinted(m)) {
+  if (LimitMayHide(m)) {
     finding.evidence.push_back("PyTorch 2.1 to 2.4 do not print a memory fraction that was set");
     finding.remedies.push_back(
         Rule("look for set_per_process_memory_fraction, in frameworks too", Lever::kMemoryLimit));

@@ -197,6 +197,9 @@ Opinion OfHost(const Figures& f) {
     finding.title = m.subject == "Ray"
                         ? "Ray's object store, which lies in shared memory, is full"
                         : "Shared memory (/dev/shm) is full: NCCL passes data through it";
+    if (m.subject == "Ray") {
+      finding.evidence = {"Ray takes 30 % of the memory for it unless told otherwise"};
+    }
   }
   if (m.survived) finding.evidence.push_back("the program goes on with ordinary memory");
   AddFigures(m, finding);

@@ -180,6 +180,9 @@ void JudgeLimit(const Figures& f, Opinion& opinion) {
 
 /// Requests that a server runs fill its KV cache: what it had at the start sufficed.
 void JudgeServing(const OomMessage& m, Finding& finding) {
+  if (m.source == kServer && m.program == Program::kTextGenerationInference) {
+    finding.title = "What is left beside the weights is too little for so many prefill tokens";
+  }
   if (m.source != kServer || m.activity != Activity::kGeneration) return;
   finding.title = "The KV cache has no room left beside the requests that run";
   finding.evidence = {"the server was serving; its KV cache has a fixed size"};

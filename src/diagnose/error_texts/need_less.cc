@@ -281,6 +281,7 @@ std::vector<Remedy> NeedLess(const OomMessage& message) {
   for (Remedy& remedy : Listed(kWays, RunnerOf(message))) {
     // One GPU, and no 8-bit optimizer for it.
     if (apple && (remedy.lever == kSharding || remedy.lever == kOptimizer)) continue;
+    if (message.subject == "every batch size" && remedy.lever == kSmallerBatch) continue;
     remedies.push_back(std::move(remedy));
   }
   return remedies;

@@ -26,6 +26,7 @@ std::string WhoAsked(const OomMessage& m) {
 std::string WithoutRequest(const OomMessage& m) {
   switch (m.host) {
     case HostEvent::kNone:
+      if (m.subject == "the weights") return WhoAsked(m) + " did not load the model.";
       return m.device ? fmt::format("{} ran out of memory on {}.", WhoAsked(m), DeviceName(m))
                       : WhoAsked(m) + " ran out of memory.";
     case HostEvent::kRequest:

@@ -62,7 +62,7 @@ constexpr std::array kWordings = std::to_array<Wording>({
     {"Memory allocation error on worker", kUnknown, ReadXgboost},
     {"Make sure you have enough GPU RAM to fit", kTorchCuda, ReadTooLargeToLoad},
     {"MEM_OBJECT_ALLOCATION_FAILURE", kUnknown, ReadNothing},
-    {"No executable batch size found, reached zero", kUnknown, ReadNothing},
+    {"No executable batch size found, reached zero", kTorchCuda, ReadNoBatchSize},
     {"MODULE:PT_DEVMEM", kHabana, ReadHabana},
 
     {"DefaultCPUAllocator:", kHostMemory, ReadCpuAllocator},

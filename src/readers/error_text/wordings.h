@@ -32,7 +32,7 @@ Read ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadTorchReject
 // wordings_cuda.cc: the CUDA runtime and the libraries on it, which give hardly any figures.
 Read ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm, ReadNcclCalloc,
     ReadNcclFailure, ReadHabana, ReadCublasHandle, ReadCudaCall, ReadTensorRtLlm,
-    ReadTooLargeToLoad;
+    ReadTooLargeToLoad, ReadNoBatchSize;
 
 // wordings_host.cc: requests for the host's memory that failed.
 Read ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError, ReadPageFile,

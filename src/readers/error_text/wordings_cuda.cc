@@ -107,6 +107,13 @@ bool ReadTensorRtLlm(Scanner& scanner, std::string_view, OomMessage& message) {
   return scanner.SkipPast("): out of memory", 200);
 }
 
+/// accelerate's "No executable batch size found, reached zero.": it halved the batch until none was
+/// left.
+bool ReadNoBatchSize(Scanner&, std::string_view, OomMessage& message) {
+  message.subject = "every batch size";
+  return true;
+}
+
 /// "Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit
 /// the quantized model.": transformers found that before it loaded.
 bool ReadTooLargeToLoad(Scanner&, std::string_view, OomMessage& message) {
