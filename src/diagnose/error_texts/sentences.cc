@@ -142,10 +142,7 @@ std::string VerdictOf(const Figures& f, const Judgement& judgement) {
   std::string verdict = WhatWasAsked(f) + " " + judgement.findings.front().title + ".";
   const std::string fills = f.IsTorch() ? WhatFills(AccountOf(f)) : "";
   if (!fills.empty()) verdict += " " + fills;
-  if (f.message.signs.went_on) {
-    verdict +=
-        " The log goes on after it: the program caught the error, and this did not end the run.";
-  }
+  if (f.message.signs.went_on) verdict += " The program caught this error and went on.";
   return verdict;
 }
 

@@ -56,11 +56,13 @@ constexpr auto kNever = std::to_array<std::string_view>({"never", "no"});
 constexpr auto kFirstPerson =
     std::to_array<std::string_view>({"i", "i'm", "i've", "my", "me", "we", "we're", "our"});
 constexpr auto kSecondPerson = std::to_array<std::string_view>({"you", "your", "users"});
-constexpr auto kPreventing = std::to_array<std::string_view>(
-    {"avoid*", "prevent*", "against", "help", "helps", "fix", "fixes", "solve*", "reduces"});
+constexpr auto kPreventing =
+    std::to_array<std::string_view>({"avoid*", "prevent*", "against", "help", "helps", "fix",
+                                     "fixes", "solve*", "reduces", "reduce", "chance", "risk"});
 constexpr auto kConditions = std::to_array<std::string_view>(
     {"if", "when", "whenever", "whether", "unless", "may", "might", "will", "would", "could",
      "should", "can", "handl*", "retry", "retries"});
+constexpr auto kTopic = std::to_array<std::string_view>({"on", "upon", "about"});
 // Inflected, so that "will fail with" stays talk; a reason is something that happened.
 constexpr auto kHappened = std::to_array<std::string_view>(
     {"failed",     "fails", "failing",  "failure",  "crashed", "crashes", "crashing",
@@ -150,8 +152,11 @@ bool OnlySpeaksOfIt(std::string_view text, std::size_t begin, std::size_t end) {
   const bool hypothetical = IsHypothetical(clause);
   if (hypothetical && HasAnyOf(clause, kSecondPerson)) return true;
   if (HasAnyOf(clause, kHappened)) return false;
-  if (hypothetical) return true;
+  // "raise on out of memory", "about CUDA out of memory".
+  const bool topic = !clause.empty() && IsAnyOf(clause.back(), kTopic);
+  if (hypothetical || topic) return true;
   const Words next = WordsOf(behind.substr(0, behind.find_first_of(".:;!?,")));
+  if (next.size() > 1 && next[0] == "is" && next[1] == "not") return true;
   return !next.empty() && (IsAnyOf(next[0], kNamed) ||
                            (next.size() > 1 && next[0] == "error" && IsAnyOf(next[1], kNamed)));
 }

@@ -20,7 +20,9 @@ TEST(Prose, TalkIsNoReport) {
        {"this avoids CUDA out of memory", "may run out of memory on small cards",
         "restarts when a worker runs out of memory", "If you get out of memory, lower the batch",
         "we never ran out of memory", "out of memory errors are common",
-        "  --low  for cards that go out of memory", "if \"out of memory\" in str(e):",
+        "  --low  for cards that go out of memory",
+        "if \"out of memory\" in str(e):", "raise on out of memory",
+        "reduces the chance of out of memory", "out of memory is not the problem here",
         "The job is resubmitted if it\nruns out of memory twice"}) {
     EXPECT_TRUE(OnlyTalk(text)) << text;
   }

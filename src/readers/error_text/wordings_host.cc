@@ -106,10 +106,11 @@ bool ReadSharedWrite(Scanner& scanner, std::string_view, OomMessage& message) {
   return true;
 }
 
-/// "java.lang.OutOfMemoryError: Java heap space".
-bool ReadJavaHeap(Scanner&, std::string_view, OomMessage& message) {
+/// "java.lang.OutOfMemoryError: Java heap space"; threads that cannot be made are no matter of the
+/// heap.
+bool ReadJavaHeap(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kJavaHeap;
-  return true;
+  return !scanner.Literal(": unable to create");
 }
 
 /// "NCCL WARN Call to posix_fallocate failed : No space left on device".
