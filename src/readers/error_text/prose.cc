@@ -7,33 +7,36 @@
 #include <string>
 #include <vector>
 
-#include "readers/error_text/line_prefix.h"
-
 namespace plimsoll {
 namespace {
 
 constexpr auto kNone = std::string_view::npos;
-using Words = std::vector<std::string>;
+using Words = std::vector<std::string_view>;
 
 bool Contains(std::string_view text, std::string_view part) { return text.find(part) != kNone; }
 
 bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
+/// Of ASCII alone: this is asked of every opening in a log.
 std::string Lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
   return out;
 }
 
+bool IsPartOfWord(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '\''; }
+
+/// The words of a text in lower case, which must outlive them.
 Words WordsOf(std::string_view text) {
   Words words;
-  bool inside = false;
-  for (char c : Lower(text)) {
-    const bool part = std::isalnum(static_cast<unsigned char>(c)) || c == '\'';
-    if (part && !inside) words.emplace_back();
-    if (part) words.back() += c;
-    inside = part;
+  words.reserve(16);
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size() && IsPartOfWord(text[i])) continue;
+    if (i > begin) words.push_back(text.substr(begin, i - begin));
+    begin = i + 1;
   }
   return words;
 }
@@ -48,7 +51,7 @@ bool IsAnyOf(std::string_view word, std::span<const std::string_view> wanted) {
 
 bool HasAnyOf(const Words& words, std::span<const std::string_view> wanted) {
   return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& word) { return IsAnyOf(word, wanted); });
+                     [&](std::string_view word) { return IsAnyOf(word, wanted); });
 }
 
 constexpr auto kNever = std::to_array<std::string_view>({"never", "no"});
@@ -126,7 +129,7 @@ bool IsHypothetical(const Words& clause) {
   for (std::size_t i = 0; i < clause.size(); ++i) {
     if (!IsAnyOf(clause[i], kConditions)) continue;
     // "could not", "would exceed" tell what happened.
-    const std::string_view next = i + 1 < clause.size() ? std::string_view(clause[i + 1]) : "";
+    const std::string_view next = i + 1 < clause.size() ? clause[i + 1] : std::string_view();
     if (next != "not" && next != "exceed") return true;
   }
   return false;
@@ -136,16 +139,16 @@ bool IsHypothetical(const Words& clause) {
 
 bool OnlySpeaksOfIt(std::string_view text, std::size_t begin, std::size_t end) {
   constexpr std::size_t kReach = 200;
-  const std::size_t line_begin =
-      std::max(LineBegin(text, begin), begin > 2 * kReach ? begin - 2 * kReach : 0);
-  const std::string_view before = text.substr(line_begin, begin - line_begin);
+  const std::size_t reach = std::min(begin, kReach);
+  const std::string_view above = text.substr(begin - reach, reach);
+  const std::string_view before = above.substr(above.rfind('\n') + 1);
   std::string_view behind = text.substr(end, kReach);
   behind = behind.substr(0, behind.find('\n'));
   if (IsSourceCode(before, behind)) return true;
   if (HasErrorSign(before)) return false;
   if (IsOption(before)) return true;
-  const std::size_t reach = std::min(begin, kReach);
-  const Words clause = WordsOf(ClauseBefore(text.substr(begin - reach, reach)));
+  const std::string lower = Lower(ClauseBefore(above));
+  const Words clause = WordsOf(lower);
   if (HasAnyOf(clause, kNever)) return true;
   if (HasAnyOf(clause, kFirstPerson)) return false;
   if (HasAnyOf(clause, kPreventing)) return true;
@@ -155,7 +158,8 @@ bool OnlySpeaksOfIt(std::string_view text, std::size_t begin, std::size_t end) {
   // "raise on out of memory", "about CUDA out of memory".
   const bool topic = !clause.empty() && IsAnyOf(clause.back(), kTopic);
   if (hypothetical || topic) return true;
-  const Words next = WordsOf(behind.substr(0, behind.find_first_of(".:;!?,")));
+  const std::string sentence = Lower(behind.substr(0, behind.find_first_of(".:;!?,")));
+  const Words next = WordsOf(sentence);
   if (next.size() > 1 && next[0] == "is" && next[1] == "not") return true;
   return !next.empty() && (IsAnyOf(next[0], kNamed) ||
                            (next.size() > 1 && next[0] == "error" && IsAnyOf(next[1], kNamed)));
