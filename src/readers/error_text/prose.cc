@@ -59,12 +59,16 @@ constexpr auto kNever = std::to_array<std::string_view>({"never", "no"});
 constexpr auto kFirstPerson =
     std::to_array<std::string_view>({"i", "i'm", "i've", "my", "me", "we", "we're", "our"});
 constexpr auto kSecondPerson = std::to_array<std::string_view>({"you", "your", "users"});
-constexpr auto kPreventing =
-    std::to_array<std::string_view>({"avoid*", "prevent*", "against", "help", "helps", "fix",
-                                     "fixes", "solve*", "reduces", "reduce", "chance", "risk"});
+constexpr auto kPreventing = std::to_array<std::string_view>(
+    {"avoid*", "prevent*", "against", "help", "helps", "fix", "fixes", "solve*", "reduces",
+     "reduce", "chance", "risk", "fixed", "bug"});
 constexpr auto kConditions = std::to_array<std::string_view>(
     {"if", "when", "whenever", "whether", "unless", "may", "might", "will", "would", "could",
      "should", "can", "handl*", "retry", "retries"});
+constexpr auto kRelative =
+    std::to_array<std::string_view>({"that", "which", "who", "from", "without"});
+constexpr auto kPresent = std::to_array<std::string_view>(
+    {"run", "runs", "running", "go", "goes", "going", "gets", "fails", "dies", "crashes"});
 constexpr auto kTopic = std::to_array<std::string_view>({"on", "upon", "about"});
 // Inflected, so that "will fail with" stays talk; a reason is something that happened.
 constexpr auto kHappened = std::to_array<std::string_view>(
@@ -100,6 +104,32 @@ bool IsSourceCode(std::string_view before, std::string_view behind) {
          Contains(before, ".contains(\"") || Contains(before, "match=\"");
 }
 
+/// Quoted in a call that would write or raise it: `raise RuntimeError("CUDA out of memory")`.
+bool IsQuotedInCall(std::string_view before) {
+  const std::size_t quote = before.find_last_of("\"'");
+  if (quote == kNone || quote == 0 || before[quote - 1] != '(') return false;
+  for (std::string_view call : {"raise ", "print(", ".info(", ".warning(", ".warn(", ".error(",
+                                ".critical(", ".exception("}) {
+    if (Contains(before, call)) return true;
+  }
+  return false;
+}
+
+/// "x = 3  # after CUDA out of memory", and a comment on a line of its own. A heading of Markdown
+/// has a capital, and people who paste one speak of themselves.
+bool IsComment(std::string_view before) {
+  const std::size_t mark = before.rfind(" # ");
+  if (mark == kNone || mark + 3 >= before.size()) return false;
+  const std::string_view comment = before.substr(mark + 3);
+  return comment.front() >= 'a' && comment.front() <= 'z' && !comment.starts_with("i ");
+}
+
+/// ".../cuda-out-of-memory".
+bool IsInAddress(std::string_view before) {
+  const std::size_t blank = before.find_last_of(" \t");
+  return Contains(before.substr(blank == kNone ? 0 : blank + 1), "://");
+}
+
 /// "  --cpu-offload   keeps jobs from …": an option and what it is for.
 bool IsOption(std::string_view line) {
   line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
@@ -125,6 +155,14 @@ std::string_view ClauseBefore(std::string_view before) {
   return before.substr(begin);
 }
 
+/// "jobs that run", "keeps it from running": of no particular event.
+bool IsGeneral(const Words& clause) {
+  for (std::size_t i = 0; i + 1 < clause.size(); ++i) {
+    if (IsAnyOf(clause[i], kRelative) && IsAnyOf(clause[i + 1], kPresent)) return true;
+  }
+  return false;
+}
+
 bool IsHypothetical(const Words& clause) {
   for (std::size_t i = 0; i < clause.size(); ++i) {
     if (!IsAnyOf(clause[i], kConditions)) continue;
@@ -144,14 +182,14 @@ bool OnlySpeaksOfIt(std::string_view text, std::size_t begin, std::size_t end) {
   const std::string_view before = above.substr(above.rfind('\n') + 1);
   std::string_view behind = text.substr(end, kReach);
   behind = behind.substr(0, behind.find('\n'));
-  if (IsSourceCode(before, behind)) return true;
+  if (IsSourceCode(before, behind) || IsQuotedInCall(before) || IsInAddress(before)) return true;
   if (HasErrorSign(before)) return false;
-  if (IsOption(before)) return true;
+  if (IsOption(before) || IsComment(before)) return true;
   const std::string lower = Lower(ClauseBefore(above));
   const Words clause = WordsOf(lower);
   if (HasAnyOf(clause, kNever)) return true;
   if (HasAnyOf(clause, kFirstPerson)) return false;
-  if (HasAnyOf(clause, kPreventing)) return true;
+  if (HasAnyOf(clause, kPreventing) || IsGeneral(clause)) return true;
   const bool hypothetical = IsHypothetical(clause);
   if (hypothetical && HasAnyOf(clause, kSecondPerson)) return true;
   if (HasAnyOf(clause, kHappened)) return false;

@@ -22,7 +22,10 @@ TEST(Prose, TalkIsNoReport) {
         "we never ran out of memory", "out of memory errors are common",
         "  --low  for cards that go out of memory",
         "if \"out of memory\" in str(e):", "raise on out of memory",
-        "reduces the chance of out of memory", "out of memory is not the problem here",
+        "raise RuntimeError(\"out of memory\")", "retries: 3  # after the GPU goes out of memory",
+        "jobs that go out of memory are restarted", "keeps small cards from running out of memory",
+        "see https://example.org/#out of memory", "reduces the chance of out of memory",
+        "out of memory is not the problem here",
         "The job is resubmitted if it\nruns out of memory twice"}) {
     EXPECT_TRUE(OnlyTalk(text)) << text;
   }
@@ -36,7 +39,8 @@ TEST(Prose, AReportIsNeverTalk) {
         "step 4 failed when it went out of memory", "--- out of memory ---",
         "could not load the model because out of memory", "ERROR if this persists out of memory",
         "Training will stop now\nout of memory", "The batch may be too large, out of memory",
-        "it would not start (out of memory)", "retry 2 of 5 after the GPU went out of memory"}) {
+        "it would not start (out of memory)", "# Training goes out of memory",
+        "RuntimeError('out of memory')", "retry 2 of 5 after the GPU went out of memory"}) {
     EXPECT_FALSE(OnlyTalk(text)) << text;
   }
 }
