@@ -54,11 +54,15 @@ enum class HostEvent : std::uint8_t {
   kPageFile,      // Windows could commit no more
   kSharedMemory,  // /dev/shm is full
   kWorkerKilled,  // a DataLoader's worker was killed
+  kWorkerLost,    // a DataLoader's worker ended, and the text does not say why
+  kJavaHeap,      // the heap of a Java virtual machine
   kKernelKill,    // the kernel killed: the whole machine was full
   kCgroupKill,    // the kernel killed: the limit of a container or job was reached
   kSlurmKill,
   kBatchKill,  // PBS, LSF and other batch systems
   kKubernetesKill,
+  kNodePressure,  // Kubernetes evicted a pod because the node had too little left
+  kSystemdKill,   // systemd-oomd killed because memory pressure was high
   kRayKill,
   kKilled,  // signal 9 from somebody; the text does not say that it was for memory
 };
@@ -72,6 +76,16 @@ enum class Program : std::uint8_t {
   kLlamaCpp,  // and Ollama, which runs it
   kComfyUi,
   kImageUi,  // the other programs for making images
+  kDiffusers,
+  kTextGenerationUi,  // text-generation-webui
+  kLmdeploy,
+  kTensorRtLlm,
+  kXgboost,
+  kCudaJl,    // CUDA.jl of Julia
+  kTorchXla,  // PyTorch on XLA's devices
+  kTensorFlow,
+  kJax,
+  kOther,  // a call into CUDA in words that PyTorch does not use
 };
 
 /// What the program was doing, by the functions in the traceback.
@@ -92,6 +106,8 @@ struct Signs {
   bool communicates = false;   // NCCL, a launcher of several processes
   bool data_parallel = false;  // torch.nn.DataParallel
   bool pins_memory = false;    // a thread or a call that page-locks memory
+  bool tpu = false;
+  bool went_on = false;  // the log shows that the program caught the error
 };
 
 /// One "Process 1234 has 3.21 GiB memory in use." of PyTorch 2.1 and newer.
@@ -124,6 +140,8 @@ struct OomMessage {
   std::vector<ProcessUse> processes;
   /// MPS: memory of other kinds in the same budget. XLA: what the program needs in all.
   std::optional<Bytes> other;
+  /// A server's KV cache: the tokens that it has room for, or the longest context that would fit.
+  std::optional<std::int64_t> tokens_that_fit;
   /// The tensor, operator, call, process or job step that the text names.
   std::string subject;
   /// XLA prints its largest buffers with their source: "1.50 GiB train.py:12 dot_general".

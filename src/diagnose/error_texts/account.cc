@@ -133,7 +133,10 @@ std::vector<AccountLine> AccountOf(const Figures& f) {
 
 std::vector<std::string> ArithmeticOf(const Figures& f) {
   std::vector<std::string> lines;
-  if (f.missing > 0) {
+  if (f.missing > 0 && !f.free) {
+    lines.push_back(fmt::format("{} asked for - ({} capacity - {} held) = {} missing at least",
+                                S(*f.requested), S(*f.capacity), S(*f.held), S(f.missing)));
+  } else if (f.missing > 0) {
     lines.push_back(fmt::format("{} asked for - {} free = {} missing", S(*f.requested), S(*f.free),
                                 S(f.missing)));
   }

@@ -31,12 +31,21 @@ struct RunnerName {
 constexpr auto kNames = std::to_array<RunnerName>({
     {Runner::kTraining, "PyTorch"},
     {Runner::kGeneration, "PyTorch"},
+    {Runner::kInference, "PyTorch"},
+    {Runner::kLoading, "PyTorch"},
     {Runner::kVllm, "vLLM"},
     {Runner::kSglang, "SGLang"},
     {Runner::kTextGenerationInference, "text-generation-inference"},
     {Runner::kLlamaCpp, "llama.cpp"},
     {Runner::kComfyUi, "ComfyUI"},
     {Runner::kImageUi, "the web UI"},
+    {Runner::kDiffusers, "PyTorch"},
+    {Runner::kTextGenerationUi, "PyTorch"},
+    {Runner::kLmdeploy, "LMDeploy"},
+    {Runner::kTensorRtLlm, "TensorRT-LLM"},
+    {Runner::kXgboost, "XGBoost"},
+    {Runner::kCudaJl, "CUDA.jl"},
+    {Runner::kTorchXla, "PyTorch/XLA"},
     {Runner::kTensorFlow, "TensorFlow"},
     {Runner::kJax, "JAX"},
     {Runner::kPaddle, "Paddle"},
@@ -46,7 +55,7 @@ constexpr auto kNames = std::to_array<RunnerName>({
     {Runner::kTensorRt, "TensorRT"},
     {Runner::kDirectMl, "DirectML"},
     {Runner::kMlx, "MLX"},
-    {Runner::kUnknown, "The program"},
+    {Runner::kUnknown, "the program"},
 });
 
 Runner RunnerOfProgram(Program program) {
@@ -63,10 +72,47 @@ Runner RunnerOfProgram(Program program) {
       return Runner::kComfyUi;
     case Program::kImageUi:
       return Runner::kImageUi;
+    case Program::kDiffusers:
+      return Runner::kDiffusers;
+    case Program::kTextGenerationUi:
+      return Runner::kTextGenerationUi;
+    case Program::kLmdeploy:
+      return Runner::kLmdeploy;
+    case Program::kTensorRtLlm:
+      return Runner::kTensorRtLlm;
+    case Program::kXgboost:
+      return Runner::kXgboost;
+    case Program::kCudaJl:
+      return Runner::kCudaJl;
+    case Program::kTorchXla:
+      return Runner::kTorchXla;
+    case Program::kTensorFlow:
+      return Runner::kTensorFlow;
+    case Program::kJax:
+      return Runner::kJax;
+    case Program::kOther:
     case Program::kUnknown:
       break;
   }
   return Runner::kUnknown;
+}
+
+/// PyTorch trains unless the text shows something else.
+Runner RunnerOfTorch(const OomMessage& message) {
+  switch (message.activity) {
+    case Activity::kGeneration:
+      return Runner::kGeneration;
+    case Activity::kEvaluation:
+      return Runner::kInference;
+    case Activity::kLoading:
+      return Runner::kLoading;
+    case Activity::kBackward:
+    case Activity::kOptimizerStep:
+      return Runner::kTraining;
+    default:
+      // Graphs are captured for serving, hardly ever for training.
+      return message.private_pools ? Runner::kInference : Runner::kTraining;
+  }
 }
 
 /// Releases that have a setting against fragmentation, and the setting.
@@ -111,6 +157,9 @@ std::vector<std::string> LinesOf(std::string_view code) {
 
 Vendor VendorOf(const OomMessage& message) {
   using enum MessageSource;
+  if (message.program == Program::kXgboost || message.program == Program::kCudaJl) {
+    return Vendor::kNvidia;
+  }
   switch (message.source) {
     case kTorchHip:
     case kHipRuntime:
@@ -129,8 +178,7 @@ Vendor VendorOf(const OomMessage& message) {
     case kUnknown:
       return Vendor::kOther;
     case kJax:
-      // Only a TPU compares what a program needs with the device's memory.
-      return message.capacity ? Vendor::kTpu : Vendor::kNvidia;
+      return message.signs.tpu ? Vendor::kTpu : Vendor::kNvidia;
     default:
       return Vendor::kNvidia;
   }
@@ -173,7 +221,7 @@ Runner RunnerOf(const OomMessage& message) {
     case kHostMemory:
       return Runner::kUnknown;
     default:
-      return message.activity == Activity::kGeneration ? Runner::kGeneration : Runner::kTraining;
+      return RunnerOfTorch(message);
   }
 }
 
@@ -181,18 +229,26 @@ std::string_view NameOf(Runner runner) {
   for (const RunnerName& row : kNames) {
     if (row.runner == runner) return row.name;
   }
-  return "The program";
+  return "the program";
+}
+
+bool IsTorchScript(Runner runner) {
+  return runner == Runner::kTraining || runner == Runner::kGeneration ||
+         runner == Runner::kInference || runner == Runner::kLoading;
 }
 
 /// PyTorch 2.1 and newer on Linux has expandable segments; 1.10 and newer a limit for splitting. A
 /// release that is not known counts as the oldest of its range.
 std::optional<Remedy> KeepTogether(const OomMessage& message) {
   using enum MessageSource;
-  const std::string_view variable = FactsOf(message).variable;
+  std::string_view variable = FactsOf(message).variable;
   const bool ours =
       message.source == kTorchCuda || message.source == kTorchHip || message.source == kTorchNpu;
   if (!ours || variable.empty()) return {};
   const int release = message.source == kTorchNpu ? 201 : message.torch.value_or(Releases{}).first;
+  // The name that 2.10 gives in its hint. Others say the old one, which works in all of them; the
+  // new one does nothing in 2.9.
+  if (message.torch == Releases{.first = 210, .last = 210}) variable = "PYTORCH_ALLOC_CONF";
   for (const PieceSetting& row : kPieceSettings) {
     const bool expandable = row.first == 201;
     if (release < row.first || (expandable && message.signs.windows)) continue;

@@ -33,13 +33,22 @@ const VendorFacts& FactsOf(const OomMessage& message);
 /// Who runs: decides what a smaller job is.
 enum class Runner : std::uint8_t {
   kTraining,    // PyTorch, and nothing that shows that it only infers
-  kGeneration,  // PyTorch without training
+  kGeneration,  // PyTorch that writes text
+  kInference,   // PyTorch without training: an evaluation, captured CUDA graphs
+  kLoading,     // PyTorch, while weights were read
   kVllm,
   kSglang,
   kTextGenerationInference,
   kLlamaCpp,
   kComfyUi,
   kImageUi,
+  kDiffusers,
+  kTextGenerationUi,
+  kLmdeploy,
+  kTensorRtLlm,
+  kXgboost,
+  kCudaJl,
+  kTorchXla,
   kTensorFlow,
   kJax,
   kPaddle,
@@ -52,12 +61,16 @@ enum class Runner : std::uint8_t {
   kUnknown,
 };
 Runner RunnerOf(const OomMessage& message);
+/// Whether a script of PyTorch's runs, which can be changed.
+bool IsTorchScript(Runner runner);
 /// "PyTorch", "vLLM"; what a sentence calls the program.
 std::string_view NameOf(Runner runner);
 
 /// Ways to need less memory, what helps most and costs least first; what the traceback shows comes
 /// before the general ones.
 std::vector<Remedy> NeedLess(const OomMessage& message);
+/// The same for the host's memory, where a program that serves a model ran out of it.
+std::vector<Remedy> NeedLessOnHost(const OomMessage& message);
 /// The setting of the allocator that keeps its pieces together, with the lines that say where it
 /// goes; none where the release, the backend or the platform has none.
 std::optional<Remedy> KeepTogether(const OomMessage& message);

@@ -22,6 +22,15 @@ Finding NoCause(const Figures& f) {
   finding.severity = Severity::kInfo;
   finding.title = f.tensors ? "The figures of the text do not tell why"
                             : "The text gives no figures that tell why";
+  if (f.message.subject == "every batch size") {
+    finding.title = "Smaller and smaller batches were tried, and all of them ran out of memory";
+  }
+  if (f.message.subject == "the weights") {
+    finding.title = "The weights do not fit on the devices that the program may use";
+  }
+  if (f.message.source == MessageSource::kTorchMps) {
+    finding.title = "The memory that an Apple GPU may use of the host's is full";
+  }
   finding.evidence = {f.capacity
                           ? "what fills the device is not in the text"
                           : "neither the size of the device nor what fills it is in the text"};
@@ -76,6 +85,12 @@ class Court {
   }
 
   Judgement Decide() && {
+    // What the program caught and survived is not grave.
+    for (Opinion& opinion : found_) {
+      if (f_.message.signs.went_on && opinion.found->severity == Severity::kHigh) {
+        opinion.found->severity = Severity::kMedium;
+      }
+    }
     std::stable_sort(found_.begin(), found_.end(), [](const Opinion& a, const Opinion& b) {
       if (a.found->severity != b.found->severity) return a.found->severity < b.found->severity;
       return a.explains > b.explains;

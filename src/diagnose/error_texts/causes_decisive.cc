@@ -25,11 +25,38 @@ Remedy CheckTheShape(const OomMessage& message) {
               Lever::kCheckSize);
 }
 
+std::vector<Remedy> SplitTheTensor(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  if (!IsTorchScript(runner) && runner != Runner::kUnknown) return NeedLess(message);
+  return {CheckTheShape(message),
+          Rule("split that tensor: a smaller batch, chunks, or attention that never stores the "
+               "scores",
+               Lever::kSmallerBatch)};
+}
+
+/// Metal has a limit for one buffer, which its text does not print.
+Opinion OneBufferOfMetal(const Figures& f) {
+  Finding finding;
+  finding.id = FindingId::kCapacity;
+  finding.severity = Severity::kHigh;
+  finding.title = fmt::format("One tensor of {} is larger than a buffer may be on this machine",
+                              S(*f.requested));
+  finding.evidence = {"Metal refuses such a buffer however much memory is free"};
+  finding.remedies = SplitTheTensor(f.message);
+  return {.found = std::move(finding), .why = OomCause::kTooLarge};
+}
+
 /// PyTorch 1.8 to 2.0 and from 2.5 on print a limit that is set; 2.1 to 2.4 forgot to.
 bool LimitWouldBePrinted(const OomMessage& m) {
   if (m.source == MessageSource::kTorchAsync) return true;
   if (m.cut_off || !m.torch) return false;
   return m.torch->first >= 205 || (m.torch->first >= 108 && m.torch->last <= 200);
+}
+
+/// Only 2.1 to 2.4 keep a limit to themselves; before 1.8 none can be set.
+bool LimitMayHide(const OomMessage& m) {
+  if (m.source == MessageSource::kTorchAsync) return false;
+  return m.cut_off || !m.torch || (m.torch->last >= 201 && m.torch->first <= 204);
 }
 
 std::string TitleOfLimit(const Figures& f) {
@@ -87,7 +114,7 @@ Suspect SuspectOf(const OomMessage& m) {
                                    [](const ProcessUse& p) { return !p.bytes; });
   if (windows) return Suspect::kHostBacking;
   if (VendorOf(m) == Vendor::kIntel) return Suspect::kBlockLimit;
-  return LimitWouldBePrinted(m) ? Suspect::kMoment : Suspect::kHiddenLimit;
+  return LimitMayHide(m) ? Suspect::kHiddenLimit : Suspect::kMoment;
 }
 
 FindingId IdOf(Suspect suspect) {
@@ -154,6 +181,10 @@ Opinion BugInSize(const Figures& f) {
 }
 
 Opinion LargerThanTheDevice(const Figures& f) {
+  if (f.message.source == MessageSource::kTorchMps && f.message.subject == "one buffer" &&
+      f.requested) {
+    return OneBufferOfMetal(f);
+  }
   if (!f.requested || !f.capacity) return {};
   if (*f.requested <= *f.capacity) {
     return {
@@ -170,17 +201,15 @@ Opinion LargerThanTheDevice(const Figures& f) {
       S(*f.requested));
   finding.evidence = {
       fmt::format("{} asked for at once, {} on the device", S(*f.requested), S(*f.capacity))};
-  finding.remedies = {CheckTheShape(f.message),
-                      Rule("split that tensor: a smaller batch, chunks, or attention that never "
-                           "stores the scores",
-                           Lever::kSmallerBatch)};
+  finding.remedies = SplitTheTensor(f.message);
   return {.found = std::move(finding), .why = OomCause::kTooLarge};
 }
 
 Opinion ALimit(const Figures& f) {
   const OomMessage& m = f.message;
   if (!m.allowed && m.source != MessageSource::kTorchRejected) {
-    if (!LimitWouldBePrinted(m)) return {};
+    // A text without any figure was shortened by whoever printed it.
+    if (!LimitWouldBePrinted(m) || !m.requested) return {};
     return {.excluded = RuledOut{FindingId::kLimit,
                                  "A limit set by the program: this release prints one that is "
                                  "set, and there is none."}};
@@ -199,8 +228,10 @@ Opinion ALimit(const Figures& f) {
   finding.severity = Severity::kHigh;
   finding.title = TitleOfLimit(f);
   if (m.allowed && held > 0 && f.requested) {
-    finding.evidence.push_back(fmt::format("{} held + {} asked for = {}, allowed are {}", S(held),
-                                           S(*f.requested), S(held + *f.requested), S(*m.allowed)));
+    const bool within = held + *f.requested <= *m.allowed;
+    finding.evidence.push_back(fmt::format("{} held + {} asked for = {}, allowed are {}{}", S(held),
+                                           S(*f.requested), S(held + *f.requested), S(*m.allowed),
+                                           within ? ": the text rounds its figures" : ""));
   }
   if (f.free && f.requested && *f.free >= *f.requested) {
     finding.evidence.push_back(fmt::format("the driver still had {} free", S(*f.free)));
@@ -245,7 +276,7 @@ Opinion FreeSuffices(const Figures& f) {
     return {.found = std::move(finding), .why = OomCause::kUnknown};
   }
   if (suspect == Suspect::kHostBacking) AddHostBacking(finding);
-  if (!LimitWouldBePrinted(m)) {
+  if (LimitMayHide(m)) {
     finding.evidence.push_back("PyTorch 2.1 to 2.4 do not print a memory fraction that was set");
     finding.remedies.push_back(
         Rule("look for set_per_process_memory_fraction, in frameworks too", Lever::kMemoryLimit));

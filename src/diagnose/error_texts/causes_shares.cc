@@ -79,6 +79,30 @@ std::string NoOtherProcess(const Figures& f) {
   }
 }
 
+/// Intel's texts do not say what was free. Where PyTorch leaves more than was asked for, somebody
+/// else has it.
+bool RoomIsMissing(const Figures& f) {
+  return !f.free && f.capacity && f.held && f.requested && !f.message.cut_off &&
+         *f.capacity - *f.held >= *f.requested + kMaterial;
+}
+
+Opinion NotOursAndNotFree(const Figures& f) {
+  const Bytes rest = *f.capacity - *f.held;
+  Finding finding;
+  finding.id = FindingId::kOtherProcess;
+  finding.severity = Severity::kMedium;
+  finding.title = fmt::format(
+      "PyTorch holds {} of the device's {}: the rest was in use by others, or the driver refused "
+      "it",
+      S(*f.held), S(*f.capacity));
+  finding.evidence = {
+      fmt::format("{} is not PyTorch's, more than the {} that was asked for; the text does not say "
+                  "how much of it was free",
+                  S(rest), S(*f.requested))};
+  finding.remedies = {SeeWhoUsesIt(f.message, "see who uses the device; stop it, or take another")};
+  return {.found = std::move(finding), .why = OomCause::kNeighbour, .explains = rest};
+}
+
 std::vector<std::string> WhoTheyAre(const Figures& f) {
   std::vector<std::string> evidence;
   for (const ProcessUse& p : f.others) {
@@ -103,7 +127,7 @@ std::vector<std::string> WhoTheyAre(const Figures& f) {
 }  // namespace
 
 Opinion Fragmentation(const Figures& f) {
-  if (!f.reserved_free || !f.requested || !f.reserved) return {};
+  if (!f.reserved_free || !f.requested || !f.reserved || RoomIsMissing(f)) return {};
   const Bytes pieces = *f.reserved_free;
   const bool large = pieces >= kMaterial && pieces * 20 >= *f.reserved;
   const bool suffices = pieces >= f.missing && pieces > 0;
@@ -122,7 +146,13 @@ Opinion Fragmentation(const Figures& f) {
       "request",
       S(pieces));
   finding.evidence = {
-      fmt::format("{} is reserved but unallocated, {} was missing", S(pieces), S(f.missing)),
+      f.free
+          ? fmt::format("{} is reserved but unallocated, {} was missing", S(pieces), S(f.missing))
+      : f.missing > 0
+          ? fmt::format("{} is reserved but unallocated, at least {} was missing", S(pieces),
+                        S(f.missing))
+          : fmt::format("{} is reserved but unallocated; the text does not say what was free",
+                        S(pieces)),
       "PyTorch gives back every segment that is wholly free before it fails: what "
       "is left lies between tensors that are in use"};
   if (auto remedy = KeepTogether(f.message)) finding.remedies.push_back(std::move(*remedy));
@@ -146,6 +176,7 @@ Opinion PrivatePools(const Figures& f) {
 }
 
 Opinion OtherProcesses(const Figures& f) {
+  if (RoomIsMissing(f)) return NotOursAndNotFree(f);
   if (!f.capacity || !f.free || !f.held || f.contradictory) {
     if (!f.others_sum || *f.others_sum < kMaterial) return {};
   }

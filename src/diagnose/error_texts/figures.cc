@@ -47,12 +47,25 @@ Figures::Figures(const OomMessage& m)
   FindReserved();
   oversubscribed = capacity && held && *held > *capacity + slack;
   free_suffices = free && requested && *free >= *requested + kUsableOnlyInTheory;
-  if (free && requested) missing = std::max<Bytes>(0, *requested - *free);
+  if (free && requested) {
+    missing = std::max<Bytes>(0, *requested - *free);
+  } else if (requested && capacity && held) {
+    // Intel's texts do not say what was free; it was no more than what PyTorch left.
+    missing = std::max<Bytes>(0, *requested - std::max<Bytes>(0, *capacity - *held));
+  }
   SplitProcesses();
   FindOutside();
 }
 
 void Figures::FindReserved() {
+  // PyTorch 1.0 to 1.3 call "cached" what is held besides the tensors; where both exceed the
+  // device, it was all that is held.
+  if (tensors && reserved_free && capacity && !reserved && message.torch &&
+      message.torch->last <= 103 && *reserved_free >= *tensors &&
+      *tensors + *reserved_free > *capacity && *reserved_free <= *capacity) {
+    reserved = reserved_free;
+    reserved_free.reset();
+  }
   if (tensors && pools) tensors = std::max<Bytes>(0, *tensors - *pools);
   if (tensors && reserved_free && !reserved) {
     reserved = *tensors + pools.value_or(0) + *reserved_free;

@@ -29,6 +29,14 @@ constexpr auto kRows = std::to_array<HostRow>({
      "A DataLoader worker was killed, as the kernel does when the host's "
      "memory is full",
      "the text names no sender of the signal; the kernel's log does"},
+    {HostEvent::kWorkerLost,
+     "A DataLoader worker ended, and the text does not say that memory was the reason",
+     "a worker that runs out of the host's memory ends so, and so does one that crashes"},
+    {HostEvent::kJavaHeap, "The heap of a Java virtual machine is full, not the GPU's memory",
+     "Java has a limit of its own, below what the host has"},
+    {HostEvent::kSystemdKill,
+     "systemd-oomd killed the processes of a session or service because memory pressure was high",
+     "it acts before the kernel would, on a whole group of processes"},
     {HostEvent::kKernelKill, "The kernel killed the process because the host's memory was full",
      "the whole machine was short, so other programs count too"},
     {HostEvent::kCgroupKill,
@@ -41,6 +49,10 @@ constexpr auto kRows = std::to_array<HostRow>({
      "the limit is on the host's memory, not on the GPU's"},
     {HostEvent::kKubernetesKill, "Kubernetes ended the container at its memory limit",
      "the limit is on the host's memory, not on the GPU's"},
+    {HostEvent::kNodePressure,
+     "Kubernetes evicted the pod because its node had too little memory left",
+     "the node was short, not the container at its limit; pods that use more than they requested "
+     "go first"},
     {HostEvent::kRayKill,
      "Ray's memory monitor killed workers because the node's memory was nearly "
      "full",
@@ -70,6 +82,10 @@ constexpr auto kMore = std::to_array<MoreRow>({
     {HostEvent::kKubernetesKill, Lever::kHostLimit,
      "raise resources.limits.memory of the container",
      "kubectl describe pod POD   # Last State, limits\nresources: {limits: {memory: 64Gi}}"},
+    {HostEvent::kNodePressure, Lever::kHostLimit,
+     "request as much memory as the pod uses, so that it gets a node that has it, or a larger node",
+     "kubectl describe node NODE   # Allocated resources, Conditions\n"
+     "resources: {requests: {memory: 64Gi}}"},
     {HostEvent::kCgroupKill, Lever::kHostLimit, "raise the memory limit of the container or job",
      "cat /sys/fs/cgroup/memory.max   # the limit\ndocker run --memory=64g ..."},
     {HostEvent::kRayKill, Lever::kHostLimit, "more memory for each task, fewer tasks at once",
@@ -79,13 +95,23 @@ constexpr auto kMore = std::to_array<MoreRow>({
      "a larger page file: System > Advanced > Performance > Virtual memory, on a drive with room"},
     {HostEvent::kPinned, Lever::kHostLimit, "less pinned memory",
      "DataLoader(..., pin_memory=False)\n"
+     "\"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": false}   # DeepSpeed\n"
      "ulimit -l   # the limit on locked memory; WSL: memory= in .wslconfig"},
+    {HostEvent::kJavaHeap, Lever::kHostLimit, "a larger heap",
+     "java -Xmx32g ...\nspark-submit --driver-memory 32g --executor-memory 32g ..."},
+    {HostEvent::kSystemdKill, Lever::kHostLimit,
+     "see what it killed, and run the job where it does not look",
+     "journalctl -u systemd-oomd\n"
+     "sudo systemd-run --scope -p ManagedOOMMemoryPressure=auto python train.py"},
     {HostEvent::kKernelKill, Lever::kHostLimit,
      "see who sent the signal, and how much the process had", kWhoKilled},
     {HostEvent::kKilled, Lever::kHostLimit, "see who sent the signal, and how much the process had",
      kWhoKilled},
     {HostEvent::kWorkerKilled, Lever::kHostLimit,
      "see who sent the signal, and how much the process had", kWhoKilled},
+    {HostEvent::kWorkerLost, Lever::kLoaderWorkers,
+     "read the data once without workers: an error in the dataset then shows itself",
+     "DataLoader(dataset, num_workers=0)"},
 });
 
 std::optional<Remedy> MoreMemory(const OomMessage& m) {
@@ -99,11 +125,21 @@ std::optional<Remedy> MoreMemory(const OomMessage& m) {
 }
 
 std::vector<Remedy> LessHostMemory(const OomMessage& m) {
-  if (RunnerOf(m) == Runner::kLlamaCpp) return NeedLess(m);
+  if (m.host == HostEvent::kJavaHeap) return {};
+  // PyTorch/XLA reads its data as PyTorch does.
+  if (m.program != Program::kUnknown && m.program != Program::kTorchXla &&
+      m.program != Program::kOther) {
+    return NeedLessOnHost(m);
+  }
+  if (m.subject == "NCCL") return {};
+  if (m.subject == "Ray" && m.host == HostEvent::kSharedMemory) {
+    return {Rule("a larger object store, fewer and smaller objects at once", Lever::kOther,
+                 {"ray.init(object_store_memory=32 * 1024**3)"})};
+  }
   std::vector<Remedy> remedies = {Rule("fewer DataLoader workers, and fewer batches read ahead",
                                        Lever::kLoaderWorkers,
                                        {"DataLoader(dataset, num_workers=2, prefetch_factor=2)"})};
-  if (m.host != HostEvent::kSharedMemory) {
+  if (m.host != HostEvent::kSharedMemory && m.host != HostEvent::kPinned) {
     remedies.push_back(
         Rule("data that stays on disk: np.load(path, mmap_mode=\"r\"), Arrow or LMDB instead of "
              "lists of Python objects, which every worker copies"));
@@ -152,7 +188,19 @@ Opinion OfHost(const Figures& f) {
     finding.title = row.title;
     finding.evidence = {std::string(row.evidence)};
   }
-  if (finding.title.empty()) finding.title = "The host's memory (RAM) ran out, not the GPU's";
+  if (finding.title.empty()) {
+    finding.title = "The host's memory (RAM) ran out, not the GPU's";
+    finding.evidence = {"the service that runs the notebook says so"};
+  }
+  if (m.host == HostEvent::kWorkerLost) finding.severity = Severity::kLow;
+  if (m.host == HostEvent::kSharedMemory && (m.subject == "NCCL" || m.subject == "Ray")) {
+    finding.title = m.subject == "Ray"
+                        ? "Ray's object store, which lies in shared memory, is full"
+                        : "Shared memory (/dev/shm) is full: NCCL passes data through it";
+    if (m.subject == "Ray") {
+      finding.evidence = {"Ray takes 30 % of the memory for it unless told otherwise"};
+    }
+  }
   if (m.survived) finding.evidence.push_back("the program goes on with ordinary memory");
   AddFigures(m, finding);
   if (auto more = MoreMemory(m)) finding.remedies.push_back(std::move(*more));

@@ -84,6 +84,11 @@ constexpr auto kMeanings = std::to_array<Meaning>({
 
 /// The levers of a few sources that are not a matter of a smaller job.
 std::vector<Remedy> OwnRemedies(const OomMessage& m) {
+  const bool library = m.source == kCublas || m.source == kCudnn || m.source == kNccl;
+  if (library && RunnerOf(m) == Runner::kTensorFlow) return {PoolSetting(m)};
+  if (library && !IsTorchScript(RunnerOf(m))) {
+    return {SeeWhoUsesIt(m, "look who is on the device")};
+  }
   switch (m.source) {
     case kVirtualAddress:
       return {Rule("lift the limit on virtual memory, of the container too", Lever::kHostLimit,
@@ -128,6 +133,17 @@ void AddRequest(const Figures& f, Finding& finding) {
   }
 }
 
+/// Only PyTorch has an allocator that a call into CUDA goes past.
+void NameTheProgram(const OomMessage& m, Finding& finding) {
+  const Runner runner = RunnerOf(m);
+  const bool runtime = m.source == kCudaRuntime || m.source == kHipRuntime;
+  if (IsTorchScript(runner) || (!runtime && m.source != kUnknown)) return;
+  if (m.source == kUnknown && runner == Runner::kUnknown) return;
+  finding.id = FindingId::kCapacity;
+  finding.title = fmt::format("The device had no memory left for {}", NameOf(runner));
+  finding.evidence = {"the text does not say how much was asked for or what fills the device"};
+}
+
 /// Where the text names a limit, that is the cause.
 void JudgeLimit(const Figures& f, Opinion& opinion) {
   const OomMessage& m = f.message;
@@ -162,6 +178,16 @@ void JudgeLimit(const Figures& f, Opinion& opinion) {
   }
 }
 
+/// Requests that a server runs fill its KV cache: what it had at the start sufficed.
+void JudgeServing(const OomMessage& m, Finding& finding) {
+  if (m.source == kServer && m.program == Program::kTextGenerationInference) {
+    finding.title = "What is left beside the weights is too little for so many prefill tokens";
+  }
+  if (m.source != kServer || m.activity != Activity::kGeneration) return;
+  finding.title = "The KV cache has no room left beside the requests that run";
+  finding.evidence = {"the server was serving; its KV cache has a fixed size"};
+}
+
 /// vLLM names what it wanted and what was there: the largest share that would start follows.
 void JudgeServer(const Figures& f, Opinion& opinion) {
   const OomMessage& m = f.message;
@@ -175,18 +201,19 @@ void JudgeServer(const Figures& f, Opinion& opinion) {
   finding.evidence = {fmt::format("{} of {} was free, {} was wanted", FormatBytes(*m.free),
                                   FormatBytes(*m.capacity), FormatBytes(*m.requested))};
   const double share = double(*m.free) / double(*m.capacity);
-  finding.remedies = {
-      SeeWhoUsesIt(m, "stop what else runs on the device, an earlier server too"),
-      Rule(fmt::format("with the device as it is: a gpu_memory_utilization of {:.2f} at most",
-                       int(share * 100) / 100.0),
-           Lever::kServerSetting,
-           {fmt::format("vllm serve MODEL --gpu-memory-utilization {:.2f}",
-                        int(share * 100) / 100.0)})};
+  finding.remedies = {SeeWhoUsesIt(m, "stop what else runs on the device, an earlier server too")};
+  // Below that, hardly a model and its cache fit.
+  if (share < 0.2) return;
+  finding.remedies.push_back(Rule(
+      fmt::format("with the device as it is: a gpu_memory_utilization of {:.2f} at most",
+                  int(share * 100) / 100.0),
+      Lever::kServerSetting,
+      {fmt::format("vllm serve MODEL --gpu-memory-utilization {:.2f}", int(share * 100) / 100.0)}));
 }
 
 /// Whatever the library went on with.
 void JudgeSurvived(const Figures& f, Opinion& opinion) {
-  if (!f.message.survived) return;
+  if (!f.message.survived || f.message.signs.went_on) return;
   Finding& finding = *opinion.found;
   const std::string_view who = NameOf(RunnerOf(f.message));
   finding.id = FindingId::kWorkspaceRefused;
@@ -224,7 +251,21 @@ Opinion OfLibrary(const Figures& f) {
     }
     AddRequest(f, *opinion.found);
     JudgeLimit(f, opinion);
+    JudgeServing(m, *opinion.found);
     if (m.source == kServer) JudgeServer(f, opinion);
+    if (m.source == kCublas && m.subject == "cublasCreate") {
+      opinion.found->title =
+          "cuBLAS could not make its handle, as a rule because the device has no memory left";
+    }
+    NameTheProgram(m, *opinion.found);
+    if (m.source == kUnknown && m.requested) {
+      opinion.found->title =
+          fmt::format("The device had no room for {}", FormatBytes(*m.requested));
+      opinion.found->evidence = {m.free ? fmt::format("{} was free", FormatBytes(*m.free))
+                                        : std::string("the text does not say what fills it")};
+      if (m.free) opinion.found->severity = Severity::kHigh;
+      if (m.free) opinion.why = OomCause::kCapacity;
+    }
     JudgeSurvived(f, opinion);
     return opinion;
   }

@@ -34,14 +34,31 @@ struct Group {
   }
 };
 
+bool IsOfHost(const OomMessage& m) { return m.source == MessageSource::kHostMemory; }
+
+/// The only message with a rank or a device that one without either can repeat: "cudaMalloc failed"
+/// beside "failed to allocate CUDA1 buffer" is one failure.
+const OomMessage* OnlyPlace(const std::vector<OomMessage>& messages) {
+  const OomMessage* only = nullptr;
+  for (const OomMessage& m : messages) {
+    if (IsOfHost(m) || (!m.rank && !m.device)) continue;
+    if (only != nullptr && (m.rank != only->rank || m.device != only->device)) return nullptr;
+    only = &m;
+  }
+  return only;
+}
+
 /// In the order in which the ranks first appear in the text.
 std::vector<Group> GroupByRank(const std::vector<OomMessage>& messages) {
   std::vector<Group> groups;
   std::map<std::pair<int, int>, std::size_t> index;
+  const OomMessage* const only = OnlyPlace(messages);
   for (const OomMessage& message : messages) {
+    const bool placed = message.rank || message.device;
+    const OomMessage& place = !placed && only && !IsOfHost(message) ? *only : message;
     // A rank has one device as a rule; without a rank, the device tells processes apart.
-    const std::pair<int, int> key = {message.rank.value_or(-1),
-                                     message.rank ? -1 : message.device.value_or(-1)};
+    const std::pair<int, int> key = {place.rank.value_or(-1),
+                                     place.rank ? -1 : place.device.value_or(-1)};
     const auto [at, fresh] = index.emplace(key, groups.size());
     if (fresh) groups.emplace_back();
     groups[at->second].messages.push_back(&message);

@@ -1,5 +1,8 @@
 // Ways to need less memory, a row each.
+#include <fmt/format.h>
+
 #include <array>
+#include <span>
 
 #include "diagnose/error_texts/advice.h"
 
@@ -30,6 +33,17 @@ constexpr auto kWays = std::to_array<Way>({
      "with torch.autocast(\"cuda\", dtype=torch.bfloat16):\n    loss = loss_fn(model(x), y)"},
     {kTraining, kOptimizer, "an optimizer with less state (8-bit Adam, Adafactor)"},
     {kTraining, kSharding, "sharding of parameters and optimizer over more devices (FSDP, ZeRO)"},
+
+    {kInference, kEvaluation, "no autograd where nothing is trained",
+     "with torch.inference_mode():\n    out = model(x)"},
+    {kInference, kSmallerBatch, "a smaller batch or shorter sequences; results moved to the host"},
+    {kInference, kQuantization, "weights in bf16, or quantized to 8 or 4 bits"},
+
+    {kLoading, kQuantization, "weights in bf16, or quantized to 8 or 4 bits",
+     "model = AutoModel.from_pretrained(name, torch_dtype=torch.bfloat16)"},
+    {kLoading, kOther, "some layers in the host's memory",
+     "model = AutoModel.from_pretrained(name, device_map=\"auto\")", "speed"},
+    {kLoading, kSharding, "the weights over more devices"},
 
     {kGeneration, kEvaluation, "no autograd where nothing is trained",
      "with torch.inference_mode():\n    out = model.generate(...)"},
@@ -77,6 +91,47 @@ constexpr auto kWays = std::to_array<Way>({
      "", "speed"},
     {kImageUi, kSmallerBatch, "smaller images, batch size 1, tiled VAE and upscaling"},
 
+    {kDiffusers, kOffload, "parts of the pipeline in the host's memory until they are used",
+     "pipe.enable_model_cpu_offload()   # instead of pipe.to(\"cuda\")", "speed"},
+    {kDiffusers, kSmallerBatch, "the VAE in tiles, smaller or fewer images at once",
+     "pipe.vae.enable_tiling()"},
+    {kDiffusers, kQuantization, "weights in bf16, or quantized to 8 or 4 bits"},
+
+    {kTextGenerationUi, kServerSetting, "a shorter context, or a KV cache with fewer bits"},
+    {kTextGenerationUi, kQuantization, "a model with fewer bits (GGUF, EXL2, or --load-in-4bit)",
+     "python server.py --load-in-4bit"},
+
+    {kLmdeploy, kServerSetting, "a smaller share of the device for the KV cache, a shorter context",
+     "lmdeploy serve api_server MODEL --cache-max-entry-count 0.5 --session-len 8192"},
+    {kLmdeploy, kQuantization, "a quantized model (AWQ), or --quant-policy 8 for the KV cache"},
+    {kLmdeploy, kSharding, "--tp over more GPUs"},
+
+    {kTensorRtLlm, kServerSetting, "a smaller share of the device for the KV cache",
+     "trtllm-serve MODEL --kv_cache_free_gpu_memory_fraction 0.8"},
+    {kTensorRtLlm, kSmallerBatch, "a smaller --max_batch_size and --max_num_tokens"},
+    {kTensorRtLlm, kQuantization, "a quantized model (FP8, AWQ)"},
+    {kTensorRtLlm, kSharding, "--tp_size over more GPUs"},
+
+    {kXgboost, kSmallerBatch, "quantized data, made in parts on the device",
+     "dtrain = xgboost.QuantileDMatrix(X, y, max_bin=128)"},
+    {kXgboost, kOther,
+     "fewer leaves and rows at once: a smaller max_depth, subsample=0.5 with "
+     "sampling_method=\"gradient_based\""},
+    {kXgboost, kOffload, "data in external memory, or on the CPU", "params[\"device\"] = \"cpu\"",
+     "speed"},
+
+    {kCudaJl, kReleaseTensors, "drop arrays that are no longer needed and give the pool back",
+     "a = nothing; GC.gc(); CUDA.reclaim()"},
+    {kCudaJl, kSmallerBatch, "smaller arrays: Float32 for Float64, the work in chunks"},
+
+    {kTorchXla, kSmallerBatch, "a smaller batch for each device"},
+    {kTorchXla, kMixedPrecision, "bf16",
+     "with torch.autocast(\"xla\", dtype=torch.bfloat16):\n"
+     "    loss = loss_fn(model(x), y)"},
+    {kTorchXla, kCheckpointing, "checkpointed activations",
+     "from torch_xla.utils.checkpoint import checkpoint", "time for one more forward pass"},
+    {kTorchXla, kSharding, "parameters over more devices (SPMD, FSDP)"},
+
     {kTensorFlow, kSmallerBatch, "a smaller batch"},
     {kTensorFlow, kMixedPrecision, "mixed precision",
      "tf.keras.mixed_precision.set_global_policy(\"mixed_float16\")"},
@@ -122,6 +177,62 @@ constexpr auto kWays = std::to_array<Way>({
     {kUnknown, kSmallerBatch, "a smaller batch or input"},
 });
 
+/// A server that found no room for its KV cache needs a larger share of the device, not a smaller
+/// one.
+constexpr auto kCacheWays = std::to_array<Way>({
+    {kVllm, kServerSetting,
+     "a higher --gpu-memory-utilization: the KV cache gets what the weights leave of that share",
+     "vllm serve MODEL --gpu-memory-utilization 0.95"},
+    {kVllm, kQuantization, "a KV cache of half the size, or a quantized model (AWQ, GPTQ, FP8)",
+     "vllm serve MODEL --kv-cache-dtype fp8"},
+    {kVllm, kSharding, "--tensor-parallel-size over more GPUs"},
+    {kSglang, kServerSetting,
+     "a higher --mem-fraction-static: the KV cache gets what the weights leave of that share",
+     "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.92"},
+    {kSglang, kSmallerBatch, "fewer --max-running-requests and a shorter --context-length"},
+    {kSglang, kQuantization, "a quantized model"},
+    {kSglang, kSharding, "--tp over more devices"},
+});
+
+/// Of a program that serves a model, on the host.
+constexpr auto kHostWays = std::to_array<Way>({
+    {kLlamaCpp, kOffload,
+     "more layers on the GPU, as far as it has room: the host keeps the others (Ollama: num_gpu)",
+     "llama-server -m model.gguf -ngl 99   # lower if the GPU is full"},
+    {kLlamaCpp, kQuantization, "a smaller quantization of the model"},
+    {kLlamaCpp, kServerSetting, "a shorter context and fewer parallel slots (Ollama: num_ctx)",
+     "llama-server -m model.gguf -c 8192 -np 1"},
+    {kVllm, kServerSetting, "less host memory set aside", "vllm serve MODEL --swap-space 0"},
+    {kTensorFlow, kSmallerBatch,
+     "smaller arrays, or the data in parts: tf.data instead of one tensor"},
+    {kJax, kSmallerBatch, "smaller arrays, or the work in parts (jax.lax.map)"},
+});
+
+std::vector<Remedy> Listed(std::span<const Way> ways, Runner runner) {
+  std::vector<Remedy> remedies;
+  for (const Way& way : ways) {
+    if (way.runner != runner) continue;
+    remedies.push_back(
+        Rule(std::string(way.change), way.lever, LinesOf(way.code), std::string(way.costs)));
+  }
+  return remedies;
+}
+
+std::vector<Remedy> RoomForCache(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  std::vector<Remedy> remedies = Listed(kCacheWays, runner);
+  if (runner != kVllm) return remedies;
+  const std::int64_t tokens = message.tokens_that_fit.value_or(8192);
+  remedies.insert(
+      remedies.begin() + 1,
+      Rule(message.tokens_that_fit
+               ? fmt::format("a --max-model-len of {}, for which the text says there is room",
+                             tokens)
+               : "a shorter --max-model-len needs a smaller KV cache",
+           Lever::kSmallerBatch, {fmt::format("vllm serve MODEL --max-model-len {}", tokens)}));
+  return remedies;
+}
+
 /// What the traceback or the log shows comes first.
 std::vector<Remedy> OfTheMoment(const OomMessage& message) {
   std::vector<Remedy> remedies;
@@ -140,6 +251,8 @@ std::vector<Remedy> OfTheMoment(const OomMessage& message) {
                {"with torch.inference_mode():", "    outputs.append(model(x).cpu())"}));
       break;
     case Activity::kLoading:
+      // Without a traceback, the text itself says that the weights are too large.
+      if (message.subject == "the weights") break;
       remedies.push_back(
           Rule("the traceback is in loading: read checkpoints to the host first, so that the model "
                "is not on the device twice",
@@ -160,14 +273,22 @@ std::vector<Remedy> OfTheMoment(const OomMessage& message) {
 }  // namespace
 
 std::vector<Remedy> NeedLess(const OomMessage& message) {
+  if (message.source == MessageSource::kServer && message.subject == "the KV cache") {
+    return RoomForCache(message);
+  }
   std::vector<Remedy> remedies = OfTheMoment(message);
-  const Runner runner = RunnerOf(message);
-  for (const Way& way : kWays) {
-    if (way.runner != runner) continue;
-    remedies.push_back(
-        Rule(std::string(way.change), way.lever, LinesOf(way.code), std::string(way.costs)));
+  const bool apple = VendorOf(message) == Vendor::kApple;
+  for (Remedy& remedy : Listed(kWays, RunnerOf(message))) {
+    // One GPU, and no 8-bit optimizer for it.
+    if (apple && (remedy.lever == kSharding || remedy.lever == kOptimizer)) continue;
+    if (message.subject == "every batch size" && remedy.lever == kSmallerBatch) continue;
+    remedies.push_back(std::move(remedy));
   }
   return remedies;
+}
+
+std::vector<Remedy> NeedLessOnHost(const OomMessage& message) {
+  return Listed(kHostWays, RunnerOf(message));
 }
 
 }  // namespace plimsoll

@@ -61,8 +61,7 @@ constexpr auto kRows = std::to_array<Row>({
 
 /// A snapshot, and what no snapshot sees; only where PyTorch runs.
 std::vector<std::string> OutsideToo(const OomMessage& message) {
-  const Runner runner = RunnerOf(message);
-  if (runner != Runner::kTraining && runner != Runner::kGeneration) return {};
+  if (!IsTorchScript(RunnerOf(message))) return {};
   std::vector<std::string> lines = RecordSnapshot();
   lines.push_back("# and what no snapshot sees:");
   lines.emplace_back(FactsOf(message).watch);
@@ -77,6 +76,12 @@ std::vector<std::string> RecordSnapshot() {
 
 std::vector<std::string> RecordNext(const OomMessage& message) {
   using enum MessageSource;
+  // There is no script of the user's to record.
+  if (message.source == kHostMemory && message.program != Program::kUnknown) return {};
+  if (message.program == Program::kTorchXla) {
+    return {"# XLA's devices have no snapshots; print what is in use at every step:",
+            "print(torch_xla.core.xla_model.get_memory_info(torch_xla.device()))"};
+  }
   switch (message.source) {
     case kTorchCuda:
     case kTorchHip:

@@ -26,12 +26,14 @@ std::string WhoAsked(const OomMessage& m) {
 std::string WithoutRequest(const OomMessage& m) {
   switch (m.host) {
     case HostEvent::kNone:
+      if (m.subject == "the weights") return WhoAsked(m) + " did not load the model.";
       return m.device ? fmt::format("{} ran out of memory on {}.", WhoAsked(m), DeviceName(m))
                       : WhoAsked(m) + " ran out of memory.";
     case HostEvent::kRequest:
     case HostEvent::kPinned:
     case HostEvent::kPageFile:
     case HostEvent::kSharedMemory:
+    case HostEvent::kJavaHeap:
       return WhoAsked(m) + " ran out of host memory.";
     default:
       return m.rank ? fmt::format("Rank {} was killed.", *m.rank) : "A process was killed.";
@@ -140,6 +142,7 @@ std::string VerdictOf(const Figures& f, const Judgement& judgement) {
   std::string verdict = WhatWasAsked(f) + " " + judgement.findings.front().title + ".";
   const std::string fills = f.IsTorch() ? WhatFills(AccountOf(f)) : "";
   if (!fills.empty()) verdict += " " + fills;
+  if (f.message.signs.went_on) verdict += " The program caught this error and went on.";
   return verdict;
 }
 

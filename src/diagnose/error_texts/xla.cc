@@ -85,7 +85,7 @@ Opinion OfProgram(const Figures& f) {
 
 Opinion OfFigures(const Figures& f) {
   const OomMessage& m = f.message;
-  const std::string_view who = m.source == MessageSource::kJax ? "JAX" : "TensorFlow";
+  const std::string_view who = NameOf(RunnerOf(m));
   if (m.other && m.capacity && *m.other > *m.capacity) return OfProgram(f);
   if (m.allowed && m.allocated && m.requested) return OfPool(f, who);
   if (m.requested && m.free && *m.free >= *m.requested) {
@@ -119,7 +119,8 @@ void AddBuffers(const OomMessage& m, Finding& finding) {
   }
 }
 
-/// How much of the device a pool takes.
+}  // namespace
+
 Remedy PoolSetting(const OomMessage& m) {
   if (m.source == MessageSource::kJax) {
     return Rule(
@@ -135,8 +136,6 @@ Remedy PoolSetting(const OomMessage& m) {
                "[0], True)"});
 }
 
-}  // namespace
-
 Opinion OfXla(const Figures& f) {
   const OomMessage& m = f.message;
   Opinion opinion = OfFigures(f);
@@ -147,7 +146,8 @@ Opinion OfXla(const Figures& f) {
   }
   AddBuffers(m, finding);
   for (Remedy& remedy : NeedLess(m)) finding.remedies.push_back(std::move(remedy));
-  if (VendorOf(m) != Vendor::kTpu) finding.remedies.push_back(PoolSetting(m));
+  if (VendorOf(m) != Vendor::kTpu && m.program != Program::kTorchXla)
+    finding.remedies.push_back(PoolSetting(m));
   return opinion;
 }
 

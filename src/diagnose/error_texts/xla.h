@@ -5,6 +5,8 @@
 
 namespace plimsoll {
 
+/// How much of the device a pool of TensorFlow's or JAX's takes.
+Remedy PoolSetting(const OomMessage& message);
 Opinion OfXla(const Figures& figures);
 
 }  // namespace plimsoll

@@ -68,7 +68,7 @@ bool SameEvent(const OomMessage& a, const OomMessage& b) {
 }
 
 /// TensorFlow and XLA announce in the log what they raise a moment later: 1.97 GiB there, the exact
-/// bytes here.
+/// bytes here. The allocator may have been asked for a workspace besides, or for a rounded size.
 bool Announces(const OomMessage& warning, const OomMessage& error) {
   const auto xla = [](const OomMessage& m) {
     return m.source == MessageSource::kTensorFlow || m.source == MessageSource::kJax;
@@ -78,7 +78,7 @@ bool Announces(const OomMessage& warning, const OomMessage& error) {
   if (!warning.requested || !error.requested || !Agree(warning.rank, error.rank)) return false;
   if (!Agree(warning.allowed, error.allowed)) return false;
   const Bytes difference = *warning.requested - *error.requested;
-  return std::abs(difference) <= *error.requested / 64 + kMiB;
+  return std::abs(difference) <= *error.requested / 8 + kMiB;
 }
 
 /// Of two reports of one event on the host, the one that tells more: the kernel and a limit before
@@ -100,9 +100,12 @@ void Merge(OomMessage& into, const OomMessage& from) {
   into.signs.communicates |= from.signs.communicates;
   into.signs.data_parallel |= from.signs.data_parallel;
   into.signs.pins_memory |= from.signs.pins_memory;
+  into.signs.tpu |= from.signs.tpu;
+  into.signs.went_on |= from.signs.went_on;
   for (auto figure : kFigures) {
     if (!(into.*figure)) into.*figure = from.*figure;
   }
+  if (!into.tokens_that_fit) into.tokens_that_fit = from.tokens_that_fit;
   if (!into.rank) into.rank = from.rank;
   if (!into.device) into.device = from.device;
   if (into.processes.size() < from.processes.size()) into.processes = from.processes;

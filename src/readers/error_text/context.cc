@@ -4,6 +4,7 @@
 #include <charconv>
 #include <string>
 
+#include "readers/error_text/aftermath.h"
 #include "readers/error_text/line_prefix.h"
 #include "readers/error_text/signs.h"
 
@@ -96,14 +97,19 @@ std::optional<Frame> ReadFrame(std::string_view line) {
   return frame;
 }
 
+/// "forward" of "forward(self, x)", "<cell line: 3>" of "<cell line: 3>()".
+std::string_view FunctionAt(std::string_view text) {
+  if (text.starts_with('<')) return text.substr(0, text.find('>') + 1);
+  return text.substr(0, text.find_first_of("( \r\n"));
+}
+
 /// Older IPython names the function first, `<ipython-input-9-1f> in forward(self, x)` or
 /// `~/net.py in forward(self, x)`, and marks the line below it: `---> 23     x = self.c2(x)`.
 std::optional<Frame> ReadOlderFrame(std::string_view line, std::string_view marked) {
   const std::size_t in = line.find(" in ");
   if (in == kNone || marked.empty()) return {};
-  const Frame frame{.file = line.substr(0, in),
-                    .line = marked,
-                    .function = line.substr(in + 4, line.find_first_of("( \r\n", in + 4) - in - 4)};
+  const Frame frame{
+      .file = line.substr(0, in), .line = marked, .function = FunctionAt(line.substr(in + 4))};
   const bool file = frame.file.starts_with("<ipython-input-") || frame.file.ends_with(".py");
   if (!file || frame.file.find(' ') != kNone) return {};
   return frame;
@@ -252,6 +258,23 @@ std::string_view TracebackBelow(std::string_view text, std::size_t end) {
   return below.substr(title, last - title);
 }
 
+/// The rank that the report gives the process: torchrun names a process by its local rank first,
+/// and below by "rank : 9 (local_rank: 1)" with "exitcode : -9 (pid: 991)".
+std::optional<int> RankOfProcess(std::string_view report, int pid) {
+  std::optional<int> rank;
+  while (!report.empty()) {
+    const std::size_t cut = report.find('\n');
+    const std::string_view line = report.substr(0, cut);
+    if (const std::string_view trimmed = TrimLeft(line); trimmed.starts_with("rank")) {
+      rank = NumberBehind(trimmed.substr(0, 24), "rank");
+    } else if (rank && trimmed.starts_with("exitcode") && NumberBehind(line, "(pid") == pid) {
+      return rank;
+    }
+    report.remove_prefix(cut == kNone ? report.size() : cut + 1);
+  }
+  return {};
+}
+
 /// The first rank that a launcher's report below the message names.
 std::optional<int> RankBelow(std::string_view text, std::size_t end) {
   std::string_view lines = text.substr(end, kReachAhead);
@@ -259,7 +282,11 @@ std::optional<int> RankBelow(std::string_view text, std::size_t end) {
     const std::size_t cut = lines.find('\n');
     const std::string_view line = lines.substr(0, cut);
     if (line.find("Traceback (most recent") != kNone) return {};
-    if (auto rank = RankInReport(line)) return rank;
+    if (auto rank = RankInReport(line)) {
+      const std::optional<int> pid = NumberBehind(line, "(pid");
+      const std::optional<int> global = pid ? RankOfProcess(lines, *pid) : std::nullopt;
+      return global ? global : rank;
+    }
     lines.remove_prefix(cut == kNone ? lines.size() : cut + 1);
   }
   return {};
@@ -295,12 +322,16 @@ void ReadContext(std::string_view text, std::size_t floor, std::size_t begin, st
     found.activity = MoreTelling(found.activity, below.activity);
   }
   message.where = found.where;
-  message.activity = found.activity;
+  message.activity = MoreTelling(message.activity, found.activity);
   if (!message.rank) message.rank = found.rank ? found.rank : RankBelow(text, end);
   if (!message.device) message.device = found.device;
   ReadSigns(above, message);
   const std::size_t behind = std::min(text.size(), end + kReachAhead);
   ReadSigns(text.substr(begin, behind - begin), message);
+  if (WentOn(text, begin, end, message)) {
+    message.survived = true;
+    message.signs.went_on = true;
+  }
 }
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include "readers/error_text/collect.h"
 #include "readers/error_text/context.h"
 #include "readers/error_text/phrase_finder.h"
+#include "readers/error_text/prose.h"
 #include "readers/error_text/wordings.h"
 #include "readers/memory_summary/memory_summary.h"
 
@@ -18,6 +19,7 @@ constexpr std::size_t kBefore = 200;
 constexpr int kMostOpenings = 2'000'000;
 constexpr int kMostMessages = 200'000;
 constexpr int kMostContexts = 20'000;
+constexpr int kMostJudged = 100'000;
 
 /// Wordings with the automaton that finds their openings.
 struct Dictionary {
@@ -42,10 +44,25 @@ const Dictionary& LastResort() {
   return *dictionary;
 }
 
-/// One message at a place where an opening was found; `end` is set to where it ends.
+bool HasFigure(const OomMessage& m) {
+  return m.requested || m.capacity || m.free || m.allocated || m.reserved || m.allowed || m.other ||
+         m.device || m.survived || !m.processes.empty();
+}
+
+/// Whether the words must be looked at: nothing but them says that memory ran out.
+bool IsBare(const OomMessage& m) {
+  if (HasFigure(m)) return false;
+  using enum HostEvent;
+  // Other reports of the host have words that nobody but their writer uses.
+  return m.source != MessageSource::kHostMemory || m.host == kKubernetesKill || m.host == kKilled ||
+         m.host == kRayKill || m.host == kRequest;
+}
+
+/// One message at a place where an opening was found; `end` is set to where it ends. `judged`
+/// counts the places whose words had to be looked at; beyond the most, only figures make a message.
 std::optional<OomMessage> ReadAt(std::string_view text, const Wording& wording,
                                  const PhraseFinder::Hit& hit, std::optional<int> rank,
-                                 std::size_t& end) {
+                                 std::size_t& end, int& judged) {
   OomMessage message;
   message.source = wording.source;
   message.offset = hit.begin;
@@ -53,6 +70,9 @@ std::optional<OomMessage> ReadAt(std::string_view text, const Wording& wording,
   const std::size_t reach = std::min(kBefore, hit.begin);
   Scanner scanner(text, hit.end, rank);
   if (!wording.read(scanner, text.substr(hit.begin - reach, reach), message)) return {};
+  if (IsBare(message) && (++judged > kMostJudged || OnlySpeaksOfIt(text, hit.begin, hit.end))) {
+    return {};
+  }
   end = std::max(hit.end, scanner.position());
   return message;
 }
@@ -78,6 +98,7 @@ void CollectMessages(std::string_view text, const Dictionary& dictionary, Record
   std::optional<int> last_rank;
   int openings = 0;
   int messages = 0;
+  int judged = 0;
   while (std::optional<PhraseFinder::Hit> hit = walk.Next()) {
     if (++openings > kMostOpenings || messages > kMostMessages) {
       ++recording.skipped["texts that are nothing but beginnings of messages: the rest of one"];
@@ -86,11 +107,11 @@ void CollectMessages(std::string_view text, const Dictionary& dictionary, Record
     // Most openings are ordinary words: whose line it is is asked of the others only.
     const Wording& wording = dictionary.wordings[hit->phrase];
     std::size_t end = 0;
-    if (!ReadAt(text, wording, *hit, {}, end)) continue;
+    if (!ReadAt(text, wording, *hit, {}, end, judged)) continue;
     const std::optional<int> rank = RankOfLine(text, hit->begin);
     // Inside the message before, unless the lines of two ranks are mixed.
     if (hit->begin < last_end && rank == last_rank) continue;
-    std::optional<OomMessage> message = ReadAt(text, wording, *hit, rank, end);
+    std::optional<OomMessage> message = ReadAt(text, wording, *hit, rank, end, judged);
     if (!message) continue;
     // Where the lines of ranks are mixed, ours may stand above the end of another's message.
     const std::size_t floor = rank == last_rank ? last_end : 0;
@@ -108,11 +129,12 @@ void CollectMessages(std::string_view text, const Dictionary& dictionary, Record
 
 bool Holds(std::string_view text, const Dictionary& dictionary) {
   PhraseFinder::Walk walk(dictionary.finder, text);
+  int judged = 0;
   for (int openings = 0; openings < kMostOpenings; ++openings) {
     const std::optional<PhraseFinder::Hit> hit = walk.Next();
     if (!hit) return false;
     std::size_t end = 0;
-    if (ReadAt(text, dictionary.wordings[hit->phrase], *hit, {}, end)) return true;
+    if (ReadAt(text, dictionary.wordings[hit->phrase], *hit, {}, end, judged)) return true;
   }
   return false;
 }

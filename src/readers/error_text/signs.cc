@@ -17,25 +17,44 @@ struct ProgramSign {
 // Paths and names that stand in tracebacks and logs of these programs and of no other.
 constexpr auto kPrograms = std::to_array<ProgramSign>({
     {"VllmWorker", Program::kVllm},
-    {"/vllm/", Program::kVllm},
+    {"vllm/", Program::kVllm},
     {"gpu_memory_utilization", Program::kVllm},
     {"EngineCore", Program::kVllm},
-    {"/sglang/", Program::kSglang},
+    {"RayWorkerWrapper", Program::kVllm},
+    {"[core.py:", Program::kVllm},
+    {"sglang/", Program::kSglang},
+    {"token_to_kv_pool", Program::kSglang},
     {"mem-fraction-static", Program::kSglang},
     {"text_generation_server", Program::kTextGenerationInference},
+    {"text_generation_client", Program::kTextGenerationInference},
     {"text-generation-launcher", Program::kTextGenerationInference},
     {"ggml", Program::kLlamaCpp},
     {"llama_model_load", Program::kLlamaCpp},
     {"llama.cpp", Program::kLlamaCpp},
     {"ollama", Program::kLlamaCpp},
+    {"llama runner process", Program::kLlamaCpp},
+    {"llama_decode", Program::kLlamaCpp},
     {"ComfyUI", Program::kComfyUi},
     {"comfy/", Program::kComfyUi},
     {"comfy\\", Program::kComfyUi},
     {"KSampler", Program::kComfyUi},
+    {"retrying with tiled VAE", Program::kComfyUi},
+    {"!!! Exception during processing !!!", Program::kComfyUi},
     {"stable-diffusion-webui", Program::kImageUi},
     {"sd-webui", Program::kImageUi},
+    {"Torch active/reserved:", Program::kImageUi},
     {"InvokeAI", Program::kImageUi},
     {"invokeai", Program::kImageUi},
+    {"text-generation-webui", Program::kTextGenerationUi},
+    {"lmdeploy", Program::kLmdeploy},
+    {"[TM][ERROR]", Program::kLmdeploy},
+    {"TensorRT-LLM", Program::kTensorRtLlm},
+    {"tensorrt_llm", Program::kTensorRtLlm},
+    {"torch_xla", Program::kTorchXla},
+    {"Bad StatusOr access", Program::kTorchXla},
+    {"xgboost", Program::kXgboost},
+    {"diffusers/pipelines", Program::kDiffusers},
+    {"diffusers\\pipelines", Program::kDiffusers},
 });
 
 struct FlagSign {
@@ -47,6 +66,8 @@ constexpr auto kFlags = std::to_array<FlagSign>({
     {"\\site-packages\\", &Signs::windows},
     {"\\Scripts\\", &Signs::windows},
     {"WinError", &Signs::windows},
+    {"at C:\\", &Signs::windows},
+    {"\"C:\\", &Signs::windows},
     {"python_embeded", &Signs::windows},
     {"microsoft-standard-WSL", &Signs::wsl},
     {"/mnt/c/", &Signs::wsl},
@@ -61,17 +82,48 @@ constexpr auto kFlags = std::to_array<FlagSign>({
     {"\\data_parallel.py", &Signs::data_parallel},
     {"pin memory thread", &Signs::pins_memory},
     {"pin_memory.py", &Signs::pins_memory},
+    {".pin_memory(", &Signs::pins_memory},
     {"cudaHostAlloc", &Signs::pins_memory},
     {"cudaMallocHost", &Signs::pins_memory},
+    {"_HBM", &Signs::tpu},
+    {"XLA:TPU", &Signs::tpu},
+    {"libtpu", &Signs::tpu},
+    {"memory space hbm", &Signs::tpu},
 });
+
+/// What a text of TensorFlow or JAX has in front of a library's error.
+constexpr auto kFrameworks = std::to_array<ProgramSign>({
+    {"tensorflow/", Program::kTensorFlow},
+    {"tensorflow.python", Program::kTensorFlow},
+    {"jaxlib", Program::kJax},
+    {"jax.errors", Program::kJax},
+});
+
+void FindProgram(std::string_view lines, OomMessage& message) {
+  const auto open = [&] {
+    return message.program == Program::kUnknown || message.program == Program::kOther;
+  };
+  for (const ProgramSign& sign : kPrograms) {
+    if (open() && Contains(lines, sign.words)) message.program = sign.program;
+  }
+  // PyTorch's own messages stay PyTorch's where TensorFlow only warns in the same log.
+  const bool library =
+      message.source == MessageSource::kCudaRuntime || message.source == MessageSource::kCublas ||
+      message.source == MessageSource::kCudnn || message.source == MessageSource::kHostMemory;
+  if (!library || Contains(lines, "torch")) return;
+  for (const ProgramSign& sign : kFrameworks) {
+    if (open() && Contains(lines, sign.words)) message.program = sign.program;
+  }
+}
 
 }  // namespace
 
 void ReadSigns(std::string_view lines, OomMessage& message) {
-  for (const ProgramSign& sign : kPrograms) {
-    if (message.program != Program::kUnknown) break;
-    if (Contains(lines, sign.words)) message.program = sign.program;
+  // Words that PyTorch does not use, below a traceback of it: some extension's, and PyTorch runs.
+  if (message.program == Program::kOther && Contains(lines, "torch")) {
+    message.program = Program::kUnknown;
   }
+  FindProgram(lines, message);
   for (const FlagSign& sign : kFlags) {
     if (!(message.signs.*sign.flag) && Contains(lines, sign.words)) {
       message.signs.*sign.flag = true;

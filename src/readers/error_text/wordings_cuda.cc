@@ -86,4 +86,40 @@ bool ReadHabana(Scanner& scanner, std::string_view before, OomMessage& message) 
   return scanner.Literal("Allocation failed") || scanner.Literal("OOM") || scanner.ended();
 }
 
+/// "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`": other calls fail so for
+/// other reasons.
+bool ReadCublasHandle(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.subject = "cublasCreate";
+  scanner.Literal("when calling");
+  scanner.Literal("`");
+  return scanner.Literal("cublasCreate");
+}
+
+/// The same in words that PyTorch does not use: what is around it may still show that it runs.
+bool ReadCudaCall(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.program = Program::kOther;
+  return ReadCudaRuntime(scanner, before, message);
+}
+
+/// "[TensorRT-LLM][ERROR] CUDA runtime error in cudaMallocAsync(…): out of memory".
+bool ReadTensorRtLlm(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.program = Program::kOther;
+  return scanner.SkipPast("): out of memory", 200);
+}
+
+/// accelerate's "No executable batch size found, reached zero.": it halved the batch until none was
+/// left.
+bool ReadNoBatchSize(Scanner&, std::string_view, OomMessage& message) {
+  message.subject = "every batch size";
+  return true;
+}
+
+/// "Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit
+/// the quantized model.": transformers found that before it loaded.
+bool ReadTooLargeToLoad(Scanner&, std::string_view, OomMessage& message) {
+  message.subject = "the weights";
+  message.activity = Activity::kLoading;
+  return true;
+}
+
 }  // namespace plimsoll

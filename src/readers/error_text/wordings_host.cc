@@ -68,7 +68,8 @@ bool ReadSharedMemory(Scanner& scanner, std::string_view, OomMessage& message) {
 /// "unable to mmap N bytes from file </torch_42>": other files than PyTorch's own are not memory.
 bool ReadSharedMap(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kSharedMemory;
-  const bool ours = scanner.Size(message.requested) && scanner.Literal("from file </torch_");
+  const bool ours = scanner.Size(message.requested) &&
+                    scanner.AnyOf({"from file </torch_", "from file </dev/shm/torch_"});
   if (ours) scanner.SkipPast("Cannot allocate memory (12)", 64);
   return ours;
 }
@@ -94,6 +95,36 @@ bool ReadAllocOnHost(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kPinned;
   if (!scanner.Size(message.requested) || !scanner.Literal("on host")) return false;
   scanner.Literal(": CUDA_ERROR_OUT_OF_MEMORY: out of memory");
+  return true;
+}
+
+/// "unable to write to file </torch_42>", with or without the reason behind it.
+bool ReadSharedWrite(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  if (!scanner.Literal("</torch_")) return false;
+  scanner.SkipPast("No space left on device", 80);
+  return true;
+}
+
+/// "java.lang.OutOfMemoryError: Java heap space"; threads that cannot be made are no matter of the
+/// heap.
+bool ReadJavaHeap(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kJavaHeap;
+  return !scanner.Literal(": unable to create");
+}
+
+/// "NCCL WARN Call to posix_fallocate failed : No space left on device".
+bool ReadNcclShared(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  message.subject = "NCCL";
+  return scanner.SkipPast("No space left on device", 8);
+}
+
+/// "Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888)".
+bool ReadNcclSegment(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  message.subject = "NCCL";
+  if (scanner.SkipPast("(size", 24)) message.requested = scanner.Integer();
   return true;
 }
 

@@ -25,6 +25,18 @@ std::optional<std::int64_t> NumberAtEnd(std::string_view before) {
   return std::atoll(std::string(before).c_str());
 }
 
+/// "4242 (python) total-vm:81788928kB, anon-rss:64000000kB".
+bool ReadVictim(Scanner& scanner, OomMessage& message) {
+  ProcessUse process;
+  process.pid = scanner.Integer();
+  if (!process.pid) return false;
+  scanner.Literal(",");
+  if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
+  if (scanner.SkipPast("anon-rss:", 64)) scanner.Size(process.bytes);
+  message.processes.push_back(process);
+  return true;
+}
+
 }  // namespace
 
 /// "Out of memory: Killed process 4242 (python) total-vm:81788928kB, anon-rss:64000000kB, …"; until
@@ -36,14 +48,7 @@ bool ReadKernelKill(Scanner& scanner, std::string_view before, OomMessage& messa
                      : HostEvent::kKernelKill;
   scanner.Literal("ed");
   if (!scanner.Literal("process")) return scanner.ended();
-  ProcessUse process;
-  process.pid = scanner.Integer();
-  if (!process.pid) return scanner.ended();
-  scanner.Literal(",");
-  if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
-  if (scanner.SkipPast("anon-rss:", 64)) scanner.Size(process.bytes);
-  message.processes.push_back(process);
-  return true;
+  return ReadVictim(scanner, message) || scanner.ended();
 }
 
 /// "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),…,task=python,pid=4242,uid=1000"
@@ -150,7 +155,7 @@ bool ReadKubernetes(Scanner& scanner, std::string_view, OomMessage& message) {
 
 /// "The node was low on resource: memory."
 bool ReadEvicted(Scanner& scanner, std::string_view, OomMessage& message) {
-  message.host = HostEvent::kKubernetesKill;
+  message.host = HostEvent::kNodePressure;
   return scanner.Literal("memory");
 }
 
@@ -176,13 +181,18 @@ bool ReadRayTask(Scanner& scanner, std::string_view, OomMessage& message) {
 }
 
 /// "DataLoader worker (pid 4242) is killed by signal: Killed." or "Bus error."; other signals are
-/// not about memory.
+/// not about memory. "(pid(s) 4242) exited unexpectedly" does not say why.
 bool ReadDataLoader(Scanner& scanner, std::string_view, OomMessage& message) {
   if (!scanner.Literal("(pid")) return false;
   scanner.Literal("(s)");
   if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
-  if (!scanner.SkipPast("is killed by signal:", 64)) return scanner.ended();
   message.subject = "DataLoader worker";
+  if (Scanner ahead = scanner; ahead.SkipPast("exited unexpectedly", 64)) {
+    scanner = ahead;
+    message.host = HostEvent::kWorkerLost;
+    return true;
+  }
+  if (!scanner.SkipPast("is killed by signal:", 64)) return scanner.ended();
   if (scanner.Literal("Bus error")) {
     message.host = HostEvent::kSharedMemory;
     return true;
@@ -224,10 +234,25 @@ bool ReadShellKilled(Scanner& scanner, std::string_view before, OomMessage& mess
   return shell || job;
 }
 
-/// systemd-oomd's "Killed /user.slice/… due to memory pressure" and the like.
-bool ReadSystemd(Scanner& scanner, std::string_view, OomMessage& message) {
+/// systemd-oomd's "Killed /user.slice/… due to memory pressure for /user.slice/… being 62.11% >
+/// 50.00%".
+bool ReadSystemd(Scanner&, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kSystemdKill;
+  return Contains(LineOf(before), "Killed /");
+}
+
+/// The kernel's second line until Linux 5.2: "Killed process 4242 (python) total-vm:98123456kB,
+/// anon-rss:60123456kB".
+bool ReadKilledProcess(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kKernelKill;
-  return scanner.SkipPast("killed", 24);
+  return ReadVictim(scanner, message) && message.processes.back().bytes;
+}
+
+/// Ray's object store lies in shared memory: "ObjectStoreFullError: Failed to put object …".
+bool ReadRayStore(Scanner&, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kSharedMemory;
+  message.subject = "Ray";
+  return true;
 }
 
 }  // namespace plimsoll

@@ -1,5 +1,7 @@
 // Libraries with allocators of their own: Paddle, CuPy, RMM, ONNX Runtime, TensorRT, DirectML, MLX,
 // bitsandbytes.
+#include <algorithm>
+
 #include "readers/error_text/wordings.h"
 
 namespace plimsoll {
@@ -138,13 +140,43 @@ bool ReadMlx(Scanner& scanner, std::string_view, OomMessage& message) {
   return true;
 }
 
-/// Metal's "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)".
-bool ReadMetal(Scanner&, std::string_view, OomMessage&) { return true; }
+/// Metal's "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)": PyTorch's
+/// where Apple's shaders are named above it, MLX's where MLX is.
+bool ReadMetal(Scanner&, std::string_view before, OomMessage& message) {
+  if (before.find("Metal Performance Shaders") != std::string_view::npos) {
+    message.source = MessageSource::kTorchMps;
+  }
+  return true;
+}
 
 /// "Error out of memory at line 88 in file /…/csrc/ops.cu".
 bool ReadBitsandbytes(Scanner& scanner, std::string_view, OomMessage&) {
   scanner.Integer();
   return scanner.Literal("in file") || scanner.ended();
+}
+
+/// XGBoost's "Memory allocation error on worker 0: …", and below it "- Free memory: N", "-
+/// Requested memory: N".
+bool ReadXgboost(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.program = Program::kXgboost;
+  scanner.SkipPast("out of memory", 120);
+  if (scanner.SkipPast("Free memory:", 24)) message.free = scanner.Integer();
+  if (scanner.SkipPast("Requested memory:", 24)) message.requested = scanner.Integer();
+  return true;
+}
+
+/// CUDA.jl's "Out of GPU memory trying to allocate 2.000 GiB", "Effective GPU memory usage: 99.31%
+/// (7.788 GiB/7.842 GiB)".
+bool ReadCudaJl(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.program = Program::kCudaJl;
+  if (!scanner.Size(message.requested)) return scanner.ended();
+  std::optional<Bytes> used;
+  if (scanner.SkipPast("Effective GPU memory usage:", 8) && scanner.SkipPast("(", 12) &&
+      scanner.Size(used) && scanner.Literal("/") && scanner.Size(message.capacity) && used &&
+      message.capacity) {
+    message.free = std::max<Bytes>(0, *message.capacity - *used);
+  }
+  return true;
 }
 
 }  // namespace plimsoll

@@ -40,6 +40,7 @@ bool ReadGgmlBuffer(Scanner& scanner, std::string_view, OomMessage& message) {
   if (name.starts_with("CPU") || name.empty()) {
     message.source = MessageSource::kHostMemory;
     message.host = HostEvent::kRequest;
+    message.program = Program::kLlamaCpp;
   } else if (const std::size_t digit = name.find_first_of("0123456789");
              digit != std::string::npos) {
     message.device = name[digit] - '0';
@@ -49,7 +50,7 @@ bool ReadGgmlBuffer(Scanner& scanner, std::string_view, OomMessage& message) {
   if (scanner.AnyOf({"of size", ", size ="})) {
     if (!scanner.Size(message.requested)) message.requested = scanner.Integer();
   }
-  return message.requested || message.device;
+  return message.requested || message.device || message.host == HostEvent::kRequest;
 }
 
 /// "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv
@@ -109,13 +110,17 @@ bool ReadVllmCacheNeeded(Scanner& scanner, std::string_view before, OomMessage& 
     size.Size(message.requested);
   }
   if (scanner.SkipPast("available KV cache memory (", 40)) scanner.Size(message.free);
+  if (scanner.SkipPast("estimated maximum model length is", 60)) {
+    message.tokens_that_fit = scanner.Integer();
+  }
   return true;
 }
 
 /// "The model's max seq len (N) is larger than the maximum number of tokens that can be stored in
 /// KV cache (M)".
-bool ReadVllmTokens(Scanner&, std::string_view, OomMessage& message) {
+bool ReadVllmTokens(Scanner& scanner, std::string_view, OomMessage& message) {
   message.program = Program::kVllm;
+  if (scanner.Literal("(")) message.tokens_that_fit = scanner.Integer();
   message.subject = "the KV cache";
   return true;
 }
@@ -123,7 +128,20 @@ bool ReadVllmTokens(Scanner&, std::string_view, OomMessage& message) {
 /// SGLang's "Not enough memory. Please try to increase --mem-fraction-static."
 bool ReadSglang(Scanner& scanner, std::string_view, OomMessage& message) {
   message.program = Program::kSglang;
+  message.subject = "the KV cache";
   return scanner.SkipPast("--mem-fraction-static", 60);
+}
+
+/// SGLang's "Prefill out of memory. Try to lower your batch size.", "Decode out of memory happened.
+/// #retracted_reqs: 1", "KV cache pool is full. Retract requests.": it takes the requests back and
+/// goes on.
+bool ReadSglangPool(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.program = Program::kSglang;
+  message.subject = "the KV cache";
+  message.activity = Activity::kGeneration;
+  message.survived = scanner.SkipPast("retract", 40);
+  message.called_harmless = message.survived;
+  return true;
 }
 
 /// text-generation-inference's "Not enough memory to handle N prefill tokens."
@@ -138,6 +156,28 @@ bool ReadOllamaSystem(Scanner& scanner, std::string_view, OomMessage& message) {
   message.program = Program::kLlamaCpp;
   message.cut_off = !scanner.Literal("(") || !scanner.Size(message.requested);
   if (scanner.SkipPast("than is available (", 8)) scanner.Size(message.free);
+  return true;
+}
+
+/// Ollama's "model request too large for system" requested="21.5 GiB" available=16509091840.
+bool ReadOllamaTooLarge(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kRequest;
+  message.program = Program::kLlamaCpp;
+  if (scanner.SkipPast("requested=", 8)) {
+    scanner.Literal("\"");
+    scanner.Size(message.requested);
+  }
+  if (scanner.SkipPast("available=", 8)) message.free = scanner.Integer();
+  return true;
+}
+
+/// vLLM's "Too large swap space. S out of the S total CPU memory is allocated for the swap space."
+bool ReadVllmSwap(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kRequest;
+  message.program = Program::kVllm;
+  message.subject = "the swap space";
+  message.cut_off = !scanner.Size(message.requested);
+  if (scanner.Literal("out of the")) scanner.Size(message.capacity);
   return true;
 }
 

@@ -1,5 +1,6 @@
 // The texts of PyTorch's allocators. S is "15.78 GiB", always with two decimals, or "12 bytes".
 #include <array>
+#include <charconv>
 
 #include "readers/error_text/wordings.h"
 
@@ -180,6 +181,17 @@ bool ReadRejection(Scanner& scanner, OomMessage& message) {
   return true;
 }
 
+/// "2" in "Device:2, RankID:2".
+std::optional<int> NumberBehind(std::string_view line, std::string_view key) {
+  const std::size_t at = line.find(key);
+  if (at == std::string_view::npos) return {};
+  int value = 0;
+  const char* const begin = line.data() + at + key.size();
+  const auto [p, error] = std::from_chars(begin, line.data() + line.size(), value);
+  return error == std::errc() && value >= 0 && value < 1'000'000 ? std::optional(value)
+                                                                 : std::nullopt;
+}
+
 /// Either form, for whatever the device is called.
 bool ReadFigures(Scanner& scanner, OomMessage& message, Releases releases) {
   SetReleases(message, releases);
@@ -315,6 +327,26 @@ bool ReadVirtualAddress(Scanner& scanner, std::string_view, OomMessage& message)
   message.torch = Releases{.first = 214};
   message.cut_off = !scanner.Size(message.requested);
   return true;
+}
+
+/// "Invalid buffer size: 24.00 GB": Metal refuses so large a buffer.
+bool ReadMpsBuffer(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.subject = "one buffer";
+  return scanner.Size(message.requested);
+}
+
+/// Ascend's "(PID:3301, Device:2, RankID:2) ERR00006 PTA memory error".
+bool ReadAscend(Scanner& scanner, std::string_view before, OomMessage& message) {
+  const std::string_view line = before.substr(before.rfind('\n') + 1);
+  message.device = NumberBehind(line, "Device:");
+  if (!message.rank) message.rank = NumberBehind(line, "RankID:");
+  scanner.SkipPast("Failed to allocate memory", 60);
+  return true;
+}
+
+/// "EL0004: [time] Failed to allocate memory."
+bool ReadAscendDriver(Scanner& scanner, std::string_view, OomMessage&) {
+  return scanner.SkipPast("Failed to allocate memory", 40);
 }
 
 }  // namespace plimsoll

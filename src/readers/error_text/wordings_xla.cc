@@ -173,6 +173,9 @@ bool ReadTensorFlowTensor(Scanner& scanner, std::string_view, OomMessage& messag
   if (!scanner.SkipPast("device:", 64)) return true;
   if (scanner.AnyOf({"GPU:", "DML:", "TPU:", "XPU:"})) {
     if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
+  } else if (scanner.Literal("CPU:")) {
+    message.source = MessageSource::kHostMemory;
+    message.host = HostEvent::kRequest;
   }
   message.cut_off = !scanner.SkipPast("by allocator", 16);
   return true;
@@ -251,6 +254,7 @@ bool ReadResourceExhausted(Scanner& scanner, std::string_view before, OomMessage
     message.cut_off = scanner.ended();
     return message.cut_off;
   }
+  message.signs.tpu = true;
   message.cut_off =
       !scanner.Size(message.other) || !scanner.Literal("of") || !scanner.Size(message.capacity);
   if (message.cut_off) return true;
@@ -278,11 +282,16 @@ bool ReadXlaAllocation(Scanner& scanner, std::string_view, OomMessage& message) 
     if (scanner.Size(exact) && exact) message.requested = exact;
     scanner.Literal(")");
   }
-  if (scanner.Literal("on device ordinal")) {
+  if (scanner.Literal("on CPU_")) {
+    scanner.Integer();
+    message.source = MessageSource::kHostMemory;
+    message.host = HostEvent::kRequest;
+  } else if (scanner.Literal("on device ordinal")) {
     if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   }
   scanner.Literal(".");
   if (scanner.Literal("at the bottom of memory.") || scanner.Literal("That was not possible.")) {
+    message.signs.tpu = true;  // GPUs have an allocator that says other words
     ReadFree(scanner, message);
   }
   ReadBufferAssignment(scanner, message);
