@@ -14,6 +14,8 @@
 #include "step/max_batch.h"
 #include "step/predict.h"
 #include "step/prediction_invariants.h"
+#include "step/transforms/changes.h"
+#include "step/transforms/tensors_of_call.h"
 #include "step/trial.h"
 
 namespace plimsoll {
@@ -54,6 +56,85 @@ TEST(MeasuredPredict, PeaksAreThoseOfTheRealRuns) {
     EXPECT_GE(p->reserved.high, row["peak_reserved"].get<Bytes>());
     EXPECT_TRUE(p->fits);
     EXPECT_TRUE(p->assumptions.empty()) << p->assumptions.front();
+  }
+}
+
+/// From the capture of the job without the change.
+TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
+  std::ifstream file(kSteps / "changed.json");
+  const nlohmann::json rows = nlohmann::json::parse(file);
+  for (const nlohmann::json& row : rows) {
+    SCOPED_TRACE(row["id"].get<std::string>());
+    const std::string name = row["file"];
+    Result<Step> step = ReadStep(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
+    ASSERT_TRUE(step.ok()) << step.error().ToLine();
+    Changes changes{.accumulate = row["accumulate"]};
+    if (row["checkpoint"].is_string()) changes.checkpoint = row["checkpoint"];
+    ASSERT_EQ(Apply(*step, changes), std::nullopt);
+    const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
+                                         {.batch = row["batch"],
+                                          .torch = TorchVersion{2, 11},
+                                          .calibration = Calibration::BuiltIn("H200")});
+    ASSERT_TRUE(p.ok()) << p.error().ToLine();
+    EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 0.1);
+    EXPECT_LE(ErrorInPercent(p->reserved.best, row["peak_reserved"]), 2);
+  }
+}
+
+/// What must hold of any step: storages are made once, used and freed while they are there. Under
+/// FSDP the optimizer's calls still name the whole gradients, which have become shards.
+std::vector<std::string> FaultsOf(const Step& step, const Variant& variant, bool sharded) {
+  std::vector<std::string> faults;
+  std::vector<char> alive(variant.storages, 0);
+  std::vector<char> made(variant.storages, 0);
+  for (const ModelTensor& tensor : variant.model_tensors) alive[tensor.storage] = 1;
+  for (const StepEvent& event : variant.events) {
+    if (event.kind == StepEvent::Kind::kFree) {
+      if (!alive[event.index]) faults.push_back(fmt::format("free of {}", event.index));
+      alive[event.index] = 0;
+    }
+    if (event.kind != StepEvent::Kind::kCall) continue;
+    CallRecord call = variant.calls[event.index];
+    const std::string_view op = step.strings[call.op];
+    ForEachArgument(call, [&](const TensorUse& tensor) {
+      if (!sharded && tensor.storage != kElsewhere && !alive[tensor.storage]) {
+        faults.push_back(fmt::format("{} reads {}", op, tensor.storage));
+      }
+    });
+    for (const NewStorage& fresh : call.fresh) {
+      if (made[fresh.storage]) faults.push_back(fmt::format("{} makes {}", op, fresh.storage));
+      made[fresh.storage] = alive[fresh.storage] = 1;
+    }
+  }
+  return faults;
+}
+
+TEST(MeasuredPredict, ChangedStepsMakeSense) {
+  const Changes all[] = {{},
+                         {.checkpoint = "all"},
+                         {.checkpoint = "sqrt"},
+                         {.checkpoint = "every:2", .accumulate = 3},
+                         {.accumulate = 4},
+                         {.accumulate = 2, .optimizer = "adamw:fused"},
+                         {.checkpoint = "all", .data_parallel = true},
+                         {.checkpoint = "all", .accumulate = 2, .sharding = Sharding{.ranks = 4}}};
+  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+    if (entry.path().extension() != ".gz") continue;
+    for (const Changes& changes : all) {
+      Result<Step> step = ReadStep(*Input::Open(entry.path().string()));
+      ASSERT_TRUE(step.ok());
+      if (const std::optional<Error> error = Apply(*step, changes)) {
+        EXPECT_NE(error->message.find("no blocks"), std::string::npos) << error->ToLine();
+        continue;
+      }
+      for (const Variant& variant : step->variants) {
+        const std::vector<std::string> faults =
+            FaultsOf(*step, variant, changes.sharding.has_value());
+        EXPECT_TRUE(faults.empty())
+            << entry.path() << " " << changes.checkpoint.value_or("") << " " << changes.accumulate
+            << ": " << faults.size() << " faults, the first: " << faults.front();
+      }
+    }
   }
 }
 

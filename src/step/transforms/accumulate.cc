@@ -81,6 +81,12 @@ class Accumulator {
         gradients_.insert(event.index);
       }
     }
+    // Under FSDP a whole gradient is gone when its shards are summed up; those stay.
+    for (const Span& pass : passes_) {
+      for (std::size_t i = pass.begin; i < pass.end; ++i) {
+        if (old_.events[i].kind == StepEvent::Kind::kFree) gradients_.erase(old_.events[i].index);
+      }
+    }
     for (std::size_t i = template_.begin; i < template_.end; ++i) {
       if (old_.events[i].kind != StepEvent::Kind::kCall) continue;
       CallRecord call = old_.calls[old_.events[i].index];

@@ -22,7 +22,6 @@ std::optional<Error> Apply(Step& step, const Changes& changes) {
       if (!segments) return segments.error();
       variant = AddCheckpointing(step, variant, *segments);
     }
-    variant = AddAccumulation(step, variant, changes.accumulate);
     // Sharding first, so that another optimizer is one of shards too.
     if (changes.sharding) variant = AddFullySharded(step, variant, *changes.sharding);
     if (changes.optimizer) {
@@ -31,6 +30,8 @@ std::optional<Error> Apply(Step& step, const Changes& changes) {
       variant = std::move(*replaced);
     }
     if (changes.data_parallel) variant = AddDataParallel(step, variant);
+    // Last: whatever a pass does with its gradients, the next one does as well.
+    variant = AddAccumulation(step, variant, changes.accumulate);
   }
   if (changes.data_parallel || changes.sharding) {
     step.notes.push_back(
