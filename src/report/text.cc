@@ -90,6 +90,16 @@ void WriteHolders(Writer& w, const RankReport& r) {
   }
 }
 
+bool RanOut(const RankReport& r) { return r.instant.kind == InstantKind::kOutOfMemory; }
+
+/// "4 micro-batches, ran out of memory"; mostly nothing.
+std::string StepRemark(const StepReport& s, bool cut_short) {
+  std::string remark =
+      s.micro_batches > 1 ? fmt::format("{} micro-batches", s.micro_batches) : std::string();
+  if (cut_short) remark += remark.empty() ? "ran out of memory" : ", ran out of memory";
+  return remark;
+}
+
 void WriteSteps(Writer& w, const RankReport& r) {
   if (r.step_table.size() < 2) return;
   constexpr std::size_t kShown = 8;
@@ -106,10 +116,10 @@ void WriteSteps(Writer& w, const RankReport& r) {
       i = r.step_table.size() - 2;
     }
     const StepReport& s = r.step_table[i];
+    const bool cut_short = RanOut(r) && static_cast<std::int64_t>(i) >= r.complete_steps;
     table.Row({fmt::format("{}", i + 1), FormatBytes(s.peak_allocated),
                s.peak_reserved > 0 ? FormatBytes(s.peak_reserved) : "–", FormatBytes(s.activations),
-               FormatBytes(s.end_allocated),
-               s.micro_batches > 1 ? fmt::format("{} micro-batches", s.micro_batches) : ""});
+               cut_short ? "–" : FormatBytes(s.end_allocated), StepRemark(s, cut_short)});
   }
   table.WriteTo(w);
 }
@@ -120,8 +130,6 @@ void WriteRank(Writer& w, const RankReport& r) {
   WriteSteps(w, r);
   w.List("Notes", r.notes);
 }
-
-bool RanOut(const RankReport& r) { return r.instant.kind == InstantKind::kOutOfMemory; }
 
 /// Of several, the one shown whole: of the rank that the gravest finding names, or of all, the
 /// device that ran out, else the first.

@@ -253,8 +253,8 @@ void Phases::FindSteps() {
     Bytes fresh = 0;
     Bytes old = 0;
     std::erase_if(alive, [&](AllocationIndex g) { return Released(at(g)) <= backwards[k].end; });
-    for (AllocationIndex g : alive) old += at(g).block;
-    for (AllocationIndex g : backwards[k].gradients) fresh += at(g).block;
+    for (AllocationIndex g : alive) old += at(g).requested;
+    for (AllocationIndex g : backwards[k].gradients) fresh += at(g).requested;
     alive.insert(alive.end(), backwards[k].gradients.begin(), backwards[k].gradients.end());
     const bool opens = k == 0 || fresh >= old ||
                        OptimizerStart(backwards[k - 1].end, backwards[k].start) != kNotYet;
