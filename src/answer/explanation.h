@@ -103,6 +103,9 @@ struct RankReport {
   std::vector<StepReport> step_table;
   /// What the record does not hold or what was skipped, in sentences.
   std::vector<std::string> notes;
+
+  /// Whether it died for lack of memory.
+  bool RanOut() const { return instant.kind == InstantKind::kOutOfMemory; }
 };
 
 struct Explanation {

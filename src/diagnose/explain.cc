@@ -119,7 +119,7 @@ Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
   rank.holders = HoldersAt(phases, attribution, at);
   KeepLargest(rank.holders, options.most_holders);
   rank.ooms = OomRows(evidence);
-  if (rank.instant.kind == InstantKind::kOutOfMemory && rank.ooms.back().device_free) {
+  if (rank.RanOut() && rank.ooms.back().device_free) {
     rank.account.push_back({.what = AccountItem::kFree,
                             .bytes = *rank.ooms.back().device_free,
                             .confidence = Confidence::kHigh,

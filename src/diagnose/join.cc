@@ -60,7 +60,7 @@ void CompleteTraces(std::vector<RankReport>& ranks) {
     for (std::size_t x : texts) {
       const bool same_rank = ranks[t].rank && ranks[t].rank == ranks[x].rank;
       const bool only = traces.size() == 1 && texts.size() == 1;
-      if ((!same_rank && !only) || ranks[t].instant.kind != InstantKind::kOutOfMemory) continue;
+      if ((!same_rank && !only) || !ranks[t].RanOut()) continue;
       if (used.contains(x) || !SameMoment(ranks[t], ranks[x])) continue;
       Complete(ranks[t], ranks[x]);
       used.insert(x);

@@ -72,7 +72,7 @@ std::string HowItEnded(const RankReport& rank) {
 std::string WhatHappened(const RankReport& rank, const std::string& during) {
   const auto fatal = std::find_if(rank.ooms.begin(), rank.ooms.end(),
                                   [](const OomReport& oom) { return oom.fatal; });
-  if (rank.instant.kind == InstantKind::kOutOfMemory && fatal != rank.ooms.end()) {
+  if (rank.RanOut() && fatal != rank.ooms.end()) {
     const std::string by =
         fatal->in_backward ? ", for the gradient of a tensor of that size made at " : ", at ";
     return fmt::format("{} could not be allocated{}{}. ", FormatBytes(fatal->requested.value_or(0)),

@@ -22,7 +22,7 @@ std::string Bar(double share, std::size_t width) {
 }
 
 std::string InstantTitle(const RankReport& r) {
-  std::string title = r.instant.kind == InstantKind::kOutOfMemory ? "Account at the out-of-memory"
+  std::string title = r.RanOut() ? "Account at the out-of-memory"
                       : r.instant.kind == InstantKind::kEvent     ? "Account"
                       : !r.events                                 ? "Account"
                                                                   : "Account at the peak";
@@ -90,8 +90,6 @@ void WriteHolders(Writer& w, const RankReport& r) {
   }
 }
 
-bool RanOut(const RankReport& r) { return r.instant.kind == InstantKind::kOutOfMemory; }
-
 /// "4 micro-batches, ran out of memory"; mostly nothing.
 std::string StepRemark(const StepReport& s, bool cut_short) {
   std::string remark =
@@ -116,7 +114,7 @@ void WriteSteps(Writer& w, const RankReport& r) {
       i = r.step_table.size() - 2;
     }
     const StepReport& s = r.step_table[i];
-    const bool cut_short = RanOut(r) && static_cast<std::int64_t>(i) >= r.complete_steps;
+    const bool cut_short = r.RanOut() && static_cast<std::int64_t>(i) >= r.complete_steps;
     table.Row({fmt::format("{}", i + 1), FormatBytes(s.peak_allocated),
                s.peak_reserved > 0 ? FormatBytes(s.peak_reserved) : "–", FormatBytes(s.activations),
                cut_short ? "–" : FormatBytes(s.end_allocated), StepRemark(s, cut_short)});
@@ -140,7 +138,7 @@ const RankReport& ShownRank(const Explanation& e) {
   const RankReport* shown = nullptr;
   for (const RankReport& r : e.ranks) {
     if (named != e.findings.end() && r.rank != named->rank) continue;
-    if (shown == nullptr || (RanOut(r) && !RanOut(*shown))) shown = &r;
+    if (shown == nullptr || (r.RanOut() && !shown->RanOut())) shown = &r;
   }
   return shown == nullptr ? e.ranks.front() : *shown;
 }
@@ -179,7 +177,7 @@ void WriteRankTable(Writer& w, const Explanation& e) {
     }
     const RankReport& r = *rows[i];
     table.Row({NameOf(r), size(r.peak_allocated), size(r.peak_reserved),
-               r.steps ? fmt::format("{}", *r.steps) : "–", RanOut(r) ? "oom" : "ok",
+               r.steps ? fmt::format("{}", *r.steps) : "–", r.RanOut() ? "oom" : "ok",
                Printable(r.file)});
   }
   table.WriteTo(w);
