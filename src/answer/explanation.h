@@ -111,6 +111,8 @@ struct RankReport {
 struct Explanation {
   std::string verdict;
   std::vector<RankReport> ranks;
+  /// The one of `ranks` that the verdict speaks of and that is shown whole.
+  std::size_t shown = 0;
   std::vector<Finding> findings;
   /// Causes that the figures exclude, in sentences (error texts).
   std::vector<RuledOut> ruled_out;

@@ -22,10 +22,10 @@ std::string Bar(double share, std::size_t width) {
 }
 
 std::string InstantTitle(const RankReport& r) {
-  std::string title = r.RanOut() ? "Account at the out-of-memory"
-                      : r.instant.kind == InstantKind::kEvent     ? "Account"
-                      : !r.events                                 ? "Account"
-                                                                  : "Account at the peak";
+  std::string title = r.RanOut()                              ? "Account at the out-of-memory"
+                      : r.instant.kind == InstantKind::kEvent ? "Account"
+                      : !r.events                             ? "Account"
+                                                              : "Account at the peak";
   std::string where;
   if (r.instant.event) where = fmt::format("event {} of {}", *r.instant.event, r.events);
   if (!r.phase.empty()) where += (where.empty() ? "" : ", ") + r.phase;
@@ -127,20 +127,6 @@ void WriteRank(Writer& w, const RankReport& r) {
   WriteHolders(w, r);
   WriteSteps(w, r);
   w.List("Notes", r.notes);
-}
-
-/// Of several, the one shown whole: of the rank that the gravest finding names, or of all, the
-/// device that ran out, else the first.
-const RankReport& ShownRank(const Explanation& e) {
-  const auto named = std::find_if(e.findings.begin(), e.findings.end(), [](const Finding& f) {
-    return f.rank && f.severity != Severity::kInfo;
-  });
-  const RankReport* shown = nullptr;
-  for (const RankReport& r : e.ranks) {
-    if (named != e.findings.end() && r.rank != named->rank) continue;
-    if (shown == nullptr || (r.RanOut() && !shown->RanOut())) shown = &r;
-  }
-  return shown == nullptr ? e.ranks.front() : *shown;
 }
 
 std::string NameOf(const RankReport& r) {
@@ -260,9 +246,9 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   w.Wrapped(e.verdict, "", "");
   if (e.ranks.size() > 1) {
     WriteRankTable(w, e);
-    w.Heading(NameOf(ShownRank(e)));
+    w.Heading(NameOf(e.ranks[e.shown]));
   }
-  if (!e.ranks.empty()) WriteRank(w, ShownRank(e));
+  if (!e.ranks.empty()) WriteRank(w, e.ranks[e.shown]);
   w.List("The arithmetic", e.arithmetic);
   WriteFindings(w, e);
   std::vector<std::string> ruled_out;

@@ -112,8 +112,8 @@ Remedy RemedyOf(const SettingOutcome& outcome, const AllocatorStudy& study, bool
     remedy.effect = complete ? Effect::kFits : Effect::kGetsPast;
     remedy.costs = complete
                        ? "with it the job fits, as far as the record goes"
-                       : "with it this request succeeds; the record ends before such a step is "
-                         "complete, so whether the job fits is not known";
+                       : "with it this request succeeds; what comes after it is not recorded, so "
+                         "whether the job fits is not known";
     if (saves > 0) remedy.saves = saves;
   } else if (outcome.may_fit && !study.fits) {
     remedy.costs = fmt::format(

@@ -179,6 +179,7 @@ void Phases::FindMarkedSteps() {
     const std::string_view name = timeline.stacks.strings[mark.name];
     const bool step = name.starts_with(kStepMark);
     if (!step && !name.starts_with(kZeroMark)) continue;
+    optimizer_marked_ = true;
     // A range from the first event at or after the start to the last one before the end.
     if (mark.start) {
       started = position_of(mark.time_us);
