@@ -197,10 +197,14 @@ Finding CaughtFinding(const std::vector<Refusal>& caught) {
   finding.event = caught.back().at;
   finding.title = fmt::format("it ran out of memory {} time{}, caught the error and went on",
                               caught.size(), caught.size() == 1 ? "" : "s");
-  for (std::size_t i = 0; i < caught.size() && i < 3; ++i) {
+  constexpr std::size_t kShown = 3;
+  for (std::size_t i = 0; i < caught.size() && i < kShown; ++i) {
     finding.evidence.push_back(fmt::format("event {}: {} refused with {} on the device",
                                            caught[i].at, FormatBytes(caught[i].requested),
                                            FreeText(caught[i])));
+  }
+  if (caught.size() > kShown) {
+    finding.evidence.push_back(fmt::format("and {} more", caught.size() - kShown));
   }
   return finding;
 }
