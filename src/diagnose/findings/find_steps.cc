@@ -96,6 +96,8 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
                                 FormatBytes(most), FormatBytes(median));
     finding.evidence.push_back(sets_peak ? "the peak lies in that step"
                                          : "the peak lies elsewhere");
+    // Where another step sets the peak, a shorter one here would not lower it.
+    if (!sets_peak) return {finding};
   } else {
     return {};
   }
