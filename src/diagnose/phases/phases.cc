@@ -321,6 +321,18 @@ Position Phases::WholeForward(const Backward& b, const Allocation& first_saved) 
   return start;
 }
 
+/// Where the program keeps the graph, its backward releases nothing: the forward is then what the
+/// last line before it that called a module made.
+void Phases::FindForwardOfKeptGraph(Backward& b) {
+  const std::span<const Allocation> before = Between(b.optimizer_end, b.start);
+  const auto last = std::find_if(before.rbegin(), before.rend(), [&](const Allocation& a) {
+    return stacks.of(a.stack).caller != 0 && ThreadOf(a) == Thread::kMain;
+  });
+  if (last == before.rend()) return;
+  b.forward_start = WholeForward(b, *last);
+  training_callers_.insert(stacks.of(last->stack).caller);
+}
+
 bool Phases::IsTrainingCall(StackId stack) const {
   const std::uint32_t caller = stacks.of(stack).caller;
   return caller == 0 || training_callers_.empty() || training_callers_.contains(caller);
@@ -343,6 +355,7 @@ void Phases::FindForwardStarts() {
         training_callers_.insert(stacks.of(a.stack).caller);
       }
     }
+    if (framed && !b.forward_start) FindForwardOfKeptGraph(b);
   }
   if (!backwards.empty() && backwards.front().forward_start) {
     first_forward = *backwards.front().forward_start;

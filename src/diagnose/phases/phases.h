@@ -114,6 +114,7 @@ class Phases {
   Position OptimizerEndAfter(std::size_t backward, Position until) const;
   void FindForwardStarts();
   Position WholeForward(const Backward& b, const Allocation& first_saved) const;
+  void FindForwardOfKeptGraph(Backward& b);
   void FindSteps();
   void CountCompleteSteps();
   /// The first sign of an optimizer's step in (after, before); kNotYet where there is none.
