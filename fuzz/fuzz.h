@@ -26,22 +26,30 @@ inline void CheckRecording(const Recording& recording) {
   for (const Timeline& timeline : recording.timelines) PLIMSOLL_CHECK(!timeline.Validate());
 }
 
-inline int Fuzz(Result<Recording> (*read)(const Input&), const std::uint8_t* data,
-                std::size_t size) {
+/// Hands the bytes to `read`, and what it makes of them to `use`.
+template <typename Read, typename Use>
+int FuzzWith(Read read, const std::uint8_t* data, std::size_t size, Use use) {
   const Result<Input> input =
       Input::FromMemory("fuzz", std::string(reinterpret_cast<const char*>(data), size));
   if (!input) {
     CheckError(input.error());
     return 0;
   }
-  Result<Recording> recording = read(*input);
-  if (!recording) {
-    CheckError(recording.error());
+  auto result = read(*input);
+  if (!result) {
+    CheckError(result.error());
   } else {
-    TakeOutImpossible(*recording);
-    CheckRecording(*recording);
+    use(*result);
   }
   return 0;
+}
+
+inline int Fuzz(Result<Recording> (*read)(const Input&), const std::uint8_t* data,
+                std::size_t size) {
+  return FuzzWith(read, data, size, [](Recording& recording) {
+    TakeOutImpossible(recording);
+    CheckRecording(recording);
+  });
 }
 
 }  // namespace plimsoll

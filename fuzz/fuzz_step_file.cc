@@ -43,17 +43,5 @@ void PredictAll(Step& step) {
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace plimsoll;
-  const Result<Input> input =
-      Input::FromMemory("fuzz", std::string(reinterpret_cast<const char*>(data), size));
-  if (!input) {
-    CheckError(input.error());
-    return 0;
-  }
-  Result<Step> step = ReadStep(*input);
-  if (!step) {
-    CheckError(step.error());
-  } else {
-    PredictAll(*step);
-  }
-  return 0;
+  return FuzzWith(ReadStep, data, size, PredictAll);
 }

@@ -2,6 +2,7 @@
 // small one that is valid: an address at the end of the address space, a list that is repeated, an
 // action in the wrong place. So most runs come past the reader, and into what computes.
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,16 +11,13 @@
 #include "diagnose/diff.h"
 #include "diagnose/explain.h"
 #include "diagnose/pack_trace.h"
-#include "diagnose/recorded_history.h"
 #include "diagnose/what_if.h"
 #include "document.h"
 #include "fuzz.h"
+#include "fuzz_answers.h"
 #include "packing/validate.h"
 #include "readers/registry.h"
-#include "report/exports.h"
-#include "report/history_pack.h"
 #include "report/json.h"
-#include "report/page.h"
 #include "report/text.h"
 #include "timeline/redact.h"
 
@@ -169,30 +167,11 @@ void Alter(Node& root, Choices& choices) {
 }
 
 void ExplainAndCompare(const Recording& recording) {
-  const Result<Explanation> part = ExplainRecording(recording, ExplainOptions{});
-  if (!part) return CheckError(part.error());
-  const Explanation whole = Join({*part, *part});
-  PLIMSOLL_CHECK(!ExplanationJson(whole).empty());
-  PLIMSOLL_CHECK(!ExplanationText(whole, TextStyle{.colour = true}).empty());
-  PLIMSOLL_CHECK(!ExplanationText(*part, TextStyle{}).empty());
-  if (part->ranks.size() < 2) return;
-  if (const auto difference = Compare(part->ranks[0], part->ranks[1])) {
+  const std::optional<Explanation> answer = ExplainAndPrint(recording);
+  if (!answer || answer->ranks.size() < 2) return;
+  if (const auto difference = Compare(answer->ranks[0], answer->ranks[1])) {
     PLIMSOLL_CHECK(!DifferenceText(*difference, {}).empty());
   }
-}
-
-void Draw(const Recording& recording) {
-  PageContent page{.title = recording.file};
-  for (const Timeline& timeline : recording.timelines) {
-    const History history = RecordedHistory(AnalysedTrace(timeline));
-    const ExportedRun run{.history = &history};
-    PLIMSOLL_CHECK(!PerfettoJson({run}).empty());
-    PLIMSOLL_CHECK(!SpeedscopeJson(run, static_cast<Position>(history.times.size() / 2)).empty());
-    PLIMSOLL_CHECK(!HistoryCsv(run).empty());
-    page.runs.push_back(
-        {.file = recording.file, .device = timeline.device, .history = PackHistory(history)});
-  }
-  PLIMSOLL_CHECK(!PageHtml(page).empty());
 }
 
 void ReplayAndTune(const Recording& recording) {

@@ -11,7 +11,7 @@ class Side {
     this.explanation = explanation;
     this.ranks = explanation.ranks;
     this.runs = runs;
-    this.rank = 0;
+    this.rank = explanation.shown ?? 0;
     this.history = null;
     this.event = -1;
     this.unpacked = new Map();

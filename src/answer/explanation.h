@@ -103,11 +103,16 @@ struct RankReport {
   std::vector<StepReport> step_table;
   /// What the record does not hold or what was skipped, in sentences.
   std::vector<std::string> notes;
+
+  /// Whether it died for lack of memory.
+  bool RanOut() const { return instant.kind == InstantKind::kOutOfMemory; }
 };
 
 struct Explanation {
   std::string verdict;
   std::vector<RankReport> ranks;
+  /// The one of `ranks` that the verdict speaks of and that is shown whole.
+  std::size_t shown = 0;
   std::vector<Finding> findings;
   /// Causes that the figures exclude, in sentences (error texts).
   std::vector<RuledOut> ruled_out;

@@ -108,8 +108,12 @@ struct Finding {
   std::optional<std::int64_t> event = {};
 };
 
-/// A remedy is told once: of the findings in their order, the first one keeps it.
-void TellRemediesOnce(std::vector<Finding>& findings);
+/// The findings of one rank, or of several, as they are told: the gravest first, each remedy once.
+std::vector<Finding> InOrder(std::vector<Finding> findings);
+
+/// The findings of several ranks in one answer: what several of them show, as grave on each, is
+/// told once with the figures of the first. Then InOrder().
+std::vector<Finding> MergeFindings(std::vector<Finding> all, std::size_t ranks);
 
 /// A cause that the figures exclude.
 struct RuledOut {

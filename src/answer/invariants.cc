@@ -97,6 +97,13 @@ class Checker {
   /// The verdict is the gravest finding's own sentence.
   void CheckVerdict() {
     Require(!answer_.verdict.empty(), "there is no verdict");
+    Require(answer_.ranks.empty() || answer_.shown < answer_.ranks.size(),
+            "the rank to be shown is none of the ranks");
+    if (answer_.shown < answer_.ranks.size() && !answer_.ranks[answer_.shown].RanOut()) {
+      Require(std::none_of(answer_.ranks.begin(), answer_.ranks.end(),
+                           [](const RankReport& r) { return r.RanOut(); }),
+              "a rank ran out, and another is shown");
+    }
     if (answer_.findings.empty() || answer_.findings.front().severity > Severity::kMedium) return;
     // A sentence may begin with a capital letter in one place and not in the other.
     const std::string& title = answer_.findings.front().title;

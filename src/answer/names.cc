@@ -33,7 +33,7 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "inputs",
     "temporaries",
     "workspaces",
-    "tensors that are kept step after step",
+    "tensors that are kept and pile up",
     "tensors of unknown use",
     "rounding of block sizes",
     "blocks that wait for another stream",

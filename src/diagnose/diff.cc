@@ -89,6 +89,33 @@ std::vector<Change> Holders(const RankReport& before, const RankReport& after) {
   return list;
 }
 
+/// " (in the backward of step 4, when 192.00 MiB were asked for)"
+std::string HowItDied(const RankReport& r) {
+  std::string text = r.phase;
+  if (!r.ooms.empty() && r.ooms.back().requested) {
+    text += fmt::format("{}when {} were asked for", text.empty() ? "" : ", ",
+                        FormatBytes(*r.ooms.back().requested));
+  }
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+/// A run that died shows only what it had reached by then: whoever compares peaks must know.
+std::string WhoRanOut(const RankReport& before, const RankReport& after) {
+  if (before.RanOut() && after.RanOut()) {
+    return fmt::format(
+        "Both runs ran out of memory: the first{}, the second{}. Their peaks are what they had "
+        "reached by then. ",
+        HowItDied(before), HowItDied(after));
+  }
+  if (!before.RanOut() && !after.RanOut()) return "";
+  const auto& [dead, other] =
+      before.RanOut() ? std::pair("first", "second") : std::pair("second", "first");
+  return fmt::format(
+      "The {} run ran out of memory{}, so that its peak is what it had reached by then; the {} did "
+      "not. ",
+      dead, HowItDied(before.RanOut() ? before : after), other);
+}
+
 std::string Signed(Bytes n) { return (n > 0 ? "+" : "") + FormatBytes(n); }
 
 Result<std::vector<RankReport>> DevicesOf(const Recording& recording) {
@@ -131,6 +158,7 @@ Result<Difference> CompareRecordings(const Recording& before, const Recording& a
   const Result<std::vector<RankReport>> now = DevicesOf(after);
   if (!now) return now.error();
   std::optional<Difference> most;
+  std::pair<bool, Bytes> weight;  // the device that died weighs most, then what grew
   for (const RankReport& report : *now) {
     Result<Difference> difference = Compare(SameDevice(*then, report), report);
     if (!difference) return difference;
@@ -138,7 +166,10 @@ Result<Difference> CompareRecordings(const Recording& before, const Recording& a
       difference->verdict = fmt::format("Device {}, of {}: {}", report.device.value_or(0),
                                         now->size(), difference->verdict);
     }
-    if (!most || difference->growth() > most->growth()) most = std::move(*difference);
+    const std::pair<bool, Bytes> its_weight = {report.RanOut(), difference->growth()};
+    if (most && its_weight <= weight) continue;
+    weight = its_weight;
+    most = std::move(*difference);
   }
   most->notes = OtherDifferences(before, after);
   return *std::move(most);
@@ -159,7 +190,8 @@ Result<Difference> Compare(const RankReport& before, const RankReport& after) {
   d.reserved = {.before = *before.peak_reserved, .after = *after.peak_reserved};
   d.categories = Categories(before, after);
   d.holders = Holders(before, after);
-  d.verdict = fmt::format(
+  d.verdict = WhoRanOut(before, after);
+  d.verdict += fmt::format(
       "The peak went from {} to {} allocated ({}) and from {} to {} reserved ({}).",
       FormatBytes(d.allocated.before), FormatBytes(d.allocated.after), Signed(d.allocated.growth()),
       FormatBytes(d.reserved.before), FormatBytes(d.reserved.after), Signed(d.reserved.growth()));

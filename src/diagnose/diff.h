@@ -38,7 +38,8 @@ struct Difference {
   Bytes growth() const { return std::max(allocated.growth(), reserved.growth()); }
 };
 
-/// Compares two records device by device; that whose peak grew most is the answer.
+/// Compares two records device by device; that which ran out of memory, or else whose peak grew
+/// most, is the answer.
 Result<Difference> CompareRecordings(const Recording& before, const Recording& after);
 
 /// Compares two traces. Lines of code that moved are matched by file and function.

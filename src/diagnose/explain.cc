@@ -34,6 +34,14 @@ Instant ChooseInstant(const Phases& p, const ExplainOptions& options, Position& 
   return instant;
 }
 
+std::string HowToGetStacks(const Phases& p) {
+  const std::string cpp =
+      "torch::cuda::_record_memory_history(\"all\", \"all\", \"all\") records them";
+  if (p.stacks.IsCpp()) return "hardly any event carries a stack: " + cpp;
+  return "the events carry no stacks: record with stacks=\"python\" to see source lines; in C++, " +
+         cpp;
+}
+
 std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
   std::vector<std::string> notes;
   const Ledger& ledger = p.ledger;
@@ -48,15 +56,13 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
         "the record has no events (history was not switched on): this is the state when "
         "it was made");
   } else if (p.complete_steps == 0 && p.fatal) {
-    notes.push_back(
-        "the record ends before the first training step is complete: it cannot show whether the "
-        "job would fit; `plimsoll predict` can, and so can a record at a smaller batch");
+    notes.push_back(fmt::format(
+        "the record ends before {}: it cannot show whether the job would fit; `plimsoll predict` "
+        "can, and so can a record at a smaller batch",
+        p.Trains() ? "the first training step is complete" : "any backward"));
   }
-  if (!p.timeline.events.empty() && !p.framed &&
-      recording.format.starts_with("PyTorch memory snapshot")) {
-    notes.push_back(
-        "the events carry no stacks: record with stacks=\"python\" to see source lines");
-  }
+  const bool snapshot = recording.format.starts_with("PyTorch memory snapshot");
+  if (!p.timeline.events.empty() && !p.framed && snapshot) notes.push_back(HowToGetStacks(p));
   if (ledger.contradictions > 0) {
     notes.push_back(
         fmt::format("{} events contradict the ones before them", ledger.contradictions));
@@ -119,7 +125,7 @@ Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
   rank.holders = HoldersAt(phases, attribution, at);
   KeepLargest(rank.holders, options.most_holders);
   rank.ooms = OomRows(evidence);
-  if (rank.instant.kind == InstantKind::kOutOfMemory && rank.ooms.back().device_free) {
+  if (rank.RanOut() && rank.ooms.back().device_free) {
     rank.account.push_back({.what = AccountItem::kFree,
                             .bytes = *rank.ooms.back().device_free,
                             .confidence = Confidence::kHigh,

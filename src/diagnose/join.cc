@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <set>
+#include <tuple>
 
 #include "diagnose/explain.h"
 #include "diagnose/ranks.h"
@@ -47,64 +47,52 @@ bool SameMoment(const RankReport& trace, const RankReport& text) {
   return std::abs(double(*text.instant.reserved) - held) <= 0.05 * held;
 }
 
+/// A rank, and what the file that it comes from says by itself.
+struct Told {
+  RankReport rank;
+  std::string verdict;
+};
+
 /// Pairs traces with error texts: by rank, or where there is one of each.
-void CompleteTraces(std::vector<RankReport>& ranks) {
+void CompleteTraces(std::vector<Told>& all) {
   std::vector<std::size_t> traces;
   std::vector<std::size_t> texts;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (IsTrace(ranks[i])) traces.push_back(i);
-    if (!IsTrace(ranks[i]) && ranks[i].capacity) texts.push_back(i);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (IsTrace(all[i].rank)) traces.push_back(i);
+    if (!IsTrace(all[i].rank) && all[i].rank.capacity) texts.push_back(i);
   }
   std::set<std::size_t, std::greater<>> used;
   for (std::size_t t : traces) {
+    RankReport& trace = all[t].rank;
     for (std::size_t x : texts) {
-      const bool same_rank = ranks[t].rank && ranks[t].rank == ranks[x].rank;
+      RankReport& text = all[x].rank;
+      const bool same_rank = trace.rank && trace.rank == text.rank;
       const bool only = traces.size() == 1 && texts.size() == 1;
-      if ((!same_rank && !only) || ranks[t].instant.kind != InstantKind::kOutOfMemory) continue;
-      if (used.contains(x) || !SameMoment(ranks[t], ranks[x])) continue;
-      Complete(ranks[t], ranks[x]);
+      if ((!same_rank && !only) || !trace.RanOut()) continue;
+      if (used.contains(x) || !SameMoment(trace, text)) continue;
+      Complete(trace, text);
       used.insert(x);
       break;
     }
   }
-  for (std::size_t x : used) ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(x));
+  for (std::size_t x : used) all.erase(all.begin() + static_cast<std::ptrdiff_t>(x));
 }
 
-/// What every rank shows is told once; of the rest, the gravest few of each kind.
-std::vector<Finding> Gather(std::vector<Finding> all, std::size_t ranks) {
-  constexpr std::size_t kMostOfAKind = 4;
-  std::map<FindingId, std::vector<Finding>> by_id;
-  std::vector<FindingId> order;
-  for (Finding& f : all) {
-    if (!by_id.contains(f.id)) order.push_back(f.id);
-    by_id[f.id].push_back(std::move(f));
+/// Which of them the answer speaks of: one that ran out before one that did not, then that which
+/// the gravest finding names, then a trace before an error text, which says less; else the first.
+std::size_t ChooseShown(const std::vector<Told>& all, const std::vector<Finding>& findings) {
+  const auto named = std::find_if(findings.begin(), findings.end(), [](const Finding& f) {
+    return f.rank && f.severity != Severity::kInfo;
+  });
+  const auto weight = [&](const Told& told) {
+    const bool is_named = named != findings.end() && told.rank.rank == named->rank;
+    return std::tuple(told.rank.RanOut(), is_named, IsTrace(told.rank));
+  };
+  std::size_t shown = 0;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (weight(all[i]) > weight(all[shown])) shown = i;
   }
-  std::vector<Finding> result;
-  for (const FindingId id : order) {
-    std::vector<Finding>& same = by_id[id];
-    std::stable_sort(same.begin(), same.end(),
-                     [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
-    std::set<int> shown_by;
-    for (const Finding& f : same) shown_by.insert(f.rank.value_or(-1));
-    if (ranks > 1 && shown_by.size() == ranks && id != FindingId::kRankImbalance &&
-        id != FindingId::kDeviceImbalance) {
-      Finding f = std::move(same.front());
-      f.evidence.push_back(fmt::format("on all {} ranks; the figures are those of rank {}", ranks,
-                                       f.rank.value_or(0)));
-      f.rank = std::nullopt;
-      result.push_back(std::move(f));
-      continue;
-    }
-    const std::size_t left_out = same.size() > kMostOfAKind ? same.size() - kMostOfAKind : 0;
-    same.resize(same.size() - left_out);
-    if (left_out > 0) {
-      same.back().evidence.push_back(fmt::format("and {} more ranks show the same", left_out));
-    }
-    std::move(same.begin(), same.end(), std::back_inserter(result));
-  }
-  std::stable_sort(result.begin(), result.end(),
-                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
-  return result;
+  return shown;
 }
 
 template <typename T>
@@ -136,17 +124,17 @@ void NumberRanks(std::vector<Explanation>& parts) {
   }
 }
 
-/// The verdict of a job: who died, the gravest finding's own sentence, or that all is even.
-std::string JoinedVerdict(const Explanation& joined, const std::string& own,
-                          const std::string& first_dead, std::size_t dead,
-                          const std::string& even) {
+/// The verdict of a job: how many died, the gravest finding's own sentence, or that all is even;
+/// and what the rank that is shown says by itself.
+std::string JoinedVerdict(const Explanation& joined, std::string rest, const std::string& even) {
   std::string text;
+  const auto dead = std::count_if(joined.ranks.begin(), joined.ranks.end(),
+                                  [](const RankReport& r) { return r.RanOut(); });
   if (dead > 0 && joined.ranks.size() > 1) {
     text = fmt::format("{} of {} ran out of memory. ", dead, joined.ranks.size());
   }
   const bool grave =
       !joined.findings.empty() && joined.findings.front().severity <= Severity::kMedium;
-  std::string rest = dead > 0 ? first_dead : own;
   if (grave) {
     const Finding& gravest = joined.findings.front();
     const bool told = rest.find(gravest.title.substr(1)) != std::string::npos;
@@ -171,35 +159,16 @@ Explanation Join(std::vector<Explanation> parts) {
   NumberRanks(parts);
   Explanation joined;
   std::vector<Finding> findings;
-  std::string first_dead;
-  std::string own;
-  bool dead_trace = false;
-  bool own_trace = false;
-  std::size_t dead = 0;
+  std::vector<Told> all;
   for (Explanation& part : parts) {
-    const auto died = std::count_if(part.ranks.begin(), part.ranks.end(), [](const RankReport& r) {
-      return r.instant.kind == InstantKind::kOutOfMemory;
-    });
-    // A trace says more than an error text does.
-    const bool trace = !part.ranks.empty() && IsTrace(part.ranks.front());
-    if (died > 0 && (first_dead.empty() || (trace && !dead_trace))) {
-      first_dead = part.verdict;
-      dead_trace = trace;
-    }
-    if (own.empty() || (trace && !own_trace)) {
-      own = part.verdict;
-      own_trace = trace;
-    }
-    dead += static_cast<std::size_t>(died);
-    MoveInto(joined.ranks, part.ranks);
+    for (RankReport& rank : part.ranks) all.push_back({std::move(rank), part.verdict});
     MoveInto(findings, part.findings);
     MoveInto(joined.arithmetic, part.arithmetic);
     MoveInto(joined.ruled_out, part.ruled_out);
     if (joined.record_next.empty()) joined.record_next = std::move(part.record_next);
   }
-  const std::size_t before = joined.ranks.size();
-  CompleteTraces(joined.ranks);
-  dead -= std::min(dead, before - joined.ranks.size());
+  CompleteTraces(all);
+  for (const Told& told : all) joined.ranks.push_back(told.rank);
   const auto traces =
       static_cast<std::size_t>(std::count_if(joined.ranks.begin(), joined.ranks.end(), IsTrace));
   // Whoever has a trace needs no advice how to record one.
@@ -208,9 +177,10 @@ Explanation Join(std::vector<Explanation> parts) {
   std::vector<Finding> odd = CompareRanks(joined.ranks, even);
   if (!odd.empty()) even.clear();
   MoveInto(findings, odd);
-  joined.findings = Gather(std::move(findings), traces);
-  TellRemediesOnce(joined.findings);
-  joined.verdict = JoinedVerdict(joined, own, first_dead, dead, even);
+  joined.findings = MergeFindings(std::move(findings), traces);
+  joined.shown = ChooseShown(all, joined.findings);
+  const std::string own = all.empty() ? parts.front().verdict : all[joined.shown].verdict;
+  joined.verdict = JoinedVerdict(joined, own, even);
   return joined;
 }
 

@@ -18,7 +18,10 @@ std::string PhaseAt(const Phases& p, Position at) {
   if (gap == p.backwards.size()) {
     const Event& event = p.timeline.events[static_cast<std::size_t>(at)];
     const std::uint16_t signs = p.stacks.of(event.stack).signs;
-    if (p.backwards.empty()) return "before the first backward";
+    if (p.backwards.empty()) {
+      if (p.Trains()) return "before the first backward";
+      return (signs & kSignModuleCall) != 0 ? "in a forward" : "";
+    }
     if (at <= p.last_optimizer_end || (signs & kSignOptimizer) != 0)
       return fmt::format("in the optimizer of step {}", p.steps);
     if ((signs & kSignModuleCall) != 0 && p.IsTrainingCall(event.stack)) {
@@ -72,7 +75,7 @@ std::string HowItEnded(const RankReport& rank) {
 std::string WhatHappened(const RankReport& rank, const std::string& during) {
   const auto fatal = std::find_if(rank.ooms.begin(), rank.ooms.end(),
                                   [](const OomReport& oom) { return oom.fatal; });
-  if (rank.instant.kind == InstantKind::kOutOfMemory && fatal != rank.ooms.end()) {
+  if (rank.RanOut() && fatal != rank.ooms.end()) {
     const std::string by =
         fatal->in_backward ? ", for the gradient of a tensor of that size made at " : ", at ";
     return fmt::format("{} could not be allocated{}{}. ", FormatBytes(fatal->requested.value_or(0)),

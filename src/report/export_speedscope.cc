@@ -91,7 +91,7 @@ std::string InstantText(const ExportedRun& run, Position at) {
   if (static_cast<std::size_t>(at) >= run.history->times.size()) return "at the end of the record";
   std::string text = fmt::format("after event {}", at);
   if (run.rank != nullptr && run.rank->instant.event == at) {
-    if (run.rank->instant.kind == InstantKind::kOutOfMemory) text += ", out of memory";
+    if (run.rank->RanOut()) text += ", out of memory";
     if (run.rank->instant.kind == InstantKind::kPeak) text += ", the peak";
   }
   return text;

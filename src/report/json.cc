@@ -141,6 +141,7 @@ std::string ExplanationJson(const Explanation& e) {
   return Dump({{"schema", "plimsoll.explain/1"},
                {"verdict", e.verdict},
                {"ranks", List(e.ranks)},
+               {"shown", e.shown},
                {"findings", List(e.findings)},
                {"arithmetic", e.arithmetic},
                {"ruled_out", std::move(ruled_out)},

@@ -22,10 +22,10 @@ std::string Bar(double share, std::size_t width) {
 }
 
 std::string InstantTitle(const RankReport& r) {
-  std::string title = r.instant.kind == InstantKind::kOutOfMemory ? "Account at the out-of-memory"
-                      : r.instant.kind == InstantKind::kEvent     ? "Account"
-                      : !r.events                                 ? "Account"
-                                                                  : "Account at the peak";
+  std::string title = r.RanOut()                              ? "Account at the out-of-memory"
+                      : r.instant.kind == InstantKind::kEvent ? "Account"
+                      : !r.events                             ? "Account"
+                                                              : "Account at the peak";
   std::string where;
   if (r.instant.event) where = fmt::format("event {} of {}", *r.instant.event, r.events);
   if (!r.phase.empty()) where += (where.empty() ? "" : ", ") + r.phase;
@@ -90,6 +90,14 @@ void WriteHolders(Writer& w, const RankReport& r) {
   }
 }
 
+/// "4 micro-batches, ran out of memory"; mostly nothing.
+std::string StepRemark(const StepReport& s, bool cut_short) {
+  std::string remark =
+      s.micro_batches > 1 ? fmt::format("{} micro-batches", s.micro_batches) : std::string();
+  if (cut_short) remark += remark.empty() ? "ran out of memory" : ", ran out of memory";
+  return remark;
+}
+
 void WriteSteps(Writer& w, const RankReport& r) {
   if (r.step_table.size() < 2) return;
   constexpr std::size_t kShown = 8;
@@ -106,10 +114,10 @@ void WriteSteps(Writer& w, const RankReport& r) {
       i = r.step_table.size() - 2;
     }
     const StepReport& s = r.step_table[i];
+    const bool cut_short = r.RanOut() && static_cast<std::int64_t>(i) >= r.complete_steps;
     table.Row({fmt::format("{}", i + 1), FormatBytes(s.peak_allocated),
                s.peak_reserved > 0 ? FormatBytes(s.peak_reserved) : "–", FormatBytes(s.activations),
-               FormatBytes(s.end_allocated),
-               s.micro_batches > 1 ? fmt::format("{} micro-batches", s.micro_batches) : ""});
+               cut_short ? "–" : FormatBytes(s.end_allocated), StepRemark(s, cut_short)});
   }
   table.WriteTo(w);
 }
@@ -119,22 +127,6 @@ void WriteRank(Writer& w, const RankReport& r) {
   WriteHolders(w, r);
   WriteSteps(w, r);
   w.List("Notes", r.notes);
-}
-
-bool RanOut(const RankReport& r) { return r.instant.kind == InstantKind::kOutOfMemory; }
-
-/// Of several, the one shown whole: of the rank that the gravest finding names, or of all, the
-/// device that ran out, else the first.
-const RankReport& ShownRank(const Explanation& e) {
-  const auto named = std::find_if(e.findings.begin(), e.findings.end(), [](const Finding& f) {
-    return f.rank && f.severity != Severity::kInfo;
-  });
-  const RankReport* shown = nullptr;
-  for (const RankReport& r : e.ranks) {
-    if (named != e.findings.end() && r.rank != named->rank) continue;
-    if (shown == nullptr || (RanOut(r) && !RanOut(*shown))) shown = &r;
-  }
-  return shown == nullptr ? e.ranks.front() : *shown;
 }
 
 std::string NameOf(const RankReport& r) {
@@ -171,7 +163,7 @@ void WriteRankTable(Writer& w, const Explanation& e) {
     }
     const RankReport& r = *rows[i];
     table.Row({NameOf(r), size(r.peak_allocated), size(r.peak_reserved),
-               r.steps ? fmt::format("{}", *r.steps) : "–", RanOut(r) ? "oom" : "ok",
+               r.steps ? fmt::format("{}", *r.steps) : "–", r.RanOut() ? "oom" : "ok",
                Printable(r.file)});
   }
   table.WriteTo(w);
@@ -254,9 +246,9 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   w.Wrapped(e.verdict, "", "");
   if (e.ranks.size() > 1) {
     WriteRankTable(w, e);
-    w.Heading(NameOf(ShownRank(e)));
+    w.Heading(NameOf(e.ranks[e.shown]));
   }
-  if (!e.ranks.empty()) WriteRank(w, ShownRank(e));
+  if (!e.ranks.empty()) WriteRank(w, e.ranks[e.shown]);
   w.List("The arithmetic", e.arithmetic);
   WriteFindings(w, e);
   std::vector<std::string> ruled_out;

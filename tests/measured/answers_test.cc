@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "answer/invariants.h"
@@ -131,6 +132,61 @@ TEST(Kinds, FitsIsSaidOnlyAfterACompleteStep) {
     for (const Finding& finding : kind.answer.findings) {
       for (const Remedy& remedy : finding.remedies) {
         EXPECT_NE(remedy.effect, Effect::kFits) << kind.name;
+      }
+    }
+  }
+}
+
+/// As many as record.py takes.
+TEST(Kinds, EveryStepIsFound) {
+  const std::map<std::string, std::int64_t> steps = {
+      {"own_adam.pickle.xz", 5},      {"own_adam_made_anew.pickle.xz", 5},
+      {"hf_trainer.pickle.xz", 5},    {"ema_and_scaler.pickle.xz", 5},
+      {"lightning_gpt.pickle.xz", 4}, {"graph_in_a_list.pickle.xz", 5}};
+  for (const Kind& kind : Kinds()) {
+    const auto known = steps.find(kind.name);
+    if (known == steps.end()) continue;
+    EXPECT_EQ(kind.rank().steps, known->second) << kind.name;
+  }
+}
+
+/// Each of these jobs holds its model and optimizer state until it ends.
+TEST(Kinds, TheLastStepDoesNotReachIntoTheEndOfTheProgram) {
+  for (const Kind& kind : Kinds()) {
+    const std::vector<StepReport>& steps = kind.rank().step_table;
+    if (steps.size() < 3 || kind.rank().RanOut()) continue;
+    EXPECT_GE(steps.back().end_allocated, kind.truth.at("parameters").get<Bytes>()) << kind.name;
+    EXPECT_GE(double(steps.back().end_allocated),
+              0.75 * double(steps[steps.size() - 2].end_allocated))
+        << kind.name;
+  }
+}
+
+/// The limit of these runs is known only as a range, in which the replay must hold throughout.
+TEST(Kinds, WhatDependsOnTheLimitIsNotPromised) {
+  for (const Kind& kind : Kinds()) {
+    if (kind.name.find("out_in_backward") == std::string::npos) continue;
+    for (const Finding& finding : kind.answer.findings) {
+      for (const Remedy& remedy : finding.remedies) {
+        EXPECT_EQ(remedy.effect, Effect::kUnknown) << kind.name << ": " << remedy.change;
+        EXPECT_EQ(remedy.costs.find("this request succeeds"), std::string::npos) << remedy.costs;
+      }
+    }
+  }
+}
+
+TEST(Kinds, AdviceNamesLinesOfModelsNotOfWrappers) {
+  for (const Kind& kind : Kinds()) {
+    for (const Finding& finding : kind.answer.findings) {
+      for (const Remedy& remedy : finding.remedies) {
+        for (const char* wrapper :
+             {"container.py", "operations.py", "module.py", "peft_model.py"}) {
+          EXPECT_EQ(remedy.change.find(wrapper), std::string::npos)
+              << kind.name << ": " << remedy.change;
+        }
+        const bool training = remedy.lever == Lever::kCheckpointing ||
+                              remedy.lever == Lever::kOptimizer || remedy.lever == Lever::kSharding;
+        EXPECT_TRUE(!training || kind.rank().steps > 0) << kind.name << ": " << remedy.change;
       }
     }
   }

@@ -7,24 +7,46 @@
 namespace plimsoll {
 namespace {
 
-/// Where each step begins: at its first batch or forward; the last ends with the record.
-std::vector<Position> StepBounds(const Phases& p, const Attribution& attribution) {
-  std::vector<Position> bounds;
+/// Where the program lets go of what it held: the first release, after the last allocation of all,
+/// of something that is older than the last step or that is kept.
+Position Teardown(const Phases& p, const Attribution& attribution, Position last_step) {
+  const Position last_made = p.ledger.allocations.back().made;
+  Position first = p.end;
+  for (const Allocation& a : p.ledger.allocations) {
+    const bool stays = attribution.category[p.IndexOf(a)] == Category::kKept;
+    if ((stays || a.made < last_step) && p.Released(a) > last_made) {
+      first = std::min(first, p.Released(a));
+    }
+  }
+  return first;
+}
+
+Position StepBegin(const Phases& p, const Attribution& attribution, const Backward& b) {
+  const Position forward = b.forward_start.value_or(b.start);
+  for (const Allocation& a : p.Between(b.optimizer_end, forward)) {
+    if (attribution.reason[p.IndexOf(a)] == Reason::kBatch) return a.made;
+  }
+  return forward;
+}
+
+/// From its first batch or forward on each step reaches to the next, the last one to the end of the
+/// program; what ran out after it is not part of it.
+std::vector<StepReport> StepRanges(const Phases& p, const Attribution& attribution) {
+  std::vector<StepReport> steps;
+  Position begin = 0;
   for (std::size_t k = 0; k < p.backwards.size(); ++k) {
     const Backward& b = p.backwards[k];
-    if (k > 0 && p.backwards[k - 1].step == b.step) continue;
-    Position begin = b.forward_start.value_or(b.start);
-    for (const Allocation& a : p.Between(b.optimizer_end, begin)) {
-      if (attribution.reason[p.IndexOf(a)] != Reason::kBatch) continue;
-      begin = a.made;
-      break;
+    if (k == 0 || p.backwards[k - 1].step != b.step) {
+      begin = StepBegin(p, attribution, b);
+      if (!steps.empty()) steps.back().last_event = begin - 1;
+      steps.push_back({.first_event = begin, .micro_batches = 0});
     }
-    bounds.push_back(begin);
+    ++steps.back().micro_batches;
   }
-  // What ran out after the last step is not part of it.
-  const bool over = p.fatal && !bounds.empty() && p.last_optimizer_end > bounds.back();
-  bounds.push_back(over ? p.last_optimizer_end + 1 : p.end);
-  return bounds;
+  if (steps.empty()) return steps;
+  const bool over = p.fatal && p.last_optimizer_end > begin;
+  steps.back().last_event = over ? p.last_optimizer_end : Teardown(p, attribution, begin) - 1;
+  return steps;
 }
 
 /// What each category's tensors are counted at; see Sweep::peaks.
@@ -83,15 +105,9 @@ Sweep SweepEvents(const Phases& p, const Attribution& attribution) {
   }
   sweep.peaks = now;
 
-  const std::vector<Position> bounds = StepBounds(p, attribution);
-  std::size_t next_step = 0;
+  sweep.steps = StepRanges(p, attribution);
+  std::size_t at_step = 0;
   for (Position i = 0; i < count; ++i) {
-    if (next_step + 1 < bounds.size() && i == bounds[next_step]) {
-      if (!sweep.steps.empty()) sweep.steps.back().end_allocated = allocated;
-      sweep.steps.push_back({.first_event = i, .last_event = bounds[next_step + 1] - 1});
-      sweep.steps.back().micro_batches = 0;
-      ++next_step;
-    }
     const Event& e = p.timeline.events[static_cast<std::size_t>(i)];
     const AllocationIndex a = p.ledger.allocation_of_event[static_cast<std::size_t>(i)];
     if (a != Ledger::kNoAllocation) {
@@ -114,17 +130,16 @@ Sweep SweepEvents(const Phases& p, const Attribution& attribution) {
       reserved -= e.size;
     }
     sweep.allocated[static_cast<std::size_t>(i)] = allocated;
-    if (!sweep.steps.empty() && i <= sweep.steps.back().last_event) {
-      StepReport& step = sweep.steps.back();
+    while (at_step < sweep.steps.size() && i > sweep.steps[at_step].last_event) ++at_step;
+    if (at_step < sweep.steps.size() && i >= sweep.steps[at_step].first_event) {
+      StepReport& step = sweep.steps[at_step];
       step.peak_allocated = std::max(step.peak_allocated, allocated);
       step.peak_reserved = std::max(step.peak_reserved, reserved);
       step.end_allocated = allocated;
     }
   }
   for (const Backward& b : p.backwards) {
-    if (static_cast<std::size_t>(b.step) >= sweep.steps.size()) continue;
     StepReport& step = sweep.steps[static_cast<std::size_t>(b.step)];
-    ++step.micro_batches;
     Bytes activations = 0;
     for (const Allocation& a : p.Between(b.optimizer_end, b.start)) {
       const bool counts = attribution.category[p.IndexOf(a)] == Category::kActivations;

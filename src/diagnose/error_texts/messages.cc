@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "diagnose/error_texts/sentences.h"
 
@@ -127,60 +126,6 @@ RankReport RankOf(const Recording& recording, const Judged& judged) {
   return rank;
 }
 
-/// The same cause on many ranks is one finding, with the figures of the gravest; a remedy is told
-/// once, where it weighs most.
-class Findings {
- public:
-  void Add(const std::vector<Finding>& more) {
-    for (const Finding& finding : more) {
-      const auto same = std::find_if(findings_.begin(), findings_.end(), [&](const Finding& f) {
-        return f.id == finding.id && f.rank != finding.rank;
-      });
-      if (same == findings_.end()) {
-        findings_.push_back(finding);
-        repeats_.push_back(0);
-        continue;
-      }
-      // The gravest one's figures stand for all.
-      if (finding.severity < same->severity) *same = finding;
-      ++repeats_[static_cast<std::size_t>(same - findings_.begin())];
-    }
-  }
-
-  std::vector<Finding> Take() {
-    for (std::size_t i = 0; i < findings_.size(); ++i) {
-      if (repeats_[i] == 0) continue;
-      findings_[i].evidence.push_back(
-          fmt::format("the same on {} more; the figures are those of {}", repeats_[i],
-                      NameOf(findings_[i].rank)));
-      findings_[i].rank.reset();
-    }
-    std::stable_sort(findings_.begin(), findings_.end(),
-                     [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
-    TellOnce();
-    return std::move(findings_);
-  }
-
- private:
-  static std::string NameOf(std::optional<int> rank) {
-    return rank ? fmt::format("rank {}", *rank) : "the first";
-  }
-
-  void TellOnce() {
-    std::set<Lever> levers;
-    std::set<std::string> changes;
-    for (Finding& finding : findings_) {
-      std::erase_if(finding.remedies, [&](const Remedy& remedy) {
-        const bool fresh = remedy.lever == Lever::kOther || levers.insert(remedy.lever).second;
-        return !fresh || !changes.insert(remedy.change).second;
-      });
-    }
-  }
-
-  std::vector<Finding> findings_;
-  std::vector<int> repeats_;
-};
-
 std::string OtherRanks(const std::vector<Judged>& all) {
   std::vector<std::string> names;
   for (std::size_t i = 1; i < all.size(); ++i) {
@@ -225,10 +170,11 @@ Explanation ExplainMessages(const Recording& recording) {
   Explanation explanation;
   const std::vector<Judged> all = JudgeAll(recording.messages);
   if (all.empty()) return explanation;
-  Findings findings;
+  std::vector<Finding> findings;
   for (const Judged& judged : all) {
     explanation.ranks.push_back(RankOf(recording, judged));
-    findings.Add(judged.judgement.findings);
+    findings.insert(findings.end(), judged.judgement.findings.begin(),
+                    judged.judgement.findings.end());
   }
   const Judged& first = all.front();
   explanation.verdict = VerdictOf(first.figures, first.judgement) + OtherRanks(all);
@@ -236,7 +182,7 @@ Explanation ExplainMessages(const Recording& recording) {
   explanation.arithmetic = ArithmeticOf(first.figures);
   explanation.record_next = RecordNext(first.message());
   AddSummaries(recording, explanation);
-  explanation.findings = findings.Take();
+  explanation.findings = MergeFindings(std::move(findings), all.size());
   // What one rank's figures exclude, another's may show.
   std::erase_if(explanation.ruled_out, [&](const RuledOut& excluded) {
     return std::any_of(explanation.findings.begin(), explanation.findings.end(),

@@ -209,9 +209,7 @@ Explanation ExplainSummaries(const Recording& recording) {
     explanation.findings.push_back(FindingOf(summary, explanation.ranks.back()));
   }
   if (explanation.ranks.empty()) return explanation;
-  std::stable_sort(explanation.findings.begin(), explanation.findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
-  TellRemediesOnce(explanation.findings);
+  explanation.findings = InOrder(std::move(explanation.findings));
   explanation.verdict =
       fmt::format("{} {}. The table does not say what the memory is for.",
                   PeaksOf(explanation.ranks.front()), explanation.findings.front().title);

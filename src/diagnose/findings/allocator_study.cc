@@ -47,6 +47,14 @@ void AddFailure(const Timeline& timeline, const Ledger& ledger, const Verificati
   }
 }
 
+/// The limit that the replay assumes is the highest that explains the refusals; the least is what
+/// the run was seen to hold.
+std::optional<LimitRange> RangeOfLimit(const Ledger& ledger, const Verification& verified) {
+  const std::optional<Bytes> most = verified.limits.limit;
+  if (!most || *most <= ledger.peak_reserved) return std::nullopt;
+  return LimitRange{.least = ledger.peak_reserved, .most = *most};
+}
+
 }  // namespace
 
 std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
@@ -57,13 +65,18 @@ std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
   if (!verified.Exact() || !verified.rules.settings.native) return std::nullopt;
   const DeviceLimits unlimited{.total = verified.limits.total};
   const bool limited = verified.limits.limit || verified.limits.capacity;
+  const std::optional<LimitRange> range = RangeOfLimit(ledger, verified);
+  DeviceLimits least = verified.limits;
+  if (range) least.limit = range->least;
   const auto try_out = [&](const AllocatorSettings& settings) -> std::optional<SettingOutcome> {
     const auto free = Run(timeline, verified, settings, unlimited);
     const auto pressed = limited ? Run(timeline, verified, settings, verified.limits) : free;
-    if (!free || !pressed) return std::nullopt;
+    const auto surely = range ? Run(timeline, verified, settings, least) : pressed;
+    if (!free || !pressed || !surely) return std::nullopt;
     return SettingOutcome{.conf = FormatSettings(settings),
                           .reserved = free->counters.peak_reserved,
-                          .fits = pressed->fits};
+                          .fits = surely->fits,
+                          .may_fit = pressed->fits};
   };
   // The recorded settings first, for comparison.
   const std::vector<AllocatorSettings> settings =
@@ -73,7 +86,8 @@ std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
   if (!outcomes.front()) return std::nullopt;
   AllocatorStudy study{.reserved = outcomes.front()->reserved,
                        .unused = ledger.peak_reserved - ledger.peak_allocated,
-                       .fits = outcomes.front()->fits};
+                       .fits = outcomes.front()->may_fit,
+                       .limit = range};
   for (std::size_t i = 1; i < outcomes.size(); ++i) {
     if (outcomes[i]) study.outcomes.push_back(*outcomes[i]);
   }
@@ -98,10 +112,16 @@ Remedy RemedyOf(const SettingOutcome& outcome, const AllocatorStudy& study, bool
     remedy.effect = complete ? Effect::kFits : Effect::kGetsPast;
     remedy.costs = complete
                        ? "with it the job fits, as far as the record goes"
-                       : "with it this request succeeds; the record ends before such a step is "
-                         "complete, so whether the job fits is not known";
+                       : "with it this request succeeds; what comes after it is not recorded, so "
+                         "whether the job fits is not known";
     if (saves > 0) remedy.saves = saves;
-  } else if (!outcome.fits && study.fits) {
+  } else if (outcome.may_fit && !study.fits) {
+    remedy.costs = fmt::format(
+        "whether this request then succeeds depends on the limit, which the record shows only to "
+        "lie between {} and {}",
+        FormatBytes(study.limit->least), FormatBytes(study.limit->most));
+    if (saves > 0) remedy.saves = saves;
+  } else if (!outcome.may_fit && study.fits) {
     remedy.avoid = true;
     remedy.costs = "with it the job would run out";
   } else {
@@ -122,7 +142,7 @@ std::vector<Remedy> SettingRemedies(const AllocatorStudy& study, bool complete) 
   for (const SettingOutcome& outcome : study.outcomes) {
     Remedy remedy = RemedyOf(outcome, study, complete);
     const double change = std::abs(double(remedy.saves.value_or(0)));
-    const bool decides = outcome.fits != study.fits;
+    const bool decides = outcome.may_fit != study.fits;
     if (decides || change >= kWorthIt * double(study.reserved)) {
       remedies.push_back(std::move(remedy));
     }

@@ -17,8 +17,17 @@ struct SettingOutcome {
   /// What it would hold at most if nothing limited it. Requests that the record refused and
   /// survived (workspaces) are left out, so that settings are compared over the same requests.
   Bytes reserved = 0;
-  /// Under the limits of the recorded run.
+  /// Within every limit that the recorded run may have had.
   bool fits = false;
+  /// Within the highest of them; whether within the others is not known.
+  bool may_fit = false;
+};
+
+/// A record does not hold the limit on its process: it lies between what was held and what was
+/// refused.
+struct LimitRange {
+  Bytes least = 0;
+  Bytes most = 0;
 };
 
 struct AllocatorStudy {
@@ -28,6 +37,8 @@ struct AllocatorStudy {
   Bytes unused = 0;
   /// Whether the recorded run fits within its limits.
   bool fits = true;
+  /// Where a limit was found out, and not given.
+  std::optional<LimitRange> limit = {};
   std::vector<SettingOutcome> outcomes;
   /// What was free when the fatal request failed.
   std::optional<Fragmentation> at_failure = {};

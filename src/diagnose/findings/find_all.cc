@@ -4,6 +4,20 @@
 
 namespace plimsoll {
 
+namespace {
+
+/// What a program of C++ cannot type is not told to it: lines of Python, and FSDP.
+void FitToCpp(std::vector<Finding>& findings) {
+  for (Finding& finding : findings) {
+    std::erase_if(finding.remedies, [](const Remedy& r) { return r.lever == Lever::kSharding; });
+    for (Remedy& remedy : finding.remedies) {
+      if (remedy.lever != Lever::kAllocatorSetting) remedy.code.clear();
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<Finding> FindAll(const Evidence& e) {
   std::vector<Finding> all;
   // Of equal gravity, the one that explains most comes first: why memory grew before that it ended.
@@ -18,10 +32,8 @@ std::vector<Finding> FindAll(const Evidence& e) {
       all.push_back(std::move(finding));
     }
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
-  TellRemediesOnce(all);
-  return all;
+  if (e.trace.stacks.IsCpp()) FitToCpp(all);
+  return InOrder(std::move(all));
 }
 
 }  // namespace plimsoll

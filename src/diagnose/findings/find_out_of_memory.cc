@@ -93,8 +93,14 @@ bool PiecesDecide(const Account& account, const Refusal& r) {
   return PiecesWouldDo(account, r) && double(free) >= kMuchInPieces * double(account.reserved);
 }
 
-/// Where the limit must lie: above all that was ever held, and below what this request wanted.
-std::string LimitText(const Evidence& e, const Refusal& r) {
+/// Where the limit must lie: above all that was ever held, and below what this request wanted; all
+/// refusals together, where they were studied, tell more.
+std::string LimitText(const Evidence& e, const Refusal& r,
+                      const std::optional<AllocatorStudy>& study) {
+  if (study && study->limit) {
+    return fmt::format("between {} and {}", FormatBytes(study->limit->least),
+                       FormatBytes(study->limit->most));
+  }
   const Bytes least = std::max(e.account.reserved, e.trace.ledger.peak_reserved);
   const Bytes most = e.account.reserved + r.segment;
   if (most <= least) return fmt::format("at {} or more", FormatBytes(least));
@@ -126,7 +132,7 @@ Finding FullFinding(const Evidence& e, const Refusal& r,
   if (ByLimit(r)) {
     finding.id = FindingId::kLimit;
     finding.title = fmt::format("a limit on this process stops it {}, although the device has {}",
-                                LimitText(e, r), FreeText(r));
+                                LimitText(e, r, study), FreeText(r));
     finding.remedies.push_back(RaiseLimit());
   } else {
     finding.id = FindingId::kCapacity;
@@ -191,10 +197,14 @@ Finding CaughtFinding(const std::vector<Refusal>& caught) {
   finding.event = caught.back().at;
   finding.title = fmt::format("it ran out of memory {} time{}, caught the error and went on",
                               caught.size(), caught.size() == 1 ? "" : "s");
-  for (std::size_t i = 0; i < caught.size() && i < 3; ++i) {
+  constexpr std::size_t kShown = 3;
+  for (std::size_t i = 0; i < caught.size() && i < kShown; ++i) {
     finding.evidence.push_back(fmt::format("event {}: {} refused with {} on the device",
                                            caught[i].at, FormatBytes(caught[i].requested),
                                            FreeText(caught[i])));
+  }
+  if (caught.size() > kShown) {
+    finding.evidence.push_back(fmt::format("and {} more", caught.size() - kShown));
   }
   return finding;
 }

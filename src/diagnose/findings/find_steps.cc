@@ -35,6 +35,8 @@ std::vector<Finding> FindWarmUp(const Evidence& e) {
     (x.made < second ? state : later) += x.block;
   }
   if (double(state) < 0.01 * double(p.ledger.peak_allocated)) return {};
+  // One that goes on to make state (L-BFGS keeps its last steps) is not done after the first.
+  if (double(later) > 0.1 * double(state)) return {};
   Finding finding{.id = FindingId::kWarmUp,
                   .severity = Severity::kInfo,
                   .rank = {},
@@ -94,6 +96,8 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
                                 FormatBytes(most), FormatBytes(median));
     finding.evidence.push_back(sets_peak ? "the peak lies in that step"
                                          : "the peak lies elsewhere");
+    // Where another step sets the peak, a shorter one here would not lower it.
+    if (!sets_peak) return {finding};
   } else {
     return {};
   }

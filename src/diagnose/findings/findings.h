@@ -38,6 +38,13 @@ std::vector<Finding> FindCache(const Evidence& evidence);
 /// Of a job that is well: what would lower its peak, and by how much.
 std::vector<Finding> FindSavings(const Evidence& evidence);
 
+/// Whether so much, of a whole, is worth a finding of its own.
+inline bool Notable(Bytes bytes, Bytes of) {
+  constexpr Bytes kWorthNaming = 64 * kMiB;
+  constexpr double kNotableShare = 0.1;
+  return bytes >= kWorthNaming && double(bytes) >= kNotableShare * double(of);
+}
+
 /// The row of an out-of-memory event: its cause in one word, and what was refused where.
 std::vector<OomReport> OomRows(const Evidence& evidence);
 

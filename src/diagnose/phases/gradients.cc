@@ -63,6 +63,24 @@ std::vector<AllocationIndex> MatchBySize(const Phases& phases, const SizeCounts&
   return gradients;
 }
 
+/// Whether a backward left a gradient behind for nearly each that was there already: then it did
+/// not add to those, and the program has a new set (torch.autograd.grad, whose result replaces the
+/// last).
+bool MadeAnew(const Phases& phases, const std::vector<AllocationIndex>& alive,
+              const std::vector<AllocationIndex>& survivors) {
+  constexpr double kNearlyAll = 0.9;
+  SizeCounts made;
+  for (AllocationIndex a : survivors) ++made[phases.at(a).requested];
+  Bytes all = 0;
+  Bytes again = 0;
+  for (AllocationIndex g : alive) {
+    const Bytes size = phases.at(g).requested;
+    all += size;
+    if (made[size]-- > 0) again += size;
+  }
+  return double(again) >= kNearlyAll * double(all);
+}
+
 /// A workspace of the backward thread may share a size with a parameter: it is made once and never
 /// released, while the gradients around it are.
 void DropWorkspace(const Phases& phases, std::vector<AllocationIndex>& gradients) {
@@ -156,8 +174,9 @@ void Phases::FindGradients() {
       std::erase_if(survivors, [&](AllocationIndex a) { return Released(at(a)) < step; });
     }
     // A gradient that is there already is added to, not made again.
+    const bool anew = MadeAnew(*this, alive, survivors);
     std::erase_if(alive, [&](AllocationIndex g) {
-      const bool gone = Released(at(g)) <= b.end;
+      const bool gone = anew || Released(at(g)) <= b.end;
       if (gone) ++need[at(g).requested];
       return gone;
     });

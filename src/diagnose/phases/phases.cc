@@ -179,6 +179,7 @@ void Phases::FindMarkedSteps() {
     const std::string_view name = timeline.stacks.strings[mark.name];
     const bool step = name.starts_with(kStepMark);
     if (!step && !name.starts_with(kZeroMark)) continue;
+    optimizer_marked_ = true;
     // A range from the first event at or after the start to the last one before the end.
     if (mark.start) {
       started = position_of(mark.time_us);
@@ -253,8 +254,8 @@ void Phases::FindSteps() {
     Bytes fresh = 0;
     Bytes old = 0;
     std::erase_if(alive, [&](AllocationIndex g) { return Released(at(g)) <= backwards[k].end; });
-    for (AllocationIndex g : alive) old += at(g).block;
-    for (AllocationIndex g : backwards[k].gradients) fresh += at(g).block;
+    for (AllocationIndex g : alive) old += at(g).requested;
+    for (AllocationIndex g : backwards[k].gradients) fresh += at(g).requested;
     alive.insert(alive.end(), backwards[k].gradients.begin(), backwards[k].gradients.end());
     const bool opens = k == 0 || fresh >= old ||
                        OptimizerStart(backwards[k - 1].end, backwards[k].start) != kNotYet;
@@ -320,6 +321,18 @@ Position Phases::WholeForward(const Backward& b, const Allocation& first_saved) 
   return start;
 }
 
+/// Where the program keeps the graph, its backward releases nothing: the forward is then what the
+/// last line before it that called a module made.
+void Phases::FindForwardOfKeptGraph(Backward& b) {
+  const std::span<const Allocation> before = Between(b.optimizer_end, b.start);
+  const auto last = std::find_if(before.rbegin(), before.rend(), [&](const Allocation& a) {
+    return stacks.of(a.stack).caller != 0 && ThreadOf(a) == Thread::kMain;
+  });
+  if (last == before.rend()) return;
+  b.forward_start = WholeForward(b, *last);
+  training_callers_.insert(stacks.of(last->stack).caller);
+}
+
 bool Phases::IsTrainingCall(StackId stack) const {
   const std::uint32_t caller = stacks.of(stack).caller;
   return caller == 0 || training_callers_.empty() || training_callers_.contains(caller);
@@ -342,6 +355,7 @@ void Phases::FindForwardStarts() {
         training_callers_.insert(stacks.of(a.stack).caller);
       }
     }
+    if (framed && !b.forward_start) FindForwardOfKeptGraph(b);
   }
   if (!backwards.empty() && backwards.front().forward_start) {
     first_forward = *backwards.front().forward_start;

@@ -80,6 +80,8 @@ class Phases {
   AllocationIndex IndexOf(const Allocation& a) const {
     return static_cast<AllocationIndex>(&a - ledger.allocations.data());
   }
+  /// Whether the record shows that something is trained: a backward, or a mark of an optimizer.
+  bool Trains() const { return !backwards.empty() || optimizer_marked_; }
   /// Whether the record itself marks this position as part of an optimizer's step.
   bool InMarkedStep(Position at) const;
   /// The request that ended the program came from autograd's thread.
@@ -112,6 +114,7 @@ class Phases {
   Position OptimizerEndAfter(std::size_t backward, Position until) const;
   void FindForwardStarts();
   Position WholeForward(const Backward& b, const Allocation& first_saved) const;
+  void FindForwardOfKeptGraph(Backward& b);
   void FindSteps();
   void CountCompleteSteps();
   /// The first sign of an optimizer's step in (after, before); kNotYet where there is none.
@@ -123,6 +126,7 @@ class Phases {
   std::set<std::uint32_t> training_callers_;
   /// Optimizer.step ranges that the record itself marks (PyTorch 2.5 and newer).
   std::vector<std::pair<Position, Position>> marked_steps_;
+  bool optimizer_marked_ = false;
   void FindMarkedSteps();
 };
 

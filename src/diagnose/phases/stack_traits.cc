@@ -271,14 +271,51 @@ std::vector<std::string> StackAnalysis::UserFrames(StackId id) const {
   return frames;
 }
 
+std::vector<CallLine> StackAnalysis::CallLines(StackId id) const {
+  const StackTable& stacks = timeline_.stacks;
+  std::vector<CallLine> lines;
+  FrameId line;
+  bool inside_leaf = true;  // the innermost module calls no other
+  bool last_was_call = false;
+  for (FrameId frame : stacks.stack(id)) {
+    const FrameKind& kind = kinds_[frame.index()];
+    if (!kind.counts) continue;
+    const bool call = (kind.signs & kSignModuleCall) != 0;
+    // Module.__call__ is two frames; in C++ the call is the module's own forward.
+    if (call && (cpp_ || !last_was_call)) {
+      if (!inside_leaf) lines.push_back({line});
+      inside_leaf = false;
+      line = cpp_ && !kind.torch ? frame : FrameId();
+    }
+    last_was_call = call;
+    // A __call__ of Python is a way to call, not what is called.
+    const bool names =
+        !call && !kind.torch && stacks.strings[stacks.frame(frame).function] != "__call__";
+    if (names && !inside_leaf && !line.valid()) line = frame;
+  }
+  if (!inside_leaf) lines.push_back({line});
+  std::reverse(lines.begin(), lines.end());
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    if (!lines[i].frame.valid()) lines[i] = {.frame = lines[i - 1].frame, .through_torch = true};
+  }
+  std::erase_if(lines, [](const CallLine& l) { return !l.frame.valid(); });
+  return lines;
+}
+
+/// How well a frame names the module whose call it is part of: its forward, unless that is
+/// PyTorch's around one that is not (a wrapper, a Function, checkpointing).
+int StackAnalysis::NamesModule(FrameId id) const {
+  const bool forward = timeline_.stacks.strings[timeline_.stacks.frame(id).function] == "forward";
+  return !forward ? 0 : kinds_[id.index()].torch ? 1 : 2;
+}
+
 std::vector<FrameId> StackAnalysis::ModuleFrames(StackId id) const {
   // The frame just inside Module.__call__ is the module's own forward: its file names it as well as
   // a snapshot can (objects have no names there).
-  const StackTable& stacks = timeline_.stacks;
   std::vector<FrameId> frames;
   FrameId inner;
-  bool is_forward = false;
-  for (FrameId frame : stacks.stack(id)) {
+  int best = 0;
+  for (FrameId frame : timeline_.stacks.stack(id)) {
     const FrameKind& kind = kinds_[frame.index()];
     if (!kind.counts) continue;
     const bool call = (kind.signs & kSignModuleCall) != 0;
@@ -286,13 +323,14 @@ std::vector<FrameId> StackAnalysis::ModuleFrames(StackId id) const {
     if (!cpp_ && call && inner.valid()) frames.push_back(inner);
     if (call) {
       inner = FrameId();
-      is_forward = false;
+      best = 0;
       continue;
     }
-    // Decorators stand between a module's call and its forward.
-    const bool forward = stacks.strings[stacks.frame(frame).function] == "forward";
-    if (forward || !is_forward) inner = frame;
-    is_forward |= forward;
+    // Decorators and the forwards of wrappers stand between a module's call and its own forward,
+    // which is the innermost; what it calls in PyTorch is further in.
+    const int names = NamesModule(frame);
+    if (names > best || (names == best && names < 2)) inner = frame;
+    best = std::max(best, names);
   }
   std::reverse(frames.begin(), frames.end());
   return frames;

@@ -40,6 +40,15 @@ enum Sign : std::uint16_t {
   kSignAutocast = 1 << 12,
 };
 
+/// A line that calls a module.
+struct CallLine {
+  FrameId frame;
+  /// It calls a module of PyTorch's that calls this one, such as nn.Sequential.
+  bool through_torch = false;
+
+  friend auto operator<=>(const CallLine&, const CallLine&) = default;
+};
+
 struct StackTraits {
   std::uint16_t signs = 0;
   /// Whether it has a frame that counts.
@@ -73,6 +82,14 @@ class StackAnalysis {
   std::string ModuleChain(StackId id) const;
   /// The forwards behind ModuleChain(), outermost first.
   std::vector<FrameId> ModuleFrames(StackId id) const;
+  /// The lines that call from module to module, outermost first; the first calls the model. Of the
+  /// frames between two modules the innermost outside PyTorch is the line: those further out are
+  /// wrappers and decorators, which only call on.
+  std::vector<CallLine> CallLines(StackId id) const;
+  /// Whether a frame is the user's own code, neither PyTorch's nor a library's.
+  bool IsUser(FrameId id) const { return kinds_[id.index()].user; }
+  /// Whether the record comes from a program of C++ alone.
+  bool IsCpp() const { return cpp_ && !kinds_.empty(); }
   /// Whether a frame says anything to a person: the interpreter's own do not.
   bool Tells(FrameId id) const;
   /// Whether it is one of C++ in a record of a Python program.
@@ -93,6 +110,7 @@ class StackAnalysis {
   FrameKind ClassifyCpp(const Frame& frame) const;
   StackTraits TraitsOf(StackId id, Numbers& numbers) const;
   std::uint64_t PlaceHash(const Frame& frame) const;
+  int NamesModule(FrameId id) const;
   std::string CppWhere(FrameId id) const;
   /// The short form of a C++ name. It takes long to find, and a name stands in many stacks.
   const std::string& ShortName(FrameId id) const;
