@@ -246,7 +246,7 @@ TEST(TrainingLoop, TheLineThatCallsTheBlocksIsNamedNotAWrapper) {
       << e.ranks[0].holders.front().module;
 }
 
-TEST(TrainingLoop, WithoutABackwardThereIsNoAdviceForTraining) {
+TEST(TrainingLoop, DyingInTheFirstForwardItMayTrainOrNot) {
   Loop loop;
   loop.MakeModel();
   for (int block = 0; block < 6; ++block) {
@@ -254,13 +254,24 @@ TEST(TrainingLoop, WithoutABackwardThereIsNoAdviceForTraining) {
   }
   loop.RunOut(20 * kMiB, Loop::InBlock(20, 240));
   const Explanation e = loop.Explain();
-  EXPECT_EQ(Find(e, Lever::kCheckpointing), nullptr);
+  EXPECT_NE(Find(e, Lever::kCheckpointing), nullptr);
+  ASSERT_NE(Find(e, Lever::kEvaluation), nullptr);
+  EXPECT_NE(Find(e, Lever::kEvaluation)->change.find("if nothing is trained"), std::string::npos);
   EXPECT_EQ(Find(e, Lever::kOptimizer), nullptr);
   EXPECT_EQ(Find(e, Lever::kSharding), nullptr);
+  EXPECT_EQ(e.ranks[0].phase, "in a forward");
+}
+
+TEST(TrainingLoop, WhatHoldsNothingForABackwardGetsNoAdviceForTraining) {
+  Loop loop;
+  loop.MakeModel();
+  loop.Alloc(400 * kMiB, Loop::InBlock(20, 240));
+  loop.RunOut(200 * kMiB, Loop::InBlock(20, 250));
+  const Explanation e = loop.Explain();
+  EXPECT_EQ(Find(e, Lever::kCheckpointing), nullptr);
+  EXPECT_EQ(Find(e, Lever::kOptimizer), nullptr);
   ASSERT_NE(Find(e, Lever::kSmallerBatch), nullptr);
   EXPECT_EQ(Find(e, Lever::kSmallerBatch)->change.find("accumulation"), std::string::npos);
-  EXPECT_NE(Find(e, Lever::kEvaluation), nullptr);
-  EXPECT_EQ(e.ranks[0].phase, "in a forward");
 }
 
 Explanation ThreeSteps(bool dies) {

@@ -49,19 +49,19 @@ class Study {
     plan_ = PlanCheckpointing(p_, activations_);
     const double least = kWorthRecomputing * double(e.account.allocated);
     if (plan_ && double(plan_->saves) < least) plan_.reset();
+    trains_ = p_.Trains() || (p_.fatal && plan_);
   }
 
   std::vector<Remedy> Run() const {
     std::vector<Remedy> remedies;
-    const bool trains = p_.Trains();
     if (Large(Category::kActivations)) {
-      if (plan_ && trains && !checkpointed_) remedies.push_back(CheckpointingRemedy(*plan_));
-      if (plan_ && !trains) remedies.push_back(NoGradient());
+      if (plan_ && trains_ && !checkpointed_) remedies.push_back(CheckpointingRemedy(*plan_));
+      if (plan_ && !p_.Trains()) remedies.push_back(NoGradient());
       if (!mixed_precision_) remedies.push_back(MixedPrecision());
-      remedies.push_back(trains ? Accumulation() : SmallerBatch());
+      remedies.push_back(trains_ ? Accumulation() : SmallerBatch());
       if (captured_ > shared_) ForCapture(remedies);
     }
-    if (trains && Large(Category::kOptimizerState)) AddOptimizer(remedies);
+    if (trains_ && Large(Category::kOptimizerState)) AddOptimizer(remedies);
     std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
       return a.saves.value_or(0) > b.saves.value_or(0);
     });
@@ -94,6 +94,9 @@ class Study {
   std::map<Bytes, bool> halves_of_parameters_;
   bool mixed_precision_ = false;
   bool checkpointed_ = false;
+  /// A job that dies in its first forward and holds what its blocks made, as if for a backward, is
+  /// taken to be one that trains; that it may not be is said beside.
+  bool trains_ = false;
   /// Activations in the pools that every request is served from, and in pools of their own: those
   /// of CUDA graphs, whose captured work cannot be changed by editing the loop.
   Bytes shared_ = 0;
@@ -113,7 +116,7 @@ Remedy Study::NoGradient() const {
 }
 
 Remedy Study::MixedPrecision() const {
-  const bool trains = p_.Trains();
+  const bool trains = trains_;
   return {.change =
               trains ? "bf16 autocast around forward and loss" : "bf16 autocast around the forward",
           .saves = Held(Category::kActivations) / 2,
