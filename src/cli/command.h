@@ -23,5 +23,6 @@ Command AddPack(Flags& flags);
 Command AddGpus(Flags& flags);
 Command AddReport(Flags& flags);
 Command AddPredict(Flags& flags);
+Command AddPlan(Flags& flags);
 
 }  // namespace plimsoll

@@ -20,4 +20,21 @@ std::string_view PhaseName(Phase phase) {
   return "other";
 }
 
+Step CopyOf(const Step& step, std::size_t variant) {
+  Step copy{.file = step.file,
+            .torch = step.torch,
+            .gpu = step.gpu,
+            .model = step.model,
+            .batches = {step.batches[0], step.batches[1]},
+            .matmul_tf32 = step.matmul_tf32,
+            .strings = {},
+            .layouts = step.layouts,
+            .variants = {step.variants[variant]},
+            .notes = step.notes};
+  // In their order, so that each keeps its number.
+  for (std::size_t i = 0; i < step.strings.size(); ++i)
+    copy.strings.Intern(step.strings[StringId(i)]);
+  return copy;
+}
+
 }  // namespace plimsoll

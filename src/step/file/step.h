@@ -112,4 +112,7 @@ struct Step {
   std::vector<std::string> notes;
 };
 
+/// The same job in one of its precisions alone.
+Step CopyOf(const Step& step, std::size_t variant);
+
 }  // namespace plimsoll

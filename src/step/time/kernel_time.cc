@@ -345,6 +345,23 @@ KernelTime Foreach(const Call& call, const TimeContext& context) {
           .kernels = launches};
 }
 
+/// plimsoll.optimizer_step_(parameters, bytes for each element, whether one tensor at a time): a
+/// part of another optimizer's step than the captured one.
+KernelTime OptimizerStep(const Call& call, const TimeContext& context) {
+  const OtherModel& model = context.model.other;
+  const std::vector<Tensor> parameters = call.TensorsArg(0);
+  double elements = 0;
+  for (const Tensor& t : parameters) elements += double(t.layout->Numel());
+  const bool one_by_one = call.BoolArg(2, false);
+  const double launches =
+      one_by_one ? double(parameters.size())
+                 : std::max(1.0, std::ceil(double(parameters.size()) / model.foreach_tensors));
+  const double start = one_by_one ? context.model.memory.start : model.foreach_start;
+  return {.us = launches * start + model.foreach_pass * MemoryTime(elements * call.FloatArg(1, 0),
+                                                                   context.model.memory),
+          .kernels = launches};
+}
+
 /// Reads parameters, gradients and both states; writes all but the gradients.
 KernelTime Fused(const Call& call, const TimeContext& context) {
   const OtherModel& model = context.model.other;
@@ -416,6 +433,7 @@ constexpr Entry kRules[] = {
     {"full_like", "memory", Fill},
     {"zero_", "memory", Fill},
     {"fill_", "memory", Fill},
+    {"optimizer_step_", "optimizer", OptimizerStep},
     {"randn", "memory", Random},
     {"rand", "memory", Random},
     {"randint", "memory", Random},

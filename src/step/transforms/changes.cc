@@ -15,6 +15,7 @@ std::optional<Error> Apply(Step& step, const Changes& changes) {
   if (changes.sharding) {
     step.notes.push_back(DescribeSharding(step, step.variants.front(), *changes.sharding));
   }
+  if (changes.tf32) step.matmul_tf32 = *changes.tf32;
   for (Variant& variant : step.variants) {
     if (changes.checkpoint) {
       const Result<CheckpointSegments> segments =

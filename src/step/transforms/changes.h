@@ -16,6 +16,8 @@ struct Changes {
   std::optional<std::string> checkpoint = {};
   /// Passes of forward and backward before each step of the optimizer.
   int accumulate = 1;
+  /// Matrix products of fp32 on tensor cores; as captured unless given.
+  std::optional<bool> tf32 = {};
   /// As ReplaceOptimizer knows them.
   std::optional<std::string> optimizer = {};
   /// As one rank of DistributedDataParallel.
@@ -24,7 +26,7 @@ struct Changes {
   std::optional<Sharding> sharding = {};
 
   bool Any() const {
-    return checkpoint || accumulate > 1 || optimizer || data_parallel || sharding;
+    return checkpoint || accumulate > 1 || tf32 || optimizer || data_parallel || sharding;
   }
 };
 

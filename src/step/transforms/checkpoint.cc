@@ -52,7 +52,7 @@ struct Occurrence {
 class Finder {
  public:
   Finder(const Step& step, const Variant& variant, const CheckpointSegments& segments)
-      : step_(step), variant_(variant), groups_(step, variant), lives_(variant) {
+      : step_(step), variant_(variant), lives_(variant) {
     for (std::size_t i = 0; i < segments.size(); ++i) {
       for (const std::string& block : segments[i]) segment_of_[block] = i;
     }
@@ -83,8 +83,8 @@ class Finder {
         open.clear();
       }
       if (event.kind != StepEvent::Kind::kCall || phase != Phase::kForward) continue;
-      const std::size_t group = groups_.Of(step_.strings[variant_.calls[event.index].module]);
-      const auto segment = segment_of_.find(groups_.all()[group].module);
+      const std::string_view module = step_.strings[variant_.calls[event.index].module];
+      const auto segment = segment_of_.find(BlockOf(module));
       if (segment != segment_of_.end()) open[segment->second].calls.push_back(i);
     }
     return done;
@@ -135,7 +135,6 @@ class Finder {
 
   const Step& step_;
   const Variant& variant_;
-  ShardGroups groups_;
   Lives lives_;
   std::map<std::string, std::size_t, std::less<>> segment_of_;
 };
@@ -265,16 +264,14 @@ class Checkpointer {
 }  // namespace
 
 std::vector<std::string> CheckpointBlocks(const Step& step, const Variant& variant) {
-  const ShardGroups groups(step, variant);
   std::vector<std::string> blocks;
-  std::set<std::size_t> seen;
+  std::set<std::string_view> seen;
   Phase phase = Phase::kOther;
   for (const StepEvent& event : variant.events) {
     if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
     if (event.kind != StepEvent::Kind::kCall || phase != Phase::kForward) continue;
-    const std::size_t group = groups.Of(step.strings[variant.calls[event.index].module]);
-    if (group == ShardGroups::kRoot || !seen.insert(group).second) continue;
-    blocks.push_back(groups.all()[group].module);
+    const std::string_view block = BlockOf(step.strings[variant.calls[event.index].module]);
+    if (!block.empty() && seen.insert(block).second) blocks.emplace_back(block);
   }
   return blocks;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "base/suggest.h"
@@ -27,22 +28,50 @@ struct Facts {
   int state_element = 0;
   /// The state comes in blocks of so many elements with a 4-byte scale each; 0 for none.
   int state_block = 0;
+  /// For the time of a step: bytes read and written for each element of a parameter, in fp32, by
+  /// the foreach form (in so many calls) and by the fused one. Of Adam and SGD as PyTorch calls
+  /// them; of the others by their definitions.
+  double foreach_bytes = 0;
+  int foreach_calls = 1;
+  double fused_bytes = 0;
 };
 
 constexpr Facts kFacts[] = {
-    {.name = "sgd", .can_fuse = true},
-    {.name = "sgd_momentum", .states = 1, .can_fuse = true},
-    {.name = "adam", .states = 2, .lists = 1, .can_fuse = true},
-    {.name = "adamw", .states = 2, .lists = 1, .can_fuse = true},
-    {.name = "adam_amsgrad", .states = 3, .lists = 1},
-    {.name = "nadam", .states = 2, .lists = 1},
-    {.name = "radam", .states = 2, .lists = 1},
-    {.name = "adamax", .states = 2, .lists = 1},
-    {.name = "rmsprop", .states = 1, .lists = 1},
-    {.name = "adagrad", .states = 1, .lists = 2},
-    {.name = "adadelta", .states = 2, .lists = 2},
+    {.name = "sgd", .can_fuse = true, .foreach_bytes = 12, .fused_bytes = 12},
+    {.name = "sgd_momentum",
+     .states = 1,
+     .can_fuse = true,
+     .foreach_bytes = 32,
+     .foreach_calls = 3,
+     .fused_bytes = 20},
+    {.name = "adam",
+     .states = 2,
+     .lists = 1,
+     .can_fuse = true,
+     .foreach_bytes = 72,
+     .foreach_calls = 7,
+     .fused_bytes = 28},
+    {.name = "adamw",
+     .states = 2,
+     .lists = 1,
+     .can_fuse = true,
+     .foreach_bytes = 80,
+     .foreach_calls = 8,
+     .fused_bytes = 28},
+    {.name = "adam_amsgrad", .states = 3, .lists = 1, .foreach_bytes = 92, .foreach_calls = 9},
+    {.name = "nadam", .states = 2, .lists = 1, .foreach_bytes = 96, .foreach_calls = 9},
+    {.name = "radam", .states = 2, .lists = 1, .foreach_bytes = 96, .foreach_calls = 9},
+    {.name = "adamax", .states = 2, .lists = 1, .foreach_bytes = 72, .foreach_calls = 7},
+    {.name = "rmsprop", .states = 1, .lists = 1, .foreach_bytes = 60, .foreach_calls = 6},
+    {.name = "adagrad", .states = 1, .lists = 2, .foreach_bytes = 56, .foreach_calls = 5},
+    {.name = "adadelta", .states = 2, .lists = 2, .foreach_bytes = 92, .foreach_calls = 9},
     // From its definition, not measured: two states of one byte, scales for blocks of 256.
-    {.name = "adam8bit", .states = 2, .can_fuse = true, .state_element = 1, .state_block = 256},
+    {.name = "adam8bit",
+     .states = 2,
+     .can_fuse = true,
+     .state_element = 1,
+     .state_block = 256,
+     .fused_bytes = 16},
 };
 
 struct Chosen {
@@ -127,6 +156,25 @@ class Replacement {
     }
   }
 
+  /// What the kernels do, for the time that it takes.
+  void AddWork(const std::vector<const ModelTensor*>& tensors) {
+    const Facts& facts = chosen_.facts;
+    const bool fused = chosen_.form == Form::kFused;
+    const int calls = fused ? 1 : facts.foreach_calls;
+    Argument::List list;
+    for (const ModelTensor* tensor : tensors) {
+      list.push_back({TensorUse{.storage = tensor->storage, .layout = tensor->layout}});
+    }
+    for (int i = 0; i < calls; ++i) {
+      CallRecord call{.op = step_.strings.Intern("plimsoll.optimizer_step_")};
+      call.where = step_.strings.Intern(facts.name);
+      call.args = {{list},
+                   {(fused ? facts.fused_bytes : facts.foreach_bytes) / calls},
+                   {chosen_.form == Form::kLoop}};
+      edit_.Call(std::move(call));
+    }
+  }
+
   void AddStep() {
     const std::vector<const ModelTensor*> tensors = Trainable();
     if (first_) {
@@ -135,6 +183,7 @@ class Replacement {
       }
     }
     first_ = false;
+    AddWork(tensors);
     if (chosen_.form == Form::kForeach) {
       std::vector<Storage> held;
       for (int list = 0; list < chosen_.facts.lists; ++list) {
@@ -167,6 +216,37 @@ std::vector<std::string_view> OptimizerNames() {
   std::vector<std::string_view> names;
   for (const Facts& facts : kFacts) names.push_back(facts.name);
   return names;
+}
+
+CapturedOptimizer OptimizerOf(const Step& step, const Variant& variant) {
+  // How often the last step calls each operator, by its name without the overload.
+  std::map<std::string, int, std::less<>> calls;
+  Phase phase = Phase::kOther;
+  for (const StepEvent& event : variant.events) {
+    if (event.kind == StepEvent::Kind::kStep) calls.clear();
+    if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
+    if (event.kind != StepEvent::Kind::kCall || phase != Phase::kOptimizer) continue;
+    std::string_view op = step.strings[variant.calls[event.index].op];
+    op.remove_prefix(std::min(op.size(), op.find('.') + 1));
+    ++calls[std::string(op.substr(0, op.find('.')))];
+  }
+  const auto count = [&](std::string_view name) {
+    const auto found = calls.find(name);
+    return found == calls.end() ? 0 : found->second;
+  };
+  if (count("_fused_adamw_") > 0) return {.name = "adamw", .fused = true};
+  if (count("_fused_adam_") > 0) return {.name = "adam", .fused = true};
+  if (count("_fused_sgd_") > 0) return {.name = "sgd", .fused = true};
+  // Adam's own: the mean drawn to the gradient, and one quotient at the end.
+  if (count("_foreach_lerp_") > 0 && count("_foreach_addcdiv_") > 0) {
+    return {.name = count("_foreach_mul_") > 1 ? "adamw" : "adam"};
+  }
+  const int adds = count("_foreach_add_");
+  const bool nothing_else = std::all_of(calls.begin(), calls.end(), [](const auto& call) {
+    return call.first == "_foreach_add_" || call.first == "_foreach_mul_";
+  });
+  if (!nothing_else || adds == 0) return {};
+  return {.name = count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
 }
 
 Result<Variant> ReplaceOptimizer(Step& step, const Variant& variant, std::string_view name) {

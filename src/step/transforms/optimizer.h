@@ -2,6 +2,7 @@
 // capture saw.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,14 @@ namespace plimsoll {
 
 /// The names that ReplaceOptimizer knows.
 std::vector<std::string_view> OptimizerNames();
+
+/// What the capture was made with, as far as its calls tell.
+struct CapturedOptimizer {
+  /// "adam", "adamw", "sgd", "sgd_momentum"; empty where it is another.
+  std::string name;
+  bool fused = false;
+};
+CapturedOptimizer OptimizerOf(const Step& step, const Variant& variant);
 
 /// The variant with `name` ("adamw", "sgd", "adam8bit", "adamw:fused", "adam:for") as its
 /// optimizer. Adds to the step's strings and layouts.

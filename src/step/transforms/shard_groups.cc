@@ -16,16 +16,6 @@ bool IsNumber(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-/// "transformer.h.3" of "transformer.h.3.attn.c_attn"; nothing where no part is a number.
-std::string_view BlockOf(std::string_view path) {
-  for (std::size_t begin = 0; begin < path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    if (IsNumber(path.substr(begin, end - begin))) return path.substr(0, end);
-    begin = end + 1;
-  }
-  return {};
-}
-
 std::string_view ListOf(std::string_view block) {
   const std::size_t dot = block.rfind('.');
   return dot == std::string_view::npos ? std::string_view() : block.substr(0, dot);
@@ -38,6 +28,15 @@ std::string_view BlockOfParameter(std::string_view name) {
 }
 
 }  // namespace
+
+std::string_view BlockOf(std::string_view path) {
+  for (std::size_t begin = 0; begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    if (IsNumber(path.substr(begin, end - begin))) return path.substr(0, end);
+    begin = end + 1;
+  }
+  return {};
+}
 
 ShardGroups::ShardGroups(const Step& step, const Variant& variant) {
   std::map<std::string_view, Bytes> held;

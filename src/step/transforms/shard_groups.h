@@ -11,6 +11,10 @@
 
 namespace plimsoll {
 
+/// "transformer.h.3" of "transformer.h.3.attn.c_attn": the outermost member of a numbered list of
+/// modules; empty where no part is a number.
+std::string_view BlockOf(std::string_view path);
+
 struct ShardGroup {
   /// The path of the module; empty for the root.
   std::string module;

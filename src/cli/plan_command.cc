@@ -1,0 +1,77 @@
+#include <memory>
+
+#include "base/input.h"
+#include "cli/command.h"
+#include "cli/shared_flags.h"
+#include "cli/terminal.h"
+#include "plan/search.h"
+#include "report/plan.h"
+#include "step/calibration.h"
+#include "step/file/step_file.h"
+#include "step/max_batch.h"
+
+namespace plimsoll {
+namespace {
+
+struct PlanFlags {
+  std::string file;
+  std::optional<Gpu> gpu;
+  std::optional<std::int64_t> samples;
+  std::optional<Bytes> budget;
+  std::optional<TorchVersion> torch;
+  bool keep_numerics = false;
+  bool json = false;
+};
+
+int RunPlan(const PlanFlags& flags) {
+  if (!flags.samples) {
+    return Complain(Error{.message = "how many samples are in a step of the optimizer?",
+                          .hint = "give --global-batch N; the planner finds in how many passes"});
+  }
+  Progress progress("reading");
+  const Result<Input> input = Input::Open(flags.file);
+  if (!input) return Complain(input.error());
+  const Result<Step> step = ReadStep(*input);
+  if (!step) return Complain(step.error());
+  const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(step->gpu);
+  if (!gpu) return Complain(gpu.error());
+  const PlanJob job{.step = *step,
+                    .gpu = *gpu,
+                    .options = {.torch = flags.torch,
+                                .calibration = Calibration::BuiltIn(gpu->name),
+                                .limit = flags.budget},
+                    .samples = *flags.samples,
+                    .keep_numerics = flags.keep_numerics};
+  progress.Next("trying ways to train");
+  const Result<Plan> plan = FindPlan(job);
+  if (!plan) return Complain(plan.error());
+  const int printed =
+      Print(flags.json ? PlanJson(job, *plan) : PlanText(job, *plan, StyleOfStdout()));
+  if (printed != kFine) return printed;
+  return plan->ways.empty() ? kNo : kFine;
+}
+
+}  // namespace
+
+Command AddPlan(Flags& declare) {
+  auto flags = std::make_shared<PlanFlags>();
+  declare.Argument("STEP", flags->file, "a step file, made by plimsoll.capture");
+  AddGpuFlag(declare, flags->gpu, "the card, or its memory; that of the capture unless given");
+  declare.Count("--global-batch", "N", flags->samples,
+                "samples in each step of the optimizer, in as many passes as it takes", 1,
+                kLargestBatch);
+  AddRoomFlag(
+      declare, "--budget", flags->budget,
+      "what PyTorch may hold of the card, as set_per_process_memory_fraction allows (20GiB)");
+  declare.Switch("--keep-numerics", flags->keep_numerics,
+                 "only what gives the same results: no other precision, no fused optimizer");
+  AddTorchFlag(declare, flags->torch, "the release that will train (2.11)");
+  declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  declare.Examples(
+      "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64   the fastest ways that fit\n"
+      "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --keep-numerics\n"
+      "Exit code 1: nothing that was tried fits for certain.");
+  return [flags] { return RunPlan(*flags); };
+}
+
+}  // namespace plimsoll
