@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 #include "plan/lever.h"
+#include "step/transforms/accumulate.h"
 #include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
@@ -165,6 +166,9 @@ class Search {
 
 }  // namespace
 
-Result<Plan> FindPlan(const PlanJob& job) { return Search(job).Run(); }
+Result<Plan> FindPlan(const PlanJob& job) {
+  if (const std::optional<Error> error = CannotAccumulate(job.step)) return *error;
+  return Search(job).Run();
+}
 
 }  // namespace plimsoll

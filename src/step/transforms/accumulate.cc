@@ -232,6 +232,15 @@ int PassesOf(const Variant& variant) {
   return passes;
 }
 
+std::optional<Error> CannotAccumulate(const Step& step) {
+  const int passes = PassesOf(step.variants.front());
+  if (passes == 1) return std::nullopt;
+  return Error{.message = passes == 0 ? "the captured step has no backward to repeat"
+                                      : "the captured step accumulates gradients already",
+               .file = step.file,
+               .hint = passes == 0 ? "capture a training step" : "capture it with accumulate=1"};
+}
+
 Variant AddAccumulation(Step& step, const Variant& variant, int passes) {
   const std::vector<Span> found = PassesIn(variant);
   if (passes < 2 || found.empty() || PassesOf(variant) != 1) return variant;

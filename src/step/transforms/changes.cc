@@ -8,6 +8,9 @@
 namespace plimsoll {
 
 std::optional<Error> Apply(Step& step, const Changes& changes) {
+  if (changes.accumulate > 1) {
+    if (std::optional<Error> error = CannotAccumulate(step)) return error;
+  }
   if (changes.sharding && changes.data_parallel) {
     return Error{.message = "FSDP and DDP are two ways to train on several GPUs",
                  .hint = "choose one of them"};
