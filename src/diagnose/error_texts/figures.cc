@@ -73,9 +73,10 @@ void Figures::FindReserved() {
   if (tensors && reserved && !reserved_free) {
     reserved_free = std::max<Bytes>(0, *reserved - *tensors - pools.value_or(0));
   }
-  // By rounding the tensors may exceed what is reserved.
-  if (tensors && reserved && *tensors > *reserved) reserved = tensors;
-  held = reserved ? reserved : tensors;
+  // By rounding, or where a text is broken, what is allocated may exceed what is reserved.
+  if (tensors && reserved) reserved = std::max(*reserved, *tensors + pools.value_or(0));
+  held = reserved;
+  if (!held && tensors) held = *tensors + pools.value_or(0);
 }
 
 /// "this process" where the message says so. Else a line is this process if it holds what the

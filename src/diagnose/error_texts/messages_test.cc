@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "answer/invariants.h"
+
 namespace plimsoll {
 namespace {
 
@@ -294,6 +296,17 @@ TEST(ExplainMessages, PrivatePoolsAreNotAllocated) {
   EXPECT_EQ(Line(e.ranks[0], "unattributed"), GiB(22.1) - GiB(2));
   EXPECT_TRUE(Says(e.ranks[0].notes, "private pools"));
   EXPECT_EQ(Total(e.ranks[0]), GiB(23.69));
+}
+
+TEST(ExplainMessages, PrivatePoolsAreHeldWhateverIsSaidToBeReserved) {
+  OomMessage m = Full();
+  m.private_pools = GiB(2);
+  m.reserved = GiB(10);
+  m.reserved_free.reset();
+  const Explanation e = Explain({m});
+  ASSERT_TRUE(e.ranks[0].instant.reserved && e.ranks[0].instant.allocated);
+  EXPECT_GE(*e.ranks[0].instant.reserved, *e.ranks[0].instant.allocated);
+  EXPECT_TRUE(BrokenInvariants(e).empty());
 }
 
 TEST(ExplainMessages, OldTextsWithCached) {
