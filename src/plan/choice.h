@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-enum class OptimizerForm : std::uint8_t { kAsWritten, kFused, kEightBit };
+enum class OptimizerForm : std::uint8_t { kAsWritten, kFused };
 
 struct Choice {
   /// The captured precision: an index into the step's variants.

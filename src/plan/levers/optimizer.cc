@@ -1,4 +1,4 @@
-// The optimizer in one kernel, which needs no lists of temporaries; and Adam with states of 8 bits.
+// The optimizer in one kernel, which needs no lists of temporaries.
 #include "step/transforms/optimizer.h"
 #include "plan/lever.h"
 
@@ -31,22 +31,16 @@ const PlanLever kOptimizerLever = {
         },
     .is_used = [](const Choice& choice,
                   const Choice& captured) { return choice.optimizer != captured.optimizer; },
-    .describe =
-        [](const PlanJob&, const Choice& choice) {
-          return choice.optimizer == OptimizerForm::kFused ? std::string("fused optimizer")
-                                                           : std::string("8-bit Adam");
+    .describe = [](const PlanJob&, const Choice&) { return std::string("fused optimizer"); },
+    .code =
+        [](const PlanJob& job, const Choice& choice) {
+          const CapturedOptimizer captured =
+              OptimizerOf(job.step, job.step.variants[choice.variant]);
+          return std::vector<std::string>{"optimizer = torch.optim." + ClassOf(captured.name) +
+                                          "(model.parameters(), ..., fused=True)"};
         },
-    .code = [](const PlanJob& job, const Choice& choice) -> std::vector<std::string> {
-      if (choice.optimizer == OptimizerForm::kEightBit) {
-        return {"optimizer = bitsandbytes.optim.AdamW8bit(model.parameters(), ...)"};
-      }
-      const CapturedOptimizer captured = OptimizerOf(job.step, job.step.variants[choice.variant]);
-      return {"optimizer = torch.optim." + ClassOf(captured.name) +
-              "(model.parameters(), ..., fused=True)"};
-    },
     .apply =
         [](const PlanJob& job, const Choice& choice, Changes& changes, PredictOptions&) {
-          if (choice.optimizer == OptimizerForm::kEightBit) changes.optimizer = "adam8bit";
           if (choice.optimizer == OptimizerForm::kFused) {
             changes.optimizer =
                 OptimizerOf(job.step, job.step.variants[choice.variant]).name + ":fused";
