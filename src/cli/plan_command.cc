@@ -20,6 +20,7 @@ struct PlanFlags {
   std::optional<Bytes> budget;
   std::optional<TorchVersion> torch;
   bool keep_numerics = false;
+  bool explain = false;
   bool json = false;
 };
 
@@ -45,8 +46,8 @@ int RunPlan(const PlanFlags& flags) {
   progress.Next("trying ways to train");
   const Result<Plan> plan = FindPlan(job);
   if (!plan) return Complain(plan.error());
-  const int printed =
-      Print(flags.json ? PlanJson(job, *plan) : PlanText(job, *plan, StyleOfStdout()));
+  const int printed = Print(flags.json ? PlanJson(job, *plan)
+                                       : PlanText(job, *plan, flags.explain, StyleOfStdout()));
   if (printed != kFine) return printed;
   return plan->ways.empty() ? kNo : kFine;
 }
@@ -65,6 +66,8 @@ Command AddPlan(Flags& declare) {
       "what PyTorch may hold of the card, as set_per_process_memory_fraction allows (20GiB)");
   declare.Switch("--keep-numerics", flags->keep_numerics,
                  "only what gives the same results: no other precision, no fused optimizer");
+  declare.Switch("--explain", flags->explain,
+                 "also what each lever is worth, alone and in the first way");
   AddTorchFlag(declare, flags->torch, "the release that will train (2.11)");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
   declare.Examples(
