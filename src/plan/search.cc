@@ -172,7 +172,7 @@ class Search {
 
   /// In how many passes the samples can be gone through: divisors, few of them.
   std::vector<int> PassesFor(std::int64_t samples) const {
-    if (CannotAccumulate(job_.step) ||
+    if (CannotAccumulate(job_.step, job_.step.variants.front()) ||
         (job_.keep_numerics && kAccumulationLever.numerics(job_.step, "2") != Numerics::kSame)) {
       return {1};
     }
