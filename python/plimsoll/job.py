@@ -18,10 +18,11 @@ import torch.optim.optimizer as optim
 from torch.optim import Optimizer
 
 from .errors import CaptureError
-from .model import OnDevice, Precision
+from .model import OnDevice
 from .optimizers import new_scaler, remade, state_tensors
 from .patching import Patch, patched
 from .places import set_loop
+from .precision import Precision
 from .recorder import Recorder
 from .values import Notes
 
@@ -38,7 +39,6 @@ class Job:
     accumulate: int
     autocast: torch.dtype | None
     scaler: Any
-    channels_last: bool
 
 
 def run(
@@ -52,9 +52,7 @@ def run(
     model = target.model
     optimizers = remade(job.optimizer, target)
     _label_state(recorder, optimizers)
-    scaler = new_scaler(
-        True if precision.scaled else job.scaler if _as_written(precision) else None
-    )
+    scaler = new_scaler(job.scaler if precision.as_written else precision.scaled)
     with _phases(recorder, model, optimizers):
         parts: list[Any] = []
         for _ in range(job.steps):
@@ -123,10 +121,6 @@ def _update(optimizers: list[Optimizer], scaler: Any) -> None:
         optimizer.zero_grad(set_to_none=True)
 
 
-def _as_written(precision: Precision) -> bool:
-    return precision.name == "as_written"
-
-
 def _as_given(job: Job, optimizers: list[Optimizer]) -> Any:
     """One optimizer as such, several as a list, as the user passed them."""
     if isinstance(job.optimizer, (list, tuple)) or len(optimizers) != 1:
@@ -135,7 +129,7 @@ def _as_given(job: Job, optimizers: list[Optimizer]) -> Any:
 
 
 def _cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[Any]:
-    dtype = job.autocast if _as_written(precision) else precision.autocast
+    dtype = job.autocast if precision.as_written else precision.autocast
     return contextlib.nullcontext() if dtype is None else torch.autocast("cuda", dtype=dtype)
 
 
@@ -143,7 +137,7 @@ def _cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[A
 
 
 def _placed(job: Job, precision: Precision, recorder: Recorder, batch_size: int) -> Any:
-    moved = _moved(job.make_batch(batch_size), precision.weights, job.channels_last)
+    moved = _moved(job.make_batch(batch_size), precision.weights, precision.channels_last)
     recorder.label("input", _tensors_of(moved))
     return moved
 

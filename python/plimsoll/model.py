@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from .errors import CaptureError
 from .patching import Patch, patched
+from .precision import Precision
 
 ModelSource = Any  # nn.Module | Callable[[], nn.Module]
 
@@ -32,24 +33,6 @@ _RANDOM_STARTS = (
     "_no_grad_normal_",
     "_no_grad_trunc_normal_",
 )
-
-
-class Precision(NamedTuple):
-    """How the weights and the arithmetic are taken; None: as the user has it."""
-
-    name: str
-    weights: torch.dtype | None = None
-    autocast: torch.dtype | None = None
-    scaled: bool = False
-
-
-PRECISIONS = {
-    "as_written": Precision("as_written"),
-    "fp32": Precision("fp32", torch.float32),
-    "bf16": Precision("bf16", torch.bfloat16),
-    "amp_bf16": Precision("amp_bf16", torch.float32, torch.bfloat16),
-    "amp_fp16": Precision("amp_fp16", torch.float32, torch.float16, scaled=True),
-}
 
 
 def template(source: ModelSource, note: Callable[[str], None]) -> nn.Module:
@@ -108,7 +91,7 @@ class OnDevice(NamedTuple):
 
 
 def on_device(
-    model: nn.Module, precision: Precision, channels_last: bool, memo: dict[int, Any] | None = None
+    model: nn.Module, precision: Precision, memo: dict[int, Any] | None = None
 ) -> OnDevice:
     """Copies everything but the tensors, which are replaced: ties, strides, types and
     `requires_grad` stay as they are."""
@@ -116,7 +99,7 @@ def on_device(
     for module in model.modules():
         for tensor in (*module._parameters.values(), *module._buffers.values()):
             if tensor is not None and id(tensor) not in tensors:
-                tensors[id(tensor)] = _moved(tensor, precision.weights, channels_last)
+                tensors[id(tensor)] = _moved(tensor, precision.weights, precision.channels_last)
     memo = dict(tensors) if memo is None else {**memo, **tensors}
     try:
         copied = copy.deepcopy(model, memo)
