@@ -1,9 +1,9 @@
 """Captures the jobs of remedies.jsonl without a GPU: remedies.py OUT [--remedies F] [--tools DIR].
 
-A row is a job with one change (precision, batch, optimizer, allocator settings ...) against the base
-of its family, `fix_FAMILY__base`. One capture of the base has every precision and memory format that
-its rows need; what changes the data itself (another sequence length) is captured on its own. Writes
-OUT/<base>.step.json.gz and OUT/index.json: {row id: {"file", "base", "precision"}}.
+A row is a job with one change (precision, batch, optimizer, allocator settings ...) against the
+base of its family, `fix_FAMILY__base`. One capture of the base has every precision and memory
+format that its rows need; what changes the data itself (another sequence length) is captured on
+its own. Writes OUT/<base>.step.json.gz and OUT/index.json: {row id: {"file", "base", "precision"}}.
 """
 
 from __future__ import annotations

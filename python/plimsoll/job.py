@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -17,6 +17,7 @@ import torch
 import torch.optim.optimizer as optim
 from torch.optim import Optimizer
 
+from .batches import moved, spread, tensors_of
 from .errors import CaptureError
 from .model import OnDevice
 from .optimizers import new_scaler, remade, state_tensors
@@ -63,7 +64,7 @@ def run(
                 # `x, y = ...` lets go of the old ones in this order; a tuple would in reverse.
                 while parts:
                     del parts[0]
-                parts = list(_spread(batch))
+                parts = list(spread(batch))
                 recorder.phase("forward")
                 if job.train_step is not None:
                     with _cast(job, precision):
@@ -72,9 +73,9 @@ def run(
                 assert job.loss is not None
                 with _cast(job, precision):
                     loss = (
-                        job.loss(model, *_spread(batch))
+                        job.loss(model, *spread(batch))
                         if job.accumulate == 1
-                        else job.loss(model, *_spread(batch)) / job.accumulate
+                        else job.loss(model, *spread(batch)) / job.accumulate
                     )
                 _check_loss(loss)
                 (loss if scaler is None else scaler.scale(loss)).backward()
@@ -137,43 +138,11 @@ def _cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[A
 
 
 def _placed(job: Job, precision: Precision, recorder: Recorder, batch_size: int) -> Any:
-    moved = _moved(job.make_batch(batch_size), precision.weights, precision.channels_last)
-    recorder.label("input", _tensors_of(moved))
-    return moved
-
-
-def _spread(batch: Any) -> tuple[Any, ...]:
-    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-
-
-def _moved(batch: Any, dtype: torch.dtype | None, channels_last: bool) -> Any:
-    if isinstance(batch, torch.Tensor):
-        if batch.device.type != "cuda":
-            batch = batch.to("cuda")
-        if batch.is_floating_point() and dtype is torch.bfloat16:
-            batch = batch.to(dtype)
-        if channels_last and batch.dim() == 4:
-            batch = batch.to(memory_format=torch.channels_last)
-        return batch
-    if isinstance(batch, Mapping):
-        moved = {key: _moved(value, dtype, channels_last) for key, value in batch.items()}
-        if type(batch) is dict:
-            return moved
-        with contextlib.suppress(Exception):  # a mapping of its own kind, BatchEncoding for one
-            return type(batch)(moved)  # type: ignore[call-arg]
-        return moved
-    if isinstance(batch, (tuple, list)):
-        parts = [_moved(value, dtype, channels_last) for value in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return batch
-
-
-def _tensors_of(batch: Any) -> Iterator[torch.Tensor]:
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, (Mapping, tuple, list)):
-        for value in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors_of(value)
+    placed = moved(
+        job.make_batch(batch_size), torch.device("cuda"), precision.weights, precision.channels_last
+    )
+    recorder.label("input", tensors_of(placed))
+    return placed
 
 
 # Phases and labels, told by hooks so that a loop of the user's own is told as well.
