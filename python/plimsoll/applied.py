@@ -87,30 +87,44 @@ class Applied:
             raise PlanError("there is no optimizer to step with", hint="Pass one to apply")
         if clip_norm is not None and self.steps_in_backward:
             raise PlanError("gradients cannot be clipped: each is used up in the backward")
-        parts = self._parts(batch)
-        samples = sum(size for _, size in parts)
+        parts, planned = self._parts(batch)
+        seen = 0
         total: torch.Tensor | None = None
-        while parts:
-            part, size = parts.pop(0)
+        for part, size in parts:
             with self.forward():
                 value = loss(self.model, *spread(self.place(part)))
-                if size != samples:
-                    even = samples % size == 0
-                    value = value / (samples // size) if even else value * (size / samples)
+                if size != planned:
+                    even = planned % size == 0
+                    value = value / (planned // size) if even else value * (size / planned)
             (value if self.scaler is None else self.scaler.scale(value)).backward()
             total = value.detach() if total is None else total + value.detach()
-            del value
+            seen += size
+            del value, part  # nothing of a pass is kept while the next one runs
+        if total is None:
+            raise StopIteration
+        if seen != planned:
+            total = total * self._enlarge(planned / seen)
         self._update(clip_norm)
-        assert total is not None
         return total
 
-    def _parts(self, batch: Any) -> list[tuple[Any, int]]:
-        if not hasattr(batch, "__next__"):
-            return pieces(batch, self.batch)
-        taken = list(itertools.islice(batch, self.passes))
-        if not taken:
-            raise StopIteration
-        return [piece for one in taken for piece in pieces(one, self.batch)]
+    def _parts(self, batch: Any) -> tuple[Iterator[tuple[Any, int]], int]:
+        """The passes, one at a time, and how many samples they should have."""
+        if hasattr(batch, "__next__"):
+            if self.passes > 1:
+                taken = itertools.islice(batch, self.passes)
+                return (
+                    p for one in taken for p in pieces(one, self.batch)
+                ), self.passes * self.batch
+            batch = next(batch)
+        parts = pieces(batch, self.batch)
+        return iter(parts), sum(size for _, size in parts)
+
+    def _enlarge(self, factor: float) -> float:
+        """The batches ran out, or were smaller: the gradients are of a mean over too many."""
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+        return factor
 
     def _update(self, clip_norm: float | None) -> None:
         assert self.optimizer is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import weakref
 
 import pytest
 
@@ -253,13 +254,38 @@ def test_pieces_of_other_sizes_count_by_their_samples():
 
 
 def test_batches_from_an_iterator():
-    model = net()
-    applied = plimsoll.apply(plan(8, 2), model, adamw(model))
-    loader = iter(batches(3))
-    applied.step(loader, loss)
-    applied.step(loader, loss)  # the one that is left
+    model, other = net().eval(), net().eval()
+    applied = plimsoll.apply(plan(8, 2), model, torch.optim.SGD(model.parameters(), 1.0))
+    reference = torch.optim.SGD(other.parameters(), 1.0)
+    first, second, third = batches(3)
+    loader = iter([first, second, third])
+    for expected in ([first, second], [third]):  # of the last step one is left
+        value = applied.step(loader, loss)
+        x, y = (torch.cat(parts) for parts in zip(*expected))
+        whole = loss(other, x, y)
+        whole.backward()
+        reference.step()
+        reference.zero_grad()
+        assert torch.allclose(value, whole)
+        assert same(model, other, exactly=False)
     with pytest.raises(StopIteration):
         applied.step(loader, loss)
+
+
+def test_an_iterator_is_not_read_ahead():
+    """Batches that are made on the GPU are there one at a time, and the next one as it is made."""
+    alive = []
+
+    def made():
+        for x, y in batches(4):
+            made = x.clone()
+            alive.append(weakref.ref(made))
+            assert sum(one() is not None for one in alive) <= 2
+            yield made, y
+
+    model = net()
+    plimsoll.apply(plan(8, 4), model, adamw(model)).step(made(), loss)
+    assert len(alive) == 4
 
 
 def test_what_is_left_is_said():
