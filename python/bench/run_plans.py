@@ -220,6 +220,11 @@ def train(
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(budget * _GIB / total)
+    if applied.precision.channels_last:
+        # As a capture has it: moved to the GPU first, which leaves gaps.
+        model.to(memory_format=torch.contiguous_format)
+        model.to(options.device)
+        model.to(memory_format=torch.channels_last)
     model.to(options.device)
 
     def batches() -> Iterator[Any]:

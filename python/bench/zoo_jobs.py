@@ -27,7 +27,7 @@ def torchvision_without_extension() -> None:
     """torchvision's own operators are built for one torch; its models need none of them, but it
     does not import without their names."""
     found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None:
+    if _kept or found is None or found.origin is None:
         return
     for extension in Path(found.origin).parent.glob("_C*.so"):
         try:

@@ -182,7 +182,7 @@ class _Session:
         with same_luck(), self._fake:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision)
-            with recording(target.model, self._capability, self._notes) as recorder:
+            with recording(target, self._capability, self._notes) as recorder:
                 run(self._job, target, precision, batch_size, recorder, self._notes)
         return recorder
 

@@ -358,6 +358,21 @@ def test_channels_last_beside_the_others():
         assert (step.layout(call[5][0])[0], step.layout(call[5][0])[2]) == (dtype, strides)
 
 
+def test_a_model_is_moved_first_and_reordered_then():
+    """Each tensor in its old order goes when the new one is there."""
+    step = Checked(capture_images(channels_last=True).document)
+    told = [event for event in step.events[: step.events.index(["step"])]]
+    assert [event[0] for event in told] == ["call", "parameter", "call", "parameter"] + [
+        "parameter",
+        "free",
+    ] * 2
+    assert step.layouts[told[4][2]][2] == [27, 1, 9, 3]
+    already = capture_images(
+        lambda: two_convolutions().to(memory_format=torch.channels_last), channels_last=True
+    )
+    assert [event[0] for event in already.events[:5]] == ["parameter"] * 4 + ["step"]
+
+
 def test_channels_last_keeps_the_users_autocast():
     made = capture_images(precisions=["channels_last"], autocast=torch.float16, scaler=True)
     ops = Checked(made.document, 1).ops()
