@@ -150,7 +150,9 @@ void PredictFlags::AddTo(Flags& flags) {
                "as one rank of DistributedDataParallel; the batch is its own");
   flags.Value("--fsdp", "N",
               "as one of N ranks of FSDP2, fully_shard on each block and on the whole; N:keep for "
-              "reshard_after_forward=False, N:meta for a model built on the meta device",
+              "reshard_after_forward=False (N:keep_last: of the last block alone), N:meta for a "
+              "model built on the meta device, N:bf16 for MixedPrecisionPolicy(param_dtype=bf16, "
+              "reduce_dtype=fp32), N:bf16:reduce_half where it reduces in bf16 too",
               [this](const std::string& text) -> std::optional<Error> {
                 const Result<Sharding> sharding = ParseSharding(text);
                 if (!sharding) return sharding.error();

@@ -16,6 +16,7 @@ std::optional<Error> Apply(Step& step, const Changes& changes) {
                  .hint = "choose one of them"};
   }
   if (changes.sharding) {
+    if (std::optional<Error> error = KeepShardable(step, *changes.sharding)) return error;
     step.notes.push_back(DescribeSharding(step, step.variants.front(), *changes.sharding));
   }
   if (changes.tf32) step.matmul_tf32 = *changes.tf32;
@@ -36,11 +37,6 @@ std::optional<Error> Apply(Step& step, const Changes& changes) {
     if (changes.data_parallel) variant = AddDataParallel(step, variant);
     // Last: whatever a pass does with its gradients, the next one does as well.
     variant = AddAccumulation(step, variant, changes.accumulate);
-  }
-  if (changes.data_parallel || changes.sharding) {
-    step.notes.push_back(
-        "what NCCL takes outside of PyTorch is not counted: some hundred MiB, depending on the "
-        "number of ranks");
   }
   return std::nullopt;
 }
