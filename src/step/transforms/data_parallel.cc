@@ -7,6 +7,9 @@
 //
 // A bucket is reduced as soon as its last gradient is there, beside the rest of the backward. Where
 // gradients are views of the buckets, each is copied in and let go at once.
+//
+// ZeRO-1: the optimizer sees a part of every parameter, and the parameters are gathered after it.
+// ZeRO-2: there is a bucket only while its gradients are copied in and reduced to the rank's part.
 #include "step/transforms/data_parallel.h"
 
 #include <fmt/format.h>
@@ -17,6 +20,7 @@
 #include <set>
 
 #include "step/transforms/collective.h"
+#include "step/transforms/shard_layouts.h"
 #include "step/transforms/step_editor.h"
 #include "step/transforms/tensors_of_call.h"
 
@@ -39,12 +43,17 @@ struct Gradient {
 class Ddp {
  public:
   Ddp(Step& step, const Variant& old, const DataParallel& options)
-      : step_(step), old_(old), options_(options), edit_(step, old, "plimsoll.data_parallel") {
+      : step_(step),
+        old_(old),
+        options_(options),
+        layouts_(step, old, {.ranks = options.ranks}),
+        edit_(step, old, "plimsoll.data_parallel") {
     FindGradients();
   }
 
   Variant Run() {
     for (at_ = 0; at_ < old_.events.size(); ++at_) RunEvent(old_.events[at_]);
+    Begin(Phase::kOther);
     return edit_.Take();
   }
 
@@ -53,20 +62,63 @@ class Ddp {
     const bool begins = event.kind == StepEvent::Kind::kStep;
     if (begins && steps_++ == 0) Construct();
     if (event.kind == StepEvent::Kind::kPhase || begins) {
-      if (phase_ == Phase::kBackward) EndBackward();
-      phase_ = begins ? Phase::kOther : event.phase;
+      Begin(begins ? Phase::kOther : event.phase);
     }
-    // What lies in a bucket was let go when it had been copied there.
-    const bool gone =
-        options_.views && gradients_.contains(event.index) &&
-        (event.kind == StepEvent::Kind::kFree || event.kind == StepEvent::Kind::kLabel);
-    if (!gone) edit_.Copy(event);
+    if (!IsGone(event)) edit_.Copy(event);
     if (begins) first_forward_ = true;
-    if (event.kind == StepEvent::Kind::kCall && phase_ == Phase::kBackward) AfterBackwardCall();
+    if (event.kind == StepEvent::Kind::kCall) AfterCall(event.index);
     if (event.kind != StepEvent::Kind::kPhase || event.phase != Phase::kForward) return;
     if (steps_ == 2 && first_forward_) Rebuild();
     first_forward_ = false;
     Send(true);
+  }
+
+  bool SplitsState() const { return options_.zero != DataParallel::Zero::kNothing; }
+  bool SplitsGradients() const { return options_.zero == DataParallel::Zero::kGradients; }
+
+  void Begin(Phase phase) {
+    if (phase_ == Phase::kBackward) EndBackward();
+    if (phase_ == Phase::kOptimizer && SplitsState() && std::exchange(updated_, false)) {
+      Join(Collective::Kind::kAllGather, TrainableBytes());
+      edit_.Call(WaitCall(step_));
+    }
+    phase_ = phase;
+  }
+
+  void AfterCall(std::uint32_t index) {
+    if (phase_ == Phase::kBackward) AfterBackwardCall();
+    if (phase_ != Phase::kOptimizer || !SplitsState()) return;
+    updated_ = true;
+    layouts_.ShardCall(edit_.variant().calls[index]);
+  }
+
+  /// Whether an event is about a gradient that was let go when it had been copied to its bucket.
+  bool IsGone(const StepEvent& event) {
+    const bool free = event.kind == StepEvent::Kind::kFree;
+    if (!free && event.kind != StepEvent::Kind::kLabel) return false;
+    if (SplitsGradients() && free) FreePartOf(event.index);
+    return (options_.views || SplitsGradients()) && gradients_.contains(event.index);
+  }
+  /// The part goes with the last of the gradients that it is of.
+  void FreePartOf(Storage gradient) {
+    const auto found = part_of_.find(gradient);
+    if (found == part_of_.end()) return;
+    const Storage part = found->second;
+    part_of_.erase(found);
+    if (--whole_of_[part] == 0) edit_.Free(part);
+  }
+
+  Bytes TrainableBytes() const {
+    Bytes sum = 0;
+    for (const ModelTensor& tensor : old_.model_tensors) {
+      if (tensor.trainable) sum += BytesOf(step_, tensor);
+    }
+    return sum;
+  }
+  void Join(Collective::Kind kind, Bytes bytes) {
+    CallRecord call = CallOf(step_, {kind, {bytes, bytes}, options_.ranks});
+    call.where = step_.strings.Intern(kWhere);
+    edit_.Call(std::move(call));
   }
 
   Storage MakeBucket(Bytes bytes) { return edit_.Make(kWhere, bytes, Category::kGradients); }
@@ -85,11 +137,7 @@ class Ddp {
 
   void Construct() {
     Send(false);
-    Bytes sum = 0;
-    for (const ModelTensor& tensor : old_.model_tensors) {
-      if (tensor.trainable) sum += BytesOf(step_, tensor);
-    }
-    whole_ = MakeBucket(sum);
+    if (!SplitsGradients()) whole_ = MakeBucket(TrainableBytes());
   }
 
   // Gradients of the capture.
@@ -130,26 +178,36 @@ class Ddp {
         ++storage;
         continue;
       }
-      if (options_.views) edit_.Free(*storage);
+      Fill(*storage, gradient.bytes);
       storage = waiting_.erase(storage);
-      Fill(gradient.bytes);
     }
   }
 
-  /// The first backward has one bucket for all.
-  void Fill(Bytes gradient) {
+  /// The first backward of DDP has one bucket for all.
+  void Fill(Storage storage, Bytes gradient) {
+    if (SplitsGradients()) {
+      in_bucket_.push_back(storage);
+    } else if (options_.views) {
+      edit_.Free(storage);
+    }
     filled_ += gradient;
-    if (steps_ == 1) order_.push_back(gradient);
-    if (steps_ == 1 || filled_ < limit_) return;
+    const bool one_for_all = steps_ == 1 && !SplitsGradients();
+    if (one_for_all) order_.push_back(gradient);
+    if (one_for_all || filled_ < limit_) return;
     Reduce();
     limit_ = options_.bucket;
   }
   void Reduce() {
     const Bytes bytes = std::exchange(filled_, 0);
     if (bytes == 0) return;
-    CallRecord call = CallOf(step_, {Collective::Kind::kAllReduce, {bytes, bytes}, options_.ranks});
-    call.where = step_.strings.Intern(kWhere);
-    edit_.Call(std::move(call));
+    if (!SplitsGradients()) return Join(Collective::Kind::kAllReduce, bytes);
+    const Storage bucket = MakeBucket(bytes);
+    for (const Storage gradient : in_bucket_) edit_.Free(gradient);
+    Join(Collective::Kind::kReduceScatter, bytes);
+    const Storage part = MakeBucket((bytes + options_.ranks - 1) / options_.ranks);
+    edit_.Free(bucket);
+    whole_of_[part] = in_bucket_.size();
+    for (const Storage gradient : std::exchange(in_bucket_, {})) part_of_[gradient] = part;
   }
   void EndBackward() {
     Reduce();
@@ -175,6 +233,7 @@ class Ddp {
   Step& step_;
   const Variant& old_;
   const DataParallel options_;
+  ShardLayouts layouts_;
   StepEditor edit_;
   /// By captured storage.
   std::map<Storage, Gradient> gradients_;
@@ -185,7 +244,12 @@ class Ddp {
   /// What is in the bucket that is being filled, and when it is full.
   Bytes filled_ = 0;
   Bytes limit_ = kFirstBucket;
+  /// Under ZeRO-2: the gradients in it, the part that came of each, and of how many it is.
+  std::vector<Storage> in_bucket_;
+  std::map<Storage, Storage> part_of_;
+  std::map<Storage, std::size_t> whole_of_;
   Storage whole_ = kElsewhere;
+  bool updated_ = false;
   std::size_t at_ = 0;
   Phase phase_ = Phase::kModel;
   int steps_ = 0;
@@ -209,6 +273,13 @@ bool ReadForm(std::string_view form, DataParallel& to) {
 
 Result<DataParallel> ParseDataParallel(std::string_view text) {
   DataParallel options;
+  const std::string_view given = text;
+  for (const auto& [word, zero] : {std::pair{"zero1:", DataParallel::Zero::kState},
+                                   std::pair{"zero2:", DataParallel::Zero::kGradients}}) {
+    if (!text.starts_with(word)) continue;
+    text.remove_prefix(std::string_view(word).size());
+    options.zero = zero;
+  }
   const char* const end = text.data() + text.size();
   auto [at, error] = std::from_chars(text.data(), end, options.ranks);
   std::string_view rest(at, static_cast<std::size_t>(end - at));
@@ -218,11 +289,29 @@ Result<DataParallel> ParseDataParallel(std::string_view text) {
     good = ReadForm(form, options);
     rest.remove_prefix(form.size());
   }
-  if (good) return options;
-  return Error{.message = fmt::format("'{}' does not say how many ranks, and how", text),
+  if (good && !(options.views && options.zero == DataParallel::Zero::kGradients)) return options;
+  return Error{.message = fmt::format("'{}' does not say how many ranks, and how", given),
                .hint =
-                   "2 or more, then :views for gradient_as_bucket_view=True, :bucket100 for "
+                   "2 or more, zero1: or zero2: before it, then :views for "
+                   "gradient_as_bucket_view=True, :bucket100 for "
                    "bucket_cap_mb=100 where they apply"};
+}
+
+std::string DescribeDataParallel(const DataParallel& options) {
+  switch (options.zero) {
+    case DataParallel::Zero::kNothing:
+      return {};
+    case DataParallel::Zero::kState:
+      return fmt::format(
+          "ZeRO-1: the optimizer's state in {} equal parts; gradients and buckets as under DDP",
+          options.ranks);
+    case DataParallel::Zero::kGradients:
+      return fmt::format(
+          "ZeRO-2: the optimizer's state and the gradients in {} equal parts; gradients are "
+          "reduced in buckets of {}",
+          options.ranks, FormatBytes(options.bucket));
+  }
+  return {};
 }
 
 Variant AddDataParallel(Step& step, const Variant& variant, const DataParallel& options) {

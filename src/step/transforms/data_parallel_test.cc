@@ -95,7 +95,31 @@ TEST(DataParallel, ABucketIsReducedWhenItIsFull) {
   EXPECT_EQ(reduced({.bucket = kMiB}), (std::vector<Bytes>{3 << 19, 3 << 19, 4}));
 }
 
+// The loop has a gradient of 4000 bytes and a state of 8000, of a parameter of 1000 rows.
+TEST(DataParallel, Zero1DividesTheState) {
+  StepMaker maker = TrainingLoop();
+  // A state in the parameter's shape.
+  for (CallRecord& call : maker.variant().calls) {
+    if (call.fresh[0].bytes.first != 8000) continue;
+    call.fresh[0].bytes = {4000, 4000};
+    call.results[0].layout = maker.variant().model_tensors[0].layout;
+  }
+  const auto alive = [&](const DataParallel& options) {
+    const Variant variant = AddDataParallel(maker.step, maker.variant(), options);
+    return AliveAtTheEnd(Lower(maker.step, variant, *FindGpu("H200"), {.batch = 2, .steps = 4}));
+  };
+  using Zero = DataParallel::Zero;
+  const Bytes plain = alive({.ranks = 4});
+  EXPECT_EQ(alive({.ranks = 4, .zero = Zero::kState}), plain - 3000);
+  // The bucket and the gradient, which is there until the next forward, are a quarter together.
+  EXPECT_EQ(alive({.ranks = 4, .zero = Zero::kGradients}), plain - 3000 - 4000 - 3000);
+}
+
 TEST(DataParallel, WhatTheFlagMaySay) {
+  EXPECT_EQ(ParseDataParallel("zero1:4")->zero, DataParallel::Zero::kState);
+  EXPECT_EQ(ParseDataParallel("zero2:8:bucket100")->zero, DataParallel::Zero::kGradients);
+  EXPECT_FALSE(ParseDataParallel("zero2:8:views"));
+  EXPECT_FALSE(ParseDataParallel("zero3:8"));
   EXPECT_EQ(ParseDataParallel("4")->ranks, 4);
   EXPECT_TRUE(ParseDataParallel("4:views")->views);
   EXPECT_EQ(ParseDataParallel("4:bucket100:views")->bucket, 100 * kMiB);
