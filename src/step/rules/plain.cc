@@ -17,6 +17,7 @@ constexpr std::array kPlain = std::to_array<std::string_view>({
     "all_reduce",
     "send",
     "wait",
+    "pipeline",
     // Measured one by one; samples are in tests/data/operators.
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool2d_backward",
