@@ -29,11 +29,12 @@ enum class AccountItem : std::uint8_t {
   kFragmented,  // free, but stuck in segments in use
   kCached,      // whole free segments
   kOutside,     // of this process, outside the allocator: context, NCCL, libraries
+  kNccl,        // NCCL's part of that, where it is told apart
   kOtherProcesses,
   kFree,     // free on the device
   kUnnamed,  // in use on the device, by nobody whom an error text names
 };
-inline constexpr std::size_t kAccountItemCount = 17;
+inline constexpr std::size_t kAccountItemCount = 18;
 
 constexpr AccountItem ItemOf(Category category) { return static_cast<AccountItem>(category); }
 static_assert(ItemOf(Category::kUnattributed) == AccountItem::kUnattributed);

@@ -16,14 +16,20 @@ std::string_view Named(const std::array<std::string_view, count>& names, Enum va
 }
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
-    "parameters", "gradients", "optimizer_state", "activations", "inputs",  "temporaries",
-    "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
-    "cached",     "outside",   "other_processes", "free",        "unnamed"};
+    "parameters",      "gradients", "optimizer_state",
+    "activations",     "inputs",    "temporaries",
+    "workspaces",      "kept",      "unattributed",
+    "rounding",        "pending",   "fragmented",
+    "cached",          "outside",   "nccl",
+    "other_processes", "free",      "unnamed"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
-    "parameters", "gradients", "optimizer state", "activations", "inputs",  "temporaries",
-    "workspaces", "kept",      "unattributed",    "rounding",    "pending", "fragmented",
-    "cached",     "outside",   "other processes", "free",        "unnamed"};
+    "parameters",      "gradients", "optimizer state",
+    "activations",     "inputs",    "temporaries",
+    "workspaces",      "kept",      "unattributed",
+    "rounding",        "pending",   "fragmented",
+    "cached",          "outside",   "NCCL",
+    "other processes", "free",      "unnamed"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "parameters",
@@ -40,6 +46,7 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "free pieces inside segments in use",
     "free cached segments",
     "memory outside PyTorch's allocator",
+    "memory of NCCL",
     "memory of other processes",
     "free memory",
     "memory that the text names no owner of"};

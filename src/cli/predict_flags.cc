@@ -85,13 +85,13 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
   if (!step) return step;
-  // The page shows every precision; what does not show the others need not be able to change them.
-  if (!flags.html) {
-    PredictOptions options;
-    if (std::optional<Error> error = Configure(options, flags.Chosen())) return *error;
-    const Result<const Variant*> chosen = ChooseVariant(*step, options);
+  // The page shows every precision that can be changed so; anything else shows one.
+  if (flags.html) {
+    KeepSuited(*step, flags.Chosen());
+  } else {
+    const Result<std::size_t> chosen = VariantFor(*step, flags.Chosen());
     if (!chosen) return chosen.error();
-    step = CopyOf(*step, static_cast<std::size_t>(*chosen - step->variants.data()));
+    step = CopyOf(*step, *chosen);
   }
   if (std::optional<Error> error = Rewrite(*step, flags.Chosen())) return *error;
   return step;
@@ -166,7 +166,9 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Switch("--ddp", ddp, "as one rank of DistributedDataParallel; the batch is its own");
   lever("--fsdp", "N", kParallelLever, "fsdp:",
         "as one of N ranks of FSDP2, fully_shard on each block and on the whole; N:keep for "
-        "reshard_after_forward=False, N:meta for a model built on the meta device");
+        "reshard_after_forward=False (N:keep_last: of the last block alone), N:meta for a "
+        "model built on the meta device, N:bf16 for MixedPrecisionPolicy(param_dtype=bf16, "
+        "reduce_dtype=fp32), N:bf16:reduce_half where it reduces in bf16 too");
   lever("--precision", "P", kPrecisionLever, "", "a precision that was captured too (amp_bf16)");
   lever("--alloc-conf", "CONF", kAllocatorLever, "", "what PYTORCH_CUDA_ALLOC_CONF will say");
   flags.Value("--set", "LEVER=VALUE",

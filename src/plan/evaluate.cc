@@ -31,14 +31,6 @@ Choice WithPasses(const Choice& choice, int passes) {
 
 }  // namespace
 
-Result<std::size_t> Evaluator::VariantOf(const Choice& choice) const {
-  const Result<PredictOptions> options = OptionsFor(choice);
-  if (!options) return options.error();
-  const Result<const Variant*> variant = ChooseVariant(job_.step, *options);
-  if (!variant) return variant.error();
-  return static_cast<std::size_t>(*variant - job_.step.variants.data());
-}
-
 Result<Evaluator::Changed> Evaluator::StepFor(const Choice& choice, int passes) {
   const Choice shorter = WithPasses(choice, passes);
   const std::string key = KeyOf(shorter, false);
@@ -46,7 +38,7 @@ Result<Evaluator::Changed> Evaluator::StepFor(const Choice& choice, int passes) 
     const std::lock_guard lock(mutex_);
     if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
   }
-  const Result<std::size_t> variant = VariantOf(choice);
+  const Result<std::size_t> variant = VariantFor(job_.step, choice);
   if (!variant) return variant.error();
   auto step = std::make_shared<Step>(CopyOf(job_.step, *variant));
   if (const std::optional<Error> error = Rewrite(*step, shorter)) return *error;
@@ -74,6 +66,8 @@ Result<PredictOptions> Evaluator::OptionsFor(const Choice& choice) const {
   PredictOptions options = job_.options;
   if (const std::optional<Error> error = Configure(options, choice)) return *error;
   options.batch = choice.batch;
+  // The rewritten step has one precision: that of the choice.
+  options.precision.reset();
   return options;
 }
 

@@ -48,7 +48,6 @@ class Evaluator {
   Result<Changed> StepFor(const Choice& choice, int passes);
   Result<Outcome> EvaluateAnew(const Choice& choice);
   Result<PredictOptions> OptionsFor(const Choice& choice) const;
-  Result<std::size_t> VariantOf(const Choice& choice) const;
 
   const PlanJob& job_;
   std::mutex mutex_;

@@ -60,6 +60,38 @@ Numerics NumericsOf(const Step& step, const Choice& choice) {
   return most;
 }
 
+namespace {
+
+bool Suits(const Step& step, const Variant& variant, const Choice& choice) {
+  const std::vector<const PlanLever*> levers = LeversOf(choice);
+  return std::all_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
+    return lever->suits == nullptr || lever->suits(step, variant, choice.Get(lever->name));
+  });
+}
+
+}  // namespace
+
+Result<std::size_t> VariantFor(const Step& step, const Choice& choice) {
+  PredictOptions options;
+  if (std::optional<Error> error = Configure(options, choice)) return *error;
+  if (options.precision) {
+    const Result<const Variant*> named = ChooseVariant(step, options);
+    if (!named) return named.error();
+    return static_cast<std::size_t>(*named - step.variants.data());
+  }
+  for (std::size_t i = 0; i < step.variants.size(); ++i) {
+    if (Suits(step, step.variants[i], choice)) return i;
+  }
+  return std::size_t{0};
+}
+
+void KeepSuited(Step& step, const Choice& choice) {
+  const auto unfit = [&](const Variant& variant) { return !Suits(step, variant, choice); };
+  if (!std::all_of(step.variants.begin(), step.variants.end(), unfit)) {
+    std::erase_if(step.variants, unfit);
+  }
+}
+
 std::optional<Error> Contradiction(const Choice& choice) {
   for (const PlanLever* lever : LeversOf(choice)) {
     if (lever->goes_with == nullptr || lever->goes_with(choice)) continue;

@@ -34,6 +34,8 @@ struct PlanLever {
   std::vector<std::string> (*worth_trying)(const PlanJob& job, const Variant& variant) = nullptr;
   /// Whether it can be set as it is beside the rest of the choice. Null: beside anything.
   bool (*goes_with)(const Choice& choice) = nullptr;
+  /// Whether this precision of the job can be changed so. Null: any can.
+  bool (*suits)(const Step& step, const Variant& variant, std::string_view value) = nullptr;
   /// A few words for a table: "fused optimizer".
   std::string (*describe)(const Step& step, const Choice& choice);
   /// The lines to type.
@@ -60,6 +62,12 @@ extern const PlanLever kAllocatorLever;
 std::vector<const PlanLever*> LeversOf(const Choice& choice);
 /// The worst of them.
 Numerics NumericsOf(const Step& step, const Choice& choice);
+
+/// The precision that the choice is about, an index into the step's variants: the one it names, or
+/// the first that suits its levers.
+Result<std::size_t> VariantFor(const Step& step, const Choice& choice);
+/// Leaves the precisions that suit the choice's levers; all where none does.
+void KeepSuited(Step& step, const Choice& choice);
 
 /// Why levers of the choice cannot be set together.
 std::optional<Error> Contradiction(const Choice& choice);

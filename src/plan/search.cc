@@ -132,11 +132,8 @@ class Search {
   }
 
   const Variant& VariantOf(const Choice& choice) const {
-    const std::string_view name = choice.Get(kPrecisionLever.name);
-    for (const Variant& variant : job_.step.variants) {
-      if (variant.precision == name) return variant;
-    }
-    return job_.step.variants.front();
+    const Result<std::size_t> variant = VariantFor(job_.step, choice);
+    return job_.step.variants[variant ? *variant : 0];
   }
 
   /// Every combination of the levers that are not searched, those that may be fastest first.

@@ -18,6 +18,8 @@ std::string_view LineName(AccountItem item) {
       return "cached by PyTorch, not in use";
     case AccountItem::kOutside:
       return "CUDA context, outside PyTorch";
+    case AccountItem::kNccl:
+      return "NCCL, outside PyTorch, about";
     default:
       return AccountItemWords(item);
   }

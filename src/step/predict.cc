@@ -40,9 +40,8 @@ Range Widened(const Range& range) {
           range.high + static_cast<Bytes>(kMargin * double(range.high)) + 1};
 }
 
-Range OnDevice(const Range& reserved, const Gpu& gpu) {
-  return {reserved.low + gpu.context.low, reserved.best + gpu.context.bytes,
-          reserved.high + gpu.context.high};
+Range OnDevice(const Range& reserved, const ContextSize& outside) {
+  return {reserved.low + outside.low, reserved.best + outside.bytes, reserved.high + outside.high};
 }
 
 /// What it takes where nothing limits it.
@@ -58,7 +57,7 @@ Needs WithoutLimits(const Lowered& lowered, const Peaks& peaks, const Lowered& u
       Widened({peaks.allocated, peaks.allocated, std::max(peaks.allocated, most.allocated)});
   figures.reserved =
       Widened({spread.low, peaks.reserved, std::max(spread.high + beyond, spread_of_most.high)});
-  figures.device = OnDevice(figures.reserved, setting.gpu);
+  figures.device = OnDevice(figures.reserved, setting.Outside());
   return figures;
 }
 
@@ -72,7 +71,7 @@ Needs WithinRoom(const Needs& unlimited, const Peaks& within, const Setting& set
   Needs figures;
   figures.reserved = cut(unlimited.reserved, within.reserved, setting.Room());
   figures.allocated = cut(unlimited.allocated, within.allocated, figures.reserved.high);
-  figures.device = OnDevice(figures.reserved, setting.gpu);
+  figures.device = OnDevice(figures.reserved, setting.Outside());
   if (surely) figures.device.high = std::min(figures.device.high, setting.gpu.memory);
   return figures;
 }
@@ -93,7 +92,7 @@ std::vector<std::uint32_t> AliveAt(const Lowered& lowered, std::size_t request) 
   return blocks;
 }
 
-void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive,
+void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive, Bytes nccl,
                 Prediction& prediction) {
   std::array<Bytes, kCategoryCount> sums{};
   Bytes requested = 0;
@@ -107,7 +106,8 @@ void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive,
   for (const Category c : kCategories) line(ItemOf(c), sums[static_cast<std::size_t>(c)]);
   line(AccountItem::kRounding, prediction.allocated.best - requested);
   line(AccountItem::kCached, prediction.reserved.best - prediction.allocated.best);
-  line(AccountItem::kOutside, prediction.device.best - prediction.reserved.best);
+  line(AccountItem::kOutside, prediction.device.best - prediction.reserved.best - nccl);
+  line(AccountItem::kNccl, nccl);
 }
 
 void AddHolders(const Lowered& lowered, const Setting& setting,
@@ -243,7 +243,7 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
 
   const std::vector<std::uint32_t> alive = AliveAt(lowered, shown.request);
   AddPeak(lowered, *setting, shown, prediction);
-  AddAccount(lowered, alive, prediction);
+  AddAccount(lowered, alive, setting->nccl.bytes, prediction);
   AddHolders(lowered, *setting, alive, prediction);
   AddAssumptions(lowered, *setting, prediction);
 #ifndef NDEBUG

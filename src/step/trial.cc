@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "allocator/replay.h"
+#include "hardware/nccl.h"
+#include "step/transforms/collective.h"
 
 namespace plimsoll {
 namespace {
@@ -60,13 +62,20 @@ Bytes Setting::Room() const {
   return std::min(limits.capacity.value_or(gpu.memory), limits.limit.value_or(gpu.memory));
 }
 
+ContextSize Setting::Outside() const {
+  return {.bytes = gpu.context.bytes + nccl.bytes,
+          .low = gpu.context.low + nccl.low,
+          .high = gpu.context.high + nccl.high};
+}
+
 Result<Setting> MakeSetting(const Step& step, const Gpu& gpu, const PredictOptions& options) {
   const Result<const Variant*> variant = ChooseVariant(step, options);
   if (!variant) return variant.error();
   const Result<AllocatorRules> rules = AllocatorRulesFor(step, options);
   if (!rules) return rules.error();
+  const ContextSize nccl = NcclTakes(RanksOf(step, **variant));
   DeviceLimits limits{.limit = options.limit,
-                      .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes),
+                      .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes - nccl.bytes),
                       .total = gpu.memory};
   const std::optional<double> fraction = rules->settings.per_process_memory_fraction;
   if (fraction && !limits.limit) {
@@ -79,7 +88,8 @@ Result<Setting> MakeSetting(const Step& step, const Gpu& gpu, const PredictOptio
                  .torch = TorchFor(step, options),
                  .calibration = options.calibration,
                  .limits = limits,
-                 .steps = options.steps};
+                 .steps = options.steps,
+                 .nccl = nccl};
 }
 
 Lowered LowerFor(const Setting& setting, std::int64_t batch, Estimate estimate) {
@@ -151,7 +161,7 @@ Peaks Decide(const Lowered& lowered, const Setting& setting) {
 
 bool SurelyFits(const Peaks& decided, const Lowered& upper, const Setting& setting) {
   DeviceLimits limits = setting.limits;
-  limits.capacity = std::max<Bytes>(0, setting.gpu.memory - setting.gpu.context.high);
+  limits.capacity = std::max<Bytes>(0, setting.gpu.memory - setting.Outside().high);
   limits = WithMargin(limits);
   const auto fits = [](const Peaks& peaks) { return peaks.fits && peaks.refused == 0; };
   if (!fits(decided) || !fits(Run(upper, setting, limits))) return false;

@@ -28,7 +28,11 @@ struct Setting {
   const Calibration* calibration = nullptr;
   DeviceLimits limits;
   int steps = 5;
+  /// For the ranks of the step's collectives.
+  ContextSize nccl = {};
 
+  /// The context, and NCCL beside it.
+  ContextSize Outside() const;
   /// What the allocator can get at most.
   Bytes Room() const;
   /// Up to 2.11 the allocator breaks ties by address, and where a driver puts a segment differs

@@ -30,7 +30,7 @@ class Compared(PageTest):
         expected: dict[str, list[int]] = {}
         for i, report in enumerate((this, base)):
             for line in report["account"]:
-                if line["what"] not in ("free", "outside", "other_processes"):
+                if line["what"] not in ("free", "outside", "nccl", "other_processes"):
                     expected.setdefault(line["what"], [0, 0])[i] = line["bytes"]
         shown = dict(self.browser.run(_ACCOUNT))
         self.assertEqual(shown, {what: [is_, was, is_ - was] for what, (is_, was) in expected.items()})

@@ -11,7 +11,7 @@ from handmade import MIB, Run, frame
 from program import DATA, size_from_text, size_text, snapshot_file
 
 # Lines of the device beyond PyTorch, known only where it ran out: no other instant has them.
-BEYOND_PYTORCH = {"free", "outside", "other_processes"}
+BEYOND_PYTORCH = {"free", "outside", "nccl", "other_processes"}
 INSTANTS = 12
 # Where there is no slider, each takes another load of the page.
 INSTANTS_BY_ADDRESS = 6

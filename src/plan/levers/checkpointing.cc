@@ -15,11 +15,25 @@ CheckpointSegments SegmentsOf(const Step& step, const Variant& variant, std::str
   return segments ? *segments : CheckpointSegments();
 }
 
+/// As Python writes it: a name comes from a file, and the lines are for people to copy.
+std::string Quoted(std::string_view name) {
+  std::string quoted = "\"";
+  for (const char c : name) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (static_cast<unsigned char>(c) < ' ') {
+      quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
 std::vector<std::string> Names(const Step& step, const Choice& choice) {
   std::vector<std::string> names;
   for (const std::vector<std::string>& segment :
        SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name))) {
-    for (const std::string& block : segment) names.push_back(fmt::format("\"{}\"", block));
+    for (const std::string& block : segment) names.push_back(Quoted(block));
   }
   return names;
 }

@@ -12,6 +12,12 @@ constexpr std::array kPlain = std::to_array<std::string_view>({
     "optimizer",
     "data_parallel",
     "fully_sharded",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "send",
+    "wait",
+    "pipeline",
     // Measured one by one; samples are in tests/data/operators.
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool2d_backward",

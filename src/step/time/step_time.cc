@@ -15,14 +15,15 @@ bool Waits(const Call& call) {
 }
 
 /// Host and GPU side by side: a kernel begins when it has been issued and the one before it is
-/// done.
+/// done. Collectives run one after the other in a stream of their own.
 class Pipeline {
  public:
   Pipeline(const HostModel& host, StepDuration& duration) : host_(host), duration_(duration) {}
 
   void Begin() {
     duration_ = {};
-    issued_ = done_ = host_.step;
+    issued_ = done_ = joined_ = host_.step;
+    ready_.clear();
   }
 
   void Add(const Call& call, Phase phase, const KernelTime& time) {
@@ -31,7 +32,21 @@ class Pipeline {
     if (Waits(call)) issued_ = std::max(issued_, done_);
     duration_.gpu += time;
     duration_.host_us = issued_;
-    duration_.us = std::max(done_, issued_);
+    duration_.us = std::max({done_, issued_, joined_});
+  }
+
+  /// `after_work`: it needs what the kernels before it make.
+  void AddCollective(const Call& call, Phase phase, double us, bool after_work) {
+    issued_ += HostTime(call, phase);
+    joined_ = std::max({joined_, issued_, after_work ? done_ : 0}) + us;
+    for (std::size_t i = 0; i < call.fresh(); ++i) ready_[call.FreshStorage(i)] = joined_;
+    duration_.collectives_us += us;
+    duration_.us = std::max({done_, issued_, joined_});
+  }
+  /// For what a collective makes, or for all of them.
+  void Wait(Storage storage) {
+    const auto found = ready_.find(storage);
+    done_ = std::max(done_, found == ready_.end() ? joined_ : found->second);
   }
 
  private:
@@ -50,6 +65,9 @@ class Pipeline {
   StepDuration& duration_;
   double issued_ = 0;
   double done_ = 0;
+  /// When the last collective is done, and what each made.
+  double joined_ = 0;
+  std::map<Storage, double> ready_;
 };
 
 }  // namespace
@@ -60,7 +78,7 @@ const HostModel& MeasuredHost() {
 }
 
 StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, std::int64_t batch,
-                      const RefusedCalls& refused, const HostModel& host) {
+                      const RefusedCalls& refused, const HostModel& host, const Cluster& cluster) {
   const AtBatch at(step, batch);
   const TimeModel model = TimeModelOf(gpu);
   const TimeContext context{
@@ -72,7 +90,18 @@ StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, 
     if (event.kind == StepEvent::Kind::kStep) pipeline.Begin();
     if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
     if (event.kind != StepEvent::Kind::kCall) continue;
-    const Call call(variant.calls[event.index], at, phase);
+    const CallRecord& record = variant.calls[event.index];
+    const Call call(record, at, phase);
+    if (const std::optional<Storage> made = WaitsFor(step, record)) {
+      pipeline.Wait(*made);
+      continue;
+    }
+    if (const std::optional<Collective> collective = CollectiveOf(step, record)) {
+      const auto bytes = static_cast<double>(at.Of(collective->bytes));
+      pipeline.AddCollective(call, phase, CollectiveTime(*collective, bytes, gpu, cluster),
+                             !BeginsEarly(record));
+      continue;
+    }
     const auto found = refused.find(event.index);
     pipeline.Add(call, phase, TimeOf(call, context, found == refused.end() ? 0 : found->second));
   }

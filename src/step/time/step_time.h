@@ -1,9 +1,11 @@
-// How long a training step takes: the host issues kernels, the GPU runs them one after the other.
+// How long a training step takes: the host issues kernels, the GPU runs them one after the other,
+// and collectives beside them.
 #pragma once
 
 #include <cstdint>
 #include <map>
 
+#include "step/time/collective_time.h"
 #include "step/time/kernel_time.h"
 
 namespace plimsoll {
@@ -27,8 +29,10 @@ struct HostModel {
 const HostModel& MeasuredHost();
 
 struct StepDuration {
-  /// How long the GPU is busy.
+  /// How long the GPU is busy, collectives aside.
   KernelTime gpu;
+  /// How long collectives take, whatever runs beside them.
+  double collectives_us = 0;
   /// How long the host takes to issue it all.
   double host_us = 0;
   /// From the beginning of a step to the end of its last kernel, host and GPU side by side.
@@ -37,6 +41,7 @@ struct StepDuration {
 
 /// Of the last captured step of a variant, which is what every later one takes.
 StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, std::int64_t batch,
-                      const RefusedCalls& refused = {}, const HostModel& host = MeasuredHost());
+                      const RefusedCalls& refused = {}, const HostModel& host = MeasuredHost(),
+                      const Cluster& cluster = {});
 
 }  // namespace plimsoll

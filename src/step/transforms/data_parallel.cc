@@ -4,41 +4,123 @@
 // out buckets in that order, of 1 MiB for the first and 25 MiB for the others, each closed by the
 // gradient that fills it. Every forward sends the buffers of rank 0 to the others, in one piece a
 // type.
+//
+// A bucket is reduced as soon as its last gradient is there, beside the rest of the backward. Where
+// gradients are views of the buckets, each is copied in and let go at once.
+//
+// ZeRO-1: the optimizer sees a part of every parameter, and the parameters are gathered after it.
+// ZeRO-2: there is a bucket only while its gradients are copied in and reduced to the rank's part.
 #include "step/transforms/data_parallel.h"
 
-#include <algorithm>
-#include <map>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "step/transforms/collective.h"
+#include "step/transforms/shard_layouts.h"
 #include "step/transforms/step_editor.h"
+#include "step/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr Bytes kFirstBucket = kMiB;
-constexpr Bytes kBucket = 25 * kMiB;
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kLargestBucketInMiB = 1 << 20;
 
 constexpr std::string_view kWhere = "DistributedDataParallel";
 
-class DataParallel {
+/// A gradient of the capture.
+struct Gradient {
+  Bytes bytes = 0;
+  /// The last event of its backward that has to do with it.
+  std::size_t last_use = 0;
+};
+
+class Ddp {
  public:
-  DataParallel(Step& step, const Variant& old)
-      : step_(step), old_(old), edit_(step, old, "plimsoll.data_parallel") {}
+  Ddp(Step& step, const Variant& old, const DataParallel& options)
+      : step_(step),
+        old_(old),
+        options_(options),
+        layouts_(step, old, {.ranks = options.ranks}),
+        edit_(step, old, "plimsoll.data_parallel") {
+    FindGradients();
+  }
 
   Variant Run() {
-    int steps = 0;
-    for (const StepEvent& event : old_.events) {
-      if (event.kind == StepEvent::Kind::kStep && steps++ == 0) Construct();
-      edit_.Copy(event);
-      if (event.kind == StepEvent::Kind::kStep) first_forward_ = true;
-      if (event.kind != StepEvent::Kind::kPhase || event.phase != Phase::kForward) continue;
-      if (steps == 2 && first_forward_) Rebuild();
-      first_forward_ = false;
-      Send(true);
-    }
+    for (at_ = 0; at_ < old_.events.size(); ++at_) RunEvent(old_.events[at_]);
+    Begin(Phase::kOther);
     return edit_.Take();
   }
 
  private:
+  void RunEvent(const StepEvent& event) {
+    const bool begins = event.kind == StepEvent::Kind::kStep;
+    if (begins && steps_++ == 0) Construct();
+    if (event.kind == StepEvent::Kind::kPhase || begins) {
+      Begin(begins ? Phase::kOther : event.phase);
+    }
+    if (!IsGone(event)) edit_.Copy(event);
+    if (begins) first_forward_ = true;
+    if (event.kind == StepEvent::Kind::kCall) AfterCall(event.index);
+    if (event.kind != StepEvent::Kind::kPhase || event.phase != Phase::kForward) return;
+    if (steps_ == 2 && first_forward_) Rebuild();
+    first_forward_ = false;
+    Send(true);
+  }
+
+  bool SplitsState() const { return options_.zero != DataParallel::Zero::kNothing; }
+  bool SplitsGradients() const { return options_.zero == DataParallel::Zero::kGradients; }
+
+  void Begin(Phase phase) {
+    if (phase_ == Phase::kBackward) EndBackward();
+    if (phase_ == Phase::kOptimizer && SplitsState() && std::exchange(updated_, false)) {
+      Join(Collective::Kind::kAllGather, TrainableBytes());
+      edit_.Call(WaitCall(step_));
+    }
+    phase_ = phase;
+  }
+
+  void AfterCall(std::uint32_t index) {
+    if (phase_ == Phase::kBackward) AfterBackwardCall();
+    if (phase_ != Phase::kOptimizer || !SplitsState()) return;
+    updated_ = true;
+    layouts_.ShardCall(edit_.variant().calls[index]);
+  }
+
+  /// Whether an event is about a gradient that was let go when it had been copied to its bucket.
+  bool IsGone(const StepEvent& event) {
+    const bool free = event.kind == StepEvent::Kind::kFree;
+    if (!free && event.kind != StepEvent::Kind::kLabel) return false;
+    if (SplitsGradients() && free) FreePartOf(event.index);
+    return (options_.views || SplitsGradients()) && gradients_.contains(event.index);
+  }
+  /// The part goes with the last of the gradients that it is of.
+  void FreePartOf(Storage gradient) {
+    const auto found = part_of_.find(gradient);
+    if (found == part_of_.end()) return;
+    const Storage part = found->second;
+    part_of_.erase(found);
+    if (--whole_of_[part] == 0) edit_.Free(part);
+  }
+
+  Bytes TrainableBytes() const {
+    Bytes sum = 0;
+    for (const ModelTensor& tensor : old_.model_tensors) {
+      if (tensor.trainable) sum += BytesOf(step_, tensor);
+    }
+    return sum;
+  }
+  void Join(Collective::Kind kind, Bytes bytes) {
+    CallRecord call = CallOf(step_, {kind, {bytes, bytes}, options_.ranks});
+    call.where = step_.strings.Intern(kWhere);
+    edit_.Call(std::move(call));
+  }
+
   Storage MakeBucket(Bytes bytes) { return edit_.Make(kWhere, bytes, Category::kGradients); }
 
   /// All that the model holds, or its buffers alone, copied together by type and sent.
@@ -55,35 +137,82 @@ class DataParallel {
 
   void Construct() {
     Send(false);
-    Bytes sum = 0;
-    for (const ModelTensor& tensor : old_.model_tensors) {
-      if (tensor.trainable) sum += BytesOf(step_, tensor);
-    }
-    whole_ = MakeBucket(sum);
+    if (!SplitsGradients()) whole_ = MakeBucket(TrainableBytes());
   }
 
-  /// The gradients of the first step, in the order in which they were made.
-  std::vector<Bytes> GradientsInOrder() const {
-    std::map<Storage, Bytes> made;
-    for (const CallRecord& call : old_.calls) {
-      for (const NewStorage& fresh : call.fresh) made[fresh.storage] = fresh.bytes.first;
-    }
-    std::vector<Storage> gradients;
-    int steps = 0;
+  // Gradients of the capture.
+
+  void FindGradients() {
     for (const StepEvent& event : old_.events) {
-      if (event.kind == StepEvent::Kind::kStep && ++steps == 2) break;
       if (event.kind == StepEvent::Kind::kLabel && event.category == Category::kGradients) {
-        gradients.push_back(event.index);
+        gradients_[event.index];
       }
     }
-    std::sort(gradients.begin(), gradients.end());
-    gradients.erase(std::unique(gradients.begin(), gradients.end()), gradients.end());
-    std::vector<Bytes> sizes;
-    for (const Storage storage : gradients) {
-      if (const auto found = made.find(storage); found != made.end())
-        sizes.push_back(found->second);
+    Phase phase = Phase::kModel;
+    for (std::size_t i = 0; i < old_.events.size(); ++i) {
+      const StepEvent& event = old_.events[i];
+      if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
+      if (event.kind == StepEvent::Kind::kCall) NoteCall(i, old_.calls[event.index], phase);
     }
-    return sizes;
+  }
+  void NoteCall(std::size_t event, CallRecord call, Phase phase) {
+    for (const NewStorage& fresh : call.fresh) {
+      const auto gradient = gradients_.find(fresh.storage);
+      if (gradient != gradients_.end()) gradient->second = {fresh.bytes.first, event};
+    }
+    if (phase != Phase::kBackward) return;
+    ForEachArgument(call, [&](const TensorUse& tensor) {
+      const auto gradient = gradients_.find(tensor.storage);
+      if (gradient != gradients_.end()) gradient->second.last_use = event;
+    });
+  }
+
+  void AfterBackwardCall() {
+    const CallRecord& call = old_.calls[old_.events[at_].index];
+    for (const NewStorage& fresh : call.fresh) {
+      if (gradients_.contains(fresh.storage)) waiting_.insert(fresh.storage);
+    }
+    for (auto storage = waiting_.begin(); storage != waiting_.end();) {
+      const Gradient& gradient = gradients_.at(*storage);
+      if (gradient.last_use > at_) {
+        ++storage;
+        continue;
+      }
+      Fill(*storage, gradient.bytes);
+      storage = waiting_.erase(storage);
+    }
+  }
+
+  /// The first backward of DDP has one bucket for all.
+  void Fill(Storage storage, Bytes gradient) {
+    if (SplitsGradients()) {
+      in_bucket_.push_back(storage);
+    } else if (options_.views) {
+      edit_.Free(storage);
+    }
+    filled_ += gradient;
+    const bool one_for_all = steps_ == 1 && !SplitsGradients();
+    if (one_for_all) order_.push_back(gradient);
+    if (one_for_all || filled_ < limit_) return;
+    Reduce();
+    limit_ = options_.bucket;
+  }
+  void Reduce() {
+    const Bytes bytes = std::exchange(filled_, 0);
+    if (bytes == 0) return;
+    if (!SplitsGradients()) return Join(Collective::Kind::kAllReduce, bytes);
+    const Storage bucket = MakeBucket(bytes);
+    for (const Storage gradient : in_bucket_) edit_.Free(gradient);
+    Join(Collective::Kind::kReduceScatter, bytes);
+    const Storage part = MakeBucket((bytes + options_.ranks - 1) / options_.ranks);
+    edit_.Free(bucket);
+    whole_of_[part] = in_bucket_.size();
+    for (const Storage gradient : std::exchange(in_bucket_, {})) part_of_[gradient] = part;
+  }
+  void EndBackward() {
+    Reduce();
+    edit_.Call(WaitCall(step_));
+    limit_ = kFirstBucket;
   }
 
   void Rebuild() {
@@ -91,27 +220,102 @@ class DataParallel {
     edit_.Free(whole_);
     Bytes bucket = 0;
     Bytes limit = kFirstBucket;
-    for (const Bytes gradient : GradientsInOrder()) {
+    for (const Bytes gradient : order_) {
       bucket += gradient;
       if (bucket < limit) continue;
       MakeBucket(bucket);
       bucket = 0;
-      limit = kBucket;
+      limit = options_.bucket;
     }
     MakeBucket(bucket);
   }
 
   Step& step_;
   const Variant& old_;
+  const DataParallel options_;
+  ShardLayouts layouts_;
   StepEditor edit_;
+  /// By captured storage.
+  std::map<Storage, Gradient> gradients_;
+  /// Made in this backward, and not complete yet.
+  std::set<Storage> waiting_;
+  /// Those of the first step, in the order in which they are complete.
+  std::vector<Bytes> order_;
+  /// What is in the bucket that is being filled, and when it is full.
+  Bytes filled_ = 0;
+  Bytes limit_ = kFirstBucket;
+  /// Under ZeRO-2: the gradients in it, the part that came of each, and of how many it is.
+  std::vector<Storage> in_bucket_;
+  std::map<Storage, Storage> part_of_;
+  std::map<Storage, std::size_t> whole_of_;
   Storage whole_ = kElsewhere;
+  bool updated_ = false;
+  std::size_t at_ = 0;
+  Phase phase_ = Phase::kModel;
+  int steps_ = 0;
   bool first_forward_ = false;
 };
 
+/// ":views", ":bucket100"
+bool ReadForm(std::string_view form, DataParallel& to) {
+  if (form == ":views") return to.views = true;
+  constexpr std::string_view kBucket = ":bucket";
+  if (!form.starts_with(kBucket)) return false;
+  form.remove_prefix(kBucket.size());
+  std::int64_t mib = 0;
+  const char* const end = form.data() + form.size();
+  const auto [at, error] = std::from_chars(form.data(), end, mib);
+  to.bucket = mib * kMiB;
+  return error == std::errc() && at == end && mib >= 1 && mib <= kLargestBucketInMiB;
+}
+
 }  // namespace
 
-Variant AddDataParallel(Step& step, const Variant& variant) {
-  return DataParallel(step, variant).Run();
+Result<DataParallel> ParseDataParallel(std::string_view text) {
+  DataParallel options;
+  const std::string_view given = text;
+  for (const auto& [word, zero] : {std::pair{"zero1:", DataParallel::Zero::kState},
+                                   std::pair{"zero2:", DataParallel::Zero::kGradients}}) {
+    if (!text.starts_with(word)) continue;
+    text.remove_prefix(std::string_view(word).size());
+    options.zero = zero;
+  }
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, options.ranks);
+  std::string_view rest(at, static_cast<std::size_t>(end - at));
+  bool good = error == std::errc() && options.ranks >= 2 && options.ranks <= kMostRanks;
+  while (good && !rest.empty()) {
+    const std::string_view form = rest.substr(0, rest.find(':', 1));
+    good = ReadForm(form, options);
+    rest.remove_prefix(form.size());
+  }
+  if (good && !(options.views && options.zero == DataParallel::Zero::kGradients)) return options;
+  return Error{.message = fmt::format("'{}' does not say how many ranks, and how", given),
+               .hint =
+                   "2 or more, zero1: or zero2: before it, then :views for "
+                   "gradient_as_bucket_view=True, :bucket100 for "
+                   "bucket_cap_mb=100 where they apply"};
+}
+
+std::string DescribeDataParallel(const DataParallel& options) {
+  switch (options.zero) {
+    case DataParallel::Zero::kNothing:
+      return {};
+    case DataParallel::Zero::kState:
+      return fmt::format(
+          "ZeRO-1: the optimizer's state in {} equal parts; gradients and buckets as under DDP",
+          options.ranks);
+    case DataParallel::Zero::kGradients:
+      return fmt::format(
+          "ZeRO-2: the optimizer's state and the gradients in {} equal parts; gradients are "
+          "reduced in buckets of {}",
+          options.ranks, FormatBytes(options.bucket));
+  }
+  return {};
+}
+
+Variant AddDataParallel(Step& step, const Variant& variant, const DataParallel& options) {
+  return Ddp(step, variant, options).Run();
 }
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 
 #include "step/lowering/lower.h"
 #include "step/step_for_tests.h"
+#include "step/transforms/collective.h"
 
 namespace plimsoll {
 namespace {
@@ -51,6 +52,80 @@ TEST(DataParallel, WhatTheModelHoldsIsSentOnceAtFirst) {
   const std::string rank = RequestsOf(AsRank(TrainingLoop(), 1));
   EXPECT_NE(alone, rank);
   EXPECT_NE(rank.find("+4000 -4000 +4000"), std::string::npos) << rank;
+}
+
+TEST(DataParallel, WhereGradientsAreViewsTheyAreInTheBucketsAlone) {
+  StepMaker maker = TrainingLoop();
+  const Variant variant = AddDataParallel(maker.step, maker.variant(), {.views = true});
+  for (const int steps : {1, 2, 3, 6}) {
+    const Lowered lowered =
+        Lower(maker.step, variant, *FindGpu("H200"), {.batch = 2, .steps = steps});
+    EXPECT_EQ(AliveAtTheEnd(lowered), AliveAlone(steps)) << steps;
+  }
+}
+
+/// Two gradients of 1.5 MiB and one of 4 bytes, in this order.
+TEST(DataParallel, ABucketIsReducedWhenItIsFull) {
+  StepMaker maker;
+  maker.Parameter(1);
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    maker.Begin(Phase::kForward);
+    maker.Begin(Phase::kBackward);
+    std::vector<Storage> gradients;
+    for (const std::int64_t floats : {3 << 17, 3 << 17, 1}) {
+      gradients.push_back(maker.Make("aten.mul.Tensor", testing_step::Always(floats)));
+    }
+    for (const Storage gradient : gradients) maker.Label(Category::kGradients, gradient);
+    maker.Begin(Phase::kOther);
+    for (const Storage gradient : gradients) maker.Free(gradient);
+  }
+  const auto reduced = [&](const DataParallel& options) {
+    const Variant variant = AddDataParallel(maker.step, maker.variant(), options);
+    std::vector<Bytes> bytes;
+    for (const StepEvent& event : variant.events) {
+      if (event.kind == StepEvent::Kind::kStep) bytes.clear();
+      if (event.kind != StepEvent::Kind::kCall) continue;
+      const auto collective = CollectiveOf(maker.step, variant.calls[event.index]);
+      if (collective) bytes.push_back(collective->bytes.first);
+    }
+    return bytes;
+  };
+  EXPECT_EQ(reduced({}), (std::vector<Bytes>{3 << 19, (3 << 19) + 4}));
+  EXPECT_EQ(reduced({.bucket = kMiB}), (std::vector<Bytes>{3 << 19, 3 << 19, 4}));
+}
+
+// The loop has a gradient of 4000 bytes and a state of 8000, of a parameter of 1000 rows.
+TEST(DataParallel, Zero1DividesTheState) {
+  StepMaker maker = TrainingLoop();
+  // A state in the parameter's shape.
+  for (CallRecord& call : maker.variant().calls) {
+    if (call.fresh[0].bytes.first != 8000) continue;
+    call.fresh[0].bytes = {4000, 4000};
+    call.results[0].layout = maker.variant().model_tensors[0].layout;
+  }
+  const auto alive = [&](const DataParallel& options) {
+    const Variant variant = AddDataParallel(maker.step, maker.variant(), options);
+    return AliveAtTheEnd(Lower(maker.step, variant, *FindGpu("H200"), {.batch = 2, .steps = 4}));
+  };
+  using Zero = DataParallel::Zero;
+  const Bytes plain = alive({.ranks = 4});
+  EXPECT_EQ(alive({.ranks = 4, .zero = Zero::kState}), plain - 3000);
+  // The bucket and the gradient, which is there until the next forward, are a quarter together.
+  EXPECT_EQ(alive({.ranks = 4, .zero = Zero::kGradients}), plain - 3000 - 4000 - 3000);
+}
+
+TEST(DataParallel, WhatTheFlagMaySay) {
+  EXPECT_EQ(ParseDataParallel("zero1:4")->zero, DataParallel::Zero::kState);
+  EXPECT_EQ(ParseDataParallel("zero2:8:bucket100")->zero, DataParallel::Zero::kGradients);
+  EXPECT_FALSE(ParseDataParallel("zero2:8:views"));
+  EXPECT_FALSE(ParseDataParallel("zero3:8"));
+  EXPECT_EQ(ParseDataParallel("4")->ranks, 4);
+  EXPECT_TRUE(ParseDataParallel("4:views")->views);
+  EXPECT_EQ(ParseDataParallel("4:bucket100:views")->bucket, 100 * kMiB);
+  for (const char* bad : {"", "1", "x", "4:", "4:bucket", "4:bucket0", "4:bucketx", "4:view"}) {
+    EXPECT_FALSE(ParseDataParallel(bad)) << bad;
+  }
 }
 
 }  // namespace

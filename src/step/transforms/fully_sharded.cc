@@ -7,6 +7,9 @@
 // Backward: a block is gathered while the one after it still runs. At its end its whole gradients
 // are copied into one buffer, which stays until the next group's, and are reduced into the shard.
 //
+// Under a MixedPrecisionPolicy a rank's shards are cast into a buffer of their own before they are
+// gathered, and gradients are widened on their way into the buffer of the reduction.
+//
 // Buffers of gathering and shards of gradients are made in streams of their own, and the allocator
 // keeps what is free apart by stream.
 #include "step/transforms/fully_sharded.h"
@@ -14,11 +17,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "step/transforms/collective.h"
 #include "step/transforms/shard_groups.h"
 #include "step/transforms/shard_layouts.h"
 #include "step/transforms/step_editor.h"
@@ -31,9 +34,6 @@ constexpr std::uint8_t kGatherStream = 1;
 constexpr std::uint8_t kReduceStream = 2;
 
 constexpr std::size_t kRoot = ShardGroups::kRoot;
-
-/// More than were ever joined.
-constexpr std::int64_t kMostRanks = 1 << 20;
 
 /// What a group has on the device at one moment; kElsewhere for what it has not.
 struct State {
@@ -59,7 +59,7 @@ class FullySharded {
         old_(old),
         sharding_(sharding),
         groups_(step, old),
-        layouts_(step, old, sharding.ranks),
+        layouts_(step, old, sharding),
         states_(groups_.all().size()),
         edit_(step, old, "plimsoll.fully_sharded") {
     FindGradients();
@@ -103,8 +103,8 @@ class FullySharded {
     if (tensor.buffer) return edit_.Copy(event);
     if (sharding_.meta) return MakeShard(event.index);
     if (whole_.contains(tensor.storage)) return;
-    whole_[tensor.storage] =
-        Make("the whole model", BytesOf(step_, tensor), kComputeStream, Category::kParameters);
+    whole_[tensor.storage] = Make("the whole model", AsKept(BytesOf(step_, tensor)), kComputeStream,
+                                  Category::kParameters);
   }
 
   void MakeShard(std::uint32_t index) {
@@ -142,6 +142,16 @@ class FullySharded {
     return sum;
   }
 
+  /// Of so many bytes as they are computed with: as shards have them, and as they are reduced.
+  Bytes AsKept(Bytes bytes) const { return Cast(bytes, DType::kFloat32); }
+  Bytes AsReduced(Bytes bytes) const {
+    return sharding_.policy ? Cast(bytes, sharding_.policy->reduce) : bytes;
+  }
+  Bytes Cast(Bytes bytes, DType to) const {
+    if (!sharding_.policy) return bytes;
+    return bytes / ElementSize(sharding_.policy->param) * ElementSize(to);
+  }
+
   // Phases.
 
   void Begin(Phase phase) {
@@ -171,6 +181,7 @@ class FullySharded {
   void EndBackward() {
     ReduceFinished(old_.events.size());
     Reduce(kRoot);
+    edit_.Call(WaitCall(step_));
     for (State& state : states_) edit_.FreeNow(state.gathered);
     edit_.FreeNow(reducing_);
     forward_order_.clear();
@@ -206,9 +217,14 @@ class FullySharded {
   }
   void CloseBlock() {
     if (open_ == kRoot) return;
-    if (!sharding_.keep) Reshard(open_);
+    if (!Keeps(open_)) Reshard(open_);
     forward_order_.push_back(open_);
     open_ = kRoot;
+  }
+
+  bool Keeps(std::size_t group) const {
+    if (sharding_.keep == Sharding::Keep::kLast) return group + 1 == states_.size();
+    return sharding_.keep == Sharding::Keep::kAll;
   }
 
   void BeforeBackward(std::size_t group) {
@@ -232,13 +248,20 @@ class FullySharded {
   void Gather(std::size_t group) {
     State& state = states_[group];
     if (state.gathered != kElsewhere || !state.whole.empty()) return;
-    state.gathered =
-        Make("all-gather", GatheredBytes(group), kGatherStream, Category::kTemporaries);
+    const Bytes bytes = GatheredBytes(group);
+    Storage cast = kElsewhere;
+    if (sharding_.policy) {
+      cast = Make("shards, cast", bytes / sharding_.ranks, kGatherStream, Category::kTemporaries);
+    }
+    state.gathered = MakeBy(Collective::Kind::kAllGather, "all-gather", bytes, bytes, kGatherStream,
+                            Category::kTemporaries);
+    edit_.Free(cast);
   }
   void Unshard(std::size_t group) {
     State& state = states_[group];
     if (!state.whole.empty()) return;
     Gather(group);
+    if (state.gathered != kElsewhere) edit_.Call(WaitCall(step_, state.gathered));
     for (const std::uint32_t p : ParametersOf(group)) {
       state.whole.push_back(Make("parameters, gathered",
                                  layouts_.PaddedBytes(old_.model_tensors[p]), kComputeStream,
@@ -255,21 +278,32 @@ class FullySharded {
     edit_.FreeNow(reducing_);
     const Bytes bytes = GradientBytes(group);
     if (bytes == 0) return;
-    reducing_ = Make("reduce-scatter", bytes, kComputeStream, Category::kGradients);
+    reducing_ = Make("reduce-scatter", AsReduced(bytes), kComputeStream, Category::kGradients);
     State& state = states_[group];
     // A loop variable of FSDP's still refers to the last parameter's gradient.
     const Storage kept = GradientOfLast(group);
     for (const Storage gradient : state.gradients) {
       if (gradient != kept) edit_.Free(gradient);
     }
-    Storage shard =
-        Make("gradients, sharded", bytes / sharding_.ranks, kReduceStream, Category::kGradients);
+    Storage shard = MakeShardOfGradients(bytes);
     edit_.Free(kept);
     // What is there already gets the sum.
     if (state.shard != kElsewhere) edit_.Free(std::exchange(shard, state.shard));
     state.shard = shard;
     state.stand_for_shard += static_cast<int>(state.gradients.size());
     for (const Storage gradient : std::exchange(state.gradients, {})) reduced_[gradient] = group;
+  }
+
+  /// `bytes` of whole gradients.
+  Storage MakeShardOfGradients(Bytes bytes) {
+    const Storage reduced =
+        MakeBy(Collective::Kind::kReduceScatter, "gradients, sharded", AsReduced(bytes),
+               AsReduced(bytes) / sharding_.ranks, kReduceStream, Category::kGradients);
+    if (AsReduced(bytes) == AsKept(bytes)) return reduced;
+    const Storage shard = Make("gradients, sharded", AsKept(bytes) / sharding_.ranks, kReduceStream,
+                               Category::kGradients);
+    edit_.Free(reduced);
+    return shard;
   }
 
   /// That of the group's last parameter, as far as sizes tell: the first made, since a backward
@@ -332,6 +366,21 @@ class FullySharded {
   Storage Make(std::string_view what, Bytes bytes, std::uint8_t stream, Category category) {
     return edit_.Make(fmt::format("fully_shard: {}", what), bytes, category, stream);
   }
+  /// What a collective over `whole` bytes makes. Shards can be gathered at any time, gradients are
+  /// reduced when they are there.
+  Storage MakeBy(Collective::Kind kind, std::string_view what, Bytes whole, Bytes made,
+                 std::uint8_t stream, Category category) {
+    if (made <= 0) return kElsewhere;
+    CallRecord call = CallOf(step_, {kind, {whole, whole}, sharding_.ranks},
+                             kind == Collective::Kind::kAllGather);
+    call.where = step_.strings.Intern(fmt::format("fully_shard: {}", what));
+    call.stream = stream;
+    const Storage storage = edit_.NewStorageNumber();
+    call.fresh.push_back({.storage = storage, .bytes = {made, made}});
+    edit_.Call(std::move(call));
+    edit_.Label(storage, category);
+    return storage;
+  }
 
   Step& step_;
   const Variant& old_;
@@ -363,42 +412,8 @@ class FullySharded {
 
 }  // namespace
 
-Result<Sharding> ParseSharding(std::string_view text) {
-  Sharding sharding;
-  const char* const end = text.data() + text.size();
-  auto [at, error] = std::from_chars(text.data(), end, sharding.ranks);
-  std::string_view rest(at, static_cast<std::size_t>(end - at));
-  bool good = error == std::errc() && sharding.ranks >= 2 && sharding.ranks <= kMostRanks;
-  while (good && !rest.empty()) {
-    const std::string_view form = rest.substr(0, rest.find(':', 1));
-    if (form == ":keep") sharding.keep = true;
-    if (form == ":meta") sharding.meta = true;
-    good = form == ":keep" || form == ":meta";
-    rest.remove_prefix(form.size());
-  }
-  if (good) return sharding;
-  return Error{.message = fmt::format("'{}' does not say how many ranks", text),
-               .hint = "2 or more, then :keep or :meta where they apply (docs/predict.md)"};
-}
-
 Variant AddFullySharded(Step& step, const Variant& variant, const Sharding& sharding) {
   return FullySharded(step, variant, sharding).Run();
-}
-
-std::string DescribeSharding(const Step& step, const Variant& variant, const Sharding& sharding) {
-  const ShardGroups groups(step, variant);
-  std::vector<std::string> lists = groups.lists();
-  for (std::string& list : lists) {
-    if (list.empty()) list = "the model";
-  }
-  const std::string where = lists.empty()
-                                ? "on the model as a whole, which has no numbered list of modules"
-                                : fmt::format("on each of the {} members of {}, and on the whole",
-                                              groups.all().size() - 1, fmt::join(lists, " and "));
-  return fmt::format("FSDP: fully_shard {}; {}", where,
-                     sharding.meta
-                         ? "built on the meta device"
-                         : "the model is on the GPU before it is sharded (if not: :meta)");
 }
 
 }  // namespace plimsoll

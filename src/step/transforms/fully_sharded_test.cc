@@ -106,8 +106,73 @@ TEST(FullySharded, KeptBlocksAreGatheredOnce) {
       "+40 -40 +4000 -40 -4000 +4000 +1000 -4000 "
       "+4000 -40 -4000 -4000 +4000 +1000 -4000 "
       "-48 -4000 +48 +12 -40 -48 +1000 +1000 +12 -12 -1000 -1000";
-  EXPECT_EQ(RequestsOf(AsRank(TwoBlocks(), {.ranks = 4, .keep = true, .meta = true}, 1)),
-            "+1000 +1000 +12 " + step);
+  EXPECT_EQ(
+      RequestsOf(AsRank(TwoBlocks(), {.ranks = 4, .keep = Sharding::Keep::kAll, .meta = true}, 1)),
+      "+1000 +1000 +12 " + step);
+}
+
+TEST(FullySharded, TheLastBlockAloneCanBeKept) {
+  const Sharding all{.ranks = 4, .keep = Sharding::Keep::kAll, .meta = true};
+  const Sharding last{.ranks = 4, .keep = Sharding::Keep::kLast, .meta = true};
+  // Of the three gatherings of a block that two blocks have without it, h.1's second is spared.
+  const auto gathered = [](const Lowered& lowered) {
+    Bytes bytes = 0;
+    for (const Request& r : lowered.workload.requests) {
+      if (r.kind == Request::Kind::kAllocate && r.stream == 1) bytes += r.size;
+    }
+    return bytes;
+  };
+  EXPECT_EQ(gathered(AsRank(TwoBlocks(), all, 1)), 48 + 2 * 4000);
+  EXPECT_EQ(gathered(AsRank(TwoBlocks(), last, 1)), 48 + 3 * 4000);
+}
+
+/// The same two blocks, captured in bf16.
+StepMaker TwoBlocksInHalf() {
+  StepMaker maker = TwoBlocks();
+  for (LayoutRecord& layout : maker.step.layouts) layout.dtype = DType::kBFloat16;
+  for (CallRecord& call : maker.variant().calls) {
+    for (NewStorage& fresh : call.fresh) {
+      fresh.bytes = {fresh.bytes.first / 2, fresh.bytes.second / 2};
+    }
+  }
+  return maker;
+}
+
+// As torch's source says: shards are fp32; they are cast together before they are gathered.
+TEST(FullySharded, AMixedPrecisionPolicyComputesInHalf) {
+  const std::string step =
+      "+6 +24 -6 +24 "                          // the root: cast, gathered, copied
+      "+500 +2000 -500 +2000 -24 +20 "          // h.0
+      "-2000 +500 +2000 -500 +2000 -2000 +20 "  // h.1
+      "-2000 +20 -2000 "                        // the head
+      "+500 +2000 -500 +20 -20 "                // h.1 is gathered; the head's backward
+      "+2000 -2000 +500 +2000 -500 +2000 -20 "  // h.1's gradient in bf16
+      "-2000 +4000 +1000 -2000 "                // widened to fp32, reduced
+      "+2000 -2000 +2000 -20 "                  // h.0
+      "-2000 -4000 +4000 +1000 -2000 "
+      "-24 -4000 +48 +12 -20 -48 "  // the root's
+      "+1000 +1000 +12 "            // the optimizer's state in fp32
+      "-12 -1000 -1000";
+  const Sharding sharding{.ranks = 4, .meta = true, .policy = MixedPrecision{}};
+  EXPECT_EQ(RequestsOf(AsRank(TwoBlocksInHalf(), sharding, 1)), "+1000 +1000 +12 " + step);
+}
+
+TEST(FullySharded, WhatIsReducedInHalfIsWidenedAfterwards) {
+  const Sharding sharding{
+      .ranks = 4, .meta = true, .policy = MixedPrecision{.reduce = DType::kBFloat16}};
+  const std::string requests = RequestsOf(AsRank(TwoBlocksInHalf(), sharding, 1));
+  EXPECT_NE(requests.find("-2000 +2000 +500 +1000 -500 -2000"), std::string::npos) << requests;
+}
+
+TEST(FullySharded, APolicyNeedsACaptureInItsType) {
+  StepMaker half = TwoBlocksInHalf();
+  const Sharding sharding{.ranks = 4, .policy = MixedPrecision{}};
+  EXPECT_EQ(CannotShard(half.step, half.variant(), sharding), std::nullopt);
+  StepMaker single = TwoBlocks();
+  const std::optional<Error> error = CannotShard(single.step, single.variant(), sharding);
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->hint.find("precisions=[\"bf16\"]"), std::string::npos);
+  EXPECT_EQ(CannotShard(single.step, single.variant(), {.ranks = 4}), std::nullopt);
 }
 
 TEST(FullySharded, BuffersHaveStreamsOfTheirOwn) {
@@ -171,11 +236,17 @@ TEST(FullySharded, WhatIsNoBlockIsGatheredAtOnce) {
 
 TEST(FullySharded, WhatTheFlagMaySay) {
   EXPECT_EQ(ParseSharding("8")->ranks, 8);
-  EXPECT_TRUE(ParseSharding("8:keep")->keep);
+  EXPECT_EQ(ParseSharding("8:keep")->keep, Sharding::Keep::kAll);
+  EXPECT_EQ(ParseSharding("8:keep_last")->keep, Sharding::Keep::kLast);
+  EXPECT_FALSE(ParseSharding("8")->policy);
+  EXPECT_EQ(ParseSharding("8:meta:bf16")->policy->param, DType::kBFloat16);
+  EXPECT_EQ(ParseSharding("8:bf16:meta")->policy->reduce, DType::kFloat32);
+  EXPECT_EQ(ParseSharding("8:fp16:reduce_half")->policy->reduce, DType::kFloat16);
   EXPECT_FALSE(ParseSharding("8:keep")->meta);
   EXPECT_TRUE(ParseSharding("8:keep:meta")->meta);
-  for (const char* bad : {"", "1", "0", "-4", "x", "4x", "4:", "4:keep:", "4:offload", "4 keep",
-                          "99999999999999999999", "2000000000"}) {
+  for (const char* bad :
+       {"", "1", "0", "-4", "x", "4x", "4:", "4:keep:", "4:offload", "4:keep:keep_last",
+        "4:reduce_half", "4:bf16:fp16", "4 keep", "99999999999999999999", "2000000000"}) {
     EXPECT_FALSE(ParseSharding(bad)) << bad;
   }
 }

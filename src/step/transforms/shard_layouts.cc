@@ -22,6 +22,7 @@ std::uint32_t ShardLayouts::ShardOf(std::uint32_t layout) {
   const auto known = shard_of_.find(layout);
   if (known != shard_of_.end()) return known->second;
   LayoutRecord shard = step_.layouts[layout];
+  if (shard.dtype == computed_in_) shard.dtype = DType::kFloat32;
   if (!shard.sizes.empty()) {
     Number& rows = shard.sizes.front();
     rows = {RoundUp(rows.first, ranks_) / ranks_, RoundUp(rows.second, ranks_) / ranks_};

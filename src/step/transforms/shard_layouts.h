@@ -4,18 +4,23 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "step/file/step.h"
+#include "step/transforms/sharding.h"
 
 namespace plimsoll {
 
 class ShardLayouts {
  public:
   /// Adds to the step's layouts.
-  ShardLayouts(Step& step, const Variant& variant, std::int64_t ranks)
-      : step_(step), variant_(variant), ranks_(ranks) {}
+  ShardLayouts(Step& step, const Variant& variant, const Sharding& sharding)
+      : step_(step),
+        variant_(variant),
+        ranks_(sharding.ranks),
+        computed_in_(sharding.policy ? std::optional(sharding.policy->param) : std::nullopt) {}
 
-  /// The layout of the first rank's part.
+  /// The layout of the first rank's part; in fp32 what a policy computes in 16 bits.
   std::uint32_t ShardOf(std::uint32_t layout);
   /// All parts together, with the padding.
   Bytes PaddedBytes(const ModelTensor& tensor) const;
@@ -30,6 +35,7 @@ class ShardLayouts {
   Step& step_;
   const Variant& variant_;
   const std::int64_t ranks_;
+  const std::optional<DType> computed_in_;
   /// By layout.
   std::map<std::uint32_t, std::uint32_t> shard_of_;
   std::map<std::uint32_t, bool> like_parameter_;

@@ -1,0 +1,13 @@
+// What NCCL takes of a device besides PyTorch's memory and the CUDA context.
+#pragma once
+
+#include <cstdint>
+
+#include "hardware/gpu.h"
+
+namespace plimsoll {
+
+/// For one communicator over so many ranks; nothing for none.
+ContextSize NcclTakes(std::int64_t ranks);
+
+}  // namespace plimsoll

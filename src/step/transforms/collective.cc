@@ -1,0 +1,74 @@
+#include "step/transforms/collective.h"
+
+#include <algorithm>
+#include <array>
+
+namespace plimsoll {
+namespace {
+
+using Kind = Collective::Kind;
+
+constexpr std::string_view kWait = "plimsoll.wait";
+constexpr std::array kKinds = {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce,
+                               Kind::kSend};
+constexpr std::size_t kArguments = 3;
+
+}  // namespace
+
+std::string_view OpOf(Kind kind) {
+  switch (kind) {
+    case Kind::kAllGather:
+      return "plimsoll.all_gather";
+    case Kind::kReduceScatter:
+      return "plimsoll.reduce_scatter";
+    case Kind::kAllReduce:
+      return "plimsoll.all_reduce";
+    case Kind::kSend:
+      return "plimsoll.send";
+  }
+  return "plimsoll.send";
+}
+
+CallRecord CallOf(Step& step, const Collective& collective, bool early) {
+  CallRecord call{.op = step.strings.Intern(OpOf(collective.kind))};
+  call.args = {{collective.bytes}, {Number{collective.ranks, collective.ranks}}, {early}};
+  return call;
+}
+
+CallRecord WaitCall(Step& step, Storage made) {
+  CallRecord call{.op = step.strings.Intern(kWait)};
+  if (made != kElsewhere) call.args = {{TensorUse{.storage = made}}};
+  return call;
+}
+
+std::optional<Collective> CollectiveOf(const Step& step, const CallRecord& call) {
+  const std::string_view op = step.strings[call.op];
+  if (!op.starts_with("plimsoll.") || call.args.size() != kArguments) return std::nullopt;
+  const auto* kind = std::ranges::find_if(kKinds, [&](Kind k) { return OpOf(k) == op; });
+  const auto* bytes = std::get_if<Number>(&call.args[0].is);
+  const auto* ranks = std::get_if<Number>(&call.args[1].is);
+  if (kind == kKinds.end() || bytes == nullptr || ranks == nullptr) return std::nullopt;
+  return Collective{.kind = *kind, .bytes = *bytes, .ranks = ranks->first};
+}
+
+std::int64_t RanksOf(const Step& step, const Variant& variant) {
+  std::int64_t most = 0;
+  for (const CallRecord& call : variant.calls) {
+    if (const auto collective = CollectiveOf(step, call)) most = std::max(most, collective->ranks);
+  }
+  return most;
+}
+
+bool BeginsEarly(const CallRecord& call) {
+  const bool* early =
+      call.args.size() == kArguments ? std::get_if<bool>(&call.args[2].is) : nullptr;
+  return early != nullptr && *early;
+}
+
+std::optional<Storage> WaitsFor(const Step& step, const CallRecord& call) {
+  if (step.strings[call.op] != kWait) return std::nullopt;
+  const auto* made = call.args.empty() ? nullptr : std::get_if<TensorUse>(&call.args[0].is);
+  return made == nullptr ? kElsewhere : made->storage;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,37 @@
+// What ranks do together, as calls of a step: they take no memory by themselves, but time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "step/file/step.h"
+
+namespace plimsoll {
+
+struct Collective {
+  enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kSend };
+
+  Kind kind = Kind::kAllReduce;
+  /// Of the whole: what is gathered, what is reduced, what is sent.
+  Number bytes;
+  std::int64_t ranks = 2;
+};
+
+/// "plimsoll.all_gather" and so on.
+std::string_view OpOf(Collective::Kind kind);
+
+/// It begins when what was issued before it on the computing stream is done, unless `early`: then
+/// when the one before it is done.
+CallRecord CallOf(Step& step, const Collective& collective, bool early = false);
+/// The computing stream waits for the collective that made this storage; for all of them so far
+/// without one.
+CallRecord WaitCall(Step& step, Storage made = kElsewhere);
+
+std::optional<Collective> CollectiveOf(const Step& step, const CallRecord& call);
+/// The most ranks of a collective; 0 if there is none.
+std::int64_t RanksOf(const Step& step, const Variant& variant);
+bool BeginsEarly(const CallRecord& call);
+/// What a wait is for; nothing if the call is none.
+std::optional<Storage> WaitsFor(const Step& step, const CallRecord& call);
+
+}  // namespace plimsoll

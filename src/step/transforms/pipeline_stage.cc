@@ -1,0 +1,145 @@
+// Blocks are divided as evenly as their number allows. What is in no block goes with the block
+// before it in time: embeddings to the first piece, the last norm, the head and the loss to the
+// last one. What a piece reads and another made is received; the inputs are.
+#include "step/transforms/pipeline_stage.h"
+
+#include "step/transforms/tensors_of_call.h"
+
+namespace plimsoll {
+namespace {
+
+class StageFinder {
+ public:
+  StageFinder(const Step& step, const Variant& variant, const Pipeline& pipeline, int stage)
+      : step_(step),
+        variant_(variant),
+        pipeline_(pipeline),
+        stage_(stage),
+        groups_(step, variant),
+        blocks_(groups_.all().size() - 1),
+        pieces_(static_cast<std::size_t>(pipeline.stages) *
+                static_cast<std::size_t>(pipeline.chunks)) {
+    for (const ModelTensor& tensor : variant.model_tensors) model_.insert(tensor.storage);
+  }
+
+  PipelineStage Run() {
+    for (at_ = 0; at_ < variant_.events.size(); ++at_) {
+      const StepEvent& event = variant_.events[at_];
+      if (event.kind == StepEvent::Kind::kPhase) BeginPhase(event.phase);
+      if (event.kind == StepEvent::Kind::kStep) open_ = false;
+      if (!open_) continue;
+      if (event.kind == StepEvent::Kind::kCall) RunCall(variant_.calls[event.index]);
+      if (event.kind == StepEvent::Kind::kFree || event.kind == StepEvent::Kind::kLabel) {
+        FollowOwner(event);
+      }
+    }
+    return std::move(found_);
+  }
+
+ private:
+  void BeginPhase(Phase phase) {
+    phase_ = phase;
+    const bool begins = phase == Phase::kInputs || phase == Phase::kForward;
+    if (begins && !open_) {
+      const auto chunks = static_cast<std::size_t>(pipeline_.chunks);
+      found_.passes.push_back({.begin = at_, .end = at_, .forward = {}, .backward = {}});
+      found_.passes.back().forward.resize(chunks);
+      found_.passes.back().backward.resize(chunks);
+      open_ = true;
+      piece_ = 0;
+      owner_.clear();
+      made_here_.clear();
+      made_elsewhere_.clear();
+    }
+    if (phase == Phase::kBackward) piece_ = pieces_ - 1;
+    if (phase == Phase::kOptimizer && open_) {
+      found_.passes.back().end = at_;
+      open_ = false;
+    }
+  }
+
+  /// A chunk of this GPU; nothing if the piece is another's.
+  std::optional<std::size_t> ChunkOf(std::size_t piece) const {
+    const auto stages = static_cast<std::size_t>(pipeline_.stages);
+    if (piece % stages != static_cast<std::size_t>(stage_)) return std::nullopt;
+    return piece / stages;
+  }
+  std::vector<StageItem>& Turn(std::size_t chunk) {
+    StagePass& pass = found_.passes.back();
+    return phase_ == Phase::kBackward ? pass.backward[chunk] : pass.forward[chunk];
+  }
+
+  void RunCall(CallRecord call) {
+    const std::size_t group = groups_.Of(step_.strings[call.module]);
+    if (group != ShardGroups::kRoot) piece_ = (group - 1) * pieces_ / blocks_;
+    const std::optional<std::size_t> chunk =
+        phase_ == Phase::kInputs ? std::nullopt : ChunkOf(piece_);
+    if (!chunk) return RunElsewhere(call);
+    ForEachArgument(call, [&](const TensorUse& tensor) { Read(tensor.storage, *chunk); });
+    Turn(*chunk).push_back({.event = at_});
+    for (const NewStorage& fresh : call.fresh) {
+      owner_[fresh.storage] = *chunk;
+      made_here_[fresh.storage] = {phase_, fresh.bytes};
+    }
+  }
+
+  void Read(Storage storage, std::size_t chunk) {
+    if (model_.contains(storage)) found_.model.insert(storage);
+    const auto elsewhere = made_elsewhere_.find(storage);
+    if (elsewhere == made_elsewhere_.end() || owner_.contains(storage)) return;
+    Turn(chunk).push_back(
+        {.kind = StageItem::Kind::kReceive, .storage = storage, .bytes = elsewhere->second});
+    owner_[storage] = chunk;
+  }
+
+  /// What another GPU reads of what was made here, in the same direction, is sent once.
+  void RunElsewhere(CallRecord& call) {
+    ForEachArgument(call, [&](const TensorUse& tensor) {
+      const auto made = made_here_.find(tensor.storage);
+      if (made == made_here_.end() || made->second.first != phase_) return;
+      Turn(owner_.at(tensor.storage))
+          .push_back({.kind = StageItem::Kind::kSend,
+                      .storage = tensor.storage,
+                      .bytes = made->second.second});
+      made_here_.erase(made);
+    });
+    for (const NewStorage& fresh : call.fresh) made_elsewhere_[fresh.storage] = fresh.bytes;
+  }
+
+  void FollowOwner(const StepEvent& event) {
+    const auto owner = owner_.find(event.index);
+    if (owner != owner_.end()) {
+      Turn(owner->second).push_back({.event = at_});
+    } else if (event.kind == StepEvent::Kind::kFree) {
+      found_.passes.back().let_go.push_back(event.index);
+    }
+  }
+
+  const Step& step_;
+  const Variant& variant_;
+  const Pipeline& pipeline_;
+  const int stage_;
+  const ShardGroups groups_;
+  const std::size_t blocks_;
+  const std::size_t pieces_;
+  std::set<Storage> model_;
+  PipelineStage found_;
+  std::size_t at_ = 0;
+  Phase phase_ = Phase::kModel;
+  bool open_ = false;
+  /// Of the last call.
+  std::size_t piece_ = 0;
+  /// The chunk that made or received a storage.
+  std::map<Storage, std::size_t> owner_;
+  std::map<Storage, std::pair<Phase, Number>> made_here_;
+  std::map<Storage, Number> made_elsewhere_;
+};
+
+}  // namespace
+
+PipelineStage TakeApart(const Step& step, const Variant& variant, const Pipeline& pipeline,
+                        int stage) {
+  return StageFinder(step, variant, pipeline, stage).Run();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,98 @@
+#include "step/transforms/sharding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "step/transforms/shard_groups.h"
+
+namespace plimsoll {
+namespace {
+
+/// More than were ever joined.
+constexpr std::int64_t kMostRanks = 1 << 20;
+
+/// One of the words after the number. False if it is none, or contradicts another.
+bool ReadForm(std::string_view form, Sharding& to) {
+  const bool keeps = form == ":keep" || form == ":keep_last";
+  if (keeps && to.keep == Sharding::Keep::kNone) {
+    to.keep = form == ":keep" ? Sharding::Keep::kAll : Sharding::Keep::kLast;
+    return true;
+  }
+  if (form == ":meta") return to.meta = true;
+  if ((form == ":bf16" || form == ":fp16") && !to.policy) {
+    to.policy = {.param = form == ":bf16" ? DType::kBFloat16 : DType::kFloat16};
+    return true;
+  }
+  if (form != ":reduce_half" || !to.policy) return false;
+  to.policy->reduce = to.policy->param;
+  return true;
+}
+
+std::string_view NameOf(DType dtype) {
+  return dtype == DType::kBFloat16 ? "bf16" : dtype == DType::kFloat16 ? "fp16" : "fp32";
+}
+
+bool ComputesIn(const Step& step, const Variant& variant, DType dtype) {
+  return std::ranges::all_of(variant.model_tensors, [&](const ModelTensor& tensor) {
+    return !tensor.trainable || step.layouts[tensor.layout].dtype == dtype;
+  });
+}
+
+}  // namespace
+
+Result<Sharding> ParseSharding(std::string_view text) {
+  Sharding sharding;
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, sharding.ranks);
+  std::string_view rest(at, static_cast<std::size_t>(end - at));
+  bool good = error == std::errc() && sharding.ranks >= 2 && sharding.ranks <= kMostRanks;
+  while (good && !rest.empty()) {
+    const std::string_view form = rest.substr(0, rest.find(':', 1));
+    good = ReadForm(form, sharding);
+    rest.remove_prefix(form.size());
+  }
+  if (good) return sharding;
+  return Error{.message = fmt::format("'{}' does not say how many ranks, and how", text),
+               .hint =
+                   "2 or more, then :keep or :keep_last, :meta, :bf16 or :fp16 and :reduce_half "
+                   "where they apply (docs/predict.md)"};
+}
+
+std::optional<Error> CannotShard(const Step& step, const Variant& variant,
+                                 const Sharding& sharding) {
+  if (!sharding.policy || ComputesIn(step, variant, sharding.policy->param)) return std::nullopt;
+  const DType dtype = sharding.policy->param;
+  return Error{
+      .message = fmt::format("FSDP that computes in {0} needs a capture in {0}", NameOf(dtype)),
+      .file = step.file,
+      .hint = dtype == DType::kBFloat16
+                  ? "capture with precisions=[\"bf16\"]"
+                  : "capture the model with its weights in fp16: model.half()"};
+}
+
+std::string DescribeSharding(const Step& step, const Variant& variant, const Sharding& sharding) {
+  const ShardGroups groups(step, variant);
+  std::vector<std::string> lists = groups.lists();
+  for (std::string& list : lists) {
+    if (list.empty()) list = "the model";
+  }
+  const std::string where = lists.empty()
+                                ? "on the model as a whole, which has no numbered list of modules"
+                                : fmt::format("on each of the {} members of {}, and on the whole",
+                                              groups.all().size() - 1, fmt::join(lists, " and "));
+  std::string text =
+      fmt::format("FSDP: fully_shard {}; {}", where,
+                  sharding.meta ? "built on the meta device"
+                                : "the model is on the GPU before it is sharded (if not: :meta)");
+  if (sharding.policy) {
+    text += fmt::format(
+        "; computed in {}, gradients reduced in {}, shards and the optimizer's state in fp32",
+        NameOf(sharding.policy->param), NameOf(sharding.policy->reduce));
+  }
+  return text;
+}
+
+}  // namespace plimsoll

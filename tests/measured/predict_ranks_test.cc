@@ -1,0 +1,80 @@
+// One rank of DDP and of FSDP2, predicted from captures of the plain jobs, against what four ranks
+// measured on an H200 over gloo: tests/data/ranks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "step/calibration.h"
+#include "step/file/step_file.h"
+#include "step/predict.h"
+#include "step/transforms/data_parallel.h"
+#include "step/transforms/fully_sharded.h"
+
+namespace plimsoll {
+namespace {
+
+const std::filesystem::path kRanks = std::filesystem::path(PLIMSOLL_TEST_DATA) / "ranks";
+
+struct Job {
+  std::string name;
+  int rank = 0;
+  std::string step;
+  std::int64_t batch = 1;
+  int steps = 1;
+};
+
+std::vector<Job> Jobs() {
+  std::vector<Job> jobs;
+  for (int rank = 0; rank < 4; ++rank) {
+    jobs.push_back({"ddp_even", rank, "fcn_resnet50_320", 4, 4});
+    const char* images = rank == 2 ? "fcn_resnet50_512" : "fcn_resnet50_320";
+    jobs.push_back({"ddp_big_images", rank, images, 4, 4});
+    jobs.push_back({"fsdp", rank, "gpt2_16x1024", 2, 3});
+  }
+  return jobs;
+}
+
+Result<Prediction> PredictRank(const Job& job) {
+  Result<Step> step = ReadStep(*Input::Open((kRanks / (job.step + ".step.json.gz")).string()));
+  if (!step) return step.error();
+  Variant& variant = step->variants.front();
+  variant = job.name == "fsdp" ? AddFullySharded(*step, variant, {.ranks = 4})
+                               : AddDataParallel(*step, variant, {.ranks = 4});
+  return Predict(*step, *FindGpu("H200"),
+                 {.batch = job.batch,
+                  .steps = job.steps,
+                  .torch = TorchVersion{2, 11},
+                  .calibration = Calibration::BuiltIn("H200")});
+}
+
+TEST(MeasuredPredictRanks, AllocatedIsThatOfEveryRank) {
+  for (const Job& job : Jobs()) {
+    SCOPED_TRACE(job.name + " " + std::to_string(job.rank));
+    std::ifstream file(kRanks / (job.name + ".rank" + std::to_string(job.rank) + ".json"));
+    const nlohmann::json measured = nlohmann::json::parse(file);
+    const Result<Prediction> p = PredictRank(job);
+    ASSERT_TRUE(p.ok()) << p.error().ToLine();
+    const auto allocated = measured["peak_allocated"].get<double>();
+    EXPECT_LE(std::abs(double(p->allocated.best) / allocated - 1), 0.01);
+    // Gloo makes copies in the streams of gathering and reducing, which NCCL does not.
+    if (job.name == "fsdp") continue;
+    const auto reserved = measured["peak_reserved"].get<double>();
+    EXPECT_LE(std::abs(double(p->reserved.best) / reserved - 1), 0.02);
+    EXPECT_GE(p->reserved.high, measured["peak_reserved"].get<Bytes>());
+  }
+}
+
+TEST(MeasuredPredictRanks, NcclHasALineOfItsOwn) {
+  const Result<Prediction> p = PredictRank({"ddp_even", 0, "fcn_resnet50_320", 4, 2});
+  ASSERT_TRUE(p.ok());
+  const Bytes nccl = BytesOf(p->account, AccountItem::kNccl);
+  EXPECT_GT(nccl, 0);
+  EXPECT_EQ(p->device.best, p->reserved.best + p->gpu.context.bytes + nccl);
+  EXPECT_GT(p->device.high - p->device.best, nccl) << "an estimate";
+}
+
+}  // namespace
+}  // namespace plimsoll
