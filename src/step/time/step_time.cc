@@ -25,7 +25,10 @@ class Pipeline {
   }
 
  private:
-  double HostTime(const Call& call, Phase phase) const {
+  double HostTime(const Call& call, Phase phase) {
+    const bool begins = call.record().recomputed && !recomputing_;
+    recomputing_ = call.record().recomputed;
+    if (recomputing_) return host_.forward + (begins ? host_.checkpoint : 0);
     switch (phase) {
       case Phase::kForward:
         return host_.forward;
@@ -40,6 +43,7 @@ class Pipeline {
   StepDuration& duration_;
   double issued_ = 0;
   double done_ = 0;
+  bool recomputing_ = false;
 };
 
 }  // namespace
