@@ -15,7 +15,6 @@
 
 #include "base/input.h"
 #include "plan/checkpoint_choice.h"
-#include "plan/checkpoint_sets.h"
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 #include "step/predict.h"
@@ -143,7 +142,7 @@ void Compare(Job& job, Bytes plain_peak, int percent) {
   const auto scored = [&](const std::vector<std::string>& modules) {
     return Result<CheckpointScore>(job.Score(Singly(modules)));
   };
-  const Result<CheckpointChoice> ours = BestCheckpoints(model, plain, scored);
+  const Result<CheckpointChoice> ours = BestCheckpoints(CheckpointSets(model), plain, scored);
   const double seconds = Since(begin);
   Print("chosen", ours->score, job.replays,
         fmt::format("{:.2f} s, {:.2f} of them replays: {}", seconds, job.seconds,

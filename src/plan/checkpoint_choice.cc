@@ -4,8 +4,6 @@
 #include <map>
 #include <optional>
 
-#include "plan/checkpoint_sets.h"
-
 namespace plimsoll {
 namespace {
 
@@ -22,13 +20,14 @@ constexpr Bytes kFinest = 500;
 
 class Chooser {
  public:
-  Chooser(const CheckpointModel& model, const CheckpointScore& plain, const ScoreCheckpoints& score)
-      : model_(model), sets_(model), plain_(plain), score_(score) {}
+  Chooser(const CheckpointSets& sets, const CheckpointScore& plain, const ScoreCheckpoints& score,
+          const CheckpointEffort& effort)
+      : sets_(sets), plain_(plain), score_(score), effort_(effort) {}
 
   Result<CheckpointChoice> Run() {
     scores_[{}] = plain_;
     if (std::optional<Error> error = SearchTargets()) return *error;
-    if (!best_) {
+    if (!best_ && effort_.most_us == std::numeric_limits<double>::infinity()) {
       if (std::optional<Error> error = TrySmallest()) return *error;
     }
     if (best_) {
@@ -42,13 +41,14 @@ class Chooser {
   /// Between the highest target whose set fits (or below which there is none) and the lowest whose
   /// set does not; where the last replay says the limit is, if that lies between them.
   std::optional<Error> SearchTargets() {
-    Bytes fits = 0;
+    Bytes fits = sets_.PeakOf(sets_.Smallest()) - 1;
     Bytes fails = sets_.PeakOf({});
+    if (fits >= plain_.room) return std::nullopt;  // where not even what is alive has room
     Bytes target = fails - (plain_.high - plain_.room);
     for (int i = 0; i < kMostTargets && fails - fits > plain_.room / kFinest; ++i) {
       if (target <= fits || target >= fails) target = fits + (fails - fits) / 2;
       const std::optional<BlockSet> set = sets_.Cheapest(target);
-      if (!set) {
+      if (!set || plain_.us + sets_.TimeOf(*set) > effort_.most_us) {
         fits = target;
         continue;
       }
@@ -63,7 +63,7 @@ class Chooser {
   /// The set in which the least is alive, and where that alone would leave room, so that it is the
   /// allocator who needs more, some with more alive: they may suit it better.
   std::optional<Error> TrySmallest() {
-    const BlockSet smallest = sets_.Smallest();
+    const BlockSet& smallest = sets_.Smallest();
     if (const Result<CheckpointScore> score = Score(smallest); !score) return score.error();
     const Bytes peak = sets_.PeakOf(smallest);
     for (int i = 1; i <= kMostOthers && !best_ && peak < plain_.room; ++i) {
@@ -110,6 +110,8 @@ class Chooser {
 
   Result<CheckpointScore> Score(const BlockSet& set) {
     if (const auto found = scores_.find(set); found != scores_.end()) return found->second;
+    // Taken for one that does not fit, and comes no closer than nothing.
+    if (int(scores_.size()) > effort_.replays) return plain_;
     const Result<CheckpointScore> score = score_(Made(set).modules);
     if (!score) return score;
     scores_[set] = *score;
@@ -119,16 +121,15 @@ class Chooser {
   }
 
   CheckpointChoice Made(const BlockSet& set) const {
-    CheckpointChoice choice;
-    for (const std::size_t block : set) choice.modules.push_back(model_.blocks[block].module);
+    CheckpointChoice choice{.modules = sets_.ModulesOf(set), .score = {}};
     if (const auto found = scores_.find(set); found != scores_.end()) choice.score = found->second;
     return choice;
   }
 
-  const CheckpointModel& model_;
-  CheckpointSets sets_;
+  const CheckpointSets& sets_;
   const CheckpointScore& plain_;
   const ScoreCheckpoints& score_;
+  const CheckpointEffort effort_;
   std::map<BlockSet, CheckpointScore> scores_;
   std::optional<BlockSet> best_;
   BlockSet closest_;
@@ -136,9 +137,10 @@ class Chooser {
 
 }  // namespace
 
-Result<CheckpointChoice> BestCheckpoints(const CheckpointModel& model, const CheckpointScore& plain,
-                                         const ScoreCheckpoints& score) {
-  return Chooser(model, plain, score).Run();
+Result<CheckpointChoice> BestCheckpoints(const CheckpointSets& sets, const CheckpointScore& plain,
+                                         const ScoreCheckpoints& score,
+                                         const CheckpointEffort& effort) {
+  return Chooser(sets, plain, score, effort).Run();
 }
 
 }  // namespace plimsoll

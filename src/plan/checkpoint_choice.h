@@ -10,11 +10,12 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "plan/checkpoint_model.h"
+#include "plan/checkpoint_sets.h"
 
 namespace plimsoll {
 
@@ -35,9 +36,18 @@ struct CheckpointChoice {
 using ScoreCheckpoints =
     std::function<Result<CheckpointScore>(const std::vector<std::string>& modules)>;
 
+/// How much is looked for.
+struct CheckpointEffort {
+  /// Calls of the score.
+  int replays = 24;
+  /// What takes longer is of no interest.
+  double most_us = std::numeric_limits<double>::infinity();
+};
+
 /// The fastest that was found to fit, or what comes closest; `plain` is the score of no modules,
-/// which do not fit. At most about twenty calls of `score`.
-Result<CheckpointChoice> BestCheckpoints(const CheckpointModel& model, const CheckpointScore& plain,
-                                         const ScoreCheckpoints& score);
+/// which do not fit.
+Result<CheckpointChoice> BestCheckpoints(const CheckpointSets& sets, const CheckpointScore& plain,
+                                         const ScoreCheckpoints& score,
+                                         const CheckpointEffort& effort = {});
 
 }  // namespace plimsoll

@@ -39,7 +39,7 @@ class Chain {
     sets_.emplace(model_);
   }
 
-  const CheckpointModel& model() const { return model_; }
+  const CheckpointSets& sets() const { return *sets_; }
   Bytes plain_peak() const { return sets_->PeakOf({}); }
 
   CheckpointScore Score(const std::vector<std::string>& modules, Bytes room) const {
@@ -105,7 +105,7 @@ void CompareWithAllSets(const Chain& chain, Bytes room, Bytes room_of_best, int&
   };
   const CheckpointScore plain = chain.Score({}, room);
   ASSERT_FALSE(plain.fits);
-  const Result<CheckpointChoice> found = BestCheckpoints(chain.model(), plain, score);
+  const Result<CheckpointChoice> found = BestCheckpoints(chain.sets(), plain, score);
   ASSERT_TRUE(found.ok());
   EXPECT_LE(calls, 25);
   EXPECT_EQ(found->score.fits, found->score.high <= room);
@@ -137,7 +137,7 @@ TEST(BestCheckpoints, SayWhatComesClosestWhereNothingFits) {
   const auto score = [&](const std::vector<std::string>& modules) {
     return Result<CheckpointScore>(chain.Score(modules, 10));
   };
-  const Result<CheckpointChoice> found = BestCheckpoints(chain.model(), chain.Score({}, 10), score);
+  const Result<CheckpointChoice> found = BestCheckpoints(chain.sets(), chain.Score({}, 10), score);
   ASSERT_TRUE(found.ok());
   EXPECT_FALSE(found->score.fits);
   EXPECT_LT(found->score.high, chain.plain_peak());

@@ -12,8 +12,8 @@ namespace {
 
 /// In microseconds: no block is quite free, so that the fewer are chosen.
 constexpr double kLeastTime = 1;
-/// How many sets the exact search looks at.
-constexpr std::size_t kMostSteps = 100'000;
+/// How many intervals the exact search looks at, over all sets that it goes through.
+constexpr std::size_t kMostWork = 2'000'000;
 
 using Over = std::vector<Bytes>;
 
@@ -51,6 +51,23 @@ class State {
     }
     Flip(block);
   }
+  /// The excess and the time that would be left after that.
+  std::pair<Bytes, double> WithExchange(std::size_t block) const {
+    double time = time_ + problem_->time[block];
+    std::vector<const Over*> out;
+    for (const std::size_t other : problem_->conflicts[block]) {
+      if (!chosen_[other]) continue;
+      out.push_back(&problem_->change[other]);
+      time -= problem_->time[other];
+    }
+    Bytes excess = 0;
+    for (std::size_t t = 0; t < over_.size(); ++t) {
+      Bytes over = over_[t] + problem_->change[block][t];
+      for (const Over* change : out) over -= (*change)[t];
+      excess += std::max(over, Bytes{0});
+    }
+    return {excess, time};
+  }
   const Over& over() const { return over_; }
   double time() const { return time_; }
   /// As the model numbers them.
@@ -74,21 +91,19 @@ std::optional<State> Greedy(const CoverProblem& problem) {
   State state(problem);
   Bytes excess = Excess(state.over());
   while (excess > 0) {
-    std::optional<State> best;
+    std::optional<std::size_t> best;
     double best_ratio = 0;
     for (std::size_t block = 0; block < problem.size(); ++block) {
       if (state.Has(block)) continue;
-      State tried = state;
-      tried.Exchange(block);
-      const Bytes gain = excess - Excess(tried.over());
-      const double ratio = double(gain) / std::max(tried.time() - state.time(), kLeastTime);
-      if (gain > 0 && ratio > best_ratio) {
+      const auto [left, time] = state.WithExchange(block);
+      const double ratio = double(excess - left) / std::max(time - state.time(), kLeastTime);
+      if (left < excess && ratio > best_ratio) {
         best_ratio = ratio;
-        best = std::move(tried);
+        best = block;
       }
     }
     if (!best) return std::nullopt;
-    state = std::move(*best);
+    state.Exchange(*best);
     excess = Excess(state.over());
   }
   return state;
@@ -178,7 +193,8 @@ class ExactSearch {
   }
 
   void From(std::size_t i) {
-    if (++steps_ > kMostSteps) return;
+    work_ += state_.over().size();
+    if (work_ > kMostWork) return;
     if (Fits(state_.over()) && state_.time() < best_.time()) best_ = state_;
     if (i == problem_.size() || state_.time() + LeastTime(i) >= best_.time()) return;
     if (state_.CanAdd(order_[i])) {
@@ -195,7 +211,7 @@ class ExactSearch {
   std::vector<std::size_t> order_;
   std::vector<Over> takes_;
   std::vector<std::vector<double>> rate_;
-  std::size_t steps_ = 0;
+  std::size_t work_ = 0;
 };
 
 }  // namespace
@@ -233,7 +249,15 @@ CheckpointSets::CheckpointSets(const CheckpointModel& model) {
         conflicts.push_back(i);
       }
     }
+    modules_.push_back(block.module);
   }
+  smallest_ = FindSmallest();
+}
+
+std::vector<std::string> CheckpointSets::ModulesOf(const BlockSet& set) const {
+  std::vector<std::string> modules;
+  for (const std::size_t block : set) modules.push_back(modules_[block]);
+  return modules;
 }
 
 Bytes CheckpointSets::PeakOf(const BlockSet& set) const {
@@ -291,7 +315,7 @@ std::optional<BlockSet> CheckpointSets::Cheapest(Bytes target) const {
   return state->Chosen();
 }
 
-BlockSet CheckpointSets::Smallest() const {
+BlockSet CheckpointSets::FindSmallest() const {
   constexpr int kRounds = 12;
   BlockSet smallest;
   Bytes possible = PeakOf({});

@@ -37,20 +37,25 @@ class CheckpointSets {
   /// exchanges and a search within a bounded number of steps find.
   std::optional<BlockSet> Cheapest(Bytes target) const;
   /// The one with the lowest peak, about.
-  BlockSet Smallest() const;
+  const BlockSet& Smallest() const { return smallest_; }
+  bool empty() const { return modules_.empty(); }
+  std::vector<std::string> ModulesOf(const BlockSet& set) const;
   /// Without one of its blocks, or with another for it, and cheaper by this much; the one with the
   /// lowest peak first.
   std::vector<BlockSet> CheaperNeighbours(const BlockSet& set, double us) const;
 
  private:
   CoverProblem ProblemFor(Bytes target) const;
+  BlockSet FindSmallest() const;
 
+  std::vector<std::string> modules_;
   /// By block, then by interval: between two moments at which something changes.
   std::vector<std::vector<Bytes>> change_;
   /// The most that is alive in each interval.
   std::vector<Bytes> plain_;
   std::vector<double> time_;
   std::vector<std::vector<std::size_t>> conflicts_;
+  BlockSet smallest_;
 };
 
 }  // namespace plimsoll
