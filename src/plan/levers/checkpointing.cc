@@ -9,17 +9,19 @@
 namespace plimsoll {
 namespace {
 
-CheckpointSegments SegmentsOf(const Step& step, const Variant& variant, std::string_view value) {
-  const Result<CheckpointSegments> segments =
-      ParseCheckpointing(value, CheckpointBlocks(step, variant));
-  return segments ? *segments : CheckpointSegments();
+Result<CheckpointSegments> SegmentsOf(const Step& step, const Variant& variant,
+                                      std::string_view value) {
+  return ParseCheckpointing(value, CheckpointBlocks(step, variant),
+                            CheckpointModules(step, variant));
 }
 
 std::vector<std::string> Names(const Step& step, const Choice& choice) {
+  const Result<CheckpointSegments> segments =
+      SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name));
   std::vector<std::string> names;
-  for (const std::vector<std::string>& segment :
-       SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name))) {
-    for (const std::string& block : segment) names.push_back(fmt::format("\"{}\"", block));
+  if (!segments) return names;
+  for (const std::vector<std::string>& segment : *segments) {
+    names.insert(names.end(), segment.begin(), segment.end());
   }
   return names;
 }
@@ -28,22 +30,27 @@ std::vector<std::string> Names(const Step& step, const Choice& choice) {
 
 const PlanLever kCheckpointingLever = {
     .name = "checkpointing",
-    .values = "all blocks, every:2, sqrt, or names of blocks (transformer.h.0,transformer.h.1)",
+    .values = "all blocks, every:2, sqrt, or names of modules (transformer.h.0,transformer.h.1)",
     .numerics = SameResults,
     .describe =
         [](const Step& step, const Choice& choice) {
-          const std::size_t all = CheckpointBlocks(step, step.variants.front()).size();
-          return fmt::format("checkpoint {} of {} blocks", Names(step, choice).size(), all);
+          const std::vector<std::string> names = Names(step, choice);
+          const std::vector<std::string> blocks = CheckpointBlocks(step, step.variants.front());
+          const bool only_blocks =
+              std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+                return std::find(blocks.begin(), blocks.end(), name) != blocks.end();
+              });
+          if (!only_blocks) return fmt::format("checkpoint {} modules", names.size());
+          return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
         },
     .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
       return {"import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
-              fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}",
-                          fmt::join(Names(step, choice), ", ")),
+              fmt::format("blocks = {{model.get_submodule(n) for n in [\"{}\"]}}",
+                          fmt::join(Names(step, choice), "\", \"")),
               "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
     },
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
-      const Result<CheckpointSegments> segments =
-          ParseCheckpointing(value, CheckpointBlocks(step, variant));
+      const Result<CheckpointSegments> segments = SegmentsOf(step, variant, value);
       if (!segments) return segments.error();
       variant = AddCheckpointing(step, variant, *segments);
       return std::nullopt;
