@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <set>
 
 #include "base/parallel.h"
+#include "plan/checkpoint_choice.h"
 #include "plan/frontier.h"
 #include "step/max_batch.h"
 #include "step/transforms/accumulate.h"
-#include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
 namespace {
@@ -24,6 +27,8 @@ constexpr std::size_t kFamiliesAnyway = 12;
 /// Looked through together; the same on every machine, so that the answer is.
 constexpr std::size_t kAtOnce = 4;
 constexpr std::size_t kMostPasses = 10;
+/// For each choice of modules to checkpoint.
+constexpr int kReplays = 8;
 
 /// Levers set but for passes and blocks, which are found for each.
 struct Family {
@@ -193,41 +198,58 @@ class Search {
       if (!plain) return plain.error();
       found.push_back(*plain);
       if (plain->surely_fits) return std::nullopt;
-      if (std::optional<Error> error = Checkpoint(choice, limit_us, found)) return error;
+      if (std::optional<Error> error = Checkpoint(*plain, limit_us, found)) return error;
     }
     return std::nullopt;
   }
 
-  /// The first blocks: they wait longest for their backward. Bisected, since each further one takes
-  /// no more.
-  std::optional<Error> Checkpoint(const Choice& choice, double& limit_us,
+  /// The best modules to checkpoint, where that may be fast enough.
+  std::optional<Error> Checkpoint(const Outcome& plain, double& limit_us,
                                   std::vector<Outcome>& found) {
-    const std::vector<std::string> blocks = CheckpointBlocks(job_.step, VariantOf(choice));
-    if (blocks.empty()) return std::nullopt;
-    const auto with = [&](std::size_t count) {
-      std::string names;
-      for (std::size_t i = 0; i < count; ++i) names += (i == 0 ? "" : ",") + blocks[i];
-      return evaluator_.Evaluate(choice.With(kCheckpointingLever.name, std::move(names)));
+    const std::shared_ptr<const CheckpointSets> sets = SetsFor(plain.choice);
+    if (sets->empty()) return std::nullopt;
+    const auto with = [&](const std::vector<std::string>& modules) {
+      return evaluator_.Evaluate(
+          plain.choice.With(kCheckpointingLever.name, fmt::format("{}", fmt::join(modules, ","))));
     };
-    const Result<Outcome> all = with(blocks.size());
-    if (!all) return all.error();
-    found.push_back(*all);
-    if (!all->surely_fits) return std::nullopt;
-    std::size_t too_few = 0;
-    std::size_t enough = blocks.size();
-    while (enough - too_few > 1) {
-      const std::size_t middle = (too_few + enough) / 2;
-      const Result<Outcome> tried = with(middle);
-      if (!tried) return tried.error();
-      if (tried->surely_fits) {
-        enough = middle;
-        found.push_back(*tried);
-      } else {
-        too_few = middle;
-      }
-    }
-    limit_us = std::min(limit_us, MicrosecondsPerSample(found.back()));
+    const auto score_of = [](const Outcome& outcome) {
+      return CheckpointScore{.fits = outcome.surely_fits,
+                             .high = outcome.reserved.best,
+                             .room = outcome.room,
+                             .us = outcome.step_us};
+    };
+    const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
+      const Result<Outcome> outcome = with(modules);
+      if (!outcome) return outcome.error();
+      return score_of(*outcome);
+    };
+    const Result<CheckpointChoice> best =
+        BestCheckpoints(*sets, score_of(plain), score,
+                        {.replays = kReplays, .most_us = limit_us * double(plain.samples)});
+    if (!best) return best.error();
+    if (best->modules.empty()) return std::nullopt;
+    const Result<Outcome> outcome = with(best->modules);
+    if (!outcome) return outcome.error();
+    found.push_back(*outcome);
+    if (outcome->surely_fits) limit_us = std::min(limit_us, MicrosecondsPerSample(*outcome));
     return std::nullopt;
+  }
+
+  /// Of the job without other levers: what they change in memory is seen by the replays.
+  std::shared_ptr<const CheckpointSets> SetsFor(const Choice& choice) {
+    const Variant& variant = VariantOf(choice);
+    const auto key = std::make_pair(&variant, choice.batch);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto made = sets_.find(key); made != sets_.end()) return made->second;
+    }
+    auto sets = std::make_shared<const CheckpointSets>(
+        ModelCheckpointing(job_.step, variant, job_.gpu,
+                           {.batch = choice.batch,
+                            .torch = TorchFor(job_.step, job_.options),
+                            .calibration = job_.options.calibration}));
+    const std::lock_guard lock(mutex_);
+    return sets_.try_emplace(key, std::move(sets)).first->second;
   }
 
   /// The fastest that fits with one lever and no other.
@@ -315,6 +337,8 @@ class Search {
 
   const PlanJob& job_;
   Evaluator evaluator_;
+  std::mutex mutex_;
+  std::map<std::pair<const Variant*, std::int64_t>, std::shared_ptr<const CheckpointSets>> sets_;
   std::vector<Outcome> found_;
   std::set<std::string> refused_;
   /// For a sample, of what fits for certain.

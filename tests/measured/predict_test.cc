@@ -15,6 +15,7 @@
 #include "step/max_batch.h"
 #include "step/predict.h"
 #include "step/prediction_invariants.h"
+#include "step/transforms/checkpoint.h"
 #include "step/transforms/tensors_of_call.h"
 #include "step/trial.h"
 
@@ -82,6 +83,27 @@ TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
   }
 }
 
+/// Sets of modules, large and small, and not only members of lists: from the capture without.
+TEST(MeasuredPredict, CheckpointedModulesAreThoseOfTheRealRuns) {
+  std::ifstream file(kSteps / "checkpointed" / "runs.json");
+  for (const nlohmann::json& row : nlohmann::json::parse(file)) {
+    SCOPED_TRACE(row["id"].get<std::string>());
+    const std::string name = row["file"];
+    Result<Step> step = ReadStep(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
+    ASSERT_TRUE(step.ok()) << step.error().ToLine();
+    CheckpointSegments segments;
+    for (const nlohmann::json& module : row["modules"]) segments.push_back({module});
+    step->variants[0] = AddCheckpointing(*step, step->variants[0], segments);
+    const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
+                                         {.batch = row["batch"],
+                                          .torch = TorchVersion{2, 11},
+                                          .calibration = Calibration::BuiltIn("H200")});
+    ASSERT_TRUE(p.ok()) << p.error().ToLine();
+    EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 0.2);
+    EXPECT_LE(ErrorInPercent(p->reserved.best, row["peak_reserved"]), 2);
+  }
+}
+
 /// What must hold of any step: storages are made once, used and freed while they are there. Under
 /// FSDP the optimizer's calls still name the whole gradients, which have become shards.
 std::vector<std::string> FaultsOf(const Step& step, const Variant& variant, bool sharded) {
@@ -137,6 +159,30 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
             << entry.path() << " " << choice.Get("checkpointing") << " " << PassesOf(choice) << ": "
             << faults.size() << " faults, the first: " << faults.front();
       }
+    }
+  }
+}
+
+/// The innermost modules that can be wrapped, and each one alone.
+TEST(MeasuredPredict, AnyModuleCanBeCheckpointed) {
+  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+    if (entry.path().extension() != ".gz") continue;
+    const Result<Step> read = ReadStep(*Input::Open(entry.path().string()));
+    ASSERT_TRUE(read.ok());
+    const std::vector<std::string> modules = CheckpointModules(*read, read->variants[0]);
+    std::vector<CheckpointSegments> tried(1);
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+      const bool innermost = i + 1 == modules.size() || !IsPartOf(modules[i + 1], modules[i]);
+      if (innermost) tried.front().push_back({modules[i]});
+      if (i % 7 == 0) tried.push_back({{modules[i]}});
+    }
+    for (const CheckpointSegments& segments : tried) {
+      if (segments.empty()) continue;
+      Step step = CopyOf(*read, 0);
+      const Variant changed = AddCheckpointing(step, step.variants[0], segments);
+      const std::vector<std::string> faults = FaultsOf(step, changed, false);
+      EXPECT_TRUE(faults.empty()) << entry.path() << " " << segments.front().front() << ": "
+                                  << faults.size() << " faults, the first: " << faults.front();
     }
   }
 }

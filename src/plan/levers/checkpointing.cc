@@ -9,10 +9,10 @@
 namespace plimsoll {
 namespace {
 
-CheckpointSegments SegmentsOf(const Step& step, const Variant& variant, std::string_view value) {
-  const Result<CheckpointSegments> segments =
-      ParseCheckpointing(value, CheckpointBlocks(step, variant));
-  return segments ? *segments : CheckpointSegments();
+Result<CheckpointSegments> SegmentsOf(const Step& step, const Variant& variant,
+                                      std::string_view value) {
+  return ParseCheckpointing(value, CheckpointBlocks(step, variant),
+                            CheckpointModules(step, variant));
 }
 
 /// As Python writes it: a name comes from a file, and the lines are for people to copy.
@@ -30,10 +30,12 @@ std::string Quoted(std::string_view name) {
 }
 
 std::vector<std::string> Names(const Step& step, const Choice& choice) {
+  const Result<CheckpointSegments> segments =
+      SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name));
   std::vector<std::string> names;
-  for (const std::vector<std::string>& segment :
-       SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name))) {
-    for (const std::string& block : segment) names.push_back(Quoted(block));
+  if (!segments) return names;
+  for (const std::vector<std::string>& segment : *segments) {
+    names.insert(names.end(), segment.begin(), segment.end());
   }
   return names;
 }
@@ -42,22 +44,29 @@ std::vector<std::string> Names(const Step& step, const Choice& choice) {
 
 const PlanLever kCheckpointingLever = {
     .name = "checkpointing",
-    .values = "all blocks, every:2, sqrt, or names of blocks (transformer.h.0,transformer.h.1)",
+    .values = "all blocks, every:2, sqrt, or names of modules (transformer.h.0,transformer.h.1)",
     .numerics = SameResults,
     .describe =
         [](const Step& step, const Choice& choice) {
-          const std::size_t all = CheckpointBlocks(step, step.variants.front()).size();
-          return fmt::format("checkpoint {} of {} blocks", Names(step, choice).size(), all);
+          const std::vector<std::string> names = Names(step, choice);
+          const std::vector<std::string> blocks = CheckpointBlocks(step, step.variants.front());
+          const bool only_blocks =
+              std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+                return std::find(blocks.begin(), blocks.end(), name) != blocks.end();
+              });
+          if (!only_blocks) return fmt::format("checkpoint {} modules", names.size());
+          return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
         },
     .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
+      std::vector<std::string> quoted;
+      for (const std::string& name : Names(step, choice)) quoted.push_back(Quoted(name));
       return {"import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
               fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}",
-                          fmt::join(Names(step, choice), ", ")),
+                          fmt::join(quoted, ", ")),
               "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
     },
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
-      const Result<CheckpointSegments> segments =
-          ParseCheckpointing(value, CheckpointBlocks(step, variant));
+      const Result<CheckpointSegments> segments = SegmentsOf(step, variant, value);
       if (!segments) return segments.error();
       variant = AddCheckpointing(step, variant, *segments);
       return std::nullopt;

@@ -59,6 +59,8 @@ struct CallRecord {
   std::vector<std::pair<StringId, Argument>> kwargs;
   std::vector<TensorUse> results;
   std::vector<NewStorage> fresh;
+  /// A call of the forward that a checkpoint repeats in the backward.
+  bool recomputed = false;
 };
 
 /// A parameter or a buffer.

@@ -50,7 +50,10 @@ class Pipeline {
   }
 
  private:
-  double HostTime(const Call& call, Phase phase) const {
+  double HostTime(const Call& call, Phase phase) {
+    const bool begins = call.record().recomputed && !recomputing_;
+    recomputing_ = call.record().recomputed;
+    if (recomputing_) return host_.forward + (begins ? host_.checkpoint : 0);
     switch (phase) {
       case Phase::kForward:
         return host_.forward;
@@ -68,6 +71,7 @@ class Pipeline {
   /// When the last collective is done, and what each made.
   double joined_ = 0;
   std::map<Storage, double> ready_;
+  bool recomputing_ = false;
 };
 
 }  // namespace
