@@ -20,6 +20,7 @@ HEIGHT = 900
 MOST_HEIGHT = 900
 # Two runs look like one twice: a wide and a narrow picture are enough.
 COMPARED = {("light", 1280), ("dark", 390)}
+PLANNED = DATA / "steps" / "vgg16_sgdm.step.json.gz"
 SECTIONS = {
     "timeline": "#timeline",
     "instant": "#instant",
@@ -85,6 +86,9 @@ def main() -> int:
                         picture(browser, "#timeline", out / f"compare-{kind}.png")
                     browser.open(program.prediction(DATA / "steps" / "gpt2_adamw_fp32.step.json.gz", batch=8))
                     picture(browser, "#trade-offs", out / f"trade-offs-{kind}.png")
+                    page, _ = program.planned(PLANNED, "--gpu", "RTX3060", "--global-batch", 128)
+                    browser.open(page)
+                    picture(browser, "#plan", out / f"plan-{kind}.png")
         finally:
             browser.quit()
     return 0
