@@ -43,6 +43,11 @@ struct PlanJob {
   PredictOptions options;
   /// In each step of the optimizer, on all GPUs together.
   std::int64_t samples = 1;
+  /// Nobody said how many: DefaultSamples did.
+  bool samples_by_default = false;
+  /// All alike, on so many machines.
+  std::int64_t gpus = 1;
+  std::int64_t nodes = 1;
   /// Only what gives the same results.
   bool keep_numerics = false;
 };

@@ -9,14 +9,15 @@
 
 namespace plimsoll {
 
+extern const PlanLever kOffloadLever;
 extern const PlanLever kTf32Lever;
 
 std::span<const PlanLever* const> Levers() {
   // Blocks are checkpointed before anything is sharded, so that what is computed again is gathered
   // again; another optimizer is one of shards; and whatever a pass does, the next one does too.
   static const PlanLever* const kLevers[] = {
-      &kPrecisionLever, &kTf32Lever,         &kCheckpointingLever, &kParallelLever,
-      &kOptimizerLever, &kAccumulationLever, &kAllocatorLever,
+      &kPrecisionLever, &kTf32Lever,      &kCheckpointingLever, &kOffloadLever,
+      &kParallelLever,  &kOptimizerLever, &kAccumulationLever,  &kAllocatorLever,
   };
   return kLevers;
 }

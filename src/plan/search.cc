@@ -1,11 +1,15 @@
 #include "plan/search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <set>
 
 #include "base/parallel.h"
 #include "plan/frontier.h"
+#include "step/max_batch.h"
 #include "step/transforms/accumulate.h"
 #include "step/transforms/checkpoint.h"
 
@@ -62,8 +66,22 @@ class Search {
     return {Numerics::kRounding, Numerics::kOther};
   }
 
+  /// The job as it was captured, with all samples in one pass; on several GPUs, with DDP.
+  Choice Start() const {
+    if (job_.gpus == 1) return {.batch = job_.samples};
+    return Choice{.batch = job_.samples / job_.gpus}.With(kParallelLever.name,
+                                                          fmt::format("ddp:{}", job_.gpus));
+  }
+
+  /// The same with one lever set, and as many samples in one pass as that leaves to a GPU.
+  Choice With(const Choice& choice, const PlanLever& lever, std::string value) const {
+    Choice other = choice.With(lever.name, std::move(value));
+    other.batch = std::max<std::int64_t>(1, job_.samples * choice.batch / SamplesOf(other));
+    return other;
+  }
+
   std::optional<Error> Captured(Plan& plan) {
-    const Result<Outcome> captured = evaluator_.Evaluate({.batch = job_.samples});
+    const Result<Outcome> captured = evaluator_.Evaluate(Start());
     if (!captured) return captured.error();
     plan.as_captured = *captured;
     return std::nullopt;
@@ -123,14 +141,15 @@ class Search {
 
   /// Every combination of the levers that are not searched, those that may be fastest first.
   Result<std::vector<Family>> Families(Numerics most) {
-    std::vector<Choice> choices = {{.batch = job_.samples}};
+    std::vector<Choice> choices = {Start()};
     for (const PlanLever* lever : Levers()) {
       if (lever->worth_trying == nullptr) continue;
       const std::size_t before = choices.size();
       for (std::size_t i = 0; i < before; ++i) {
         for (std::string& value : lever->worth_trying(job_, VariantOf(choices[i]))) {
           if (lever->numerics(job_.step, value) > most) continue;
-          Choice choice = choices[i].With(lever->name, std::move(value));
+          if (value == choices[i].Get(lever->name)) continue;
+          Choice choice = With(choices[i], *lever, std::move(value));
           if (!Contradiction(choice)) choices.push_back(std::move(choice));
         }
       }
@@ -153,7 +172,7 @@ class Search {
 
   /// In how many passes the samples can be gone through: divisors, few of them.
   std::vector<int> PassesFor(std::int64_t samples) const {
-    if (CannotAccumulate(job_.step) ||
+    if (CannotAccumulate(job_.step, job_.step.variants.front()) ||
         (job_.keep_numerics && kAccumulationLever.numerics(job_.step, "2") != Numerics::kSame)) {
       return {1};
     }
@@ -216,7 +235,7 @@ class Search {
 
   /// The fastest that fits with one lever and no other.
   std::optional<Error> Singles(Plan& plan) {
-    const Choice captured{.batch = job_.samples};
+    const Choice captured = Start();
     std::vector<Outcome> tried;
     if (std::optional<Error> error = SearchIn(captured, kNone, tried)) return error;
     for (const PlanLever* lever : Levers()) {
@@ -224,15 +243,15 @@ class Search {
       for (std::string& value : lever->worth_trying(job_, job_.step.variants.front())) {
         const Numerics numerics = lever->numerics(job_.step, value);
         if (numerics > (job_.keep_numerics ? Numerics::kSame : Numerics::kRounding)) continue;
-        const Result<Outcome> one = evaluator_.Evaluate(captured.With(lever->name, value));
+        const Result<Outcome> one = evaluator_.Evaluate(With(captured, *lever, value));
         if (one) tried.push_back(*one);
       }
     }
     for (const PlanLever* lever : Levers()) {
       const Outcome* best = nullptr;
       for (const Outcome& outcome : tried) {
-        const bool alone = LeversOf(outcome.choice) == std::vector<const PlanLever*>{lever};
-        if (!alone || !outcome.surely_fits) continue;
+        if (Changed(outcome.choice) != std::vector<const PlanLever*>{lever}) continue;
+        if (!outcome.surely_fits) continue;
         if (best == nullptr || outcome.SamplesPerSecond() > best->SamplesPerSecond()) {
           best = &outcome;
         }
@@ -243,15 +262,23 @@ class Search {
     return std::nullopt;
   }
 
+  /// The levers that are set otherwise than at the start.
+  std::vector<const PlanLever*> Changed(const Choice& choice) const {
+    const Choice start = Start();
+    std::vector<const PlanLever*> changed;
+    for (const PlanLever* lever : Levers()) {
+      if (choice.Get(lever->name) != start.Get(lever->name)) changed.push_back(lever);
+    }
+    return changed;
+  }
+
   /// The first way with each of its levers alone, and without it.
   void Worth(Plan& plan) {
     const Choice best = plan.ways.front().choice;
-    for (const PlanLever* lever : LeversOf(best)) {
-      Choice alone =
-          Choice{.batch = job_.samples}.With(lever->name, std::string(best.Get(lever->name)));
-      Choice without = best.With(lever->name, "");
-      (lever == &kAccumulationLever ? alone : without).batch = best.batch;
-      if (lever == &kAccumulationLever) without.batch = best.batch * PassesOf(best);
+    const Choice start = Start();
+    for (const PlanLever* lever : Changed(best)) {
+      Choice alone = With(start, *lever, std::string(best.Get(lever->name)));
+      Choice without = With(best, *lever, std::string(start.Get(lever->name)));
       // What rests on another lever cannot stand alone.
       const Result<Outcome> a = evaluator_.Evaluate(alone);
       const Result<Outcome> w = evaluator_.Evaluate(without);
@@ -299,6 +326,25 @@ class Search {
 
 }  // namespace
 
-Result<Plan> FindPlan(const PlanJob& job) { return Search(job).Run(); }
+Result<Plan> FindPlan(const PlanJob& job) {
+  if (job.samples % job.gpus != 0) {
+    return Error{.message = fmt::format("{} samples cannot be shared out evenly to {} GPUs",
+                                        job.samples, job.gpus),
+                 .hint = "give a --global-batch that is a multiple of --gpus"};
+  }
+  return Search(job).Run();
+}
+
+Result<std::int64_t> DefaultSamples(const PlanJob& job) {
+  std::int64_t most = 1;
+  for (const Variant& variant : job.step.variants) {
+    PredictOptions options = job.options;
+    options.precision = variant.precision;
+    const Result<MaxBatch> found = FindMaxBatch(job.step, job.gpu, options);
+    if (!found) return found.error();
+    most = std::max(most, found->sure.batch);
+  }
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
+}
 
 }  // namespace plimsoll

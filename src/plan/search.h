@@ -40,4 +40,8 @@ struct Plan {
 
 Result<Plan> FindPlan(const PlanJob& job);
 
+/// Where nobody says how many samples a step has: the largest power of two that surely fits in one
+/// pass, in any precision; 1 where nothing fits.
+Result<std::int64_t> DefaultSamples(const PlanJob& job);
+
 }  // namespace plimsoll

@@ -18,8 +18,14 @@ std::string LeverList(const PlanJob& job, const Choice& choice) {
   return used.empty() ? "as it was captured" : fmt::format("{}", fmt::join(used, ", "));
 }
 
+std::string Cards(const PlanJob& job) {
+  if (job.gpus == 1) return job.gpu.name;
+  if (job.nodes == 1) return fmt::format("{} × {}", job.gpus, job.gpu.name);
+  return fmt::format("{} × {} × {}", job.nodes, job.gpus / job.nodes, job.gpu.name);
+}
+
 std::string Verdict(const PlanJob& job, const Plan& plan) {
-  const std::string what = fmt::format("{} samples a step on {}", job.samples, job.gpu.name);
+  const std::string what = fmt::format("{} samples a step on {}", job.samples, Cards(job));
   if (plan.ways.empty()) {
     std::string text = fmt::format(
         "Nothing that was tried fits {} for certain: what comes closest takes up to {} on the "
@@ -150,6 +156,12 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
       fmt::format("{} ways were lowered and run through the allocator", plan.evaluations)};
   if (!plan.ways.empty()) {
     notes.back() += fmt::format("; {} fit even if each workspace takes as much as it may", fitting);
+  }
+  if (job.samples_by_default) {
+    notes.push_back(fmt::format(
+        "no --global-batch was given: {} is the largest power of two that surely fits in one pass, "
+        "in any precision that was captured",
+        job.samples));
   }
   if (const std::string left_out = LeftOut(job); !left_out.empty()) {
     notes.push_back("left out, since results would differ: " + left_out);

@@ -28,7 +28,7 @@ std::optional<Error> Repeat(Step& step, Variant& variant, std::string_view value
                  .hint = fmt::format("from 1 to {}", kMostPasses)};
   }
   if (passes == 1) return std::nullopt;
-  if (std::optional<Error> error = CannotAccumulate(step)) return error;
+  if (std::optional<Error> error = CannotAccumulate(step, variant)) return error;
   variant = AddAccumulation(step, variant, passes);
   return std::nullopt;
 }

@@ -43,6 +43,11 @@ const PlanLever kParallelLever = {
     .name = "parallel",
     .values = kForms,
     .numerics = SameResults,
+    .worth_trying = [](const PlanJob& job, const Variant&) -> std::vector<std::string> {
+      if (job.gpus == 1) return {};
+      return {fmt::format("ddp:{}", job.gpus), fmt::format("fsdp:{}", job.gpus),
+              fmt::format("fsdp:{}:keep", job.gpus)};
+    },
     .describe =
         [](const Step&, const Choice& choice) {
           const Result<Ranks> layout = ParseRanks(choice.Get(kParallelLever.name));
