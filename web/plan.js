@@ -2,7 +2,7 @@
 import * as format from "./format.js";
 import {codeBlock} from "./copy.js";
 import {byId, element, pickable, shape, show, table} from "./dom.js";
-import {perSample} from "./plans.js";
+import {isTooSlow, perSample} from "./plans.js";
 import {legendItem, scatter, styled} from "./scatter.js";
 import {colour} from "./theme.js";
 
@@ -20,7 +20,7 @@ export function showPlan(state) {
   if (state.plans.length === 0) return show("plan");
   const chart = element("div", {id: "plan-chart"});
   show("plan", element("h2", {}, "Memory against time"),
-      element("p", {class: "hint"}, `Each point is a way to train with ${format.count(state.data.plan.samples)} samples a step on ${state.data.plan.gpu}. ` +
+      element("p", {class: "hint"}, `Each point is a way to train with ${format.count(state.data.plan.samples)} samples a step. ` +
         `Choose one, here or in the table, for the lines to type. The views further down show the predicted run of ${state.plans[0].name}.`),
       element("div", {class: "plan"}, chart, element("div", {id: "plan-chosen", role: "region", "aria-label": "The chosen way"}), ways(state)));
   chart.append(drawing(state, chart.clientWidth), legend(state));
@@ -134,10 +134,12 @@ function legend(state) {
   const kinds = Object.entries(kResults).filter(([name]) => state.plans.some((way) => way.numerics === name));
   const roles = {closest: "what comes closest", frontier: "the rest of the frontier", alone: "single levers", captured: "the job as captured"};
   const small = Object.keys(roles).filter((role) => state.plans.some((way) => way[role] && !way.number)).map((role) => roles[role]);
+  const slow = state.data.plan.alone.filter((way) => isTooSlow(state.data.plan, way)).map(changes);
   return element("ul", {class: "legend", id: "plan-legend"},
       ...kinds.map(([, kind]) => legendItem(kind.words, colour(kind.colour), "round")),
       state.plans.some((way) => way.number) ? legendItem("large: the fastest of each set of levers, numbered", colour("ink"), "round") : null,
       small.length > 0 ? legendItem(`small: ${small.join(", ")}`, colour("paper"), "round") : null,
       state.plans.some((way) => !way.surely_fits) ? legendItem("pale: does not fit for certain", colour("line"), "round") : null,
-      state.plans.some((way) => way.frontier) ? legendItem("frontier: nothing else that fits is both faster and smaller", colour("good")) : null);
+      state.plans.some((way) => way.frontier) ? legendItem("frontier: nothing else that fits is both faster and smaller", colour("good")) : null,
+      slow.length > 0 ? element("li", {}, `left out, less than half as fast: ${slow.join("; ")}`) : null);
 }

@@ -10,7 +10,7 @@ export function plansOf(plan) {
   plan.ways.forEach((way, index) => add(way, {number: index + 1}));
   if (plan.closest) add(plan.closest, {closest: true});
   add(plan.as_captured, {captured: true});
-  for (const way of plan.alone) add(way, {alone: true});
+  for (const way of plan.alone.filter((one) => !isTooSlow(plan, one))) add(way, {alone: true});
   for (const way of plan.frontier) add(way, {frontier: true});
   const all = [...found.values()].map((way) => ({...way, name: nameOf(way)}));
   const rank = (way) => way.number ?? (way.closest ? 0 : Infinity);
@@ -18,6 +18,11 @@ export function plansOf(plan) {
     if (rank(a) !== rank(b)) return rank(a) - rank(b);
     return (b.surely_fits - a.surely_fits) || (perSample(a) - perSample(b));
   });
+}
+
+/** A lever that alone is less than half as fast as the best would press all others together. */
+export function isTooSlow(plan, way) {
+  return plan.ways.length > 0 && perSample(way) > 2 * perSample(plan.ways[0]);
 }
 
 export function perSample(way) {

@@ -23,7 +23,9 @@ export function scatter(points, {width, room, memory, ...attributes}) {
   const [fastest, slowest] = d3.extent(points, (p) => p.time);
   const most = Math.max(d3.max(points, (p) => p.bytes), 1);
   const line = room && room.bytes < kMostAbove * most ? room : null;
-  const x = d3.scaleLinear([0.95 * fastest, 1.05 * Math.max(slowest, 1)], [kMargin.left, width - kMargin.right]);
+  // Points at the edge need room for their words.
+  const edge = Math.max(0.05 * fastest, 0.08 * (slowest - fastest), 0.05);
+  const x = d3.scaleLinear([Math.max(0, fastest - edge), slowest + edge], [kMargin.left, width - kMargin.right]);
   const y = d3.scaleLinear([0, 1.05 * Math.max(most, line?.bytes ?? 0)], [kHeight - kMargin.bottom, kMargin.top]);
   const placed = points.map((p) => ({...p, x: x(p.time), y: y(p.bytes)}));
   for (const p of placed) p.mark.setAttribute("transform", `translate(${p.x} ${p.y})`);
@@ -37,7 +39,7 @@ export function scatter(points, {width, room, memory, ...attributes}) {
 }
 
 function frontierPath(points) {
-  const frontier = points.filter((p) => p.onFrontier).sort((a, b) => a.x - b.x || b.y - a.y);
+  const frontier = points.filter((p) => p.onFrontier).sort((a, b) => a.x - b.x || a.y - b.y);
   return d3.line().x((p) => p.x).y((p) => p.y)(frontier) ?? "";
 }
 
