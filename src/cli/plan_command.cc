@@ -4,11 +4,14 @@
 #include "cli/command.h"
 #include "cli/shared_flags.h"
 #include "cli/terminal.h"
+#include "plan/planned_run.h"
 #include "plan/search.h"
 #include "report/plan.h"
+#include "report/plan_page.h"
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
+#include "step/predicted_history.h"
 
 namespace plimsoll {
 namespace {
@@ -24,7 +27,32 @@ struct PlanFlags {
   bool keep_numerics = false;
   bool explain = false;
   bool json = false;
+  std::optional<std::string> html;
 };
+
+/// What is drawn comes with its ranges, the frontier too.
+std::optional<Error> MakeWhole(const PlanJob& job, std::vector<Outcome>& outcomes) {
+  Evaluator evaluator(job);
+  for (Outcome& outcome : outcomes) {
+    Result<Outcome> whole = evaluator.EvaluateWhole(outcome.choice);
+    if (!whole) return whole.error();
+    outcome = std::move(*whole);
+  }
+  return std::nullopt;
+}
+
+/// The same answer as a page, with the run of its first way.
+int WritePage(const std::string& path, const PlanJob& job, Plan plan) {
+  const Progress progress("predicting what is drawn");
+  if (const std::optional<Error> error = MakeWhole(job, plan.frontier)) return Complain(*error);
+  const Result<PlannedRun> run = RunOf(job, ShownWay(plan).choice);
+  if (!run) return Complain(run.error());
+  const Result<Prediction> prediction = Predict(run->step, job.gpu, run->options);
+  if (!prediction) return Complain(prediction.error());
+  const Result<History> history = PredictedHistory(run->step, job.gpu, run->options);
+  if (!history) return Complain(history.error());
+  return WriteOut(path, PageHtml(PlanPage(job, plan, *prediction, *history, run->passes)));
+}
 
 int RunPlan(const PlanFlags& flags) {
   Progress progress("reading");
@@ -56,6 +84,10 @@ int RunPlan(const PlanFlags& flags) {
   const int printed = Print(flags.json ? PlanJson(job, *plan)
                                        : PlanText(job, *plan, flags.explain, StyleOfStdout()));
   if (printed != kFine) return printed;
+  if (flags.html) {
+    const int written = WritePage(*flags.html, job, *plan);
+    if (written != kFine) return written;
+  }
   return plan->ways.empty() ? kNo : kFine;
 }
 
@@ -80,9 +112,13 @@ Command AddPlan(Flags& declare) {
                  "also what each lever is worth, alone and in the first way");
   AddTorchFlag(declare, flags->torch, "the release that will train (2.11)");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  declare.Text("--html", "FILE", flags->html,
+               "also a page: memory against time, each point a way, with the lines to type");
   declare.Examples(
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64   the fastest ways that fit\n"
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --keep-numerics\n"
+      "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --html plan.html   as a page "
+      "too\n"
       "Exit code 1: nothing that was tried fits for certain.");
   return [flags] { return RunPlan(*flags); };
 }

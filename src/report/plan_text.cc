@@ -145,10 +145,17 @@ std::string PlanText(const PlanJob& job, const Plan& plan, bool explain, const T
   } else {
     WriteHow(w, job, *plan.closest, "What comes closest");
   }
+  w.List("Notes", PlanNotes(job, plan, "those shown"));
+  return w.Take();
+}
+
+std::string PlanVerdict(const PlanJob& job, const Plan& plan) { return Verdict(job, plan); }
+
+std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::string_view fitting) {
   std::vector<std::string> notes = {
       fmt::format("{} ways were lowered and run through the allocator", plan.evaluations)};
   if (!plan.ways.empty()) {
-    notes.back() += "; those shown fit even if each workspace takes as much as it may";
+    notes.back() += fmt::format("; {} fit even if each workspace takes as much as it may", fitting);
   }
   if (job.samples_by_default) {
     notes.push_back(fmt::format(
@@ -168,8 +175,7 @@ std::string PlanText(const PlanJob& job, const Plan& plan, bool explain, const T
   if (job.gpu.name != "H200") {
     notes.push_back("times are of an H200, scaled to this card by its rates and bandwidth");
   }
-  w.List("Notes", notes);
-  return w.Take();
+  return notes;
 }
 
 }  // namespace plimsoll

@@ -22,7 +22,6 @@ Json ToJson(const TradeOff& t) {
           {"chosen", t.chosen}};
 }
 
-/// The predicted run in the place of a recorded one.
 RankReport AsRank(const Prediction& p, const History& history) {
   RankReport rank{.file = p.file, .format = "prediction", .device = history.device};
   rank.torch = p.torch.ToText();
@@ -40,14 +39,19 @@ RankReport AsRank(const Prediction& p, const History& history) {
 
 }  // namespace
 
+PageContent RunPage(const Prediction& p, const History& history, std::string_view how) {
+  PageContent page{.title = fmt::format("{}, {}", p.model.empty() ? p.file : p.model, how)};
+  page.explanation.ranks.push_back(AsRank(p, history));
+  page.runs.push_back({.file = p.file, .device = history.device, .history = PackHistory(history)});
+  return page;
+}
+
 PageContent PredictionPage(const Prediction& p, const std::optional<MaxBatch>& max_batch,
                            const History& history, const std::vector<TradeOff>& trade_offs) {
   Json points = Json::array();
   for (const TradeOff& point : trade_offs) points.push_back(ToJson(point));
-  PageContent page{.title = fmt::format("{}, predicted", p.model.empty() ? p.file : p.model)};
+  PageContent page = RunPage(p, history, "predicted");
   page.explanation.verdict = PredictVerdict(p, max_batch);
-  page.explanation.ranks.push_back(AsRank(p, history));
-  page.runs.push_back({.file = p.file, .device = history.device, .history = PackHistory(history)});
   page.prediction = PredictJson(p, max_batch);
   page.trade_offs = Dump(points, -1);
   return page;

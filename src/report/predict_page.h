@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "report/page.h"
@@ -11,6 +12,9 @@
 #include "timeline/history.h"
 
 namespace plimsoll {
+
+/// The predicted run in the place of a recorded one, without a verdict; `how` ends the title.
+PageContent RunPage(const Prediction& prediction, const History& history, std::string_view how);
 
 PageContent PredictionPage(const Prediction& prediction, const std::optional<MaxBatch>& max_batch,
                            const History& history, const std::vector<TradeOff>& trade_offs);
