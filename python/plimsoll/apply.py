@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from .applied import Applied
 from .errors import PlanError
-from .new_optimizer import Unavailable, in_backward, remade_as
+from .new_optimizer import Unavailable, in_backward, refuse_state, remade_as
 from .plan_file import PlanSource, Way, read_way
 from .precision import PRECISIONS
 
@@ -36,7 +36,10 @@ def apply(
         raise PlanError(f"`optimizer` is {type(optimizer).__name__} and no torch.optim.Optimizer")
     chosen = read_way(plan, way)
     applied = Applied(model, optimizer, chosen.batch, chosen.passes)
-    _check_blocks(chosen, model)  # before anything is changed
+    # Before anything is changed:
+    _check_blocks(chosen, model)
+    if optimizer is not None and not chosen.levers.keys().isdisjoint(_OPTIMIZER_LEVERS):
+        refuse_state(optimizer)
     for lever, set_lever in _LEVERS.items():
         value = chosen.levers.get(lever)
         if value is None:
@@ -245,6 +248,8 @@ def _set_parallel(applied: Applied, value: str) -> str:
     start = f"torchrun --nproc_per_node {ranks} train.py" if ranks.isdigit() else "torchrun"
     raise _LeftToYou(f"start it with {start}{f', and {how}' if how else ''}")
 
+
+_OPTIMIZER_LEVERS = ("optimizer", "optimizer_in_backward")
 
 #: In the order in which they are set: an optimizer is made of weights that have their type.
 _LEVERS: dict[str, Callable[[Applied, str], str]] = {

@@ -179,6 +179,8 @@ def test_a_scheduler_and_a_checkpoint_of_an_optimizer_in_the_backward():
     assert torch.equal(ours["state"][0]["exp_avg"], theirs["state"][0]["exp_avg"])
     with pytest.raises(plimsoll.PlanError, match="clipped"):
         applied.step(batches()[0], loss, clip_norm=1.0)
+    with pytest.raises(plimsoll.PlanError, match="more than 8 samples"):
+        applied.step(batches(1, 9)[0], loss)
 
 
 class Types(nn.Module):
@@ -351,7 +353,11 @@ def stepped(model):
         (plan(batch=0), {}, "batch"),
         ({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "passes": 1}]}, {}, "set"),
         (plan(checkpointing="blocks.0,blocks.7"), {}, "no block 'blocks.7'"),
-        (plan(optimizer="adamw:fused"), {"optimizer": stepped}, "state already"),
+        (
+            plan(optimizer="adamw:fused", checkpointing="blocks.0", precision="fp32"),
+            {"optimizer": stepped},
+            "state already",
+        ),
         (plan(optimizer_in_backward="on"), {"optimizer": stepped}, "state already"),
         (plan(precision="bf16"), {"optimizer": stepped}, "state in another type"),
         (plan(), {"optimizer": lambda m: 3}, "`optimizer` is int"),
@@ -365,6 +371,7 @@ def test_what_is_refused(document, options, what):
         plimsoll.apply(document, model, optimizer, **options)
     assert "\n" not in str(error.value)
     assert list(model.state_dict()) == list(before)
+    assert all(type(block) is Block for block in model.blocks)
 
 
 def test_checkpointing_is_in_a_shared_module_everywhere():
