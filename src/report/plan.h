@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-std::string PlanText(const PlanJob& job, const Plan& plan, const TextStyle& style);
+std::string PlanText(const PlanJob& job, const Plan& plan, bool explain, const TextStyle& style);
 /// schema plimsoll.plan/1: docs/json.md
 std::string PlanJson(const PlanJob& job, const Plan& plan);
 

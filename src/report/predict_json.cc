@@ -1,14 +1,10 @@
 #include <cmath>
 
-#include "report/json_values.h"
 #include "report/predict.h"
+#include "report/range_json.h"
 
 namespace plimsoll {
 namespace {
-
-Json RangeJson(const Range& range) {
-  return {{"low", range.low}, {"best", range.best}, {"high", range.high}};
-}
 
 Json FiguresJson(const Needs& figures) {
   return {{"allocated", RangeJson(figures.allocated)},

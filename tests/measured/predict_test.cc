@@ -9,12 +9,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "plan/lever.h"
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
 #include "step/predict.h"
 #include "step/prediction_invariants.h"
-#include "step/transforms/changes.h"
 #include "step/transforms/tensors_of_call.h"
 #include "step/trial.h"
 
@@ -68,9 +68,10 @@ TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
     const std::string name = row["file"];
     Result<Step> step = ReadStep(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
     ASSERT_TRUE(step.ok()) << step.error().ToLine();
-    Changes changes{.accumulate = row["accumulate"]};
-    if (row["checkpoint"].is_string()) changes.checkpoint = row["checkpoint"];
-    ASSERT_EQ(Apply(*step, changes), std::nullopt);
+    Choice choice;
+    choice.set["accumulation"] = std::to_string(row["accumulate"].get<int>());
+    if (row["checkpoint"].is_string()) choice.set["checkpointing"] = row["checkpoint"];
+    ASSERT_EQ(Rewrite(*step, choice), std::nullopt);
     const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
                                          {.batch = row["batch"],
                                           .torch = TorchVersion{2, 11},
@@ -110,29 +111,31 @@ std::vector<std::string> FaultsOf(const Step& step, const Variant& variant, bool
 }
 
 TEST(MeasuredPredict, ChangedStepsMakeSense) {
-  const Changes all[] = {{},
-                         {.checkpoint = "all"},
-                         {.checkpoint = "sqrt"},
-                         {.checkpoint = "every:2", .accumulate = 3},
-                         {.accumulate = 4},
-                         {.accumulate = 2, .optimizer = "adamw:fused"},
-                         {.checkpoint = "all", .data_parallel = true},
-                         {.checkpoint = "all", .accumulate = 2, .sharding = Sharding{.ranks = 4}}};
+  const Choice all[] = {
+      {},
+      {.set = {{"checkpointing", "all"}}},
+      {.set = {{"checkpointing", "sqrt"}}},
+      {.set = {{"checkpointing", "every:2"}, {"accumulation", "3"}}},
+      {.set = {{"accumulation", "4"}}},
+      {.set = {{"accumulation", "2"}, {"optimizer", "adamw:fused"}}},
+      {.set = {{"checkpointing", "all"}, {"parallel", "ddp"}}},
+      {.set = {{"checkpointing", "all"}, {"accumulation", "2"}, {"parallel", "fsdp:4"}}},
+  };
   for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
-    for (const Changes& changes : all) {
+    for (const Choice& choice : all) {
       Result<Step> step = ReadStep(*Input::Open(entry.path().string()));
       ASSERT_TRUE(step.ok());
-      if (const std::optional<Error> error = Apply(*step, changes)) {
+      if (const std::optional<Error> error = Rewrite(*step, choice)) {
         EXPECT_NE(error->message.find("no blocks"), std::string::npos) << error->ToLine();
         continue;
       }
       for (const Variant& variant : step->variants) {
         const std::vector<std::string> faults =
-            FaultsOf(*step, variant, changes.sharding.has_value());
+            FaultsOf(*step, variant, choice.Get("parallel").starts_with("fsdp"));
         EXPECT_TRUE(faults.empty())
-            << entry.path() << " " << changes.checkpoint.value_or("") << " " << changes.accumulate
-            << ": " << faults.size() << " faults, the first: " << faults.front();
+            << entry.path() << " " << choice.Get("checkpointing") << " " << PassesOf(choice) << ": "
+            << faults.size() << " faults, the first: " << faults.front();
       }
     }
   }

@@ -1,39 +1,53 @@
 // Blocks whose activations are computed again in the backward instead of being kept.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/lever.h"
 #include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
+namespace {
 
-extern const PlanLever kCheckpointingLever;
+CheckpointSegments SegmentsOf(const Step& step, const Variant& variant, std::string_view value) {
+  const Result<CheckpointSegments> segments =
+      ParseCheckpointing(value, CheckpointBlocks(step, variant));
+  return segments ? *segments : CheckpointSegments();
+}
+
+std::vector<std::string> Names(const Step& step, const Choice& choice) {
+  std::vector<std::string> names;
+  for (const std::vector<std::string>& segment :
+       SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name))) {
+    for (const std::string& block : segment) names.push_back(fmt::format("\"{}\"", block));
+  }
+  return names;
+}
+
+}  // namespace
+
 const PlanLever kCheckpointingLever = {
     .name = "checkpointing",
+    .values = "all blocks, every:2, sqrt, or names of blocks (transformer.h.0,transformer.h.1)",
     .numerics = SameResults,
-    .settings = SetBySearch,
-    .is_used = [](const Choice& choice, const Choice&) { return !choice.checkpointed.empty(); },
     .describe =
-        [](const PlanJob& job, const Choice& choice) {
-          const std::size_t all =
-              CheckpointBlocks(job.step, job.step.variants[choice.variant]).size();
-          return fmt::format("checkpoint {} of {} blocks", choice.checkpointed.size(), all);
+        [](const Step& step, const Choice& choice) {
+          const std::size_t all = CheckpointBlocks(step, step.variants.front()).size();
+          return fmt::format("checkpoint {} of {} blocks", Names(step, choice).size(), all);
         },
-    .code = [](const PlanJob&, const Choice& choice) -> std::vector<std::string> {
-      std::vector<std::string> names;
-      for (const std::string& block : choice.checkpointed) {
-        names.push_back(fmt::format("\"{}\"", block));
-      }
-      return {
-          "import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
-          fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}", fmt::join(names, ", ")),
-          "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
+    .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
+      return {"import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
+              fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}",
+                          fmt::join(Names(step, choice), ", ")),
+              "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
     },
-    .apply =
-        [](const PlanJob&, const Choice& choice, Changes& changes, PredictOptions&) {
-          if (!choice.checkpointed.empty()) {
-            changes.checkpoint = fmt::format("{}", fmt::join(choice.checkpointed, ","));
-          }
-        },
+    .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
+      const Result<CheckpointSegments> segments =
+          ParseCheckpointing(value, CheckpointBlocks(step, variant));
+      if (!segments) return segments.error();
+      variant = AddCheckpointing(step, variant, *segments);
+      return std::nullopt;
+    },
 };
 
 }  // namespace plimsoll

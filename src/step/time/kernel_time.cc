@@ -362,6 +362,15 @@ KernelTime OptimizerStep(const Call& call, const TimeContext& context) {
           .kernels = launches};
 }
 
+/// plimsoll.to_host_(tensors), plimsoll.to_device(tensors): between pinned memory and the device.
+KernelTime HostCopy(const Call& call, const TimeContext& context) {
+  double bytes = 0;
+  for (const Tensor& t : call.TensorsArg(0)) bytes += TouchedBytes(*t.layout);
+  return {.us = context.model.other.host_copy_start +
+                1e6 * bytes / (context.model.other.host_copy_share * context.gpu.interconnect.host),
+          .kernels = 1};
+}
+
 /// Reads parameters, gradients and both states; writes all but the gradients.
 KernelTime Fused(const Call& call, const TimeContext& context) {
   const OtherModel& model = context.model.other;
@@ -434,6 +443,8 @@ constexpr Entry kRules[] = {
     {"zero_", "memory", Fill},
     {"fill_", "memory", Fill},
     {"optimizer_step_", "optimizer", OptimizerStep},
+    {"to_host_", "host", HostCopy},
+    {"to_device", "host", HostCopy},
     {"randn", "memory", Random},
     {"rand", "memory", Random},
     {"randint", "memory", Random},

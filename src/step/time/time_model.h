@@ -97,6 +97,9 @@ struct OtherModel {
   /// Of optimizers that go through all tensors in one call: passes, microseconds a launch.
   double foreach_pass = 1.18, foreach_start = 7, foreach_tensors = 100;
   double fused_pass = 1.1;
+  /// Between pinned memory and the device: microseconds a copy, and how much of the data sheet's
+  /// rate comes of it.
+  double host_copy_start = 10, host_copy_share = 0.85;
 };
 
 struct TimeModel {

@@ -232,8 +232,8 @@ int PassesOf(const Variant& variant) {
   return passes;
 }
 
-std::optional<Error> CannotAccumulate(const Step& step) {
-  const int passes = PassesOf(step.variants.front());
+std::optional<Error> CannotAccumulate(const Step& step, const Variant& variant) {
+  const int passes = PassesOf(variant);
   if (passes == 1) return std::nullopt;
   return Error{.message = passes == 0 ? "the captured step has no backward to repeat"
                                       : "the captured step accumulates gradients already",
