@@ -216,6 +216,10 @@ def train(
     applied = plimsoll.apply(
         {"schema": "plimsoll.plan/1"}, model, job.optimizer(model.parameters()), way=way
     )
+    # A learning rate to choose does not change what a step takes.
+    missing = [t for t in applied.left_to_you if not t.startswith("the learning rate")]
+    if missing:
+        return {"error": f"not run: {missing[0]}"}
     total = 0
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
@@ -231,7 +235,7 @@ def train(
         while True:
             yield job.batch(applied.batch, options.device)
 
-    row: dict[str, Any] = {"torch": str(torch.__version__), "left_to_you": applied.left_to_you}
+    row: dict[str, Any] = {"torch": str(torch.__version__)}
     stream, times, used, value = batches(), [], 0, math.nan
     try:
         while len(times) < _WARM_UP + _TIMED:
@@ -295,7 +299,7 @@ class _Counts:
 
     def judge(self, way: dict[str, Any], row: dict[str, Any] | None) -> str:
         if row is None or str(row.get("error", "")).startswith("not run"):
-            return "not run" + " " * 66
+            return f"{'not run' if row is None else row['error'][:72]:72s}"
         told = self._count("trained within the budget", bool(row.get("trained")))
         if not row.get("trained"):
             return f"{str(row.get('error')).splitlines()[0][:60]:60s}{told}"
