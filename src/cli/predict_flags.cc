@@ -85,6 +85,14 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
   if (!step) return step;
+  // The page shows every precision; what does not show the others need not be able to change them.
+  if (!flags.html) {
+    PredictOptions options;
+    if (std::optional<Error> error = Configure(options, flags.Chosen())) return *error;
+    const Result<const Variant*> chosen = ChooseVariant(*step, options);
+    if (!chosen) return chosen.error();
+    step = CopyOf(*step, static_cast<std::size_t>(*chosen - step->variants.data()));
+  }
   if (std::optional<Error> error = Rewrite(*step, flags.Chosen())) return *error;
   return step;
 }

@@ -5,6 +5,15 @@
 namespace plimsoll {
 namespace {
 
+/// Whether the host needs what the call gives before it goes on: a value that is read, the gradient
+/// scaler's question whether to step, a copy that is not asynchronous.
+bool Waits(const Call& call) {
+  const std::string_view op = call.op();
+  return op.starts_with("aten._local_scalar_dense") || op == "plimsoll.to_host_" ||
+         op.starts_with("aten._amp_foreach_non_finite_check_and_unscale_") ||
+         (op == "plimsoll.optimizer_step_" && call.BoolArg(3, false));
+}
+
 /// Host and GPU side by side: a kernel begins when it has been issued and the one before it is
 /// done.
 class Pipeline {
@@ -19,6 +28,7 @@ class Pipeline {
   void Add(const Call& call, Phase phase, const KernelTime& time) {
     issued_ += HostTime(call, phase);
     if (time.us > 0) done_ = std::max(done_, issued_) + time.us + host_.gap * time.kernels;
+    if (Waits(call)) issued_ = std::max(issued_, done_);
     duration_.gpu += time;
     duration_.host_us = issued_;
     duration_.us = std::max(done_, issued_);

@@ -1,6 +1,5 @@
 #include "step/transforms/offload.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -15,13 +14,18 @@ constexpr std::size_t kNever = static_cast<std::size_t>(-1);
 /// read again within so many events is still there.
 constexpr std::size_t kSameNode = 8;
 
+/// Calls of the backward that read a tensor for one node of the graph, which saved it for itself.
+struct Node {
+  std::size_t first = 0;
+  std::size_t last = 0;
+  /// Where that backward begins.
+  std::size_t backward = 0;
+};
+
 struct Life {
-  std::size_t made = kNever;
   std::size_t last_forward = kNever;
-  /// The backward that comes after it was made.
-  std::size_t backward = kNever;
   std::size_t freed = kNever;
-  std::vector<std::size_t> backward_uses;
+  std::vector<Node> nodes;
   TensorUse use;
   /// A parameter, a buffer or an input, which somebody else holds.
   bool held = false;
@@ -39,14 +43,17 @@ class Lives {
   /// It waits for the backward and nothing else holds it.
   bool IsSaved(Storage storage) const {
     const Life& life = lives_[storage];
-    return !life.held && life.last_forward != kNever && !life.backward_uses.empty() &&
-           life.freed != kNever && life.freed > life.backward_uses.front();
+    return !life.held && life.last_forward != kNever && !life.nodes.empty() &&
+           life.freed != kNever && life.freed > life.nodes.front().first;
   }
 
  private:
   void See(std::size_t i) {
     const StepEvent& event = variant_.events[i];
-    if (event.kind == StepEvent::Kind::kPhase) phase_ = event.phase;
+    if (event.kind == StepEvent::Kind::kPhase) {
+      phase_ = event.phase;
+      if (phase_ == Phase::kBackward) backward_ = i;
+    }
     if (event.kind == StepEvent::Kind::kFree) lives_[event.index].freed = i;
     if (event.kind == StepEvent::Kind::kLabel && event.category == Category::kInputs) {
       lives_[event.index].held = true;
@@ -54,11 +61,8 @@ class Lives {
     if (event.kind != StepEvent::Kind::kCall) return;
     CallRecord call = variant_.calls[event.index];
     ForEachArgument(call, [&](const TensorUse& tensor) { Use(tensor, i); });
-    for (const NewStorage& fresh : call.fresh) {
-      Life& life = lives_[fresh.storage];
-      life.made = i;
-      if (phase_ == Phase::kForward) life.last_forward = i;
-    }
+    if (phase_ != Phase::kForward) return;
+    for (const NewStorage& fresh : call.fresh) lives_[fresh.storage].last_forward = i;
   }
 
   void Use(const TensorUse& tensor, std::size_t i) {
@@ -67,13 +71,17 @@ class Lives {
     life.use = tensor;
     if (phase_ == Phase::kForward) life.last_forward = i;
     // What the backward makes itself is not saved.
-    if (phase_ == Phase::kBackward && (life.held || life.last_forward != kNever)) {
-      life.backward_uses.push_back(i);
+    if (phase_ != Phase::kBackward || (!life.held && life.last_forward == kNever)) return;
+    if (!life.nodes.empty() && i - life.nodes.back().last <= kSameNode) {
+      life.nodes.back().last = i;
+    } else {
+      life.nodes.push_back({.first = i, .last = i, .backward = backward_});
     }
   }
 
   const Variant& variant_;
   Phase phase_ = Phase::kOther;
+  std::size_t backward_ = 0;
   std::vector<Life> lives_;
 };
 
@@ -82,7 +90,13 @@ class Offloader {
   Offloader(Step& step, const Variant& old)
       : step_(step), old_(old), lives_(old), edit_(step, old, "plimsoll.offload") {
     for (Storage storage = 1; storage < old.storages; ++storage) {
-      if (lives_.IsSaved(storage)) leaves_[lives_.Of(storage).last_forward].push_back(storage);
+      const Life& life = lives_.Of(storage);
+      const bool leaves = lives_.IsSaved(storage);
+      if (leaves) leaves_[life.last_forward].push_back(storage);
+      // Each node saves what it needs by itself, weights too.
+      for (std::size_t i = leaves ? 1 : 0; i < life.nodes.size(); ++i) {
+        if (leaves || life.held) saved_again_[life.nodes[i].backward].push_back(life.use);
+      }
     }
   }
 
@@ -92,6 +106,9 @@ class Offloader {
       const StepEvent& event = old_.events[i];
       if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
       Return(i);
+      if (const auto at = saved_again_.find(i); at != saved_again_.end()) {
+        for (const TensorUse& use : at->second) Copy("plimsoll.to_host_", use);
+      }
       if (event.kind == StepEvent::Kind::kCall && phase == Phase::kBackward) {
         Backward(i);
       } else if (event.kind != StepEvent::Kind::kFree || gone_.erase(event.index) == 0) {
@@ -160,13 +177,9 @@ class Offloader {
     call.fresh.push_back({.storage = back.storage, .bytes = bytes});
     edit_.Call(std::move(call));
     back_[of.storage] = back.storage;
-    // Its node is done when nothing has read it for a while.
-    const std::vector<std::size_t>& uses = lives_.Of(of.storage).backward_uses;
-    std::size_t last = i;
-    for (const std::size_t use : uses) {
-      if (use > last && use - last <= kSameNode) last = use;
+    for (const Node& node : lives_.Of(of.storage).nodes) {
+      if (node.first <= i && i <= node.last) returns_[node.last + 1].push_back(of.storage);
     }
-    returns_[last + 1].push_back(of.storage);
   }
 
   void Return(std::size_t i) {
@@ -184,6 +197,8 @@ class Offloader {
   StepEditor edit_;
   /// After which event each leaves the device.
   std::map<std::size_t, std::vector<Storage>> leaves_;
+  /// What is copied to the host for further nodes, by the backward that they belong to.
+  std::map<std::size_t, std::vector<TensorUse>> saved_again_;
   std::set<Storage> gone_;
   std::map<Storage, Storage> back_;
   std::map<std::size_t, std::vector<Storage>> returns_;
