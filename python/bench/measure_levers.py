@@ -122,7 +122,11 @@ def main() -> int:
         run = subprocess.run(
             [sys.executable, __file__, tools, job, change], capture_output=True, text=True
         )
-        print(run.stdout.strip() or json.dumps({"job": job, "change": change, "failed": run.stderr[-300:]}), flush=True)
+        print(
+            run.stdout.strip()
+            or json.dumps({"job": job, "change": change, "failed": run.stderr[-300:]}),
+            flush=True,
+        )
     return 0
 
 

@@ -1,5 +1,8 @@
-"""Training jobs for run_plans.py: none is among those that the models of memory and time were made
-from. Each is written once, and is captured and trained from the same functions."""
+"""Training jobs for run_plans.py, each written once: captured and trained from the same functions.
+
+None is among the measured jobs that predictions were made to fit; of some architectures the single
+operators were timed in other sizes (timing_jobs.py).
+"""
 
 from __future__ import annotations
 

@@ -30,8 +30,10 @@ from typing import Any
 
 _GIB = 2**30
 _WARM_UP, _TIMED = 3, 5
-#: Timed steps end after three where they have taken this long.
-_ENOUGH_SECONDS = 4.0
+#: Steps longer than this need one less to warm up, and are timed twice.
+_LONG_MS = 1000.0
+#: Of the levers alone, those that are not the fastest are run if they come this close to the plan.
+_NEAR = 4.0
 
 
 def jobs_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -98,8 +100,10 @@ def ways_of(plan: dict[str, Any], options: argparse.Namespace) -> Iterator[tuple
     for number, way in enumerate(ways[: options.ways]):
         yield "way", number, way
     alone = [way for way in plan.get("alone", []) if way.get("surely_fits", True)]
+    limit = _NEAR * ways[0]["step_us"] if ways else 0
     for number, way in enumerate(sorted(alone, key=lambda w: w["step_us"])[: options.alone]):
-        yield "alone", number, way
+        if number == 0 or way["step_us"] < limit:
+            yield "alone", number, way
 
 
 def told(way: dict[str, Any]) -> str:
@@ -216,6 +220,10 @@ def train(
     applied = plimsoll.apply(
         {"schema": "plimsoll.plan/1"}, model, job.optimizer(model.parameters()), way=way
     )
+    # A learning rate to choose does not change what a step takes.
+    missing = [t for t in applied.left_to_you if not t.startswith("the learning rate")]
+    if missing:
+        return {"error": f"not run: {missing[0]}"}
     total = 0
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
@@ -231,10 +239,10 @@ def train(
         while True:
             yield job.batch(applied.batch, options.device)
 
-    row: dict[str, Any] = {"torch": str(torch.__version__), "left_to_you": applied.left_to_you}
+    row: dict[str, Any] = {"torch": str(torch.__version__)}
     stream, times, used, value = batches(), [], 0, math.nan
     try:
-        while len(times) < _WARM_UP + _TIMED:
+        while not timed_part(times, complete=True):
             start = time.perf_counter()
             loss = applied.step(stream, job.loss)
             if gpu:
@@ -243,11 +251,8 @@ def train(
             value = float(loss)
             if gpu:
                 used = max(used, total - torch.cuda.mem_get_info()[0])
-            timed = times[_WARM_UP:]
-            if len(timed) >= 3 and sum(timed) > 1e3 * _ENOUGH_SECONDS:
-                break
         row["trained"] = True
-        row["step_ms"] = statistics.median(times[_WARM_UP:])
+        row["step_ms"] = statistics.median(timed_part(times))
     except torch.cuda.OutOfMemoryError as error:
         row["trained"] = False
         row["error"] = str(error)
@@ -257,6 +262,13 @@ def train(
     row["peak_allocated"] = stats.get("allocated_bytes.all.peak", 0)
     row["retries"] = stats.get("num_alloc_retries", 0)
     return row
+
+
+def timed_part(times: list[float], complete: bool = False) -> list[float]:
+    """Of the steps so far, those that count; with `complete` none until there are enough."""
+    is_long = len(times) > 1 and times[1] > _LONG_MS
+    timed = times[_WARM_UP - is_long :]
+    return [] if complete and len(timed) < (2 if is_long else _TIMED) else timed
 
 
 # Predicted against measured.
@@ -295,7 +307,7 @@ class _Counts:
 
     def judge(self, way: dict[str, Any], row: dict[str, Any] | None) -> str:
         if row is None or str(row.get("error", "")).startswith("not run"):
-            return "not run" + " " * 66
+            return f"{'not run' if row is None else row['error'][:72]:72s}"
         told = self._count("trained within the budget", bool(row.get("trained")))
         if not row.get("trained"):
             return f"{str(row.get('error')).splitlines()[0][:60]:60s}{told}"

@@ -626,6 +626,14 @@ def _sweeps() -> Iterator[Job]:
                 2,
             )
             yield Job(
+                f"sweep_grouped_channels_last_{precision}",
+                lambda p=precision: _swept(lambda: _convolutions(p, True, True)),
+                {},
+                1,
+                1,
+                2,
+            )
+            yield Job(
                 f"sweep_between_channels_last_{precision}",
                 lambda p=precision: _swept(lambda: _channels_last(p)),
                 {},

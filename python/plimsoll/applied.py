@@ -112,11 +112,15 @@ class Applied:
         if hasattr(batch, "__next__"):
             if self.passes > 1:
                 taken = itertools.islice(batch, self.passes)
-                return (
-                    p for one in taken for p in pieces(one, self.batch)
-                ), self.passes * self.batch
+                planned = self.passes * self.batch
+                return (part for one in taken for part in pieces(one, self.batch)), planned
             batch = next(batch)
         parts = pieces(batch, self.batch)
+        if self.steps_in_backward and len(parts) > 1:
+            raise PlanError(
+                f"a batch has more than {self.batch} samples, and the optimizer steps in the "
+                "backward of each pass"
+            )
         return iter(parts), sum(size for _, size in parts)
 
     def _enlarge(self, factor: float) -> float:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from .applied import Applied
 from .errors import PlanError
-from .new_optimizer import Unavailable, in_backward, remade_as
+from .new_optimizer import Unavailable, in_backward, refuse_state, remade_as
 from .plan_file import PlanSource, Way, read_way
 from .precision import PRECISIONS
 
@@ -36,7 +36,10 @@ def apply(
         raise PlanError(f"`optimizer` is {type(optimizer).__name__} and no torch.optim.Optimizer")
     chosen = read_way(plan, way)
     applied = Applied(model, optimizer, chosen.batch, chosen.passes)
-    _check_blocks(chosen, model)  # before anything is changed
+    # Before anything is changed:
+    _check_blocks(chosen, model)
+    if optimizer is not None and "optimizer" in chosen.levers:
+        refuse_state(optimizer)
     for lever, set_lever in _LEVERS.items():
         value = chosen.levers.get(lever)
         if value is None:
@@ -113,30 +116,24 @@ def _set_optimizer(applied: Applied, value: str) -> str:
     given = applied.optimizer
     if given is None:
         raise _LeftToYou("no optimizer was passed to apply")
+    name = value.removesuffix(":in_backward")
+    early = name != value
+    if early and (applied.passes > 1 or applied.scaler is not None):
+        raise _LeftToYou("with several passes or a gradient scaler a gradient is not whole in time")
     try:
-        made = remade_as(value, given)
+        made = remade_as(name, given)
     except Unavailable as error:
         raise _LeftToYou(str(error)) from error
-    applied.optimizer = made
-    form = value.partition(":")[2]
-    told = f"a new optimizer, {type(made).__name__}{f' ({form})' if form else ''}, with your groups"
+    applied.optimizer = in_backward(made) if early else made
+    applied.steps_in_backward = early
     if not isinstance(given, type(made)):
         applied.left_to_you.append(
             f"the learning rate of {type(made).__name__}: that of {type(given).__name__} was kept"
         )
-    return told + " and settings; give `.optimizer` to a scheduler that holds the old one"
-
-
-def _set_optimizer_in_backward(applied: Applied, value: str) -> str:
-    if value != "on":
-        raise _LeftToYou("it is on or nothing")
-    if applied.optimizer is None:
-        raise _LeftToYou("no optimizer was passed to apply")
-    if applied.passes > 1 or applied.scaler is not None:
-        raise _LeftToYou("with several passes or a gradient scaler a gradient is not whole in time")
-    applied.optimizer = in_backward(applied.optimizer)
-    applied.steps_in_backward = True
-    return "each parameter is stepped in the backward, and its gradient let go"
+    form = name.partition(":")[2]
+    told = f"a new optimizer, {type(made).__name__}{f' ({form})' if form else ''}, with your groups"
+    told += " and settings; give `.optimizer` to a scheduler that holds the old one"
+    return told + early * "; each parameter is stepped in the backward, and its gradient let go"
 
 
 def _set_accumulation(applied: Applied, value: str) -> str:
@@ -252,7 +249,6 @@ _LEVERS: dict[str, Callable[[Applied, str], str]] = {
     "tf32": _set_tf32,
     "checkpointing": _set_checkpointing,
     "optimizer": _set_optimizer,
-    "optimizer_in_backward": _set_optimizer_in_backward,
     "accumulation": _set_accumulation,
     "offload": _set_offload,
     "loss": _set_loss,

@@ -49,7 +49,6 @@ def remade_as(name: str, given: Optimizer) -> Optimizer:
     if kind not in _CLASSES or form not in _FORMS:
         raise Unavailable("it is not known here")
     made = _class(_CLASSES[kind][0])
-    _refuse_state(given)
     accepted = inspect.signature(made.__init__).parameters
     forms = {key: value for key, value in _FORMS[form].items() if key in accepted}
     if any(_FORMS[form].values()) and not any(forms.values()):
@@ -73,7 +72,7 @@ def _class(path: str) -> type[Optimizer]:
     return made
 
 
-def _refuse_state(given: Optimizer) -> None:
+def refuse_state(given: Optimizer) -> None:
     if given.state:
         raise PlanError(
             "the optimizer has state already, which another one cannot take over",
@@ -104,7 +103,6 @@ def _changed(kind: str, form: str, given: Optimizer, made: type[Optimizer]) -> d
 def in_backward(given: Optimizer) -> Optimizer:
     """Each parameter is stepped as soon as its gradient is whole, and the gradient let go. What is
     given back is for schedulers and checkpoints: its `step` and `zero_grad` do nothing more."""
-    _refuse_state(given)
     for group in given.param_groups:
         for parameter in group["params"]:
             if parameter.requires_grad:

@@ -102,9 +102,9 @@ def same(first, second, exactly=True):
         (1, {"checkpointing": "blocks.0,blocks.2"}),
         (2, {"checkpointing": "blocks.0,blocks.1,blocks.2", "accumulation": "2"}),
         (1, {"offload": "activations"}),
-        (1, {"optimizer_in_backward": "on"}),
+        (1, {"optimizer": "adamw:for:in_backward"}),
         (1, {"optimizer": "adamw:for"}),
-        (1, {"optimizer_in_backward": "on", "checkpointing": "blocks.1"}),
+        (1, {"optimizer": "adamw:for:in_backward", "checkpointing": "blocks.1"}),
     ],
 )
 def test_the_same_results_to_the_bit(passes, levers):
@@ -161,7 +161,7 @@ def test_a_scheduler_and_a_checkpoint_of_an_optimizer_in_the_backward():
         return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
 
     model, other = net(), net()
-    applied = plimsoll.apply(plan(optimizer_in_backward="on"), model, adamw(model))
+    applied = plimsoll.apply(plan(optimizer="adamw:for:in_backward"), model, adamw(model))
     reference = adamw(other)
     schedules = scheduled(applied.optimizer), scheduled(reference)
     for x, y in batches():
@@ -175,10 +175,14 @@ def test_a_scheduler_and_a_checkpoint_of_an_optimizer_in_the_backward():
             schedule.step()
     assert same(model, other)
     ours, theirs = applied.optimizer.state_dict(), reference.state_dict()
+    for groups in (ours["param_groups"], theirs["param_groups"]):
+        groups[0]["foreach"] = None
     assert ours["param_groups"] == theirs["param_groups"]
     assert torch.equal(ours["state"][0]["exp_avg"], theirs["state"][0]["exp_avg"])
     with pytest.raises(plimsoll.PlanError, match="clipped"):
         applied.step(batches()[0], loss, clip_norm=1.0)
+    with pytest.raises(plimsoll.PlanError, match="more than 8 samples"):
+        applied.step(batches(1, 9)[0], loss)
 
 
 class Types(nn.Module):
@@ -308,6 +312,15 @@ def test_what_is_left_is_said():
     applied.step(batches()[0], loss)
 
 
+def test_an_optimizer_in_the_backward_needs_whole_gradients():
+    for options in ({"passes": 2}, {"precision": "amp_fp16"}):
+        model = net()
+        given = adamw(model)
+        applied = plimsoll.apply(plan(**options, optimizer="adamw:fused:in_backward"), model, given)
+        assert applied.optimizer is given
+        assert "gradient is not whole" in applied.left_to_you[0]
+
+
 def test_allocator_settings_that_are_there_already(monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True")
     applied = plimsoll.apply(plan(allocator="expandable_segments:True"), net())
@@ -351,8 +364,11 @@ def stepped(model):
         (plan(batch=0), {}, "batch"),
         ({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "passes": 1}]}, {}, "set"),
         (plan(checkpointing="blocks.0,blocks.7"), {}, "no block 'blocks.7'"),
-        (plan(optimizer="adamw:fused"), {"optimizer": stepped}, "state already"),
-        (plan(optimizer_in_backward="on"), {"optimizer": stepped}, "state already"),
+        (
+            plan(optimizer="adamw:fused", checkpointing="blocks.0", precision="fp32"),
+            {"optimizer": stepped},
+            "state already",
+        ),
         (plan(precision="bf16"), {"optimizer": stepped}, "state in another type"),
         (plan(), {"optimizer": lambda m: 3}, "`optimizer` is int"),
     ],
@@ -365,6 +381,7 @@ def test_what_is_refused(document, options, what):
         plimsoll.apply(document, model, optimizer, **options)
     assert "\n" not in str(error.value)
     assert list(model.state_dict()) == list(before)
+    assert all(type(block) is Block for block in model.blocks)
 
 
 def test_checkpointing_is_in_a_shared_module_everywhere():
