@@ -331,6 +331,11 @@ BlockSet CheckpointSets::FindSmallest() const {
     smallest = state->Chosen();
     possible = std::min(target, PeakOf(smallest));
   }
+  for (std::size_t i = smallest.size(); i-- > 0;) {
+    BlockSet without = smallest;
+    without.erase(without.begin() + std::ptrdiff_t(i));
+    if (PeakOf(without) <= PeakOf(smallest)) smallest = std::move(without);
+  }
   return smallest;
 }
 

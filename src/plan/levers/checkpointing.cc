@@ -54,7 +54,9 @@ const PlanLever kCheckpointingLever = {
               std::all_of(names.begin(), names.end(), [&](const std::string& name) {
                 return std::find(blocks.begin(), blocks.end(), name) != blocks.end();
               });
-          if (!only_blocks) return fmt::format("checkpoint {} modules", names.size());
+          if (!only_blocks) {
+            return fmt::format("checkpoint {} module{}", names.size(), names.size() > 1 ? "s" : "");
+          }
           return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
         },
     .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
