@@ -28,6 +28,7 @@ from .merge import Tables, merged
 from .model import PRECISIONS, Precision, on_device, template
 from .places import line_of
 from .recorder import Recorder
+from .release import Attendant, Watcher, as_document, releases
 from .session import recording
 from .values import Values
 
@@ -106,10 +107,8 @@ def capture(
     with phantom_device(gpu), _clear_errors(notes), _garbage_waits():
         session = _Session(model, job, gpu, notes)
         tables = Tables()
-        variants = [
-            {"precision": precision.name, "events": session.variant(precision, batches, tables)}
-            for precision in wanted
-        ]
+        variants = [session.variant(precision, batches, tables) for precision in wanted]
+        session.add_releases()
     made = Capture(
         {
             "schema": SCHEMA,
@@ -147,21 +146,45 @@ class _Session:
         self._job = job
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
+        self._releases: list[Callable[[], None]] = []
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         with same_luck(), self._fake, Recorder(None, Values(notes)):
             self._template = template(model, notes)
         self.name = type(self._template).__name__
 
-    def variant(self, precision: Precision, batches: tuple[int, int], tables: Tables) -> list[Any]:
-        first, second = (self._run(precision, size) for size in batches)
-        return merged(first, second, tables, batches)
+    def variant(
+        self, precision: Precision, batches: tuple[int, int], tables: Tables
+    ) -> dict[str, Any]:
+        watcher = Watcher()
+        first = self._run(precision, batches[0], watcher)
+        second = self._run(precision, batches[1], Attendant())
+        variant = {"precision": precision.name, "events": merged(first, second, tables, batches)}
 
-    def _run(self, precision: Precision, batch_size: int) -> Recorder:
+        def add_releases() -> None:
+            found = releases(
+                watcher, first, self._job.steps, lambda t: self._run(precision, batches[0], t)
+            )
+            if found:
+                variant["releases"] = [
+                    as_document(release, first.events, tables.string) for release in found
+                ]
+
+        self._releases.append(add_releases)
+        return variant
+
+    def add_releases(self) -> None:
+        """After all that is recorded: a trial changes what the user's objects hold."""
+        told = list(self._notes.told)
+        for add in self._releases:
+            add()
+        self._notes.told[:] = told
+
+    def _run(self, precision: Precision, batch_size: int, attendant: Attendant) -> Recorder:
         with same_luck(), self._fake:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision, self._job.channels_last)
             with recording(target.model, self._capability, self._notes) as recorder:
-                run(self._job, target, precision, batch_size, recorder, self._notes)
+                run(self._job, target, precision, batch_size, recorder, self._notes, attendant)
         return recorder
 
 

@@ -23,6 +23,7 @@ from .optimizers import new_scaler, remade, state_tensors
 from .patching import Patch, patched
 from .places import set_loop
 from .recorder import Recorder
+from .release import Attendant
 from .values import Notes
 
 
@@ -48,6 +49,7 @@ def run(
     batch_size: int,
     recorder: Recorder,
     note: Notes,
+    attendant: Attendant,
 ) -> None:
     model = target.model
     optimizers = remade(job.optimizer, target)
@@ -55,10 +57,12 @@ def run(
     scaler = new_scaler(
         True if precision.scaled else job.scaler if _as_written(precision) else None
     )
-    with _phases(recorder, model, optimizers):
+    attendant.attend(recorder, [job.train_step or job.loss, job.make_batch], model)
+    with _phases(recorder, model, optimizers, attendant):
         parts: list[Any] = []
         for _ in range(job.steps):
             recorder.step()
+            attendant.begin_step()
             for _ in range(job.accumulate):
                 recorder.phase("inputs")
                 batch = _placed(job, precision, recorder, batch_size)
@@ -79,10 +83,14 @@ def run(
                         else job.loss(model, *_spread(batch)) / job.accumulate
                     )
                 _check_loss(loss)
+                if attendant.before_backward(batch):
+                    batch = None
+                    parts.clear()
                 (loss if scaler is None else scaler.scale(loss)).backward()
             if job.train_step is None:
                 _update(optimizers, scaler)
             recorder.phase("other")
+            attendant.end_step()
             _collect(recorder, note)
         recorder.finish()  # what dies because the loop ends is not part of a step
 
@@ -187,7 +195,10 @@ def _tensors_of(batch: Any) -> Iterator[torch.Tensor]:
 
 @contextlib.contextmanager
 def _phases(
-    recorder: Recorder, model: torch.nn.Module, optimizers: list[Optimizer]
+    recorder: Recorder,
+    model: torch.nn.Module,
+    optimizers: list[Optimizer],
+    attendant: Attendant,
 ) -> Iterator[None]:
     parameters = [p for p in model.parameters() if p.requires_grad]
     backward = torch.autograd.backward
@@ -207,6 +218,7 @@ def _phases(
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         _label_state(recorder, [optimizer])
+        attendant.after_optimizer(optimizer)
 
     hooks = [
         optim.register_optimizer_step_pre_hook(before),
