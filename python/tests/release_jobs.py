@@ -1,8 +1,7 @@
 """Training loops that hold memory which nothing uses again, each as it is found in the wild and as
 it is once edited.
 
-`python release_jobs.py FOLDER` captures all of them: the files in tests/data/steps whose names
-begin with `early_`.
+`python release_jobs.py FOLDER` captures all of them: the files in tests/data/steps/early.
 """
 
 from __future__ import annotations
@@ -141,4 +140,4 @@ def captured(name, **options):
 
 if __name__ == "__main__":
     for job in JOBS:
-        captured(job).write(Path(sys.argv[1]) / f"early_{job}.step.json.gz")
+        captured(job).write(Path(sys.argv[1]) / f"{job}.step.json.gz")

@@ -1,18 +1,16 @@
 // A prediction on the report page. Nothing is computed here.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "report/page.h"
-#include "step/max_batch.h"
-#include "step/predict.h"
+#include "report/predict.h"
 #include "step/trade_offs.h"
 #include "timeline/history.h"
 
 namespace plimsoll {
 
-PageContent PredictionPage(const Prediction& prediction, const std::optional<MaxBatch>& max_batch,
-                           const History& history, const std::vector<TradeOff>& trade_offs);
+PageContent PredictionPage(const PredictAnswer& answer, const History& history,
+                           const std::vector<TradeOff>& trade_offs);
 
 }  // namespace plimsoll

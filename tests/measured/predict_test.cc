@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "step/calibration.h"
+#include "step/earlier_frees.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
 #include "step/predict.h"
@@ -118,7 +119,7 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
                          {.accumulate = 2, .optimizer = "adamw:fused"},
                          {.checkpoint = "all", .data_parallel = true},
                          {.checkpoint = "all", .accumulate = 2, .sharding = Sharding{.ranks = 4}}};
-  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
     for (const Changes& changes : all) {
       Result<Step> step = ReadStep(*Input::Open(entry.path().string()));
@@ -269,6 +270,36 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
   EXPECT_EQ(refusing, 5);
   EXPECT_EQ(foreseen, 5);
   EXPECT_LE(false_alarms, 1) << "of 23";
+}
+
+Result<Step> ReadNamed(const std::string& name) {
+  const Result<Input> input = Input::Open((kSteps / (name + ".step.json.gz")).string());
+  return input ? ReadStep(*input) : Result<Step>(input.error());
+}
+
+/// The same scripts captured again after the edit that is offered: python/tests/release_jobs.py.
+class EarlierFreesOf : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Jobs, EarlierFreesOf, ::testing::Values("output", "batch", "graph"));
+
+TEST_P(EarlierFreesOf, SaveWhatTheEditedJobTakesLess) {
+  const Result<Step> kept = ReadNamed("early/" + GetParam() + "_kept");
+  const Result<Step> freed = ReadNamed("early/" + GetParam() + "_freed");
+  ASSERT_TRUE(kept.ok() && freed.ok());
+  const Result<Gpu> gpu = FindGpu("RTX 4090");
+  for (const std::int64_t batch : {32, 77, 300, 1024}) {
+    SCOPED_TRACE(batch);
+    const PredictOptions options{.batch = batch};
+    const Result<Prediction> before = Predict(*kept, *gpu, options);
+    const Result<Prediction> after = Predict(*freed, *gpu, options);
+    const Result<std::optional<EarlierFrees>> offered = FindEarlierFrees(*kept, *gpu, options);
+    ASSERT_TRUE(before.ok() && after.ok() && offered.ok() && offered->has_value());
+    const PeakSaving& saved = (*offered)->together;
+    EXPECT_EQ((*offered)->changes.size(), 1u);
+    EXPECT_EQ(saved.allocated, before->unlimited.allocated.best - after->unlimited.allocated.best);
+    EXPECT_EQ(saved.device, before->unlimited.device.best - after->unlimited.device.best);
+    EXPECT_EQ((*offered)->fits, after->fits);
+    EXPECT_FALSE(FindEarlierFrees(*freed, *gpu, options)->has_value());
+  }
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Lives {
       const StepEvent& event = variant.events[i];
       if (event.kind == StepEvent::Kind::kFree) freed[event.index] = i;
       if (event.kind != StepEvent::Kind::kCall) continue;
-      CallRecord call = variant.calls[event.index];
+      const CallRecord& call = variant.calls[event.index];
       ForEachArgument(call, [&](const TensorUse& tensor) { uses[tensor.storage].push_back(i); });
     }
   }
@@ -121,7 +121,7 @@ class Finder {
   void KeepInputs(Occurrence& one) const {
     std::set<Storage> made;
     for (const std::size_t i : one.calls) {
-      CallRecord call = variant_.calls[variant_.events[i].index];
+      const CallRecord& call = variant_.calls[variant_.events[i].index];
       ForEachArgument(call, [&](const TensorUse& tensor) {
         const Storage storage = tensor.storage;
         if (storage == kElsewhere || made.contains(storage)) return;
@@ -176,7 +176,7 @@ class Checkpointer {
   std::size_t DroppedAt(Storage storage, const Occurrence& one) const {
     std::size_t last = one.calls.front();
     for (const std::size_t i : one.calls) {
-      CallRecord call = old_.calls[old_.events[i].index];
+      const CallRecord& call = old_.calls[old_.events[i].index];
       bool reads = false;
       bool of_parameter = false;
       ForEachArgument(call, [&](const TensorUse& t) {
@@ -243,10 +243,10 @@ class Checkpointer {
       }
     }
     if (event.kind == StepEvent::Kind::kCall && !renamed_.empty()) {
-      CallRecord call = old_.calls[event.index];
+      const CallRecord& call = old_.calls[event.index];
       bool touched = false;
       ForEachArgument(call, [&](const TensorUse& t) { touched |= renamed_.contains(t.storage); });
-      if (touched) return edit_.Call(Renamed(std::move(call)));
+      if (touched) return edit_.Call(Renamed(call));
     }
     edit_.Copy(event);
   }
