@@ -22,6 +22,9 @@ _DEEPEST = 4
 _MOST = 20_000
 _NOT_LOOKED_INTO = (ModuleType, type, FunctionType, MethodType, torch.optim.Optimizer, str, bytes)
 
+#: With these a function can read whatever it has.
+_BY_ANY_NAME = frozenset(("locals", "vars", "eval", "exec"))
+
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
     """The tensors that an object holds, as far as one looks."""
@@ -59,12 +62,21 @@ class Variable(NamedTuple):
     @property
     def where(self) -> str:
         """The statement before which it can be let go."""
-        code, line = self.frame.f_code, self.frame.f_lineno
-        statement = statement_at(code, line)
-        return describe(code, statement.line if statement else line)
+        return statement_of(self.frame)
 
     def let_go(self) -> None:
         _assign(self.frame, self.name, None)
+
+
+def statement_of(frame: FrameType) -> str:
+    """The one that is running, as its first line."""
+    statement = statement_at(frame.f_code, frame.f_lineno)
+    return describe(frame.f_code, statement.line if statement else frame.f_lineno)
+
+
+def bound_in(frame: FrameType) -> frozenset[str]:
+    """The variables that have a value."""
+    return frozenset(name for name, _ in _locals(frame))
 
 
 def running() -> list[FrameType]:
@@ -81,7 +93,7 @@ def running() -> list[FrameType]:
 def done_variables(frame: FrameType) -> list[Variable]:
     """Those that are not read from the statement on that is running."""
     statement = statement_at(frame.f_code, frame.f_lineno)
-    if statement is None:
+    if statement is None or not _BY_ANY_NAME.isdisjoint(frame.f_code.co_names):
         return []
     done = done_with(frame.f_code, frame.f_lasti) - statement.names
     return [Variable(frame, name, value) for name, value in _locals(frame) if name in done]

@@ -16,8 +16,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from .holding import done_variables, running, slots, tensors_in
-from .places import describe
+from .holding import bound_in, done_variables, running, slots, statement_of, tensors_in
 from .recorder import Recorder, Tensor
 
 #: What the allocator gives at least; less than that is not worth a line.
@@ -118,6 +117,8 @@ class Watcher(Attendant):
     def __init__(self) -> None:
         super().__init__()
         self.looks: list[Look] = []
+        #: By statement: what has a value each time that it is reached, and can be deleted there.
+        self.bound: dict[tuple[Any, str], frozenset[str]] = {}
 
     def _look(self, key: Key, value: Any) -> None:
         assert self.recorder is not None
@@ -128,6 +129,8 @@ class Watcher(Attendant):
 
     def at_statement(self, frames: list[Any]) -> None:
         for frame in frames:
+            at = (frame.f_code, statement_of(frame))
+            self.bound[at] = bound_in(frame) & self.bound.get(at, bound_in(frame))
             for variable in done_variables(frame):
                 self._look(("variable", *variable.key), variable.value)
 
@@ -147,24 +150,24 @@ class Watcher(Attendant):
 class Trial(Attendant):
     """Of a run in which the keys are let go."""
 
-    def __init__(self, keys: set[Key]) -> None:
+    def __init__(self, keys: set[Key], watcher: Watcher) -> None:
         super().__init__()
         self.keys = keys
-        self._edits: dict[Key, Edit] = {}
+        self.edits: list[Edit] = []
+        self._bound = watcher.bound
 
-    @property
-    def edits(self) -> list[Edit]:
-        return list(self._edits.values())
-
-    def _note(self, key: Key, edit: Edit) -> None:
-        self._edits.setdefault(key, edit)
+    def _note(self, edit: Edit) -> None:
+        if edit not in self.edits:
+            self.edits.append(edit)
 
     def at_statement(self, frames: list[Any]) -> None:
         for frame in frames:
             for variable in done_variables(frame):
-                key = ("variable", *variable.key)
-                if key in self.keys and self._storages(variable.value):
-                    self._note(key, Edit("variable", variable.name, variable.where))
+                deletable = self._bound.get((frame.f_code, variable.where), frozenset())
+                if ("variable", *variable.key) not in self.keys or variable.name not in deletable:
+                    continue
+                if self._storages(variable.value):
+                    self._note(Edit("variable", variable.name, variable.where))
                     variable.let_go()
 
     def at_end_of_step(self) -> None:
@@ -173,21 +176,22 @@ class Trial(Attendant):
             key = ("place", slot.path)
             if key not in self.keys or not self._storages(slot.value):
                 continue
-            self._note(key, Edit("graph" if slot.holds_graph else "place", slot.path, None))
-            if slot.holds_graph or self._edits[key].kind == "place":
+            # What is a number without a graph was one with it, let go in an earlier step.
+            if slot.holds_graph or Edit("graph", slot.path, None) not in self.edits:
+                self._note(Edit("graph" if slot.holds_graph else "place", slot.path, None))
                 slot.let_go()
 
     def before_backward(self, batch: Any) -> bool:
         if _BATCH in self.keys:
-            self._note(_BATCH, Edit("batch", "batch", None))
+            self._note(Edit("batch", "batch", None))
         return _BATCH in self.keys
 
     def after_optimizer(self, optimizer: Optimizer) -> None:
         if _GRADIENTS not in self.keys:
             return
         frames = running()
-        where = describe(frames[0].f_code, frames[0].f_lineno) if frames else None
-        self._note(_GRADIENTS, Edit("gradients", "optimizer", where))
+        where = statement_of(frames[0]) if frames else None
+        self._note(Edit("gradients", "optimizer", where))
         optimizer.zero_grad(set_to_none=True)
 
 
@@ -351,7 +355,7 @@ def releases(
     lives = Lives(recorded)
     found = []
     for keys in groups(watcher, lives, steps):
-        trial = Trial(keys)
+        trial = Trial(keys, watcher)
         try:
             tried = run(trial)
         except Exception:  # the user's code minds, so this cannot be let go
