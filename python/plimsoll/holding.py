@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 
 from .liveness import done_with, statement_at
-from .places import describe, is_editable, is_loop
+from .places import describe, in_own_file, is_editable, is_loop
 
 _DEEPEST = 4
 _MOST = 20_000
@@ -164,7 +164,7 @@ def _of_function(function: Any, walk: _Walk) -> Iterator[Slot]:
         with contextlib.suppress(ValueError):  # nothing is in it yet
             put = functools.partial(setattr, cell, "cell_contents")
             yield from walk.into(name, cell.cell_contents, put)
-    if is_editable(function.__code__, even_lambda=True):
+    if in_own_file(function.__code__):
         names = function.__globals__
         for name, value in list(names.items()):
             yield from walk.into(name, value, functools.partial(names.__setitem__, name))

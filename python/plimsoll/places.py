@@ -37,10 +37,20 @@ def _is_users(code: CodeType) -> bool:
     return known
 
 
-def is_editable(code: CodeType, even_lambda: bool = False) -> bool:
+#: By the address of a code, which is kept so that it stays its own: a code is slow to hash.
+_editable: dict[int, tuple[CodeType, bool]] = {}
+
+
+def is_editable(code: CodeType) -> bool:
     """Whether this is a function in a file of the user's own, into which a line can be put."""
-    if code.co_name.startswith("<") and not even_lambda:
-        return False
+    known = _editable.get(id(code))
+    if known is None:
+        known = code, not code.co_name.startswith("<") and in_own_file(code)
+        _editable[id(code)] = known
+    return known[1]
+
+
+def in_own_file(code: CodeType) -> bool:
     return _is_users(code) and not any(part in code.co_filename for part in _INSTALLED)
 
 

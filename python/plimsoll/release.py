@@ -47,7 +47,10 @@ class Release(NamedTuple):
 
 
 class Attendant:
-    """Is told of the instants at which something could be let go."""
+    """Is told of the instants at which something could be let go. This one does nothing."""
+
+    #: Whether it wants to be told of every statement.
+    attentive = False
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
@@ -59,7 +62,8 @@ class Attendant:
 
     def attend(self, recorder: Recorder, functions: list[Any], model: torch.nn.Module) -> None:
         self.recorder, self.functions, self.model = recorder, functions, model
-        recorder.before_operator = self._before_operator
+        if self.attentive:
+            recorder.before_operator = self._before_operator
 
     def begin_step(self) -> None:
         self.step += 1
@@ -114,6 +118,8 @@ class Look(NamedTuple):
 class Watcher(Attendant):
     """Of the run that is recorded."""
 
+    attentive = True
+
     def __init__(self) -> None:
         super().__init__()
         self.looks: list[Look] = []
@@ -149,6 +155,8 @@ class Watcher(Attendant):
 
 class Trial(Attendant):
     """Of a run in which the keys are let go."""
+
+    attentive = True
 
     def __init__(self, keys: set[Key], watcher: Watcher) -> None:
         super().__init__()
