@@ -7,9 +7,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Callable, NamedTuple
 
@@ -19,27 +20,31 @@ from .liveness import done_with, statement_at
 from .places import describe, in_own_file, is_editable, is_loop
 
 _DEEPEST = 4
-_MOST = 20_000
+_MOST = 5_000
 _NOT_LOOKED_INTO = (ModuleType, type, FunctionType, MethodType, torch.optim.Optimizer, str, bytes)
 
 #: With these a function can read whatever it has.
 _BY_ANY_NAME = frozenset(("locals", "vars", "eval", "exec"))
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """The tensors that an object holds, as far as one looks."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth < _DEEPEST:
-        for part in _parts(value):
-            yield from tensors_in(part, depth + 1)
+    left = [(value, 0)]
+    for _ in range(_MOST):
+        if not left:
+            return
+        value, depth = left.pop()
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif depth < _DEEPEST:
+            left.extend((part, depth + 1) for part in _parts(value))
 
 
 def _parts(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return list(value)
-    if isinstance(value, Mapping):
-        return list(value.values())
+    # Classes of the user's own may compute when they are asked for their elements: not asked.
+    if isinstance(value, (list, tuple, set, frozenset, deque, dict)):
+        parts = value.values() if isinstance(value, dict) else value
+        return list(itertools.islice(parts, _MOST))
     if isinstance(value, (torch.nn.Module, *_NOT_LOOKED_INTO)) or value is None:
         return []
     return list(getattr(value, "__dict__", {}).values())
@@ -187,6 +192,8 @@ class _Walk:
         if depth >= _DEEPEST or id(value) in self._seen or len(self._seen) > _MOST:
             return
         self._seen.add(id(value))
+        if isinstance(value, (list, deque, dict)) and len(value) > _MOST:
+            return
         if isinstance(value, (list, deque)):
             for i, element in enumerate(list(value)):
                 put_element = functools.partial(value.__setitem__, i)
