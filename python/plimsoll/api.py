@@ -29,6 +29,7 @@ from .model import on_device, template
 from .places import line_of
 from .precision import AS_WRITTEN, PRECISIONS, Precision, Wanted, are_known, for_a_plan, names
 from .recorder import Recorder
+from .release import Attendant, Watcher, as_document, releases
 from .session import recording
 from .values import Values
 
@@ -105,6 +106,7 @@ def capture(
     with phantom_device(gpu), _clear_errors(notes), _garbage_waits():
         session = _Session(model, job, gpu, notes)
         variants = session.variants(precisions, channels_last, batches)
+        session.add_releases()
     made = Capture(
         {
             "schema": SCHEMA,
@@ -142,6 +144,7 @@ class _Session:
         self._job = job
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
+        self._releases: list[Callable[[], None]] = []
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         with same_luck(), self._fake, Recorder(None, Values(notes)):
             self._template = template(model, notes)
@@ -158,13 +161,13 @@ class _Session:
             if channels_last:
                 precision = precision._replace(channels_last=True)
             try:
-                events = self._variant(precision, batches)
+                variant = self._variant(precision, batches)
             except Exception as error:
                 if precision.name == AS_WRITTEN.name or not choice:
                     raise
                 self._notes(f"{precision.name} is left out: {_first_line(error)}")
                 continue
-            found.append({"precision": precision.name, "events": events})
+            found.append(variant)
         return found
 
     def _precisions(self, wanted: Wanted, channels_last: bool) -> list[Precision]:
@@ -174,16 +177,38 @@ class _Session:
         found = for_a_plan(self._template, self._job.autocast, scalable)
         return [p for p in found if not (p.channels_last and channels_last)]
 
-    def _variant(self, precision: Precision, batches: tuple[int, int]) -> list[Any]:
-        first, second = (self._run(precision, size) for size in batches)
-        return merged(first, second, self.tables, batches)
+    def _variant(self, precision: Precision, batches: tuple[int, int]) -> dict[str, Any]:
+        tables = self.tables
+        watcher = Watcher()
+        first = self._run(precision, batches[0], watcher)
+        second = self._run(precision, batches[1], Attendant())
+        variant = {"precision": precision.name, "events": merged(first, second, tables, batches)}
 
-    def _run(self, precision: Precision, batch_size: int) -> Recorder:
+        def add_releases() -> None:
+            found = releases(
+                watcher, first, self._job.steps, lambda t: self._run(precision, batches[0], t)
+            )
+            if found:
+                variant["releases"] = [
+                    as_document(release, first.events, tables.string) for release in found
+                ]
+
+        self._releases.append(add_releases)
+        return variant
+
+    def add_releases(self) -> None:
+        """After all that is recorded: a trial changes what the user's objects hold."""
+        told = list(self._notes.told)
+        for add in self._releases:
+            add()
+        self._notes.told[:] = told
+
+    def _run(self, precision: Precision, batch_size: int, attendant: Attendant) -> Recorder:
         with same_luck(), self._fake:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision)
             with recording(target, self._capability, self._notes) as recorder:
-                run(self._job, target, precision, batch_size, recorder, self._notes)
+                run(self._job, target, precision, batch_size, recorder, self._notes, attendant)
         return recorder
 
 

@@ -25,6 +25,7 @@ from .patching import Patch, patched
 from .places import set_loop
 from .precision import Precision
 from .recorder import Recorder
+from .release import Attendant
 from .values import Notes
 
 
@@ -49,15 +50,18 @@ def run(
     batch_size: int,
     recorder: Recorder,
     note: Notes,
+    attendant: Attendant,
 ) -> None:
     model = target.model
     optimizers = remade(job.optimizer, target)
     _label_state(recorder, optimizers)
     scaler = new_scaler(job.scaler if precision.as_written else precision.scaled)
-    with _phases(recorder, model, optimizers):
+    attendant.attend(recorder, [job.train_step or job.loss, job.make_batch], model)
+    with _phases(recorder, model, optimizers, attendant):
         parts: list[Any] = []
         for _ in range(job.steps):
             recorder.step()
+            attendant.begin_step()
             for _ in range(job.accumulate):
                 recorder.phase("inputs")
                 batch = _placed(job, precision, recorder, batch_size)
@@ -78,10 +82,14 @@ def run(
                         else job.loss(model, *spread(batch)) / job.accumulate
                     )
                 _check_loss(loss)
+                if attendant.before_backward(batch):
+                    batch = None
+                    parts.clear()
                 (loss if scaler is None else scaler.scale(loss)).backward()
             if job.train_step is None:
                 _update(optimizers, scaler)
             recorder.phase("other")
+            attendant.end_step()
             _collect(recorder, note)
         recorder.finish()  # what dies because the loop ends is not part of a step
 
@@ -150,7 +158,10 @@ def _placed(job: Job, precision: Precision, recorder: Recorder, batch_size: int)
 
 @contextlib.contextmanager
 def _phases(
-    recorder: Recorder, model: torch.nn.Module, optimizers: list[Optimizer]
+    recorder: Recorder,
+    model: torch.nn.Module,
+    optimizers: list[Optimizer],
+    attendant: Attendant,
 ) -> Iterator[None]:
     parameters = [p for p in model.parameters() if p.requires_grad]
     backward = torch.autograd.backward
@@ -170,6 +181,7 @@ def _phases(
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         _label_state(recorder, [optimizer])
+        attendant.after_optimizer(optimizer)
 
     hooks = [
         optim.register_optimizer_step_pre_hook(before),

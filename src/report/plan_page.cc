@@ -14,7 +14,7 @@ const Outcome& ShownWay(const Plan& plan) {
 
 PageContent PlanPage(const PlanJob& job, const Plan& plan, const Prediction& prediction,
                      const History& history, int passes) {
-  PageContent page = RunPage(prediction, history, "planned");
+  PageContent page = RunPage({prediction, {}, {}}, history, "planned");
   page.explanation.verdict = PlanVerdict(job, plan);
   std::vector<std::string> notes = PlanNotes(job, plan, "those that are not drawn pale");
   if (const int all = PassesOf(ShownWay(plan).choice); all > passes) {

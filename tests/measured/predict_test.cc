@@ -11,6 +11,7 @@
 
 #include "plan/lever.h"
 #include "step/calibration.h"
+#include "step/earlier_frees.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
 #include "step/predict.h"
@@ -143,7 +144,7 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
       {.set = {{"checkpointing", "all"}, {"parallel", "ddp"}}},
       {.set = {{"checkpointing", "all"}, {"accumulation", "2"}, {"parallel", "fsdp:4"}}},
   };
-  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
     for (const Choice& choice : all) {
       Result<Step> step = ReadStep(*Input::Open(entry.path().string()));
@@ -318,6 +319,36 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
   EXPECT_EQ(refusing, 5);
   EXPECT_EQ(foreseen, 5);
   EXPECT_LE(false_alarms, 1) << "of 23";
+}
+
+Result<Step> ReadNamed(const std::string& name) {
+  const Result<Input> input = Input::Open((kSteps / (name + ".step.json.gz")).string());
+  return input ? ReadStep(*input) : Result<Step>(input.error());
+}
+
+/// The same scripts captured again after the edit that is offered: python/tests/release_jobs.py.
+class EarlierFreesOf : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Jobs, EarlierFreesOf, ::testing::Values("output", "batch", "graph"));
+
+TEST_P(EarlierFreesOf, SaveWhatTheEditedJobTakesLess) {
+  const Result<Step> kept = ReadNamed("early/" + GetParam() + "_kept");
+  const Result<Step> freed = ReadNamed("early/" + GetParam() + "_freed");
+  ASSERT_TRUE(kept.ok() && freed.ok());
+  const Result<Gpu> gpu = FindGpu("RTX 4090");
+  for (const std::int64_t batch : {32, 77, 300, 1024}) {
+    SCOPED_TRACE(batch);
+    const PredictOptions options{.batch = batch};
+    const Result<Prediction> before = Predict(*kept, *gpu, options);
+    const Result<Prediction> after = Predict(*freed, *gpu, options);
+    const Result<std::optional<EarlierFrees>> offered = FindEarlierFrees(*kept, *gpu, options);
+    ASSERT_TRUE(before.ok() && after.ok() && offered.ok() && offered->has_value());
+    const PeakSaving& saved = (*offered)->together;
+    EXPECT_EQ((*offered)->changes.size(), 1u);
+    EXPECT_EQ(saved.allocated, before->unlimited.allocated.best - after->unlimited.allocated.best);
+    EXPECT_EQ(saved.device, before->unlimited.device.best - after->unlimited.device.best);
+    EXPECT_EQ((*offered)->fits, after->fits);
+    EXPECT_FALSE(FindEarlierFrees(*freed, *gpu, options)->has_value());
+  }
 }
 
 }  // namespace

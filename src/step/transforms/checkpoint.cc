@@ -19,7 +19,7 @@ struct Lives {
       const StepEvent& event = variant.events[i];
       if (event.kind == StepEvent::Kind::kFree) freed[event.index] = i;
       if (event.kind != StepEvent::Kind::kCall) continue;
-      CallRecord call = variant.calls[event.index];
+      const CallRecord& call = variant.calls[event.index];
       ForEachArgument(call, [&](const TensorUse& tensor) { uses[tensor.storage].push_back(i); });
     }
   }
@@ -134,7 +134,7 @@ class Finder {
 
   /// Autocast keeps the weights that it casts until it ends.
   bool IsCastOfParameter(std::size_t event) const {
-    CallRecord call = variant_.calls[variant_.events[event].index];
+    const CallRecord& call = variant_.calls[variant_.events[event].index];
     bool of_parameter = false;
     ForEachArgument(call, [&](const TensorUse& tensor) { of_parameter |= tensor.parameter; });
     return of_parameter && call.args.size() == 1;
@@ -148,7 +148,7 @@ class Finder {
   void FindInputs(CheckpointedForward& one) const {
     std::set<Storage> known;
     for (const std::size_t i : one.calls) {
-      CallRecord call = variant_.calls[variant_.events[i].index];
+      const CallRecord& call = variant_.calls[variant_.events[i].index];
       ForEachArgument(call, [&](const TensorUse& tensor) {
         const Storage storage = tensor.storage;
         if (storage == kElsewhere || !known.insert(storage).second) return;
@@ -281,7 +281,7 @@ class Checkpointer {
     Names names;
     const auto copied = copy_uses_.find(i);
     if (renamed_.empty() && copied == copy_uses_.end()) return names;
-    CallRecord call = old_.calls[old_.events[i].index];
+    const CallRecord& call = old_.calls[old_.events[i].index];
     ForEachArgument(call, [&](const TensorUse& tensor) {
       if (const auto found = renamed_.find(tensor.storage); found != renamed_.end()) {
         names.insert(*found);
