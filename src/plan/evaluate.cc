@@ -86,7 +86,7 @@ Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
                   .device = {device, device, device},
                   .room = fit->room,
                   .fits = fit->fits,
-                  .surely_fits = fit->surely_fits,
+                  .surely_fits = fit->surely_fits && fit->unlimited <= fit->room,
                   .step_us = fit->step_us,
                   .gpu_busy_us = fit->gpu_busy_us};
   if (PassesOf(choice) > passes) {

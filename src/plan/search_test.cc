@@ -109,7 +109,8 @@ TEST_F(PlanTest, EveryLeverCanBeTold) {
   Choice choice{.batch = 4};
   for (const char* setting :
        {"tf32=on", "allocator=expandable_segments:True", "optimizer=adamw:fused", "accumulation=2",
-        "checkpointing=transformer.h.0", "parallel=fsdp:4", "precision=amp_bf16"}) {
+        "checkpointing=transformer.h.0", "parallel=fsdp:4", "precision=amp_bf16",
+        "offload=activations"}) {
     ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
   }
   EXPECT_EQ(SamplesOf(choice), 32);
@@ -146,7 +147,9 @@ TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
     EXPECT_EQ(worth.alone.samples, 8);
     EXPECT_EQ(worth.without.samples, 8);
     // Otherwise the way without it would have been found.
-    if (worth.without.surely_fits) EXPECT_GE(worth.without.step_us, best.step_us);
+    if (worth.without.surely_fits) {
+      EXPECT_GE(worth.without.step_us, best.step_us);
+    }
   }
   for (const Outcome& single : plan.single) {
     EXPECT_EQ(LeversOf(single.choice).size(), 1u);
