@@ -66,8 +66,21 @@ class StageWriter {
     }
     for (const StagePass& pass : parts_.passes) {
       for (const std::vector<StageItem>& turn : pass.backward) {
+        for (const StageItem& item : turn) NoteTied(item);
         for (const StageItem& item : turn) NoteTouches(item);
       }
+    }
+  }
+  /// A parameter that two GPUs have (an embedding that is the head as well) has a gradient on both:
+  /// on one of them it is what the capture adds to the other's.
+  void NoteTied(const StageItem& item) {
+    if (item.kind != StageItem::Kind::kSend || item.bytes.depends()) return;
+    for (const ModelTensor& tensor : old_.model_tensors) {
+      const bool like = tensor.trainable && parts_.model.contains(tensor.storage) &&
+                        BytesOf(step_, tensor) == item.bytes.first;
+      if (!like) continue;
+      tied_.insert(item.storage);
+      gradients_.insert(item.storage);
     }
   }
   void NoteTouches(const StageItem& item) {
@@ -117,6 +130,7 @@ class StageWriter {
 
   void RunPass(const StagePass& pass) {
     for (const Storage storage : pass.let_go) LetGo(storage);
+    for (const Storage storage : tied_) LetGo(storage);
     std::vector<Renamed> own(static_cast<std::size_t>(pipeline_.micro_batches));
     std::vector<int> backwards(own.size(), 0);
     for (const PipelineTurn& turn : schedule_) {
@@ -135,6 +149,7 @@ class StageWriter {
   void RunItem(const StageItem& item, Renamed& own) {
     if (item.kind == StageItem::Kind::kReceive) return Receive(item, own);
     if (item.kind == StageItem::Kind::kSend) {
+      if (tied_.contains(item.storage)) return;
       return edit_.Call(CallOf(step_, {Collective::Kind::kSend, item.bytes, pipeline_.stages}));
     }
     const StepEvent& event = old_.events[item.event];
@@ -200,6 +215,7 @@ class StageWriter {
   const KeepParameters parameters_;
   StepEditor edit_;
   std::set<Storage> gradients_;
+  std::set<Storage> tied_;
   /// Of gradients: the event of their backward that has to do with them last.
   std::map<Storage, std::size_t> last_touch_;
   /// By their captured numbers: gradients, and what the optimizer has made.
