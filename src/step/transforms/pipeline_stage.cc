@@ -3,6 +3,8 @@
 // last one. What a piece reads and another made is received; the inputs are.
 #include "step/transforms/pipeline_stage.h"
 
+#include <algorithm>
+
 #include "step/transforms/tensors_of_call.h"
 
 namespace plimsoll {
@@ -87,8 +89,12 @@ class StageFinder {
     if (model_.contains(storage)) found_.model.insert(storage);
     const auto elsewhere = made_elsewhere_.find(storage);
     if (elsewhere == made_elsewhere_.end() || owner_.contains(storage)) return;
-    Turn(chunk).push_back(
-        {.kind = StageItem::Kind::kReceive, .storage = storage, .bytes = elsewhere->second});
+    const std::ptrdiff_t before =
+        std::ranges::count(Turn(chunk), StageItem::Kind::kReceive, &StageItem::kind);
+    Turn(chunk).push_back({.kind = StageItem::Kind::kReceive,
+                           .event = static_cast<std::size_t>(before),
+                           .storage = storage,
+                           .bytes = elsewhere->second});
     owner_[storage] = chunk;
   }
 
