@@ -66,6 +66,7 @@ std::string PredictJson(const Prediction& p, const std::optional<MaxBatch>& max_
                {"step_us", std::llround(p.step_us)},
                {"unlimited_step_us", std::llround(p.unlimited_step_us)},
                {"gpu_busy_us", std::llround(p.gpu_busy_us)},
+               {"waited_us", std::llround(p.waited_us)},
                {"limit", OrNull(p.limit)},
                {"room", p.room},
                {"fits", p.fits},
