@@ -3,6 +3,7 @@
 #include "step/file/step_file.h"
 
 #include "fuzz.h"
+#include "step/earlier_frees.h"
 #include "step/predict.h"
 #include "step/prediction_invariants.h"
 #include "step/transforms/data_parallel.h"
@@ -30,6 +31,10 @@ void PredictAll(Step& step) {
     CheckPrediction(Predict(step, gpu, {.batch = batch, .steps = 4}));
     CheckPrediction(Predict(step, gpu, {.batch = batch, .steps = 4, .limit = 30 * kMiB}));
   }
+  const Result<std::optional<EarlierFrees>> frees =
+      FindEarlierFrees(step, gpu, {.batch = 3, .steps = 4});
+  PLIMSOLL_CHECK(frees.ok());
+  PLIMSOLL_CHECK(!*frees || !(*frees)->changes.empty());
   const Variant plain = step.variants.front();
   step.variants.front() = AddFullySharded(step, plain, {.ranks = 3});
   CheckPrediction(Predict(step, gpu, {.batch = 2, .steps = 4}));

@@ -455,6 +455,9 @@ def steps():
     text = json.dumps(whole, separators=(",", ":"))
     put("step_file", "whole", text)
     put("step_file", "packed", gzip.compress(text.encode(), mtime=0))
+    release = {"edits": [["variable", 0, 1], ["gradients", 2, -1]], "frees": [[6, 4], [len(events), 19]]}
+    whole["variants"][0]["releases"] = [release, {**release, "edits": [["graph", 0, -1]]}]
+    put("step_file", "releases", json.dumps(whole, separators=(",", ":")))
     for length in (1, 40, 400, len(text) - 1):
         put("step_file", f"cut-{length}", text[:length])
     put("step_file", "schema-number", '{"schema":1,"note":"plimsoll.step/1"}')

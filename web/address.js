@@ -8,6 +8,7 @@ export function readAddress() {
     rank: number("rank"),
     event: number("event"),
     base: number("base"),
+    plan: number("plan"),
     sight: number("from") !== null && number("to") !== null ? [number("from"), number("to")] : null,
     selection: only ? {by: only[1], name: only[2], ...(words.has("for") ? {category: words.get("for")} : {})} : null,
   };
@@ -17,6 +18,7 @@ export function readAddress() {
 function addressOf(state, sight) {
   const words = new URLSearchParams({rank: state.rank, event: state.event});
   if (state.sides.length > 1) words.set("base", state.base.event);
+  if (state.plans.length > 0) words.set("plan", state.plan + 1);
   if (sight) {
     words.set("from", sight[0]);
     words.set("to", sight[1]);
@@ -36,6 +38,7 @@ export function writeAddress(state, timeline) {
 
 export async function followAddress(state, timeline) {
   const wanted = readAddress();
+  if (state.plans.length > 0) state.choosePlan((wanted.plan ?? 1) - 1);
   const chosen = state.ranks.length > 0 && await state.chooseRank(wanted.rank ?? state.rank);
   if (!chosen || !state.history) return;
   if (wanted.event !== null) state.chooseEvent(wanted.event);

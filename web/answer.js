@@ -9,9 +9,12 @@ export function showAnswer(state) {
   const report = state.report;
   if (!report) return show("answer", element("p", {id: "verdict"}, explanation.verdict));
   const all = explanation.findings.flatMap((f) => f.remedies).sort((a, b) => (b.saves ?? 0) - (a.saves ?? 0));
-  show("answer",
-      element("p", {id: "verdict"}, explanation.verdict),
-      element("h2", {}, heading(report)),
+  const verdict = element("p", {id: "verdict"}, explanation.verdict);
+  // What to do stands between the verdict and the memory of doing it.
+  if (state.plans.length > 0) show("answer", verdict);
+  show(state.plans.length > 0 ? "memory" : "answer",
+      state.plans.length > 0 ? null : verdict,
+      element("h2", {}, heading(state, report)),
       ...accountViews(report.account, {capacity: report.capacity, state}),
       ...remedies("What would help", all.filter((r) => !r.avoid)),
       ...remedies("Often advised, but worse for this job", all.filter((r) => r.avoid), false),
@@ -20,11 +23,11 @@ export function showAnswer(state) {
       ...list("The arithmetic", explanation.arithmetic));
 }
 
-function heading(report) {
+function heading(state, report) {
   const {kind, event, phase} = report.instant;
   const when = kind === "oom" ? "when it ran out of memory" : kind === "event" ? `at event ${event}` : "at the peak";
   const where = [phase, event === null ? "" : `event ${format.count(event)}`].filter(Boolean).join(", ");
-  return `Where the memory is ${when}${where ? ` (${where})` : ""}`;
+  return `Where the memory is ${when}${state.plans.length > 0 ? ` of ${state.plans[0].name}` : ""}${where ? ` (${where})` : ""}`;
 }
 
 /** Those that save most first. What to type stands below the words, and what it costs stays on a phone too. */

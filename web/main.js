@@ -5,6 +5,7 @@ import {showComparison} from "./compare.js";
 import {byId, element} from "./dom.js";
 import {Flame} from "./flame.js";
 import {showInstant} from "./instant.js";
+import {markPlan, showPlan} from "./plan.js";
 import {showRanks} from "./ranks.js";
 import {Segments} from "./segments.js";
 import {State} from "./state.js";
@@ -14,7 +15,7 @@ import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
 import {showWhatIf} from "./what_if.js";
 
-const kSections = {answer: "Answer", ranks: "Ranks", compare: "Comparison", "trade-offs": "Trade-offs", timeline: "Timeline", steps: "Steps",
+const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", ranks: "Ranks", compare: "Comparison", "trade-offs": "Trade-offs", timeline: "Timeline", steps: "Steps",
   instant: "Instant", flame: "Stacks", segments: "Segments", "what-if": "What if"};
 
 function showSections() {
@@ -55,6 +56,7 @@ async function start() {
   new Segments(state);
   const showAll = () => {
     showAnswer(state);
+    showPlan(state);
     showRanks(state);
     showComparison(state);
     showTradeOffs(state);
@@ -80,6 +82,10 @@ async function start() {
   state.when("selection", () => {
     showAnswer(state);
     showInstant(state);
+    remember();
+  });
+  state.when("plan", () => {
+    markPlan(state);
     remember();
   });
   timeline.zoomed = remember;

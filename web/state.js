@@ -3,6 +3,7 @@
 import {History} from "./history.js";
 import {byId} from "./dom.js";
 import {matcher} from "./groups.js";
+import {plansOf} from "./plans.js";
 
 /** One of the two jobs on the page, of which one rank is looked at. */
 class Side {
@@ -63,7 +64,10 @@ export class State {
     this.base = data.baseline ? new Side(data.baseline.title, data.baseline.explanation, data.baseline.runs) : null;
     /** Only these blocks: {by, name}, by category, place, module or size; a place may name its category too. */
     this.selection = null;
-    this.listeners = {rank: [], event: [], selection: [], jump: [], theme: [], print: []};
+    /** Of a plan: everything that is drawn, and the one that is looked at. */
+    this.plans = data.plan ? plansOf(data.plan) : [];
+    this.plan = 0;
+    this.listeners = {rank: [], event: [], selection: [], jump: [], plan: [], theme: [], print: []};
   }
 
   when(what, listener) {
@@ -116,6 +120,11 @@ export class State {
     if (!side.history) return;
     side.choose(event);
     this.tell("event");
+  }
+
+  choosePlan(index) {
+    this.plan = Math.max(0, Math.min(Math.trunc(index), this.plans.length - 1));
+    this.tell("plan");
   }
 
   /** Chooses an instant and asks the timeline to show it. */

@@ -29,7 +29,7 @@ from plimsoll.api import SCHEMA
 from plimsoll.device import phantom_device
 from plimsoll.gpus import capability
 from plimsoll.merge import Tables, merged
-from plimsoll.model import building
+from plimsoll.model import OnDevice, building
 from plimsoll.recorder import Recorder, Tensor
 from plimsoll.session import recording
 
@@ -117,7 +117,9 @@ def record(tools: str, kind: str) -> tuple[list[Any], CallRecorder, Recorder]:
     rows: list[Any] = []
     gc.disable()
     with phantom_device("H200"), FakeTensorMode(allow_non_fake_inputs=True):
-        with recording(torch.nn.Module(), capability("H200") or (9, 0), lambda _: None) as recorder:
+        with recording(
+            OnDevice(torch.nn.Module(), {}, {}), capability("H200") or (9, 0), lambda _: None
+        ) as recorder:
             calls = CallRecorder(recorder)
             ops.Recorder = lambda: calls
             with building():

@@ -535,6 +535,73 @@ def _pointwise(precision: str) -> Iterator[Step]:
         yield pools
 
 
+def _channels_last(precision: str) -> Iterator[Step]:
+    """What stands between convolutions, in their memory format: other kernels than in NCHW."""
+    dtype = _TYPES[precision]
+
+    def images(size: int, channels: int, plane: int) -> torch.Tensor:
+        x = torch.randn(size, channels, plane, plane, device="cuda", dtype=dtype)
+        return x.to(memory_format=torch.channels_last).requires_grad_()
+
+    for size, channels, plane in itertools.product(
+        [2, 8, 32, 128], [16, 64, 96, 128, 256, 512, 1024, 2048], [7, 14, 28, 56, 112, 224]
+    ):
+        if not 1e5 < size * channels * plane * plane < 2e8:
+            continue
+
+        def batch_norm(size: int = size, channels: int = channels, plane: int = plane) -> None:
+            x = images(size, channels, plane)
+            w = torch.ones(channels, device="cuda", requires_grad=True)
+            mean, var = torch.zeros(channels, device="cuda"), torch.ones(channels, device="cuda")
+            y = F.batch_norm(x, mean, var, w, torch.zeros_like(w).requires_grad_(), training=True)
+            y.backward(torch.ones_like(y))
+
+        yield batch_norm
+    for size, channels, plane in [
+        (32, 64, 112),
+        (64, 128, 56),
+        (16, 256, 56),
+        (8, 512, 28),
+        (4, 64, 256),
+        (8, 128, 512),
+    ]:
+
+        def between(size: int = size, channels: int = channels, plane: int = plane) -> None:
+            x = images(size, channels, plane)
+            w = torch.ones(channels, device="cuda", dtype=dtype, requires_grad=True)
+            normed = F.group_norm(x, 16, w, torch.zeros_like(w).requires_grad_())
+            y = F.relu(torch.cat([x, normed], 1)) + 1.0
+            total = (
+                F.max_pool2d(x, 3, 2, 1).sum()
+                + F.max_pool2d(x, 2).sum()
+                + F.avg_pool2d(x, 2).sum()
+                + F.adaptive_avg_pool2d(x, 1).sum()
+            )
+            total = total + y.sum() + F.interpolate(x, scale_factor=2, mode="bilinear").sum()
+            (total + F.interpolate(x, scale_factor=2).sum()).backward()
+
+        yield between
+    for size, channels, before, after in [(12, 256, 1, 56), (8, 256, 1, 32), (12, 21, 56, 448),
+                                          (4, 19, 96, 768), (8, 64, 28, 112)]:  # fmt: skip
+
+        def enlarged(
+            size: int = size, channels: int = channels, before: int = before, after: int = after
+        ) -> None:
+            for x in (images(size, channels, before), images(size, channels, before).contiguous()):
+                x = x.detach().requires_grad_()
+                y = F.interpolate(x, size=(after, after), mode="bilinear")
+                y.backward(torch.ones_like(y))
+
+        yield enlarged
+    for size, classes, plane in [(2, 2, 512), (8, 21, 256), (16, 150, 128), (4, 19, 768)]:
+
+        def maps(size: int = size, classes: int = classes, plane: int = plane) -> None:
+            target = torch.randint(0, classes, (size, plane, plane), device="cuda")
+            F.cross_entropy(images(size, classes, plane).float(), target).backward()
+
+        yield maps
+
+
 def _sweeps() -> Iterator[Job]:
     for precision in _TYPES:
         yield Job(f"sweep_products_{precision}", lambda p=precision: _swept(lambda: _products(p), p == "tf32"),
@@ -553,6 +620,22 @@ def _sweeps() -> Iterator[Job]:
             yield Job(
                 f"sweep_channels_last_{precision}",
                 lambda p=precision: _swept(lambda: _convolutions(p, False, True)),
+                {},
+                1,
+                1,
+                2,
+            )
+            yield Job(
+                f"sweep_grouped_channels_last_{precision}",
+                lambda p=precision: _swept(lambda: _convolutions(p, True, True)),
+                {},
+                1,
+                1,
+                2,
+            )
+            yield Job(
+                f"sweep_between_channels_last_{precision}",
+                lambda p=precision: _swept(lambda: _channels_last(p)),
                 {},
                 1,
                 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ def torchvision_without_extension() -> None:
     """torchvision's own operators are built for one torch; its models need none of them, but it
     does not import without their names."""
     found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None:
+    if _kept or found is None or found.origin is None:
         return
     for extension in Path(found.origin).parent.glob("_C*.so"):
         try:
@@ -40,7 +41,9 @@ def torchvision_without_extension() -> None:
     _kept.append(library)
 
 
-def capture_spec(zoo: ModuleType, spec: dict[str, Any], gpu: str) -> plimsoll.Capture:
+def capture_spec(
+    zoo: ModuleType, spec: dict[str, Any], gpu: str, precisions: Sequence[str] = ()
+) -> plimsoll.Capture:
     """One row of truth.jsonl, at batches 2 and 3, as zoo.py's run() does it."""
     made: dict[str, Any] = {}
 
@@ -70,5 +73,6 @@ def capture_spec(zoo: ModuleType, spec: dict[str, Any], gpu: str) -> plimsoll.Ca
         autocast=_AUTOCAST.get(spec.get("dtype", "")),
         scaler=True if spec.get("dtype") == "amp_fp16" else None,
         gpu=gpu,
+        precisions=precisions,
         channels_last=bool(spec.get("channels_last")),
     )

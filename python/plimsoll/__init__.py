@@ -3,7 +3,10 @@
     import plimsoll
     plimsoll.capture(model, optimizer, make_batch, loss, path="job.step.json.gz")
 
-and then, in a shell, `plimsoll predict job.step.json.gz --batch 64 --gpu H200`.
+and then, in a shell, `plimsoll predict job.step.json.gz --batch 64 --gpu H200`, or
+`plimsoll plan job.step.json.gz --global-batch 64 --gpu H200 --json > plan.json` and here
+
+    applied = plimsoll.apply("plan.json", model, optimizer)
 """
 
 from __future__ import annotations
@@ -13,12 +16,23 @@ from typing import TYPE_CHECKING, Any
 # Needs no torch until it is called. Here and not below: the module has the function's name.
 from .calibrate import calibrate
 from .calibration_file import Calibration
-from .errors import CaptureError
+from .errors import CaptureError, PlanError
 
 if TYPE_CHECKING:
     from .api import Capture, capture
+    from .applied import Applied
+    from .apply import apply
 
-__all__ = ["Calibration", "Capture", "CaptureError", "calibrate", "capture"]
+__all__ = [
+    "Applied",
+    "Calibration",
+    "Capture",
+    "CaptureError",
+    "PlanError",
+    "apply",
+    "calibrate",
+    "capture",
+]
 __version__ = "0.1.0"
 
 
@@ -31,5 +45,11 @@ def __getattr__(name: str) -> Any:
         from .api import Capture, capture
 
         globals().update(capture=capture, Capture=Capture)
+        return globals()[name]
+    if name in ("apply", "Applied"):
+        from .applied import Applied
+        from .apply import apply
+
+        globals().update(apply=apply, Applied=Applied)  # the module has the function's name
         return globals()[name]
     raise AttributeError(f"module 'plimsoll' has no attribute {name!r}")

@@ -8,7 +8,7 @@ import gzip
 import json
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
@@ -25,9 +25,11 @@ from .gpus import capability
 from .job import Job, run
 from .luck import same_luck
 from .merge import Tables, merged
-from .model import PRECISIONS, Precision, on_device, template
+from .model import on_device, template
 from .places import line_of
+from .precision import AS_WRITTEN, PRECISIONS, Precision, Wanted, are_known, for_a_plan, names
 from .recorder import Recorder
+from .release import Attendant, Watcher, as_document, releases
 from .session import recording
 from .values import Values
 
@@ -85,7 +87,7 @@ def capture(
     autocast: torch.dtype | None = None,
     scaler: Any = None,
     gpu: str = "H200",
-    precisions: Sequence[str] = (),
+    precisions: Wanted = (),
     train_step: Callable[..., Any] | None = None,
     channels_last: bool = False,
 ) -> Capture:
@@ -93,23 +95,18 @@ def capture(
 
     Nothing is allocated and no GPU is needed. `docs/capture.md` tells what each argument may be.
     """
-    _check(make_batch, loss, train_step, batches, steps, accumulate, precisions)
-    job = Job(
-        optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler, channels_last
-    )
+    _check(make_batch, loss, train_step, batches, steps, accumulate)
+    _check_precisions(precisions, channels_last)
+    job = Job(optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler)
     notes = _Notes()
     if capability(gpu) is None:
         notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
-    if train_step is not None and "amp_fp16" in precisions:
+    if train_step is not None and any(name.startswith("amp_fp16") for name in precisions):
         notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
-    wanted = [PRECISIONS[name] for name in ("as_written", *precisions)]
     with phantom_device(gpu), _clear_errors(notes), _garbage_waits():
         session = _Session(model, job, gpu, notes)
-        tables = Tables()
-        variants = [
-            {"precision": precision.name, "events": session.variant(precision, batches, tables)}
-            for precision in wanted
-        ]
+        variants = session.variants(precisions, channels_last, batches)
+        session.add_releases()
     made = Capture(
         {
             "schema": SCHEMA,
@@ -118,8 +115,8 @@ def capture(
             "model": session.name,
             "batches": list(batches),
             "settings": _settings(),
-            "strings": tables.strings,
-            "layouts": tables.layouts,
+            "strings": session.tables.strings,
+            "layouts": session.tables.layouts,
             "variants": variants,
             "notes": notes.told,
         }
@@ -147,21 +144,71 @@ class _Session:
         self._job = job
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
+        self._releases: list[Callable[[], None]] = []
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         with same_luck(), self._fake, Recorder(None, Values(notes)):
             self._template = template(model, notes)
         self.name = type(self._template).__name__
+        self.tables = Tables()
 
-    def variant(self, precision: Precision, batches: tuple[int, int], tables: Tables) -> list[Any]:
-        first, second = (self._run(precision, size) for size in batches)
-        return merged(first, second, tables, batches)
+    def variants(
+        self, wanted: Wanted, channels_last: bool, batches: tuple[int, int]
+    ) -> list[dict[str, Any]]:
+        """The job as it was written first."""
+        choice = isinstance(wanted, str)  # ours: what does not run is not what the user asked for
+        found = []
+        for precision in (AS_WRITTEN, *self._precisions(wanted, channels_last)):
+            if channels_last:
+                precision = precision._replace(channels_last=True)
+            try:
+                variant = self._variant(precision, batches)
+            except Exception as error:
+                if precision.name == AS_WRITTEN.name or not choice:
+                    raise
+                self._notes(f"{precision.name} is left out: {_first_line(error)}")
+                continue
+            found.append(variant)
+        return found
 
-    def _run(self, precision: Precision, batch_size: int) -> Recorder:
+    def _precisions(self, wanted: Wanted, channels_last: bool) -> list[Precision]:
+        if not isinstance(wanted, str):
+            return [PRECISIONS[name] for name in wanted]
+        scalable = self._job.train_step is None
+        found = for_a_plan(self._template, self._job.autocast, scalable)
+        return [p for p in found if not (p.channels_last and channels_last)]
+
+    def _variant(self, precision: Precision, batches: tuple[int, int]) -> dict[str, Any]:
+        tables = self.tables
+        watcher = Watcher()
+        first = self._run(precision, batches[0], watcher)
+        second = self._run(precision, batches[1], Attendant())
+        variant = {"precision": precision.name, "events": merged(first, second, tables, batches)}
+
+        def add_releases() -> None:
+            found = releases(
+                watcher, first, self._job.steps, lambda t: self._run(precision, batches[0], t)
+            )
+            if found:
+                variant["releases"] = [
+                    as_document(release, first.events, tables.string) for release in found
+                ]
+
+        self._releases.append(add_releases)
+        return variant
+
+    def add_releases(self) -> None:
+        """After all that is recorded: a trial changes what the user's objects hold."""
+        told = list(self._notes.told)
+        for add in self._releases:
+            add()
+        self._notes.told[:] = told
+
+    def _run(self, precision: Precision, batch_size: int, attendant: Attendant) -> Recorder:
         with same_luck(), self._fake:
             with Recorder(None, Values(self._notes)):
-                target = on_device(self._template, precision, self._job.channels_last)
-            with recording(target.model, self._capability, self._notes) as recorder:
-                run(self._job, target, precision, batch_size, recorder, self._notes)
+                target = on_device(self._template, precision)
+            with recording(target, self._capability, self._notes) as recorder:
+                run(self._job, target, precision, batch_size, recorder, self._notes, attendant)
         return recorder
 
 
@@ -183,7 +230,6 @@ def _check(
     batches: Any,
     steps: int,
     accumulate: int,
-    precisions: Sequence[str],
 ) -> None:
     if not callable(make_batch):
         raise CaptureError(
@@ -201,12 +247,21 @@ def _check(
         raise CaptureError(f"`batches` is {batches!r}", hint="Give two growing sizes, (2, 3)")
     if steps < 1 or accumulate < 1:
         raise CaptureError("`steps` and `accumulate` are 1 or more")
-    if isinstance(precisions, str) or not all(name in PRECISIONS for name in precisions):
+
+
+def _check_precisions(wanted: Wanted, channels_last: bool) -> None:
+    if not are_known(wanted):
         raise CaptureError(
-            f"`precisions` is {precisions!r}",
-            hint="Give a list of these: "
-            + ", ".join(name for name in PRECISIONS if name != "as_written"),
+            f"`precisions` is {wanted!r}",
+            hint=f'Give "plan" for all that a plan can choose from, or a list of these: {names()}',
         )
+    if channels_last and not isinstance(wanted, str):
+        for name in wanted:
+            if PRECISIONS[name].channels_last:
+                raise CaptureError(
+                    f"`precisions` has {name}, and `channels_last` is set",
+                    hint="With channels_last=True everything is captured in that format",
+                )
 
 
 @contextlib.contextmanager
@@ -263,6 +318,11 @@ def _clear_errors(notes: _Notes) -> Iterator[None]:
             + (f". Assumed so far: {'; '.join(notes.told)}" if notes.told else ""),
         )
         raise
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _tell(error: Exception, text: str) -> None:

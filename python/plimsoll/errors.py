@@ -1,4 +1,4 @@
-"""What a capture can fail with."""
+"""What a capture, or the application of a plan, can fail with."""
 
 from __future__ import annotations
 
@@ -12,3 +12,12 @@ class CaptureError(RuntimeError):
         self.hint = hint
         text = f"{where}: {what}" if where else what
         super().__init__(f"{text}. {hint}" if hint else text)
+
+
+class PlanError(RuntimeError):
+    """The plan cannot be applied: what is in the way, and what to do about it."""
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        self.what = what
+        self.hint = hint
+        super().__init__(f"{what}. {hint}" if hint else what)

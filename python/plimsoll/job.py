@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -17,12 +17,15 @@ import torch
 import torch.optim.optimizer as optim
 from torch.optim import Optimizer
 
+from .batches import moved, spread, tensors_of
 from .errors import CaptureError
-from .model import OnDevice, Precision
+from .model import OnDevice
 from .optimizers import new_scaler, remade, state_tensors
 from .patching import Patch, patched
 from .places import set_loop
+from .precision import Precision
 from .recorder import Recorder
+from .release import Attendant
 from .values import Notes
 
 
@@ -38,7 +41,6 @@ class Job:
     accumulate: int
     autocast: torch.dtype | None
     scaler: Any
-    channels_last: bool
 
 
 def run(
@@ -48,24 +50,25 @@ def run(
     batch_size: int,
     recorder: Recorder,
     note: Notes,
+    attendant: Attendant,
 ) -> None:
     model = target.model
     optimizers = remade(job.optimizer, target)
     _label_state(recorder, optimizers)
-    scaler = new_scaler(
-        True if precision.scaled else job.scaler if _as_written(precision) else None
-    )
-    with _phases(recorder, model, optimizers):
+    scaler = new_scaler(job.scaler if precision.as_written else precision.scaled)
+    attendant.attend(recorder, [job.train_step or job.loss, job.make_batch], model)
+    with _phases(recorder, model, optimizers, attendant):
         parts: list[Any] = []
         for _ in range(job.steps):
             recorder.step()
+            attendant.begin_step()
             for _ in range(job.accumulate):
                 recorder.phase("inputs")
                 batch = _placed(job, precision, recorder, batch_size)
                 # `x, y = ...` lets go of the old ones in this order; a tuple would in reverse.
                 while parts:
                     del parts[0]
-                parts = list(_spread(batch))
+                parts = list(spread(batch))
                 recorder.phase("forward")
                 if job.train_step is not None:
                     with _cast(job, precision):
@@ -74,15 +77,19 @@ def run(
                 assert job.loss is not None
                 with _cast(job, precision):
                     loss = (
-                        job.loss(model, *_spread(batch))
+                        job.loss(model, *spread(batch))
                         if job.accumulate == 1
-                        else job.loss(model, *_spread(batch)) / job.accumulate
+                        else job.loss(model, *spread(batch)) / job.accumulate
                     )
                 _check_loss(loss)
+                if attendant.before_backward(batch):
+                    batch = None
+                    parts.clear()
                 (loss if scaler is None else scaler.scale(loss)).backward()
             if job.train_step is None:
                 _update(optimizers, scaler)
             recorder.phase("other")
+            attendant.end_step()
             _collect(recorder, note)
         recorder.finish()  # what dies because the loop ends is not part of a step
 
@@ -123,10 +130,6 @@ def _update(optimizers: list[Optimizer], scaler: Any) -> None:
         optimizer.zero_grad(set_to_none=True)
 
 
-def _as_written(precision: Precision) -> bool:
-    return precision.name == "as_written"
-
-
 def _as_given(job: Job, optimizers: list[Optimizer]) -> Any:
     """One optimizer as such, several as a list, as the user passed them."""
     if isinstance(job.optimizer, (list, tuple)) or len(optimizers) != 1:
@@ -135,7 +138,7 @@ def _as_given(job: Job, optimizers: list[Optimizer]) -> Any:
 
 
 def _cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[Any]:
-    dtype = job.autocast if _as_written(precision) else precision.autocast
+    dtype = job.autocast if precision.as_written else precision.autocast
     return contextlib.nullcontext() if dtype is None else torch.autocast("cuda", dtype=dtype)
 
 
@@ -143,43 +146,11 @@ def _cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[A
 
 
 def _placed(job: Job, precision: Precision, recorder: Recorder, batch_size: int) -> Any:
-    moved = _moved(job.make_batch(batch_size), precision.weights, job.channels_last)
-    recorder.label("input", _tensors_of(moved))
-    return moved
-
-
-def _spread(batch: Any) -> tuple[Any, ...]:
-    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-
-
-def _moved(batch: Any, dtype: torch.dtype | None, channels_last: bool) -> Any:
-    if isinstance(batch, torch.Tensor):
-        if batch.device.type != "cuda":
-            batch = batch.to("cuda")
-        if batch.is_floating_point() and dtype is torch.bfloat16:
-            batch = batch.to(dtype)
-        if channels_last and batch.dim() == 4:
-            batch = batch.to(memory_format=torch.channels_last)
-        return batch
-    if isinstance(batch, Mapping):
-        moved = {key: _moved(value, dtype, channels_last) for key, value in batch.items()}
-        if type(batch) is dict:
-            return moved
-        with contextlib.suppress(Exception):  # a mapping of its own kind, BatchEncoding for one
-            return type(batch)(moved)  # type: ignore[call-arg]
-        return moved
-    if isinstance(batch, (tuple, list)):
-        parts = [_moved(value, dtype, channels_last) for value in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return batch
-
-
-def _tensors_of(batch: Any) -> Iterator[torch.Tensor]:
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, (Mapping, tuple, list)):
-        for value in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors_of(value)
+    placed = moved(
+        job.make_batch(batch_size), torch.device("cuda"), precision.weights, precision.channels_last
+    )
+    recorder.label("input", tensors_of(placed))
+    return placed
 
 
 # Phases and labels, told by hooks so that a loop of the user's own is told as well.
@@ -187,7 +158,10 @@ def _tensors_of(batch: Any) -> Iterator[torch.Tensor]:
 
 @contextlib.contextmanager
 def _phases(
-    recorder: Recorder, model: torch.nn.Module, optimizers: list[Optimizer]
+    recorder: Recorder,
+    model: torch.nn.Module,
+    optimizers: list[Optimizer],
+    attendant: Attendant,
 ) -> Iterator[None]:
     parameters = [p for p in model.parameters() if p.requires_grad]
     backward = torch.autograd.backward
@@ -207,6 +181,7 @@ def _phases(
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         _label_state(recorder, [optimizer])
+        attendant.after_optimizer(optimizer)
 
     hooks = [
         optim.register_optimizer_step_pre_hook(before),

@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from .errors import CaptureError
 from .patching import Patch, patched
+from .precision import Precision
 
 ModelSource = Any  # nn.Module | Callable[[], nn.Module]
 
@@ -32,24 +33,6 @@ _RANDOM_STARTS = (
     "_no_grad_normal_",
     "_no_grad_trunc_normal_",
 )
-
-
-class Precision(NamedTuple):
-    """How the weights and the arithmetic are taken; None: as the user has it."""
-
-    name: str
-    weights: torch.dtype | None = None
-    autocast: torch.dtype | None = None
-    scaled: bool = False
-
-
-PRECISIONS = {
-    "as_written": Precision("as_written"),
-    "fp32": Precision("fp32", torch.float32),
-    "bf16": Precision("bf16", torch.bfloat16),
-    "amp_bf16": Precision("amp_bf16", torch.float32, torch.bfloat16),
-    "amp_fp16": Precision("amp_fp16", torch.float32, torch.float16, scaled=True),
-}
 
 
 def template(source: ModelSource, note: Callable[[str], None]) -> nn.Module:
@@ -105,18 +88,26 @@ class OnDevice(NamedTuple):
     model: nn.Module
     #: By the id of the original tensor.
     tensors: dict[int, torch.Tensor]
+    #: What was moved as it was, and only then brought into another memory format: by the id of the
+    #: tensor that it became.
+    reordered: dict[int, torch.Tensor]
 
 
 def on_device(
-    model: nn.Module, precision: Precision, channels_last: bool, memo: dict[int, Any] | None = None
+    model: nn.Module, precision: Precision, memo: dict[int, Any] | None = None
 ) -> OnDevice:
     """Copies everything but the tensors, which are replaced: ties, strides, types and
     `requires_grad` stay as they are."""
     tensors: dict[int, torch.Tensor] = {}
+    reordered: dict[int, torch.Tensor] = {}
     for module in model.modules():
         for tensor in (*module._parameters.values(), *module._buffers.values()):
             if tensor is not None and id(tensor) not in tensors:
-                tensors[id(tensor)] = _moved(tensor, precision.weights, channels_last)
+                first = _moved(tensor, precision.weights)
+                last = _reordered(first) if precision.channels_last else first
+                tensors[id(tensor)] = _like(tensor, last)
+                if last is not first:
+                    reordered[id(tensors[id(tensor)])] = first
     memo = dict(tensors) if memo is None else {**memo, **tensors}
     try:
         copied = copy.deepcopy(model, memo)
@@ -127,10 +118,10 @@ def on_device(
             f"this {type(model).__name__} cannot be copied: {error}",
             hint="Pass a function that builds it instead of the module itself",
         ) from error
-    return OnDevice(copied, tensors)
+    return OnDevice(copied, tensors, reordered)
 
 
-def _moved(tensor: torch.Tensor, dtype: torch.dtype | None, channels_last: bool) -> torch.Tensor:
+def _moved(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     if isinstance(tensor, UninitializedTensorMixin):
         raise CaptureError(
             "the model has parameters that get their shape from the first batch",
@@ -141,9 +132,19 @@ def _moved(tensor: torch.Tensor, dtype: torch.dtype | None, channels_last: bool)
     strides = tensor.stride()
     if not _dense(tensor):  # an expanded or cut one becomes dense when it is moved
         strides = torch.empty(tensor.shape, device="meta").stride()
-    moved = torch.empty_strided(tensor.shape, strides, dtype=dtype, device="cuda")
-    if channels_last and moved.dim() == 4 and moved.is_floating_point():
-        moved = torch.empty_like(moved, memory_format=torch.channels_last)
+    return torch.empty_strided(tensor.shape, strides, dtype=dtype, device="cuda")
+
+
+def _reordered(tensor: torch.Tensor) -> torch.Tensor:
+    """As `module.to(memory_format=torch.channels_last)` does it."""
+    if tensor.dim() != 4 or not tensor.is_floating_point():
+        return tensor
+    made = torch.empty_like(tensor, memory_format=torch.channels_last)
+    return tensor if made.stride() == tensor.stride() else made
+
+
+def _like(tensor: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+    """A parameter where the original is one, with all that hangs on it."""
     if isinstance(tensor, nn.Parameter):
         moved = nn.Parameter(moved, tensor.requires_grad)
     # Marks that optimizers and trainers put on parameters.

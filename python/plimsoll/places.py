@@ -37,8 +37,25 @@ def _is_users(code: CodeType) -> bool:
     return known
 
 
+#: By the address of a code, which is kept so that it stays its own: a code is slow to hash.
+_editable: dict[int, tuple[CodeType, bool]] = {}
+
+
+def is_editable(code: CodeType) -> bool:
+    """Whether this is a function in a file of the user's own, into which a line can be put."""
+    known = _editable.get(id(code))
+    if known is None:
+        known = code, not code.co_name.startswith("<") and in_own_file(code)
+        _editable[id(code)] = known
+    return known[1]
+
+
+def in_own_file(code: CodeType) -> bool:
+    return _is_users(code) and not any(part in code.co_filename for part in _INSTALLED)
+
+
 @functools.cache
-def _describe(code: CodeType, line: int) -> str:
+def describe(code: CodeType, line: int) -> str:
     return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
 
 
@@ -47,7 +64,7 @@ def line_of(error: BaseException) -> str | None:
     found = None
     for frame, line in _frames(error.__traceback__):
         if _is_users(frame.f_code):
-            found = _describe(frame.f_code, line)
+            found = describe(frame.f_code, line)
     return found
 
 
@@ -66,6 +83,10 @@ def set_loop(code: CodeType) -> None:
     _loop = code
 
 
+def is_loop(code: CodeType) -> bool:
+    return code is _loop
+
+
 def current_line() -> str | None:
     """The innermost line of the user's code on the stack, as far as the training loop."""
     frame: FrameType | None = sys._getframe(1)
@@ -73,7 +94,7 @@ def current_line() -> str | None:
         code = frame.f_code
         known = _users.get(code)
         if known or (known is None and _is_users(code)):
-            return _describe(code, frame.f_lineno)
+            return describe(code, frame.f_lineno)
         if code is _loop:
             return None
         frame = frame.f_back

@@ -10,7 +10,7 @@ import contextlib
 import math
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -68,6 +68,11 @@ class Recorder(TorchDispatchMode):
         self._places = places
         self._values = values
         self._phase: str | None = None
+        self._frees = 0
+        #: By storage: when it was last copied to the host, which is no event.
+        self.host_reads: dict[int, int] = {}
+        #: Called before each operator that is told.
+        self.before_operator: Callable[[], None] | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -85,7 +90,7 @@ class Recorder(TorchDispatchMode):
 
     def model_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """A parameter or a buffer that is on the device from the start."""
-        number = self._number(tensor)
+        number = self.number(tensor)
         if number:  # tied to one that was told before
             return
         event = [kind, self._watch(tensor), self._layout(tensor), name]
@@ -94,7 +99,7 @@ class Recorder(TorchDispatchMode):
     def label(self, category: str, tensors: Iterable[torch.Tensor]) -> None:
         numbers = []
         for tensor in tensors:
-            number = self._number(tensor)
+            number = self.number(tensor)
             if number and (category, number) not in self._labelled:
                 self._labelled.add((category, number))
                 numbers.append(number)
@@ -147,7 +152,10 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.before_operator is not None and not self._quiet:
+            self.before_operator()
         if func is torch.ops.aten._local_scalar_dense.default:
+            self._read_by_host(args)
             return self._values.read(args[0], self._places)
         if self._runs_for_real(func, args, kwargs):
             with no_dispatch():
@@ -169,13 +177,19 @@ class Recorder(TorchDispatchMode):
         fresh = any(self._is_new(leaf) for leaf in results)
         if not fresh and (not func._schema.is_mutable or torch.Tag.inplace_view in func.tags):
             self._places.current()  # type: ignore[union-attr]  # for the node that a view makes
+            if results and not _on_device(results[0]):
+                self._read_by_host(args)
             return  # a view: the same memory under another name
         if not fresh and not any(_on_device(leaf) for leaf in _tensors(args, kwargs)):
             return
         name = self._in_place_name(func, args)
         if name is not None:
-            self._watch(results[0], self._number(args[0]))
+            self._watch(results[0], self.number(args[0]))
         self.call(name or str(func), list(args), kwargs, results)
+
+    def _read_by_host(self, args: Any) -> None:
+        for tensor in _tensors(args, {}):
+            self.host_reads[self.number(tensor)] = self.position
 
     def _in_place_name(self, func: Any, args: Any) -> str | None:
         """Torch's formulas for gradients write into what they just made, except where they see
@@ -189,7 +203,7 @@ class Recorder(TorchDispatchMode):
         if func in _OF_BCE and node.name() != "BinaryCrossEntropyWithLogitsBackward0":
             return None
         made = [result.storage for result in self.events[-1][7]]
-        return name if made == [self._number(args[0])] else None
+        return name if made == [self.number(args[0])] else None
 
     def _runs_for_real(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """Whether this is arithmetic of the host on tensors small enough to have."""
@@ -207,7 +221,12 @@ class Recorder(TorchDispatchMode):
 
     # Storages and layouts.
 
-    def _number(self, tensor: torch.Tensor) -> int:
+    @property
+    def position(self) -> int:
+        """Events so far, other than frees."""
+        return len(self.events) - self._frees
+
+    def number(self, tensor: torch.Tensor) -> int:
         """Of the storage that this lies in; 0 if it was not seen before, or is not on the device,
         or has no bytes."""
         watch = self._live.get(tensor.untyped_storage()._cdata)
@@ -241,6 +260,7 @@ class Recorder(TorchDispatchMode):
         if not self._holders[watch.number]:
             del self._holders[watch.number]
             self.events.append(["free", watch.number])
+            self._frees += 1
 
     def _layout(self, tensor: torch.Tensor) -> int:
         key = (tensor.dtype, tensor.shape, tensor.stride())
@@ -256,7 +276,7 @@ class Recorder(TorchDispatchMode):
             | (_PARAMETER if getattr(tensor, "_is_param", False) else 0)
             | (_NEEDS_GRAD if tensor.requires_grad else 0)
         )
-        return Tensor(self._number(tensor), self._layout(tensor), flags)
+        return Tensor(self.number(tensor), self._layout(tensor), flags)
 
     def described(self, tensor: torch.Tensor | None) -> Tensor | None:
         """What a later call says of a tensor that nothing keeps until then: all but its storage."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import torch
-
 from .attention import attention_told
 from .libraries import unaware_libraries
-from .model import tensors_in_order
+from .model import OnDevice, tensors_in_order
 from .optimizers import nothing_overflows
 from .places import Places
 from .recorder import Recorder
@@ -18,16 +16,13 @@ from .values import Notes, Values
 
 
 @contextlib.contextmanager
-def recording(
-    model: torch.nn.Module, capability: tuple[int, int], note: Notes
-) -> Iterator[Recorder]:
-    """Records what runs inside, in a FakeTensorMode on the phantom device (device.py). What `model`
-    holds is told first."""
-    places = Places(model)
+def recording(target: OnDevice, capability: tuple[int, int], note: Notes) -> Iterator[Recorder]:
+    """Records what runs inside, in a FakeTensorMode on the phantom device (device.py). What the
+    model holds is told first."""
+    places = Places(target.model)
     recorder = Recorder(places, Values(note))
     places.on_forward = lambda: recorder.phase("forward")
-    for kind, name, tensor in tensors_in_order(model):
-        recorder.model_tensor(kind, name, tensor)
+    _tell_model(recorder, target)
     with contextlib.ExitStack() as stack:
         stack.enter_context(attention_told(recorder, capability))
         stack.enter_context(recurrent_told(recorder))
@@ -37,3 +32,21 @@ def recording(
         stack.enter_context(recorder)
         yield recorder
     recorder.finish()
+
+
+def _tell_model(recorder: Recorder, target: OnDevice) -> None:
+    """As `model.to("cuda")` makes it; and, in another memory format, `model.to(memory_format=...)`
+    after that: each tensor is made anew before the old one goes, which leaves gaps."""
+    later = []
+    for kind, name, tensor in tensors_in_order(target.model):
+        first = target.reordered.pop(id(tensor), None)
+        if first is None:
+            recorder.model_tensor(kind, name, tensor)
+        else:
+            layout = [list(first.shape), list(first.stride())]
+            recorder.call("aten.empty_strided.default", layout, {}, [first])
+            later.append((kind, name, tensor, first))
+    while later:
+        kind, name, tensor, first = later.pop(0)
+        recorder.model_tensor(kind, name, tensor)
+        del first

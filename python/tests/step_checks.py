@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 PHASES = {"inputs", "forward", "backward", "optimizer", "other"}
+EDITS = {"variable", "place", "graph", "batch", "gradients"}
 LABELS = {"gradient", "optimizer_state", "input"}
 
 
@@ -27,10 +28,24 @@ class Checked:
             assert len(sizes) == len(strides)
             for number in (*sizes, *strides):
                 self._number(number)
+        self.releases = document["variants"][variant].get("releases", [])
         self._live: dict[int, Any] = {}
         self._seen: set[int] = set()
         for event in self.events:
             getattr(self, "_" + event[0])(*event[1:])
+        for release in self.releases:
+            self._release(**release)
+
+    def _release(self, edits: list[Any], frees: list[Any]) -> None:
+        assert edits and frees
+        for kind, name, where in edits:
+            assert kind in EDITS and name >= 0
+            self._text(name)
+            self._text(where)
+        for event, storage in frees:
+            assert 0 <= event <= len(self.events) and storage in self._seen
+            later = json.dumps([call[5:] for call in self.events[event:] if call[0] == "call"])
+            assert f'{{"t": [{storage}, ' not in later, "nothing uses it any more"
 
     @staticmethod
     def _number(number: Any) -> None:

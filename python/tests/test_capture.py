@@ -322,15 +322,95 @@ def test_precisions():
 
 
 def test_channels_last():
-    def images(n):
-        return torch.randn(n, 3, 8, 8, device="cuda")
-
     step = captured(
         lambda: nn.Conv2d(3, 5, 3), sgd, images, lambda m, x: m(x).mean(), channels_last=True
     )
     convolution = next(call for name, call in step.calls() if name == "aten.convolution.default")
     assert step.layout(convolution[5][0])[2] == [192, 1, 24, 3]
     assert step.layout(convolution[5][1])[2] == [27, 1, 9, 3]
+
+
+def images(n):
+    return torch.randn(n, 3, 8, 8, device="cuda")
+
+
+def two_convolutions():
+    return nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Conv2d(5, 4, 3))
+
+
+def capture_images(model=two_convolutions, **options):
+    return plimsoll.capture(model, sgd, images, lambda m, x: m(x).float().mean(), **options)
+
+
+def test_channels_last_beside_the_others():
+    made = capture_images(precisions=["amp_bf16", "amp_bf16+channels_last", "channels_last"])
+    assert made.variants == ["as_written", "amp_bf16", "amp_bf16+channels_last", "channels_last"]
+    for index, (dtype, strides) in enumerate(
+        [
+            ("float32", [192, 64, 8, 1]),
+            ("bfloat16", [192, 64, 8, 1]),
+            ("bfloat16", [192, 1, 24, 3]),
+            ("float32", [192, 1, 24, 3]),
+        ]
+    ):
+        step = Checked(made.document, index)
+        call = next(call for name, call in step.calls() if name == "aten.convolution.default")
+        assert (step.layout(call[5][0])[0], step.layout(call[5][0])[2]) == (dtype, strides)
+
+
+def test_a_model_is_moved_first_and_reordered_then():
+    """Each tensor in its old order goes when the new one is there."""
+    step = Checked(capture_images(channels_last=True).document)
+    told = [event for event in step.events[: step.events.index(["step"])]]
+    assert [event[0] for event in told] == ["call", "parameter", "call", "parameter"] + [
+        "parameter",
+        "free",
+    ] * 2
+    assert step.layouts[told[4][2]][2] == [27, 1, 9, 3]
+    already = capture_images(
+        lambda: two_convolutions().to(memory_format=torch.channels_last), channels_last=True
+    )
+    assert [event[0] for event in already.events[:5]] == ["parameter"] * 4 + ["step"]
+
+
+def test_channels_last_keeps_the_users_autocast():
+    made = capture_images(precisions=["channels_last"], autocast=torch.float16, scaler=True)
+    ops = Checked(made.document, 1).ops()
+    assert "aten._amp_update_scale_.default" in ops
+    alone = capture_images(channels_last=True, autocast=torch.float16, scaler=True)
+    assert made.document["variants"][1]["events"] != made.document["variants"][0]["events"]
+    assert ops == Checked(alone.document).ops()
+
+
+@pytest.mark.parametrize(
+    "model, options, types, formats",
+    [
+        (two_convolutions, {}, ["amp_bf16", "amp_fp16", "bf16"], True),
+        (two_convolutions, {"channels_last": True}, ["amp_bf16", "amp_fp16", "bf16"], False),
+        (two_convolutions, {"autocast": torch.bfloat16}, ["amp_fp16", "bf16"], True),
+        (lambda: nn.Conv2d(3, 5, 3), {}, ["amp_bf16", "amp_fp16", "bf16"], False),
+        (lambda: two_convolutions().to(torch.bfloat16), {}, ["amp_bf16", "amp_fp16"], True),
+    ],
+)
+def test_what_a_plan_can_choose_from(model, options, types, formats):
+    def of(model, x):
+        return model(x.to(next(model.parameters()).dtype)).float().mean()
+
+    made = plimsoll.capture(model, sgd, images, of, precisions="plan", **options)
+    moved = ["channels_last", *(f"{name}+channels_last" for name in types)]
+    assert made.variants == ["as_written", *types, *(moved if formats else [])]
+
+
+def test_a_plan_does_without_what_does_not_run():
+    def of(model, x):
+        assert x.dtype is torch.float32, "float32 alone"
+        return model(x).mean()
+
+    made = plimsoll.capture(lambda: nn.Conv2d(3, 5, 3), sgd, images, of, precisions="plan")
+    assert made.variants == ["as_written", "amp_bf16", "amp_fp16"]
+    assert "bf16 is left out: float32 alone" in made.notes[0]
+    with pytest.raises(AssertionError):
+        plimsoll.capture(lambda: nn.Conv2d(3, 5, 3), sgd, images, of, precisions=["bf16"])
 
 
 def test_files(tmp_path):

@@ -113,6 +113,8 @@ def test_an_error_of_the_users_passes_through():
         ({"steps": 0}, "1 or more"),
         ({"precisions": ["fp7"]}, "fp7"),
         ({"precisions": "fp32"}, "`precisions`"),
+        ({"precisions": ["fp32+nhwc"]}, "`precisions`"),
+        ({"precisions": ["fp32+channels_last"], "channels_last": True}, "fp32.channels_last"),
         ({"loss": lambda m, x: 3.0}, "`loss` gave"),
     ],
 )

@@ -4,11 +4,14 @@
 #include "cli/command.h"
 #include "cli/shared_flags.h"
 #include "cli/terminal.h"
+#include "plan/planned_run.h"
 #include "plan/search.h"
 #include "report/plan.h"
+#include "report/plan_page.h"
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
+#include "step/predicted_history.h"
 
 namespace plimsoll {
 namespace {
@@ -17,17 +20,41 @@ struct PlanFlags {
   std::string file;
   std::optional<Gpu> gpu;
   std::optional<std::int64_t> samples;
+  std::optional<std::int64_t> gpus;
+  std::optional<std::int64_t> nodes;
   std::optional<Bytes> budget;
   std::optional<TorchVersion> torch;
   bool keep_numerics = false;
+  bool explain = false;
   bool json = false;
+  std::optional<std::string> html;
 };
 
-int RunPlan(const PlanFlags& flags) {
-  if (!flags.samples) {
-    return Complain(Error{.message = "how many samples are in a step of the optimizer?",
-                          .hint = "give --global-batch N; the planner finds in how many passes"});
+/// What is drawn comes with its ranges, the frontier too.
+std::optional<Error> MakeWhole(const PlanJob& job, std::vector<Outcome>& outcomes) {
+  Evaluator evaluator(job);
+  for (Outcome& outcome : outcomes) {
+    Result<Outcome> whole = evaluator.EvaluateWhole(outcome.choice);
+    if (!whole) return whole.error();
+    outcome = std::move(*whole);
   }
+  return std::nullopt;
+}
+
+/// The same answer as a page, with the run of its first way.
+int WritePage(const std::string& path, const PlanJob& job, Plan plan) {
+  const Progress progress("predicting what is drawn");
+  if (const std::optional<Error> error = MakeWhole(job, plan.frontier)) return Complain(*error);
+  const Result<PlannedRun> run = RunOf(job, ShownWay(plan).choice);
+  if (!run) return Complain(run.error());
+  const Result<Prediction> prediction = Predict(run->step, job.gpu, run->options);
+  if (!prediction) return Complain(prediction.error());
+  const Result<History> history = PredictedHistory(run->step, job.gpu, run->options);
+  if (!history) return Complain(history.error());
+  return WriteOut(path, PageHtml(PlanPage(job, plan, *prediction, *history, run->passes)));
+}
+
+int RunPlan(const PlanFlags& flags) {
   Progress progress("reading");
   const Result<Input> input = Input::Open(flags.file);
   if (!input) return Complain(input.error());
@@ -35,19 +62,32 @@ int RunPlan(const PlanFlags& flags) {
   if (!step) return Complain(step.error());
   const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(step->gpu);
   if (!gpu) return Complain(gpu.error());
-  const PlanJob job{.step = *step,
-                    .gpu = *gpu,
-                    .options = {.torch = flags.torch,
-                                .calibration = Calibration::BuiltIn(gpu->name),
-                                .limit = flags.budget},
-                    .samples = *flags.samples,
-                    .keep_numerics = flags.keep_numerics};
+  PlanJob job{.step = *step,
+              .gpu = *gpu,
+              .options = {.torch = flags.torch,
+                          .calibration = Calibration::BuiltIn(gpu->name),
+                          .limit = flags.budget},
+              .samples = flags.samples.value_or(1),
+              .samples_by_default = !flags.samples,
+              .gpus = flags.gpus.value_or(1) * flags.nodes.value_or(1),
+              .nodes = flags.nodes.value_or(1),
+              .keep_numerics = flags.keep_numerics};
+  if (job.samples_by_default) {
+    progress.Next("finding how many samples fit");
+    const Result<std::int64_t> samples = DefaultSamples(job);
+    if (!samples) return Complain(samples.error());
+    job.samples = *samples * job.gpus;
+  }
   progress.Next("trying ways to train");
   const Result<Plan> plan = FindPlan(job);
   if (!plan) return Complain(plan.error());
-  const int printed =
-      Print(flags.json ? PlanJson(job, *plan) : PlanText(job, *plan, StyleOfStdout()));
+  const int printed = Print(flags.json ? PlanJson(job, *plan)
+                                       : PlanText(job, *plan, flags.explain, StyleOfStdout()));
   if (printed != kFine) return printed;
+  if (flags.html) {
+    const int written = WritePage(*flags.html, job, *plan);
+    if (written != kFine) return written;
+  }
   return plan->ways.empty() ? kNo : kFine;
 }
 
@@ -58,18 +98,27 @@ Command AddPlan(Flags& declare) {
   declare.Argument("STEP", flags->file, "a step file, made by plimsoll.capture");
   AddGpuFlag(declare, flags->gpu, "the card, or its memory; that of the capture unless given");
   declare.Count("--global-batch", "N", flags->samples,
-                "samples in each step of the optimizer, in as many passes as it takes", 1,
-                kLargestBatch);
+                "samples in each step of the optimizer, in as many passes as it takes; unless "
+                "given, the largest power of two that fits in one",
+                1, kLargestBatch);
+  declare.Count("--gpus", "N", flags->gpus, "so many of the card in each machine", 1, 1024);
+  declare.Count("--nodes", "N", flags->nodes, "so many machines", 1, 4096);
   AddRoomFlag(
       declare, "--budget", flags->budget,
       "what PyTorch may hold of the card, as set_per_process_memory_fraction allows (20GiB)");
   declare.Switch("--keep-numerics", flags->keep_numerics,
                  "only what gives the same results: no other precision, no fused optimizer");
+  declare.Switch("--explain", flags->explain,
+                 "also what each lever is worth, alone and in the first way");
   AddTorchFlag(declare, flags->torch, "the release that will train (2.11)");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  declare.Text("--html", "FILE", flags->html,
+               "also a page: memory against time, each point a way, with the lines to type");
   declare.Examples(
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64   the fastest ways that fit\n"
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --keep-numerics\n"
+      "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --html plan.html   as a page "
+      "too\n"
       "Exit code 1: nothing that was tried fits for certain.");
   return [flags] { return RunPlan(*flags); };
 }

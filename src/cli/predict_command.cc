@@ -7,6 +7,7 @@
 #include "cli/terminal.h"
 #include "report/predict.h"
 #include "report/predict_page.h"
+#include "step/earlier_frees.h"
 #include "step/max_batch.h"
 #include "step/predicted_history.h"
 #include "step/trade_offs.h"
@@ -26,8 +27,7 @@ int PrintEvents(const PredictJob& job) {
 }
 
 /// The same answer as a page, with the run that was predicted and the ways around it.
-int WritePage(const std::string& path, const PredictJob& job, const Prediction& prediction,
-              const std::optional<MaxBatch>& max_batch) {
+int WritePage(const std::string& path, const PredictJob& job, const PredictAnswer& answer) {
   const Result<History> history = PredictedHistory(job.step, job.gpu, job.options);
   if (!history) return Complain(history.error());
   Progress progress("predicting other batches and precisions");
@@ -37,7 +37,7 @@ int WritePage(const std::string& path, const PredictJob& job, const Prediction& 
         progress.Advance();
       });
   if (!trade_offs) return Complain(trade_offs.error());
-  return WriteOut(path, PageHtml(PredictionPage(prediction, max_batch, *history, *trade_offs)));
+  return WriteOut(path, PageHtml(PredictionPage(answer, *history, *trade_offs)));
 }
 
 int RunPredict(const PredictFlags& flags) {
@@ -57,11 +57,15 @@ int RunPredict(const PredictFlags& flags) {
   progress.Next("predicting");
   const Result<Prediction> prediction = Predict(job.step, job.gpu, job.options);
   if (!prediction) return Complain(prediction.error());
-  const int printed = Print(flags.json ? PredictJson(*prediction, max_batch)
-                                       : PredictText(*prediction, max_batch, StyleOfStdout()));
+  const Result<std::optional<EarlierFrees>> earlier_frees =
+      FindEarlierFrees(job.step, job.gpu, job.options);
+  if (!earlier_frees) return Complain(earlier_frees.error());
+  const PredictAnswer answer{*prediction, max_batch, *earlier_frees};
+  const int printed =
+      Print(flags.json ? PredictJson(answer) : PredictText(answer, StyleOfStdout()));
   if (printed != kFine) return printed;
   if (flags.html) {
-    const int written = WritePage(*flags.html, job, *prediction, max_batch);
+    const int written = WritePage(*flags.html, job, answer);
     if (written != kFine) return written;
   }
   return prediction->fits ? kFine : kNo;

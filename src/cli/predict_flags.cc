@@ -7,6 +7,7 @@
 #include "base/input.h"
 #include "cli/recorded_step.h"
 #include "cli/shared_flags.h"
+#include "plan/lever.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
 
@@ -23,7 +24,7 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
         .message = "--events prints requests instead of an answer, and --html a page of it",
         .hint = "give one of them"};
   }
-  if (flags.changes.sharding && flags.changes.data_parallel) {
+  if (flags.ddp && !flags.choice.Get(kParallelLever.name).empty()) {
     return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
                  .hint = "give one of them"};
   }
@@ -67,7 +68,9 @@ Result<Step> ReadRecorded(const PredictFlags& flags) {
     return Error{.message = "two recorded runs need their batch sizes",
                  .hint = "give --batches 8,16, the smaller one first"};
   }
-  if (flags.changes.Any() || flags.accumulate || flags.precision) {
+  // The allocator's settings are all that a recorded run can be given otherwise.
+  const std::size_t settings = flags.choice.Get(kAllocatorLever.name).empty() ? 0 : 1;
+  if (flags.Chosen().set.size() > settings) {
     return Error{.message = "a recorded run has the optimizer and the precision it was run with",
                  .hint =
                      "leave --checkpoint, --accumulate, --optimizer, --precision, --ddp and --fsdp "
@@ -82,9 +85,15 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
   if (!step) return step;
-  Changes changes = flags.changes;
-  changes.accumulate = static_cast<int>(flags.accumulate.value_or(1));
-  if (std::optional<Error> error = Apply(*step, changes)) return *error;
+  // The page shows every precision that can be changed so; anything else shows one.
+  if (flags.html) {
+    KeepSuited(*step, flags.Chosen());
+  } else {
+    const Result<std::size_t> chosen = VariantFor(*step, flags.Chosen());
+    if (!chosen) return chosen.error();
+    step = CopyOf(*step, *chosen);
+  }
+  if (std::optional<Error> error = Rewrite(*step, flags.Chosen())) return *error;
   return step;
 }
 
@@ -116,14 +125,17 @@ Result<std::unique_ptr<PredictJob>> ReadPredictJob(const PredictFlags& flags) {
                  .calibration = std::move(*calibration),
                  .options = {.batch = flags.batch.value_or(1),
                              .steps = static_cast<int>(flags.steps.value_or(5)),
-                             .precision = flags.precision,
-                             .conf = flags.conf.value_or(""),
                              .torch = flags.torch,
                              .limit = flags.limit}});
+  if (std::optional<Error> error = Configure(job->options, flags.Chosen())) return *error;
   job->options.calibration = job->calibration    ? &*job->calibration
                              : flags.calibration ? nullptr
                                                  : Calibration::BuiltIn(gpu->name);
   return job;
+}
+
+Choice PredictFlags::Chosen() const {
+  return ddp ? choice.With(kParallelLever.name, "ddp") : choice;
 }
 
 void PredictFlags::AddTo(Flags& flags) {
@@ -137,30 +149,31 @@ void PredictFlags::AddTo(Flags& flags) {
   AddGpuFlag(flags, gpu,
              "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
              "capture unless given");
-  flags.Text("--checkpoint", "BLOCKS", changes.checkpoint,
-             "with activation checkpointing: all blocks, every:2, sqrt, or names of blocks "
-             "(transformer.h.0,transformer.h.1)");
-  flags.Count("--accumulate", "N", accumulate,
-              "passes of forward and backward before each step of the optimizer; the batch is that "
-              "of one pass",
-              1, 64);
-  flags.Text("--optimizer", "O", changes.optimizer,
-             "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)");
-  flags.Switch("--ddp", changes.data_parallel,
-               "as one rank of DistributedDataParallel; the batch is its own");
-  flags.Value("--fsdp", "N",
-              "as one of N ranks of FSDP2, fully_shard on each block and on the whole; N:keep for "
-              "reshard_after_forward=False (N:keep_last: of the last block alone), N:meta for a "
-              "model built on the meta device, N:bf16 for MixedPrecisionPolicy(param_dtype=bf16, "
-              "reduce_dtype=fp32), N:bf16:reduce_half where it reduces in bf16 too",
-              [this](const std::string& text) -> std::optional<Error> {
-                const Result<Sharding> sharding = ParseSharding(text);
-                if (!sharding) return sharding.error();
-                changes.sharding = *sharding;
-                return std::nullopt;
-              });
-  flags.Text("--precision", "P", precision, "a precision that was captured too (amp_bf16)");
-  flags.Text("--alloc-conf", "CONF", conf, "what PYTORCH_CUDA_ALLOC_CONF will say");
+  const auto lever = [&](const std::string& name, const std::string& type, const PlanLever& of,
+                         std::string_view prefix, const std::string& help) {
+    flags.Value(name, type, help, [this, &of, prefix](const std::string& text) {
+      return ReadSetting(fmt::format("{}={}{}", of.name, prefix, text), choice);
+    });
+  };
+  lever("--checkpoint", "BLOCKS", kCheckpointingLever, "",
+        "with activation checkpointing: all blocks, every:2, sqrt, or names of blocks "
+        "(transformer.h.0,transformer.h.1)");
+  lever("--accumulate", "N", kAccumulationLever, "",
+        "passes of forward and backward before each step of the optimizer; the batch is that of "
+        "one pass");
+  lever("--optimizer", "O", kOptimizerLever, "",
+        "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)");
+  flags.Switch("--ddp", ddp, "as one rank of DistributedDataParallel; the batch is its own");
+  lever("--fsdp", "N", kParallelLever, "fsdp:",
+        "as one of N ranks of FSDP2, fully_shard on each block and on the whole; N:keep for "
+        "reshard_after_forward=False (N:keep_last: of the last block alone), N:meta for a "
+        "model built on the meta device, N:bf16 for MixedPrecisionPolicy(param_dtype=bf16, "
+        "reduce_dtype=fp32), N:bf16:reduce_half where it reduces in bf16 too");
+  lever("--precision", "P", kPrecisionLever, "", "a precision that was captured too (amp_bf16)");
+  lever("--alloc-conf", "CONF", kAllocatorLever, "", "what PYTORCH_CUDA_ALLOC_CONF will say");
+  flags.Value("--set", "LEVER=VALUE",
+              "any lever that `plan` knows (docs/plan.md): tf32=on, parallel=ddp:4, ...",
+              [this](const std::string& text) { return ReadSetting(text, choice); });
   AddRoomFlag(flags, "--limit", limit, "what set_per_process_memory_fraction will allow (20GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,

@@ -10,10 +10,10 @@
 #include "base/result.h"
 #include "cli/flags.h"
 #include "hardware/gpu.h"
+#include "plan/choice.h"
 #include "step/calibration.h"
 #include "step/file/step.h"
 #include "step/predict.h"
-#include "step/transforms/changes.h"
 
 namespace plimsoll {
 
@@ -24,11 +24,10 @@ struct PredictFlags {
   std::optional<std::int64_t> batch;
   bool max_batch = false;
   std::optional<Gpu> gpu;
-  std::optional<std::string> precision;
-  std::optional<std::string> conf;
   std::optional<TorchVersion> torch;
-  Changes changes;
-  std::optional<std::int64_t> accumulate;
+  /// The levers that are set.
+  Choice choice;
+  bool ddp = false;
   std::optional<std::string> calibration;
   std::optional<Bytes> limit;
   std::optional<std::int64_t> steps;
@@ -37,6 +36,8 @@ struct PredictFlags {
   std::optional<std::string> html;
 
   void AddTo(Flags& flags);
+  /// What is set by any flag.
+  Choice Chosen() const;
 };
 
 /// What is to be predicted. Not moved: the options refer to its calibration.

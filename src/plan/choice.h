@@ -1,48 +1,55 @@
-// One way to train a captured job: every lever, set.
+// One way to train a captured job, and what is to be planned for.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "hardware/gpu.h"
 #include "step/predict.h"
 
 namespace plimsoll {
 
-enum class OptimizerForm : std::uint8_t { kAsWritten, kFused };
-
+/// Every lever that is set otherwise than in the capture, by its name. What a value means is known
+/// to the lever alone, so that a new one needs nothing here.
 struct Choice {
-  /// The captured precision: an index into the step's variants.
-  std::size_t variant = 0;
-  /// torch.backends.cuda.matmul.allow_tf32
-  bool tf32 = false;
-  OptimizerForm optimizer = OptimizerForm::kAsWritten;
-  /// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  bool expandable_segments = false;
-  /// Samples of one pass, and passes before each step of the optimizer.
+  /// Samples of one pass, on one GPU.
   std::int64_t batch = 1;
-  int passes = 1;
-  /// Blocks that are checkpointed, in the order of the forward.
-  std::vector<std::string> checkpointed;
+  std::map<std::string, std::string, std::less<>> set = {};
 
-  std::int64_t Samples() const { return batch * passes; }
+  /// Empty where it is as captured.
+  std::string_view Get(std::string_view lever) const {
+    const auto found = set.find(lever);
+    return found == set.end() ? std::string_view() : std::string_view(found->second);
+  }
+  /// The same with one lever set; with an empty value, as captured.
+  Choice With(std::string_view lever, std::string value) const {
+    Choice other = *this;
+    if (value.empty()) {
+      other.set.erase(std::string(lever));
+    } else {
+      other.set[std::string(lever)] = std::move(value);
+    }
+    return other;
+  }
   bool operator==(const Choice&) const = default;
 };
 
-/// What is to be planned for.
 struct PlanJob {
   const Step& step;
   Gpu gpu;
   /// The release, the calibration and the limit; the rest is the planner's.
   PredictOptions options;
-  /// In each step of the optimizer.
+  /// In each step of the optimizer, on all GPUs together.
   std::int64_t samples = 1;
+  /// Nobody said how many: DefaultSamples did.
+  bool samples_by_default = false;
+  /// All alike, on so many machines.
+  std::int64_t gpus = 1;
+  std::int64_t nodes = 1;
   /// Only what gives the same results.
   bool keep_numerics = false;
-
-  /// What the job was captured with.
-  Choice AsCaptured() const;
 };
 
 }  // namespace plimsoll

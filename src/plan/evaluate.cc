@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "plan/lever.h"
+#include "step/fit.h"
 #include "step/time/step_time.h"
 
 namespace plimsoll {
@@ -13,65 +14,119 @@ namespace {
 /// After the second pass nothing new happens to memory, and each further one takes as long.
 constexpr int kPassesRun = 2;
 
-struct Applied {
-  Changes changes;
-  PredictOptions options;
-};
-
-Applied ApplyAll(const PlanJob& job, const Choice& choice) {
-  Applied applied{.changes = {}, .options = job.options};
-  for (const PlanLever* lever : PlanLevers()) {
-    lever->apply(job, choice, applied.changes, applied.options);
+/// The part of a choice that makes another step of it; all of it where `whole`.
+std::string KeyOf(const Choice& choice, bool whole) {
+  std::string key;
+  for (const PlanLever* lever : LeversOf(choice)) {
+    if (whole || lever->rewrite != nullptr || lever == &kPrecisionLever) {
+      key += fmt::format("{}={};", lever->name, choice.Get(lever->name));
+    }
   }
-  return applied;
+  return whole ? fmt::format("{}|{}", choice.batch, key) : key;
+}
+
+Choice WithPasses(const Choice& choice, int passes) {
+  return choice.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
 }
 
 }  // namespace
 
 Result<Evaluator::Changed> Evaluator::StepFor(const Choice& choice, int passes) {
-  Changes changes = ApplyAll(job_, choice).changes;
-  changes.accumulate = passes;
-  const std::string key =
-      fmt::format("{}|{}|{}|{}|{}", choice.variant, changes.checkpoint.value_or(""),
-                  changes.optimizer.value_or(""), changes.tf32.value_or(false), passes);
+  const Choice shorter = WithPasses(choice, passes);
+  const std::string key = KeyOf(shorter, false);
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
   }
-  auto step = std::make_shared<Step>(CopyOf(job_.step, choice.variant));
-  if (const std::optional<Error> error = Apply(*step, changes)) return *error;
+  const Result<std::size_t> variant = VariantFor(job_.step, choice);
+  if (!variant) return variant.error();
+  auto step = std::make_shared<Step>(CopyOf(job_.step, *variant));
+  if (const std::optional<Error> error = Rewrite(*step, shorter)) return *error;
+  // Sets of blocks are many, and hardly one is asked for again.
+  if (!choice.Get(kCheckpointingLever.name).empty()) return Changed(step);
   const std::lock_guard lock(mutex_);
   steps_[key] = step;
   return Changed(step);
 }
 
 Result<Outcome> Evaluator::Evaluate(const Choice& choice) {
-  PredictOptions options = ApplyAll(job_, choice).options;
+  const std::string key = KeyOf(choice, true);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = outcomes_.find(key); found != outcomes_.end()) return found->second;
+  }
+  Result<Outcome> outcome = EvaluateAnew(choice);
+  if (!outcome) return outcome;
+  const std::lock_guard lock(mutex_);
+  outcomes_[key] = *outcome;
+  return outcome;
+}
+
+Result<PredictOptions> Evaluator::OptionsFor(const Choice& choice) const {
+  PredictOptions options = job_.options;
+  if (const std::optional<Error> error = Configure(options, choice)) return *error;
   options.batch = choice.batch;
-  const int passes = std::min(choice.passes, kPassesRun);
+  // The rewritten step has one precision: that of the choice.
+  options.precision.reset();
+  return options;
+}
+
+Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
+  const Result<PredictOptions> options = OptionsFor(choice);
+  if (!options) return options.error();
+  const int passes = std::min(PassesOf(choice), kPassesRun);
   const Result<Changed> step = StepFor(choice, passes);
   if (!step) return step.error();
-  const Result<Prediction> p = Predict(**step, job_.gpu, options);
-  if (!p) return p.error();
+  const Result<Fit> fit = FitOf(**step, job_.gpu, *options);
+  if (!fit) return fit.error();
+  const Bytes device = fit->reserved + job_.gpu.context.bytes;
   Outcome outcome{.choice = choice,
-                  .peak = p->device.best,
-                  .high = p->device.high,
-                  .room = p->room,
-                  .fits = p->fits,
-                  .surely_fits = p->surely_fits,
-                  .step_us = p->step_us,
-                  .gpu_busy_us = p->gpu_busy_us};
-  if (choice.passes > passes) {
+                  .samples = SamplesOf(choice),
+                  .reserved = {fit->reserved, fit->reserved, fit->reserved},
+                  .device = {device, device, device},
+                  .room = fit->room,
+                  .fits = fit->fits,
+                  .surely_fits = fit->surely_fits,
+                  .step_us = fit->step_us,
+                  .gpu_busy_us = fit->gpu_busy_us};
+  if (PassesOf(choice) > passes) {
     const Result<Changed> one = StepFor(choice, 1);
     if (!one) return one.error();
     const StepDuration first = StepTime(**one, (*one)->variants.front(), job_.gpu, choice.batch);
-    const double further = choice.passes - passes;
-    outcome.step_us += further * (p->step_us - first.us);
-    outcome.gpu_busy_us += further * (p->gpu_busy_us - first.gpu.us);
+    const double further = PassesOf(choice) - passes;
+    outcome.step_us += further * (fit->step_us - first.us);
+    outcome.gpu_busy_us += further * (fit->gpu_busy_us - first.gpu.us);
   }
-  const std::lock_guard lock(mutex_);
-  ++evaluations_;
   return outcome;
+}
+
+Result<Outcome> Evaluator::EvaluateWhole(const Choice& choice) {
+  Result<Outcome> outcome = Evaluate(choice);
+  if (!outcome) return outcome;
+  const Result<PredictOptions> options = OptionsFor(choice);
+  if (!options) return options.error();
+  const Result<Changed> step = StepFor(choice, std::min(PassesOf(choice), kPassesRun));
+  if (!step) return step.error();
+  const Result<Prediction> prediction = Predict(**step, job_.gpu, *options);
+  if (!prediction) return prediction.error();
+  outcome->reserved = prediction->reserved;
+  outcome->device = prediction->device;
+  outcome->whole = true;
+  return outcome;
+}
+
+Result<double> Evaluator::StepMicroseconds(const Choice& choice) {
+  const auto of = [&](int passes) -> Result<double> {
+    const Result<Changed> step = StepFor(choice, passes);
+    if (!step) return step.error();
+    return StepTime(**step, (*step)->variants.front(), job_.gpu, choice.batch).us;
+  };
+  const int passes = PassesOf(choice);
+  const Result<double> some = of(std::min(passes, kPassesRun));
+  if (!some || passes <= kPassesRun) return some;
+  const Result<double> one = of(1);
+  if (!one) return one;
+  return *some + (passes - kPassesRun) * (*some - *one);
 }
 
 }  // namespace plimsoll

@@ -12,9 +12,13 @@ namespace plimsoll {
 
 struct Outcome {
   Choice choice;
-  /// On the device, the context included; what it may be at most.
-  Bytes peak = 0;
-  Bytes high = 0;
+  /// In each step of the optimizer, on all GPUs together.
+  std::int64_t samples = 1;
+  /// What PyTorch reserves, and with the context on the device. The ends are known where the
+  /// outcome is whole.
+  Range reserved;
+  Range device;
+  bool whole = false;
   Bytes room = 0;
   bool fits = false;
   bool surely_fits = false;
@@ -22,28 +26,33 @@ struct Outcome {
   double step_us = 0;
   double gpu_busy_us = 0;
 
-  double SamplesPerSecond() const {
-    return step_us > 0 ? 1e6 * double(choice.Samples()) / step_us : 0;
-  }
+  double SamplesPerSecond() const { return step_us > 0 ? 1e6 * double(samples) / step_us : 0; }
 };
 
-/// Remembers what it made of the step, so that another batch costs no rewriting.
+/// Remembers what it made of the step, so that another batch costs no rewriting. From any thread.
 class Evaluator {
  public:
   explicit Evaluator(const PlanJob& job) : job_(job) {}
 
-  /// From any thread.
   Result<Outcome> Evaluate(const Choice& choice);
-  std::size_t evaluations() const { return evaluations_; }
+  /// The same with the ends of its ranges.
+  Result<Outcome> EvaluateWhole(const Choice& choice);
+  /// The time alone, if nothing were refused for lack of memory: much cheaper.
+  Result<double> StepMicroseconds(const Choice& choice);
+  /// How many were put to the allocator.
+  std::size_t evaluations() const { return outcomes_.size(); }
 
  private:
   using Changed = std::shared_ptr<const Step>;
+  /// With a few passes at most: what more of them do is known from these.
   Result<Changed> StepFor(const Choice& choice, int passes);
+  Result<Outcome> EvaluateAnew(const Choice& choice);
+  Result<PredictOptions> OptionsFor(const Choice& choice) const;
 
   const PlanJob& job_;
   std::mutex mutex_;
   std::map<std::string, Changed> steps_;
-  std::size_t evaluations_ = 0;
+  std::map<std::string, Outcome> outcomes_;
 };
 
 }  // namespace plimsoll

@@ -1,12 +1,26 @@
 #include "plan/lever.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/suggest.h"
+
 namespace plimsoll {
 
-extern const PlanLever kPrecisionLever;
+extern const PlanLever kOffloadLever;
 extern const PlanLever kTf32Lever;
-extern const PlanLever kOptimizerLever;
-extern const PlanLever kExpandableSegmentsLever;
-extern const PlanLever kCheckpointingLever;
+
+std::span<const PlanLever* const> Levers() {
+  // Blocks are checkpointed before anything is sharded, so that what is computed again is gathered
+  // again; another optimizer is one of shards; and whatever a pass does, the next one does too.
+  static const PlanLever* const kLevers[] = {
+      &kPrecisionLever, &kTf32Lever,      &kCheckpointingLever, &kOffloadLever,
+      &kParallelLever,  &kOptimizerLever, &kAccumulationLever,  &kAllocatorLever,
+  };
+  return kLevers;
+}
 
 std::string_view NumericsName(Numerics numerics) {
   switch (numerics) {
@@ -20,23 +34,125 @@ std::string_view NumericsName(Numerics numerics) {
   return "";
 }
 
-std::span<const PlanLever* const> PlanLevers() {
-  // In the order in which they are told.
-  static const PlanLever* const kLevers[] = {
-      &kPrecisionLever,    &kTf32Lever,          &kOptimizerLever,
-      &kAccumulationLever, &kCheckpointingLever, &kExpandableSegmentsLever,
-  };
-  return kLevers;
+Result<const PlanLever*> FindLever(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const PlanLever* lever : Levers()) {
+    if (lever->name == name) return lever;
+    names.push_back(lever->name);
+  }
+  return Error{.message = fmt::format("'{}' is no lever", name),
+               .hint = SuggestOr(name, names, fmt::format("one of {}", fmt::join(names, ", ")))};
 }
 
-std::vector<const PlanLever*> LeversOf(const PlanJob& job, const Choice& choice) {
+std::vector<const PlanLever*> LeversOf(const Choice& choice) {
   std::vector<const PlanLever*> used;
-  for (const PlanLever* lever : PlanLevers()) {
-    if (lever->is_used(choice, job.AsCaptured())) used.push_back(lever);
+  for (const PlanLever* lever : Levers()) {
+    if (!choice.Get(lever->name).empty()) used.push_back(lever);
   }
   return used;
 }
 
-Choice PlanJob::AsCaptured() const { return {.tf32 = step.matmul_tf32}; }
+Numerics NumericsOf(const Step& step, const Choice& choice) {
+  Numerics most = Numerics::kSame;
+  for (const PlanLever* lever : LeversOf(choice)) {
+    most = std::max(most, lever->numerics(step, choice.Get(lever->name)));
+  }
+  return most;
+}
+
+namespace {
+
+bool Suits(const Step& step, const Variant& variant, const Choice& choice) {
+  const std::vector<const PlanLever*> levers = LeversOf(choice);
+  return std::all_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
+    return lever->suits == nullptr || lever->suits(step, variant, choice.Get(lever->name));
+  });
+}
+
+}  // namespace
+
+Result<std::size_t> VariantFor(const Step& step, const Choice& choice) {
+  PredictOptions options;
+  if (std::optional<Error> error = Configure(options, choice)) return *error;
+  if (options.precision) {
+    const Result<const Variant*> named = ChooseVariant(step, options);
+    if (!named) return named.error();
+    return static_cast<std::size_t>(*named - step.variants.data());
+  }
+  for (std::size_t i = 0; i < step.variants.size(); ++i) {
+    if (Suits(step, step.variants[i], choice)) return i;
+  }
+  return std::size_t{0};
+}
+
+void KeepSuited(Step& step, const Choice& choice) {
+  const auto unfit = [&](const Variant& variant) { return !Suits(step, variant, choice); };
+  if (!std::all_of(step.variants.begin(), step.variants.end(), unfit)) {
+    std::erase_if(step.variants, unfit);
+  }
+}
+
+std::optional<Error> Contradiction(const Choice& choice) {
+  for (const PlanLever* lever : LeversOf(choice)) {
+    if (lever->goes_with == nullptr || lever->goes_with(choice)) continue;
+    std::vector<std::string> others;
+    for (const PlanLever* other : LeversOf(choice)) {
+      if (other == lever) continue;
+      others.push_back(fmt::format("{}={}", other->name, choice.Get(other->name)));
+    }
+    return Error{.message = fmt::format("{}={} does not go with {}", lever->name,
+                                        choice.Get(lever->name), fmt::join(others, ", ")),
+                 .hint = "leave one of them out"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> Rewrite(Step& step, const Choice& choice) {
+  if (std::optional<Error> error = Contradiction(choice)) return error;
+  for (const PlanLever* lever : LeversOf(choice)) {
+    if (lever->rewrite == nullptr) continue;
+    for (Variant& variant : step.variants) {
+      if (std::optional<Error> error = lever->rewrite(step, variant, choice.Get(lever->name))) {
+        return error;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> Configure(PredictOptions& options, const Choice& choice) {
+  for (const PlanLever* lever : LeversOf(choice)) {
+    if (lever->configure == nullptr) continue;
+    if (std::optional<Error> error = lever->configure(options, choice.Get(lever->name))) {
+      return error;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> ReadSetting(std::string_view text, Choice& choice) {
+  const std::size_t equals = text.find('=');
+  const Result<const PlanLever*> lever = FindLever(text.substr(0, equals));
+  if (!lever) return lever.error();
+  if (equals == std::string_view::npos || equals + 1 == text.size()) {
+    return Error{.message = fmt::format("{} is set to what?", (*lever)->name),
+                 .hint = fmt::format("{}=VALUE: {}", (*lever)->name, (*lever)->values)};
+  }
+  choice = choice.With((*lever)->name, std::string(text.substr(equals + 1)));
+  return std::nullopt;
+}
+
+int PassesOf(const Choice& choice) {
+  const std::string_view text = choice.Get(kAccumulationLever.name);
+  int passes = 1;
+  std::from_chars(text.data(), text.data() + text.size(), passes);
+  return std::max(passes, 1);
+}
+
+void Note(Step& step, std::string text) {
+  if (std::find(step.notes.begin(), step.notes.end(), text) == step.notes.end()) {
+    step.notes.push_back(std::move(text));
+  }
+}
 
 }  // namespace plimsoll

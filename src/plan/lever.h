@@ -1,5 +1,6 @@
 // A lever: something about a job that can be set otherwise. One file each in src/plan/levers, one
-// line in the table of lever.cc; the search, the texts and JSON know levers by this alone.
+// line in the table of lever.cc: the search, `predict`, the texts and JSON know levers by this
+// alone.
 #pragma once
 
 #include <span>
@@ -8,7 +9,6 @@
 #include <vector>
 
 #include "plan/choice.h"
-#include "step/transforms/changes.h"
 
 namespace plimsoll {
 
@@ -22,35 +22,71 @@ enum class Numerics : std::uint8_t {
 };
 std::string_view NumericsName(Numerics numerics);
 
+/// Functions that a lever has no need of are null.
 struct PlanLever {
-  /// In JSON: "checkpointing".
+  /// "checkpointing", as --set, JSON and plimsoll.apply have it.
   std::string_view name;
-  Numerics (*numerics)(const PlanJob& job) = nullptr;
-  /// The same choice with this lever set in each way that makes sense, other than as it is. Empty
-  /// for those that the search sets itself (batch, passes, blocks).
-  std::vector<Choice> (*settings)(const PlanJob& job, const Choice& choice);
-  /// Whether it is set otherwise than in the job as it was captured.
-  bool (*is_used)(const Choice& choice, const Choice& captured);
+  /// What a value may be, in words: "all, every:2, sqrt, or names of blocks".
+  std::string_view values;
+  Numerics (*numerics)(const Step& step, std::string_view value);
+  /// The values that the search should try beside that of the capture. Null for what the search
+  /// sets by itself: passes and blocks.
+  std::vector<std::string> (*worth_trying)(const PlanJob& job, const Variant& variant) = nullptr;
+  /// Whether it can be set as it is beside the rest of the choice. Null: beside anything.
+  bool (*goes_with)(const Choice& choice) = nullptr;
+  /// Whether this precision of the job can be changed so. Null: any can.
+  bool (*suits)(const Step& step, const Variant& variant, std::string_view value) = nullptr;
   /// A few words for a table: "fused optimizer".
-  std::string (*describe)(const PlanJob& job, const Choice& choice);
+  std::string (*describe)(const Step& step, const Choice& choice);
   /// The lines to type.
-  std::vector<std::string> (*code)(const PlanJob& job, const Choice& choice);
-  /// How the step, or what it is predicted with, becomes another.
-  void (*apply)(const PlanJob& job, const Choice& choice, Changes& changes,
-                PredictOptions& options);
+  std::vector<std::string> (*code)(const Step& step, const Choice& choice);
+  /// How the step becomes another. What it assumes goes to the step's notes.
+  std::optional<Error> (*rewrite)(Step& step, Variant& variant, std::string_view value) = nullptr;
+  /// How it is predicted otherwise.
+  std::optional<Error> (*configure)(PredictOptions& options, std::string_view value) = nullptr;
 };
 
-std::span<const PlanLever* const> PlanLevers();
-/// The one that the search asks for by name.
+/// In the order in which they rewrite a step, and are told.
+std::span<const PlanLever* const> Levers();
+Result<const PlanLever*> FindLever(std::string_view name);
+
+// Those that the search, or a flag of its own, asks for by name.
+extern const PlanLever kPrecisionLever;
+extern const PlanLever kOptimizerLever;
 extern const PlanLever kAccumulationLever;
+extern const PlanLever kCheckpointingLever;
+extern const PlanLever kParallelLever;
+extern const PlanLever kAllocatorLever;
 
-/// Those that the choice uses.
-std::vector<const PlanLever*> LeversOf(const PlanJob& job, const Choice& choice);
+/// Those that the choice sets.
+std::vector<const PlanLever*> LeversOf(const Choice& choice);
+/// The worst of them.
+Numerics NumericsOf(const Step& step, const Choice& choice);
 
-inline Numerics SameResults(const PlanJob&) { return Numerics::kSame; }
-inline Numerics OtherRounding(const PlanJob&) { return Numerics::kRounding; }
+/// The precision that the choice is about, an index into the step's variants: the one it names, or
+/// the first that suits its levers.
+Result<std::size_t> VariantFor(const Step& step, const Choice& choice);
+/// Leaves the precisions that suit the choice's levers; all where none does.
+void KeepSuited(Step& step, const Choice& choice);
 
-/// None that is set by the search itself.
-inline std::vector<Choice> SetBySearch(const PlanJob&, const Choice&) { return {}; }
+/// Why levers of the choice cannot be set together.
+std::optional<Error> Contradiction(const Choice& choice);
+/// Every variant of the step, as the choice has it.
+std::optional<Error> Rewrite(Step& step, const Choice& choice);
+std::optional<Error> Configure(PredictOptions& options, const Choice& choice);
+
+/// "optimizer=adamw:fused" into the choice. That the value makes sense is seen when it is used.
+std::optional<Error> ReadSetting(std::string_view text, Choice& choice);
+
+/// Passes before each step of the optimizer.
+int PassesOf(const Choice& choice);
+/// In each step of the optimizer, on all GPUs together.
+std::int64_t SamplesOf(const Choice& choice);
+
+inline Numerics SameResults(const Step&, std::string_view) { return Numerics::kSame; }
+inline Numerics OtherRounding(const Step&, std::string_view) { return Numerics::kRounding; }
+
+/// Says it once.
+void Note(Step& step, std::string text);
 
 }  // namespace plimsoll

@@ -1,160 +1,335 @@
 #include "plan/search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 
 #include "base/parallel.h"
-#include "plan/lever.h"
+#include "plan/checkpoint_choice.h"
+#include "plan/frontier.h"
+#include "step/max_batch.h"
 #include "step/transforms/accumulate.h"
-#include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kMostWays = 6;
-/// A way that is slower than the best by more is not worth showing.
-constexpr double kWorthShowing = 0.5;
+/// How slow a way may be beside the fastest and still be worth looking for.
+constexpr double kWorthShowing = 2;
+/// So many families are looked through even where they cannot be the fastest: what comes second is
+/// of interest too.
+constexpr std::size_t kFamiliesAnyway = 12;
+/// Looked through together; the same on every machine, so that the answer is.
+constexpr std::size_t kAtOnce = 4;
+constexpr std::size_t kMostPasses = 10;
+/// For each choice of modules to checkpoint.
+constexpr int kReplays = 8;
+
+/// Levers set but for passes and blocks, which are found for each.
+struct Family {
+  Choice base;
+  /// No way of the family takes less for a sample.
+  double least_us = 0;
+};
+
+double MicrosecondsPerSample(const Outcome& outcome) {
+  return outcome.step_us / double(outcome.samples);
+}
 
 class Search {
  public:
   explicit Search(const PlanJob& job) : job_(job), evaluator_(job) {}
 
   Result<Plan> Run() {
-    const std::vector<Choice> bases = Bases();
-    std::vector<std::vector<Outcome>> found(bases.size());
-    std::vector<std::optional<Error>> failed(bases.size());
-    ParallelFor(bases.size(), [&](std::size_t i) { failed[i] = SearchFrom(bases[i], found[i]); });
-    for (const std::optional<Error>& error : failed) {
-      if (error) return *error;
-    }
     Plan plan;
-    Choice captured = job_.AsCaptured();
-    captured.batch = job_.samples;
-    const Result<Outcome> as_captured = evaluator_.Evaluate(captured);
-    if (!as_captured) return as_captured.error();
-    plan.as_captured = *as_captured;
-    for (std::vector<Outcome>& of_base : found) {
-      for (Outcome& outcome : of_base) Add(std::move(outcome), plan);
+    if (std::optional<Error> error = Captured(plan)) return *error;
+    for (const Numerics most : Tiers()) {
+      if (std::optional<Error> error = SearchTier(most)) return *error;
+      if (best_us_ < kNone) break;
     }
-    Finish(plan);
+    if (std::optional<Error> error = Singles(plan)) return *error;
+    ArrangeOutcomes(std::move(found_), plan);
+    if (!plan.ways.empty()) Worth(plan);
+    if (std::optional<Error> error = MakeWhole(plan)) return *error;
+    if (plan.closest) FindCard(plan);
+    plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
     return plan;
   }
 
  private:
-  /// Every combination of the levers that are not searched.
-  std::vector<Choice> Bases() const {
-    std::vector<Choice> bases = {job_.AsCaptured()};
-    for (const PlanLever* lever : PlanLevers()) {
-      if (job_.keep_numerics && lever->numerics(job_) != Numerics::kSame) continue;
-      const std::size_t before = bases.size();
+  static constexpr double kNone = std::numeric_limits<double>::max();
+
+  /// Other results only where nothing else fits.
+  std::vector<Numerics> Tiers() const {
+    if (job_.keep_numerics) return {Numerics::kSame};
+    return {Numerics::kRounding, Numerics::kOther};
+  }
+
+  /// The job as it was captured, with all samples in one pass; on several GPUs, with DDP.
+  Choice Start() const {
+    if (job_.gpus == 1) return {.batch = job_.samples};
+    return Choice{.batch = job_.samples / job_.gpus}.With(kParallelLever.name,
+                                                          fmt::format("ddp:{}", job_.gpus));
+  }
+
+  /// The same with one lever set, and as many samples in one pass as that leaves to a GPU.
+  Choice With(const Choice& choice, const PlanLever& lever, std::string value) const {
+    Choice other = choice.With(lever.name, std::move(value));
+    other.batch = std::max<std::int64_t>(1, job_.samples * choice.batch / SamplesOf(other));
+    return other;
+  }
+
+  std::optional<Error> Captured(Plan& plan) {
+    const Result<Outcome> captured = evaluator_.Evaluate(Start());
+    if (!captured) return captured.error();
+    plan.as_captured = *captured;
+    return std::nullopt;
+  }
+
+  std::optional<Error> SearchTier(Numerics most) {
+    Result<std::vector<Family>> families = Families(most);
+    if (!families) return families.error();
+    for (std::size_t i = 0; i < families->size(); i += kAtOnce) {
+      std::vector<Family> now;
+      for (std::size_t k = i; k < std::min(i + kAtOnce, families->size()); ++k) {
+        const Family& family = (*families)[k];
+        const bool may_win = family.least_us < best_us_;
+        const bool of_interest =
+            family.least_us < kWorthShowing * best_us_ &&
+            (k < kFamiliesAnyway || NumericsOf(job_.step, family.base) == Numerics::kSame);
+        if (may_win || of_interest) now.push_back(family);
+      }
+      if (std::optional<Error> error = SearchTogether(now)) return error;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Error> SearchTogether(const std::vector<Family>& families) {
+    std::vector<std::vector<Outcome>> found(families.size());
+    std::vector<std::optional<Error>> failed(families.size());
+    const double limit = best_us_ < kNone ? kWorthShowing * best_us_ : kNone;
+    ParallelFor(families.size(),
+                [&](std::size_t i) { failed[i] = SearchIn(families[i].base, limit, found[i]); });
+    for (std::size_t i = 0; i < families.size(); ++i) {
+      if (failed[i] && !CannotBeDone(families[i].base, *failed[i])) return failed[i];
+      for (Outcome& outcome : found[i]) Keep(std::move(outcome));
+    }
+    return std::nullopt;
+  }
+
+  /// A lever that this job does not allow is left out, and the reason is told. An error without any
+  /// lever is one of the job.
+  bool CannotBeDone(const Choice& choice, const Error& error) {
+    if (choice.set.empty()) return false;
+    refused_.insert(error.message);
+    return true;
+  }
+
+  void Keep(Outcome outcome) {
+    if (outcome.surely_fits) best_us_ = std::min(best_us_, MicrosecondsPerSample(outcome));
+    found_.push_back(std::move(outcome));
+  }
+
+  const Variant& VariantOf(const Choice& choice) const {
+    const Result<std::size_t> variant = VariantFor(job_.step, choice);
+    return job_.step.variants[variant ? *variant : 0];
+  }
+
+  /// Every combination of the levers that are not searched, those that may be fastest first.
+  Result<std::vector<Family>> Families(Numerics most) {
+    std::vector<Choice> choices = {Start()};
+    for (const PlanLever* lever : Levers()) {
+      if (lever->worth_trying == nullptr) continue;
+      const std::size_t before = choices.size();
       for (std::size_t i = 0; i < before; ++i) {
-        for (Choice& other : lever->settings(job_, bases[i])) bases.push_back(std::move(other));
+        for (std::string& value : lever->worth_trying(job_, VariantOf(choices[i]))) {
+          if (lever->numerics(job_.step, value) > most) continue;
+          if (value == choices[i].Get(lever->name)) continue;
+          Choice choice = With(choices[i], *lever, std::move(value));
+          if (!Contradiction(choice)) choices.push_back(std::move(choice));
+        }
       }
     }
-    return bases;
+    std::vector<std::optional<Result<double>>> times(choices.size());
+    ParallelFor(choices.size(),
+                [&](std::size_t i) { times[i] = evaluator_.StepMicroseconds(choices[i]); });
+    std::vector<Family> families;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      if (*times[i]) {
+        families.push_back({choices[i], **times[i] / double(SamplesOf(choices[i]))});
+      } else if (!CannotBeDone(choices[i], times[i]->error())) {
+        return times[i]->error();
+      }
+    }
+    std::stable_sort(families.begin(), families.end(),
+                     [](const Family& a, const Family& b) { return a.least_us < b.least_us; });
+    return families;
   }
 
   /// In how many passes the samples can be gone through: divisors, few of them.
   std::vector<int> PassesFor(std::int64_t samples) const {
-    constexpr std::size_t kMost = 10;
-    if (job_.keep_numerics && kAccumulationLever.numerics(job_) != Numerics::kSame) return {1};
+    if (CannotAccumulate(job_.step, job_.step.variants.front()) ||
+        (job_.keep_numerics && kAccumulationLever.numerics(job_.step, "2") != Numerics::kSame)) {
+      return {1};
+    }
     std::vector<int> passes;
-    for (std::int64_t n = 1; n <= samples && n <= 4096 && passes.size() < kMost; ++n) {
+    for (std::int64_t n = 1; n <= samples && n <= 4096 && passes.size() < kMostPasses; ++n) {
       if (samples % n == 0) passes.push_back(static_cast<int>(n));
     }
     return passes;
   }
 
-  std::optional<Error> SearchFrom(const Choice& base, std::vector<Outcome>& found) {
-    const std::vector<std::string> blocks =
-        CheckpointBlocks(job_.step, job_.step.variants[base.variant]);
-    const std::int64_t samples = job_.samples;
-    for (const int passes : PassesFor(samples)) {
-      Choice choice = base;
-      choice.passes = passes;
-      choice.batch = samples / passes;
+  /// As few passes as fit without checkpointing, and for fewer than that the best blocks.
+  std::optional<Error> SearchIn(const Choice& base, double limit_us, std::vector<Outcome>& found) {
+    for (const int passes : PassesFor(base.batch)) {
+      Choice choice = base.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
+      choice.batch = base.batch / passes;
+      if (Contradiction(choice)) return std::nullopt;
+      const Result<double> least = evaluator_.StepMicroseconds(choice);
+      if (!least) return least.error();
+      if (*least / double(SamplesOf(choice)) >= limit_us) return std::nullopt;
       const Result<Outcome> plain = evaluator_.Evaluate(choice);
       if (!plain) return plain.error();
       found.push_back(*plain);
       if (plain->surely_fits) return std::nullopt;
-      if (blocks.empty()) continue;
-      if (std::optional<Error> error = FewestBlocks(choice, blocks, found)) return error;
+      if (std::optional<Error> error = Checkpoint(*plain, limit_us, found)) return error;
     }
     return std::nullopt;
   }
 
-  /// The first blocks: they wait longest for their backward. Bisected, since each further one takes
-  /// no more.
-  std::optional<Error> FewestBlocks(Choice choice, const std::vector<std::string>& blocks,
-                                    std::vector<Outcome>& found) {
-    const auto with = [&](std::size_t count) {
-      choice.checkpointed.assign(blocks.begin(), blocks.begin() + std::ptrdiff_t(count));
-      return evaluator_.Evaluate(choice);
+  /// The best modules to checkpoint, where that may be fast enough.
+  std::optional<Error> Checkpoint(const Outcome& plain, double& limit_us,
+                                  std::vector<Outcome>& found) {
+    const std::shared_ptr<const CheckpointSets> sets = SetsFor(plain.choice);
+    if (sets->empty()) return std::nullopt;
+    const auto with = [&](const std::vector<std::string>& modules) {
+      return evaluator_.Evaluate(
+          plain.choice.With(kCheckpointingLever.name, fmt::format("{}", fmt::join(modules, ","))));
     };
-    const Result<Outcome> all = with(blocks.size());
-    if (!all) return all.error();
-    found.push_back(*all);
-    if (!all->surely_fits) return std::nullopt;
-    std::size_t too_few = 0;
-    std::size_t enough = blocks.size();
-    while (enough - too_few > 1) {
-      const std::size_t middle = (too_few + enough) / 2;
-      const Result<Outcome> tried = with(middle);
-      if (!tried) return tried.error();
-      if (tried->surely_fits) {
-        enough = middle;
-        found.push_back(*tried);
-      } else {
-        too_few = middle;
+    const auto score_of = [](const Outcome& outcome) {
+      return CheckpointScore{.fits = outcome.surely_fits,
+                             .high = outcome.reserved.best,
+                             .room = outcome.room,
+                             .us = outcome.step_us};
+    };
+    const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
+      const Result<Outcome> outcome = with(modules);
+      if (!outcome) return outcome.error();
+      return score_of(*outcome);
+    };
+    const Result<CheckpointChoice> best =
+        BestCheckpoints(*sets, score_of(plain), score,
+                        {.replays = kReplays, .most_us = limit_us * double(plain.samples)});
+    if (!best) return best.error();
+    if (best->modules.empty()) return std::nullopt;
+    const Result<Outcome> outcome = with(best->modules);
+    if (!outcome) return outcome.error();
+    found.push_back(*outcome);
+    if (outcome->surely_fits) limit_us = std::min(limit_us, MicrosecondsPerSample(*outcome));
+    return std::nullopt;
+  }
+
+  /// Of the job without other levers: what they change in memory is seen by the replays.
+  std::shared_ptr<const CheckpointSets> SetsFor(const Choice& choice) {
+    const Variant& variant = VariantOf(choice);
+    const auto key = std::make_pair(&variant, choice.batch);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto made = sets_.find(key); made != sets_.end()) return made->second;
+    }
+    auto sets = std::make_shared<const CheckpointSets>(
+        ModelCheckpointing(job_.step, variant, job_.gpu,
+                           {.batch = choice.batch,
+                            .torch = TorchFor(job_.step, job_.options),
+                            .calibration = job_.options.calibration}));
+    const std::lock_guard lock(mutex_);
+    return sets_.try_emplace(key, std::move(sets)).first->second;
+  }
+
+  /// The fastest that fits with one lever and no other.
+  std::optional<Error> Singles(Plan& plan) {
+    const Choice captured = Start();
+    std::vector<Outcome> tried;
+    if (std::optional<Error> error = SearchIn(captured, kNone, tried)) return error;
+    for (const PlanLever* lever : Levers()) {
+      if (lever->worth_trying == nullptr) continue;
+      for (std::string& value : lever->worth_trying(job_, job_.step.variants.front())) {
+        const Numerics numerics = lever->numerics(job_.step, value);
+        if (numerics > (job_.keep_numerics ? Numerics::kSame : Numerics::kRounding)) continue;
+        const Result<Outcome> one = evaluator_.Evaluate(With(captured, *lever, value));
+        if (one) tried.push_back(*one);
       }
     }
+    for (const PlanLever* lever : Levers()) {
+      const Outcome* best = nullptr;
+      for (const Outcome& outcome : tried) {
+        if (Changed(outcome.choice) != std::vector<const PlanLever*>{lever}) continue;
+        if (!outcome.surely_fits) continue;
+        if (best == nullptr || outcome.SamplesPerSecond() > best->SamplesPerSecond()) {
+          best = &outcome;
+        }
+      }
+      if (best != nullptr) plan.single.push_back(*best);
+    }
+    for (Outcome& outcome : tried) Keep(std::move(outcome));
     return std::nullopt;
   }
 
-  /// Keeps the fastest of each set of levers, and what comes closest.
-  void Add(Outcome outcome, Plan& plan) const {
-    if (!outcome.surely_fits) {
-      if (!plan.closest || outcome.high < plan.closest->high) plan.closest = std::move(outcome);
-      return;
+  /// The levers that are set otherwise than at the start.
+  std::vector<const PlanLever*> Changed(const Choice& choice) const {
+    const Choice start = Start();
+    std::vector<const PlanLever*> changed;
+    for (const PlanLever* lever : Levers()) {
+      if (choice.Get(lever->name) != start.Get(lever->name)) changed.push_back(lever);
     }
-    const std::vector<const PlanLever*> levers = LeversOf(job_, outcome.choice);
-    for (Outcome& way : plan.ways) {
-      if (LeversOf(job_, way.choice) != levers) continue;
-      if (outcome.SamplesPerSecond() > way.SamplesPerSecond()) way = std::move(outcome);
-      return;
-    }
-    plan.ways.push_back(std::move(outcome));
+    return changed;
   }
 
-  void Finish(Plan& plan) const {
-    std::stable_sort(plan.ways.begin(), plan.ways.end(), [](const Outcome& a, const Outcome& b) {
-      return a.SamplesPerSecond() > b.SamplesPerSecond();
+  /// The first way with each of its levers alone, and without it.
+  void Worth(Plan& plan) {
+    const Choice best = plan.ways.front().choice;
+    const Choice start = Start();
+    for (const PlanLever* lever : Changed(best)) {
+      Choice alone = With(start, *lever, std::string(best.Get(lever->name)));
+      Choice without = With(best, *lever, std::string(start.Get(lever->name)));
+      // What rests on another lever cannot stand alone.
+      const Result<Outcome> a = evaluator_.Evaluate(alone);
+      const Result<Outcome> w = evaluator_.Evaluate(without);
+      if (!a || !w) continue;
+      plan.worth.push_back({lever, *a, *w});
+    }
+  }
+
+  /// Everything that is shown, with its ranges.
+  std::optional<Error> MakeWhole(Plan& plan) {
+    std::vector<Outcome*> shown = {&plan.as_captured};
+    for (Outcome& way : plan.ways) shown.push_back(&way);
+    for (Outcome& single : plan.single) shown.push_back(&single);
+    if (plan.closest) shown.push_back(&*plan.closest);
+    std::vector<std::optional<Error>> failed(shown.size());
+    ParallelFor(shown.size(), [&](std::size_t i) {
+      Result<Outcome> whole = evaluator_.EvaluateWhole(shown[i]->choice);
+      if (whole) {
+        *shown[i] = std::move(*whole);
+      } else {
+        failed[i] = whole.error();
+      }
     });
-    // A way with more levers than a faster one is no way anybody would take.
-    std::vector<Outcome> kept;
-    for (const Outcome& way : plan.ways) {
-      const std::vector<const PlanLever*> levers = LeversOf(job_, way.choice);
-      const bool needless = std::any_of(kept.begin(), kept.end(), [&](const Outcome& better) {
-        const std::vector<const PlanLever*> fewer = LeversOf(job_, better.choice);
-        return std::all_of(fewer.begin(), fewer.end(), [&](const PlanLever* lever) {
-          return std::find(levers.begin(), levers.end(), lever) != levers.end();
-        });
-      });
-      const bool slow =
-          !kept.empty() && way.SamplesPerSecond() < kWorthShowing * kept.front().SamplesPerSecond();
-      if (!needless && !slow && kept.size() < kMostWays) kept.push_back(way);
+    for (const std::optional<Error>& error : failed) {
+      if (error) return error;
     }
-    plan.ways = std::move(kept);
-    if (!plan.ways.empty()) {
-      plan.closest.reset();
-    } else if (plan.closest) {
-      FindCard(plan);
-    }
+    return std::nullopt;
   }
 
   void FindCard(Plan& plan) const {
     for (const Gpu& gpu : Gpus()) {
-      const Bytes need = plan.closest->high - job_.gpu.context.high + gpu.context.high;
+      const Bytes need = plan.closest->device.high - job_.gpu.context.high + gpu.context.high;
       if (gpu.memory < need) continue;
       if (!plan.smallest_card || gpu.memory < plan.smallest_card->memory) plan.smallest_card = gpu;
     }
@@ -162,13 +337,35 @@ class Search {
 
   const PlanJob& job_;
   Evaluator evaluator_;
+  std::mutex mutex_;
+  std::map<std::pair<const Variant*, std::int64_t>, std::shared_ptr<const CheckpointSets>> sets_;
+  std::vector<Outcome> found_;
+  std::set<std::string> refused_;
+  /// For a sample, of what fits for certain.
+  double best_us_ = kNone;
 };
 
 }  // namespace
 
 Result<Plan> FindPlan(const PlanJob& job) {
-  if (const std::optional<Error> error = CannotAccumulate(job.step)) return *error;
+  if (job.samples % job.gpus != 0) {
+    return Error{.message = fmt::format("{} samples cannot be shared out evenly to {} GPUs",
+                                        job.samples, job.gpus),
+                 .hint = "give a --global-batch that is a multiple of --gpus"};
+  }
   return Search(job).Run();
+}
+
+Result<std::int64_t> DefaultSamples(const PlanJob& job) {
+  std::int64_t most = 1;
+  for (const Variant& variant : job.step.variants) {
+    PredictOptions options = job.options;
+    options.precision = variant.precision;
+    const Result<MaxBatch> found = FindMaxBatch(job.step, job.gpu, options);
+    if (!found) return found.error();
+    most = std::max(most, found->sure.batch);
+  }
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
 }
 
 }  // namespace plimsoll

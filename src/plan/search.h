@@ -1,26 +1,47 @@
-// The fastest ways to train a job within a card: every precision, form of the optimizer and setting
-// of the allocator, with the batch in as few passes as fit, and with as few blocks checkpointed.
+// The fastest ways to train a job within a card: precisions, forms of the optimizer, settings of
+// the allocator and the like are combined, with the batch in as few passes as fit and the best
+// blocks checkpointed.
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <vector>
 
 #include "plan/evaluate.h"
+#include "plan/lever.h"
 
 namespace plimsoll {
+
+/// One lever of a way: what it does alone, and what the way would be without it.
+struct LeverWorth {
+  const PlanLever* lever = nullptr;
+  Outcome alone;
+  Outcome without;
+};
 
 struct Plan {
   /// Those that fit for certain, the fastest first; one for each set of levers.
   std::vector<Outcome> ways;
   /// The job as it was captured, with all samples in one pass.
   Outcome as_captured;
+  /// The fastest with each single lever, of those that fit for certain.
+  std::vector<Outcome> single;
+  /// Of the first way.
+  std::vector<LeverWorth> worth;
+  /// Everything that fits and that nothing else beats in both memory and time, least memory first.
+  std::vector<Outcome> frontier;
   /// Where nothing fits: what comes closest.
   std::optional<Outcome> closest;
   /// The smallest card of the catalogue on which it would fit.
   std::optional<Gpu> smallest_card;
+  /// Why some levers were left out.
+  std::vector<std::string> refused;
   std::size_t evaluations = 0;
 };
 
 Result<Plan> FindPlan(const PlanJob& job);
+
+/// Where nobody says how many samples a step has: the largest power of two that surely fits in one
+/// pass, in any precision; 1 where nothing fits.
+Result<std::int64_t> DefaultSamples(const PlanJob& job);
 
 }  // namespace plimsoll

@@ -43,9 +43,9 @@ TEST_F(PlanTest, WhatIsShownFitsAndIsSorted) {
     double last = plan.ways.front().SamplesPerSecond();
     for (const Outcome& way : plan.ways) {
       EXPECT_TRUE(way.surely_fits);
-      EXPECT_EQ(way.choice.Samples(), 8);
+      EXPECT_EQ(way.samples, 8);
       EXPECT_LE(way.SamplesPerSecond(), last);
-      EXPECT_FALSE(LeversOf(Job(8), way.choice).empty()) << "as captured it needs 14.8 GiB";
+      EXPECT_FALSE(LeversOf(way.choice).empty()) << "as captured it needs 14.8 GiB";
       last = way.SamplesPerSecond();
     }
   }
@@ -65,9 +65,7 @@ TEST_F(PlanTest, KeepsTheResultsWhereAskedTo) {
   PlanJob job = Job(8, Bytes{9} << 30);
   job.keep_numerics = true;
   for (const Outcome& way : Find(job).ways) {
-    for (const PlanLever* lever : LeversOf(job, way.choice)) {
-      EXPECT_EQ(lever->numerics(job), Numerics::kSame) << lever->name;
-    }
+    EXPECT_EQ(NumericsOf(step_, way.choice), Numerics::kSame);
   }
 }
 
@@ -92,11 +90,12 @@ TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
   for (const bool expandable : {false, true}) {
     for (const int passes : {1, 2, 4, 8}) {
       for (std::size_t count = 0; count <= blocks.size(); ++count) {
-        Choice choice = job.AsCaptured();
-        choice.expandable_segments = expandable;
-        choice.passes = passes;
-        choice.batch = 8 / passes;
-        choice.checkpointed.assign(blocks.begin(), blocks.begin() + std::ptrdiff_t(count));
+        Choice choice{.batch = 8 / passes};
+        choice = choice.With("allocator", expandable ? "expandable_segments:True" : "")
+                     .With("accumulation", passes > 1 ? std::to_string(passes) : "");
+        for (std::size_t i = 0; i < count; ++i) {
+          choice.set["checkpointing"] += (i == 0 ? "" : ",") + blocks[i];
+        }
         const Result<Outcome> outcome = evaluator.Evaluate(choice);
         ASSERT_TRUE(outcome.ok());
         if (outcome->surely_fits) best = std::max(best, outcome->SamplesPerSecond());
@@ -107,17 +106,61 @@ TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
 }
 
 TEST_F(PlanTest, EveryLeverCanBeTold) {
-  const PlanJob job = Job(8);
-  Choice choice = job.AsCaptured();
-  choice.tf32 = choice.expandable_segments = true;
-  choice.optimizer = OptimizerForm::kFused;
-  choice.passes = 2;
-  choice.checkpointed = {"transformer.h.0"};
-  const std::vector<const PlanLever*> used = LeversOf(job, choice);
-  EXPECT_EQ(used.size(), 5u);
+  Choice choice{.batch = 4};
+  for (const char* setting :
+       {"tf32=on", "allocator=expandable_segments:True", "optimizer=adamw:fused", "accumulation=2",
+        "checkpointing=transformer.h.0", "parallel=fsdp:4", "precision=amp_bf16"}) {
+    ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
+  }
+  EXPECT_EQ(SamplesOf(choice), 32);
+  const std::vector<const PlanLever*> used = LeversOf(choice);
+  EXPECT_EQ(used.size(), Levers().size());
   for (const PlanLever* lever : used) {
-    EXPECT_FALSE(lever->describe(job, choice).empty());
-    EXPECT_FALSE(lever->code(job, choice).empty());
+    EXPECT_FALSE(lever->describe(step_, choice).empty());
+    EXPECT_FALSE(lever->code(step_, choice).empty());
+  }
+}
+
+TEST_F(PlanTest, AValueThatMakesNoSenseIsRefused) {
+  for (const char* setting : {"tf32=perhaps", "optimizer=adamm", "accumulation=0",
+                              "accumulation=two", "checkpointing=h.99", "parallel=dpp:4"}) {
+    Choice choice;
+    ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
+    Step step = CopyOf(step_, 0);
+    EXPECT_TRUE(Rewrite(step, choice).has_value()) << setting;
+  }
+  Choice choice;
+  EXPECT_TRUE(ReadSetting("chekpointing=all", choice).has_value());
+  EXPECT_TRUE(ReadSetting("tf32=", choice).has_value());
+  EXPECT_TRUE(ReadSetting("tf32", choice).has_value());
+}
+
+TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
+  const Plan plan = Find(Job(8, Bytes{9} << 30));
+  ASSERT_FALSE(plan.ways.empty());
+  const Outcome& best = plan.ways.front();
+  EXPECT_EQ(plan.worth.size(), LeversOf(best.choice).size());
+  for (const LeverWorth& worth : plan.worth) {
+    EXPECT_TRUE(worth.without.choice.Get(worth.lever->name).empty());
+    EXPECT_EQ(LeversOf(worth.alone.choice), std::vector<const PlanLever*>{worth.lever});
+    EXPECT_EQ(worth.alone.samples, 8);
+    EXPECT_EQ(worth.without.samples, 8);
+    // Otherwise the way without it would have been found.
+    if (worth.without.surely_fits) EXPECT_GE(worth.without.step_us, best.step_us);
+  }
+  for (const Outcome& single : plan.single) {
+    EXPECT_EQ(LeversOf(single.choice).size(), 1u);
+    EXPECT_TRUE(single.surely_fits);
+    EXPECT_GE(single.step_us, best.step_us);
+  }
+}
+
+TEST_F(PlanTest, NothingOnTheFrontierIsBeaten) {
+  const Plan plan = Find(Job(8, Bytes{12} << 30));
+  ASSERT_FALSE(plan.frontier.empty());
+  for (std::size_t i = 1; i < plan.frontier.size(); ++i) {
+    EXPECT_LT(plan.frontier[i - 1].device.best, plan.frontier[i].device.best);
+    EXPECT_GE(plan.frontier[i - 1].step_us, plan.frontier[i].step_us);
   }
 }
 

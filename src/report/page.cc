@@ -101,7 +101,8 @@ Json Data(const PageContent& content) {
           {"baseline", ToJson(content.baseline)},
           {"left_out", content.left_out},
           {"prediction", Parsed(content.prediction)},
-          {"trade_offs", Parsed(content.trade_offs)}};
+          {"trade_offs", Parsed(content.trade_offs)},
+          {"plan", Parsed(content.plan)}};
 }
 
 void AppendHistories(const std::vector<PageRun>& runs, char prefix, std::string& out) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "report/history_pack.h"
+#include "report/json_values.h"
 
 namespace plimsoll {
 namespace {
@@ -14,6 +15,7 @@ PageContent Content() {
   content.explanation.verdict = kHostile;
   content.explanation.ranks.push_back({.file = kHostile, .device = 0});
   content.runs.push_back({.file = kHostile, .device = 0, .history = PackHistory(History{})});
+  content.plan = Dump({{"model", kHostile}});
   return content;
 }
 

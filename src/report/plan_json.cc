@@ -1,38 +1,63 @@
 #include "plan/lever.h"
-#include "report/json_values.h"
 #include "report/plan.h"
+#include "report/range_json.h"
 
 namespace plimsoll {
 namespace {
 
+/// The ends of a range are null where they were not asked for.
+Json FigureJson(const Outcome& way, const Range& range) {
+  if (way.whole) return RangeJson(range);
+  return {{"low", nullptr}, {"best", range.best}, {"high", nullptr}};
+}
+
 Json WayJson(const PlanJob& job, const Outcome& way) {
+  Json set = Json::object();
   Json levers = Json::array();
-  for (const PlanLever* lever : LeversOf(job, way.choice)) {
+  for (const PlanLever* lever : LeversOf(way.choice)) {
+    const std::string_view value = way.choice.Get(lever->name);
+    set[lever->name] = value;
     levers.push_back({{"lever", lever->name},
-                      {"set_to", lever->describe(job, way.choice)},
-                      {"numerics", NumericsName(lever->numerics(job))},
-                      {"code", lever->code(job, way.choice)}});
+                      {"set_to", value},
+                      {"words", lever->describe(job.step, way.choice)},
+                      {"numerics", NumericsName(lever->numerics(job.step, value))},
+                      {"code", lever->code(job.step, way.choice)}});
   }
-  return {{"precision", job.step.variants[way.choice.variant].precision},
-          {"batch", way.choice.batch},
-          {"passes", way.choice.passes},
-          {"checkpointed", way.choice.checkpointed},
-          {"device", way.peak},
-          {"high", way.high},
+  return {{"batch", way.choice.batch},
+          {"passes", PassesOf(way.choice)},
+          {"samples", way.samples},
+          {"set", std::move(set)},
+          {"levers", std::move(levers)},
+          {"numerics", NumericsName(NumericsOf(job.step, way.choice))},
+          {"reserved", FigureJson(way, way.reserved)},
+          {"device", FigureJson(way, way.device)},
           {"room", way.room},
           {"fits", way.fits},
           {"surely_fits", way.surely_fits},
           {"step_us", std::llround(way.step_us)},
           {"gpu_busy_us", std::llround(way.gpu_busy_us)},
-          {"samples_per_second", way.SamplesPerSecond()},
-          {"levers", std::move(levers)}};
+          {"samples_per_second", way.SamplesPerSecond()}};
+}
+
+Json WaysJson(const PlanJob& job, const std::vector<Outcome>& outcomes) {
+  Json ways = Json::array();
+  for (const Outcome& way : outcomes) ways.push_back(WayJson(job, way));
+  return ways;
+}
+
+Json WorthJson(const PlanJob& job, const std::vector<LeverWorth>& worth) {
+  Json all = Json::array();
+  for (const LeverWorth& one : worth) {
+    all.push_back({{"lever", one.lever->name},
+                   {"alone", WayJson(job, one.alone)},
+                   {"without", WayJson(job, one.without)}});
+  }
+  return all;
 }
 
 }  // namespace
 
 std::string PlanJson(const PlanJob& job, const Plan& plan) {
-  Json ways = Json::array();
-  for (const Outcome& way : plan.ways) ways.push_back(WayJson(job, way));
   return Dump(
       {{"schema", "plimsoll.plan/1"},
        {"file", job.step.file},
@@ -40,7 +65,10 @@ std::string PlanJson(const PlanJob& job, const Plan& plan) {
        {"gpu", job.gpu.name},
        {"samples", job.samples},
        {"keep_numerics", job.keep_numerics},
-       {"ways", std::move(ways)},
+       {"ways", WaysJson(job, plan.ways)},
+       {"alone", WaysJson(job, plan.single)},
+       {"worth", WorthJson(job, plan.worth)},
+       {"frontier", WaysJson(job, plan.frontier)},
        {"as_captured", WayJson(job, plan.as_captured)},
        {"closest", plan.closest ? WayJson(job, *plan.closest) : Json(nullptr)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},

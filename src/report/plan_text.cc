@@ -14,23 +14,23 @@ std::string Milliseconds(double us) { return fmt::format("{:.0f} ms", us / 1e3);
 
 std::string LeverList(const PlanJob& job, const Choice& choice) {
   std::vector<std::string> used;
-  for (const PlanLever* lever : LeversOf(job, choice)) used.push_back(lever->describe(job, choice));
+  for (const PlanLever* lever : LeversOf(choice)) used.push_back(lever->describe(job.step, choice));
   return used.empty() ? "as it was captured" : fmt::format("{}", fmt::join(used, ", "));
 }
 
-Numerics NumericsOf(const PlanJob& job, const Choice& choice) {
-  Numerics most = Numerics::kSame;
-  for (const PlanLever* lever : LeversOf(job, choice)) most = std::max(most, lever->numerics(job));
-  return most;
+std::string Cards(const PlanJob& job) {
+  if (job.gpus == 1) return job.gpu.name;
+  if (job.nodes == 1) return fmt::format("{} × {}", job.gpus, job.gpu.name);
+  return fmt::format("{} × {} × {}", job.nodes, job.gpus / job.nodes, job.gpu.name);
 }
 
 std::string Verdict(const PlanJob& job, const Plan& plan) {
-  const std::string what = fmt::format("{} samples a step on {}", job.samples, job.gpu.name);
+  const std::string what = fmt::format("{} samples a step on {}", job.samples, Cards(job));
   if (plan.ways.empty()) {
     std::string text = fmt::format(
         "Nothing that was tried fits {} for certain: what comes closest takes up to {} on the "
         "device",
-        what, FormatBytes(plan.closest->high));
+        what, FormatBytes(plan.closest->device.high));
     if (job.options.limit) {
       return text + fmt::format(", and PyTorch may hold {}.", FormatBytes(*job.options.limit));
     }
@@ -60,51 +60,113 @@ void WriteWays(Writer& w, const PlanJob& job, const Plan& plan) {
                {.heading = "what to change", .wraps = true}});
   for (std::size_t i = 0; i < plan.ways.size(); ++i) {
     const Outcome& way = plan.ways[i];
-    table.Row({std::to_string(i + 1), fmt::format("{:.1f}", way.SamplesPerSecond()),
-               Milliseconds(way.step_us), FormatBytes(way.peak), FormatBytes(way.high),
-               std::string(NumericsName(NumericsOf(job, way.choice))), LeverList(job, way.choice)});
+    table.Row(
+        {std::to_string(i + 1), fmt::format("{:.1f}", way.SamplesPerSecond()),
+         Milliseconds(way.step_us), FormatBytes(way.device.best), FormatBytes(way.device.high),
+         std::string(NumericsName(NumericsOf(job.step, way.choice))), LeverList(job, way.choice)});
   }
   table.WriteTo(w);
 }
 
 /// What --keep-numerics does without.
 std::string LeftOut(const PlanJob& job) {
-  std::vector<std::string_view> names;
-  for (const PlanLever* lever : PlanLevers()) {
-    if (job.keep_numerics && lever->numerics(job) != Numerics::kSame) names.push_back(lever->name);
+  if (!job.keep_numerics) return "";
+  std::vector<std::string> left_out;
+  for (const PlanLever* lever : Levers()) {
+    if (lever->worth_trying == nullptr) {
+      if (lever->numerics(job.step, "2") != Numerics::kSame) left_out.emplace_back(lever->name);
+      continue;
+    }
+    for (const std::string& value : lever->worth_trying(job, job.step.variants.front())) {
+      if (lever->numerics(job.step, value) == Numerics::kSame) continue;
+      left_out.push_back(lever->describe(job.step, Choice{}.With(lever->name, value)));
+    }
   }
-  return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{}", fmt::join(left_out, ", "));
 }
 
 void WriteHow(Writer& w, const PlanJob& job, const Outcome& way, std::string_view heading) {
   w.Heading(heading);
   w.Line(fmt::format("  batch_size={}", way.choice.batch));
-  for (const PlanLever* lever : LeversOf(job, way.choice)) {
-    w.Line(fmt::format("  {}:", lever->describe(job, way.choice)));
-    w.Code(lever->code(job, way.choice), "      ");
+  for (const PlanLever* lever : LeversOf(way.choice)) {
+    w.Line(fmt::format("  {}:", lever->describe(job.step, way.choice)));
+    w.Code(lever->code(job.step, way.choice), "      ");
   }
+}
+
+std::string FitWord(const Outcome& outcome) {
+  return outcome.surely_fits ? "yes" : outcome.fits ? "likely" : "no";
+}
+
+/// What each lever of the first way does by itself, and what the way would be without it.
+void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
+  w.Heading("What each lever is worth");
+  Table table({{.heading = ""},
+               {.heading = "step", .right = true},
+               {.heading = "memory", .right = true},
+               {.heading = "fits"},
+               {.heading = "how", .wraps = true}});
+  const auto row = [&](const Outcome& outcome, std::string what, std::string how) {
+    table.Row({std::move(what), Milliseconds(outcome.step_us), FormatBytes(outcome.device.best),
+               FitWord(outcome), std::move(how)});
+  };
+  row(plan.as_captured, "as captured", fmt::format("{} samples in one pass", job.samples));
+  for (const LeverWorth& worth : plan.worth) {
+    const std::string lever = worth.lever->describe(job.step, plan.ways.front().choice);
+    if (plan.worth.size() > 1) row(worth.alone, "alone", lever);
+    if (worth.without.choice != plan.as_captured.choice) row(worth.without, "without", lever);
+  }
+  row(plan.ways.front(), "together", "the first way");
+  table.WriteTo(w);
+  if (plan.ways.size() < 2) return;
+  const Outcome& first = plan.ways[0];
+  const Outcome& second = plan.ways[1];
+  const double more_us = second.step_us - first.step_us;
+  w.Line();
+  w.Wrapped(
+      fmt::format(
+          "The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} on the device.",
+          LeverList(job, second.choice), more_us / 1e3, 100 * more_us / first.step_us,
+          FormatBytes(std::abs(second.device.best - first.device.best)),
+          second.device.best > first.device.best ? "more" : "less"),
+      "  ", "  ");
 }
 
 }  // namespace
 
-std::string PlanText(const PlanJob& job, const Plan& plan, const TextStyle& style) {
+std::string PlanText(const PlanJob& job, const Plan& plan, bool explain, const TextStyle& style) {
   Writer w(style);
   w.Headline(Verdict(job, plan));
   if (!plan.ways.empty()) {
     w.Line();
     WriteWays(w, job, plan);
     WriteHow(w, job, plan.ways.front(), "How to do the first");
+    if (explain) WriteWorth(w, job, plan);
   } else {
     WriteHow(w, job, *plan.closest, "What comes closest");
   }
+  w.List("Notes", PlanNotes(job, plan, "those shown"));
+  return w.Take();
+}
+
+std::string PlanVerdict(const PlanJob& job, const Plan& plan) { return Verdict(job, plan); }
+
+std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::string_view fitting) {
   std::vector<std::string> notes = {
       fmt::format("{} ways were lowered and run through the allocator", plan.evaluations)};
   if (!plan.ways.empty()) {
-    notes.back() += "; those shown fit even if each workspace takes as much as it may";
+    notes.back() += fmt::format("; {} fit even if each workspace takes as much as it may", fitting);
+  }
+  if (job.samples_by_default) {
+    notes.push_back(fmt::format(
+        "no --global-batch was given: {} is the largest power of two that surely fits in one pass, "
+        "in any precision that was captured",
+        job.samples));
   }
   if (const std::string left_out = LeftOut(job); !left_out.empty()) {
     notes.push_back("left out, since results would differ: " + left_out);
   }
+  for (const std::string& reason : plan.refused) notes.push_back("left out: " + reason);
   if (job.step.variants.size() == 1 && !job.keep_numerics) {
     notes.push_back(
         "only the precision as written was captured; with precisions=[\"amp_bf16\"] autocast is "
@@ -113,8 +175,7 @@ std::string PlanText(const PlanJob& job, const Plan& plan, const TextStyle& styl
   if (job.gpu.name != "H200") {
     notes.push_back("times are of an H200, scaled to this card by its rates and bandwidth");
   }
-  w.List("Notes", notes);
-  return w.Take();
+  return notes;
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "report/text.h"
+#include "step/earlier_frees.h"
 #include "step/max_batch.h"
 #include "step/predict.h"
 
@@ -14,10 +15,18 @@ namespace plimsoll {
 std::string InstantText(const Prediction& prediction);
 /// What to know first, in one or two sentences.
 std::string PredictVerdict(const Prediction& prediction, const std::optional<MaxBatch>& max_batch);
-std::string PredictText(const Prediction& prediction, const std::optional<MaxBatch>& max_batch,
-                        const TextStyle& style);
+/// What to change and what that saves, a sentence each; at the end what all of them save.
+std::vector<std::string> EarlierFreeTexts(const EarlierFrees& frees, const Prediction& prediction);
+
+/// All that is told of a job.
+struct PredictAnswer {
+  const Prediction& prediction;
+  const std::optional<MaxBatch>& max_batch;
+  const std::optional<EarlierFrees>& earlier_frees;
+};
+std::string PredictText(const PredictAnswer& answer, const TextStyle& style);
 /// Every request to the allocator, one line each.
 std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& lowered);
-std::string PredictJson(const Prediction& prediction, const std::optional<MaxBatch>& max_batch);
+std::string PredictJson(const PredictAnswer& answer);
 
 }  // namespace plimsoll

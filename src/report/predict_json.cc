@@ -1,14 +1,10 @@
 #include <cmath>
 
-#include "report/json_values.h"
 #include "report/predict.h"
+#include "report/range_json.h"
 
 namespace plimsoll {
 namespace {
-
-Json RangeJson(const Range& range) {
-  return {{"low", range.low}, {"best", range.best}, {"high", range.high}};
-}
 
 Json FiguresJson(const Needs& figures) {
   return {{"allocated", RangeJson(figures.allocated)},
@@ -31,9 +27,50 @@ Json BatchesJson(const MaxBatch& max_batch) {
           {"tried_every", max_batch.tried_every}};
 }
 
+std::string_view EditName(ReleaseEdit::Kind kind) {
+  switch (kind) {
+    case ReleaseEdit::Kind::kVariable:
+      return "variable";
+    case ReleaseEdit::Kind::kPlace:
+      return "place";
+    case ReleaseEdit::Kind::kGraph:
+      return "graph";
+    case ReleaseEdit::Kind::kBatch:
+      return "batch";
+    case ReleaseEdit::Kind::kGradients:
+      return "gradients";
+  }
+  return "";
+}
+
+Json SavingJson(const PeakSaving& saved) {
+  return {{"allocated", saved.allocated}, {"device", saved.device}};
+}
+
+Json EarlierFreesJson(const EarlierFrees& frees, const Prediction& p) {
+  Json changes = Json::array();
+  for (const EarlierFree& change : frees.changes) {
+    Json edits = Json::array();
+    for (const EarlierFree::Edit& edit : change.edits) {
+      edits.push_back({{"kind", EditName(edit.kind)}, {"name", edit.name}, {"where", edit.where}});
+    }
+    changes.push_back({{"edits", edits},
+                       {"made_at", change.made_at},
+                       {"made_there_alone", change.made_there_alone},
+                       {"saved", SavingJson(change.saved)},
+                       {"by_step", change.by_step}});
+  }
+  return {{"changes", changes},
+          {"together", SavingJson(frees.together)},
+          {"fits", frees.fits},
+          {"texts", EarlierFreeTexts(frees, p)}};
+}
+
 }  // namespace
 
-std::string PredictJson(const Prediction& p, const std::optional<MaxBatch>& max_batch) {
+std::string PredictJson(const PredictAnswer& answer) {
+  const Prediction& p = answer.prediction;
+  const std::optional<MaxBatch>& max_batch = answer.max_batch;
   Json account = Json::array();
   for (const AccountLine& line : p.account) {
     account.push_back({{"what", AccountItemName(line.what)}, {"bytes", line.bytes}});
@@ -86,6 +123,8 @@ std::string PredictJson(const Prediction& p, const std::optional<MaxBatch>& max_
                {"account", account},
                {"holders", holders},
                {"reserved_after_step", p.reserved_after_step},
+               {"earlier_frees",
+                answer.earlier_frees ? EarlierFreesJson(*answer.earlier_frees, p) : Json(nullptr)},
                {"assumptions", p.assumptions}});
 }
 

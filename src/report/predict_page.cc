@@ -22,8 +22,8 @@ Json ToJson(const TradeOff& t) {
           {"chosen", t.chosen}};
 }
 
-/// The predicted run in the place of a recorded one.
-RankReport AsRank(const Prediction& p, const History& history) {
+RankReport AsRank(const PredictAnswer& answer, const History& history) {
+  const Prediction& p = answer.prediction;
   RankReport rank{.file = p.file, .format = "prediction", .device = history.device};
   rank.torch = p.torch.ToText();
   rank.events = static_cast<std::int64_t>(history.times.size());
@@ -35,20 +35,31 @@ RankReport AsRank(const Prediction& p, const History& history) {
   rank.phase = InstantText(p);
   rank.account = p.account;
   rank.notes = p.assumptions;
+  if (answer.earlier_frees) {
+    for (const std::string& text : EarlierFreeTexts(*answer.earlier_frees, p)) {
+      rank.notes.push_back("Held, though nothing uses it again: " + text);
+    }
+  }
   return rank;
 }
 
 }  // namespace
 
-PageContent PredictionPage(const Prediction& p, const std::optional<MaxBatch>& max_batch,
-                           const History& history, const std::vector<TradeOff>& trade_offs) {
+PageContent RunPage(const PredictAnswer& answer, const History& history, std::string_view how) {
+  const Prediction& p = answer.prediction;
+  PageContent page{.title = fmt::format("{}, {}", p.model.empty() ? p.file : p.model, how)};
+  page.explanation.ranks.push_back(AsRank(answer, history));
+  page.runs.push_back({.file = p.file, .device = history.device, .history = PackHistory(history)});
+  return page;
+}
+
+PageContent PredictionPage(const PredictAnswer& answer, const History& history,
+                           const std::vector<TradeOff>& trade_offs) {
   Json points = Json::array();
   for (const TradeOff& point : trade_offs) points.push_back(ToJson(point));
-  PageContent page{.title = fmt::format("{}, predicted", p.model.empty() ? p.file : p.model)};
-  page.explanation.verdict = PredictVerdict(p, max_batch);
-  page.explanation.ranks.push_back(AsRank(p, history));
-  page.runs.push_back({.file = p.file, .device = history.device, .history = PackHistory(history)});
-  page.prediction = PredictJson(p, max_batch);
+  PageContent page = RunPage(answer, history, "predicted");
+  page.explanation.verdict = PredictVerdict(answer.prediction, answer.max_batch);
+  page.prediction = PredictJson(answer);
   page.trade_offs = Dump(points, -1);
   return page;
 }

@@ -1,18 +1,20 @@
 // A prediction on the report page. Nothing is computed here.
 #pragma once
 
-#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "report/page.h"
-#include "step/max_batch.h"
-#include "step/predict.h"
+#include "report/predict.h"
 #include "step/trade_offs.h"
 #include "timeline/history.h"
 
 namespace plimsoll {
 
-PageContent PredictionPage(const Prediction& prediction, const std::optional<MaxBatch>& max_batch,
-                           const History& history, const std::vector<TradeOff>& trade_offs);
+/// The predicted run in the place of a recorded one, without a verdict; `how` ends the title.
+PageContent RunPage(const PredictAnswer& answer, const History& history, std::string_view how);
+
+PageContent PredictionPage(const PredictAnswer& answer, const History& history,
+                           const std::vector<TradeOff>& trade_offs);
 
 }  // namespace plimsoll

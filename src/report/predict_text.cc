@@ -205,8 +205,9 @@ std::string PredictVerdict(const Prediction& p, const std::optional<MaxBatch>& m
   return Largest(p, *max_batch) + " " + (fastest.empty() ? "" : fastest + " ") + Verdict(p);
 }
 
-std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_batch,
-                        const TextStyle& style) {
+std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
+  const Prediction& p = answer.prediction;
+  const std::optional<MaxBatch>& max_batch = answer.max_batch;
   Writer w(style);
   if (max_batch) {
     w.Headline(Largest(p, *max_batch));
@@ -222,6 +223,12 @@ std::string PredictText(const Prediction& p, const std::optional<MaxBatch>& max_
                        100.0 * double(line.bytes) / double(p.device.best)));
   }
   WriteHolders(w, p);
+  if (answer.earlier_frees) {
+    w.Heading("Held, though nothing uses it again");
+    for (const std::string& text : EarlierFreeTexts(*answer.earlier_frees, p)) {
+      w.Wrapped(text, "  - ", "    ");
+    }
+  }
   if (!p.assumptions.empty()) w.Heading("Assumed");
   for (const std::string& text : p.assumptions) w.Wrapped(text, "  - ", "    ");
   return w.Take();

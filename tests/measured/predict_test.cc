@@ -9,12 +9,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "plan/lever.h"
 #include "step/calibration.h"
+#include "step/earlier_frees.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
 #include "step/predict.h"
 #include "step/prediction_invariants.h"
-#include "step/transforms/changes.h"
+#include "step/transforms/checkpoint.h"
 #include "step/transforms/tensors_of_call.h"
 #include "step/trial.h"
 
@@ -68,15 +70,37 @@ TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
     const std::string name = row["file"];
     Result<Step> step = ReadStep(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
     ASSERT_TRUE(step.ok()) << step.error().ToLine();
-    Changes changes{.accumulate = row["accumulate"]};
-    if (row["checkpoint"].is_string()) changes.checkpoint = row["checkpoint"];
-    ASSERT_EQ(Apply(*step, changes), std::nullopt);
+    Choice choice;
+    choice.set["accumulation"] = std::to_string(row["accumulate"].get<int>());
+    if (row["checkpoint"].is_string()) choice.set["checkpointing"] = row["checkpoint"];
+    ASSERT_EQ(Rewrite(*step, choice), std::nullopt);
     const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
                                          {.batch = row["batch"],
                                           .torch = TorchVersion{2, 11},
                                           .calibration = Calibration::BuiltIn("H200")});
     ASSERT_TRUE(p.ok()) << p.error().ToLine();
     EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 0.1);
+    EXPECT_LE(ErrorInPercent(p->reserved.best, row["peak_reserved"]), 2);
+  }
+}
+
+/// Sets of modules, large and small, and not only members of lists: from the capture without.
+TEST(MeasuredPredict, CheckpointedModulesAreThoseOfTheRealRuns) {
+  std::ifstream file(kSteps / "checkpointed" / "runs.json");
+  for (const nlohmann::json& row : nlohmann::json::parse(file)) {
+    SCOPED_TRACE(row["id"].get<std::string>());
+    const std::string name = row["file"];
+    Result<Step> step = ReadStep(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
+    ASSERT_TRUE(step.ok()) << step.error().ToLine();
+    CheckpointSegments segments;
+    for (const nlohmann::json& module : row["modules"]) segments.push_back({module});
+    step->variants[0] = AddCheckpointing(*step, step->variants[0], segments);
+    const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
+                                         {.batch = row["batch"],
+                                          .torch = TorchVersion{2, 11},
+                                          .calibration = Calibration::BuiltIn("H200")});
+    ASSERT_TRUE(p.ok()) << p.error().ToLine();
+    EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 0.2);
     EXPECT_LE(ErrorInPercent(p->reserved.best, row["peak_reserved"]), 2);
   }
 }
@@ -110,30 +134,56 @@ std::vector<std::string> FaultsOf(const Step& step, const Variant& variant, bool
 }
 
 TEST(MeasuredPredict, ChangedStepsMakeSense) {
-  const Changes all[] = {{},
-                         {.checkpoint = "all"},
-                         {.checkpoint = "sqrt"},
-                         {.checkpoint = "every:2", .accumulate = 3},
-                         {.accumulate = 4},
-                         {.accumulate = 2, .optimizer = "adamw:fused"},
-                         {.checkpoint = "all", .data_parallel = true},
-                         {.checkpoint = "all", .accumulate = 2, .sharding = Sharding{.ranks = 4}}};
-  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+  const Choice all[] = {
+      {},
+      {.set = {{"checkpointing", "all"}}},
+      {.set = {{"checkpointing", "sqrt"}}},
+      {.set = {{"checkpointing", "every:2"}, {"accumulation", "3"}}},
+      {.set = {{"accumulation", "4"}}},
+      {.set = {{"accumulation", "2"}, {"optimizer", "adamw:fused"}}},
+      {.set = {{"checkpointing", "all"}, {"parallel", "ddp"}}},
+      {.set = {{"checkpointing", "all"}, {"accumulation", "2"}, {"parallel", "fsdp:4"}}},
+  };
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
-    for (const Changes& changes : all) {
+    for (const Choice& choice : all) {
       Result<Step> step = ReadStep(*Input::Open(entry.path().string()));
       ASSERT_TRUE(step.ok());
-      if (const std::optional<Error> error = Apply(*step, changes)) {
+      if (const std::optional<Error> error = Rewrite(*step, choice)) {
         EXPECT_NE(error->message.find("no blocks"), std::string::npos) << error->ToLine();
         continue;
       }
       for (const Variant& variant : step->variants) {
         const std::vector<std::string> faults =
-            FaultsOf(*step, variant, changes.sharding.has_value());
+            FaultsOf(*step, variant, choice.Get("parallel").starts_with("fsdp"));
         EXPECT_TRUE(faults.empty())
-            << entry.path() << " " << changes.checkpoint.value_or("") << " " << changes.accumulate
-            << ": " << faults.size() << " faults, the first: " << faults.front();
+            << entry.path() << " " << choice.Get("checkpointing") << " " << PassesOf(choice) << ": "
+            << faults.size() << " faults, the first: " << faults.front();
       }
+    }
+  }
+}
+
+/// The innermost modules that can be wrapped, and each one alone.
+TEST(MeasuredPredict, AnyModuleCanBeCheckpointed) {
+  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+    if (entry.path().extension() != ".gz") continue;
+    const Result<Step> read = ReadStep(*Input::Open(entry.path().string()));
+    ASSERT_TRUE(read.ok());
+    const std::vector<std::string> modules = CheckpointModules(*read, read->variants[0]);
+    std::vector<CheckpointSegments> tried(1);
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+      const bool innermost = i + 1 == modules.size() || !IsPartOf(modules[i + 1], modules[i]);
+      if (innermost) tried.front().push_back({modules[i]});
+      if (i % 7 == 0) tried.push_back({{modules[i]}});
+    }
+    for (const CheckpointSegments& segments : tried) {
+      if (segments.empty()) continue;
+      Step step = CopyOf(*read, 0);
+      const Variant changed = AddCheckpointing(step, step.variants[0], segments);
+      const std::vector<std::string> faults = FaultsOf(step, changed, false);
+      EXPECT_TRUE(faults.empty()) << entry.path() << " " << segments.front().front() << ": "
+                                  << faults.size() << " faults, the first: " << faults.front();
     }
   }
 }
@@ -269,6 +319,36 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
   EXPECT_EQ(refusing, 5);
   EXPECT_EQ(foreseen, 5);
   EXPECT_LE(false_alarms, 1) << "of 23";
+}
+
+Result<Step> ReadNamed(const std::string& name) {
+  const Result<Input> input = Input::Open((kSteps / (name + ".step.json.gz")).string());
+  return input ? ReadStep(*input) : Result<Step>(input.error());
+}
+
+/// The same scripts captured again after the edit that is offered: python/tests/release_jobs.py.
+class EarlierFreesOf : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Jobs, EarlierFreesOf, ::testing::Values("output", "batch", "graph"));
+
+TEST_P(EarlierFreesOf, SaveWhatTheEditedJobTakesLess) {
+  const Result<Step> kept = ReadNamed("early/" + GetParam() + "_kept");
+  const Result<Step> freed = ReadNamed("early/" + GetParam() + "_freed");
+  ASSERT_TRUE(kept.ok() && freed.ok());
+  const Result<Gpu> gpu = FindGpu("RTX 4090");
+  for (const std::int64_t batch : {32, 77, 300, 1024}) {
+    SCOPED_TRACE(batch);
+    const PredictOptions options{.batch = batch};
+    const Result<Prediction> before = Predict(*kept, *gpu, options);
+    const Result<Prediction> after = Predict(*freed, *gpu, options);
+    const Result<std::optional<EarlierFrees>> offered = FindEarlierFrees(*kept, *gpu, options);
+    ASSERT_TRUE(before.ok() && after.ok() && offered.ok() && offered->has_value());
+    const PeakSaving& saved = (*offered)->together;
+    EXPECT_EQ((*offered)->changes.size(), 1u);
+    EXPECT_EQ(saved.allocated, before->unlimited.allocated.best - after->unlimited.allocated.best);
+    EXPECT_EQ(saved.device, before->unlimited.device.best - after->unlimited.device.best);
+    EXPECT_EQ((*offered)->fits, after->fits);
+    EXPECT_FALSE(FindEarlierFrees(*freed, *gpu, options)->has_value());
+  }
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ class Program:
         self.path = path.resolve()
         self.folder = folder
         self._pages: dict[tuple[str, ...], Path] = {}
+        self._plans: dict[tuple[str, ...], tuple[Path, dict[str, Any]]] = {}
 
     def page(self, *files: Path, compare: tuple[Path, ...] = ()) -> Path:
         baseline = [word for file in compare for word in ("--compare", file)]
@@ -42,6 +43,14 @@ class Program:
 
     def predict(self, step: Path, batch: int) -> dict[str, Any]:
         return json.loads(self._run("predict", step, "--batch", batch, "--gpu", "H200", "--json"))
+
+    def planned(self, step: Path, *flags: Any, fine: tuple[int, ...] = (0,)) -> tuple[Path, dict[str, Any]]:
+        """The page of a plan, and the plan itself."""
+        key = tuple(str(word) for word in (step, *flags))
+        if key not in self._plans:
+            page = self.folder / f"plan{len(self._plans)}.html"
+            self._plans[key] = page, json.loads(self._run("plan", step, *flags, "--json", "--html", page, fine=fine))
+        return self._plans[key]
 
     def explain(self, *files: Path, at: int | None = None) -> dict[str, Any]:
         where = [] if at is None else ["--at", str(at)]

@@ -20,6 +20,7 @@ HEIGHT = 900
 MOST_HEIGHT = 900
 # Two runs look like one twice: a wide and a narrow picture are enough.
 COMPARED = {("light", 1280), ("dark", 390)}
+GPT2 = DATA / "steps" / "gpt2_adamw_fp32.step.json.gz"
 SECTIONS = {
     "timeline": "#timeline",
     "instant": "#instant",
@@ -83,8 +84,11 @@ def main() -> int:
                     if (scheme, width) in COMPARED:
                         browser.open(program.page(ranks[0], compare=(ranks[2],)))
                         picture(browser, "#timeline", out / f"compare-{kind}.png")
-                    browser.open(program.prediction(DATA / "steps" / "gpt2_adamw_fp32.step.json.gz", batch=8))
+                    browser.open(program.prediction(GPT2, batch=8))
                     picture(browser, "#trade-offs", out / f"trade-offs-{kind}.png")
+                    page, _ = program.planned(GPT2, "--gpu", "RTX4090", "--gpus", 4, "--global-batch", 64)
+                    browser.open(page)
+                    picture(browser, "#plan", out / f"plan-{kind}.png")
         finally:
             browser.quit()
     return 0

@@ -1,10 +1,15 @@
 // The same number of samples a step, in several passes.
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "plan/lever.h"
+#include "step/transforms/accumulate.h"
 
 namespace plimsoll {
 namespace {
+
+constexpr int kMostPasses = 4096;
 
 /// Batch norm sees the samples of one pass.
 bool HasBatchNorm(const Step& step) {
@@ -14,28 +19,47 @@ bool HasBatchNorm(const Step& step) {
   return false;
 }
 
+std::optional<Error> Repeat(Step& step, Variant& variant, std::string_view value) {
+  int passes = 0;
+  const auto read = std::from_chars(value.data(), value.data() + value.size(), passes);
+  if (read.ec != std::errc() || read.ptr != value.data() + value.size() || passes < 1 ||
+      passes > kMostPasses) {
+    return Error{.message = fmt::format("'{}' is no number of passes", value),
+                 .hint = fmt::format("from 1 to {}", kMostPasses)};
+  }
+  if (passes == 1) return std::nullopt;
+  if (std::optional<Error> error = CannotAccumulate(step, variant)) return error;
+  variant = AddAccumulation(step, variant, passes);
+  return std::nullopt;
+}
+
 }  // namespace
 
 const PlanLever kAccumulationLever = {
     .name = "accumulation",
+    .values = "passes of forward and backward before each step of the optimizer",
     .numerics =
-        [](const PlanJob& job) {
-          return HasBatchNorm(job.step) ? Numerics::kOther : Numerics::kSame;
+        [](const Step& step, std::string_view) {
+          return HasBatchNorm(step) ? Numerics::kOther : Numerics::kSame;
         },
-    .settings = SetBySearch,
-    .is_used = [](const Choice& choice, const Choice&) { return choice.passes > 1; },
+    // A gradient that is dropped when it is complete cannot be added to.
+    .goes_with =
+        [](const Choice& choice) {
+          return PassesOf(choice) == 1 ||
+                 choice.Get(kOptimizerLever.name).find("in_backward") == std::string_view::npos;
+        },
     .describe =
-        [](const PlanJob&, const Choice& choice) {
-          return fmt::format("{} passes of {}", choice.passes, choice.batch);
+        [](const Step&, const Choice& choice) {
+          return fmt::format("{} passes of {}", PassesOf(choice), choice.batch);
         },
-    .code = [](const PlanJob&, const Choice& choice) -> std::vector<std::string> {
-      return {fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
-              fmt::format("    (criterion(model(x), y) / {}).backward()", choice.passes),
-              fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()",
-                          choice.passes)};
+    .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
+      const int passes = PassesOf(choice);
+      return {
+          fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
+          fmt::format("    (criterion(model(x), y) / {}).backward()", passes),
+          fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", passes)};
     },
-    .apply = [](const PlanJob&, const Choice& choice, Changes& changes,
-                PredictOptions&) { changes.accumulate = choice.passes; },
+    .rewrite = Repeat,
 };
 
 }  // namespace plimsoll

@@ -1,39 +1,78 @@
 // Blocks whose activations are computed again in the backward instead of being kept.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/lever.h"
 #include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
+namespace {
 
-extern const PlanLever kCheckpointingLever;
+Result<CheckpointSegments> SegmentsOf(const Step& step, const Variant& variant,
+                                      std::string_view value) {
+  return ParseCheckpointing(value, CheckpointBlocks(step, variant),
+                            CheckpointModules(step, variant));
+}
+
+/// As Python writes it: a name comes from a file, and the lines are for people to copy.
+std::string Quoted(std::string_view name) {
+  std::string quoted = "\"";
+  for (const char c : name) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (static_cast<unsigned char>(c) < ' ') {
+      quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::vector<std::string> Names(const Step& step, const Choice& choice) {
+  const Result<CheckpointSegments> segments =
+      SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name));
+  std::vector<std::string> names;
+  if (!segments) return names;
+  for (const std::vector<std::string>& segment : *segments) {
+    names.insert(names.end(), segment.begin(), segment.end());
+  }
+  return names;
+}
+
+}  // namespace
+
 const PlanLever kCheckpointingLever = {
     .name = "checkpointing",
+    .values = "all blocks, every:2, sqrt, or names of modules (transformer.h.0,transformer.h.1)",
     .numerics = SameResults,
-    .settings = SetBySearch,
-    .is_used = [](const Choice& choice, const Choice&) { return !choice.checkpointed.empty(); },
     .describe =
-        [](const PlanJob& job, const Choice& choice) {
-          const std::size_t all =
-              CheckpointBlocks(job.step, job.step.variants[choice.variant]).size();
-          return fmt::format("checkpoint {} of {} blocks", choice.checkpointed.size(), all);
-        },
-    .code = [](const PlanJob&, const Choice& choice) -> std::vector<std::string> {
-      std::vector<std::string> names;
-      for (const std::string& block : choice.checkpointed) {
-        names.push_back(fmt::format("\"{}\"", block));
-      }
-      return {
-          "import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
-          fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}", fmt::join(names, ", ")),
-          "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
-    },
-    .apply =
-        [](const PlanJob&, const Choice& choice, Changes& changes, PredictOptions&) {
-          if (!choice.checkpointed.empty()) {
-            changes.checkpoint = fmt::format("{}", fmt::join(choice.checkpointed, ","));
+        [](const Step& step, const Choice& choice) {
+          const std::vector<std::string> names = Names(step, choice);
+          const std::vector<std::string> blocks = CheckpointBlocks(step, step.variants.front());
+          const bool only_blocks =
+              std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+                return std::find(blocks.begin(), blocks.end(), name) != blocks.end();
+              });
+          if (!only_blocks) {
+            return fmt::format("checkpoint {} module{}", names.size(), names.size() > 1 ? "s" : "");
           }
+          return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
         },
+    .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
+      std::vector<std::string> quoted;
+      for (const std::string& name : Names(step, choice)) quoted.push_back(Quoted(name));
+      return {"import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
+              fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}",
+                          fmt::join(quoted, ", ")),
+              "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
+    },
+    .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
+      const Result<CheckpointSegments> segments = SegmentsOf(step, variant, value);
+      if (!segments) return segments.error();
+      variant = AddCheckpointing(step, variant, *segments);
+      return std::nullopt;
+    },
 };
 
 }  // namespace plimsoll

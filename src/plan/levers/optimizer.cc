@@ -1,51 +1,110 @@
-// The optimizer in one kernel, which needs no lists of temporaries.
+// The optimizer and its form: one kernel for all needs no lists of temporaries, 8-bit states take a
+// quarter.
 #include "step/transforms/optimizer.h"
+
+#include <fmt/format.h>
+
 #include "plan/lever.h"
 
 namespace plimsoll {
 namespace {
 
+struct Named {
+  std::string_view name;
+  std::string_view form;
+};
+
+Named Split(std::string_view value) {
+  const std::size_t colon = value.find(':');
+  if (colon == std::string_view::npos) return {.name = value, .form = {}};
+  return {.name = value.substr(0, colon), .form = value.substr(colon + 1)};
+}
+
 std::string ClassOf(std::string_view name) {
-  return name == "adamw" ? "AdamW" : name == "adam" ? "Adam" : "SGD";
+  constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
+      {"sgd", "torch.optim.SGD"},
+      {"sgd_momentum", "torch.optim.SGD"},
+      {"adam", "torch.optim.Adam"},
+      {"adamw", "torch.optim.AdamW"},
+      {"adam_amsgrad", "torch.optim.Adam"},
+      {"nadam", "torch.optim.NAdam"},
+      {"radam", "torch.optim.RAdam"},
+      {"adamax", "torch.optim.Adamax"},
+      {"rmsprop", "torch.optim.RMSprop"},
+      {"adagrad", "torch.optim.Adagrad"},
+      {"adadelta", "torch.optim.Adadelta"},
+      {"adafactor", "torch.optim.Adafactor"},
+      {"adam8bit", "bitsandbytes.optim.Adam8bit"},
+  };
+  for (const auto& [known, python] : kClasses) {
+    if (known == name) return std::string(python);
+  }
+  return std::string(name);
+}
+
+CapturedOptimizer Captured(const Step& step) { return OptimizerOf(step, step.variants.front()); }
+
+/// The same optimizer in another form only rounds otherwise.
+Numerics NumericsOfOptimizer(const Step& step, std::string_view value) {
+  return Split(value).name == Captured(step).name ? Numerics::kRounding : Numerics::kOther;
+}
+
+std::vector<std::string> WorthTrying(const PlanJob& job, const Variant& variant) {
+  const CapturedOptimizer captured = OptimizerOf(job.step, variant);
+  if (captured.name.empty()) return {};
+  std::vector<std::string> values;
+  if (!captured.fused) values.push_back(captured.name + ":fused");
+  values.push_back(captured.name + ":fused:in_backward");
+  if (captured.name.starts_with("adam")) {
+    values.push_back("adam8bit");
+    values.push_back("adafactor");
+  }
+  return values;
+}
+
+std::string Describe(const Step& step, const Choice& choice) {
+  const std::string_view value = choice.Get(kOptimizerLever.name);
+  const Named is = Split(value);
+  if (is.name == Captured(step).name && is.form == "fused") return "fused optimizer";
+  if (is.form == "fused:in_backward") return "fused optimizer in the backward";
+  if (is.name == "adam8bit") return "8-bit Adam";
+  return std::string(value);
+}
+
+std::vector<std::string> Code(const Step&, const Choice& choice) {
+  const Named is = Split(choice.Get(kOptimizerLever.name));
+  if (is.form.ends_with("in_backward")) {
+    return {fmt::format("optimizers = {{p: {}([p], ..., {}) for p in model.parameters()}}",
+                        ClassOf(is.name),
+                        is.form.starts_with("fused") ? "fused=True" : "foreach=False"),
+            "def update(p):", "    optimizers[p].step(); p.grad = None",
+            "for p in model.parameters(): p.register_post_accumulate_grad_hook(update)",
+            "# and no optimizer.step() after the backward"};
+  }
+  std::string arguments = "model.parameters(), ...";
+  if (is.name == "sgd_momentum") arguments += ", momentum=0.9";
+  if (is.name == "adam_amsgrad") arguments += ", amsgrad=True";
+  if (is.form == "fused") arguments += ", fused=True";
+  if (is.form == "foreach") arguments += ", foreach=True";
+  if (is.form == "for") arguments += ", foreach=False";
+  return {fmt::format("optimizer = {}({})", ClassOf(is.name), arguments)};
 }
 
 }  // namespace
 
-extern const PlanLever kOptimizerLever;
 const PlanLever kOptimizerLever = {
     .name = "optimizer",
-    .numerics = OtherRounding,
-    .settings =
-        [](const PlanJob& job, const Choice& choice) {
-          std::vector<Choice> settings;
-          const CapturedOptimizer captured =
-              OptimizerOf(job.step, job.step.variants[choice.variant]);
-          if (choice.optimizer != OptimizerForm::kAsWritten || captured.name.empty()) {
-            return settings;
-          }
-          if (!captured.fused) {
-            settings.push_back(choice);
-            settings.back().optimizer = OptimizerForm::kFused;
-          }
-          return settings;
-        },
-    .is_used = [](const Choice& choice,
-                  const Choice& captured) { return choice.optimizer != captured.optimizer; },
-    .describe = [](const PlanJob&, const Choice&) { return std::string("fused optimizer"); },
-    .code =
-        [](const PlanJob& job, const Choice& choice) {
-          const CapturedOptimizer captured =
-              OptimizerOf(job.step, job.step.variants[choice.variant]);
-          return std::vector<std::string>{"optimizer = torch.optim." + ClassOf(captured.name) +
-                                          "(model.parameters(), ..., fused=True)"};
-        },
-    .apply =
-        [](const PlanJob& job, const Choice& choice, Changes& changes, PredictOptions&) {
-          if (choice.optimizer == OptimizerForm::kFused) {
-            changes.optimizer =
-                OptimizerOf(job.step, job.step.variants[choice.variant]).name + ":fused";
-          }
-        },
+    .values = "sgd, adamw, adamw:fused, adamw:fused:in_backward, adam:for, adam8bit, ...",
+    .numerics = NumericsOfOptimizer,
+    .worth_trying = WorthTrying,
+    .describe = Describe,
+    .code = Code,
+    .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
+      Result<Variant> replaced = ReplaceOptimizer(step, variant, value);
+      if (!replaced) return replaced.error();
+      variant = std::move(*replaced);
+      return std::nullopt;
+    },
 };
 
 }  // namespace plimsoll

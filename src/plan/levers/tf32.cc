@@ -1,4 +1,6 @@
 // Matrix products of fp32 on tensor cores. Convolutions use them already, unless told otherwise.
+#include <fmt/format.h>
+
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -6,24 +8,27 @@ namespace plimsoll {
 extern const PlanLever kTf32Lever;
 const PlanLever kTf32Lever = {
     .name = "tf32",
+    .values = "on or off",
     .numerics = OtherRounding,
-    .settings =
-        [](const PlanJob& job, const Choice& choice) {
-          std::vector<Choice> settings;
-          if (choice.tf32 || !job.gpu.rates.tf32) return settings;
-          settings.push_back(choice);
-          settings.back().tf32 = true;
-          return settings;
+    .worth_trying = [](const PlanJob& job, const Variant&) -> std::vector<std::string> {
+      if (job.step.matmul_tf32 || !job.gpu.rates.tf32) return {};
+      return {"on"};
+    },
+    .describe =
+        [](const Step&, const Choice& choice) {
+          return std::string(choice.Get("tf32") == "on" ? "TF32 products" : "no TF32 products");
         },
-    .is_used = [](const Choice& choice,
-                  const Choice& captured) { return choice.tf32 && !captured.tf32; },
-    .describe = [](const PlanJob&, const Choice&) { return std::string("TF32 products"); },
-    .code =
-        [](const PlanJob&, const Choice&) {
-          return std::vector<std::string>{"torch.backends.cuda.matmul.allow_tf32 = True"};
-        },
-    .apply = [](const PlanJob&, const Choice& choice, Changes& changes,
-                PredictOptions&) { changes.tf32 = choice.tf32; },
+    .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
+      return {fmt::format("torch.backends.cuda.matmul.allow_tf32 = {}",
+                          choice.Get("tf32") == "on" ? "True" : "False")};
+    },
+    .rewrite = [](Step& step, Variant&, std::string_view value) -> std::optional<Error> {
+      if (value != "on" && value != "off") {
+        return Error{.message = fmt::format("tf32 cannot be '{}'", value), .hint = "on or off"};
+      }
+      step.matmul_tf32 = value == "on";
+      return std::nullopt;
+    },
 };
 
 }  // namespace plimsoll

@@ -59,6 +59,8 @@ struct CallRecord {
   std::vector<std::pair<StringId, Argument>> kwargs;
   std::vector<TensorUse> results;
   std::vector<NewStorage> fresh;
+  /// A call of the forward that a checkpoint repeats in the backward.
+  bool recomputed = false;
 };
 
 /// A parameter or a buffer.
@@ -82,6 +84,31 @@ struct StepEvent {
   std::uint32_t index = 0;
 };
 
+/// A change of the user's code that frees memory earlier.
+struct ReleaseEdit {
+  enum class Kind : std::uint8_t {
+    kVariable,   ///< `del name` before the line `where`
+    kPlace,      ///< what `name` keeps from step to step, let go at the end of the step
+    kGraph,      ///< the graph of the number that `name` keeps, likewise
+    kBatch,      ///< the batch, before the backward
+    kGradients,  ///< the gradients, after the optimizer's step at the line `where`
+  };
+  Kind kind = Kind::kVariable;
+  StringId name;
+  StringId where;
+};
+
+/// What the capture found by trying: with these edits, made together, the storages are free before
+/// these events (one past the last: at the end), and nothing else changes.
+struct Release {
+  struct Free {
+    std::size_t event = 0;
+    Storage storage = 0;
+  };
+  std::vector<ReleaseEdit> edits;
+  std::vector<Free> frees;
+};
+
 /// The same job in one precision.
 struct Variant {
   std::string precision;
@@ -90,6 +117,8 @@ struct Variant {
   std::vector<StepEvent> events;
   /// One more than the highest.
   Storage storages = 1;
+  /// Of the job as captured; a variant that is written anew has none.
+  std::vector<Release> releases = {};
 };
 
 struct LayoutRecord {

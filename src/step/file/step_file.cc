@@ -263,6 +263,43 @@ class Reader {
     Refuse(fmt::format("its kind \"{}\" is not known", kind));
   }
 
+  static ReleaseEdit::Kind ReadEditKind(const Json& json) {
+    static constexpr std::pair<std::string_view, ReleaseEdit::Kind> kKinds[] = {
+        {"variable", ReleaseEdit::Kind::kVariable},   {"place", ReleaseEdit::Kind::kPlace},
+        {"graph", ReleaseEdit::Kind::kGraph},         {"batch", ReleaseEdit::Kind::kBatch},
+        {"gradients", ReleaseEdit::Kind::kGradients},
+    };
+    for (const auto& [name, kind] : kKinds) {
+      if (json.is_string() && json.get_ref<const std::string&>() == name) return kind;
+    }
+    Refuse("a release has an edit of an unknown kind");
+  }
+
+  /// The events have been read.
+  void ReadRelease(const Json& json) {
+    if (!json.is_object()) Refuse("a release is no object");
+    Release& release = variant_->releases.emplace_back();
+    for (const Json& edit : Array(json, "edits")) {
+      if (!edit.is_array() || edit.size() != 3) Refuse("an edit does not have three parts");
+      release.edits.push_back({.kind = ReadEditKind(edit[0]),
+                               .name = ReadString(edit[1]),
+                               .where = ReadString(edit[2])});
+    }
+    if (release.edits.empty()) Refuse("a release has no edits");
+    for (const Json& free : Array(json, "frees")) {
+      if (!free.is_array() || free.size() != 2) Refuse("a release does not free [event, storage]");
+      const std::int64_t event = Int(free[0]);
+      const std::int64_t storage = Int(free[1]);
+      if (event < 0 || event >= std::ssize(begins_) || storage < 0 ||
+          storage >= variant_->storages) {
+        Refuse(fmt::format("a release frees storage {} at event {}, which are not there", storage,
+                           event));
+      }
+      release.frees.push_back(
+          {begins_[static_cast<std::size_t>(event)], static_cast<Storage>(storage)});
+    }
+  }
+
   void ReadVariant(const Json& json) {
     if (!json.is_object()) Refuse("a variant is no object");
     variant_ = &step_.variants.emplace_back();
@@ -271,7 +308,9 @@ class Reader {
     most_storages_ = std::ssize(events) * 64;
     mentions_ = 0;
     std::size_t index = 0;
+    begins_.clear();
     for (const Json& event : events) {
+      begins_.push_back(variant_->events.size());
       try {
         ReadEvent(event);
       } catch (const Unusable& unusable) {
@@ -283,6 +322,10 @@ class Reader {
     if (variant_->storages > mentions_ + 64) {
       Refuse(fmt::format("storage {} where only a few are there", variant_->storages - 1));
     }
+    begins_.push_back(variant_->events.size());
+    if (json.contains("releases")) {
+      for (const Json& release : Array(json, "releases")) ReadRelease(release);
+    }
   }
 
   Step& step_;
@@ -291,6 +334,8 @@ class Reader {
   /// Numbers are given in order, so that far higher ones are a mistake or an attack.
   std::int64_t most_storages_ = 0;
   std::int64_t mentions_ = 0;
+  /// By event of the file: the first of those that it became. A label becomes one for each storage.
+  std::vector<std::size_t> begins_;
 };
 
 }  // namespace

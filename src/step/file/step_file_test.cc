@@ -233,5 +233,36 @@ TEST(StepFile, DeepNestingIsRefused) {
             "no list \"batches\"");
 }
 
+TEST(StepFile, ReleasesNameEventsOfTheFile) {
+  Json file = SmallFile();
+  file["variants"][0]["events"][5] = Json::parse(R"(["label", "input", [3, 1]])");
+  file["variants"][0]["releases"] =
+      Json::parse(R"([{"edits": [["variable", 0, 2]], "frees": [[5, 3], [6, 3], [9, 4]]}])");
+  const Result<Step> step = Read(file.dump());
+  ASSERT_TRUE(step.ok()) << step.error().ToLine();
+  ASSERT_EQ(step->variants[0].releases.size(), 1u);
+  const Release& release = step->variants[0].releases[0];
+  EXPECT_EQ(step->strings[release.edits[0].name], "weight");
+  EXPECT_EQ(step->strings[release.edits[0].where], "train.py:7 in step");
+  // The label became two events.
+  EXPECT_EQ(release.frees[0].event, 5u);
+  EXPECT_EQ(release.frees[1].event, 7u);
+  EXPECT_EQ(release.frees[2].event, step->variants[0].events.size());
+}
+
+TEST(StepFile, BrokenReleasesAreRefused) {
+  const auto with = [](const char* value) { return With("/variants/0/releases", value); };
+  EXPECT_EQ(with("[]"), "");
+  EXPECT_NE(with("1"), "");
+  EXPECT_NE(with("[1]"), "");
+  EXPECT_NE(with(R"([{"edits": [], "frees": []}])"), "");
+  EXPECT_NE(with(R"([{"edits": [["other", 0, 0]], "frees": []}])"), "");
+  EXPECT_NE(with(R"([{"edits": [["batch", 99, 0]], "frees": []}])"), "");
+  EXPECT_NE(with(R"([{"edits": [["batch", 0, 0]], "frees": [[10, 1]]}])"), "");
+  EXPECT_NE(with(R"([{"edits": [["batch", 0, 0]], "frees": [[-1, 1]]}])"), "");
+  EXPECT_NE(with(R"([{"edits": [["batch", 0, 0]], "frees": [[1, 5]]}])"), "");
+  EXPECT_NE(with(R"([{"edits": [["batch", 0, 0]], "frees": [[1]]}])"), "");
+}
+
 }  // namespace
 }  // namespace plimsoll

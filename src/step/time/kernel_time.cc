@@ -204,6 +204,20 @@ KernelTime AttentionTime(const Call& call, const TimeContext& context) {
 
 // --- Normalization, reductions, losses ---
 
+bool IsChannelsLast(const Layout& layout) {
+  return layout.dims() == 4 && layout.sizes[1] > 1 && layout.strides[1] == 1;
+}
+
+KernelTime ChannelsLastBatchNorm(const Layout& input, bool native, bool backward,
+                                 const ChannelsLastModel& model) {
+  const double ps = native ? (backward ? model.native_backward : model.native_forward)
+                           : (backward ? model.cudnn_backward : model.cudnn_forward);
+  const double narrow = native ? model.native_narrow : model.cudnn_narrow;
+  return {
+      .us = model.start + double(input.Numel()) * ps * 1e-6 * (1 + narrow / double(input.sizes[1])),
+      .kernels = native ? 3.0 : 1.0};
+}
+
 KernelTime BatchNorm(const Call& call, const TimeContext& context) {
   const std::string_view name = BaseName(call.op());
   const bool backward = name.find("backward") != std::string_view::npos;
@@ -211,6 +225,9 @@ KernelTime BatchNorm(const Call& call, const TimeContext& context) {
   // The gradient comes first in the native one, the input in cuDNN's: their shapes are the same.
   const auto input = call.TensorArg(0);
   if (!input || (*input)->dims() < 2) return Pointwise(call, context);
+  if (IsChannelsLast(**input)) {
+    return ChannelsLastBatchNorm(**input, native, backward, context.model.channels_last);
+  }
   const NormalizationModel& model = context.model.normalization;
   const double elements = double((*input)->Numel());
   const double size = double(ElementSize((*input)->dtype));
@@ -300,6 +317,12 @@ KernelTime PerInput(const Call& call, const TimeContext& context) {
 KernelTime Interpolate(const Call& call, const TimeContext& context) {
   const OtherModel& model = context.model.other;
   const double moved = MemoryTime(TrafficOf(call).bytes(), context.model.memory);
+  const auto input = call.TensorArg(0);
+  if (input && IsChannelsLast(**input) && call.results() > 0) {
+    const ChannelsLastModel& last = context.model.channels_last;
+    return {.us = last.start + double(call.Result(0)->Numel()) * last.interpolate * 1e-6,
+            .kernels = 1};
+  }
   return {.us = model.start + std::max(moved, TrafficOf(call).elements * model.interpolate * 1e-6),
           .kernels = 1};
 }
@@ -310,8 +333,12 @@ KernelTime InterpolateBackward(const Call& call, const TimeContext& context) {
   const double from = ElementsOf(call, 0);
   const double to = call.results() > 0 ? std::max(1.0, double(call.Result(0)->Numel())) : 1;
   const double moved = MemoryTime(TrafficOf(call).bytes(), context.model.memory);
-  return {.us = 2 * model.start + std::max({moved * model.interpolate_backward,
-                                            from * from / to * model.interpolate_collision * 1e-6}),
+  const auto gradient = call.TensorArg(0);
+  const double collision = gradient && IsChannelsLast(**gradient)
+                               ? context.model.channels_last.interpolate_collision
+                               : model.interpolate_collision;
+  return {.us = 2 * model.start +
+                std::max(moved * model.interpolate_backward, from * from / to * collision * 1e-6),
           .kernels = 2};
 }
 
@@ -360,6 +387,15 @@ KernelTime OptimizerStep(const Call& call, const TimeContext& context) {
   return {.us = launches * start + model.foreach_pass * MemoryTime(elements * call.FloatArg(1, 0),
                                                                    context.model.memory),
           .kernels = launches};
+}
+
+/// plimsoll.to_host_(tensors), plimsoll.to_device(tensors): between pinned memory and the device.
+KernelTime HostCopy(const Call& call, const TimeContext& context) {
+  double bytes = 0;
+  for (const Tensor& t : call.TensorsArg(0)) bytes += TouchedBytes(*t.layout);
+  return {.us = context.model.other.host_copy_start +
+                1e6 * bytes / (context.model.other.host_copy_share * context.gpu.interconnect.host),
+          .kernels = 1};
 }
 
 /// Reads parameters, gradients and both states; writes all but the gradients.
@@ -434,6 +470,8 @@ constexpr Entry kRules[] = {
     {"zero_", "memory", Fill},
     {"fill_", "memory", Fill},
     {"optimizer_step_", "optimizer", OptimizerStep},
+    {"to_host_", "host", HostCopy},
+    {"to_device", "host", HostCopy},
     {"randn", "memory", Random},
     {"rand", "memory", Random},
     {"randint", "memory", Random},

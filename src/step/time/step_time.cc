@@ -5,6 +5,15 @@
 namespace plimsoll {
 namespace {
 
+/// Whether the host needs what the call gives before it goes on: a value that is read, the gradient
+/// scaler's question whether to step, a copy that is not asynchronous.
+bool Waits(const Call& call) {
+  const std::string_view op = call.op();
+  return op.starts_with("aten._local_scalar_dense") || op == "plimsoll.to_host_" ||
+         op.starts_with("aten._amp_foreach_non_finite_check_and_unscale_") ||
+         (op == "plimsoll.optimizer_step_" && call.BoolArg(3, false));
+}
+
 /// Host and GPU side by side: a kernel begins when it has been issued and the one before it is
 /// done. Collectives run one after the other in a stream of their own.
 class Pipeline {
@@ -20,6 +29,7 @@ class Pipeline {
   void Add(const Call& call, Phase phase, const KernelTime& time) {
     issued_ += HostTime(call, phase);
     if (time.us > 0) done_ = std::max(done_, issued_) + time.us + host_.gap * time.kernels;
+    if (Waits(call)) issued_ = std::max(issued_, done_);
     duration_.gpu += time;
     duration_.host_us = issued_;
     duration_.us = std::max({done_, issued_, joined_});
@@ -42,7 +52,10 @@ class Pipeline {
   }
 
  private:
-  double HostTime(const Call& call, Phase phase) const {
+  double HostTime(const Call& call, Phase phase) {
+    const bool begins = call.record().recomputed && !recomputing_;
+    recomputing_ = call.record().recomputed;
+    if (recomputing_) return host_.forward + (begins ? host_.checkpoint : 0);
     switch (phase) {
       case Phase::kForward:
         return host_.forward;
@@ -60,6 +73,7 @@ class Pipeline {
   /// When the last collective is done, and what each made.
   double joined_ = 0;
   std::map<Storage, double> ready_;
+  bool recomputing_ = false;
 };
 
 }  // namespace

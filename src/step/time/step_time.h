@@ -16,8 +16,11 @@ using RefusedCalls = std::map<std::uint32_t, int>;
 
 /// What the host takes to issue work, in microseconds: Python and PyTorch's dispatch.
 struct HostModel {
-  /// A call of the forward, of the backward (which runs without Python), of anything else.
+  /// A call of the forward, of the backward (which runs without Python), of anything else. What a
+  /// checkpoint repeats is a call of the forward, wherever it runs.
   double forward = 49, backward = 15.8, other = 70;
+  /// A checkpoint besides its calls: hooks on what is saved, the state of the random numbers.
+  double checkpoint = 600;
   /// A tensor that an optimizer goes through in Python.
   double tensor = 4.3;
   /// A step besides: the loop, a wait for the GPU at its end.

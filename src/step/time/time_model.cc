@@ -99,6 +99,18 @@ void OfNormalization(NormalizationModel& m, const EachConstant& each) {
   each("normalization", "layer_many_rows_backward", Scaling::kPerByte, m.layer_many_rows_backward);
 }
 
+void OfChannelsLast(ChannelsLastModel& m, const EachConstant& each) {
+  each("channels_last", "start", Scaling::kNone, m.start);
+  each("channels_last", "cudnn_forward", Scaling::kPerByte, m.cudnn_forward);
+  each("channels_last", "cudnn_backward", Scaling::kPerByte, m.cudnn_backward);
+  each("channels_last", "cudnn_narrow", Scaling::kNone, m.cudnn_narrow);
+  each("channels_last", "native_forward", Scaling::kPerByte, m.native_forward);
+  each("channels_last", "native_backward", Scaling::kPerByte, m.native_backward);
+  each("channels_last", "native_narrow", Scaling::kNone, m.native_narrow);
+  each("channels_last", "interpolate", Scaling::kPerByte, m.interpolate);
+  each("channels_last", "interpolate_collision", Scaling::kPerByte, m.interpolate_collision);
+}
+
 void OfReduction(ReductionModel& m, const EachConstant& each) {
   each("reduction", "start", Scaling::kNone, m.start);
   each("reduction", "row", Scaling::kNone, m.row);
@@ -175,6 +187,7 @@ void ForEachConstant(TimeModel& model, const EachConstant& each) {
   OfAttention("attention_fp32", Scaling::kFp32Rate, model.efficient_fp32, each);
   OfAttention("attention_half", Scaling::kHalfRate, model.efficient_half, each);
   OfNormalization(model.normalization, each);
+  OfChannelsLast(model.channels_last, each);
   OfReduction(model.reduction, each);
   OfOther(model.other, each);
 }

@@ -77,6 +77,18 @@ struct NormalizationModel {
   double layer_row = 1.2, layer_row_backward = 3.5, layer_many_rows_backward = 0.8;
 };
 
+/// What stands between convolutions in channels-last, where channels lie beside each other and no
+/// block of threads has one for itself. Fitted to 580 calls on an H200 (sweep_between_channels_last
+/// of python/bench/timing_jobs.py).
+struct ChannelsLastModel {
+  double start = 7;
+  /// Of batch norm, picoseconds an element; narrow tensors take (1 + narrow / channels) times that.
+  double cudnn_forward = 3.56, cudnn_backward = 4.85, cudnn_narrow = 6.2;
+  double native_forward = 4.17, native_backward = 3.57, native_narrow = 18;
+  /// Picoseconds a result of an interpolation, and for each gradient that is added to one place.
+  double interpolate = 9.1, interpolate_collision = 0.04;
+};
+
 struct ReductionModel {
   double start = 4;
   /// Nanoseconds for each row that is summed up into one.
@@ -97,6 +109,9 @@ struct OtherModel {
   /// Of optimizers that go through all tensors in one call: passes, microseconds a launch.
   double foreach_pass = 1.18, foreach_start = 7, foreach_tensors = 100;
   double fused_pass = 1.1;
+  /// Between pinned memory and the device: microseconds a copy, and how much of the data sheet's
+  /// rate comes of it.
+  double host_copy_start = 10, host_copy_share = 0.85;
 };
 
 struct TimeModel {
@@ -107,6 +122,7 @@ struct TimeModel {
   AttentionModel cudnn_attention, efficient_fp32, efficient_half;
   MemoryModel memory;
   NormalizationModel normalization;
+  ChannelsLastModel channels_last;
   ReductionModel reduction;
   OtherModel other;
   int multiprocessors = 132;

@@ -27,6 +27,8 @@ std::vector<Span> PassesIn(const Variant& variant) {
     const bool begins = event.kind == StepEvent::Kind::kPhase &&
                         (event.phase == Phase::kInputs || event.phase == Phase::kForward);
     const bool ends = event.kind == StepEvent::Kind::kPhase && event.phase == Phase::kOptimizer;
+    // A forward after the optimizer's step is none of its passes.
+    if (event.kind == StepEvent::Kind::kStep) open = false;
     if (begins && !open) {
       begin = i;
       open = true;
@@ -89,7 +91,7 @@ class Accumulator {
     }
     for (std::size_t i = template_.begin; i < template_.end; ++i) {
       if (old_.events[i].kind != StepEvent::Kind::kCall) continue;
-      CallRecord call = old_.calls[old_.events[i].index];
+      const CallRecord& call = old_.calls[old_.events[i].index];
       for (const NewStorage& fresh : call.fresh) last_touch_[fresh.storage] = i;
       ForEachArgument(call, [&](const TensorUse& tensor) { last_touch_[tensor.storage] = i; });
     }
@@ -200,7 +202,25 @@ class Accumulator {
       if (freed_.insert(storage).second) edit_.Free(storage);
       return;
     }
+    // What runs after the passes (a measure of how good it is now) reads what the last one left.
+    if (event.kind == StepEvent::Kind::kCall && ReadsRenamed(old_.calls[event.index])) {
+      CallRecord call = old_.calls[event.index];
+      const auto rename = [&](TensorUse& tensor) {
+        if (const auto found = renamed_.find(tensor.storage); found != renamed_.end()) {
+          tensor.storage = found->second;
+        }
+      };
+      ForEachArgument(call, rename);
+      for (TensorUse& tensor : call.results) rename(tensor);
+      return edit_.Call(std::move(call));
+    }
     edit_.Copy(event);
+  }
+
+  bool ReadsRenamed(const CallRecord& call) const {
+    bool reads = false;
+    ForEachArgument(call, [&](const TensorUse& t) { reads |= renamed_.contains(t.storage); });
+    return reads;
   }
 
   const Variant& old_;
@@ -232,8 +252,8 @@ int PassesOf(const Variant& variant) {
   return passes;
 }
 
-std::optional<Error> CannotAccumulate(const Step& step) {
-  const int passes = PassesOf(step.variants.front());
+std::optional<Error> CannotAccumulate(const Step& step, const Variant& variant) {
+  const int passes = PassesOf(variant);
   if (passes == 1) return std::nullopt;
   return Error{.message = passes == 0 ? "the captured step has no backward to repeat"
                                       : "the captured step accumulates gradients already",

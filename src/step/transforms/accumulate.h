@@ -16,6 +16,6 @@ Variant AddAccumulation(Step& step, const Variant& variant, int passes);
 int PassesOf(const Variant& variant);
 
 /// Why the passes of a step cannot be repeated.
-std::optional<Error> CannotAccumulate(const Step& step);
+std::optional<Error> CannotAccumulate(const Step& step, const Variant& variant);
 
 }  // namespace plimsoll

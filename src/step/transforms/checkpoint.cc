@@ -1,15 +1,9 @@
 #include "step/transforms/checkpoint.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <map>
 #include <set>
 
-#include "base/suggest.h"
-#include "step/transforms/shard_groups.h"
 #include "step/transforms/step_editor.h"
 #include "step/transforms/tensors_of_call.h"
 
@@ -25,27 +19,12 @@ struct Lives {
       const StepEvent& event = variant.events[i];
       if (event.kind == StepEvent::Kind::kFree) freed[event.index] = i;
       if (event.kind != StepEvent::Kind::kCall) continue;
-      CallRecord call = variant.calls[event.index];
+      const CallRecord& call = variant.calls[event.index];
       ForEachArgument(call, [&](const TensorUse& tensor) { uses[tensor.storage].push_back(i); });
     }
   }
   std::vector<std::size_t> freed;
   std::vector<std::vector<std::size_t>> uses;
-};
-
-/// One forward of a segment, and the backward that belongs to it.
-struct Occurrence {
-  /// Of its calls.
-  std::vector<std::size_t> calls;
-  /// Where the backward phase begins.
-  std::size_t backward = kNever;
-  /// Saved for the backward alone.
-  std::set<Storage> dropped;
-  /// What it reads that would be gone by the time it is computed again.
-  std::vector<Storage> kept_inputs;
-  /// The first and the last event of the backward that has to do with what was dropped.
-  std::size_t first_need = kNever;
-  std::size_t last_need = 0;
 };
 
 /// Finds what checkpointing changes in each forward of a segment.
@@ -54,21 +33,21 @@ class Finder {
   Finder(const Step& step, const Variant& variant, const CheckpointSegments& segments)
       : step_(step), variant_(variant), lives_(variant) {
     for (std::size_t i = 0; i < segments.size(); ++i) {
-      for (const std::string& block : segments[i]) segment_of_[block] = i;
+      for (const std::string& module : segments[i]) segments_with_[module].push_back(i);
     }
   }
 
-  std::vector<Occurrence> Run() {
-    std::vector<Occurrence> found = Forwards();
-    for (Occurrence& one : found) Study(one);
-    std::erase_if(found, [](const Occurrence& one) { return one.first_need == kNever; });
+  std::vector<CheckpointedForward> Run() {
+    std::vector<CheckpointedForward> found = Forwards();
+    for (CheckpointedForward& one : found) Study(one);
+    std::erase_if(found, [](const auto& one) { return one.first_need == kNever; });
     return found;
   }
 
  private:
-  std::vector<Occurrence> Forwards() const {
-    std::vector<Occurrence> done;
-    std::map<std::size_t, Occurrence> open;
+  std::vector<CheckpointedForward> Forwards() {
+    std::vector<CheckpointedForward> done;
+    std::map<std::size_t, CheckpointedForward> open;
     Phase phase = Phase::kOther;
     for (std::size_t i = 0; i < variant_.events.size(); ++i) {
       const StepEvent& event = variant_.events[i];
@@ -76,6 +55,7 @@ class Finder {
         phase = event.phase;
         if (phase == Phase::kBackward) {
           for (auto& [segment, one] : open) {
+            one.segment = segment;
             one.backward = i;
             done.push_back(std::move(one));
           }
@@ -83,246 +63,256 @@ class Finder {
         open.clear();
       }
       if (event.kind != StepEvent::Kind::kCall || phase != Phase::kForward) continue;
-      const std::string_view module = step_.strings[variant_.calls[event.index].module];
-      const auto segment = segment_of_.find(BlockOf(module));
-      if (segment != segment_of_.end()) open[segment->second].calls.push_back(i);
+      for (const std::size_t segment : SegmentsOf(variant_.calls[event.index])) {
+        open[segment].calls.push_back(i);
+      }
     }
     return done;
   }
 
-  void Study(Occurrence& one) const {
+  /// Those in which the call's module is, or a module that it is part of.
+  const std::vector<std::size_t>& SegmentsOf(const CallRecord& call) {
+    const std::string_view module = step_.strings[call.module];
+    const auto [found, added] = of_module_.try_emplace(module);
+    if (!added) return found->second;
+    ForEachModuleAround(module, [&](std::string_view around) {
+      const auto with = segments_with_.find(around);
+      if (with == segments_with_.end()) return;
+      found->second.insert(found->second.end(), with->second.begin(), with->second.end());
+    });
+    return found->second;
+  }
+
+  bool IsOf(std::size_t event, std::size_t segment) {
+    const std::vector<std::size_t>& all = SegmentsOf(variant_.calls[variant_.events[event].index]);
+    return std::find(all.begin(), all.end(), segment) != all.end();
+  }
+
+  void Study(CheckpointedForward& one) {
     const std::set<std::size_t> own(one.calls.begin(), one.calls.end());
     for (const std::size_t i : one.calls) {
       for (const NewStorage& fresh : variant_.calls[variant_.events[i].index].fresh) {
-        if (SavedOnly(fresh.storage, own, one)) one.dropped.insert(fresh.storage);
+        StudySaved(fresh.storage, i, own, one);
       }
     }
-    for (const Storage storage : one.dropped) {
+    if (one.first_need == kNever) return;
+    FindInputs(one);
+    one.stop = StopOf(one);
+  }
+
+  /// What nothing outside reads before the backward is dropped. What is read outside too stays for
+  /// those who read it, and the segment's own backward works on a copy.
+  void StudySaved(Storage storage, std::size_t made, const std::set<std::size_t>& own,
+                  CheckpointedForward& one) {
+    const std::size_t freed = lives_.freed[storage];
+    if (freed == kNever || freed < one.backward) return;
+    CheckpointedForward::Copy copy{
+        .storage = storage, .own_uses = {}, .released = one.backward - 1, .freed = freed};
+    std::size_t last = made;
+    bool outside = false;
+    for (const std::size_t use : lives_.uses[storage]) {
+      if (use < one.backward) {
+        last = std::max(last, use);
+        outside |= !own.contains(use);
+      } else if (IsOf(use, one.segment)) {
+        copy.own_uses.push_back(use);
+      } else {
+        copy.released = std::max(copy.released, use);
+      }
+    }
+    if (!outside) {
+      one.dropped[storage] = IsCastOfParameter(made) ? one.backward - 1 : last;
       for (const std::size_t use : lives_.uses[storage]) {
         if (use > one.backward) Need(one, use);
       }
-      if (lives_.freed[storage] != kNever) Need(one, lives_.freed[storage]);
+      Need(one, freed);
+    } else if (!copy.own_uses.empty()) {
+      for (const std::size_t use : copy.own_uses) Need(one, use);
+      one.copied.push_back(std::move(copy));
     }
-    if (one.first_need != kNever) KeepInputs(one);
   }
 
-  static void Need(Occurrence& one, std::size_t event) {
+  /// Autocast keeps the weights that it casts until it ends.
+  bool IsCastOfParameter(std::size_t event) const {
+    const CallRecord& call = variant_.calls[variant_.events[event].index];
+    bool of_parameter = false;
+    ForEachArgument(call, [&](const TensorUse& tensor) { of_parameter |= tensor.parameter; });
+    return of_parameter && call.args.size() == 1;
+  }
+
+  static void Need(CheckpointedForward& one, std::size_t event) {
     one.first_need = std::min(one.first_need, event);
     one.last_need = std::max(one.last_need, event);
   }
 
-  /// It outlives the forward, and nothing outside the segment uses it before the backward.
-  bool SavedOnly(Storage storage, const std::set<std::size_t>& own, const Occurrence& one) const {
-    if (lives_.freed[storage] == kNever || lives_.freed[storage] < one.backward) return false;
-    return std::all_of(lives_.uses[storage].begin(), lives_.uses[storage].end(),
-                       [&](std::size_t use) { return use > one.backward || own.contains(use); });
-  }
-
-  void KeepInputs(Occurrence& one) const {
-    std::set<Storage> made;
+  void FindInputs(CheckpointedForward& one) const {
+    std::set<Storage> known;
     for (const std::size_t i : one.calls) {
-      CallRecord call = variant_.calls[variant_.events[i].index];
+      const CallRecord& call = variant_.calls[variant_.events[i].index];
       ForEachArgument(call, [&](const TensorUse& tensor) {
         const Storage storage = tensor.storage;
-        if (storage == kElsewhere || made.contains(storage)) return;
-        const std::size_t freed = lives_.freed[storage];
-        if (freed > one.calls.back() && freed < one.first_need) one.kept_inputs.push_back(storage);
-        made.insert(storage);
+        if (storage == kElsewhere || !known.insert(storage).second) return;
+        if (lives_.freed[storage] != kNever) {
+          one.inputs.push_back({.storage = storage, .freed = lives_.freed[storage]});
+        }
       });
-      for (const NewStorage& fresh : call.fresh) made.insert(fresh.storage);
+      for (const NewStorage& fresh : call.fresh) known.insert(fresh.storage);
     }
+  }
+
+  /// The last call that makes something that is needed, or writes into it.
+  std::size_t StopOf(const CheckpointedForward& one) const {
+    for (auto i = one.calls.rbegin(); i != one.calls.rend(); ++i) {
+      const CallRecord& call = variant_.calls[variant_.events[*i].index];
+      const bool makes = std::any_of(call.fresh.begin(), call.fresh.end(),
+                                     [&](const auto& fresh) { return one.Needs(fresh.storage); });
+      const std::optional<Storage> written = WrittenBy(step_, call);
+      if (makes || (written && one.Needs(*written))) return *i;
+    }
+    return one.calls.front();
   }
 
   const Step& step_;
   const Variant& variant_;
   Lives lives_;
-  std::map<std::string, std::size_t, std::less<>> segment_of_;
+  std::map<std::string, std::vector<std::size_t>, std::less<>> segments_with_;
+  std::map<std::string_view, std::vector<std::size_t>> of_module_;
 };
 
 /// Writes the variant anew.
 class Checkpointer {
  public:
-  Checkpointer(Step& step, const Variant& old, std::vector<Occurrence> found)
+  Checkpointer(Step& step, const Variant& old, std::vector<CheckpointedForward> found)
       : old_(old), found_(std::move(found)), edit_(step, old, "plimsoll.checkpoint") {
-    for (Occurrence& one : found_) {
-      for (const Storage storage : one.dropped) drops_[DroppedAt(storage, one)].push_back(storage);
+    for (const CheckpointedForward& one : found_) {
       needs_[one.first_need].push_back(&one);
-      last_needs_[one.last_need].push_back(&one);
-      for (const Storage storage : one.kept_inputs) kept_.insert(storage);
+      for (const auto& [storage, last] : one.dropped) frees_after_[last].push_back(storage);
+      for (const CheckpointedForward::Copy& copy : one.copied) {
+        released_[copy.storage] = copy.released;
+        for (const std::size_t use : copy.own_uses) copy_uses_[use].insert(copy.storage);
+        copy_frees_after_[copy.own_uses.back()].push_back(copy.storage);
+      }
     }
+    for (const CheckpointedForward& one : found_) KeepInputs(one);
+    for (const auto& [storage, event] : released_) frees_after_[event].push_back(storage);
   }
 
   Variant Run() {
     for (std::size_t i = 0; i < old_.events.size(); ++i) {
       if (const auto at = needs_.find(i); at != needs_.end()) {
-        for (const Occurrence* one : at->second) Recompute(*one);
+        for (const CheckpointedForward* one : at->second) Recompute(*one);
       }
-      CopyEvent(old_.events[i]);
-      if (const auto at = drops_.find(i); at != drops_.end()) {
+      CopyEvent(i);
+      if (const auto at = copy_frees_after_.find(i); at != copy_frees_after_.end()) {
+        for (const Storage storage : at->second) edit_.Free(copies_.at(storage));
+      }
+      if (const auto at = frees_after_.find(i); at != frees_after_.end()) {
         for (const Storage storage : at->second) edit_.Free(storage);
-      }
-      if (const auto at = last_needs_.find(i); at != last_needs_.end()) {
-        for (const Occurrence* one : at->second) {
-          for (const Storage storage : one->kept_inputs) edit_.Free(storage);
-        }
       }
     }
     return edit_.Take();
   }
 
  private:
-  /// After which event nothing holds it any more: the last call of the forward that reads it, or
-  /// the one that makes it. Autocast keeps the weights that it casts until it ends.
-  std::size_t DroppedAt(Storage storage, const Occurrence& one) const {
-    std::size_t last = one.calls.front();
-    for (const std::size_t i : one.calls) {
-      CallRecord call = old_.calls[old_.events[i].index];
-      bool reads = false;
-      bool of_parameter = false;
-      ForEachArgument(call, [&](const TensorUse& t) {
-        reads |= t.storage == storage;
-        of_parameter |= t.parameter;
-      });
-      const bool makes = std::any_of(call.fresh.begin(), call.fresh.end(),
-                                     [&](const auto& fresh) { return fresh.storage == storage; });
-      if (makes && of_parameter && call.args.size() == 1) return one.backward - 1;
-      if (reads || makes) last = i;
+  using Names = std::map<Storage, Storage>;
+
+  /// The checkpoint holds what goes in until its backward is done.
+  void KeepInputs(const CheckpointedForward& one) {
+    for (const CheckpointedForward::Input& input : one.inputs) {
+      const auto moved = released_.find(input.storage);
+      const std::size_t released = moved == released_.end() ? input.freed : moved->second;
+      if (released < one.last_need) released_[input.storage] = one.last_need;
     }
-    return last;
   }
 
-  /// The segment's forward again, up to the last call that makes something that is needed.
-  void Recompute(const Occurrence& one) {
-    std::size_t stop = one.calls.front();
-    for (const std::size_t i : one.calls) {
-      for (const NewStorage& fresh : old_.calls[old_.events[i].index].fresh) {
-        if (one.dropped.contains(fresh.storage)) stop = i;
-      }
-    }
+  void Recompute(const CheckpointedForward& one) {
     const std::set<std::size_t> own(one.calls.begin(), one.calls.end());
+    Names names;
     std::set<Storage> passing;
-    for (std::size_t i = one.calls.front(); i <= stop; ++i) {
+    for (std::size_t i = one.calls.front(); i <= one.stop; ++i) {
       const StepEvent& event = old_.events[i];
       if (own.contains(i)) {
         CallRecord call = old_.calls[event.index];
         for (const NewStorage& fresh : call.fresh) {
-          renamed_[fresh.storage] = edit_.NewStorageNumber();
-          if (!one.dropped.contains(fresh.storage)) passing.insert(fresh.storage);
+          names[fresh.storage] = edit_.NewStorageNumber();
+          if (!one.Needs(fresh.storage)) passing.insert(fresh.storage);
         }
-        edit_.Call(Renamed(std::move(call)));
+        call.recomputed = true;
+        Rename(call, names);
+        edit_.Call(std::move(call));
       } else if (event.kind == StepEvent::Kind::kFree && passing.erase(event.index) > 0) {
-        edit_.Free(renamed_.at(event.index));
-        renamed_.erase(event.index);
+        edit_.Free(names.at(event.index));
       }
     }
-    for (const Storage storage : passing) {
-      edit_.Free(renamed_.at(storage));
-      renamed_.erase(storage);
-    }
+    for (const Storage storage : passing) edit_.Free(names.at(storage));
+    for (const auto& [storage, last] : one.dropped) renamed_[storage] = names.at(storage);
+    for (const auto& copy : one.copied) copies_[copy.storage] = names.at(copy.storage);
   }
 
-  CallRecord Renamed(CallRecord call) const {
+  static void Rename(CallRecord& call, const Names& names) {
     const auto rename = [&](Storage& storage) {
-      if (const auto found = renamed_.find(storage); found != renamed_.end()) {
-        storage = found->second;
-      }
+      if (const auto found = names.find(storage); found != names.end()) storage = found->second;
     };
     ForEachArgument(call, [&](TensorUse& tensor) { rename(tensor.storage); });
     for (TensorUse& tensor : call.results) rename(tensor.storage);
     for (NewStorage& fresh : call.fresh) rename(fresh.storage);
-    return call;
   }
 
-  void CopyEvent(const StepEvent& event) {
+  void CopyEvent(std::size_t i) {
+    const StepEvent& event = old_.events[i];
     if (event.kind == StepEvent::Kind::kFree) {
-      if (kept_.erase(event.index) > 0) return;  // freed when the segment is done with it
+      if (released_.contains(event.index)) return;  // at another time
       if (const auto found = renamed_.find(event.index); found != renamed_.end()) {
         edit_.Free(found->second);
         renamed_.erase(found);
         return;
       }
     }
-    if (event.kind == StepEvent::Kind::kCall && !renamed_.empty()) {
-      CallRecord call = old_.calls[event.index];
-      bool touched = false;
-      ForEachArgument(call, [&](const TensorUse& t) { touched |= renamed_.contains(t.storage); });
-      if (touched) return edit_.Call(Renamed(std::move(call)));
-    }
-    edit_.Copy(event);
+    if (event.kind != StepEvent::Kind::kCall) return edit_.Copy(event);
+    const Names names = NamesAt(i);
+    if (names.empty()) return edit_.Copy(event);
+    CallRecord call = old_.calls[event.index];
+    Rename(call, names);
+    edit_.Call(std::move(call));
+  }
+
+  /// What stands for the storages that a call reads.
+  Names NamesAt(std::size_t i) const {
+    Names names;
+    const auto copied = copy_uses_.find(i);
+    if (renamed_.empty() && copied == copy_uses_.end()) return names;
+    const CallRecord& call = old_.calls[old_.events[i].index];
+    ForEachArgument(call, [&](const TensorUse& tensor) {
+      if (const auto found = renamed_.find(tensor.storage); found != renamed_.end()) {
+        names.insert(*found);
+      } else if (copied != copy_uses_.end() && copied->second.contains(tensor.storage)) {
+        names[tensor.storage] = copies_.at(tensor.storage);
+      }
+    });
+    return names;
   }
 
   const Variant& old_;
-  std::vector<Occurrence> found_;
+  std::vector<CheckpointedForward> found_;
   StepEditor edit_;
-  std::map<std::size_t, std::vector<Storage>> drops_;
-  std::map<std::size_t, std::vector<const Occurrence*>> needs_, last_needs_;
-  std::set<Storage> kept_;
-  /// What was dropped, and what stands for it since it was computed again.
-  std::map<Storage, Storage> renamed_;
+  std::map<std::size_t, std::vector<const CheckpointedForward*>> needs_;
+  std::map<std::size_t, std::vector<Storage>> frees_after_, copy_frees_after_;
+  std::map<std::size_t, std::set<Storage>> copy_uses_;
+  /// What is freed at another time than it was, and after which event.
+  std::map<Storage, std::size_t> released_;
+  /// What was dropped, and what stands for it since it was computed again; the same for copies.
+  Names renamed_, copies_;
 };
 
 }  // namespace
 
-std::vector<std::string> CheckpointBlocks(const Step& step, const Variant& variant) {
-  std::vector<std::string> blocks;
-  std::set<std::string_view> seen;
-  Phase phase = Phase::kOther;
-  for (const StepEvent& event : variant.events) {
-    if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
-    if (event.kind != StepEvent::Kind::kCall || phase != Phase::kForward) continue;
-    const std::string_view block = BlockOf(step.strings[variant.calls[event.index].module]);
-    if (!block.empty() && seen.insert(block).second) blocks.emplace_back(block);
-  }
-  return blocks;
-}
-
-Result<CheckpointSegments> ParseCheckpointing(std::string_view text,
-                                              const std::vector<std::string>& blocks) {
-  CheckpointSegments segments;
-  if (blocks.empty()) {
-    return Error{.message = "no blocks to checkpoint: the model has no numbered list of modules",
-                 .hint = "put its repeated layers into an nn.ModuleList or nn.Sequential"};
-  }
-  if (text == "all" || text == "sqrt" || text.starts_with("every:")) {
-    std::size_t every = 1;
-    if (text.starts_with("every:")) {
-      const std::string_view digits = text.substr(6);
-      const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), every);
-      if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || every < 1) {
-        return Error{.message = fmt::format("'{}' names no number of blocks", text),
-                     .hint = "such as every:2"};
-      }
-    }
-    const auto length =
-        text == "sqrt"
-            ? static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(blocks.size()))))
-            : 1;
-    for (std::size_t i = 0; i < blocks.size(); i += std::max(length, every)) {
-      const std::size_t end = std::min(blocks.size(), i + length);
-      segments.emplace_back(blocks.begin() + std::ptrdiff_t(i),
-                            blocks.begin() + std::ptrdiff_t(end));
-    }
-    return segments;
-  }
-  const std::vector<std::string_view> known(blocks.begin(), blocks.end());
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    const std::string_view name = text.substr(0, comma);
-    if (std::find(blocks.begin(), blocks.end(), name) == blocks.end()) {
-      return Error{.message = fmt::format("'{}' is no block of this model", name),
-                   .hint = SuggestOr(name, known,
-                                     fmt::format("all, every:2, sqrt, or blocks from {} to {}",
-                                                 blocks.front(), blocks.back()))};
-    }
-    segments.push_back({std::string(name)});
-    text.remove_prefix(std::min(text.size(), comma + 1));
-  }
-  return segments;
+std::vector<CheckpointedForward> FindCheckpointed(const Step& step, const Variant& variant,
+                                                  const CheckpointSegments& segments) {
+  return Finder(step, variant, segments).Run();
 }
 
 Variant AddCheckpointing(Step& step, const Variant& variant, const CheckpointSegments& segments) {
-  Finder finder(step, variant, segments);
-  std::vector<Occurrence> found = finder.Run();
+  std::vector<CheckpointedForward> found = FindCheckpointed(step, variant, segments);
   return Checkpointer(step, variant, std::move(found)).Run();
 }
 

@@ -1,31 +1,62 @@
-// Activation checkpointing of chosen blocks, as torch.utils.checkpoint does it without reentrance:
-// what a block saves for its backward is dropped at its end, and made again when its backward
+// Activation checkpointing of chosen modules, as torch.utils.checkpoint does it without reentrance:
+// what a module saves for its backward is dropped at its end, and made again when its backward
 // begins.
 #pragma once
 
-#include <string>
-#include <string_view>
+#include <algorithm>
+#include <map>
 #include <vector>
 
-#include "base/result.h"
 #include "step/file/step.h"
+#include "step/transforms/checkpoint_blocks.h"
 
 namespace plimsoll {
 
-/// The modules that can be checkpointed, in the order in which the forward runs them: members of
-/// numbered lists ("transformer.h.3").
-std::vector<std::string> CheckpointBlocks(const Step& step, const Variant& variant);
+/// One forward of a segment, and the backward that belongs to it. Moments are indices of events.
+struct CheckpointedForward {
+  /// Made by the segment, read by its own backward and by others: those have the first one, and the
+  /// segment's backward one that is made again.
+  struct Copy {
+    Storage storage = 0;
+    std::vector<std::size_t> own_uses;
+    /// After which event the others are done with it; freed when nothing was checkpointed.
+    std::size_t released = 0;
+    std::size_t freed = 0;
+  };
+  struct Input {
+    Storage storage = 0;
+    std::size_t freed = 0;
+  };
 
-/// Blocks that are computed again together: only what goes into the first of each is kept.
-using CheckpointSegments = std::vector<std::vector<std::string>>;
+  std::size_t segment = 0;
+  std::vector<std::size_t> calls;
+  /// Where the backward begins.
+  std::size_t backward = 0;
+  /// Saved for the segment's backward alone, and the last event of the forward that needs it.
+  std::map<Storage, std::size_t> dropped;
+  std::vector<Copy> copied;
+  /// What it reads and did not make.
+  std::vector<Input> inputs;
+  /// The first and the last event of the backward that has to do with what is made again.
+  std::size_t first_need = static_cast<std::size_t>(-1);
+  std::size_t last_need = 0;
+  /// The last call that is repeated.
+  std::size_t stop = 0;
 
-/// "all" (each block by itself), "every:2" (the first of each two), "sqrt" (about as many segments
-/// as each has blocks), or names of blocks with commas between them.
-Result<CheckpointSegments> ParseCheckpointing(std::string_view text,
-                                              const std::vector<std::string>& blocks);
+  bool Needs(Storage storage) const {
+    return dropped.contains(storage) ||
+           std::any_of(copied.begin(), copied.end(),
+                       [&](const Copy& copy) { return copy.storage == storage; });
+  }
+};
 
-/// The variant with these checkpointed; blocks that it does not have are passed over. Adds to the
-/// step's strings.
+/// What checkpointing each segment would change; segments may overlap here. Those that save nothing
+/// are left out.
+std::vector<CheckpointedForward> FindCheckpointed(const Step& step, const Variant& variant,
+                                                  const CheckpointSegments& segments);
+
+/// The variant with these checkpointed; modules that it does not have are passed over. No segment
+/// may be part of another. Adds to the step's strings.
 Variant AddCheckpointing(Step& step, const Variant& variant, const CheckpointSegments& segments);
 
 }  // namespace plimsoll

@@ -7,7 +7,7 @@
 namespace plimsoll {
 
 /// The variant as the first of the ranks runs it. Adds to the step's strings and layouts. Under a
-/// policy the variant computes in its type (KeepShardable).
+/// policy the variant computes in its type (CannotShard).
 Variant AddFullySharded(Step& step, const Variant& variant, const Sharding& sharding);
 
 }  // namespace plimsoll

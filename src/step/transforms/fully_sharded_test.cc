@@ -167,12 +167,12 @@ TEST(FullySharded, WhatIsReducedInHalfIsWidenedAfterwards) {
 TEST(FullySharded, APolicyNeedsACaptureInItsType) {
   StepMaker half = TwoBlocksInHalf();
   const Sharding sharding{.ranks = 4, .policy = MixedPrecision{}};
-  EXPECT_EQ(KeepShardable(half.step, sharding), std::nullopt);
+  EXPECT_EQ(CannotShard(half.step, half.variant(), sharding), std::nullopt);
   StepMaker single = TwoBlocks();
-  const std::optional<Error> error = KeepShardable(single.step, sharding);
+  const std::optional<Error> error = CannotShard(single.step, single.variant(), sharding);
   ASSERT_TRUE(error);
   EXPECT_NE(error->hint.find("precisions=[\"bf16\"]"), std::string::npos);
-  EXPECT_EQ(KeepShardable(single.step, {.ranks = 4}), std::nullopt);
+  EXPECT_EQ(CannotShard(single.step, single.variant(), {.ranks = 4}), std::nullopt);
 }
 
 TEST(FullySharded, BuffersHaveStreamsOfTheirOwn) {

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "base/suggest.h"
 #include "step/transforms/step_editor.h"
+#include "step/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
@@ -28,12 +30,16 @@ struct Facts {
   int state_element = 0;
   /// The state comes in blocks of so many elements with a 4-byte scale each; 0 for none.
   int state_block = 0;
+  /// The state of a matrix is a row and a column.
+  bool factored = false;
   /// For the time of a step: bytes read and written for each element of a parameter, in fp32, by
   /// the foreach form (in so many calls) and by the fused one. Of Adam and SGD as PyTorch calls
   /// them; of the others by their definitions.
   double foreach_bytes = 0;
   int foreach_calls = 1;
   double fused_bytes = 0;
+  /// It reads values from the device, and the host waits for them.
+  bool waits = false;
 };
 
 constexpr Facts kFacts[] = {
@@ -65,6 +71,13 @@ constexpr Facts kFacts[] = {
     {.name = "rmsprop", .states = 1, .lists = 1, .foreach_bytes = 60, .foreach_calls = 6},
     {.name = "adagrad", .states = 1, .lists = 2, .foreach_bytes = 56, .foreach_calls = 5},
     {.name = "adadelta", .states = 2, .lists = 2, .foreach_bytes = 92, .foreach_calls = 9},
+    {.name = "adafactor",
+     .states = 1,
+     .lists = 1,
+     .factored = true,
+     .foreach_bytes = 64,
+     .foreach_calls = 55,
+     .waits = true},
     // From its definition, not measured: two states of one byte, scales for blocks of 256.
     {.name = "adam8bit",
      .states = 2,
@@ -77,46 +90,141 @@ constexpr Facts kFacts[] = {
 struct Chosen {
   Facts facts;
   Form form = Form::kForeach;
+  /// Each parameter is updated as soon as its gradient is complete, which is then dropped.
+  bool in_backward = false;
 };
 
+/// Up to the next colon, which is taken off as well.
+std::string_view TakeWord(std::string_view& text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string_view word = text.substr(0, colon);
+  text.remove_prefix(std::min(text.size(), colon + 1));
+  return word;
+}
+
 Result<Chosen> Choose(std::string_view text) {
-  const std::size_t colon = text.find(':');
-  const std::string_view name = text.substr(0, colon);
-  const std::string_view form = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  for (const Facts& facts : kFacts) {
-    if (facts.name != name) continue;
-    Chosen chosen{.facts = facts};
-    if (facts.state_element > 0) chosen.form = Form::kFused;
-    if (form == "fused" && facts.can_fuse) {
+  const std::string_view name = TakeWord(text);
+  const auto facts = std::find_if(std::begin(kFacts), std::end(kFacts),
+                                  [&](const Facts& known) { return known.name == name; });
+  if (facts == std::end(kFacts)) {
+    return Error{.message = fmt::format("optimizer '{}' is not known", name),
+                 .hint = SuggestOr(name, OptimizerNames(),
+                                   fmt::format("known are {}", fmt::join(OptimizerNames(), ", ")))};
+  }
+  Chosen chosen{.facts = *facts};
+  if (facts->state_element > 0) chosen.form = Form::kFused;
+  while (!text.empty()) {
+    const std::string_view form = TakeWord(text);
+    if (form == "fused" && facts->can_fuse) {
       chosen.form = Form::kFused;
     } else if (form == "for") {
       chosen.form = Form::kLoop;
-    } else if (!form.empty() && form != "foreach") {
+    } else if (form == "in_backward") {
+      chosen.in_backward = true;
+    } else if (form != "foreach") {
       return Error{.message = fmt::format("{} has no form '{}'", name, form),
-                   .hint = "foreach (the default), for, or fused (sgd, adam, adamw)"};
+                   .hint = "foreach (the default), for, or fused (sgd, adam, adamw); in_backward"};
     }
-    return chosen;
   }
-  return Error{.message = fmt::format("optimizer '{}' is not known", name),
-               .hint = SuggestOr(name, OptimizerNames(),
-                                 fmt::format("known are {}", fmt::join(OptimizerNames(), ", ")))};
+  return chosen;
 }
+
+/// When each gradient is complete: by event, the gradient and its parameter.
+struct Completed {
+  Storage gradient = kElsewhere;
+  const ModelTensor* parameter = nullptr;
+};
+using Completions = std::multimap<std::size_t, Completed>;
+
+/// Gradients are labelled at the end of each backward. Which parameter each belongs to is not told,
+/// and does not matter among those of one size.
+class GradientFinder {
+ public:
+  GradientFinder(const Step& step, const Variant& variant) : step_(step), variant_(variant) {}
+
+  Result<Completions> Run() {
+    Phase phase = Phase::kOther;
+    for (std::size_t i = 0; i < variant_.events.size(); ++i) {
+      const StepEvent& event = variant_.events[i];
+      if (event.kind == StepEvent::Kind::kStep) gradients_.clear();
+      if (event.kind == StepEvent::Kind::kPhase) {
+        phase = event.phase;
+        if (phase == Phase::kOptimizer && gradients_.empty()) return Kept();
+        if (phase == Phase::kBackward) updated_.clear();
+      }
+      if (event.kind == StepEvent::Kind::kLabel && event.category == Category::kGradients) {
+        if (!Add(event.index)) return Kept();
+      }
+      if (event.kind == StepEvent::Kind::kCall && phase != Phase::kOptimizer) {
+        CallRecord call = variant_.calls[event.index];
+        for (const NewStorage& fresh : call.fresh) Use(fresh.storage, i);
+        ForEachArgument(call, [&](const TensorUse& tensor) { Use(tensor.storage, i); });
+        if (used_after_) {
+          return Error{.message = "gradients are used between the backward and the optimizer",
+                       .hint = "updates in the backward do not go with clipping or a scaler"};
+        }
+      }
+    }
+    return std::move(completions_);
+  }
+
+ private:
+  static Error Kept() {
+    return {.message = "gradients are not made anew in each step",
+            .hint = "updates in the backward need one pass and zero_grad(set_to_none=True)"};
+  }
+
+  void Use(Storage storage, std::size_t event) {
+    last_use_[storage] = event;
+    used_after_ |= gradients_.contains(storage);
+  }
+
+  bool Add(Storage gradient) {
+    const auto made = last_use_.find(gradient);
+    if (made == last_use_.end()) return false;
+    const auto bytes_of = [&](Storage storage) {
+      for (const NewStorage& fresh : variant_.calls[variant_.events[made->second].index].fresh) {
+        if (fresh.storage == storage) return fresh.bytes.first;
+      }
+      return Bytes{0};
+    };
+    const Bytes bytes = bytes_of(gradient);
+    for (const ModelTensor& tensor : variant_.model_tensors) {
+      // A gradient that something was added to is not made by the last call that has to do with it.
+      if (!tensor.trainable || (bytes > 0 && bytes != BytesOf(step_, tensor))) continue;
+      if (!updated_.insert(&tensor).second) continue;
+      gradients_.insert(gradient);
+      completions_.insert({made->second, {gradient, &tensor}});
+      return true;
+    }
+    return false;
+  }
+
+  const Step& step_;
+  const Variant& variant_;
+  std::map<Storage, std::size_t> last_use_;
+  std::set<Storage> gradients_;
+  std::set<const ModelTensor*> updated_;
+  bool used_after_ = false;
+  Completions completions_;
+};
 
 class Replacement {
  public:
-  Replacement(Step& step, const Variant& old, const Chosen& chosen)
-      : step_(step), old_(old), chosen_(chosen), edit_(step, old, "plimsoll.optimizer") {}
+  Replacement(Step& step, const Variant& old, const Chosen& chosen, Completions completions)
+      : step_(step),
+        old_(old),
+        chosen_(chosen),
+        completions_(std::move(completions)),
+        edit_(step, old, "plimsoll.optimizer") {}
 
   Variant Run() {
     std::vector<char> dropped(old_.storages, 0);
+    for (const auto& [event, done] : completions_) dropped[done.gradient] = 1;
     bool optimizer = false;
-    for (const StepEvent& event : old_.events) {
-      if (event.kind == StepEvent::Kind::kPhase) {
-        optimizer = event.phase == Phase::kOptimizer;
-        edit_.Copy(event);
-        if (optimizer) AddStep();
-        continue;
-      }
+    for (std::size_t i = 0; i < old_.events.size(); ++i) {
+      const StepEvent& event = old_.events[i];
+      if (event.kind == StepEvent::Kind::kPhase) optimizer = event.phase == Phase::kOptimizer;
       if (event.kind == StepEvent::Kind::kStep) optimizer = false;
       if (event.kind == StepEvent::Kind::kCall && optimizer) {
         for (const NewStorage& fresh : old_.calls[event.index].fresh) dropped[fresh.storage] = 1;
@@ -126,13 +234,23 @@ class Replacement {
           event.kind == StepEvent::Kind::kFree || event.kind == StepEvent::Kind::kLabel;
       if (names_storage && dropped[event.index]) continue;
       edit_.Copy(event);
+      if (event.kind == StepEvent::Kind::kPhase && optimizer && !chosen_.in_backward) {
+        Update(Trainable());
+      }
+      for (auto [at, end] = completions_.equal_range(i); at != end; ++at) {
+        edit_.Label(at->second.gradient, Category::kGradients);
+        Update({at->second.parameter});
+        edit_.Free(at->second.gradient);
+      }
     }
     return edit_.Take();
   }
 
  private:
-  std::vector<const ModelTensor*> Trainable() const {
-    std::vector<const ModelTensor*> tensors;
+  using Tensors = std::vector<const ModelTensor*>;
+
+  Tensors Trainable() const {
+    Tensors tensors;
     for (const ModelTensor& tensor : old_.model_tensors) {
       if (tensor.trainable) tensors.push_back(&tensor);
     }
@@ -144,10 +262,22 @@ class Replacement {
   }
   void MakeState(Bytes bytes) { edit_.Make(chosen_.facts.name, bytes, Category::kOptimizerState); }
 
-  void AddState(Bytes bytes, Bytes element) {
+  /// A row for all columns and a column for all rows of the last two dimensions.
+  void AddFactored(Bytes bytes, const LayoutRecord& layout) {
+    const std::size_t dimensions = layout.sizes.size();
+    if (dimensions < 2) return MakeState(bytes);
+    for (std::size_t i = dimensions - 2; i < dimensions; ++i) {
+      MakeState(bytes / std::max<Bytes>(1, layout.sizes[2 * dimensions - 3 - i].first));
+    }
+  }
+
+  void AddState(const ModelTensor& tensor) {
     const Facts& facts = chosen_.facts;
+    const LayoutRecord& layout = step_.layouts[tensor.layout];
+    const Bytes bytes = BytesOf(step_, tensor);
     if (chosen_.form == Form::kFused && facts.states >= 2) MakeState(4);  // the count of steps
-    const Bytes elements = bytes / element;
+    if (facts.factored) return AddFactored(bytes, layout);
+    const Bytes elements = bytes / ElementSize(layout.dtype);
     for (int i = 0; i < facts.states; ++i) {
       MakeState(facts.state_element > 0 ? elements * facts.state_element : bytes);
       if (facts.state_block > 0) {
@@ -157,7 +287,7 @@ class Replacement {
   }
 
   /// What the kernels do, for the time that it takes.
-  void AddWork(const std::vector<const ModelTensor*>& tensors) {
+  void AddWork(const Tensors& tensors) {
     const Facts& facts = chosen_.facts;
     const bool fused = chosen_.form == Form::kFused;
     const int calls = fused ? 1 : facts.foreach_calls;
@@ -170,19 +300,16 @@ class Replacement {
       call.where = step_.strings.Intern(facts.name);
       call.args = {{list},
                    {(fused ? facts.fused_bytes : facts.foreach_bytes) / calls},
-                   {chosen_.form == Form::kLoop}};
+                   {chosen_.form == Form::kLoop},
+                   {facts.waits}};
       edit_.Call(std::move(call));
     }
   }
 
-  void AddStep() {
-    const std::vector<const ModelTensor*> tensors = Trainable();
-    if (first_) {
-      for (const ModelTensor* tensor : tensors) {
-        AddState(BytesOf(step_, *tensor), ElementSize(step_.layouts[tensor->layout].dtype));
-      }
+  void Update(const Tensors& tensors) {
+    for (const ModelTensor* tensor : tensors) {
+      if (has_state_.insert(tensor->storage).second) AddState(*tensor);
     }
-    first_ = false;
     AddWork(tensors);
     if (chosen_.form == Form::kForeach) {
       std::vector<Storage> held;
@@ -206,8 +333,10 @@ class Replacement {
   Step& step_;
   const Variant& old_;
   const Chosen chosen_;
+  /// Empty unless parameters are updated in the backward.
+  const Completions completions_;
   StepEditor edit_;
-  bool first_ = true;
+  std::set<Storage> has_state_;
 };
 
 }  // namespace
@@ -252,7 +381,13 @@ CapturedOptimizer OptimizerOf(const Step& step, const Variant& variant) {
 Result<Variant> ReplaceOptimizer(Step& step, const Variant& variant, std::string_view name) {
   const Result<Chosen> chosen = Choose(name);
   if (!chosen) return chosen.error();
-  return Replacement(step, variant, *chosen).Run();
+  Completions completions;
+  if (chosen->in_backward) {
+    Result<Completions> found = GradientFinder(step, variant).Run();
+    if (!found) return found.error();
+    completions = std::move(*found);
+  }
+  return Replacement(step, variant, *chosen, std::move(completions)).Run();
 }
 
 }  // namespace plimsoll

@@ -124,5 +124,11 @@ TEST(ReplaceOptimizer, AFormThatItHasNotIsRefused) {
   }
 }
 
+TEST(ReplaceOptimizer, AdafactorKeepsARowAndAColumn) {
+  // 4000 bytes in one dimension are kept as they are; the measured sizes of matrices are in
+  // tests/data/operators.
+  EXPECT_EQ(AskedBy(TrainingLoop(), "adafactor").state, Sizes{4000});
+}
+
 }  // namespace
 }  // namespace plimsoll

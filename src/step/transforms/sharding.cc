@@ -61,20 +61,16 @@ Result<Sharding> ParseSharding(std::string_view text) {
                    "where they apply (docs/predict.md)"};
 }
 
-std::optional<Error> KeepShardable(Step& step, const Sharding& sharding) {
-  if (!sharding.policy) return std::nullopt;
+std::optional<Error> CannotShard(const Step& step, const Variant& variant,
+                                 const Sharding& sharding) {
+  if (!sharding.policy || ComputesIn(step, variant, sharding.policy->param)) return std::nullopt;
   const DType dtype = sharding.policy->param;
-  const auto unfit = [&](const Variant& variant) { return !ComputesIn(step, variant, dtype); };
-  if (std::ranges::all_of(step.variants, unfit)) {
-    return Error{
-        .message = fmt::format("FSDP that computes in {0} needs a capture in {0}", NameOf(dtype)),
-        .file = step.file,
-        .hint = dtype == DType::kBFloat16
-                    ? "capture with precisions=[\"bf16\"]"
-                    : "capture the model with its weights in fp16: model.half()"};
-  }
-  std::erase_if(step.variants, unfit);
-  return std::nullopt;
+  return Error{
+      .message = fmt::format("FSDP that computes in {0} needs a capture in {0}", NameOf(dtype)),
+      .file = step.file,
+      .hint = dtype == DType::kBFloat16
+                  ? "capture with precisions=[\"bf16\"]"
+                  : "capture the model with its weights in fp16: model.half()"};
 }
 
 std::string DescribeSharding(const Step& step, const Variant& variant, const Sharding& sharding) {

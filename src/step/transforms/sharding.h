@@ -34,9 +34,10 @@ struct Sharding {
 /// that reduces in fp32), ":reduce_half" (it reduces in those 16 bits).
 Result<Sharding> ParseSharding(std::string_view text);
 
-/// Leaves the precisions that can be sharded so: under a policy those whose parameters were
-/// captured in the type that it computes in. An error if there are none.
-std::optional<Error> KeepShardable(Step& step, const Sharding& sharding);
+/// Why the variant cannot be sharded so: under a policy its parameters have to be captured in the
+/// type that it computes in.
+std::optional<Error> CannotShard(const Step& step, const Variant& variant,
+                                 const Sharding& sharding);
 
 /// What is assumed of the job, in words for the user: which modules are blocks among it.
 std::string DescribeSharding(const Step& step, const Variant& variant, const Sharding& sharding);

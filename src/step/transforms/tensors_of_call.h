@@ -9,5 +9,7 @@ namespace plimsoll {
 
 using EachTensor = std::function<void(TensorUse&)>;
 void ForEachArgument(CallRecord& call, const EachTensor& each);
+using EachReadTensor = std::function<void(const TensorUse&)>;
+void ForEachArgument(const CallRecord& call, const EachReadTensor& each);
 
 }  // namespace plimsoll

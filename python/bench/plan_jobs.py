@@ -1,0 +1,261 @@
+"""Training jobs for run_plans.py, each written once: captured and trained from the same functions.
+
+None is among the measured jobs that predictions were made to fit; of some architectures the single
+operators were timed in other sizes (timing_jobs.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass(frozen=True)
+class PlanJob:
+    build: Callable[[], nn.Module]
+    optimizer: Callable[[Any], torch.optim.Optimizer]
+    #: Of so many samples, on this device.
+    batch: Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]
+    loss: Callable[..., torch.Tensor]
+    #: Of one step of the optimizer.
+    samples: int
+    #: In GiB.
+    budgets: tuple[float, ...]
+
+
+def _adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, 1e-4)
+
+
+def _sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, 0.01, momentum=0.9)
+
+
+def _images(side: int, classes: int) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(n, 3, side, side, device=device)
+        return x, torch.randint(0, classes, (n,), device=device)
+
+    return batch
+
+
+def _tokens(length: int, words: int) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randint(0, words, (n, length), device=device)
+        return x, x
+
+    return batch
+
+
+def _noise(side: int) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(n, 3, side, side, device=device)
+        return x, torch.randn(n, 3, side, side, device=device)
+
+    return batch
+
+
+def _classified(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(model(x), y)
+
+
+def _squared(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return F.mse_loss(model(x), y)
+
+
+def _language(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    value: torch.Tensor = model(input_ids=x, labels=y).loss
+    return value
+
+
+def _pictures(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    value: torch.Tensor = model(pixel_values=x, labels=y).loss
+    return value
+
+
+def _torchvision(name: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from zoo_jobs import torchvision_without_extension
+
+        torchvision_without_extension()
+        import torchvision.models
+
+        model: nn.Module = torchvision.models.get_model(name, weights=None)
+        return model
+
+    return build
+
+
+def _transformers(kind: str, config: str, **settings: Any) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from zoo_jobs import torchvision_without_extension
+
+        torchvision_without_extension()  # transformers imports it where there is one
+        import transformers
+
+        made = getattr(transformers, config)(**settings)
+        made.use_cache = False
+        model: nn.Module = getattr(transformers, kind)(made)
+        return model
+
+    return build
+
+
+class _Residual(nn.Module):
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(16, before), nn.GroupNorm(16, after)
+        self.first = nn.Conv2d(before, after, 3, padding=1)
+        self.second = nn.Conv2d(after, after, 3, padding=1)
+        self.skip = nn.Identity() if before == after else nn.Conv2d(before, after, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(F.silu(self.norm1(x)))
+        return self.skip(x) + self.second(F.silu(self.norm2(y)))
+
+
+class _Attention(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(16, channels)
+        self.qkv, self.out = nn.Conv2d(channels, 3 * channels, 1), nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, c, h, w = x.shape
+        parts = self.qkv(self.norm(x)).reshape(n, 3, c // 64, 64, h * w).transpose(-1, -2)
+        q, k, v = parts.unbind(1)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(-1, -2).reshape(n, c, h, w)
+        return x + self.out(y)
+
+
+class Denoiser(nn.Module):
+    """A U-Net as diffusion models have it: residual blocks with group norm, attention below."""
+
+    def __init__(self, width: int = 96, depths: tuple[int, ...] = (1, 2, 4, 4)) -> None:
+        super().__init__()
+        sizes = [width * depth for depth in depths]
+        self.stem = nn.Conv2d(3, width, 3, padding=1)
+        self.down = nn.ModuleList()
+        before = width
+        for size in sizes:
+            self.down.append(nn.Sequential(_Residual(before, size), _Residual(size, size)))
+            before = size
+        self.middle = nn.Sequential(
+            _Residual(before, before), _Attention(before), _Residual(before, before)
+        )
+        self.up = nn.ModuleList()
+        for size in reversed(sizes):
+            self.up.append(nn.Sequential(_Residual(before + size, size), _Residual(size, size)))
+            before = size
+        self.head = nn.Conv2d(before, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        kept = []
+        for block in self.down:
+            x = block(x)
+            kept.append(x)
+            x = F.avg_pool2d(x, 2)
+        x = self.middle(x)
+        for block in self.up:
+            x = block(torch.cat([F.interpolate(x, scale_factor=2.0), kept.pop()], 1))
+        head: torch.Tensor = self.head(F.silu(x))
+        return head
+
+
+JOBS = {
+    "resnet101": PlanJob(
+        _torchvision("resnet101"), _sgd, _images(224, 1000), _classified, 192, (8, 12, 16)
+    ),
+    "convnext_small": PlanJob(
+        _torchvision("convnext_small"), _adamw, _images(224, 1000), _classified, 128, (8, 16)
+    ),
+    "vit_large": PlanJob(
+        _transformers(
+            "ViTForImageClassification",
+            "ViTConfig",
+            hidden_size=1024,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            intermediate_size=4096,
+            num_labels=1000,
+        ),
+        _adamw,
+        _images(224, 1000),
+        _pictures,
+        96,
+        (8, 12, 24),
+    ),
+    "llama_360m": PlanJob(
+        _transformers(
+            "LlamaForCausalLM",
+            "LlamaConfig",
+            vocab_size=32000,
+            hidden_size=1280,
+            intermediate_size=3456,
+            num_hidden_layers=16,
+            num_attention_heads=20,
+            num_key_value_heads=5,
+            max_position_embeddings=2048,
+        ),
+        _adamw,
+        _tokens(2048, 32000),
+        _language,
+        16,
+        (12, 16, 24),
+    ),
+    "t5_base": PlanJob(
+        _transformers(
+            "T5ForConditionalGeneration",
+            "T5Config",
+            d_model=768,
+            d_ff=3072,
+            num_layers=12,
+            num_heads=12,
+            decoder_start_token_id=0,
+        ),
+        _adamw,
+        _tokens(512, 32128),
+        _language,
+        32,
+        (8, 16),
+    ),
+    "denoiser": PlanJob(Denoiser, _adamw, _noise(128), _squared, 96, (8, 16)),
+    "efficientnet_b4": PlanJob(
+        _torchvision("efficientnet_b4"), _sgd, _images(380, 1000), _classified, 64, (8, 16)
+    ),
+}
+
+
+class _Tiny(nn.Sequential):
+    def __init__(self) -> None:
+        block = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        super().__init__(
+            nn.Conv2d(3, 8, 3), block, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
+        )
+
+
+#: To see that the harness works, where there is no GPU too.
+TINY_JOBS = {
+    "tiny_images": PlanJob(_Tiny, _adamw, _images(16, 10), _classified, 8, (1,)),
+    "tiny_tokens": PlanJob(
+        _transformers(
+            "GPT2LMHeadModel",
+            "GPT2Config",
+            n_layer=2,
+            n_embd=32,
+            n_head=2,
+            vocab_size=50,
+            n_positions=16,
+        ),
+        _adamw,
+        _tokens(16, 50),
+        _language,
+        8,
+        (1,),
+    ),
+}

@@ -1,0 +1,399 @@
+"""Training with a plan gives what a plain loop gives, and what was not set is said."""
+
+from __future__ import annotations
+
+import copy
+import json
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+F = torch.nn.functional
+
+import plimsoll
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 32), nn.Linear(32, 8)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return x + self.drop(self.two(self.one(x).relu()))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def net():
+    torch.manual_seed(1)
+    return Net()
+
+
+def batches(count=3, size=8):
+    torch.manual_seed(2)
+    return [(torch.randn(size, 8), torch.randint(0, 4, (size,))) for _ in range(count)]
+
+
+def loss(model, x, y):
+    return F.cross_entropy(model(x), y)
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), 0.01, betas=(0.8, 0.9), weight_decay=0.1)
+
+
+def plan(batch=8, passes=1, **levers):
+    way = {"batch": batch, "passes": passes, "set": levers}
+    return {"schema": "plimsoll.plan/1", "ways": [way]}
+
+
+def plain(model=None, optimizer=adamw, passes=1):
+    """The loop that everybody writes."""
+    model = model or net()
+    optimizer = optimizer(model)
+    torch.manual_seed(3)
+    for x, y in batches():
+        for part in range(passes):
+            size = len(x) // passes
+            cut = slice(part * size, (part + 1) * size)
+            value = loss(model, x[cut], y[cut])
+            (value / passes if passes > 1 else value).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def planned(document, model=None, optimizer=adamw):
+    model = model or net()
+    applied = plimsoll.apply(document, model, optimizer(model))
+    torch.manual_seed(3)
+    for batch in batches():
+        applied.step(batch, loss)
+    return applied
+
+
+def same(first, second, exactly=True):
+    first, second = first.state_dict(), second.state_dict()
+    assert list(first) == list(second)
+    if exactly:
+        return all(torch.equal(first[name], second[name]) for name in first)
+    return all(torch.allclose(first[n], second[n], atol=1e-6) for n in first)
+
+
+@pytest.mark.parametrize(
+    "passes, levers",
+    [
+        (1, {}),
+        (2, {"accumulation": "2"}),
+        (4, {"accumulation": "4"}),
+        (1, {"checkpointing": "blocks.0,blocks.2"}),
+        (2, {"checkpointing": "blocks.0,blocks.1,blocks.2", "accumulation": "2"}),
+        (1, {"offload": "activations"}),
+        (1, {"optimizer": "adamw:for:in_backward"}),
+        (1, {"optimizer": "adamw:for"}),
+        (1, {"optimizer": "adamw:for:in_backward", "checkpointing": "blocks.1"}),
+    ],
+)
+def test_the_same_results_to_the_bit(passes, levers):
+    applied = planned(plan(8 // passes, passes, **levers))
+    assert same(applied.model, plain(passes=passes))
+    assert len(applied.done) == len(levers) and not applied.left_to_you
+    assert all(p.grad is None for p in applied.model.parameters())
+
+
+@pytest.mark.parametrize("form", ["fused", "foreach"])
+def test_another_form_of_the_optimizer_keeps_what_the_user_chose(form):
+    def groups(model):
+        first = {"params": model.blocks.parameters(), "lr": 0.02}
+        rest = {"params": model.head.parameters(), "weight_decay": 0.0}
+        return torch.optim.AdamW([first, rest], 0.01, betas=(0.8, 0.9), weight_decay=0.1)
+
+    applied = planned(plan(optimizer=f"adamw:{form}"), optimizer=groups)
+    assert type(applied.optimizer) is torch.optim.AdamW
+    assert [(g["lr"], g["weight_decay"]) for g in applied.optimizer.param_groups] == [
+        (0.02, 0.1),
+        (0.01, 0.0),
+    ]
+    assert all(g[form] and g["betas"] == (0.8, 0.9) for g in applied.optimizer.param_groups)
+    assert same(applied.model, plain(optimizer=groups), exactly=False)
+
+
+@pytest.mark.parametrize(
+    "given, value, kind, kept",
+    [
+        (adamw, "sgd", torch.optim.SGD, {"lr": 0.01, "momentum": 0, "weight_decay": 0.1}),
+        (adamw, "sgd_momentum", torch.optim.SGD, {"momentum": 0.9}),
+        (adamw, "adafactor", torch.optim.Adafactor, {"lr": 0.01, "eps": (None, 0.001)}),
+        (
+            lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.7, nesterov=True),
+            "sgd:fused",
+            torch.optim.SGD,
+            {"momentum": 0.7, "nesterov": True, "fused": True},
+        ),
+    ],
+)
+def test_another_optimizer(given, value, kind, kept):
+    applied = planned(plan(optimizer=value), optimizer=given)
+    assert type(applied.optimizer) is kind
+    group = applied.optimizer.param_groups[0]
+    assert {key: group[key] for key in kept} == kept
+    changed = kind is not type(given(net()))
+    assert [text.startswith("the learning rate of") for text in applied.left_to_you] == (
+        [True] if changed else []
+    )
+
+
+def test_a_scheduler_and_a_checkpoint_of_an_optimizer_in_the_backward():
+    def scheduled(optimizer):
+        return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+    model, other = net(), net()
+    applied = plimsoll.apply(plan(optimizer="adamw:for:in_backward"), model, adamw(model))
+    reference = adamw(other)
+    schedules = scheduled(applied.optimizer), scheduled(reference)
+    for x, y in batches():
+        torch.manual_seed(3)
+        applied.step((x, y), loss)
+        torch.manual_seed(3)
+        loss(other, x, y).backward()
+        reference.step()
+        reference.zero_grad()
+        for schedule in schedules:
+            schedule.step()
+    assert same(model, other)
+    ours, theirs = applied.optimizer.state_dict(), reference.state_dict()
+    for groups in (ours["param_groups"], theirs["param_groups"]):
+        groups[0]["foreach"] = None
+    assert ours["param_groups"] == theirs["param_groups"]
+    assert torch.equal(ours["state"][0]["exp_avg"], theirs["state"][0]["exp_avg"])
+    with pytest.raises(plimsoll.PlanError, match="clipped"):
+        applied.step(batches()[0], loss, clip_norm=1.0)
+    with pytest.raises(plimsoll.PlanError, match="more than 8 samples"):
+        applied.step(batches(1, 9)[0], loss)
+
+
+class Types(nn.Module):
+    """Remembers in which type and format it was asked to compute."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.seen = []
+
+    def forward(self, x):
+        y = self.convolution(x)
+        nhwc = x.is_contiguous(memory_format=torch.channels_last)
+        self.seen.append((self.convolution.weight.dtype, y.dtype, nhwc))
+        return y.float().mean()
+
+
+@pytest.mark.parametrize(
+    "value, weights, result",
+    [
+        ("fp32", torch.float32, torch.float32),
+        ("bf16", torch.bfloat16, torch.bfloat16),
+        ("amp_bf16", torch.float32, torch.bfloat16),
+        ("amp_fp16", torch.float32, torch.float16),
+        ("as_written", torch.float32, torch.float32),
+    ],
+)
+@pytest.mark.parametrize("format", ["", "channels_last"])
+def test_precisions(value, weights, result, format):
+    name = format if value == "as_written" and format else "+".join(filter(None, [value, format]))
+    model = Types()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before = model.convolution.weight.detach().clone()
+    applied = plimsoll.apply(plan(4, precision=name), model, optimizer)
+    applied.step(torch.randn(4, 3, 8, 8), lambda m, x: m(x))
+    assert model.seen == [(weights, result, bool(format))]
+    assert (applied.scaler is not None) == (value == "amp_fp16")
+    assert not torch.equal(model.convolution.weight, before.to(weights))
+    assert len(applied.done) == 1 and not applied.left_to_you
+
+
+def test_clipping_is_of_unscaled_gradients(monkeypatch):
+    norms = []
+    clip = nn.utils.clip_grad_norm_
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", lambda *args: norms.append(float(clip(*args))))
+    for name in ("fp32", "amp_fp16"):
+        model = net().eval()
+        applied = plimsoll.apply(plan(precision=name), model, torch.optim.SGD(model.parameters()))
+        applied.step(batches()[0], loss, clip_norm=0.1)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-2)
+
+
+def gradient_of(batch, model, of=loss, size=8, passes=1):
+    applied = plimsoll.apply(plan(size, passes), model, torch.optim.SGD(model.parameters(), 1.0))
+    before = copy.deepcopy(model.state_dict())
+    value = applied.step(batch, of)
+    return value, {name: before[name] - now for name, now in model.state_dict().items()}
+
+
+def test_pieces_of_other_sizes_count_by_their_samples():
+    """The last batch of an epoch; and a mask that is not of the batch."""
+    model = net().eval()
+    (x, y), mask = batches(1, 7)[0], torch.ones(8)
+
+    def masked(model, batch):
+        return loss(model, batch["x"] * batch["mask"], batch["y"])
+
+    batch = {"x": x, "y": y, "mask": mask}
+    whole = gradient_of(batch, copy.deepcopy(model), masked)
+    cut = gradient_of(batch, copy.deepcopy(model), masked, size=3, passes=3)
+    assert torch.allclose(whole[0], cut[0])
+    assert all(torch.allclose(whole[1][n], cut[1][n], atol=1e-6) for n in whole[1])
+
+
+def test_batches_from_an_iterator():
+    model, other = net().eval(), net().eval()
+    applied = plimsoll.apply(plan(8, 2), model, torch.optim.SGD(model.parameters(), 1.0))
+    reference = torch.optim.SGD(other.parameters(), 1.0)
+    first, second, third = batches(3)
+    loader = iter([first, second, third])
+    for expected in ([first, second], [third]):  # of the last step one is left
+        value = applied.step(loader, loss)
+        x, y = (torch.cat(parts) for parts in zip(*expected))
+        whole = loss(other, x, y)
+        whole.backward()
+        reference.step()
+        reference.zero_grad()
+        assert torch.allclose(value, whole)
+        assert same(model, other, exactly=False)
+    with pytest.raises(StopIteration):
+        applied.step(loader, loss)
+
+
+def test_an_iterator_is_not_read_ahead():
+    """Batches that are made on the GPU are there one at a time, and the next one as it is made."""
+    alive = []
+
+    def made():
+        for x, y in batches(4):
+            made = x.clone()
+            alive.append(weakref.ref(made))
+            assert sum(one() is not None for one in alive) <= 2
+            yield made, y
+
+    model = net()
+    plimsoll.apply(plan(8, 4), model, adamw(model)).step(made(), loss)
+    assert len(alive) == 4
+
+
+def test_what_is_left_is_said():
+    levers = {
+        "parallel": "fsdp:8:bf16",
+        "loss": "chunked:8",
+        "offload": "optimizer",
+        "allocator": "expandable_segments:True",
+        "optimizer": "lion",
+        "precision": "fp4",
+        "warp_drive": "on",
+    }
+    model = net()
+    applied = plimsoll.apply(plan(**levers), model, adamw(model))
+    assert not applied.done and len(applied.left_to_you) == len(levers)
+    shown = repr(applied)
+    assert all(f"left to you: {name} = {value}" in shown for name, value in levers.items())
+    assert "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in shown
+    assert "torchrun --nproc_per_node 8" in shown
+    applied.step(batches()[0], loss)
+
+
+def test_an_optimizer_in_the_backward_needs_whole_gradients():
+    for options in ({"passes": 2}, {"precision": "amp_fp16"}):
+        model = net()
+        given = adamw(model)
+        applied = plimsoll.apply(plan(**options, optimizer="adamw:fused:in_backward"), model, given)
+        assert applied.optimizer is given
+        assert "gradient is not whole" in applied.left_to_you[0]
+
+
+def test_allocator_settings_that_are_there_already(monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True")
+    applied = plimsoll.apply(plan(allocator="expandable_segments:True"), net())
+    assert len(applied.done) == 1 and not applied.left_to_you
+
+
+def test_tf32():
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        plimsoll.apply(plan(tf32="on"), net())
+        assert torch.backends.cuda.matmul.allow_tf32
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_where_a_plan_may_come_from(tmp_path):
+    document = plan(4, 2, accumulation="2")
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    for source in (document, json.dumps(document), tmp_path / "plan.json"):
+        applied = plimsoll.apply(source, net())
+        assert (applied.batch, applied.passes) == (4, 2)
+    assert plimsoll.apply(document, net(), way={**document["ways"][0], "batch": 3}).batch == 3
+
+
+def stepped(model):
+    optimizer = adamw(model)
+    loss(model, *batches()[0]).backward()
+    optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "document, options, what",
+    [
+        ("nowhere.json", {}, "nowhere.json cannot be read"),
+        ("{", {}, "no JSON"),
+        ({"schema": "plimsoll.plan/7"}, {}, "schema"),
+        ("[]", {}, "cannot be read"),
+        ({"schema": "plimsoll.plan/1", "ways": []}, {}, "no way that fits"),
+        (plan(), {"way": 1}, "no way 1"),
+        (plan(batch=0), {}, "batch"),
+        ({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "passes": 1}]}, {}, "set"),
+        (plan(checkpointing="blocks.0,blocks.7"), {}, "no block 'blocks.7'"),
+        (
+            plan(optimizer="adamw:fused", checkpointing="blocks.0", precision="fp32"),
+            {"optimizer": stepped},
+            "state already",
+        ),
+        (plan(precision="bf16"), {"optimizer": stepped}, "state in another type"),
+        (plan(), {"optimizer": lambda m: 3}, "`optimizer` is int"),
+    ],
+)
+def test_what_is_refused(document, options, what):
+    model = net()
+    before = model.state_dict()
+    optimizer = options.pop("optimizer", adamw)(model)
+    with pytest.raises(plimsoll.PlanError, match=what) as error:
+        plimsoll.apply(document, model, optimizer, **options)
+    assert "\n" not in str(error.value)
+    assert list(model.state_dict()) == list(before)
+    assert all(type(block) is Block for block in model.blocks)
+
+
+def test_checkpointing_is_in_a_shared_module_everywhere():
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+
+    shared = Block()
+    model = nn.Sequential(shared, nn.Linear(8, 8), shared)
+    names = list(model.state_dict())
+    applied = plimsoll.apply(plan(checkpointing="0"), model)
+    assert all(isinstance(model[i], CheckpointWrapper) == (i != 1) for i in range(3))
+    assert list(model.state_dict()) == names
+    model.load_state_dict(model.state_dict())
+    assert "batch norm" not in applied.done[0]
+    normed = nn.Sequential(nn.Sequential(nn.BatchNorm1d(3)))
+    assert "batch norm" in plimsoll.apply(plan(checkpointing="0"), normed).done[0]

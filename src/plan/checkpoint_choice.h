@@ -1,0 +1,53 @@
+// Which modules to checkpoint so that a step fits and takes the least time.
+//
+// Sets are scored by a whole replay, never by sums of saved bytes: the peak moves when something is
+// dropped, a module that is computed again late in the backward has a peak of its own, and the
+// allocator decides what is held. A replay takes milliseconds and there are 2^n sets, so which of
+// them are replayed is decided by a model in which each module changes what is alive at each
+// moment, and these changes add up (CheckpointModel). Below a target the model's cheapest set is
+// found exactly for few blocks (CheckpointSets); by how much the replay of that set differs from
+// the model says which target is tried next.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/checkpoint_sets.h"
+
+namespace plimsoll {
+
+struct CheckpointScore {
+  bool fits = false;
+  /// What it takes at most, and what it may take.
+  Bytes high = 0;
+  Bytes room = 0;
+  double us = 0;
+};
+
+struct CheckpointChoice {
+  /// In the order of the forward; none is part of another.
+  std::vector<std::string> modules;
+  CheckpointScore score;
+};
+
+using ScoreCheckpoints =
+    std::function<Result<CheckpointScore>(const std::vector<std::string>& modules)>;
+
+/// How much is looked for.
+struct CheckpointEffort {
+  /// Calls of the score.
+  int replays = 24;
+  /// What takes longer is of no interest.
+  double most_us = std::numeric_limits<double>::infinity();
+};
+
+/// The fastest that was found to fit, or what comes closest; `plain` is the score of no modules,
+/// which do not fit.
+Result<CheckpointChoice> BestCheckpoints(const CheckpointSets& sets, const CheckpointScore& plain,
+                                         const ScoreCheckpoints& score,
+                                         const CheckpointEffort& effort = {});
+
+}  // namespace plimsoll

@@ -1,0 +1,174 @@
+// Several GPUs: DistributedDataParallel and ZeRO, FSDP2, or a pipeline of stages.
+#include <fmt/format.h>
+
+#include <variant>
+
+#include "plan/lever.h"
+#include "step/transforms/data_parallel.h"
+#include "step/transforms/fully_sharded.h"
+#include "step/transforms/pipeline.h"
+#include "step/transforms/sharding.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::string_view kForms =
+    "ddp, ddp:4, ddp:4:views, zero1:4, zero2:4, fsdp:4, fsdp:4:keep, fsdp:4:bf16, pipeline:4:16";
+
+using Way = std::variant<DataParallel, Sharding, Pipeline>;
+
+template <typename T>
+Result<Way> AsWay(const Result<T>& parsed) {
+  if (!parsed) return parsed.error();
+  return Way(*parsed);
+}
+
+Result<Way> ParseWay(std::string_view value) {
+  if (value == "ddp") return Way(DataParallel{});
+  if (value.starts_with("ddp:")) return AsWay(ParseDataParallel(value.substr(4)));
+  if (value.starts_with("zero")) return AsWay(ParseDataParallel(value));
+  if (value.starts_with("fsdp:")) return AsWay(ParseSharding(value.substr(5)));
+  if (value.starts_with("pipeline:")) return AsWay(ParsePipeline(value.substr(9)));
+  return Error{.message = fmt::format("'{}' is no way to train on several GPUs", value),
+               .hint = std::string(kForms)};
+}
+
+Way WayOf(const Choice& choice) {
+  const Result<Way> way = ParseWay(choice.Get(kParallelLever.name));
+  return way ? *way : Way(DataParallel{});
+}
+
+Numerics NumericsOfWay(const Step&, std::string_view value) {
+  const Result<Way> way = ParseWay(value);
+  const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
+  return sharding != nullptr && sharding->policy ? Numerics::kRounding : Numerics::kSame;
+}
+
+std::vector<std::string> WorthTrying(const PlanJob& job, const Variant&) {
+  if (job.gpus == 1) return {};
+  const std::int64_t n = job.gpus;
+  std::vector<std::string> values = {fmt::format("ddp:{}", n), fmt::format("zero1:{}", n),
+                                     fmt::format("fsdp:{}", n), fmt::format("fsdp:{}:keep", n)};
+  const Choice policy = Choice{}.With(kParallelLever.name, fmt::format("fsdp:{}:bf16", n));
+  const Result<std::size_t> variant = VariantFor(job.step, policy);
+  const std::string value(policy.Get(kParallelLever.name));
+  if (variant && kParallelLever.suits(job.step, job.step.variants[*variant], value)) {
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::string Describe(const Step&, const Choice& choice) {
+  const Way way = WayOf(choice);
+  if (const auto* pipeline = std::get_if<Pipeline>(&way)) {
+    return fmt::format("pipeline of {} stages, {} micro-batches", pipeline->stages,
+                       pipeline->micro_batches);
+  }
+  if (const auto* sharding = std::get_if<Sharding>(&way)) {
+    return fmt::format("FSDP2{} on {} GPUs", sharding->policy ? " computing in 16 bit" : "",
+                       sharding->ranks);
+  }
+  const auto& ddp = std::get<DataParallel>(way);
+  const std::string_view name = ddp.zero == DataParallel::Zero::kNothing ? "DDP"
+                                : ddp.zero == DataParallel::Zero::kState ? "ZeRO-1"
+                                                                         : "ZeRO-2";
+  return fmt::format("{} on {} GPUs", name, ddp.ranks);
+}
+
+std::vector<std::string> ShardingCode(const Sharding& sharding) {
+  std::string arguments;
+  if (sharding.keep == Sharding::Keep::kAll) arguments += ", reshard_after_forward=False";
+  if (sharding.policy) {
+    arguments += ", mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)";
+  }
+  return {"from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard",
+          fmt::format("for block in model.blocks: fully_shard(block{})  # its list of blocks",
+                      arguments),
+          fmt::format("fully_shard(model{})  # before the optimizer is made", arguments)};
+}
+
+std::vector<std::string> Code(const Step&, const Choice& choice) {
+  const Way way = WayOf(choice);
+  std::vector<std::string> lines;
+  std::int64_t ranks = 1;
+  if (const auto* sharding = std::get_if<Sharding>(&way)) {
+    lines = ShardingCode(*sharding);
+    ranks = sharding->ranks;
+  } else if (const auto* ddp = std::get_if<DataParallel>(&way)) {
+    lines = {fmt::format("model = torch.nn.parallel.DistributedDataParallel(model{})",
+                         ddp->views ? ", gradient_as_bucket_view=True" : "")};
+    if (ddp->zero == DataParallel::Zero::kState) {
+      lines.emplace_back(
+          "optimizer = torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), ...)");
+    } else if (ddp->zero == DataParallel::Zero::kGradients) {
+      lines = {"# DeepSpeed: \"zero_optimization\": {\"stage\": 2}"};
+    }
+    ranks = ddp->ranks;
+  } else {
+    const auto& pipeline = std::get<Pipeline>(way);
+    lines = {fmt::format("schedule = torch.distributed.pipelining.{}(stage, n_microbatches={})",
+                         pipeline.chunks > 1 ? "ScheduleInterleaved1F1B" : "Schedule1F1B",
+                         pipeline.micro_batches)};
+    ranks = pipeline.stages;
+  }
+  lines.insert(lines.begin(), fmt::format("torchrun --nproc-per-node {} train.py", ranks));
+  return lines;
+}
+
+std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view value) {
+  const Result<Way> way = ParseWay(value);
+  if (!way) return way.error();
+  if (const auto* sharding = std::get_if<Sharding>(&*way)) {
+    if (std::optional<Error> error = CannotShard(step, variant, *sharding)) return error;
+    Note(step, DescribeSharding(step, variant, *sharding));
+    variant = AddFullySharded(step, variant, *sharding);
+  } else if (const auto* pipeline = std::get_if<Pipeline>(&*way)) {
+    Note(step, DescribePipeline(step, variant, *pipeline));
+    Result<Variant> stage = AddPipeline(step, variant, *pipeline);
+    if (!stage) return stage.error();
+    variant = std::move(*stage);
+  } else {
+    const auto& ddp = std::get<DataParallel>(*way);
+    if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(step, std::move(text));
+    variant = AddDataParallel(step, variant, ddp);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const PlanLever kParallelLever = {
+    .name = "parallel",
+    .values = kForms,
+    .numerics = NumericsOfWay,
+    .worth_trying = WorthTrying,
+    // Under a policy it computes in that type: the capture has to be in it, and in no other.
+    .goes_with =
+        [](const Choice& choice) {
+          const std::string_view precision = choice.Get(kPrecisionLever.name);
+          const Way way = WayOf(choice);
+          const auto* sharding = std::get_if<Sharding>(&way);
+          return sharding == nullptr || !sharding->policy || precision.empty() ||
+                 precision == "bf16";
+        },
+    .suits =
+        [](const Step& step, const Variant& variant, std::string_view value) {
+          const Result<Way> way = ParseWay(value);
+          const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
+          return sharding == nullptr || !CannotShard(step, variant, *sharding);
+        },
+    .describe = Describe,
+    .code = Code,
+    .rewrite = RewriteStep,
+};
+
+std::int64_t SamplesOf(const Choice& choice) {
+  std::int64_t samples = choice.batch * PassesOf(choice);
+  if (choice.Get(kParallelLever.name).empty()) return samples;
+  const Way way = WayOf(choice);
+  if (const auto* sharding = std::get_if<Sharding>(&way)) return samples * sharding->ranks;
+  if (const auto* pipeline = std::get_if<Pipeline>(&way)) return samples * pipeline->micro_batches;
+  return samples * std::get<DataParallel>(way).ranks;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,60 @@
+#include "plan/planned_run.h"
+
+#include <gtest/gtest.h>
+
+#include "base/input.h"
+#include "plan/evaluate.h"
+#include "plan/lever.h"
+#include "step/calibration.h"
+#include "step/file/step_file.h"
+
+namespace plimsoll {
+namespace {
+
+class PlannedRunTest : public testing::Test {
+ protected:
+  /// The run that is shown takes what the plan says of it.
+  void ExpectSameMemory(const Choice& choice) const {
+    const Result<PlannedRun> run = RunOf(job_, choice);
+    ASSERT_TRUE(run.ok()) << run.error().ToLine();
+    const Result<Prediction> prediction = Predict(run->step, job_.gpu, run->options);
+    ASSERT_TRUE(prediction.ok()) << prediction.error().ToLine();
+    const Result<Outcome> outcome = Evaluator(job_).EvaluateWhole(choice);
+    ASSERT_TRUE(outcome.ok()) << outcome.error().ToLine();
+    EXPECT_EQ(prediction->reserved.best, outcome->reserved.best);
+    EXPECT_EQ(prediction->device.high, outcome->device.high);
+  }
+
+  const Step step_ = *ReadStep(*Input::Open(PLIMSOLL_TEST_DATA "/steps/vgg16_sgdm.step.json.gz"));
+  const PlanJob job_ = {.step = step_,
+                        .gpu = *FindGpu("H200"),
+                        .options = {.calibration = Calibration::BuiltIn("H200")},
+                        .samples = 16};
+};
+
+TEST_F(PlannedRunTest, TakesWhatThePlanSays) {
+  const Choice captured{.batch = 16};
+  ExpectSameMemory(captured);
+  ExpectSameMemory(
+      captured.With("precision", "amp_bf16").With("allocator", "expandable_segments:True"));
+  ExpectSameMemory(Choice{.batch = 4}.With("accumulation", "4"));
+}
+
+TEST_F(PlannedRunTest, PassesThatRepeatTheLastAreLeftOut) {
+  EXPECT_EQ(RunOf(job_, {.batch = 16})->passes, 1);
+  const Choice many = Choice{.batch = 1}.With("accumulation", "16");
+  const Result<PlannedRun> run = RunOf(job_, many);
+  ASSERT_TRUE(run.ok());
+  EXPECT_EQ(run->passes, 2);
+  EXPECT_EQ(run->options.batch, 1);
+}
+
+TEST_F(PlannedRunTest, WhatCannotBeSetTogetherIsRefused) {
+  const Choice odd = Choice{.batch = 8}
+                         .With("accumulation", "2")
+                         .With("optimizer", "sgd_momentum:fused:in_backward");
+  EXPECT_FALSE(RunOf(job_, odd).ok());
+}
+
+}  // namespace
+}  // namespace plimsoll

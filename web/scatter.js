@@ -1,0 +1,127 @@
+// Memory against time: axes, the card's memory, the frontier, a mark for each point and words beside it.
+import * as format from "./format.js";
+import {element, shape, swatch} from "./dom.js";
+import {colour} from "./theme.js";
+
+const kHeight = 440;
+const kMargin = {left: 100, right: 40, top: 16, bottom: 50};
+const kLetter = {width: 7, height: 13};
+/** How far words stand from the middle of their mark. */
+const kBeside = 9;
+/** From the middle of a mark to its edge, the largest. */
+const kMark = 9;
+/** Closer than this the words of one point do for another. */
+const kNear = 14;
+/** A card that is larger by more than this would press the points together: its line is left out. */
+const kMostAbove = 1.5;
+
+/**
+ * `points` have time (microseconds per sample), bytes, onFrontier, a mark (drawn around 0 0) and perhaps words, those
+ * that matter most first; `room` is {bytes, words} or null. As wide as it is shown, so that letters keep their size.
+ */
+export function scatter(points, {width, room, memory, ...attributes}) {
+  const [fastest, slowest] = d3.extent(points, (p) => p.time);
+  const most = Math.max(d3.max(points, (p) => p.bytes), 1);
+  const line = room && room.bytes < kMostAbove * most ? room : null;
+  // Points at the edge need room for their words.
+  const edge = Math.max(0.05 * fastest, 0.08 * (slowest - fastest), 0.05);
+  const x = d3.scaleLinear([Math.max(0, fastest - edge), slowest + edge], [kMargin.left, width - kMargin.right]);
+  const y = d3.scaleLinear([0, 1.05 * Math.max(most, line?.bytes ?? 0)], [kHeight - kMargin.bottom, kMargin.top]);
+  const placed = points.map((p) => ({...p, x: x(p.time), y: y(p.bytes)}));
+  for (const p of placed) p.mark.setAttribute("transform", `translate(${p.x} ${p.y})`);
+  return shape("svg", {class: "chart", viewBox: `0 0 ${width} ${kHeight}`, ...attributes},
+      ...axes(x, y, width, memory),
+      line ? styledLine({x1: kMargin.left, x2: width - kMargin.right, y1: y(line.bytes), y2: y(line.bytes)}, "bad") : null,
+      styled("path", {class: "frontier", d: frontierPath(placed), fill: "none", "stroke-width": 2}, {stroke: colour("good")}),
+      // What matters most lies on top.
+      ...placed.map((p) => p.mark).reverse(),
+      ...labels(placed, line && {words: line.words, y: y(line.bytes)}, width));
+}
+
+function frontierPath(points) {
+  const frontier = points.filter((p) => p.onFrontier).sort((a, b) => a.x - b.x || a.y - b.y);
+  return d3.line().x((p) => p.x).y((p) => p.y)(frontier) ?? "";
+}
+
+/** Words stand where there is room for them, once where two points that are called the same lie together. */
+function labels(points, line, width) {
+  const marks = points.map(({x, y}) => ({left: x - kMark, right: x + kMark, top: y - kMark, bottom: y + kMark}));
+  const taken = [];
+  const place = (words, spots, kind) => {
+    const free = spots.filter((box) => box.left > kMargin.left && box.right < width && !meets(box, taken));
+    const spot = free.find((box) => !meets(box, marks)) ?? free[0];
+    if (!spot) return null;
+    taken.push({...spot, words});
+    return shape("text", {class: kind, x: spot.x, y: spot.bottom, "text-anchor": spot.anchor}, words);
+  };
+  const drawn = [];
+  if (line) {
+    drawn.push(place(line.words, spotsAt(line, width), "room-label"));
+    // Nothing is written across the line.
+    taken.push({left: 0, right: width, top: line.y - 1, bottom: line.y + 1});
+  }
+  for (const p of points) {
+    const near = {left: p.x - kNear, right: p.x + kNear, top: p.y - kNear, bottom: p.y + kNear};
+    const isSaid = taken.some((box) => box.words === p.words && meets(near, [box]));
+    if (p.words && !isSaid) drawn.push(place(p.words, spotsBeside(p), "point-label"));
+  }
+  return drawn;
+}
+
+/** Words that begin at `x`, or end there. */
+function boxOf(words, anchor, x, bottom) {
+  const size = kLetter.width * words.length;
+  const left = anchor === "end" ? x - size : x;
+  return {left, right: left + size, top: bottom - kLetter.height, bottom, anchor, x};
+}
+
+/** Above a line and below it, at its end and at its start. */
+function spotsAt({words, y}, width) {
+  return [y - 5, y + kLetter.height + 2].flatMap((bottom) =>
+    [boxOf(words, "end", width - kMargin.right, bottom), boxOf(words, "start", kMargin.left + 4, bottom)]);
+}
+
+/** Above a point, below it and level with it, on its right and on its left. */
+function spotsBeside({words, x, y}) {
+  return [y - kBeside, y + kBeside + kLetter.height - 4, y + 4].flatMap((bottom) =>
+    [boxOf(words, "start", x + kBeside, bottom), boxOf(words, "end", x - kBeside, bottom)]);
+}
+
+function meets(box, others) {
+  return others.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
+}
+
+function axes(x, y, width, memory) {
+  const marks = [];
+  for (const value of format.roundSizes(y.domain()[1])) {
+    marks.push(styledLine({x1: kMargin.left, x2: width - kMargin.right, y1: y(value), y2: y(value)}, "line"),
+        shape("text", {x: kMargin.left - 8, y: y(value) + 4, "text-anchor": "end"}, format.bytes(value)));
+  }
+  const times = x.ticks(Math.floor(width / 120));
+  // A few microseconds apart they would read alike.
+  for (const value of times.filter((time, i) => i === 0 || format.duration(time) !== format.duration(times[i - 1]))) {
+    marks.push(shape("text", {x: x(value), y: kHeight - kMargin.bottom + 18, "text-anchor": "middle"}, format.duration(value)));
+  }
+  const middle = (kMargin.top + kHeight - kMargin.bottom) / 2;
+  const title = (text, transform) => shape("text", {class: "axis-title", transform, "text-anchor": "middle"}, text);
+  marks.push(title("time per sample", `translate(${(kMargin.left + width - kMargin.right) / 2} ${kHeight - 8})`),
+      title(memory, `translate(14 ${middle}) rotate(-90)`));
+  return marks;
+}
+
+/** A line of a legend below the chart. */
+export function legendItem(name, fill, kind = "") {
+  const mark = swatch(name, fill);
+  mark.firstChild.className = `swatch ${kind}`;
+  return element("li", {}, mark);
+}
+
+function styledLine(attributes, name) {
+  return styled("line", attributes, {stroke: colour(name)});
+}
+
+export function styled(tag, attributes, style) {
+  const node = shape(tag, attributes);
+  Object.assign(node.style, style);
+  return node;
+}
