@@ -6,8 +6,10 @@
 #include "step/earlier_frees.h"
 #include "step/predict.h"
 #include "step/prediction_invariants.h"
+#include "step/transforms/data_parallel.h"
 #include "step/transforms/fully_sharded.h"
 #include "step/transforms/optimizer.h"
+#include "step/transforms/pipeline.h"
 
 namespace plimsoll {
 namespace {
@@ -36,6 +38,20 @@ void PredictAll(Step& step) {
   const Variant plain = step.variants.front();
   step.variants.front() = AddFullySharded(step, plain, {.ranks = 3});
   CheckPrediction(Predict(step, gpu, {.batch = 2, .steps = 4}));
+  using Zero = DataParallel::Zero;
+  for (const DataParallel& options :
+       {DataParallel{.views = true}, DataParallel{.zero = Zero::kState},
+        DataParallel{.zero = Zero::kGradients}}) {
+    step.variants.front() = AddDataParallel(step, plain, options);
+    CheckPrediction(Predict(step, gpu, {.batch = 2, .steps = 4}));
+  }
+  for (const int chunks : {1, 2}) {
+    Result<Variant> stage =
+        AddPipeline(step, plain, {.stages = 2, .micro_batches = 4, .chunks = chunks});
+    if (!stage) continue;
+    step.variants.front() = std::move(*stage);
+    CheckPrediction(Predict(step, gpu, {.batch = 2, .steps = 4}));
+  }
   step.variants.front() = plain;
   Result<Variant> replaced = ReplaceOptimizer(step, step.variants.front(), "adam8bit");
   PLIMSOLL_CHECK(replaced.ok());

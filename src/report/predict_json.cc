@@ -103,6 +103,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"step_us", std::llround(p.step_us)},
                {"unlimited_step_us", std::llround(p.unlimited_step_us)},
                {"gpu_busy_us", std::llround(p.gpu_busy_us)},
+               {"waited_us", std::llround(p.waited_us)},
                {"limit", OrNull(p.limit)},
                {"room", p.room},
                {"fits", p.fits},

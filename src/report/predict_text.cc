@@ -132,12 +132,18 @@ void WriteRow(Writer& w, std::string_view what, std::string_view value) {
   w.Wrapped(value, fmt::format("  {:<22} ", what), kIndent);
 }
 
-/// Below this share of a step the GPU waits for the host.
+/// Below this share of a step the GPU waits for the host, unless it waits for other GPUs; above
+/// this one that is told.
 constexpr double kBusy = 0.8;
+constexpr double kWaits = 0.05;
 
 std::string StepTimeText(const Prediction& p) {
   std::string text = "about " + Milliseconds(p.step_us);
-  if (p.gpu_busy_us < kBusy * p.step_us) {
+  if (p.waited_us > kWaits * p.step_us) {
+    text += fmt::format(", {} of it waiting for other GPUs, by the rates of their links",
+                        Milliseconds(p.waited_us));
+  }
+  if (p.gpu_busy_us + p.waited_us < kBusy * p.step_us) {
     text +=
         fmt::format(": the GPU is busy for {} and waits for Python (as fast as where we measured)",
                     Milliseconds(p.gpu_busy_us));

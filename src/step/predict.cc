@@ -240,6 +240,7 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
       StepTime(step, setting->variant, gpu, options.batch, shown.refused_calls);
   prediction.step_us = duration.us;
   prediction.gpu_busy_us = duration.gpu.us;
+  prediction.waited_us = duration.waited_us;
 
   const std::vector<std::uint32_t> alive = AliveAt(lowered, shown.request);
   AddPeak(lowered, *setting, shown, prediction);

@@ -80,6 +80,8 @@ struct Prediction : Needs {
   double unlimited_step_us = 0;
   /// How long the GPU is busy in it; less than the step where it waits for the host.
   double gpu_busy_us = 0;
+  /// How long it has nothing to do but to wait for what ranks do together.
+  double waited_us = 0;
 
   /// Where allocated memory peaks.
   Moment peak;

@@ -2,6 +2,7 @@
 // measured on an H200 over gloo: tests/data/ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "step/predict.h"
 #include "step/transforms/data_parallel.h"
 #include "step/transforms/fully_sharded.h"
+#include "step/transforms/pipeline.h"
 
 namespace plimsoll {
 namespace {
@@ -64,6 +66,48 @@ TEST(MeasuredPredictRanks, AllocatedIsThatOfEveryRank) {
     const auto reserved = measured["peak_reserved"].get<double>();
     EXPECT_LE(std::abs(double(p->reserved.best) / reserved - 1), 0.02);
     EXPECT_GE(p->reserved.high, measured["peak_reserved"].get<Bytes>());
+  }
+}
+
+/// As the row says.
+Result<Variant> Changed(Step& step, const nlohmann::json& row) {
+  const auto text = [&](const char* key) { return row[key].get<std::string>(); };
+  const Variant plain = step.variants.front();
+  if (row.contains("ddp")) return AddDataParallel(step, plain, *ParseDataParallel(text("ddp")));
+  if (row.contains("fsdp")) {
+    const Sharding sharding = *ParseSharding(text("fsdp"));
+    const auto fit = std::ranges::find_if(step.variants, [&](const Variant& variant) {
+      return !CannotShard(step, variant, sharding);
+    });
+    EXPECT_NE(fit, step.variants.end());
+    return AddFullySharded(step, *fit, sharding);
+  }
+  Pipeline pipeline = *ParsePipeline(text("pipeline"));
+  pipeline.stage = row["stage"].get<int>();
+  return AddPipeline(step, plain, pipeline);
+}
+
+/// Peaks of one job in many ways.
+TEST(MeasuredPredictRanks, PeaksOfAGpt) {
+  std::ifstream file(kRanks / "gpt_12x1024.json");
+  for (const nlohmann::json& row : nlohmann::json::parse(file)) {
+    SCOPED_TRACE(row.dump());
+    Result<Step> step = ReadStep(*Input::Open((kRanks / "gpt_12x1024.step.json.gz").string()));
+    ASSERT_TRUE(step.ok());
+    Result<Variant> variant = Changed(*step, row);
+    ASSERT_TRUE(variant.ok());
+    step->variants = {std::move(*variant)};
+    const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
+                                         {.batch = row["batch"],
+                                          .steps = 4,
+                                          .torch = TorchVersion{2, 11},
+                                          .calibration = Calibration::BuiltIn("H200")});
+    ASSERT_TRUE(p.ok()) << p.error().ToLine();
+    const auto allocated = row["peak_allocated"].get<double>();
+    const auto reserved = row["peak_reserved"].get<double>();
+    const bool exact = row.contains("fsdp");
+    EXPECT_LE(std::abs(double(p->allocated.best) / allocated - 1), exact ? 0 : 0.021);
+    EXPECT_LE(std::abs(double(p->reserved.best) / reserved - 1), exact ? 0 : 0.02);
   }
 }
 

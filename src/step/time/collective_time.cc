@@ -33,7 +33,7 @@ double CollectiveTime(const Collective& collective, double bytes, const Gpu& gpu
   double passes = (ranks - 1) / ranks;
   if (collective.kind == Collective::Kind::kAllReduce) passes *= 2;
   if (collective.kind == Collective::Kind::kSend) passes = 1;
-  return kStart + passes * bytes / rate;
+  return kStart + passes * std::max(0.0, bytes) / rate;
 }
 
 }  // namespace plimsoll

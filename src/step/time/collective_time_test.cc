@@ -72,6 +72,9 @@ TEST(CollectiveTime, OnlyWhatDoesNotOverlapIsAdded) {
   const double large = WithCollective(false, 2e9).us;
   EXPECT_NEAR(large - small,
               TimeOn("H100", Kind::kAllReduce, 1e9, 8) - TimeOn("H100", Kind::kSend, 0, 8), 1);
+  EXPECT_EQ(WithCollective(false, 1e6).waited_us, 0);
+  EXPECT_NEAR(WithCollective(false, 2e9).us - alone - host, WithCollective(false, 2e9).waited_us,
+              host);
   // What can begin early does so beside the work before it.
   EXPECT_LT(WithCollective(true, 1e9).us, small);
   EXPECT_EQ(WithCollective(true, 1e9).gpu.us, WithCollective(false, 0).gpu.us);

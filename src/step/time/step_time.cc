@@ -46,7 +46,9 @@ class Pipeline {
   /// For what a collective makes, or for all of them.
   void Wait(Storage storage) {
     const auto found = ready_.find(storage);
-    done_ = std::max(done_, found == ready_.end() ? joined_ : found->second);
+    const double ready = found == ready_.end() ? joined_ : found->second;
+    duration_.waited_us += std::max(0.0, ready - std::max(done_, issued_));
+    done_ = std::max(done_, ready);
   }
 
  private:

@@ -36,6 +36,8 @@ struct StepDuration {
   KernelTime gpu;
   /// How long collectives take, whatever runs beside them.
   double collectives_us = 0;
+  /// How long the GPU has nothing to do but to wait for them.
+  double waited_us = 0;
   /// How long the host takes to issue it all.
   double host_us = 0;
   /// From the beginning of a step to the end of its last kernel, host and GPU side by side.

@@ -28,22 +28,25 @@ std::vector<const Argument::List*> ListsOf(const CallRecord& call) {
   return lists;
 }
 
-bool SameSizes(const LayoutRecord& a, const LayoutRecord& b) {
-  return std::ranges::equal(a.sizes, b.sizes, [](const Number& m, const Number& n) {
-    return m.first == n.first && m.second == n.second;
-  });
+/// What two layouts of the same sizes have in common.
+std::vector<std::int64_t> SizesOf(const LayoutRecord& layout) {
+  std::vector<std::int64_t> sizes;
+  for (const Number& size : layout.sizes) sizes.insert(sizes.end(), {size.first, size.second});
+  return sizes;
 }
 
 }  // namespace
 
-KeepParameters::KeepParameters(const Step& step, const Variant& variant, std::set<Storage> kept)
-    : step_(step), kept_(std::move(kept)), parent_(variant.storages) {
+KeepParameters::KeepParameters(const Step& step, const Variant& variant,
+                               const std::set<Storage>& kept)
+    : parent_(variant.storages) {
   std::iota(parent_.begin(), parent_.end(), 0);
+  std::set<std::vector<std::int64_t>> shapes;
+  for (const ModelTensor& tensor : variant.model_tensors) {
+    if (tensor.trainable) shapes.insert(SizesOf(step.layouts[tensor.layout]));
+  }
   for (std::uint32_t layout = 0; layout < step.layouts.size(); ++layout) {
-    const bool like = std::ranges::any_of(variant.model_tensors, [&](const ModelTensor& tensor) {
-      return tensor.trainable && SameSizes(step.layouts[tensor.layout], step.layouts[layout]);
-    });
-    if (like) parameter_layouts_.insert(layout);
+    if (shapes.contains(SizesOf(step.layouts[layout]))) parameter_layouts_.insert(layout);
   }
   Phase phase = Phase::kModel;
   for (const StepEvent& event : variant.events) {
@@ -53,7 +56,7 @@ KeepParameters::KeepParameters(const Step& step, const Variant& variant, std::se
     }
   }
   for (const ModelTensor& tensor : variant.model_tensors) {
-    if (!kept_.contains(tensor.storage)) others_.insert(RootOf(tensor.storage));
+    if (!kept.contains(tensor.storage)) others_.insert(RootOf(tensor.storage));
   }
 }
 
@@ -73,7 +76,7 @@ void KeepParameters::Join(const CallRecord& call) {
   }
   Storage first = kElsewhere;
   const auto join = [&](const TensorUse& tensor) {
-    if (tensor.storage == kElsewhere || !HasShapeOfParameter(tensor)) return;
+    if (tensor.storage == kElsewhere || !parameter_layouts_.contains(tensor.layout)) return;
     if (first != kElsewhere) Unite(first, tensor.storage);
     first = tensor.storage;
   };
@@ -133,10 +136,6 @@ void KeepParameters::Unite(Storage a, Storage b) {
 bool KeepParameters::IsOthers(const TensorUse& tensor) const {
   return tensor.storage != kElsewhere && tensor.storage < parent_.size() &&
          others_.contains(RootOf(tensor.storage));
-}
-
-bool KeepParameters::HasShapeOfParameter(const TensorUse& tensor) const {
-  return parameter_layouts_.contains(tensor.layout);
 }
 
 }  // namespace plimsoll

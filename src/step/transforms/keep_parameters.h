@@ -10,7 +10,7 @@ namespace plimsoll {
 class KeepParameters {
  public:
   /// `kept` are storages of parameters. Looks at every call outside of forward and backward.
-  KeepParameters(const Step& step, const Variant& variant, std::set<Storage> kept);
+  KeepParameters(const Step& step, const Variant& variant, const std::set<Storage>& kept);
 
   /// Takes what belongs to other parameters out of the call. False if nothing is left of it.
   bool Cut(CallRecord& call) const;
@@ -20,10 +20,7 @@ class KeepParameters {
   Storage RootOf(Storage storage) const;
   void Unite(Storage a, Storage b);
   bool IsOthers(const TensorUse& tensor) const;
-  bool HasShapeOfParameter(const TensorUse& tensor) const;
 
-  const Step& step_;
-  std::set<Storage> kept_;
   /// By storage: another of the same parameter, up to the parameter itself.
   std::vector<Storage> parent_;
   std::set<Storage> others_;

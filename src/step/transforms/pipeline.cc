@@ -1,5 +1,6 @@
 // A GPU keeps what its micro-batches saved from their forwards to their backwards, and adds up
-// their gradients. Nothing of it was measured; the rules are those of the schedules.
+// their gradients. As torch.distributed.pipelining does it, there are buffers for what is received
+// in every micro-batch, made once (docs/prediction.md, "Pipelines").
 #include "step/transforms/pipeline.h"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <charconv>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "step/transforms/accumulate.h"
@@ -66,8 +68,21 @@ class StageWriter {
     }
     for (const StagePass& pass : parts_.passes) {
       for (const std::vector<StageItem>& turn : pass.backward) {
+        for (const StageItem& item : turn) NoteTied(item);
         for (const StageItem& item : turn) NoteTouches(item);
       }
+    }
+  }
+  /// A parameter that two GPUs have (an embedding that is the head as well) has a gradient on both:
+  /// on one of them it is what the capture adds to the other's.
+  void NoteTied(const StageItem& item) {
+    if (item.kind != StageItem::Kind::kSend || item.bytes.depends()) return;
+    for (const ModelTensor& tensor : old_.model_tensors) {
+      const bool like = tensor.trainable && parts_.model.contains(tensor.storage) &&
+                        BytesOf(step_, tensor) == item.bytes.first;
+      if (!like) continue;
+      tied_.insert(item.storage);
+      gradients_.insert(item.storage);
     }
   }
   void NoteTouches(const StageItem& item) {
@@ -117,6 +132,8 @@ class StageWriter {
 
   void RunPass(const StagePass& pass) {
     for (const Storage storage : pass.let_go) LetGo(storage);
+    for (const Storage storage : tied_) LetGo(storage);
+    if (buffers_.empty()) MakeBuffers(pass);
     std::vector<Renamed> own(static_cast<std::size_t>(pipeline_.micro_batches));
     std::vector<int> backwards(own.size(), 0);
     for (const PipelineTurn& turn : schedule_) {
@@ -125,16 +142,42 @@ class StageWriter {
       edit_.Copy({.kind = StepEvent::Kind::kPhase,
                   .phase = turn.backward ? Phase::kBackward : Phase::kForward});
       for (const StageItem& item : turn.backward ? pass.backward[chunk] : pass.forward[chunk]) {
-        RunItem(item, own[n]);
+        RunItem(item, turn, own[n]);
       }
       if (!turn.backward || ++backwards[n] < pipeline_.chunks) continue;
-      for (const auto& [storage, number] : std::exchange(own[n], {})) edit_.Free(number);
+      for (const auto& [storage, number] : std::exchange(own[n], {})) FreeOwn(number);
     }
   }
 
-  void RunItem(const StageItem& item, Renamed& own) {
-    if (item.kind == StageItem::Kind::kReceive) return Receive(item, own);
+  void MakeBuffers(const StagePass& pass) {
+    for (const PipelineTurn& turn : schedule_) {
+      const auto chunk = static_cast<std::size_t>(turn.chunk);
+      for (const StageItem& item : turn.backward ? pass.backward[chunk] : pass.forward[chunk]) {
+        if (item.kind != StageItem::Kind::kReceive || !item.bytes.depends()) continue;
+        const Storage storage = MakeReceived(item.bytes);
+        buffers_[BufferOf(item, turn)] = storage;
+        lasting_.insert(storage);
+      }
+    }
+  }
+  /// By direction, chunk, micro-batch, and the place among those that are received.
+  using Buffer = std::tuple<bool, int, int, std::size_t>;
+  static Buffer BufferOf(const StageItem& item, const PipelineTurn& turn) {
+    return {turn.backward, turn.chunk, turn.micro_batch, item.event};
+  }
+
+  void FreeOwn(Storage number) {
+    if (!lasting_.contains(number)) edit_.Free(number);
+  }
+
+  void RunItem(const StageItem& item, const PipelineTurn& turn, Renamed& own) {
+    if (item.kind == StageItem::Kind::kReceive) {
+      const auto buffer = buffers_.find(BufferOf(item, turn));
+      own[item.storage] = buffer == buffers_.end() ? MakeReceived(item.bytes) : buffer->second;
+      return;
+    }
     if (item.kind == StageItem::Kind::kSend) {
+      if (tied_.contains(item.storage)) return;
       return edit_.Call(CallOf(step_, {Collective::Kind::kSend, item.bytes, pipeline_.stages}));
     }
     const StepEvent& event = old_.events[item.event];
@@ -142,17 +185,17 @@ class StageWriter {
     const auto found = own.find(event.index);
     if (found == own.end()) return;
     if (event.kind == StepEvent::Kind::kLabel) return edit_.Label(found->second, event.category);
-    edit_.Free(found->second);
+    FreeOwn(found->second);
     own.erase(found);
   }
 
-  void Receive(const StageItem& item, Renamed& own) {
-    if (item.bytes.first <= 0) return;
+  Storage MakeReceived(const Number& bytes) {
+    const Storage storage = edit_.NewStorageNumber();
     CallRecord call{.op = step_.strings.Intern("plimsoll.pipeline"),
                     .where = step_.strings.Intern(kWhere)};
-    own[item.storage] = edit_.NewStorageNumber();
-    call.fresh.push_back({.storage = own[item.storage], .bytes = item.bytes});
+    call.fresh.push_back({.storage = storage, .bytes = bytes});
     edit_.Call(std::move(call));
+    return storage;
   }
 
   void RunCall(std::size_t event, Renamed& own) {
@@ -200,8 +243,11 @@ class StageWriter {
   const KeepParameters parameters_;
   StepEditor edit_;
   std::set<Storage> gradients_;
+  std::set<Storage> tied_;
   /// Of gradients: the event of their backward that has to do with them last.
   std::map<Storage, std::size_t> last_touch_;
+  std::map<Buffer, Storage> buffers_;
+  std::set<Storage> lasting_;
   /// By their captured numbers: gradients, and what the optimizer has made.
   std::set<Storage> alive_;
 };
@@ -312,7 +358,8 @@ std::string DescribePipeline(const Step& step, const Variant& variant, const Pip
   const int stage = pipeline.stage ? *pipeline.stage : FullestStage(step, variant, pipeline);
   return fmt::format(
       "pipeline: {} blocks on {} GPUs, of which number {} {}; {} micro-batches of the given "
-      "size{}; the time leaves out that GPUs wait for one another, which adds {:.0f} %",
+      "size{}; the last one's outputs are not kept (return_outputs=False); the time leaves out "
+      "that GPUs wait for one another, which adds {:.0f} %",
       groups.all().size() - 1, pipeline.stages, stage + 1,
       pipeline.stage ? "is shown" : "needs most and is shown", pipeline.micro_batches,
       pipeline.chunks > 1 ? fmt::format(", interleaved over {} pieces on each", pipeline.chunks)

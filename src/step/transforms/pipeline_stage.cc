@@ -3,6 +3,9 @@
 // last one. What a piece reads and another made is received; the inputs are.
 #include "step/transforms/pipeline_stage.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "step/transforms/tensors_of_call.h"
 
 namespace plimsoll {
@@ -20,6 +23,7 @@ class StageFinder {
         pieces_(static_cast<std::size_t>(pipeline.stages) *
                 static_cast<std::size_t>(pipeline.chunks)) {
     for (const ModelTensor& tensor : variant.model_tensors) model_.insert(tensor.storage);
+    FindOutputs();
   }
 
   PipelineStage Run() {
@@ -37,6 +41,22 @@ class StageFinder {
   }
 
  private:
+  /// What the last module inside of the model makes is its output; a loss comes after it. The
+  /// schedule holds it until its backward is done.
+  void FindOutputs() {
+    const CallRecord* last = nullptr;
+    Phase phase = Phase::kModel;
+    for (const StepEvent& event : variant_.events) {
+      if (event.kind == StepEvent::Kind::kPhase) phase = event.phase;
+      if (event.kind == StepEvent::Kind::kPhase && phase == Phase::kBackward && last != nullptr) {
+        for (const NewStorage& fresh : last->fresh) outputs_.insert(fresh.storage);
+      }
+      if (event.kind != StepEvent::Kind::kCall || phase != Phase::kForward) continue;
+      const CallRecord& call = variant_.calls[event.index];
+      if (!step_.strings[call.module].empty()) last = &call;
+    }
+  }
+
   void BeginPhase(Phase phase) {
     phase_ = phase;
     const bool begins = phase == Phase::kInputs || phase == Phase::kForward;
@@ -54,6 +74,9 @@ class StageFinder {
     if (phase == Phase::kBackward) piece_ = pieces_ - 1;
     if (phase == Phase::kOptimizer && open_) {
       found_.passes.back().end = at_;
+      for (const auto& [chunk, event] : std::exchange(held_, {})) {
+        found_.passes.back().backward[chunk].push_back({.event = event});
+      }
       open_ = false;
     }
   }
@@ -87,8 +110,12 @@ class StageFinder {
     if (model_.contains(storage)) found_.model.insert(storage);
     const auto elsewhere = made_elsewhere_.find(storage);
     if (elsewhere == made_elsewhere_.end() || owner_.contains(storage)) return;
-    Turn(chunk).push_back(
-        {.kind = StageItem::Kind::kReceive, .storage = storage, .bytes = elsewhere->second});
+    const std::ptrdiff_t before =
+        std::ranges::count(Turn(chunk), StageItem::Kind::kReceive, &StageItem::kind);
+    Turn(chunk).push_back({.kind = StageItem::Kind::kReceive,
+                           .event = static_cast<std::size_t>(before),
+                           .storage = storage,
+                           .bytes = elsewhere->second});
     owner_[storage] = chunk;
   }
 
@@ -108,7 +135,11 @@ class StageFinder {
 
   void FollowOwner(const StepEvent& event) {
     const auto owner = owner_.find(event.index);
-    if (owner != owner_.end()) {
+    const bool held = event.kind == StepEvent::Kind::kFree && outputs_.contains(event.index) &&
+                      phase_ == Phase::kForward;
+    if (owner != owner_.end() && held) {
+      held_.push_back({owner->second, at_});
+    } else if (owner != owner_.end()) {
       Turn(owner->second).push_back({.event = at_});
     } else if (event.kind == StepEvent::Kind::kFree) {
       found_.passes.back().let_go.push_back(event.index);
@@ -123,6 +154,9 @@ class StageFinder {
   const std::size_t blocks_;
   const std::size_t pieces_;
   std::set<Storage> model_;
+  std::set<Storage> outputs_;
+  /// Chunks, and the events that let go of their outputs.
+  std::vector<std::pair<std::size_t, std::size_t>> held_;
   PipelineStage found_;
   std::size_t at_ = 0;
   Phase phase_ = Phase::kModel;

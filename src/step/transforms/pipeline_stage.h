@@ -15,7 +15,7 @@ namespace plimsoll {
 struct StageItem {
   enum class Kind : std::uint8_t { kEvent, kReceive, kSend };
   Kind kind = Kind::kEvent;
-  /// Into the variant's events.
+  /// Into the variant's events; of what is received, the how-manieth it is of its turn.
   std::size_t event = 0;
   /// What is received or sent.
   Storage storage = kElsewhere;

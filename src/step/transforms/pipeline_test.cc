@@ -97,6 +97,9 @@ Lowered OnGpu(const Pipeline& pipeline, int steps) {
   return Lower(maker.step, *variant, *FindGpu("H200"), {.batch = 2, .steps = steps});
 }
 
+/// What one of the buffers for received tensors has at a batch of 2.
+constexpr Bytes kBuffer = 800;
+
 /// At the end, or the most at any time.
 std::pair<Bytes, Bytes> AliveIn(const Lowered& lowered) {
   Bytes alive = 0;
@@ -110,22 +113,23 @@ std::pair<Bytes, Bytes> AliveIn(const Lowered& lowered) {
 }
 
 TEST(Pipeline, AGpuHasItsBlocksAndTheirState) {
-  // Two blocks and the embedding, or two and the head.
+  // Two blocks and the embedding, or two and the head; a buffer for what each micro-batch receives.
   for (const int stage : {0, 1}) {
     for (const int steps : {1, 2, 3, 6}) {
       const Lowered lowered = OnGpu({.stages = 2, .micro_batches = 4, .stage = stage}, steps);
-      EXPECT_EQ(AliveIn(lowered).first, 3 * 4000 + 3 * 4000) << stage << " " << steps;
+      EXPECT_EQ(AliveIn(lowered).first, 3 * 4000 + 3 * 4000 + 4 * kBuffer) << stage << " " << steps;
     }
   }
   const Lowered middle = OnGpu({.stages = 4, .micro_batches = 4, .stage = 1}, 3);
-  EXPECT_EQ(AliveIn(middle).first, 4000 + 4000);
+  EXPECT_EQ(AliveIn(middle).first, 4000 + 4000 + 2 * 4 * kBuffer);
 }
 
 TEST(Pipeline, AsManyMicroBatchesAreInFlightAsThereAreStagesFromHereOn) {
   const auto peak = [](int stage, int micro_batches) {
-    return AliveIn(OnGpu({.stages = 4, .micro_batches = micro_batches, .stage = stage}, 3)).second;
+    const Pipeline pipeline{.stages = 4, .micro_batches = micro_batches, .stage = stage};
+    return AliveIn(OnGpu(pipeline, 3)).second - 2 * micro_batches * kBuffer;
   };
-  // One more micro-batch in flight is what a block saves (80) more, and what it received or sent.
+  // One more micro-batch in flight is what a block saves (80) more, and what it sent.
   EXPECT_EQ(peak(1, 8) - peak(2, 8), peak(1, 16) - peak(2, 16));
   EXPECT_GE(peak(1, 8) - peak(2, 8), 80);
   EXPECT_EQ(peak(1, 8), peak(1, 16));
@@ -153,9 +157,10 @@ TEST(Pipeline, WhatAnotherGpuMakesIsReceivedAndWhatItReadsIsSent) {
     sends += CollectiveOf(maker.step, variant->calls[event.index]).has_value();
     received += maker.step.strings[variant->calls[event.index].op] == "plimsoll.pipeline";
   }
-  // Of each micro-batch: activations to the next, gradients to the one before.
+  // Of each micro-batch: activations to the next, gradients to the one before. There are buffers
+  // for what comes from them, made in the first step.
   EXPECT_EQ(sends, 4);
-  EXPECT_EQ(received, 4);
+  EXPECT_EQ(received, 0);
 }
 
 TEST(Pipeline, AnotherOptimizerHasThisGpusParametersAlone) {
@@ -166,15 +171,16 @@ TEST(Pipeline, AnotherOptimizerHasThisGpusParametersAlone) {
   const Result<Variant> variant = ReplaceOptimizer(maker.step, *stage, "adamw");
   ASSERT_TRUE(variant.ok());
   const Lowered lowered = Lower(maker.step, *variant, *FindGpu("H200"), {.batch = 2, .steps = 3});
-  EXPECT_EQ(AliveIn(lowered).first, 3 * 4000);
+  EXPECT_EQ(AliveIn(lowered).first, 3 * 4000 + 2 * 2 * kBuffer);
 }
 
 TEST(Pipeline, InterleavedPiecesAreSpreadOverTheModel) {
-  // h.0 and h.2 with the embedding; h.1 and h.3 with the head.
+  // h.0 and h.2 with the embedding; h.1 and h.3 with the head. One of the four ends of two pieces
+  // is that of the model.
   for (const int stage : {0, 1}) {
     const Lowered lowered =
         OnGpu({.stages = 2, .micro_batches = 4, .chunks = 2, .stage = stage}, 4);
-    EXPECT_EQ(AliveIn(lowered).first, 3 * 4000 + 3 * 4000) << stage;
+    EXPECT_EQ(AliveIn(lowered).first, 3 * 4000 + 3 * 4000 + 3 * 4 * kBuffer) << stage;
   }
 }
 
