@@ -21,8 +21,8 @@ struct Outcome {
   bool whole = false;
   Bytes room = 0;
   bool fits = false;
-  /// Even if everything takes as much as it may, and likely without giving cached memory back to ask
-  /// for it again, which holds up every step.
+  /// Even if everything takes as much as it may, and likely without giving cached memory back to
+  /// ask for it again, which holds up every step.
   bool surely_fits = false;
   /// From one step of the optimizer to the next.
   double step_us = 0;

@@ -32,6 +32,8 @@ struct PlanLever {
   /// The values that the search should try beside that of the capture. Null for what the search
   /// sets by itself: passes and blocks.
   std::vector<std::string> (*worth_trying)(const PlanJob& job, const Variant& variant) = nullptr;
+  /// It changes time alone: where it does not, it need not be tried.
+  bool time_alone = false;
   /// Whether it can be set as it is beside the rest of the choice. Null: beside anything.
   bool (*goes_with)(const Choice& choice) = nullptr;
   /// Whether this precision of the job can be changed so. Null: any can.

@@ -23,7 +23,7 @@ namespace {
 constexpr double kWorthShowing = 2;
 /// So many families are looked through even where they cannot be the fastest: what comes second is
 /// of interest too.
-constexpr std::size_t kFamiliesAnyway = 12;
+constexpr std::size_t kFamiliesAnyway = 6;
 /// Looked through together; the same on every machine, so that the answer is.
 constexpr std::size_t kAtOnce = 4;
 constexpr std::size_t kMostPasses = 10;
@@ -167,9 +167,29 @@ class Search {
         return times[i]->error();
       }
     }
+    LeaveOutNeedless(families);
     std::stable_sort(families.begin(), families.end(),
                      [](const Family& a, const Family& b) { return a.least_us < b.least_us; });
     return families;
+  }
+
+  /// Those that set a lever which changes time alone, and not by a percent: TF32 beside bf16.
+  static void LeaveOutNeedless(std::vector<Family>& families) {
+    const auto time_of = [&](const Choice& choice) {
+      const auto found = std::find_if(families.begin(), families.end(),
+                                      [&](const Family& family) { return family.base == choice; });
+      return found == families.end() ? kNone : found->least_us;
+    };
+    std::vector<Family> kept;
+    for (const Family& family : families) {
+      const std::vector<const PlanLever*> levers = LeversOf(family.base);
+      const bool needless = std::any_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
+        return lever->time_alone &&
+               family.least_us > 0.99 * time_of(family.base.With(lever->name, ""));
+      });
+      if (!needless) kept.push_back(family);
+    }
+    families = std::move(kept);
   }
 
   /// In how many passes the samples can be gone through: divisors, few of them.

@@ -62,10 +62,10 @@ const PlanLever kCheckpointingLever = {
     .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
       std::vector<std::string> quoted;
       for (const std::string& name : Names(step, choice)) quoted.push_back(Quoted(name));
-      return {"import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
-              fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}",
-                          fmt::join(quoted, ", ")),
-              "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
+      return {
+          "import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
+          fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}", fmt::join(quoted, ", ")),
+          "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
     },
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
       const Result<CheckpointSegments> segments = SegmentsOf(step, variant, value);

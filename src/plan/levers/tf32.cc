@@ -14,6 +14,7 @@ const PlanLever kTf32Lever = {
       if (job.step.matmul_tf32 || !job.gpu.rates.tf32) return {};
       return {"on"};
     },
+    .time_alone = true,
     .describe =
         [](const Step&, const Choice& choice) {
           return std::string(choice.Get("tf32") == "on" ? "TF32 products" : "no TF32 products");

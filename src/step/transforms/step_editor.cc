@@ -26,24 +26,28 @@ Storage StepEditor::Make(std::string_view where, Bytes bytes, std::optional<Cate
 }
 
 void StepEditor::Call(CallRecord call) {
+  if (!made_.empty()) {
+    for (const TensorUse& result : call.results) made_[result.storage] = result;
+  }
   new_.calls.push_back(std::move(call));
   new_.events.push_back(
       {.kind = StepEvent::Kind::kCall, .index = static_cast<std::uint32_t>(new_.calls.size() - 1)});
 }
 
-void StepEditor::AddInto(Storage sum, Storage part) {
-  // The layouts are those of whoever made them last.
-  const auto use_of = [&](Storage storage) {
-    for (auto call = new_.calls.rbegin(); call != new_.calls.rend(); ++call) {
-      for (const TensorUse& result : call->results) {
-        if (result.storage == storage) return result;
-      }
+TensorUse StepEditor::UseOf(Storage storage) {
+  if (made_.empty()) {
+    for (const CallRecord& call : new_.calls) {
+      for (const TensorUse& result : call.results) made_[result.storage] = result;
     }
-    return TensorUse{.storage = storage};
-  };
-  const TensorUse to = use_of(sum);
+  }
+  const auto found = made_.find(storage);
+  return found == made_.end() ? TensorUse{.storage = storage} : found->second;
+}
+
+void StepEditor::AddInto(Storage sum, Storage part) {
+  const TensorUse to = UseOf(sum);
   CallRecord call{.op = step_.strings.Intern("aten.add_.Tensor")};
-  call.args = {{to}, {use_of(part)}};
+  call.args = {{to}, {UseOf(part)}};
   call.results = {to};
   Call(std::move(call));
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 
 #include "step/file/step.h"
 
@@ -36,9 +37,14 @@ class StepEditor {
   Variant Take() { return std::move(new_); }
 
  private:
+  /// As whoever made it last has it.
+  TensorUse UseOf(Storage storage);
+
   Step& step_;
   StringId op_;
   Variant new_;
+  /// Empty until something is asked for.
+  std::unordered_map<Storage, TensorUse> made_;
 };
 
 /// No parameter is as large; sums of such sizes do not overflow.
