@@ -13,7 +13,7 @@ namespace {
 /// In microseconds: no block is quite free, so that the fewer are chosen.
 constexpr double kLeastTime = 1;
 /// How many intervals the exact search looks at, over all sets that it goes through.
-constexpr std::size_t kMostWork = 2'000'000;
+constexpr std::size_t kMostWork = 500'000;
 
 using Over = std::vector<Bytes>;
 

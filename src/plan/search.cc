@@ -28,7 +28,7 @@ constexpr std::size_t kFamiliesAnyway = 6;
 constexpr std::size_t kAtOnce = 4;
 constexpr std::size_t kMostPasses = 10;
 /// For each choice of modules to checkpoint.
-constexpr int kReplays = 8;
+constexpr int kReplays = 6;
 
 /// Levers set but for passes and blocks, which are found for each.
 struct Family {
@@ -272,11 +272,27 @@ class Search {
     return sets_.try_emplace(key, std::move(sets)).first->second;
   }
 
+  /// In one pass, and in as few as fit.
+  std::optional<Error> PassesAlone(const Choice& captured, std::vector<Outcome>& tried) {
+    for (const int passes : PassesFor(captured.batch)) {
+      Choice choice =
+          captured.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
+      choice.batch = captured.batch / passes;
+      const Result<Outcome> outcome = evaluator_.Evaluate(choice);
+      if (!outcome) return outcome.error();
+      tried.push_back(*outcome);
+      if (outcome->surely_fits) break;
+    }
+    return std::nullopt;
+  }
+
   /// The fastest that fits with one lever and no other.
   std::optional<Error> Singles(Plan& plan) {
     const Choice captured = Start();
     std::vector<Outcome> tried;
-    if (std::optional<Error> error = SearchIn(captured, kNone, tried)) return error;
+    if (std::optional<Error> error = PassesAlone(captured, tried)) return error;
+    double limit_us = kNone;
+    if (std::optional<Error> error = Checkpoint(tried.front(), limit_us, tried)) return error;
     for (const PlanLever* lever : Levers()) {
       if (lever->worth_trying == nullptr) continue;
       for (std::string& value : lever->worth_trying(job_, job_.step.variants.front())) {
