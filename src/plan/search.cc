@@ -28,7 +28,7 @@ constexpr std::size_t kFamiliesAnyway = 6;
 constexpr std::size_t kAtOnce = 4;
 constexpr std::size_t kMostPasses = 10;
 /// For each choice of modules to checkpoint.
-constexpr int kReplays = 6;
+constexpr int kReplays = 8;
 
 /// Levers set but for passes and blocks, which are found for each.
 struct Family {
