@@ -70,10 +70,11 @@ def main() -> int:
         wall_errors[job] = ms / wall - 1
         if job in gpu:
             busy = gpu[job]["gpu_busy_ms"]
-            busy_errors[job] = ms / busy - 1
-            text += f"  busy {busy:8.2f} {100 * (ms / busy - 1):+6.1f} %  {gpu[job]['kernels']} kernels"
+            error = prediction["gpu_busy_us"] / 1e3 / busy - 1
+            busy_errors[job] = error
+            text += f"  busy {busy:8.2f} {100 * error:+6.1f} %  {gpu[job]['kernels']} kernels"
             if busy / gpu[job]["wall_ms"] > 0.85:
-                bound_errors[job] = ms / busy - 1
+                bound_errors[job] = error
         print(text)
     summary("wall time, all", wall_errors)
     if busy_errors:
