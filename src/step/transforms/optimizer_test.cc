@@ -124,6 +124,23 @@ TEST(ReplaceOptimizer, AFormThatItHasNotIsRefused) {
   }
 }
 
+TEST(ReplaceOptimizer, InTheBackwardNoGradientWaits) {
+  // A weight, a batch and an activation; then the gradient, its momentum (in the first step), and
+  // both gradient and activation are gone before the backward ends.
+  const Asked asked = AskedBy(TrainingLoop(), "sgd_momentum:in_backward", 2);
+  EXPECT_EQ(asked.state, Sizes{4000});
+  EXPECT_EQ(asked.requests,
+            "+4000 +800 +4000 +4000 +4000 -4000 -4000 +800 -800 +4000 +4000 -4000 -4000");
+}
+
+TEST(ReplaceOptimizer, GradientsThatStayCannotBeUpdatedInTheBackward) {
+  StepMaker maker = TrainingLoop();
+  std::erase_if(maker.variant().events, [](const StepEvent& event) {
+    return event.kind == StepEvent::Kind::kLabel && event.category == Category::kGradients;
+  });
+  EXPECT_FALSE(ReplaceOptimizer(maker.step, maker.variant(), "sgd:in_backward").ok());
+}
+
 TEST(ReplaceOptimizer, AdafactorKeepsARowAndAColumn) {
   // 4000 bytes in one dimension are kept as they are; the measured sizes of matrices are in
   // tests/data/operators.
