@@ -4,10 +4,14 @@
 #include "cli/command.h"
 #include "cli/shared_flags.h"
 #include "cli/terminal.h"
+#include "cli/tune_command.h"
 #include "plan/planned_run.h"
 #include "plan/search.h"
+#include "readers/registry.h"
+#include "report/json.h"
 #include "report/plan.h"
 #include "report/plan_page.h"
+#include "report/text.h"
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 #include "step/max_batch.h"
@@ -54,12 +58,34 @@ int WritePage(const std::string& path, const PlanJob& job, Plan plan) {
   return WriteOut(path, PageHtml(PlanPage(job, plan, *prediction, *history, run->passes)));
 }
 
+constexpr std::string_view kOfARecord =
+    "\nThis is a recorded run: the allocator's settings are all that can be planned from it. A "
+    "captured\n"
+    "step (docs/capture.md) adds precision, batch and passes, checkpointing, the optimizer and "
+    "several\n"
+    "GPUs, with times; two snapshots at two batch sizes say which batch fits (plimsoll predict).\n";
+
+/// As far as a recorded run allows; `not_a_step` where it is none either.
+int PlanFromRecord(const PlanFlags& flags, const Error& not_a_step) {
+  if (!ReadFile(flags.file)) return Complain(not_a_step);
+  const Result<TuneReport> report = TuneFile({.file = flags.file,
+                                              .gpu = flags.gpu,
+                                              .limit = flags.budget,
+                                              .torch = flags.torch,
+                                              .json = flags.json});
+  if (!report) return Complain(report.error());
+  const int printed =
+      Print(flags.json ? TuneJson(*report)
+                       : TuneText(*report, StyleOfStdout()) + std::string(kOfARecord));
+  return printed != kFine ? printed : ExitCodeOf(*report);
+}
+
 int RunPlan(const PlanFlags& flags) {
   Progress progress("reading");
   const Result<Input> input = Input::Open(flags.file);
   if (!input) return Complain(input.error());
   const Result<Step> step = ReadStep(*input);
-  if (!step) return Complain(step.error());
+  if (!step) return PlanFromRecord(flags, step.error());
   const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(step->gpu);
   if (!gpu) return Complain(gpu.error());
   PlanJob job{.step = *step,
@@ -95,7 +121,9 @@ int RunPlan(const PlanFlags& flags) {
 
 Command AddPlan(Flags& declare) {
   auto flags = std::make_shared<PlanFlags>();
-  declare.Argument("STEP", flags->file, "a step file, made by plimsoll.capture");
+  declare.Argument(
+      "STEP", flags->file,
+      "a step file, made by plimsoll.capture; or a memory snapshot, for the allocator's settings");
   AddGpuFlag(declare, flags->gpu, "the card, or its memory; that of the capture unless given");
   declare.Count("--global-batch", "N", flags->samples,
                 "samples in each step of the optimizer, in as many passes as it takes; unless "

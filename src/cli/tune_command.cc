@@ -1,35 +1,44 @@
+#include "cli/tune_command.h"
+
 #include <memory>
 #include <mutex>
 
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "cli/what_if_flags.h"
-#include "diagnose/what_if.h"
 #include "readers/registry.h"
 #include "report/json.h"
 #include "report/text.h"
 
 namespace plimsoll {
-namespace {
 
-int RunTune(const WhatIfFlags& flags) {
+Result<TuneReport> TuneFile(const WhatIfFlags& flags) {
   const Result<WhatIfOptions> options = flags.Options();
-  if (!options) return Complain(options.error());
+  if (!options) return options.error();
   Progress progress("reading");
   const Result<Recording> recording = ReadFile(flags.file);
-  if (!recording) return Complain(recording.error());
+  if (!recording) return recording.error();
   progress.Next("analysing");
   const AnalysedRecording analysed(*recording);
   const Result<Job> job = PrepareJob(analysed, *options);
-  if (!job) return Complain(job.error());
+  if (!job) return job.error();
   std::once_flag begun;
-  const TuneReport report = TuneJob(*job, *options, [&](std::size_t, std::size_t total) {
+  return TuneJob(*job, *options, [&](std::size_t, std::size_t total) {
     std::call_once(begun, [&] { progress.Next("replaying settings", total); });
     progress.Advance();
   });
-  const int printed = Print(flags.json ? TuneJson(report) : TuneText(report, StyleOfStdout()));
-  if (printed != kFine) return printed;
+}
+
+int ExitCodeOf(const TuneReport& report) {
   return report.result.rows[report.result.best].replayed.fits ? kFine : kNo;
+}
+
+namespace {
+
+int RunTune(const WhatIfFlags& flags) {
+  const Result<TuneReport> report = TuneFile(flags);
+  if (!report) return Complain(report.error());
+  const int printed = Print(flags.json ? TuneJson(*report) : TuneText(*report, StyleOfStdout()));
+  return printed != kFine ? printed : ExitCodeOf(*report);
 }
 
 }  // namespace
