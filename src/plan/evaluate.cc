@@ -11,9 +11,6 @@
 namespace plimsoll {
 namespace {
 
-/// After the second pass nothing new happens to memory, and each further one takes as long.
-constexpr int kPassesRun = 2;
-
 /// The part of a choice that makes another step of it; all of it where `whole`.
 std::string KeyOf(const Choice& choice, bool whole) {
   std::string key;

@@ -31,6 +31,9 @@ struct Outcome {
   double SamplesPerSecond() const { return step_us > 0 ? 1e6 * double(samples) / step_us : 0; }
 };
 
+/// After the second pass nothing new happens to memory, and each further one takes as long.
+inline constexpr int kPassesRun = 2;
+
 /// Remembers what it made of the step, so that another batch costs no rewriting. From any thread.
 class Evaluator {
  public:

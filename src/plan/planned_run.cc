@@ -2,23 +2,20 @@
 
 #include <algorithm>
 
+#include "plan/evaluate.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
-namespace {
-
-/// After the second pass nothing new happens to memory.
-constexpr int kPassesRun = 2;
-
-}  // namespace
 
 Result<PlannedRun> RunOf(const PlanJob& job, const Choice& choice) {
   PredictOptions options = job.options;
   if (const std::optional<Error> error = Configure(options, choice)) return *error;
   options.batch = choice.batch;
-  const Result<const Variant*> variant = ChooseVariant(job.step, options);
+  // The rewritten step has one precision: that of the choice.
+  options.precision.reset();
+  const Result<std::size_t> variant = VariantFor(job.step, choice);
   if (!variant) return variant.error();
-  PlannedRun run{.step = CopyOf(job.step, std::size_t(*variant - job.step.variants.data())),
+  PlannedRun run{.step = CopyOf(job.step, *variant),
                  .options = std::move(options),
                  .passes = std::min(PassesOf(choice), kPassesRun)};
   const Choice shorter = choice.With(kAccumulationLever.name,

@@ -163,6 +163,15 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
         "in any precision that was captured",
         job.samples));
   }
+  const bool other_passes =
+      std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Outcome& way) {
+        return PassesOf(way.choice) > 1 && NumericsOf(job.step, way.choice) == Numerics::kOther;
+      });
+  if (other_passes) {
+    notes.push_back(
+        "batch norm sees the samples of one pass: several passes give other results than one "
+        "(--keep-numerics leaves them out)");
+  }
   if (const std::string left_out = LeftOut(job); !left_out.empty()) {
     notes.push_back("left out, since results would differ: " + left_out);
   }
