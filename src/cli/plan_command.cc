@@ -80,6 +80,11 @@ int PlanFromRecord(const PlanFlags& flags, const Error& not_a_step) {
   return printed != kFine ? printed : ExitCodeOf(*report);
 }
 
+/// Those of a node are joined by links of their own.
+int NodeSize(const PlanFlags& flags) {
+  return static_cast<int>(flags.gpus.value_or(Cluster{}.gpus_in_a_node));
+}
+
 int RunPlan(const PlanFlags& flags) {
   Progress progress("reading");
   const Result<Input> input = Input::Open(flags.file);
@@ -92,7 +97,8 @@ int RunPlan(const PlanFlags& flags) {
               .gpu = *gpu,
               .options = {.torch = flags.torch,
                           .calibration = Calibration::BuiltIn(gpu->name),
-                          .limit = flags.budget},
+                          .limit = flags.budget,
+                          .cluster = {.gpus_in_a_node = NodeSize(flags)}},
               .samples = flags.samples.value_or(1),
               .samples_by_default = !flags.samples,
               .gpus = flags.gpus.value_or(1) * flags.nodes.value_or(1),

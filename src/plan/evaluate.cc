@@ -6,7 +6,6 @@
 
 #include "plan/lever.h"
 #include "step/fit.h"
-#include "step/time/step_time.h"
 
 namespace plimsoll {
 namespace {
@@ -68,6 +67,11 @@ Result<PredictOptions> Evaluator::OptionsFor(const Choice& choice) const {
   return options;
 }
 
+StepDuration Evaluator::TimeOf(const Step& step, std::int64_t batch) const {
+  return StepTime(step, step.variants.front(), job_.gpu, batch, {}, MeasuredHost(),
+                  job_.options.cluster);
+}
+
 Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
   const Result<PredictOptions> options = OptionsFor(choice);
   if (!options) return options.error();
@@ -89,7 +93,7 @@ Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
   if (PassesOf(choice) > passes) {
     const Result<Changed> one = StepFor(choice, 1);
     if (!one) return one.error();
-    const StepDuration first = StepTime(**one, (*one)->variants.front(), job_.gpu, choice.batch);
+    const StepDuration first = TimeOf(**one, choice.batch);
     const double further = PassesOf(choice) - passes;
     outcome.step_us += further * (fit->step_us - first.us);
     outcome.gpu_busy_us += further * (fit->gpu_busy_us - first.gpu.us);
@@ -116,7 +120,7 @@ Result<double> Evaluator::StepMicroseconds(const Choice& choice) {
   const auto of = [&](int passes) -> Result<double> {
     const Result<Changed> step = StepFor(choice, passes);
     if (!step) return step.error();
-    return StepTime(**step, (*step)->variants.front(), job_.gpu, choice.batch).us;
+    return TimeOf(**step, choice.batch).us;
   };
   const int passes = PassesOf(choice);
   const Result<double> some = of(std::min(passes, kPassesRun));

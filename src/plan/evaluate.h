@@ -7,6 +7,7 @@
 #include <string>
 
 #include "plan/choice.h"
+#include "step/time/step_time.h"
 
 namespace plimsoll {
 
@@ -52,6 +53,7 @@ class Evaluator {
   /// With a few passes at most: what more of them do is known from these.
   Result<Changed> StepFor(const Choice& choice, int passes);
   Result<Outcome> EvaluateAnew(const Choice& choice);
+  StepDuration TimeOf(const Step& step, std::int64_t batch) const;
   Result<PredictOptions> OptionsFor(const Choice& choice) const;
 
   const PlanJob& job_;

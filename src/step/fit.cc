@@ -21,8 +21,9 @@ Result<Fit> FitOf(const Step& step, const Gpu& gpu, const PredictOptions& option
     fit.surely_fits =
         SurelyFits(within, LowerFor(*setting, options.batch, Estimate::kUpper), *setting);
   }
-  const StepDuration duration = StepTime(step, setting->variant, gpu, options.batch,
-                                         (within.fits ? within : unlimited).refused_calls);
+  const StepDuration duration =
+      StepTime(step, setting->variant, gpu, options.batch,
+               (within.fits ? within : unlimited).refused_calls, MeasuredHost(), options.cluster);
   fit.step_us = duration.us;
   fit.gpu_busy_us = duration.gpu.us;
   return fit;

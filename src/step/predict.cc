@@ -235,9 +235,10 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   prediction.workspaces_refused = shown.refused;
   for (const auto& [call, count] : shown.refused_calls) prediction.refused_in_a_step += count;
   prediction.reserved_after_step = shown.reserved_after_step;
-  prediction.unlimited_step_us = StepTime(step, setting->variant, gpu, options.batch).us;
-  const StepDuration duration =
-      StepTime(step, setting->variant, gpu, options.batch, shown.refused_calls);
+  prediction.unlimited_step_us =
+      StepTime(step, setting->variant, gpu, options.batch, {}, MeasuredHost(), options.cluster).us;
+  const StepDuration duration = StepTime(step, setting->variant, gpu, options.batch,
+                                         shown.refused_calls, MeasuredHost(), options.cluster);
   prediction.step_us = duration.us;
   prediction.gpu_busy_us = duration.gpu.us;
   prediction.waited_us = duration.waited_us;

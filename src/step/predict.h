@@ -10,6 +10,7 @@
 #include "answer/account.h"
 #include "answer/holder.h"
 #include "base/result.h"
+#include "hardware/cluster.h"
 #include "hardware/gpu.h"
 #include "step/file/step.h"
 #include "step/lowering/lower.h"
@@ -29,6 +30,8 @@ struct PredictOptions {
   const Calibration* calibration = nullptr;
   /// The per-process memory fraction, in bytes.
   std::optional<Bytes> limit = {};
+  /// For the time of collectives.
+  Cluster cluster = {};
 };
 
 /// A figure, and between which it lies.
