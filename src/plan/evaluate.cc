@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "plan/lever.h"
+#include "plan/planned_run.h"
 #include "step/fit.h"
 
 namespace plimsoll {
@@ -21,10 +22,6 @@ std::string KeyOf(const Choice& choice, bool whole) {
   return whole ? fmt::format("{}|{}", choice.batch, key) : key;
 }
 
-Choice WithPasses(const Choice& choice, int passes) {
-  return choice.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
-}
-
 }  // namespace
 
 Result<Evaluator::Changed> Evaluator::StepFor(const Choice& choice, int passes) {
@@ -34,10 +31,9 @@ Result<Evaluator::Changed> Evaluator::StepFor(const Choice& choice, int passes) 
     const std::lock_guard lock(mutex_);
     if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
   }
-  const Result<std::size_t> variant = VariantFor(job_.step, choice);
-  if (!variant) return variant.error();
-  auto step = std::make_shared<Step>(CopyOf(job_.step, *variant));
-  if (const std::optional<Error> error = Rewrite(*step, shorter)) return *error;
+  Result<Step> rewritten = StepOf(job_, shorter);
+  if (!rewritten) return rewritten.error();
+  auto step = std::make_shared<const Step>(std::move(*rewritten));
   // Sets of blocks are many, and hardly one is asked for again.
   if (!choice.Get(kCheckpointingLever.name).empty()) return Changed(step);
   const std::lock_guard lock(mutex_);
@@ -58,22 +54,13 @@ Result<Outcome> Evaluator::Evaluate(const Choice& choice) {
   return outcome;
 }
 
-Result<PredictOptions> Evaluator::OptionsFor(const Choice& choice) const {
-  PredictOptions options = job_.options;
-  if (const std::optional<Error> error = Configure(options, choice)) return *error;
-  options.batch = choice.batch;
-  // The rewritten step has one precision: that of the choice.
-  options.precision.reset();
-  return options;
-}
-
 StepDuration Evaluator::TimeOf(const Step& step, std::int64_t batch) const {
   return StepTime(step, step.variants.front(), job_.gpu, batch, {}, MeasuredHost(),
                   job_.options.cluster);
 }
 
 Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
-  const Result<PredictOptions> options = OptionsFor(choice);
+  const Result<PredictOptions> options = OptionsOf(job_, choice);
   if (!options) return options.error();
   const int passes = std::min(PassesOf(choice), kPassesRun);
   const Result<Changed> step = StepFor(choice, passes);
@@ -104,7 +91,7 @@ Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
 Result<Outcome> Evaluator::EvaluateWhole(const Choice& choice) {
   Result<Outcome> outcome = Evaluate(choice);
   if (!outcome) return outcome;
-  const Result<PredictOptions> options = OptionsFor(choice);
+  const Result<PredictOptions> options = OptionsOf(job_, choice);
   if (!options) return options.error();
   const Result<Changed> step = StepFor(choice, std::min(PassesOf(choice), kPassesRun));
   if (!step) return step.error();

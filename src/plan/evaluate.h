@@ -32,9 +32,6 @@ struct Outcome {
   double SamplesPerSecond() const { return step_us > 0 ? 1e6 * double(samples) / step_us : 0; }
 };
 
-/// After the second pass nothing new happens to memory, and each further one takes as long.
-inline constexpr int kPassesRun = 2;
-
 /// Remembers what it made of the step, so that another batch costs no rewriting. From any thread.
 class Evaluator {
  public:
@@ -54,7 +51,6 @@ class Evaluator {
   Result<Changed> StepFor(const Choice& choice, int passes);
   Result<Outcome> EvaluateAnew(const Choice& choice);
   StepDuration TimeOf(const Step& step, std::int64_t batch) const;
-  Result<PredictOptions> OptionsFor(const Choice& choice) const;
 
   const PlanJob& job_;
   std::mutex mutex_;

@@ -2,26 +2,38 @@
 
 #include <algorithm>
 
-#include "plan/evaluate.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
 
-Result<PlannedRun> RunOf(const PlanJob& job, const Choice& choice) {
+Choice WithPasses(const Choice& choice, int passes) {
+  return choice.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
+}
+
+Result<Step> StepOf(const PlanJob& job, const Choice& choice) {
+  const Result<std::size_t> variant = VariantFor(job.step, choice);
+  if (!variant) return variant.error();
+  Step step = CopyOf(job.step, *variant);
+  if (const std::optional<Error> error = Rewrite(step, choice)) return *error;
+  return step;
+}
+
+Result<PredictOptions> OptionsOf(const PlanJob& job, const Choice& choice) {
   PredictOptions options = job.options;
   if (const std::optional<Error> error = Configure(options, choice)) return *error;
   options.batch = choice.batch;
   // The rewritten step has one precision: that of the choice.
   options.precision.reset();
-  const Result<std::size_t> variant = VariantFor(job.step, choice);
-  if (!variant) return variant.error();
-  PlannedRun run{.step = CopyOf(job.step, *variant),
-                 .options = std::move(options),
-                 .passes = std::min(PassesOf(choice), kPassesRun)};
-  const Choice shorter = choice.With(kAccumulationLever.name,
-                                     run.passes > 1 ? std::to_string(run.passes) : std::string());
-  if (const std::optional<Error> error = Rewrite(run.step, shorter)) return *error;
-  return run;
+  return options;
+}
+
+Result<PlannedRun> RunOf(const PlanJob& job, const Choice& choice) {
+  const int passes = std::min(PassesOf(choice), kPassesRun);
+  Result<Step> step = StepOf(job, WithPasses(choice, passes));
+  if (!step) return step.error();
+  Result<PredictOptions> options = OptionsOf(job, choice);
+  if (!options) return options.error();
+  return PlannedRun{.step = std::move(*step), .options = std::move(*options), .passes = passes};
 }
 
 }  // namespace plimsoll

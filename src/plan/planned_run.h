@@ -5,6 +5,17 @@
 
 namespace plimsoll {
 
+/// After the second pass nothing new happens to memory, and each further one takes as long.
+inline constexpr int kPassesRun = 2;
+
+/// The same choice in so many passes of the same batch.
+Choice WithPasses(const Choice& choice, int passes);
+
+/// The job's step in the precision of the choice, and in no other, rewritten as the choice says.
+Result<Step> StepOf(const PlanJob& job, const Choice& choice);
+/// How that step is predicted.
+Result<PredictOptions> OptionsOf(const PlanJob& job, const Choice& choice);
+
 struct PlannedRun {
   Step step;
   PredictOptions options;
