@@ -14,7 +14,8 @@
 #include <set>
 
 #include "base/input.h"
-#include "plan/checkpoint_choice.h"
+#include "plan/checkpoint_model.h"
+#include "recompute/checkpoint_choice.h"
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 #include "step/predict.h"

@@ -1,4 +1,4 @@
-#include "plan/checkpoint_choice.h"
+#include "recompute/checkpoint_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,8 @@
 #include <random>
 
 #include "base/input.h"
-#include "plan/checkpoint_sets.h"
+#include "plan/checkpoint_model.h"
+#include "recompute/checkpoint_sets.h"
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 #include "step/predict.h"
@@ -154,6 +155,10 @@ TEST(BestCheckpoints, TakeNoModuleThatIsPartOfAnother) {
   add("h.0.mlp.act", 5, 30);
   add("h.1", 100, 90);
   add("h.10", 300, 90);
+  for (const auto& [outer, inner] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {
+    model.blocks[std::size_t(outer)].conflicts.push_back(std::size_t(inner));
+    model.blocks[std::size_t(inner)].conflicts.push_back(std::size_t(outer));
+  }
   const CheckpointSets sets(model);
   EXPECT_EQ(sets.Cheapest(180), (BlockSet{2}));
   EXPECT_EQ(sets.Cheapest(145), (BlockSet{1}));

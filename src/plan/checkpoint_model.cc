@@ -49,10 +49,21 @@ class Modeller {
     for (CheckpointBlock& block : blocks) {
       if (SavedBy(block) > peak / kLeastShare) model_.blocks.push_back(std::move(block));
     }
+    FindConflicts();
     return std::move(model_);
   }
 
  private:
+  void FindConflicts() {
+    for (CheckpointBlock& block : model_.blocks) {
+      for (std::size_t i = 0; i < model_.blocks.size(); ++i) {
+        const std::string& other = model_.blocks[i].module;
+        const bool nested = IsPartOf(other, block.module) || IsPartOf(block.module, other);
+        if (nested && &model_.blocks[i] != &block) block.conflicts.push_back(i);
+      }
+    }
+  }
+
   /// What each call takes besides its results, for as long as it runs.
   void FindBeside(const Lowered& lowered) {
     beside_.assign(variant_.calls.size(), 0);

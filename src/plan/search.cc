@@ -11,8 +11,9 @@
 #include <set>
 
 #include "base/parallel.h"
-#include "plan/checkpoint_choice.h"
+#include "plan/checkpoint_model.h"
 #include "plan/frontier.h"
+#include "recompute/checkpoint_choice.h"
 #include "step/max_batch.h"
 #include "step/transforms/accumulate.h"
 

@@ -1,11 +1,9 @@
-#include "plan/checkpoint_sets.h"
+#include "recompute/checkpoint_sets.h"
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <set>
-
-#include "step/transforms/checkpoint_blocks.h"
 
 namespace plimsoll {
 namespace {
@@ -241,14 +239,7 @@ CheckpointSets::CheckpointSets(const CheckpointModel& model) {
       }
     }
     time_.push_back(std::max(block.us, kLeastTime));
-    std::vector<std::size_t>& conflicts = conflicts_.emplace_back();
-    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
-      const std::string& other = model.blocks[i].module;
-      if (&model.blocks[i] != &block &&
-          (IsPartOf(other, block.module) || IsPartOf(block.module, other))) {
-        conflicts.push_back(i);
-      }
-    }
+    conflicts_.push_back(block.conflicts);
     modules_.push_back(block.module);
   }
   smallest_ = FindSmallest();

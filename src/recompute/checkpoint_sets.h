@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/checkpoint_model.h"
+#include "recompute/checkpoint_model.h"
 
 namespace plimsoll {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/checkpoint_sets.h"
+#include "recompute/checkpoint_sets.h"
 
 namespace plimsoll {
 

@@ -1,4 +1,4 @@
-#include "plan/checkpoint_choice.h"
+#include "recompute/checkpoint_choice.h"
 
 #include <algorithm>
 #include <map>
