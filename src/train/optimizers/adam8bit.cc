@@ -42,6 +42,7 @@ std::unique_ptr<Adam8bitParamState> NewAdam8bitState(const at::Tensor& parameter
 template <class Options, bool kDecoupled>
 void Adam8bitOf<Options, kDecoupled>::Prepare() {
   const torch::NoGradGuard no_grad;
+  Discard();
   Prepared prepared;
   for (auto& group : param_groups()) {
     const auto& options = static_cast<const Options&>(group.options());
@@ -126,6 +127,19 @@ void Adam8bitOf<Options, kDecoupled>::Commit() {
     }
     state->step(step.number);
   }
+}
+
+template <class Options, bool kDecoupled>
+Bytes Adam8bitOf<Options, kDecoupled>::StateToCome() const {
+  return NewStateBytes(*this, [](const optim::OptimizerOptions&, const at::Tensor& one) {
+    const auto state = NewAdam8bitState(one, c10::kMeta);
+    Bytes bytes = 0;
+    for (const at::Tensor* tensor :
+         {&state->average(), &state->average_scale(), &state->square(), &state->square_scale()}) {
+      if (tensor->defined()) bytes += static_cast<Bytes>(tensor->nbytes());
+    }
+    return bytes;
+  });
 }
 
 template <class Options, bool kDecoupled>

@@ -45,6 +45,8 @@ class Adam8bitOf final : public torch::optim::Optimizer, public TwoPhaseOptimize
   }
   void Prepare() override;
   void Commit() override;
+  void Discard() override { prepared_ = {}; }
+  Bytes StateToCome() const override;
 
   /// Fail: SaveOptimizer (train/optimizers/optimizer_state.h) does it.
   void save(torch::serialize::OutputArchive& archive) const override;

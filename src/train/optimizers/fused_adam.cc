@@ -41,6 +41,7 @@ void ForEachWithGradient(std::vector<optim::OptimizerParamGroup>& groups, Functi
 template <class Base, class Options, class State>
 void FusedAdamOf<Base, Options, State>::Prepare() {
   const torch::NoGradGuard no_grad;
+  Discard();
   Prepared prepared{.step_counts = step_counts_, .buckets = {}, .new_states = {}};
   ForEachWithGradient<Options>(this->param_groups(),
                                [&](const Options& options, const at::Tensor& parameter) {
@@ -143,11 +144,20 @@ void FusedAdamOf<Base, Options, State>::Commit() {
   step_counts_ = std::move(used);
 }
 
+template <class Base, class Options, class State>
+Bytes FusedAdamOf<Base, Options, State>::StateToCome() const {
+  return NewStateBytes(*this, [](const optim::OptimizerOptions& options, const at::Tensor& one) {
+    const Bytes tensors = static_cast<const Options&>(options).amsgrad() ? 3 : 2;
+    return tensors * static_cast<Bytes>(one.nbytes());
+  });
+}
+
 template class FusedAdamOf<optim::Adam, optim::AdamOptions, optim::AdamParamState>;
 template class FusedAdamOf<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>;
 
 void FusedSgd::Prepare() {
   const torch::NoGradGuard no_grad;
+  Discard();
   std::vector<Bucket> buckets;
   ForEachWithGradient<optim::SGDOptions>(
       param_groups(), [&](const optim::SGDOptions& options, const at::Tensor& parameter) {
@@ -185,6 +195,13 @@ void FusedSgd::Add(std::vector<Bucket>& buckets, const optim::SGDOptions& option
   if (!with_momentum) return;
   found->momenta.push_back(Flat(momentum));
   if (first) found->new_momenta.emplace_back(parameter.unsafeGetTensorImpl(), momentum);
+}
+
+Bytes FusedSgd::StateToCome() const {
+  return NewStateBytes(*this, [](const optim::OptimizerOptions& options, const at::Tensor& one) {
+    const bool momentum = static_cast<const optim::SGDOptions&>(options).momentum() != 0;
+    return momentum ? static_cast<Bytes>(one.nbytes()) : Bytes{0};
+  });
 }
 
 void FusedSgd::Commit() {

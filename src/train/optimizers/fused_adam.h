@@ -27,6 +27,8 @@ class FusedAdamOf final : public Base, public TwoPhaseOptimizer {
   }
   void Prepare() override;
   void Commit() override;
+  void Discard() override { prepared_ = {}; }
+  Bytes StateToCome() const override;
 
  private:
   /// The kernels read the step count from memory of the device. One serves all parameters that have
@@ -72,6 +74,8 @@ class FusedSgd final : public torch::optim::SGD, public TwoPhaseOptimizer {
   }
   void Prepare() override;
   void Commit() override;
+  void Discard() override { prepared_ = {}; }
+  Bytes StateToCome() const override;
 
  private:
   struct Bucket {

@@ -116,6 +116,15 @@ bool GradScaler::Step(torch::optim::Optimizer& optimizer) {
   return finite;
 }
 
+bool GradScaler::FoundFinite() const {
+  for (const auto& [optimizer, progress] : progress_) {
+    for (const at::Tensor& found : progress.found) {
+      if (found.item<float>() != 0) return false;
+    }
+  }
+  return true;
+}
+
 void GradScaler::Update() {
   if (!options_.enabled) return;
   const torch::NoGradGuard no_grad;

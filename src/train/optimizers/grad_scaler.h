@@ -31,6 +31,9 @@ class GradScaler {
   /// Steps, unless a gradient is not finite. Unscales first if that was not done. False where the
   /// step was skipped. Whole or not at all: a step that ran out of memory may be repeated.
   bool Step(torch::optim::Optimizer& optimizer);
+  /// Whether all gradients that were unscaled since the last Update are finite. Waits for the
+  /// device.
+  bool FoundFinite() const;
   /// After the last optimizer's step: the scale for the next.
   void Update();
   /// Forgets what was unscaled since the last Update: for a step that begins again with other

@@ -66,6 +66,7 @@ at::Tensor HostLike(const at::Tensor& parameter) {
 template <class Base, class Options, class State>
 void HostAdamOf<Base, Options, State>::Prepare() {
   const torch::NoGradGuard no_grad;
+  Discard();
   Prepared prepared;
   for (auto& group : this->param_groups()) {
     const auto& options = static_cast<const Options&>(group.options());

@@ -50,6 +50,8 @@ class HostAdamOf final : public Base, public TwoPhaseOptimizer, public MastersOn
   /// parameter.
   void Prepare() override;
   void Commit() override;
+  void Discard() override { prepared_ = {}; }
+  Bytes StateToCome() const override { return 0; }
 
   at::Tensor MasterOf(const at::Tensor& parameter) const override;
   void SetMasters(const Masters& masters) override;

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "train/optimizers/sliced_step.h"
+
 namespace plimsoll::train {
 namespace {
 
@@ -88,21 +90,80 @@ class Before {
   StateMap state_;
 };
 
+/// One step of each. All memory is taken when it is made, and given back if it does not run.
+class Steps {
+ public:
+  explicit Steps(const std::vector<optim::Optimizer*>& optimizers) {
+    try {
+      for (optim::Optimizer* const optimizer : optimizers) Prepare(*optimizer);
+    } catch (...) {
+      Discard();
+      throw;
+    }
+  }
+  ~Steps() { Discard(); }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+
+  void Run() {
+    // Those that may still fail go first.
+    try {
+      for (auto& [optimizer, before] : copied_) optimizer->step();
+    } catch (...) {
+      for (auto& [optimizer, before] : copied_) before.Restore();
+      throw;
+    }
+    for (TwoPhaseOptimizer* const optimizer : prepared_) optimizer->Commit();
+    prepared_.clear();
+    for (const auto& step : sliced_) step->Run();
+  }
+
+ private:
+  void Prepare(optim::Optimizer& optimizer) {
+    if (auto* const two_phase = dynamic_cast<TwoPhaseOptimizer*>(&optimizer)) {
+      two_phase->Prepare();
+      prepared_.push_back(two_phase);
+    } else if (CanStepInSlices(optimizer)) {
+      sliced_.push_back(PrepareInSlices(optimizer));
+    } else {
+      copied_.emplace_back(&optimizer, Before(optimizer));
+    }
+  }
+  void Discard() {
+    for (TwoPhaseOptimizer* const optimizer : prepared_) optimizer->Discard();
+  }
+
+  std::vector<TwoPhaseOptimizer*> prepared_;
+  std::vector<std::unique_ptr<SlicedStep>> sliced_;
+  std::vector<std::pair<optim::Optimizer*, Before>> copied_;
+};
+
 }  // namespace
 
-void StepOrNothing(optim::Optimizer& optimizer) {
-  if (auto* const two_phase = dynamic_cast<TwoPhaseOptimizer*>(&optimizer)) {
-    two_phase->Prepare();
-    two_phase->Commit();
-    return;
+void StepOrNothing(optim::Optimizer& optimizer) { StepAllOrNothing({&optimizer}); }
+
+void StepAllOrNothing(const std::vector<optim::Optimizer*>& optimizers) {
+  Steps steps(optimizers);
+  steps.Run();
+}
+
+void TryStepMemory(const std::vector<optim::Optimizer*>& optimizers) {
+  const Steps steps(optimizers);
+}
+
+Bytes StateToCome(optim::Optimizer& optimizer) {
+  if (const auto* two_phase = dynamic_cast<const TwoPhaseOptimizer*>(&optimizer)) {
+    return two_phase->StateToCome();
   }
-  Before before(optimizer);
-  try {
-    optimizer.step();
-  } catch (...) {
-    before.Restore();
-    throw;
+  if (CanStepInSlices(optimizer)) return StateToComeInSlices(optimizer);
+  if (!optimizer.state().empty()) return 0;
+  Bytes bytes = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      bytes += 2 * static_cast<Bytes>(parameter.nbytes());
+    }
   }
+  return bytes;
 }
 
 at::Tensor StepInTwoPhases(TwoPhaseOptimizer& optimizer,

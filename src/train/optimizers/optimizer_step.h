@@ -3,6 +3,10 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <vector>
+
+#include "base/bytes.h"
+
 namespace plimsoll::train {
 
 /// An optimizer that can say beforehand all the memory that a step will need.
@@ -16,6 +20,10 @@ class TwoPhaseOptimizer {
   /// The step that was prepared, with the gradients of then. Allocates nothing on the device, so
   /// that it cannot stop half way.
   virtual void Commit() = 0;
+  /// Forgets what was prepared, and gives its memory back: the step will not be made.
+  virtual void Discard() = 0;
+  /// What the state of parameters that have none yet will take on their devices.
+  virtual Bytes StateToCome() const = 0;
 
  protected:
   TwoPhaseOptimizer() = default;
@@ -24,9 +32,35 @@ class TwoPhaseOptimizer {
 };
 
 /// One step. When it fails, parameters and state (step counts too) are as before, and the error
-/// goes on. Optimizers in two phases pay nothing for it; torch's own have their parameters and
-/// state copied first, and one with a state that is not torch's is an error.
+/// goes on. Optimizers in two phases pay nothing for it; torch's own go in slices, bit for bit the
+/// same (train/optimizers/sliced_step.h). What is derived from torch's has its parameters and state
+/// copied first, and an optimizer with a state that is not torch's is an error.
 void StepOrNothing(torch::optim::Optimizer& optimizer);
+
+/// The same for several, each with parameters of its own: all of them or none.
+void StepAllOrNothing(const std::vector<torch::optim::Optimizer*>& optimizers);
+
+/// Takes the memory that a step needs and gives it back: throws c10::OutOfMemoryError where it is
+/// not there.
+void TryStepMemory(const std::vector<torch::optim::Optimizer*>& optimizers);
+
+/// What the state of parameters that have none yet will take on their devices; a guess (twice the
+/// parameters) for optimizers that are not known.
+Bytes StateToCome(torch::optim::Optimizer& optimizer);
+
+/// The sum of `bytes` over all parameters that will have a state and have none.
+template <class Function>
+Bytes NewStateBytes(const torch::optim::Optimizer& optimizer, Function bytes) {
+  Bytes sum = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      const bool comes = parameter.requires_grad() && state == optimizer.state().end();
+      if (comes) sum += bytes(group.options(), parameter);
+    }
+  }
+  return sum;
+}
 
 /// For step() of an optimizer in two phases: the closure's loss, then both phases.
 at::Tensor StepInTwoPhases(TwoPhaseOptimizer& optimizer,

@@ -88,16 +88,17 @@ std::vector<at::Tensor> AfterSteps(Make make, int steps) {
   return CopiesOf(parameters);
 }
 
-/// Takes memory away at each allocation of the third step in turn (or of the first). Then that step
-/// has changed nothing, and repeated it gives what it gives without failure, and so do those after.
+/// Takes memory away at each allocation of the third step in turn (or of the first). Then either
+/// the step went through, or it has changed nothing and can be repeated; it gives what it gives
+/// without failure, and so do those after.
 template <class Make>
 void ExpectStepOrNothing(Make make, int failing_step) {
   constexpr int kSteps = 4;
   CpuAllocator& memory = CpuAllocator::Installed();
   const std::vector<at::Tensor> want = AfterSteps(make, kSteps);
-  bool failed = true;
+  bool reached = true;
   int failures = 0;
-  for (; failed; ++failures) {
+  for (; reached; ++failures) {
     const std::vector<at::Tensor> parameters = SomeParameters();
     const auto optimizer = make(parameters);
     for (int i = 0; i < kSteps; ++i) {
@@ -108,10 +109,11 @@ void ExpectStepOrNothing(Make make, int failing_step) {
       }
       const std::vector<at::Tensor> before = CopiesOf(parameters);
       const std::string saved = Saved(*optimizer);
-      memory.FailAt(memory.requests() + failures);
+      const std::int64_t failing = memory.requests() + failures;
+      memory.FailAt(failing);
       try {
         StepOrNothing(*optimizer);
-        failed = false;
+        reached = memory.requests() > failing;
         memory.FailAt(-1);
       } catch (const c10::OutOfMemoryError&) {
         ExpectEqual(CopiesOf(parameters), before);
