@@ -16,6 +16,8 @@ double WeightOf(const Batch& batch, const Pieces& pieces) {
 at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces) {
   TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");
   TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  TORCH_CHECK(pieces.reduction != Reduction::kWholeBatch || pieces.rows >= batch.size(),
+              "a loss over the whole batch cannot be made of pieces");
   const double whole = WeightOf(batch, pieces);
   TORCH_CHECK(whole > 0, "there is nothing to learn from in this batch: its weight is ", whole);
   at::Tensor sum;

@@ -15,7 +15,12 @@ using LossFunction = std::function<at::Tensor(const Batch&)>;
 /// How many items the loss of some rows is about: samples, or tokens that are not ignored.
 using WeightFunction = std::function<double(const Batch&)>;
 
-enum class Reduction { kMean, kSum };
+enum class Reduction {
+  kMean,
+  kSum,
+  /// Neither: rows are compared with each other, so that pieces would be something else.
+  kWholeBatch,
+};
 
 struct Pieces {
   /// Rows in one piece; the last may have fewer.

@@ -5,11 +5,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <set>
+#include <utility>
 
 #include "train/checkpointing/autocast.h"
+#include "train/checkpointing/running_statistics.h"
 #include "train/checkpointing/saved_tensors.h"
 #include "train/optimizers/optimizer_step.h"
 #include "train/recovery.h"
+#include "train/trainer_trials.h"
 
 namespace plimsoll::train {
 namespace {
@@ -21,16 +26,6 @@ double Seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-int BlocksOf(const torch::nn::Module& model) {
-  int blocks = 0;
-  for (const auto& module : model.modules()) {
-    if (const auto* part = dynamic_cast<const Checkpointable*>(module.get())) {
-      blocks = std::max(blocks, part->checkpoint_blocks());
-    }
-  }
-  return blocks;
-}
-
 std::optional<AutocastState> AutocastFor(Precision precision, c10::Device device) {
   if (precision == Precision::kFloat32) return std::nullopt;
   return AutocastState{.device = device.type(),
@@ -38,17 +33,10 @@ std::optional<AutocastState> AutocastFor(Precision precision, c10::Device device
                        .dtype = precision == Precision::kFloat16 ? at::kHalf : at::kBFloat16};
 }
 
-/// Room that the optimizer's state will take, kept while levers are tried. An optimizer in two
-/// phases takes it itself; of any other all that is known is that Adam's is twice the parameters.
-at::Tensor RoomForState(torch::optim::Optimizer& optimizer, c10::Device device) {
-  if (dynamic_cast<TwoPhaseOptimizer*>(&optimizer) != nullptr || !optimizer.state().empty())
-    return {};
-  Bytes bytes = 0;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const at::Tensor& parameter : group.params())
-      bytes += static_cast<Bytes>(parameter.nbytes());
-  }
-  return at::empty({2 * bytes}, at::TensorOptions(at::kByte).device(device));
+template <class Pointer>
+Pointer Checked(Pointer pointer, const char* what) {
+  TORCH_CHECK(pointer != nullptr, "a trainer needs ", what);
+  return pointer;
 }
 
 }  // namespace
@@ -75,40 +63,86 @@ std::string_view PrecisionName(Precision precision) {
 Trainer::Trainer(std::shared_ptr<torch::nn::Module> model,
                  std::shared_ptr<torch::optim::Optimizer> optimizer, LossFunction loss,
                  TrainerOptions options)
-    : model_(std::move(model)),
-      optimizer_(std::move(optimizer)),
-      loss_(std::move(loss)),
+    : Trainer(std::move(model), Optimizers{std::move(optimizer)}, std::move(loss),
+              std::move(options)) {}
+
+Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers, LossFunction loss,
+                 TrainerOptions options)
+    : model_(Checked(std::move(model), "a model")),
+      optimizers_(std::move(optimizers)),
+      loss_(Checked(std::move(loss), "a loss function")),
       options_(std::move(options)),
       budget_(options_.device, options_.budget),
       scaler_(GradScalerOptions{.enabled = options_.precision == Precision::kFloat16}),
-      offload_(options_.device, model_->parameters(), options_.offload_options) {
-  for (const at::Tensor& parameter : model_->parameters()) {
-    TORCH_CHECK(parameter.device().type() == options_.device.type(), "a parameter lies on ",
-                parameter.device(), ", and the trainer's device is ", options_.device,
-                "; move the model there first");
-  }
+      offload_(options_.device, model_->parameters(), options_.offload_options),
+      statistics_(KeepRunningStatistics(*model_)),
+      blocks_(*model_),
+      planner_(blocks_.size(), RatesOf(options_.device)) {
+  CheckOptions();
+  StepSharedOnce();
   const Bytes held = budget_.figures().allocated;
-  TORCH_CHECK_WITH(OutOfMemoryError, held <= options_.budget.value_or(held), FormatBytes(held),
-                   " are held before training begins, which is more than the budget of ",
-                   FormatBytes(options_.budget.value_or(0)));
+  if (held > options_.budget.value_or(held)) {
+    throw DoesNotFit({.need = held,
+                      .budget = options_.budget,
+                      .fixed = Fixed(),
+                      .cause = FormatBytes(held) + " are held before training begins",
+                      .lever = "Free what is not needed, or make the model smaller"});
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::CheckOptions() const {
+  TORCH_CHECK(!optimizers_.empty(), "a trainer needs an optimizer");
+  for (const auto& optimizer : optimizers_) Checked(optimizer.get(), "an optimizer");
+  for (const auto& item : model_->named_parameters()) {
+    TORCH_CHECK(item.value().device().type() == options_.device.type(), "the parameter '",
+                item.key(), "' lies on ", item.value().device(), ", and the trainer's device is ",
+                options_.device, "; move the model there first");
+  }
+  TORCH_CHECK(options_.micro_batch.value_or(1) >= 1, "a micro-batch has at least one row, not ",
+              options_.micro_batch.value_or(1));
+  TORCH_CHECK(options_.clip_norm >= 0 && std::isfinite(options_.clip_norm),
+              "gradients cannot be clipped to a norm of ", options_.clip_norm);
+  const bool whole = options_.reduction == Reduction::kWholeBatch;
+  TORCH_CHECK(!whole || !options_.micro_batch, "a loss over the whole batch has no micro-batches");
+}
+
+void Trainer::StepSharedOnce() {
+  std::set<void*> seen;
+  for (const auto& optimizer : optimizers_) {
+    std::set<void*> own;
+    for (auto& group : optimizer->param_groups()) {
+      std::erase_if(group.params(), [&](const at::Tensor& parameter) {
+        void* const key = parameter.unsafeGetTensorImpl();
+        TORCH_CHECK(!seen.contains(key), "two optimizers have the same parameter");
+        return !own.insert(key).second;
+      });
+    }
+    seen.merge(own);
+    stepped_.push_back(optimizer.get());
+  }
 }
 
 LeverLimits Trainer::LimitsFor(std::int64_t rows) const {
+  const bool whole = options_.reduction == Reduction::kWholeBatch;
   return {.batch = rows,
-          .may_split = options_.split_batch_norm || !MixesSamples(*model_),
+          .may_split = !whole && (options_.split_batch_norm || !MixesSamples(*model_)),
           .micro_batch = options_.micro_batch,
           .checkpoint = options_.checkpoint,
-          .offload = options_.offload,
-          .blocks = BlocksOf(*model_)};
+          .offload = options_.offload};
 }
 
 void Trainer::Use(const Levers& levers) {
   levers_ = levers;
-  for (const auto& module : model_->modules()) {
-    if (auto* part = dynamic_cast<Checkpointable*>(module.get())) {
-      part->set_checkpoint_policy(levers.checkpoint);
-    }
-  }
+  blocks_.Use(levers.checkpoint);
+}
+
+at::Tensor Trainer::Loss(const Batch& rows) {
+  std::optional<AutocastScope> precision;
+  if (const auto state = AutocastFor(options_.precision, options_.device))
+    precision.emplace(*state);
+  return loss_(rows);
 }
 
 at::Tensor Trainer::Gradients(const Batch& batch) {
@@ -118,73 +152,46 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
   if (scaler_.enabled()) {
     pieces.scale = [this](const at::Tensor& loss) { return scaler_.Scale(loss); };
   }
-  const auto autocast = AutocastFor(options_.precision, options_.device);
+  const RecomputeScope recomputing(statistics_);
   const auto loss = [&](const Batch& rows) {
-    std::optional<AutocastScope> precision;
-    if (autocast) precision.emplace(*autocast);
     std::optional<SavedTensorScope> saving;
     if (levers_.offload) saving.emplace(offload_.policy(rows.tensors));
-    return loss_(rows);
+    return Loss(rows);
   };
   return AccumulateGradients(loss, batch, pieces);
 }
 
-bool Trainer::Optimize() {
+bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
+  for (torch::optim::Optimizer* const optimizer : stepped_) scaler_.Unscale(*optimizer);
+  if (scaler_.enabled()) {
+    if (!scaler_.FoundFinite()) return false;
+  } else if (options_.not_finite != NotFinite::kIgnore) {
+    if (const auto found = FindNotFinite(*model_)) {
+      report.not_finite = std::isfinite(loss.item<double>()) ? *found : "loss";
+      if (options_.not_finite == NotFinite::kSkip) return false;
+      throw NotFiniteError(report.not_finite, steps_);
+    }
+  }
   if (options_.clip_norm > 0) {
-    if (scaler_.enabled()) scaler_.Unscale(*optimizer_);
     torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip_norm);
   }
-  if (scaler_.enabled()) return scaler_.Step(*optimizer_);
-  StepOrNothing(*optimizer_);
+  StepAllOrNothing(stepped_);
   return true;
 }
 
-std::optional<double> Trainer::Try(const Levers& levers, const Batch& batch) {
-  Use(levers);
-  const Batch rows = batch.Rows(0, std::min(levers.micro_batch, batch.size()));
-  std::optional<StepUndo> undo;
-  std::optional<double> seconds;
-  try {
-    undo.emplace(*model_, options_.device);
-    const at::Tensor room = RoomForState(*optimizer_, options_.device);
-    Gradients(rows);
-    if (auto* optimizer = dynamic_cast<TwoPhaseOptimizer*>(optimizer_.get())) optimizer->Prepare();
-    // The second time is the one that counts: the state is there, and so are the gradients of an
-    // earlier piece if there is one; kernels are loaded.
-    if (rows.size() == batch.size()) ClearGradients(*model_);
-    Synchronize();
-    const double begin = Seconds();
-    Gradients(rows);
-    Synchronize();
-    seconds = (Seconds() - begin) / static_cast<double>(rows.size());
-  } catch (const std::exception& error) {
-    if (!IsOutOfMemory(error)) {
-      if (undo) undo->Undo();
-      throw;
-    }
-  }
-  if (undo) undo->Undo();
-  if (!seconds) budget_.ReleaseCached();
-  return seconds;
-}
-
 void Trainer::Choose(const Batch& batch) {
-  const LeverLimits limits = LimitsFor(batch.size());
-  const auto chosen =
-      ChooseLevers(limits, [&](const Levers& levers) { return Try(levers, batch); });
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, chosen.has_value(), "not even ",
-      limits.may_split ? "one sample at a time" : "the batch",
-      " with everything checkpointed and offloaded fits into ",
-      FormatBytes(options_.budget.value_or(0)), ": ", FormatBytes(budget_.figures().allocated),
-      " are in use before a step begins",
-      limits.may_split ? "" : "; the batch cannot be split because of batch normalization");
+  Trials trials(*this, batch);
+  const auto chosen = planner_.Choose(LimitsFor(batch.size()), trials);
+  if (!chosen) throw Shortage(batch);
+  if (chosen->micro_batch < batch.size()) CheckLossSplits(batch);
   Use(*chosen);
   chosen_for_ = batch.size();
+  better_.clear();
   budget_.ReleaseCached();
 }
 
 StepReport Trainer::Step(const Batch& batch) {
+  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
   if (batch.size() > chosen_for_) Choose(batch);
   TryUpwardAgain();
   StepReport report{.step = steps_};
@@ -192,15 +199,10 @@ StepReport Trainer::Step(const Batch& batch) {
   const double begin = Seconds();
   at::Tensor loss;
   while (true) {
-    std::optional<StepUndo> undo;
     try {
-      undo.emplace(*model_, options_.device);
-      loss = Gradients(batch);
-      report.skipped = !Optimize();
+      Attempt(batch, report, loss);
       break;
     } catch (const std::exception& error) {
-      if (undo) undo->Undo();
-      scaler_.Forget();
       if (!IsOutOfMemory(error)) throw;
     }
     GiveWay(batch, report.retries++);
@@ -216,13 +218,30 @@ StepReport Trainer::Step(const Batch& batch) {
   report.memory = peak.figures();
   report.levers = levers_;
   report.scale = scaler_.enabled() ? scaler_.scale() : 1;
+  report.metrics = metrics_.means();
   return report;
+}
+
+void Trainer::Attempt(const Batch& batch, StepReport& report, at::Tensor& loss) {
+  std::optional<StepUndo> undo;
+  try {
+    metrics_.Clear();
+    undo.emplace(*model_, options_.device);
+    loss = Gradients(batch);
+    report.skipped = !Optimize(report, loss);
+  } catch (...) {
+    // Whatever it is: a loss function may throw anything.
+    if (undo) undo->Undo();
+    scaler_.Forget();
+    throw;
+  }
 }
 
 void Trainer::GiveWay(const Batch& batch, int retries) {
   budget_.ReleaseCached();
   calm_steps_ = 0;
   if (before_trying_) {
+    better_.push_back(levers_);
     Use(*before_trying_);
     before_trying_.reset();
     patience_ *= 2;
@@ -230,25 +249,26 @@ void Trainer::GiveWay(const Batch& batch, int retries) {
   }
   // The first time it may have been pieces that did not fit together, or another program.
   if (retries == 0) return;
-  const auto less = LessThan(levers_, LimitsFor(batch.size()));
-  TORCH_CHECK_WITH(OutOfMemoryError, less.has_value(), "the step does not fit with ",
-                   levers_.ToString(),
-                   ", and there is nothing left to give way with; nothing was changed");
+  Trials trials(*this, batch);
+  const Levers now = levers_;
+  const auto less = planner_.Less(now, LimitsFor(batch.size()), trials);
+  if (!less) {
+    Use(now);
+    throw Shortage(batch);
+  }
+  if (now.micro_batch >= batch.size() && less->micro_batch < batch.size()) CheckLossSplits(batch);
+  better_.push_back(now);
   Use(*less);
   patience_ = std::max(patience_, kFirstPatience);
 }
 
 void Trainer::TryUpwardAgain() {
-  if (patience_ == 0 || calm_steps_ < patience_ || levers_.micro_batch >= chosen_for_) return;
+  if (better_.empty() || calm_steps_ < patience_) return;
   calm_steps_ = 0;
   before_trying_ = levers_;
-  Levers more = levers_;
-  more.micro_batch = std::min(2 * levers_.micro_batch, chosen_for_);
+  const Levers more = better_.back();
+  better_.pop_back();
   Use(more);
-}
-
-void Trainer::Synchronize() const {
-  if (options_.device.is_cuda()) torch::cuda::synchronize(options_.device.index());
 }
 
 }  // namespace plimsoll::train

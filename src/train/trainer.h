@@ -8,12 +8,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "train/budget/budget.h"
 #include "train/checkpointing/offload.h"
+#include "train/does_not_fit.h"
 #include "train/levers.h"
+#include "train/metrics.h"
 #include "train/micro_batch.h"
+#include "train/not_finite.h"
 #include "train/optimizers/grad_scaler.h"
+#include "train/planning/lever_planner.h"
 
 namespace plimsoll::train {
 
@@ -28,11 +33,14 @@ struct TrainerOptions {
   std::optional<Bytes> budget;
   /// bf16 and fp16 run forward under autocast; fp16 with a gradient scaler.
   Precision precision = Precision::kFloat32;
+  /// What the loss is over its rows. A loss that compares rows with each other is kWholeBatch and
+  /// never split; that it is none is checked before a batch is split for the first time.
   Reduction reduction = Reduction::kMean;
   /// What the loss of some rows is about, for losses that are means over tokens. Null: the rows.
   WeightFunction weight;
   /// Gradients are scaled down to this norm. 0: not.
   double clip_norm = 0;
+  NotFinite not_finite = NotFinite::kStop;
   /// Set what should not be chosen.
   std::optional<std::int64_t> micro_batch;
   std::optional<CheckpointPolicy> checkpoint;
@@ -50,60 +58,104 @@ struct StepReport {
   MemoryFigures memory;
   Levers levers;
   double scale = 1;
-  /// The gradients were not finite, so that the parameters stayed.
+  /// The gradients were not finite, so that the parameters stayed; `not_finite` says which.
   bool skipped = false;
+  std::string not_finite;
   /// Attempts that ran out of memory.
   int retries = 0;
+  /// What the loss function added to Trainer::metrics().
+  std::map<std::string, double> metrics;
 };
 
 class Trainer {
  public:
+  using Optimizers = std::vector<std::shared_ptr<torch::optim::Optimizer>>;
+
   /// The model must be on the device. The loss function is called with rows of a batch, under
-  /// autocast where that is asked for.
+  /// autocast where that is asked for; a step may call it more often than there are rows, since
+  /// some attempts are undone. A parameter that an optimizer was given twice is stepped once.
   Trainer(std::shared_ptr<torch::nn::Module> model,
           std::shared_ptr<torch::optim::Optimizer> optimizer, LossFunction loss,
           TrainerOptions options = {});
+  /// With several optimizers, each for parameters of its own; they step together or not at all.
+  Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers, LossFunction loss,
+          TrainerOptions options = {});
+  ~Trainer();
 
-  /// One step on the whole batch. The first one, and the first with a larger batch, tries what
-  /// fits. Fails only if the least there is does not fit, with nothing changed.
+  /// One step on the whole batch. The first one, and the first with a larger batch, chooses the
+  /// levers; the same model, options, budget and batch size choose the same. Throws DoesNotFit if
+  /// the least there is does not fit; whatever is thrown, also by the loss function, nothing has
+  /// changed.
   StepReport Step(const Batch& batch);
 
-  /// The state that makes the next step the same bit for bit: parameters, buffers, optimizer,
+  /// The mean loss without gradients, with the model in evaluation, in pieces that fit. Also what
+  /// the loss function adds to metrics(), if the caller clears and reads it.
+  double Evaluate(const Batch& batch);
+
+  /// The least budget with which a batch of this size trains: measured by a step that is undone,
+  /// during which the budget does not count.
+  Bytes LeastBudget(const Batch& batch);
+
+  /// The state that makes the next step the same bit for bit: parameters, buffers, optimizers,
   /// scaler, random numbers, levers. `extra` is the caller's, for example where its loader is.
   void Save(const std::filesystem::path& path, const std::string& extra = {}) const;
-  /// Returns what was given to Save as extra.
+  /// All of it or nothing. Levers that the options set stay set; for another budget or another kind
+  /// of device they are chosen anew. Returns what was given to Save as extra.
   std::string Load(const std::filesystem::path& path);
 
+  /// For the loss function to add to.
+  Metrics& metrics() { return metrics_; }
   const Levers& levers() const { return levers_; }
   std::int64_t steps() const { return steps_; }
   const Budget& budget() const { return budget_; }
 
  private:
+  class Trials;
+
+  void CheckOptions() const;
+  void StepSharedOnce();
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
-  std::optional<double> Try(const Levers& levers, const Batch& batch);
+  void CheckLossSplits(const Batch& batch);
+  /// As the options have it: precision.
+  at::Tensor Loss(const Batch& rows);
+  /// Without gradients.
+  double LossOf(const Batch& rows);
+  double LossInPieces(const Batch& batch, std::int64_t size);
   void Use(const Levers& levers);
   at::Tensor Gradients(const Batch& batch);
-  /// False where the scaler found gradients that are not finite.
-  bool Optimize();
+  /// False where gradients are not finite.
+  bool Optimize(StepReport& report, const at::Tensor& loss);
+  /// What is thrown is thrown again; afterwards nothing of the attempt is there.
+  void Attempt(const Batch& batch, StepReport& report, at::Tensor& loss);
   void GiveWay(const Batch& batch, int retries);
   void TryUpwardAgain();
-  void Synchronize() const;
+  DoesNotFit Shortage(const Batch& batch);
+  FixedMemory Fixed() const;
+  /// What levers depend on besides the batch; those chosen within something else are not kept.
+  std::string ChosenWithin() const;
 
   std::shared_ptr<torch::nn::Module> model_;
-  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  Optimizers optimizers_;
+  std::vector<torch::optim::Optimizer*> stepped_;
   LossFunction loss_;
   TrainerOptions options_;
   Budget budget_;
   GradScaler scaler_;
   Offload offload_;
+  Metrics metrics_;
+  std::shared_ptr<RecomputeWatcher> statistics_;
+  ModelBlocks blocks_;
+  LeverPlanner planner_;
 
   Levers levers_;
   /// The largest batch that levers were chosen for.
   std::int64_t chosen_for_ = 0;
   std::int64_t steps_ = 0;
-  /// After this many steps without running out, a micro-batch that had to be halved is tried at
-  /// twice its size again; each time in vain the wait doubles.
+  /// What was given way from, the last at the end; to be gone back to.
+  std::vector<Levers> better_;
+  /// After this many steps without running out, the last of them is tried again; each time in vain
+  /// the wait doubles.
   std::int64_t patience_ = 0;
   std::int64_t calm_steps_ = 0;
   /// What to go back to if that was too bold.

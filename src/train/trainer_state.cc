@@ -1,4 +1,5 @@
 // Save and Load of the trainer: everything that the next step depends on.
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -13,7 +14,10 @@
 namespace plimsoll::train {
 namespace {
 
-constexpr const char* kOptimizer = "optimizer ";
+/// One has the name it always had.
+std::string PrefixOf(std::size_t optimizer) {
+  return optimizer == 0 ? "optimizer " : c10::str("optimizer ", optimizer, " ");
+}
 constexpr const char* kRandomCpu = "random cpu";
 constexpr const char* kRandomCuda = "random cuda";
 
@@ -72,11 +76,19 @@ GradScaler::State TakeScaler(StateLoader& loader) {
   return state;
 }
 
-Levers TakeLevers(StateLoader& loader) {
-  return {.micro_batch = loader.Count("levers micro_batch"),
-          .checkpoint = CheckpointPolicy::Parse(loader.Text("levers checkpoint")),
-          .offload = loader.Flag("levers offload")};
+void AddLevers(StateSaver& saver, const std::string& prefix, const Levers& levers) {
+  saver.AddValue(prefix + "micro_batch", levers.micro_batch);
+  saver.AddValue(prefix + "checkpoint", levers.checkpoint.ToString());
+  saver.AddValue(prefix + "offload", levers.offload);
 }
+
+Levers TakeLevers(StateLoader& loader, const std::string& prefix) {
+  return {.micro_batch = loader.Count(prefix + "micro_batch"),
+          .checkpoint = CheckpointPolicy::Parse(loader.Text(prefix + "checkpoint")),
+          .offload = loader.Flag(prefix + "offload")};
+}
+
+std::string BetterPrefix(std::size_t index) { return c10::str("levers better ", index, " "); }
 
 RandomState TakeRandom(StateLoader& loader, c10::Device device) {
   const RandomState now = RandomState::Of(device);
@@ -93,22 +105,56 @@ RandomState TakeRandom(StateLoader& loader, c10::Device device) {
   return saved;
 }
 
+/// The levers, and what they were chosen for.
+struct Choice {
+  Levers levers;
+  std::int64_t made_for = 0;
+  std::string within;
+  std::vector<Levers> better;
+};
+
+Choice TakeChoice(StateLoader& loader) {
+  Choice choice{.levers = TakeLevers(loader, "levers "),
+                .made_for = loader.Count("levers chosen_for"),
+                .within = loader.Text("levers chosen_within")};
+  const std::int64_t better = loader.Count("levers better");
+  for (std::int64_t i = 0; i < better; ++i) {
+    choice.better.push_back(TakeLevers(loader, BetterPrefix(static_cast<std::size_t>(i))));
+  }
+  return choice;
+}
+
 }  // namespace
+
+std::string Trainer::ChosenWithin() const {
+  const auto text = [](const auto& value) {
+    return value ? c10::str(*value) : std::string("free");
+  };
+  return c10::str(options_.device.type(), ", budget ", text(options_.budget), ", precision ",
+                  PrecisionName(options_.precision), ", micro-batch ", text(options_.micro_batch),
+                  ", checkpoint ",
+                  options_.checkpoint ? options_.checkpoint->ToString() : std::string("free"),
+                  ", offload ", text(options_.offload));
+}
 
 void Trainer::Save(const std::filesystem::path& path, const std::string& extra) const {
   StateSaver saver;
   ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
     saver.AddTensor(name, tensor);
   });
-  AddOptimizer(saver, kOptimizer, *optimizer_);
+  saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers_.size()));
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
+  }
   const RandomState random = RandomState::Of(options_.device);
   saver.AddTensor(kRandomCpu, random.cpu());
   if (random.cuda().defined()) saver.AddTensor(kRandomCuda, random.cuda());
   AddScaler(saver, scaler_.state());
-  saver.AddValue("levers micro_batch", levers_.micro_batch);
-  saver.AddValue("levers checkpoint", levers_.checkpoint.ToString());
-  saver.AddValue("levers offload", levers_.offload);
+  AddLevers(saver, "levers ", levers_);
   saver.AddValue("levers chosen_for", chosen_for_);
+  saver.AddValue("levers chosen_within", ChosenWithin());
+  saver.AddValue("levers better", static_cast<std::int64_t>(better_.size()));
+  for (std::size_t i = 0; i < better_.size(); ++i) AddLevers(saver, BetterPrefix(i), better_[i]);
   saver.AddValue("steps", steps_);
   saver.AddValue("patience", patience_);
   saver.AddValue("calm_steps", calm_steps_);
@@ -119,11 +165,18 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
 std::string Trainer::Load(const std::filesystem::path& path) {
   StateLoader loader = StateLoader::Open(path);
   const Copies model = TakeModel(loader, *model_);
-  const auto put_optimizer = TakeOptimizer(loader, kOptimizer, *optimizer_);
+  const std::int64_t optimizers = loader.Count("optimizers");
+  if (optimizers != static_cast<std::int64_t>(optimizers_.size())) {
+    loader.Fail(c10::str("it has ", optimizers, " optimizers, and here are ", optimizers_.size()));
+  }
+  std::vector<std::function<void()>> put_optimizers;
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    put_optimizers.push_back(TakeOptimizer(loader, PrefixOf(i), *optimizers_[i]));
+  }
   const RandomState random = TakeRandom(loader, options_.device);
   const GradScaler::State scaler = TakeScaler(loader);
-  const Levers levers = TakeLevers(loader);
-  const std::int64_t chosen_for = loader.Count("levers chosen_for");
+  Choice choice = TakeChoice(loader);
+  const bool still_good = choice.within == ChosenWithin();
   const std::int64_t steps = loader.Count("steps");
   const std::int64_t patience = loader.Count("patience");
   const std::int64_t calm_steps = loader.Count("calm_steps");
@@ -131,11 +184,12 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   loader.CheckThatNothingIsLeft();
   // All of it is right. Nothing was changed so far, and nothing is refused from here on.
   Put(model);
-  put_optimizer();
+  for (const auto& put : put_optimizers) put();
   scaler_.Load(scaler);
-  Use(levers);
+  Use(still_good ? choice.levers : Levers());
   before_trying_.reset();
-  chosen_for_ = chosen_for;
+  better_ = still_good ? std::move(choice.better) : std::vector<Levers>();
+  chosen_for_ = still_good ? choice.made_for : 0;
   steps_ = steps;
   patience_ = patience;
   calm_steps_ = calm_steps;

@@ -186,7 +186,8 @@ TEST_F(TrainerState, RefusesOtherModels) {
     explicit Small(const MakeOptimizer& maker) : TrainingRun(maker) {
       net->push_back(nn::Linear(10, 10));
       optimizer = maker(net->parameters());
-      trainer = std::make_unique<Trainer>(net.ptr(), optimizer, nullptr, TrainerOptions{});
+      trainer = std::make_unique<Trainer>(
+          net.ptr(), optimizer, [](const Batch&) { return at::Tensor(); }, TrainerOptions{});
     }
   };
   Small more(make);

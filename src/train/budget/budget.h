@@ -11,25 +11,32 @@ namespace plimsoll::train {
 
 class Budget {
  public:
-  /// Sets the limit; the destructor lifts it. One budget a device at a time.
+  /// Sets the limit; the destructor lifts it. A device has one limit at a time: a second is an
+  /// error. Budgets without one only look on.
   Budget(c10::Device device, std::optional<Bytes> limit);
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
   c10::Device device() const { return device_; }
-  std::optional<Bytes> limit() const { return memory_.limit(); }
+  std::optional<Bytes> limit() const { return limit_; }
   /// Peaks since the budget was made, whatever was measured inside of it.
   MemoryFigures figures() const;
+  MemoryTraffic traffic() const { return memory_.traffic(); }
   void ReleaseCached() { memory_.ReleaseCached(); }
+  /// As figures(), with the peaks since the last call. Nothing else counts less for it.
+  MemoryFigures Sample();
 
  private:
   friend class PeakScope;
-  /// Folds the device's peaks into every scope that is open, and lets them count anew.
-  void Fold();
+  /// Folds the device's peaks into every scope that is open, of any budget, and lets them count
+  /// anew.
+  MemoryFigures Fold();
+  MemoryFigures FoldAll();
 
   c10::Device device_;
   DeviceMemory& memory_;
+  std::optional<Bytes> limit_;
   /// The budget's own, and one for each open scope.
   std::vector<MemoryFigures> peaks_;
 };

@@ -52,6 +52,7 @@ void* CpuAllocator::Take(std::size_t bytes) {
                      request);
   }
   Count(static_cast<Bytes>(bytes));
+  made_ += static_cast<Bytes>(bytes);
   void* piece = nullptr;
   if (posix_memalign(&piece, kHeader, bytes + kHeader) != 0) {
     allocated_ -= static_cast<Bytes>(bytes);

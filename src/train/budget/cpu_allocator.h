@@ -27,6 +27,8 @@ class CpuAllocator final : public c10::Allocator {
 
   /// Requests since the program began.
   std::int64_t requests() const { return requests_; }
+  /// Bytes of all of them.
+  Bytes made() const { return made_; }
   /// The request with this number fails, once, as if there were no memory.
   void FailAt(std::int64_t request) { fail_at_ = request; }
 
@@ -46,6 +48,7 @@ class CpuAllocator final : public c10::Allocator {
   std::atomic<Bytes> peak_ = 0;
   std::atomic<Bytes> limit_ = kNoLimit;
   std::atomic<std::int64_t> requests_ = 0;
+  std::atomic<Bytes> made_ = 0;
   std::atomic<std::int64_t> fail_at_ = -1;
 };
 

@@ -12,6 +12,10 @@ class CpuMemory : public DeviceMemory {
     const Bytes peak = CpuAllocator::Installed().peak();
     return {.allocated = now, .peak_allocated = peak, .reserved = now, .peak_reserved = peak};
   }
+  MemoryTraffic traffic() const override {
+    return {.bytes = CpuAllocator::Installed().made(),
+            .requests = CpuAllocator::Installed().requests()};
+  }
   void ResetPeaks() override { CpuAllocator::Installed().ResetPeak(); }
   void SetLimit(std::optional<Bytes> limit) override { CpuAllocator::Installed().SetLimit(limit); }
   std::optional<Bytes> limit() const override { return CpuAllocator::Installed().limit(); }

@@ -19,11 +19,18 @@ struct MemoryFigures {
   Bytes peak_reserved = 0;
 };
 
+/// Since the program began.
+struct MemoryTraffic {
+  Bytes bytes = 0;
+  std::int64_t requests = 0;
+};
+
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
 
   virtual MemoryFigures figures() const = 0;
+  virtual MemoryTraffic traffic() const = 0;
   /// Peaks count from now on.
   virtual void ResetPeaks() = 0;
   /// Requests beyond it fail with c10::OutOfMemoryError. No limit: what the device has.

@@ -38,6 +38,10 @@ class CudaMemory : public DeviceMemory {
             .reserved = reserved.current,
             .peak_reserved = reserved.peak};
   }
+  MemoryTraffic traffic() const override {
+    const auto stats = allocator::getDeviceStats(index_);
+    return {.bytes = stats.allocated_bytes[0].allocated, .requests = stats.allocation[0].allocated};
+  }
   void ResetPeaks() override { allocator::resetPeakStats(index_); }
   void SetLimit(std::optional<Bytes> limit) override {
     const double share = limit ? static_cast<double>(*limit) / static_cast<double>(total_) : 1.0;

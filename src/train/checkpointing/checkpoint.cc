@@ -14,6 +14,24 @@
 namespace plimsoll::train {
 namespace {
 
+thread_local std::shared_ptr<RecomputeWatcher> watching_recomputation;
+
+/// Tells the watcher, if there is one.
+class ToldOf {
+ public:
+  explicit ToldOf(RecomputeWatcher* watcher) : watcher_(watcher) {
+    if (watcher_ != nullptr) watcher_->Begin();
+  }
+  ~ToldOf() {
+    if (watcher_ != nullptr) watcher_->End();
+  }
+  ToldOf(const ToldOf&) = delete;
+  ToldOf& operator=(const ToldOf&) = delete;
+
+ private:
+  RecomputeWatcher* watcher_;
+};
+
 /// Thrown out of the recomputation by the last tensor that is wanted: what follows it need not run.
 struct AllRecomputed {};
 
@@ -31,7 +49,8 @@ class Frame {
       : function_(std::move(function)),
         device_(DeviceOf(inputs)),
         random_(RandomState::Of(device_)),
-        autocast_(AutocastState::Of(device_.type())) {
+        autocast_(AutocastState::Of(device_.type())),
+        watcher_(watching_recomputation) {
     // Made under the outer scope: in a nested checkpoint the inputs are the outer one's to
     // recompute.
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input, false);
@@ -85,6 +104,7 @@ class Frame {
   c10::Device device_;
   RandomState random_;
   AutocastState autocast_;
+  std::shared_ptr<RecomputeWatcher> watcher_;
   std::vector<torch::autograd::SavedVariable> inputs_;
   std::vector<Expected> expected_;
   /// Two branches of a graph may come back to it from two threads.
@@ -136,6 +156,7 @@ void Frame::Recompute() {
     inputs.push_back(input.defined() ? input.detach().requires_grad_(input.requires_grad())
                                      : input);
   }
+  const ToldOf told(watcher_.get());
   const RandomStateScope random(device_, random_);
   const AutocastScope autocast(autocast_);
   const torch::autograd::AutoGradMode with_grad(true);
@@ -149,6 +170,10 @@ void Frame::Recompute() {
 }
 
 }  // namespace
+
+RecomputeScope::RecomputeScope(std::shared_ptr<RecomputeWatcher> watcher)
+    : outer_(std::exchange(watching_recomputation, std::move(watcher))) {}
+RecomputeScope::~RecomputeScope() { watching_recomputation = std::move(outer_); }
 
 Tensors Checkpoint(std::function<Tensors(const Tensors&)> function, const Tensors& inputs) {
   if (!torch::autograd::GradMode::is_enabled()) return function(inputs);

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -28,5 +29,26 @@ at::Tensor CheckpointOne(Function function, const Inputs&... inputs) {
   };
   return Checkpoint(call, {inputs...})[0];
 }
+
+/// Is told when something is computed again, on the thread that does it. Recomputations nest, and
+/// there may be several at a time.
+class RecomputeWatcher {
+ public:
+  virtual ~RecomputeWatcher() = default;
+  virtual void Begin() = 0;
+  virtual void End() = 0;
+};
+
+/// What is checkpointed on this thread while it lives tells the watcher.
+class RecomputeScope {
+ public:
+  explicit RecomputeScope(std::shared_ptr<RecomputeWatcher> watcher);
+  ~RecomputeScope();
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
+
+ private:
+  std::shared_ptr<RecomputeWatcher> outer_;
+};
 
 }  // namespace plimsoll::train

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace plimsoll::train {
 namespace {
+
+thread_local BlockWatcher* watching = nullptr;
 
 int ParseNumber(std::string_view text, std::string_view whole) {
   int number = -1;
@@ -34,10 +37,17 @@ CheckpointPolicy CheckpointPolicy::SquareRoot() {
   return policy;
 }
 
-CheckpointPolicy CheckpointPolicy::Plan(std::set<int> blocks) {
+CheckpointPolicy CheckpointPolicy::Plan(std::vector<Range> ranges) {
+  std::ranges::sort(ranges, {}, &Range::begin);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const auto [begin, end] = ranges[i];
+    TORCH_CHECK(begin >= 0 && begin < end, "blocks ", begin, " to ", end - 1, " are not a range");
+    TORCH_CHECK(i == 0 || ranges[i - 1].end <= begin, "block ", begin,
+                " is checkpointed twice; name each once");
+  }
   CheckpointPolicy policy;
-  policy.kind_ = Kind::kPlan;
-  policy.plan_ = std::move(blocks);
+  policy.kind_ = ranges.empty() ? Kind::kNone : Kind::kPlan;
+  policy.plan_ = std::move(ranges);
   return policy;
 }
 
@@ -48,13 +58,18 @@ CheckpointPolicy CheckpointPolicy::Parse(std::string_view text) {
   if (text.starts_with("every:")) return Every(ParseNumber(text.substr(6), text));
   TORCH_CHECK(text.starts_with("plan:"), "checkpoint policy '", text,
               "' is not one of none, all, sqrt, every:K, plan:I,J,...");
-  std::set<int> blocks;
-  for (std::string_view rest = text.substr(5); !rest.empty();) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    blocks.insert(ParseNumber(rest.substr(0, comma), text));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  std::vector<Range> ranges;
+  for (std::size_t begin = 5; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string_view one = text.substr(begin, comma - begin);
+    const std::size_t dash = std::min(one.find('-'), one.size());
+    const int first = ParseNumber(one.substr(0, dash), text);
+    const int last = dash < one.size() ? ParseNumber(one.substr(dash + 1), text) : first;
+    TORCH_CHECK(last < std::numeric_limits<int>::max(), "there is no block ", last);
+    ranges.push_back({first, last + 1});
+    begin = comma + 1;
   }
-  return Plan(std::move(blocks));
+  return Plan(std::move(ranges));
 }
 
 std::string CheckpointPolicy::ToString() const {
@@ -65,8 +80,13 @@ std::string CheckpointPolicy::ToString() const {
       return every_ == 1 ? "all" : c10::str("every:", every_);
     case Kind::kSquareRoot:
       return "sqrt";
-    case Kind::kPlan:
-      return "plan:" + c10::Join(",", std::vector<int>(plan_.begin(), plan_.end()));
+    case Kind::kPlan: {
+      std::vector<std::string> names;
+      for (const auto [begin, end] : plan_) {
+        names.push_back(end == begin + 1 ? c10::str(begin) : c10::str(begin, "-", end - 1));
+      }
+      return "plan:" + c10::Join(",", names);
+    }
   }
   return {};
 }
@@ -78,15 +98,49 @@ std::vector<CheckpointPolicy::Group> CheckpointPolicy::Groups(int blocks) const 
     length = std::max(1, static_cast<int>(std::lround(std::sqrt(static_cast<double>(blocks)))));
   }
   std::vector<Group> groups;
-  for (int begin = 0; begin < blocks; begin += length) {
-    groups.push_back({begin, std::min(begin + length, blocks), Covers(begin)});
+  for (int begin = 0; begin < blocks;) {
+    int end = std::min(begin + length, blocks);
+    for (const Range& range : plan_) {
+      if (range.begin == begin) end = std::min(range.end, blocks);
+    }
+    groups.push_back({begin, end, Covers(begin)});
+    begin = end;
   }
   return groups;
 }
 
 bool CheckpointPolicy::Covers(int block) const {
-  if (kind_ == Kind::kPlan) return plan_.contains(block);
-  return kind_ != Kind::kNone;
+  if (kind_ != Kind::kPlan) return kind_ != Kind::kNone;
+  return std::ranges::any_of(
+      plan_, [&](const Range& range) { return range.begin <= block && block < range.end; });
+}
+
+bool CheckpointPolicy::HasGroup(Range range, int blocks) const {
+  return std::ranges::any_of(Groups(blocks), [&](const Group& group) {
+    return group.checkpointed && group.begin == range.begin && group.end == range.end;
+  });
+}
+
+CheckpointPolicy CheckpointPolicy::Part(int begin, int blocks) const {
+  if (kind_ != Kind::kPlan) return *this;
+  std::vector<Range> ranges;
+  for (const Range& range : plan_) {
+    const int from = std::max(range.begin, begin);
+    const int to = std::min(range.end, begin + blocks);
+    if (from < to) ranges.push_back({from - begin, to - begin});
+  }
+  return Plan(std::move(ranges));
+}
+
+WatchBlocks::WatchBlocks(BlockWatcher& watcher) : outer_(watching) { watching = &watcher; }
+WatchBlocks::~WatchBlocks() { watching = outer_; }
+
+void Checkpointable::Enter(int block, bool in_chain) const {
+  if (watching != nullptr) watching->Enter(*this, block, in_chain);
+}
+
+void Checkpointable::Leave(int block, const at::Tensor& result) const {
+  if (watching != nullptr) watching->Leave(*this, block, result);
 }
 
 at::Tensor Checkpointable::RunChain(const std::vector<Block>& blocks, at::Tensor x) const {
@@ -97,7 +151,9 @@ at::Tensor Checkpointable::RunChain(const std::vector<Block>& blocks, at::Tensor
       for (const Block& block : part) y = block(y);
       return y;
     };
+    Enter(group.begin, /*in_chain=*/true);
     x = group.checkpointed ? CheckpointOne(run, x) : run(x);
+    Leave(group.begin, x);
   }
   return x;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,12 +20,20 @@ class CheckpointPolicy {
   static CheckpointPolicy Every(int k);
   /// Groups of the square root of the number of blocks, which keeps least in one level.
   static CheckpointPolicy SquareRoot();
-  /// These blocks, each alone.
-  static CheckpointPolicy Plan(std::set<int> blocks);
-  /// "none", "all", "every:4", "sqrt", "plan:0,2,5".
+  /// Blocks [begin, end), computed again together.
+  struct Range {
+    int begin = 0;
+    int end = 0;
+
+    bool operator==(const Range&) const = default;
+  };
+  /// These, which must not overlap, in any order.
+  static CheckpointPolicy Plan(std::vector<Range> ranges);
+  /// "none", "all", "every:4", "sqrt", "plan:0,2-4,7": blocks 2 to 4 together.
   static CheckpointPolicy Parse(std::string_view text);
 
   std::string ToString() const;
+  bool operator==(const CheckpointPolicy&) const = default;
 
   struct Group {
     int begin = 0;
@@ -37,16 +44,46 @@ class CheckpointPolicy {
   std::vector<Group> Groups(int blocks) const;
   /// For a block that stands alone: groups have no meaning for it.
   bool Covers(int block) const;
+  /// Whether exactly these blocks are computed again together, in a chain of `blocks`.
+  bool HasGroup(Range range, int blocks) const;
+  /// What it says of the blocks [begin, begin + blocks), which count from 0 then.
+  CheckpointPolicy Part(int begin, int blocks) const;
 
  private:
   enum class Kind { kNone, kEvery, kSquareRoot, kPlan };
 
   Kind kind_ = Kind::kNone;
   int every_ = 1;
-  std::set<int> plan_;
+  /// In order.
+  std::vector<Range> plan_;
 };
 
-/// A module whose parts can be checkpointed. Trainer finds it among a model's modules.
+class Checkpointable;
+
+/// Is told of each block of a forward on this thread, and not of those that are computed again.
+class BlockWatcher {
+ public:
+  virtual ~BlockWatcher() = default;
+  /// `in_chain`: its result is what the next block begins with.
+  virtual void Enter(const Checkpointable& module, int block, bool in_chain) = 0;
+  virtual void Leave(const Checkpointable& module, int block, const at::Tensor& result) = 0;
+};
+
+/// For as long as it lives.
+class WatchBlocks {
+ public:
+  explicit WatchBlocks(BlockWatcher& watcher);
+  ~WatchBlocks();
+  WatchBlocks(const WatchBlocks&) = delete;
+  WatchBlocks& operator=(const WatchBlocks&) = delete;
+
+ private:
+  BlockWatcher* outer_;
+};
+
+/// A module whose parts can be checkpointed: derive from it beside torch::nn::Module, say how many
+/// blocks there are, and run them through RunChain or RunBlock. Trainer finds it among a model's
+/// modules and sets the policy.
 class Checkpointable {
  public:
   virtual ~Checkpointable() = default;
@@ -59,14 +96,20 @@ class Checkpointable {
   using Block = std::function<at::Tensor(const at::Tensor&)>;
   /// One block after the other, in groups as the policy says.
   at::Tensor RunChain(const std::vector<Block>& blocks, at::Tensor x) const;
-  /// One block that stands alone.
+  /// One block that stands alone: `function` of tensors, with a tensor as its result.
   template <class Function, class... Inputs>
   at::Tensor RunBlock(int block, Function function, const Inputs&... inputs) const {
-    if (!policy_.Covers(block)) return function(inputs...);
-    return CheckpointOne(std::move(function), inputs...);
+    Enter(block, /*in_chain=*/false);
+    at::Tensor result =
+        policy_.Covers(block) ? CheckpointOne(std::move(function), inputs...) : function(inputs...);
+    Leave(block, result);
+    return result;
   }
 
  private:
+  void Enter(int block, bool in_chain) const;
+  void Leave(int block, const at::Tensor& result) const;
+
   CheckpointPolicy policy_;
 };
 

@@ -1,0 +1,22 @@
+#include "train/metrics.h"
+
+#include <stdexcept>
+
+namespace plimsoll::train {
+
+void Metrics::Add(const std::string& name, double value, double weight) {
+  if (!(weight >= 0)) throw std::invalid_argument("metric '" + name + "' has a negative weight");
+  Sum& sum = sums_[name];
+  sum.value += value * weight;
+  sum.weight += weight;
+}
+
+std::map<std::string, double> Metrics::means() const {
+  std::map<std::string, double> means;
+  for (const auto& [name, sum] : sums_) {
+    if (sum.weight > 0) means[name] = sum.value / sum.weight;
+  }
+  return means;
+}
+
+}  // namespace plimsoll::train

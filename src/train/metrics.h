@@ -1,0 +1,28 @@
+// Figures beside the loss (accuracy, intersection over union) that count each sample once, however
+// often a step was tried.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace plimsoll::train {
+
+/// The loss function adds to it; Trainer drops what belongs to trials and to attempts that failed.
+class Metrics {
+ public:
+  /// `value` is a mean over `weight` samples, tokens or pixels.
+  void Add(const std::string& name, double value, double weight = 1);
+
+  /// The means so far.
+  std::map<std::string, double> means() const;
+  void Clear() { sums_.clear(); }
+
+ private:
+  struct Sum {
+    double value = 0;
+    double weight = 0;
+  };
+  std::map<std::string, Sum> sums_;
+};
+
+}  // namespace plimsoll::train

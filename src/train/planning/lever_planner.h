@@ -1,0 +1,56 @@
+// Chooses levers: looks at small steps, takes the fastest that should fit, and makes sure by
+// trying.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "train/planning/lever_search.h"
+
+namespace plimsoll::train {
+
+/// What the planner may do with the model. Whatever is tried leaves nothing behind.
+class LeverTrials {
+ public:
+  virtual ~LeverTrials() = default;
+  /// Whether a step of the batch fits.
+  virtual bool Fits(const Levers& levers) = 0;
+  /// The most that may be allocated; without a limit, what was when memory ran out.
+  virtual Bytes Room() const = 0;
+  /// Two pieces after each other with so many rows; the second finds the gradients of the first.
+  /// Nothing where that does not fit.
+  virtual std::optional<std::pair<StepRecord, StepRecord>> Record(const Levers& levers) = 0;
+};
+
+class LeverPlanner {
+ public:
+  LeverPlanner(int blocks, DeviceRates rates) : blocks_(blocks), rates_(rates) {}
+
+  /// Nothing where nothing fits. The same limits, room and model give the same levers.
+  std::optional<Levers> Choose(const LeverLimits& limits, LeverTrials& trials);
+  /// Levers that should take less than these, which ran out of memory; not tried. Nothing where
+  /// there are none.
+  std::optional<Levers> Less(const Levers& levers, const LeverLimits& limits, LeverTrials& trials);
+  /// That take the least there is.
+  Levers Least(const LeverLimits& limits, LeverTrials& trials);
+  /// Expected of the least; nothing where small steps did not fit.
+  std::optional<Bytes> LeastPeak(const LeverLimits& limits);
+
+ private:
+  /// False where not even small steps fit, or each goes through other blocks.
+  bool Look(const LeverLimits& limits, LeverTrials& trials);
+  std::optional<RecordedPair> RecordPair(const LeverLimits& limits, std::int64_t rows,
+                                         LeverTrials& trials, RecordedPair& later);
+  CheckpointPolicy Everything(const LeverLimits& limits) const;
+  std::optional<Levers> ChooseBlindly(const LeverLimits& limits, LeverTrials& trials);
+
+  int blocks_;
+  DeviceRates rates_;
+  /// None before the first look.
+  std::unique_ptr<LeverSearch> search_;
+  /// By how much more was taken than small steps had shown.
+  double margin_ = 1;
+};
+
+}  // namespace plimsoll::train

@@ -1,0 +1,238 @@
+// Trials of levers, evaluation, and what is said when nothing fits.
+#include "train/trainer_trials.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "train/checkpointing/random_state.h"
+#include "train/optimizers/adam8bit.h"
+#include "train/optimizers/host_optimizer.h"
+#include "train/optimizers/optimizer_step.h"
+#include "train/recovery.h"
+
+namespace plimsoll::train {
+namespace {
+
+/// The model as it is used and not trained, for as long as this lives.
+class Evaluating {
+ public:
+  explicit Evaluating(torch::nn::Module& model) {
+    for (const auto& module : model.modules()) {
+      if (module->is_training()) training_.push_back(module);
+    }
+    // Each by itself: parts may have been in evaluation before.
+    for (const auto& module : training_) module->eval();
+  }
+  ~Evaluating() {
+    for (auto module = training_.rbegin(); module != training_.rend(); ++module) {
+      (*module)->train();
+    }
+  }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<torch::nn::Module>> training_;
+};
+
+/// Without a limit for as long as it lives.
+class Unlimited {
+ public:
+  explicit Unlimited(c10::Device device) : memory_(MemoryOf(device)), limit_(memory_.limit()) {
+    memory_.SetLimit(std::nullopt);
+  }
+  ~Unlimited() { memory_.SetLimit(limit_); }
+  Unlimited(const Unlimited&) = delete;
+  Unlimited& operator=(const Unlimited&) = delete;
+
+ private:
+  DeviceMemory& memory_;
+  std::optional<Bytes> limit_;
+};
+
+}  // namespace
+
+template <class Function>
+bool Trainer::Trials::Undone(const Levers& levers, Function function) {
+  Trainer& trainer = trainer_;
+  const Levers before = trainer.levers_;
+  const PeakScope peak(trainer.budget_);
+  std::optional<StepUndo> undo;
+  bool fits = true;
+  const auto end = [&] {
+    if (undo) undo->Undo();
+    trainer.scaler_.Forget();
+    trainer.metrics_.Clear();
+    trainer.Use(before);
+  };
+  try {
+    trainer.Use(levers);
+    undo.emplace(*trainer.model_, trainer.options_.device);
+    Bytes state = 0;
+    for (torch::optim::Optimizer* const optimizer : trainer.stepped_)
+      state += StateToCome(*optimizer);
+    at::Tensor room =
+        at::empty({state}, at::TensorOptions(at::kByte).device(trainer.options_.device));
+    function(room);
+  } catch (const std::exception& error) {
+    end();
+    if (!IsOutOfMemory(error)) throw;
+    most_ = std::max(most_, peak.figures().peak_allocated);
+    fits = false;
+  } catch (...) {
+    end();
+    throw;
+  }
+  if (fits) end();
+  trainer.budget_.ReleaseCached();
+  return fits;
+}
+
+bool Trainer::Trials::Fits(const Levers& levers) {
+  const Batch rows = batch_.Rows(0, std::min(levers.micro_batch, batch_.size()));
+  return Undone(levers, [&](at::Tensor& room) {
+    trainer_.Gradients(rows);
+    // A later piece finds the gradients of those before it.
+    if (rows.size() < batch_.size()) trainer_.Gradients(rows);
+    room = at::Tensor();
+    TryStepMemory(trainer_.stepped_);
+  });
+}
+
+Bytes Trainer::Trials::Room() const {
+  return trainer_.options_.budget.value_or(std::max<Bytes>(most_, 1));
+}
+
+std::optional<std::pair<StepRecord, StepRecord>> Trainer::Trials::Record(const Levers& levers) {
+  const Batch rows = batch_.Rows(0, std::min(levers.micro_batch, batch_.size()));
+  std::pair<StepRecord, StepRecord> records;
+  const bool fits = Undone(levers, [&](at::Tensor&) {
+    for (StepRecord* const record : {&records.first, &records.second}) {
+      StepRecorder recorder(trainer_.budget_, trainer_.blocks_);
+      trainer_.Gradients(rows);
+      *record = recorder.Finish();
+    }
+  });
+  return fits ? std::optional(std::move(records)) : std::nullopt;
+}
+
+double Trainer::LossOf(const Batch& rows) {
+  const torch::NoGradGuard no_grad;
+  return Loss(rows).item<double>();
+}
+
+void Trainer::CheckLossSplits(const Batch& batch) {
+  if (batch.size() < 2 || options_.reduction == Reduction::kWholeBatch) return;
+  const std::int64_t half = std::min<std::int64_t>(batch.size() / 2, 2);
+  const Batch both = batch.Rows(0, 2 * half);
+  const Evaluating evaluating(*model_);
+  const RandomState random = RandomState::Of(options_.device);
+  double whole = 0;
+  double again = 0;
+  double parts = 0;
+  try {
+    whole = LossOf(both);
+    again = LossOf(both);
+    parts = LossInPieces(both, half);
+  } catch (const std::exception& error) {
+    random.Restore();
+    metrics_.Clear();
+    if (!IsOutOfMemory(error)) throw;
+    return;
+  }
+  random.Restore();
+  metrics_.Clear();
+  // A loss that is random in evaluation too cannot be compared.
+  if (whole != again || !std::isfinite(whole)) return;
+  constexpr double kTolerance = 1e-3;
+  TORCH_CHECK(
+      std::abs(parts - whole) <= kTolerance * std::max(std::abs(whole), 1e-3),
+      "the batch does not fit at once and cannot be split: the loss of ", both.size(), " rows is ",
+      whole, ", and of its halves, put together as the options say, ", parts,
+      ". If the loss compares rows with each other, set reduction to kWholeBatch; if it is a "
+      "mean over something else than rows, set weight, and if it is a sum, kSum");
+}
+
+double Trainer::Evaluate(const Batch& batch) {
+  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  const Evaluating evaluating(*model_);
+  const bool whole = options_.reduction == Reduction::kWholeBatch;
+  for (std::int64_t size = batch.size();; size = (size + 1) / 2) {
+    try {
+      metrics_.Clear();
+      return LossInPieces(batch, size);
+    } catch (const std::exception& error) {
+      if (!IsOutOfMemory(error) || size == 1 || whole) throw;
+    }
+    budget_.ReleaseCached();
+  }
+}
+
+double Trainer::LossInPieces(const Batch& batch, std::int64_t size) {
+  const auto weight = [&](const Batch& rows) {
+    return options_.weight ? options_.weight(rows) : static_cast<double>(rows.size());
+  };
+  const double all = weight(batch);
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < batch.size(); begin += size) {
+    const Batch rows = batch.Rows(begin, std::min(begin + size, batch.size()));
+    const double share = options_.reduction == Reduction::kMean ? weight(rows) / all : 1;
+    if (share > 0) sum += share * LossOf(rows);
+  }
+  return sum;
+}
+
+Bytes Trainer::LeastBudget(const Batch& batch) {
+  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  const Unlimited unlimited(options_.device);
+  Trials trials(*this, batch);
+  Levers least = planner_.Least(LimitsFor(batch.size()), trials);
+  Bytes lowest = 0;
+  for (const bool offload : {false, true}) {
+    if (options_.offload.value_or(offload) != offload) continue;
+    least.offload = offload;
+    budget_.ReleaseCached();
+    const PeakScope peak(budget_);
+    TORCH_CHECK_WITH(OutOfMemoryError, trials.Fits(least),
+                     "the device itself has too little memory");
+    const Bytes held = peak.figures().peak_reserved;
+    if (lowest == 0 || held < lowest) lowest = held;
+  }
+  return lowest;
+}
+
+FixedMemory Trainer::Fixed() const {
+  FixedMemory fixed;
+  std::set<void*> seen;
+  for (const at::Tensor& parameter : model_->parameters()) {
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    fixed.parameters += static_cast<Bytes>(parameter.nbytes());
+    if (parameter.requires_grad()) fixed.gradients += static_cast<Bytes>(parameter.nbytes());
+  }
+  for (torch::optim::Optimizer* const optimizer : stepped_) {
+    fixed.optimizer_state += StateToCome(*optimizer);
+  }
+  return fixed;
+}
+
+DoesNotFit Trainer::Shortage(const Batch& batch) {
+  const LeverLimits limits = LimitsFor(batch.size());
+  const Bytes most = options_.budget.value_or(budget_.figures().peak_reserved);
+  const bool small_already = std::ranges::any_of(stepped_, [](torch::optim::Optimizer* one) {
+    return dynamic_cast<AdamW8bit*>(one) != nullptr || dynamic_cast<Adam8bit*>(one) != nullptr ||
+           dynamic_cast<HostAdamW*>(one) != nullptr || dynamic_cast<HostAdam*>(one) != nullptr;
+  });
+  return Explain({.need = std::max(most, planner_.LeastPeak(limits).value_or(most)),
+                  .budget = options_.budget,
+                  .fixed = Fixed(),
+                  .rows = MicroBatches(limits).back(),
+                  .may_split = limits.may_split,
+                  .blocks = blocks_.size(),
+                  .state_could_shrink = !small_already});
+}
+
+}  // namespace plimsoll::train
