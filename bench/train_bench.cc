@@ -1,15 +1,16 @@
 // What each mechanism of plimsoll::train saves and costs, against plain LibTorch in the same
 // program:
-//   train_bench check|memory|optimizers|budget|story|speed [DEVICE]
+//   train_bench check|memory|optimizers|budget|least|story|speed [DEVICE]
 // On an H200 in a few minutes; on a CPU with sizes that fit it. docs/train.md shows what it
 // printed.
 #include <torch/torch.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <string>
 
+#include "bench/train_models.h"
 #include "train/checkpointing/autocast.h"
 #include "train/checkpointing/saved_tensors.h"
 #include "train/graphed_step.h"
@@ -21,6 +22,7 @@
 #include "train/optimizers/host_optimizer.h"
 #include "train/recovery.h"
 #include "train/trainer.h"
+#include "train/wall_clock.h"
 
 namespace plimsoll::train {
 namespace {
@@ -30,11 +32,6 @@ struct Bench {
   c10::Device device = c10::kCPU;
   bool large() const { return device.is_cuda(); }
 };
-
-double Seconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
 
 void Wait(c10::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize();
@@ -187,7 +184,7 @@ void MemoryOfOptimizers(const Bench& bench) {
 
 /// A model with data, made anew the same way each time.
 struct Job {
-  const char* name;
+  std::string name;
   std::function<std::shared_ptr<TrainModel>()> make;
   std::function<Batch(std::int64_t rows)> batch;
   std::int64_t rows;
@@ -197,6 +194,8 @@ std::vector<Job> Jobs(const Bench& bench) {
   const GptOptions gpt = GptSizes(bench, bench.large() ? 12 : 4);
   const UNetOptions unet{.width = bench.large() ? 64 : 8};
   const std::int64_t image = bench.large() ? 512 : 64;
+  OwnTransformer::Options own;
+  if (!bench.large()) own = {.width = 64, .layers = 6, .heads = 4};
   return {{"gpt", [gpt] { return std::make_shared<Gpt>(gpt); },
            [bench, gpt](std::int64_t rows) { return Tokens(bench, gpt, rows); }, 32},
           {"unet", [unet] { return std::make_shared<UNet>(unet); },
@@ -204,13 +203,28 @@ std::vector<Job> Jobs(const Bench& bench) {
              return Batch{{torch::randn({rows, 3, image, image}).to(bench.device),
                            torch::randint(0, 2, {rows, image, image}, at::kLong).to(bench.device)}};
            },
-           16}};
+           16},
+          {"resnet50", [large = bench.large()] { return std::make_shared<ResNet50>(large ? 64 : 8); },
+           [bench](std::int64_t rows) {
+             const std::int64_t side = bench.large() ? 224 : 64;
+             return Batch{{torch::randn({rows, 3, side, side}).to(bench.device),
+                           torch::randint(0, 1000, {rows}, at::kLong).to(bench.device)}};
+           },
+           bench.large() ? 128 : 16},
+          {"own", [own] { return std::make_shared<OwnTransformer>(own); },
+           [bench, own](std::int64_t rows) {
+             return Batch{{torch::randn({rows, 512, own.inputs}).to(bench.device),
+                           torch::randint(0, own.classes, {rows}, at::kLong).to(bench.device)}};
+           },
+           bench.large() ? 32 : 8}};
 }
 
 struct Trained {
   double loss = 0;
   Bytes peak = 0;
   double milliseconds = 0;
+  /// What the trainer expected of a step, in milliseconds; 0 where it chose nothing.
+  double expected = 0;
   std::string levers;
 };
 
@@ -227,7 +241,7 @@ struct Run {
 Trained Train(const Bench& bench, const Run& run) {
   torch::manual_seed(5);
   const auto jobs = Jobs(bench);
-  const Job& job = run.job == jobs[0].name ? jobs[0] : jobs[1];
+  const Job& job = *std::ranges::find(jobs, run.job, &Job::name);
   const auto model = job.make();
   model->to(bench.device);
   const auto optimizer =
@@ -254,6 +268,7 @@ Trained Train(const Bench& bench, const Run& run) {
   }
   std::sort(times.begin(), times.end());
   result.milliseconds = times[times.size() / 2];
+  result.expected = 1000 * trainer.expected_seconds().value_or(0);
   result.levers = trainer.levers().ToString();
   return result;
 }
@@ -268,10 +283,10 @@ std::optional<Trained> TrainAlone(const Bench& bench, const Run& run) {
   TORCH_CHECK(out != nullptr, "cannot run ", command);
   Trained result;
   char levers[200] = "";
-  const int read = std::fscanf(out, "%lf %ld %lf %199[^\n]", &result.loss, &result.peak,
-                               &result.milliseconds, levers);
+  const int read = std::fscanf(out, "%lf %ld %lf %lf %199[^\n]", &result.loss, &result.peak,
+                               &result.milliseconds, &result.expected, levers);
   const int status = pclose(out);
-  if (status != 0 || read != 4) return std::nullopt;
+  if (status != 0 || read != 5) return std::nullopt;
   result.levers = levers;
   return result;
 }
@@ -284,8 +299,8 @@ int RunOne(const Bench& bench, char** words) {
                 .precision = ParsePrecision(words[4])};
   try {
     const Trained result = Train(bench, run);
-    std::printf("%.6f %ld %.2f %s\n", result.loss, result.peak, result.milliseconds,
-                result.levers.c_str());
+    std::printf("%.6f %ld %.2f %.2f %s\n", result.loss, result.peak, result.milliseconds,
+                result.expected, result.levers.c_str());
     return 0;
   } catch (const c10::OutOfMemoryError& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
@@ -295,27 +310,112 @@ int RunOne(const Bench& bench, char** words) {
 
 void Budgets(const Bench& bench) {
   std::printf(
-      "\n| model | budget | MiB | peak held, MiB | ms a step | loss of step 8 | levers "
+      "\n| model | budget | MiB | peak held, MiB | ms a step, of expected | loss of step 8 | levers "
       "|\n|---|---|---|---|---|---|---|\n");
   for (const Job& job : Jobs(bench)) {
     const auto plain = TrainAlone(bench, {.job = job.name, .rows = job.rows, .plain = true});
     TORCH_CHECK(plain, job.name, " does not train at all");
-    std::printf("| %s, batch %ld | none, plain | | %.0f | %.1f | %.6f | %s |\n", job.name, job.rows,
+    std::printf("| %s, batch %ld | none, plain | | %.0f | %.1f | %.6f | %s |\n", job.name.c_str(), job.rows,
                 Mebibytes(plain->peak), plain->milliseconds, plain->loss, plain->levers.c_str());
-    for (const int percent : {100, 70, 50, 35, 25}) {
+    for (const int percent : {100, 70, 50, 35, 25, 15}) {
       const Bytes budget = plain->peak / 100 * percent;
       const auto within = TrainAlone(bench, {.job = job.name, .rows = job.rows, .budget = budget});
       if (within) {
-        std::printf("| %s | %d %% | %.0f | %.0f%s | %.1f | %.6f | %s |\n", job.name, percent,
+        std::printf("| %s | %d %% | %.0f | %.0f%s | %.1f%s | %.6f | %s |\n", job.name.c_str(), percent,
                     Mebibytes(budget), Mebibytes(within->peak),
-                    within->peak <= budget ? "" : " ABOVE", within->milliseconds, within->loss,
-                    within->levers.c_str());
+                    within->peak <= budget ? "" : " ABOVE", within->milliseconds,
+                    within->expected > 0
+                        ? c10::str(" of ", static_cast<std::int64_t>(within->expected)).c_str()
+                        : "",
+                    within->loss, within->levers.c_str());
       } else {
-        std::printf("| %s | %d %% | %.0f | does not fit | | | |\n", job.name, percent,
+        std::printf("| %s | %d %% | %.0f | does not fit | | | |\n", job.name.c_str(), percent,
                     Mebibytes(budget));
       }
       std::fflush(stdout);
     }
+  }
+}
+
+using MakeOptimizer =
+    std::function<std::shared_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
+template <class Optimizer>
+MakeOptimizer MakeDefault() {
+  return [](std::vector<at::Tensor> parameters) {
+    return std::make_shared<Optimizer>(std::move(parameters));
+  };
+}
+
+/// The least limit with which a plain loop trains, and the least budget of a Trainer, on a net whose
+/// parameters outweigh what it keeps.
+void LeastBudgets(const Bench& bench) {
+  const std::int64_t width = bench.large() ? 4096 : 512;
+  const auto make = [&] {
+    torch::nn::Sequential net;
+    for (int i = 0; i < 6; ++i) {
+      net->push_back(torch::nn::Linear(width, width));
+      net->push_back(torch::nn::ReLU());
+    }
+    net->to(bench.device);
+    return net;
+  };
+  const Batch batch{{torch::randn({8, width}).to(bench.device)}};
+  DeviceMemory& memory = MemoryOf(bench.device);
+  const auto loss = [](torch::nn::Sequential net, const Batch& rows) {
+    return net->forward(rows.tensors[0]).square().mean();
+  };
+  const auto trains = [&](const MakeOptimizer& optimizer, Bytes limit, bool plain) {
+    memory.ReleaseCached();
+    try {
+      if (plain) {
+        memory.SetLimit(limit);
+        auto net = make();
+        const auto stepped = optimizer(net->parameters());
+        for (int i = 0; i < 3; ++i) {
+          stepped->zero_grad();
+          loss(net, batch).backward();
+          stepped->step();
+        }
+        memory.SetLimit(std::nullopt);
+      } else {
+        auto net = make();
+        Trainer trainer(
+            net.ptr(), optimizer(net->parameters()),
+            [&](const Batch& rows) { return loss(net, rows); },
+            {.device = bench.device, .budget = limit});
+        for (int i = 0; i < 3; ++i) trainer.Step(batch);
+      }
+      return true;
+    } catch (const c10::OutOfMemoryError&) {
+      memory.SetLimit(std::nullopt);
+      return false;
+    }
+  };
+  const auto least = [&](const MakeOptimizer& optimizer, bool plain) {
+    Bytes too_little = 0;
+    Bytes enough = 12 * 6 * width * width * 4;
+    while (enough - too_little > enough / 200) {
+      const Bytes middle = too_little + (enough - too_little) / 2;
+      (trains(optimizer, middle, plain) ? enough : too_little) = middle;
+    }
+    return enough;
+  };
+  std::printf("\n| optimizer | plain loop, MiB | Trainer, MiB | |\n|---|---|---|---|\n");
+  const std::pair<const char*, MakeOptimizer> optimizers[] = {
+      {"FusedAdamW", MakeDefault<FusedAdamW>()},
+      {"torch::optim::AdamW", MakeDefault<torch::optim::AdamW>()},
+      {"AdamW8bit", MakeDefault<AdamW8bit>()},
+      {"HostAdamW", MakeDefault<HostAdamW>()},
+      {"torch::optim::SGD, momentum", [](std::vector<at::Tensor> parameters) {
+         return std::make_shared<torch::optim::SGD>(std::move(parameters),
+                                                    torch::optim::SGDOptions(0.01).momentum(0.9));
+       }}};
+  for (const auto& [name, optimizer] : optimizers) {
+    const Bytes plain = least(optimizer, true);
+    const Bytes trainer = least(optimizer, false);
+    std::printf("| %s | %.0f | %.0f | %.3f |\n", name, Mebibytes(plain), Mebibytes(trainer),
+                static_cast<double>(trainer) / static_cast<double>(plain));
+    std::fflush(stdout);
   }
 }
 
@@ -387,7 +487,7 @@ void Speed(const Bench& bench) {
           times.push_back((Seconds() - begin) * 50);
         }
         std::sort(times.begin(), times.end());
-        std::printf("| %s | %s | %s | %.2f | %.0f |\n", job.name,
+        std::printf("| %s | %s | %s | %.2f | %.0f |\n", job.name.c_str(),
                     std::string(PrecisionName(precision)).c_str(), policy, times[2],
                     Mebibytes(MemoryOf(bench.device).figures().peak_allocated));
         std::fflush(stdout);
@@ -396,8 +496,6 @@ void Speed(const Bench& bench) {
   }
 }
 
-using MakeOptimizer =
-    std::function<std::shared_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
 
 template <class Optimizer>
 MakeOptimizer Make() {
@@ -503,6 +601,8 @@ int Main(int argc, char** argv) {
   if (what == "run" && argc == 8) return RunOne(bench, argv + 3);
   if (what == "budget") {
     Budgets(bench);
+  } else if (what == "least") {
+    LeastBudgets(bench);
   } else if (what == "story") {
     Story(bench);
   } else if (what == "memory") {
@@ -517,7 +617,7 @@ int Main(int argc, char** argv) {
     Speed(bench);
   } else {
     std::fprintf(stderr,
-                 "usage: train_bench check|memory|optimizers|budget|story|speed [DEVICE]\n");
+                 "usage: train_bench check|memory|optimizers|budget|least|story|speed [DEVICE]\n");
     return 2;
   }
   return 0;

@@ -1,10 +1,8 @@
 #include "train/trainer.h"
 
-#include <torch/cuda.h>
 #include <torch/nn/utils/clip_grad.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -15,16 +13,12 @@
 #include "train/optimizers/optimizer_step.h"
 #include "train/recovery.h"
 #include "train/trainer_trials.h"
+#include "train/wall_clock.h"
 
 namespace plimsoll::train {
 namespace {
 
 constexpr std::int64_t kFirstPatience = 32;
-
-double Seconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
 
 std::optional<AutocastState> AutocastFor(Precision precision, c10::Device device) {
   if (precision == Precision::kFloat32) return std::nullopt;
@@ -186,6 +180,7 @@ void Trainer::Choose(const Batch& batch) {
   if (chosen->micro_batch < batch.size()) CheckLossSplits(batch);
   Use(*chosen);
   chosen_for_ = batch.size();
+  expected_seconds_ = trials.expected_seconds();
   better_.clear();
   budget_.ReleaseCached();
 }

@@ -106,6 +106,9 @@ class Trainer {
   /// For the loss function to add to.
   Metrics& metrics() { return metrics_; }
   const Levers& levers() const { return levers_; }
+  /// How long a step with the chosen levers should take without the optimizer's part, by the trial
+  /// that made sure of them. Nothing where the batch fits as it is.
+  std::optional<double> expected_seconds() const { return expected_seconds_; }
   std::int64_t steps() const { return steps_; }
   const Budget& budget() const { return budget_; }
 
@@ -151,6 +154,7 @@ class Trainer {
   Levers levers_;
   /// The largest batch that levers were chosen for.
   std::int64_t chosen_for_ = 0;
+  std::optional<double> expected_seconds_;
   std::int64_t steps_ = 0;
   /// What was given way from, the last at the end; to be gone back to.
   std::vector<Levers> better_;

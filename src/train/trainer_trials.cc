@@ -13,6 +13,7 @@
 #include "train/optimizers/host_optimizer.h"
 #include "train/optimizers/optimizer_step.h"
 #include "train/recovery.h"
+#include "train/wall_clock.h"
 
 namespace plimsoll::train {
 namespace {
@@ -97,7 +98,12 @@ bool Trainer::Trials::Fits(const Levers& levers) {
   return Undone(levers, [&](at::Tensor& room) {
     trainer_.Gradients(rows);
     // A later piece finds the gradients of those before it.
-    if (rows.size() < batch_.size()) trainer_.Gradients(rows);
+    if (rows.size() < batch_.size()) {
+      const double begin = Seconds();
+      trainer_.Gradients(rows).item<double>();
+      const auto pieces = static_cast<double>(batch_.size()) / static_cast<double>(rows.size());
+      expected_seconds_ = pieces * (Seconds() - begin);
+    }
     room = at::Tensor();
     TryStepMemory(trainer_.stepped_);
   });

@@ -13,6 +13,9 @@ class Trainer::Trials final : public LeverTrials {
   Bytes Room() const override;
   std::optional<std::pair<StepRecord, StepRecord>> Record(const Levers& levers) override;
 
+  /// Of the last levers that fitted.
+  std::optional<double> expected_seconds() const { return expected_seconds_; }
+
  private:
   /// Runs it with these levers, and with a tensor as large as the optimizers' state will be, and
   /// undoes it. False where memory ran out.
@@ -22,6 +25,7 @@ class Trainer::Trials final : public LeverTrials {
   Trainer& trainer_;
   const Batch& batch_;
   Bytes most_ = 0;
+  std::optional<double> expected_seconds_;
 };
 
 }  // namespace plimsoll::train

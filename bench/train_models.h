@@ -1,0 +1,155 @@
+// Models as a user of plimsoll::train writes them: what it takes to make one's own checkpointable.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "train/models/model.h"
+
+namespace plimsoll::train {
+
+/// One that a user has: attention by torch, layers in a list.
+class OwnTransformer : public TrainModel {
+ public:
+  struct Options {
+    std::int64_t width = 1024;
+    std::int64_t layers = 16;
+    std::int64_t heads = 16;
+    std::int64_t inputs = 64;
+    std::int64_t classes = 100;
+  };
+
+  explicit OwnTransformer(const Options& options) : heads_(options.heads) {
+    const std::int64_t width = options.width;
+    embed_ = register_module("embed", torch::nn::Linear(options.inputs, width));
+    for (std::int64_t i = 0; i < options.layers; ++i) {
+      Layer layer{torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})),
+                  torch::nn::Linear(width, 3 * width), torch::nn::Linear(width, width),
+                  torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})),
+                  torch::nn::Linear(width, 4 * width), torch::nn::Linear(4 * width, width)};
+      const std::string name = "layer" + std::to_string(i);
+      register_module(name + "_norm1", layer.norm1);
+      register_module(name + "_qkv", layer.qkv);
+      register_module(name + "_out", layer.out);
+      register_module(name + "_norm2", layer.norm2);
+      register_module(name + "_up", layer.up);
+      register_module(name + "_down", layer.down);
+      layers_.push_back(layer);
+    }
+    classify_ = register_module("classify", torch::nn::Linear(width, options.classes));
+  }
+
+  int checkpoint_blocks() const override { return static_cast<int>(layers_.size()); }
+
+  at::Tensor Loss(const Batch& batch) override {
+    std::vector<Block> blocks;
+    for (const Layer& layer : layers_) {
+      blocks.push_back([layer, heads = heads_](const at::Tensor& x) { return layer(x, heads); });
+    }
+    const at::Tensor x = RunChain(blocks, embed_->forward(batch.tensors[0]));
+    return torch::nn::functional::cross_entropy(classify_->forward(x.mean(1)), batch.tensors[1]);
+  }
+
+ private:
+  struct Layer {
+    torch::nn::LayerNorm norm1;
+    torch::nn::Linear qkv, out;
+    torch::nn::LayerNorm norm2;
+    torch::nn::Linear up, down;
+
+    at::Tensor operator()(const at::Tensor& x, std::int64_t heads) const {
+      Layer self = *this;
+      const auto split = [&](const at::Tensor& t) {
+        return t.view({t.size(0), t.size(1), heads, -1}).transpose(1, 2);
+      };
+      const auto parts = self.qkv(self.norm1(x)).chunk(3, -1);
+      const at::Tensor mixed =
+          at::scaled_dot_product_attention(split(parts[0]), split(parts[1]), split(parts[2]));
+      const at::Tensor y = x + self.out(mixed.transpose(1, 2).reshape(x.sizes()));
+      return y + self.down(at::gelu(self.up(self.norm2(y))));
+    }
+  };
+
+  std::int64_t heads_;
+  torch::nn::Linear embed_{nullptr};
+  std::vector<Layer> layers_;
+  torch::nn::Linear classify_{nullptr};
+};
+
+/// With batch normalization, so that a batch is not split.
+class ResNet50 : public TrainModel {
+ public:
+  explicit ResNet50(std::int64_t width = 64, std::int64_t classes = 1000) {
+    stem_ = Add("stem", Stem(width));
+    std::int64_t in = width;
+    const int depths[] = {3, 4, 6, 3};
+    for (int stage = 0; stage < 4; ++stage) {
+      const std::int64_t middle = width << stage;
+      for (int i = 0; i < depths[stage]; ++i) {
+        const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+        const std::string name = "stage" + std::to_string(stage) + "_" + std::to_string(i);
+        Bottleneck block{Add(name, Main(in, middle, stride)), torch::nn::Sequential(nullptr)};
+        if (i == 0) block.shortcut = Add(name + "_shortcut", Convolve(in, 4 * middle, 1, stride));
+        blocks_.push_back(block);
+        in = 4 * middle;
+      }
+    }
+    classify_ = register_module("classify", torch::nn::Linear(in, classes));
+  }
+
+  int checkpoint_blocks() const override { return 1 + static_cast<int>(blocks_.size()); }
+
+  at::Tensor Loss(const Batch& batch) override {
+    std::vector<Block> chain = {[stem = stem_](const at::Tensor& x) mutable {
+      return at::max_pool2d(at::relu(stem->forward(x)), 3, 2, 1);
+    }};
+    for (const Bottleneck& block : blocks_) chain.push_back(block);
+    const at::Tensor x = RunChain(chain, batch.tensors[0]);
+    return torch::nn::functional::cross_entropy(classify_->forward(x.mean({2, 3})),
+                                                batch.tensors[1]);
+  }
+
+ private:
+  struct Bottleneck {
+    torch::nn::Sequential main, shortcut;
+
+    at::Tensor operator()(const at::Tensor& x) const {
+      Bottleneck self = *this;
+      const at::Tensor side = self.shortcut.is_empty() ? x : self.shortcut->forward(x);
+      return at::relu(self.main->forward(x) + side);
+    }
+  };
+
+  torch::nn::Sequential Add(const std::string& name, torch::nn::Sequential part) {
+    return register_module(name, part);
+  }
+  static torch::nn::Sequential Convolve(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                                        std::int64_t stride) {
+    return torch::nn::Sequential(
+        torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel)
+                              .stride(stride)
+                              .padding(kernel / 2)
+                              .bias(false)),
+        torch::nn::BatchNorm2d(out));
+  }
+  static torch::nn::Sequential Stem(std::int64_t width) { return Convolve(3, width, 7, 2); }
+  static torch::nn::Sequential Main(std::int64_t in, std::int64_t middle, std::int64_t stride) {
+    torch::nn::Sequential main;
+    const auto add = [&](const torch::nn::Sequential& part, bool relu) {
+      for (const auto& each : *part) main->push_back(each);
+      if (relu) main->push_back(torch::nn::ReLU());
+    };
+    add(Convolve(in, middle, 1, 1), true);
+    add(Convolve(middle, middle, 3, stride), true);
+    add(Convolve(middle, 4 * middle, 1, 1), false);
+    return main;
+  }
+
+  torch::nn::Sequential stem_{nullptr};
+  std::vector<Bottleneck> blocks_;
+  torch::nn::Linear classify_{nullptr};
+};
+
+}  // namespace plimsoll::train
