@@ -196,27 +196,28 @@ std::vector<Job> Jobs(const Bench& bench) {
   const std::int64_t image = bench.large() ? 512 : 64;
   OwnTransformer::Options own;
   if (!bench.large()) own = {.width = 64, .layers = 6, .heads = 4};
-  return {{"gpt", [gpt] { return std::make_shared<Gpt>(gpt); },
-           [bench, gpt](std::int64_t rows) { return Tokens(bench, gpt, rows); }, 32},
-          {"unet", [unet] { return std::make_shared<UNet>(unet); },
-           [bench, image](std::int64_t rows) {
-             return Batch{{torch::randn({rows, 3, image, image}).to(bench.device),
-                           torch::randint(0, 2, {rows, image, image}, at::kLong).to(bench.device)}};
-           },
-           16},
-          {"resnet50", [large = bench.large()] { return std::make_shared<ResNet50>(large ? 64 : 8); },
-           [bench](std::int64_t rows) {
-             const std::int64_t side = bench.large() ? 224 : 64;
-             return Batch{{torch::randn({rows, 3, side, side}).to(bench.device),
-                           torch::randint(0, 1000, {rows}, at::kLong).to(bench.device)}};
-           },
-           bench.large() ? 128 : 16},
-          {"own", [own] { return std::make_shared<OwnTransformer>(own); },
-           [bench, own](std::int64_t rows) {
-             return Batch{{torch::randn({rows, 512, own.inputs}).to(bench.device),
-                           torch::randint(0, own.classes, {rows}, at::kLong).to(bench.device)}};
-           },
-           bench.large() ? 32 : 8}};
+  return {
+      {"gpt", [gpt] { return std::make_shared<Gpt>(gpt); },
+       [bench, gpt](std::int64_t rows) { return Tokens(bench, gpt, rows); }, 32},
+      {"unet", [unet] { return std::make_shared<UNet>(unet); },
+       [bench, image](std::int64_t rows) {
+         return Batch{{torch::randn({rows, 3, image, image}).to(bench.device),
+                       torch::randint(0, 2, {rows, image, image}, at::kLong).to(bench.device)}};
+       },
+       16},
+      {"resnet50", [large = bench.large()] { return std::make_shared<ResNet50>(large ? 64 : 8); },
+       [bench](std::int64_t rows) {
+         const std::int64_t side = bench.large() ? 224 : 64;
+         return Batch{{torch::randn({rows, 3, side, side}).to(bench.device),
+                       torch::randint(0, 1000, {rows}, at::kLong).to(bench.device)}};
+       },
+       bench.large() ? 128 : 16},
+      {"own", [own] { return std::make_shared<OwnTransformer>(own); },
+       [bench, own](std::int64_t rows) {
+         return Batch{{torch::randn({rows, 512, own.inputs}).to(bench.device),
+                       torch::randint(0, own.classes, {rows}, at::kLong).to(bench.device)}};
+       },
+       bench.large() ? 32 : 8}};
 }
 
 struct Trained {
@@ -244,8 +245,8 @@ Trained Train(const Bench& bench, const Run& run) {
   const Job& job = *std::ranges::find(jobs, run.job, &Job::name);
   const auto model = job.make();
   model->to(bench.device);
-  const auto optimizer =
-      std::make_shared<FusedAdamW>(model->parameters(), torch::optim::AdamWOptions(1e-4));
+  auto optimizer = AdamWForms(model->parameters(), torch::optim::AdamWOptions(1e-4));
+  if (run.plain) optimizer.allowed = {OptimizerForm::kFused};
   TrainerOptions options{.device = bench.device, .precision = run.precision};
   if (run.budget > 0) options.budget = run.budget;
   options.weight = [model](const Batch& batch) { return model->Weight(batch); };
@@ -310,19 +311,21 @@ int RunOne(const Bench& bench, char** words) {
 
 void Budgets(const Bench& bench) {
   std::printf(
-      "\n| model | budget | MiB | peak held, MiB | ms a step, of expected | loss of step 8 | levers "
+      "\n| model | budget | MiB | peak held, MiB | ms a step, of expected | loss of step 8 | "
+      "levers "
       "|\n|---|---|---|---|---|---|---|\n");
   for (const Job& job : Jobs(bench)) {
     const auto plain = TrainAlone(bench, {.job = job.name, .rows = job.rows, .plain = true});
     TORCH_CHECK(plain, job.name, " does not train at all");
-    std::printf("| %s, batch %ld | none, plain | | %.0f | %.1f | %.6f | %s |\n", job.name.c_str(), job.rows,
-                Mebibytes(plain->peak), plain->milliseconds, plain->loss, plain->levers.c_str());
+    std::printf("| %s, batch %ld | none, plain | | %.0f | %.1f | %.6f | %s |\n", job.name.c_str(),
+                job.rows, Mebibytes(plain->peak), plain->milliseconds, plain->loss,
+                plain->levers.c_str());
     for (const int percent : {100, 70, 50, 35, 25, 15}) {
       const Bytes budget = plain->peak / 100 * percent;
       const auto within = TrainAlone(bench, {.job = job.name, .rows = job.rows, .budget = budget});
       if (within) {
-        std::printf("| %s | %d %% | %.0f | %.0f%s | %.1f%s | %.6f | %s |\n", job.name.c_str(), percent,
-                    Mebibytes(budget), Mebibytes(within->peak),
+        std::printf("| %s | %d %% | %.0f | %.0f%s | %.1f%s | %.6f | %s |\n", job.name.c_str(),
+                    percent, Mebibytes(budget), Mebibytes(within->peak),
                     within->peak <= budget ? "" : " ABOVE", within->milliseconds,
                     within->expected > 0
                         ? c10::str(" of ", static_cast<std::int64_t>(within->expected)).c_str()
@@ -346,8 +349,8 @@ MakeOptimizer MakeDefault() {
   };
 }
 
-/// The least limit with which a plain loop trains, and the least budget of a Trainer, on a net whose
-/// parameters outweigh what it keeps.
+/// The least limit with which a plain loop trains, and the least budget of a Trainer, on a net
+/// whose parameters outweigh what it keeps.
 void LeastBudgets(const Bench& bench) {
   const std::int64_t width = bench.large() ? 4096 : 512;
   const auto make = [&] {
@@ -379,10 +382,9 @@ void LeastBudgets(const Bench& bench) {
         memory.SetLimit(std::nullopt);
       } else {
         auto net = make();
-        Trainer trainer(
-            net.ptr(), optimizer(net->parameters()),
-            [&](const Batch& rows) { return loss(net, rows); },
-            {.device = bench.device, .budget = limit});
+        Trainer trainer(net.ptr(), optimizer(net->parameters()),
+                        [&](const Batch& rows) { return loss(net, rows); },
+                        {.device = bench.device, .budget = limit});
         for (int i = 0; i < 3; ++i) trainer.Step(batch);
       }
       return true;
@@ -495,7 +497,6 @@ void Speed(const Bench& bench) {
     }
   }
 }
-
 
 template <class Optimizer>
 MakeOptimizer Make() {

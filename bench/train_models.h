@@ -26,9 +26,11 @@ class OwnTransformer : public TrainModel {
     embed_ = register_module("embed", torch::nn::Linear(options.inputs, width));
     for (std::int64_t i = 0; i < options.layers; ++i) {
       Layer layer{torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})),
-                  torch::nn::Linear(width, 3 * width), torch::nn::Linear(width, width),
+                  torch::nn::Linear(width, 3 * width),
+                  torch::nn::Linear(width, width),
                   torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})),
-                  torch::nn::Linear(width, 4 * width), torch::nn::Linear(4 * width, width)};
+                  torch::nn::Linear(width, 4 * width),
+                  torch::nn::Linear(4 * width, width)};
       const std::string name = "layer" + std::to_string(i);
       register_module(name + "_norm1", layer.norm1);
       register_module(name + "_qkv", layer.qkv);
@@ -127,12 +129,11 @@ class ResNet50 : public TrainModel {
   }
   static torch::nn::Sequential Convolve(std::int64_t in, std::int64_t out, std::int64_t kernel,
                                         std::int64_t stride) {
-    return torch::nn::Sequential(
-        torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel)
-                              .stride(stride)
-                              .padding(kernel / 2)
-                              .bias(false)),
-        torch::nn::BatchNorm2d(out));
+    return torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel)
+                                                       .stride(stride)
+                                                       .padding(kernel / 2)
+                                                       .bias(false)),
+                                 torch::nn::BatchNorm2d(out));
   }
   static torch::nn::Sequential Stem(std::int64_t width) { return Convolve(3, width, 7, 2); }
   static torch::nn::Sequential Main(std::int64_t in, std::int64_t middle, std::int64_t stride) {

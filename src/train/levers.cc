@@ -8,7 +8,8 @@ namespace plimsoll::train {
 
 std::string Levers::ToString() const {
   return c10::str("micro-batch ", micro_batch, ", checkpoint ", checkpoint.ToString(),
-                  offload ? ", offload" : "");
+                  offload ? ", offload" : "",
+                  optimizer ? c10::str(", optimizer ", FormName(*optimizer)) : std::string());
 }
 
 std::vector<std::int64_t> MicroBatches(const LeverLimits& limits) {

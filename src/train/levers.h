@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "train/checkpointing/checkpoint_policy.h"
+#include "train/optimizers/optimizer_forms.h"
 
 namespace plimsoll::train {
 
@@ -17,6 +18,8 @@ struct Levers {
   CheckpointPolicy checkpoint;
   /// What is saved for backward lies on the host.
   bool offload = false;
+  /// Where Trainer may choose it.
+  std::optional<OptimizerForm> optimizer;
 
   std::string ToString() const;
   bool operator==(const Levers&) const = default;

@@ -10,6 +10,7 @@
 #include "train/checkpointing/autocast.h"
 #include "train/checkpointing/running_statistics.h"
 #include "train/checkpointing/saved_tensors.h"
+#include "train/optimizers/optimizer_state.h"
 #include "train/optimizers/optimizer_step.h"
 #include "train/recovery.h"
 #include "train/trainer_trials.h"
@@ -31,6 +32,11 @@ template <class Pointer>
 Pointer Checked(Pointer pointer, const char* what) {
   TORCH_CHECK(pointer != nullptr, "a trainer needs ", what);
   return pointer;
+}
+
+std::shared_ptr<torch::optim::Optimizer> FirstOf(const OptimizerForms& forms) {
+  TORCH_CHECK(forms.make && !forms.allowed.empty(), "a trainer needs an optimizer");
+  return forms.make(forms.allowed.front());
 }
 
 }  // namespace
@@ -84,7 +90,35 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
   }
 }
 
+Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, OptimizerForms forms, LossFunction loss,
+                 TrainerOptions options)
+    : Trainer(std::move(model), FirstOf(forms), std::move(loss), std::move(options)) {
+  forms_ = std::move(forms);
+  form_ = levers_.optimizer = forms_.allowed.front();
+}
+
 Trainer::~Trainer() = default;
+
+void Trainer::UseForm(OptimizerForm form) {
+  if (form_ == form) return;
+  const auto optimizer = Checked(forms_.make(form), "an optimizer");
+  if (!optimizers_[0]->state().empty()) {
+    StateSaver saver;
+    AddOptimizer(saver, "", *optimizers_[0]);
+    StateLoader loader = StateLoader::FromBytes(saver.Bytes());
+    TakeOptimizer(loader, "", *optimizer)();
+  }
+  Take({optimizer}, form);
+}
+
+void Trainer::Take(Optimizers optimizers, OptimizerForm form) {
+  optimizers_ = std::move(optimizers);
+  stepped_.clear();
+  StepSharedOnce();
+  form_ = form;
+  // What was seen of small steps has another base now.
+  planner_ = LeverPlanner(blocks_.size(), RatesOf(options_.device));
+}
 
 void Trainer::CheckOptions() const {
   TORCH_CHECK(!optimizers_.empty(), "a trainer needs an optimizer");
@@ -129,6 +163,7 @@ LeverLimits Trainer::LimitsFor(std::int64_t rows) const {
 
 void Trainer::Use(const Levers& levers) {
   levers_ = levers;
+  levers_.optimizer = form_;
   blocks_.Use(levers.checkpoint);
 }
 
@@ -173,9 +208,26 @@ bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   return true;
 }
 
+std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) {
+  const LeverLimits limits = LimitsFor(batch.size());
+  if (forms_.allowed.empty()) return planner_.Choose(limits, trials);
+  const OptimizerForm before = *form_;
+  for (const OptimizerForm form : forms_.allowed) {
+    // A state in 8 bits is neither made of one in fp32 nor made one.
+    const bool from_state = !optimizers_[0]->state().empty() && form != before;
+    const bool eight_bits =
+        form == OptimizerForm::kEightBits || before == OptimizerForm::kEightBits;
+    if (from_state && eight_bits) continue;
+    UseForm(form);
+    if (auto chosen = planner_.Choose(limits, trials)) return chosen;
+  }
+  UseForm(before);
+  return std::nullopt;
+}
+
 void Trainer::Choose(const Batch& batch) {
   Trials trials(*this, batch);
-  const auto chosen = planner_.Choose(LimitsFor(batch.size()), trials);
+  const auto chosen = ChooseWithin(batch, trials);
   if (!chosen) throw Shortage(batch);
   if (chosen->micro_batch < batch.size()) CheckLossSplits(batch);
   Use(*chosen);

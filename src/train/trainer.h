@@ -80,6 +80,9 @@ class Trainer {
   /// With several optimizers, each for parameters of its own; they step together or not at all.
   Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers, LossFunction loss,
           TrainerOptions options = {});
+  /// With an optimizer whose form is a lever: the first of those allowed with which a batch fits.
+  Trainer(std::shared_ptr<torch::nn::Module> model, OptimizerForms forms, LossFunction loss,
+          TrainerOptions options = {});
   ~Trainer();
 
   /// One step on the whole batch. The first one, and the first with a larger batch, chooses the
@@ -103,6 +106,8 @@ class Trainer {
   /// of device they are chosen anew. Returns what was given to Save as extra.
   std::string Load(const std::filesystem::path& path);
 
+  /// As they are now: choosing another form of an optimizer makes another one.
+  const Optimizers& optimizers() const { return optimizers_; }
   /// For the loss function to add to.
   Metrics& metrics() { return metrics_; }
   const Levers& levers() const { return levers_; }
@@ -117,6 +122,11 @@ class Trainer {
 
   void CheckOptions() const;
   void StepSharedOnce();
+  /// The optimizer goes on in this form, with the state that it has.
+  void UseForm(OptimizerForm form);
+  void Take(Optimizers optimizers, OptimizerForm form);
+  Optimizers InFormOf(const Levers& saved) const;
+  std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
   void CheckLossSplits(const Batch& batch);
@@ -141,6 +151,9 @@ class Trainer {
   std::shared_ptr<torch::nn::Module> model_;
   Optimizers optimizers_;
   std::vector<torch::optim::Optimizer*> stepped_;
+  /// None: it is not a lever.
+  OptimizerForms forms_{.allowed = {}};
+  std::optional<OptimizerForm> form_;
   LossFunction loss_;
   TrainerOptions options_;
   Budget budget_;

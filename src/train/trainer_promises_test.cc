@@ -2,6 +2,9 @@
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "train/budget/cpu_allocator.h"
 #include "train/models/model.h"
@@ -382,6 +385,37 @@ TEST(TrainerPromises, EvaluatesWithinTheBudget) {
   EXPECT_NEAR(gpt.trainer->Evaluate(gpt.Rows(256)), whole, 1e-5);
   EXPECT_TRUE(gpt.model->is_training());
   EXPECT_EQ(TextOf(*gpt.model), before);
+}
+
+TEST(TrainerPromises, TheFormOfTheOptimizerIsALever) {
+  const auto loss = [](nn::Sequential model, const Batch& rows) {
+    return model->forward(rows.tensors[0]).square().mean();
+  };
+  const auto path = std::filesystem::temp_directory_path() / c10::str("plimsoll_form_", getpid());
+  // Parameters, gradients and state are four times the parameters; the host takes two of them.
+  const Bytes before = MemoryOf(c10::kCPU).figures().allocated;
+  torch::manual_seed(3);
+  nn::Sequential model = Wide();
+  const Bytes parameters = MemoryOf(c10::kCPU).figures().allocated - before;
+  double last = 0;
+  {
+    Trainer trainer(model.ptr(), AdamWForms(model->parameters()),
+                    [&](const Batch& rows) { return loss(model, rows); },
+                    {.budget = before + 3 * parameters});
+    for (int i = 0; i < 3; ++i) last = trainer.Step(WideBatch(8)).loss;
+    EXPECT_EQ(trainer.levers().optimizer, OptimizerForm::kHost);
+    trainer.Save(path);
+    last = trainer.Step(WideBatch(8)).loss;
+  }
+  // With more memory it goes on as a fused one.
+  Trainer trainer(model.ptr(), AdamWForms(model->parameters()),
+                  [&](const Batch& rows) { return loss(model, rows); },
+                  {.budget = before + 8 * parameters});
+  trainer.Load(path);
+  const StepReport report = trainer.Step(WideBatch(8));
+  EXPECT_EQ(report.levers.optimizer, OptimizerForm::kFused);
+  EXPECT_NEAR(report.loss, last, 1e-6 * last);
+  std::filesystem::remove(path);
 }
 
 TEST(TrainerPromises, SeveralOptimizersStepTogether) {

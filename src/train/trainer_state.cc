@@ -1,4 +1,5 @@
 // Save and Load of the trainer: everything that the next step depends on.
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -80,12 +81,22 @@ void AddLevers(StateSaver& saver, const std::string& prefix, const Levers& lever
   saver.AddValue(prefix + "micro_batch", levers.micro_batch);
   saver.AddValue(prefix + "checkpoint", levers.checkpoint.ToString());
   saver.AddValue(prefix + "offload", levers.offload);
+  saver.AddValue(prefix + "optimizer",
+                 std::string(levers.optimizer ? FormName(*levers.optimizer) : "given"));
 }
 
 Levers TakeLevers(StateLoader& loader, const std::string& prefix) {
-  return {.micro_batch = loader.Count(prefix + "micro_batch"),
-          .checkpoint = CheckpointPolicy::Parse(loader.Text(prefix + "checkpoint")),
-          .offload = loader.Flag(prefix + "offload")};
+  Levers levers{.micro_batch = loader.Count(prefix + "micro_batch"),
+                .offload = loader.Flag(prefix + "offload")};
+  const std::string policy = loader.Text(prefix + "checkpoint");
+  const std::string form = loader.Text(prefix + "optimizer");
+  try {
+    levers.checkpoint = CheckpointPolicy::Parse(policy);
+    if (form != "given") levers.optimizer = ParseForm(form);
+  } catch (const c10::Error& error) {
+    loader.Fail(error.what_without_backtrace());
+  }
+  return levers;
 }
 
 std::string BetterPrefix(std::size_t index) { return c10::str("levers better ", index, " "); }
@@ -162,6 +173,13 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
   saver.Write(path);
 }
 
+/// Those that there are, or new ones in the form that was saved.
+Trainer::Optimizers Trainer::InFormOf(const Levers& saved) const {
+  const bool other = form_ && saved.optimizer && saved.optimizer != form_ &&
+                     std::ranges::count(forms_.allowed, *saved.optimizer) > 0;
+  return other ? Optimizers{forms_.make(*saved.optimizer)} : optimizers_;
+}
+
 std::string Trainer::Load(const std::filesystem::path& path) {
   StateLoader loader = StateLoader::Open(path);
   const Copies model = TakeModel(loader, *model_);
@@ -169,14 +187,15 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   if (optimizers != static_cast<std::int64_t>(optimizers_.size())) {
     loader.Fail(c10::str("it has ", optimizers, " optimizers, and here are ", optimizers_.size()));
   }
+  Choice choice = TakeChoice(loader);
+  const bool still_good = choice.within == ChosenWithin();
+  const Optimizers loaded = InFormOf(choice.levers);
   std::vector<std::function<void()>> put_optimizers;
-  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    put_optimizers.push_back(TakeOptimizer(loader, PrefixOf(i), *optimizers_[i]));
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    put_optimizers.push_back(TakeOptimizer(loader, PrefixOf(i), *loaded[i]));
   }
   const RandomState random = TakeRandom(loader, options_.device);
   const GradScaler::State scaler = TakeScaler(loader);
-  Choice choice = TakeChoice(loader);
-  const bool still_good = choice.within == ChosenWithin();
   const std::int64_t steps = loader.Count("steps");
   const std::int64_t patience = loader.Count("patience");
   const std::int64_t calm_steps = loader.Count("calm_steps");
@@ -185,6 +204,7 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   // All of it is right. Nothing was changed so far, and nothing is refused from here on.
   Put(model);
   for (const auto& put : put_optimizers) put();
+  if (loaded != optimizers_) Take(loaded, *choice.levers.optimizer);
   scaler_.Load(scaler);
   Use(still_good ? choice.levers : Levers());
   before_trying_.reset();

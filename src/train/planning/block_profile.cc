@@ -27,6 +27,15 @@ double BlockProfile::At(std::int64_t rows, double less, double more) const {
   return less + (more - less) * part;
 }
 
+Bytes BlockProfile::PlainPeak(std::int64_t rows) const {
+  double peak = 0;
+  for (std::size_t i = 0; i < less_.plain.marks.size(); ++i) {
+    peak = std::max(peak, At(rows, static_cast<double>(less_.plain.marks[i].peak),
+                             static_cast<double>(more_.plain.marks[i].peak)));
+  }
+  return static_cast<Bytes>(std::llround(peak));
+}
+
 double BlockProfile::Microseconds(std::int64_t rows) const {
   const auto all = [&](const StepRecord& record) {
     // Up to where backward comes to the first block.

@@ -25,6 +25,7 @@ class BlockProfile {
 
   /// Alive before the step.
   Bytes base() const { return less_.plain.marks.front().alive; }
+  Bytes PlainPeak(std::int64_t rows) const;
   /// Forward and backward with nothing checkpointed, in microseconds by DeviceRates.
   double Microseconds(std::int64_t rows) const;
 

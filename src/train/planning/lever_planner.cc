@@ -11,6 +11,8 @@ constexpr double kMostMargin = 2;
 constexpr double kLess = 0.85;
 /// Rows of the larger of the small steps.
 constexpr std::int64_t kMoreRows = 4;
+/// The part of the room that a closer look may take.
+constexpr double kCloser = 0.8;
 
 Levers With(const LeverLimits& limits, std::int64_t rows, CheckpointPolicy policy) {
   return {.micro_batch = rows,
@@ -25,38 +27,58 @@ CheckpointPolicy LeverPlanner::Everything(const LeverLimits& limits) const {
   return blocks_ > 0 ? CheckpointPolicy::All() : CheckpointPolicy();
 }
 
-std::optional<RecordedPair> LeverPlanner::RecordPair(const LeverLimits& limits, std::int64_t rows,
-                                                     LeverTrials& trials, RecordedPair& later) {
+std::optional<LeverPlanner::Seen> LeverPlanner::See(const LeverLimits& limits, std::int64_t rows,
+                                                    LeverTrials& trials) {
   auto plain = trials.Record(With(limits, rows, limits.checkpoint.value_or(CheckpointPolicy())));
   if (!plain) return std::nullopt;
-  RecordedPair first{.plain = std::move(plain->first), .checkpointed = std::nullopt};
-  later.plain = std::move(plain->second);
-  if (limits.checkpoint || blocks_ == 0) return first;
+  Seen seen{.rows = rows,
+            .first = {.plain = std::move(plain->first), .checkpointed = std::nullopt},
+            .later = {.plain = std::move(plain->second), .checkpointed = std::nullopt}};
+  if (limits.checkpoint || blocks_ == 0) return seen;
   auto all = trials.Record(With(limits, rows, CheckpointPolicy::All()));
-  if (!all || !all->first.Follows(first.plain) || !all->second.Follows(later.plain)) {
+  if (!all || !all->first.Follows(seen.first.plain) || !all->second.Follows(seen.later.plain)) {
     return std::nullopt;
   }
-  first.checkpointed = std::move(all->first);
-  later.checkpointed = std::move(all->second);
-  return first;
+  seen.first.checkpointed = std::move(all->first);
+  seen.later.checkpointed = std::move(all->second);
+  return seen;
+}
+
+void LeverPlanner::Learn(const Seen& less, const Seen& more) {
+  search_ = std::make_unique<LeverSearch>(
+      BlockProfile(less.rows, less.first, more.rows, more.first, rates_),
+      BlockProfile(less.rows, less.later, more.rows, more.later, rates_));
 }
 
 bool LeverPlanner::Look(const LeverLimits& limits, LeverTrials& trials) {
   if (search_) return true;
   // Batch normalization cannot do with one row.
   const std::int64_t least = std::min<std::int64_t>(limits.may_split ? 1 : 2, limits.batch);
-  RecordedPair later;
-  const auto first = RecordPair(limits, least, trials, later);
-  if (!first) return false;
-  for (std::int64_t rows = std::min(kMoreRows, limits.batch); rows >= least; rows /= 2) {
-    RecordedPair more_later = later;
-    const auto more = rows == least ? first : RecordPair(limits, rows, trials, more_later);
-    if (!more || !more->plain.Follows(first->plain)) continue;
-    search_ = std::make_unique<LeverSearch>(BlockProfile(least, *first, rows, *more, rates_),
-                                            BlockProfile(least, later, rows, more_later, rates_));
-    return true;
+  const auto less = See(limits, least, trials);
+  if (!less) return false;
+  std::optional<Seen> more;
+  for (std::int64_t rows = std::min(kMoreRows, limits.batch); rows > least && !more; rows /= 2) {
+    more = See(limits, rows, trials);
   }
-  return false;
+  if (!more || !more->first.plain.Follows(less->first.plain)) more = less;
+  Learn(*less, *more);
+  LookCloser(limits, *more, trials);
+  return true;
+}
+
+/// What libraries need beside tensors does not grow with the rows: from 4 rows to 128 little errors
+/// become large. So once more, with as many rows as should fit without any lever.
+void LeverPlanner::LookCloser(const LeverLimits& limits, const Seen& less, LeverTrials& trials) {
+  const Bytes base = search_->base();
+  const auto room = base + static_cast<Bytes>(kCloser * static_cast<double>(trials.Room() - base));
+  for (std::int64_t rows = limits.batch / 2; rows >= 2 * less.rows; rows /= 2) {
+    if (search_->PlainPeak(rows) > room) continue;
+    const auto more = See(limits, rows, trials);
+    if (more && more->first.plain.Follows(less.first.plain)) {
+      Learn(less, *more);
+      return;
+    }
+  }
 }
 
 std::optional<Levers> LeverPlanner::ChooseBlindly(const LeverLimits& limits, LeverTrials& trials) {

@@ -38,10 +38,19 @@ class LeverPlanner {
   std::optional<Bytes> LeastPeak(const LeverLimits& limits);
 
  private:
+  /// A first piece with some rows, and a later one.
+  struct Seen {
+    std::int64_t rows = 0;
+    RecordedPair first;
+    RecordedPair later;
+  };
+
   /// False where not even small steps fit, or each goes through other blocks.
   bool Look(const LeverLimits& limits, LeverTrials& trials);
-  std::optional<RecordedPair> RecordPair(const LeverLimits& limits, std::int64_t rows,
-                                         LeverTrials& trials, RecordedPair& later);
+  void LookCloser(const LeverLimits& limits, const Seen& less, LeverTrials& trials);
+  /// Nothing where that does not fit.
+  std::optional<Seen> See(const LeverLimits& limits, std::int64_t rows, LeverTrials& trials);
+  void Learn(const Seen& less, const Seen& more);
   CheckpointPolicy Everything(const LeverLimits& limits) const;
   std::optional<Levers> ChooseBlindly(const LeverLimits& limits, LeverTrials& trials);
 

@@ -33,6 +33,8 @@ class LeverSearch {
   LeverEstimate Smallest(const LeverLimits& limits);
   /// Of any levers without offload.
   LeverEstimate EstimateOf(const Levers& levers, const LeverLimits& limits);
+  /// Of so many rows with nothing checkpointed.
+  Bytes PlainPeak(std::int64_t rows) const { return piece_.PlainPeak(rows); }
   Bytes base() const { return piece_.base(); }
 
  private:
