@@ -105,6 +105,8 @@ class Trainer {
   /// All of it or nothing. Levers that the options set stay set; for another budget or another kind
   /// of device they are chosen anew. Returns what was given to Save as extra.
   std::string Load(const std::filesystem::path& path);
+  /// What was given to Save as extra, with nothing loaded.
+  static std::string ExtraOf(const std::filesystem::path& path);
 
   /// As they are now: choosing another form of an optimizer makes another one.
   const Optimizers& optimizers() const { return optimizers_; }

@@ -180,6 +180,10 @@ Trainer::Optimizers Trainer::InFormOf(const Levers& saved) const {
   return other ? Optimizers{forms_.make(*saved.optimizer)} : optimizers_;
 }
 
+std::string Trainer::ExtraOf(const std::filesystem::path& path) {
+  return StateLoader::Open(path).Bytes("extra");
+}
+
 std::string Trainer::Load(const std::filesystem::path& path) {
   StateLoader loader = StateLoader::Open(path);
   const Copies model = TakeModel(loader, *model_);

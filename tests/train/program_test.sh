@@ -50,9 +50,34 @@ grep -q 'no longer read' "$folder/out" || fail "the former format is not named: 
 escape=$folder/$'\033[2J'
 "$program" "${small[@]}" --steps 2 --save "$escape" 2>/dev/null
 cp "$escape" "$folder/before"
-complains 2 "${small[@]}" --steps 9 --optimizer sgd --save "$escape" --resume
+complains 2 "${small[@]}" --steps 9 --optimizer sgd --save "$escape" --resume --allow-changes
 cmp -s "$escape" "$folder/before" || fail "a state that was refused has changed"
 grep -q 'the optimizer AdamW, and here is SGD' "$folder/out" || fail "not named: $(cat "$folder/out")"
 ! grep -q $'\033' "$folder/out" || fail "an escape sequence is printed"
-complains 2 "${small[@]}" --width 64 --steps 9 --save "$escape" --resume
+complains 2 gpt --width 64 --layers 2 --heads 2 --context 32 --batch 8 --steps 9 --save "$escape" --resume
+grep -q "saved with --width '32', and now it is '64'" "$folder/out" || fail "not named: $(cat "$folder/out")"
+
+# What cannot work in the end is said at the beginning.
+complains 2 "${small[@]}" --steps 1 --save "$folder/nowhere/state"
+complains 2 "${small[@]}" --steps 1 --log "$folder/nowhere/log"
+
+# Changed flags are refused, or allowed and told.
+"$program" "${small[@]}" --steps 2 --save "$folder/changed" 2>/dev/null
+complains 2 "${small[@]}" --learning-rate 0.1 --steps 4 --save "$folder/changed" --resume
+"$program" "${small[@]}" --learning-rate 0.1 --steps 4 --save "$folder/changed" --resume --allow-changes 2>"$folder/out"
+grep -q "learning-rate was '0.001' and is now '0.1'" "$folder/out" || fail "a change is not told: $(cat "$folder/out")"
+
+# Interrupted, it finishes its step, saves, and goes on bit for bit.
+"$program" "${small[@]}" --steps 100000 --save "$folder/stopped" --log "$folder/stopped.log" 2>"$folder/out" &
+process=$!
+until [[ -s $folder/stopped.log ]]; do sleep 0.05; done
+kill -INT $process
+code=0
+wait $process || code=$?
+[[ $code == 130 ]] || fail "interrupted it ends with $code"
+grep -q 'stopped after step .*; saved, --resume goes on' "$folder/out" || fail "it does not say so: $(cat "$folder/out")"
+done_steps=$(wc -l <"$folder/stopped.log")
+"$program" "${small[@]}" --steps $((done_steps + 2)) --save "$folder/stopped" --resume --log "$folder/stopped.log" 2>/dev/null
+"$program" "${small[@]}" --steps $((done_steps + 2)) --log "$folder/straight.log" 2>/dev/null
+[[ $(losses "$folder/stopped.log") == $(losses "$folder/straight.log") ]] || fail "an interrupted run goes on otherwise"
 echo "program_test: as it should be"

@@ -2,6 +2,10 @@
 
 #include <torch/cuda.h>
 
+#include <filesystem>
+
+#include "base/printable.h"
+
 namespace plimsoll::train {
 namespace {
 
@@ -56,7 +60,8 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
   app.add_option("--batch", flags.batch, "samples that one step learns from")
       ->check(CLI::PositiveNumber);
   app.add_option("--learning-rate", flags.learning_rate);
-  app.add_option("--optimizer", flags.optimizer, "adamw, adamw8bit, adamw-host or sgd")
+  app.add_option("--optimizer", flags.optimizer,
+                 "adamw (on the host where it does not fit), adamw8bit, adamw-host or sgd")
       ->check(CLI::IsMember({"adamw", "adamw8bit", "adamw-host", "sgd"}));
   app.add_flag("--chunked-loss", flags.chunked_loss, "the gpt's logits are never whole");
   app.add_option("--seed", flags.seed);
@@ -83,6 +88,17 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
   app.add_option("--save", flags.save, "where the state of the run is saved at the end");
   app.add_option("--save-every", flags.save_every, "and after so many steps each");
   app.add_flag("--resume", flags.resume, "go on from the saved state, if there is one");
+  app.add_flag("--allow-changes", flags.allow_changes,
+               "resume though other flags were given than when it was saved");
+}
+
+/// Before the first step and not after the last.
+void CheckFolderOf(const char* flag, const std::string& path) {
+  if (path.empty()) return;
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  TORCH_CHECK(std::filesystem::is_directory(folder), flag, ": there is no folder ",
+              Printable(folder.string()));
+  TORCH_CHECK(!std::filesystem::is_directory(path), flag, ": ", Printable(path), " is a folder");
 }
 
 }  // namespace
@@ -100,6 +116,9 @@ void Complete(Flags& flags) {
               "there is no CUDA device here");
   TORCH_CHECK(flags.save_every == 0 || !flags.save.empty(), "--save-every needs --save");
   TORCH_CHECK(!flags.resume || !flags.save.empty(), "--resume needs --save, which names the state");
+  CheckFolderOf("--save", flags.save);
+  CheckFolderOf("--log", flags.log);
+  CheckFolderOf("--snapshot", flags.snapshot);
   ModelSizes& sizes = flags.sizes;
   const auto at_least = [](std::int64_t& size, std::int64_t usual) {
     if (size == 0) size = usual;
@@ -118,6 +137,28 @@ void Complete(Flags& flags) {
   } else {
     at_least(sizes.in_channels, 1000);
   }
+}
+
+std::map<std::string, std::string> RunSettings(const Flags& flags) {
+  const ModelSizes& sizes = flags.sizes;
+  return {{"model", flags.model},
+          {"--width", c10::str(sizes.width)},
+          {"--layers", c10::str(sizes.layers)},
+          {"--heads", c10::str(sizes.heads)},
+          {"--context", c10::str(sizes.context)},
+          {"--vocabulary", c10::str(sizes.vocabulary)},
+          {"--classes", c10::str(sizes.classes)},
+          {"--image", c10::str(flags.image)},
+          {"--dropout", c10::str(sizes.dropout)},
+          {"--separable", sizes.separable ? "true" : "false"},
+          {"--data", flags.data},
+          {"--batch", c10::str(flags.batch)},
+          {"--learning-rate", c10::str(flags.learning_rate)},
+          {"--optimizer", flags.optimizer},
+          {"--chunked-loss", flags.chunked_loss ? "true" : "false"},
+          {"--seed", c10::str(flags.seed)},
+          {"--precision", std::string(PrecisionName(flags.trainer.precision))},
+          {"--clip", c10::str(flags.trainer.clip_norm)}};
 }
 
 }  // namespace plimsoll::train

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -31,10 +32,14 @@ struct Flags {
   std::string save;
   std::int64_t save_every = 0;
   bool resume = false;
+  bool allow_changes = false;
 };
 
 void AddFlags(CLI::App& app, Flags& flags);
-/// After parsing: sizes that the model leaves open.
+/// After parsing: sizes that the model leaves open; and what cannot work is refused at once.
 void Complete(Flags& flags);
+
+/// All that a run depends on, by the name of its flag, for the state to hold.
+std::map<std::string, std::string> RunSettings(const Flags& flags);
 
 }  // namespace plimsoll::train

@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/printable.h"
 #include "train/data/image_folder.h"
@@ -14,9 +15,8 @@
 #include "train/data/text_file.h"
 #include "train/models/cross_entropy.h"
 #include "train/models/gpt.h"
-#include "train/optimizers/adam8bit.h"
 #include "train/optimizers/fused_adam.h"
-#include "train/optimizers/host_optimizer.h"
+#include "train/optimizers/optimizer_forms.h"
 #include "train/program/flags.h"
 #include "train/run_log.h"
 
@@ -51,18 +51,16 @@ std::shared_ptr<Source> MakeSource(const Flags& flags) {
   return std::make_shared<TextFile>(flags.data, flags.sizes.context);
 }
 
-std::shared_ptr<torch::optim::Optimizer> MakeOptimizer(const Flags& flags,
-                                                       std::vector<at::Tensor> parameters) {
-  const torch::optim::AdamWOptions adamw(flags.learning_rate);
-  if (flags.optimizer == "adamw8bit")
-    return std::make_shared<AdamW8bit>(std::move(parameters), adamw);
-  if (flags.optimizer == "adamw-host")
-    return std::make_shared<HostAdamW>(std::move(parameters), adamw);
-  if (flags.optimizer == "sgd") {
-    return std::make_shared<FusedSgd>(std::move(parameters),
+OptimizerForms MakeOptimizer(const Flags& flags, const std::vector<at::Tensor>& parameters) {
+  OptimizerForms adamw = AdamWForms(parameters, torch::optim::AdamWOptions(flags.learning_rate));
+  if (flags.optimizer == "adamw8bit") adamw.allowed = {OptimizerForm::kEightBits};
+  if (flags.optimizer == "adamw-host") adamw.allowed = {OptimizerForm::kHost};
+  if (flags.optimizer != "sgd") return adamw;
+  const auto sgd = [=](OptimizerForm) {
+    return std::make_shared<FusedSgd>(parameters,
                                       torch::optim::SGDOptions(flags.learning_rate).momentum(0.9));
-  }
-  return std::make_shared<FusedAdamW>(std::move(parameters), adamw);
+  };
+  return {.make = sgd, .allowed = {OptimizerForm::kFused}};
 }
 
 void UseChunkedLoss(TrainModel& model) {
@@ -92,17 +90,66 @@ void ShowProgress(const StepReport& report, std::int64_t steps) {
                report.levers.ToString().c_str(), terminal && done != steps ? "" : "\n");
 }
 
+/// What the program keeps in a state beside the trainer's.
+std::string ExtraOf(const Flags& flags, const Loader& loader) {
+  nlohmann::json extra;
+  extra["position"] = loader.position();
+  extra["settings"] = RunSettings(flags);
+  return extra.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// A line for each flag that was another one. Refused, if that is not allowed.
+std::vector<std::string> ChangesOf(const Flags& flags, const nlohmann::json& saved) {
+  std::vector<std::string> changes;
+  for (const auto& [name, now] : RunSettings(flags)) {
+    const auto found = saved.find(name);
+    if (found == saved.end() || !found->is_string() || *found == now) continue;
+    const std::string before = found->get<std::string>();
+    TORCH_CHECK(flags.allow_changes, flags.save, ": it was saved with ", name, " '", before,
+                "', and now it is '", now, "'; give the same flags, or --allow-changes");
+    changes.push_back(name + " was '" + Printable(before) + "' and is now '" + Printable(now) +
+                      "'");
+  }
+  return changes;
+}
+
 /// Goes on where the state stopped.
-void Resume(const std::string& path, Trainer& trainer, Loader& loader) {
-  const std::string extra = trainer.Load(path);
-  std::int64_t position = -1;
-  std::from_chars(extra.data(), extra.data() + extra.size(), position);
-  TORCH_CHECK(position >= 0, path,
-              ": it was saved by another program, and does not say which "
-              "batch is next");
-  loader.Seek(position);
+void Resume(const Flags& flags, Trainer& trainer, Loader& loader) {
+  const std::string& path = flags.save;
+  // Read twice, so that nothing is loaded from a state that is then refused.
+  const auto extra = nlohmann::json::parse(Trainer::ExtraOf(path), nullptr, /*exceptions=*/false);
+  const bool ours = extra.is_object() && extra.contains("position") && extra.contains("settings") &&
+                    extra["position"].is_number_unsigned() && extra["settings"].is_object();
+  TORCH_CHECK(ours, path,
+              ": it was saved by another program, and does not say which batch is next");
+  const std::vector<std::string> changes = ChangesOf(flags, extra["settings"]);
+  trainer.Load(path);
+  loader.Seek(extra["position"].get<std::int64_t>());
+  for (const auto& optimizer : trainer.optimizers()) {
+    for (auto& group : optimizer->param_groups()) group.options().set_lr(flags.learning_rate);
+  }
+  for (const std::string& change : changes) std::fprintf(stderr, "%s\n", change.c_str());
   std::fprintf(stderr, "goes on after step %" PRId64 " of %s\n", trainer.steps(),
                Printable(path).c_str());
+}
+
+/// Asked to stop by Ctrl-C or by a scheduler. The step is finished first; asked again, it ends at
+/// once.
+volatile std::sig_atomic_t asked_to_stop = 0;
+void AskToStop(int signal) {
+  asked_to_stop = signal;
+  std::signal(signal, SIG_DFL);
+}
+
+int Stopped(const Flags& flags, const Trainer& trainer) {
+  if (flags.save.empty()) {
+    std::fprintf(stderr, "\nstopped after step %" PRId64 "; nothing is saved, for want of --save\n",
+                 trainer.steps());
+  } else {
+    std::fprintf(stderr, "\nstopped after step %" PRId64 "; saved, --resume goes on from there\n",
+                 trainer.steps());
+  }
+  return 128 + asked_to_stop;
 }
 
 int Run(Flags& flags) {
@@ -125,11 +172,13 @@ int Run(Flags& flags) {
                          .drop_last = source->size() >= flags.batch,
                          .workers = flags.workers,
                          .pinned = device.is_cuda()});
-  if (flags.resume && std::filesystem::exists(flags.save)) Resume(flags.save, trainer, loader);
-  const auto save = [&] { trainer.Save(flags.save, std::to_string(loader.position())); };
+  if (flags.resume && std::filesystem::exists(flags.save)) Resume(flags, trainer, loader);
+  const auto save = [&] { trainer.Save(flags.save, ExtraOf(flags, loader)); };
+  std::signal(SIGINT, AskToStop);
+  std::signal(SIGTERM, AskToStop);
   std::optional<RunLog> log;
   if (!flags.log.empty()) log.emplace(flags.log);
-  while (trainer.steps() < flags.steps) {
+  while (trainer.steps() < flags.steps && asked_to_stop == 0) {
     const StepReport report = trainer.Step(loader.Next().To(device, true));
     if (log) log->Write(report);
     ShowProgress(report, flags.steps);
@@ -137,7 +186,7 @@ int Run(Flags& flags) {
   }
   if (!flags.save.empty()) save();
   if (!flags.snapshot.empty()) WriteSnapshot(flags.snapshot);
-  return 0;
+  return asked_to_stop == 0 ? 0 : Stopped(flags, trainer);
 }
 
 /// One line, whatever names and torch's own errors hold.
