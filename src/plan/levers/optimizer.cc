@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/lever.h"
+#include "step/time/host_step.h"
 
 namespace plimsoll {
 namespace {
@@ -56,6 +57,7 @@ std::vector<std::string> WorthTrying(const PlanJob& job, const Variant& variant)
   if (!captured.fused) values.push_back(captured.name + ":fused");
   values.push_back(captured.name + ":fused:in_backward");
   if (captured.name.starts_with("adam")) {
+    values.push_back(captured.name + ":host");
     values.push_back("adam8bit");
     values.push_back("adafactor");
   }
@@ -67,6 +69,7 @@ std::string Describe(const Step& step, const Choice& choice) {
   const Named is = Split(value);
   if (is.name == Captured(step).name && is.form == "fused") return "fused optimizer";
   if (is.form == "fused:in_backward") return "fused optimizer in the backward";
+  if (is.form == "host") return "optimizer on the host";
   if (is.name == "adam8bit") return "8-bit Adam";
   return std::string(value);
 }
@@ -87,14 +90,18 @@ std::vector<std::string> Code(const Step&, const Choice& choice) {
   if (is.form == "fused") arguments += ", fused=True";
   if (is.form == "foreach") arguments += ", foreach=True";
   if (is.form == "for") arguments += ", foreach=False";
-  return {fmt::format("optimizer = {}({})", ClassOf(is.name), arguments)};
+  const std::string made = fmt::format("{}({})", ClassOf(is.name), arguments);
+  if (is.form != "host") return {"optimizer = " + made};
+  return {"from plimsoll.host_optimizer import HostOptimizer",
+          fmt::format("optimizer = HostOptimizer({})", made)};
 }
 
 }  // namespace
 
 const PlanLever kOptimizerLever = {
     .name = "optimizer",
-    .values = "sgd, adamw, adamw:fused, adamw:fused:in_backward, adam:for, adam8bit, ...",
+    .values =
+        "sgd, adamw, adamw:fused, adamw:fused:in_backward, adam:for, adamw:host, adam8bit, ...",
     .numerics = NumericsOfOptimizer,
     .worth_trying = WorthTrying,
     .describe = Describe,
@@ -102,6 +109,12 @@ const PlanLever kOptimizerLever = {
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
       Result<Variant> replaced = ReplaceOptimizer(step, variant, value);
       if (!replaced) return replaced.error();
+      if (Split(value).form == "host") {
+        Note(step,
+             fmt::format("the optimizer's step on the host is assumed to go through {:.0f} GB "
+                         "of its memory a second",
+                         kHostMemoryRate * 1e-3));
+      }
       variant = std::move(*replaced);
       return std::nullopt;
     },
