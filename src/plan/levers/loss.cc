@@ -30,7 +30,7 @@ Result<int> ChunksOf(std::string_view value) {
   return chunks;
 }
 
-/// Logits that are this small a part of what a sample needs are not worth a line of code.
+/// Logits of the captured batch, two samples mostly, that are smaller are not worth a try.
 constexpr Bytes kWorthIt = 16 * kMiB;
 
 }  // namespace
@@ -40,7 +40,7 @@ const PlanLever kLossLever = {
     .values = "chunked or chunked:N, in so many chunks of rows",
     .numerics = OtherRounding,
     .worth_trying = [](const PlanJob& job, const Variant& variant) -> std::vector<std::string> {
-      if (LogitsOf(job.step, variant) < kWorthIt) return {};
+      if (LogitsOf(job.step, variant, kDefaultChunks) < kWorthIt) return {};
       return {fmt::format("{}:{}", kChunked, kDefaultChunks)};
     },
     // FSDP and pipelines hand a weight to its own layer alone.
@@ -56,10 +56,12 @@ const PlanLever kLossLever = {
         },
     .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
       const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
-      return {"# in place of the last linear layer (here `head`) and F.cross_entropy of its logits",
-              fmt::format("loss = plimsoll.chunked_cross_entropy(hidden, head.weight, labels, "
-                          "chunks={})",
-                          chunks ? *chunks : kDefaultChunks)};
+      return {
+          "# in place of the last linear layer (here `head`) and F.cross_entropy of its logits,",
+          "# with the labels that it got (those of a causal model are shifted)",
+          fmt::format("loss = plimsoll.chunked_cross_entropy(hidden, head.weight, labels, "
+                      "chunks={})",
+                      chunks ? *chunks : kDefaultChunks)};
     },
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
       const Result<int> chunks = ChunksOf(value);

@@ -6,6 +6,7 @@
 
 #include "plan/lever.h"
 #include "step/time/host_step.h"
+#include "step/transforms/step_editor.h"
 
 namespace plimsoll {
 namespace {
@@ -50,6 +51,15 @@ Numerics NumericsOfOptimizer(const Step& step, std::string_view value) {
   return Split(value).name == Captured(step).name ? Numerics::kRounding : Numerics::kOther;
 }
 
+/// A step on the host is slow: worth it where the two moments take a tenth of the card.
+bool StateIsMuch(const PlanJob& job, const Variant& variant) {
+  Bytes parameters = 0;
+  for (const ModelTensor& tensor : variant.model_tensors) {
+    if (tensor.trainable) parameters += BytesOf(job.step, tensor);
+  }
+  return 2 * parameters >= job.options.limit.value_or(job.gpu.memory) / 10;
+}
+
 std::vector<std::string> WorthTrying(const PlanJob& job, const Variant& variant) {
   const CapturedOptimizer captured = OptimizerOf(job.step, variant);
   if (captured.name.empty()) return {};
@@ -57,7 +67,7 @@ std::vector<std::string> WorthTrying(const PlanJob& job, const Variant& variant)
   if (!captured.fused) values.push_back(captured.name + ":fused");
   values.push_back(captured.name + ":fused:in_backward");
   if (captured.name.starts_with("adam")) {
-    values.push_back(captured.name + ":host");
+    if (StateIsMuch(job, variant)) values.push_back(captured.name + ":host");
     values.push_back("adam8bit");
     values.push_back("adafactor");
   }

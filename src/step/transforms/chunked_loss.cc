@@ -353,26 +353,33 @@ class Chunker {
   std::map<std::size_t, std::vector<Storage>> frees_after_;
 };
 
-}  // namespace
-
-Result<Variant> ChunkLoss(Step& step, const Variant& variant, int chunks) {
-  const Result<std::vector<LinearLoss>> losses = FindLinearLosses(step, variant);
-  if (!losses) return losses.error();
+Result<std::vector<LinearLoss>> LossesFor(const Step& step, const Variant& variant, int chunks) {
+  Result<std::vector<LinearLoss>> losses = FindLinearLosses(step, variant);
+  if (!losses) return losses;
   for (const LinearLoss& loss : *losses) {
     if (loss.rows.second - loss.rows.first >= chunks) continue;
     return Error{
         .message = fmt::format("the loss has fewer rows for each sample than {} chunks", chunks),
         .hint = "leave out loss=chunked"};
   }
+  return losses;
+}
+
+}  // namespace
+
+Result<Variant> ChunkLoss(Step& step, const Variant& variant, int chunks) {
+  const Result<std::vector<LinearLoss>> losses = LossesFor(step, variant, chunks);
+  if (!losses) return losses.error();
   return Chunker(step, variant, *losses, chunks).Run();
 }
 
-Bytes LogitsOf(const Step& step, const Variant& variant) {
-  const Result<std::vector<LinearLoss>> losses = FindLinearLosses(step, variant);
+Bytes LogitsOf(const Step& step, const Variant& variant, int chunks) {
+  const Result<std::vector<LinearLoss>> losses = LossesFor(step, variant, chunks);
   if (!losses) return 0;
   Bytes most = 0;
   for (const LinearLoss& loss : *losses) {
-    most = std::max(most, Bounded(Bounded(loss.rows.first, loss.classes.first), ElementSize(loss.type)));
+    most = std::max(most,
+                    Bounded(Bounded(loss.rows.first, loss.classes.first), ElementSize(loss.type)));
   }
   return most;
 }

@@ -15,7 +15,7 @@ inline constexpr int kMostChunks = 1024;
 /// Adds to the step's strings and layouts.
 Result<Variant> ChunkLoss(Step& step, const Variant& variant, int chunks);
 
-/// Bytes of the logits at the first captured batch size; 0 where the loss cannot be computed so.
-Bytes LogitsOf(const Step& step, const Variant& variant);
+/// Bytes of the logits at the first captured batch size; 0 where ChunkLoss has an error.
+Bytes LogitsOf(const Step& step, const Variant& variant, int chunks);
 
 }  // namespace plimsoll

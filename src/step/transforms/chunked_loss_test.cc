@@ -174,7 +174,7 @@ TEST(ChunkedLoss, SaysWhyItCannotBe) {
   StepMaker other = testing_step::TrainingLoop();
   EXPECT_EQ(ChunkLoss(other.step, other.variant(), 8).error().message,
             "the loss is no cross-entropy over a linear layer");
-  EXPECT_EQ(LogitsOf(other.step, other.variant()), 0);
+  EXPECT_EQ(LogitsOf(other.step, other.variant(), 8), 0);
 }
 
 }  // namespace

@@ -243,7 +243,7 @@ class Replacement {
           event.kind == StepEvent::Kind::kFree || event.kind == StepEvent::Kind::kLabel;
       if (names_storage && dropped[event.index]) continue;
       edit_.Copy(event);
-      if (event.kind == StepEvent::Kind::kPhase && optimizer && !chosen_.in_backward) {
+      if (event.kind == StepEvent::Kind::kPhase && optimizer && !chosen_.in_backward && Steps(i)) {
         Update(Trainable());
       }
       for (auto [at, end] = completions_.equal_range(i); at != end; ++at) {
@@ -257,6 +257,26 @@ class Replacement {
 
  private:
   using Tensors = std::vector<const ModelTensor*>;
+
+  /// Whether the optimizer's phase that begins here has a step, or none of the job has: between the
+  /// passes of an accumulation it has nothing to do.
+  bool Steps(std::size_t phase) const {
+    const auto has_calls = [&](std::size_t i) {
+      for (++i; i < old_.events.size(); ++i) {
+        const StepEvent::Kind kind = old_.events[i].kind;
+        if (kind == StepEvent::Kind::kCall) return true;
+        if (kind == StepEvent::Kind::kPhase || kind == StepEvent::Kind::kStep) return false;
+      }
+      return false;
+    };
+    if (has_calls(phase)) return true;
+    for (std::size_t i = 0; i < old_.events.size(); ++i) {
+      const StepEvent& event = old_.events[i];
+      const bool begins = event.kind == StepEvent::Kind::kPhase && event.phase == Phase::kOptimizer;
+      if (begins && has_calls(i)) return false;
+    }
+    return true;
+  }
 
   Tensors Trainable() const {
     Tensors tensors;

@@ -166,6 +166,21 @@ TEST(ReplaceOptimizer, OnTheHostTheStepTakesItsTime) {
   EXPECT_GT(host.us, device.us);
 }
 
+TEST(ReplaceOptimizer, BetweenPassesItDoesNotStep) {
+  StepMaker maker = TrainingLoop();
+  const auto steps_of = [&] {
+    const Result<Variant> replaced = ReplaceOptimizer(maker.step, maker.variant(), "adamw:host");
+    const auto& calls = replaced->calls;
+    return std::count_if(calls.begin(), calls.end(), [&](const CallRecord& call) {
+      return maker.step.strings[call.op] == "plimsoll.host_step_";
+    });
+  };
+  EXPECT_EQ(steps_of(), 3);
+  maker.Begin(Phase::kForward);
+  maker.Begin(Phase::kOptimizer);
+  EXPECT_EQ(steps_of(), 3);
+}
+
 TEST(ReplaceOptimizer, AdafactorKeepsARowAndAColumn) {
   // 4000 bytes in one dimension are kept as they are; the measured sizes of matrices are in
   // tests/data/operators.
