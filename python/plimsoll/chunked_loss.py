@@ -2,7 +2,7 @@
 
 Logits are the largest tensor of most language models, and a backward needs them three times over.
 Here the gradients of a chunk of rows are computed as soon as its logits are there, in their own
-memory, so that nothing of rows x classes outlives its chunk. The matrix products are the same three.
+memory, so that nothing of rows x classes outlives its chunk. The matrix products are the same.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class DeferredLogits(torch.Tensor):
         dtype = _plainly(torch.Tensor.dtype.__get__, self)  # type: ignore[attr-defined]
         return DeferredLogits(hidden, self.head, dtype)
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"<logits of {tuple(self.shape)}, not computed yet>"
 
     @classmethod
@@ -74,7 +74,7 @@ class DeferredLogits(torch.Tensor):
         return func(*args, **kwargs)
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         # Below autograd it is too late to compute them: their gradient would be lost.
@@ -178,7 +178,8 @@ def defer(model: nn.Module, chunks: int) -> str | None:
         return None
     head.__class__ = ChunkedHead
     head.chunks = chunks  # type: ignore[assignment]
-    return next(name for name, module in model.named_modules() if module is head)
+    names = {id(module): name for name, module in model.named_modules()}
+    return names.get(id(head))
 
 
 def _head_of(model: nn.Module) -> nn.Linear | None:

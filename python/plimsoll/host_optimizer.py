@@ -51,10 +51,8 @@ class HostOptimizer(Optimizer):
         for copy in copies:
             copy.fetch()
         for device in {copy.parameter.device for copy in copies}:
-            if device.type != "cpu":
-                torch.accelerator.synchronize(device) if hasattr(
-                    torch, "accelerator"
-                ) else torch.cuda.synchronize(device)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
         for copy in copies:
             copy.hand_over()
         self.inner.step()

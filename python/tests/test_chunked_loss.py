@@ -1,4 +1,4 @@
-"""The loss in chunks gives what F.cross_entropy gives, and whoever else reads the logits gets them."""
+"""The loss in chunks is that of F.cross_entropy, and whoever else reads the logits gets them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_weights_in_bf16_are_stepped_in_fp32():
     before = [p.detach().clone() for p in model.parameters()]
     train(model, optimizer, 50)
     masters = [p for group in optimizer.inner.param_groups for p in group["params"]]
-    for old, now, master in zip(before, model.parameters(), masters):
+    for now, master in zip(model.parameters(), masters):
         assert master.dtype is torch.float32
         assert torch.equal(now, master.to(torch.bfloat16))
     # Steps of 1e-4 would be lost one by one beside weights of 0.3.

@@ -159,6 +159,12 @@ class Finder {
     found_.width = LayoutOf(*hidden).sizes[1];
     found_.classes = LayoutOf(*weight).sizes[1];
     found_.hidden = SourceOf(*hidden);
+    const auto possible = [](const Number& n) {
+      return n.first > 0 && n.second > 0 && n.first <= kMostElements && n.second <= kMostElements;
+    };
+    if (!possible(found_.rows) || !possible(found_.width) || !possible(found_.classes)) {
+      return Because("its logits have no size");
+    }
     return true;
   }
 
