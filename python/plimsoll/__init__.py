@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .api import Capture, capture
     from .applied import Applied
     from .apply import apply
+    from .chunked_loss import chunked_cross_entropy
 
 __all__ = [
     "Applied",
@@ -32,6 +33,7 @@ __all__ = [
     "apply",
     "calibrate",
     "capture",
+    "chunked_cross_entropy",
 ]
 __version__ = "0.1.0"
 
@@ -52,4 +54,8 @@ def __getattr__(name: str) -> Any:
 
         globals().update(apply=apply, Applied=Applied)  # the module has the function's name
         return globals()[name]
+    if name == "chunked_cross_entropy":
+        from .chunked_loss import chunked_cross_entropy
+
+        return chunked_cross_entropy
     raise AttributeError(f"module 'plimsoll' has no attribute {name!r}")

@@ -12,7 +12,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .applied import Applied
+from .chunked_loss import CHUNKS
+from .deferred_logits import defer
 from .errors import PlanError
+from .host_optimizer import HostOptimizer
 from .new_optimizer import Unavailable, in_backward, refuse_state, remade_as
 from .plan_file import PlanSource, Way, read_way
 from .precision import PRECISIONS
@@ -126,13 +129,15 @@ def _set_optimizer(applied: Applied, value: str) -> str:
         raise _LeftToYou(str(error)) from error
     applied.optimizer = in_backward(made) if early else made
     applied.steps_in_backward = early
-    if not isinstance(given, type(made)):
+    kind = type(made.inner if isinstance(made, HostOptimizer) else made)
+    if not isinstance(given, kind):
         applied.left_to_you.append(
-            f"the learning rate of {type(made).__name__}: that of {type(given).__name__} was kept"
+            f"the learning rate of {kind.__name__}: that of {type(given).__name__} was kept"
         )
     form = name.partition(":")[2]
-    told = f"a new optimizer, {type(made).__name__}{f' ({form})' if form else ''}, with your groups"
+    told = f"a new optimizer, {kind.__name__}{f' ({form})' if form else ''}, with your groups"
     told += " and settings; give `.optimizer` to a scheduler that holds the old one"
+    told += (form == "host") * "; its state lies on the host, where its step is computed"
     return told + early * "; each parameter is stepped in the backward, and its gradient let go"
 
 
@@ -224,12 +229,20 @@ def _set_offload(applied: Applied, value: str) -> str:
 
 def _set_loss(applied: Applied, value: str) -> str:
     kind, _, parts = value.partition(":")
-    if kind == "chunked" and parts.isdigit():
+    chunks = int(parts) if parts.isdigit() else CHUNKS
+    if kind != "chunked" or chunks < 1:
+        raise _LeftToYou("this release does not know it")
+    head = defer(applied.model, chunks)
+    if head is None:
         raise _LeftToYou(
-            f"compute the last layer and the loss in {parts} parts, each within "
-            "torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+            "it is not clear which layer makes the logits; in place of it (`head`) and "
+            "F.cross_entropy: loss = plimsoll.chunked_cross_entropy(hidden, head.weight, labels, "
+            f"chunks={chunks})"
         )
-    raise _LeftToYou("the loss is yours")
+    return (
+        f"`{head}` and F.cross_entropy of what it gives run in {chunks} chunks of rows; whatever "
+        "else reads its output gets all of it"
+    )
 
 
 def _set_parallel(applied: Applied, value: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from .errors import PlanError
+from .host_optimizer import HostOptimizer
 
 #: By the names that the program has for them: the class, and settings that make it that one.
 _CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -46,6 +47,8 @@ class Unavailable(Exception):
 def remade_as(name: str, given: Optimizer) -> Optimizer:
     """`name` is "adamw:fused", "sgd" or the like. What the new class has a setting for is kept."""
     kind, _, form = name.partition(":")
+    if form == "host":
+        return HostOptimizer(remade_as(kind, given))
     if kind not in _CLASSES or form not in _FORMS:
         raise Unavailable("it is not known here")
     made = _class(_CLASSES[kind][0])

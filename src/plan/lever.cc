@@ -9,14 +9,16 @@
 
 namespace plimsoll {
 
+extern const PlanLever kLossLever;
 extern const PlanLever kOffloadLever;
 extern const PlanLever kTf32Lever;
 
 std::span<const PlanLever* const> Levers() {
   // Blocks are checkpointed before anything is sharded, so that what is computed again is gathered
-  // again; another optimizer is one of shards; and whatever a pass does, the next one does too.
+  // again; what the loss does not keep is not taken to the host; another optimizer is one of
+  // shards; and whatever a pass does, the next one does too.
   static const PlanLever* const kLevers[] = {
-      &kPrecisionLever, &kTf32Lever,      &kCheckpointingLever, &kOffloadLever,
+      &kPrecisionLever, &kTf32Lever,      &kCheckpointingLever, &kLossLever,      &kOffloadLever,
       &kParallelLever,  &kOptimizerLever, &kAccumulationLever,  &kAllocatorLever,
   };
   return kLevers;

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "plan/lever.h"
+#include "step/time/host_step.h"
+#include "step/transforms/step_editor.h"
 
 namespace plimsoll {
 namespace {
@@ -49,6 +51,15 @@ Numerics NumericsOfOptimizer(const Step& step, std::string_view value) {
   return Split(value).name == Captured(step).name ? Numerics::kRounding : Numerics::kOther;
 }
 
+/// A step on the host is slow: worth it where the two moments take a tenth of the card.
+bool StateIsMuch(const PlanJob& job, const Variant& variant) {
+  Bytes parameters = 0;
+  for (const ModelTensor& tensor : variant.model_tensors) {
+    if (tensor.trainable) parameters += BytesOf(job.step, tensor);
+  }
+  return 2 * parameters >= job.options.limit.value_or(job.gpu.memory) / 10;
+}
+
 std::vector<std::string> WorthTrying(const PlanJob& job, const Variant& variant) {
   const CapturedOptimizer captured = OptimizerOf(job.step, variant);
   if (captured.name.empty()) return {};
@@ -56,6 +67,7 @@ std::vector<std::string> WorthTrying(const PlanJob& job, const Variant& variant)
   if (!captured.fused) values.push_back(captured.name + ":fused");
   values.push_back(captured.name + ":fused:in_backward");
   if (captured.name.starts_with("adam")) {
+    if (StateIsMuch(job, variant)) values.push_back(captured.name + ":host");
     values.push_back("adam8bit");
     values.push_back("adafactor");
   }
@@ -67,6 +79,7 @@ std::string Describe(const Step& step, const Choice& choice) {
   const Named is = Split(value);
   if (is.name == Captured(step).name && is.form == "fused") return "fused optimizer";
   if (is.form == "fused:in_backward") return "fused optimizer in the backward";
+  if (is.form == "host") return "optimizer on the host";
   if (is.name == "adam8bit") return "8-bit Adam";
   return std::string(value);
 }
@@ -87,14 +100,18 @@ std::vector<std::string> Code(const Step&, const Choice& choice) {
   if (is.form == "fused") arguments += ", fused=True";
   if (is.form == "foreach") arguments += ", foreach=True";
   if (is.form == "for") arguments += ", foreach=False";
-  return {fmt::format("optimizer = {}({})", ClassOf(is.name), arguments)};
+  const std::string made = fmt::format("{}({})", ClassOf(is.name), arguments);
+  if (is.form != "host") return {"optimizer = " + made};
+  return {"from plimsoll.host_optimizer import HostOptimizer",
+          fmt::format("optimizer = HostOptimizer({})", made)};
 }
 
 }  // namespace
 
 const PlanLever kOptimizerLever = {
     .name = "optimizer",
-    .values = "sgd, adamw, adamw:fused, adamw:fused:in_backward, adam:for, adam8bit, ...",
+    .values =
+        "sgd, adamw, adamw:fused, adamw:fused:in_backward, adam:for, adamw:host, adam8bit, ...",
     .numerics = NumericsOfOptimizer,
     .worth_trying = WorthTrying,
     .describe = Describe,
@@ -102,6 +119,12 @@ const PlanLever kOptimizerLever = {
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
       Result<Variant> replaced = ReplaceOptimizer(step, variant, value);
       if (!replaced) return replaced.error();
+      if (Split(value).form == "host") {
+        Note(step,
+             fmt::format("the optimizer's step on the host is assumed to go through {:.0f} GB "
+                         "of its memory a second",
+                         kHostMemoryRate * 1e-3));
+      }
       variant = std::move(*replaced);
       return std::nullopt;
     },

@@ -356,6 +356,14 @@ KernelTime Gather(const Call& call, const TimeContext& context) {
   return {.us = memory.start + MemoryTime(2 * TrafficOf(call).written, memory), .kernels = 1};
 }
 
+/// scatter_(self, dim, index, src): of `self` only what is written is touched.
+KernelTime Scatter(const Call& call, const TimeContext& context) {
+  const MemoryModel& memory = context.model.memory;
+  const auto index = call.TensorArg(2);
+  if (!index) return Pointwise(call, context);
+  return {.us = memory.start + MemoryTime(2 * TouchedBytes(**index), memory), .kernels = 1};
+}
+
 // --- Optimizers ---
 
 KernelTime Foreach(const Call& call, const TimeContext& context) {
@@ -389,13 +397,15 @@ KernelTime OptimizerStep(const Call& call, const TimeContext& context) {
           .kernels = launches};
 }
 
-/// plimsoll.to_host_(tensors), plimsoll.to_device(tensors): between pinned memory and the device.
+/// plimsoll.to_host_(tensors), plimsoll.to_device(tensors) and, into what is there, to_device_:
+/// between pinned memory and the device, one after the other.
 KernelTime HostCopy(const Call& call, const TimeContext& context) {
   double bytes = 0;
-  for (const Tensor& t : call.TensorsArg(0)) bytes += TouchedBytes(*t.layout);
-  return {.us = context.model.other.host_copy_start +
+  const std::vector<Tensor> tensors = call.TensorsArg(0);
+  for (const Tensor& t : tensors) bytes += TouchedBytes(*t.layout);
+  return {.us = context.model.other.host_copy_start * double(tensors.size()) +
                 1e6 * bytes / (context.model.other.host_copy_share * context.gpu.interconnect.host),
-          .kernels = 1};
+          .kernels = double(tensors.size())};
 }
 
 /// Reads parameters, gradients and both states; writes all but the gradients.
@@ -427,6 +437,7 @@ constexpr Entry kRules[] = {
     {"mm", "product", PlainProduct},
     {"bmm", "product", PlainProduct},
     {"addmm", "product", AddedProduct},
+    {"addmm_", "product", AddedProduct},
     {"baddbmm", "product", AddedProduct},
     {"attention", "attention", AttentionTime},
     {"attention_backward", "attention", AttentionTime},
@@ -458,6 +469,8 @@ constexpr Entry kRules[] = {
     {"upsample_nearest2d_backward", "memory", Pointwise},
     {"embedding", "memory", Gather},
     {"index_select", "memory", Gather},
+    {"gather", "memory", Gather},
+    {"scatter_", "memory", Scatter},
     {"embedding_dense_backward", "other", EmbeddingBackward},
     {"slice_backward", "memory", FillAndCopy},
     {"select_backward", "memory", FillAndCopy},
@@ -472,6 +485,7 @@ constexpr Entry kRules[] = {
     {"optimizer_step_", "optimizer", OptimizerStep},
     {"to_host_", "host", HostCopy},
     {"to_device", "host", HostCopy},
+    {"to_device_", "host", HostCopy},
     {"randn", "memory", Random},
     {"rand", "memory", Random},
     {"randint", "memory", Random},
@@ -483,8 +497,8 @@ constexpr Entry kRules[] = {
     {"clone", "memory", Copy},
 };
 
-constexpr std::string_view kNoKernel[] = {"empty", "empty_like", "empty_strided", "new_empty",
-                                          "new_empty_strided"};
+constexpr std::string_view kNoKernel[] = {"empty",     "empty_like",        "empty_strided",
+                                          "new_empty", "new_empty_strided", "host_step_"};
 
 const Entry* FindRule(std::string_view name) {
   const auto* found = std::find_if(std::begin(kRules), std::end(kRules),
@@ -496,7 +510,7 @@ bool Launches(const Call& call, std::string_view name) {
   if (std::find(std::begin(kNoKernel), std::end(kNoKernel), name) != std::end(kNoKernel)) {
     return false;
   }
-  return call.fresh() > 0 || name.ends_with('_');
+  return call.fresh() > 0 || name.ends_with('_') || call.op().ends_with(".out");
 }
 
 }  // namespace

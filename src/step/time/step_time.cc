@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "step/time/host_step.h"
+
 namespace plimsoll {
 namespace {
 
@@ -12,6 +14,13 @@ bool Waits(const Call& call) {
   return op.starts_with("aten._local_scalar_dense") || op == "plimsoll.to_host_" ||
          op.starts_with("aten._amp_foreach_non_finite_check_and_unscale_") ||
          (op == "plimsoll.optimizer_step_" && call.BoolArg(3, false));
+}
+
+/// plimsoll.host_step_(parameters, bytes for each element): an optimizer that steps on the host.
+double HostStepTime(const Call& call) {
+  double elements = 0;
+  for (const Tensor& t : call.TensorsArg(0)) elements += double(t.layout->Numel());
+  return elements * call.FloatArg(1, 0) / kHostMemoryRate;
 }
 
 /// Host and GPU side by side: a kernel begins when it has been issued and the one before it is
@@ -62,6 +71,7 @@ class Pipeline {
       case Phase::kBackward:
         return host_.backward;
       default:
+        if (call.op() == "plimsoll.host_step_") return HostStepTime(call);
         return host_.other + host_.tensor * double(call.TensorsArg(0).size());
     }
   }

@@ -29,6 +29,8 @@ struct Life {
   TensorUse use;
   /// A parameter, a buffer or an input, which somebody else holds.
   bool held = false;
+  /// The backward writes into it: a result that waits there, and nothing that autograd saved.
+  bool written = false;
 };
 
 /// When what is saved is made, last read by the forward, and read by the backward.
@@ -43,7 +45,7 @@ class Lives {
   /// It waits for the backward and nothing else holds it.
   bool IsSaved(Storage storage) const {
     const Life& life = lives_[storage];
-    return !life.held && life.last_forward != kNever && !life.nodes.empty() &&
+    return !life.held && !life.written && life.last_forward != kNever && !life.nodes.empty() &&
            life.freed != kNever && life.freed > life.nodes.front().first;
   }
 
@@ -59,8 +61,11 @@ class Lives {
       lives_[event.index].held = true;
     }
     if (event.kind != StepEvent::Kind::kCall) return;
-    CallRecord call = variant_.calls[event.index];
+    const CallRecord& call = variant_.calls[event.index];
     ForEachArgument(call, [&](const TensorUse& tensor) { Use(tensor, i); });
+    if (phase_ == Phase::kBackward && call.fresh.empty()) {
+      for (const TensorUse& result : call.results) lives_[result.storage].written = true;
+    }
     if (phase_ != Phase::kForward) return;
     for (const NewStorage& fresh : call.fresh) lives_[fresh.storage].last_forward = i;
   }

@@ -15,7 +15,9 @@ namespace plimsoll {
 namespace {
 
 /// How the step is computed.
-enum class Form { kForeach, kLoop, kFused };
+/// kHost: on the host, where the state lies too (src/train/optimizers/host_optimizer.h,
+/// python/plimsoll/host_optimizer.py).
+enum class Form { kForeach, kLoop, kFused, kHost };
 
 /// What an optimizer allocates for parameters in fp32, measured on an H200 with torch 2.11
 /// (docs/prediction.md, "Optimizers"): 42 optimizers and forms, three steps each.
@@ -119,12 +121,19 @@ Result<Chosen> Choose(std::string_view text) {
       chosen.form = Form::kFused;
     } else if (form == "for") {
       chosen.form = Form::kLoop;
+    } else if (form == "host" && facts->state_element == 0) {
+      chosen.form = Form::kHost;
     } else if (form == "in_backward") {
       chosen.in_backward = true;
     } else if (form != "foreach") {
-      return Error{.message = fmt::format("{} has no form '{}'", name, form),
-                   .hint = "foreach (the default), for, or fused (sgd, adam, adamw); in_backward"};
+      return Error{
+          .message = fmt::format("{} has no form '{}'", name, form),
+          .hint = "foreach (the default), for, fused (sgd, adam, adamw), host; in_backward"};
     }
+  }
+  if (chosen.form == Form::kHost && chosen.in_backward) {
+    return Error{.message = "an optimizer on the host steps after the backward",
+                 .hint = "leave out host or in_backward"};
   }
   return chosen;
 }
@@ -234,7 +243,7 @@ class Replacement {
           event.kind == StepEvent::Kind::kFree || event.kind == StepEvent::Kind::kLabel;
       if (names_storage && dropped[event.index]) continue;
       edit_.Copy(event);
-      if (event.kind == StepEvent::Kind::kPhase && optimizer && !chosen_.in_backward) {
+      if (event.kind == StepEvent::Kind::kPhase && optimizer && !chosen_.in_backward && Steps(i)) {
         Update(Trainable());
       }
       for (auto [at, end] = completions_.equal_range(i); at != end; ++at) {
@@ -248,6 +257,26 @@ class Replacement {
 
  private:
   using Tensors = std::vector<const ModelTensor*>;
+
+  /// Whether the optimizer's phase that begins here has a step, or none of the job has: between the
+  /// passes of an accumulation it has nothing to do.
+  bool Steps(std::size_t phase) const {
+    const auto has_calls = [&](std::size_t i) {
+      for (++i; i < old_.events.size(); ++i) {
+        const StepEvent::Kind kind = old_.events[i].kind;
+        if (kind == StepEvent::Kind::kCall) return true;
+        if (kind == StepEvent::Kind::kPhase || kind == StepEvent::Kind::kStep) return false;
+      }
+      return false;
+    };
+    if (has_calls(phase)) return true;
+    for (std::size_t i = 0; i < old_.events.size(); ++i) {
+      const StepEvent& event = old_.events[i];
+      const bool begins = event.kind == StepEvent::Kind::kPhase && event.phase == Phase::kOptimizer;
+      if (begins && has_calls(i)) return false;
+    }
+    return true;
+  }
 
   Tensors Trainable() const {
     Tensors tensors;
@@ -306,7 +335,25 @@ class Replacement {
     }
   }
 
+  /// Gradients go to the host, are stepped there, and the parameters come back; nothing is made on
+  /// the device.
+  void UpdateOnHost(const Tensors& tensors) {
+    const Facts& facts = chosen_.facts;
+    Argument::List list;
+    for (const ModelTensor* tensor : tensors) {
+      list.push_back({TensorUse{.storage = tensor->storage, .layout = tensor->layout}});
+    }
+    const double bytes = facts.can_fuse ? facts.fused_bytes : facts.foreach_bytes;
+    for (const std::string_view op :
+         {"plimsoll.to_host_", "plimsoll.host_step_", "plimsoll.to_device_"}) {
+      CallRecord call{.op = step_.strings.Intern(op), .where = step_.strings.Intern(facts.name)};
+      call.args = {{list}, {bytes}};
+      edit_.Call(std::move(call));
+    }
+  }
+
   void Update(const Tensors& tensors) {
+    if (chosen_.form == Form::kHost) return UpdateOnHost(tensors);
     for (const ModelTensor* tensor : tensors) {
       if (has_state_.insert(tensor->storage).second) AddState(*tensor);
     }

@@ -22,9 +22,9 @@ struct CapturedOptimizer {
 };
 CapturedOptimizer OptimizerOf(const Step& step, const Variant& variant);
 
-/// The variant with `name` ("adamw", "sgd", "adam8bit", "adamw:fused", "adam:for") as its
-/// optimizer; with ":in_backward", each parameter is updated when its gradient is complete. Adds to
-/// the step's strings and layouts.
+/// The variant with `name` ("adamw", "sgd", "adam8bit", "adamw:fused", "adam:for", "adam:host") as
+/// its optimizer; with ":in_backward", each parameter is updated when its gradient is complete.
+/// Adds to the step's strings and layouts.
 Result<Variant> ReplaceOptimizer(Step& step, const Variant& variant, std::string_view name);
 
 }  // namespace plimsoll

@@ -6,6 +6,8 @@
 
 #include "step/lowering/lower.h"
 #include "step/step_for_tests.h"
+#include "step/time/host_step.h"
+#include "step/time/step_time.h"
 
 namespace plimsoll {
 namespace {
@@ -139,6 +141,44 @@ TEST(ReplaceOptimizer, GradientsThatStayCannotBeUpdatedInTheBackward) {
     return event.kind == StepEvent::Kind::kLabel && event.category == Category::kGradients;
   });
   EXPECT_FALSE(ReplaceOptimizer(maker.step, maker.variant(), "sgd:in_backward").ok());
+}
+
+TEST(ReplaceOptimizer, OnTheHostNothingIsMadeOnTheDevice) {
+  // The weight, then a batch, an activation and a gradient in each step.
+  const Asked asked = AskedBy(TrainingLoop(), "adamw:host", 2);
+  EXPECT_EQ(asked.state, Sizes{});
+  EXPECT_EQ(asked.requests, "+4000 +800 +4000 +4000 -4000 +800 -800 +4000 -4000 +4000 -4000");
+  StepMaker maker = TrainingLoop();
+  EXPECT_FALSE(ReplaceOptimizer(maker.step, maker.variant(), "adamw:host:in_backward").ok());
+  EXPECT_FALSE(ReplaceOptimizer(maker.step, maker.variant(), "adam8bit:host").ok());
+}
+
+TEST(ReplaceOptimizer, OnTheHostTheStepTakesItsTime) {
+  StepMaker maker = TrainingLoop();
+  const auto time_of = [&](std::string_view name) {
+    const Result<Variant> replaced = ReplaceOptimizer(maker.step, maker.variant(), name);
+    return StepTime(maker.step, *replaced, *FindGpu("H200"), 2);
+  };
+  const StepDuration host = time_of("adamw:host");
+  const StepDuration device = time_of("adamw:fused");
+  // 1000 elements of 28 bytes.
+  EXPECT_GT(host.host_us, device.gpu.us + 1000 * 28 / kHostMemoryRate);
+  EXPECT_GT(host.us, device.us);
+}
+
+TEST(ReplaceOptimizer, BetweenPassesItDoesNotStep) {
+  StepMaker maker = TrainingLoop();
+  const auto steps_of = [&] {
+    const Result<Variant> replaced = ReplaceOptimizer(maker.step, maker.variant(), "adamw:host");
+    const auto& calls = replaced->calls;
+    return std::count_if(calls.begin(), calls.end(), [&](const CallRecord& call) {
+      return maker.step.strings[call.op] == "plimsoll.host_step_";
+    });
+  };
+  EXPECT_EQ(steps_of(), 3);
+  maker.Begin(Phase::kForward);
+  maker.Begin(Phase::kOptimizer);
+  EXPECT_EQ(steps_of(), 3);
 }
 
 TEST(ReplaceOptimizer, AdafactorKeepsARowAndAColumn) {

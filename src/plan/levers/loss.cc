@@ -1,0 +1,76 @@
+// The last linear layer and its cross-entropy in chunks of rows, so that logits of all rows are
+// never there at once.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "plan/lever.h"
+#include "step/transforms/chunked_loss.h"
+
+namespace plimsoll {
+
+extern const PlanLever kLossLever;
+
+namespace {
+
+constexpr std::string_view kChunked = "chunked";
+
+Result<int> ChunksOf(std::string_view value) {
+  if (value == kChunked) return kDefaultChunks;
+  int chunks = 0;
+  if (value.starts_with("chunked:")) {
+    const std::string_view count = value.substr(kChunked.size() + 1);
+    const auto read = std::from_chars(count.data(), count.data() + count.size(), chunks);
+    if (read.ec != std::errc() || read.ptr != count.data() + count.size()) chunks = 0;
+  }
+  if (chunks < 2 || chunks > kMostChunks) {
+    return Error{.message = fmt::format("the loss cannot be '{}'", value),
+                 .hint = fmt::format("chunked, or chunked:2 to chunked:{}", kMostChunks)};
+  }
+  return chunks;
+}
+
+/// Logits of the captured batch, two samples mostly, that are smaller are not worth a try.
+constexpr Bytes kWorthIt = 16 * kMiB;
+
+}  // namespace
+
+const PlanLever kLossLever = {
+    .name = "loss",
+    .values = "chunked or chunked:N, in so many chunks of rows",
+    .numerics = OtherRounding,
+    .worth_trying = [](const PlanJob& job, const Variant& variant) -> std::vector<std::string> {
+      if (LogitsOf(job.step, variant, kDefaultChunks) < kWorthIt) return {};
+      return {fmt::format("{}:{}", kChunked, kDefaultChunks)};
+    },
+    // FSDP and pipelines hand a weight to its own layer alone.
+    .goes_with =
+        [](const Choice& choice) {
+          const std::string_view parallel = choice.Get(kParallelLever.name);
+          return !parallel.starts_with("fsdp") && !parallel.starts_with("pipeline");
+        },
+    .describe =
+        [](const Step&, const Choice& choice) {
+          const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
+          return fmt::format("loss in {} chunks", chunks ? *chunks : kDefaultChunks);
+        },
+    .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
+      const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
+      return {
+          "# in place of the last linear layer (here `head`) and F.cross_entropy of its logits,",
+          "# with the labels that it got (those of a causal model are shifted)",
+          fmt::format("loss = plimsoll.chunked_cross_entropy(hidden, head.weight, labels, "
+                      "chunks={})",
+                      chunks ? *chunks : kDefaultChunks)};
+    },
+    .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
+      const Result<int> chunks = ChunksOf(value);
+      if (!chunks) return chunks.error();
+      Result<Variant> chunked = ChunkLoss(step, variant, *chunks);
+      if (!chunked) return chunked.error();
+      variant = std::move(*chunked);
+      return std::nullopt;
+    },
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,181 @@
+#include "step/transforms/chunked_loss.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "step/step_for_tests.h"
+#include "step/transforms/linear_loss.h"
+#include "step/transforms/offload.h"
+
+namespace plimsoll {
+namespace {
+
+using testing_step::Always;
+using testing_step::Each;
+using testing_step::StepMaker;
+
+constexpr std::int64_t kRows = 64;  // a sample
+constexpr std::int64_t kWidth = 16;
+constexpr std::int64_t kClasses = 1000;
+
+/// What a job does besides.
+struct Extras {
+  bool reads_logits = false;
+  bool scales_logits = false;
+  std::int64_t reduction = 1;
+};
+
+/// A head without a bias over hidden states in fp32, cross-entropy, and its backward.
+StepMaker Head(const Extras& extras = {}) {
+  StepMaker maker;
+  const Storage weight = maker.Parameter(kClasses * kWidth);
+  maker.BeginStep();
+  maker.Begin(Phase::kInputs);
+  const Storage labels = maker.Make("aten.randint.default", Each(kRows));
+  maker.Label(Category::kInputs, labels);
+  maker.Begin(Phase::kForward);
+  const auto rows = [&](Storage s) { return Arg(maker.Floats(s, {Each(kRows), Always(kWidth)})); };
+  const auto wide = [&](Storage s) {
+    return Arg(maker.Floats(s, {Each(kRows), Always(kClasses)}));
+  };
+  const auto flat = [&](Storage s) { return Arg(maker.Floats(s, {Each(kRows)})); };
+  const auto number = [&](Storage s) { return Arg(maker.Floats(s, {})); };
+  const auto weights = [&](bool back) {
+    return Arg(back ? maker.Floats(weight, {Always(kClasses), Always(kWidth)})
+                    : maker.Floats(weight, {Always(kWidth), Always(kClasses)}));
+  };
+  const std::vector<Number> logits_size = {Each(kRows), Always(kClasses)};
+  const Storage hidden = maker.Make("aten.relu.default", {Each(kRows), Always(kWidth)});
+  Storage logits = maker.Make("aten.mm.default", logits_size, {rows(hidden), weights(false)});
+  if (extras.scales_logits) {
+    logits = maker.Make("aten.tanh.default", logits_size, {wide(logits)});
+  }
+  if (extras.reads_logits) maker.Make("aten.argmax.default", Each(kRows), {wide(logits)});
+  const Storage logs = maker.Make("aten._log_softmax.default", logits_size, {wide(logits)});
+  const Storage loss =
+      maker.Make("aten.nll_loss_forward.default", std::vector<Number>{},
+                 {wide(logs), flat(labels), {}, Arg(extras.reduction), Arg(std::int64_t{-100})});
+  const Storage total = maker.variant().storages++;
+  maker.last_call().results.push_back(maker.Floats(total, {}));
+  maker.last_call().fresh.push_back({.storage = total, .bytes = Always(4), .result = 1});
+  maker.Free(logits);
+  maker.Begin(Phase::kBackward);
+  const Storage one = maker.Make("aten.ones_like.default", std::vector<Number>{});
+  const Storage of_logs = maker.Make("aten.nll_loss_backward.default", logits_size,
+                                     {number(one), wide(logs), flat(labels)});
+  maker.Free(total);
+  const Storage of_logits = maker.Make("aten._log_softmax_backward_data.default", logits_size,
+                                       {wide(of_logs), wide(logs)});
+  maker.Free(of_logs);
+  maker.Free(logs);
+  const Storage of_weight =
+      maker.Make("aten.mm.default", {Always(kClasses), Always(kWidth)},
+                 {Arg(maker.Floats(of_logits, {Always(kClasses), Each(kRows)})), rows(hidden)});
+  const Storage of_hidden = maker.Make("aten.mm.default", {Each(kRows), Always(kWidth)},
+                                       {wide(of_logits), weights(true)});
+  maker.Free(of_logits);
+  maker.Free(hidden);
+  maker.Free(
+      maker.Make("aten.relu_backward.default", {Each(kRows), Always(kWidth)}, {rows(of_hidden)}));
+  maker.Free(of_hidden);
+  maker.Label(Category::kGradients, of_weight);
+  maker.Free(one);
+  maker.Free(loss);
+  maker.Begin(Phase::kOptimizer);
+  maker.Free(of_weight);
+  maker.Free(labels);
+  return maker;
+}
+
+constexpr std::int64_t kBatch = 8;
+
+Lowered LowerIt(const StepMaker& maker, const Variant& variant) {
+  return Lower(maker.step, variant, *FindGpu("H200"), {.batch = kBatch, .steps = 1});
+}
+
+/// Of tensors alone; the workspaces of libraries are kept for good.
+Bytes PeakOf(const Lowered& lowered) {
+  Bytes now = 0;
+  Bytes most = 0;
+  for (const Request& request : lowered.workload.requests) {
+    const LoweredBlock& block = lowered.blocks[request.allocation];
+    if (block.category == Category::kWorkspaces) continue;
+    now += request.kind == Request::Kind::kFree ? -block.requested : block.requested;
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+/// What is never freed.
+Bytes LeftOf(const Lowered& lowered) {
+  Bytes now = 0;
+  for (const Request& request : lowered.workload.requests) {
+    const Bytes size = lowered.blocks[request.allocation].requested;
+    now += request.kind == Request::Kind::kFree ? -size : size;
+  }
+  return now;
+}
+
+TEST(ChunkedLoss, OnlyTheLogitsOfOneChunkAreThere) {
+  StepMaker maker = Head();
+  const Lowered plain = LowerIt(maker, maker.variant());
+  const Result<Variant> chunked = ChunkLoss(maker.step, maker.variant(), 8);
+  ASSERT_TRUE(chunked.ok()) << chunked.error().ToLine();
+  const Lowered lowered = LowerIt(maker, *chunked);
+  const Bytes logits = kBatch * kRows * kClasses * 4;
+  EXPECT_GT(PeakOf(plain), 3 * logits) << "logarithms and two gradients";
+  EXPECT_LT(PeakOf(lowered), PeakOf(plain) - 5 * logits / 2);
+  for (const LoweredBlock& block : lowered.blocks) {
+    if (block.category != Category::kWorkspaces) {
+      EXPECT_LE(block.requested, logits / 8);
+    }
+  }
+  EXPECT_EQ(LeftOf(lowered), LeftOf(plain)) << "everything that is made is freed";
+}
+
+TEST(ChunkedLoss, TheProductsAreTheSameThree) {
+  StepMaker maker = Head();
+  const Result<Variant> chunked = ChunkLoss(maker.step, maker.variant(), 4);
+  ASSERT_TRUE(chunked.ok());
+  int products = 0;
+  for (const StepEvent& event : chunked->events) {
+    if (event.kind != StepEvent::Kind::kCall) continue;
+    const std::string_view op = maker.step.strings[chunked->calls[event.index].op];
+    products += op.find("mm") != std::string_view::npos;
+  }
+  EXPECT_EQ(products, 3 * 4);
+}
+
+TEST(ChunkedLoss, GradientsThatWaitAreNotTakenToTheHost) {
+  StepMaker maker = Head();
+  const Result<Variant> chunked = ChunkLoss(maker.step, maker.variant(), 8);
+  ASSERT_TRUE(chunked.ok());
+  const Variant offloaded = AddActivationOffload(maker.step, *chunked);
+  EXPECT_EQ(LeftOf(LowerIt(maker, offloaded)), LeftOf(LowerIt(maker, *chunked)));
+  EXPECT_LE(PeakOf(LowerIt(maker, offloaded)), PeakOf(LowerIt(maker, *chunked)));
+}
+
+std::string WhyNot(const Extras& extras, int chunks = 8) {
+  StepMaker maker = Head(extras);
+  const Result<Variant> chunked = ChunkLoss(maker.step, maker.variant(), chunks);
+  return chunked ? "" : chunked.error().message;
+}
+
+TEST(ChunkedLoss, SaysWhyItCannotBe) {
+  EXPECT_EQ(WhyNot({.reads_logits = true}),
+            "the loss cannot be computed in chunks: its logits are used by argmax too");
+  EXPECT_EQ(WhyNot({.scales_logits = true}),
+            "the loss cannot be computed in chunks: tanh stands between the last linear layer and "
+            "its cross-entropy");
+  EXPECT_EQ(WhyNot({.reduction = 0}),
+            "the loss cannot be computed in chunks: the loss of each row is used by itself");
+  EXPECT_EQ(WhyNot({}, 100), "the loss has fewer rows for each sample than 100 chunks");
+  StepMaker other = testing_step::TrainingLoop();
+  EXPECT_EQ(ChunkLoss(other.step, other.variant(), 8).error().message,
+            "the loss is no cross-entropy over a linear layer");
+  EXPECT_EQ(LogitsOf(other.step, other.variant(), 8), 0);
+}
+
+}  // namespace
+}  // namespace plimsoll
