@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "step/time/convolution_time.h"
+#include "step/time/depthwise_time.h"
 #include "step/time/kernel_rules.h"
 #include "step/time/traffic.h"
 
@@ -110,7 +111,7 @@ KernelTime TimeOf(const Call& call, const TimeContext& context, int refused) {
   if (!Launches(call, name)) return {};
   if (name.starts_with("convolution")) {
     if (const std::optional<ConvolutionCall> read = ReadConvolution(call)) {
-      return ConvolutionTime(*read, context, refused);
+      return ConvolutionTime(call, *read, context, refused);
     }
   }
   if (name.starts_with("_foreach") || name.starts_with("_amp_foreach")) {
