@@ -1,9 +1,12 @@
 // Fits the constants of src/step/time to measured operators, and says how well they fit:
-//   fit_step_time TIMES.step.json.xz [--write src/step/time/h200_times.cc] [--worst GROUP]
+//   fit_step_time TIMES.step.json.xz... [--write FILE] [--only NAMES] [--worst GROUP]
 //   fit_step_time --host CAPTURES TIMES.jsonl       the constants of the host, by wall times
 //   fit_step_time --step JOB.step.json.gz BATCH     the time of a captured step, by operator
 // Each group of constants is fitted to the calls that it times: the robust sum of
-// |log(predicted / measured)|, by steps up and down on each constant until none helps.
+// |log(predicted / measured)|, by steps up and down on each constant until none helps. --only: the
+// constants whose names begin so (depthwise_last,convolution_tf32.dilated). Of a sweep whose
+// settings have "aside": n, every nth shape is no part of the fit; the report shows those by
+// themselves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,27 +15,37 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "base/input.h"
 #include "step/file/step_file.h"
+#include "step/rules/convolution_workspace.h"
 #include "step/time/step_time.h"
 
 namespace plimsoll {
 namespace {
 
 struct Row {
-  const CallRecord* call = nullptr;
+  const CallRecord* record = nullptr;
+  const AtBatch* at = nullptr;
   std::string group;
   std::string job;
   double calls = 0;
   double us = 0;
   bool tf32 = false;
+  bool aside = false;
+  double weight = 1;
+
+  Call call() const { return {*record, *at, Phase::kOther}; }
 };
 
 struct Measured {
+  explicit Measured(Step&& of) : step(std::move(of)), at(step, step.batches[0]) {}
   Step step;
+  AtBatch at;
   std::vector<Row> rows;
 };
 
@@ -48,31 +61,50 @@ std::string GroupOf(const Call& call, bool tf32) {
   const bool half = t && IsHalf((*t)->dtype);
   if (group == "product") return half ? "product_half" : tf32 ? "product_tf32" : "product_fp32";
   if (group == "convolution") return half ? "convolution_half" : "convolution_tf32";
+  if (group == "depthwise") {
+    const std::optional<ConvolutionCall> read = ReadConvolution(call);
+    if (!read || !read->shape.channels_last) return group;
+    return IsHalf(read->dtype) ? "depthwise_last_half" : "depthwise_last_fp32";
+  }
   if (group == "attention") return half ? "attention_cudnn" : "attention_fp32";
   return group;
 }
 
-Measured ReadMeasured(const std::string& path) {
+/// The same for all directions of a convolution.
+bool IsAside(const Call& call, std::size_t every) {
+  const std::optional<ConvolutionCall> read = ReadConvolution(call);
+  if (!read || every == 0) return false;
+  const ConvShape& s = read->shape;
+  std::uint64_t mixed = 0;
+  for (const std::int64_t n : {s.n, s.c, s.h, s.k, s.kh, s.stride_h, s.dilation_h, s.groups}) {
+    mixed = mixed * 31 + static_cast<std::uint64_t>(n);
+  }
+  return (mixed * 0x9E3779B97F4A7C15ULL >> 32) % every == 0;
+}
+
+std::unique_ptr<Measured> ReadMeasured(const std::string& path) {
   const Result<Input> input = Input::Open(path);
   if (!input) throw std::runtime_error(input.error().ToLine());
   Result<Step> step = ReadStep(*input);
   if (!step) throw std::runtime_error(step.error().ToLine());
-  Measured measured{.step = std::move(*step), .rows = {}};
+  auto measured = std::make_unique<Measured>(std::move(*step));
   const nlohmann::json document = nlohmann::json::parse(input->bytes());
-  const AtBatch at(measured.step, measured.step.batches[0]);
   const auto& times = document["times"];
-  for (std::size_t v = 0; v < measured.step.variants.size(); ++v) {
-    const Variant& variant = measured.step.variants[v];
-    const bool tf32 = times[v]["settings"].value("matmul_tf32", false);
+  for (std::size_t v = 0; v < measured->step.variants.size(); ++v) {
+    const Variant& variant = measured->step.variants[v];
+    const auto& settings = times[v]["settings"];
+    const bool tf32 = settings.value("matmul_tf32", false);
     for (std::size_t i = 0; i < variant.calls.size(); ++i) {
       const auto& row = times[v]["calls"][i];
-      const CallRecord& call = variant.calls[i];
-      measured.rows.push_back({.call = &call,
-                               .group = GroupOf(Call(call, at, Phase::kOther), tf32),
-                               .job = times[v]["job"],
-                               .calls = row[0],
-                               .us = row[2],
-                               .tf32 = tf32});
+      Row made{.record = &variant.calls[i],
+               .at = &measured->at,
+               .job = times[v]["job"],
+               .calls = row[0],
+               .us = row[2],
+               .tf32 = tf32};
+      made.group = GroupOf(made.call(), tf32);
+      made.aside = IsAside(made.call(), settings.value("aside", std::size_t{0}));
+      measured->rows.push_back(made);
     }
   }
   return measured;
@@ -80,29 +112,30 @@ Measured ReadMeasured(const std::string& path) {
 
 class Fitter {
  public:
-  explicit Fitter(const Measured& measured)
-      : at_(measured.step, measured.step.batches[0]),
-        gpu_(*FindGpu("H200")),
-        model_(TimeModelOf(gpu_)),
-        rows_(measured.rows) {}
+  explicit Fitter(std::vector<Row> rows)
+      : gpu_(*FindGpu("H200")), model_(TimeModelOf(gpu_)), rows_(std::move(rows)) {}
 
   double Predict(const Row& row) const {
-    return TimeOf(Call(*row.call, at_, Phase::kOther),
+    return TimeOf(row.call(),
                   {.model = model_, .gpu = gpu_, .torch = {2, 11}, .matmul_tf32 = row.tf32})
         .us;
   }
 
-  void FitAll() {
-    std::vector<std::string> groups;
-    ForEachConstant(model_, [&](std::string_view group, std::string_view, Scaling, double&) {
-      if (groups.empty() || groups.back() != group) groups.emplace_back(group);
+  void FitAll(const std::string& only) {
+    std::map<std::string, std::vector<double*>> groups;
+    ForEachConstant(model_, [&](std::string_view group, std::string_view name, Scaling, double& v) {
+      const std::string whole = fmt::format("{}.{}", group, name);
+      std::istringstream list(only);
+      bool chosen = only.empty();
+      for (std::string begin; std::getline(list, begin, ',');) chosen |= whole.starts_with(begin);
+      if (chosen) groups[std::string(group)].push_back(&v);
     });
-    for (const std::string& group : groups) Fit(group);
+    for (const auto& [group, constants] : groups) Fit(group, constants);
   }
 
   void Report(const std::string& worst) const {
     std::map<std::string, std::vector<const Row*>> by;
-    for (const Row& row : rows_) by[row.group].push_back(&row);
+    for (const Row& row : rows_) by[row.group + (row.aside ? ", aside" : "")].push_back(&row);
     for (const auto& [group, rows] : by) {
       std::vector<double> errors;
       double predicted = 0;
@@ -115,7 +148,7 @@ class Fitter {
       }
       std::sort(errors.begin(), errors.end());
       fmt::print(
-          "{:20s} {:6d} calls  {:8.1f} ms  error {:5.1f} % median {:5.1f} % p90, all of it "
+          "{:28s} {:6d} calls  {:8.1f} ms  error {:5.1f} % median {:5.1f} % p90, all of it "
           "{:+5.1f} %\n",
           group, rows.size(), spent / 1e3, 100 * errors[errors.size() / 2],
           100 * errors[errors.size() * 9 / 10], 100 * (predicted / spent - 1));
@@ -138,16 +171,14 @@ class Fitter {
   }
 
  private:
-  void Fit(const std::string& group) {
+  void Fit(const std::string& group, const std::vector<double*>& constants) {
     std::vector<const Row*> rows;
-    for (const Row& row : rows_) {
-      if (row.group == group && row.us > 0) rows.push_back(&row);
+    for (Row& row : rows_) {
+      if (row.group != group || row.us <= 0 || row.aside) continue;
+      row.weight = WeightOf(row);
+      rows.push_back(&row);
     }
     if (rows.empty()) return;
-    std::vector<double*> constants;
-    ForEachConstant(model_, [&](std::string_view g, std::string_view, Scaling, double& value) {
-      if (g == group) constants.push_back(&value);
-    });
     double best = Loss(rows);
     for (double step = 0.4; step > 0.01; step *= 0.6) {
       for (bool better = true; better;) {
@@ -171,18 +202,19 @@ class Fitter {
     std::fflush(stdout);
   }
 
-  /// Calls that take long count more, and so do those of whole models; none counts for all.
-  static double WeightOf(const Row& row) {
-    return std::sqrt(row.us) * (row.job.starts_with("sweep") ? 1 : std::sqrt(row.calls) * 2);
+  /// Calls that take long count more, and so do those of whole models; none counts for all. Nor
+  /// does one count more because it is slower than it should be.
+  double WeightOf(const Row& row) const {
+    return std::sqrt(std::min(row.us, Predict(row))) *
+           (row.job.starts_with("sweep") ? 1 : std::sqrt(row.calls) * 2);
   }
 
   double Loss(const std::vector<const Row*>& rows) const {
     double sum = 0;
     double weights = 0;
     for (const Row* row : rows) {
-      const double weight = WeightOf(*row);
-      sum += weight * std::abs(std::log(std::max(1e-3, Predict(*row)) / row->us));
-      weights += weight;
+      sum += row->weight * std::abs(std::log(std::max(1e-3, Predict(*row)) / row->us));
+      weights += row->weight;
     }
     return sum / weights;
   }
@@ -191,7 +223,7 @@ class Fitter {
     const auto off = [&](const Row* r) { return std::abs(Predict(*r) - r->us) * r->calls; };
     std::sort(rows.begin(), rows.end(), [&](auto* a, auto* b) { return off(a) > off(b); });
     for (std::size_t i = 0; i < std::min<std::size_t>(40, rows.size()); ++i) {
-      const Call call(*rows[i]->call, at_, Phase::kOther);
+      const Call call = rows[i]->call();
       std::string shapes;
       for (std::size_t a = 0; a < call.args(); ++a) {
         if (const auto t = call.TensorArg(a)) {
@@ -218,10 +250,9 @@ class Fitter {
     }
   }
 
-  AtBatch at_;
   Gpu gpu_;
   TimeModel model_;
-  const std::vector<Row>& rows_;
+  std::vector<Row> rows_;
 };
 
 /// A captured step, by operator: microseconds and calls.
@@ -329,19 +360,24 @@ int Main(int argc, char** argv) {
   if (argc == 4 && std::string_view(argv[1]) == "--step") {
     return ShowStep(argv[2], std::stoll(argv[3]));
   }
-  std::string write;
-  std::string worst;
-  for (int i = 2; i + 1 < argc; ++i) {
-    if (std::string_view(argv[i]) == "--write") write = argv[i + 1];
-    if (std::string_view(argv[i]) == "--worst") worst = argv[i + 1];
+  std::map<std::string, std::string> flags;
+  std::vector<std::unique_ptr<Measured>> measured;
+  std::vector<Row> rows;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]).starts_with("--") && i + 1 < argc) {
+      flags[argv[i]] = argv[i + 1];
+      ++i;
+      continue;
+    }
+    measured.push_back(ReadMeasured(argv[i]));
+    rows.insert(rows.end(), measured.back()->rows.begin(), measured.back()->rows.end());
   }
-  const Measured measured = ReadMeasured(argv[1]);
-  Fitter fitter(measured);
-  if (!write.empty()) {
-    fitter.FitAll();
+  Fitter fitter(std::move(rows));
+  if (const std::string& write = flags["--write"]; !write.empty()) {
+    fitter.FitAll(flags["--only"]);
     fitter.Write(write);
   }
-  fitter.Report(worst);
+  fitter.Report(flags["--worst"]);
   return 0;
 }
 
@@ -350,7 +386,10 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fputs("fit_step_time TIMES.step.json.xz [--write FILE] [--worst GROUP]\n", stderr);
+    std::fputs(
+        "fit_step_time TIMES.step.json.xz... [--write FILE] [--only GROUP.CONSTANT] [--worst "
+        "GROUP]\n",
+        stderr);
     return 2;
   }
   return plimsoll::Main(argc, argv);

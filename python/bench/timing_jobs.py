@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from timing_convolutions import FORMATS, KINDS, directions, group_norms
 from torch import nn
 
 Step = Callable[[], None]
@@ -626,14 +627,6 @@ def _sweeps() -> Iterator[Job]:
                 2,
             )
             yield Job(
-                f"sweep_grouped_channels_last_{precision}",
-                lambda p=precision: _swept(lambda: _convolutions(p, True, True)),
-                {},
-                1,
-                1,
-                2,
-            )
-            yield Job(
                 f"sweep_between_channels_last_{precision}",
                 lambda p=precision: _swept(lambda: _channels_last(p)),
                 {},
@@ -660,6 +653,24 @@ def _sweeps() -> Iterator[Job]:
         yield Job(
             f"sweep_attention_{precision}",
             lambda p=precision: _swept(lambda: _attentions(p)),
+            {},
+            1,
+            1,
+            2,
+        )
+    for kind, layout, precision in itertools.product(KINDS, FORMATS, ("fp32", "bf16")):
+        yield Job(
+            f"sweep_{kind}_{layout}_{precision}",
+            lambda k=kind, f=layout, p=precision: _swept(lambda: directions(k, f, _TYPES[p])),
+            {"aside": 4},
+            1,
+            1,
+            2,
+        )
+    for precision in ("fp32", "bf16"):
+        yield Job(
+            f"sweep_group_norms_{precision}",
+            lambda p=precision: _swept(lambda: group_norms(_TYPES[p])),
             {},
             1,
             1,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "step/time/depthwise_time.h"
 #include "step/time/product_time.h"
 
 namespace plimsoll {
@@ -14,6 +15,12 @@ constexpr double kChannelsWithoutTensorCores = 4;
 /// What groups of fewer channels are widened to.
 constexpr double kGroupWidth = 32;
 constexpr double kAlignment = 16;
+constexpr std::int64_t kNearDilation = 8;
+/// Channels.
+constexpr double kSlowFrom = 96;
+constexpr double kSlowTo = 192;
+constexpr double kNarrow = 128;
+constexpr double kTapsOf3x3 = 9;
 /// Without a workspace cuDNN cannot bring the data into the layout that tensor cores want: it goes
 /// at the plain rate, gradients in 16 bit at 0.56 of it (tests/data/operators/refused.jsonl.xz: 118
 /// calls on an H200 take 15.8 times as long; 4.2 and 4.7 times in fp32, forward and backward, 7.2
@@ -74,8 +81,27 @@ struct Convolver {
     if (way == Way::kWeight) shape = {.m = size.k, .n = inner * size.taps, .k = size.pixels_out};
     double us = ProductTime(shape, ModelOf(way), context.model.multiprocessors);
     if (size.groups > 1) us *= way == Way::kForward ? model.grouped : model.grouped_gradient;
-    if (call.shape.dilation_h > 1 || call.shape.dilation_w > 1) us *= model.dilated;
-    return us;
+    return us * Dilated(way);
+  }
+
+  /// cuDNN's best kernels know no dilation, others only small ones of 3×3. For the gradient of an
+  /// input of 128 or 144 channels it takes one in TF32 that is ten times slower; of 96 and 192 at
+  /// times.
+  double Dilated(Way way) const {
+    const std::int64_t dilation = std::max(call.shape.dilation_h, call.shape.dilation_w);
+    if (dilation <= 1) return 1;
+    const bool far = dilation > kNearDilation;
+    if (way == Way::kInput && !far && !IsHalf(call.dtype) && size.c > kSlowFrom &&
+        size.c < kSlowTo) {
+      return model.dilated_input_slow;
+    }
+    double slower = way == Way::kForward ? model.dilated_forward
+                    : way == Way::kInput ? model.dilated_input
+                                         : model.dilated_weight;
+    if (far) slower *= model.dilated_far;
+    if (size.taps > kTapsOf3x3) slower *= model.dilated_large;
+    if (std::min(size.c, size.k) < kNarrow) slower *= model.dilated_narrow;
+    return slower;
   }
 
   KernelTime One(Way way) const {
@@ -109,55 +135,42 @@ struct Convolver {
   }
 };
 
-double PerKernel(double taps, double of_3, double of_5, double of_49) {
-  if (taps <= 9) return of_3 * taps / 9;
-  if (taps <= 25) return of_5 * taps / 25;
-  return of_49 * taps / 49;
-}
-
-KernelTime DepthwiseTime(const ConvolutionCall& call, const TimeContext& context) {
-  const DepthwiseModel& model = context.model.depthwise;
-  const Sizes size(call.shape);
-  const double outputs = size.pixels_out * size.k;
-  const double inputs = size.pixels_in * size.c;
-  double ps = 0;
-  int kernels = 0;
-  if (!call.backward) {
-    ps = outputs * PerKernel(size.taps, model.output_3, model.output_5, model.output_49);
-    kernels = 1;
+/// A tensor that lies otherwise than cuDNN is asked to compute is copied first: all are taken as
+/// channels-last where the input or the weight is.
+KernelTime CopiesToFormat(const Call& call, bool channels_last, const MemoryModel& memory) {
+  KernelTime time;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, call.args()); ++i) {
+    const auto tensor = call.TensorArg(i);
+    if (!tensor || (*tensor)->dims() != 4) continue;
+    const Layout& layout = **tensor;
+    if (channels_last ? layout.IsContiguousIn({0, 2, 3, 1}) : layout.IsContiguous()) continue;
+    const double elements = double(layout.Numel());
+    // A part of a larger tensor is in the right order already.
+    const bool reorders = layout.strides[channels_last ? 1 : 3] != 1;
+    time += {.us = memory.start +
+                   std::max(MemoryTime(2 * elements * double(ElementSize(layout.dtype)), memory),
+                            reorders ? elements * memory.reorder * 1e-6 : 0),
+             .kernels = 1};
   }
-  if (call.wants_input) {
-    ps += inputs * PerKernel(size.taps, model.input_gradient_3, model.input_gradient_5,
-                             model.input_gradient_49);
-    ++kernels;
-  }
-  if (call.wants_weight) {
-    ps += outputs * PerKernel(size.taps, model.weight_gradient_3, model.weight_gradient_5,
-                              model.weight_gradient_49);
-    ++kernels;
-  }
-  return {.us = model.start * kernels + ps * 1e-6, .kernels = double(kernels)};
+  return time;
 }
 
 }  // namespace
 
-bool IsDepthwise(const ConvolutionCall& call) {
-  return call.shape.groups > 1 && call.shape.groups == call.shape.c;
-}
-
-KernelTime ConvolutionTime(const ConvolutionCall& call, const TimeContext& context, int refused) {
-  if (IsDepthwise(call)) return DepthwiseTime(call, context);
+KernelTime ConvolutionTime(const Call& made, const ConvolutionCall& call,
+                           const TimeContext& context, int refused) {
   const TimeModel& models = context.model;
+  KernelTime time = CopiesToFormat(made, call.shape.channels_last, models.memory);
+  if (IsDepthwise(call)) return time += DepthwiseTime(call, context);
   const Convolver convolver{call, context,
                             IsHalf(call.dtype) ? models.convolution_half : models.convolution_tf32,
                             Sizes(call.shape)};
-  KernelTime time;
   const auto add = [&](Way way) {
     time += refused-- > 0 ? convolver.Refused(way) : convolver.One(way);
   };
   const bool transposed = call.shape.transposed;
   if (double(call.shape.c) <= kChannelsWithoutTensorCores && !transposed && !call.wants_input) {
-    time = convolver.First();
+    time += convolver.First();
   } else {
     if (!call.backward) add(transposed ? Way::kInput : Way::kForward);
     if (call.wants_input) add(transposed ? Way::kForward : Way::kInput);

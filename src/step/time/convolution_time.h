@@ -5,8 +5,8 @@
 
 namespace plimsoll {
 
-KernelTime ConvolutionTime(const ConvolutionCall& call, const TimeContext& context, int refused);
-/// One channel a group, outside cuDNN.
-bool IsDepthwise(const ConvolutionCall& call);
+/// `call` is what `made` says.
+KernelTime ConvolutionTime(const Call& made, const ConvolutionCall& call,
+                           const TimeContext& context, int refused);
 
 }  // namespace plimsoll

@@ -46,7 +46,7 @@ double ProductTime(const ProductShape& shape, const ProductModel& model, int mul
       if (split > 1 && (shape.k / split < kLeastInner || tiles >= 2.0 * multiprocessors)) break;
       const double waves = tiles * split / multiprocessors;
       const double whole = std::ceil(waves);
-      const double paid = waves + (whole - waves) * model.rounding;
+      const double paid = waves + (whole - waves) * std::min(1.0, model.rounding);
       double us = paid * 2 * tile.m * tile.n * (shape.k / split + model.fill) / (rate * slower);
       if (split > 1) us += kSumStart + split * shape.m * shape.n * 8 / kSumBytesPerUs;
       best = std::min(best, us);

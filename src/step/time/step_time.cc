@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "step/time/host_step.h"
+#include "step/time/recomputation.h"
 
 namespace plimsoll {
 namespace {
@@ -23,6 +24,19 @@ double HostStepTime(const Call& call) {
   return elements * call.FloatArg(1, 0) / kHostMemoryRate;
 }
 
+/// Of a tensor that a hook on saved tensors moves.
+bool IsHostCopy(const Call& call) {
+  return call.op() == "plimsoll.to_host_" || call.op() == "plimsoll.to_device";
+}
+
+double TensorsRead(const Call& call) {
+  double count = 0;
+  for (std::size_t i = 0; i < call.args(); ++i) {
+    count += (call.TensorArg(i) ? 1 : 0) + double(call.TensorsArg(i).size());
+  }
+  return count;
+}
+
 /// Host and GPU side by side: a kernel begins when it has been issued and the one before it is
 /// done. Collectives run one after the other in a stream of their own.
 class Pipeline {
@@ -35,8 +49,8 @@ class Pipeline {
     ready_.clear();
   }
 
-  void Add(const Call& call, Phase phase, const KernelTime& time) {
-    issued_ += HostTime(call, phase);
+  void Add(const Call& call, Phase phase, const KernelTime& time, bool recomputed) {
+    issued_ += HostTime(call, phase, recomputed);
     if (time.us > 0) done_ = std::max(done_, issued_) + time.us + host_.gap * time.kernels;
     if (Waits(call)) issued_ = std::max(issued_, done_);
     duration_.gpu += time;
@@ -46,7 +60,7 @@ class Pipeline {
 
   /// `after_work`: it needs what the kernels before it make.
   void AddCollective(const Call& call, Phase phase, double us, bool after_work) {
-    issued_ += HostTime(call, phase);
+    issued_ += HostTime(call, phase, false);
     joined_ = std::max({joined_, issued_, after_work ? done_ : 0}) + us;
     for (std::size_t i = 0; i < call.fresh(); ++i) ready_[call.FreshStorage(i)] = joined_;
     duration_.collectives_us += us;
@@ -61,10 +75,13 @@ class Pipeline {
   }
 
  private:
-  double HostTime(const Call& call, Phase phase) {
-    const bool begins = call.record().recomputed && !recomputing_;
-    recomputing_ = call.record().recomputed;
-    if (recomputing_) return host_.forward + (begins ? host_.checkpoint : 0);
+  double HostTime(const Call& call, Phase phase, bool recomputed) {
+    const bool begins = recomputed && !recomputing_;
+    recomputing_ = recomputed;
+    if (recomputed) {
+      return host_.forward + host_.saved * TensorsRead(call) + (begins ? host_.checkpoint : 0);
+    }
+    if (IsHostCopy(call)) return host_.copy;
     switch (phase) {
       case Phase::kForward:
         return host_.forward;
@@ -99,6 +116,7 @@ StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, 
   const TimeModel model = TimeModelOf(gpu);
   const TimeContext context{
       .model = model, .gpu = gpu, .torch = {}, .matmul_tf32 = step.matmul_tf32};
+  const std::vector<bool> recomputed = FindRecomputed(step, variant);
   StepDuration duration;
   Pipeline pipeline(host, duration);
   Phase phase = Phase::kOther;
@@ -119,7 +137,8 @@ StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, 
       continue;
     }
     const auto found = refused.find(event.index);
-    pipeline.Add(call, phase, TimeOf(call, context, found == refused.end() ? 0 : found->second));
+    pipeline.Add(call, phase, TimeOf(call, context, found == refused.end() ? 0 : found->second),
+                 recomputed[event.index]);
   }
   // A step made of snapshots has no operators to time.
   return duration.gpu.us > 0 ? duration : StepDuration{};

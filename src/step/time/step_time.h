@@ -19,8 +19,12 @@ struct HostModel {
   /// A call of the forward, of the backward (which runs without Python), of anything else. What a
   /// checkpoint repeats is a call of the forward, wherever it runs.
   double forward = 49, backward = 15.8, other = 70;
-  /// A checkpoint besides its calls: hooks on what is saved, the state of the random numbers.
-  double checkpoint = 600;
+  /// A checkpoint besides its calls: the state of the random numbers, the context of autocast; and
+  /// the hooks on what is saved, for each tensor that a call which is repeated reads. Both by
+  /// blocks of six kinds on an H200, too small to keep it busy.
+  double checkpoint = 600, saved = 25;
+  /// A tensor that a hook copies to the host or back, likewise.
+  double copy = 45;
   /// A tensor that an optimizer goes through in Python.
   double tensor = 4.3;
   /// A step besides: the loop, a wait for the GPU at its end.

@@ -74,6 +74,30 @@ TEST_F(KernelTimeTest, WhatCannotGoByVectorsIsSlower) {
   EXPECT_GT(copy({1, 1024 * 8, 1024}), 2 * copy({1024 * 8, 8, 1}));
 }
 
+TEST_F(KernelTimeTest, ADepthwiseConvolutionGoesByItsKernelAndItsLayout) {
+  const auto time = [&](std::int64_t kernel, std::int64_t dilation, bool last) {
+    const Sizes strides = last ? Sizes{56 * 56 * 96, 1, 56 * 96, 96} : Sizes{};
+    const auto image = [&] { return Tensor({32, 96, 56, 56}, DType::kBFloat16, strides); };
+    const std::int64_t padding = dilation * (kernel / 2);
+    const auto pair = [](std::int64_t n) { return ListArg(Sizes{n, n}); };
+    return Of("aten.convolution.default",
+              {Arg(image()),
+               Arg(Tensor({96, 1, kernel, kernel}, DType::kBFloat16)),
+               {},
+               pair(1),
+               pair(padding),
+               pair(dilation),
+               Arg(false),
+               pair(0),
+               Arg(std::int64_t{96})},
+              {image()});
+  };
+  EXPECT_LT(time(3, 1, true), time(3, 1, false)) << "cuDNN's kernels";
+  EXPECT_GT(time(7, 1, true), time(3, 1, true));
+  EXPECT_GT(time(3, 2, true), 5 * time(3, 1, true)) << "not written for dilation";
+  EXPECT_GT(time(9, 1, true), 5 * time(7, 1, true)) << "nor for large kernels";
+}
+
 TEST_F(KernelTimeTest, AViewTakesNothing) {
   const auto no_memory = [&](std::string_view op) {
     CallRecord record = maker_.MakeCall(op, {Arg(Tensor({100}))}, {Tensor({100})});
@@ -141,6 +165,29 @@ TEST(StepTime, TheHostAndTheGpuWorkSideBySide) {
   HostModel fast = MeasuredHost();
   fast.forward /= 10;
   EXPECT_LT(StepTime(maker.step, maker.variant(), gpu, 2, {}, fast).us, small.us);
+}
+
+TEST(StepTime, WhatACheckpointRepeatsTakesTheHostLonger) {
+  const auto host_us = [](std::vector<std::string_view> backward) {
+    StepMaker maker;
+    maker.BeginStep();
+    maker.Begin(Phase::kForward);
+    for (const char* op : {"aten.relu.default", "aten.silu.default", "aten.tanh.default",
+                           "aten.gelu.default", "aten.exp.default"}) {
+      maker.Make(op, Each(1));
+    }
+    maker.Begin(Phase::kBackward);
+    for (const std::string_view op : backward) maker.Make(op, Each(1));
+    return StepTime(maker.step, maker.variant(), *FindGpu("H200"), 2).host_us;
+  };
+  const double gradients =
+      host_us({"aten.exp.default", "aten.gelu.default", "aten.tanh.default", "aten.silu.default"});
+  const double repeated =
+      host_us({"aten.relu.default", "aten.silu.default", "aten.tanh.default", "aten.gelu.default"});
+  EXPECT_GT(repeated, gradients + MeasuredHost().checkpoint);
+  const double alike =
+      host_us({"aten.relu.default", "aten.relu.default", "aten.relu.default", "aten.relu.default"});
+  EXPECT_EQ(alike, gradients);
 }
 
 TEST(StepTime, WhatIsRefusedItsWorkspaceIsSlower) {

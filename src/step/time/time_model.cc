@@ -40,23 +40,33 @@ void OfConvolution(std::string_view group, Scaling rate, ConvolutionModel& m,
   each(group, "first_gradient_output", Scaling::kPerByte, m.first_gradient_output);
   each(group, "grouped", Scaling::kNone, m.grouped);
   each(group, "grouped_gradient", Scaling::kNone, m.grouped_gradient);
-  each(group, "dilated", Scaling::kNone, m.dilated);
+  each(group, "dilated_forward", Scaling::kNone, m.dilated_forward);
+  each(group, "dilated_input", Scaling::kNone, m.dilated_input);
+  each(group, "dilated_weight", Scaling::kNone, m.dilated_weight);
+  each(group, "dilated_far", Scaling::kNone, m.dilated_far);
+  each(group, "dilated_large", Scaling::kNone, m.dilated_large);
+  each(group, "dilated_narrow", Scaling::kNone, m.dilated_narrow);
+  each(group, "dilated_input_slow", Scaling::kNone, m.dilated_input_slow);
 }
 
-void OfDepthwise(DepthwiseModel& m, const EachConstant& each) {
-  for (auto& [name, field] : std::initializer_list<std::pair<std::string_view, double*>>{
-           {"output_3", &m.output_3},
-           {"output_5", &m.output_5},
-           {"output_49", &m.output_49},
-           {"input_gradient_3", &m.input_gradient_3},
-           {"input_gradient_5", &m.input_gradient_5},
-           {"input_gradient_49", &m.input_gradient_49},
-           {"weight_gradient_3", &m.weight_gradient_3},
-           {"weight_gradient_5", &m.weight_gradient_5},
-           {"weight_gradient_49", &m.weight_gradient_49}}) {
-    each("depthwise", name, Scaling::kPerByte, *field);
-  }
-  each("depthwise", "start", Scaling::kNone, m.start);
+void OfDepthwise(std::string_view group, bool channels_last, DepthwiseModel& m,
+                 const EachConstant& each) {
+  const auto direction = [&](std::string_view prefix, DepthwiseDirection& d) {
+    const auto name = [&](std::string_view field) {
+      return std::string(prefix) + std::string(field);
+    };
+    each(group, name("_3"), Scaling::kPerByte, d.of_3);
+    each(group, name("_5"), Scaling::kPerByte, d.of_5);
+    each(group, name("_49"), Scaling::kPerByte, d.of_49);
+    if (!channels_last) return;
+    each(group, name("_tap"), Scaling::kPerByte, d.general_tap);
+    each(group, name("_strided"), Scaling::kNone, d.strided);
+  };
+  direction("output", m.output);
+  direction("input_gradient", m.input_gradient);
+  direction("weight_gradient", m.weight_gradient);
+  if (channels_last) each(group, "few_images", Scaling::kNone, m.few_images);
+  each(group, "start", Scaling::kNone, m.start);
 }
 
 void OfAttention(std::string_view group, Scaling rate, AttentionModel& m,
@@ -182,7 +192,9 @@ void ForEachConstant(TimeModel& model, const EachConstant& each) {
   OfMatrixProduct("product_fp32", Scaling::kFp32Rate, model.fp32, each);
   OfConvolution("convolution_half", Scaling::kHalfRate, model.convolution_half, each);
   OfConvolution("convolution_tf32", Scaling::kTf32Rate, model.convolution_tf32, each);
-  OfDepthwise(model.depthwise, each);
+  OfDepthwise("depthwise", false, model.depthwise, each);
+  OfDepthwise("depthwise_last_half", true, model.depthwise_last_half, each);
+  OfDepthwise("depthwise_last_fp32", true, model.depthwise_last_fp32, each);
   OfAttention("attention_cudnn", Scaling::kHalfRate, model.cudnn_attention, each);
   OfAttention("attention_fp32", Scaling::kFp32Rate, model.efficient_fp32, each);
   OfAttention("attention_half", Scaling::kHalfRate, model.efficient_half, each);

@@ -37,14 +37,26 @@ struct ConvolutionModel {
   /// Groups of several channels: how much slower than one product of the same arithmetic on groups
   /// widened to 32 channels.
   double grouped = 1, grouped_gradient = 2;
-  double dilated = 1.2;
+  /// How much slower where it is dilated; besides, by over 8 pixels, with kernels larger than 3×3,
+  /// with fewer than 128 channels.
+  double dilated_forward = 1.2, dilated_input = 1.6, dilated_weight = 1;
+  double dilated_far = 1.2, dilated_large = 1.2, dilated_narrow = 1.2;
+  double dilated_input_slow = 10;
 };
 
-/// One channel a group. Picoseconds, for kernels of 3×3, of 5×5, and for the 49 taps of others.
+/// Picoseconds for kernels of 3×3, of 5×5, and for the 49 taps of others.
+struct DepthwiseDirection {
+  double of_3 = 10, of_5 = 16, of_49 = 32;
+  /// In channels-last alone: a tap of kernels that are dilated or larger than 7×7, and how much
+  /// longer each pixel takes where the kernel steps by more than one.
+  double general_tap = 1, strided = 1;
+};
+
+/// One channel a group: by the outputs, the inputs for their gradient.
 struct DepthwiseModel {
-  double output_3 = 9.7, output_5 = 16, output_49 = 32;
-  double input_gradient_3 = 16, input_gradient_5 = 25, input_gradient_49 = 46;
-  double weight_gradient_3 = 16, weight_gradient_5 = 26, weight_gradient_49 = 61;
+  DepthwiseDirection output, input_gradient, weight_gradient;
+  /// How much longer an output of up to four images takes, in channels-last: another kernel.
+  double few_images = 1;
   double start = 3;
 };
 
@@ -117,7 +129,7 @@ struct OtherModel {
 struct TimeModel {
   ProductModel half, tf32, fp32;
   ConvolutionModel convolution_half, convolution_tf32;
-  DepthwiseModel depthwise;
+  DepthwiseModel depthwise, depthwise_last_half, depthwise_last_fp32;
   /// cuDNN in 16 bit, the efficient kernel in fp32 and in 16 bit, flash.
   AttentionModel cudnn_attention, efficient_fp32, efficient_half;
   MemoryModel memory;

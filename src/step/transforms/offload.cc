@@ -10,8 +10,8 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kNever = static_cast<std::size_t>(-1);
-/// Calls of one node of the autograd graph follow each other: a weight or an activation that is
-/// read again within so many events is still there.
+/// Calls of one node of the autograd graph follow each other and come from one line of one module:
+/// a weight or an activation that is read again so within so many events is still there.
 constexpr std::size_t kSameNode = 8;
 
 /// Calls of the backward that read a tensor for one node of the graph, which saved it for itself.
@@ -20,6 +20,11 @@ struct Node {
   std::size_t last = 0;
   /// Where that backward begins.
   std::size_t backward = 0;
+  StringId where, module;
+
+  bool Has(const CallRecord& call, std::size_t i) const {
+    return i - last <= kSameNode && call.where == where && call.module == module;
+  }
 };
 
 struct Life {
@@ -62,7 +67,7 @@ class Lives {
     }
     if (event.kind != StepEvent::Kind::kCall) return;
     const CallRecord& call = variant_.calls[event.index];
-    ForEachArgument(call, [&](const TensorUse& tensor) { Use(tensor, i); });
+    ForEachArgument(call, [&](const TensorUse& tensor) { Use(tensor, call, i); });
     if (phase_ == Phase::kBackward && call.fresh.empty()) {
       for (const TensorUse& result : call.results) lives_[result.storage].written = true;
     }
@@ -70,17 +75,21 @@ class Lives {
     for (const NewStorage& fresh : call.fresh) lives_[fresh.storage].last_forward = i;
   }
 
-  void Use(const TensorUse& tensor, std::size_t i) {
+  void Use(const TensorUse& tensor, const CallRecord& call, std::size_t i) {
     if (tensor.storage == kElsewhere) return;
     Life& life = lives_[tensor.storage];
     life.use = tensor;
     if (phase_ == Phase::kForward) life.last_forward = i;
     // What the backward makes itself is not saved.
     if (phase_ != Phase::kBackward || (!life.held && life.last_forward == kNever)) return;
-    if (!life.nodes.empty() && i - life.nodes.back().last <= kSameNode) {
+    if (!life.nodes.empty() && life.nodes.back().Has(call, i)) {
       life.nodes.back().last = i;
     } else {
-      life.nodes.push_back({.first = i, .last = i, .backward = backward_});
+      life.nodes.push_back({.first = i,
+                            .last = i,
+                            .backward = backward_,
+                            .where = call.where,
+                            .module = call.module});
     }
   }
 
