@@ -102,6 +102,11 @@ Result<Outcome> Evaluator::EvaluateWhole(const Choice& choice) {
 }
 
 Result<double> Evaluator::StepMicroseconds(const Choice& choice) {
+  const std::string key = fmt::format("{}|{}", choice.batch, KeyOf(choice, false));
+  return times_.Get(key, [&] { return TimeAnew(choice); });
+}
+
+Result<double> Evaluator::TimeAnew(const Choice& choice) {
   const Result<Steps> steps = StepsFor(choice);
   if (!steps) return steps.error();
   const double us = TimeOf(*steps->run, choice.batch).us;

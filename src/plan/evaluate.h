@@ -58,10 +58,12 @@ class Evaluator {
   Result<Steps> Rewritten(const Choice& choice) const;
   Result<Steps> InPasses(const Changed& one, const Choice& choice) const;
   Result<Outcome> EvaluateAnew(const Choice& choice);
+  Result<double> TimeAnew(const Choice& choice);
   StepDuration TimeOf(const Step& step, std::int64_t batch) const;
 
   const PlanJob& job_;
   Memo<std::string, Result<Steps>> steps_;
+  Memo<std::string, Result<double>> times_;
   Memo<std::string, Result<Outcome>> outcomes_;
 };
 
