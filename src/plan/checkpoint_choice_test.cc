@@ -55,7 +55,8 @@ class Chain {
     const Bytes high =
         sets_->PeakOf(set) + 300 + sets_->PeakOf(set) * Bytes(luck_ ? hash % 7 : 0) / 400;
     const double us = kPlainTime + sets_->TimeOf(set);
-    return {.fits = high <= room, .high = high, .room = room, .us = us};
+    return {
+        .fits = high <= room, .in_use = sets_->PeakOf(set), .high = high, .room = room, .us = us};
   }
 
   /// Of all sets.

@@ -24,34 +24,35 @@ std::string KeyOf(const Choice& choice, bool whole) {
 
 }  // namespace
 
-Result<Evaluator::Changed> Evaluator::StepFor(const Choice& choice, int passes) {
-  const Choice shorter = WithPasses(choice, passes);
-  const std::string key = KeyOf(shorter, false);
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
-  }
-  Result<Step> rewritten = StepOf(job_, shorter);
-  if (!rewritten) return rewritten.error();
-  auto step = std::make_shared<const Step>(std::move(*rewritten));
+Result<Evaluator::Steps> Evaluator::Rewritten(const Choice& choice) const {
+  Result<Step> step = StepOf(job_, choice);
+  if (!step) return step.error();
+  const auto one = std::make_shared<const Step>(std::move(*step));
+  return Steps{.one = one, .run = one};
+}
+
+// Of all levers this one rewrites last: what the others make of the step is not made again.
+Result<Evaluator::Steps> Evaluator::InPasses(const Changed& one, const Choice& choice) const {
+  if (std::optional<Error> error = Contradiction(choice)) return *error;
+  Step step = CopyOf(*one, 0);
+  const Choice passes = WithPasses({}, PassesRun(choice));
+  if (std::optional<Error> error = Rewrite(step, passes)) return *error;
+  return Steps{.one = one, .run = std::make_shared<const Step>(std::move(step))};
+}
+
+Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
+  const auto make = [&]() -> Result<Steps> {
+    if (PassesOf(choice) == 1) return Rewritten(choice);
+    const Result<Steps> one = StepsFor(WithPasses(choice, 1));
+    return one ? InPasses(one->one, choice) : one;
+  };
   // Sets of blocks are many, and hardly one is asked for again.
-  if (!choice.Get(kCheckpointingLever.name).empty()) return Changed(step);
-  const std::lock_guard lock(mutex_);
-  steps_[key] = step;
-  return Changed(step);
+  if (!choice.Get(kCheckpointingLever.name).empty()) return make();
+  return steps_.Get(KeyOf(WithPasses(choice, PassesRun(choice)), false), make);
 }
 
 Result<Outcome> Evaluator::Evaluate(const Choice& choice) {
-  const std::string key = KeyOf(choice, true);
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = outcomes_.find(key); found != outcomes_.end()) return found->second;
-  }
-  Result<Outcome> outcome = EvaluateAnew(choice);
-  if (!outcome) return outcome;
-  const std::lock_guard lock(mutex_);
-  outcomes_[key] = *outcome;
-  return outcome;
+  return outcomes_.Get(KeyOf(choice, true), [&] { return EvaluateAnew(choice); });
 }
 
 StepDuration Evaluator::TimeOf(const Step& step, std::int64_t batch) const {
@@ -62,26 +63,23 @@ StepDuration Evaluator::TimeOf(const Step& step, std::int64_t batch) const {
 Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
   const Result<PredictOptions> options = OptionsOf(job_, choice);
   if (!options) return options.error();
-  const int passes = std::min(PassesOf(choice), kPassesRun);
-  const Result<Changed> step = StepFor(choice, passes);
-  if (!step) return step.error();
-  const Result<Fit> fit = FitOf(**step, job_.gpu, *options);
+  const Result<Steps> steps = StepsFor(choice);
+  if (!steps) return steps.error();
+  const Result<Fit> fit = FitOf(*steps->run, job_.gpu, *options);
   if (!fit) return fit.error();
   const Bytes device = fit->reserved + job_.gpu.context.bytes;
   Outcome outcome{.choice = choice,
                   .samples = SamplesOf(choice),
                   .reserved = {fit->reserved, fit->reserved, fit->reserved},
                   .device = {device, device, device},
+                  .in_use = fit->in_use,
                   .room = fit->room,
                   .fits = fit->fits,
                   .surely_fits = fit->surely_fits && fit->unlimited <= fit->room,
                   .step_us = fit->step_us,
                   .gpu_busy_us = fit->gpu_busy_us};
-  if (PassesOf(choice) > passes) {
-    const Result<Changed> one = StepFor(choice, 1);
-    if (!one) return one.error();
-    const StepDuration first = TimeOf(**one, choice.batch);
-    const double further = PassesOf(choice) - passes;
+  if (const double further = PassesOf(choice) - PassesRun(choice); further > 0) {
+    const StepDuration first = TimeOf(*steps->one, choice.batch);
     outcome.step_us += further * (fit->step_us - first.us);
     outcome.gpu_busy_us += further * (fit->gpu_busy_us - first.gpu.us);
   }
@@ -93,9 +91,9 @@ Result<Outcome> Evaluator::EvaluateWhole(const Choice& choice) {
   if (!outcome) return outcome;
   const Result<PredictOptions> options = OptionsOf(job_, choice);
   if (!options) return options.error();
-  const Result<Changed> step = StepFor(choice, std::min(PassesOf(choice), kPassesRun));
-  if (!step) return step.error();
-  const Result<Prediction> prediction = Predict(**step, job_.gpu, *options);
+  const Result<Steps> steps = StepsFor(choice);
+  if (!steps) return steps.error();
+  const Result<Prediction> prediction = Predict(*steps->run, job_.gpu, *options);
   if (!prediction) return prediction.error();
   outcome->reserved = prediction->reserved;
   outcome->device = prediction->device;
@@ -104,17 +102,17 @@ Result<Outcome> Evaluator::EvaluateWhole(const Choice& choice) {
 }
 
 Result<double> Evaluator::StepMicroseconds(const Choice& choice) {
-  const auto of = [&](int passes) -> Result<double> {
-    const Result<Changed> step = StepFor(choice, passes);
-    if (!step) return step.error();
-    return TimeOf(**step, choice.batch).us;
-  };
-  const int passes = PassesOf(choice);
-  const Result<double> some = of(std::min(passes, kPassesRun));
-  if (!some || passes <= kPassesRun) return some;
-  const Result<double> one = of(1);
-  if (!one) return one;
-  return *some + (passes - kPassesRun) * (*some - *one);
+  const std::string key = fmt::format("{}|{}", choice.batch, KeyOf(choice, false));
+  return times_.Get(key, [&] { return TimeAnew(choice); });
+}
+
+Result<double> Evaluator::TimeAnew(const Choice& choice) {
+  const Result<Steps> steps = StepsFor(choice);
+  if (!steps) return steps.error();
+  const double us = TimeOf(*steps->run, choice.batch).us;
+  const int further = PassesOf(choice) - PassesRun(choice);
+  if (further == 0) return us;
+  return us + further * (us - TimeOf(*steps->one, choice.batch).us);
 }
 
 }  // namespace plimsoll

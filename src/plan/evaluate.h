@@ -1,12 +1,11 @@
 // What comes of a choice: the step changed as it says, lowered whole and put to the allocator.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "plan/choice.h"
+#include "plan/memo.h"
 #include "step/time/step_time.h"
 
 namespace plimsoll {
@@ -20,6 +19,8 @@ struct Outcome {
   Range reserved;
   Range device;
   bool whole = false;
+  /// The most that is in use at once if nothing limits it.
+  Bytes in_use = 0;
   Bytes room = 0;
   bool fits = false;
   /// Even if everything takes as much as it may, and likely without giving cached memory back to
@@ -30,6 +31,7 @@ struct Outcome {
   double gpu_busy_us = 0;
 
   double SamplesPerSecond() const { return step_us > 0 ? 1e6 * double(samples) / step_us : 0; }
+  double MicrosecondsPerSample() const { return step_us / double(samples); }
 };
 
 /// Remembers what it made of the step, so that another batch costs no rewriting. From any thread.
@@ -47,15 +49,22 @@ class Evaluator {
 
  private:
   using Changed = std::shared_ptr<const Step>;
-  /// With a few passes at most: what more of them do is known from these.
-  Result<Changed> StepFor(const Choice& choice, int passes);
+  /// In one pass, and in as many as are run: what more of them do is known from these.
+  struct Steps {
+    Changed one;
+    Changed run;
+  };
+  Result<Steps> StepsFor(const Choice& choice);
+  Result<Steps> Rewritten(const Choice& choice) const;
+  Result<Steps> InPasses(const Changed& one, const Choice& choice) const;
   Result<Outcome> EvaluateAnew(const Choice& choice);
+  Result<double> TimeAnew(const Choice& choice);
   StepDuration TimeOf(const Step& step, std::int64_t batch) const;
 
   const PlanJob& job_;
-  std::mutex mutex_;
-  std::map<std::string, Changed> steps_;
-  std::map<std::string, Outcome> outcomes_;
+  Memo<std::string, Result<Steps>> steps_;
+  Memo<std::string, Result<double>> times_;
+  Memo<std::string, Result<Outcome>> outcomes_;
 };
 
 }  // namespace plimsoll

@@ -1,52 +1,27 @@
 #include "plan/frontier.h"
 
 #include <algorithm>
+#include <set>
+
+#include "plan/standings.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostWays = 6;
-/// A way that is slower than the best by more is not worth showing.
-constexpr double kWorthShowing = 0.5;
-/// A lever that gains less is not worth its lines: times are not known to a percent.
-constexpr double kWorthALever = 0.01;
 
-bool Uses(const Outcome& outcome, const PlanLever* lever) {
-  return !outcome.choice.Get(lever->name).empty();
-}
-
-/// Whether it sets every lever that the other sets.
-bool SetsAllOf(const Outcome& more, const Outcome& fewer) {
-  const std::vector<const PlanLever*> levers = LeversOf(fewer.choice);
-  return std::all_of(levers.begin(), levers.end(),
-                     [&](const PlanLever* lever) { return Uses(more, lever); });
-}
-
-/// Whether some other way has fewer levers, or as many, and is about as fast: nobody would take
-/// this one.
-bool IsNeedless(const Outcome& outcome, const std::vector<Outcome>& all) {
-  return std::any_of(all.begin(), all.end(), [&](const Outcome& other) {
-    if (&other == &outcome || !SetsAllOf(outcome, other)) return false;
-    const double speed = outcome.SamplesPerSecond();
-    return SetsAllOf(other, outcome) ? other.SamplesPerSecond() > speed
-                                     : other.SamplesPerSecond() > (1 - kWorthALever) * speed;
-  });
-}
-
-/// The fastest of each set of levers.
+/// The fastest of each set of levers, but for those that nobody would take: something about as fast
+/// sets fewer.
 std::vector<Outcome> Ways(const std::vector<Outcome>& fastest_first) {
-  std::vector<Outcome> fastest;
-  for (const Outcome& outcome : fastest_first) {
-    const bool slower = std::any_of(fastest.begin(), fastest.end(), [&](const Outcome& way) {
-      return SetsAllOf(outcome, way) && SetsAllOf(way, outcome);
-    });
-    if (!slower) fastest.push_back(outcome);
-  }
+  Standings standings;
+  for (const Outcome& outcome : fastest_first) standings.Add(outcome);
+  std::set<LeverSet> seen;
   std::vector<Outcome> ways;
-  for (const Outcome& outcome : fastest) {
-    if (IsNeedless(outcome, fastest)) continue;
-    const bool slow = !ways.empty() &&
-                      outcome.SamplesPerSecond() < kWorthShowing * ways.front().SamplesPerSecond();
+  for (const Outcome& outcome : fastest_first) {
+    const LeverSet levers = SetBy(outcome.choice);
+    const double us = outcome.MicrosecondsPerSample();
+    if (!seen.insert(levers).second || standings.IsNeedless(levers, us)) continue;
+    const bool slow = !ways.empty() && us > kWorthShowing * ways.front().MicrosecondsPerSample();
     if (slow || ways.size() == kMostWays) break;
     ways.push_back(outcome);
   }

@@ -6,6 +6,8 @@
 
 namespace plimsoll {
 
+int PassesRun(const Choice& choice) { return std::min(PassesOf(choice), kPassesRun); }
+
 Choice WithPasses(const Choice& choice, int passes) {
   return choice.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
 }
@@ -28,7 +30,7 @@ Result<PredictOptions> OptionsOf(const PlanJob& job, const Choice& choice) {
 }
 
 Result<PlannedRun> RunOf(const PlanJob& job, const Choice& choice) {
-  const int passes = std::min(PassesOf(choice), kPassesRun);
+  const int passes = PassesRun(choice);
   Result<Step> step = StepOf(job, WithPasses(choice, passes));
   if (!step) return step.error();
   Result<PredictOptions> options = OptionsOf(job, choice);

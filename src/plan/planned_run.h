@@ -7,6 +7,7 @@ namespace plimsoll {
 
 /// After the second pass nothing new happens to memory, and each further one takes as long.
 inline constexpr int kPassesRun = 2;
+int PassesRun(const Choice& choice);
 
 /// The same choice in so many passes of the same batch.
 Choice WithPasses(const Choice& choice, int passes);

@@ -4,54 +4,37 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <set>
 
 #include "base/parallel.h"
-#include "plan/checkpoint_model.h"
+#include "plan/family.h"
+#include "plan/family_search.h"
 #include "plan/frontier.h"
-#include "recompute/checkpoint_choice.h"
+#include "plan/standings.h"
 #include "step/max_batch.h"
-#include "step/transforms/accumulate.h"
 
 namespace plimsoll {
 namespace {
 
-/// How slow a way may be beside the fastest and still be worth looking for.
-constexpr double kWorthShowing = 2;
 /// So many families are looked through even where they cannot be the fastest: what comes second is
 /// of interest too.
 constexpr std::size_t kFamiliesAnyway = 6;
 /// Looked through together; the same on every machine, so that the answer is.
-constexpr std::size_t kAtOnce = 4;
-constexpr std::size_t kMostPasses = 10;
-/// For each choice of modules to checkpoint.
-constexpr int kReplays = 8;
+constexpr std::size_t kAtOnce = 2;
 
-/// Levers set but for passes and blocks, which are found for each.
-struct Family {
-  Choice base;
-  /// No way of the family takes less for a sample.
-  double least_us = 0;
-};
-
-double MicrosecondsPerSample(const Outcome& outcome) {
-  return outcome.step_us / double(outcome.samples);
-}
-
+/// Without checkpoints first: that is soon known, and says how fast checkpoints have to be.
 class Search {
  public:
-  explicit Search(const PlanJob& job) : job_(job), evaluator_(job) {}
+  explicit Search(const PlanJob& job) : job_(job), evaluator_(job), within_(job, evaluator_) {}
 
   Result<Plan> Run() {
     Plan plan;
-    if (std::optional<Error> error = Captured(plan)) return *error;
+    const Result<Outcome> captured = evaluator_.Evaluate(StartOf(job_));
+    if (!captured) return captured.error();
+    plan.as_captured = *captured;
     for (const Numerics most : Tiers()) {
       if (std::optional<Error> error = SearchTier(most)) return *error;
-      if (best_us_ < kNone) break;
+      if (standings_.Best() < Standings::kNone) break;
     }
     if (std::optional<Error> error = Singles(plan)) return *error;
     ArrangeOutcomes(std::move(found_), plan);
@@ -64,244 +47,87 @@ class Search {
   }
 
  private:
-  static constexpr double kNone = std::numeric_limits<double>::max();
-
   /// Other results only where nothing else fits.
   std::vector<Numerics> Tiers() const {
     if (job_.keep_numerics) return {Numerics::kSame};
     return {Numerics::kRounding, Numerics::kOther};
   }
 
-  /// The job as it was captured, with all samples in one pass; on several GPUs, with DDP.
-  Choice Start() const {
-    if (job_.gpus == 1) return {.batch = job_.samples};
-    return Choice{.batch = job_.samples / job_.gpus}.With(kParallelLever.name,
-                                                          fmt::format("ddp:{}", job_.gpus));
-  }
-
-  /// The same with one lever set, and as many samples in one pass as that leaves to a GPU.
-  Choice With(const Choice& choice, const PlanLever& lever, std::string value) const {
-    Choice other = choice.With(lever.name, std::move(value));
-    other.batch = std::max<std::int64_t>(1, job_.samples * choice.batch / SamplesOf(other));
-    return other;
-  }
-
-  std::optional<Error> Captured(Plan& plan) {
-    const Result<Outcome> captured = evaluator_.Evaluate(Start());
-    if (!captured) return captured.error();
-    plan.as_captured = *captured;
-    return std::nullopt;
-  }
-
   std::optional<Error> SearchTier(Numerics most) {
-    Result<std::vector<Family>> families = Families(most);
+    const Result<std::vector<Family>> families = FamiliesOf(job_, most, evaluator_, refused_);
     if (!families) return families.error();
-    for (std::size_t i = 0; i < families->size(); i += kAtOnce) {
-      std::vector<Family> now;
-      for (std::size_t k = i; k < std::min(i + kAtOnce, families->size()); ++k) {
-        const Family& family = (*families)[k];
-        const bool may_win = family.least_us < best_us_;
-        const bool of_interest =
-            family.least_us < kWorthShowing * best_us_ &&
-            (k < kFamiliesAnyway || NumericsOf(job_.step, family.base) == Numerics::kSame);
-        if (may_win || of_interest) now.push_back(family);
+    if (std::optional<Error> error = SearchAll(*families, &FamilySearch::Plain)) return error;
+    return SearchAll(*families, &FamilySearch::Checkpointed);
+  }
+
+  using HowToSearch = std::optional<Error> (FamilySearch::*)(const Family&, Standings,
+                                                             std::vector<Outcome>&);
+
+  /// A few at once, so that those that follow know what these found.
+  std::optional<Error> SearchAll(const std::vector<Family>& families, HowToSearch search) {
+    for (std::size_t i = 0; i < families.size();) {
+      std::vector<const Family*> now;
+      for (; i < families.size() && now.size() < kAtOnce; ++i) {
+        if (!IsWorthSearching(families[i], i)) continue;
+        // Two that set the same levers are rivals: the second one waits for the first.
+        if (!now.empty() && SetBy(now.back()->base) == SetBy(families[i].base)) break;
+        now.push_back(&families[i]);
       }
-      if (std::optional<Error> error = SearchTogether(now)) return error;
+      std::vector<std::vector<Outcome>> found(now.size());
+      std::vector<std::optional<Error>> failed(now.size());
+      ParallelFor(now.size(), [&](std::size_t k) {
+        failed[k] = (within_.*search)(*now[k], standings_, found[k]);
+      });
+      for (std::size_t k = 0; k < now.size(); ++k) {
+        if (failed[k] && !CannotBeDone(now[k]->base, *failed[k], refused_)) return failed[k];
+        for (Outcome& outcome : found[k]) Keep(std::move(outcome));
+      }
     }
     return std::nullopt;
   }
 
-  std::optional<Error> SearchTogether(const std::vector<Family>& families) {
-    std::vector<std::vector<Outcome>> found(families.size());
-    std::vector<std::optional<Error>> failed(families.size());
-    const double limit = best_us_ < kNone ? kWorthShowing * best_us_ : kNone;
-    ParallelFor(families.size(),
-                [&](std::size_t i) { failed[i] = SearchIn(families[i].base, limit, found[i]); });
-    for (std::size_t i = 0; i < families.size(); ++i) {
-      if (failed[i] && !CannotBeDone(families[i].base, *failed[i])) return failed[i];
-      for (Outcome& outcome : found[i]) Keep(std::move(outcome));
-    }
-    return std::nullopt;
-  }
-
-  /// A lever that this job does not allow is left out, and the reason is told. An error without any
-  /// lever is one of the job.
-  bool CannotBeDone(const Choice& choice, const Error& error) {
-    if (choice.set.empty()) return false;
-    refused_.insert(error.message);
-    return true;
+  bool IsWorthSearching(const Family& family, std::size_t place) const {
+    const bool may_win = family.least_us < standings_.Best();
+    return family.least_us < standings_.Limit(SetBy(family.base)) &&
+           (may_win || place < kFamiliesAnyway ||
+            NumericsOf(job_.step, family.base) == Numerics::kSame);
   }
 
   void Keep(Outcome outcome) {
-    if (outcome.surely_fits) best_us_ = std::min(best_us_, MicrosecondsPerSample(outcome));
+    standings_.Add(outcome);
     found_.push_back(std::move(outcome));
   }
 
-  const Variant& VariantOf(const Choice& choice) const {
-    const Result<std::size_t> variant = VariantFor(job_.step, choice);
-    return job_.step.variants[variant ? *variant : 0];
-  }
-
-  /// Every combination of the levers that are not searched, those that may be fastest first.
-  Result<std::vector<Family>> Families(Numerics most) {
-    std::vector<Choice> choices = {Start()};
-    for (const PlanLever* lever : Levers()) {
-      if (lever->worth_trying == nullptr) continue;
-      const std::size_t before = choices.size();
-      for (std::size_t i = 0; i < before; ++i) {
-        for (std::string& value : lever->worth_trying(job_, VariantOf(choices[i]))) {
-          if (lever->numerics(job_.step, value) > most) continue;
-          if (value == choices[i].Get(lever->name)) continue;
-          Choice choice = With(choices[i], *lever, std::move(value));
-          if (!Contradiction(choice)) choices.push_back(std::move(choice));
-        }
-      }
-    }
-    std::vector<std::optional<Result<double>>> times(choices.size());
-    ParallelFor(choices.size(),
-                [&](std::size_t i) { times[i] = evaluator_.StepMicroseconds(choices[i]); });
-    std::vector<Family> families;
-    for (std::size_t i = 0; i < choices.size(); ++i) {
-      if (*times[i]) {
-        families.push_back({choices[i], **times[i] / double(SamplesOf(choices[i]))});
-      } else if (!CannotBeDone(choices[i], times[i]->error())) {
-        return times[i]->error();
-      }
-    }
-    LeaveOutNeedless(families);
-    std::stable_sort(families.begin(), families.end(),
-                     [](const Family& a, const Family& b) { return a.least_us < b.least_us; });
-    return families;
-  }
-
-  /// Those that set a lever which changes time alone, and not by a percent: TF32 beside bf16.
-  static void LeaveOutNeedless(std::vector<Family>& families) {
-    const auto time_of = [&](const Choice& choice) {
-      const auto found = std::find_if(families.begin(), families.end(),
-                                      [&](const Family& family) { return family.base == choice; });
-      return found == families.end() ? kNone : found->least_us;
-    };
-    std::vector<Family> kept;
-    for (const Family& family : families) {
-      const std::vector<const PlanLever*> levers = LeversOf(family.base);
-      const bool needless = std::any_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
-        return lever->time_alone &&
-               family.least_us > 0.99 * time_of(family.base.With(lever->name, ""));
-      });
-      if (!needless) kept.push_back(family);
-    }
-    families = std::move(kept);
-  }
-
-  /// In how many passes the samples can be gone through: divisors, few of them.
-  std::vector<int> PassesFor(std::int64_t samples) const {
-    if (CannotAccumulate(job_.step, job_.step.variants.front()) ||
-        (job_.keep_numerics && kAccumulationLever.numerics(job_.step, "2") != Numerics::kSame)) {
-      return {1};
-    }
-    std::vector<int> passes;
-    for (std::int64_t n = 1; n <= samples && n <= 4096 && passes.size() < kMostPasses; ++n) {
-      if (samples % n == 0) passes.push_back(static_cast<int>(n));
-    }
-    return passes;
-  }
-
-  /// As few passes as fit without checkpointing, and for fewer than that the best blocks.
-  std::optional<Error> SearchIn(const Choice& base, double limit_us, std::vector<Outcome>& found) {
-    for (const int passes : PassesFor(base.batch)) {
-      Choice choice = base.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
-      choice.batch = base.batch / passes;
-      if (Contradiction(choice)) return std::nullopt;
-      const Result<double> least = evaluator_.StepMicroseconds(choice);
-      if (!least) return least.error();
-      if (*least / double(SamplesOf(choice)) >= limit_us) return std::nullopt;
-      const Result<Outcome> plain = evaluator_.Evaluate(choice);
-      if (!plain) return plain.error();
-      found.push_back(*plain);
-      if (plain->surely_fits) return std::nullopt;
-      if (std::optional<Error> error = Checkpoint(*plain, limit_us, found)) return error;
-    }
-    return std::nullopt;
-  }
-
-  /// The best modules to checkpoint, where that may be fast enough.
-  std::optional<Error> Checkpoint(const Outcome& plain, double& limit_us,
-                                  std::vector<Outcome>& found) {
-    const std::shared_ptr<const CheckpointSets> sets = SetsFor(plain.choice);
-    if (sets->empty()) return std::nullopt;
-    const auto with = [&](const std::vector<std::string>& modules) {
-      return evaluator_.Evaluate(
-          plain.choice.With(kCheckpointingLever.name, fmt::format("{}", fmt::join(modules, ","))));
-    };
-    const auto score_of = [](const Outcome& outcome) {
-      return CheckpointScore{.fits = outcome.surely_fits,
-                             .high = outcome.reserved.best,
-                             .room = outcome.room,
-                             .us = outcome.step_us};
-    };
-    const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
-      const Result<Outcome> outcome = with(modules);
-      if (!outcome) return outcome.error();
-      return score_of(*outcome);
-    };
-    const Result<CheckpointChoice> best =
-        BestCheckpoints(*sets, score_of(plain), score,
-                        {.replays = kReplays, .most_us = limit_us * double(plain.samples)});
-    if (!best) return best.error();
-    if (best->modules.empty()) return std::nullopt;
-    const Result<Outcome> outcome = with(best->modules);
-    if (!outcome) return outcome.error();
-    found.push_back(*outcome);
-    if (outcome->surely_fits) limit_us = std::min(limit_us, MicrosecondsPerSample(*outcome));
-    return std::nullopt;
-  }
-
-  /// Of the job without other levers: what they change in memory is seen by the replays.
-  std::shared_ptr<const CheckpointSets> SetsFor(const Choice& choice) {
-    const Variant& variant = VariantOf(choice);
-    const auto key = std::make_pair(&variant, choice.batch);
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto made = sets_.find(key); made != sets_.end()) return made->second;
-    }
-    auto sets = std::make_shared<const CheckpointSets>(
-        ModelCheckpointing(job_.step, variant, job_.gpu,
-                           {.batch = choice.batch,
-                            .torch = TorchFor(job_.step, job_.options),
-                            .calibration = job_.options.calibration}));
-    const std::lock_guard lock(mutex_);
-    return sets_.try_emplace(key, std::move(sets)).first->second;
-  }
-
-  /// In one pass, and in as few as fit.
-  std::optional<Error> PassesAlone(const Choice& captured, std::vector<Outcome>& tried) {
-    for (const int passes : PassesFor(captured.batch)) {
-      Choice choice =
-          captured.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
-      choice.batch = captured.batch / passes;
-      const Result<Outcome> outcome = evaluator_.Evaluate(choice);
-      if (!outcome) return outcome.error();
-      tried.push_back(*outcome);
-      if (outcome->surely_fits) break;
-    }
-    return std::nullopt;
-  }
-
-  /// The fastest that fits with one lever and no other.
-  std::optional<Error> Singles(Plan& plan) {
-    const Choice captured = Start();
-    std::vector<Outcome> tried;
-    if (std::optional<Error> error = PassesAlone(captured, tried)) return error;
-    double limit_us = kNone;
-    if (std::optional<Error> error = Checkpoint(tried.front(), limit_us, tried)) return error;
+  /// One lever set otherwise than at the start, and no other.
+  std::vector<Choice> SingleChoices() const {
+    std::vector<Choice> choices;
     for (const PlanLever* lever : Levers()) {
       if (lever->worth_trying == nullptr) continue;
       for (std::string& value : lever->worth_trying(job_, job_.step.variants.front())) {
         const Numerics numerics = lever->numerics(job_.step, value);
         if (numerics > (job_.keep_numerics ? Numerics::kSame : Numerics::kRounding)) continue;
-        const Result<Outcome> one = evaluator_.Evaluate(With(captured, *lever, value));
-        if (one) tried.push_back(*one);
+        choices.push_back(WithLever(job_, StartOf(job_), *lever, std::move(value)));
       }
+    }
+    return choices;
+  }
+
+  /// The fastest that fits with one lever and no other.
+  std::optional<Error> Singles(Plan& plan) {
+    const Family captured{.base = StartOf(job_)};
+    std::vector<Outcome> tried;
+    if (std::optional<Error> error = within_.Plain(captured, {}, tried)) return error;
+    if (!tried.front().surely_fits) {
+      const Outcome in_one_pass = tried.front();
+      if (const auto helps = within_.CheckpointOne(in_one_pass, tried); !helps)
+        return helps.error();
+    }
+    const std::vector<Choice> choices = SingleChoices();
+    std::vector<std::optional<Result<Outcome>>> outcomes(choices.size());
+    ParallelFor(choices.size(),
+                [&](std::size_t i) { outcomes[i] = evaluator_.Evaluate(choices[i]); });
+    for (const std::optional<Result<Outcome>>& outcome : outcomes) {
+      if (*outcome) tried.push_back(**outcome);
     }
     for (const PlanLever* lever : Levers()) {
       const Outcome* best = nullptr;
@@ -320,7 +146,7 @@ class Search {
 
   /// The levers that are set otherwise than at the start.
   std::vector<const PlanLever*> Changed(const Choice& choice) const {
-    const Choice start = Start();
+    const Choice start = StartOf(job_);
     std::vector<const PlanLever*> changed;
     for (const PlanLever* lever : Levers()) {
       if (choice.Get(lever->name) != start.Get(lever->name)) changed.push_back(lever);
@@ -331,10 +157,10 @@ class Search {
   /// The first way with each of its levers alone, and without it.
   void Worth(Plan& plan) {
     const Choice best = plan.ways.front().choice;
-    const Choice start = Start();
+    const Choice start = StartOf(job_);
     for (const PlanLever* lever : Changed(best)) {
-      Choice alone = With(start, *lever, std::string(best.Get(lever->name)));
-      Choice without = With(best, *lever, std::string(start.Get(lever->name)));
+      Choice alone = WithLever(job_, start, *lever, std::string(best.Get(lever->name)));
+      Choice without = WithLever(job_, best, *lever, std::string(start.Get(lever->name)));
       // What rests on another lever cannot stand alone.
       const Result<Outcome> a = evaluator_.Evaluate(alone);
       const Result<Outcome> w = evaluator_.Evaluate(without);
@@ -374,12 +200,10 @@ class Search {
 
   const PlanJob& job_;
   Evaluator evaluator_;
-  std::mutex mutex_;
-  std::map<std::pair<const Variant*, std::int64_t>, std::shared_ptr<const CheckpointSets>> sets_;
+  FamilySearch within_;
   std::vector<Outcome> found_;
+  Standings standings_;
   std::set<std::string> refused_;
-  /// For a sample, of what fits for certain.
-  double best_us_ = kNone;
 };
 
 }  // namespace

@@ -18,6 +18,12 @@ constexpr double kWorthTrying = 0.002;
 /// Targets that differ by less than this part of the room are the same.
 constexpr Bytes kFinest = 500;
 
+/// What may be alive in the model so that as much is in use as there is room. The score's step may
+/// need more or less than that of the model by itself.
+Bytes MostAlive(const CheckpointSets& sets, const CheckpointScore& plain) {
+  return sets.PeakOf({}) - plain.in_use + plain.room;
+}
+
 class Chooser {
  public:
   Chooser(const CheckpointSets& sets, const CheckpointScore& plain, const ScoreCheckpoints& score,
@@ -27,7 +33,7 @@ class Chooser {
   Result<CheckpointChoice> Run() {
     scores_[{}] = plain_;
     if (std::optional<Error> error = SearchTargets()) return *error;
-    if (!best_ && effort_.most_us == std::numeric_limits<double>::infinity()) {
+    if (!best_ && !model_fails_ && effort_.most_us == std::numeric_limits<double>::infinity()) {
       if (std::optional<Error> error = TrySmallest()) return *error;
     }
     if (best_) {
@@ -43,21 +49,28 @@ class Chooser {
   std::optional<Error> SearchTargets() {
     Bytes fits = sets_.PeakOf(sets_.Smallest()) - 1;
     Bytes fails = sets_.PeakOf({});
-    if (fits >= plain_.room) return std::nullopt;  // where not even what is alive has room
+    if (fits >= MostAlive(sets_, plain_)) return std::nullopt;  // not even what is in use has room
     Bytes target = fails - (plain_.high - plain_.room);
     for (int i = 0; i < kMostTargets && fails - fits > plain_.room / kFinest; ++i) {
       if (target <= fits || target >= fails) target = fits + (fails - fits) / 2;
       const std::optional<BlockSet> set = sets_.Cheapest(target);
-      if (!set || plain_.us + sets_.TimeOf(*set) > effort_.most_us) {
+      if (!set || TimeWith(*set) >= effort_.most_us) {
         fits = target;
         continue;
       }
       const Result<CheckpointScore> score = Score(*set);
       if (!score) return score.error();
+      model_fails_ = !score->fits && SavesTooLittle(*set, *score);
+      if (model_fails_) return std::nullopt;
       (score->fits ? fits : fails) = target;
       target = sets_.PeakOf(*set) - (score->high - score->room);
     }
     return std::nullopt;
+  }
+
+  /// Less than half of what the model says.
+  bool SavesTooLittle(const BlockSet& set, const CheckpointScore& score) const {
+    return 2 * (plain_.in_use - score.in_use) < sets_.PeakOf({}) - sets_.PeakOf(set);
   }
 
   /// The set in which the least is alive, and where that alone would leave room, so that it is the
@@ -66,9 +79,10 @@ class Chooser {
     const BlockSet& smallest = sets_.Smallest();
     if (const Result<CheckpointScore> score = Score(smallest); !score) return score.error();
     const Bytes peak = sets_.PeakOf(smallest);
-    for (int i = 1; i <= kMostOthers && !best_ && peak < plain_.room; ++i) {
+    const Bytes most = MostAlive(sets_, plain_);
+    for (int i = 1; i <= kMostOthers && !best_ && peak < most; ++i) {
       const std::optional<BlockSet> set =
-          sets_.Cheapest(peak + (plain_.room - peak) * i / (kMostOthers + 1));
+          sets_.Cheapest(peak + (most - peak) * i / (kMostOthers + 1));
       if (!set) continue;
       if (const Result<CheckpointScore> score = Score(*set); !score) return score.error();
     }
@@ -85,7 +99,7 @@ class Chooser {
     }
     for (int i = 1; i <= kMostHigher; ++i) {
       const std::optional<BlockSet> set = sets_.Cheapest(peak + (most - peak) * i / kMostHigher);
-      if (!set) continue;
+      if (!set || !IsCheaper(*set)) continue;
       if (const Result<CheckpointScore> score = Score(*set); !score) return score.error();
     }
     return std::nullopt;
@@ -96,7 +110,7 @@ class Chooser {
   std::optional<Error> TryNeighbours() {
     for (int left = kMostNeighbours; left > 0;) {
       const BlockSet before = *best_;
-      const double gain = kWorthTrying * scores_.at(before).us;
+      const double gain = LeastGain();
       for (const BlockSet& set : sets_.CheaperNeighbours(before, gain)) {
         if (left == 0 || *best_ != before) break;
         if (scores_.contains(set)) continue;
@@ -106,6 +120,15 @@ class Chooser {
       if (*best_ == before) break;
     }
     return std::nullopt;
+  }
+
+  double TimeWith(const BlockSet& set) const {
+    return plain_.us + effort_.passes * sets_.TimeOf(set);
+  }
+  /// Of each pass.
+  double LeastGain() const { return kWorthTrying * scores_.at(*best_).us / effort_.passes; }
+  bool IsCheaper(const BlockSet& set) const {
+    return sets_.TimeOf(set) + LeastGain() < sets_.TimeOf(*best_);
   }
 
   Result<CheckpointScore> Score(const BlockSet& set) {
@@ -121,7 +144,8 @@ class Chooser {
   }
 
   CheckpointChoice Made(const BlockSet& set) const {
-    CheckpointChoice choice{.modules = sets_.ModulesOf(set), .score = {}};
+    CheckpointChoice choice{
+        .modules = sets_.ModulesOf(set), .score = {}, .model_fails = model_fails_};
     if (const auto found = scores_.find(set); found != scores_.end()) choice.score = found->second;
     return choice;
   }
@@ -133,9 +157,18 @@ class Chooser {
   std::map<BlockSet, CheckpointScore> scores_;
   std::optional<BlockSet> best_;
   BlockSet closest_;
+  bool model_fails_ = false;
 };
 
 }  // namespace
+
+double LeastTime(const CheckpointSets& sets, const CheckpointScore& plain, int passes) {
+  const Bytes most = MostAlive(sets, plain);
+  const bool possible = sets.PeakOf(sets.Smallest()) <= most;
+  const std::optional<BlockSet> cheapest = possible ? sets.Cheapest(most) : std::nullopt;
+  if (!cheapest) return std::numeric_limits<double>::infinity();
+  return plain.us + passes * sets.TimeOf(*cheapest);
+}
 
 Result<CheckpointChoice> BestCheckpoints(const CheckpointSets& sets, const CheckpointScore& plain,
                                          const ScoreCheckpoints& score,

@@ -21,7 +21,8 @@ namespace plimsoll {
 
 struct CheckpointScore {
   bool fits = false;
-  /// What it takes at most, and what it may take.
+  /// What is in use at most, what is held for it, and what may be held.
+  Bytes in_use = 0;
   Bytes high = 0;
   Bytes room = 0;
   double us = 0;
@@ -31,6 +32,9 @@ struct CheckpointChoice {
   /// In the order of the forward; none is part of another.
   std::vector<std::string> modules;
   CheckpointScore score;
+  /// Replays save less than the model says by far, as where something else keeps the same memory
+  /// free already: then no set is worth a search.
+  bool model_fails = false;
 };
 
 using ScoreCheckpoints =
@@ -42,7 +46,13 @@ struct CheckpointEffort {
   int replays = 24;
   /// What takes longer is of no interest.
   double most_us = std::numeric_limits<double>::infinity();
+  /// How often a step goes through what the sets are of.
+  int passes = 1;
 };
+
+/// No step with checkpoints that fits takes less, by the model; infinity where none fits. `plain`
+/// is the score of no modules.
+double LeastTime(const CheckpointSets& sets, const CheckpointScore& plain, int passes);
 
 /// The fastest that was found to fit, or what comes closest; `plain` is the score of no modules,
 /// which do not fit.

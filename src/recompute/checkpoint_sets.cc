@@ -42,28 +42,32 @@ class State {
     return !chosen_[block] && std::none_of(conflicts.begin(), conflicts.end(),
                                            [&](std::size_t other) { return chosen_[other]; });
   }
+  std::vector<std::size_t> InTheWayOf(std::size_t block) const {
+    std::vector<std::size_t> chosen;
+    for (const std::size_t other : problem_->conflicts[block]) {
+      if (chosen_[other]) chosen.push_back(other);
+    }
+    return chosen;
+  }
   /// Those in the way of a block are taken out.
   void Exchange(std::size_t block) {
-    for (const std::size_t other : problem_->conflicts[block]) {
-      if (chosen_[other]) Flip(other);
-    }
+    for (const std::size_t other : InTheWayOf(block)) Flip(other);
     Flip(block);
   }
   /// The excess and the time that would be left after that.
   std::pair<Bytes, double> WithExchange(std::size_t block) const {
     double time = time_ + problem_->time[block];
-    std::vector<const Over*> out;
-    for (const std::size_t other : problem_->conflicts[block]) {
-      if (!chosen_[other]) continue;
-      out.push_back(&problem_->change[other]);
+    Over over = over_;
+    const auto add = [&](std::size_t which, Bytes sign) {
+      const Over& change = problem_->change[which];
+      for (std::size_t t = 0; t < over.size(); ++t) over[t] += sign * change[t];
+    };
+    add(block, 1);
+    for (const std::size_t other : InTheWayOf(block)) {
+      add(other, -1);
       time -= problem_->time[other];
     }
-    Bytes excess = 0;
-    for (std::size_t t = 0; t < over_.size(); ++t) {
-      Bytes over = over_[t] + problem_->change[block][t];
-      for (const Over* change : out) over -= (*change)[t];
-      excess += std::max(over, Bytes{0});
-    }
+    const Bytes excess = Excess(over);
     return {excess, time};
   }
   const Over& over() const { return over_; }
@@ -84,25 +88,36 @@ class State {
   double time_ = 0;
 };
 
-/// The block that takes away most of the excess for its time, until there is none.
+/// The block that takes away most of the excess for its time, until there is none. What a block
+/// takes away becomes less as others are chosen, so that only those are looked at again that would
+/// still be the best by what they took away before.
 std::optional<State> Greedy(const CoverProblem& problem) {
   State state(problem);
   Bytes excess = Excess(state.over());
+  const auto ratio = [&](std::size_t block) {
+    const auto [left, time] = state.WithExchange(block);
+    return double(excess - left) / std::max(time - state.time(), kLeastTime);
+  };
+  // Of two that are as good the first.
+  std::set<std::pair<double, std::size_t>> by_ratio;
+  for (std::size_t block = 0; block < problem.size(); ++block) {
+    by_ratio.emplace(-ratio(block), block);
+  }
   while (excess > 0) {
-    std::optional<std::size_t> best;
-    double best_ratio = 0;
-    for (std::size_t block = 0; block < problem.size(); ++block) {
-      if (state.Has(block)) continue;
-      const auto [left, time] = state.WithExchange(block);
-      const double ratio = double(excess - left) / std::max(time - state.time(), kLeastTime);
-      if (left < excess && ratio > best_ratio) {
-        best_ratio = ratio;
-        best = block;
-      }
+    if (by_ratio.empty()) return std::nullopt;
+    const auto [before, block] = *by_ratio.begin();
+    by_ratio.erase(by_ratio.begin());
+    if (state.Has(block)) continue;
+    const double now = ratio(block);
+    if (!by_ratio.empty() && -now > by_ratio.begin()->first) {
+      by_ratio.emplace(-now, block);
+      continue;
     }
-    if (!best) return std::nullopt;
-    state.Exchange(*best);
+    if (now <= 0) return std::nullopt;
+    std::vector<std::size_t> in_the_way = state.InTheWayOf(block);
+    state.Exchange(block);
     excess = Excess(state.over());
+    for (const std::size_t out : in_the_way) by_ratio.emplace(-ratio(out), out);
   }
   return state;
 }

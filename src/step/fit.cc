@@ -14,6 +14,7 @@ Result<Fit> FitOf(const Step& step, const Gpu& gpu, const PredictOptions& option
   const Peaks unlimited = Run(lowered, *setting, kUnlimitedDevice);
   const Peaks within = Decide(unlimited, lowered, *setting);
   Fit fit{.unlimited = unlimited.reserved,
+          .in_use = unlimited.allocated,
           .reserved = (within.fits ? within : unlimited).reserved,
           .room = setting->Room(),
           .fits = within.fits};

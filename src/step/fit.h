@@ -10,8 +10,10 @@
 namespace plimsoll {
 
 struct Fit {
-  /// At the peak if nothing limited it: comparable where it does not fit, too.
+  /// The most that would be reserved, and in use, if nothing limited it: comparable where it does
+  /// not fit, too.
   Bytes unlimited = 0;
+  Bytes in_use = 0;
   /// Within the room, where it fits.
   Bytes reserved = 0;
   Bytes room = 0;

@@ -69,7 +69,7 @@ Needs WithinRoom(const Needs& unlimited, const Peaks& within, const Setting& set
             std::max(best, surely ? std::min(range.high, end) : range.high)};
   };
   Needs figures;
-  figures.reserved = cut(unlimited.reserved, within.reserved, setting.Room());
+  figures.reserved = cut(unlimited.reserved, within.reserved, setting.Most());
   figures.allocated = cut(unlimited.allocated, within.allocated, figures.reserved.high);
   figures.device = OnDevice(figures.reserved, setting.Outside());
   if (surely) figures.device.high = std::min(figures.device.high, setting.gpu.memory);
@@ -218,6 +218,7 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   prediction.steps = options.steps;
   prediction.limit = setting->limits.limit;
   prediction.room = setting->Room();
+  prediction.most = setting->Most();
 
   const Lowered upper = LowerFor(*setting, options.batch, Estimate::kUpper);
   const Peaks unlimited = Run(lowered, *setting, kUnlimitedDevice);

@@ -68,8 +68,10 @@ struct Prediction : Needs {
   /// It asks for more than there are addresses for (a PiB): the figures end where it did.
   bool beyond_count = false;
   std::optional<Bytes> limit = {};
-  /// What the allocator can get at most.
+  /// What the allocator may ask for, and what it can hold at most: with expandable segments up to a
+  /// page more.
   Bytes room = 0;
+  Bytes most = 0;
   bool fits = true;
   /// Whether it fits even if everything takes as much as it may.
   bool surely_fits = true;

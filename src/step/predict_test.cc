@@ -53,6 +53,22 @@ void ExpectInOrder(const Range& range) {
   EXPECT_LE(range.best, range.high);
 }
 
+// PyTorch asks whether 40 + 32 MiB are within the limit, and then maps two pages of 20 MiB.
+TEST(Predict, ExpandableSegmentsMayHoldUpToAPageAboveTheLimit) {
+  const Prediction p =
+      PredictIt(Simple(), WithRoom(kGiB),
+                {.batch = 4, .conf = "expandable_segments:True", .limit = 72 * kMiB});
+  EXPECT_TRUE(p.fits);
+  EXPECT_FALSE(p.surely_fits);
+  EXPECT_EQ(p.room, 72 * kMiB);
+  EXPECT_EQ(p.reserved.best, 80 * kMiB);
+  EXPECT_LE(p.reserved.best, p.most);
+  const Prediction less =
+      PredictIt(Simple(), WithRoom(kGiB),
+                {.batch = 4, .conf = "expandable_segments:True", .limit = 71 * kMiB});
+  EXPECT_FALSE(less.fits);
+}
+
 TEST(Predict, PeaksAreThoseOfTheAllocator) {
   const Prediction p = PredictIt(Simple(), WithRoom(kGiB), {.batch = 4});
   EXPECT_EQ(p.allocated.best, 72 * kMiB);

@@ -35,8 +35,9 @@ void ExpectFigures(const Needs& f, Broken& broken) {
 /// The verdict and the figures beside it are of one run.
 void ExpectVerdict(const Prediction& p, Broken& broken) {
   broken.Expect(!p.limit || p.room <= *p.limit, "the room is within the limit");
+  broken.Expect(p.room <= p.most, "what may be asked for can be held");
   if (p.fits) {
-    broken.Expect(p.reserved.best <= p.room, "what fits is within the room");
+    broken.Expect(p.reserved.best <= p.most, "what fits is within what can be held");
     broken.Expect(p.device.best <= p.gpu.memory, "what fits is within the card's memory");
   } else {
     broken.Expect(!p.surely_fits, "what does not fit does not surely fit");
@@ -48,7 +49,8 @@ void ExpectVerdict(const Prediction& p, Broken& broken) {
   // Garbage collection changes a run within its limits.
   const bool collects = p.settings.find("garbage_collection") != std::string::npos;
   if (p.surely_fits) {
-    broken.Expect(p.reserved.high <= p.room, "what surely fits is within the room at its highest");
+    broken.Expect(p.reserved.high <= p.most,
+                  "what surely fits is within what can be held at its highest");
     broken.Expect(p.device.high <= p.gpu.memory, "what surely fits is within the card's memory");
     broken.Expect(p.workspaces_refused == 0, "what surely fits is refused nothing");
   } else if (!collects && !p.beyond_count) {

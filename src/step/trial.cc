@@ -62,6 +62,12 @@ Bytes Setting::Room() const {
   return std::min(limits.capacity.value_or(gpu.memory), limits.limit.value_or(gpu.memory));
 }
 
+Bytes Setting::Most() const {
+  const bool by_pages = limits.limit && rules.settings.expandable_segments;
+  return std::min(limits.capacity.value_or(gpu.memory),
+                  Room() + (by_pages ? rules.settings.large_segment_size : 0));
+}
+
 ContextSize Setting::Outside() const {
   return {.bytes = gpu.context.bytes + nccl.bytes,
           .low = gpu.context.low + nccl.low,

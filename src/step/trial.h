@@ -33,8 +33,11 @@ struct Setting {
 
   /// The context, and NCCL beside it.
   ContextSize Outside() const;
-  /// What the allocator can get at most.
+  /// What the allocator may ask for: the limit, or what is left of the card.
   Bytes Room() const;
+  /// What it can hold at most. With expandable segments PyTorch compares what it asks for with the
+  /// limit, and then maps whole pages for it: up to one more.
+  Bytes Most() const;
   /// Up to 2.11 the allocator breaks ties by address, and where a driver puts a segment differs
   /// from process to process.
   bool AddressesMatter() const { return torch <= TorchVersion{2, 11}; }

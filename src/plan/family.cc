@@ -1,0 +1,102 @@
+#include "plan/family.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/parallel.h"
+#include "plan/standings.h"
+
+namespace plimsoll {
+namespace {
+
+std::vector<Choice> AllChoices(const PlanJob& job, Numerics most) {
+  std::vector<Choice> choices = {StartOf(job)};
+  for (const PlanLever* lever : Levers()) {
+    if (lever->worth_trying == nullptr) continue;
+    const std::size_t before = choices.size();
+    for (std::size_t i = 0; i < before; ++i) {
+      for (std::string& value : lever->worth_trying(job, VariantOf(job.step, choices[i]))) {
+        if (lever->numerics(job.step, value) > most) continue;
+        if (value == choices[i].Get(lever->name)) continue;
+        Choice choice = WithLever(job, choices[i], *lever, std::move(value));
+        if (!Contradiction(choice)) choices.push_back(std::move(choice));
+      }
+    }
+  }
+  return choices;
+}
+
+/// Those that set a lever which changes time alone, and not by a percent: TF32 beside bf16.
+void LeaveOutNeedless(std::vector<Family>& families) {
+  const auto time_of = [&](const Choice& choice) {
+    const auto found = std::find_if(families.begin(), families.end(),
+                                    [&](const Family& family) { return family.base == choice; });
+    return found == families.end() ? Standings::kNone : found->least_us;
+  };
+  std::vector<Family> kept;
+  for (const Family& family : families) {
+    const std::vector<const PlanLever*> levers = LeversOf(family.base);
+    const bool needless = std::any_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
+      return lever->time_alone &&
+             family.least_us > (1 - kWorthALever) * time_of(family.base.With(lever->name, ""));
+    });
+    if (!needless) kept.push_back(family);
+  }
+  families = std::move(kept);
+}
+
+/// Of two that are about as fast the one with fewer levers comes first, since it makes the other
+/// needless.
+double Order(const Family& family) {
+  return family.least_us / std::pow(1 - kWorthALever, double(family.base.set.size()));
+}
+
+}  // namespace
+
+Choice StartOf(const PlanJob& job) {
+  if (job.gpus == 1) return {.batch = job.samples};
+  return Choice{.batch = job.samples / job.gpus}.With(kParallelLever.name,
+                                                      fmt::format("ddp:{}", job.gpus));
+}
+
+Choice WithLever(const PlanJob& job, const Choice& choice, const PlanLever& lever,
+                 std::string value) {
+  Choice other = choice.With(lever.name, std::move(value));
+  other.batch = std::max<std::int64_t>(1, job.samples * choice.batch / SamplesOf(other));
+  return other;
+}
+
+const Variant& VariantOf(const Step& step, const Choice& choice) {
+  const Result<std::size_t> variant = VariantFor(step, choice);
+  return step.variants[variant ? *variant : 0];
+}
+
+bool CannotBeDone(const Choice& choice, const Error& error, std::set<std::string>& refused) {
+  if (choice.set.empty()) return false;
+  refused.insert(error.message);
+  return true;
+}
+
+Result<std::vector<Family>> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
+                                       std::set<std::string>& refused) {
+  const std::vector<Choice> choices = AllChoices(job, most);
+  std::vector<std::optional<Result<double>>> times(choices.size());
+  ParallelFor(choices.size(),
+              [&](std::size_t i) { times[i] = evaluator.StepMicroseconds(choices[i]); });
+  std::vector<Family> families;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (*times[i]) {
+      families.push_back({choices[i], **times[i] / double(SamplesOf(choices[i]))});
+    } else if (!CannotBeDone(choices[i], times[i]->error(), refused)) {
+      return times[i]->error();
+    }
+  }
+  LeaveOutNeedless(families);
+  std::stable_sort(families.begin(), families.end(),
+                   [](const Family& a, const Family& b) { return Order(a) < Order(b); });
+  return families;
+}
+
+}  // namespace plimsoll

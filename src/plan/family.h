@@ -1,0 +1,40 @@
+// Ways that differ in passes and checkpoints alone: every other lever is set.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plan/evaluate.h"
+#include "plan/lever.h"
+
+namespace plimsoll {
+
+struct Family {
+  /// All samples of a GPU in one pass.
+  Choice base;
+  /// No way of the family takes less for a sample, in microseconds.
+  double least_us = 0;
+};
+
+/// The job as it was captured, with all samples in one pass; on several GPUs, with DDP.
+Choice StartOf(const PlanJob& job);
+
+/// The same with one lever set, and as many samples in one pass as that leaves to a GPU.
+Choice WithLever(const PlanJob& job, const Choice& choice, const PlanLever& lever,
+                 std::string value);
+
+/// The precision that a choice is about.
+const Variant& VariantOf(const Step& step, const Choice& choice);
+
+/// Every combination of the levers that are not searched and change results by no more than `most`,
+/// those that may be fastest first. What the job does not allow is left out, and `refused` gets the
+/// reason.
+Result<std::vector<Family>> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
+                                       std::set<std::string>& refused);
+
+/// A lever that this job does not allow is left out, and the reason is told. An error without any
+/// lever is one of the job.
+bool CannotBeDone(const Choice& choice, const Error& error, std::set<std::string>& refused);
+
+}  // namespace plimsoll

@@ -1,0 +1,166 @@
+#include "plan/family_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "step/transforms/accumulate.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::size_t kMostPasses = 10;
+/// For each choice of modules to checkpoint.
+constexpr int kReplays = 6;
+
+Choice InPasses(const Choice& base, int passes) {
+  Choice choice = base.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
+  choice.batch = base.batch / passes;
+  return choice;
+}
+
+LeverSet WithCheckpoints(const Choice& choice) {
+  return SetBy(choice.With(kCheckpointingLever.name, "some"));
+}
+
+CheckpointScore ScoreOf(const Outcome& outcome) {
+  return {.fits = outcome.surely_fits,
+          .in_use = outcome.in_use,
+          .high = outcome.reserved.best,
+          .room = outcome.room,
+          .us = outcome.step_us};
+}
+
+}  // namespace
+
+/// In how many passes the samples can be gone through: divisors, few of them.
+std::vector<int> FamilySearch::PassesFor(const Choice& base) const {
+  if (Contradiction(InPasses(base, 2)) || CannotAccumulate(job_.step, job_.step.variants.front()) ||
+      (job_.keep_numerics && kAccumulationLever.numerics(job_.step, "2") != Numerics::kSame)) {
+    return {1};
+  }
+  std::vector<int> passes;
+  for (std::int64_t n = 1; n <= base.batch && n <= 4096 && passes.size() < kMostPasses; ++n) {
+    if (base.batch % n == 0) passes.push_back(static_cast<int>(n));
+  }
+  return passes;
+}
+
+std::optional<Error> FamilySearch::Plain(const Family& family, Standings standings,
+                                         std::vector<Outcome>& found) {
+  const auto evaluate = [&](int passes) -> Result<bool> {
+    const Result<Outcome> outcome = evaluator_.Evaluate(InPasses(family.base, passes));
+    if (!outcome) return outcome.error();
+    found.push_back(*outcome);
+    return outcome->surely_fits;
+  };
+  const Result<bool> in_one = evaluate(1);
+  if (!in_one) return in_one.error();
+  if (*in_one) return std::nullopt;
+  std::vector<int> passes;
+  for (const int n : PassesFor(family.base)) {
+    if (n == 1) continue;
+    const Choice choice = InPasses(family.base, n);
+    const Result<double> us = evaluator_.StepMicroseconds(choice);
+    if (!us) return us.error();
+    if (*us / double(SamplesOf(choice)) < standings.Limit(SetBy(choice))) passes.push_back(n);
+  }
+  // More passes take more time and less memory: the most of them decide whether any fit.
+  std::size_t fails = 0;
+  for (std::size_t fits = passes.size(); fits > fails;) {
+    const std::size_t middle = fits == passes.size() ? fits - 1 : fails + (fits - fails) / 2;
+    const Result<bool> in_so_many = evaluate(passes[middle]);
+    if (!in_so_many) return in_so_many.error();
+    if (!*in_so_many && fits == passes.size()) return std::nullopt;
+    *in_so_many ? fits = middle : fails = middle + 1;
+  }
+  return std::nullopt;
+}
+
+/// The modules to checkpoint are those of the job without other levers: what these change in memory
+/// is seen by the replays.
+const CheckpointSets& FamilySearch::SetsFor(const Choice& choice) {
+  const Variant& variant = VariantOf(job_.step, choice);
+  return sets_.Get({&variant, choice.batch}, [&] {
+    return CheckpointSets(ModelCheckpointing(job_.step, variant, job_.gpu,
+                                             {.batch = choice.batch,
+                                              .torch = TorchFor(job_.step, job_.options),
+                                              .calibration = job_.options.calibration}));
+  });
+}
+
+Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Family& family,
+                                                                      const Standings& standings,
+                                                                      std::vector<Outcome>& found) {
+  std::vector<Candidate> candidates;
+  for (const int passes : PassesFor(family.base)) {
+    const Choice choice = InPasses(family.base, passes);
+    const double limit_us = standings.Limit(WithCheckpoints(choice));
+    const Result<double> us = evaluator_.StepMicroseconds(choice);
+    if (!us) return us.error();
+    if (*us / double(SamplesOf(choice)) >= limit_us) break;
+    const Result<Outcome> plain = evaluator_.Evaluate(choice);
+    if (!plain) return plain.error();
+    if (plain->surely_fits) break;
+    found.push_back(*plain);
+    if (standings.IsDominated(*plain)) continue;
+    const CheckpointSets& sets = SetsFor(choice);
+    if (sets.empty()) break;
+    const double least_us = LeastTime(sets, ScoreOf(*plain), passes) / double(SamplesOf(choice));
+    if (least_us < limit_us || limit_us == Standings::kNone)
+      candidates.push_back({*plain, least_us});
+  }
+  return candidates;
+}
+
+std::optional<Error> FamilySearch::Checkpointed(const Family& family, Standings standings,
+                                                std::vector<Outcome>& found) {
+  Result<std::vector<Candidate>> candidates = Candidates(family, standings, found);
+  if (!candidates) return candidates.error();
+  std::stable_sort(candidates->begin(), candidates->end(),
+                   [](const Candidate& a, const Candidate& b) { return a.least_us < b.least_us; });
+  // The most passes take the least memory: they decide whether anything fits at all.
+  if (standings.Best() == Standings::kNone) {
+    std::stable_sort(candidates->begin(), candidates->end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       return a.plain.choice.batch < b.plain.choice.batch;
+                     });
+  }
+  for (const Candidate& candidate : *candidates) {
+    const double limit_us = standings.Limit(WithCheckpoints(candidate.plain.choice));
+    if (candidate.least_us >= limit_us && limit_us < Standings::kNone) continue;
+    const Result<bool> helps = CheckpointOne(candidate.plain, found, limit_us);
+    if (!helps) return helps.error();
+    standings.Add(found.back());
+    if (!*helps || standings.Best() == Standings::kNone) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+Result<bool> FamilySearch::CheckpointOne(const Outcome& plain, std::vector<Outcome>& found,
+                                         double limit_us) {
+  const CheckpointSets& sets = SetsFor(plain.choice);
+  if (sets.empty()) return false;
+  const auto with = [&](const std::vector<std::string>& modules) {
+    return evaluator_.Evaluate(
+        plain.choice.With(kCheckpointingLever.name, fmt::format("{}", fmt::join(modules, ","))));
+  };
+  const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
+    const Result<Outcome> outcome = with(modules);
+    if (!outcome) return outcome.error();
+    return ScoreOf(*outcome);
+  };
+  const Result<CheckpointChoice> best =
+      BestCheckpoints(sets, ScoreOf(plain), score,
+                      {.replays = kReplays,
+                       .most_us = limit_us * double(plain.samples),
+                       .passes = PassesOf(plain.choice)});
+  if (!best) return best.error();
+  if (best->modules.empty()) return !best->model_fails;
+  const Result<Outcome> outcome = with(best->modules);
+  if (!outcome) return outcome.error();
+  found.push_back(*outcome);
+  return !best->model_fails;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,49 @@
+// The best ways of one family: in how few passes it fits, and with which modules checkpointed.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "recompute/checkpoint_choice.h"
+#include "plan/family.h"
+#include "plan/standings.h"
+
+namespace plimsoll {
+
+/// From any thread. What is found is appended, also what does not fit; ways that would not be shown
+/// beside the standings are not looked for.
+class FamilySearch {
+ public:
+  FamilySearch(const PlanJob& job, Evaluator& evaluator) : job_(job), evaluator_(evaluator) {}
+
+  /// In one pass, and in as few as fit.
+  std::optional<Error> Plain(const Family& family, Standings standings,
+                             std::vector<Outcome>& found);
+  /// With checkpoints, for each number of passes that does not fit without.
+  std::optional<Error> Checkpointed(const Family& family, Standings standings,
+                                    std::vector<Outcome>& found);
+  /// The best modules to checkpoint in what does not fit without, below a time for a sample.
+  /// Whether checkpoints help this family.
+  Result<bool> CheckpointOne(const Outcome& plain, std::vector<Outcome>& found,
+                             double limit_us = Standings::kNone);
+
+ private:
+  struct Candidate {
+    Outcome plain;
+    /// For a sample, by the model of checkpoints.
+    double least_us = 0;
+  };
+  /// Those that may be worth showing; what they are without checkpoints is appended to `found`.
+  Result<std::vector<Candidate>> Candidates(const Family& family, const Standings& standings,
+                                            std::vector<Outcome>& found);
+
+  std::vector<int> PassesFor(const Choice& base) const;
+  const CheckpointSets& SetsFor(const Choice& choice);
+
+  const PlanJob& job_;
+  Evaluator& evaluator_;
+  Memo<std::pair<const Variant*, std::int64_t>, CheckpointSets> sets_;
+};
+
+}  // namespace plimsoll

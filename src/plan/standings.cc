@@ -1,0 +1,59 @@
+#include "plan/standings.h"
+
+#include <algorithm>
+
+#include "plan/lever.h"
+
+namespace plimsoll {
+
+LeverSet SetBy(const Choice& choice) {
+  LeverSet set = 0;
+  LeverSet bit = 1;
+  for (const PlanLever* lever : Levers()) {
+    if (!choice.Get(lever->name).empty()) set |= bit;
+    bit <<= 1;
+  }
+  return set;
+}
+
+void Standings::Add(const Outcome& outcome) {
+  if (!outcome.surely_fits) {
+    if (outcome.choice.Get(kCheckpointingLever.name).empty()) too_large_.push_back(outcome);
+    return;
+  }
+  const double us = outcome.MicrosecondsPerSample();
+  best_us_ = std::min(best_us_, us);
+  const auto [known, added] = fastest_.try_emplace(SetBy(outcome.choice), us);
+  if (!added) known->second = std::min(known->second, us);
+}
+
+double Standings::Limit(LeverSet levers) const {
+  double limit = kWorthShowing * best_us_;
+  for (const auto& [set, us] : fastest_) {
+    if ((set & levers) != set) continue;
+    limit = std::min(limit, set == levers ? us : (1 - kWorthALever) * us);
+  }
+  return limit;
+}
+
+bool Standings::IsNeedless(LeverSet levers, double us) const {
+  return std::any_of(fastest_.begin(), fastest_.end(), [&](const auto& known) {
+    const auto& [set, other_us] = known;
+    if ((set & levers) != set) return false;
+    return set == levers ? us > other_us : us > (1 - kWorthALever) * other_us;
+  });
+}
+
+bool Standings::IsDominated(const Outcome& plain) const {
+  const LeverSet levers = SetBy(plain.choice);
+  return std::any_of(too_large_.begin(), too_large_.end(), [&](const Outcome& other) {
+    const LeverSet set = SetBy(other.choice);
+    const double worth = set == levers ? 0 : kWorthALever;
+    return other.choice.batch == plain.choice.batch && other.choice != plain.choice &&
+           (set & levers) == set &&
+           (1 - worth) * other.MicrosecondsPerSample() <= plain.MicrosecondsPerSample() &&
+           other.in_use <= plain.in_use && other.reserved.best <= plain.reserved.best;
+  });
+}
+
+}  // namespace plimsoll

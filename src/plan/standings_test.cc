@@ -1,0 +1,56 @@
+#include "plan/standings.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/lever.h"
+
+namespace plimsoll {
+namespace {
+
+Outcome Way(const Choice& choice, double us, bool fits = true) {
+  return {.choice = choice,
+          .samples = 1,
+          .reserved = {100, 100, 100},
+          .in_use = 90,
+          .surely_fits = fits,
+          .step_us = us};
+}
+
+const Choice kBf16 = Choice{}.With(kPrecisionLever.name, "amp_bf16");
+const Choice kFp16 = Choice{}.With(kPrecisionLever.name, "amp_fp16");
+const Choice kBf16Fused = kBf16.With(kOptimizerLever.name, "adamw:fused");
+const Choice kFused = Choice{}.With(kOptimizerLever.name, "adamw:fused");
+
+TEST(Standings, WithoutAnythingThatFitsThereIsNoLimit) {
+  Standings standings;
+  standings.Add(Way(kBf16, 100, false));
+  EXPECT_EQ(standings.Best(), Standings::kNone);
+  EXPECT_EQ(standings.Limit(SetBy(kBf16)), Standings::kNone);
+}
+
+TEST(Standings, ALeverHasToEarnAPercent) {
+  Standings standings;
+  standings.Add(Way(kBf16, 100));
+  EXPECT_DOUBLE_EQ(standings.Limit(SetBy(kFp16)), 100) << "another value of the same lever";
+  EXPECT_DOUBLE_EQ(standings.Limit(SetBy(kBf16Fused)), 99) << "one more lever";
+  EXPECT_DOUBLE_EQ(standings.Limit(SetBy(kFused)), 200) << "another lever";
+  EXPECT_TRUE(standings.IsNeedless(SetBy(kBf16Fused), 99.5));
+  EXPECT_FALSE(standings.IsNeedless(SetBy(kBf16Fused), 98.5));
+  EXPECT_FALSE(standings.IsNeedless(SetBy(kFused), 150));
+}
+
+TEST(Standings, WhatNeedsNoLessThanAnotherWithFewerLeversIsDominated) {
+  Standings standings;
+  standings.Add(Way(kBf16, 100, false));
+  EXPECT_TRUE(standings.IsDominated(Way(kFp16, 100, false)));
+  EXPECT_TRUE(standings.IsDominated(Way(kBf16Fused, 99.5, false)));
+  EXPECT_FALSE(standings.IsDominated(Way(kBf16Fused, 95, false))) << "it is faster";
+  EXPECT_FALSE(standings.IsDominated(Way(kFused, 100, false))) << "it sets other levers";
+  EXPECT_FALSE(standings.IsDominated(Way(kBf16, 100, false))) << "it is the same";
+  Outcome smaller = Way(kBf16Fused, 100, false);
+  smaller.reserved.best = 80;
+  EXPECT_FALSE(standings.IsDominated(smaller)) << "it needs less";
+}
+
+}  // namespace
+}  // namespace plimsoll
