@@ -56,7 +56,7 @@ Batch Loader::Next() {
     loaded_.erase(position_);
     ++position_;
     room_.notify_all();
-    if (!loaded.batch.tensors.empty()) return std::move(loaded.batch);
+    if (!loaded.batch.tensors.empty() || loaded.broken.empty()) return std::move(loaded.batch);
   }
   throw DataError("in a whole epoch no sample could be used; the first: " +
                   broken_.at(first_broken_.at(0)));

@@ -346,6 +346,20 @@ TEST(Loader, EndsWhereMoreSamplesAreBrokenThanMayBe) {
   }
 }
 
+/// Samples without a tensor.
+class Nothing : public Source {
+ public:
+  std::int64_t size() const override { return 4; }
+  Batch Get(std::span<const std::int64_t>, const at::TensorOptions&) const override { return {}; }
+};
+
+TEST(Loader, GivesWhatTheSourceGivesEvenIfThatIsNothing) {
+  Loader plain(std::make_shared<Nothing>(), {.batch = 2});
+  EXPECT_TRUE(plain.Next().tensors.empty());
+  Loader one_by_one(std::make_shared<Nothing>(), {.batch = 2, .bucket = 1, .max_broken = 1});
+  EXPECT_TRUE(one_by_one.Next().tensors.empty());
+}
+
 TEST(Collate, RefusesWhatIsNotAlike) {
   const at::TensorOptions where(at::kCPU);
   EXPECT_THROW(Collate({}, {}, where), DataError);

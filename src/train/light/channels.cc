@@ -88,6 +88,7 @@ class ConsumerSearch {
     const Weighted layer(*chain[producer]);
     channels_ = layer.weight().size(0);
     image_ = layer.convolution != nullptr;
+    if (channels_ == 0) why_ = "has no output channels";
     for (std::size_t i = producer + 1; i < chain.size() && !found_ && why_.empty(); ++i) {
       Look(chain[i]);
     }

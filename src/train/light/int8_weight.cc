@@ -79,13 +79,18 @@ at::Tensor ApplyWeight(const Geometry& geometry, const at::Tensor& x, const at::
                     geometry->groups);
 }
 
+std::optional<std::string> Int8Weight::Cannot(const at::Tensor& weight) {
+  if (!weight.defined() || weight.dim() == 0 || weight.numel() == 0) return "has no weights";
+  if (!weight.is_floating_point()) return "has weights that are no floating point numbers";
+  if (!weight.detach().isfinite().all().item<bool>()) return "has weights that are not finite";
+  return std::nullopt;
+}
+
 Int8Weight Int8Weight::Of(const at::Tensor& weight) {
-  Require(weight.defined() && weight.dim() >= 1 && weight.numel() > 0 && weight.is_floating_point(),
-          "only a weight of floating point numbers can be brought to 8 bits.");
+  const std::optional<std::string> reason = Cannot(weight);
+  Require(!reason, "a layer that ", reason.value_or(""), " cannot be put into 8 bits.");
   const at::Tensor rows = weight.detach().flatten(1).to(at::kFloat);
   const at::Tensor largest = rows.abs().amax(1, /*keepdim=*/true);
-  Require(largest.isfinite().all().item<bool>(),
-          "a weight that is not finite cannot be brought to 8 bits.");
   // A scale that is no normal number would not be exact to half of itself.
   const at::Tensor scales = at::where(largest > 1e-30, largest / 127, 1);
   const at::Tensor values = (rows / scales).round_().clamp_(-127, 127).to(at::kChar);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace plimsoll::train {
@@ -30,7 +31,9 @@ struct Int8Weight {
   /// fp32, one for each output channel (dimension 0): its largest magnitude / 127.
   at::Tensor scales;
 
-  /// Refuses a weight that has no elements, or one that is not finite.
+  /// Why the weight cannot be put into 8 bits; a sentence without its subject. Nothing if it can.
+  static std::optional<std::string> Cannot(const at::Tensor& weight);
+  /// Throws std::invalid_argument if it cannot.
   static Int8Weight Of(const at::Tensor& weight);
   at::Tensor Dequantized(at::ScalarType type) const;
 };

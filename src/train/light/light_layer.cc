@@ -59,7 +59,7 @@ std::optional<std::string> LightLayer::CannotAdapt() const {
 std::optional<std::string> LightLayer::CannotQuantize() const {
   if (quantized()) return "is in 8 bits";
   if (merged_) return "has an adapter merged into its weight";
-  return std::nullopt;
+  return Int8Weight::Cannot(weight);
 }
 
 void LightLayer::AddAdapter(const AdapterOptions& options) {

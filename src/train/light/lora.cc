@@ -104,10 +104,11 @@ void UnmergeLora(nn::Module& model) {
 
 LightReport QuantizeWeights(nn::Module& model, const std::vector<std::string>& layers) {
   const auto cannot = [](const Layer& layer) -> std::optional<std::string> {
-    if (const auto* light = dynamic_cast<const LightLayer*>(layer.module.get())) {
-      if (const auto reason = light->CannotQuantize()) return reason;
-    }
-    return WeightIsHeld(*layer.module);
+    const auto* light = dynamic_cast<const LightLayer*>(layer.module.get());
+    const auto reason = light != nullptr
+                            ? light->CannotQuantize()
+                            : Int8Weight::Cannot(layer.module->named_parameters(false)["weight"]);
+    return reason ? reason : WeightIsHeld(*layer.module);
   };
   return ChangeLayers(model, layers, cannot, [](Layer& layer) {
     Lighten(layer)->Quantize();

@@ -280,6 +280,16 @@ TEST(QuantizeWeights, StaysInEightBitsThroughTo) {
   EXPECT_THROW(layer->Dequantize(), std::logic_error);
 }
 
+TEST(QuantizeWeights, LeavesWhatIsNotFinite) {
+  nn::Sequential model = SmallNet();
+  model->named_parameters()["2.weight"].data()[0][0] = NAN;
+  const LightReport report = QuantizeWeights(*model);
+  EXPECT_EQ(report.changed.size(), 1U);
+  ASSERT_EQ(report.skipped.size(), 1U);
+  EXPECT_EQ(report.skipped[0].layer, "2");
+  EXPECT_EQ(report.skipped[0].reason, "has weights that are not finite");
+}
+
 TEST(QuantizeWeights, LeavesWhatAnOptimizerHolds) {
   nn::Sequential model = SmallNet();
   {

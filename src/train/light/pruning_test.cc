@@ -166,6 +166,8 @@ TEST(PruneChannels, RefusesWhereTheConsumerCannotBeKnown) {
       reason(nn::Sequential(nn::Linear(3, 4), nn::Softmax(1), nn::Linear(4, 4))).find("Softmax"),
       std::string::npos);
 
+  EXPECT_EQ(reason(nn::Sequential(nn::Linear(3, 0), nn::Linear(4, 4))), "has no output channels");
+
   nn::Sequential held = SmallNet();
   const torch::optim::SGD optimizer(held->parameters(), 0.1);
   EXPECT_NE(reason(held).find("optimizer"), std::string::npos);
