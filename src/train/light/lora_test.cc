@@ -265,6 +265,26 @@ TEST(QuantizeWeights, WorksBelowAdapters) {
   EXPECT_NEAR(loss.item<double>(), problem.Loss(model), 0.05);
 }
 
+TEST(QuantizeWeights, GoesThroughCheckpointsBitForBit) {
+  Gpt model({.vocabulary = 40, .context = 8, .width = 16, .layers = 3, .heads = 2, .dropout = 0.1});
+  QuantizeWeights(model);
+  AddLora(model, {.adapter = {.rank = 4, .dropout = 0.2}});
+  FillAdapters(model);
+  const at::Tensor tokens = torch::randint(40, {2, 8});
+  const auto gradients = [&](const CheckpointPolicy& policy) {
+    model.set_checkpoint_policy(policy);
+    torch::manual_seed(5);
+    return torch::autograd::grad({model.Loss(tokens, tokens)}, TrainedParameters(model));
+  };
+  const auto plain = gradients({});
+  const auto checkpointed = gradients(CheckpointPolicy::All());
+  ASSERT_EQ(plain.size(), 3U * 4 * 2);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_TRUE(torch::equal(plain[i], checkpointed[i])) << i;
+    EXPECT_GT(plain[i].abs().sum().item<double>(), 0) << i;
+  }
+}
+
 TEST(QuantizeWeights, StaysInEightBitsThroughTo) {
   nn::Sequential model = SmallNet();
   model->to(at::kDouble);
