@@ -1,40 +1,47 @@
 #include "train/data/loader.h"
 
 #include <ATen/Context.h>
-#include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <numeric>
 #include <utility>
 
-#include "train/data/random.h"
+#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
 
-std::int64_t BatchesOf(std::int64_t samples, const LoaderOptions& options) {
-  return (options.drop_last ? samples : samples + options.batch - 1) / options.batch;
+constexpr std::size_t kReasonsKept = 10;
+
+const Source& Checked(const std::shared_ptr<const Source>& source, const LoaderOptions& options) {
+  Require(source != nullptr, "a loader needs a source.");
+  Require(options.workers >= 0, "a loader with ", options.workers, " threads cannot be.");
+  Require(options.workers == 0 || options.prefetch > 0,
+          "a loader with threads must be allowed to hold a batch.");
+  Require(options.max_broken >= 0, "a limit of ", options.max_broken, " broken samples cannot be.");
+  return *source;
 }
 
-/// Fisher and Yates's; std::shuffle differs between standard libraries.
-void Shuffle(std::vector<std::int64_t>& order, Random random) {
-  for (std::size_t left = order.size(); left > 1; --left) {
-    const auto pick = static_cast<std::size_t>(random.Below(static_cast<std::int64_t>(left)));
-    std::swap(order[left - 1], order[pick]);
-  }
+BatchPlanOptions PlanOf(const LoaderOptions& options) {
+  return {.batch = options.batch,
+          .budget = options.budget,
+          .bucket = options.bucket,
+          .shuffle = options.shuffle,
+          .seed = options.seed,
+          .drop_last = options.drop_last};
+}
+
+/// Others than those that shuffle.
+Random RandomOf(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
+  constexpr std::uint64_t kAugmentation = 0x6175676d656e74;
+  Random of_epoch(seed ^ kAugmentation, static_cast<std::uint64_t>(epoch));
+  return {of_epoch.Next(), static_cast<std::uint64_t>(index)};
 }
 
 }  // namespace
 
 Loader::Loader(std::shared_ptr<const Source> source, LoaderOptions options)
-    : source_(std::move(source)), options_(options) {
-  TORCH_CHECK(options_.batch > 0, "a batch of ", options_.batch, " samples");
-  TORCH_CHECK(options_.workers >= 0, "a loader with ", options_.workers, " threads");
-  TORCH_CHECK(options_.workers == 0 || options_.prefetch > 0,
-              "a loader with threads must be allowed to hold a batch");
-  batches_per_epoch_ = BatchesOf(source_->size(), options_);
-  TORCH_CHECK(batches_per_epoch_ > 0, "batches of ", options_.batch, " cannot be made of ",
-              source_->size(), " samples");
+    : source_(std::move(source)),
+      options_(std::move(options)),
+      plan_(Checked(source_, options_), PlanOf(options_)) {
   options_.pinned = options_.pinned && at::globalContext().hasCUDA();
   for (int i = 0; i < options_.workers; ++i) {
     workers_.emplace_back([this](const std::stop_token& stop) { Work(stop); });
@@ -43,16 +50,45 @@ Loader::Loader(std::shared_ptr<const Source> source, LoaderOptions options)
 
 Batch Loader::Next() {
   std::unique_lock lock(mutex_);
-  std::optional<Batch> batch;
+  for (std::int64_t passed = 0; passed < batches_per_epoch(); ++passed) {
+    Loaded loaded = Take(lock);
+    Count(loaded.broken);
+    loaded_.erase(position_);
+    ++position_;
+    room_.notify_all();
+    if (!loaded.batch.tensors.empty() || loaded.broken.empty()) return std::move(loaded.batch);
+  }
+  throw DataError("in a whole epoch no sample could be used; the first: " +
+                  broken_.at(first_broken_.at(0)));
+}
+
+/// The batch at the position. It is not kept, but its place is, so that a next call tries again.
+Loader::Loaded Loader::Take(std::unique_lock<std::mutex>& lock) {
+  std::optional<Loaded> loaded;
   if (!workers_.empty()) {
     ready_.wait(lock, [&] { return loaded_.contains(position_); });
-    batch = std::exchange(loaded_[position_], std::nullopt);
+    loaded = std::exchange(loaded_[position_], std::nullopt);
   }
-  if (!batch) batch = Load(position_);
-  loaded_.erase(position_);
-  ++position_;
-  room_.notify_all();
-  return *std::move(batch);
+  return loaded ? *std::move(loaded) : Load(position_);
+}
+
+void Loader::Count(const std::vector<BrokenSamples::Reason>& broken) {
+  for (const auto& [index, reason] : broken) {
+    if (broken_.contains(index)) continue;
+    if (static_cast<std::int64_t>(broken_.size()) == options_.max_broken) {
+      throw DataError("more than " + std::to_string(options_.max_broken) +
+                      " samples cannot be used; the last: " + reason);
+    }
+    broken_[index] = reason;
+    if (first_broken_.size() < kReasonsKept) first_broken_.push_back(index);
+  }
+}
+
+BrokenSamples Loader::broken() const {
+  const std::lock_guard lock(mutex_);
+  BrokenSamples broken{.count = static_cast<std::int64_t>(broken_.size())};
+  for (const std::int64_t index : first_broken_) broken.first.push_back({index, broken_.at(index)});
+  return broken;
 }
 
 std::int64_t Loader::position() const {
@@ -61,7 +97,7 @@ std::int64_t Loader::position() const {
 }
 
 void Loader::Seek(std::int64_t position) {
-  TORCH_CHECK(position >= 0, "there is no batch ", position);
+  Require(position >= 0, "there is no batch ", position, ".");
   const std::lock_guard lock(mutex_);
   if (position == position_) return;
   position_ = next_ = position;
@@ -77,15 +113,15 @@ void Loader::Work(const std::stop_token& stop) {
     const std::int64_t number = next_++;
     const std::int64_t seeks = seeks_;
     lock.unlock();
-    std::optional<Batch> batch = TryLoad(number);
+    std::optional<Loaded> loaded = TryLoad(number);
     lock.lock();
     if (seeks != seeks_) continue;
-    loaded_[number] = std::move(batch);
+    loaded_[number] = std::move(loaded);
     ready_.notify_all();
   }
 }
 
-std::optional<Batch> Loader::TryLoad(std::int64_t number) const {
+std::optional<Loader::Loaded> Loader::TryLoad(std::int64_t number) const {
   try {
     return Load(number);
   } catch (...) {
@@ -93,35 +129,45 @@ std::optional<Batch> Loader::TryLoad(std::int64_t number) const {
   }
 }
 
-Batch Loader::Load(std::int64_t number) const {
+Loader::Loaded Loader::Load(std::int64_t number) const {
   const auto where = at::TensorOptions(at::kCPU).pinned_memory(options_.pinned);
-  return source_->Get(IndicesOf(number), where);
+  const std::vector<std::int64_t> indices = plan_.Indices(number);
+  const bool alike = options_.budget == 0 && options_.bucket == 0;
+  if (alike && !options_.augment) {
+    try {
+      return {.batch = source_->Get(indices, where)};
+    } catch (const DataError&) {
+      if (options_.max_broken == 0) throw;
+    }
+  }
+  return LoadOneByOne(indices, number / batches_per_epoch(), where);
 }
 
-std::vector<std::int64_t> Loader::IndicesOf(std::int64_t number) const {
-  const std::int64_t begin = number % batches_per_epoch_ * options_.batch;
-  const std::int64_t end = std::min(begin + options_.batch, source_->size());
-  if (options_.shuffle) {
-    const Order order = OrderOf(number / batches_per_epoch_);
-    return {order->begin() + begin, order->begin() + end};
+Loader::Loaded Loader::LoadOneByOne(const std::vector<std::int64_t>& indices, std::int64_t epoch,
+                                    const at::TensorOptions& where) const {
+  Loaded loaded;
+  std::vector<Sample> samples;
+  for (const std::int64_t index : indices) {
+    try {
+      samples.push_back(LoadSample(index, epoch));
+    } catch (const DataError& error) {
+      if (options_.max_broken == 0) throw;
+      loaded.broken.push_back({index, error.what()});
+    }
   }
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(end - begin));
-  std::iota(indices.begin(), indices.end(), begin);
-  return indices;
+  if (!samples.empty()) loaded.batch = Collate(samples, options_.padding, where);
+  return loaded;
 }
 
-Loader::Order Loader::OrderOf(std::int64_t epoch) const {
-  const std::lock_guard lock(orders_mutex_);
-  Order& order = orders_[epoch];
-  if (!order) {
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(source_->size()));
-    std::iota(indices.begin(), indices.end(), 0);
-    Shuffle(indices, Random(options_.seed, static_cast<std::uint64_t>(epoch)));
-    order = std::make_shared<const std::vector<std::int64_t>>(std::move(indices));
+Sample Loader::LoadSample(std::int64_t index, std::int64_t epoch) const {
+  const Batch one = source_->Get({&index, 1}, at::TensorOptions(at::kCPU));
+  Sample sample;
+  for (const at::Tensor& tensor : one.tensors) sample.push_back(tensor.select(0, 0));
+  if (options_.augment) {
+    Random random = RandomOf(options_.seed, epoch, index);
+    options_.augment(sample, epoch, random);
   }
-  const Order wanted = order;
-  std::erase_if(orders_, [&](const auto& entry) { return std::abs(entry.first - epoch) > 1; });
-  return wanted;
+  return sample;
 }
 
 }  // namespace plimsoll::train

@@ -3,23 +3,32 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "train/data/batch_plan.h"
+#include "train/data/collate.h"
+#include "train/data/random.h"
 #include "train/data/source.h"
 
 namespace plimsoll::train {
 
+/// Changes a sample, or throws DataError to have it left out as a broken one. The random numbers
+/// follow from the loader's seed, the epoch and the sample's number alone. Called from several
+/// threads at once.
+using Augmentation = std::function<void(Sample& sample, std::int64_t epoch, Random& random)>;
+
 struct LoaderOptions {
+  /// As in BatchPlanOptions.
   std::int64_t batch = 1;
-  /// The order of the samples is anew in each epoch, and follows from the seed.
   bool shuffle = true;
   std::uint64_t seed = 0;
-  /// Leaves out the last batch of an epoch if it would be smaller.
   bool drop_last = false;
   /// Threads. None: batches are loaded when they are asked for.
   int workers = 2;
@@ -27,41 +36,72 @@ struct LoaderOptions {
   int prefetch = 4;
   /// In pinned memory, from which copies to a GPU go on by themselves. Without a GPU as usual.
   bool pinned = false;
+  /// As in BatchPlanOptions. With either, the source is asked for one sample at a time, and samples
+  /// are padded to the largest of their batch.
+  std::int64_t budget = 0;
+  std::int64_t bucket = 0;
+  /// What each tensor of a sample is padded with, as Collate does.
+  std::vector<double> padding;
+  /// Empty: samples stay as they are.
+  Augmentation augment;
+  /// So many samples may be broken (DataError), which are then left out of their batches. One more
+  /// ends it with a DataError.
+  std::int64_t max_broken = 0;
+};
+
+/// Samples that could not be used.
+struct BrokenSamples {
+  struct Reason {
+    std::int64_t index = 0;
+    std::string reason;
+  };
+
+  /// Each sample once, however often it was met.
+  std::int64_t count = 0;
+  /// Of the first ones.
+  std::vector<Reason> first;
 };
 
 /// The same batches in the same order, however many threads load them.
 class Loader {
  public:
+  /// Throws std::invalid_argument for options that cannot be.
   Loader(std::shared_ptr<const Source> source, LoaderOptions options);
 
-  /// Batches go on for ever, epoch after epoch. A batch that could not be loaded ahead is tried
-  /// once more now that it is wanted, and what that throws is thrown here; the position stays, so
-  /// that the next call tries again.
+  /// Batches go on for ever, epoch after epoch. A batch of which every sample is broken is passed
+  /// over. A batch that could not be loaded ahead is tried once more now that it is wanted, and
+  /// what that throws is thrown here; the position stays, so that the next call tries again.
   Batch Next();
 
-  std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
+  /// Those of the batches that Next has come to.
+  BrokenSamples broken() const;
+
+  std::int64_t batches_per_epoch() const { return plan_.batches_per_epoch(); }
   /// Of the batch that comes next, counted from the first one of the first epoch. A loader of the
   /// same source and options that seeks here goes on with the same batches.
   std::int64_t position() const;
-  std::int64_t epoch() const { return position() / batches_per_epoch_; }
+  std::int64_t epoch() const { return position() / batches_per_epoch(); }
   void Seek(std::int64_t position);
 
  private:
-  using Order = std::shared_ptr<const std::vector<std::int64_t>>;
+  /// Without a tensor if all of its samples are broken.
+  struct Loaded {
+    Batch batch;
+    std::vector<BrokenSamples::Reason> broken;
+  };
 
-  Batch Load(std::int64_t number) const;
-  std::vector<std::int64_t> IndicesOf(std::int64_t number) const;
-  Order OrderOf(std::int64_t epoch) const;
-  std::optional<Batch> TryLoad(std::int64_t number) const;
+  Loaded Load(std::int64_t number) const;
+  Loaded LoadOneByOne(const std::vector<std::int64_t>& indices, std::int64_t epoch,
+                      const at::TensorOptions& where) const;
+  Sample LoadSample(std::int64_t index, std::int64_t epoch) const;
+  std::optional<Loaded> TryLoad(std::int64_t number) const;
+  Loaded Take(std::unique_lock<std::mutex>& lock);
+  void Count(const std::vector<BrokenSamples::Reason>& broken);
   void Work(const std::stop_token& stop);
 
   std::shared_ptr<const Source> source_;
   LoaderOptions options_;
-  std::int64_t batches_per_epoch_ = 0;
-
-  /// Two epochs are in use at once where one ends.
-  mutable std::mutex orders_mutex_;
-  mutable std::map<std::int64_t, Order> orders_;
+  BatchPlan plan_;
 
   mutable std::mutex mutex_;
   std::condition_variable ready_;
@@ -72,7 +112,10 @@ class Loader {
   /// How often there was a Seek: what was begun before it is of no use.
   std::int64_t seeks_ = 0;
   /// Nothing in place of a batch that could not be loaded.
-  std::map<std::int64_t, std::optional<Batch>> loaded_;
+  std::map<std::int64_t, std::optional<Loaded>> loaded_;
+  /// Why, by the number of the sample.
+  std::map<std::int64_t, std::string> broken_;
+  std::vector<std::int64_t> first_broken_;
 
   /// Last, so that they end first. Each ends after the batch that it is at.
   std::vector<std::jthread> workers_;

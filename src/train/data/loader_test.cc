@@ -152,15 +152,223 @@ TEST(Loader, EndsAtAnyTime) {
 
 TEST(Loader, RefusesWhatCannotBe) {
   const auto source = std::make_shared<Numbers>(3);
-  EXPECT_THROW(Loader(source, {.batch = 0}), c10::Error);
-  EXPECT_THROW(Loader(source, {.batch = 4, .drop_last = true}), c10::Error);
-  EXPECT_THROW(Loader(source, {.workers = 1, .prefetch = 0}), c10::Error);
-  EXPECT_THROW(Loader(source, {}).Seek(-1), c10::Error);
+  EXPECT_THROW(Loader(source, {.batch = 0}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.batch = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.batch = 4, .drop_last = true}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.workers = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.workers = 1, .prefetch = 0}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.budget = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.bucket = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.max_broken = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(nullptr, {}), std::invalid_argument);
+  EXPECT_THROW(Loader(std::make_shared<Numbers>(0), {}), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {}).Seek(-1), std::invalid_argument);
 }
 
 TEST(Loader, AsksForPinnedMemoryOnlyWhereThereIsAGpu) {
   Loader loader(SyntheticVectors({}), {.batch = 2, .pinned = true});
   EXPECT_EQ(loader.Next().tensors[0].is_pinned(), torch::cuda::is_available());
+}
+
+/// Sample n is n, as often as it is long, and its half.
+class Sentences : public Source {
+ public:
+  explicit Sentences(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(lengths_.size()); }
+  std::int64_t Length(std::int64_t index) const override {
+    return lengths_[static_cast<std::size_t>(index)];
+  }
+  Batch Get(std::span<const std::int64_t> indices, const at::TensorOptions& where) const override {
+    if (indices.size() != 1) throw std::logic_error("sentences are not of one length");
+    const std::int64_t index = indices[0];
+    if (broken.contains(index))
+      throw DataError("sentence " + std::to_string(index) + ": is broken");
+    return {
+        {at::full({1, Length(index)}, index, where.dtype(at::kLong)),
+         at::full({1, Length(index)}, static_cast<double>(index) / 2, where.dtype(at::kFloat))}};
+  }
+
+  std::set<std::int64_t> broken;
+
+ private:
+  std::vector<std::int64_t> lengths_;
+};
+
+std::shared_ptr<Sentences> ManySentences() {
+  std::vector<std::int64_t> lengths;
+  Random random(1, 1);
+  for (int i = 0; i < 97; ++i) lengths.push_back(1 + random.Below(30));
+  return std::make_shared<Sentences>(lengths);
+}
+
+/// Whole batches, to be compared.
+std::vector<at::Tensor> TakeTensors(Loader& loader, std::int64_t batches) {
+  std::vector<at::Tensor> taken;
+  for (std::int64_t i = 0; i < batches; ++i) {
+    for (const at::Tensor& tensor : loader.Next().tensors) taken.push_back(tensor);
+  }
+  return taken;
+}
+
+void ExpectSameTensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
+}
+
+TEST(Loader, KeepsEachBatchWithinItsBudgetAndBucket) {
+  const auto source = ManySentences();
+  Loader loader(source, {.batch = 0, .budget = 64, .bucket = 8, .padding = {-1, -100}});
+  std::set<std::int64_t> seen;
+  std::vector<std::int64_t> widths;
+  for (std::int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
+    const Batch batch = loader.Next();
+    EXPECT_LE(batch.tensors[0].numel(), 64);
+    EXPECT_EQ(batch.tensors[0].sizes(), batch.tensors[1].sizes());
+    std::set<std::int64_t> buckets;
+    for (std::int64_t row = 0; row < batch.size(); ++row) {
+      const std::int64_t index = batch.tensors[0][row][0].item<std::int64_t>();
+      EXPECT_TRUE(seen.insert(index).second);
+      const std::int64_t length = source->Length(index);
+      buckets.insert(length / 8);
+      EXPECT_TRUE(batch.tensors[0][row].slice(0, 0, length).eq(index).all().item<bool>());
+      EXPECT_TRUE(batch.tensors[0][row].slice(0, length).eq(-1).all().item<bool>());
+      EXPECT_TRUE(batch.tensors[1][row].slice(0, length).eq(-100).all().item<bool>());
+    }
+    EXPECT_EQ(buckets.size(), 1U);
+    widths.push_back(batch.tensors[0].size(1));
+  }
+  EXPECT_EQ(seen.size(), 97U);
+  EXPECT_FALSE(std::is_sorted(widths.begin(), widths.end())) << "short and long ones in turn";
+  EXPECT_EQ(loader.epoch(), 1);
+}
+
+TEST(Loader, HasTheSameBucketsForAnyNumberOfThreadsAndFromAnyPosition) {
+  const LoaderOptions alone{.batch = 5, .workers = 0, .budget = 90, .bucket = 10};
+  Loader first(ManySentences(), alone);
+  const auto all = TakeTensors(first, 40);
+  for (const int workers : {1, 3}) {
+    LoaderOptions options = alone;
+    options.workers = workers;
+    Loader loader(ManySentences(), options);
+    ExpectSameTensors(TakeTensors(loader, 40), all);
+    Loader resumed(ManySentences(), options);
+    resumed.Seek(30);
+    ExpectSameTensors(TakeTensors(resumed, 10), {all.begin() + 60, all.end()});
+  }
+}
+
+TEST(Loader, SaysWhichSampleIsLongerThanTheBudget) {
+  const auto source = std::make_shared<Sentences>(std::vector<std::int64_t>{3, 9, 4});
+  EXPECT_EQ(ErrorOf<std::invalid_argument>([&] { Loader(source, {.budget = 8}); }),
+            "sample 1 has a length of 9, which is more than the budget of 8 for a batch.");
+}
+
+TEST(Loader, AugmentsTheSameWithAnyNumberOfThreads) {
+  const auto augment = [](Sample& sample, std::int64_t epoch, Random& random) {
+    // A cut of its own length, and noise.
+    const std::int64_t keep = 1 + random.Below(sample[0].size(0));
+    sample[0] = sample[0].slice(0, 0, keep) * 1000 + epoch;
+    sample[1] = sample[1].slice(0, 0, keep) + random.Uniform();
+  };
+  LoaderOptions options{
+      .batch = 6, .workers = 0, .bucket = 100, .padding = {-1}, .augment = augment};
+  Loader alone(ManySentences(), options);
+  const auto all = TakeTensors(alone, 60);
+  for (const int workers : {1, 4}) {
+    options.workers = workers;
+    Loader loader(ManySentences(), options);
+    ExpectSameTensors(TakeTensors(loader, 60), all);
+  }
+  // Each epoch is given, and changes a sample in another way.
+  std::map<std::int64_t, std::map<std::int64_t, float>> noise;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    for (std::int64_t row = 0; row < all[i].size(0); ++row) {
+      const std::int64_t value = all[i][row][0].item<std::int64_t>();
+      noise[value / 1000][value % 1000] = all[i + 1][row][0].item<float>();
+    }
+  }
+  EXPECT_EQ(noise.size(), 97U);
+  for (const auto& [index, by_epoch] : noise) {
+    ASSERT_GE(by_epoch.size(), 3U);
+    EXPECT_NE(by_epoch.at(0), by_epoch.at(1));
+  }
+}
+
+TEST(Loader, LeavesOutBrokenSamplesAndCountsThem) {
+  for (const int workers : {0, 2}) {
+    const auto source = std::make_shared<Sentences>(std::vector<std::int64_t>(12, 2));
+    source->broken = {1, 4, 5};
+    Loader loader(source,
+                  {.batch = 2, .shuffle = false, .workers = workers, .bucket = 5, .max_broken = 3});
+    std::vector<Rows> taken;
+    for (int i = 0; i < 10; ++i) {
+      const at::Tensor first = loader.Next().tensors[0].select(1, 0).contiguous();
+      taken.emplace_back(first.data_ptr<std::int64_t>(),
+                         first.data_ptr<std::int64_t>() + first.numel());
+    }
+    EXPECT_EQ(taken,
+              (std::vector<Rows>{
+                  {0}, {2, 3}, {6, 7}, {8, 9}, {10, 11}, {0}, {2, 3}, {6, 7}, {8, 9}, {10, 11}}));
+    EXPECT_EQ(loader.position(), 12) << "a batch of broken ones is passed over";
+    const BrokenSamples broken = loader.broken();
+    EXPECT_EQ(broken.count, 3) << "each once, though met twice";
+    ASSERT_EQ(broken.first.size(), 3U);
+    EXPECT_EQ(broken.first[0].index, 1);
+    EXPECT_EQ(broken.first[0].reason, "sentence 1: is broken");
+  }
+}
+
+TEST(Loader, EndsWhereMoreSamplesAreBrokenThanMayBe) {
+  for (const int workers : {0, 2}) {
+    const auto source = std::make_shared<Numbers>(10);
+    source->bad = 5;
+    LoaderOptions options{.batch = 2, .shuffle = false, .workers = workers, .max_broken = 1};
+    Loader one(source, options);
+    EXPECT_EQ(Take(one, 5), (std::vector<Rows>{{0, 1}, {2, 3}, {4}, {6, 7}, {8, 9}}));
+
+    const auto sentences = std::make_shared<Sentences>(std::vector<std::int64_t>(10, 2));
+    sentences->broken = {2, 5};
+    options.bucket = 9;
+    Loader two(sentences, options);
+    EXPECT_EQ(two.Next().size(), 2);
+    EXPECT_EQ(two.Next().size(), 1);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(ErrorOf<DataError>([&] { two.Next(); }),
+                "more than 1 samples cannot be used; the last: sentence 5: is broken");
+      EXPECT_EQ(two.position(), 2);
+    }
+    sentences->broken = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    options.max_broken = 100;
+    Loader none(sentences, options);
+    EXPECT_EQ(ErrorOf<DataError>([&] { none.Next(); }),
+              "in a whole epoch no sample could be used; the first: sentence 0: is broken");
+  }
+}
+
+/// Samples without a tensor.
+class Nothing : public Source {
+ public:
+  std::int64_t size() const override { return 4; }
+  Batch Get(std::span<const std::int64_t>, const at::TensorOptions&) const override { return {}; }
+};
+
+TEST(Loader, GivesWhatTheSourceGivesEvenIfThatIsNothing) {
+  Loader plain(std::make_shared<Nothing>(), {.batch = 2});
+  EXPECT_TRUE(plain.Next().tensors.empty());
+  Loader one_by_one(std::make_shared<Nothing>(), {.batch = 2, .bucket = 1, .max_broken = 1});
+  EXPECT_TRUE(one_by_one.Next().tensors.empty());
+}
+
+TEST(Collate, RefusesWhatIsNotAlike) {
+  const at::TensorOptions where(at::kCPU);
+  EXPECT_THROW(Collate({}, {}, where), DataError);
+  EXPECT_THROW(Collate({{at::ones({2})}, {at::ones({2, 1})}}, {}, where), DataError);
+  EXPECT_THROW(Collate({{at::ones({2})}, {at::ones({2}, at::kLong)}}, {}, where), DataError);
+  EXPECT_THROW(Collate({{at::ones({2})}, {}}, {}, where), DataError);
+  const Batch images = Collate({{at::ones({1, 2, 3})}, {at::ones({1, 3, 2})}}, {7}, where);
+  EXPECT_EQ(images.tensors[0].sizes(), (std::vector<std::int64_t>{2, 1, 3, 3}));
+  EXPECT_EQ(images.tensors[0].sum().item<float>(), 12 + 7 * 6);
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ class Random {
     return static_cast<std::int64_t>(Next() % static_cast<std::uint64_t>(n));
   }
 
+  /// In [0, 1).
+  double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
+
   /// In [-1, 1).
   float Signed() { return static_cast<float>(Next() >> 40) * 0x1p-23F - 1; }
 

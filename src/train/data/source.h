@@ -22,6 +22,9 @@ class Source {
   virtual ~Source() = default;
 
   virtual std::int64_t size() const = 0;
+  /// Of one sample, in whatever a batch's budget counts: tokens, pixels. Asked for each sample, so
+  /// it should not read them. At least 1.
+  virtual std::int64_t Length(std::int64_t /*index*/) const { return 1; }
   /// The samples with these numbers, one row each; always the same for the same numbers. `where`
   /// is host memory, pinned or not, to make the tensors in. A loader calls this from several
   /// threads at once, and each thread that uses torch's operators on large tensors brings its own

@@ -4,8 +4,8 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/pooling.h>
 
+#include "train/light/separable.h"
 #include "train/models/convolutions.h"
-#include "train/models/separable.h"
 
 namespace plimsoll::train {
 namespace {
@@ -52,7 +52,7 @@ Classifier::Classifier(const ClassifierOptions& options)
       in = out;
     }
   }
-  head_ = register_module("head", nn::Linear(in, options.classes));
+  head_ = register_module("head", LightLinear(in, options.classes));
   if (options.separable) ReplaceConvolutions(*this);
 }
 

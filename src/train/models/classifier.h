@@ -2,11 +2,11 @@
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
 #include <vector>
 
+#include "train/light/light_layer.h"
 #include "train/models/model.h"
 
 namespace plimsoll::train {
@@ -57,7 +57,7 @@ class Classifier : public TrainModel {
   ClassifierOptions options_;
   torch::nn::Sequential stem_;
   std::vector<ResidualBlock> blocks_;
-  torch::nn::Linear head_;
+  LightLinear head_;
 };
 
 }  // namespace plimsoll::train

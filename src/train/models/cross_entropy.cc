@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "train/checkpointing/autocast.h"
+#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -49,22 +51,51 @@ std::int64_t Chunk(const Options& options, const Wanted& wanted, const at::Tenso
       std::clamp<std::uint64_t>(chunk, 1, std::max<std::uint64_t>(all, 1)));
 }
 
+at::ScalarType SumType(const at::Tensor& hidden) {
+  return hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// What a row's loss is divided by in the end, and how much of it each part is. On the device:
+/// nothing waits for them.
+struct Factors {
+  /// Of the whole sum.
+  at::Tensor all;
+  /// Of the z-loss within the sum: its mean is over rows, where that of the rest may be over
+  /// weights.
+  at::Tensor z;
+};
+
+Factors FactorsOf(const at::Tensor& targets, const Options& options, at::ScalarType type) {
+  const at::Tensor one = at::ones({}, targets.options().dtype(type));
+  if (options.reduction == Options::Reduction::kSum) return {one, one};
+  const at::Tensor counts = targets.ne(options.ignore_index);
+  const at::Tensor rows = counts.sum().to(type);
+  if (!options.class_weights) return {rows.reciprocal(), one};
+  const at::Tensor weights =
+      options.class_weights->detach().to(type).index_select(0, at::where(counts, targets, 0));
+  const at::Tensor sum = at::where(counts, weights, 0).sum();
+  return {sum.reciprocal(), sum / rows};
+}
+
 /// Goes through the rows; all its memory beside the results is one chunk's.
 class Pass {
  public:
   Pass(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-       const at::Tensor& targets, const Options& options, const Wanted& wanted)
+       const at::Tensor& targets, const Options& options, const Wanted& wanted,
+       const Factors& factors)
       : hidden_(hidden),
         bias_(bias),
         targets_(targets),
         options_(options),
         wanted_(wanted),
+        factors_(factors),
         chunk_(Chunk(options, wanted, hidden, weight)),
-        sum_type_(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat) {
+        sum_type_(SumType(hidden)) {
     const AutocastState autocast = AutocastState::Of(hidden.device().type());
     const bool casts = autocast.enabled && sum_type_ != at::kDouble;
     product_type_ = casts ? autocast.dtype : hidden.scalar_type();
     weight_ = weight.to(product_type_);
+    if (options.class_weights) class_weights_ = options.class_weights->detach().to(sum_type_);
     MakeResults(weight);
   }
 
@@ -96,21 +127,95 @@ class Pass {
     // mask.
     const at::Tensor hidden =
         at::where(counts, hidden_.narrow(0, begin, count), 0).to(product_type_);
-    at::Tensor logarithms = LogProbabilities(hidden);
-    const at::Tensor of_target = logarithms.gather(1, classes);
-    results_.loss.sub_(at::where(counts, of_target, 0).sum());
+    at::Tensor logarithms = Logits(hidden);
+    const bool needs_log_sum = HasZ() || options_.soft_cap > 0;
+    const at::Tensor logit_of_target = needs_log_sum ? logarithms.gather(1, classes) : at::Tensor();
+    // In place: a row's elements are written where they were read, after all of the row was.
+    at::_log_softmax_out(logarithms, logarithms, 1, /*half_to_float=*/false);
+    Row row{.classes = classes, .of_target = logarithms.gather(1, classes)};
+    if (needs_log_sum) row.log_sum = logit_of_target - row.of_target;
+    if (class_weights_.defined()) {
+      row.weight = class_weights_.index_select(0, classes.squeeze(1)).unsqueeze(1);
+    }
+    results_.loss.add_(at::where(counts, LossOf(row, logarithms), 0).sum());
     if (!wanted_.any()) return;
-    at::Tensor gradient = Exponentials(std::move(logarithms));
-    gradient.scatter_(1, classes, of_target.expm1().to(gradient.scalar_type()));
-    Backward(begin, hidden, counts, std::move(gradient));
+    Backward(begin, hidden, counts, GradientOf(row, std::move(logarithms)));
   }
 
-  at::Tensor LogProbabilities(const at::Tensor& hidden) const {
+  /// Of the chunk's rows: a column each, or undefined where it is not needed.
+  struct Row {
+    at::Tensor classes;
+    /// The logarithm of the target's probability.
+    at::Tensor of_target;
+    at::Tensor log_sum;
+    /// Of the target's class.
+    at::Tensor weight;
+  };
+
+  bool HasZ() const { return options_.z_loss > 0; }
+  /// Of a target that is spread over all classes, what each gets.
+  double Share() const { return options_.label_smoothing / static_cast<double>(weight_.size(0)); }
+
+  at::Tensor Logits(const at::Tensor& hidden) const {
     at::Tensor logits = at::mm(hidden, weight_.t()).to(sum_type_);
     if (bias_.defined()) logits.add_(bias_);
-    // In place: a row's elements are written where they were read, after all of the row was.
-    at::_log_softmax_out(logits, logits, 1, /*half_to_float=*/false);
+    if (options_.soft_cap > 0) logits.div_(options_.soft_cap).tanh_().mul_(options_.soft_cap);
     return logits;
+  }
+
+  at::Tensor LossOf(const Row& row, const at::Tensor& logarithms) const {
+    at::Tensor loss = row.of_target.neg();
+    if (row.weight.defined()) loss.mul_(row.weight);
+    if (options_.label_smoothing > 0) {
+      const at::Tensor spread = class_weights_.defined()
+                                    ? at::mv(logarithms, class_weights_).unsqueeze(1)
+                                    : logarithms.sum(1, /*keepdim=*/true);
+      loss.mul_(1 - options_.label_smoothing).sub_(spread, Share());
+    }
+    if (HasZ()) loss.add_(row.log_sum.square().mul_(factors_.z), options_.z_loss);
+    return loss;
+  }
+
+  /// Of the rows' losses by the logits. Where a row's target distribution is t, weighted, with the
+  /// sum T, that is (T + z) p - t. Takes the memory of the logarithms.
+  at::Tensor GradientOf(const Row& row, at::Tensor logarithms) const {
+    if (IsPlain()) {
+      at::Tensor gradient = Exponentials(std::move(logarithms));
+      gradient.scatter_(1, row.classes, row.of_target.expm1().to(gradient.scalar_type()));
+      return gradient;
+    }
+    const at::Tensor slope = Slope(row, logarithms);
+    const double kept = 1 - options_.label_smoothing;
+    const at::Tensor weight = row.weight.defined() ? row.weight : at::ones_like(row.of_target);
+    const at::Tensor weights_sum = class_weights_.defined()
+                                       ? class_weights_.sum()
+                                       : at::full_like(factors_.z, weight_.size(0));
+    const at::Tensor sum = weight * kept + weights_sum * Share();
+    const at::Tensor of_z =
+        HasZ() ? row.log_sum * factors_.z * (2 * options_.z_loss) : at::zeros_like(sum);
+    // As T (p - 1) + (T - t) + z p: p - 1 would lose what is small beside 1.
+    const at::Tensor at_target =
+        sum * row.of_target.expm1() + (weights_sum - weight) * Share() + of_z * row.of_target.exp();
+    at::Tensor gradient = logarithms.exp_().mul_(sum + of_z);
+    if (class_weights_.defined()) {
+      gradient.sub_(class_weights_, Share());
+    } else {
+      gradient.sub_(Share());
+    }
+    gradient.scatter_(1, row.classes, at_target);
+    return slope.defined() ? gradient.mul_(slope) : gradient;
+  }
+
+  /// Of the soft cap at each logit; undefined where there is none.
+  at::Tensor Slope(const Row& row, const at::Tensor& logarithms) const {
+    if (options_.soft_cap == 0) return {};
+    at::Tensor slope = (logarithms + row.log_sum).div_(options_.soft_cap).square_();
+    return slope.neg_().add_(1);
+  }
+
+  bool IsPlain() const {
+    return !HasZ() && options_.label_smoothing == 0 && options_.soft_cap == 0 &&
+           !class_weights_.defined();
   }
 
   at::Tensor Exponentials(at::Tensor logarithms) const {
@@ -162,18 +267,14 @@ class Pass {
   const at::Tensor& targets_;
   const Options& options_;
   Wanted wanted_;
+  const Factors& factors_;
   std::int64_t chunk_;
   at::ScalarType sum_type_;
   at::ScalarType product_type_;
   at::Tensor weight_;
+  at::Tensor class_weights_;
   Results results_;
 };
-
-/// 1, or one over the number of rows that count. Stays on the device: nothing waits for it.
-at::Tensor Factor(const at::Tensor& targets, const at::Tensor& loss, const Options& options) {
-  if (options.reduction == Options::Reduction::kSum) return at::ones_like(loss);
-  return targets.ne(options.ignore_index).sum().to(loss.scalar_type()).reciprocal_();
-}
 
 struct Function : torch::autograd::Function<Function> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
@@ -181,15 +282,15 @@ struct Function : torch::autograd::Function<Function> {
                             const at::Tensor& targets, const Options& options,
                             const Wanted& wanted) {
     const at::Tensor bias = given_bias.value_or(at::Tensor());
-    Results results = Pass(hidden, weight, bias, targets, options, wanted).Run();
-    const at::Tensor factor = Factor(targets, results.loss, options);
-    context->saved_data["factor"] = factor;
+    const Factors factors = FactorsOf(targets, options, SumType(hidden));
+    Results results = Pass(hidden, weight, bias, targets, options, wanted, factors).Run();
+    context->saved_data["factor"] = factors.all;
     context->saved_data["hidden"] = results.hidden_gradient;
     context->saved_data["weight"] = results.weight_gradient;
     context->saved_data["bias"] = results.bias_gradient;
     context->saved_data["weight_type"] = weight.scalar_type();
     context->saved_data["bias_type"] = bias.defined() ? bias.scalar_type() : at::kFloat;
-    return results.loss.mul_(factor);
+    return results.loss.mul_(factors.all);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outer) {
@@ -217,14 +318,33 @@ struct Function : torch::autograd::Function<Function> {
   }
 };
 
-void Check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-           const at::Tensor& targets) {
-  TORCH_CHECK(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1),
-              "hidden ", hidden.sizes(), " does not go with weight ", weight.sizes());
-  TORCH_CHECK(hidden.sizes().slice(0, hidden.sizes().size() - 1) == targets.sizes(), "hidden ",
-              hidden.sizes(), " does not go with targets ", targets.sizes());
-  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "bias ",
-              bias.sizes(), " does not go with weight ", weight.sizes());
+void CheckShapes(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+                 const at::Tensor& targets) {
+  Require(hidden.defined() && weight.defined() && targets.defined(),
+          "the cross-entropy needs hidden states, a weight and targets.");
+  Require(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1), "hidden ",
+          hidden.sizes(), " does not go with weight ", weight.sizes(), ".");
+  Require(hidden.sizes().slice(0, hidden.sizes().size() - 1) == targets.sizes(), "hidden ",
+          hidden.sizes(), " does not go with targets ", targets.sizes(), ".");
+  Require(targets.scalar_type() == at::kLong, "targets must be of int64.");
+  Require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+          "the bias does not go with weight ", weight.sizes(), ".");
+}
+
+void CheckOptions(const Options& options, const at::Tensor& weight) {
+  Require(options.chunk >= 0, "a chunk of ", options.chunk, " rows cannot be.");
+  Require(options.label_smoothing >= 0 && options.label_smoothing <= 1, "label smoothing of ",
+          options.label_smoothing, " is not in [0, 1].");
+  Require(options.z_loss >= 0 && std::isfinite(options.z_loss), "a z-loss of ", options.z_loss,
+          " is not a finite number from 0 on.");
+  Require(options.soft_cap >= 0 && std::isfinite(options.soft_cap), "a soft cap of ",
+          options.soft_cap, " is not a finite number from 0 on.");
+  if (!options.class_weights) return;
+  const at::Tensor& weights = *options.class_weights;
+  Require(weights.defined() && weights.dim() == 1 && weights.size(0) == weight.size(0) &&
+              weights.is_floating_point() && weights.device() == weight.device(),
+          "class weights must be ", weight.size(0),
+          " floating point numbers on the device of the weight.");
 }
 
 }  // namespace
@@ -233,7 +353,8 @@ at::Tensor LinearCrossEntropy(const at::Tensor& hidden, const at::Tensor& weight
                               const std::optional<at::Tensor>& bias, const at::Tensor& targets,
                               const Options& options) {
   const at::Tensor given_bias = bias.value_or(at::Tensor());
-  Check(hidden, weight, given_bias, targets);
+  CheckShapes(hidden, weight, given_bias, targets);
+  CheckOptions(options, weight);
   const auto wants = [](const at::Tensor& tensor) {
     return torch::autograd::GradMode::is_enabled() && tensor.defined() && tensor.requires_grad();
   };
@@ -241,9 +362,10 @@ at::Tensor LinearCrossEntropy(const at::Tensor& hidden, const at::Tensor& weight
   const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
   const at::Tensor flat_targets = targets.reshape({-1});
   if (!wanted.any()) {
+    const Factors factors = FactorsOf(flat_targets, options, SumType(rows));
     const at::Tensor loss =
-        Pass(rows, weight, given_bias, flat_targets, options, wanted).Run().loss;
-    return loss * Factor(flat_targets, loss, options);
+        Pass(rows, weight, given_bias, flat_targets, options, wanted, factors).Run().loss;
+    return loss * factors.all;
   }
   return Function::apply(rows, weight, bias, flat_targets, options, wanted);
 }

@@ -71,6 +71,93 @@ TEST(LinearCrossEntropy, EqualsTheWholeOne) {
   }
 }
 
+/// The same by torch's own operators on all logits at once.
+at::Tensor ByFormula(const Problem& problem, const Options& options) {
+  at::Tensor logits = F::linear(problem.hidden, problem.weight, problem.bias);
+  if (options.soft_cap > 0) logits = torch::tanh(logits / options.soft_cap) * options.soft_cap;
+  auto plain = F::CrossEntropyFuncOptions()
+                   .ignore_index(options.ignore_index)
+                   .label_smoothing(options.label_smoothing);
+  if (options.class_weights) plain.weight(*options.class_weights);
+  const bool mean = options.reduction == Reduction::kMean;
+  if (!mean) plain.reduction(torch::kSum);
+  const at::Tensor counts = problem.targets.ne(options.ignore_index);
+  const at::Tensor z = logits.logsumexp(1).square().masked_select(counts);
+  return F::cross_entropy(logits, problem.targets, plain) +
+         options.z_loss * (mean ? z.mean() : z.sum());
+}
+
+TEST(LinearCrossEntropy, HasTheOptionsOfTorchAndMore) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    Problem problem = Problem::Make(37, 12, 50, type);
+    problem.targets[0] = -100;
+    problem.targets[20] = -100;
+    const at::Tensor weights = torch::rand({50}, type) + 0.1;
+    const std::vector<Options> all = {
+        {.label_smoothing = 0.1},
+        {.label_smoothing = 1},
+        {.class_weights = weights},
+        {.z_loss = 0.01},
+        {.soft_cap = 3},
+        {.label_smoothing = 0.2, .class_weights = weights},
+        {.class_weights = weights, .z_loss = 0.02},
+        {.z_loss = 0.01, .soft_cap = 5},
+        {.label_smoothing = 0.3, .class_weights = weights, .z_loss = 0.05, .soft_cap = 4}};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (const Reduction reduction : {Reduction::kMean, Reduction::kSum}) {
+        for (const std::int64_t chunk : {0, 1, 10, 37}) {
+          SCOPED_TRACE(testing::Message() << "options " << i << ", chunk " << chunk);
+          Options options = all[i];
+          options.reduction = reduction;
+          options.chunk = chunk;
+          ExpectRelative(problem.Derived(problem.Chunked(options)),
+                         problem.Derived(ByFormula(problem, options)),
+                         type == at::kDouble ? 1e-13 : 2e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropy, HasNoUseForIgnoredRowsWithAnyOption) {
+  Problem problem = Problem::Make(8, 4, 10);
+  problem.targets[5] = -100;
+  const Options options{.chunk = 3,
+                        .label_smoothing = 0.1,
+                        .class_weights = torch::rand({10}) + 0.1,
+                        .z_loss = 0.1,
+                        .soft_cap = 2};
+  const auto clean = problem.Derived(problem.Chunked(options));
+  {
+    const torch::NoGradGuard no_grad;
+    problem.hidden[5].fill_(INFINITY);
+  }
+  const auto broken = problem.Derived(problem.Chunked(options));
+  for (std::size_t i = 0; i < clean.size(); ++i)
+    EXPECT_TRUE(torch::equal(clean[i], broken[i])) << i;
+}
+
+TEST(LinearCrossEntropy, RefusesOptionsThatCannotBe) {
+  const Problem problem = Problem::Make(4, 3, 6);
+  const std::vector<Options> all = {{.chunk = -1},
+                                    {.label_smoothing = 1.5},
+                                    {.label_smoothing = NAN},
+                                    {.class_weights = torch::ones({5})},
+                                    {.class_weights = torch::ones({6}, at::kLong)},
+                                    {.class_weights = at::Tensor()},
+                                    {.z_loss = -1},
+                                    {.soft_cap = INFINITY},
+                                    {.soft_cap = -1}};
+  for (const Options& options : all) {
+    EXPECT_THROW(problem.Chunked(options), std::invalid_argument);
+  }
+  EXPECT_THROW(LinearCrossEntropy({}, problem.weight, {}, problem.targets), std::invalid_argument);
+  EXPECT_THROW(LinearCrossEntropy(problem.hidden, problem.weight, problem.hidden, problem.targets),
+               std::invalid_argument);
+  EXPECT_THROW(LinearCrossEntropy(problem.hidden, problem.weight, {}, problem.hidden),
+               std::invalid_argument);
+}
+
 TEST(LinearCrossEntropy, IgnoresAnotherIndex) {
   Problem problem = Problem::Make(20, 8, 30);
   problem.targets[2] = 4;

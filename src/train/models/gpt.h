@@ -2,13 +2,13 @@
 #pragma once
 
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
 #include <functional>
 #include <vector>
 
+#include "train/light/light_layer.h"
 #include "train/models/model.h"
 
 namespace plimsoll::train {
@@ -40,11 +40,11 @@ class GptBlockImpl : public torch::nn::Module {
   std::int64_t heads_;
   double dropout_;
   torch::nn::LayerNorm attention_norm_;
-  torch::nn::Linear qkv_;
-  torch::nn::Linear project_;
+  LightLinear qkv_;
+  LightLinear project_;
   torch::nn::LayerNorm mlp_norm_;
-  torch::nn::Linear up_;
-  torch::nn::Linear down_;
+  LightLinear up_;
+  LightLinear down_;
 };
 TORCH_MODULE(GptBlock);
 

@@ -8,11 +8,11 @@ namespace plimsoll::train {
 namespace nn = torch::nn;
 
 Mlp::Mlp(const MlpOptions& options) : options_(options) {
-  layers_ = {nn::Linear(options.inputs, options.hidden),
-             nn::Linear(options.hidden, options.hidden / 2),
-             nn::Linear(options.hidden / 2, options.classes)};
+  layers_ = {LightLinear(options.inputs, options.hidden),
+             LightLinear(options.hidden, options.hidden / 2),
+             LightLinear(options.hidden / 2, options.classes)};
   const auto layers = register_module("layers", nn::ModuleList());
-  for (const nn::Linear& layer : layers_) layers->push_back(layer);
+  for (const LightLinear& layer : layers_) layers->push_back(layer);
 }
 
 at::Tensor Mlp::forward(const at::Tensor& inputs) {

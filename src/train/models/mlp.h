@@ -1,10 +1,9 @@
 // Three linear layers: the network with which guides to PyTorch's memory begin.
 #pragma once
 
-#include <torch/nn/modules/linear.h>
-
 #include <vector>
 
+#include "train/light/light_layer.h"
 #include "train/models/model.h"
 
 namespace plimsoll::train {
@@ -31,7 +30,7 @@ class Mlp : public TrainModel {
 
  private:
   MlpOptions options_;
-  std::vector<torch::nn::Linear> layers_;
+  std::vector<LightLinear> layers_;
 };
 
 }  // namespace plimsoll::train

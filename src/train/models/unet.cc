@@ -3,8 +3,8 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "train/light/separable.h"
 #include "train/models/convolutions.h"
-#include "train/models/separable.h"
 
 namespace plimsoll::train {
 namespace {
@@ -40,7 +40,7 @@ UNet::UNet(const UNetOptions& options) : options_(options), head_(nullptr) {
     merge->push_back(merge_.back());
   }
   head_ = register_module(
-      "head", nn::Conv2d(nn::Conv2dOptions(options.width, options.classes, /*kernel=*/1)));
+      "head", LightConv2d(nn::Conv2dOptions(options.width, options.classes, /*kernel=*/1)));
   if (options.separable) ReplaceConvolutions(*this);
 }
 

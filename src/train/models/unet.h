@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "train/light/light_layer.h"
 #include "train/models/model.h"
 
 namespace plimsoll::train {
@@ -46,7 +47,7 @@ class UNet : public TrainModel {
   std::vector<torch::nn::Sequential> down_;
   std::vector<torch::nn::ConvTranspose2d> up_;
   std::vector<torch::nn::Sequential> merge_;
-  torch::nn::Conv2d head_;
+  LightConv2d head_;
 };
 
 }  // namespace plimsoll::train
