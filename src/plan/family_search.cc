@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "plan/checkpoint_model.h"
 #include "step/transforms/accumulate.h"
 
 namespace plimsoll {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "recompute/checkpoint_choice.h"
 #include "plan/family.h"
 #include "plan/standings.h"
+#include "recompute/checkpoint_choice.h"
 
 namespace plimsoll {
 

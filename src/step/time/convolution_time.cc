@@ -118,7 +118,8 @@ struct Convolver {
     const bool half_gradient = IsHalf(call.dtype) && way != Way::kForward;
     const double rate = context.gpu.rates.fp32 * 1e-6 * kPlainShare *
                         (half_gradient ? kRefusedHalfBackwardShare : 1);
-    return {.us = std::max(One(way).us, size.flops() / rate), .kernels = 1};
+    const KernelTime granted = One(way);
+    return {.us = std::max(granted.us, size.flops() / rate), .kernels = granted.kernels};
   }
 
   /// No tensor cores, and mostly no gradient of the input.
