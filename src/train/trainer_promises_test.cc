@@ -114,8 +114,8 @@ TEST_P(TrainerWith, TrainsInTheMemoryOfAPlainLoop) {
   EXPECT_LE(double(least_trainer), 1.05 * double(least_plain));
 }
 
-struct Gpt {
-  explicit Gpt(TrainerOptions options = {}, std::int64_t layers = 6) {
+struct SmallGpt {
+  explicit SmallGpt(TrainerOptions options = {}, std::int64_t layers = 6) {
     torch::manual_seed(11);
     sizes.layers = layers;
     model = MakeModel("gpt", sizes);
@@ -136,27 +136,27 @@ struct Gpt {
 };
 
 Bytes PeakOfPlainStep(std::int64_t rows) {
-  Gpt gpt;
+  SmallGpt gpt;
   return gpt.trainer->Step(gpt.Rows(rows)).memory.peak_allocated;
 }
 
 TEST(TrainerPromises, LeastBudgetIsEnoughAndNotTooMuch) {
   Bytes least = 0;
   {
-    Gpt gpt;
+    SmallGpt gpt;
     least = gpt.trainer->LeastBudget(gpt.Rows(16));
   }
   {
-    Gpt gpt({.budget = least});
+    SmallGpt gpt({.budget = least});
     EXPECT_LE(gpt.trainer->Step(gpt.Rows(16)).memory.peak_allocated, least);
   }
-  Gpt gpt({.budget = least * 9 / 10});
+  SmallGpt gpt({.budget = least * 9 / 10});
   EXPECT_THROW(gpt.trainer->Step(gpt.Rows(16)), DoesNotFit);
 }
 
 TEST(TrainerPromises, DoesNotFitSaysWhy) {
-  const Bytes least = Gpt().trainer->LeastBudget(Gpt().Rows(16));
-  Gpt gpt({.budget = least * 8 / 10});
+  const Bytes least = SmallGpt().trainer->LeastBudget(SmallGpt().Rows(16));
+  SmallGpt gpt({.budget = least * 8 / 10});
   try {
     gpt.trainer->Step(gpt.Rows(16));
     FAIL() << "it fits";
@@ -173,7 +173,7 @@ TEST(TrainerPromises, ChoosesTheSameEveryTime) {
   const Bytes peak = PeakOfPlainStep(32);
   std::vector<std::string> runs;
   for (int run = 0; run < 3; ++run) {
-    Gpt gpt({.budget = MemoryOf(c10::kCPU).figures().allocated + peak * 45 / 100});
+    SmallGpt gpt({.budget = MemoryOf(c10::kCPU).figures().allocated + peak * 45 / 100});
     double loss = 0;
     for (std::uint64_t i = 0; i < 4; ++i) loss = gpt.trainer->Step(gpt.Rows(32, i)).loss;
     std::string text = gpt.trainer->levers().ToString() + c10::str(" ", std::hexfloat, loss);
@@ -188,7 +188,7 @@ TEST(TrainerPromises, ChoosesTheSameEveryTime) {
 
 TEST(TrainerPromises, CallsTheLossRarelyBeforeItBegins) {
   const Bytes peak = PeakOfPlainStep(32);
-  Gpt gpt({.budget = MemoryOf(c10::kCPU).figures().allocated + peak / 2});
+  SmallGpt gpt({.budget = MemoryOf(c10::kCPU).figures().allocated + peak / 2});
   gpt.trainer.reset();
   int calls = 0;
   Trainer trainer(gpt.model, std::make_shared<FusedAdamW>(gpt.model->parameters()),
@@ -204,17 +204,17 @@ TEST(TrainerPromises, CallsTheLossRarelyBeforeItBegins) {
 }
 
 TEST(TrainerPromises, ASecondBudgetOnADeviceIsAnError) {
-  Gpt first({.budget = kGiB});
-  EXPECT_THROW(Gpt({.budget = 2 * kGiB}), c10::Error);
+  SmallGpt first({.budget = kGiB});
+  EXPECT_THROW(SmallGpt({.budget = 2 * kGiB}), c10::Error);
   // And the first is still there.
   EXPECT_EQ(MemoryOf(c10::kCPU).limit(), kGiB);
 }
 
 TEST(TrainerPromises, NonsenseIsRefused) {
-  EXPECT_THROW(Gpt({.micro_batch = -3}), c10::Error);
-  EXPECT_THROW(Gpt({.clip_norm = -1}), c10::Error);
-  EXPECT_THROW(Gpt({.budget = 0}), c10::Error);
-  const Gpt gpt;
+  EXPECT_THROW(SmallGpt({.micro_batch = -3}), c10::Error);
+  EXPECT_THROW(SmallGpt({.clip_norm = -1}), c10::Error);
+  EXPECT_THROW(SmallGpt({.budget = 0}), c10::Error);
+  const SmallGpt gpt;
   const auto optimizer = std::make_shared<FusedAdamW>(gpt.model->parameters());
   const auto loss = [&](const Batch& rows) { return gpt.model->Loss(rows); };
   EXPECT_THROW(Trainer(nullptr, optimizer, loss), c10::Error);
@@ -234,7 +234,7 @@ std::string TextOf(const nn::Module& model) {
 }
 
 TEST(TrainerPromises, WhateverIsThrownNothingHasChanged) {
-  const Gpt gpt;
+  const SmallGpt gpt;
   bool fail = false;
   Trainer trainer(gpt.model, std::make_shared<FusedAdamW>(gpt.model->parameters()),
                   [&](const Batch& rows) {
@@ -354,7 +354,7 @@ TEST(TrainerPromises, RunningStatisticsDoNotDependOnCheckpoints) {
 
 TEST(TrainerPromises, MetricsSeeEachSampleOnce) {
   const Bytes peak = PeakOfPlainStep(32);
-  const Gpt gpt;
+  const SmallGpt gpt;
   std::unique_ptr<Trainer> trainer;
   trainer = std::make_unique<Trainer>(
       gpt.model, std::make_shared<FusedAdamW>(gpt.model->parameters()),
@@ -376,11 +376,11 @@ TEST(TrainerPromises, EvaluatesWithinTheBudget) {
   double whole = 0;
   Bytes least = 0;
   {
-    const Gpt gpt;
+    const SmallGpt gpt;
     whole = gpt.trainer->Evaluate(gpt.Rows(256));
     least = gpt.trainer->LeastBudget(gpt.Rows(4));
   }
-  const Gpt gpt({.budget = least});
+  const SmallGpt gpt({.budget = least});
   const std::string before = TextOf(*gpt.model);
   EXPECT_NEAR(gpt.trainer->Evaluate(gpt.Rows(256)), whole, 1e-5);
   EXPECT_TRUE(gpt.model->is_training());

@@ -303,11 +303,13 @@ class Chunker {
   Variant Run() {
     for (std::size_t i = 0; i < old_.events.size(); ++i) {
       const StepEvent& event = old_.events[i];
-      if (const auto at = forward_.find(i); at != forward_.end()) {
-        at->second->Forward(old_.calls[event.index]);
+      const auto forward = forward_.find(i);
+      const auto backward = backward_.find(i);
+      if (forward != forward_.end()) {
+        forward->second->Forward(old_.calls[event.index]);
         for (const Storage storage : frees_after_[i]) edit_.Free(storage);
-      } else if (const auto at = backward_.find(i); at != backward_.end()) {
-        at->second->Backward(old_.calls[event.index]);
+      } else if (backward != backward_.end()) {
+        backward->second->Backward(old_.calls[event.index]);
       } else if (!dropped_.contains(i) && !OfInner(event)) {
         edit_.Copy(event);
       }

@@ -9,7 +9,7 @@ namespace {
 namespace nn = torch::nn;
 
 /// Of the convolution, if the layer is one.
-std::optional<nn::Conv2dOptions> ConvolutionOptions(const nn::Module& layer) {
+std::optional<nn::Conv2dOptions> OptionsOfConvolution(const nn::Module& layer) {
   if (const auto* light = dynamic_cast<const LightConv2dImpl*>(&layer)) return light->options;
   if (const auto* plain = dynamic_cast<const nn::Conv2dImpl*>(&layer)) return OptionsOf(*plain);
   return std::nullopt;
@@ -17,7 +17,7 @@ std::optional<nn::Conv2dOptions> ConvolutionOptions(const nn::Module& layer) {
 
 /// A sentence without its subject; nothing if it can.
 std::optional<std::string> CannotBecomeSeparable(const Layer& layer) {
-  const auto options = ConvolutionOptions(*layer.module);
+  const auto options = OptionsOfConvolution(*layer.module);
   if (!options) return "is no convolution";
   if (const auto* light = dynamic_cast<const LightConv2dImpl*>(layer.module.get())) {
     if (light->separable()) return "is separable";
