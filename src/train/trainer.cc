@@ -80,6 +80,11 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
       planner_(blocks_.size(), RatesOf(options_.device)) {
   CheckOptions();
   StepSharedOnce();
+  for (const auto& optimizer : optimizers_) {
+    std::vector<double>& rates = base_rates_.emplace_back();
+    for (const auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
+  }
+  if (options_.ema) ema_.emplace(*model_, *options_.ema);
   const Bytes held = budget_.figures().allocated;
   if (held > options_.budget.value_or(held)) {
     throw DoesNotFit({.need = held,
@@ -133,6 +138,7 @@ void Trainer::CheckOptions() const {
   TORCH_CHECK(options_.clip_norm >= 0 && std::isfinite(options_.clip_norm),
               "gradients cannot be clipped to a norm of ", options_.clip_norm);
   const bool whole = options_.reduction == Reduction::kWholeBatch;
+  if (options_.schedule) CheckSchedule(*options_.schedule);
   TORCH_CHECK(!whole || !options_.micro_batch, "a loss over the whole batch has no micro-batches");
 }
 
@@ -149,6 +155,17 @@ void Trainer::StepSharedOnce() {
     }
     seen.merge(own);
     stepped_.push_back(optimizer.get());
+  }
+}
+
+void Trainer::SetRates() {
+  if (!options_.schedule) return;
+  const double factor = FactorAt(*options_.schedule, steps_);
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    auto& groups = optimizers_[i]->param_groups();
+    for (std::size_t j = 0; j < groups.size(); ++j) {
+      groups[j].options().set_lr(factor * base_rates_[i].at(j));
+    }
   }
 }
 
@@ -204,6 +221,7 @@ bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   if (options_.clip_norm > 0) {
     torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip_norm);
   }
+  SetRates();
   StepAllOrNothing(stepped_);
   return true;
 }
@@ -257,6 +275,7 @@ StepReport Trainer::Step(const Batch& batch) {
   // Nothing from here on can be repeated: the parameters are new.
   if (scaler_.enabled()) scaler_.Update();
   ClearGradients(*model_);
+  if (ema_ && !report.skipped) ema_->Update();
   before_trying_.reset();
   ++steps_;
   ++calm_steps_;

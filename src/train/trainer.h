@@ -19,6 +19,8 @@
 #include "train/not_finite.h"
 #include "train/optimizers/grad_scaler.h"
 #include "train/planning/lever_planner.h"
+#include "train/schedule/ema.h"
+#include "train/schedule/learning_rate.h"
 
 namespace plimsoll::train {
 
@@ -41,6 +43,10 @@ struct TrainerOptions {
   /// Gradients are scaled down to this norm. 0: not.
   double clip_norm = 0;
   NotFinite not_finite = NotFinite::kStop;
+  /// Over the rates that the optimizers' groups have when the trainer is made.
+  std::optional<ScheduleOptions> schedule;
+  /// Moving averages of the model, with which Evaluate works. They count in the budget.
+  std::optional<EmaOptions> ema;
   /// Set what should not be chosen.
   std::optional<std::int64_t> micro_batch;
   std::optional<CheckpointPolicy> checkpoint;
@@ -91,16 +97,17 @@ class Trainer {
   /// changed.
   StepReport Step(const Batch& batch);
 
-  /// The mean loss without gradients, with the model in evaluation, in pieces that fit. Also what
-  /// the loss function adds to metrics(), if the caller clears and reads it.
+  /// The mean loss without gradients, with the model in evaluation and its moving averages if there
+  /// are, in pieces that fit. What the loss function adds to metrics() can be read afterwards.
   double Evaluate(const Batch& batch);
 
   /// The least budget with which a batch of this size trains: measured by a step that is undone,
   /// during which the budget does not count.
   Bytes LeastBudget(const Batch& batch);
 
-  /// The state that makes the next step the same bit for bit: parameters, buffers, optimizers,
-  /// scaler, random numbers, levers. `extra` is the caller's, for example where its loader is.
+  /// The state that makes the next step the same bit for bit: parameters, buffers, their averages,
+  /// optimizers, scaler, random numbers, the number of the step, levers. `extra` is the caller's,
+  /// for example where its loader is.
   void Save(const std::filesystem::path& path, const std::string& extra = {}) const;
   /// All of it or nothing. Levers that the options set stay set; for another budget or another kind
   /// of device they are chosen anew. Returns what was given to Save as extra.
@@ -110,6 +117,8 @@ class Trainer {
 
   /// As they are now: choosing another form of an optimizer makes another one.
   const Optimizers& optimizers() const { return optimizers_; }
+  /// None where the options have none.
+  Ema* ema() { return ema_ ? &*ema_ : nullptr; }
   /// For the loss function to add to.
   Metrics& metrics() { return metrics_; }
   const Levers& levers() const { return levers_; }
@@ -124,6 +133,7 @@ class Trainer {
 
   void CheckOptions() const;
   void StepSharedOnce();
+  void SetRates();
   /// The optimizer goes on in this form, with the state that it has.
   void UseForm(OptimizerForm form);
   void Take(Optimizers optimizers, OptimizerForm form);
@@ -160,6 +170,9 @@ class Trainer {
   TrainerOptions options_;
   Budget budget_;
   GradScaler scaler_;
+  /// By optimizer and group.
+  std::vector<std::vector<double>> base_rates_;
+  std::optional<Ema> ema_;
   Offload offload_;
   Metrics metrics_;
   std::shared_ptr<RecomputeWatcher> statistics_;

@@ -418,6 +418,38 @@ TEST(TrainerPromises, TheFormOfTheOptimizerIsALever) {
   std::filesystem::remove(path);
 }
 
+TEST(TrainerPromises, SchedulesAndAveragesGoOnAfterALoad) {
+  const auto path = std::filesystem::temp_directory_path() / c10::str("plimsoll_ema_", getpid());
+  const TrainerOptions options{
+      .schedule =
+          ScheduleOptions{.shape = ScheduleOptions::Shape::kCosine, .warm_up = 2, .steps = 8},
+      .ema = EmaOptions{.decay = 0.9}};
+  const auto run = [&](SmallGpt& gpt, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      gpt.trainer->Step(gpt.Rows(4, static_cast<std::uint64_t>(gpt.trainer->steps())));
+    }
+  };
+  SmallGpt straight(options);
+  run(straight, 6);
+  {
+    SmallGpt first(options);
+    run(first, 3);
+    first.trainer->Save(path);
+  }
+  SmallGpt second(options);
+  second.trainer->Load(path);
+  run(second, 3);
+  EXPECT_EQ(TextOf(*second.model), TextOf(*straight.model));
+  EXPECT_EQ(second.trainer->Evaluate(second.Rows(8)), straight.trainer->Evaluate(straight.Rows(8)));
+  // The rate of step 5, of 8 with two of warm-up.
+  const double rate = straight.trainer->optimizers()[0]->param_groups()[0].options().get_lr();
+  EXPECT_NEAR(rate, 1e-3 * FactorAt(*options.schedule, 5), 1e-12);
+  // A trainer without averages does not take them for something else.
+  SmallGpt without;
+  EXPECT_THROW(without.trainer->Load(path), c10::Error);
+  std::filesystem::remove(path);
+}
+
 TEST(TrainerPromises, SeveralOptimizersStepTogether) {
   torch::manual_seed(3);
   nn::Sequential model = Wide();

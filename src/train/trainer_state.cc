@@ -161,6 +161,10 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
   saver.AddTensor(kRandomCpu, random.cpu());
   if (random.cuda().defined()) saver.AddTensor(kRandomCuda, random.cuda());
   AddScaler(saver, scaler_.state());
+  if (ema_) {
+    saver.AddValue("ema updates", ema_->updates());
+    for (const auto& [name, average] : ema_->tensors()) saver.AddTensor("ema " + name, average);
+  }
   AddLevers(saver, "levers ", levers_);
   saver.AddValue("levers chosen_for", chosen_for_);
   saver.AddValue("levers chosen_within", ChosenWithin());
@@ -200,6 +204,14 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   }
   const RandomState random = TakeRandom(loader, options_.device);
   const GradScaler::State scaler = TakeScaler(loader);
+  Copies averages;
+  const std::int64_t updates = ema_ ? loader.Count("ema updates") : 0;
+  if (ema_) {
+    for (const auto& [name, average] : ema_->tensors()) {
+      averages.emplace_back(average,
+                            loader.Tensor("ema " + name, average.sizes(), average.scalar_type()));
+    }
+  }
   const std::int64_t steps = loader.Count("steps");
   const std::int64_t patience = loader.Count("patience");
   const std::int64_t calm_steps = loader.Count("calm_steps");
@@ -207,6 +219,8 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   loader.CheckThatNothingIsLeft();
   // All of it is right. Nothing was changed so far, and nothing is refused from here on.
   Put(model);
+  Put(averages);
+  if (ema_) ema_->set_updates(updates);
   for (const auto& put : put_optimizers) put();
   if (loaded != optimizers_) Take(loaded, *choice.levers.optimizer);
   scaler_.Load(scaler);

@@ -167,6 +167,8 @@ void Trainer::CheckLossSplits(const Batch& batch) {
 double Trainer::Evaluate(const Batch& batch) {
   TORCH_CHECK(batch.size() >= 1, "the batch is empty");
   const Evaluating evaluating(*model_);
+  std::optional<Ema::Swapped> averages;
+  if (ema_) averages.emplace(ema_->SwapIn());
   const bool whole = options_.reduction == Reduction::kWholeBatch;
   for (std::int64_t size = batch.size();; size = (size + 1) / 2) {
     try {

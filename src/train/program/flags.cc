@@ -60,6 +60,13 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
   app.add_option("--batch", flags.batch, "samples that one step learns from")
       ->check(CLI::PositiveNumber);
   app.add_option("--learning-rate", flags.learning_rate);
+  app.add_option(
+         "--schedule", flags.schedule,
+         "of the learning rate: constant (default), linear, cosine, inverse-sqrt or one-cycle")
+      ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt", "one-cycle"}));
+  app.add_option("--warm-up", flags.warm_up, "steps in which the learning rate rises")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--ema", flags.ema, "decay of moving averages of the model, such as 0.999");
   app.add_option("--optimizer", flags.optimizer,
                  "adamw (on the host where it does not fit), adamw8bit, adamw-host or sgd")
       ->check(CLI::IsMember({"adamw", "adamw8bit", "adamw-host", "sgd"}));
@@ -92,6 +99,21 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
                "resume though other flags were given than when it was saved");
 }
 
+void SetSchedule(Flags& flags) {
+  using Shape = ScheduleOptions::Shape;
+  const std::map<std::string, Shape> shapes = {{"constant", Shape::kConstant},
+                                               {"linear", Shape::kLinear},
+                                               {"cosine", Shape::kCosine},
+                                               {"inverse-sqrt", Shape::kInverseSquareRoot},
+                                               {"one-cycle", Shape::kOneCycle}};
+  if (flags.schedule != "constant" || flags.warm_up > 0) {
+    flags.trainer.schedule = {
+        .shape = shapes.at(flags.schedule), .warm_up = flags.warm_up, .steps = flags.steps};
+    CheckSchedule(*flags.trainer.schedule);
+  }
+  if (flags.ema != 0) flags.trainer.ema = EmaOptions{.decay = flags.ema};
+}
+
 /// Before the first step and not after the last.
 void CheckFolderOf(const char* flag, const std::string& path) {
   if (path.empty()) return;
@@ -116,6 +138,7 @@ void Complete(Flags& flags) {
               "there is no CUDA device here");
   TORCH_CHECK(flags.save_every == 0 || !flags.save.empty(), "--save-every needs --save");
   TORCH_CHECK(!flags.resume || !flags.save.empty(), "--resume needs --save, which names the state");
+  SetSchedule(flags);
   CheckFolderOf("--save", flags.save);
   CheckFolderOf("--log", flags.log);
   CheckFolderOf("--snapshot", flags.snapshot);
@@ -154,6 +177,9 @@ std::map<std::string, std::string> RunSettings(const Flags& flags) {
           {"--data", flags.data},
           {"--batch", c10::str(flags.batch)},
           {"--learning-rate", c10::str(flags.learning_rate)},
+          {"--schedule", flags.schedule},
+          {"--warm-up", c10::str(flags.warm_up)},
+          {"--ema", c10::str(flags.ema)},
           {"--optimizer", flags.optimizer},
           {"--chunked-loss", flags.chunked_loss ? "true" : "false"},
           {"--seed", c10::str(flags.seed)},

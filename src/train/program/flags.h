@@ -21,6 +21,9 @@ struct Flags {
   std::int64_t steps = 100;
   std::int64_t batch = 32;
   double learning_rate = 1e-3;
+  std::string schedule = "constant";
+  std::int64_t warm_up = 0;
+  double ema = 0;
   std::string optimizer = "adamw";
   bool chunked_loss = false;
   std::uint64_t seed = 0;
