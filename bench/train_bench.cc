@@ -14,6 +14,7 @@
 #include "train/checkpointing/autocast.h"
 #include "train/checkpointing/saved_tensors.h"
 #include "train/graphed_step.h"
+#include "train/memory_format.h"
 #include "train/models/cross_entropy.h"
 #include "train/models/gpt.h"
 #include "train/models/unet.h"
@@ -237,18 +238,31 @@ struct Run {
   /// Nothing is chosen: the whole batch at once, as plain training does it.
   bool plain = false;
   Precision precision = Precision::kFloat32;
+  /// Of the U-Net: "b" batch normalization in place of group, "s" separable convolutions; "c"
+  /// channels-last, "p" pieces also with batch normalization.
+  std::string variant = "-";
 };
+
+bool Has(const Run& run, char letter) { return run.variant.find(letter) != std::string::npos; }
 
 Trained Train(const Bench& bench, const Run& run) {
   torch::manual_seed(5);
   const auto jobs = Jobs(bench);
   const Job& job = *std::ranges::find(jobs, run.job, &Job::name);
-  const auto model = job.make();
+  auto model = job.make();
+  if (run.variant != "-") {
+    model = std::make_shared<UNet>(
+        UNetOptions{.width = bench.large() ? 64 : 8,
+                    .normalization = Has(run, 'b') ? Normalization::kBatch : Normalization::kGroup,
+                    .separable = Has(run, 's')});
+  }
   model->to(bench.device);
+  if (Has(run, 'c')) UseChannelsLast(*model);
   auto optimizer = AdamWForms(model->parameters(), torch::optim::AdamWOptions(1e-4));
   if (run.plain) optimizer.allowed = {OptimizerForm::kFused};
   TrainerOptions options{.device = bench.device, .precision = run.precision};
   if (run.budget > 0) options.budget = run.budget;
+  options.split_batch_norm = Has(run, 'p');
   options.weight = [model](const Batch& batch) { return model->Weight(batch); };
   if (run.plain) {
     options.micro_batch = run.rows;
@@ -262,7 +276,8 @@ Trained Train(const Bench& bench, const Run& run) {
   std::vector<double> times;
   for (int i = 0; i < 8; ++i) {
     torch::manual_seed(static_cast<std::uint64_t>(100 + i));
-    const StepReport report = trainer.Step(job.batch(run.rows));
+    const Batch batch = job.batch(run.rows);
+    const StepReport report = trainer.Step(Has(run, 'c') ? InChannelsLast(batch) : batch);
     result.loss = report.loss;
     result.peak = std::max(result.peak, report.memory.peak_reserved);
     times.push_back(report.seconds * 1000);
@@ -279,7 +294,7 @@ Trained Train(const Bench& bench, const Run& run) {
 std::optional<Trained> TrainAlone(const Bench& bench, const Run& run) {
   const std::string command =
       c10::str("exec '", bench.program, "' run ", bench.device, " ", run.job, " ", run.rows, " ",
-               run.budget, " ", run.plain, " ", PrecisionName(run.precision));
+               run.budget, " ", run.plain, " ", PrecisionName(run.precision), " ", run.variant);
   std::FILE* const out = popen(command.c_str(), "r");
   TORCH_CHECK(out != nullptr, "cannot run ", command);
   Trained result;
@@ -297,7 +312,8 @@ int RunOne(const Bench& bench, char** words) {
                 .rows = std::stol(words[1]),
                 .budget = std::stol(words[2]),
                 .plain = std::stol(words[3]) != 0,
-                .precision = ParsePrecision(words[4])};
+                .precision = ParsePrecision(words[4]),
+                .variant = words[5]};
   try {
     const Trained result = Train(bench, run);
     std::printf("%.6f %ld %.2f %.2f %s\n", result.loss, result.peak, result.milliseconds,
@@ -423,31 +439,47 @@ void LeastBudgets(const Bench& bench) {
 
 /// The guides' story: a U-Net that runs out at batch 8 trains at 32 within the same budget.
 void Story(const Bench& bench) {
-  const auto four = TrainAlone(bench, {.job = "unet", .rows = 4, .plain = true});
-  const auto eight = TrainAlone(bench, {.job = "unet", .rows = 8, .plain = true});
-  TORCH_CHECK(four && eight, "the U-Net does not train at all");
-  const Bytes budget = (four->peak + eight->peak) / 2;
-  std::printf(
-      "\nU-Net, budget %.0f MiB\n\n| batch | how | peak held, MiB | ms an image | levers "
-      "|\n|---|---|---|---|---|\n",
-      Mebibytes(budget));
-  const auto row = [&](std::int64_t rows, bool plain, Precision precision) {
-    const auto result = TrainAlone(
-        bench,
-        {.job = "unet", .rows = rows, .budget = budget, .plain = plain, .precision = precision});
-    std::printf("| %ld | %s, %s | ", rows, plain ? "plain" : "Trainer",
-                std::string(PrecisionName(precision)).c_str());
-    if (result) {
-      std::printf("%.0f | %.2f | %s |\n", Mebibytes(result->peak),
-                  result->milliseconds / static_cast<double>(rows), result->levers.c_str());
-    } else {
-      std::printf("runs out of memory | | |\n");
-    }
-    std::fflush(stdout);
-  };
-  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
-    for (const std::int64_t rows : {4, 8}) row(rows, true, precision);
-    for (const std::int64_t rows : {8, 32}) row(rows, false, precision);
+  for (const std::string norm : {"-", "b"}) {
+    const auto four = TrainAlone(bench, {.job = "unet", .rows = 4, .plain = true, .variant = norm});
+    const auto eight =
+        TrainAlone(bench, {.job = "unet", .rows = 8, .plain = true, .variant = norm});
+    TORCH_CHECK(four && eight, "the U-Net does not train at all");
+    const Bytes budget = (four->peak + eight->peak) / 2;
+    std::printf(
+        "\nU-Net, %s normalization, budget %.0f MiB\n\n| batch | how | peak held, MiB | ms an "
+        "image | of "
+        "plain | levers |\n|---|---|---|---|---|---|\n",
+        norm == "b" ? "batch" : "group", Mebibytes(budget));
+    const double base = four->milliseconds / 4;
+    const auto row = [&](std::int64_t rows, bool plain, Precision precision,
+                         const std::string& variant, const char* how) {
+      const auto result = TrainAlone(bench, {.job = "unet",
+                                             .rows = rows,
+                                             .budget = budget,
+                                             .plain = plain,
+                                             .precision = precision,
+                                             .variant = norm + variant});
+      std::printf("| %ld | %s, %s%s | ", rows, plain ? "plain" : "Trainer",
+                  std::string(PrecisionName(precision)).c_str(), how);
+      if (result) {
+        const double each = result->milliseconds / static_cast<double>(rows);
+        std::printf("%.0f | %.2f | %.0f %% | %s |\n", Mebibytes(result->peak), each,
+                    100 * each / base, result->levers.c_str());
+      } else {
+        std::printf("runs out of memory | | | |\n");
+      }
+      std::fflush(stdout);
+    };
+    const std::string split = norm == "b" ? "p" : "";
+    row(4, true, Precision::kFloat32, "", "");
+    row(8, true, Precision::kFloat32, "", "");
+    row(32, false, Precision::kFloat32, split, "");
+    if (norm == "b") row(32, false, Precision::kBfloat16, "", ", one piece");
+    row(32, false, Precision::kBfloat16, split, "");
+    row(32, false, Precision::kBfloat16, split + "c", ", channels-last");
+    if (norm == "b") row(32, false, Precision::kBfloat16, "c", ", channels-last, one piece");
+    row(32, false, Precision::kBfloat16, split + "cs",
+        ", channels-last, separable (another model)");
   }
 }
 
@@ -599,7 +631,7 @@ int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const char* const usual = torch::cuda::is_available() ? "cuda:0" : "cpu";
   const Bench bench{.program = argv[0], .device = c10::Device(argc > 2 ? argv[2] : usual)};
-  if (what == "run" && argc == 8) return RunOne(bench, argv + 3);
+  if (what == "run" && argc == 9) return RunOne(bench, argv + 3);
   if (what == "budget") {
     Budgets(bench);
   } else if (what == "least") {

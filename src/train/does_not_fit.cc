@@ -36,6 +36,10 @@ std::string LeverOf(const Shortage& shortage, Bytes fixed) {
     return c10::str("AdamW8bit takes a quarter of that state, HostAdamW keeps all of it (",
                     FormatBytes(shortage.fixed.optimizer_state), ") off the device");
   }
+  if (shortage.levers_set) {
+    return "Micro-batch, checkpoint or offload are set by the options: left open, they are chosen so "
+           "that it fits if it can";
+  }
   if (!shortage.may_split) {
     return "Batch normalization keeps the batch in one piece: a smaller batch takes less, and so "
            "does TrainerOptions::split_batch_norm, which trains a slightly different model";

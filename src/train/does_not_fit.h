@@ -50,6 +50,8 @@ struct Shortage {
   bool may_split = true;
   int blocks = 0;
   bool state_could_shrink = false;
+  /// Levers were set by the options, and others might do.
+  bool levers_set = false;
 };
 DoesNotFit Explain(const Shortage& shortage);
 

@@ -241,7 +241,8 @@ DoesNotFit Trainer::Shortage(const Batch& batch) {
                   .rows = MicroBatches(limits).back(),
                   .may_split = limits.may_split,
                   .blocks = blocks_.size(),
-                  .state_could_shrink = !small_already});
+                  .state_could_shrink = !small_already,
+                  .levers_set = options_.micro_batch || options_.checkpoint || options_.offload});
 }
 
 }  // namespace plimsoll::train

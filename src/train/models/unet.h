@@ -16,8 +16,7 @@ struct UNetOptions {
   std::int64_t classes = 2;
   /// Channels at full size; twice as many at each half of it.
   std::int64_t width = 64;
-  /// Batch normalization makes a batch more than the sum of its micro-batches, and its running
-  /// averages count a checkpointed block twice.
+  /// Batch normalization makes a batch more than the sum of its micro-batches.
   Normalization normalization = Normalization::kGroup;
   /// Depthwise-separable convolutions in place of the 3x3 ones.
   bool separable = false;
