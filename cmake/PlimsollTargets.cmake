@@ -56,6 +56,8 @@ function(plimsoll_layer name)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   add_library(plimsoll_${name} STATIC ${sources})
   target_link_libraries(plimsoll_${name} PUBLIC $<BUILD_INTERFACE:plimsoll_options> ${ARG_LINK})
+  # Beside CMAKE_CXX_STANDARD, which does not go with an installed library.
+  target_compile_features(plimsoll_${name} PUBLIC cxx_std_20)
   # What nearly every file reads, read once.
   target_precompile_headers(plimsoll_${name} PRIVATE <fmt/format.h> <algorithm> <functional> <map>
                             <memory> <optional> <string> <string_view> <variant> <vector>)

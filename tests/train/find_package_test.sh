@@ -1,14 +1,47 @@
 #!/bin/bash
-# Installs the build and compiles a project that finds it: find_package_test.sh BUILD LIBTORCH FLAGS
+# Installs the build, looks at what was installed, and builds and runs a project that finds it:
+#   find_package_test.sh BUILD LIBTORCH FLAGS
 set -euo pipefail
 build=$1 libtorch=$2 flags=$3
-source=$(cd "$(dirname "$0")/../../examples/train_in_budget" && pwd)
+repository=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+prefix=$folder/prefix
 
-cmake --install "$build" --prefix "$folder/prefix" --component plimsoll_train >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
-cmake -S "$source" -B "$folder/build" -G Ninja -DCMAKE_PREFIX_PATH="$folder/prefix;$libtorch" \
-  -DCMAKE_CXX_FLAGS="$flags" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
-cmake --build "$folder/build" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
-"$folder/build/train_in_budget" | tee "$folder/out"
-[[ $(grep -c '^loss ' "$folder/out") == 5 ]]
+quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }; }
+# none WHAT COMMAND...: the command, a search, finds nothing.
+none() {
+  local what=$1 found
+  shift
+  found=$("$@" || true)
+  [[ -z $found ]] || { printf 'installed, but should not be: %s\n%s\n' "$what" "$found"; exit 1; }
+}
+
+# Moved afterwards: a package that knew where it was would not be found.
+quietly cmake --install "$build" --prefix "$folder/elsewhere" --component plimsoll_train
+mv "$folder/elsewhere" "$prefix"
+
+package=$prefix/lib/cmake/plimsoll
+[[ -s $package/plimsollTargets.cmake ]]
+none "absolute paths" grep -rnE '(^|[[:space:]";:=]|-[LI]|-isystem)/[A-Za-z]' "$package"
+for place in "$build" "$repository" "$folder"; do
+  none "paths of the build" grep -rnF "$place" "$package" "$prefix/include"
+done
+none "flags of the build" grep -rnE -e '-fsanitize|-W[a-z]' "$package"
+none "headers of tests" find "$prefix" -name '*_for_tests*'
+# All by their installed names, since nothing but the folder plimsoll lies there.
+while read -r header; do
+  [[ -f $prefix/include/$header ]] || { echo "included, but not installed: $header"; exit 1; }
+done < <(grep -rhoP '#include "\K[^"]+' "$prefix/include" | sort -u)
+
+quietly cmake -S "$repository/examples/train_in_budget" -B "$folder/build" -G Ninja \
+  -DCMAKE_PREFIX_PATH="$prefix;$libtorch" -DCMAKE_CXX_FLAGS="$flags"
+quietly cmake --build "$folder/build"
+
+# Peaks in MiB, one a step.
+peaks() { grep -oP "^loss .*at most \K[0-9.]+(?= MiB held, .*$2)" "$1"; }
+"$folder/build/train_in_budget" 16 | tee "$folder/within"
+"$folder/build/train_in_budget" 1024 | tee "$folder/plain"
+# Not one sample fits there without checkpointing, which the model of the example is made for.
+[[ $(peaks "$folder/within" 'checkpoint (?!none)' | awk '$1 <= 16' | wc -l) == 5 ]]
+[[ $(peaks "$folder/plain" 'checkpoint none' | awk '$1 > 16' | wc -l) == 5 ]]
