@@ -37,7 +37,8 @@ std::string LeverOf(const Shortage& shortage, Bytes fixed) {
                     FormatBytes(shortage.fixed.optimizer_state), ") off the device");
   }
   if (shortage.levers_set) {
-    return "Micro-batch, checkpoint or offload are set by the options: left open, they are chosen so "
+    return "Micro-batch, checkpoint or offload are set by the options: left open, they are chosen "
+           "so "
            "that it fits if it can";
   }
   if (!shortage.may_split) {

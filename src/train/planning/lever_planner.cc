@@ -81,6 +81,27 @@ void LeverPlanner::LookCloser(const LeverLimits& limits, const Seen& less, Lever
   }
 }
 
+/// Those that backward comes to first are kept the shortest, so they are the first to go without a
+/// checkpoint; as many of them as fit.
+Levers LeverPlanner::WithFewer(Levers levers, LeverTrials& trials) const {
+  int fewest = 0;
+  int enough = blocks_;
+  while (fewest + 1 < enough) {
+    const int some = (fewest + enough) / 2;
+    std::vector<CheckpointPolicy::Range> ranges;
+    for (int block = 0; block < some; ++block) ranges.push_back({block, block + 1});
+    Levers tried = levers;
+    tried.checkpoint = CheckpointPolicy::Plan(std::move(ranges));
+    if (trials.Fits(tried)) {
+      levers = std::move(tried);
+      enough = some;
+    } else {
+      fewest = some;
+    }
+  }
+  return levers;
+}
+
 std::optional<Levers> LeverPlanner::ChooseBlindly(const LeverLimits& limits, LeverTrials& trials) {
   std::vector<Levers> ways = {With(limits, 0, Everything(limits))};
   if (!limits.offload) {
@@ -90,7 +111,7 @@ std::optional<Levers> LeverPlanner::ChooseBlindly(const LeverLimits& limits, Lev
   for (Levers levers : ways) {
     for (const std::int64_t rows : MicroBatches(limits)) {
       levers.micro_batch = rows;
-      if (trials.Fits(levers)) return levers;
+      if (trials.Fits(levers)) return limits.checkpoint ? levers : WithFewer(levers, trials);
     }
   }
   return std::nullopt;

@@ -52,6 +52,8 @@ class LeverPlanner {
   std::optional<Seen> See(const LeverLimits& limits, std::int64_t rows, LeverTrials& trials);
   void Learn(const Seen& less, const Seen& more);
   CheckpointPolicy Everything(const LeverLimits& limits) const;
+  /// Without small steps to go by: everything, then as much less as fits.
+  Levers WithFewer(Levers levers, LeverTrials& trials) const;
   std::optional<Levers> ChooseBlindly(const LeverLimits& limits, LeverTrials& trials);
 
   int blocks_;
