@@ -45,8 +45,6 @@ class PositionClassifier : public torch::nn::Module, public train::Checkpointabl
 
 /// Five steps. Throws DoesNotFit where no way to train fits into the budget.
 void TrainWithin(plimsoll::Bytes budget) {
-  // On the CPU an allocator counts; from before the model, so that it is in the figures.
-  train::MemoryOf(torch::kCPU);
   torch::manual_seed(1);
   const auto model = std::make_shared<PositionClassifier>(32, 64, 8, 8);
   const auto loss = [&](const train::Batch& rows) {

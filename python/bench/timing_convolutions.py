@@ -71,9 +71,9 @@ def _drawn(kind: str, chosen: random.Random) -> Shape:
     else:
         kernel, dilation = chosen.choice([3, 3, 3, 5, 5, 7, 7, 9]), chosen.choice([1] * 9 + [2])
         made = groups = channels
-    return Shape(
-        chosen.choice(_IMAGES), channels, chosen.choice(_PLANES), made, kernel, stride, dilation, groups
-    )  # fmt: skip
+    images = chosen.choice(_IMAGES)
+    plane = chosen.choice(_PLANES)
+    return Shape(images, channels, plane, made, kernel, stride, dilation, groups)
 
 
 def shapes(kind: str) -> Iterator[Shape]:

@@ -120,7 +120,7 @@ class Ways(PlanPage):
 
 
 class NothingFits(PlanPage):
-    flags = ("--gpu", "2GiB", "--global-batch", 4)
+    flags = ("--gpu", "1GiB", "--global-batch", 4)
 
     def test_what_comes_closest_is_shown(self) -> None:
         self.assertEqual(self.plan["ways"], [])

@@ -13,6 +13,9 @@ namespace {
 /// so that the size has no other place.
 constexpr std::size_t kHeader = 64;
 
+/// Before main, so that no model is made before its memory is counted.
+[[maybe_unused]] const CpuAllocator& kInstalled = CpuAllocator::Installed();
+
 }  // namespace
 
 CpuAllocator& CpuAllocator::Installed() {

@@ -15,7 +15,7 @@ namespace plimsoll::train {
 
 class CpuAllocator final : public c10::Allocator {
  public:
-  /// The one, made torch's CPU allocator by the first call.
+  /// The one. It is torch's CPU allocator in every program that has this library.
   static CpuAllocator& Installed();
 
   Bytes allocated() const { return allocated_; }

@@ -40,8 +40,7 @@ class DeviceMemory {
   virtual void ReleaseCached() = 0;
 };
 
-/// The one of this device, for the life of the program. The first call for the CPU installs an
-/// allocator that counts; what was allocated before it is not in the figures.
+/// The one of this device, for the life of the program. On the CPU an allocator of our own counts.
 DeviceMemory& MemoryOf(c10::Device device);
 
 /// Of the CUDA device; fails where this is built without CUDA.

@@ -157,8 +157,6 @@ int Run(Flags& flags) {
   torch::manual_seed(flags.seed);
   const auto source = MakeSource(flags);
   const c10::Device device = flags.trainer.device;
-  // Before the model, so that it is counted.
-  MemoryOf(device);
   if (!flags.snapshot.empty()) RecordMemory(device);
   const auto model = MakeModel(flags.model, flags.sizes);
   model->to(device);
