@@ -512,6 +512,19 @@ def train_states():
     put("train_state", "framed-deep", b"\0" + b"[" * 5000)
 
 
+def safetensors():
+    def whole(header, data=b""):
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + data
+
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    put("safetensors", "one", whole({"__metadata__": {"format": "pt"}, "x": entry}, b"12345678"))
+    put("safetensors", "empty", whole({}))
+    put("safetensors", "gap", whole({"x": {**entry, "data_offsets": [4, 12]}}, b"123456789012"))
+    put("safetensors", "deep", whole(b"[" * 5000))
+    put("safetensors", "huge", b"\xff" * 8 + b"{}")
+
+
 def wholes():
     """Changes to a small snapshot: any bytes are some."""
     put("whole", "unchanged", b"\0")
@@ -542,5 +555,6 @@ allocator()
 packings()
 steps()
 train_states()
+safetensors()
 wholes()
 everything()

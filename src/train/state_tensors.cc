@@ -16,21 +16,6 @@ namespace {
 constexpr std::array kTypes = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
                                at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
 
-ElementType TypeOf(const std::string& name, const at::Tensor& tensor) {
-  for (std::size_t i = 0; i < kTypes.size(); ++i) {
-    if (kTypes[i] == tensor.scalar_type()) return static_cast<ElementType>(i);
-  }
-  TORCH_CHECK(false, "'", Printable(name), "' cannot be saved: a state holds no tensors of ",
-              tensor.dtype());
-}
-
-/// On the host and contiguous. Copies are not from the budget.
-at::Tensor Plain(const at::Tensor& tensor) {
-  const at::Tensor here = tensor.detach().cpu();
-  if (here.is_contiguous()) return here;
-  return HostTensor(here.sizes(), here.scalar_type(), /*pinned=*/false).copy_(here);
-}
-
 std::string Describe(ElementType type, at::IntArrayRef sizes) {
   return c10::str(ElementName(type), " ", sizes);
 }
@@ -38,6 +23,22 @@ std::string Describe(ElementType type, at::IntArrayRef sizes) {
 constexpr const char* kAnother = "; it is the state of another model or another optimizer";
 
 }  // namespace
+
+ElementType ElementTypeOf(const std::string& name, const at::Tensor& tensor) {
+  for (std::size_t i = 0; i < kTypes.size(); ++i) {
+    if (kTypes[i] == tensor.scalar_type()) return static_cast<ElementType>(i);
+  }
+  TORCH_CHECK(false, "'", Printable(name), "' cannot be saved: a state holds no tensors of ",
+              tensor.dtype());
+}
+
+at::ScalarType ScalarTypeOf(ElementType type) { return kTypes[static_cast<std::size_t>(type)]; }
+
+at::Tensor PlainOnHost(const at::Tensor& tensor) {
+  const at::Tensor here = tensor.detach().cpu();
+  if (here.is_contiguous()) return here;
+  return HostTensor(here.sizes(), here.scalar_type(), /*pinned=*/false).copy_(here);
+}
 
 void StateSaver::AddTensor(std::string name, at::Tensor tensor) {
   tensors_.emplace_back(std::move(name), std::move(tensor));
@@ -57,8 +58,8 @@ void StateSaver::AddBytes(std::string name, std::string_view bytes) {
 void StateSaver::WriteTo(const StateWriter::Sink& sink) const {
   StateWriter writer(sink);
   for (const auto& [name, tensor] : tensors_) {
-    const at::Tensor plain = Plain(tensor);
-    writer.AddTensor(name, TypeOf(name, plain), plain.sizes().vec(),
+    const at::Tensor plain = PlainOnHost(tensor);
+    writer.AddTensor(name, ElementTypeOf(name, plain), plain.sizes().vec(),
                      {static_cast<const char*>(plain.data_ptr()), plain.nbytes()});
   }
   for (const auto& [name, value] : values_) writer.AddValue(name, value);
@@ -109,7 +110,7 @@ at::Tensor StateLoader::Tensor(const std::string& name, at::IntArrayRef sizes,
   const auto found = file_.tensors.find(name);
   if (found == file_.tensors.end()) Missing(name);
   const StateTensor& saved = found->second;
-  const at::ScalarType saved_type = kTypes[static_cast<std::size_t>(saved.type)];
+  const at::ScalarType saved_type = ScalarTypeOf(saved.type);
   if (saved_type != type || sizes != saved.sizes) {
     Fail(c10::str("'", name, "' is ", Describe(saved.type, saved.sizes), " in it, and ",
                   c10::toString(type), " ", sizes, " here", kAnother));

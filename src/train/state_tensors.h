@@ -15,6 +15,12 @@
 
 namespace plimsoll::train {
 
+/// Fails, naming the tensor, for a type that no file of ours holds.
+ElementType ElementTypeOf(const std::string& name, const at::Tensor& tensor);
+at::ScalarType ScalarTypeOf(ElementType type);
+/// On the host and contiguous. Copies are not from the budget.
+at::Tensor PlainOnHost(const at::Tensor& tensor);
+
 /// What is to be saved. Tensors are read when the file is made, not before.
 class StateSaver {
  public:

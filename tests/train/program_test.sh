@@ -67,6 +67,12 @@ complains 2 "${small[@]}" --learning-rate 0.1 --steps 4 --save "$folder/changed"
 "$program" "${small[@]}" --learning-rate 0.1 --steps 4 --save "$folder/changed" --resume --allow-changes 2>"$folder/out"
 grep -q "learning-rate was '0.001' and is now '0.1'" "$folder/out" || fail "a change is not told: $(cat "$folder/out")"
 
+# Weights go out and in as safetensors.
+"$program" "${small[@]}" --steps 2 --weights "$folder/w.safetensors" 2>/dev/null
+"$program" "${small[@]}" --steps 1 --from "$folder/w.safetensors" --log "$folder/from.log" 2>/dev/null
+[[ $(losses "$folder/from.log") != $(losses "$folder/whole" | head -1) ]] || fail "the weights were not taken"
+complains 2 "${small[@]}" --steps 1 --from "$folder/state"
+
 # Interrupted, it finishes its step, saves, and goes on bit for bit.
 "$program" "${small[@]}" --steps 100000 --save "$folder/stopped" --log "$folder/stopped.log" 2>"$folder/out" &
 process=$!

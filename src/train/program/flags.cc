@@ -92,6 +92,8 @@ void AddMemoryFlags(CLI::App& app, Flags& flags) {
 void AddOutputFlags(CLI::App& app, Flags& flags) {
   app.add_option("--log", flags.log, "a JSON line a step");
   app.add_option("--snapshot", flags.snapshot, "the memory's history, for plimsoll explain (CUDA)");
+  app.add_option("--from", flags.initial_weights, "begin with these weights (safetensors)");
+  app.add_option("--weights", flags.weights, "write the weights at the end (safetensors)");
   app.add_option("--save", flags.save, "where the state of the run is saved at the end");
   app.add_option("--save-every", flags.save_every, "and after so many steps each");
   app.add_flag("--resume", flags.resume, "go on from the saved state, if there is one");
@@ -140,6 +142,7 @@ void Complete(Flags& flags) {
   TORCH_CHECK(!flags.resume || !flags.save.empty(), "--resume needs --save, which names the state");
   SetSchedule(flags);
   CheckFolderOf("--save", flags.save);
+  CheckFolderOf("--weights", flags.weights);
   CheckFolderOf("--log", flags.log);
   CheckFolderOf("--snapshot", flags.snapshot);
   ModelSizes& sizes = flags.sizes;

@@ -33,6 +33,9 @@ struct Flags {
   std::string log;
   std::string snapshot;
   std::string save;
+  /// As safetensors: what to begin with, and what to write at the end.
+  std::string initial_weights;
+  std::string weights;
   std::int64_t save_every = 0;
   bool resume = false;
   bool allow_changes = false;

@@ -19,6 +19,7 @@
 #include "train/optimizers/optimizer_forms.h"
 #include "train/program/flags.h"
 #include "train/run_log.h"
+#include "train/weights.h"
 
 namespace plimsoll::train {
 namespace {
@@ -159,6 +160,7 @@ int Run(Flags& flags) {
   const c10::Device device = flags.trainer.device;
   if (!flags.snapshot.empty()) RecordMemory(device);
   const auto model = MakeModel(flags.model, flags.sizes);
+  if (!flags.initial_weights.empty()) LoadWeights(flags.initial_weights, *model);
   model->to(device);
   if (flags.chunked_loss) UseChunkedLoss(*model);
   flags.trainer.weight = [model](const Batch& rows) { return model->Weight(rows); };
@@ -183,6 +185,7 @@ int Run(Flags& flags) {
     if (flags.save_every > 0 && trainer.steps() % flags.save_every == 0) save();
   }
   if (!flags.save.empty()) save();
+  if (!flags.weights.empty()) SaveWeights(flags.weights, *model);
   if (!flags.snapshot.empty()) WriteSnapshot(flags.snapshot);
   return asked_to_stop == 0 ? 0 : Stopped(flags, trainer);
 }
