@@ -41,6 +41,10 @@ std::string LeverOf(const Shortage& shortage, Bytes fixed) {
            "so "
            "that it fits if it can";
   }
+  if (shortage.whole_batch) {
+    return "The loss is over the whole batch, which is therefore not split: a smaller batch takes "
+           "less";
+  }
   if (!shortage.may_split) {
     return "Batch normalization keeps the batch in one piece: a smaller batch takes less, and so "
            "does TrainerOptions::split_batch_norm, which trains a slightly different model";

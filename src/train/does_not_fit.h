@@ -48,6 +48,8 @@ struct Shortage {
   FixedMemory fixed;
   std::int64_t rows = 1;
   bool may_split = true;
+  /// The loss compares rows.
+  bool whole_batch = false;
   int blocks = 0;
   bool state_could_shrink = false;
   /// Levers were set by the options, and others might do.

@@ -18,7 +18,9 @@ std::vector<std::int64_t> MicroBatches(const LeverLimits& limits) {
   std::vector<std::int64_t> sizes;
   const auto add = [&](std::int64_t pieces) {
     const std::int64_t size = (limits.batch + pieces - 1) / pieces;
-    if (sizes.empty() || sizes.back() > size) sizes.push_back(size);
+    const std::int64_t last = limits.batch - (limits.batch - 1) / size * size;
+    const bool enough = pieces == 1 || std::min(size, last) >= limits.least_rows;
+    if (enough && (sizes.empty() || sizes.back() > size)) sizes.push_back(size);
   };
   // 1, 2, 3, 4, 6, 8, 12, 16... pieces.
   for (std::int64_t pieces = 1; pieces <= limits.batch; pieces *= 2) {

@@ -30,6 +30,8 @@ struct LeverLimits {
   std::int64_t batch = 1;
   /// False where pieces would train another model (batch normalization).
   bool may_split = true;
+  /// Of any piece; batch normalization needs two.
+  std::int64_t least_rows = 1;
   std::optional<std::int64_t> micro_batch;
   std::optional<CheckpointPolicy> checkpoint;
   std::optional<bool> offload;

@@ -135,6 +135,9 @@ void Trainer::CheckOptions() const {
   }
   TORCH_CHECK(options_.micro_batch.value_or(1) >= 1, "a micro-batch has at least one row, not ",
               options_.micro_batch.value_or(1));
+  TORCH_CHECK(!options_.checkpoint || options_.checkpoint->last() < blocks_.size(), "block ",
+              options_.checkpoint->last(), " is to be checkpointed, and the model has ",
+              blocks_.size(), " blocks");
   TORCH_CHECK(options_.clip_norm >= 0 && std::isfinite(options_.clip_norm),
               "gradients cannot be clipped to a norm of ", options_.clip_norm);
   const bool whole = options_.reduction == Reduction::kWholeBatch;
@@ -153,6 +156,11 @@ void Trainer::StepSharedOnce() {
         return !own.insert(key).second;
       });
     }
+    const auto parameters = model_->parameters();
+    TORCH_CHECK(std::ranges::any_of(
+                    parameters,
+                    [&](const at::Tensor& one) { return own.contains(one.unsafeGetTensorImpl()); }),
+                "an optimizer has no parameter of the model");
     seen.merge(own);
     stepped_.push_back(optimizer.get());
   }
@@ -173,6 +181,7 @@ LeverLimits Trainer::LimitsFor(std::int64_t rows) const {
   const bool whole = options_.reduction == Reduction::kWholeBatch;
   return {.batch = rows,
           .may_split = !whole && (options_.split_batch_norm || !MixesSamples(*model_)),
+          .least_rows = MixesSamples(*model_) ? 2 : 1,
           .micro_batch = options_.micro_batch,
           .checkpoint = options_.checkpoint,
           .offload = options_.offload};
@@ -194,7 +203,7 @@ at::Tensor Trainer::Loss(const Batch& rows) {
 at::Tensor Trainer::Gradients(const Batch& batch) {
   Pieces pieces{.rows = std::max<std::int64_t>(levers_.micro_batch, 1),
                 .reduction = options_.reduction,
-                .weight = options_.weight};
+                .weight = trying_ ? nullptr : options_.weight};
   if (scaler_.enabled()) {
     pieces.scale = [this](const at::Tensor& loss) { return scaler_.Scale(loss); };
   }
@@ -226,8 +235,16 @@ bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   return true;
 }
 
+void Trainer::CheckNotSwapped() const {
+  TORCH_CHECK(!ema_ || !ema_->swapped(),
+              "the averages are swapped in: let the Swapped go before training, saving or loading");
+}
+
 std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) {
   const LeverLimits limits = LimitsFor(batch.size());
+  TORCH_CHECK(limits.may_split || limits.micro_batch.value_or(batch.size()) >= batch.size(),
+              "micro_batch asks for pieces, and batch normalization makes them another model; set "
+              "split_batch_norm to allow it");
   if (forms_.allowed.empty()) return planner_.Choose(limits, trials);
   const OptimizerForm before = *form_;
   for (const OptimizerForm form : forms_.allowed) {
@@ -257,12 +274,14 @@ void Trainer::Choose(const Batch& batch) {
 
 StepReport Trainer::Step(const Batch& batch) {
   TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  CheckNotSwapped();
   if (batch.size() > chosen_for_) Choose(batch);
   TryUpwardAgain();
   StepReport report{.step = steps_};
   const PeakScope peak(budget_);
   const double begin = Seconds();
   at::Tensor loss;
+  std::vector<Levers> failed;
   while (true) {
     try {
       Attempt(batch, report, loss);
@@ -270,7 +289,8 @@ StepReport Trainer::Step(const Batch& batch) {
     } catch (const std::exception& error) {
       if (!IsOutOfMemory(error)) throw;
     }
-    GiveWay(batch, report.retries++);
+    ++report.retries;
+    GiveWay(batch, failed);
   }
   // Nothing from here on can be repeated: the parameters are new.
   if (scaler_.enabled()) scaler_.Update();
@@ -303,7 +323,7 @@ void Trainer::Attempt(const Batch& batch, StepReport& report, at::Tensor& loss) 
   }
 }
 
-void Trainer::GiveWay(const Batch& batch, int retries) {
+void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
   budget_.ReleaseCached();
   calm_steps_ = 0;
   if (before_trying_) {
@@ -314,10 +334,18 @@ void Trainer::GiveWay(const Batch& batch, int retries) {
     return;
   }
   // The first time it may have been pieces that did not fit together, or another program.
-  if (retries == 0) return;
+  const bool again = std::ranges::count(failed, levers_) > 0;
+  failed.push_back(levers_);
+  if (!again) return;
   Trials trials(*this, batch);
   const Levers now = levers_;
-  const auto less = planner_.Less(now, LimitsFor(batch.size()), trials);
+  const LeverLimits limits = LimitsFor(batch.size());
+  auto less = planner_.Less(now, limits, trials);
+  // What ran out once in this step is not gone back to; and there is an end to it.
+  constexpr int kMost = 32;
+  for (int i = 0; less && std::ranges::count(failed, *less) > 0; ++i) {
+    less = i < kMost ? planner_.Less(*less, limits, trials) : std::nullopt;
+  }
   if (!less) {
     Use(now);
     throw Shortage(batch);

@@ -134,10 +134,11 @@ class Trainer {
   void CheckOptions() const;
   void StepSharedOnce();
   void SetRates();
+  void CheckNotSwapped() const;
   /// The optimizer goes on in this form, with the state that it has.
   void UseForm(OptimizerForm form);
   void Take(Optimizers optimizers, OptimizerForm form);
-  Optimizers InFormOf(const Levers& saved) const;
+  std::vector<std::optional<OptimizerForm>> FormsToLoad(const Levers& saved) const;
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
@@ -153,7 +154,8 @@ class Trainer {
   bool Optimize(StepReport& report, const at::Tensor& loss);
   /// What is thrown is thrown again; afterwards nothing of the attempt is there.
   void Attempt(const Batch& batch, StepReport& report, at::Tensor& loss);
-  void GiveWay(const Batch& batch, int retries);
+  /// `failed`: levers that ran out in this step.
+  void GiveWay(const Batch& batch, std::vector<Levers>& failed);
   void TryUpwardAgain();
   DoesNotFit Shortage(const Batch& batch);
   FixedMemory Fixed() const;
@@ -163,6 +165,8 @@ class Trainer {
   std::shared_ptr<torch::nn::Module> model_;
   Optimizers optimizers_;
   std::vector<torch::optim::Optimizer*> stepped_;
+  /// Gradients are those of a trial.
+  bool trying_ = false;
   /// None: it is not a lever.
   OptimizerForms forms_{.allowed = {}};
   std::optional<OptimizerForm> form_;

@@ -450,6 +450,47 @@ TEST(TrainerPromises, SchedulesAndAveragesGoOnAfterALoad) {
   std::filesystem::remove(path);
 }
 
+TEST(TrainerPromises, TrainsOrThrowsAroundTheLeastBudget) {
+  const Bytes least = SmallGpt().trainer->LeastBudget(SmallGpt().Rows(16));
+  for (const Bytes more : {-20000, -2000, -400, 0, 400, 2000, 20000}) {
+    SmallGpt gpt({.budget = least + more});
+    try {
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        EXPECT_LE(gpt.trainer->Step(gpt.Rows(16, i)).memory.peak_allocated, least + more);
+      }
+    } catch (const DoesNotFit&) {
+      EXPECT_LT(more, 1000);
+    }
+  }
+}
+
+TEST(TrainerPromises, RowsToIgnoreMayComeFirst) {
+  nn::Sequential model = Wide();
+  const auto counted = [](const Batch& rows) { return rows.tensors[1].sum().item<double>(); };
+  Trainer trainer(model.ptr(), std::make_shared<FusedAdamW>(model->parameters()),
+                  [&](const Batch& rows) {
+                    const at::Tensor each = model->forward(rows.tensors[0]).square().mean(1);
+                    return (each * rows.tensors[1]).sum() / std::max(counted(rows), 1.0);
+                  },
+                  {.weight = counted, .micro_batch = 2});
+  Batch batch = WideBatch(8);
+  batch.tensors.push_back(torch::ones({8}));
+  batch.tensors[1].slice(0, 0, 3).zero_();
+  EXPECT_GT(trainer.Step(batch).loss, 0);
+}
+
+TEST(TrainerPromises, NothingIsDoneWhileAveragesAreSwappedIn) {
+  SmallGpt gpt({.ema = EmaOptions{}});
+  gpt.trainer->Step(gpt.Rows(4));
+  const std::string before = TextOf(*gpt.model);
+  {
+    const auto swapped = gpt.trainer->ema()->SwapIn();
+    EXPECT_THROW(gpt.trainer->Step(gpt.Rows(4)), c10::Error);
+    EXPECT_THROW(gpt.trainer->Save("/nowhere"), c10::Error);
+  }
+  EXPECT_EQ(TextOf(*gpt.model), before);
+}
+
 TEST(TrainerPromises, SeveralOptimizersStepTogether) {
   torch::manual_seed(3);
   nn::Sequential model = Wide();

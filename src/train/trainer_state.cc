@@ -149,6 +149,7 @@ std::string Trainer::ChosenWithin() const {
 }
 
 void Trainer::Save(const std::filesystem::path& path, const std::string& extra) const {
+  CheckNotSwapped();
   StateSaver saver;
   ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
     saver.AddTensor(name, tensor);
@@ -177,11 +178,17 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
   saver.Write(path);
 }
 
-/// Those that there are, or new ones in the form that was saved.
-Trainer::Optimizers Trainer::InFormOf(const Levers& saved) const {
-  const bool other = form_ && saved.optimizer && saved.optimizer != form_ &&
-                     std::ranges::count(forms_.allowed, *saved.optimizer) > 0;
-  return other ? Optimizers{forms_.make(*saved.optimizer)} : optimizers_;
+/// The form that was saved, then the others: what is loaded may be too much for this budget.
+std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(const Levers& saved) const {
+  if (!form_) return {std::nullopt};
+  std::vector<std::optional<OptimizerForm>> forms;
+  const auto add = [&](OptimizerForm form) {
+    const bool allowed = std::ranges::count(forms_.allowed, form) > 0;
+    if (allowed && std::ranges::count(forms, std::optional(form)) == 0) forms.emplace_back(form);
+  };
+  add(saved.optimizer.value_or(*form_));
+  for (const OptimizerForm form : forms_.allowed) add(form);
+  return forms;
 }
 
 std::string Trainer::ExtraOf(const std::filesystem::path& path) {
@@ -189,6 +196,7 @@ std::string Trainer::ExtraOf(const std::filesystem::path& path) {
 }
 
 std::string Trainer::Load(const std::filesystem::path& path) {
+  CheckNotSwapped();
   StateLoader loader = StateLoader::Open(path);
   const Copies model = TakeModel(loader, *model_);
   const std::int64_t optimizers = loader.Count("optimizers");
@@ -197,10 +205,22 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   }
   Choice choice = TakeChoice(loader);
   const bool still_good = choice.within == ChosenWithin();
-  const Optimizers loaded = InFormOf(choice.levers);
+  Optimizers loaded;
   std::vector<std::function<void()>> put_optimizers;
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    put_optimizers.push_back(TakeOptimizer(loader, PrefixOf(i), *loaded[i]));
+  const auto forms = FormsToLoad(choice.levers);
+  std::optional<OptimizerForm> loaded_form;
+  for (std::size_t tried = 0; tried < forms.size(); ++tried) {
+    loaded_form = forms[tried];
+    loaded = loaded_form == form_ ? optimizers_ : Optimizers{forms_.make(*loaded_form)};
+    put_optimizers.clear();
+    try {
+      for (std::size_t i = 0; i < loaded.size(); ++i) {
+        put_optimizers.push_back(TakeOptimizer(loader, PrefixOf(i), *loaded[i]));
+      }
+      break;
+    } catch (const c10::OutOfMemoryError&) {
+      if (tried + 1 == forms.size()) throw;
+    }
   }
   const RandomState random = TakeRandom(loader, options_.device);
   const GradScaler::State scaler = TakeScaler(loader);
@@ -222,7 +242,7 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   Put(averages);
   if (ema_) ema_->set_updates(updates);
   for (const auto& put : put_optimizers) put();
-  if (loaded != optimizers_) Take(loaded, *choice.levers.optimizer);
+  if (loaded != optimizers_) Take(loaded, *loaded_form);
   scaler_.Load(scaler);
   Use(still_good ? choice.levers : Levers());
   before_trying_.reset();

@@ -69,8 +69,10 @@ bool Trainer::Trials::Undone(const Levers& levers, Function function) {
     trainer.scaler_.Forget();
     trainer.metrics_.Clear();
     trainer.Use(before);
+    trainer.trying_ = false;
   };
   try {
+    trainer.trying_ = true;
     trainer.Use(levers);
     undo.emplace(*trainer.model_, trainer.options_.device);
     Bytes state = 0;
@@ -240,8 +242,9 @@ DoesNotFit Trainer::Shortage(const Batch& batch) {
                   .fixed = Fixed(),
                   .rows = MicroBatches(limits).back(),
                   .may_split = limits.may_split,
+                  .whole_batch = options_.reduction == Reduction::kWholeBatch,
                   .blocks = blocks_.size(),
-                  .state_could_shrink = !small_already,
+                  .state_could_shrink = !small_already && forms_.allowed.size() < 2,
                   .levers_set = options_.micro_batch || options_.checkpoint || options_.offload});
 }
 

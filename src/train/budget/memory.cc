@@ -1,5 +1,7 @@
 #include "train/budget/memory.h"
 
+#include <ATen/Context.h>
+
 #include "train/budget/cpu_allocator.h"
 
 namespace plimsoll::train {
@@ -17,7 +19,12 @@ class CpuMemory : public DeviceMemory {
             .requests = CpuAllocator::Installed().requests()};
   }
   void ResetPeaks() override { CpuAllocator::Installed().ResetPeak(); }
-  void SetLimit(std::optional<Bytes> limit) override { CpuAllocator::Installed().SetLimit(limit); }
+  void SetLimit(std::optional<Bytes> limit) override {
+    // oneDNN catches a lack of memory by itself, and torch then does without it for good: results
+    // would depend on whether a request was ever refused.
+    if (limit) at::globalContext().setUserEnabledMkldnn(false);
+    CpuAllocator::Installed().SetLimit(limit);
+  }
   std::optional<Bytes> limit() const override { return CpuAllocator::Installed().limit(); }
   void ReleaseCached() override {}
 };

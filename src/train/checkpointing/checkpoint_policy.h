@@ -46,6 +46,8 @@ class CheckpointPolicy {
   bool Covers(int block) const;
   /// Whether exactly these blocks are computed again together, in a chain of `blocks`.
   bool HasGroup(Range range, int blocks) const;
+  /// The last block that it names; -1 where it names none.
+  int last() const { return plan_.empty() ? -1 : plan_.back().end - 1; }
   /// What it says of the blocks [begin, begin + blocks), which count from 0 then.
   CheckpointPolicy Part(int begin, int blocks) const;
 

@@ -52,8 +52,7 @@ void LeverPlanner::Learn(const Seen& less, const Seen& more) {
 
 bool LeverPlanner::Look(const LeverLimits& limits, LeverTrials& trials) {
   if (search_) return true;
-  // Batch normalization cannot do with one row.
-  const std::int64_t least = std::min<std::int64_t>(limits.may_split ? 1 : 2, limits.batch);
+  const std::int64_t least = std::min(limits.least_rows, limits.batch);
   const auto less = See(limits, least, trials);
   if (!less) return false;
   std::optional<Seen> more;
@@ -167,7 +166,7 @@ std::optional<Levers> LeverPlanner::Less(const Levers& levers, const LeverLimits
   }
   // Then half the rows, and at last the host.
   Levers less = levers;
-  if (limits.may_split && !limits.micro_batch && levers.micro_batch > 1) {
+  if (limits.may_split && !limits.micro_batch && levers.micro_batch >= 2 * limits.least_rows) {
     less.micro_batch = (levers.micro_batch + 1) / 2;
     return less;
   }

@@ -56,7 +56,8 @@ void AddModelFlags(CLI::App& app, Flags& flags) {
 }
 
 void AddTrainingFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--steps", flags.steps, "steps in all")->check(CLI::PositiveNumber);
+  app.add_option("--steps", flags.steps, "steps in all")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   app.add_option("--batch", flags.batch, "samples that one step learns from")
       ->check(CLI::PositiveNumber);
   app.add_option("--learning-rate", flags.learning_rate);

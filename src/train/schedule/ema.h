@@ -55,6 +55,8 @@ class Ema {
 
   /// The averages, named "parameter NAME" and "buffer NAME": to be saved, and to be copied into.
   std::vector<std::pair<std::string, at::Tensor>> tensors() const;
+  /// Whether a Swapped lives.
+  bool swapped() const { return *swapped_; }
   /// How many updates there were; belongs to what is saved.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates);
