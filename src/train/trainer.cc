@@ -253,7 +253,11 @@ std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) 
     const bool eight_bits =
         form == OptimizerForm::kEightBits || before == OptimizerForm::kEightBits;
     if (from_state && eight_bits) continue;
-    UseForm(form);
+    try {
+      UseForm(form);
+    } catch (const c10::OutOfMemoryError&) {
+      continue;  // not even its state
+    }
     if (auto chosen = planner_.Choose(limits, trials)) return chosen;
   }
   UseForm(before);
