@@ -138,7 +138,7 @@ class Trainer {
   /// The optimizer goes on in this form, with the state that it has.
   void UseForm(OptimizerForm form);
   void Take(Optimizers optimizers, OptimizerForm form);
-  std::vector<std::optional<OptimizerForm>> FormsToLoad(const Levers& saved) const;
+  std::vector<std::optional<OptimizerForm>> FormsToLoad(const Levers& saved, bool still_good) const;
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);

@@ -178,16 +178,23 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
   saver.Write(path);
 }
 
-/// The form that was saved, then the others: what is loaded may be too much for this budget.
-std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(const Levers& saved) const {
+/// The form that was saved; for another budget the one that takes least first, from which choosing
+/// goes on. A state in 8 bits is neither made of one in fp32 nor made one.
+std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(const Levers& saved,
+                                                               bool still_good) const {
   if (!form_) return {std::nullopt};
+  const OptimizerForm before = saved.optimizer.value_or(*form_);
   std::vector<std::optional<OptimizerForm>> forms;
   const auto add = [&](OptimizerForm form) {
+    constexpr auto kEight = OptimizerForm::kEightBits;
     const bool allowed = std::ranges::count(forms_.allowed, form) > 0;
-    if (allowed && std::ranges::count(forms, std::optional(form)) == 0) forms.emplace_back(form);
+    const bool same_kind = (form == kEight) == (before == kEight);
+    const bool known = std::ranges::count(forms, std::optional(form)) > 0;
+    if (allowed && same_kind && !known) forms.emplace_back(form);
   };
-  add(saved.optimizer.value_or(*form_));
-  for (const OptimizerForm form : forms_.allowed) add(form);
+  if (still_good) add(before);
+  for (auto form = forms_.allowed.rbegin(); form != forms_.allowed.rend(); ++form) add(*form);
+  if (forms.empty()) forms.push_back(form_);
   return forms;
 }
 
@@ -207,7 +214,7 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   const bool still_good = choice.within == ChosenWithin();
   Optimizers loaded;
   std::vector<std::function<void()>> put_optimizers;
-  const auto forms = FormsToLoad(choice.levers);
+  const auto forms = FormsToLoad(choice.levers, still_good);
   std::optional<OptimizerForm> loaded_form;
   for (std::size_t tried = 0; tried < forms.size(); ++tried) {
     loaded_form = forms[tried];
