@@ -338,11 +338,13 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
     return;
   }
   // The first time it may have been pieces that did not fit together, or another program.
-  const bool again = std::ranges::count(failed, levers_) > 0;
-  failed.push_back(levers_);
+  Levers now = levers_;
+  // The planner knows nothing of forms, and its levers are compared with these.
+  now.optimizer.reset();
+  const bool again = std::ranges::count(failed, now) > 0;
+  failed.push_back(now);
   if (!again) return;
   Trials trials(*this, batch);
-  const Levers now = levers_;
   const LeverLimits limits = LimitsFor(batch.size());
   auto less = planner_.Less(now, limits, trials);
   // What ran out once in this step is not gone back to; and there is an end to it.

@@ -464,6 +464,21 @@ TEST(TrainerPromises, TrainsOrThrowsAroundTheLeastBudget) {
   }
 }
 
+TEST(TrainerPromises, GivesWayToAnEndWithAFormToo) {
+  SmallGpt gpt;
+  gpt.trainer.reset();
+  Trainer trainer(gpt.model, AdamWForms(gpt.model->parameters()),
+                  [&](const Batch& rows) { return gpt.model->Loss(rows); });
+  trainer.Step(gpt.Rows(16));
+  // Another program takes nearly everything: it gives way as far as it can, and says so.
+  DeviceMemory& memory = MemoryOf(c10::kCPU);
+  const Batch batch = gpt.Rows(16);
+  memory.SetLimit(memory.figures().allocated + 40 * kKiB);
+  EXPECT_THROW(trainer.Step(batch), DoesNotFit);
+  memory.SetLimit(std::nullopt);
+  EXPECT_NO_THROW(trainer.Step(gpt.Rows(16)));
+}
+
 TEST(TrainerPromises, RowsToIgnoreMayComeFirst) {
   nn::Sequential model = Wide();
   const auto counted = [](const Batch& rows) { return rows.tensors[1].sum().item<double>(); };
