@@ -155,7 +155,11 @@ TEST(TrainerPromises, LeastBudgetIsEnoughAndNotTooMuch) {
 }
 
 TEST(TrainerPromises, DoesNotFitSaysWhy) {
-  const Bytes least = SmallGpt().trainer->LeastBudget(SmallGpt().Rows(16));
+  Bytes least = 0;
+  {
+    SmallGpt gpt;
+    least = gpt.trainer->LeastBudget(gpt.Rows(16));
+  }
   SmallGpt gpt({.budget = least * 8 / 10});
   try {
     gpt.trainer->Step(gpt.Rows(16));

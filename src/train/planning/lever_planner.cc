@@ -29,19 +29,28 @@ CheckpointPolicy LeverPlanner::Everything(const LeverLimits& limits) const {
 
 std::optional<LeverPlanner::Seen> LeverPlanner::See(const LeverLimits& limits, std::int64_t rows,
                                                     LeverTrials& trials) {
-  auto plain = trials.Record(With(limits, rows, limits.checkpoint.value_or(CheckpointPolicy())));
-  if (!plain) return std::nullopt;
-  Seen seen{.rows = rows,
-            .first = {.plain = std::move(plain->first), .checkpointed = std::nullopt},
-            .later = {.plain = std::move(plain->second), .checkpointed = std::nullopt}};
+  Seen seen{.rows = rows, .first = {}, .later = {}};
+  const auto record = [&](const CheckpointPolicy& policy, auto put) {
+    auto steps = trials.Record(With(limits, rows, policy));
+    if (!steps) return false;
+    put(seen.first, std::move(steps->first));
+    put(seen.later, std::move(steps->second));
+    return true;
+  };
+  const auto plain = [](RecordedSteps& steps, StepRecord one) { steps.plain = std::move(one); };
+  const auto alone = [](RecordedSteps& steps, StepRecord one) {
+    steps.checkpointed = std::move(one);
+  };
+  const auto nested = [](RecordedSteps& steps, StepRecord one) { steps.nested = std::move(one); };
+  if (!record(limits.checkpoint.value_or(CheckpointPolicy()), plain)) return std::nullopt;
   if (limits.checkpoint || blocks_ == 0) return seen;
-  auto all = trials.Record(With(limits, rows, CheckpointPolicy::All()));
-  if (!all || !all->first.Follows(seen.first.plain) || !all->second.Follows(seen.later.plain)) {
+  const StepRecord& seen_plain = seen.first.plain;
+  if (!record(seen_plain.OutermostAlone(), alone)) return std::nullopt;
+  if (seen_plain.HasBlocksWithinBlocks() && !record(CheckpointPolicy::All(), nested)) {
     return std::nullopt;
   }
-  seen.first.checkpointed = std::move(all->first);
-  seen.later.checkpointed = std::move(all->second);
-  return seen;
+  const bool same = seen.first.Follow(seen.first) && seen.later.Follow(seen.later);
+  return same ? std::optional(std::move(seen)) : std::nullopt;
 }
 
 void LeverPlanner::Learn(const Seen& less, const Seen& more) {
@@ -59,7 +68,7 @@ bool LeverPlanner::Look(const LeverLimits& limits, LeverTrials& trials) {
   for (std::int64_t rows = std::min(kMoreRows, limits.batch); rows > least && !more; rows /= 2) {
     more = See(limits, rows, trials);
   }
-  if (!more || !more->first.plain.Follows(less->first.plain)) more = less;
+  if (!more || !more->first.Follow(less->first)) more = less;
   Learn(*less, *more);
   LookCloser(limits, *more, trials);
   return true;
@@ -73,7 +82,7 @@ void LeverPlanner::LookCloser(const LeverLimits& limits, const Seen& less, Lever
   for (std::int64_t rows = limits.batch / 2; rows >= 2 * less.rows; rows /= 2) {
     if (search_->PlainPeak(rows) > room) continue;
     const auto more = See(limits, rows, trials);
-    if (more && more->first.plain.Follows(less.first.plain)) {
+    if (more && more->first.Follow(less.first)) {
       Learn(less, *more);
       return;
     }
