@@ -15,7 +15,6 @@
 #include "train/checkpointing/saved_tensors.h"
 #include "train/graphed_step.h"
 #include "train/memory_format.h"
-#include "train/models/cross_entropy.h"
 #include "train/models/gpt.h"
 #include "train/models/unet.h"
 #include "train/optimizers/adam8bit.h"
@@ -99,11 +98,6 @@ Batch Tokens(const Bench& bench, const GptOptions& sizes, std::int64_t rows) {
   return {{text.slice(1, 0, sizes.context).contiguous(), text.slice(1, 1).contiguous()}};
 }
 
-at::Tensor ChunkedLoss(const at::Tensor& hidden, const at::Tensor& weight,
-                       const at::Tensor& targets) {
-  return LinearCrossEntropy(hidden, weight, std::nullopt, targets);
-}
-
 void MemoryOfGpt(const Bench& bench, Precision precision) {
   torch::manual_seed(1);
   const GptOptions sizes = GptSizes(bench, 24);
@@ -143,7 +137,7 @@ void MemoryOfGpt(const Bench& bench, Precision precision) {
     std::snprintf(name, sizeof name, "offload, %.0f %% kept", kept * 100);
     PrintRow(name, Measure(bench.device, *model, offloaded), plain);
   }
-  model->head_loss = ChunkedLoss;
+  model->loss()->set_chunked(true);
   PrintRow("chunked cross-entropy", Measure(bench.device, *model, forward), plain);
   model->set_checkpoint_policy(CheckpointPolicy::All());
   PrintRow("checkpoint all, chunked cross-entropy", Measure(bench.device, *model, forward), plain);

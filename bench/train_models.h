@@ -80,8 +80,8 @@ class OwnTransformer : public TrainModel {
   torch::nn::Linear classify_{nullptr};
 };
 
-/// One of ResNet-50's: three convolutions and what goes around them. Its parts are blocks too, since
-/// one of the first stage alone may be more than there is room for.
+/// One of ResNet-50's: three convolutions and what goes around them. Its parts are blocks too,
+/// since one of the first stage alone may be more than there is room for.
 class Bottleneck : public torch::nn::Module, public Checkpointable {
  public:
   Bottleneck(std::int64_t in, std::int64_t middle, std::int64_t stride, bool first) {

@@ -62,8 +62,8 @@ class CheckpointPolicy {
 
 class Checkpointable;
 
-/// Is told of each block of a forward on this thread, also of blocks within blocks, and not of those
-/// that are computed again.
+/// Is told of each block of a forward on this thread, also of blocks within blocks, and not of
+/// those that are computed again.
 class BlockWatcher {
  public:
   virtual ~BlockWatcher() = default;

@@ -151,6 +151,15 @@ void TryStepMemory(const std::vector<optim::Optimizer*>& optimizers) {
   const Steps steps(optimizers);
 }
 
+double HostSeconds(const std::vector<optim::Optimizer*>& optimizers) {
+  double seconds = 0;
+  for (const optim::Optimizer* const optimizer : optimizers) {
+    const auto* const known = dynamic_cast<const TwoPhaseOptimizer*>(optimizer);
+    if (known != nullptr) seconds += known->HostSeconds();
+  }
+  return seconds;
+}
+
 Bytes StateToCome(optim::Optimizer& optimizer) {
   if (const auto* two_phase = dynamic_cast<const TwoPhaseOptimizer*>(&optimizer)) {
     return two_phase->StateToCome();

@@ -24,6 +24,8 @@ class TwoPhaseOptimizer {
   virtual void Discard() = 0;
   /// What the state of parameters that have none yet will take on their devices.
   virtual Bytes StateToCome() const = 0;
+  /// How long a step should keep the host busy with arithmetic, by a small one measured now.
+  virtual double HostSeconds() const { return 0; }
 
  protected:
   TwoPhaseOptimizer() = default;
@@ -47,6 +49,9 @@ void TryStepMemory(const std::vector<torch::optim::Optimizer*>& optimizers);
 /// What the state of parameters that have none yet will take on their devices; a guess (twice the
 /// parameters) for optimizers that are not known.
 Bytes StateToCome(torch::optim::Optimizer& optimizer);
+
+/// How long a step of all should keep the host busy with arithmetic.
+double HostSeconds(const std::vector<torch::optim::Optimizer*>& optimizers);
 
 /// The sum of `bytes` over all parameters that will have a state and have none.
 template <class Function>

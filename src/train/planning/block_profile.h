@@ -1,6 +1,6 @@
 // What checkpointing each block would change at any number of rows, from small steps that were
-// recorded: with nothing checkpointed, with every block, and with the blocks within them too, at two
-// numbers of rows.
+// recorded: with nothing checkpointed, with every block, and with the blocks within them too, at
+// two numbers of rows.
 #pragma once
 
 #include <optional>
@@ -18,6 +18,8 @@ struct RecordedSteps {
   std::optional<StepRecord> checkpointed;
   /// Those within others too. None where there are none.
   std::optional<StepRecord> nested;
+  /// Nothing checkpointed, and the loss in chunks. None where it cannot be.
+  std::optional<StepRecord> chunked_loss;
 
   /// Whether all of them went through the same blocks as the other's plain step.
   bool Follow(const RecordedSteps& other) const;
@@ -35,11 +37,15 @@ class BlockProfile {
   /// Forward and backward with nothing checkpointed, in microseconds by DeviceRates.
   double Microseconds(std::int64_t rows) const;
 
+  struct Choice {
+    /// Checkpointed: a block, several after each other, or one and all within it.
+    std::vector<CheckpointPolicy::Range> ranges;
+    bool chunked_loss = false;
+  };
   struct Model {
     CheckpointModel model;
-    /// What is checkpointed with each of its blocks: the block, several after each other, or one and
-    /// all within it.
-    std::vector<std::vector<CheckpointPolicy::Range>> ranges;
+    /// What each of its blocks stands for.
+    std::vector<Choice> choices;
   };
   Model At(std::int64_t rows) const;
 

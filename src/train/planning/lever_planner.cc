@@ -17,7 +17,8 @@ constexpr double kCloser = 0.8;
 Levers With(const LeverLimits& limits, std::int64_t rows, CheckpointPolicy policy) {
   return {.micro_batch = rows,
           .checkpoint = std::move(policy),
-          .offload = limits.offload.value_or(false)};
+          .offload = limits.offload.value_or(false),
+          .chunked_loss = limits.chunked_loss.value_or(false)};
 }
 
 }  // namespace
@@ -30,24 +31,30 @@ CheckpointPolicy LeverPlanner::Everything(const LeverLimits& limits) const {
 std::optional<LeverPlanner::Seen> LeverPlanner::See(const LeverLimits& limits, std::int64_t rows,
                                                     LeverTrials& trials) {
   Seen seen{.rows = rows, .first = {}, .later = {}};
-  const auto record = [&](const CheckpointPolicy& policy, auto put) {
-    auto steps = trials.Record(With(limits, rows, policy));
+  using Record = std::optional<StepRecord> RecordedSteps::*;
+  const auto record = [&](const Levers& levers, Record where) {
+    auto steps = trials.Record(levers);
     if (!steps) return false;
-    put(seen.first, std::move(steps->first));
-    put(seen.later, std::move(steps->second));
+    seen.first.*where = std::move(steps->first);
+    seen.later.*where = std::move(steps->second);
     return true;
   };
-  const auto plain = [](RecordedSteps& steps, StepRecord one) { steps.plain = std::move(one); };
-  const auto alone = [](RecordedSteps& steps, StepRecord one) {
-    steps.checkpointed = std::move(one);
-  };
-  const auto nested = [](RecordedSteps& steps, StepRecord one) { steps.nested = std::move(one); };
-  if (!record(limits.checkpoint.value_or(CheckpointPolicy()), plain)) return std::nullopt;
-  if (limits.checkpoint || blocks_ == 0) return seen;
-  const StepRecord& seen_plain = seen.first.plain;
-  if (!record(seen_plain.OutermostAlone(), alone)) return std::nullopt;
-  if (seen_plain.HasBlocksWithinBlocks() && !record(CheckpointPolicy::All(), nested)) {
-    return std::nullopt;
+  const Levers plain = With(limits, rows, limits.checkpoint.value_or(CheckpointPolicy()));
+  auto steps = trials.Record(plain);
+  if (!steps) return std::nullopt;
+  seen.first.plain = std::move(steps->first);
+  seen.later.plain = std::move(steps->second);
+  if (!limits.chunked_loss) {
+    Levers chunked = plain;
+    chunked.chunked_loss = true;
+    if (!record(chunked, &RecordedSteps::chunked_loss)) return std::nullopt;
+  }
+  if (!limits.checkpoint && blocks_ > 0) {
+    const Levers alone = With(limits, rows, seen.first.plain.OutermostAlone());
+    if (!record(alone, &RecordedSteps::checkpointed)) return std::nullopt;
+    const bool within = seen.first.plain.HasBlocksWithinBlocks();
+    const Levers all = With(limits, rows, CheckpointPolicy::All());
+    if (within && !record(all, &RecordedSteps::nested)) return std::nullopt;
   }
   const bool same = seen.first.Follow(seen.first) && seen.later.Follow(seen.later);
   return same ? std::optional(std::move(seen)) : std::nullopt;
@@ -112,6 +119,7 @@ Levers LeverPlanner::WithFewer(Levers levers, LeverTrials& trials) const {
 
 std::optional<Levers> LeverPlanner::ChooseBlindly(const LeverLimits& limits, LeverTrials& trials) {
   std::vector<Levers> ways = {With(limits, 0, Everything(limits))};
+  ways[0].chunked_loss = limits.chunked_loss.value_or(true);
   if (!limits.offload) {
     ways.push_back(ways.back());
     ways.back().offload = true;
@@ -148,6 +156,7 @@ std::optional<Levers> LeverPlanner::Choose(const LeverLimits& limits, LeverTrial
 
 Levers LeverPlanner::Least(const LeverLimits& limits, LeverTrials& trials) {
   Levers least = With(limits, MicroBatches(limits).back(), Everything(limits));
+  least.chunked_loss = limits.chunked_loss.value_or(true);
   if (!limits.checkpoint && Look(limits, trials)) {
     least = search_->Smallest(limits).levers;
     least.offload = limits.offload.value_or(false);
@@ -181,6 +190,7 @@ std::optional<Levers> LeverPlanner::Less(const Levers& levers, const LeverLimits
   }
   less.offload = limits.offload.value_or(true);
   less.checkpoint = Everything(limits);
+  less.chunked_loss = limits.chunked_loss.value_or(true);
   return less == levers ? std::nullopt : std::optional(less);
 }
 
