@@ -245,6 +245,18 @@ void Trainer::CheckNotSwapped() const {
               "the averages are swapped in: let the Swapped go before training, saving or loading");
 }
 
+std::vector<OptimizerForm> Trainer::FormsToTry() const {
+  std::vector<OptimizerForm> forms = forms_.allowed;
+  const bool begun = !optimizers_[0]->state().empty();
+  // A state in 8 bits is neither made of one in fp32 nor made one.
+  std::erase_if(forms, [&](OptimizerForm form) {
+    const bool eight_bits =
+        form == OptimizerForm::kEightBits || form_ == OptimizerForm::kEightBits;
+    return begun && form != form_ && eight_bits;
+  });
+  return forms;
+}
+
 std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) {
   const LeverLimits limits = LimitsFor(batch.size());
   TORCH_CHECK(limits.may_split || limits.micro_batch.value_or(batch.size()) >= batch.size(),
@@ -252,12 +264,7 @@ std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) 
               "split_batch_norm to allow it");
   if (forms_.allowed.empty()) return planner_.Choose(limits, trials);
   const OptimizerForm before = *form_;
-  for (const OptimizerForm form : forms_.allowed) {
-    // A state in 8 bits is neither made of one in fp32 nor made one.
-    const bool from_state = !optimizers_[0]->state().empty() && form != before;
-    const bool eight_bits =
-        form == OptimizerForm::kEightBits || before == OptimizerForm::kEightBits;
-    if (from_state && eight_bits) continue;
+  for (const OptimizerForm form : FormsToTry()) {
     try {
       UseForm(form);
     } catch (const c10::OutOfMemoryError&) {

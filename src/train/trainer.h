@@ -107,8 +107,8 @@ class Trainer {
   /// are, in pieces that fit. What the loss function adds to metrics() can be read afterwards.
   double Evaluate(const Batch& batch);
 
-  /// The least budget with which a batch of this size trains: measured by a step that is undone,
-  /// during which the budget does not count.
+  /// The least budget with which a batch of this size trains, with any of the optimizer's forms:
+  /// measured by steps that are undone, during which the budget does not count.
   Bytes LeastBudget(const Batch& batch);
 
   /// The state that makes the next step the same bit for bit: parameters, buffers, their averages,
@@ -149,6 +149,8 @@ class Trainer {
   void Take(Optimizers optimizers, OptimizerForm form);
   std::vector<std::optional<OptimizerForm>> FormsToLoad(std::optional<OptimizerForm> saved,
                                                         bool still_good) const;
+  /// Those allowed that the optimizer's state can be made into.
+  std::vector<OptimizerForm> FormsToTry() const;
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
@@ -167,6 +169,7 @@ class Trainer {
   /// `failed`: levers that ran out in this step.
   void GiveWay(const Batch& batch, std::vector<Levers>& failed);
   void TryUpwardAgain();
+  Bytes LeastWithThisForm(const Batch& batch);
   DoesNotFit Shortage(const Batch& batch);
   FixedMemory Fixed() const;
   /// What levers depend on besides the batch; those chosen within something else are not kept.

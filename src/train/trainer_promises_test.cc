@@ -154,6 +154,21 @@ TEST(TrainerPromises, LeastBudgetIsEnoughAndNotTooMuch) {
   EXPECT_THROW(gpt.trainer->Step(gpt.Rows(16)), DoesNotFit);
 }
 
+TEST(TrainerPromises, LeastBudgetIsOfTheFormThatTakesLeast) {
+  torch::manual_seed(3);
+  nn::Sequential model = Wide();
+  const auto loss = [&](const Batch& rows) {
+    return model->forward(rows.tensors[0]).square().mean();
+  };
+  const Bytes least =
+      Trainer(model.ptr(), AdamWForms(model->parameters()), loss).LeastBudget(WideBatch(8));
+  const Bytes fused = Trainer(model.ptr(), std::make_shared<FusedAdamW>(model->parameters()), loss)
+                          .LeastBudget(WideBatch(8));
+  EXPECT_LT(least, fused * 3 / 4);
+  Trainer trainer(model.ptr(), AdamWForms(model->parameters()), loss, {.budget = least});
+  EXPECT_EQ(trainer.Step(WideBatch(8)).optimizer, OptimizerForm::kHost);
+}
+
 TEST(TrainerPromises, DoesNotFitSaysWhy) {
   Bytes least = 0;
   {

@@ -203,6 +203,23 @@ double Trainer::LossInPieces(const Batch& batch, std::int64_t size) {
 Bytes Trainer::LeastBudget(const Batch& batch) {
   TORCH_CHECK(batch.size() >= 1, "the batch is empty");
   const Unlimited unlimited(options_.device);
+  if (!form_) return LeastWithThisForm(batch);
+  const OptimizerForm before = *form_;
+  std::vector<Bytes> needs;
+  try {
+    for (const OptimizerForm form : FormsToTry()) {
+      UseForm(form);
+      needs.push_back(LeastWithThisForm(batch));
+    }
+  } catch (...) {
+    UseForm(before);
+    throw;
+  }
+  UseForm(before);
+  return std::ranges::min(needs);
+}
+
+Bytes Trainer::LeastWithThisForm(const Batch& batch) {
   Trials trials(*this, batch);
   Levers least = planner_.Least(LimitsFor(batch.size()), trials);
   Bytes lowest = 0;
