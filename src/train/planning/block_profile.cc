@@ -121,9 +121,10 @@ class BlockProfile::Modeller {
       CheckpointBlock block;
       for (std::size_t last = first; last < Runs().size() && last < first + longest; ++last) {
         const BlockRun& run = Runs()[last];
-        const bool follows = last == first || (run.enter == Runs()[last - 1].leave + 1 &&
-                                               run.block == Runs()[last - 1].block + 1);
-        if (!run.backward || !run.in_chain || !RunsOnce(run.block) || !follows) break;
+        const bool follows =
+            last == first || (run.in_chain && run.enter == Runs()[last - 1].leave + 1 &&
+                              run.block == Runs()[last - 1].block + 1);
+        if (!run.backward || !RunsOnce(run.block) || !follows) break;
         AddRunToChain(first, last, block);
         if (last > first) Add({Runs()[first].block, run.block + 1}, block);
       }
