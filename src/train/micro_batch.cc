@@ -15,7 +15,7 @@ double WeightOf(const Batch& batch, const Pieces& pieces) {
 
 at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces) {
   TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");
-  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  batch.CheckRows();
   TORCH_CHECK(pieces.reduction != Reduction::kWholeBatch || pieces.rows >= batch.size(),
               "a loss over the whole batch cannot be made of pieces");
   const double whole = WeightOf(batch, pieces);

@@ -88,9 +88,11 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
   if (options_.ema) ema_.emplace(*model_, *options_.ema);
   const Bytes held = budget_.figures().allocated;
   if (held > options_.budget.value_or(held)) {
-    throw DoesNotFit({.need = held,
+    const FixedMemory fixed = Fixed();
+    throw DoesNotFit({.need = held + fixed.gradients,
+                      .need_is_least = true,
                       .budget = options_.budget,
-                      .fixed = Fixed(),
+                      .fixed = fixed,
                       .cause = FormatBytes(held) + " are held before training begins",
                       .lever = "Free what is not needed, or make the model smaller"});
   }
@@ -221,13 +223,21 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
   return AccumulateGradients(loss, batch, pieces);
 }
 
+std::optional<std::string> Trainer::NameNotFinite(const at::Tensor& loss) const {
+  auto found = FindNotFinite(*model_);
+  return found && !std::isfinite(loss.item<double>()) ? "loss" : found;
+}
+
 bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   for (torch::optim::Optimizer* const optimizer : stepped_) scaler_.Unscale(*optimizer);
   if (scaler_.enabled()) {
-    if (!scaler_.FoundFinite()) return false;
+    if (!scaler_.FoundFinite()) {
+      report.not_finite = NameNotFinite(loss).value_or("");
+      return false;
+    }
   } else if (options_.not_finite != NotFinite::kIgnore) {
-    if (const auto found = FindNotFinite(*model_)) {
-      report.not_finite = std::isfinite(loss.item<double>()) ? *found : "loss";
+    if (const auto found = NameNotFinite(loss)) {
+      report.not_finite = *found;
       if (options_.not_finite == NotFinite::kSkip) return false;
       throw NotFiniteError(report.not_finite, steps_);
     }
@@ -250,8 +260,7 @@ std::vector<OptimizerForm> Trainer::FormsToTry() const {
   const bool begun = !optimizers_[0]->state().empty();
   // A state in 8 bits is neither made of one in fp32 nor made one.
   std::erase_if(forms, [&](OptimizerForm form) {
-    const bool eight_bits =
-        form == OptimizerForm::kEightBits || form_ == OptimizerForm::kEightBits;
+    const bool eight_bits = form == OptimizerForm::kEightBits || form_ == OptimizerForm::kEightBits;
     return begun && form != form_ && eight_bits;
   });
   return forms;
@@ -280,7 +289,6 @@ void Trainer::Choose(const Batch& batch) {
   Trials trials(*this, batch);
   const auto chosen = ChooseWithin(batch, trials);
   if (!chosen) throw Shortage(batch);
-  if (chosen->micro_batch < batch.size()) CheckLossSplits(batch);
   Use(*chosen);
   chosen_for_ = batch.size();
   expected_seconds_ = trials.expected_seconds();
@@ -289,10 +297,11 @@ void Trainer::Choose(const Batch& batch) {
 }
 
 StepReport Trainer::Step(const Batch& batch) {
-  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  batch.CheckRows();
   CheckNotSwapped();
   if (batch.size() > chosen_for_) Choose(batch);
   TryUpwardAgain();
+  CheckLossSplits(batch);
   StepReport report{.step = steps_};
   const PeakScope peak(budget_);
   const double begin = Seconds();
@@ -367,9 +376,9 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
     Use(now);
     throw Shortage(batch);
   }
-  if (now.micro_batch >= batch.size() && less->micro_batch < batch.size()) CheckLossSplits(batch);
   better_.push_back(now);
   Use(*less);
+  CheckLossSplits(batch);
   patience_ = std::max(patience_, kFirstPatience);
 }
 

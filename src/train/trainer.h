@@ -38,7 +38,8 @@ struct TrainerOptions {
   /// bf16 and fp16 run forward under autocast; fp16 with a gradient scaler.
   Precision precision = Precision::kFloat32;
   /// What the loss is over its rows. A loss that compares rows with each other is kWholeBatch and
-  /// never split; that it is none is checked before a batch is split for the first time.
+  /// never split; that it is none is checked before a batch is split for the first time, on rows
+  /// whose loss is finite.
   Reduction reduction = Reduction::kMean;
   /// What the loss of some rows is about, for losses that are means over tokens. Null: the rows.
   WeightFunction weight;
@@ -70,7 +71,8 @@ struct StepReport {
   /// None where the trainer was given an optimizer and no forms.
   std::optional<OptimizerForm> optimizer;
   double scale = 1;
-  /// The gradients were not finite, so that the parameters stayed; `not_finite` says which.
+  /// The gradients were not finite, so that the parameters stayed; `not_finite` says which: "loss",
+  /// or the name of the first parameter whose gradient it is.
   bool skipped = false;
   std::string not_finite;
   /// Attempts that ran out of memory.
@@ -103,8 +105,9 @@ class Trainer {
   /// changed.
   StepReport Step(const Batch& batch);
 
-  /// The mean loss without gradients, with the model in evaluation and its moving averages if there
-  /// are, in pieces that fit. What the loss function adds to metrics() can be read afterwards.
+  /// The loss of the batch, as `reduction` says (with kSum its sum), without gradients, with the
+  /// model in evaluation and its moving averages if there are, in pieces that fit. What the loss
+  /// function adds to metrics() can be read afterwards.
   double Evaluate(const Batch& batch);
 
   /// The least budget with which a batch of this size trains, with any of the optimizer's forms:
@@ -154,7 +157,11 @@ class Trainer {
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
+  /// Throws where the batch is to be split and its loss is not what its pieces' losses make. Where
+  /// no rows show it, since their loss is not finite, the next step looks again.
   void CheckLossSplits(const Batch& batch);
+  /// Whether these rows settle it.
+  bool LossSplits(const Batch& rows);
   /// As the options have it: precision.
   at::Tensor Loss(const Batch& rows);
   /// Without gradients.
@@ -162,6 +169,8 @@ class Trainer {
   double LossInPieces(const Batch& batch, std::int64_t size);
   void Use(const Levers& levers);
   at::Tensor Gradients(const Batch& batch);
+  /// "loss", or the first parameter whose gradient is not finite.
+  std::optional<std::string> NameNotFinite(const at::Tensor& loss) const;
   /// False where gradients are not finite.
   bool Optimize(StepReport& report, const at::Tensor& loss);
   /// What is thrown is thrown again; afterwards nothing of the attempt is there.
@@ -201,6 +210,7 @@ class Trainer {
   /// The largest batch that levers were chosen for.
   std::int64_t chosen_for_ = 0;
   std::optional<double> expected_seconds_;
+  bool checked_that_loss_splits_ = false;
   std::int64_t steps_ = 0;
   /// What was given way from, the last at the end; to be gone back to.
   std::vector<Levers> better_;
