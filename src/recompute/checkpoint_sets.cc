@@ -88,11 +88,10 @@ class State {
   double time_ = 0;
 };
 
-/// The block that takes away most of the excess for its time, until there is none. What a block
-/// takes away becomes less as others are chosen, so that only those are looked at again that would
-/// still be the best by what they took away before.
-std::optional<State> Greedy(const CoverProblem& problem) {
-  State state(problem);
+/// Chooses the block that takes away most of the excess for its time, until there is none. What a
+/// block takes away becomes less as others are chosen, so that only those are looked at again that
+/// would still be the best by what they took away before. False where it does not get there.
+bool Cover(const CoverProblem& problem, const std::vector<bool>& banned, State& state) {
   Bytes excess = Excess(state.over());
   const auto ratio = [&](std::size_t block) {
     const auto [left, time] = state.WithExchange(block);
@@ -101,10 +100,10 @@ std::optional<State> Greedy(const CoverProblem& problem) {
   // Of two that are as good the first.
   std::set<std::pair<double, std::size_t>> by_ratio;
   for (std::size_t block = 0; block < problem.size(); ++block) {
-    by_ratio.emplace(-ratio(block), block);
+    if (!banned[block]) by_ratio.emplace(-ratio(block), block);
   }
   while (excess > 0) {
-    if (by_ratio.empty()) return std::nullopt;
+    if (by_ratio.empty()) return false;
     const auto [before, block] = *by_ratio.begin();
     by_ratio.erase(by_ratio.begin());
     if (state.Has(block)) continue;
@@ -113,13 +112,49 @@ std::optional<State> Greedy(const CoverProblem& problem) {
       by_ratio.emplace(-now, block);
       continue;
     }
-    if (now <= 0) return std::nullopt;
+    if (now <= 0) return false;
     std::vector<std::size_t> in_the_way = state.InTheWayOf(block);
     state.Exchange(block);
     excess = Excess(state.over());
     for (const std::size_t out : in_the_way) by_ratio.emplace(-ratio(out), out);
   }
-  return state;
+  return true;
+}
+
+/// Where it is furthest above the target: the chosen block in the place of which another would take
+/// away most there. Nothing where there is none.
+std::optional<std::size_t> InTheWay(const CoverProblem& problem, const std::vector<bool>& banned,
+                                    const State& state) {
+  const Over& over = state.over();
+  const auto worst = std::size_t(std::max_element(over.begin(), over.end()) - over.begin());
+  std::optional<std::size_t> found;
+  Bytes most = 0;
+  for (std::size_t block = 0; block < problem.size(); ++block) {
+    if (!state.Has(block)) continue;
+    for (const std::size_t other : problem.conflicts[block]) {
+      if (banned[other]) continue;
+      const Bytes less = problem.change[block][worst] - problem.change[other][worst];
+      if (less <= most) continue;
+      most = less;
+      found = block;
+    }
+  }
+  return found;
+}
+
+/// A block that takes away much for its time can be in the way of several that take away more: then
+/// once more without it.
+std::optional<State> Greedy(const CoverProblem& problem) {
+  constexpr int kMostTimes = 32;
+  std::vector<bool> banned(problem.size(), false);
+  for (int i = 0; i < kMostTimes; ++i) {
+    State state(problem);
+    if (Cover(problem, banned, state)) return state;
+    const auto block = InTheWay(problem, banned, state);
+    if (!block) break;
+    banned[*block] = true;
+  }
+  return std::nullopt;
 }
 
 /// Takes out what is not needed, and exchanges blocks for cheaper ones, as long as that is

@@ -1,8 +1,10 @@
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +21,23 @@ Bytes TotalOf(c10::DeviceIndex index) {
   TORCH_CHECK(cudaGetDeviceProperties(&properties, index) == cudaSuccess, "no CUDA device ",
               int(index));
   return static_cast<Bytes>(properties.totalGlobalMem);
+}
+
+/// Expandable segments leave fewer holes, which decides whether a tight budget is enough. They grow
+/// by pages, and the last may lie above the limit: below a gigabyte that is too much to give away.
+constexpr Bytes kPage = 20 * kMiB;
+constexpr Bytes kLeastForExpandable = kGiB;
+
+/// False where the user has settings of their own, which stay.
+bool UseExpandableSegments() {
+  static const bool used = [] {
+    for (const char* const name : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
+      if (std::getenv(name) != nullptr) return false;
+    }
+    allocator::setAllocatorSettings("expandable_segments:True");
+    return true;
+  }();
+  return used;
 }
 
 class CudaMemory : public DeviceMemory {
@@ -44,7 +63,10 @@ class CudaMemory : public DeviceMemory {
   }
   void ResetPeaks() override { allocator::resetPeakStats(index_); }
   void SetLimit(std::optional<Bytes> limit) override {
-    const double share = limit ? static_cast<double>(*limit) / static_cast<double>(total_) : 1.0;
+    Bytes allowed = limit.value_or(total_);
+    if (limit && *limit >= kLeastForExpandable && UseExpandableSegments()) expandable_ = true;
+    if (limit && expandable_) allowed = std::max<Bytes>(allowed - kPage, 0);
+    const double share = static_cast<double>(allowed) / static_cast<double>(total_);
     allocator::setMemoryFraction(std::min(share, 1.0), index_);
     limit_ = limit;
   }
@@ -55,6 +77,7 @@ class CudaMemory : public DeviceMemory {
   c10::DeviceIndex index_;
   Bytes total_;
   std::optional<Bytes> limit_;
+  bool expandable_ = false;
 };
 
 }  // namespace

@@ -116,6 +116,12 @@ class BlockProfile::Modeller {
                         .us = profile_.At(rows, train::Microseconds(a.work, profile_.rates_),
                                           train::Microseconds(b.work, profile_.rates_))});
     }
+    // What libraries take beside tensors may be less with more rows, and would become less than
+    // nothing.
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+      const Bytes next = i + 1 < levels.size() ? levels[i + 1].alive : 0;
+      levels[i].peak = std::max({levels[i].peak, levels[i].alive, next});
+    }
     return levels;
   }
 

@@ -28,6 +28,10 @@ CheckpointPolicy LeverPlanner::Everything(const LeverLimits& limits) const {
   return blocks_ > 0 ? CheckpointPolicy::All() : CheckpointPolicy();
 }
 
+std::optional<CheckpointPolicy> LeverPlanner::Outermost(const LeverLimits& limits) const {
+  return limits.checkpoint ? std::nullopt : outermost_;
+}
+
 std::optional<LeverPlanner::Seen> LeverPlanner::See(const LeverLimits& limits, std::int64_t rows,
                                                     LeverTrials& trials) {
   Seen seen{.rows = rows, .first = {}, .later = {}};
@@ -50,9 +54,10 @@ std::optional<LeverPlanner::Seen> LeverPlanner::See(const LeverLimits& limits, s
     if (!record(chunked, &RecordedSteps::chunked_loss)) return std::nullopt;
   }
   if (!limits.checkpoint && blocks_ > 0) {
-    const Levers alone = With(limits, rows, seen.first.plain.OutermostAlone());
-    if (!record(alone, &RecordedSteps::checkpointed)) return std::nullopt;
+    const CheckpointPolicy outermost = seen.first.plain.OutermostAlone();
+    if (!record(With(limits, rows, outermost), &RecordedSteps::checkpointed)) return std::nullopt;
     const bool within = seen.first.plain.HasBlocksWithinBlocks();
+    if (within) outermost_ = outermost;
     const Levers all = With(limits, rows, CheckpointPolicy::All());
     if (within && !record(all, &RecordedSteps::nested)) return std::nullopt;
   }
@@ -118,8 +123,10 @@ Levers LeverPlanner::WithFewer(Levers levers, LeverTrials& trials) const {
 }
 
 std::optional<Levers> LeverPlanner::ChooseBlindly(const LeverLimits& limits, LeverTrials& trials) {
-  std::vector<Levers> ways = {With(limits, 0, Everything(limits))};
-  ways[0].chunked_loss = limits.chunked_loss.value_or(true);
+  std::vector<Levers> ways;
+  if (const auto outermost = Outermost(limits)) ways.push_back(With(limits, 0, *outermost));
+  ways.push_back(With(limits, 0, Everything(limits)));
+  for (Levers& way : ways) way.chunked_loss = limits.chunked_loss.value_or(true);
   if (!limits.offload) {
     ways.push_back(ways.back());
     ways.back().offload = true;
@@ -127,7 +134,9 @@ std::optional<Levers> LeverPlanner::ChooseBlindly(const LeverLimits& limits, Lev
   for (Levers levers : ways) {
     for (const std::int64_t rows : MicroBatches(limits)) {
       levers.micro_batch = rows;
-      if (trials.Fits(levers)) return limits.checkpoint ? levers : WithFewer(levers, trials);
+      if (!trials.Fits(levers)) continue;
+      // With offload there is nothing left to give away to an allocator that is out of breath.
+      return limits.checkpoint || levers.offload ? levers : WithFewer(levers, trials);
     }
   }
   return std::nullopt;
@@ -139,18 +148,32 @@ std::optional<Levers> LeverPlanner::Choose(const LeverLimits& limits, LeverTrial
       With(limits, MicroBatches(limits).front(), limits.checkpoint.value_or(CheckpointPolicy()));
   if (trials.Fits(plain)) return plain;
   if (!Look(limits, trials)) return ChooseBlindly(limits, trials);
-  Levers tried = plain;
-  for (; margin_ < kMostMargin; margin_ *= kMoreMargin) {
-    auto found = search_->Fastest(limits, trials.Room(), margin_);
-    if (!found) break;
+  std::vector<Levers> tried = {plain};
+  const auto fastest = [&](double margin) -> std::optional<Levers> {
+    auto found = search_->Fastest(limits, trials.Room(), margin);
+    if (!found) return std::nullopt;
     found->levers.offload = limits.offload.value_or(false);
     if (limits.checkpoint) found->levers.checkpoint = *limits.checkpoint;
-    if (found->levers == tried) continue;
-    tried = found->levers;
-    if (trials.Fits(tried)) return tried;
+    return found->levers;
+  };
+  const auto fits = [&](const Levers& levers) {
+    if (std::ranges::count(tried, levers) > 0) return false;
+    tried.push_back(levers);
+    return trials.Fits(levers);
+  };
+  for (; margin_ < kMostMargin; margin_ *= kMoreMargin) {
+    const auto found = fastest(margin_);
+    if (!found) break;
+    if (fits(*found)) return found;
+  }
+  if (const auto found = fastest(1); found && fits(*found)) return found;
+  // Libraries take less room than they were seen to take where they are refused it.
+  if (const auto outermost = Outermost(limits)) {
+    const Levers levers = With(limits, MicroBatches(limits).front(), *outermost);
+    if (!limits.may_split && fits(levers)) return levers;
   }
   const Levers least = Least(limits, trials);
-  if (least != tried && trials.Fits(least)) return least;
+  if (fits(least)) return least;
   return ChooseBlindly(limits, trials);
 }
 

@@ -52,6 +52,8 @@ class LeverPlanner {
   std::optional<Seen> See(const LeverLimits& limits, std::int64_t rows, LeverTrials& trials);
   void Learn(const Seen& less, const Seen& more);
   CheckpointPolicy Everything(const LeverLimits& limits) const;
+  /// The same but for blocks within blocks, where small steps have shown that there are any.
+  std::optional<CheckpointPolicy> Outermost(const LeverLimits& limits) const;
   /// Without small steps to go by: everything, then as much less as fits.
   Levers WithFewer(Levers levers, LeverTrials& trials) const;
   std::optional<Levers> ChooseBlindly(const LeverLimits& limits, LeverTrials& trials);
@@ -60,8 +62,12 @@ class LeverPlanner {
   DeviceRates rates_;
   /// None before the first look.
   std::unique_ptr<LeverSearch> search_;
-  /// By how much more was taken than small steps had shown.
-  double margin_ = 1;
+  /// Set by the first look where there are blocks within blocks.
+  std::optional<CheckpointPolicy> outermost_;
+  /// By how much more is taken than small steps have shown. Not 1 to begin with: where memory is
+  /// all taken, the allocator gives back and takes anew all the time, and waits for the GPU each
+  /// time.
+  double margin_ = 1.05;
 };
 
 }  // namespace plimsoll::train
