@@ -188,6 +188,7 @@ LeverLimits Trainer::LimitsFor(std::int64_t rows) const {
 }
 
 void Trainer::Use(const Levers& levers) {
+  graph_.Drop();
   levers_ = levers;
   levers_.optimizer = form_;
   blocks_.Use(levers.checkpoint);
@@ -213,6 +214,9 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
     if (levers_.offload) saving.emplace(offload_.policy(rows.tensors));
     return Loss(rows);
   };
+  if (options_.cuda_graph && !trying_ && !levers_.offload) {
+    if (const auto sum = graph_.Run(loss, batch, pieces)) return *sum;
+  }
   return AccumulateGradients(loss, batch, pieces);
 }
 
@@ -307,6 +311,7 @@ StepReport Trainer::Step(const Batch& batch) {
   report.seconds = Seconds() - begin;
   report.memory = peak.figures();
   report.levers = levers_;
+  report.graphed = graph_.replayed();
   report.scale = scaler_.enabled() ? scaler_.scale() : 1;
   report.metrics = metrics_.means();
   return report;
@@ -328,7 +333,9 @@ void Trainer::Attempt(const Batch& batch, StepReport& report, at::Tensor& loss) 
 }
 
 void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
+  const bool graph_dropped = graph_.RanOut();
   budget_.ReleaseCached();
+  if (graph_dropped) return;
   calm_steps_ = 0;
   if (before_trying_) {
     better_.push_back(levers_);

@@ -13,6 +13,7 @@
 #include "train/budget/budget.h"
 #include "train/checkpointing/offload.h"
 #include "train/does_not_fit.h"
+#include "train/graphed_gradients.h"
 #include "train/levers.h"
 #include "train/metrics.h"
 #include "train/micro_batch.h"
@@ -52,6 +53,15 @@ struct TrainerOptions {
   std::optional<CheckpointPolicy> checkpoint;
   std::optional<bool> offload;
   OffloadOptions offload_options;
+  /// Forward and backward are captured as a CUDA graph after the levers were chosen, and replayed:
+  /// bit for bit the same, and faster where the GPU waits for the host. The loss function then runs
+  /// on the host only at the capture, so what it computes there must be the same in every step. A
+  /// step goes without, as if this were off, where its batch has another shape than the first had,
+  /// is not on a CUDA device, or has a piece whose weight is 0; where levers offload; and where the
+  /// step cannot be captured: the loss function reads numbers from the device or adds to metrics(),
+  /// or a checkpointed block draws random numbers. The graph keeps the memory of a step (it counts
+  /// in the budget) and a copy of the batch; where memory runs out it goes first.
+  bool cuda_graph = false;
   /// Allows pieces though batch normalization then sees fewer samples at once.
   bool split_batch_norm = false;
 };
@@ -67,6 +77,8 @@ struct StepReport {
   /// The gradients were not finite, so that the parameters stayed; `not_finite` says which.
   bool skipped = false;
   std::string not_finite;
+  /// Forward and backward were a CUDA graph's.
+  bool graphed = false;
   /// Attempts that ran out of memory.
   int retries = 0;
   /// What the loss function added to Trainer::metrics().
@@ -180,6 +192,7 @@ class Trainer {
   Offload offload_;
   Metrics metrics_;
   std::shared_ptr<RecomputeWatcher> statistics_;
+  GraphedGradients graph_{*model_, metrics_};
   ModelBlocks blocks_;
   LeverPlanner planner_;
 
