@@ -16,7 +16,6 @@
 #include "train/checkpointing/saved_tensors.h"
 #include "train/graphed_step.h"
 #include "train/memory_format.h"
-#include "train/models/cross_entropy.h"
 #include "train/optimizers/adam8bit.h"
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/host_optimizer.h"
@@ -75,11 +74,6 @@ void PrintRow(const char* what, const Measured& now, const Measured& plain) {
   std::fflush(stdout);
 }
 
-at::Tensor ChunkedLoss(const at::Tensor& hidden, const at::Tensor& weight,
-                       const at::Tensor& targets) {
-  return LinearCrossEntropy(hidden, weight, std::nullopt, targets);
-}
-
 void MemoryOfGpt(const Bench& bench, Precision precision) {
   torch::manual_seed(1);
   const GptOptions sizes = GptSizes(bench, 24);
@@ -119,7 +113,7 @@ void MemoryOfGpt(const Bench& bench, Precision precision) {
     std::snprintf(name, sizeof name, "offload, %.0f %% kept", kept * 100);
     PrintRow(name, Measure(bench.device, *model, offloaded), plain);
   }
-  model->head_loss = ChunkedLoss;
+  model->loss()->set_chunked(true);
   PrintRow("chunked cross-entropy", Measure(bench.device, *model, forward), plain);
   model->set_checkpoint_policy(CheckpointPolicy::All());
   PrintRow("checkpoint all, chunked cross-entropy", Measure(bench.device, *model, forward), plain);
@@ -179,6 +173,8 @@ struct Run {
   /// Of the U-Net: "b" batch normalization in place of group, "s" separable convolutions. Of all:
   /// "c" channels-last, "p" pieces also with batch normalization, "g" as a CUDA graph.
   std::string variant = "-";
+  /// "-": chosen.
+  std::string checkpoint = "-";
 };
 
 bool Has(const Run& run, char letter) { return run.variant.find(letter) != std::string::npos; }
@@ -208,6 +204,7 @@ Trained Train(const Bench& bench, const Run& run) {
     options.checkpoint = CheckpointPolicy();
     options.offload = false;
   }
+  if (run.checkpoint != "-") options.checkpoint = CheckpointPolicy::Parse(run.checkpoint);
   if (!bench.large()) options.offload_options.least = 256;
   Trainer trainer(
       model, optimizer, [model](const Batch& batch) { return model->Loss(batch); }, options);
@@ -225,20 +222,23 @@ Trained Train(const Bench& bench, const Run& run) {
   result.milliseconds = times[times.size() / 2];
   result.expected = 1000 * trainer.expected_seconds().value_or(0);
   result.levers = trainer.levers().ToString();
+  if (trainer.optimizer_form() != OptimizerForm::kFused) {
+    result.levers += c10::str(", optimizer ", FormName(*trainer.optimizer_form()));
+  }
   return result;
 }
 
 /// In a process of its own, as a training job is: what an earlier one left in the allocator would
 /// count. Nothing if memory ran out.
 std::optional<Trained> TrainAlone(const Bench& bench, const Run& run) {
-  const std::string command =
-      c10::str("exec '", bench.program, "' run ", bench.device, " ", run.job, " ", run.rows, " ",
-               run.budget, " ", run.plain, " ", PrecisionName(run.precision), " ", run.variant);
+  const std::string command = c10::str(
+      "exec '", bench.program, "' run ", bench.device, " ", run.job, " ", run.rows, " ", run.budget,
+      " ", run.plain, " ", PrecisionName(run.precision), " ", run.variant, " ", run.checkpoint);
   std::FILE* const out = popen(command.c_str(), "r");
   TORCH_CHECK(out != nullptr, "cannot run ", command);
   Trained result;
-  char levers[200] = "";
-  const int read = std::fscanf(out, "%lf %ld %lf %lf %199[^\n]", &result.loss, &result.peak,
+  char levers[2000] = "";
+  const int read = std::fscanf(out, "%lf %ld %lf %lf %1999[^\n]", &result.loss, &result.peak,
                                &result.milliseconds, &result.expected, levers);
   const int status = pclose(out);
   if (status != 0 || read != 5) return std::nullopt;
@@ -252,7 +252,8 @@ int RunOne(const Bench& bench, char** words) {
                 .budget = std::stol(words[2]),
                 .plain = std::stol(words[3]) != 0,
                 .precision = ParsePrecision(words[4]),
-                .variant = words[5]};
+                .variant = words[5],
+                .checkpoint = words[6]};
   try {
     const Trained result = Train(bench, run);
     std::printf("%.6f %ld %.2f %.2f %s\n", result.loss, result.peak, result.milliseconds,
@@ -262,6 +263,21 @@ int RunOne(const Bench& bench, char** words) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
     return 1;
   }
+}
+
+/// Where a batch in one piece comes to another loss than plain training: whether it is the levers
+/// or what libraries do when they are refused memory.
+void CompareWithoutLimit(const Bench& bench, const Job& job, const Trained& plain,
+                         const Trained& within) {
+  const std::string whole = c10::str("micro-batch ", job.rows, ", checkpoint ");
+  if (within.loss == plain.loss || !within.levers.starts_with(whole)) return;
+  const std::string rest = within.levers.substr(whole.size());
+  const std::string policy = rest.substr(0, rest.find(", "));
+  const auto free = TrainAlone(bench, {.job = job.name, .rows = job.rows, .checkpoint = policy});
+  if (!free) return;
+  std::printf("| %s, the same blocks, no budget | | | %.0f | %.1f | %.6f | %s |\n",
+              job.name.c_str(), Mebibytes(free->peak), free->milliseconds, free->loss,
+              free->levers.c_str());
 }
 
 void Budgets(const Bench& bench) {
@@ -290,6 +306,7 @@ void Budgets(const Bench& bench) {
         std::printf("| %s | %d %% | %.0f | does not fit | | | |\n", job.name.c_str(), percent,
                     Mebibytes(budget));
       }
+      if (within) CompareWithoutLimit(bench, job, *plain, *within);
       std::fflush(stdout);
     }
   }
@@ -523,7 +540,7 @@ int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const char* const usual = torch::cuda::is_available() ? "cuda:0" : "cpu";
   const Bench bench{.program = argv[0], .device = c10::Device(argc > 2 ? argv[2] : usual)};
-  if (what == "run" && argc == 9) return RunOne(bench, argv + 3);
+  if (what == "run" && argc == 10) return RunOne(bench, argv + 3);
   if (what == "budget") {
     Budgets(bench);
   } else if (what == "least") {

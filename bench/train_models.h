@@ -86,11 +86,73 @@ class OwnTransformerOf : public TrainModel {
 };
 using OwnTransformer = OwnTransformerOf<torch::nn::Linear>;
 
+/// One of ResNet-50's: three convolutions and what goes around them. Its parts are blocks too,
+/// since one of the first stage alone may be more than there is room for.
+class Bottleneck : public torch::nn::Module, public Checkpointable {
+ public:
+  Bottleneck(std::int64_t in, std::int64_t middle, std::int64_t stride, bool first) {
+    reduce_ = register_module("reduce", Convolve(in, middle, 1, 1));
+    middle_ = register_module("middle", Convolve(middle, middle, 3, stride));
+    expand_ = register_module("expand", Convolve(middle, 4 * middle, 1, 1));
+    if (first) shortcut_ = register_module("shortcut", Convolve(in, 4 * middle, 1, stride));
+  }
+
+  int checkpoint_blocks() const override { return 5; }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const auto relu = [](torch::nn::Sequential part) {
+      return [part](const at::Tensor& y) mutable { return at::relu(part->forward(y)); };
+    };
+    const auto alone = [](torch::nn::Sequential part) {
+      return [part](const at::Tensor& y) mutable { return part->forward(y); };
+    };
+    const at::Tensor side = shortcut_.is_empty() ? x : RunBlock(0, alone(shortcut_), x);
+    at::Tensor y = RunBlock(1, relu(reduce_), x);
+    y = RunBlock(2, relu(middle_), y);
+    y = RunBlock(3, alone(expand_), y);
+    return RunBlock(
+        4, [](const at::Tensor& a, const at::Tensor& b) { return at::relu(a + b); }, y, side);
+  }
+
+  static torch::nn::Sequential Convolve(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                                        std::int64_t stride) {
+    return torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel)
+                                                       .stride(stride)
+                                                       .padding(kernel / 2)
+                                                       .bias(false)),
+                                 torch::nn::BatchNorm2d(out));
+  }
+
+ private:
+  torch::nn::Sequential reduce_{nullptr}, middle_{nullptr}, expand_{nullptr}, shortcut_{nullptr};
+};
+
+/// What comes before them.
+class Stem : public torch::nn::Module, public Checkpointable {
+ public:
+  explicit Stem(std::int64_t width) {
+    convolve_ = register_module("convolve", Bottleneck::Convolve(3, width, 7, 2));
+  }
+
+  int checkpoint_blocks() const override { return 2; }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const auto convolve = [part = convolve_](const at::Tensor& y) mutable {
+      return part->forward(y);
+    };
+    const auto pool = [](const at::Tensor& y) { return at::max_pool2d(at::relu(y), 3, 2, 1); };
+    return RunBlock(1, pool, RunBlock(0, convolve, x));
+  }
+
+ private:
+  torch::nn::Sequential convolve_{nullptr};
+};
+
 /// With batch normalization, so that a batch is not split.
 class ResNet50 : public TrainModel {
  public:
   explicit ResNet50(std::int64_t width = 64, std::int64_t classes = 1000) {
-    stem_ = Add("stem", Stem(width));
+    stem_ = register_module("stem", std::make_shared<Stem>(width));
     std::int64_t in = width;
     const int depths[] = {3, 4, 6, 3};
     for (int stage = 0; stage < 4; ++stage) {
@@ -98,9 +160,8 @@ class ResNet50 : public TrainModel {
       for (int i = 0; i < depths[stage]; ++i) {
         const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
         const std::string name = "stage" + std::to_string(stage) + "_" + std::to_string(i);
-        Bottleneck block{Add(name, Main(in, middle, stride)), torch::nn::Sequential(nullptr)};
-        if (i == 0) block.shortcut = Add(name + "_shortcut", Convolve(in, 4 * middle, 1, stride));
-        blocks_.push_back(block);
+        blocks_.push_back(register_module(
+            name, std::make_shared<Bottleneck>(in, middle, stride, /*first=*/i == 0)));
         in = 4 * middle;
       }
     }
@@ -110,52 +171,18 @@ class ResNet50 : public TrainModel {
   int checkpoint_blocks() const override { return 1 + static_cast<int>(blocks_.size()); }
 
   at::Tensor Loss(const Batch& batch) override {
-    std::vector<Block> chain = {[stem = stem_](const at::Tensor& x) mutable {
-      return at::max_pool2d(at::relu(stem->forward(x)), 3, 2, 1);
-    }};
-    for (const Bottleneck& block : blocks_) chain.push_back(block);
+    std::vector<Block> chain = {[stem = stem_](const at::Tensor& x) { return stem->forward(x); }};
+    for (const auto& block : blocks_) {
+      chain.push_back([block](const at::Tensor& x) { return block->forward(x); });
+    }
     const at::Tensor x = RunChain(chain, batch.tensors[0]);
     return torch::nn::functional::cross_entropy(classify_->forward(x.mean({2, 3})),
                                                 batch.tensors[1]);
   }
 
  private:
-  struct Bottleneck {
-    torch::nn::Sequential main, shortcut;
-
-    at::Tensor operator()(const at::Tensor& x) const {
-      Bottleneck self = *this;
-      const at::Tensor side = self.shortcut.is_empty() ? x : self.shortcut->forward(x);
-      return at::relu(self.main->forward(x) + side);
-    }
-  };
-
-  torch::nn::Sequential Add(const std::string& name, torch::nn::Sequential part) {
-    return register_module(name, part);
-  }
-  static torch::nn::Sequential Convolve(std::int64_t in, std::int64_t out, std::int64_t kernel,
-                                        std::int64_t stride) {
-    return torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel)
-                                                       .stride(stride)
-                                                       .padding(kernel / 2)
-                                                       .bias(false)),
-                                 torch::nn::BatchNorm2d(out));
-  }
-  static torch::nn::Sequential Stem(std::int64_t width) { return Convolve(3, width, 7, 2); }
-  static torch::nn::Sequential Main(std::int64_t in, std::int64_t middle, std::int64_t stride) {
-    torch::nn::Sequential main;
-    const auto add = [&](const torch::nn::Sequential& part, bool relu) {
-      for (const auto& each : *part) main->push_back(each);
-      if (relu) main->push_back(torch::nn::ReLU());
-    };
-    add(Convolve(in, middle, 1, 1), true);
-    add(Convolve(middle, middle, 3, stride), true);
-    add(Convolve(middle, 4 * middle, 1, 1), false);
-    return main;
-  }
-
-  torch::nn::Sequential stem_{nullptr};
-  std::vector<Bottleneck> blocks_;
+  std::shared_ptr<Stem> stem_;
+  std::vector<std::shared_ptr<Bottleneck>> blocks_;
   torch::nn::Linear classify_{nullptr};
 };
 

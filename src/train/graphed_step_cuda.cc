@@ -27,59 +27,61 @@ c10::cuda::CUDAStream SideStream(c10::DeviceIndex index) {
 
 at::Tensor HostRandomState() { return RandomState::Of(c10::kCPU).cpu(); }
 
-/// A graph and the memory that it works in.
-class Graph {
- public:
-  explicit Graph(c10::DeviceIndex index)
-      : index_(index),
-        pool_(at::cuda::graph_pool_handle()),
-        graph_(std::make_unique<at::cuda::CUDAGraph>()) {}
-
-  template <class Function>
-  void Capture(Function function) {
-    // Other threads, such as a loader's, may go on to allocate.
-    graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
-    try {
-      function();
-      graph_->capture_end();
-    } catch (...) {
-      Abandon();
-      throw;
-    }
-  }
-
-  void Replay() { graph_->replay(); }
-
- private:
-  /// The stream must leave its capture. Where something spoiled that, LibTorch leaves the pool
-  /// open, and the generator of random numbers as if the capture went on; and its allocators may
-  /// ask the graph again, which is therefore never deleted.
-  void Abandon() {
-    const auto try_to = [](auto call) {
-      try {
-        call();
-        return true;
-      } catch (const std::exception&) {
-        return false;
-      }
-    };
-    if (try_to([&] { graph_->capture_end(); })) return;
-    try_to([&] { allocator::endAllocateToPool(index_, pool_); });
-    try_to([&] { allocator::releasePool(index_, pool_); });
-    graph_.release();
-    at::Generator generator = at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, index_));
-    const std::lock_guard lock(generator.mutex());
-    generator.graphsafe_set_state(at::make_generator<at::CUDAGeneratorImpl>(index_));
-  }
-
-  c10::DeviceIndex index_;
-  at::cuda::MempoolId_t pool_;
-  std::unique_ptr<at::cuda::CUDAGraph> graph_;
-};
-
 }  // namespace
 
 class GraphedStep::Captured {
+ private:
+  /// A graph and the memory that it works in.
+  class Graph {
+   public:
+    explicit Graph(c10::DeviceIndex index)
+        : index_(index),
+          pool_(at::cuda::graph_pool_handle()),
+          graph_(std::make_unique<at::cuda::CUDAGraph>()) {}
+
+    template <class Function>
+    void Capture(Function function) {
+      // Other threads, such as a loader's, may go on to allocate.
+      graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      try {
+        function();
+        graph_->capture_end();
+      } catch (...) {
+        Abandon();
+        throw;
+      }
+    }
+
+    void Replay() { graph_->replay(); }
+
+   private:
+    /// The stream must leave its capture. Where something spoiled that, LibTorch leaves the pool
+    /// open, and the generator of random numbers as if the capture went on; and its allocators may
+    /// ask the graph again, which is therefore never deleted.
+    void Abandon() {
+      const auto try_to = [](auto call) {
+        try {
+          call();
+          return true;
+        } catch (const std::exception&) {
+          return false;
+        }
+      };
+      if (try_to([&] { graph_->capture_end(); })) return;
+      try_to([&] { allocator::endAllocateToPool(index_, pool_); });
+      try_to([&] { allocator::releasePool(index_, pool_); });
+      graph_.release();
+      at::Generator generator =
+          at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, index_));
+      const std::lock_guard lock(generator.mutex());
+      generator.graphsafe_set_state(at::make_generator<at::CUDAGeneratorImpl>(index_));
+    }
+
+    c10::DeviceIndex index_;
+    at::cuda::MempoolId_t pool_;
+    std::unique_ptr<at::cuda::CUDAGraph> graph_;
+  };
+
  public:
   Captured(torch::nn::Module& model, Step step, const Batch& example, int warm_up)
       : parameters_(model.parameters()), graph_(example.tensors[0].get_device()) {

@@ -8,8 +8,7 @@ namespace plimsoll::train {
 
 std::string Levers::ToString() const {
   return c10::str("micro-batch ", micro_batch, ", checkpoint ", checkpoint.ToString(),
-                  offload ? ", offload" : "",
-                  optimizer ? c10::str(", optimizer ", FormName(*optimizer)) : std::string());
+                  chunked_loss ? ", loss in chunks" : "", offload ? ", offload" : "");
 }
 
 std::vector<std::int64_t> MicroBatches(const LeverLimits& limits) {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "train/checkpointing/checkpoint_policy.h"
-#include "train/optimizers/optimizer_forms.h"
 
 namespace plimsoll::train {
 
@@ -18,8 +17,8 @@ struct Levers {
   CheckpointPolicy checkpoint;
   /// What is saved for backward lies on the host.
   bool offload = false;
-  /// Where Trainer may choose it.
-  std::optional<OptimizerForm> optimizer;
+  /// Logits are never whole, where the model has a VocabularyLoss.
+  bool chunked_loss = false;
 
   std::string ToString() const;
   bool operator==(const Levers&) const = default;
@@ -35,6 +34,8 @@ struct LeverLimits {
   std::optional<std::int64_t> micro_batch;
   std::optional<CheckpointPolicy> checkpoint;
   std::optional<bool> offload;
+  /// Set where the model has no loss that can be chunked.
+  std::optional<bool> chunked_loss;
 };
 
 /// The sizes that micro-batches may have, the largest first; each makes pieces that are as equal as

@@ -16,6 +16,8 @@ std::string LogLine(const StepReport& report) {
   line["micro_batch"] = report.levers.micro_batch;
   line["checkpoint"] = report.levers.checkpoint.ToString();
   line["offload"] = report.levers.offload;
+  line["chunked_loss"] = report.levers.chunked_loss;
+  if (report.optimizer) line["optimizer"] = FormName(*report.optimizer);
   line["scale"] = report.scale;
   line["skipped"] = report.skipped;
   line["retries"] = report.retries;

@@ -77,6 +77,7 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
       offload_(options_.device, model_->parameters(), options_.offload_options),
       statistics_(KeepRunningStatistics(*model_)),
       blocks_(*model_),
+      vocabulary_losses_(VocabularyLossesOf(*model_)),
       planner_(blocks_.size(), RatesOf(options_.device)) {
   CheckOptions();
   StepSharedOnce();
@@ -99,7 +100,7 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, OptimizerForms forms,
                  TrainerOptions options)
     : Trainer(std::move(model), FirstOf(forms), std::move(loss), std::move(options)) {
   forms_ = std::move(forms);
-  form_ = levers_.optimizer = forms_.allowed.front();
+  form_ = forms_.allowed.front();
 }
 
 Trainer::~Trainer() = default;
@@ -138,6 +139,8 @@ void Trainer::CheckOptions() const {
   TORCH_CHECK(!options_.checkpoint || options_.checkpoint->last() < blocks_.size(), "block ",
               options_.checkpoint->last(), " is to be checkpointed, and the model has ",
               blocks_.size(), " blocks");
+  TORCH_CHECK(!options_.chunked_loss.value_or(false) || !vocabulary_losses_.empty(),
+              "the loss is to be in chunks, and the model has no VocabularyLoss");
   TORCH_CHECK(options_.clip_norm >= 0 && std::isfinite(options_.clip_norm),
               "gradients cannot be clipped to a norm of ", options_.clip_norm);
   const bool whole = options_.reduction == Reduction::kWholeBatch;
@@ -179,19 +182,21 @@ void Trainer::SetRates() {
 
 LeverLimits Trainer::LimitsFor(std::int64_t rows) const {
   const bool whole = options_.reduction == Reduction::kWholeBatch;
-  return {.batch = rows,
-          .may_split = !whole && (options_.split_batch_norm || !MixesSamples(*model_)),
-          .least_rows = MixesSamples(*model_) ? 2 : 1,
-          .micro_batch = options_.micro_batch,
-          .checkpoint = options_.checkpoint,
-          .offload = options_.offload};
+  return {
+      .batch = rows,
+      .may_split = !whole && (options_.split_batch_norm || !MixesSamples(*model_)),
+      .least_rows = MixesSamples(*model_) ? 2 : 1,
+      .micro_batch = options_.micro_batch,
+      .checkpoint = options_.checkpoint,
+      .offload = options_.offload,
+      .chunked_loss = vocabulary_losses_.empty() ? std::optional(false) : options_.chunked_loss};
 }
 
 void Trainer::Use(const Levers& levers) {
   graph_.Drop();
   levers_ = levers;
-  levers_.optimizer = form_;
   blocks_.Use(levers.checkpoint);
+  for (VocabularyLossImpl* const loss : vocabulary_losses_) loss->set_chunked(levers.chunked_loss);
 }
 
 at::Tensor Trainer::Loss(const Batch& rows) {
@@ -222,20 +227,25 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
 
 bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   for (torch::optim::Optimizer* const optimizer : stepped_) scaler_.Unscale(*optimizer);
-  if (scaler_.enabled()) {
-    if (!scaler_.FoundFinite()) return false;
-  } else if (options_.not_finite != NotFinite::kIgnore) {
-    if (const auto found = FindNotFinite(*model_)) {
-      report.not_finite = std::isfinite(loss.item<double>()) ? *found : "loss";
-      if (options_.not_finite == NotFinite::kSkip) return false;
-      throw NotFiniteError(report.not_finite, steps_);
-    }
+  SetRates();
+  // While the device computes, but not where clipping is still to change the gradients.
+  std::function<void()> step;
+  if (options_.clip_norm == 0) step = PrepareAll(stepped_);
+  const bool look = !scaler_.enabled() && options_.not_finite != NotFinite::kIgnore;
+  const std::optional<std::string> found = look ? FindNotFinite(*model_) : std::nullopt;
+  // The gradients were waited for; for the optimizer's part nobody waits.
+  report.loss = loss.item<double>();
+  if (found) {
+    report.not_finite = std::isfinite(report.loss) ? *found : "loss";
+    if (options_.not_finite == NotFinite::kSkip) return false;
+    throw NotFiniteError(report.not_finite, steps_);
   }
+  if (scaler_.enabled() && !scaler_.FoundFinite()) return false;
   if (options_.clip_norm > 0) {
     torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip_norm);
+    step = PrepareAll(stepped_);
   }
-  SetRates();
-  StepAllOrNothing(stepped_);
+  step();
   return true;
 }
 
@@ -288,11 +298,10 @@ StepReport Trainer::Step(const Batch& batch) {
   StepReport report{.step = steps_};
   const PeakScope peak(budget_);
   const double begin = Seconds();
-  at::Tensor loss;
   std::vector<Levers> failed;
   while (true) {
     try {
-      Attempt(batch, report, loss);
+      Attempt(batch, report);
       break;
     } catch (const std::exception& error) {
       if (!IsOutOfMemory(error)) throw;
@@ -307,23 +316,22 @@ StepReport Trainer::Step(const Batch& batch) {
   before_trying_.reset();
   ++steps_;
   ++calm_steps_;
-  report.loss = loss.item<double>();
   report.seconds = Seconds() - begin;
   report.memory = peak.figures();
   report.levers = levers_;
+  report.optimizer = form_;
   report.graphed = graph_.replayed();
   report.scale = scaler_.enabled() ? scaler_.scale() : 1;
   report.metrics = metrics_.means();
   return report;
 }
 
-void Trainer::Attempt(const Batch& batch, StepReport& report, at::Tensor& loss) {
+void Trainer::Attempt(const Batch& batch, StepReport& report) {
   std::optional<StepUndo> undo;
   try {
     metrics_.Clear();
     undo.emplace(*model_, options_.device);
-    loss = Gradients(batch);
-    report.skipped = !Optimize(report, loss);
+    report.skipped = !Optimize(report, Gradients(batch));
   } catch (...) {
     // Whatever it is: a loss function may throw anything.
     if (undo) undo->Undo();
@@ -345,9 +353,7 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
     return;
   }
   // The first time it may have been pieces that did not fit together, or another program.
-  Levers now = levers_;
-  // The planner knows nothing of forms, and its levers are compared with these.
-  now.optimizer.reset();
+  const Levers now = levers_;
   const bool again = std::ranges::count(failed, now) > 0;
   failed.push_back(now);
   if (!again) return;

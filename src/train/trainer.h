@@ -17,8 +17,10 @@
 #include "train/levers.h"
 #include "train/metrics.h"
 #include "train/micro_batch.h"
+#include "train/models/vocabulary_loss.h"
 #include "train/not_finite.h"
 #include "train/optimizers/grad_scaler.h"
+#include "train/optimizers/optimizer_forms.h"
 #include "train/planning/lever_planner.h"
 #include "train/schedule/ema.h"
 #include "train/schedule/learning_rate.h"
@@ -52,6 +54,8 @@ struct TrainerOptions {
   std::optional<std::int64_t> micro_batch;
   std::optional<CheckpointPolicy> checkpoint;
   std::optional<bool> offload;
+  /// Of the model's VocabularyLoss.
+  std::optional<bool> chunked_loss;
   OffloadOptions offload_options;
   /// Forward and backward are captured as a CUDA graph after the levers were chosen, and replayed:
   /// bit for bit the same, and faster where the GPU waits for the host. The loss function then runs
@@ -73,6 +77,8 @@ struct StepReport {
   double seconds = 0;
   MemoryFigures memory;
   Levers levers;
+  /// None where the trainer was given an optimizer and no forms.
+  std::optional<OptimizerForm> optimizer;
   double scale = 1;
   /// The gradients were not finite, so that the parameters stayed; `not_finite` says which.
   bool skipped = false;
@@ -134,8 +140,11 @@ class Trainer {
   /// For the loss function to add to.
   Metrics& metrics() { return metrics_; }
   const Levers& levers() const { return levers_; }
-  /// How long a step with the chosen levers should take without the optimizer's part, by the trial
-  /// that made sure of them. Nothing where the batch fits as it is.
+  /// None where the trainer was given an optimizer and no forms.
+  std::optional<OptimizerForm> optimizer_form() const { return form_; }
+  /// How long a step with the chosen levers should take, by the trial that made sure of them and,
+  /// for an optimizer on the host, by a small step of its own. No choice depends on it. Nothing
+  /// where the batch fits as it is.
   std::optional<double> expected_seconds() const { return expected_seconds_; }
   std::int64_t steps() const { return steps_; }
   const Budget& budget() const { return budget_; }
@@ -150,7 +159,8 @@ class Trainer {
   /// The optimizer goes on in this form, with the state that it has.
   void UseForm(OptimizerForm form);
   void Take(Optimizers optimizers, OptimizerForm form);
-  std::vector<std::optional<OptimizerForm>> FormsToLoad(const Levers& saved, bool still_good) const;
+  std::vector<std::optional<OptimizerForm>> FormsToLoad(std::optional<OptimizerForm> saved,
+                                                        bool still_good) const;
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
@@ -165,7 +175,7 @@ class Trainer {
   /// False where gradients are not finite.
   bool Optimize(StepReport& report, const at::Tensor& loss);
   /// What is thrown is thrown again; afterwards nothing of the attempt is there.
-  void Attempt(const Batch& batch, StepReport& report, at::Tensor& loss);
+  void Attempt(const Batch& batch, StepReport& report);
   /// `failed`: levers that ran out in this step.
   void GiveWay(const Batch& batch, std::vector<Levers>& failed);
   void TryUpwardAgain();
@@ -194,6 +204,7 @@ class Trainer {
   std::shared_ptr<RecomputeWatcher> statistics_;
   GraphedGradients graph_{*model_, metrics_};
   ModelBlocks blocks_;
+  std::vector<VocabularyLossImpl*> vocabulary_losses_;
   LeverPlanner planner_;
 
   Levers levers_;

@@ -81,22 +81,34 @@ void AddLevers(StateSaver& saver, const std::string& prefix, const Levers& lever
   saver.AddValue(prefix + "micro_batch", levers.micro_batch);
   saver.AddValue(prefix + "checkpoint", levers.checkpoint.ToString());
   saver.AddValue(prefix + "offload", levers.offload);
-  saver.AddValue(prefix + "optimizer",
-                 std::string(levers.optimizer ? FormName(*levers.optimizer) : "given"));
+  saver.AddValue(prefix + "chunked_loss", levers.chunked_loss);
 }
 
 Levers TakeLevers(StateLoader& loader, const std::string& prefix) {
   Levers levers{.micro_batch = loader.Count(prefix + "micro_batch"),
-                .offload = loader.Flag(prefix + "offload")};
+                .offload = loader.Flag(prefix + "offload"),
+                .chunked_loss = loader.Flag(prefix + "chunked_loss")};
   const std::string policy = loader.Text(prefix + "checkpoint");
-  const std::string form = loader.Text(prefix + "optimizer");
   try {
     levers.checkpoint = CheckpointPolicy::Parse(policy);
-    if (form != "given") levers.optimizer = ParseForm(form);
   } catch (const c10::Error& error) {
     loader.Fail(error.what_without_backtrace());
   }
   return levers;
+}
+
+constexpr const char* kForm = "optimizer form";
+/// Of an optimizer that was given, and not chosen.
+constexpr const char* kGivenForm = "given";
+
+std::optional<OptimizerForm> TakeForm(StateLoader& loader) {
+  const std::string form = loader.Text(kForm);
+  if (form == kGivenForm) return std::nullopt;
+  try {
+    return ParseForm(form);
+  } catch (const c10::Error& error) {
+    loader.Fail(error.what_without_backtrace());
+  }
 }
 
 std::string BetterPrefix(std::size_t index) { return c10::str("levers better ", index, " "); }
@@ -141,11 +153,11 @@ std::string Trainer::ChosenWithin() const {
   const auto text = [](const auto& value) {
     return value ? c10::str(*value) : std::string("free");
   };
-  return c10::str(options_.device.type(), ", budget ", text(options_.budget), ", precision ",
-                  PrecisionName(options_.precision), ", micro-batch ", text(options_.micro_batch),
-                  ", checkpoint ",
-                  options_.checkpoint ? options_.checkpoint->ToString() : std::string("free"),
-                  ", offload ", text(options_.offload));
+  return c10::str(
+      options_.device.type(), ", budget ", text(options_.budget), ", precision ",
+      PrecisionName(options_.precision), ", micro-batch ", text(options_.micro_batch),
+      ", checkpoint ", options_.checkpoint ? options_.checkpoint->ToString() : std::string("free"),
+      ", offload ", text(options_.offload), ", chunked loss ", text(options_.chunked_loss));
 }
 
 void Trainer::Save(const std::filesystem::path& path, const std::string& extra) const {
@@ -166,6 +178,7 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
     saver.AddValue("ema updates", ema_->updates());
     for (const auto& [name, average] : ema_->tensors()) saver.AddTensor("ema " + name, average);
   }
+  saver.AddValue(kForm, std::string(form_ ? FormName(*form_) : kGivenForm));
   AddLevers(saver, "levers ", levers_);
   saver.AddValue("levers chosen_for", chosen_for_);
   saver.AddValue("levers chosen_within", ChosenWithin());
@@ -180,10 +193,10 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
 
 /// The form that was saved; for another budget the one that takes least first, from which choosing
 /// goes on. A state in 8 bits is neither made of one in fp32 nor made one.
-std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(const Levers& saved,
+std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(std::optional<OptimizerForm> saved,
                                                                bool still_good) const {
   if (!form_) return {std::nullopt};
-  const OptimizerForm before = saved.optimizer.value_or(*form_);
+  const OptimizerForm before = saved.value_or(*form_);
   std::vector<std::optional<OptimizerForm>> forms;
   const auto add = [&](OptimizerForm form) {
     constexpr auto kEight = OptimizerForm::kEightBits;
@@ -214,7 +227,7 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   const bool still_good = choice.within == ChosenWithin();
   Optimizers loaded;
   std::vector<std::function<void()>> put_optimizers;
-  const auto forms = FormsToLoad(choice.levers, still_good);
+  const auto forms = FormsToLoad(TakeForm(loader), still_good);
   std::optional<OptimizerForm> loaded_form;
   for (std::size_t tried = 0; tried < forms.size(); ++tried) {
     loaded_form = forms[tried];

@@ -100,12 +100,15 @@ bool Trainer::Trials::Fits(const Levers& levers) {
   return Undone(levers, [&](at::Tensor& room) {
     // The number is waited for, so that the next piece is timed alone.
     trainer_.Gradients(rows).item<double>();
-    // A later piece finds the gradients of those before it.
-    if (rows.size() < batch_.size()) {
+    const bool whole = rows.size() == batch_.size();
+    const bool as_it_is = whole && levers == Levers{.micro_batch = levers.micro_batch};
+    if (!as_it_is) {
+      // A later piece finds the gradients of those before it, the whole batch finds none.
+      if (whole) ClearGradients(*trainer_.model_);
       const double begin = Seconds();
       trainer_.Gradients(rows).item<double>();
       const auto pieces = static_cast<double>(batch_.size()) / static_cast<double>(rows.size());
-      expected_seconds_ = pieces * (Seconds() - begin);
+      expected_seconds_ = pieces * (Seconds() - begin) + HostSeconds(trainer_.stepped_);
     }
     room = at::Tensor();
     TryStepMemory(trainer_.stepped_);
@@ -248,7 +251,8 @@ DoesNotFit Trainer::Shortage(const Batch& batch) {
                   .whole_batch = options_.reduction == Reduction::kWholeBatch,
                   .blocks = blocks_.size(),
                   .state_could_shrink = !small_already && forms_.allowed.size() < 2,
-                  .levers_set = options_.micro_batch || options_.checkpoint || options_.offload});
+                  .levers_set = options_.micro_batch || options_.checkpoint || options_.offload ||
+                                options_.chunked_loss});
 }
 
 }  // namespace plimsoll::train

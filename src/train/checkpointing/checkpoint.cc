@@ -16,18 +16,22 @@ namespace plimsoll::train {
 namespace {
 
 thread_local std::shared_ptr<RecomputeWatcher> watching_recomputation;
+/// Recomputations nest.
+thread_local int recomputing = 0;
 
-/// Tells the watcher, if there is one.
-class ToldOf {
+/// Something is computed again; tells the watcher, if there is one.
+class Recomputing {
  public:
-  explicit ToldOf(RecomputeWatcher* watcher) : watcher_(watcher) {
+  explicit Recomputing(RecomputeWatcher* watcher) : watcher_(watcher) {
+    ++recomputing;
     if (watcher_ != nullptr) watcher_->Begin();
   }
-  ~ToldOf() {
+  ~Recomputing() {
     if (watcher_ != nullptr) watcher_->End();
+    --recomputing;
   }
-  ToldOf(const ToldOf&) = delete;
-  ToldOf& operator=(const ToldOf&) = delete;
+  Recomputing(const Recomputing&) = delete;
+  Recomputing& operator=(const Recomputing&) = delete;
 
  private:
   RecomputeWatcher* watcher_;
@@ -166,7 +170,7 @@ void Frame::Recompute() {
     inputs.push_back(input.defined() ? input.detach().requires_grad_(input.requires_grad())
                                      : input);
   }
-  const ToldOf told(watcher_.get());
+  const Recomputing again(watcher_.get());
   const RandomStateScope random(device_, random_);
   const AutocastScope autocast(autocast_);
   const torch::autograd::AutoGradMode with_grad(true);
@@ -180,6 +184,8 @@ void Frame::Recompute() {
 }
 
 }  // namespace
+
+bool IsRecomputing() { return recomputing > 0; }
 
 RecomputeScope::RecomputeScope(std::shared_ptr<RecomputeWatcher> watcher)
     : outer_(std::exchange(watching_recomputation, std::move(watcher))) {}

@@ -30,6 +30,9 @@ at::Tensor CheckpointOne(Function function, const Inputs&... inputs) {
   return Checkpoint(call, {inputs...})[0];
 }
 
+/// Whether this thread is computing something again.
+bool IsRecomputing();
+
 /// Is told when something is computed again, on the thread that does it. Recomputations nest, and
 /// there may be several at a time.
 class RecomputeWatcher {

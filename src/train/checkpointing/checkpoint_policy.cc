@@ -136,11 +136,11 @@ WatchBlocks::WatchBlocks(BlockWatcher& watcher) : outer_(watching) { watching = 
 WatchBlocks::~WatchBlocks() { watching = outer_; }
 
 void Checkpointable::Enter(int block, bool in_chain) const {
-  if (watching != nullptr) watching->Enter(*this, block, in_chain);
+  if (watching != nullptr && !IsRecomputing()) watching->Enter(*this, block, in_chain);
 }
 
 void Checkpointable::Leave(int block, const at::Tensor& result) const {
-  if (watching != nullptr) watching->Leave(*this, block, result);
+  if (watching != nullptr && !IsRecomputing()) watching->Leave(*this, block, result);
 }
 
 at::Tensor Checkpointable::RunChain(const std::vector<Block>& blocks, at::Tensor x) const {

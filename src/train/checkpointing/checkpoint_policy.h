@@ -62,7 +62,8 @@ class CheckpointPolicy {
 
 class Checkpointable;
 
-/// Is told of each block of a forward on this thread, and not of those that are computed again.
+/// Is told of each block of a forward on this thread, also of blocks within blocks, and not of
+/// those that are computed again.
 class BlockWatcher {
  public:
   virtual ~BlockWatcher() = default;
@@ -85,7 +86,8 @@ class WatchBlocks {
 
 /// A module whose parts can be checkpointed: derive from it beside torch::nn::Module, say how many
 /// blocks there are, and run them through RunChain or RunBlock. Trainer finds it among a model's
-/// modules and sets the policy.
+/// modules and sets the policy. A block may be such a module in turn: where a block alone is too
+/// large, the blocks within it are checkpointed too.
 class Checkpointable {
  public:
   virtual ~Checkpointable() = default;

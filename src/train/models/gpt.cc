@@ -1,6 +1,5 @@
 #include "train/models/gpt.h"
 
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
@@ -69,6 +68,7 @@ Gpt::Gpt(const GptOptions& options)
     blocks->push_back(blocks_.back());
   }
   norm_ = register_module("norm", NormOf(options.width));
+  register_module("loss", loss_);
   Initialize();
 }
 
@@ -104,10 +104,7 @@ at::Tensor Gpt::forward(const at::Tensor& tokens) {
 }
 
 at::Tensor Gpt::Loss(const at::Tensor& tokens, const at::Tensor& targets) {
-  if (head_loss) {
-    return head_loss(Hidden(tokens).flatten(0, 1), tokens_->weight, targets.flatten());
-  }
-  return nn::functional::cross_entropy(forward(tokens).flatten(0, 1), targets.flatten());
+  return loss_(Hidden(tokens), tokens_->weight, targets);
 }
 
 double Gpt::Weight(const Batch& batch) const {

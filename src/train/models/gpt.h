@@ -5,11 +5,11 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
-#include <functional>
 #include <vector>
 
 #include "train/light/light_layer.h"
 #include "train/models/model.h"
+#include "train/models/vocabulary_loss.h"
 
 namespace plimsoll::train {
 
@@ -64,12 +64,8 @@ class Gpt : public TrainModel {
   int checkpoint_blocks() const override { return static_cast<int>(blocks_.size()); }
   const GptOptions& options() const { return options_; }
 
-  /// The mean cross entropy from hidden states [tokens, width], the output weight [vocabulary,
-  /// width] and targets [tokens]. The logits are the largest tensor of a small GPT: put a function
-  /// here that never has them whole. Empty: logits, then cross entropy.
-  std::function<at::Tensor(const at::Tensor& hidden, const at::Tensor& weight,
-                           const at::Tensor& targets)>
-      head_loss;
+  /// Its logits are the largest tensor of a small GPT.
+  VocabularyLoss& loss() { return loss_; }
 
  private:
   void Initialize();
@@ -79,6 +75,7 @@ class Gpt : public TrainModel {
   torch::nn::Embedding positions_;
   std::vector<GptBlock> blocks_;
   torch::nn::LayerNorm norm_;
+  VocabularyLoss loss_;
 };
 
 }  // namespace plimsoll::train

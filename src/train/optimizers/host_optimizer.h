@@ -52,6 +52,7 @@ class HostAdamOf final : public Base, public TwoPhaseOptimizer, public MastersOn
   void Commit() override;
   void Discard() override { prepared_ = {}; }
   Bytes StateToCome() const override { return 0; }
+  double HostSeconds() const override;
 
   at::Tensor MasterOf(const at::Tensor& parameter) const override;
   void SetMasters(const Masters& masters) override;

@@ -143,12 +143,24 @@ class Steps {
 void StepOrNothing(optim::Optimizer& optimizer) { StepAllOrNothing({&optimizer}); }
 
 void StepAllOrNothing(const std::vector<optim::Optimizer*>& optimizers) {
-  Steps steps(optimizers);
-  steps.Run();
+  PrepareAll(optimizers)();
+}
+
+std::function<void()> PrepareAll(const std::vector<optim::Optimizer*>& optimizers) {
+  return [steps = std::make_shared<Steps>(optimizers)] { steps->Run(); };
 }
 
 void TryStepMemory(const std::vector<optim::Optimizer*>& optimizers) {
   const Steps steps(optimizers);
+}
+
+double HostSeconds(const std::vector<optim::Optimizer*>& optimizers) {
+  double seconds = 0;
+  for (const optim::Optimizer* const optimizer : optimizers) {
+    const auto* const known = dynamic_cast<const TwoPhaseOptimizer*>(optimizer);
+    if (known != nullptr) seconds += known->HostSeconds();
+  }
+  return seconds;
 }
 
 Bytes StateToCome(optim::Optimizer& optimizer) {

@@ -3,6 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <vector>
 
 #include "base/bytes.h"
@@ -24,6 +25,8 @@ class TwoPhaseOptimizer {
   virtual void Discard() = 0;
   /// What the state of parameters that have none yet will take on their devices.
   virtual Bytes StateToCome() const = 0;
+  /// How long a step should keep the host busy with arithmetic, by a small one measured now.
+  virtual double HostSeconds() const { return 0; }
 
  protected:
   TwoPhaseOptimizer() = default;
@@ -40,6 +43,10 @@ void StepOrNothing(torch::optim::Optimizer& optimizer);
 /// The same for several, each with parameters of its own: all of them or none.
 void StepAllOrNothing(const std::vector<torch::optim::Optimizer*>& optimizers);
 
+/// The same, prepared: all memory is taken now, and given back when what is returned goes without
+/// having been called. It makes the step, with the gradients of now.
+std::function<void()> PrepareAll(const std::vector<torch::optim::Optimizer*>& optimizers);
+
 /// Takes the memory that a step needs and gives it back: throws c10::OutOfMemoryError where it is
 /// not there.
 void TryStepMemory(const std::vector<torch::optim::Optimizer*>& optimizers);
@@ -47,6 +54,9 @@ void TryStepMemory(const std::vector<torch::optim::Optimizer*>& optimizers);
 /// What the state of parameters that have none yet will take on their devices; a guess (twice the
 /// parameters) for optimizers that are not known.
 Bytes StateToCome(torch::optim::Optimizer& optimizer);
+
+/// How long a step of all should keep the host busy with arithmetic.
+double HostSeconds(const std::vector<torch::optim::Optimizer*>& optimizers);
 
 /// The sum of `bytes` over all parameters that will have a state and have none.
 template <class Function>

@@ -17,7 +17,8 @@ constexpr double kCloser = 0.8;
 Levers With(const LeverLimits& limits, std::int64_t rows, CheckpointPolicy policy) {
   return {.micro_batch = rows,
           .checkpoint = std::move(policy),
-          .offload = limits.offload.value_or(false)};
+          .offload = limits.offload.value_or(false),
+          .chunked_loss = limits.chunked_loss.value_or(false)};
 }
 
 }  // namespace
@@ -29,19 +30,34 @@ CheckpointPolicy LeverPlanner::Everything(const LeverLimits& limits) const {
 
 std::optional<LeverPlanner::Seen> LeverPlanner::See(const LeverLimits& limits, std::int64_t rows,
                                                     LeverTrials& trials) {
-  auto plain = trials.Record(With(limits, rows, limits.checkpoint.value_or(CheckpointPolicy())));
-  if (!plain) return std::nullopt;
-  Seen seen{.rows = rows,
-            .first = {.plain = std::move(plain->first), .checkpointed = std::nullopt},
-            .later = {.plain = std::move(plain->second), .checkpointed = std::nullopt}};
-  if (limits.checkpoint || blocks_ == 0) return seen;
-  auto all = trials.Record(With(limits, rows, CheckpointPolicy::All()));
-  if (!all || !all->first.Follows(seen.first.plain) || !all->second.Follows(seen.later.plain)) {
-    return std::nullopt;
+  Seen seen{.rows = rows, .first = {}, .later = {}};
+  using Record = std::optional<StepRecord> RecordedSteps::*;
+  const auto record = [&](const Levers& levers, Record where) {
+    auto steps = trials.Record(levers);
+    if (!steps) return false;
+    seen.first.*where = std::move(steps->first);
+    seen.later.*where = std::move(steps->second);
+    return true;
+  };
+  const Levers plain = With(limits, rows, limits.checkpoint.value_or(CheckpointPolicy()));
+  auto steps = trials.Record(plain);
+  if (!steps) return std::nullopt;
+  seen.first.plain = std::move(steps->first);
+  seen.later.plain = std::move(steps->second);
+  if (!limits.chunked_loss) {
+    Levers chunked = plain;
+    chunked.chunked_loss = true;
+    if (!record(chunked, &RecordedSteps::chunked_loss)) return std::nullopt;
   }
-  seen.first.checkpointed = std::move(all->first);
-  seen.later.checkpointed = std::move(all->second);
-  return seen;
+  if (!limits.checkpoint && blocks_ > 0) {
+    const Levers alone = With(limits, rows, seen.first.plain.OutermostAlone());
+    if (!record(alone, &RecordedSteps::checkpointed)) return std::nullopt;
+    const bool within = seen.first.plain.HasBlocksWithinBlocks();
+    const Levers all = With(limits, rows, CheckpointPolicy::All());
+    if (within && !record(all, &RecordedSteps::nested)) return std::nullopt;
+  }
+  const bool same = seen.first.Follow(seen.first) && seen.later.Follow(seen.later);
+  return same ? std::optional(std::move(seen)) : std::nullopt;
 }
 
 void LeverPlanner::Learn(const Seen& less, const Seen& more) {
@@ -59,7 +75,7 @@ bool LeverPlanner::Look(const LeverLimits& limits, LeverTrials& trials) {
   for (std::int64_t rows = std::min(kMoreRows, limits.batch); rows > least && !more; rows /= 2) {
     more = See(limits, rows, trials);
   }
-  if (!more || !more->first.plain.Follows(less->first.plain)) more = less;
+  if (!more || !more->first.Follow(less->first)) more = less;
   Learn(*less, *more);
   LookCloser(limits, *more, trials);
   return true;
@@ -73,7 +89,7 @@ void LeverPlanner::LookCloser(const LeverLimits& limits, const Seen& less, Lever
   for (std::int64_t rows = limits.batch / 2; rows >= 2 * less.rows; rows /= 2) {
     if (search_->PlainPeak(rows) > room) continue;
     const auto more = See(limits, rows, trials);
-    if (more && more->first.plain.Follows(less.first.plain)) {
+    if (more && more->first.Follow(less.first)) {
       Learn(less, *more);
       return;
     }
@@ -103,6 +119,7 @@ Levers LeverPlanner::WithFewer(Levers levers, LeverTrials& trials) const {
 
 std::optional<Levers> LeverPlanner::ChooseBlindly(const LeverLimits& limits, LeverTrials& trials) {
   std::vector<Levers> ways = {With(limits, 0, Everything(limits))};
+  ways[0].chunked_loss = limits.chunked_loss.value_or(true);
   if (!limits.offload) {
     ways.push_back(ways.back());
     ways.back().offload = true;
@@ -139,6 +156,7 @@ std::optional<Levers> LeverPlanner::Choose(const LeverLimits& limits, LeverTrial
 
 Levers LeverPlanner::Least(const LeverLimits& limits, LeverTrials& trials) {
   Levers least = With(limits, MicroBatches(limits).back(), Everything(limits));
+  least.chunked_loss = limits.chunked_loss.value_or(true);
   if (!limits.checkpoint && Look(limits, trials)) {
     least = search_->Smallest(limits).levers;
     least.offload = limits.offload.value_or(false);
@@ -172,6 +190,7 @@ std::optional<Levers> LeverPlanner::Less(const Levers& levers, const LeverLimits
   }
   less.offload = limits.offload.value_or(true);
   less.checkpoint = Everything(limits);
+  less.chunked_loss = limits.chunked_loss.value_or(true);
   return less == levers ? std::nullopt : std::optional(less);
 }
 

@@ -41,14 +41,14 @@ class LeverPlanner {
   /// A first piece with some rows, and a later one.
   struct Seen {
     std::int64_t rows = 0;
-    RecordedPair first;
-    RecordedPair later;
+    RecordedSteps first;
+    RecordedSteps later;
   };
 
   /// False where not even small steps fit, or each goes through other blocks.
   bool Look(const LeverLimits& limits, LeverTrials& trials);
   void LookCloser(const LeverLimits& limits, const Seen& less, LeverTrials& trials);
-  /// Nothing where that does not fit.
+  /// Nothing where that does not fit, or each step goes through other blocks.
   std::optional<Seen> See(const LeverLimits& limits, std::int64_t rows, LeverTrials& trials);
   void Learn(const Seen& less, const Seen& more);
   CheckpointPolicy Everything(const LeverLimits& limits) const;

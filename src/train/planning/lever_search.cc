@@ -26,22 +26,41 @@ LeverEstimate LeverSearch::Estimate(const LeverLimits& limits, std::int64_t rows
                                     const BlockSet& set) {
   const Sized& sized = SizedFor(limits, rows);
   std::vector<CheckpointPolicy::Range> ranges;
-  for (const std::size_t block : set) ranges.push_back(sized.profile.ranges[block]);
+  bool chunked_loss = limits.chunked_loss.value_or(false);
+  for (const std::size_t block : set) {
+    const BlockProfile::Choice& choice = sized.profile.choices[block];
+    ranges.insert(ranges.end(), choice.ranges.begin(), choice.ranges.end());
+    chunked_loss |= choice.chunked_loss;
+  }
   const auto pieces = static_cast<double>((limits.batch + rows - 1) / rows);
   const double once = ProfileFor(limits, rows).Microseconds(rows) + sized.sets.TimeOf(set);
-  return {.levers = {.micro_batch = rows, .checkpoint = CheckpointPolicy::Plan(std::move(ranges))},
+  return {.levers = {.micro_batch = rows,
+                     .checkpoint = CheckpointPolicy::Plan(std::move(ranges)),
+                     .chunked_loss = chunked_loss},
           .peak = sized.sets.PeakOf(set),
           .microseconds = pieces * once};
 }
 
 LeverEstimate LeverSearch::EstimateOf(const Levers& levers, const LeverLimits& limits) {
   const std::int64_t rows = std::min(levers.micro_batch, limits.batch);
-  const auto& ranges = SizedFor(limits, rows).profile.ranges;
+  const BlockProfile::Model& profile = SizedFor(limits, rows).profile;
   int blocks = 0;
-  for (const auto& range : ranges) blocks = std::max(blocks, range.end);
+  for (const BlockProfile::Choice& choice : profile.choices) {
+    for (const auto& range : choice.ranges) blocks = std::max(blocks, range.end);
+  }
   BlockSet set;
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    if (levers.checkpoint.HasGroup(ranges[i], blocks)) set.push_back(i);
+  // Backwards: a block with those within it comes after the block alone, and is not both.
+  for (std::size_t i = profile.choices.size(); i-- > 0;) {
+    const BlockProfile::Choice& choice = profile.choices[i];
+    const bool has = std::ranges::all_of(choice.ranges,
+                                         [&](const auto& range) {
+                                           return levers.checkpoint.HasGroup(range, blocks);
+                                         }) &&
+                     (levers.chunked_loss || !choice.chunked_loss);
+    const auto& conflicts = profile.model.blocks[i].conflicts;
+    const bool free = std::ranges::none_of(
+        set, [&](std::size_t taken) { return std::ranges::count(conflicts, taken) > 0; });
+    if (has && free) set.insert(set.begin(), i);
   }
   return Estimate(limits, rows, set);
 }

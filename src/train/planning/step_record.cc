@@ -1,6 +1,7 @@
 #include "train/planning/step_record.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace plimsoll::train {
@@ -39,6 +40,20 @@ bool StepRecord::Follows(const StepRecord& other) const {
   return marks.size() == other.marks.size() && std::ranges::equal(runs, other.runs, same);
 }
 
+bool StepRecord::HasBlocksWithinBlocks() const {
+  return std::ranges::any_of(runs, [](const BlockRun& run) { return run.depth > 0; });
+}
+
+CheckpointPolicy StepRecord::OutermostAlone() const {
+  std::set<int> blocks;
+  for (const BlockRun& run : runs) {
+    if (run.depth == 0) blocks.insert(run.block);
+  }
+  std::vector<CheckpointPolicy::Range> ranges;
+  for (const int block : blocks) ranges.push_back({block, block + 1});
+  return CheckpointPolicy::Plan(std::move(ranges));
+}
+
 StepRecorder::StepRecorder(Budget& budget, const ModelBlocks& blocks)
     : budget_(budget), blocks_(blocks), first_(budget.traffic()), watch_(*this) {
   Mark();
@@ -59,9 +74,12 @@ std::size_t StepRecorder::Mark() {
 }
 
 void StepRecorder::Enter(const Checkpointable& module, int block, bool in_chain) {
+  const int depth = static_cast<int>(open_.size());
   open_.push_back(record_.runs.size());
-  record_.runs.push_back(
-      {.block = blocks_.NumberOf(module, block), .in_chain = in_chain, .enter = Mark()});
+  record_.runs.push_back({.block = blocks_.NumberOf(module, block),
+                          .depth = depth,
+                          .in_chain = in_chain,
+                          .enter = Mark()});
 }
 
 void StepRecorder::Leave(const Checkpointable&, int, const at::Tensor& result) {

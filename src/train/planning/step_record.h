@@ -35,6 +35,8 @@ class ModelBlocks {
 /// Once a block in forward.
 struct BlockRun {
   int block = 0;
+  /// How many blocks it is within.
+  int depth = 0;
   bool in_chain = false;
   /// Indices of marks: forward comes to it and leaves it, backward comes to it. The last is nothing
   /// where backward does not.
@@ -56,6 +58,9 @@ struct StepRecord {
 
   /// Whether both went through the same blocks in the same order.
   bool Follows(const StepRecord& other) const;
+  bool HasBlocksWithinBlocks() const;
+  /// Each block by itself, but not those within others.
+  CheckpointPolicy OutermostAlone() const;
 };
 
 /// Records what happens while it lives, on this thread and in the backward that belongs to it.

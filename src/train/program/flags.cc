@@ -71,7 +71,6 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
   app.add_option("--optimizer", flags.optimizer,
                  "adamw (on the host where it does not fit), adamw8bit, adamw-host or sgd")
       ->check(CLI::IsMember({"adamw", "adamw8bit", "adamw-host", "sgd"}));
-  app.add_flag("--chunked-loss", flags.chunked_loss, "the gpt's logits are never whole");
   app.add_option("--seed", flags.seed);
   app.add_option("--workers", flags.workers, "threads that load batches");
 }
@@ -87,6 +86,8 @@ void AddMemoryFlags(CLI::App& app, Flags& flags) {
             "none, all, sqrt, every:K or plan:I,J; otherwise chosen");
   app.add_option("--micro-batch", trainer.micro_batch, "samples at a time; otherwise chosen");
   app.add_option("--offload", trainer.offload, "true or false; otherwise chosen");
+  app.add_option("--chunked-loss", trainer.chunked_loss,
+                 "the gpt's logits are never whole: true or false; otherwise chosen");
   app.add_option("--clip", trainer.clip_norm, "the largest norm of the gradients");
 }
 
@@ -185,7 +186,6 @@ std::map<std::string, std::string> RunSettings(const Flags& flags) {
           {"--warm-up", c10::str(flags.warm_up)},
           {"--ema", c10::str(flags.ema)},
           {"--optimizer", flags.optimizer},
-          {"--chunked-loss", flags.chunked_loss ? "true" : "false"},
           {"--seed", c10::str(flags.seed)},
           {"--precision", std::string(PrecisionName(flags.trainer.precision))},
           {"--clip", c10::str(flags.trainer.clip_norm)}};

@@ -25,7 +25,6 @@ struct Flags {
   std::int64_t warm_up = 0;
   double ema = 0;
   std::string optimizer = "adamw";
-  bool chunked_loss = false;
   std::uint64_t seed = 0;
   int workers = 2;
 

@@ -64,15 +64,6 @@ OptimizerForms MakeOptimizer(const Flags& flags, const std::vector<at::Tensor>& 
   return {.make = sgd, .allowed = {OptimizerForm::kFused}};
 }
 
-void UseChunkedLoss(TrainModel& model) {
-  auto* gpt = dynamic_cast<Gpt*>(&model);
-  TORCH_CHECK(gpt != nullptr, "--chunked-loss is for the gpt");
-  gpt->head_loss = [](const at::Tensor& hidden, const at::Tensor& weight,
-                      const at::Tensor& targets) {
-    return LinearCrossEntropy(hidden, weight, std::nullopt, targets);
-  };
-}
-
 /// On a terminal one line that is written over, elsewhere one now and then.
 void ShowProgress(const StepReport& report, std::int64_t steps) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
@@ -162,7 +153,6 @@ int Run(Flags& flags) {
   const auto model = MakeModel(flags.model, flags.sizes);
   if (!flags.initial_weights.empty()) LoadWeights(flags.initial_weights, *model);
   model->to(device);
-  if (flags.chunked_loss) UseChunkedLoss(*model);
   flags.trainer.weight = [model](const Batch& rows) { return model->Weight(rows); };
   Trainer trainer(
       model, MakeOptimizer(flags, model->parameters()),
