@@ -74,6 +74,8 @@ struct TrainerOptions {
 struct StepReport {
   std::int64_t step = 0;
   double loss = 0;
+  /// From the call to its return. The device may still be at the optimizer's part, which the next
+  /// step then waits for.
   double seconds = 0;
   MemoryFigures memory;
   Levers levers;
