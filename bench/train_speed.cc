@@ -208,7 +208,8 @@ Outcome Run(const Bench& bench, const Case& test, TrainerOptions options) {
   }
   for (const auto& list : {model->parameters(), model->buffers()}) {
     // To the host: the budget of the run is full.
-    for (const at::Tensor& one : list) outcome.tensors.push_back(one.detach().to(c10::kCPU).clone());
+    for (const at::Tensor& one : list)
+      outcome.tensors.push_back(one.detach().to(c10::kCPU).clone());
   }
   return outcome;
 }

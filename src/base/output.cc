@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -14,13 +14,17 @@
 namespace plimsoll {
 namespace {
 
-/// The permissions of what was there, or those that a new file gets.
-mode_t ModeFor(const std::string& path) {
-  struct stat before {};
-  if (::stat(path.c_str(), &before) == 0) return before.st_mode & 07777;
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return 0666 & ~mask;
+/// Opens a new file beside the target, whose name nobody else has: another process, on another
+/// machine too, or another thread. Its permissions are those that any new file gets.
+int OpenBeside(const std::string& target, std::string& name) {
+  static std::atomic<unsigned> count = 0;
+  constexpr int kMostTaken = 1000;  // left behind by those that were killed
+  for (int i = 0; i < kMostTaken; ++i) {
+    name = fmt::format("{}.{}-{}.part", target, ::getpid(), count++);
+    const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+  return -1;
 }
 
 /// What a link leads to, also where there is nothing yet.
@@ -53,11 +57,9 @@ FileWriter::FileWriter(const std::string& path) : path_(path), target_(Behind(pa
     OpenInPlace();
     return;
   }
-  part_ = target_ + ".XXXXXX";
-  file_ = ::mkstemp(part_.data());
+  file_ = OpenBeside(target_, part_);
   if (file_ >= 0) {
-    ::fcntl(file_, F_SETFD, FD_CLOEXEC);
-    if (::fchmod(file_, ModeFor(target_)) != 0) Fail();
+    if (exists && ::fchmod(file_, there.st_mode & 07777) != 0) Fail();
     return;
   }
   Fail();

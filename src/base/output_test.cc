@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 namespace plimsoll {
 namespace {
@@ -53,6 +55,26 @@ TEST_F(Output, SaysWhyItCannot) {
   ASSERT_TRUE(error.has_value());
   EXPECT_NE(error->ToLine().find("No such file or directory"), std::string::npos);
   EXPECT_EQ(FilesThere(), 0u);
+}
+
+TEST_F(Output, ThreadsWriteOneFileAtOnce) {
+  const mode_t before = ::umask(027);
+  std::vector<std::thread> threads;
+  for (const char letter : {'a', 'b', 'c', 'd'}) {
+    threads.emplace_back([this, letter] {
+      for (int i = 0; i < 25; ++i) {
+        fs::remove(Path("one"));
+        EXPECT_EQ(WriteFile(Path("one"), std::string(10000, letter)), std::nullopt);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // The last may have been removed by another thread, and then written again by that one.
+  const std::string text = Read(Path("one"));
+  EXPECT_EQ(text, std::string(10000, text.at(0)));
+  EXPECT_EQ(fs::status(Path("one")).permissions(), static_cast<fs::perms>(0640));
+  EXPECT_EQ(::umask(before), 027u);
+  EXPECT_EQ(FilesThere(), 1u);
 }
 
 TEST_F(Output, NothingIsLeftWithoutACommit) {

@@ -11,9 +11,10 @@ namespace {
 std::string Sentence(const DoesNotFit::Figures& figures) {
   const std::string where =
       figures.budget ? "the budget of " + FormatBytes(*figures.budget) : std::string("the device");
-  const std::string need = figures.need > figures.budget.value_or(figures.need)
-                               ? "about " + FormatBytes(figures.need)
-                               : std::string("more than that");
+  const std::string need =
+      figures.need > figures.budget.value_or(figures.need)
+          ? (figures.need_is_least ? "at least " : "about ") + FormatBytes(figures.need)
+          : std::string("more than that");
   return c10::str("training does not fit into ", where, ": it takes ", need, ". ", figures.cause,
                   ". ", figures.lever, ". Nothing was changed");
 }
@@ -69,6 +70,7 @@ DoesNotFit Explain(const Shortage& shortage) {
   const Bytes fixed =
       shortage.fixed.parameters + shortage.fixed.gradients + shortage.fixed.optimizer_state;
   return DoesNotFit({.need = shortage.need,
+                     .need_is_least = shortage.need_is_least,
                      .budget = shortage.budget,
                      .fixed = shortage.fixed,
                      .cause = CauseOf(shortage, fixed),

@@ -21,9 +21,11 @@ struct FixedMemory {
 class DoesNotFit : public c10::OutOfMemoryError {
  public:
   struct Figures {
-    /// What it takes, expected from small steps; the budget itself where those did not fit either
-    /// or expect less. Trainer::LeastBudget measures it.
+    /// What it takes, expected from small steps. Where those did not fit either, or expect less:
+    /// the least that it can be, which is what is held and the gradients (and the optimizer's state
+    /// where that cannot go to the host), or the budget. Trainer::LeastBudget measures it.
     Bytes need = 0;
+    bool need_is_least = false;
     /// None: the device itself was full.
     std::optional<Bytes> budget;
     FixedMemory fixed;
@@ -43,7 +45,9 @@ class DoesNotFit : public c10::OutOfMemoryError {
 
 /// What a trainer knows when nothing fits.
 struct Shortage {
+  /// As in DoesNotFit::Figures.
   Bytes need = 0;
+  bool need_is_least = false;
   std::optional<Bytes> budget;
   FixedMemory fixed;
   std::int64_t rows = 1;

@@ -24,7 +24,7 @@ class GraphedGradients {
   GraphedGradients(const GraphedGradients&) = delete;
   GraphedGradients& operator=(const GraphedGradients&) = delete;
 
-  /// As AccumulateGradients, with the same result to the bit; the first time a graph is captured.
+  /// As AccumulateGradients, by the same operations; the first time a graph is captured.
   /// Nothing, with nothing changed, where this batch is to go without: it has another shape than
   /// the graph's, a piece without weight, or is not on a CUDA device; the model's tensors, what of
   /// them is trained, or its mode changed; the step cannot be captured, or adds to metrics; or

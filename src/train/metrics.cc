@@ -1,11 +1,11 @@
 #include "train/metrics.h"
 
-#include <stdexcept>
+#include <c10/util/Exception.h>
 
 namespace plimsoll::train {
 
 void Metrics::Add(const std::string& name, double value, double weight) {
-  if (!(weight >= 0)) throw std::invalid_argument("metric '" + name + "' has a negative weight");
+  TORCH_CHECK(weight >= 0, "metric '", name, "' has a weight of ", weight);
   Sum& sum = sums_[name];
   sum.value += value * weight;
   sum.weight += weight;

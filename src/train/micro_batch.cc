@@ -34,7 +34,7 @@ at::Tensor Counted(const at::Tensor& value, const Shares& shares, std::size_t pi
 
 Shares SharesOf(const Batch& batch, const Pieces& pieces) {
   TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");
-  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  batch.CheckRows();
   TORCH_CHECK(pieces.reduction != Reduction::kWholeBatch || pieces.rows >= batch.size(),
               "a loss over the whole batch cannot be made of pieces");
   const double whole = WeightOf(batch, pieces);

@@ -88,9 +88,11 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
   if (options_.ema) ema_.emplace(*model_, *options_.ema);
   const Bytes held = budget_.figures().allocated;
   if (held > options_.budget.value_or(held)) {
-    throw DoesNotFit({.need = held,
+    const FixedMemory fixed = Fixed();
+    throw DoesNotFit({.need = held + fixed.gradients,
+                      .need_is_least = true,
                       .budget = options_.budget,
-                      .fixed = Fixed(),
+                      .fixed = fixed,
                       .cause = FormatBytes(held) + " are held before training begins",
                       .lever = "Free what is not needed, or make the model smaller"});
   }
@@ -225,22 +227,35 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
   return AccumulateGradients(loss, batch, pieces);
 }
 
+std::optional<std::string> Trainer::NameNotFinite(const at::Tensor& loss) const {
+  auto found = FindNotFinite(*model_);
+  return found && !std::isfinite(loss.item<double>()) ? "loss" : found;
+}
+
+bool Trainer::AreFinite(StepReport& report, const at::Tensor& loss) const {
+  if (scaler_.enabled()) {
+    if (scaler_.FoundFinite()) return true;
+    report.not_finite = NameNotFinite(loss).value_or("");
+    return false;
+  }
+  if (options_.not_finite == NotFinite::kIgnore) return true;
+  const auto found = NameNotFinite(loss);
+  if (!found) return true;
+  report.not_finite = *found;
+  if (options_.not_finite == NotFinite::kSkip) return false;
+  throw NotFiniteError(report.not_finite, steps_);
+}
+
 bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   for (torch::optim::Optimizer* const optimizer : stepped_) scaler_.Unscale(*optimizer);
   SetRates();
   // While the device computes, but not where clipping is still to change the gradients.
   std::function<void()> step;
   if (options_.clip_norm == 0) step = PrepareAll(stepped_);
-  const bool look = !scaler_.enabled() && options_.not_finite != NotFinite::kIgnore;
-  const std::optional<std::string> found = look ? FindNotFinite(*model_) : std::nullopt;
+  const bool finite = AreFinite(report, loss);
   // The gradients were waited for; for the optimizer's part nobody waits.
   report.loss = loss.item<double>();
-  if (found) {
-    report.not_finite = std::isfinite(report.loss) ? *found : "loss";
-    if (options_.not_finite == NotFinite::kSkip) return false;
-    throw NotFiniteError(report.not_finite, steps_);
-  }
-  if (scaler_.enabled() && !scaler_.FoundFinite()) return false;
+  if (!finite) return false;
   if (options_.clip_norm > 0) {
     torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip_norm);
     step = PrepareAll(stepped_);
@@ -254,6 +269,17 @@ void Trainer::CheckNotSwapped() const {
               "the averages are swapped in: let the Swapped go before training, saving or loading");
 }
 
+std::vector<OptimizerForm> Trainer::FormsToTry() const {
+  std::vector<OptimizerForm> forms = forms_.allowed;
+  const bool begun = !optimizers_[0]->state().empty();
+  // A state in 8 bits is neither made of one in fp32 nor made one.
+  std::erase_if(forms, [&](OptimizerForm form) {
+    const bool eight_bits = form == OptimizerForm::kEightBits || form_ == OptimizerForm::kEightBits;
+    return begun && form != form_ && eight_bits;
+  });
+  return forms;
+}
+
 std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) {
   const LeverLimits limits = LimitsFor(batch.size());
   TORCH_CHECK(limits.may_split || limits.micro_batch.value_or(batch.size()) >= batch.size(),
@@ -261,12 +287,7 @@ std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) 
               "split_batch_norm to allow it");
   if (forms_.allowed.empty()) return planner_.Choose(limits, trials);
   const OptimizerForm before = *form_;
-  for (const OptimizerForm form : forms_.allowed) {
-    // A state in 8 bits is neither made of one in fp32 nor made one.
-    const bool from_state = !optimizers_[0]->state().empty() && form != before;
-    const bool eight_bits =
-        form == OptimizerForm::kEightBits || before == OptimizerForm::kEightBits;
-    if (from_state && eight_bits) continue;
+  for (const OptimizerForm form : FormsToTry()) {
     try {
       UseForm(form);
     } catch (const c10::OutOfMemoryError&) {
@@ -282,7 +303,6 @@ void Trainer::Choose(const Batch& batch) {
   Trials trials(*this, batch);
   const auto chosen = ChooseWithin(batch, trials);
   if (!chosen) throw Shortage(batch);
-  if (chosen->micro_batch < batch.size()) CheckLossSplits(batch);
   Use(*chosen);
   chosen_for_ = batch.size();
   expected_seconds_ = trials.expected_seconds();
@@ -291,10 +311,11 @@ void Trainer::Choose(const Batch& batch) {
 }
 
 StepReport Trainer::Step(const Batch& batch) {
-  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  batch.CheckRows();
   CheckNotSwapped();
   if (batch.size() > chosen_for_) Choose(batch);
   TryUpwardAgain();
+  CheckLossSplits(batch);
   StepReport report{.step = steps_};
   const PeakScope peak(budget_);
   const double begin = Seconds();
@@ -369,9 +390,9 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
     Use(now);
     throw Shortage(batch);
   }
-  if (now.micro_batch >= batch.size() && less->micro_batch < batch.size()) CheckLossSplits(batch);
   better_.push_back(now);
   Use(*less);
+  CheckLossSplits(batch);
   patience_ = std::max(patience_, kFirstPatience);
 }
 

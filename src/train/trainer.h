@@ -39,7 +39,8 @@ struct TrainerOptions {
   /// bf16 and fp16 run forward under autocast; fp16 with a gradient scaler.
   Precision precision = Precision::kFloat32;
   /// What the loss is over its rows. A loss that compares rows with each other is kWholeBatch and
-  /// never split; that it is none is checked before a batch is split for the first time.
+  /// never split; that it is none is checked before a batch is split for the first time, on rows
+  /// whose loss is finite.
   Reduction reduction = Reduction::kMean;
   /// What the loss of some rows is about, for losses that are means over tokens. Null: the rows.
   WeightFunction weight;
@@ -58,8 +59,8 @@ struct TrainerOptions {
   std::optional<bool> chunked_loss;
   OffloadOptions offload_options;
   /// Forward and backward are captured as a CUDA graph after the levers were chosen, and replayed:
-  /// bit for bit the same, and faster where the GPU waits for the host. The loss function then runs
-  /// on the host only at the capture, so what it computes there must be the same in every step. A
+  /// the same operations, faster where the GPU waits for the host. The loss function then runs on
+  /// the host only at the capture, so what it computes there must be the same in every step. A
   /// step goes without, as if this were off, where its batch has another shape than the first had,
   /// is not on a CUDA device, or has a piece whose weight is 0; where levers offload; and where the
   /// step cannot be captured: the loss function reads numbers from the device or adds to metrics(),
@@ -82,7 +83,8 @@ struct StepReport {
   /// None where the trainer was given an optimizer and no forms.
   std::optional<OptimizerForm> optimizer;
   double scale = 1;
-  /// The gradients were not finite, so that the parameters stayed; `not_finite` says which.
+  /// The gradients were not finite, so that the parameters stayed; `not_finite` says which: "loss",
+  /// or the name of the first parameter whose gradient it is.
   bool skipped = false;
   std::string not_finite;
   /// Forward and backward were a CUDA graph's.
@@ -117,12 +119,13 @@ class Trainer {
   /// changed.
   StepReport Step(const Batch& batch);
 
-  /// The mean loss without gradients, with the model in evaluation and its moving averages if there
-  /// are, in pieces that fit. What the loss function adds to metrics() can be read afterwards.
+  /// The loss of the batch, as `reduction` says (with kSum its sum), without gradients, with the
+  /// model in evaluation and its moving averages if there are, in pieces that fit. What the loss
+  /// function adds to metrics() can be read afterwards.
   double Evaluate(const Batch& batch);
 
-  /// The least budget with which a batch of this size trains: measured by a step that is undone,
-  /// during which the budget does not count.
+  /// The least budget with which a batch of this size trains, with any of the optimizer's forms:
+  /// measured by steps that are undone, during which the budget does not count.
   Bytes LeastBudget(const Batch& batch);
 
   /// The state that makes the next step the same bit for bit: parameters, buffers, their averages,
@@ -163,10 +166,16 @@ class Trainer {
   void Take(Optimizers optimizers, OptimizerForm form);
   std::vector<std::optional<OptimizerForm>> FormsToLoad(std::optional<OptimizerForm> saved,
                                                         bool still_good) const;
+  /// Those allowed that the optimizer's state can be made into.
+  std::vector<OptimizerForm> FormsToTry() const;
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
+  /// Throws where the batch is to be split and its loss is not what its pieces' losses make. Where
+  /// no rows show it, since their loss is not finite, the next step looks again.
   void CheckLossSplits(const Batch& batch);
+  /// Whether these rows settle it.
+  bool LossSplits(const Batch& rows);
   /// As the options have it: precision.
   at::Tensor Loss(const Batch& rows);
   /// Without gradients.
@@ -174,6 +183,10 @@ class Trainer {
   double LossInPieces(const Batch& batch, std::int64_t size);
   void Use(const Levers& levers);
   at::Tensor Gradients(const Batch& batch);
+  /// "loss", or the first parameter whose gradient is not finite.
+  std::optional<std::string> NameNotFinite(const at::Tensor& loss) const;
+  /// Whether the gradients are, with what the options say where they are not.
+  bool AreFinite(StepReport& report, const at::Tensor& loss) const;
   /// False where gradients are not finite.
   bool Optimize(StepReport& report, const at::Tensor& loss);
   /// What is thrown is thrown again; afterwards nothing of the attempt is there.
@@ -181,6 +194,7 @@ class Trainer {
   /// `failed`: levers that ran out in this step.
   void GiveWay(const Batch& batch, std::vector<Levers>& failed);
   void TryUpwardAgain();
+  Bytes LeastWithThisForm(const Batch& batch);
   DoesNotFit Shortage(const Batch& batch);
   FixedMemory Fixed() const;
   /// What levers depend on besides the batch; those chosen within something else are not kept.
@@ -213,6 +227,7 @@ class Trainer {
   /// The largest batch that levers were chosen for.
   std::int64_t chosen_for_ = 0;
   std::optional<double> expected_seconds_;
+  bool checked_that_loss_splits_ = false;
   std::int64_t steps_ = 0;
   /// What was given way from, the last at the end; to be gone back to.
   std::vector<Levers> better_;

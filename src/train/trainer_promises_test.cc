@@ -7,32 +7,16 @@
 #include <filesystem>
 
 #include "train/budget/cpu_allocator.h"
-#include "train/models/model.h"
 #include "train/optimizers/adam8bit.h"
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/host_optimizer.h"
-#include "train/trainer.h"
+#include "train/trainer_for_tests.h"
 
 namespace plimsoll::train {
 namespace {
 
 namespace nn = torch::nn;
 namespace optim = torch::optim;
-
-/// Layers whose parameters outweigh what they keep, as in the field where optimizers decide.
-nn::Sequential Wide() {
-  nn::Sequential model;
-  for (int i = 0; i < 6; ++i) {
-    model->push_back(nn::Linear(256, 256));
-    model->push_back(nn::ReLU());
-  }
-  return model;
-}
-
-Batch WideBatch(std::int64_t rows) {
-  auto generator = at::detail::createCPUGenerator(5);
-  return {{torch::randn({rows, 256}, generator, at::kFloat)}};
-}
 
 using MakeOptimizer = std::function<std::shared_ptr<optim::Optimizer>(std::vector<at::Tensor>)>;
 template <class Optimizer, class Options>
@@ -114,27 +98,6 @@ TEST_P(TrainerWith, TrainsInTheMemoryOfAPlainLoop) {
   EXPECT_LE(double(least_trainer), 1.05 * double(least_plain));
 }
 
-struct SmallGpt {
-  explicit SmallGpt(TrainerOptions options = {}, std::int64_t layers = 6) {
-    torch::manual_seed(11);
-    sizes.layers = layers;
-    model = MakeModel("gpt", sizes);
-    options.weight = [this](const Batch& rows) { return model->Weight(rows); };
-    trainer = std::make_unique<Trainer>(
-        model, std::make_shared<FusedAdamW>(model->parameters(), optim::AdamWOptions(1e-3)),
-        [this](const Batch& rows) { return model->Loss(rows); }, options);
-  }
-  Batch Rows(std::int64_t rows, std::uint64_t seed = 3) const {
-    auto generator = at::detail::createCPUGenerator(seed);
-    const at::Tensor text = torch::randint(0, 61, {rows, 25}, generator, at::kLong);
-    return {{text.slice(1, 0, 24).clone(), text.slice(1, 1).clone()}};
-  }
-
-  ModelSizes sizes{.width = 16, .vocabulary = 61, .context = 24, .heads = 2};
-  std::shared_ptr<TrainModel> model;
-  std::unique_ptr<Trainer> trainer;
-};
-
 Bytes PeakOfPlainStep(std::int64_t rows) {
   SmallGpt gpt;
   return gpt.trainer->Step(gpt.Rows(rows)).memory.peak_allocated;
@@ -152,6 +115,21 @@ TEST(TrainerPromises, LeastBudgetIsEnoughAndNotTooMuch) {
   }
   SmallGpt gpt({.budget = least * 9 / 10});
   EXPECT_THROW(gpt.trainer->Step(gpt.Rows(16)), DoesNotFit);
+}
+
+TEST(TrainerPromises, LeastBudgetIsOfTheFormThatTakesLeast) {
+  torch::manual_seed(3);
+  nn::Sequential model = Wide();
+  const auto loss = [&](const Batch& rows) {
+    return model->forward(rows.tensors[0]).square().mean();
+  };
+  const Bytes least =
+      Trainer(model.ptr(), AdamWForms(model->parameters()), loss).LeastBudget(WideBatch(8));
+  const Bytes fused = Trainer(model.ptr(), std::make_shared<FusedAdamW>(model->parameters()), loss)
+                          .LeastBudget(WideBatch(8));
+  EXPECT_LT(least, fused * 3 / 4);
+  Trainer trainer(model.ptr(), AdamWForms(model->parameters()), loss, {.budget = least});
+  EXPECT_EQ(trainer.Step(WideBatch(8)).optimizer, OptimizerForm::kHost);
 }
 
 TEST(TrainerPromises, DoesNotFitSaysWhy) {
@@ -228,15 +206,6 @@ TEST(TrainerPromises, NonsenseIsRefused) {
   EXPECT_THROW(trainer.Step({}), c10::Error);
 }
 
-/// The parameters, as one text.
-std::string TextOf(const nn::Module& model) {
-  std::string text;
-  for (const at::Tensor& parameter : model.parameters()) {
-    text += c10::str(parameter.sum().item<double>(), " ", parameter.norm().item<double>(), "\n");
-  }
-  return text;
-}
-
 TEST(TrainerPromises, WhateverIsThrownNothingHasChanged) {
   const SmallGpt gpt;
   bool fail = false;
@@ -282,37 +251,6 @@ TEST(TrainerPromises, WhatIsNotFiniteDoesNotReachTheParameters) {
       EXPECT_EQ(report.not_finite, "0.weight");
     }
     EXPECT_EQ(TextOf(*model), before);
-  }
-}
-
-TEST(TrainerPromises, ALossThatComparesRowsIsNotSplit) {
-  const auto contrastive = [](nn::Sequential& model, const Batch& rows) {
-    const at::Tensor x = nn::functional::normalize(model->forward(rows.tensors[0]));
-    const at::Tensor labels = torch::arange(rows.size());
-    return nn::functional::cross_entropy(x.matmul(x.t()) * 10, labels);
-  };
-  nn::Sequential model = Wide();
-  const auto loss = [&](const Batch& rows) { return contrastive(model, rows); };
-  const auto optimizer = std::make_shared<FusedSgd>(model->parameters(), optim::SGDOptions(0.01));
-  Bytes peak = 0;
-  Bytes before = 0;
-  {
-    Trainer plain(model.ptr(), optimizer, loss);
-    before = MemoryOf(c10::kCPU).figures().allocated;
-    peak = plain.Step(WideBatch(512)).memory.peak_allocated;
-  }
-  {
-    Trainer trainer(model.ptr(), optimizer, loss, {.budget = before + (peak - before) * 8 / 10});
-    EXPECT_THROW(trainer.Step(WideBatch(512)), c10::Error);
-  }
-  Trainer trainer(
-      model.ptr(), optimizer, loss,
-      {.budget = before + (peak - before) * 8 / 10, .reduction = Reduction::kWholeBatch});
-  try {
-    trainer.Step(WideBatch(512));
-    EXPECT_EQ(trainer.levers().micro_batch, 512);
-  } catch (const DoesNotFit&) {
-    // Honest too: there was nothing to give way with.
   }
 }
 

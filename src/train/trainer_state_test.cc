@@ -1,10 +1,13 @@
 // What Trainer::Load takes, and that it changes nothing where it refuses.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/output.h"
 #include "train/checkpointing/random_state.h"
@@ -209,6 +212,83 @@ TEST_F(TrainerState, RefusesDamage) {
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << (percent % 8)));
     EXPECT_NE(Refusal(run, flipped), "") << percent;
   }
+  EXPECT_NE(Refusal(run, saved + "more").find("4 bytes follow the end of the state"),
+            std::string::npos);
+}
+
+TEST_F(TrainerState, ThirtyKillsWhileSavingLeaveAGoodState) {
+  const auto make = Named<FusedAdamW>("", optim::AdamWOptions(0.01)).make;
+  // Two states, saved in turn, and the loss of the step that follows each.
+  std::array<std::unique_ptr<TrainingRun>, 2> runs;
+  std::array<double, 2> next_losses{};
+  const fs::path path = folder_ / "state";
+  const auto save = [&](int i) {
+    torch::manual_seed(static_cast<std::uint64_t>(i));
+    runs[i]->trainer->Save(path, std::to_string(i));
+  };
+  for (int i = 0; i < 2; ++i) {
+    runs[i] = std::make_unique<TrainingRun>(make);
+    runs[i]->Steps(i + 1);
+    save(i);
+    next_losses[i] = runs[i]->Steps(1)[0];
+    runs[i]->trainer->Load(path);
+  }
+  TrainingRun again(make);
+  // A kill between two saves shows nothing.
+  int in_the_middle = 0;
+  int attempt = 0;
+  for (; in_the_middle < 30 && attempt < 600; ++attempt) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (int i = attempt;; ++i) save(i % 2);
+    }
+    usleep(static_cast<useconds_t>(2000 + 537 * (attempt % 30)));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "it could not save";
+    const std::string which = again.trainer->Load(path);
+    ASSERT_TRUE(which == "0" || which == "1");
+    EXPECT_EQ(again.Steps(1)[0], next_losses[which == "1" ? 1 : 0]) << attempt;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      if (entry.path() == path) continue;
+      ++in_the_middle;
+      fs::remove(entry.path());
+    }
+  }
+  std::printf("killed %d times, %d of them with a file half written\n", attempt, in_the_middle);
+  EXPECT_EQ(in_the_middle, 30);
+}
+
+TEST_F(TrainerState, TwoThreadsMaySaveToOnePath) {
+  const auto make = Named<FusedAdamW>("", optim::AdamWOptions(0.01)).make;
+  const fs::path path = folder_ / "state";
+  TrainingRun narrow(make, 8);
+  TrainingRun wide(make, 16);
+  const auto save = [&](const TrainingRun& run, const char* extra) {
+    return std::thread([&run, extra, &path] {
+      for (int i = 0; i < 20; ++i) run.trainer->Save(path, extra);
+    });
+  };
+  std::thread one = save(narrow, "narrow");
+  std::thread other = save(wide, "wide");
+  one.join();
+  other.join();
+  TrainingRun& last = Trainer::ExtraOf(path) == "wide" ? wide : narrow;
+  EXPECT_NO_THROW(last.trainer->Load(path));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(TrainerState, SaysHowManyOptimizersItHas) {
+  TrainingRun run(Named<FusedAdamW>("", optim::AdamWOptions(0.01)).make);
+  const std::string one = Saved(run);
+  const auto parameters = run.net->parameters();
+  const Trainer::Optimizers two = {
+      std::make_shared<FusedAdamW>(std::vector(parameters.begin(), parameters.begin() + 2)),
+      std::make_shared<FusedAdamW>(std::vector(parameters.begin() + 2, parameters.end()))};
+  run.trainer =
+      std::make_unique<Trainer>(run.net.ptr(), two, [](const Batch&) { return at::Tensor(); });
+  EXPECT_EQ(Refusal(run, one), "it has 1 optimizers, and here are 2");
 }
 
 TEST_F(TrainerState, RefusesWhatCouldRunCode) {

@@ -138,39 +138,59 @@ double Trainer::LossOf(const Batch& rows) {
 }
 
 void Trainer::CheckLossSplits(const Batch& batch) {
-  if (batch.size() < 2 || options_.reduction == Reduction::kWholeBatch) return;
-  const std::int64_t half = std::min<std::int64_t>(batch.size() / 2, 2);
-  const Batch both = batch.Rows(0, 2 * half);
+  const bool whole =
+      options_.reduction == Reduction::kWholeBatch || levers_.micro_batch >= batch.size();
+  if (whole || checked_that_loss_splits_) return;
+  // Four rows will do. But the mean over rows with nothing to learn from is not a number: then
+  // others, and last as many as make two pieces.
+  constexpr std::int64_t kPlaces = 8;
+  const std::int64_t few = std::min<std::int64_t>(batch.size(), 4);
+  const std::int64_t apart = std::max(few, batch.size() / kPlaces);
+  std::vector<Batch> places;
+  for (std::int64_t begin = 0; begin + few <= batch.size(); begin += apart) {
+    places.push_back(batch.Rows(begin, begin + few));
+  }
+  places.push_back(batch.Rows(0, std::min(batch.size(), 2 * levers_.micro_batch)));
   const Evaluating evaluating(*model_);
   const RandomState random = RandomState::Of(options_.device);
-  double whole = 0;
-  double again = 0;
-  double parts = 0;
-  try {
-    whole = LossOf(both);
-    again = LossOf(both);
-    parts = LossInPieces(both, half);
-  } catch (const std::exception& error) {
+  const auto end = [&] {
     random.Restore();
     metrics_.Clear();
+  };
+  try {
+    checked_that_loss_splits_ =
+        std::ranges::any_of(places, [&](const Batch& rows) { return LossSplits(rows); });
+  } catch (const std::exception& error) {
+    end();
     if (!IsOutOfMemory(error)) throw;
     return;
+  } catch (...) {
+    end();
+    throw;
   }
-  random.Restore();
-  metrics_.Clear();
-  // A loss that is random in evaluation too cannot be compared.
-  if (whole != again || !std::isfinite(whole)) return;
+  end();
+}
+
+bool Trainer::LossSplits(const Batch& rows) {
+  if (options_.weight && !(options_.weight(rows) > 0)) return false;
+  const double whole = LossOf(rows);
+  if (!std::isfinite(whole)) return false;
+  // One that is random in evaluation too cannot be compared, here or elsewhere.
+  if (whole != LossOf(rows)) return true;
+  const double parts = LossInPieces(rows, (rows.size() + 1) / 2);
   constexpr double kTolerance = 1e-3;
   TORCH_CHECK(
       std::abs(parts - whole) <= kTolerance * std::max(std::abs(whole), 1e-3),
-      "the batch does not fit at once and cannot be split: the loss of ", both.size(), " rows is ",
-      whole, ", and of its halves, put together as the options say, ", parts,
+      options_.micro_batch ? "micro_batch asks for pieces" : "the batch does not fit at once",
+      ", and the loss cannot be made of pieces: for ", rows.size(), " rows it is ", whole,
+      ", and for their halves, put together as the options say, ", parts,
       ". If the loss compares rows with each other, set reduction to kWholeBatch; if it is a "
       "mean over something else than rows, set weight, and if it is a sum, kSum");
+  return true;
 }
 
 double Trainer::Evaluate(const Batch& batch) {
-  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  batch.CheckRows();
   const Evaluating evaluating(*model_);
   std::optional<Ema::Swapped> averages;
   if (ema_) averages.emplace(ema_->SwapIn());
@@ -204,8 +224,25 @@ double Trainer::LossInPieces(const Batch& batch, std::int64_t size) {
 }
 
 Bytes Trainer::LeastBudget(const Batch& batch) {
-  TORCH_CHECK(batch.size() >= 1, "the batch is empty");
+  batch.CheckRows();
   const Unlimited unlimited(options_.device);
+  if (!form_) return LeastWithThisForm(batch);
+  const OptimizerForm before = *form_;
+  std::vector<Bytes> needs;
+  try {
+    for (const OptimizerForm form : FormsToTry()) {
+      UseForm(form);
+      needs.push_back(LeastWithThisForm(batch));
+    }
+  } catch (...) {
+    UseForm(before);
+    throw;
+  }
+  UseForm(before);
+  return std::ranges::min(needs);
+}
+
+Bytes Trainer::LeastWithThisForm(const Batch& batch) {
   Trials trials(*this, batch);
   Levers least = planner_.Least(LimitsFor(batch.size()), trials);
   Bytes lowest = 0;
@@ -243,9 +280,17 @@ DoesNotFit Trainer::Shortage(const Batch& batch) {
     return dynamic_cast<AdamW8bit*>(one) != nullptr || dynamic_cast<Adam8bit*>(one) != nullptr ||
            dynamic_cast<HostAdamW*>(one) != nullptr || dynamic_cast<HostAdam*>(one) != nullptr;
   });
-  return Explain({.need = std::max(most, planner_.LeastPeak(limits).value_or(most)),
+  const FixedMemory fixed = Fixed();
+  // A state that may go to the host need not be there.
+  const bool state_may_go = forms_.allowed.size() > 1;
+  Bytes least = budget_.figures().allocated + fixed.gradients;
+  if (!state_may_go) least += fixed.optimizer_state;
+  if (state_may_go && !optimizers_[0]->state().empty()) least = 0;
+  const Bytes expected = planner_.LeastPeak(limits).value_or(0);
+  return Explain({.need = std::max({most, least, expected}),
+                  .need_is_least = expected < std::max(most, least),
                   .budget = options_.budget,
-                  .fixed = Fixed(),
+                  .fixed = fixed,
                   .rows = MicroBatches(limits).back(),
                   .may_split = limits.may_split,
                   .whole_batch = options_.reduction == Reduction::kWholeBatch,

@@ -40,6 +40,8 @@ complains 2 gpt --budget banana
 complains 2 gpt --data "$folder/nothing"
 complains 2 unet --checkpoint sometimes
 complains 2 gpt --resume
+complains 2 "${small[@]}" --steps 1 --save "$folder/state"
+grep -q -- '--resume goes on from it' "$folder/out" || fail "an earlier state is not named: $(cat "$folder/out")"
 echo garbage >"$folder/state"
 complains 2 "${small[@]}" --steps 9 --save "$folder/state" --resume
 printf 'plimsoll train state 1\nanything' >"$folder/state"
@@ -60,6 +62,17 @@ grep -q "saved with --width '32', and now it is '64'" "$folder/out" || fail "not
 # What cannot work in the end is said at the beginning.
 complains 2 "${small[@]}" --steps 1 --save "$folder/nowhere/state"
 complains 2 "${small[@]}" --steps 1 --log "$folder/nowhere/log"
+complains 2 "${small[@]}" --steps 1 --save "$folder/never" --save-every -1
+grep -q -- "--save-every: '-1' is not a whole number from 1 to" "$folder/out" || fail "not named: $(cat "$folder/out")"
+for flag in --save --log --weights --from --snapshot --data; do
+  complains 2 "${small[@]}" --steps 1 "$flag" "$folder"
+  grep -q -- "$flag: $folder is a folder, and should be a file" "$folder/out" || fail "$flag: $(cat "$folder/out")"
+done
+complains 2 unet --steps 1 --data "$folder/whole"
+grep -q 'should be a folder of images' "$folder/out" || fail "not named: $(cat "$folder/out")"
+complains 2 mlp --steps 1 --data "$folder/whole"
+complains 2 "${small[@]}" --steps 1 --from "$folder/nothing"
+[[ ! -e $folder/never ]] || fail "something was trained before the flags were read"
 
 # Changed flags are refused, or allowed and told.
 "$program" "${small[@]}" --steps 2 --save "$folder/changed" 2>/dev/null
@@ -72,6 +85,49 @@ grep -q "learning-rate was '0.001' and is now '0.1'" "$folder/out" || fail "a ch
 "$program" "${small[@]}" --steps 1 --from "$folder/w.safetensors" --log "$folder/from.log" 2>/dev/null
 [[ $(losses "$folder/from.log") != $(losses "$folder/whole" | head -1) ]] || fail "the weights were not taken"
 complains 2 "${small[@]}" --steps 1 --from "$folder/state"
+
+# Adapters alone are trained; the weights that are written know nothing of them. Checkpoints change nothing.
+lora=("${small[@]}" --lora 4 --learning-rate 0.01)
+"$program" "${lora[@]}" --from "$folder/w.safetensors" --steps 4 --weights "$folder/tuned.safetensors" \
+  --log "$folder/lora.log" 2>"$folder/out"
+grep -q 'layers have adapters of rank 4: .* parameters are trained' "$folder/out" ||
+  fail "adapters are not told: $(cat "$folder/out")"
+"$program" "${lora[@]}" --from "$folder/w.safetensors" --steps 4 --checkpoint all --log "$folder/lora2.log" 2>/dev/null
+[[ $(losses "$folder/lora.log") == $(losses "$folder/lora2.log") ]] || fail "adapters learn otherwise with checkpoints"
+"$program" "${lora[@]}" --from "$folder/w.safetensors" --steps 2 --save "$folder/lora" --log "$folder/lora3.log" 2>/dev/null
+"$program" "${lora[@]}" --steps 4 --save "$folder/lora" --resume --log "$folder/lora3.log" 2>/dev/null
+[[ $(losses "$folder/lora.log") == $(losses "$folder/lora3.log") ]] || fail "adapters go on otherwise"
+[[ $(stat -c %s "$folder/tuned.safetensors") == $(stat -c %s "$folder/w.safetensors") ]] || fail "adapters are in the weights"
+! cmp -s "$folder/tuned.safetensors" "$folder/w.safetensors" || fail "nothing was learnt"
+"$program" "${small[@]}" --steps 1 --from "$folder/tuned.safetensors" 2>/dev/null
+complains 2 "${small[@]}" --learning-rate 0.01 --steps 6 --save "$folder/lora" --resume
+grep -q "saved with --lora '4', and now it is '0'" "$folder/out" || fail "not named: $(cat "$folder/out")"
+complains 2 gpt --lora 0
+
+# A batch by its tokens or pixels: 270 tokens are eight samples of 32.
+by_tokens=(gpt --width 32 --layers 2 --heads 2 --context 32 --workers 1 --batch-tokens 270)
+"$program" "${by_tokens[@]}" --steps 6 --log "$folder/tokens.log" 2>/dev/null
+[[ $(losses "$folder/tokens.log") == $(losses "$folder/whole") ]] || fail "270 tokens are not eight samples"
+"$program" unet --width 8 --image 32 --steps 1 --batch-pixels 4200 --log "$folder/pixels.log" 2>/dev/null
+[[ $(losses "$folder/pixels.log") == $(losses "$folder/unet" | head -1) ]] || fail "4200 pixels are not four images"
+complains 2 "${by_tokens[@]}" --batch 8
+complains 2 gpt --context 32 --batch-tokens 31
+complains 2 unet --batch-tokens 100
+complains 2 gpt --batch-pixels 100
+
+# Broken images stop it, or are left out and counted.
+mkdir -p "$folder/photos/a" "$folder/photos/b"
+for i in 1 2 3 4; do
+  { printf 'P6\n4 4\n255\n'; head -c 48 /dev/zero; } >"$folder/photos/a/$i.ppm"
+  { printf 'P6\n4 4\n255\n'; head -c 48 /dev/zero | tr '\0' '\377'; } >"$folder/photos/b/$i.ppm"
+done
+printf 'P6\n4 4\n255\nshort' >"$folder/photos/b/5.ppm"
+photos=(classifier --width 8 --image 16 --batch 3 --data "$folder/photos" --steps 6)
+code=0
+"$program" "${photos[@]}" 2>"$folder/out" || code=$?
+[[ $code == 2 ]] || fail "a broken image ends with $code"
+"$program" "${photos[@]}" --skip-broken 2>"$folder/out" || fail "a broken image is not left out: $(cat "$folder/out")"
+grep -q '^1 broken sample was left out; the first: .*b/5.ppm' "$folder/out" || fail "not told: $(cat "$folder/out")"
 
 # Interrupted, it finishes its step, saves, and goes on bit for bit.
 "$program" "${small[@]}" --steps 100000 --save "$folder/stopped" --log "$folder/stopped.log" 2>"$folder/out" &

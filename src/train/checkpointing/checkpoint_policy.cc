@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace plimsoll::train {
 namespace {
@@ -143,17 +144,35 @@ void Checkpointable::Leave(int block, const at::Tensor& result) const {
   if (watching != nullptr && !IsRecomputing()) watching->Leave(*this, block, result);
 }
 
+void Checkpointable::CheckNumbers(int first, int blocks) const {
+  TORCH_CHECK(first >= 0 && first <= checkpoint_blocks() - blocks, "blocks ", first, " to ",
+              first + blocks - 1, " are run, and checkpoint_blocks() says that there are ",
+              checkpoint_blocks());
+}
+
 at::Tensor Checkpointable::RunChain(const std::vector<Block>& blocks, at::Tensor x) const {
-  for (const auto& group : policy_.Groups(static_cast<int>(blocks.size()))) {
+  const int all = checkpoint_blocks();
+  TORCH_CHECK(std::cmp_equal(blocks.size(), all), "RunChain is given ", blocks.size(),
+              " blocks, and checkpoint_blocks() says that there are ", all,
+              "; a chain of some of them is RunChain(first, blocks, x), with the number of its "
+              "first block");
+  return RunChain(0, blocks, std::move(x));
+}
+
+at::Tensor Checkpointable::RunChain(int first, const std::vector<Block>& blocks,
+                                    at::Tensor x) const {
+  const int length = static_cast<int>(blocks.size());
+  CheckNumbers(first, length);
+  for (const auto& group : policy_.Part(first, length).Groups(length)) {
     // By value: backward comes when the caller's list is gone.
     const std::vector<Block> part(blocks.begin() + group.begin, blocks.begin() + group.end);
     const auto run = [part](at::Tensor y) {
       for (const Block& block : part) y = block(y);
       return y;
     };
-    Enter(group.begin, /*in_chain=*/true);
+    Enter(first + group.begin, /*in_chain=*/group.begin > 0);
     x = group.checkpointed ? CheckpointOne(run, x) : run(x);
-    Leave(group.begin, x);
+    Leave(first + group.begin, x);
   }
   return x;
 }

@@ -67,7 +67,7 @@ class Checkpointable;
 class BlockWatcher {
  public:
   virtual ~BlockWatcher() = default;
-  /// `in_chain`: its result is what the next block begins with.
+  /// `in_chain`: it begins with the result of the block before it.
   virtual void Enter(const Checkpointable& module, int block, bool in_chain) = 0;
   virtual void Leave(const Checkpointable& module, int block, const at::Tensor& result) = 0;
 };
@@ -98,11 +98,15 @@ class Checkpointable {
 
  protected:
   using Block = std::function<at::Tensor(const at::Tensor&)>;
-  /// One block after the other, in groups as the policy says.
+  /// All blocks, one after the other, in groups as the policy says.
   at::Tensor RunChain(const std::vector<Block>& blocks, at::Tensor x) const;
-  /// One block that stands alone: `function` of tensors, with a tensor as its result.
+  /// A chain of some of them, of which `first` is the number of the first one: for a module with
+  /// several chains, whose numbers go on from one to the next, or with blocks beside its chain.
+  at::Tensor RunChain(int first, const std::vector<Block>& blocks, at::Tensor x) const;
+  /// Block number `block`, which stands alone: `function` of tensors, with a tensor as its result.
   template <class Function, class... Inputs>
   at::Tensor RunBlock(int block, Function function, const Inputs&... inputs) const {
+    CheckNumbers(block, 1);
     Enter(block, /*in_chain=*/false);
     at::Tensor result =
         policy_.Covers(block) ? CheckpointOne(std::move(function), inputs...) : function(inputs...);
@@ -111,6 +115,8 @@ class Checkpointable {
   }
 
  private:
+  /// That the module has these blocks.
+  void CheckNumbers(int first, int blocks) const;
   void Enter(int block, bool in_chain) const;
   void Leave(int block, const at::Tensor& result) const;
 

@@ -5,6 +5,7 @@
 
 #include "train/budget/memory.h"
 #include "train/checkpointing/autocast.h"
+#include "train/checkpointing/checkpoint_policy.h"
 
 namespace plimsoll::train {
 namespace {
@@ -150,6 +151,90 @@ TEST(Checkpoint, SaysWhenTheFunctionDoesSomethingElse) {
               std::string::npos);
     EXPECT_NE(std::string(error.what()).find("[4, 2]"), std::string::npos) << error.what();
   }
+}
+
+/// Two chains, and a block beside them.
+struct TwoChains : nn::Module, Checkpointable {
+  TwoChains() {
+    for (int i = 0; i < 5; ++i) {
+      layers.push_back(register_module("layer" + std::to_string(i), nn::Linear(8, 8)));
+    }
+  }
+  int checkpoint_blocks() const override { return 6; }
+  std::vector<Block> Blocks(std::size_t begin, std::size_t end) {
+    std::vector<Block> blocks;
+    for (std::size_t i = begin; i < end; ++i) {
+      blocks.push_back(
+          [layer = layers[i]](const at::Tensor& x) mutable { return layer(x).tanh(); });
+    }
+    return blocks;
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor middle = RunChain(0, Blocks(0, 2), x).sin();
+    const at::Tensor end = RunChain(2, Blocks(2, 5), middle);
+    return RunBlock(
+        5, [](const at::Tensor& y) { return y.exp(); }, end);
+  }
+  at::Tensor OneAfterTheOther(const at::Tensor& x) {
+    return RunChain(Blocks(2, 5), RunChain(Blocks(0, 2), x));
+  }
+  at::Tensor TooMany(const at::Tensor& x) { return RunChain(4, Blocks(0, 3), x); }
+
+  std::vector<nn::Linear> layers;
+};
+
+/// The numbers of blocks as they are run; those after the block before in brackets.
+struct BlockNumbers : BlockWatcher {
+  void Enter(const Checkpointable&, int block, bool in_chain) override {
+    text += in_chain ? c10::str("(", block, ")") : c10::str(block);
+  }
+  void Leave(const Checkpointable&, int, const at::Tensor&) override {}
+  std::string text;
+};
+
+TEST(Checkpoint, NumbersTheBlocksOfSeveralChainsThrough) {
+  TwoChains model;
+  const at::Tensor x = torch::randn({4, 8});
+  const auto gradients = [&](const char* policy) {
+    model.zero_grad();
+    model.set_checkpoint_policy(CheckpointPolicy::Parse(policy));
+    model.forward(x).sum().backward();
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& parameter : model.parameters()) all.push_back(parameter.grad().clone());
+    return all;
+  };
+  const auto numbers = [&](const char* policy) {
+    BlockNumbers seen;
+    const WatchBlocks watch(seen);
+    const auto all = gradients(policy);
+    return seen.text;
+  };
+  EXPECT_EQ(numbers("none"), "0(1)2(3)(4)5");
+  EXPECT_EQ(numbers("plan:3-4"), "0(1)2(3)5");
+  // No checkpoint goes from one chain to the next.
+  EXPECT_EQ(numbers("plan:1-3"), "0(1)2(4)5");
+  const auto plain = gradients("none");
+  for (const char* policy : {"all", "plan:1-3", "plan:2,5"}) {
+    const auto same = gradients(policy);
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(plain[i], same[i]));
+  }
+}
+
+TEST(Checkpoint, RefusesChainsThatItCannotNumber) {
+  TwoChains model;
+  const auto refusal = [&](at::Tensor (TwoChains::*forward)(const at::Tensor&)) -> std::string {
+    try {
+      (model.*forward)(torch::randn({4, 8}));
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return {};
+  };
+  EXPECT_EQ(refusal(&TwoChains::OneAfterTheOther),
+            "RunChain is given 2 blocks, and checkpoint_blocks() says that there are 6; a chain of "
+            "some of them is RunChain(first, blocks, x), with the number of its first block");
+  EXPECT_EQ(refusal(&TwoChains::TooMany),
+            "blocks 4 to 6 are run, and checkpoint_blocks() says that there are 6");
 }
 
 TEST(Checkpoint, SavesNothingWithoutGradients) {

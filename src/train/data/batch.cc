@@ -1,5 +1,7 @@
 #include "train/data/batch.h"
 
+#include <c10/util/Exception.h>
+
 namespace plimsoll::train {
 
 Batch Batch::Rows(std::int64_t begin, std::int64_t end) const {
@@ -14,6 +16,18 @@ Batch Batch::To(c10::Device device, bool non_blocking) const {
     moved.tensors.push_back(tensor.to(tensor.options().device(device), non_blocking));
   }
   return moved;
+}
+
+void Batch::CheckRows() const {
+  TORCH_CHECK(!tensors.empty(), "the batch is empty");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    TORCH_CHECK(tensors[i].defined(), "tensor ", i, " of the batch is not defined");
+    TORCH_CHECK(tensors[i].dim() > 0, "tensor ", i,
+                " of the batch is a single number, and should have a row for each sample");
+    TORCH_CHECK(tensors[i].size(0) == size(), "tensor ", i, " of the batch has ",
+                tensors[i].size(0), " rows, and tensor 0 has ", size());
+  }
+  TORCH_CHECK(size() >= 1, "the batch is empty");
 }
 
 }  // namespace plimsoll::train

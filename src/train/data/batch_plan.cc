@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "train/data/random.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -21,19 +20,20 @@ void Shuffle(std::vector<T>& order, Random& random) {
 }
 
 void CheckPlan(const BatchPlanOptions& options) {
-  Require(options.batch >= 0, "a batch of ", options.batch, " samples cannot be.");
-  Require(options.budget >= 0, "a budget of ", options.budget, " for a batch cannot be.");
-  Require(options.bucket >= 0, "buckets of a length of ", options.bucket, " cannot be.");
-  Require(options.batch > 0 || options.budget > 0,
-          "a batch needs a number of samples, or a budget.");
+  TORCH_CHECK(options.batch >= 0, "a batch of ", options.batch, " samples cannot be");
+  TORCH_CHECK(options.budget >= 0, "a budget of ", options.budget, " for a batch cannot be");
+  TORCH_CHECK(options.bucket >= 0, "buckets of a length of ", options.bucket, " cannot be");
+  TORCH_CHECK(options.batch > 0 || options.budget > 0,
+              "a batch needs a number of samples, or a budget");
 }
 
 std::int64_t LengthOf(const Source& source, std::int64_t index, const BatchPlanOptions& options) {
   if (options.bucket == 0 && options.budget == 0) return 1;
   const std::int64_t length = source.Length(index);
-  Require(length >= 1, "sample ", index, " has a length of ", length, ".");
-  Require(options.budget == 0 || length <= options.budget, "sample ", index, " has a length of ",
-          length, ", which is more than the budget of ", options.budget, " for a batch.");
+  TORCH_CHECK(length >= 1, "sample ", index, " has a length of ", length);
+  TORCH_CHECK(options.budget == 0 || length <= options.budget, "sample ", index,
+              " has a length of ", length, ", which is more than the budget of ", options.budget,
+              " for a batch");
   return length;
 }
 
@@ -43,7 +43,7 @@ BatchPlan::BatchPlan(const Source& source, const BatchPlanOptions& options) : op
   CheckPlan(options_);
   MakeBuckets(source);
   MakeSlots();
-  Require(!slots_.empty(), "no batch can be made of ", source.size(), " samples.");
+  TORCH_CHECK(!slots_.empty(), "no batch can be made of ", source.size(), " samples");
 }
 
 void BatchPlan::MakeBuckets(const Source& source) {
@@ -78,7 +78,7 @@ void BatchPlan::MakeSlots() {
 }
 
 std::vector<std::int64_t> BatchPlan::Indices(std::int64_t number) const {
-  Require(number >= 0, "there is no batch ", number, ".");
+  TORCH_CHECK(number >= 0, "there is no batch ", number);
   const auto order = OrderOf(number / batches_per_epoch());
   const Slot& slot = order->slots[static_cast<std::size_t>(number % batches_per_epoch())];
   const std::vector<std::int64_t>& samples = order->buckets[slot.bucket];

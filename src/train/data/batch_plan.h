@@ -33,7 +33,7 @@ struct BatchPlanOptions {
 class BatchPlan {
  public:
   /// Asks for the length of every sample if there are buckets or a budget. Throws
-  /// std::invalid_argument if the options cannot be, or a sample is longer than the budget.
+  /// c10::Error if the options cannot be, or a sample is longer than the budget.
   BatchPlan(const Source& source, const BatchPlanOptions& options);
 
   std::int64_t batches_per_epoch() const { return static_cast<std::int64_t>(slots_.size()); }

@@ -42,7 +42,7 @@ std::string ErrorOf(Call call) {
   try {
     call();
   } catch (const Error& error) {
-    return error.what();
+    return error.what_without_backtrace();
   }
   return {};
 }

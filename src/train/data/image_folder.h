@@ -25,6 +25,10 @@ class ImageFolder : public Source {
 
   const std::vector<std::string>& classes() const { return classes_; }
   std::int64_t size() const override { return static_cast<std::int64_t>(samples_.size()); }
+  /// Pixels, as they are in the batch.
+  std::int64_t Length(std::int64_t /*index*/) const override {
+    return options_.height * options_.width;
+  }
   Batch Get(std::span<const std::int64_t> indices, const at::TensorOptions& where) const override;
 
  private:
@@ -47,6 +51,10 @@ class SegmentationFolder : public Source {
                      ImageOptions options = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(pairs_.size()); }
+  /// Pixels, as they are in the batch.
+  std::int64_t Length(std::int64_t /*index*/) const override {
+    return options_.height * options_.width;
+  }
   Batch Get(std::span<const std::int64_t> indices, const at::TensorOptions& where) const override;
 
  private:

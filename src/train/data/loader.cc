@@ -4,19 +4,18 @@
 
 #include <utility>
 
-#include "train/require.h"
-
 namespace plimsoll::train {
 namespace {
 
 constexpr std::size_t kReasonsKept = 10;
 
 const Source& Checked(const std::shared_ptr<const Source>& source, const LoaderOptions& options) {
-  Require(source != nullptr, "a loader needs a source.");
-  Require(options.workers >= 0, "a loader with ", options.workers, " threads cannot be.");
-  Require(options.workers == 0 || options.prefetch > 0,
-          "a loader with threads must be allowed to hold a batch.");
-  Require(options.max_broken >= 0, "a limit of ", options.max_broken, " broken samples cannot be.");
+  TORCH_CHECK(source != nullptr, "a loader needs a source");
+  TORCH_CHECK(options.workers >= 0, "a loader with ", options.workers, " threads cannot be");
+  TORCH_CHECK(options.workers == 0 || options.prefetch > 0,
+              "a loader with threads must be allowed to hold a batch");
+  TORCH_CHECK(options.max_broken >= 0, "a limit of ", options.max_broken,
+              " broken samples cannot be");
   return *source;
 }
 
@@ -97,7 +96,7 @@ std::int64_t Loader::position() const {
 }
 
 void Loader::Seek(std::int64_t position) {
-  Require(position >= 0, "there is no batch ", position, ".");
+  TORCH_CHECK(position >= 0, "there is no batch ", position);
   const std::lock_guard lock(mutex_);
   if (position == position_) return;
   position_ = next_ = position;
@@ -152,7 +151,7 @@ Loader::Loaded Loader::LoadOneByOne(const std::vector<std::int64_t>& indices, st
       samples.push_back(LoadSample(index, epoch));
     } catch (const DataError& error) {
       if (options_.max_broken == 0) throw;
-      loaded.broken.push_back({index, error.what()});
+      loaded.broken.push_back({index, error.what_without_backtrace()});
     }
   }
   if (!samples.empty()) loaded.batch = Collate(samples, options_.padding, where);

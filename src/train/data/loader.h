@@ -65,7 +65,7 @@ struct BrokenSamples {
 /// The same batches in the same order, however many threads load them.
 class Loader {
  public:
-  /// Throws std::invalid_argument for options that cannot be.
+  /// Throws c10::Error for options that cannot be.
   Loader(std::shared_ptr<const Source> source, LoaderOptions options);
 
   /// Batches go on for ever, epoch after epoch. A batch of which every sample is broken is passed

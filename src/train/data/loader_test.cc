@@ -152,17 +152,17 @@ TEST(Loader, EndsAtAnyTime) {
 
 TEST(Loader, RefusesWhatCannotBe) {
   const auto source = std::make_shared<Numbers>(3);
-  EXPECT_THROW(Loader(source, {.batch = 0}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {.batch = -1}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {.batch = 4, .drop_last = true}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {.workers = -1}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {.workers = 1, .prefetch = 0}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {.budget = -1}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {.bucket = -1}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {.max_broken = -1}), std::invalid_argument);
-  EXPECT_THROW(Loader(nullptr, {}), std::invalid_argument);
-  EXPECT_THROW(Loader(std::make_shared<Numbers>(0), {}), std::invalid_argument);
-  EXPECT_THROW(Loader(source, {}).Seek(-1), std::invalid_argument);
+  EXPECT_THROW(Loader(source, {.batch = 0}), c10::Error);
+  EXPECT_THROW(Loader(source, {.batch = -1}), c10::Error);
+  EXPECT_THROW(Loader(source, {.batch = 4, .drop_last = true}), c10::Error);
+  EXPECT_THROW(Loader(source, {.workers = -1}), c10::Error);
+  EXPECT_THROW(Loader(source, {.workers = 1, .prefetch = 0}), c10::Error);
+  EXPECT_THROW(Loader(source, {.budget = -1}), c10::Error);
+  EXPECT_THROW(Loader(source, {.bucket = -1}), c10::Error);
+  EXPECT_THROW(Loader(source, {.max_broken = -1}), c10::Error);
+  EXPECT_THROW(Loader(nullptr, {}), c10::Error);
+  EXPECT_THROW(Loader(std::make_shared<Numbers>(0), {}), c10::Error);
+  EXPECT_THROW(Loader(source, {}).Seek(-1), c10::Error);
 }
 
 TEST(Loader, AsksForPinnedMemoryOnlyWhereThereIsAGpu) {
@@ -260,8 +260,8 @@ TEST(Loader, HasTheSameBucketsForAnyNumberOfThreadsAndFromAnyPosition) {
 
 TEST(Loader, SaysWhichSampleIsLongerThanTheBudget) {
   const auto source = std::make_shared<Sentences>(std::vector<std::int64_t>{3, 9, 4});
-  EXPECT_EQ(ErrorOf<std::invalid_argument>([&] { Loader(source, {.budget = 8}); }),
-            "sample 1 has a length of 9, which is more than the budget of 8 for a batch.");
+  EXPECT_EQ(ErrorOf<c10::Error>([&] { Loader(source, {.budget = 8}); }),
+            "sample 1 has a length of 9, which is more than the budget of 8 for a batch");
 }
 
 TEST(Loader, AugmentsTheSameWithAnyNumberOfThreads) {

@@ -2,19 +2,21 @@
 #pragma once
 
 #include <c10/core/TensorOptions.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <span>
-#include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "train/data/batch.h"
 
 namespace plimsoll::train {
 
 /// A file that cannot be used. One line that names it and says why.
-class DataError : public std::runtime_error {
+class DataError : public c10::Error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit DataError(std::string line) : c10::Error(std::move(line), {}, nullptr) {}
 };
 
 class Source {

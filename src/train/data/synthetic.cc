@@ -26,6 +26,10 @@ class Synthetic : public Source {
   }
 
   std::int64_t size() const override { return size_; }
+  /// Pixels of an image, whatever its channels; tokens of a text, numbers of a vector.
+  std::int64_t Length(std::int64_t /*index*/) const override {
+    return input_.size() == 1 ? input_[0] : input_[1] * input_[2];
+  }
 
   Batch Get(std::span<const std::int64_t> indices, const at::TensorOptions& where) const override {
     const auto rows = static_cast<std::int64_t>(indices.size());

@@ -13,7 +13,6 @@
 #include <optional>
 
 #include "train/light/layers.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -199,9 +198,9 @@ void CutChannels(const Weighted& layer, const Consumer& consumer, const at::Tens
 }
 
 void CheckChannelOptions(const ChannelOptions& options) {
-  Require(options.fraction >= 0 && options.fraction < 1, "a fraction of ", options.fraction,
-          " of the channels is not in [0, 1).");
-  Require(options.multiple >= 1, "channels cannot be a multiple of ", options.multiple, ".");
+  TORCH_CHECK(options.fraction >= 0 && options.fraction < 1, "a fraction of ", options.fraction,
+              " of the channels is not in [0, 1)");
+  TORCH_CHECK(options.multiple >= 1, "channels cannot be a multiple of ", options.multiple);
 }
 
 }  // namespace
@@ -233,7 +232,8 @@ LightReport PruneChannels(nn::SequentialImpl& chain, const ChannelOptions& optio
          std::to_string(kept.numel()) + " of " + std::to_string(channels) + " output channels",
          before, FootprintOf(layer.module())});
   }
-  Require(named > 0, "no linear layer or convolution of the chain has a name that was asked for.");
+  TORCH_CHECK(named > 0,
+              "no linear layer or convolution of the chain has a name that was asked for");
   report.after = FootprintOf(chain);
   return report;
 }

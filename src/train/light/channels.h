@@ -32,7 +32,7 @@ struct ChannelOptions {
 /// The Sequential must be called as a whole. The parameters stay the same objects with other sizes,
 /// so the optimizer is made afterwards; where something else holds one, the layer stays. Gradients
 /// are dropped. What a consumer loses is in the figures of the chain, not in those of the layer.
-/// Throws std::invalid_argument where no layer has such a name.
+/// Throws c10::Error where no layer has such a name.
 LightReport PruneChannels(torch::nn::SequentialImpl& chain, const ChannelOptions& options = {});
 
 }  // namespace plimsoll::train

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "train/checkpointing/autocast.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -88,7 +87,7 @@ std::optional<std::string> Int8Weight::Cannot(const at::Tensor& weight) {
 
 Int8Weight Int8Weight::Of(const at::Tensor& weight) {
   const std::optional<std::string> reason = Cannot(weight);
-  Require(!reason, "a layer that ", reason.value_or(""), " cannot be put into 8 bits.");
+  TORCH_CHECK(!reason, "a layer that ", reason.value_or(""), " cannot be put into 8 bits");
   const at::Tensor rows = weight.detach().flatten(1).to(at::kFloat);
   const at::Tensor largest = rows.abs().amax(1, /*keepdim=*/true);
   // A scale that is no normal number would not be exact to half of itself.

@@ -33,7 +33,7 @@ struct Int8Weight {
 
   /// Why the weight cannot be put into 8 bits; a sentence without its subject. Nothing if it can.
   static std::optional<std::string> Cannot(const at::Tensor& weight);
-  /// Throws std::invalid_argument if it cannot.
+  /// Throws c10::Error if it cannot.
   static Int8Weight Of(const at::Tensor& weight);
   at::Tensor Dequantized(at::ScalarType type) const;
 };

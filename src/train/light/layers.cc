@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "train/require.h"
-
 namespace plimsoll::train {
 namespace {
 
@@ -75,9 +73,8 @@ std::vector<Layer> LayersOf(nn::Module& model) {
 
 void Exchange(Layer& layer, const nn::AnyModule& to) {
   nn::SequentialImpl* sequential = layer.sequential;
-  if (layer.fixed || sequential == nullptr) {
-    throw std::logic_error("layer '" + layer.name + "' cannot be exchanged.");
-  }
+  TORCH_CHECK(!layer.fixed && sequential != nullptr, "layer '", layer.name,
+              "' cannot be exchanged");
   *(sequential->begin() + static_cast<std::ptrdiff_t>(layer.index)) = to;
   sequential->replace_module(sequential->named_children().keys()[layer.index], to.ptr());
   layer.module = to.ptr();
@@ -127,7 +124,8 @@ LightReport ChangeLayers(nn::Module& model, const std::vector<std::string>& patt
       wanted.push_back(std::move(layer));
     }
   }
-  Require(named > 0, "no linear layer or convolution of the model has a name that was asked for.");
+  TORCH_CHECK(named > 0,
+              "no linear layer or convolution of the model has a name that was asked for");
   for (Layer& layer : wanted) {
     const Footprint before = FootprintOf(*layer.module);
     std::string to = change(layer);

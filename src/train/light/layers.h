@@ -53,7 +53,7 @@ std::optional<std::string> WeightIsHeld(const torch::nn::Module& module);
 
 /// Changes the layers whose names match one of the patterns. `cannot` says why one is to stay as it
 /// is, `change` returns what it has become. Nothing is changed before all have been looked at.
-/// Throws std::invalid_argument where no layer has such a name.
+/// Throws c10::Error where no layer has such a name.
 LightReport ChangeLayers(torch::nn::Module& model, const std::vector<std::string>& patterns,
                          const std::function<std::optional<std::string>(const Layer&)>& cannot,
                          const std::function<std::string(Layer&)>& change);

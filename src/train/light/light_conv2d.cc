@@ -72,9 +72,8 @@ at::Tensor LightConv2dImpl::forward(const at::Tensor& x) {
 }
 
 void LightConv2dImpl::MakeSeparable() {
-  if (separable() || quantized() || has_adapter()) {
-    throw std::logic_error("only a convolution that is as it was made can become separable.");
-  }
+  TORCH_CHECK(!separable() && !quantized() && !has_adapter(),
+              "only a convolution that is as it was made can become separable");
   separable_ = SeparableConv2d(options);
   separable_->to(weight.device(), weight.scalar_type());
   separable_->train(is_training());

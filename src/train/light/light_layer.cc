@@ -6,23 +6,13 @@
 #include <cmath>
 #include <utility>
 
-#include "train/require.h"
-
 namespace plimsoll::train {
-namespace {
-
-void CheckState(bool good, const char* sentence) {
-  if (!good) throw std::logic_error(sentence);
-}
-
-}  // namespace
-
 void CheckAdapter(const AdapterOptions& options) {
-  Require(options.rank >= 1, "an adapter of rank ", options.rank,
-          " cannot be: it needs 1 at least.");
-  Require(std::isfinite(options.alpha), "an adapter's alpha must be a finite number.");
-  Require(options.dropout >= 0 && options.dropout < 1, "an adapter's dropout of ", options.dropout,
-          " is not in [0, 1).");
+  TORCH_CHECK(options.rank >= 1, "an adapter of rank ", options.rank,
+              " cannot be: it needs 1 at least");
+  TORCH_CHECK(std::isfinite(options.alpha), "an adapter's alpha must be a finite number");
+  TORCH_CHECK(options.dropout >= 0 && options.dropout < 1, "an adapter's dropout of ",
+              options.dropout, " is not in [0, 1)");
 }
 
 at::Tensor LightLayer::Register(const std::string& name, const at::Tensor& tensor, bool trained) {
@@ -64,9 +54,8 @@ std::optional<std::string> LightLayer::CannotQuantize() const {
 
 void LightLayer::AddAdapter(const AdapterOptions& options) {
   CheckAdapter(options);
-  if (const auto reason = CannotAdapt()) {
-    throw std::logic_error("an adapter cannot be added to a layer that " + *reason + ".");
-  }
+  const auto reason = CannotAdapt();
+  TORCH_CHECK(!reason, "an adapter cannot be added to a layer that ", *reason);
   const at::Tensor& like = quantized() ? int8_.values : weight;
   const auto type = like.options().dtype(quantized() ? at::kFloat : weight.scalar_type());
   std::vector<std::int64_t> down_sizes = like.sizes().vec();
@@ -81,7 +70,7 @@ void LightLayer::AddAdapter(const AdapterOptions& options) {
 }
 
 void LightLayer::RemoveAdapter() {
-  CheckState(has_adapter(), "a layer without an adapter cannot lose one.");
+  TORCH_CHECK(has_adapter(), "a layer without an adapter cannot lose one");
   parameters_.erase("adapter_down");
   parameters_.erase("adapter_up");
   down_ = up_ = at::Tensor();
@@ -96,25 +85,24 @@ at::Tensor LightLayer::Delta() const {
 }
 
 void LightLayer::Merge() {
-  CheckState(has_adapter() && !merged_, "only an adapter that is not merged yet can be merged.");
-  CheckState(!quantized(),
-             "an adapter cannot be merged into a weight in 8 bits: dequantize it first.");
+  TORCH_CHECK(has_adapter() && !merged_, "only an adapter that is not merged yet can be merged");
+  TORCH_CHECK(!quantized(),
+              "an adapter cannot be merged into a weight in 8 bits: dequantize it first");
   weight.detach().add_(Delta());
   for (at::Tensor* tensor : {&down_, &up_}) tensor->set_requires_grad(false);
   merged_ = true;
 }
 
 void LightLayer::Unmerge() {
-  CheckState(merged_, "only an adapter that is merged can be taken out.");
+  TORCH_CHECK(merged_, "only an adapter that is merged can be taken out");
   weight.detach().sub_(Delta());
   for (at::Tensor* tensor : {&down_, &up_}) tensor->set_requires_grad(true);
   merged_ = false;
 }
 
 void LightLayer::Quantize() {
-  if (const auto reason = CannotQuantize()) {
-    throw std::logic_error("a layer that " + *reason + " cannot be put into 8 bits.");
-  }
+  const auto reason = CannotQuantize();
+  TORCH_CHECK(!reason, "a layer that ", *reason, " cannot be put into 8 bits");
   const Int8Weight int8 = Int8Weight::Of(weight);
   weight_type_ = weight.scalar_type();
   Freeze();
@@ -124,7 +112,7 @@ void LightLayer::Quantize() {
 }
 
 void LightLayer::Dequantize() {
-  CheckState(quantized(), "a layer that is not in 8 bits cannot be dequantized.");
+  TORCH_CHECK(quantized(), "a layer that is not in 8 bits cannot be dequantized");
   weight = Register("weight", int8_.Dequantized(weight_type_), false);
   parameters_.erase("weight_int8");
   parameters_.erase("weight_scale");

@@ -31,7 +31,7 @@ struct AdapterOptions {
   double dropout = 0;
 };
 
-/// Throws std::invalid_argument for options that cannot be.
+/// Throws c10::Error for options that cannot be.
 void CheckAdapter(const AdapterOptions& options);
 
 class LightLayer : public torch::nn::Module {

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "train/light/layers.h"
-#include "train/require.h"
 #include "train/state_tensors.h"
 
 namespace plimsoll::train {
@@ -41,10 +40,10 @@ bool CanGetAdapter(const Layer& layer, const LoraOptions& options) {
 void CheckLora(nn::Module& model, const LoraOptions& options) {
   CheckAdapter(options.adapter);
   const std::vector<Layer> layers = LayersOf(model);
-  Require(std::any_of(layers.begin(), layers.end(),
-                      [&](const Layer& layer) { return CanGetAdapter(layer, options); }),
-          "no layer of the model can get an adapter: a layer that was asked for must be in an "
-          "nn::Sequential, or be a LightLinear or LightConv2d without one.");
+  TORCH_CHECK(std::any_of(layers.begin(), layers.end(),
+                          [&](const Layer& layer) { return CanGetAdapter(layer, options); }),
+              "no layer of the model can get an adapter: a layer that was asked for must be in an "
+              "nn::Sequential, or be a LightLinear or LightConv2d without one");
 }
 
 void FreezeAllBut(nn::Module& model, const std::vector<std::string>& trained) {
@@ -64,9 +63,7 @@ void FreezeAllBut(nn::Module& model, const std::vector<std::string>& trained) {
 
 void CheckThatNoneIsMerged(nn::Module& model) {
   for (const auto& [name, layer] : Adapted(model)) {
-    if (layer->merged()) {
-      throw std::logic_error("the adapter of '" + name + "' is merged: take it out first.");
-    }
+    TORCH_CHECK(!layer->merged(), "the adapter of '", name, "' is merged: take it out first");
   }
 }
 
@@ -88,10 +85,8 @@ LightReport AddLora(nn::Module& model, const LoraOptions& options) {
 void MergeLora(nn::Module& model) {
   CheckThatNoneIsMerged(model);
   for (const auto& [name, layer] : Adapted(model)) {
-    if (layer->quantized()) {
-      throw std::logic_error("'" + name +
-                             "' is in 8 bits, and no adapter can be merged into that.");
-    }
+    TORCH_CHECK(!layer->quantized(), "'", name,
+                "' is in 8 bits, and no adapter can be merged into that");
   }
   for (const auto& [name, layer] : Adapted(model)) layer->Merge();
 }

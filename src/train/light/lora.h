@@ -29,7 +29,7 @@ struct LoraOptions {
 ///
 /// Elements of an nn::Sequential are exchanged for light ones with the same parameters; elsewhere a
 /// layer must be declared as a light one (train/light/light_layer.h), or the report says that it
-/// stays. Throws std::invalid_argument if no layer could get one, and then nothing has changed.
+/// stays. Throws c10::Error if no layer could get one, and then nothing has changed.
 LightReport AddLora(torch::nn::Module& model, const LoraOptions& options = {});
 
 /// All adapters of the model. See LightLayer.

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "train/light/layers.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -29,7 +28,7 @@ WeightMasks::WeightMasks(torch::nn::Module& model, MaskOptions options)
                        std::make_shared<at::Tensor>(at::ones(tensor.sizes(), options_of_mask)),
                        std::nullopt});
   }
-  Require(!masked_.empty(), "no weight of the model has a name that was asked for.");
+  TORCH_CHECK(!masked_.empty(), "no weight of the model has a name that was asked for");
   for (Masked& masked : masked_) {
     if (!masked.parameter.requires_grad()) continue;
     masked.hook = masked.parameter.register_hook([mask = masked.mask](const at::Tensor& gradient) {
@@ -65,12 +64,12 @@ void WeightMasks::PruneTogether(std::span<const Masked> parameters, std::int64_t
 }
 
 MaskReport WeightMasks::Prune(double fraction) {
-  Require(fraction >= 0 && fraction <= 1, "a fraction of ", fraction,
-          " of the weights is not in [0, 1].");
+  TORCH_CHECK(fraction >= 0 && fraction <= 1, "a fraction of ", fraction,
+              " of the weights is not in [0, 1]");
   std::int64_t weights = 0;
   for (const Masked& masked : masked_) {
-    Require(masked.parameter.detach().isfinite().all().item<bool>(), "the weights of '",
-            masked.name, "' are not finite, and have no smallest.");
+    TORCH_CHECK(masked.parameter.detach().isfinite().all().item<bool>(), "the weights of '",
+                masked.name, "' are not finite, and have no smallest");
     weights += masked.mask->numel();
   }
   if (options_.global) {

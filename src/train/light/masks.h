@@ -45,7 +45,7 @@ struct MaskReport {
 /// of the model, so an optimizer may have been made before.
 class WeightMasks {
  public:
-  /// Masks nothing yet. Throws std::invalid_argument where no parameter is meant.
+  /// Masks nothing yet. Throws c10::Error where no parameter is meant.
   explicit WeightMasks(torch::nn::Module& model, MaskOptions options = {});
   ~WeightMasks();
   WeightMasks(const WeightMasks&) = delete;

@@ -3,8 +3,6 @@
 #include <set>
 #include <sstream>
 
-#include "train/require.h"
-
 namespace plimsoll::train {
 namespace {
 
@@ -30,8 +28,8 @@ void Difference(std::ostream& out, const Footprint& before, const Footprint& aft
 }  // namespace
 
 Footprint FootprintOf(const torch::nn::Module& module, int states_per_parameter) {
-  Require(states_per_parameter >= 0, "an optimizer cannot keep ", states_per_parameter,
-          " tensors for each parameter.");
+  TORCH_CHECK(states_per_parameter >= 0, "an optimizer cannot keep ", states_per_parameter,
+              " tensors for each parameter");
   Footprint footprint;
   std::set<const void*> seen;
   const auto is_new = [&](const at::Tensor& tensor) {

@@ -1,7 +1,6 @@
 #include "train/light/separable.h"
 
 #include "train/light/layers.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -49,8 +48,8 @@ std::string BecomeSeparable(Layer& layer) {
 }  // namespace
 
 SeparableConv2dImpl::SeparableConv2dImpl(nn::Conv2dOptions options) : options_(std::move(options)) {
-  Require(options_.groups() == 1, "a separable convolution cannot have ", options_.groups(),
-          " groups of its own.");
+  TORCH_CHECK(options_.groups() == 1, "a separable convolution cannot have ", options_.groups(),
+              " groups of its own");
   SeparableConv2dImpl::reset();
 }
 

@@ -160,7 +160,7 @@ TEST(ReplaceConvolutions, LeavesWhatSomethingElseHolds) {
 TEST(ReplaceConvolutions, TakesNames) {
   nn::Sequential model(Convolution(4, 4, 3), Convolution(4, 4, 3));
   EXPECT_EQ(ReplaceConvolutions(*model, {"1"}).changed.at(0).layer, "1");
-  EXPECT_THROW(ReplaceConvolutions(*model, {"2"}), std::invalid_argument);
+  EXPECT_THROW(ReplaceConvolutions(*model, {"2"}), c10::Error);
 }
 
 TEST(ReplaceConvolutions, LearnsNearlyAsMuchWithLess) {

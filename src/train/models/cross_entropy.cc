@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "train/checkpointing/autocast.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -320,31 +319,31 @@ struct Function : torch::autograd::Function<Function> {
 
 void CheckShapes(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                  const at::Tensor& targets) {
-  Require(hidden.defined() && weight.defined() && targets.defined(),
-          "the cross-entropy needs hidden states, a weight and targets.");
-  Require(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1), "hidden ",
-          hidden.sizes(), " does not go with weight ", weight.sizes(), ".");
-  Require(hidden.sizes().slice(0, hidden.sizes().size() - 1) == targets.sizes(), "hidden ",
-          hidden.sizes(), " does not go with targets ", targets.sizes(), ".");
-  Require(targets.scalar_type() == at::kLong, "targets must be of int64.");
-  Require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
-          "the bias does not go with weight ", weight.sizes(), ".");
+  TORCH_CHECK(hidden.defined() && weight.defined() && targets.defined(),
+              "the cross-entropy needs hidden states, a weight and targets");
+  TORCH_CHECK(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1),
+              "hidden ", hidden.sizes(), " does not go with weight ", weight.sizes());
+  TORCH_CHECK(hidden.sizes().slice(0, hidden.sizes().size() - 1) == targets.sizes(), "hidden ",
+              hidden.sizes(), " does not go with targets ", targets.sizes());
+  TORCH_CHECK(targets.scalar_type() == at::kLong, "targets must be of int64");
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+              "the bias does not go with weight ", weight.sizes());
 }
 
 void CheckOptions(const Options& options, const at::Tensor& weight) {
-  Require(options.chunk >= 0, "a chunk of ", options.chunk, " rows cannot be.");
-  Require(options.label_smoothing >= 0 && options.label_smoothing <= 1, "label smoothing of ",
-          options.label_smoothing, " is not in [0, 1].");
-  Require(options.z_loss >= 0 && std::isfinite(options.z_loss), "a z-loss of ", options.z_loss,
-          " is not a finite number from 0 on.");
-  Require(options.soft_cap >= 0 && std::isfinite(options.soft_cap), "a soft cap of ",
-          options.soft_cap, " is not a finite number from 0 on.");
+  TORCH_CHECK(options.chunk >= 0, "a chunk of ", options.chunk, " rows cannot be");
+  TORCH_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, "label smoothing of ",
+              options.label_smoothing, " is not in [0, 1]");
+  TORCH_CHECK(options.z_loss >= 0 && std::isfinite(options.z_loss), "a z-loss of ", options.z_loss,
+              " is not a finite number from 0 on");
+  TORCH_CHECK(options.soft_cap >= 0 && std::isfinite(options.soft_cap), "a soft cap of ",
+              options.soft_cap, " is not a finite number from 0 on");
   if (!options.class_weights) return;
   const at::Tensor& weights = *options.class_weights;
-  Require(weights.defined() && weights.dim() == 1 && weights.size(0) == weight.size(0) &&
-              weights.is_floating_point() && weights.device() == weight.device(),
-          "class weights must be ", weight.size(0),
-          " floating point numbers on the device of the weight.");
+  TORCH_CHECK(weights.defined() && weights.dim() == 1 && weights.size(0) == weight.size(0) &&
+                  weights.is_floating_point() && weights.device() == weight.device(),
+              "class weights must be ", weight.size(0),
+              " floating point numbers on the device of the weight");
 }
 
 }  // namespace

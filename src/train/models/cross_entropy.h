@@ -35,7 +35,7 @@ struct LinearCrossEntropyOptions {
 /// [V] and targets [...] of int64. The loss is fp32 (fp64 for fp64); the products are made in the
 /// autocast type where autocast is on. Gradients are computed in forward, for those that want one,
 /// so that backward can be called once, and not differentiated. With no row that counts the mean is
-/// not a number, as in torch. Throws std::invalid_argument for options and shapes that do not go
+/// not a number, as in torch. Throws c10::Error for options and shapes that do not go
 /// together.
 at::Tensor LinearCrossEntropy(const at::Tensor& hidden, const at::Tensor& weight,
                               const std::optional<at::Tensor>& bias, const at::Tensor& targets,

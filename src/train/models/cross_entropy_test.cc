@@ -149,13 +149,12 @@ TEST(LinearCrossEntropy, RefusesOptionsThatCannotBe) {
                                     {.soft_cap = INFINITY},
                                     {.soft_cap = -1}};
   for (const Options& options : all) {
-    EXPECT_THROW(problem.Chunked(options), std::invalid_argument);
+    EXPECT_THROW(problem.Chunked(options), c10::Error);
   }
-  EXPECT_THROW(LinearCrossEntropy({}, problem.weight, {}, problem.targets), std::invalid_argument);
+  EXPECT_THROW(LinearCrossEntropy({}, problem.weight, {}, problem.targets), c10::Error);
   EXPECT_THROW(LinearCrossEntropy(problem.hidden, problem.weight, problem.hidden, problem.targets),
-               std::invalid_argument);
-  EXPECT_THROW(LinearCrossEntropy(problem.hidden, problem.weight, {}, problem.hidden),
-               std::invalid_argument);
+               c10::Error);
+  EXPECT_THROW(LinearCrossEntropy(problem.hidden, problem.weight, {}, problem.hidden), c10::Error);
 }
 
 TEST(LinearCrossEntropy, IgnoresAnotherIndex) {

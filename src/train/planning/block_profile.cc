@@ -204,9 +204,10 @@ class BlockProfile::Modeller {
       double us = 0;
       for (std::size_t last = first; last < runs_.size() && last < first + longest; ++last) {
         const BlockRun& run = runs_[last];
-        const bool follows = last == first || (run.enter == runs_[last - 1].leave + 1 &&
-                                               run.block == runs_[last - 1].block + 1);
-        if (!run.backward || !run.in_chain || !RunsOnce(run.block) || !follows) break;
+        const bool follows =
+            last == first || (run.in_chain && run.enter == runs_[last - 1].leave + 1 &&
+                              run.block == runs_[last - 1].block + 1);
+        if (!run.backward || !RunsOnce(run.block) || !follows) break;
         us += TimeOf(run);
         if (last == first) continue;
         Add({.ranges = {{runs_[first].block, run.block + 1}}}, Chain(first, last, us));

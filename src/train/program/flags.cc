@@ -1,13 +1,15 @@
 #include "train/program/flags.h"
 
 #include <torch/cuda.h>
+#include <unistd.h>
 
+#include <charconv>
 #include <filesystem>
-
-#include "base/printable.h"
 
 namespace plimsoll::train {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kExamples = R"(Examples:
   plimsoll-train unet --budget 2GiB               a U-Net on images made on the spot
@@ -15,6 +17,21 @@ constexpr const char* kExamples = R"(Examples:
   plimsoll-train classifier --data photos/ --device cuda --precision bf16
   plimsoll-train gpt --save run.state --save-every 50      stop it, then:
   plimsoll-train gpt --save run.state --save-every 50 --resume)";
+
+/// A whole number, not too large to be counted on with.
+CLI::Validator AtLeast(std::int64_t least) {
+  static constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const auto check = [least](const std::string& text) -> std::string {
+    std::int64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, number);
+    if (parsed.ec == std::errc() && parsed.ptr == end && number >= least && number <= kMost) {
+      return {};
+    }
+    return c10::str("'", text, "' is not a whole number from ", least, " to ", kMost);
+  };
+  return {check, "NUMBER"};
+}
 
 template <class Value, class Parse>
 void AddParsed(CLI::App& app, const char* name, Value& value, Parse parse, const char* help) {
@@ -56,23 +73,33 @@ void AddModelFlags(CLI::App& app, Flags& flags) {
 }
 
 void AddTrainingFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--steps", flags.steps, "steps in all")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  app.add_option("--batch", flags.batch, "samples that one step learns from")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--steps", flags.steps, "steps in all")->check(AtLeast(1));
+  auto* const batch = app.add_option("--batch", flags.batch, "samples that one step learns from")
+                          ->check(AtLeast(1));
+  auto* const tokens = app.add_option("--batch-tokens", flags.batch_tokens,
+                                      "or tokens, at most, that one step learns from (gpt)");
+  auto* const pixels =
+      app.add_option("--batch-pixels", flags.batch_pixels, "or pixels, at most (unet, classifier)");
+  tokens->check(AtLeast(1))->excludes(batch)->excludes(pixels);
+  pixels->check(AtLeast(1))->excludes(batch);
+  app.add_flag("--skip-broken", flags.skip_broken,
+               "leave files out that cannot be read; the end says how many");
   app.add_option("--learning-rate", flags.learning_rate);
   app.add_option(
          "--schedule", flags.schedule,
          "of the learning rate: constant (default), linear, cosine, inverse-sqrt or one-cycle")
       ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt", "one-cycle"}));
   app.add_option("--warm-up", flags.warm_up, "steps in which the learning rate rises")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   app.add_option("--ema", flags.ema, "decay of moving averages of the model, such as 0.999");
   app.add_option("--optimizer", flags.optimizer,
                  "adamw (on the host where it does not fit), adamw8bit, adamw-host or sgd")
       ->check(CLI::IsMember({"adamw", "adamw8bit", "adamw-host", "sgd"}));
+  app.add_option("--lora", flags.lora,
+                 "train adapters of this rank in place of the model, such as 8")
+      ->check(AtLeast(1));
   app.add_option("--seed", flags.seed);
-  app.add_option("--workers", flags.workers, "threads that load batches");
+  app.add_option("--workers", flags.workers, "threads that load batches")->check(AtLeast(0));
 }
 
 void AddMemoryFlags(CLI::App& app, Flags& flags) {
@@ -84,7 +111,8 @@ void AddMemoryFlags(CLI::App& app, Flags& flags) {
   AddParsed(app, "--precision", trainer.precision, ParsePrecision, "fp32 (default), bf16 or fp16");
   AddParsed(app, "--checkpoint", trainer.checkpoint, CheckpointPolicy::Parse,
             "none, all, sqrt, every:K or plan:I,J; otherwise chosen");
-  app.add_option("--micro-batch", trainer.micro_batch, "samples at a time; otherwise chosen");
+  app.add_option("--micro-batch", trainer.micro_batch, "samples at a time; otherwise chosen")
+      ->check(AtLeast(1));
   app.add_option("--offload", trainer.offload, "true or false; otherwise chosen");
   app.add_option("--chunked-loss", trainer.chunked_loss,
                  "the gpt's logits are never whole: true or false; otherwise chosen");
@@ -97,7 +125,8 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
   app.add_option("--from", flags.initial_weights, "begin with these weights (safetensors)");
   app.add_option("--weights", flags.weights, "write the weights at the end (safetensors)");
   app.add_option("--save", flags.save, "where the state of the run is saved at the end");
-  app.add_option("--save-every", flags.save_every, "and after so many steps each");
+  app.add_option("--save-every", flags.save_every, "and after so many steps each")
+      ->check(AtLeast(1));
   app.add_flag("--resume", flags.resume, "go on from the saved state, if there is one");
   app.add_flag("--allow-changes", flags.allow_changes,
                "resume though other flags were given than when it was saved");
@@ -118,13 +147,52 @@ void SetSchedule(Flags& flags) {
   if (flags.ema != 0) flags.trainer.ema = EmaOptions{.decay = flags.ema};
 }
 
-/// Before the first step and not after the last.
-void CheckFolderOf(const char* flag, const std::string& path) {
+void CheckNoFolder(const char* flag, const std::string& path) {
+  TORCH_CHECK(!fs::is_directory(path), flag, ": ", path, " is a folder, and should be a file");
+}
+
+void CheckInput(const char* flag, const std::string& path) {
+  if (path.empty() || path == "-") return;
+  TORCH_CHECK(fs::exists(path), flag, ": there is no ", path);
+  CheckNoFolder(flag, path);
+}
+
+void CheckOutput(const char* flag, const std::string& path) {
   if (path.empty()) return;
-  const auto folder = std::filesystem::absolute(path).parent_path();
-  TORCH_CHECK(std::filesystem::is_directory(folder), flag, ": there is no folder ",
-              Printable(folder.string()));
-  TORCH_CHECK(!std::filesystem::is_directory(path), flag, ": ", Printable(path), " is a folder");
+  CheckNoFolder(flag, path);
+  const fs::path folder = fs::absolute(path).parent_path();
+  TORCH_CHECK(fs::is_directory(folder), flag, ": there is no folder ", folder.string());
+  const fs::path written = fs::exists(path) ? fs::path(path) : folder;
+  TORCH_CHECK(::access(written.c_str(), W_OK) == 0, flag, ": there is no permission to write to ",
+              written.string());
+}
+
+/// A text file for the gpt, a folder of images for the others.
+void CheckData(const Flags& flags) {
+  if (flags.data.empty()) return;
+  TORCH_CHECK(flags.model != "mlp", "--data: the mlp has no data but what is made on the spot");
+  if (flags.model == "gpt") return CheckInput("--data", flags.data);
+  TORCH_CHECK(fs::exists(flags.data), "--data: there is no ", flags.data);
+  TORCH_CHECK(fs::is_directory(flags.data), "--data: ", flags.data,
+              " is a file, and should be a folder of images");
+}
+
+/// All files, before the first step and not after the last.
+void CheckFiles(const Flags& flags) {
+  CheckData(flags);
+  CheckInput("--from", flags.initial_weights);
+  CheckOutput("--save", flags.save);
+  CheckOutput("--weights", flags.weights);
+  CheckOutput("--log", flags.log);
+  CheckOutput("--snapshot", flags.snapshot);
+  TORCH_CHECK(flags.resume || flags.save.empty() || !fs::exists(flags.save), "--save: ", flags.save,
+              " is there already; --resume goes on from it, or give another name");
+}
+
+void CheckBatch(const Flags& flags) {
+  TORCH_CHECK(flags.batch_tokens == 0 || flags.model == "gpt", "--batch-tokens is for the gpt");
+  TORCH_CHECK(flags.batch_pixels == 0 || flags.model == "unet" || flags.model == "classifier",
+              "--batch-pixels is for the unet and the classifier");
 }
 
 }  // namespace
@@ -143,10 +211,8 @@ void Complete(Flags& flags) {
   TORCH_CHECK(flags.save_every == 0 || !flags.save.empty(), "--save-every needs --save");
   TORCH_CHECK(!flags.resume || !flags.save.empty(), "--resume needs --save, which names the state");
   SetSchedule(flags);
-  CheckFolderOf("--save", flags.save);
-  CheckFolderOf("--weights", flags.weights);
-  CheckFolderOf("--log", flags.log);
-  CheckFolderOf("--snapshot", flags.snapshot);
+  CheckBatch(flags);
+  CheckFiles(flags);
   ModelSizes& sizes = flags.sizes;
   const auto at_least = [](std::int64_t& size, std::int64_t usual) {
     if (size == 0) size = usual;
@@ -181,6 +247,9 @@ std::map<std::string, std::string> RunSettings(const Flags& flags) {
           {"--separable", sizes.separable ? "true" : "false"},
           {"--data", flags.data},
           {"--batch", c10::str(flags.batch)},
+          {"--batch-tokens", c10::str(flags.batch_tokens)},
+          {"--batch-pixels", c10::str(flags.batch_pixels)},
+          {"--lora", c10::str(flags.lora)},
           {"--learning-rate", c10::str(flags.learning_rate)},
           {"--schedule", flags.schedule},
           {"--warm-up", c10::str(flags.warm_up)},

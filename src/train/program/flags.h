@@ -20,11 +20,17 @@ struct Flags {
 
   std::int64_t steps = 100;
   std::int64_t batch = 32;
+  /// In place of `batch`: as many samples as have so many tokens or pixels at most.
+  std::int64_t batch_tokens = 0;
+  std::int64_t batch_pixels = 0;
+  bool skip_broken = false;
   double learning_rate = 1e-3;
   std::string schedule = "constant";
   std::int64_t warm_up = 0;
   double ema = 0;
   std::string optimizer = "adamw";
+  /// Of the adapters that are trained in place of the model; 0: none.
+  std::int64_t lora = 0;
   std::uint64_t seed = 0;
   int workers = 2;
 

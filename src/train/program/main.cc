@@ -13,6 +13,7 @@
 #include "train/data/loader.h"
 #include "train/data/synthetic.h"
 #include "train/data/text_file.h"
+#include "train/light/lora.h"
 #include "train/models/cross_entropy.h"
 #include "train/models/gpt.h"
 #include "train/optimizers/fused_adam.h"
@@ -48,7 +49,6 @@ std::shared_ptr<Source> MakeSource(const Flags& flags) {
   if (flags.model == "unet")
     return std::make_shared<SegmentationFolder>(flags.data, flags.sizes.classes, images);
   if (flags.model == "classifier") return std::make_shared<ImageFolder>(flags.data, images);
-  TORCH_CHECK(flags.model == "gpt", "the mlp has no data but what is made on the spot");
   return std::make_shared<TextFile>(flags.data, flags.sizes.context);
 }
 
@@ -64,6 +64,49 @@ OptimizerForms MakeOptimizer(const Flags& flags, const std::vector<at::Tensor>& 
   return {.make = sgd, .allowed = {OptimizerForm::kFused}};
 }
 
+/// The model as it is stays, and adapters beside its layers are trained.
+void UseLora(TrainModel& model, std::int64_t rank) {
+  const LightReport report =
+      AddLora(model, {.adapter = {.rank = rank, .alpha = 2 * static_cast<double>(rank)}});
+  const std::string others =
+      report.skipped.empty() ? "" : c10::str(", ", report.skipped.size(), " cannot have any");
+  std::fprintf(stderr,
+               "%zu layers have adapters of rank %" PRId64 "%s: %" PRId64 " of %" PRId64
+               " parameters are trained\n",
+               report.changed.size(), rank, others.c_str(), report.after.trained,
+               report.after.parameters);
+}
+
+/// What was learnt goes into the weights themselves, for those that know of no adapters. Not to be
+/// trained any more.
+void MergeForGood(TrainModel& model) {
+  MergeLora(model);
+  for (const auto& module : model.modules()) {
+    auto* const layer = dynamic_cast<LightLayer*>(module.get());
+    if (layer != nullptr && layer->has_adapter()) layer->RemoveAdapter();
+  }
+}
+
+LoaderOptions LoadingOf(const Flags& flags, const Source& source) {
+  // No model has both.
+  const std::int64_t budget = flags.batch_tokens + flags.batch_pixels;
+  const std::int64_t batch = budget == 0 ? flags.batch : budget / source.Length(0);
+  return {.batch = budget == 0 ? batch : 0,
+          .seed = flags.seed,
+          .drop_last = batch > 0 && source.size() >= batch,
+          .workers = flags.workers,
+          .pinned = flags.trainer.device.is_cuda(),
+          .budget = budget,
+          .max_broken = flags.skip_broken ? source.size() : 0};
+}
+
+void TellBroken(const BrokenSamples& broken) {
+  if (broken.count == 0) return;
+  std::fprintf(stderr, "%" PRId64 " broken %s left out; the first: %s\n", broken.count,
+               broken.count == 1 ? "sample was" : "samples were",
+               Printable(broken.first.at(0).reason).c_str());
+}
+
 /// On a terminal one line that is written over, elsewhere one now and then.
 void ShowProgress(const StepReport& report, std::int64_t steps) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
@@ -76,10 +119,14 @@ void ShowProgress(const StepReport& report, std::int64_t steps) {
     bar = "[" + std::string(static_cast<std::size_t>(full), '=') +
           std::string(static_cast<std::size_t>(kWidth - full), ' ') + "] ";
   }
+  std::string how = report.levers.ToString();
+  if (report.optimizer && report.optimizer != OptimizerForm::kFused) {
+    how += c10::str(", optimizer ", FormName(*report.optimizer));
+  }
   std::fprintf(stderr, "%s%sstep %" PRId64 "/%" PRId64 "  loss %.4f  %.0f ms  peak %s  %s%s",
                terminal ? "\r\033[K" : "", bar.c_str(), done, steps, report.loss,
-               report.seconds * 1000, FormatBytes(report.memory.peak_reserved).c_str(),
-               report.levers.ToString().c_str(), terminal && done != steps ? "" : "\n");
+               report.seconds * 1000, FormatBytes(report.memory.peak_reserved).c_str(), how.c_str(),
+               terminal && done != steps ? "" : "\n");
 }
 
 /// What the program keeps in a state beside the trainer's.
@@ -152,16 +199,13 @@ int Run(Flags& flags) {
   if (!flags.snapshot.empty()) RecordMemory(device);
   const auto model = MakeModel(flags.model, flags.sizes);
   if (!flags.initial_weights.empty()) LoadWeights(flags.initial_weights, *model);
+  if (flags.lora > 0) UseLora(*model, flags.lora);
   model->to(device);
   flags.trainer.weight = [model](const Batch& rows) { return model->Weight(rows); };
   Trainer trainer(
-      model, MakeOptimizer(flags, model->parameters()),
+      model, MakeOptimizer(flags, TrainedParameters(*model)),
       [model](const Batch& rows) { return model->Loss(rows); }, flags.trainer);
-  Loader loader(source, {.batch = flags.batch,
-                         .seed = flags.seed,
-                         .drop_last = source->size() >= flags.batch,
-                         .workers = flags.workers,
-                         .pinned = device.is_cuda()});
+  Loader loader(source, LoadingOf(flags, *source));
   if (flags.resume && std::filesystem::exists(flags.save)) Resume(flags, trainer, loader);
   const auto save = [&] { trainer.Save(flags.save, ExtraOf(flags, loader)); };
   std::signal(SIGINT, AskToStop);
@@ -175,8 +219,10 @@ int Run(Flags& flags) {
     if (flags.save_every > 0 && trainer.steps() % flags.save_every == 0) save();
   }
   if (!flags.save.empty()) save();
+  if (!flags.weights.empty() && flags.lora > 0) MergeForGood(*model);
   if (!flags.weights.empty()) SaveWeights(flags.weights, *model);
   if (!flags.snapshot.empty()) WriteSnapshot(flags.snapshot);
+  TellBroken(loader.broken());
   return asked_to_stop == 0 ? 0 : Stopped(flags, trainer);
 }
 

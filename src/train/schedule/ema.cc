@@ -4,13 +4,11 @@
 
 #include <algorithm>
 
-#include "train/require.h"
-
 namespace plimsoll::train {
 
 Ema::Ema(torch::nn::Module& model, const EmaOptions& options) : options_(options) {
-  Require(options.decay >= 0 && options.decay < 1, "a decay of ", options.decay,
-          " is not in [0, 1).");
+  TORCH_CHECK(options.decay >= 0 && options.decay < 1, "a decay of ", options.decay,
+              " is not in [0, 1)");
   for (const auto& item : model.named_parameters()) Add("parameter " + item.key(), item.value());
   for (const auto& item : model.named_buffers()) Add("buffer " + item.key(), item.value());
 }
@@ -25,12 +23,11 @@ void Ema::Add(const std::string& name, const at::Tensor& tensor) {
 }
 
 void Ema::Update() {
-  if (*swapped_) throw std::logic_error("averages cannot be updated while they are swapped in.");
+  TORCH_CHECK(!*swapped_, "averages cannot be updated while they are swapped in");
   for (const Average& average : averages_) {
-    if (average.model.sizes() != average.average.sizes() ||
-        average.model.device() != average.average.device()) {
-      throw std::logic_error(average.name + " has another size or device than its average.");
-    }
+    const bool alike = average.model.sizes() == average.average.sizes() &&
+                       average.model.device() == average.average.device();
+    TORCH_CHECK(alike, average.name, " has another size or device than its average");
   }
   const auto done = static_cast<double>(updates_);
   const double decay =
@@ -47,7 +44,7 @@ void Ema::Update() {
 }
 
 Ema::Swapped Ema::SwapIn() {
-  if (*swapped_) throw std::logic_error("the averages are swapped in already.");
+  TORCH_CHECK(!*swapped_, "the averages are swapped in already");
   // All that can fail comes before the first change.
   std::vector<at::Tensor> data;
   Swapped swapped;
@@ -74,7 +71,7 @@ std::vector<std::pair<std::string, at::Tensor>> Ema::tensors() const {
 }
 
 void Ema::set_updates(std::int64_t updates) {
-  Require(updates >= 0, "there cannot have been ", updates, " updates.");
+  TORCH_CHECK(updates >= 0, "there cannot have been ", updates, " updates");
   updates_ = updates;
 }
 

@@ -27,7 +27,7 @@ class Ema {
   /// Begins with the model as it is. Parameters that the model gets later are not in it.
   explicit Ema(torch::nn::Module& model, const EmaOptions& options = {});
 
-  /// After each step of the optimizer. Throws std::logic_error while the averages are swapped in,
+  /// After each step of the optimizer. Throws c10::Error while the averages are swapped in,
   /// or where a parameter has changed its size or device since.
   void Update();
 
@@ -50,7 +50,7 @@ class Ema {
     std::vector<Original> originals_;
     std::shared_ptr<bool> swapped_;
   };
-  /// Throws std::logic_error if they are swapped in already.
+  /// Throws c10::Error if they are swapped in already.
   [[nodiscard]] Swapped SwapIn();
 
   /// The averages, named "parameter NAME" and "buffer NAME": to be saved, and to be copied into.

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "train/require.h"
-
 namespace plimsoll::train {
 namespace {
 
@@ -42,38 +40,38 @@ double Falling(const ScheduleOptions& options, double progress) {
 }
 
 void CheckFactor(const char* name, double factor) {
-  Require(std::isfinite(factor) && factor >= 0, "a schedule's ", name, " of ", factor,
-          " is not a finite number from 0 on.");
+  TORCH_CHECK(std::isfinite(factor) && factor >= 0, "a schedule's ", name, " of ", factor,
+              " is not a finite number from 0 on");
 }
 
 std::int64_t ToCount(const std::string& name, double number) {
   // Beyond this, doubles no longer count.
-  Require(number >= 0 && number <= 0x1p53 && number == std::floor(number), "a schedule's ", name,
-          " of ", number, " is no count.");
+  TORCH_CHECK(number >= 0 && number <= 0x1p53 && number == std::floor(number), "a schedule's ",
+              name, " of ", number, " is no count");
   return static_cast<std::int64_t>(number);
 }
 
 }  // namespace
 
 void CheckSchedule(const ScheduleOptions& options) {
-  Require(options.shape >= RateShape::kConstant && options.shape <= RateShape::kPolynomial,
-          "a schedule's shape is none of those that there are.");
-  Require(options.warm_up >= 0, "a warm-up of ", options.warm_up, " steps cannot be.");
-  Require(options.steps >= 0, "a schedule of ", options.steps, " steps cannot be.");
+  TORCH_CHECK(options.shape >= RateShape::kConstant && options.shape <= RateShape::kPolynomial,
+              "a schedule's shape is none of those that there are");
+  TORCH_CHECK(options.warm_up >= 0, "a warm-up of ", options.warm_up, " steps cannot be");
+  TORCH_CHECK(options.steps >= 0, "a schedule of ", options.steps, " steps cannot be");
   CheckFactor("first factor", options.first);
   CheckFactor("last factor", options.last);
   CheckFactor("step factor", options.step_factor);
-  Require(std::isfinite(options.power) && options.power > 0, "a schedule's power of ",
-          options.power, " is not above 0.");
-  Require(!HasAnEnd(options.shape) || options.steps > options.warm_up, "a schedule of ",
-          options.steps, " steps leaves none after a warm-up of ", options.warm_up, ".");
-  Require(options.shape != RateShape::kStep || options.step_every > 0,
-          "a schedule that falls in steps needs the number of steps after which it does.");
+  TORCH_CHECK(std::isfinite(options.power) && options.power > 0, "a schedule's power of ",
+              options.power, " is not above 0");
+  TORCH_CHECK(!HasAnEnd(options.shape) || options.steps > options.warm_up, "a schedule of ",
+              options.steps, " steps leaves none after a warm-up of ", options.warm_up);
+  TORCH_CHECK(options.shape != RateShape::kStep || options.step_every > 0,
+              "a schedule that falls in steps needs the number of steps after which it does");
 }
 
 double FactorAt(const ScheduleOptions& options, std::int64_t step) {
   CheckSchedule(options);
-  Require(step >= 0, "there is no step ", step, ".");
+  TORCH_CHECK(step >= 0, "there is no step ", step);
   if (step < options.warm_up) return WarmUpFactor(options, step);
   const std::int64_t since = step - options.warm_up;
   if (HasAnEnd(options.shape)) {
@@ -105,16 +103,16 @@ std::map<std::string, double> ScheduleNumbers(const ScheduleOptions& options) {
 ScheduleOptions ScheduleFromNumbers(const std::map<std::string, double>& numbers) {
   const std::map<std::string, double> names = ScheduleNumbers({});
   for (const auto& [name, number] : numbers) {
-    Require(names.contains(name), "a schedule has no number named '", name, "'.");
+    TORCH_CHECK(names.contains(name), "a schedule has no number named '", name, "'");
   }
   const auto get = [&](const std::string& name) {
-    Require(numbers.contains(name), "a schedule's ", name, " is missing.");
+    TORCH_CHECK(numbers.contains(name), "a schedule's ", name, " is missing");
     return numbers.at(name);
   };
   const auto count = [&](const std::string& name) { return ToCount(name, get(name)); };
   const std::int64_t shape = count("shape");
-  Require(shape <= static_cast<std::int64_t>(RateShape::kPolynomial),
-          "a schedule's shape is none of those that there are.");
+  TORCH_CHECK(shape <= static_cast<std::int64_t>(RateShape::kPolynomial),
+              "a schedule's shape is none of those that there are");
   ScheduleOptions options{.shape = static_cast<RateShape>(shape),
                           .warm_up = count("warm_up"),
                           .first = get("first"),
@@ -137,9 +135,8 @@ LearningRate::LearningRate(torch::optim::Optimizer& optimizer, const ScheduleOpt
 
 void LearningRate::Set(std::int64_t step) {
   auto& groups = optimizer_.param_groups();
-  if (groups.size() != base_rates_.size()) {
-    throw std::logic_error("the optimizer has other groups than when its schedule was made.");
-  }
+  TORCH_CHECK(groups.size() == base_rates_.size(),
+              "the optimizer has other groups than when its schedule was made");
   const double factor = FactorAt(options_, step);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     groups[i].options().set_lr(base_rates_[i] * factor);

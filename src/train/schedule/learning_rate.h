@@ -39,7 +39,7 @@ struct ScheduleOptions {
   bool operator==(const ScheduleOptions&) const = default;
 };
 
-/// Throws std::invalid_argument for options that do not go together.
+/// Throws c10::Error for options that do not go together.
 void CheckSchedule(const ScheduleOptions& options);
 
 /// By what the base rate is multiplied in step `step`, counted from 0. The same whenever and
@@ -47,7 +47,7 @@ void CheckSchedule(const ScheduleOptions& options);
 double FactorAt(const ScheduleOptions& options, std::int64_t step);
 
 /// The options as plain numbers by name, to be saved beside the number of the step, and back.
-/// Throws std::invalid_argument if a number is missing or is none that was saved.
+/// Throws c10::Error if a number is missing or is none that was saved.
 std::map<std::string, double> ScheduleNumbers(const ScheduleOptions& options);
 ScheduleOptions ScheduleFromNumbers(const std::map<std::string, double>& numbers);
 
@@ -59,7 +59,7 @@ class LearningRate {
   LearningRate(torch::optim::Optimizer& optimizer, const ScheduleOptions& options);
 
   /// Before step `step` is made. A group that came after this was made has no base rate:
-  /// std::logic_error.
+  /// c10::Error.
   void Set(std::int64_t step);
 
   const ScheduleOptions& options() const { return options_; }

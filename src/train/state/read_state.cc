@@ -67,22 +67,58 @@ class Reader {
     if (!bytes_.starts_with(layout::kBegin)) {
       return Fail(0, "this is not a training state that plimsoll saved");
     }
-    if (bytes_.size() < layout::kBegin.size() + layout::kFooterBytes ||
-        !bytes_.ends_with(layout::kEnd)) {
-      return Damaged(bytes_.size(), "the end is missing");
+    if (!HasEnd(bytes_)) {
+      const std::uint64_t end = EarlierEnd();
+      if (end == 0) return Damaged(bytes_.size(), "the end is missing");
+      const std::uint64_t more = bytes_.size() - end;
+      return Fail(end,
+                  more == 1 ? std::string("1 byte follows the end of the state")
+                            : std::to_string(more) + " bytes follow the end of the state",
+                  "something was appended to it; cut that off, or use an earlier state");
     }
-    footer_at_ = bytes_.size() - layout::kFooterBytes;
-    layout::Footer footer;
-    std::memcpy(&footer, bytes_.data() + footer_at_, sizeof footer);
-    if (footer.zero != 0 || footer.index_bytes > footer_at_ - layout::kBegin.size()) {
-      return Damaged(footer_at_, "the footer is not one");
-    }
-    index_at_ = footer_at_ - footer.index_bytes;
+    const layout::Footer footer = FooterOf(bytes_);
+    const std::uint64_t footer_at = bytes_.size() - layout::kFooterBytes;
+    if (!IsFooter(footer, footer_at)) return Damaged(footer_at, "the footer is not one");
+    index_at_ = footer_at - footer.index_bytes;
     index_ = bytes_.substr(index_at_, footer.index_bytes);
     if (layout::Checksum(index_) != footer.index_checksum) {
       return Damaged(index_at_, "the index is not as it was written");
     }
     return true;
+  }
+
+  static bool HasEnd(std::string_view bytes) {
+    return bytes.size() >= layout::kBegin.size() + layout::kFooterBytes &&
+           bytes.ends_with(layout::kEnd);
+  }
+  static layout::Footer FooterOf(std::string_view bytes) {
+    layout::Footer footer;
+    std::memcpy(&footer, bytes.data() + bytes.size() - layout::kFooterBytes, sizeof footer);
+    return footer;
+  }
+  static bool IsFooter(const layout::Footer& footer, std::uint64_t at) {
+    return footer.zero == 0 && footer.index_bytes <= at - layout::kBegin.size();
+  }
+
+  /// Where a state ends that has more bytes after it; 0 if there is none.
+  std::uint64_t EarlierEnd() const {
+    // Of a file made of ends, not each is looked at.
+    constexpr int kMostTried = 16;
+    std::size_t at = bytes_.rfind(layout::kEnd);
+    for (int i = 0; i < kMostTried && at != std::string_view::npos && at > 0; ++i) {
+      const std::string_view whole = bytes_.substr(0, at + layout::kEnd.size());
+      if (HasEnd(whole)) {
+        const layout::Footer footer = FooterOf(whole);
+        const std::uint64_t footer_at = whole.size() - layout::kFooterBytes;
+        const bool same =
+            footer.index_bytes > 0 && IsFooter(footer, footer_at) &&
+            layout::Checksum(whole.substr(footer_at - footer.index_bytes, footer.index_bytes)) ==
+                footer.index_checksum;
+        if (same) return whole.size();
+      }
+      at = bytes_.rfind(layout::kEnd, at - 1);
+    }
+    return 0;
   }
 
   bool ReadIndex() {
@@ -209,7 +245,6 @@ class Reader {
   const Input& input_;
   const std::string_view bytes_;
   std::string_view index_;
-  std::uint64_t footer_at_ = 0;
   std::uint64_t index_at_ = 0;
   StateFile file_;
   Error error_;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <set>
 
 #include "base/output.h"
 #include "train/state/layout.h"
@@ -101,7 +102,23 @@ TEST(StateFile, RefusesEveryTruncation) {
   for (std::size_t kept = 0; kept < whole.size(); ++kept) {
     EXPECT_NE(Fault(whole.substr(0, kept)), "") << kept;
   }
-  EXPECT_NE(Fault(whole + "x"), "");
+}
+
+TEST(StateFile, SaysThatBytesFollowTheEnd) {
+  const std::string whole = Sample();
+  const std::string where = "run.state: offset " + std::to_string(whole.size()) + ": ";
+  const std::string hint =
+      " of the state; something was appended to it; cut that off, or use an earlier state";
+  EXPECT_EQ(Fault(whole + "x"), where + "1 byte follows the end" + hint);
+  EXPECT_EQ(Fault(whole + std::string(5000, '\0')), where + "5000 bytes follow the end" + hint);
+  // What follows may look like an end too.
+  EXPECT_EQ(Fault(whole + "and this is the end\nof it"), where + "25 bytes follow the end" + hint);
+  EXPECT_NE(Fault(whole + whole), "");
+  EXPECT_NE(Fault(whole + Sample(std::string(4096, 'x'))), "");
+  // A state that was cut short has no end, whatever follows.
+  const std::string cut = "run.state: offset " + std::to_string(whole.size() - 1) +
+                          ": the end is missing; the state is damaged, use an earlier one";
+  EXPECT_EQ(Fault(whole.substr(0, whole.size() - 2) + "x"), cut);
 }
 
 TEST(StateFile, RefusesEveryFlippedBit) {
@@ -224,7 +241,7 @@ TEST_F(StateOnDisk, KeepsTheOldOneWhenTheDiskIsFull) {
 TEST_F(StateOnDisk, SurvivesTwoWritersAndAKillAtAnyMoment) {
   const std::array states = {Sample(std::string(200000, 'x')), Sample(std::string(300000, 'y'))};
   ASSERT_FALSE(WriteFile(path(), states[0]).has_value());
-  for (int attempt = 0; attempt < 20; ++attempt) {
+  for (int attempt = 0; attempt < 30; ++attempt) {
     std::array<pid_t, 2> children{};
     for (std::size_t i = 0; i < children.size(); ++i) {
       children[i] = fork();
@@ -242,6 +259,36 @@ TEST_F(StateOnDisk, SurvivesTwoWritersAndAKillAtAnyMoment) {
     }
     EXPECT_EQ(FaultOnDisk(), "");
   }
+}
+
+TEST_F(StateOnDisk, IsAlwaysOneOfTwoWritersWhole) {
+  const std::array states = {Sample(std::string(200000, 'x')), Sample(std::string(300000, 'y'))};
+  ASSERT_FALSE(WriteFile(path(), states[0]).has_value());
+  std::array<pid_t, 2> children{};
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    children[i] = fork();
+    if (children[i] != 0) continue;
+    for (int time = 0; time < 50; ++time) {
+      if (WriteFile(path(), states[i])) _exit(1);
+    }
+    _exit(0);
+  }
+  std::set<std::string> seen;
+  std::size_t running = children.size();
+  while (running > 0) {
+    const Result<Input> input = Input::Open(path());
+    ASSERT_TRUE(input.ok()) << input.error().ToLine();
+    seen.emplace(input->bytes());
+    for (const pid_t child : children) {
+      int status = 0;
+      if (waitpid(child, &status, WNOHANG) != child) continue;
+      EXPECT_EQ(status, 0);
+      --running;
+    }
+  }
+  for (const std::string& one : seen) EXPECT_TRUE(one == states[0] || one == states[1]);
+  EXPECT_EQ(FaultOnDisk(), "");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "something is left behind";
 }
 
 }  // namespace
