@@ -10,13 +10,12 @@
 #include <functional>
 #include <string>
 
-#include "bench/train_models.h"
+#include "bench/train_jobs.h"
+#include "bench/train_speed.h"
 #include "train/checkpointing/autocast.h"
 #include "train/checkpointing/saved_tensors.h"
 #include "train/graphed_step.h"
 #include "train/memory_format.h"
-#include "train/models/gpt.h"
-#include "train/models/unet.h"
 #include "train/optimizers/adam8bit.h"
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/host_optimizer.h"
@@ -26,18 +25,6 @@
 
 namespace plimsoll::train {
 namespace {
-
-struct Bench {
-  std::string program;
-  c10::Device device = c10::kCPU;
-  bool large() const { return device.is_cuda(); }
-};
-
-void Wait(c10::Device device) {
-  if (device.is_cuda()) torch::cuda::synchronize();
-}
-
-double Mebibytes(Bytes bytes) { return static_cast<double>(bytes) / static_cast<double>(kMiB); }
 
 struct Measured {
   /// Held at the end of forward, beyond what was there before.
@@ -85,17 +72,6 @@ void PrintRow(const char* what, const Measured& now, const Measured& plain) {
               percent(static_cast<double>(now.peak), static_cast<double>(plain.peak)),
               now.milliseconds, percent(now.milliseconds, plain.milliseconds) - 100, now.loss);
   std::fflush(stdout);
-}
-
-GptOptions GptSizes(const Bench& bench, std::int64_t layers) {
-  if (bench.large()) return {.width = 1024, .layers = layers, .heads = 16};
-  return {.vocabulary = 512, .context = 64, .width = 64, .layers = layers, .heads = 4};
-}
-
-Batch Tokens(const Bench& bench, const GptOptions& sizes, std::int64_t rows) {
-  const at::Tensor text =
-      torch::randint(0, sizes.vocabulary, {rows, sizes.context + 1}, at::kLong).to(bench.device);
-  return {{text.slice(1, 0, sizes.context).contiguous(), text.slice(1, 1).contiguous()}};
 }
 
 void MemoryOfGpt(const Bench& bench, Precision precision) {
@@ -177,44 +153,6 @@ void MemoryOfOptimizers(const Bench& bench) {
   row("AdamW8bit", StateOf<AdamW8bit>(bench, &ms));
 }
 
-/// A model with data, made anew the same way each time.
-struct Job {
-  std::string name;
-  std::function<std::shared_ptr<TrainModel>()> make;
-  std::function<Batch(std::int64_t rows)> batch;
-  std::int64_t rows;
-};
-
-std::vector<Job> Jobs(const Bench& bench) {
-  const GptOptions gpt = GptSizes(bench, bench.large() ? 12 : 4);
-  const UNetOptions unet{.width = bench.large() ? 64 : 8};
-  const std::int64_t image = bench.large() ? 512 : 64;
-  OwnTransformer::Options own;
-  if (!bench.large()) own = {.width = 64, .layers = 6, .heads = 4};
-  return {
-      {"gpt", [gpt] { return std::make_shared<Gpt>(gpt); },
-       [bench, gpt](std::int64_t rows) { return Tokens(bench, gpt, rows); }, 32},
-      {"unet", [unet] { return std::make_shared<UNet>(unet); },
-       [bench, image](std::int64_t rows) {
-         return Batch{{torch::randn({rows, 3, image, image}).to(bench.device),
-                       torch::randint(0, 2, {rows, image, image}, at::kLong).to(bench.device)}};
-       },
-       16},
-      {"resnet50", [large = bench.large()] { return std::make_shared<ResNet50>(large ? 64 : 8); },
-       [bench](std::int64_t rows) {
-         const std::int64_t side = bench.large() ? 224 : 64;
-         return Batch{{torch::randn({rows, 3, side, side}).to(bench.device),
-                       torch::randint(0, 1000, {rows}, at::kLong).to(bench.device)}};
-       },
-       bench.large() ? 128 : 16},
-      {"own", [own] { return std::make_shared<OwnTransformer>(own); },
-       [bench, own](std::int64_t rows) {
-         return Batch{{torch::randn({rows, 512, own.inputs}).to(bench.device),
-                       torch::randint(0, own.classes, {rows}, at::kLong).to(bench.device)}};
-       },
-       bench.large() ? 32 : 8}};
-}
-
 struct Trained {
   double loss = 0;
   Bytes peak = 0;
@@ -232,8 +170,8 @@ struct Run {
   /// Nothing is chosen: the whole batch at once, as plain training does it.
   bool plain = false;
   Precision precision = Precision::kFloat32;
-  /// Of the U-Net: "b" batch normalization in place of group, "s" separable convolutions; "c"
-  /// channels-last, "p" pieces also with batch normalization.
+  /// Of the U-Net: "b" batch normalization in place of group, "s" separable convolutions. Of all:
+  /// "c" channels-last, "p" pieces also with batch normalization, "g" as a CUDA graph.
   std::string variant = "-";
   /// "-": chosen.
   std::string checkpoint = "-";
@@ -246,7 +184,7 @@ Trained Train(const Bench& bench, const Run& run) {
   const auto jobs = Jobs(bench);
   const Job& job = *std::ranges::find(jobs, run.job, &Job::name);
   auto model = job.make();
-  if (run.variant != "-") {
+  if (Has(run, 'b') || Has(run, 's')) {
     model = std::make_shared<UNet>(
         UNetOptions{.width = bench.large() ? 64 : 8,
                     .normalization = Has(run, 'b') ? Normalization::kBatch : Normalization::kGroup,
@@ -259,6 +197,7 @@ Trained Train(const Bench& bench, const Run& run) {
   TrainerOptions options{.device = bench.device, .precision = run.precision};
   if (run.budget > 0) options.budget = run.budget;
   options.split_batch_norm = Has(run, 'p');
+  options.cuda_graph = Has(run, 'g');
   options.weight = [model](const Batch& batch) { return model->Weight(batch); };
   if (run.plain) {
     options.micro_batch = run.rows;
@@ -270,19 +209,27 @@ Trained Train(const Bench& bench, const Run& run) {
   Trainer trainer(
       model, optimizer, [model](const Batch& batch) { return model->Loss(batch); }, options);
   Trained result;
+  bool graphed = false;
   std::vector<double> times;
   for (int i = 0; i < 8; ++i) {
     torch::manual_seed(static_cast<std::uint64_t>(100 + i));
-    const Batch batch = job.batch(run.rows);
-    const StepReport report = trainer.Step(Has(run, 'c') ? InChannelsLast(batch) : batch);
+    const Batch rows = job.batch(run.rows);
+    const Batch batch = Has(run, 'c') ? InChannelsLast(rows) : rows;
+    Wait(bench.device);
+    const double begin = Seconds();
+    const StepReport report = trainer.Step(batch);
+    // A step returns before the optimizer's kernels have run.
+    Wait(bench.device);
+    times.push_back((Seconds() - begin) * 1000);
     result.loss = report.loss;
+    graphed = report.graphed;
     result.peak = std::max(result.peak, report.memory.peak_reserved);
-    times.push_back(report.seconds * 1000);
   }
   std::sort(times.begin(), times.end());
   result.milliseconds = times[times.size() / 2];
   result.expected = 1000 * trainer.expected_seconds().value_or(0);
   result.levers = trainer.levers().ToString();
+  if (graphed) result.levers += ", CUDA graph";
   if (trainer.optimizer_form() != OptimizerForm::kFused) {
     result.levers += c10::str(", optimizer ", FormName(*trainer.optimizer_form()));
   }
@@ -500,53 +447,6 @@ void Story(const Bench& bench) {
   }
 }
 
-/// As bench/train_twins.py: rounds of steps, the device waited for at the end of each.
-void Speed(const Bench& bench) {
-  std::printf(
-      "\n| model | precision | checkpoint | ms a step | peak allocated, MiB "
-      "|\n|---|---|---|---|---|\n");
-  for (const Job& job : Jobs(bench)) {
-    for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
-      for (const char* policy : {"none", "all"}) {
-        MemoryOf(bench.device).ReleaseCached();
-        torch::manual_seed(5);
-        const auto model = job.make();
-        model->to(bench.device);
-        model->set_checkpoint_policy(CheckpointPolicy::Parse(policy));
-        FusedAdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
-        const Batch batch = job.batch(8);
-        const auto step = [&] {
-          ClearGradients(*model);
-          at::Tensor loss;
-          {
-            std::optional<AutocastScope> autocast;
-            if (precision == Precision::kBfloat16)
-              autocast.emplace(bench.device.type(), at::kBFloat16);
-            loss = model->Loss(batch);
-          }
-          loss.backward();
-          optimizer.step();
-        };
-        for (int i = 0; i < 3; ++i) step();
-        MemoryOf(bench.device).ResetPeaks();
-        std::vector<double> times;
-        for (int round = 0; round < 5; ++round) {
-          Wait(bench.device);
-          const double begin = Seconds();
-          for (int i = 0; i < 20; ++i) step();
-          Wait(bench.device);
-          times.push_back((Seconds() - begin) * 50);
-        }
-        std::sort(times.begin(), times.end());
-        std::printf("| %s | %s | %s | %.2f | %.0f |\n", job.name.c_str(),
-                    std::string(PrecisionName(precision)).c_str(), policy, times[2],
-                    Mebibytes(MemoryOf(bench.device).figures().peak_allocated));
-        std::fflush(stdout);
-      }
-    }
-  }
-}
-
 template <class Optimizer>
 MakeOptimizer Make() {
   return [](std::vector<at::Tensor> parameters) {
@@ -662,6 +562,7 @@ int Main(int argc, char** argv) {
     MemoryOfOptimizers(bench);
   } else if (what == "check") {
     Check(bench);
+    CheckGraphs(bench);
     if (bench.large()) Graph(bench);
   } else if (what == "speed") {
     Speed(bench);

@@ -6,31 +6,36 @@
 #include <string>
 #include <vector>
 
+#include "train/light/light_layer.h"
 #include "train/models/model.h"
 
 namespace plimsoll::train {
 
-/// One that a user has: attention by torch, layers in a list.
-class OwnTransformer : public TrainModel {
- public:
-  struct Options {
-    std::int64_t width = 1024;
-    std::int64_t layers = 16;
-    std::int64_t heads = 16;
-    std::int64_t inputs = 64;
-    std::int64_t classes = 100;
-  };
+struct OwnTransformerOptions {
+  std::int64_t width = 1024;
+  std::int64_t layers = 16;
+  std::int64_t heads = 16;
+  std::int64_t inputs = 64;
+  std::int64_t classes = 100;
+};
 
-  explicit OwnTransformer(const Options& options) : heads_(options.heads) {
+/// One that a user has: attention by torch, layers in a list. `Linear` is torch's own, or the
+/// library's, which does not add the bias in a kernel of its own.
+template <class Linear>
+class OwnTransformerOf : public TrainModel {
+ public:
+  using Options = OwnTransformerOptions;
+
+  explicit OwnTransformerOf(const Options& options) : heads_(options.heads) {
     const std::int64_t width = options.width;
-    embed_ = register_module("embed", torch::nn::Linear(options.inputs, width));
+    embed_ = register_module("embed", Linear(options.inputs, width));
     for (std::int64_t i = 0; i < options.layers; ++i) {
       Layer layer{torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})),
-                  torch::nn::Linear(width, 3 * width),
-                  torch::nn::Linear(width, width),
+                  Linear(width, 3 * width),
+                  Linear(width, width),
                   torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})),
-                  torch::nn::Linear(width, 4 * width),
-                  torch::nn::Linear(4 * width, width)};
+                  Linear(width, 4 * width),
+                  Linear(4 * width, width)};
       const std::string name = "layer" + std::to_string(i);
       register_module(name + "_norm1", layer.norm1);
       register_module(name + "_qkv", layer.qkv);
@@ -40,7 +45,7 @@ class OwnTransformer : public TrainModel {
       register_module(name + "_down", layer.down);
       layers_.push_back(layer);
     }
-    classify_ = register_module("classify", torch::nn::Linear(width, options.classes));
+    classify_ = register_module("classify", Linear(width, options.classes));
   }
 
   int checkpoint_blocks() const override { return static_cast<int>(layers_.size()); }
@@ -57,9 +62,9 @@ class OwnTransformer : public TrainModel {
  private:
   struct Layer {
     torch::nn::LayerNorm norm1;
-    torch::nn::Linear qkv, out;
+    Linear qkv, out;
     torch::nn::LayerNorm norm2;
-    torch::nn::Linear up, down;
+    Linear up, down;
 
     at::Tensor operator()(const at::Tensor& x, std::int64_t heads) const {
       Layer self = *this;
@@ -75,10 +80,11 @@ class OwnTransformer : public TrainModel {
   };
 
   std::int64_t heads_;
-  torch::nn::Linear embed_{nullptr};
+  Linear embed_{nullptr};
   std::vector<Layer> layers_;
-  torch::nn::Linear classify_{nullptr};
+  Linear classify_{nullptr};
 };
+using OwnTransformer = OwnTransformerOf<torch::nn::Linear>;
 
 /// One of ResNet-50's: three convolutions and what goes around them. Its parts are blocks too,
 /// since one of the first stage alone may be more than there is room for.

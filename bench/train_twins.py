@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""The library's GPT and U-Net (src/train/models), written plainly in Python and trained eagerly.
+"""The library's GPT and U-Net (src/train/models), and the ResNet-50 and the transformer of bench/train_models.h,
+written plainly in Python and trained eagerly.
 
     bench/train_twins.py gpt --batch 8 --precision bf16 --checkpoint all
     bench/train_twins.py unet --batch 4 --image 512
+    bench/train_twins.py resnet50 --batch 32 --precision bf16 --channels-last
+    bench/train_twins.py own --batch 8
 
-What plimsoll::train is measured against. Same modules, in the same order, under the same names and made from the
+What plimsoll::train is measured against (bench/train_speed.py does it). Same modules, in the same order, under the same names and made from the
 same random numbers, so that with one seed both compute the same losses (src/train/models/*_test.cc hold some of
 them). Prints the time of a step and the peak of memory; runs on a CPU too.
 """
@@ -156,15 +159,113 @@ class UNet(nn.Module):
                 torch.randint(a.classes, (a.batch, a.image, a.image)))
 
 
+def convolve(before, after, kernel, stride):
+    return [nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False), nn.BatchNorm2d(after)]
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, before, middle, stride, shortcut):
+        super().__init__()
+        self.main = nn.Sequential(*convolve(before, middle, 1, 1), nn.ReLU(), *convolve(middle, middle, 3, stride),
+                                  nn.ReLU(), *convolve(middle, 4 * middle, 1, 1))
+        self.shortcut = nn.Sequential(*convolve(before, 4 * middle, 1, stride)) if shortcut else nn.Identity()
+
+    def forward(self, x):
+        return F.relu(self.main(x) + self.shortcut(x))
+
+
+class ResNet50(nn.Module):
+    depths = (3, 4, 6, 3)
+
+    def __init__(self, a):
+        super().__init__()
+        self.checkpoint = a.checkpoint != "none"
+        self.stem = nn.Sequential(*convolve(a.channels, a.width, 7, 2))
+        self.blocks = nn.ModuleList()
+        before = a.width
+        for stage, depth in enumerate(self.depths):
+            middle = a.width << stage
+            for i in range(depth):
+                self.blocks.append(Bottleneck(before, middle, 2 if stage and not i else 1, shortcut=not i))
+                before = 4 * middle
+        self.classify = nn.Linear(before, a.classes)
+
+    def begin(self, x):
+        return F.max_pool2d(F.relu(self.stem(x)), 3, 2, 1)
+
+    def forward(self, x):
+        for block in (self.begin, *self.blocks):
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpoint else block(x)
+        return self.classify(x.mean((2, 3)))
+
+    def loss(self, images, classes):
+        return F.cross_entropy(self(images), classes)
+
+    @staticmethod
+    def batch(a):
+        return torch.randn(a.batch, a.channels, a.image, a.image), torch.randint(a.classes, (a.batch,))
+
+
+class OwnLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        y = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return y + self.down(F.gelu(self.up(self.norm2(y))))
+
+
+class OwnTransformer(nn.Module):
+    def __init__(self, a):
+        super().__init__()
+        self.checkpoint = a.checkpoint != "none"
+        self.embed = nn.Linear(a.inputs, a.width)
+        self.layers = nn.ModuleList(OwnLayer(a.width, a.heads) for _ in range(a.layers))
+        self.classify = nn.Linear(a.width, a.classes)
+
+    def forward(self, x):
+        x = self.embed(x)
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.checkpoint else layer(x)
+        return self.classify(x.mean(1))
+
+    def loss(self, sequences, classes):
+        return F.cross_entropy(self(sequences), classes)
+
+    @staticmethod
+    def batch(a):
+        return torch.randn(a.batch, a.context, a.inputs), torch.randint(a.classes, (a.batch,))
+
+
+MODELS = {"gpt": Gpt, "unet": UNet, "resnet50": ResNet50, "own": OwnTransformer}
+# Where a model has another size than the GPT, or none that the GPT has.
+SIZES = {"gpt": {"width": 768, "layers": 12, "heads": 12, "context": 1024},
+         "unet": {"width": 64, "classes": 2, "image": 512},
+         "resnet50": {"width": 64, "classes": 1000, "image": 224},
+         "own": {"width": 1024, "layers": 16, "heads": 16, "context": 512, "inputs": 64, "classes": 100}}
+
+
 class Run:
     """A model in training, step by step on the same batch."""
 
     def __init__(self, a):
         torch.manual_seed(a.seed)
-        kind = {"gpt": Gpt, "unet": UNet}[a.model]
+        kind = MODELS[a.model]
         self.device = torch.device(a.device)
         self.model = kind(a).to(self.device)
         self.batch = [t.to(self.device) for t in kind.batch(a)]
+        if a.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)
+            self.batch[0] = self.batch[0].to(memory_format=torch.channels_last)
         how = {"fused": {"fused": True}, "foreach": {"foreach": True}}[a.optimizer]
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=a.learning_rate, **how)
         self.dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[a.precision]
@@ -201,9 +302,9 @@ class Run:
         return {"peak_process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
-def arguments():
+def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("gpt", "unet"))
+    parser.add_argument("model", choices=MODELS)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
     parser.add_argument("--checkpoint", default="none", help="none, all; of a GPT also sqrt, every:K")
@@ -215,18 +316,18 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--losses", type=int, default=0, help="print the losses of so many steps, and stop")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    parser.add_argument("--width", type=int, help="default: 768 of a GPT, 64 of a U-Net")
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--channels-last", action="store_true")
+    for size in ("width", "layers", "heads", "context", "inputs", "classes", "image"):
+        own = ", ".join(f"{sizes[size]} of {model}" for model, sizes in SIZES.items() if size in sizes)
+        parser.add_argument(f"--{size}", type=int, help=f"default: {own}")
     parser.add_argument("--vocabulary", type=int, default=50304)
-    parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--channels", type=int, default=3)
-    parser.add_argument("--classes", type=int, default=2)
-    parser.add_argument("--image", type=int, default=512, help="height and width")
     parser.add_argument("--normalization", choices=("group", "batch", "none"), default="group")
-    a = parser.parse_args()
-    a.width = a.width or {"gpt": 768, "unet": 64}[a.model]
+    a = parser.parse_args(words)
+    for size, value in SIZES[a.model].items():
+        if getattr(a, size) is None:
+            setattr(a, size, value)
     return a
 
 

@@ -2,6 +2,10 @@
 
 namespace plimsoll::train {
 
+NotCapturable::NotCapturable(std::string_view why)
+    : c10::Error({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                 c10::str("this step cannot be captured as a CUDA graph: ", why)) {}
+
 void CheckSameShapes(const Batch& captured, const Batch& given) {
   TORCH_CHECK(captured.tensors.size() == given.tensors.size(), "a CUDA graph was captured for ",
               captured.tensors.size(), " tensors a batch, and gets ", given.tensors.size());

@@ -6,11 +6,19 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "train/checkpointing/checkpoint.h"
 #include "train/data/batch.h"
 
 namespace plimsoll::train {
+
+/// The step does something that cannot be part of a CUDA graph, such as reading a number from the
+/// device or drawing random numbers on the host. It can be run as it is.
+class NotCapturable : public c10::Error {
+ public:
+  explicit NotCapturable(std::string_view why);
+};
 
 /// Forward and backward of one shape of batch. Its memory is the caching allocator's and counts in
 /// the budget; it is held for the life of the object.
@@ -25,8 +33,9 @@ class GraphedStep {
   using Step = std::function<Tensors(const Batch&)>;
 
   /// Runs the step on `example` a few times, so that libraries choose their kernels, then captures
-  /// it. Gradients, buffers and random numbers are as before afterwards. Fails where the batch is
-  /// not on a CUDA device; with c10::OutOfMemoryError where memory runs out.
+  /// it. Gradients, buffers and random numbers are as before afterwards, also where it fails: with
+  /// NotCapturable, with c10::OutOfMemoryError, with what the step itself throws when it is run as
+  /// it is, and where the batch is not on a CUDA device.
   GraphedStep(torch::nn::Module& model, Step step, const Batch& example, int warm_up = 3);
   ~GraphedStep();
   GraphedStep(const GraphedStep&) = delete;

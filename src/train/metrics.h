@@ -15,6 +15,7 @@ class Metrics {
 
   /// The means so far.
   std::map<std::string, double> means() const;
+  bool empty() const { return sums_.empty(); }
   void Clear() { sums_.clear(); }
 
  private:

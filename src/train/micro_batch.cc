@@ -11,28 +11,61 @@ double WeightOf(const Batch& batch, const Pieces& pieces) {
   return pieces.weight ? pieces.weight(batch) : static_cast<double>(batch.size());
 }
 
+/// Calls back with the rows of each piece.
+template <class Function>
+void ForEachPiece(const Batch& batch, const Pieces& pieces, Function function) {
+  for (std::int64_t begin = 0; begin < batch.size(); begin += pieces.rows) {
+    function(batch.Rows(begin, std::min(begin + pieces.rows, batch.size())));
+  }
+}
+
+/// The loss of a piece as it counts in the whole.
+at::Tensor Counted(const at::Tensor& value, const Shares& shares, std::size_t piece) {
+  // Not for a batch in one piece: that is plain training, to the bit.
+  if (shares.numbers[piece] == 1) return value;
+  if (!shares.on_device.defined()) return value * shares.numbers[piece];
+  // As a number is multiplied with: also by a loss in half precision in full.
+  const auto type = value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor share = shares.on_device[static_cast<std::int64_t>(piece)].to(type);
+  return (value.to(type) * share).to(value.scalar_type());
+}
+
 }  // namespace
 
-at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces) {
+Shares SharesOf(const Batch& batch, const Pieces& pieces) {
   TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");
   batch.CheckRows();
   TORCH_CHECK(pieces.reduction != Reduction::kWholeBatch || pieces.rows >= batch.size(),
               "a loss over the whole batch cannot be made of pieces");
   const double whole = WeightOf(batch, pieces);
   TORCH_CHECK(whole > 0, "there is nothing to learn from in this batch: its weight is ", whole);
-  at::Tensor sum;
-  for (std::int64_t begin = 0; begin < batch.size(); begin += pieces.rows) {
-    const Batch rows = batch.Rows(begin, std::min(begin + pieces.rows, batch.size()));
+  Shares shares;
+  ForEachPiece(batch, pieces, [&](const Batch& rows) {
     const double weight = WeightOf(rows, pieces);
-    if (weight == 0) continue;
+    const bool in_part = weight == 0 || pieces.reduction == Reduction::kMean;
+    shares.numbers.push_back(in_part ? weight / whole : 1);
+  });
+  return shares;
+}
+
+at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces) {
+  return AccumulateGradients(loss, batch, pieces, SharesOf(batch, pieces));
+}
+
+at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces,
+                               const Shares& shares) {
+  at::Tensor sum;
+  std::size_t piece = 0;
+  ForEachPiece(batch, pieces, [&](const Batch& rows) {
+    const std::size_t here = piece++;
+    if (shares.numbers[here] == 0) return;
     at::Tensor value = loss(rows);
     TORCH_CHECK(value.numel() == 1, "the loss must be one number, not ", value.sizes());
-    // Not for a batch in one piece: that is plain training, to the bit.
-    if (pieces.reduction == Reduction::kMean && weight != whole) value = value * (weight / whole);
+    value = Counted(value, shares, here);
     (pieces.scale ? pieces.scale(value) : value).backward();
     value = value.detach();
     sum = sum.defined() ? sum + value : value;
-  }
+  });
   return sum;
 }
 

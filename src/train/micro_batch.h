@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "train/data/batch.h"
 
@@ -35,6 +36,19 @@ struct Pieces {
 /// Adds the gradients of the whole batch's loss to the parameters, one piece at a time, and returns
 /// that loss without its graph. A piece with nothing in it to learn from (weight 0) is passed over.
 at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
+
+/// What the loss of each piece counts in the whole batch's.
+struct Shares {
+  /// 0: there is nothing in the piece to learn from. 1: it counts as it is.
+  std::vector<double> numbers;
+  /// The same on the device, where that is defined: a CUDA graph reads them from there.
+  at::Tensor on_device;
+};
+
+Shares SharesOf(const Batch& batch, const Pieces& pieces);
+/// With shares that are known.
+at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces,
+                               const Shares& shares);
 
 /// Whether the result depends on which samples are together: batch normalization in training. Then
 /// pieces train another model than the whole batch does.

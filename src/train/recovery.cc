@@ -1,11 +1,15 @@
 #include "train/recovery.h"
 
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
+#include <utility>
 
 namespace plimsoll::train {
 
@@ -21,12 +25,30 @@ bool IsOutOfMemory(const std::exception& error) {
                      [&](const char* words) { return text.find(words) != text.npos; });
 }
 
+namespace {
+
+/// Each from its own, those of a type in one kernel: batch normalization has three small
+/// buffers a layer.
+void CopyAll(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+  const torch::NoGradGuard no_grad;
+  std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> together;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    auto& [targets, sources] = together[to[i].scalar_type()];
+    targets.push_back(to[i]);
+    sources.push_back(from[i]);
+  }
+  for (auto& [type, tensors] : together) at::_foreach_copy_(tensors.first, tensors.second);
+}
+
+}  // namespace
+
 StepUndo::StepUndo(torch::nn::Module& model, c10::Device device)
     : parameters_(model.parameters()), buffers_(model.buffers()), random_(RandomState::Of(device)) {
   for (const at::Tensor& parameter : parameters_) {
     TORCH_CHECK(!parameter.grad().defined(), "a step begins with gradients that are there already");
   }
-  for (const at::Tensor& buffer : buffers_) saved_buffers_.push_back(buffer.clone());
+  for (const at::Tensor& buffer : buffers_) saved_buffers_.push_back(at::empty_like(buffer));
+  CopyAll(saved_buffers_, buffers_);
 }
 
 void StepUndo::Undo() {

@@ -195,6 +195,7 @@ LeverLimits Trainer::LimitsFor(std::int64_t rows) const {
 }
 
 void Trainer::Use(const Levers& levers) {
+  graph_.Drop();
   levers_ = levers;
   blocks_.Use(levers.checkpoint);
   for (VocabularyLossImpl* const loss : vocabulary_losses_) loss->set_chunked(levers.chunked_loss);
@@ -220,6 +221,9 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
     if (levers_.offload) saving.emplace(offload_.policy(rows.tensors));
     return Loss(rows);
   };
+  if (options_.cuda_graph && !trying_ && !levers_.offload) {
+    if (const auto sum = graph_.Run(loss, batch, pieces)) return *sum;
+  }
   return AccumulateGradients(loss, batch, pieces);
 }
 
@@ -228,25 +232,35 @@ std::optional<std::string> Trainer::NameNotFinite(const at::Tensor& loss) const 
   return found && !std::isfinite(loss.item<double>()) ? "loss" : found;
 }
 
+bool Trainer::AreFinite(StepReport& report, const at::Tensor& loss) const {
+  if (scaler_.enabled()) {
+    if (scaler_.FoundFinite()) return true;
+    report.not_finite = NameNotFinite(loss).value_or("");
+    return false;
+  }
+  if (options_.not_finite == NotFinite::kIgnore) return true;
+  const auto found = NameNotFinite(loss);
+  if (!found) return true;
+  report.not_finite = *found;
+  if (options_.not_finite == NotFinite::kSkip) return false;
+  throw NotFiniteError(report.not_finite, steps_);
+}
+
 bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   for (torch::optim::Optimizer* const optimizer : stepped_) scaler_.Unscale(*optimizer);
-  if (scaler_.enabled()) {
-    if (!scaler_.FoundFinite()) {
-      report.not_finite = NameNotFinite(loss).value_or("");
-      return false;
-    }
-  } else if (options_.not_finite != NotFinite::kIgnore) {
-    if (const auto found = NameNotFinite(loss)) {
-      report.not_finite = *found;
-      if (options_.not_finite == NotFinite::kSkip) return false;
-      throw NotFiniteError(report.not_finite, steps_);
-    }
-  }
+  SetRates();
+  // While the device computes, but not where clipping is still to change the gradients.
+  std::function<void()> step;
+  if (options_.clip_norm == 0) step = PrepareAll(stepped_);
+  const bool finite = AreFinite(report, loss);
+  // The gradients were waited for; for the optimizer's part nobody waits.
+  report.loss = loss.item<double>();
+  if (!finite) return false;
   if (options_.clip_norm > 0) {
     torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip_norm);
+    step = PrepareAll(stepped_);
   }
-  SetRates();
-  StepAllOrNothing(stepped_);
+  step();
   return true;
 }
 
@@ -305,11 +319,10 @@ StepReport Trainer::Step(const Batch& batch) {
   StepReport report{.step = steps_};
   const PeakScope peak(budget_);
   const double begin = Seconds();
-  at::Tensor loss;
   std::vector<Levers> failed;
   while (true) {
     try {
-      Attempt(batch, report, loss);
+      Attempt(batch, report);
       break;
     } catch (const std::exception& error) {
       if (!IsOutOfMemory(error)) throw;
@@ -324,23 +337,22 @@ StepReport Trainer::Step(const Batch& batch) {
   before_trying_.reset();
   ++steps_;
   ++calm_steps_;
-  report.loss = loss.item<double>();
   report.seconds = Seconds() - begin;
   report.memory = peak.figures();
   report.levers = levers_;
   report.optimizer = form_;
+  report.graphed = graph_.replayed();
   report.scale = scaler_.enabled() ? scaler_.scale() : 1;
   report.metrics = metrics_.means();
   return report;
 }
 
-void Trainer::Attempt(const Batch& batch, StepReport& report, at::Tensor& loss) {
+void Trainer::Attempt(const Batch& batch, StepReport& report) {
   std::optional<StepUndo> undo;
   try {
     metrics_.Clear();
     undo.emplace(*model_, options_.device);
-    loss = Gradients(batch);
-    report.skipped = !Optimize(report, loss);
+    report.skipped = !Optimize(report, Gradients(batch));
   } catch (...) {
     // Whatever it is: a loss function may throw anything.
     if (undo) undo->Undo();
@@ -350,7 +362,9 @@ void Trainer::Attempt(const Batch& batch, StepReport& report, at::Tensor& loss) 
 }
 
 void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
+  const bool graph_dropped = graph_.RanOut();
   budget_.ReleaseCached();
+  if (graph_dropped) return;
   calm_steps_ = 0;
   if (before_trying_) {
     better_.push_back(levers_);

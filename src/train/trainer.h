@@ -13,6 +13,7 @@
 #include "train/budget/budget.h"
 #include "train/checkpointing/offload.h"
 #include "train/does_not_fit.h"
+#include "train/graphed_gradients.h"
 #include "train/levers.h"
 #include "train/metrics.h"
 #include "train/micro_batch.h"
@@ -57,6 +58,15 @@ struct TrainerOptions {
   /// Of the model's VocabularyLoss.
   std::optional<bool> chunked_loss;
   OffloadOptions offload_options;
+  /// Forward and backward are captured as a CUDA graph after the levers were chosen, and replayed:
+  /// the same operations, faster where the GPU waits for the host. The loss function then runs on
+  /// the host only at the capture, so what it computes there must be the same in every step. A
+  /// step goes without, as if this were off, where its batch has another shape than the first had,
+  /// is not on a CUDA device, or has a piece whose weight is 0; where levers offload; and where the
+  /// step cannot be captured: the loss function reads numbers from the device or adds to metrics(),
+  /// or a checkpointed block draws random numbers. The graph keeps the memory of a step (it counts
+  /// in the budget) and a copy of the batch; where memory runs out it goes first.
+  bool cuda_graph = false;
   /// Allows pieces though batch normalization then sees fewer samples at once.
   bool split_batch_norm = false;
 };
@@ -65,6 +75,8 @@ struct TrainerOptions {
 struct StepReport {
   std::int64_t step = 0;
   double loss = 0;
+  /// From the call to its return. The device may still be at the optimizer's part, which the next
+  /// step then waits for.
   double seconds = 0;
   MemoryFigures memory;
   Levers levers;
@@ -75,6 +87,8 @@ struct StepReport {
   /// or the name of the first parameter whose gradient it is.
   bool skipped = false;
   std::string not_finite;
+  /// Forward and backward were a CUDA graph's.
+  bool graphed = false;
   /// Attempts that ran out of memory.
   int retries = 0;
   /// What the loss function added to Trainer::metrics().
@@ -171,10 +185,12 @@ class Trainer {
   at::Tensor Gradients(const Batch& batch);
   /// "loss", or the first parameter whose gradient is not finite.
   std::optional<std::string> NameNotFinite(const at::Tensor& loss) const;
+  /// Whether the gradients are, with what the options say where they are not.
+  bool AreFinite(StepReport& report, const at::Tensor& loss) const;
   /// False where gradients are not finite.
   bool Optimize(StepReport& report, const at::Tensor& loss);
   /// What is thrown is thrown again; afterwards nothing of the attempt is there.
-  void Attempt(const Batch& batch, StepReport& report, at::Tensor& loss);
+  void Attempt(const Batch& batch, StepReport& report);
   /// `failed`: levers that ran out in this step.
   void GiveWay(const Batch& batch, std::vector<Levers>& failed);
   void TryUpwardAgain();
@@ -202,6 +218,7 @@ class Trainer {
   Offload offload_;
   Metrics metrics_;
   std::shared_ptr<RecomputeWatcher> statistics_;
+  GraphedGradients graph_{*model_, metrics_};
   ModelBlocks blocks_;
   std::vector<VocabularyLossImpl*> vocabulary_losses_;
   LeverPlanner planner_;

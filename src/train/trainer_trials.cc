@@ -195,12 +195,15 @@ double Trainer::Evaluate(const Batch& batch) {
   std::optional<Ema::Swapped> averages;
   if (ema_) averages.emplace(ema_->SwapIn());
   const bool whole = options_.reduction == Reduction::kWholeBatch;
-  for (std::int64_t size = batch.size();; size = (size + 1) / 2) {
+  for (std::int64_t size = batch.size();;) {
     try {
       metrics_.Clear();
       return LossInPieces(batch, size);
     } catch (const std::exception& error) {
-      if (!IsOutOfMemory(error) || size == 1 || whole) throw;
+      if (!IsOutOfMemory(error)) throw;
+      const bool graph_dropped = graph_.RanOut();
+      if (!graph_dropped && (size == 1 || whole)) throw;
+      if (!graph_dropped) size = (size + 1) / 2;
     }
     budget_.ReleaseCached();
   }

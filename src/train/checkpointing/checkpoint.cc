@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "train/checkpointing/autocast.h"
+#include "train/checkpointing/capture.h"
 #include "train/checkpointing/random_state.h"
 #include "train/checkpointing/saved_tensors.h"
 
@@ -53,6 +54,7 @@ class Frame {
       : function_(std::move(function)),
         device_(DeviceOf(inputs)),
         random_(RandomState::Of(device_)),
+        drawn_(DrawnInCapture(device_)),
         autocast_(AutocastState::Of(device_.type())),
         watcher_(watching_recomputation) {
     // Made under the outer scope: in a nested checkpoint the inputs are the outer one's to
@@ -61,6 +63,12 @@ class Frame {
   }
 
   const std::function<Tensors(const Tensors&)>& function() const { return function_; }
+
+  /// After forward: whether the recomputation can have the same random numbers.
+  void CheckRepeatable() const {
+    TORCH_CHECK(drawn_ == DrawnInCapture(device_),
+                "a checkpointed function that draws random numbers cannot be part of a CUDA graph");
+  }
 
   std::size_t Expect(const at::Tensor& tensor) {
     expected_.push_back({tensor.sizes().vec(), tensor.options()});
@@ -107,6 +115,8 @@ class Frame {
   std::function<Tensors(const Tensors&)> function_;
   c10::Device device_;
   RandomState random_;
+  /// Only while a CUDA graph is captured.
+  std::optional<std::uint64_t> drawn_;
   AutocastState autocast_;
   std::shared_ptr<RecomputeWatcher> watcher_;
   std::vector<torch::autograd::SavedVariable> inputs_;
@@ -185,7 +195,9 @@ Tensors Checkpoint(std::function<Tensors(const Tensors&)> function, const Tensor
   if (!torch::autograd::GradMode::is_enabled()) return function(inputs);
   const auto frame = std::make_shared<Frame>(std::move(function), inputs);
   const SavedTensorScope scope(std::make_shared<Drop>(frame));
-  return frame->function()(inputs);
+  Tensors outputs = frame->function()(inputs);
+  frame->CheckRepeatable();
+  return outputs;
 }
 
 }  // namespace plimsoll::train

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "train/budget/host_memory.h"
+#include "train/checkpointing/capture.h"
 
 namespace plimsoll::train {
 namespace {
@@ -54,7 +55,8 @@ bool IsPossibleOnCuda(const at::Tensor& state) { return At<std::uint64_t>(state,
 }  // namespace
 
 RandomState RandomState::Of(c10::Device device) {
-  return {device, StateOf(c10::kCPU), device.is_cuda() ? StateOf(device) : at::Tensor()};
+  const bool readable = device.is_cuda() && !DrawnInCapture(device);
+  return {device, StateOf(c10::kCPU), readable ? StateOf(device) : at::Tensor()};
 }
 
 RandomState RandomState::From(c10::Device device, at::Tensor cpu, at::Tensor cuda) {

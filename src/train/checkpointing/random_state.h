@@ -7,7 +7,8 @@
 
 namespace plimsoll::train {
 
-/// Of the CPU, and of one CUDA device where that is the one.
+/// Of the CPU, and of one CUDA device where that is the one; of the CPU alone while a CUDA graph is
+/// captured, since the device's can then be neither read nor set.
 class RandomState {
  public:
   static RandomState Of(c10::Device device);

@@ -143,8 +143,11 @@ class Steps {
 void StepOrNothing(optim::Optimizer& optimizer) { StepAllOrNothing({&optimizer}); }
 
 void StepAllOrNothing(const std::vector<optim::Optimizer*>& optimizers) {
-  Steps steps(optimizers);
-  steps.Run();
+  PrepareAll(optimizers)();
+}
+
+std::function<void()> PrepareAll(const std::vector<optim::Optimizer*>& optimizers) {
+  return [steps = std::make_shared<Steps>(optimizers)] { steps->Run(); };
 }
 
 void TryStepMemory(const std::vector<optim::Optimizer*>& optimizers) {

@@ -3,6 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <vector>
 
 #include "base/bytes.h"
@@ -41,6 +42,10 @@ void StepOrNothing(torch::optim::Optimizer& optimizer);
 
 /// The same for several, each with parameters of its own: all of them or none.
 void StepAllOrNothing(const std::vector<torch::optim::Optimizer*>& optimizers);
+
+/// The same, prepared: all memory is taken now, and given back when what is returned goes without
+/// having been called. It makes the step, with the gradients of now.
+std::function<void()> PrepareAll(const std::vector<torch::optim::Optimizer*>& optimizers);
 
 /// Takes the memory that a step needs and gives it back: throws c10::OutOfMemoryError where it is
 /// not there.
