@@ -100,7 +100,8 @@ void HostAdamOf<Base, Options, State>::Prepare() {
 
 template <class Base, class Options, class State>
 double HostAdamOf<Base, Options, State>::HostSeconds() const {
-  constexpr std::int64_t kSmall = 4 << 20;
+  // More than caches hold: the rate is that of memory.
+  constexpr std::int64_t kSmall = 32 << 20;
   std::int64_t elements = 0;
   for (const auto& group : this->param_groups()) {
     for (const at::Tensor& parameter : group.params()) elements += parameter.numel();
