@@ -116,6 +116,8 @@ void AddMemoryFlags(CLI::App& app, Flags& flags) {
   app.add_option("--offload", trainer.offload, "true or false; otherwise chosen");
   app.add_option("--chunked-loss", trainer.chunked_loss,
                  "the gpt's logits are never whole: true or false; otherwise chosen");
+  app.add_flag("--cuda-graph", trainer.cuda_graph,
+               "replay a step as a CUDA graph where that gives the same");
   app.add_option("--clip", trainer.clip_norm, "the largest norm of the gradients");
 }
 
