@@ -1,0 +1,80 @@
+// Who is still there: each rank says so again and again, and what it is doing, in the store that
+// all of them see. So an error can name the rank that the others wait for.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace plimsoll::train {
+
+/// Something went wrong between ranks. One sentence, which says whose it is and names the rank that
+/// is at fault.
+class RankError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class RollCall {
+ public:
+  /// `store` is used by nothing else, since a store answers one question at a time.
+  RollCall(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+           std::chrono::milliseconds interval);
+  ~RollCall();
+  RollCall(const RollCall&) = delete;
+  RollCall& operator=(const RollCall&) = delete;
+
+  /// Returns when all ranks are there. Throws RankError with those that are not in time.
+  void Meet(std::chrono::milliseconds limit);
+  /// What this rank does from now on, in a few words: "backward of step 3".
+  void Doing(std::string what);
+  /// This rank waits for the others, one time more. Who has done so less often is behind.
+  void CountCall();
+  /// A sentence about who keeps this rank waiting, the same one on every rank that asks. Takes up
+  /// to three intervals.
+  std::string WhoIsMissing();
+  /// Says that this rank leaves, for those that go on without it. Nothing is said after it.
+  void Leave();
+  /// Returns when all others have left, or after the time. For the rank that keeps the store.
+  void AwaitOthersLeaving(std::chrono::milliseconds limit);
+
+ private:
+  enum class State : char { kHere = 'h', kLeft = 'l' };
+  /// What a rank last said.
+  struct Answer {
+    std::int64_t beat = -1;
+    std::int64_t calls = 0;
+    State state = State::kHere;
+    std::string doing;
+  };
+
+  void Beat(const std::stop_token& stop);
+  void Say(State state);
+  Answer Ask(int rank);
+  std::vector<Answer> AskAll();
+  std::string Judge();
+  std::string Behind(const std::vector<Answer>& answers) const;
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  int rank_;
+  int size_;
+  std::chrono::milliseconds interval_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool news_ = false;
+  std::int64_t beat_ = 0;
+  std::int64_t calls_ = 0;
+  std::string doing_ = "starting";
+  /// Last, so that it ends first.
+  std::jthread thread_;
+};
+
+}  // namespace plimsoll::train
