@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "train/light/lora.h"
+#include "train/parallel/broadcast_model.h"
 #include "train/require.h"
 
 namespace plimsoll::train {
@@ -86,6 +87,19 @@ at::Tensor ZeroOf(const std::vector<at::Tensor>& parameters) {
 
 }  // namespace
 
+void BroadcastModel(const torch::nn::Module& model, Ranks& ranks) {
+  if (ranks.alone()) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> trained = TrainedParameters(model);
+  ranks.Guard([&] { c10d::verify_params_across_processes(ranks.group(), trained, std::nullopt); });
+  // Those that are not trained too.
+  std::vector<at::Tensor> tensors;
+  for (const auto& list : {model.parameters(), model.buffers()}) {
+    for (const at::Tensor& tensor : list) tensors.push_back(tensor.detach());
+  }
+  ranks.Broadcast(tensors);
+}
+
 DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
                            const DataParallelOptions& options)
     : model_(model),
@@ -97,23 +111,11 @@ DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
   Require(!parameters_.empty(), "the model has no parameter that is trained.");
   if (ranks.alone()) return;
   if (options.sync_buffers) synced_buffers_ = model.buffers();
-  BroadcastModel();
+  BroadcastModel(model, ranks);
   MakeReducer(options);
 }
 
 DataParallel::~DataParallel() = default;
-
-void DataParallel::BroadcastModel() {
-  const at::NoGradGuard no_grad;
-  ranks_.Guard(
-      [&] { c10d::verify_params_across_processes(ranks_.group(), parameters_, std::nullopt); });
-  // Those that are not trained too.
-  std::vector<at::Tensor> tensors;
-  for (const auto& list : {model_.parameters(), model_.buffers()}) {
-    for (const at::Tensor& tensor : list) tensors.push_back(tensor.detach());
-  }
-  ranks_.Broadcast(tensors);
-}
 
 void DataParallel::MakeReducer(const DataParallelOptions& options) {
   const auto sizes = {static_cast<std::size_t>(options.first_bucket),

@@ -73,7 +73,6 @@ class DataParallel {
                                  const Pieces& pieces);
 
  private:
-  void BroadcastModel();
   void MakeReducer(const DataParallelOptions& options);
   void PrepareForward();
   at::Tensor AddAll(const LossFunction& loss, const Batch& batch, const Pieces& pieces);

@@ -20,7 +20,6 @@ struct Way {
 
 const std::vector<Way> kWays{{"mlp", "mlp"},
                              {"mlp in pieces", "mlp", 1},
-                             {"gpt", "gpt"},
                              {"gpt in pieces", "gpt", 1},
                              {"mlp as bf16", "mlp", 100, true}};
 
