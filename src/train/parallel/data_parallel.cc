@@ -138,26 +138,25 @@ void DataParallel::MakeReducer(const DataParallelOptions& options) {
   }
 }
 
-void DataParallel::PrepareForward() {
-  if (sync_) reducer_->prepare_for_forward();
-  // Ranks may have different numbers of pieces, but each has a first one.
-  if (!first_forward_) return;
+void DataParallel::BeginStep() {
+  if (!reducer_ || begun_) return;
   ranks_.Guard([&] {
     const UntrackedViews untracked;
     reducer_->rebuild_buckets();
   });
   ranks_.Broadcast(synced_buffers_);
-  first_forward_ = false;
+  begun_ = true;
 }
 
 at::Tensor DataParallel::Forward(const std::function<at::Tensor()>& loss) {
   if (!reducer_) return loss();
-  PrepareForward();
+  BeginStep();
+  if (sync_) reducer_->prepare_for_forward();
   at::Tensor value = loss();
   if (sync_) {
     reducer_->prepare_for_backward(find_unused_ ? std::vector<at::Tensor>{value}
                                                 : std::vector<at::Tensor>{});
-    first_forward_ = true;
+    begun_ = false;
   }
   return value;
 }
@@ -182,12 +181,10 @@ at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, 
   return train::AccumulateGradients(forward, rows, pieces) * share;
 }
 
-at::Tensor DataParallel::AddAll(const LossFunction& loss, const Batch& batch,
-                                const Pieces& pieces) {
+at::Tensor DataParallel::AddShare(const LossFunction& loss, const Batch& batch,
+                                  const Pieces& pieces, double whole) {
   TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");
-  const double whole = ranks_.Sum(WeightOf(batch, pieces));
-  TORCH_CHECK(whole > 0, "there is nothing to learn from in this batch: its weight is ", whole);
-  at::Tensor sum = at::zeros({}, parameters_[0].options().dtype(at::kFloat));
+  at::Tensor sum = at::zeros({}, parameters_[0].options().dtype(at::kFloat).requires_grad(false));
   const std::int64_t last = std::max<std::int64_t>(batch.size() - 1, 0) / pieces.rows * pieces.rows;
   {
     const NoSync no_sync(*this);
@@ -201,14 +198,25 @@ at::Tensor DataParallel::AddAll(const LossFunction& loss, const Batch& batch,
     // The other ranks wait for what this one has.
     Reduce();
   }
-  ranks_.Sum(sum);
   return sum;
 }
 
 at::Tensor DataParallel::AccumulateGradients(const LossFunction& loss, const Batch& batch,
                                              const Pieces& pieces) {
   if (!reducer_) return train::AccumulateGradients(loss, batch, pieces);
-  return ranks_.Guard([&] { return AddAll(loss, batch, pieces); });
+  return ranks_.Guard([&] {
+    BeginStep();
+    const double whole = WeightOfAll(ranks_, batch, pieces);
+    at::Tensor sum = AddShare(loss, batch, pieces, whole);
+    ranks_.Sum(sum);
+    return sum;
+  });
+}
+
+double WeightOfAll(Ranks& ranks, const Batch& batch, const Pieces& pieces) {
+  const double whole = ranks.Sum(WeightOf(batch, pieces));
+  TORCH_CHECK(whole > 0, "there is nothing to learn from in this batch: its weight is ", whole);
+  return whole;
 }
 
 }  // namespace plimsoll::train

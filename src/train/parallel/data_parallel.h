@@ -60,6 +60,9 @@ class DataParallel {
     bool outer_;
   };
 
+  /// What ranks do together before the first forward of a step: buffers become those of rank 0.
+  /// Forward calls it if nobody has.
+  void BeginStep();
   /// Calls it and returns its result, the loss. Its backward makes each gradient the mean of those
   /// of all ranks, unless there is a NoSync.
   at::Tensor Forward(const std::function<at::Tensor()>& loss);
@@ -71,11 +74,13 @@ class DataParallel {
   /// weight decides as on one rank.
   at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch,
                                  const Pieces& pieces);
+  /// This rank's share of that, and of the loss, where all ranks' rows have the weight `whole`. Its
+  /// last piece sends the gradients; under NoSync nothing is sent.
+  at::Tensor AddShare(const LossFunction& loss, const Batch& batch, const Pieces& pieces,
+                      double whole);
 
  private:
   void MakeReducer(const DataParallelOptions& options);
-  void PrepareForward();
-  at::Tensor AddAll(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
   at::Tensor AddPieces(const LossFunction& loss, const Batch& rows, Pieces pieces, double whole);
 
   torch::nn::Module& model_;
@@ -84,12 +89,15 @@ class DataParallel {
   std::vector<at::Tensor> synced_buffers_;
   bool find_unused_;
   bool sync_ = true;
-  /// Of a step: whatever comes after gradients were sent.
-  bool first_forward_ = true;
+  /// A step ends when gradients are sent.
+  bool begun_ = false;
   /// None alone.
   std::shared_ptr<c10d::Reducer> reducer_;
   /// The reducer tells it of unused parameters, without asking whether it is there.
   std::shared_ptr<c10d::Logger> logger_;
 };
+
+/// Of all ranks' rows. An error if there is nothing to learn from.
+double WeightOfAll(Ranks& ranks, const Batch& batch, const Pieces& pieces);
 
 }  // namespace plimsoll::train
