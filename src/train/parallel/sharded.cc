@@ -139,8 +139,11 @@ Sharded::~Sharded() {
 void Sharded::MakeGroups(torch::nn::Module& model, const ShardedOptions& options) {
   std::set<const void*> in_block;
   std::vector<std::pair<BlockKey, std::vector<at::Tensor>>> blocks(1);
-  for (const auto& module : model.modules()) {
-    const auto* checkpointable = dynamic_cast<const Checkpointable*>(module.get());
+  // The model itself need not be in a shared_ptr.
+  std::vector<const torch::nn::Module*> modules{&model};
+  for (const auto& module : model.modules(/*include_self=*/false)) modules.push_back(module.get());
+  for (const torch::nn::Module* module : modules) {
+    const auto* checkpointable = dynamic_cast<const Checkpointable*>(module);
     if (checkpointable == nullptr) continue;
     int number = 0;
     for (const auto& block : BlocksOf(*module, *checkpointable)) {
