@@ -69,16 +69,25 @@ at::Tensor FlatGroup::View(const at::Tensor& whole, std::size_t index) const {
       .view(parameters_[index].sizes());
 }
 
-void FlatGroup::Gather() {
-  if (gathered_) return;
+void FlatGroup::BeginGather() {
+  if (gathered_ || gathering_) return;
   const at::NoGradGuard no_grad;
   if (shard_ == Shard::kParameters) TakeMemory(whole_);
-  ranks_.Gather(whole_, part_.detach());
+  gather_work_ = ranks_.BeginGather(whole_, part_.detach());
+  gathering_ = true;
+}
+
+void FlatGroup::Gather() {
+  BeginGather();
+  ranks_.Wait(std::exchange(gather_work_, {}));
+  gathering_ = false;
   gathered_ = true;
 }
 
 void FlatGroup::Release() {
-  if (shard_ != Shard::kParameters || !gathered_) return;
+  if (shard_ != Shard::kParameters || !(gathered_ || gathering_)) return;
+  // What is on its way must have come before its place is gone.
+  Gather();
   DropMemory(whole_);
   gathered_ = false;
 }
@@ -106,12 +115,12 @@ void FlatGroup::BeginSum() {
   const at::NoGradGuard no_grad;
   if (!gradients_.defined()) NewGradients();
   sum_ = at::empty(part_.sizes(), part_.options().requires_grad(false));
-  work_ = ranks_.BeginSumParts(sum_, gradients_);
+  sum_work_ = ranks_.BeginSumParts(sum_, gradients_);
 }
 
 void FlatGroup::FinishSum() {
   const at::NoGradGuard no_grad;
-  ranks_.Wait(std::exchange(work_, {}));
+  ranks_.Wait(std::exchange(sum_work_, {}));
   if (shard_ == Shard::kOptimizerState) {
     gradients_.zero_();
   } else {

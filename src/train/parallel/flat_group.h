@@ -25,7 +25,9 @@ class FlatGroup {
   /// This rank's part: what the optimizer steps.
   const at::Tensor& part() const { return part_; }
 
-  /// The parameters are those of all ranks' parts; nothing where they are so already.
+  /// The parameters are those of all ranks' parts; nothing where they are so already. Begun ahead
+  /// of need, it goes on by itself.
+  void BeginGather();
   void Gather();
   /// Gives the memory of the whole back, if only parts are kept.
   void Release();
@@ -54,11 +56,13 @@ class FlatGroup {
   at::Tensor whole_;
   at::Tensor part_;
   bool gathered_ = true;
+  bool gathering_ = false;
+  Ranks::Work gather_work_;
   at::Tensor gradients_;
   std::size_t arrived_ = 0;
   /// On its way.
   at::Tensor sum_;
-  Ranks::Work work_;
+  Ranks::Work sum_work_;
 };
 
 }  // namespace plimsoll::train

@@ -84,7 +84,9 @@ class Sharded::Blocks : public BlockWatcher {
   explicit Blocks(Sharded& owner) : owner_(owner) {}
 
   void Enter(const Checkpointable& module, int block, bool in_chain) override {
-    for (const int each : Together(module, block, in_chain)) owner_.GatherBlock({&module, each});
+    const std::vector<int> blocks = Together(module, block, in_chain);
+    for (const int each : blocks) owner_.GatherBlock({&module, each});
+    owner_.BeginBlock({&module, blocks.back() + 1});
     in_chain_ = in_chain;
   }
 
@@ -94,6 +96,7 @@ class Sharded::Blocks : public BlockWatcher {
     if (!result.requires_grad()) return;
     result.register_hook([&owner = owner_, &module, blocks](const at::Tensor& gradient) {
       for (const int each : blocks) owner.GatherBlock({&module, each});
+      owner.BeginBlock({&module, blocks.front() - 1});
       return gradient;
     });
   }
@@ -114,7 +117,7 @@ class Sharded::Blocks : public BlockWatcher {
 };
 
 Sharded::Sharded(torch::nn::Module& model, Ranks& ranks, const ShardedOptions& options)
-    : model_(model), ranks_(ranks), shard_(options.shard) {
+    : model_(model), ranks_(ranks), shard_(options.shard), ahead_(options.ahead) {
   Require(options.group >= 1, "a group of ", options.group, " bytes can hold no parameter.");
   BroadcastModel(model, ranks);
   MakeGroups(model, options);
@@ -192,6 +195,12 @@ void Sharded::GatherBlock(const BlockKey& block) {
   const auto found = groups_of_.find(block);
   if (found == groups_of_.end()) return;
   for (const std::size_t group : found->second) groups_[group]->Gather();
+}
+
+void Sharded::BeginBlock(const BlockKey& block) {
+  const auto found = groups_of_.find(block);
+  if (!ahead_ || found == groups_of_.end()) return;
+  for (const std::size_t group : found->second) groups_[group]->BeginGather();
 }
 
 void Sharded::ReleaseBlock(const BlockKey& block) {
@@ -302,8 +311,9 @@ void Sharded::Step(torch::optim::Optimizer& optimizer) {
   if (shard_ == Shard::kParameters) return;
   for (const auto& group : groups_) {
     group->Changed();
-    group->Gather();
+    group->BeginGather();
   }
+  for (const auto& group : groups_) group->Gather();
 }
 
 Sharded::Whole::Whole(Sharded& sharded) : sharded_(sharded) {

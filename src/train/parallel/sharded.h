@@ -24,6 +24,8 @@ struct ShardedOptions {
   Shard shard = Shard::kGradients;
   /// Parameters are gathered, and their gradients sent, in groups of about this size, of one block.
   Bytes group = 25 * kMiB;
+  /// The parameters of the next block come while one is computed, and take their place meanwhile.
+  bool ahead = true;
 };
 
 /// Blocks are those of a Checkpointable that keeps them in a ModuleList, one module a block. With
@@ -84,11 +86,13 @@ class Sharded {
   at::Tensor Backward(const LossFunction& loss, const Batch& rows, const Pieces& pieces,
                       double share);
   void GatherBlock(const BlockKey& block);
+  void BeginBlock(const BlockKey& block);
   void ReleaseBlock(const BlockKey& block);
 
   torch::nn::Module& model_;
   Ranks& ranks_;
   Shard shard_;
+  bool ahead_;
   std::vector<std::unique_ptr<FlatGroup>> groups_;
   std::map<BlockKey, std::vector<std::size_t>> groups_of_;
   std::vector<bool> complete_;
