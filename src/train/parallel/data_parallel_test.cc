@@ -16,16 +16,19 @@ struct Way {
   std::string model;
   std::int64_t rows_at_once = 100;
   bool send_bf16 = false;
+  std::string checkpoint = "none";
 };
 
 const std::vector<Way> kWays{{"mlp", "mlp"},
                              {"mlp in pieces", "mlp", 1},
                              {"gpt in pieces", "gpt", 1},
+                             {"gpt checkpointed", "gpt", 100, false, "every:2"},
                              {"mlp as bf16", "mlp", 100, true}};
 
 /// Losses and parameters, as this rank has them. Each rank begins with parameters of its own.
 void Train(Ranks& ranks, const Way& way, Findings& findings) {
   const auto model = SmallModel(way.model, ranks.rank() + 1);
+  model->set_checkpoint_policy(CheckpointPolicy::Parse(way.checkpoint));
   // Several buckets even for small models.
   DataParallel parallel(*model, ranks,
                         {.bucket = 4 * kKiB, .first_bucket = 512, .send_bf16 = way.send_bf16});

@@ -77,6 +77,21 @@ TEST(Ranks, OptionsThatCannotBeAreRefused) {
                std::invalid_argument);
 }
 
+TEST(Ranks, AnAddressWhereNobodyIsIsNamed) {
+  Launch launch{.rank = 1, .size = 2};
+  // Reserved, and nothing listens there.
+  launch.port = 1;
+  try {
+    const Ranks ranks(launch, {.meeting_limit = milliseconds(200)});
+    FAIL() << "there is nobody";
+  } catch (const RankError& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(text.find("rank 1 of 2: cannot reach the store at 127.0.0.1 port 1 "), 0U) << text;
+    EXPECT_NE(text.find("MASTER_PORT"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+}
+
 /// The words: what the odd rank does, and where (0: it never comes; 1: before the third sum).
 const RankTaskNamed kFault("fault", [](const Launch& launch, const auto& words) -> Findings {
   const std::string& fault = words[0];

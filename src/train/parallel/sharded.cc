@@ -164,20 +164,25 @@ void Sharded::MakeGroups(torch::nn::Module& model, const ShardedOptions& options
   for (const auto& [key, parameters] : blocks) AddGroups(key, parameters, options);
 }
 
-void Sharded::AddGroups(const BlockKey& block, const std::vector<at::Tensor>& parameters,
+void Sharded::AddGroups(const BlockKey& block, std::vector<at::Tensor> parameters,
                         const ShardedOptions& options) {
+  const auto kind = [&](const at::Tensor& one) { return options.kind ? options.kind(one) : 0; };
+  std::stable_sort(parameters.begin(), parameters.end(),
+                   [&](const auto& a, const auto& b) { return kind(a) < kind(b); });
   std::vector<at::Tensor> group;
   Bytes bytes = 0;
   const auto close = [&] {
     if (group.empty()) return;
     groups_of_[block].push_back(groups_.size());
+    kinds_.push_back(kind(group[0]));
     groups_.push_back(std::make_unique<FlatGroup>(std::move(group), ranks_, options.shard));
     group.clear();
     bytes = 0;
   };
   for (const at::Tensor& parameter : parameters) {
     const bool other = !group.empty() && (group[0].dtype() != parameter.dtype() ||
-                                          group[0].device() != parameter.device());
+                                          group[0].device() != parameter.device() ||
+                                          kind(group[0]) != kind(parameter));
     if (other || bytes >= options.group) close();
     group.push_back(parameter);
     bytes += static_cast<Bytes>(parameter.nbytes());
@@ -188,6 +193,14 @@ void Sharded::AddGroups(const BlockKey& block, const std::vector<at::Tensor>& pa
 std::vector<at::Tensor> Sharded::parts() const {
   std::vector<at::Tensor> parts;
   for (const auto& group : groups_) parts.push_back(group->part());
+  return parts;
+}
+
+std::vector<at::Tensor> Sharded::parts(int kind) const {
+  std::vector<at::Tensor> parts;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (kinds_[i] == kind) parts.push_back(groups_[i]->part());
+  }
   return parts;
 }
 

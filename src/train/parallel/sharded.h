@@ -26,6 +26,9 @@ struct ShardedOptions {
   Bytes group = 25 * kMiB;
   /// The parameters of the next block come while one is computed, and take their place meanwhile.
   bool ahead = true;
+  /// Parameters for which it differs share no part, so that they may have options of their own in
+  /// the optimizer, as those without weight decay. Null: all are of kind 0.
+  std::function<int(const at::Tensor&)> kind;
 };
 
 /// Blocks are those of a Checkpointable that keeps them in a ModuleList, one module a block. With
@@ -42,6 +45,7 @@ class Sharded {
   /// What the optimizer is made of: this rank's parts, flat. So it must be one that treats each
   /// element by itself, as SGD and Adam do.
   std::vector<at::Tensor> parts() const;
+  std::vector<at::Tensor> parts(int kind) const;
 
   /// Adds the gradients of the loss over all ranks' rows to those of the parts, and returns that
   /// loss. Ranks may have different numbers of rows, also none.
@@ -77,7 +81,7 @@ class Sharded {
   using BlockKey = std::pair<const Checkpointable*, int>;
 
   void MakeGroups(torch::nn::Module& model, const ShardedOptions& options);
-  void AddGroups(const BlockKey& block, const std::vector<at::Tensor>& parameters,
+  void AddGroups(const BlockKey& block, std::vector<at::Tensor> parameters,
                  const ShardedOptions& options);
   void TakeGradient(std::size_t group, std::size_t parameter);
   void BeginSums(std::size_t down_to);
@@ -94,6 +98,7 @@ class Sharded {
   Shard shard_;
   bool ahead_;
   std::vector<std::unique_ptr<FlatGroup>> groups_;
+  std::vector<int> kinds_;
   std::map<BlockKey, std::vector<std::size_t>> groups_of_;
   std::vector<bool> complete_;
   /// Sums begin from the last group to the first, on all ranks alike; those from here on have

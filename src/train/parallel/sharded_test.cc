@@ -33,7 +33,19 @@ std::string NameOf(const Way& way, Shard shard) {
 
 constexpr double kMostNorm = 0.5;
 
-torch::optim::SGDOptions Momentum() { return torch::optim::SGDOptions(0.1).momentum(0.9); }
+/// Matrices decay, the rest does not.
+int KindOf(const at::Tensor& parameter) { return parameter.dim() > 1 ? 1 : 0; }
+
+std::unique_ptr<torch::optim::SGD> MakeOptimizer(const std::vector<at::Tensor>& plain,
+                                                 const std::vector<at::Tensor>& decaying) {
+  const auto momentum = torch::optim::SGDOptions(0.1).momentum(0.9);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(plain, std::make_unique<torch::optim::SGDOptions>(momentum));
+  auto decay = momentum;
+  groups.emplace_back(decaying,
+                      std::make_unique<torch::optim::SGDOptions>(decay.weight_decay(0.1)));
+  return std::make_unique<torch::optim::SGD>(groups, momentum);
+}
 
 /// Of all ranks.
 struct Trained {
@@ -44,14 +56,18 @@ struct Trained {
 /// One process, whole batches, nothing of this folder.
 Trained TrainPlainly(const Way& way) {
   const auto model = SmallModel(way.model, 1);
-  torch::optim::SGD optimizer(model->parameters(), Momentum());
+  std::vector<at::Tensor> kinds[2];
+  for (const at::Tensor& parameter : model->parameters()) {
+    kinds[KindOf(parameter)].push_back(parameter);
+  }
+  const auto optimizer = MakeOptimizer(kinds[0], kinds[1]);
   std::vector<at::Tensor> losses;
   for (int step = 0; step < kSteps; ++step) {
-    optimizer.zero_grad();
+    optimizer->zero_grad();
     const at::Tensor loss = model->Loss(WholeBatch(way.model, step));
     loss.backward();
     torch::nn::utils::clip_grad_norm_(model->parameters(), kMostNorm);
-    optimizer.step();
+    optimizer->step();
     losses.push_back(loss.detach());
   }
   return {at::stack(losses), Flat(model->parameters())};
@@ -60,18 +76,20 @@ Trained TrainPlainly(const Way& way) {
 Trained Train(Ranks& ranks, const Way& way, Shard shard) {
   const auto model = SmallModel(way.model, ranks.rank() + 1);
   model->set_checkpoint_policy(CheckpointPolicy::Parse(way.checkpoint));
-  Sharded sharded(*model, ranks, {.shard = shard, .group = 4 * kKiB});
-  torch::optim::SGD optimizer(sharded.parts(), Momentum());
+  // A block in several groups, and in one.
+  const Bytes group = way.model == "mlp" ? kKiB / 2 : kMiB;
+  Sharded sharded(*model, ranks, {.shard = shard, .group = group, .kind = KindOf});
+  const auto optimizer = MakeOptimizer(sharded.parts(0), sharded.parts(1));
   std::vector<at::Tensor> losses;
   const Pieces pieces{.rows = way.rows_at_once,
                       .weight = [&](const Batch& rows) { return model->Weight(rows); }};
   for (int step = 0; step < kSteps; ++step) {
-    optimizer.zero_grad();
+    optimizer->zero_grad();
     const Batch mine = RowsOf(WholeBatch(way.model, step), ranks.launch());
     losses.push_back(sharded.AccumulateGradients(
         [&](const Batch& rows) { return model->Loss(rows); }, mine, pieces));
     sharded.ClipNorm(kMostNorm);
-    sharded.Step(optimizer);
+    sharded.Step(*optimizer);
   }
   const Sharded::Whole whole(sharded);
   return {at::stack(losses), Flat(model->parameters())};
