@@ -26,14 +26,14 @@ std::string FirstLine(const std::exception& error) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-/// How often a rank says that it is there. Finding who is missing takes three of these, and is part
-/// of the time limit.
+/// How often a rank says that it is there. Finding who is missing takes up to five of these, and is
+/// part of the time limit.
 milliseconds IntervalOf(milliseconds limit) {
-  return std::clamp(limit / 10, milliseconds(20), milliseconds(1000));
+  return std::clamp(limit / 15, milliseconds(10), milliseconds(1000));
 }
 
 /// The time that a collective may take, so that the error comes within the limit.
-milliseconds CollectiveLimit(milliseconds limit) { return limit - 3 * IntervalOf(limit); }
+milliseconds CollectiveLimit(milliseconds limit) { return limit - 5 * IntervalOf(limit); }
 
 intrusive_ptr<c10d::Store> Connect(const Launch& launch, bool keep, milliseconds limit) {
   c10d::TCPStoreOptions options;
@@ -136,8 +136,12 @@ Ranks::Ranks(const Launch& launch, const RanksOptions& options)
   if (alone()) return;
   const bool keep = launch.rank == 0 && !launch.store_is_kept;
   store_ = Connect(launch, keep, options.meeting_limit);
-  roll_call_ = std::make_unique<RollCall>(Connect(launch, false, options.meeting_limit),
-                                          launch.rank, launch.size, IntervalOf(options.time_limit));
+  const auto connect = [&] { return Connect(launch, false, options.meeting_limit); };
+  roll_call_ = std::make_unique<RollCall>(
+      connect(), connect(),
+      RollCall::Place{launch.rank, launch.size, IntervalOf(options.time_limit),
+                      launch.store_is_kept ? "the launcher, which keeps the store of all ranks,"
+                                           : "rank 0, which keeps the store of all ranks,"});
   roll_call_->Meet(options.meeting_limit);
   Guard([&] { group_ = MakeGroup(store_, launch, options); });
 }

@@ -1,20 +1,25 @@
 #include "train/parallel/roll_call.h"
 
 #include <algorithm>
+#include <future>
+#include <optional>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace plimsoll::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
 std::string KeyOf(int rank) { return "roll call/" + std::to_string(rank); }
 const std::string kVerdict = "roll call/verdict";
 
-std::vector<std::uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<std::uint8_t> BytesOf(const std::string& text) { return {text.begin(), text.end()}; }
 
 /// "rank 2", "ranks 1, 2 and 3".
-std::string Ranks(const std::vector<int>& ranks) {
+std::string Names(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
@@ -23,12 +28,105 @@ std::string Ranks(const std::vector<int>& ranks) {
   return text;
 }
 
+/// What a rank last said.
+struct Answer {
+  std::int64_t beat = -1;
+  std::int64_t calls = 0;
+  bool left = false;
+  std::string doing;
+};
+
+/// Reads what ranks have said. A copy may outlive the roll call, where the store never answers.
+struct Roll {
+  c10::intrusive_ptr<c10d::Store> store;
+  RollCall::Place place;
+
+  Answer Ask(int rank) const {
+    const std::vector<std::uint8_t> bytes = store->get(KeyOf(rank));
+    std::istringstream text(std::string(bytes.begin(), bytes.end()));
+    Answer answer;
+    text >> answer.beat >> answer.calls >> answer.left;
+    std::getline(text >> std::ws, answer.doing);
+    return answer;
+  }
+
+  std::vector<Answer> AskAll() const {
+    std::vector<Answer> answers;
+    for (int rank = 0; rank < place.size; ++rank) answers.push_back(Ask(rank));
+    return answers;
+  }
+
+  bool AllOthersLeft() const {
+    for (int rank = 0; rank < place.size; ++rank) {
+      if (rank != place.rank && !Ask(rank).left) return false;
+    }
+    return true;
+  }
+
+  /// Those that were not there in time.
+  std::vector<int> Await(Clock::time_point end) const {
+    std::vector<int> missing(static_cast<std::size_t>(place.size));
+    for (int rank = 0; rank < place.size; ++rank) missing[rank] = rank;
+    constexpr milliseconds kPause{10};
+    while (true) {
+      std::erase_if(missing, [&](int rank) { return store->check({KeyOf(rank)}); });
+      if (missing.empty() || Clock::now() >= end) return missing;
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  /// Whoever is first decides for all, so that they do not blame one another.
+  std::string Verdict() const {
+    if (!store->check({kVerdict})) store->compareSet(kVerdict, {}, BytesOf(Judge()));
+    const std::vector<std::uint8_t> verdict = store->get(kVerdict);
+    return {verdict.begin(), verdict.end()};
+  }
+
+  std::string Judge() const {
+    const std::vector<Answer> before = AskAll();
+    std::this_thread::sleep_for(2 * place.interval + place.interval / 2);
+    const std::vector<Answer> now = AskAll();
+    for (int rank = 0; rank < place.size; ++rank) {
+      if (now[rank].left) return Names({rank}) + " has left; it was at: " + now[rank].doing;
+    }
+    for (int rank = 0; rank < place.size; ++rank) {
+      if (now[rank].beat == before[rank].beat) {
+        return Names({rank}) + " does not answer any more; it was at: " + now[rank].doing;
+      }
+    }
+    return Behind(now);
+  }
+
+  std::string Behind(const std::vector<Answer>& answers) const {
+    const auto by_calls = [](const Answer& a, const Answer& b) { return a.calls < b.calls; };
+    const auto [least, most] = std::minmax_element(answers.begin(), answers.end(), by_calls);
+    if (least->calls == most->calls) return "every rank still answers, and none is behind";
+    std::vector<int> behind;
+    for (int rank = 0; rank < place.size; ++rank) {
+      if (answers[rank].calls == least->calls) behind.push_back(rank);
+    }
+    return Names(behind) + (behind.size() == 1 ? " is" : " are") +
+           " behind the others, at: " + least->doing;
+  }
+};
+
+/// Its result, or nothing if it takes longer. A store whose process is stopped never answers, and
+/// the question cannot be taken back: then it goes on by itself, with what it was given.
+template <class Function>
+auto InTime(milliseconds limit, Function function) -> std::optional<decltype(function())> {
+  auto task = std::make_shared<std::packaged_task<decltype(function())()>>(std::move(function));
+  auto result = task->get_future();
+  std::thread([task] { (*task)(); }).detach();
+  if (result.wait_for(limit) != std::future_status::ready) return std::nullopt;
+  return result.get();
+}
+
 }  // namespace
 
-RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                   std::chrono::milliseconds interval)
-    : store_(std::move(store)), rank_(rank), size_(size), interval_(interval) {
-  Say(State::kHere);
+RollCall::RollCall(c10::intrusive_ptr<c10d::Store> said, c10::intrusive_ptr<c10d::Store> asked,
+                   Place place)
+    : said_(std::move(said)), asked_(std::move(asked)), place_(std::move(place)) {
+  Say(/*leaves=*/false);
   thread_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
 }
 
@@ -39,7 +137,7 @@ void RollCall::Leave() {
   thread_.request_stop();
   thread_.join();
   try {
-    Say(State::kLeft);
+    Say(/*leaves=*/true);
   } catch (const std::exception&) {
     // Whoever kept the store has left before.
   }
@@ -50,23 +148,23 @@ void RollCall::Beat(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       {
         std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, stop, interval_, [&] { return news_; });
+        changed_.wait_for(lock, stop, place_.interval, [&] { return news_; });
         news_ = false;
       }
-      if (!stop.stop_requested()) Say(State::kHere);
+      if (!stop.stop_requested()) Say(/*leaves=*/false);
     }
   } catch (const std::exception&) {
     // The store is gone: then nobody can be told, and the next collective fails.
   }
 }
 
-void RollCall::Say(State state) {
+void RollCall::Say(bool leaves) {
   std::ostringstream text;
   {
     const std::lock_guard lock(mutex_);
-    text << beat_++ << ' ' << calls_ << ' ' << static_cast<char>(state) << ' ' << doing_;
+    text << beat_++ << ' ' << calls_ << ' ' << leaves << ' ' << doing_;
   }
-  store_->set(KeyOf(rank_), Bytes(text.str()));
+  said_->set(KeyOf(place_.rank), BytesOf(text.str()));
 }
 
 void RollCall::Doing(std::string what) {
@@ -83,95 +181,39 @@ void RollCall::CountCall() {
   changed_.notify_all();
 }
 
-void RollCall::Meet(std::chrono::milliseconds limit) {
+std::string RollCall::StoreIsSilent() const { return place_.keeper + " does not answer"; }
+
+void RollCall::Meet(milliseconds limit) {
   const auto end = Clock::now() + limit;
-  std::vector<int> missing(size_);
-  for (int i = 0; i < size_; ++i) missing[i] = i;
-  constexpr std::chrono::milliseconds kPause{10};
-  while (true) {
-    std::erase_if(missing, [&](int rank) { return store_->check({KeyOf(rank)}); });
-    if (missing.empty()) return;
-    if (Clock::now() >= end) break;
-    std::this_thread::sleep_for(kPause);
-  }
+  const auto missing = InTime(limit + 2 * place_.interval,
+                              [roll = Roll{asked_, place_}, end] { return roll.Await(end); });
+  if (missing && missing->empty()) return;
   std::ostringstream text;
-  text << "rank " << rank_ << " of " << size_ << ": " << Ranks(missing) << " did not come within "
-       << std::chrono::duration<double>(limit).count() << " s.";
+  text << "rank " << place_.rank << " of " << place_.size << ": ";
+  if (missing) {
+    text << Names(*missing) << " did not come within "
+         << std::chrono::duration<double>(limit).count() << " s.";
+  } else {
+    text << StoreIsSilent() << ".";
+  }
   throw RankError(text.str());
-}
-
-RollCall::Answer RollCall::Ask(int rank) {
-  const std::vector<std::uint8_t> bytes = store_->get(KeyOf(rank));
-  std::istringstream text(std::string(bytes.begin(), bytes.end()));
-  Answer answer;
-  char state = 0;
-  text >> answer.beat >> answer.calls >> state;
-  answer.state = static_cast<State>(state);
-  std::getline(text >> std::ws, answer.doing);
-  return answer;
-}
-
-std::vector<RollCall::Answer> RollCall::AskAll() {
-  std::vector<Answer> answers;
-  for (int rank = 0; rank < size_; ++rank) answers.push_back(Ask(rank));
-  return answers;
 }
 
 std::string RollCall::WhoIsMissing() {
   try {
-    if (!store_->check({kVerdict})) {
-      // Whoever is first decides for all, so that they do not blame one another.
-      const std::string verdict = Judge();
-      store_->compareSet(kVerdict, {}, Bytes(verdict));
-    }
-    const std::vector<std::uint8_t> verdict = store_->get(kVerdict);
-    return {verdict.begin(), verdict.end()};
+    const auto verdict =
+        InTime(5 * place_.interval, [roll = Roll{asked_, place_}] { return roll.Verdict(); });
+    return verdict.value_or(StoreIsSilent());
   } catch (const std::exception&) {
-    return "whoever keeps the store of all ranks (rank 0, unless the launcher does) does not "
-           "answer";
+    return StoreIsSilent();
   }
 }
 
-std::string RollCall::Judge() {
-  const std::vector<Answer> before = AskAll();
-  std::this_thread::sleep_for(2 * interval_ + interval_ / 2);
-  const std::vector<Answer> now = AskAll();
-  for (int rank = 0; rank < size_; ++rank) {
-    if (now[rank].state == State::kLeft) {
-      return "rank " + std::to_string(rank) + " has left; it was at: " + now[rank].doing;
-    }
-  }
-  for (int rank = 0; rank < size_; ++rank) {
-    if (now[rank].beat == before[rank].beat) {
-      return "rank " + std::to_string(rank) +
-             " does not answer any more; it was at: " + now[rank].doing;
-    }
-  }
-  return Behind(now);
-}
-
-std::string RollCall::Behind(const std::vector<Answer>& answers) const {
-  const auto by_calls = [](const Answer& a, const Answer& b) { return a.calls < b.calls; };
-  const auto [least, most] = std::minmax_element(answers.begin(), answers.end(), by_calls);
-  if (least->calls == most->calls) return "every rank still answers, and none is behind";
-  std::vector<int> behind;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (answers[rank].calls == least->calls) behind.push_back(rank);
-  }
-  return Ranks(behind) + (behind.size() == 1 ? " is" : " are") +
-         " behind the others, at: " + least->doing;
-}
-
-void RollCall::AwaitOthersLeaving(std::chrono::milliseconds limit) {
+void RollCall::AwaitOthersLeaving(milliseconds limit) {
+  const Roll roll{asked_, place_};
   const auto end = Clock::now() + limit;
-  const auto all_left = [&] {
-    for (int rank = 0; rank < size_; ++rank) {
-      if (rank != rank_ && Ask(rank).state != State::kLeft) return false;
-    }
-    return true;
-  };
-  constexpr std::chrono::milliseconds kPause{5};
-  while (!all_left() && Clock::now() < end) std::this_thread::sleep_for(kPause);
+  constexpr milliseconds kPause{5};
+  while (!roll.AllOthersLeft() && Clock::now() < end) std::this_thread::sleep_for(kPause);
 }
 
 }  // namespace plimsoll::train

@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <vector>
 
 namespace plimsoll::train {
 
@@ -24,9 +23,19 @@ class RankError : public std::runtime_error {
 
 class RollCall {
  public:
-  /// `store` is used by nothing else, since a store answers one question at a time.
-  RollCall(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-           std::chrono::milliseconds interval);
+  struct Place {
+    int rank = 0;
+    int size = 1;
+    /// Between two signs of life.
+    std::chrono::milliseconds interval;
+    /// Whoever keeps the store, in words.
+    std::string keeper;
+  };
+
+  /// Two ways to the same store, each used by nothing else: it answers one question after the
+  /// other, and if it does not, this rank must still be able to say something.
+  RollCall(c10::intrusive_ptr<c10d::Store> said, c10::intrusive_ptr<c10d::Store> asked,
+           Place place);
   ~RollCall();
   RollCall(const RollCall&) = delete;
   RollCall& operator=(const RollCall&) = delete;
@@ -37,8 +46,8 @@ class RollCall {
   void Doing(std::string what);
   /// This rank waits for the others, one time more. Who has done so less often is behind.
   void CountCall();
-  /// A sentence about who keeps this rank waiting, the same one on every rank that asks. Takes up
-  /// to three intervals.
+  /// About who keeps this rank waiting, the same words on every rank that asks. Takes up to five
+  /// intervals.
   std::string WhoIsMissing();
   /// Says that this rank leaves, for those that go on without it. Nothing is said after it.
   void Leave();
@@ -46,26 +55,13 @@ class RollCall {
   void AwaitOthersLeaving(std::chrono::milliseconds limit);
 
  private:
-  enum class State : char { kHere = 'h', kLeft = 'l' };
-  /// What a rank last said.
-  struct Answer {
-    std::int64_t beat = -1;
-    std::int64_t calls = 0;
-    State state = State::kHere;
-    std::string doing;
-  };
-
   void Beat(const std::stop_token& stop);
-  void Say(State state);
-  Answer Ask(int rank);
-  std::vector<Answer> AskAll();
-  std::string Judge();
-  std::string Behind(const std::vector<Answer>& answers) const;
+  void Say(bool leaves);
+  std::string StoreIsSilent() const;
 
-  c10::intrusive_ptr<c10d::Store> store_;
-  int rank_;
-  int size_;
-  std::chrono::milliseconds interval_;
+  c10::intrusive_ptr<c10d::Store> said_;
+  c10::intrusive_ptr<c10d::Store> asked_;
+  Place place_;
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
