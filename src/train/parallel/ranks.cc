@@ -6,7 +6,9 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "train/parallel/nccl.h"
@@ -35,15 +37,20 @@ milliseconds IntervalOf(milliseconds limit) {
 /// The time that a collective may take, so that the error comes within the limit.
 milliseconds CollectiveLimit(milliseconds limit) { return limit - 5 * IntervalOf(limit); }
 
-intrusive_ptr<c10d::Store> Connect(const Launch& launch, bool keep, milliseconds limit) {
+/// Of each group that this process makes, so that none meets what the one before it left.
+std::string NewPrefix(const Launch& launch) {
+  static std::atomic<int> made = 0;
+  return "plimsoll/" + launch.attempt + "/" + std::to_string(made++);
+}
+
+intrusive_ptr<c10d::Store> OpenStore(const Launch& launch, bool keep, milliseconds limit) {
   c10d::TCPStoreOptions options;
   options.port = launch.port;
   options.isServer = keep;
   options.waitWorkers = false;
   options.timeout = limit;
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(launch.address, options);
-    return c10::make_intrusive<c10d::PrefixStore>("plimsoll/" + launch.attempt, std::move(store));
+    return c10::make_intrusive<c10d::TCPStore>(launch.address, options);
   } catch (const std::exception& error) {
     std::ostringstream text;
     text << "rank " << launch.rank << " of " << launch.size << ": "
@@ -52,6 +59,14 @@ intrusive_ptr<c10d::Store> Connect(const Launch& launch, bool keep, milliseconds
          << " (the variables MASTER_ADDR and MASTER_PORT): " << FirstLine(error);
     throw RankError(text.str());
   }
+}
+
+/// Opened once, and there until the process ends: ranks that are quick may already meet for the
+/// next group while this one still leaves the last.
+void KeepStore(const Launch& launch, milliseconds limit) {
+  static auto& kept = *new std::map<std::uint16_t, intrusive_ptr<c10d::Store>>;
+  intrusive_ptr<c10d::Store>& store = kept[launch.port];
+  if (!store) store = OpenStore(launch, /*keep=*/true, limit);
 }
 
 /// As Python's: the interfaces of GLOO_SOCKET_IFNAME, else the one of the machine's own name.
@@ -135,22 +150,32 @@ Ranks::Ranks(const Launch& launch, const RanksOptions& options)
           " ms is too short for ranks to answer.");
   if (alone()) return;
   const bool keep = launch.rank == 0 && !launch.store_is_kept;
-  store_ = Connect(launch, keep, options.meeting_limit);
-  const auto connect = [&] { return Connect(launch, false, options.meeting_limit); };
+  if (keep) KeepStore(launch, options.meeting_limit);
+  const auto connect = [&, prefix = NewPrefix(launch)] {
+    return c10::make_intrusive<c10d::PrefixStore>(
+        prefix, OpenStore(launch, /*keep=*/false, options.meeting_limit));
+  };
   roll_call_ = std::make_unique<RollCall>(
       connect(), connect(),
       RollCall::Place{launch.rank, launch.size, IntervalOf(options.time_limit),
                       launch.store_is_kept ? "the launcher, which keeps the store of all ranks,"
                                            : "rank 0, which keeps the store of all ranks,"});
-  roll_call_->Meet(options.meeting_limit);
-  Guard([&] { group_ = MakeGroup(store_, launch, options); });
+  try {
+    roll_call_->Meet(options.meeting_limit);
+    Guard([&] { group_ = MakeGroup(connect(), launch, options); });
+  } catch (...) {
+    Leave();
+    throw;
+  }
 }
 
-Ranks::~Ranks() {
+Ranks::~Ranks() { Leave(); }
+
+void Ranks::Leave() {
   if (!roll_call_) return;
   group_.reset();
   roll_call_->Leave();
-  // The store ends with the rank that keeps it, and others may still want to ask who is missing.
+  // The store ends with the process that keeps it, and others may still want to ask who is missing.
   if (rank() != 0 || launch_.store_is_kept) return;
   try {
     roll_call_->AwaitOthersLeaving(5 * IntervalOf(options_.time_limit));

@@ -87,6 +87,7 @@ class Ranks {
   }
 
  private:
+  void Leave();
   /// Throws a RankError if the error came from the transport.
   void Explain(const std::exception& error);
   /// Does it, counted and guarded; nothing alone.
@@ -95,7 +96,6 @@ class Ranks {
 
   Launch launch_;
   RanksOptions options_;
-  c10::intrusive_ptr<c10d::Store> store_;
   std::unique_ptr<RollCall> roll_call_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };

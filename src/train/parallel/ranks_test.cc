@@ -16,6 +16,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLimit{4000};
 
 const RankTaskNamed kCollectives("collectives", [](const Launch& launch, const auto&) {
+  // A process may have one group after the other.
+  Ranks(launch).Barrier();
   Ranks ranks(launch);
   Findings findings;
   const double mine = launch.rank + 1;
@@ -155,6 +157,8 @@ TEST(Ranks, AFaultOfTheOneThatKeepsTheStoreIsTold) {
   ExpectNamed({"killed", 0, "rank 0, which keeps the store of all ranks, does not answer"}, false);
   ExpectNamed({"stopped", 0, "rank 0, which keeps the store of all ranks, does not answer"}, false);
   ExpectNamed({"throws", 0, "rank 0 has left; it was at: step 2"}, false);
+  // And its own error of another does not take the store away from under the rest.
+  ExpectNamed({"absent", 2, "rank 2 did not come within 4 s"}, false);
 }
 
 }  // namespace

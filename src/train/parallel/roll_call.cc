@@ -58,29 +58,37 @@ struct Roll {
 
   bool AllOthersLeft() const {
     for (int rank = 0; rank < place.size; ++rank) {
-      if (rank != place.rank && !Ask(rank).left) return false;
+      // One that never came need not leave.
+      if (rank != place.rank && store->check({KeyOf(rank)}) && !Ask(rank).left) return false;
     }
     return true;
   }
 
-  /// Those that were not there in time.
-  std::vector<int> Await(Clock::time_point end) const {
+  /// Empty when all are there; else who is not, in words.
+  std::string Await(milliseconds limit) const {
+    const auto end = Clock::now() + limit;
     std::vector<int> missing(static_cast<std::size_t>(place.size));
     for (int rank = 0; rank < place.size; ++rank) missing[rank] = rank;
     constexpr milliseconds kPause{10};
-    while (true) {
+    while (Clock::now() < end && !store->check({kVerdict})) {
       std::erase_if(missing, [&](int rank) { return store->check({KeyOf(rank)}); });
-      if (missing.empty() || Clock::now() >= end) return missing;
+      if (missing.empty()) return "";
       std::this_thread::sleep_for(kPause);
     }
+    std::ostringstream text;
+    text << Names(missing) << " did not come within "
+         << std::chrono::duration<double>(limit).count() << " s";
+    return Agree(text.str());
   }
 
   /// Whoever is first decides for all, so that they do not blame one another.
-  std::string Verdict() const {
-    if (!store->check({kVerdict})) store->compareSet(kVerdict, {}, BytesOf(Judge()));
-    const std::vector<std::uint8_t> verdict = store->get(kVerdict);
-    return {verdict.begin(), verdict.end()};
+  std::string Agree(const std::string& verdict) const {
+    store->compareSet(kVerdict, {}, BytesOf(verdict));
+    const std::vector<std::uint8_t> agreed = store->get(kVerdict);
+    return {agreed.begin(), agreed.end()};
   }
+
+  std::string WhoIsMissing() const { return Agree(store->check({kVerdict}) ? "" : Judge()); }
 
   std::string Judge() const {
     const std::vector<Answer> before = AskAll();
@@ -183,30 +191,26 @@ void RollCall::CountCall() {
 
 std::string RollCall::StoreIsSilent() const { return place_.keeper + " does not answer"; }
 
-void RollCall::Meet(milliseconds limit) {
-  const auto end = Clock::now() + limit;
-  const auto missing = InTime(limit + 2 * place_.interval,
-                              [roll = Roll{asked_, place_}, end] { return roll.Await(end); });
-  if (missing && missing->empty()) return;
-  std::ostringstream text;
-  text << "rank " << place_.rank << " of " << place_.size << ": ";
-  if (missing) {
-    text << Names(*missing) << " did not come within "
-         << std::chrono::duration<double>(limit).count() << " s.";
-  } else {
-    text << StoreIsSilent() << ".";
-  }
-  throw RankError(text.str());
-}
-
-std::string RollCall::WhoIsMissing() {
+std::string RollCall::Asked(milliseconds limit,
+                            const std::function<std::string()>& question) const {
   try {
-    const auto verdict =
-        InTime(5 * place_.interval, [roll = Roll{asked_, place_}] { return roll.Verdict(); });
-    return verdict.value_or(StoreIsSilent());
+    return InTime(limit, question).value_or(StoreIsSilent());
   } catch (const std::exception&) {
     return StoreIsSilent();
   }
+}
+
+void RollCall::Meet(milliseconds limit) {
+  const std::string missing =
+      Asked(limit + 2 * place_.interval,
+            [roll = Roll{asked_, place_}, limit] { return roll.Await(limit); });
+  if (missing.empty()) return;
+  throw RankError("rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) +
+                  ": " + missing + ".");
+}
+
+std::string RollCall::WhoIsMissing() {
+  return Asked(5 * place_.interval, [roll = Roll{asked_, place_}] { return roll.WhoIsMissing(); });
 }
 
 void RollCall::AwaitOthersLeaving(milliseconds limit) {

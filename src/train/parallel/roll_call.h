@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -57,6 +58,9 @@ class RollCall {
  private:
   void Beat(const std::stop_token& stop);
   void Say(bool leaves);
+  /// Its answer, or that the store gives none.
+  std::string Asked(std::chrono::milliseconds limit,
+                    const std::function<std::string()>& question) const;
   std::string StoreIsSilent() const;
 
   c10::intrusive_ptr<c10d::Store> said_;
