@@ -152,10 +152,13 @@ void RollCall::Leave() {
 }
 
 void RollCall::Beat(const std::stop_token& stop) {
+  // However quick the steps are, the store is not to be busy with them.
+  constexpr milliseconds kPause{20};
   try {
     while (!stop.stop_requested()) {
       {
         std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, stop, kPause, [] { return false; });
         changed_.wait_for(lock, stop, place_.interval, [&] { return news_; });
         news_ = false;
       }
@@ -185,8 +188,6 @@ void RollCall::Doing(std::string what) {
 void RollCall::CountCall() {
   const std::lock_guard lock(mutex_);
   ++calls_;
-  news_ = true;
-  changed_.notify_all();
 }
 
 std::string RollCall::StoreIsSilent() const { return place_.keeper + " does not answer"; }

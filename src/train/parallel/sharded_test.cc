@@ -17,9 +17,9 @@ struct Way {
 };
 
 const std::vector<Way> kWays{{"mlp", "mlp"},
-                             {"gpt in pieces", "gpt", 1},
+                             {"gpt in pieces", "gpt", 2},
                              {"gpt checkpointed", "gpt", 100, "all"},
-                             {"gpt, two blocks at once", "gpt", 2, "every:2"}};
+                             {"gpt checkpointed, two blocks at once", "gpt", 100, "every:2"}};
 const std::vector<Shard> kShards{Shard::kOptimizerState, Shard::kGradients, Shard::kParameters};
 
 /// Only parameters that come and go could be missing where something is computed again.
