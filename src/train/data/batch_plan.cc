@@ -10,15 +10,6 @@
 namespace plimsoll::train {
 namespace {
 
-/// Fisher and Yates's; std::shuffle differs between standard libraries.
-template <class T>
-void Shuffle(std::vector<T>& order, Random& random) {
-  for (std::size_t left = order.size(); left > 1; --left) {
-    const auto pick = static_cast<std::size_t>(random.Below(static_cast<std::int64_t>(left)));
-    std::swap(order[left - 1], order[pick]);
-  }
-}
-
 void CheckPlan(const BatchPlanOptions& options) {
   TORCH_CHECK(options.batch >= 0, "a batch of ", options.batch, " samples cannot be");
   TORCH_CHECK(options.budget >= 0, "a budget of ", options.budget, " for a batch cannot be");

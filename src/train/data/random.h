@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace plimsoll::train {
 
@@ -33,5 +35,14 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+/// Fisher and Yates's; std::shuffle differs between standard libraries.
+template <class T>
+void Shuffle(std::vector<T>& order, Random& random) {
+  for (std::size_t left = order.size(); left > 1; --left) {
+    const auto pick = static_cast<std::size_t>(random.Below(static_cast<std::int64_t>(left)));
+    std::swap(order[left - 1], order[pick]);
+  }
+}
 
 }  // namespace plimsoll::train

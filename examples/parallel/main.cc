@@ -1,0 +1,95 @@
+// A small GPT, trained by as many ranks as a launcher starts, or by one without any: what
+// docs/parallel.md shows. The tests run it, and compare the document's blocks with the lines here.
+//   parallel [data|agreed|sharded]
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <string>
+
+#include "train/data/synthetic.h"
+#include "train/models/gpt.h"
+#include "train/parallel/agreement.h"
+#include "train/parallel/balanced_sampler.h"
+#include "train/parallel/data_parallel.h"
+#include "train/parallel/ranks.h"
+#include "train/parallel/sharded.h"
+
+using namespace plimsoll::train;
+
+namespace {
+
+// The step's batch has 8 rows in all, however many ranks share them.
+constexpr int kRows = 8;
+constexpr int kSteps = 10;
+
+void Report(const Ranks& ranks, int step, const torch::Tensor& loss) {
+  if (ranks.rank() == 0) std::printf("step %d: loss %.4f\n", step, loss.item<double>());
+}
+
+void TrainDataParallel(Gpt& model, Ranks& ranks, const Source& source) {
+  BalancedSampler sampler(source, ranks.size(), {.batch = kRows / ranks.size()});
+  DataParallel parallel(model, ranks);
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  for (int step = 0; step < kSteps; ++step) {
+    ranks.Doing("step " + std::to_string(step));
+    Batch mine = source.Get(sampler.Next()[ranks.rank()], {});
+    optimizer.zero_grad(/*set_to_none=*/false);
+    torch::Tensor loss = parallel.AccumulateGradients(
+        [&](const Batch& rows) { return model.Loss(rows); }, mine, {.rows = 4});
+    optimizer.step();
+    Report(ranks, step, loss);
+  }
+}
+
+void TrainInAgreement(Gpt& model, Ranks& ranks, const Source& source) {
+  BalancedSampler sampler(source, ranks.size(), {.batch = kRows / ranks.size()});
+  DataParallel parallel(model, ranks);
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  std::int64_t rows_at_once = kRows;
+  for (int step = 0; step < kSteps; ++step) {
+    Batch mine = source.Get(sampler.Next()[ranks.rank()], {});
+    AgreedGradients agreed = AccumulateInAgreement(
+        model, ranks, parallel, [&](const Batch& rows) { return model.Loss(rows); }, mine,
+        {.rows = rows_at_once});
+    rows_at_once = agreed.rows;
+    optimizer.step();
+    Report(ranks, step, agreed.loss);
+  }
+}
+
+void TrainSharded(Gpt& model, Ranks& ranks, const Source& source) {
+  BalancedSampler sampler(source, ranks.size(), {.batch = kRows / ranks.size()});
+  Sharded sharded(model, ranks, {.shard = Shard::kParameters});
+  torch::optim::SGD optimizer(sharded.parts(), 0.1);
+  for (int step = 0; step < kSteps; ++step) {
+    Batch mine = source.Get(sampler.Next()[ranks.rank()], {});
+    optimizer.zero_grad();
+    torch::Tensor loss = sharded.AccumulateGradients(
+        [&](const Batch& rows) { return model.Loss(rows); }, mine, {.rows = 4});
+    sharded.ClipNorm(1.0);
+    sharded.Step(optimizer);
+    Report(ranks, step, loss);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Ranks ranks(LaunchFromEnvironment(), {.time_limit = std::chrono::minutes(2)});
+    torch::manual_seed(1);
+    Gpt model({.vocabulary = 32, .context = 16, .width = 16, .layers = 2, .heads = 2});
+    const auto source = SyntheticText({.size = 80, .context = 16, .vocabulary = 32});
+    const std::string way = argc > 1 ? argv[1] : "data";
+    if (way == "sharded") {
+      TrainSharded(model, ranks, *source);
+    } else if (way == "agreed") {
+      TrainInAgreement(model, ranks, *source);
+    } else {
+      TrainDataParallel(model, ranks, *source);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "parallel: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,173 @@
+#include "train/parallel/balanced_sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "train/data/random.h"
+#include "train/require.h"
+
+namespace plimsoll::train {
+namespace {
+
+std::vector<std::int64_t> CostsOf(const Source& source) {
+  std::vector<std::int64_t> costs;
+  for (std::int64_t i = 0; i < source.size(); ++i) costs.push_back(source.Length(i));
+  return costs;
+}
+
+void Check(const std::vector<std::int64_t>& costs, int ranks,
+           const BalancedSamplerOptions& options) {
+  Require(ranks >= 1, "there cannot be ", ranks, " ranks.");
+  Require(options.batch >= 0, "a batch of ", options.batch, " samples cannot be.");
+  Require(options.budget >= 0, "a budget of ", options.budget, " for a batch cannot be.");
+  Require(options.batch > 0 || options.budget > 0,
+          "a batch needs a number of samples, or a budget.");
+  Require(options.wave >= 1, "a wave of ", options.wave, " samples cannot be.");
+  Require(!costs.empty(), "there is no sample.");
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    Require(costs[i] >= 1, "sample ", i, " has a length of ", costs[i], ".");
+    Require(options.budget == 0 || costs[i] <= options.budget, "sample ", i, " has a length of ",
+            costs[i], ", which is more than the budget of ", options.budget, " for a rank.");
+  }
+}
+
+}  // namespace
+
+BalancedSampler::BalancedSampler(const Source& source, int ranks,
+                                 const BalancedSamplerOptions& options)
+    : BalancedSampler(CostsOf(source), ranks, options) {}
+
+BalancedSampler::BalancedSampler(std::vector<std::int64_t> costs, int ranks,
+                                 const BalancedSamplerOptions& options)
+    : costs_(std::move(costs)), ranks_(ranks), options_(options) {
+  Check(costs_, ranks, options_);
+  OrderEpoch();
+}
+
+void BalancedSampler::Seek(const Position& position) {
+  const auto samples = static_cast<std::int64_t>(costs_.size());
+  Require(position.epoch >= 0 && position.samples >= 0 && position.samples < samples,
+          "there is no position ", position.samples, " in epoch ", position.epoch, " of ", samples,
+          " samples.");
+  position_ = position;
+  OrderEpoch();
+}
+
+/// It must not depend on the number of ranks, so that what was given out is the beginning of it for
+/// any; and cost must never jump, or a step in which it did would be uneven.
+void BalancedSampler::OrderEpoch() {
+  Random random(options_.seed, static_cast<std::uint64_t>(position_.epoch));
+  std::vector<std::int64_t> samples(costs_.size());
+  std::iota(samples.begin(), samples.end(), 0);
+  Shuffle(samples, random);
+  order_ = samples;
+  if (options_.wave == 1) return;
+  const auto count = static_cast<std::int64_t>(samples.size());
+  const std::int64_t waves = std::max<std::int64_t>(1, count / options_.wave);
+  for (std::int64_t wave = 0; wave < waves; ++wave) {
+    const auto begin = samples.begin() + count * wave / waves;
+    const auto end = samples.begin() + count * (wave + 1) / waves;
+    std::stable_sort(begin, end, [&](auto a, auto b) { return CostAt(a) < CostAt(b); });
+    // Every other one on the way up, the rest on the way down.
+    auto up = order_.begin() + (begin - samples.begin());
+    auto down = order_.begin() + (end - samples.begin());
+    for (auto at = begin; at != end; ++at) {
+      if ((at - begin) % 2 == 0) {
+        *up++ = *at;
+      } else {
+        *--down = *at;
+      }
+    }
+  }
+}
+
+std::int64_t BalancedSampler::Cost(const std::vector<std::int64_t>& samples) const {
+  std::int64_t sum = 0;
+  std::int64_t longest = 0;
+  for (const std::int64_t sample : samples) {
+    sum += CostAt(sample);
+    longest = std::max(longest, CostAt(sample));
+  }
+  return options_.padded ? longest * static_cast<std::int64_t>(samples.size()) : sum;
+}
+
+bool BalancedSampler::Fits(const RankBatches& step) const {
+  if (options_.budget == 0) return true;
+  return std::all_of(step.begin(), step.end(),
+                     [&](const auto& samples) { return Cost(samples) <= options_.budget; });
+}
+
+/// The next samples, the most costly first, in rounds: in each, every rank gets one, and whoever
+/// has the least so far gets the most costly.
+RankBatches BalancedSampler::Deal(std::int64_t count) const {
+  const auto first = order_.begin() + position_.samples;
+  std::vector<std::int64_t> samples(first, first + count);
+  std::stable_sort(samples.begin(), samples.end(),
+                   [&](auto a, auto b) { return CostAt(a) > CostAt(b); });
+  const auto ranks = static_cast<std::size_t>(ranks_);
+  RankBatches step(ranks);
+  std::vector<std::int64_t> sums(ranks);
+  // Not always the same rank begins with the most costly one.
+  std::vector<std::size_t> turn(ranks);
+  std::iota(turn.begin(), turn.end(), 0);
+  std::rotate(turn.begin(), turn.begin() + position_.samples / ranks_ % ranks_, turn.end());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (i % ranks == 0) {
+      std::stable_sort(turn.begin(), turn.end(), [&](auto a, auto b) { return sums[a] < sums[b]; });
+    }
+    const std::size_t rank = turn[i % ranks];
+    step[rank].push_back(samples[i]);
+    sums[rank] += CostAt(samples[i]);
+  }
+  if (!options_.padded) Even(step);
+  return step;
+}
+
+/// Exchanges one sample of the fullest rank for one of the emptiest, while that helps.
+void BalancedSampler::Even(RankBatches& step) const {
+  const auto by_cost = [&](const auto& a, const auto& b) { return Cost(a) < Cost(b); };
+  for (std::int64_t i = 0; i < 4 * ranks_; ++i) {
+    const auto [empty, full] = std::minmax_element(step.begin(), step.end(), by_cost);
+    const std::int64_t gap = Cost(*full) - Cost(*empty);
+    std::int64_t best = gap;
+    std::pair<std::int64_t*, std::int64_t*> exchange;
+    for (std::int64_t& more : *full) {
+      for (std::int64_t& less : *empty) {
+        const std::int64_t left = std::abs(gap - 2 * (CostAt(more) - CostAt(less)));
+        if (left < best) best = left, exchange = {&more, &less};
+      }
+    }
+    if (best == gap) return;
+    std::swap(*exchange.first, *exchange.second);
+  }
+}
+
+RankBatches BalancedSampler::Next() {
+  const std::int64_t left = static_cast<std::int64_t>(costs_.size()) - position_.samples;
+  const std::int64_t most = options_.batch == 0 ? left : options_.batch;
+  const auto whole = [&](std::int64_t batch) { return std::min(left, batch * ranks_); };
+  // One sample for each rank always fits.
+  std::int64_t batch = 1;
+  RankBatches step = Deal(whole(batch));
+  const auto grow = [&](std::int64_t to) {
+    RankBatches larger = Deal(whole(to));
+    if (!Fits(larger)) return false;
+    batch = to;
+    step = std::move(larger);
+    return true;
+  };
+  while (batch < most && whole(batch) < left && grow(std::min(2 * batch, most))) {
+  }
+  for (std::int64_t by = batch / 2; by > 0; by /= 2) {
+    if (batch + by <= most && whole(batch) < left) grow(batch + by);
+  }
+  position_.samples += whole(batch);
+  if (position_.samples == static_cast<std::int64_t>(costs_.size())) {
+    position_ = {.epoch = position_.epoch + 1};
+    OrderEpoch();
+  }
+  return step;
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,222 @@
+#include "train/parallel/data_parallel.h"
+
+#include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "train/light/lora.h"
+#include "train/parallel/broadcast_model.h"
+#include "train/require.h"
+
+namespace plimsoll::train {
+namespace {
+
+using Buckets = std::vector<std::vector<std::size_t>>;
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+/// While it lives, autograd does not know that views are views. Optimizer::zero_grad detaches
+/// gradients in place, which it refuses for those that it knows.
+using UntrackedViews = at::AutoDispatchBelowADInplaceOrView;
+
+/// As torch's own for fp16, which cannot hold large gradients.
+class SendBf16 : public c10d::CppCommHookInterface<Group> {
+ public:
+  using CppCommHookInterface::CppCommHookInterface;
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    const at::Tensor gradients = bucket.getBuffer();
+    std::vector<at::Tensor> sent{gradients.div(state_->getSize()).to(c10::ScalarType::BFloat16)};
+    const auto summed = state_->allreduce(sent)->getFuture();
+    const auto take = [gradients](c10::ivalue::Future& future) {
+      gradients.copy_(future.value().toTensorVector()[0]);
+      return c10::IValue(gradients);
+    };
+    return summed->then(take, summed->elementType());
+  }
+};
+
+/// Its constructor has grown from release to release.
+template <class Reducer = c10d::Reducer>
+std::shared_ptr<Reducer> NewReducer(const std::vector<at::Tensor>& parameters,
+                                    const Buckets& buckets, const Group& group,
+                                    const DataParallelOptions& options,
+                                    std::unordered_map<std::size_t, std::string> names) {
+  const std::vector<bool> sparse(parameters.size(), false);
+  constexpr bool kViews = true;
+  const auto make = [&](auto... more) {
+    return std::make_shared<Reducer>(parameters, buckets, group, sparse, options.bucket,
+                                     options.unused_parameters, kViews, names, options.first_bucket,
+                                     more...);
+  };
+  // Still to be sent if unused anywhere; torch's reducer, not Python's; one size for all buckets.
+  using Sizes = std::vector<std::int64_t>;
+  using Names = std::unordered_map<std::size_t, std::string>;
+  constexpr bool kNewest =
+      std::is_constructible_v<Reducer, std::vector<at::Tensor>, Buckets, Group, std::vector<bool>,
+                              std::int64_t, bool, bool, Names, std::int64_t, bool, bool, Sizes>;
+  constexpr bool kNewer =
+      std::is_constructible_v<Reducer, std::vector<at::Tensor>, Buckets, Group, std::vector<bool>,
+                              std::int64_t, bool, bool, Names, std::int64_t, bool, bool>;
+  if constexpr (kNewest) {
+    return make(false, false, Sizes{});
+  } else if constexpr (kNewer) {
+    return make(false, false);
+  } else {
+    return make();
+  }
+}
+
+double WeightOf(const Batch& rows, const Pieces& pieces) {
+  if (rows.size() == 0) return 0;
+  return pieces.weight ? pieces.weight(rows) : static_cast<double>(rows.size());
+}
+
+/// Nothing, with gradients of zero for all: what makes the reducer send what is there.
+at::Tensor ZeroOf(const std::vector<at::Tensor>& parameters) {
+  at::Tensor zero;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor nothing = parameter.flatten().slice(0, 0, 0).sum().to(at::kFloat);
+    zero = zero.defined() ? zero + nothing : nothing;
+  }
+  return zero;
+}
+
+}  // namespace
+
+void BroadcastModel(const torch::nn::Module& model, Ranks& ranks) {
+  if (ranks.alone()) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> trained = TrainedParameters(model);
+  ranks.Guard([&] { c10d::verify_params_across_processes(ranks.group(), trained, std::nullopt); });
+  // Those that are not trained too.
+  std::vector<at::Tensor> tensors;
+  for (const auto& list : {model.parameters(), model.buffers()}) {
+    for (const at::Tensor& tensor : list) tensors.push_back(tensor.detach());
+  }
+  ranks.Broadcast(tensors);
+}
+
+DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
+                           const DataParallelOptions& options)
+    : model_(model),
+      ranks_(ranks),
+      parameters_(TrainedParameters(model)),
+      find_unused_(options.unused_parameters) {
+  Require(options.bucket >= 1 && options.first_bucket >= 1, "a bucket of ",
+          std::min(options.bucket, options.first_bucket), " bytes can hold no gradient.");
+  Require(!parameters_.empty(), "the model has no parameter that is trained.");
+  if (ranks.alone()) return;
+  if (options.sync_buffers) synced_buffers_ = model.buffers();
+  BroadcastModel(model, ranks);
+  MakeReducer(options);
+}
+
+DataParallel::~DataParallel() = default;
+
+void DataParallel::MakeReducer(const DataParallelOptions& options) {
+  const auto sizes = {static_cast<std::size_t>(options.first_bucket),
+                      static_cast<std::size_t>(options.bucket)};
+  Buckets buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters_, sizes));
+  // Backward comes to the last parameters first.
+  std::reverse(buckets.begin(), buckets.end());
+  std::unordered_map<std::size_t, std::string> names;
+  for (const auto& named : model_.named_parameters()) {
+    const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                    [&](const auto& one) { return one.is_same(named.value()); });
+    if (found != parameters_.end()) names[found - parameters_.begin()] = named.key();
+  }
+  const UntrackedViews untracked;
+  reducer_ = NewReducer(parameters_, buckets, ranks_.group(), options, std::move(names));
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
+  if (options.send_bf16) {
+    reducer_->register_comm_hook(std::make_unique<SendBf16>(ranks_.group()));
+  }
+}
+
+void DataParallel::BeginStep() {
+  if (!reducer_ || begun_) return;
+  ranks_.Guard([&] {
+    const UntrackedViews untracked;
+    reducer_->rebuild_buckets();
+  });
+  ranks_.Broadcast(synced_buffers_);
+  begun_ = true;
+}
+
+at::Tensor DataParallel::Forward(const std::function<at::Tensor()>& loss) {
+  if (!reducer_) return loss();
+  BeginStep();
+  if (sync_) reducer_->prepare_for_forward();
+  at::Tensor value = loss();
+  if (sync_) {
+    reducer_->prepare_for_backward(find_unused_ ? std::vector<at::Tensor>{value}
+                                                : std::vector<at::Tensor>{});
+    begun_ = false;
+  }
+  return value;
+}
+
+void DataParallel::Reduce() {
+  if (!reducer_ || !sync_) return;
+  ranks_.Guard([&] { Forward([&] { return ZeroOf(parameters_); }).backward(); });
+}
+
+at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, Pieces pieces,
+                                   double whole) {
+  const double weight = WeightOf(rows, pieces);
+  if (weight == 0) return {};
+  const double share = pieces.reduction == Reduction::kSum ? 1 : weight / whole;
+  // The reducer takes the mean over ranks, so that each has to give so many times its share.
+  const double factor = share * ranks_.size();
+  pieces.scale = [factor, outer = pieces.scale](const at::Tensor& value) {
+    const at::Tensor scaled = value * factor;
+    return outer ? outer(scaled) : scaled;
+  };
+  const auto forward = [&](const Batch& piece) { return Forward([&] { return loss(piece); }); };
+  return train::AccumulateGradients(forward, rows, pieces) * share;
+}
+
+at::Tensor DataParallel::AddShare(const LossFunction& loss, const Batch& batch,
+                                  const Pieces& pieces, double whole) {
+  TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");
+  at::Tensor sum = at::zeros({}, parameters_[0].options().dtype(at::kFloat).requires_grad(false));
+  const std::int64_t last = std::max<std::int64_t>(batch.size() - 1, 0) / pieces.rows * pieces.rows;
+  {
+    const NoSync no_sync(*this);
+    const at::Tensor value = AddPieces(loss, batch.Rows(0, last), pieces, whole);
+    if (value.defined()) sum += value;
+  }
+  const at::Tensor value = AddPieces(loss, batch.Rows(last, batch.size()), pieces, whole);
+  if (value.defined()) {
+    sum += value;
+  } else {
+    // The other ranks wait for what this one has.
+    Reduce();
+  }
+  return sum;
+}
+
+at::Tensor DataParallel::AccumulateGradients(const LossFunction& loss, const Batch& batch,
+                                             const Pieces& pieces) {
+  if (!reducer_) return train::AccumulateGradients(loss, batch, pieces);
+  return ranks_.Guard([&] {
+    BeginStep();
+    const double whole = WeightOfAll(ranks_, batch, pieces);
+    at::Tensor sum = AddShare(loss, batch, pieces, whole);
+    ranks_.Sum(sum);
+    return sum;
+  });
+}
+
+double WeightOfAll(Ranks& ranks, const Batch& batch, const Pieces& pieces) {
+  const double whole = ranks.Sum(WeightOf(batch, pieces));
+  TORCH_CHECK(whole > 0, "there is nothing to learn from in this batch: its weight is ", whole);
+  return whole;
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,68 @@
+// Parameters that lie one after the other in one tensor, so that they are sent as one and every
+// rank can keep an equal part of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "base/bytes.h"
+#include "train/parallel/ranks.h"
+
+namespace plimsoll::train {
+
+/// What every rank keeps only its part of; each includes those before it.
+enum class Shard { kOptimizerState = 1, kGradients = 2, kParameters = 3 };
+
+/// The functions that speak with other ranks must be called in the same order on all.
+class FlatGroup {
+ public:
+  /// The parameters, of one type and on one device, become views of the whole.
+  FlatGroup(std::vector<at::Tensor> parameters, Ranks& ranks, Shard shard);
+
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  /// This rank's part: what the optimizer steps.
+  const at::Tensor& part() const { return part_; }
+
+  /// The parameters are those of all ranks' parts; nothing where they are so already. Begun ahead
+  /// of need, it goes on by itself.
+  void BeginGather();
+  void Gather();
+  /// Gives the memory of the whole back, if only parts are kept.
+  void Release();
+  /// The parts have changed.
+  void Changed() { gathered_ = false; }
+
+  /// Parameter `index` has got its gradient, which is dropped if it does not count. Returns whether
+  /// all have, since NewPass.
+  bool TakeGradient(std::size_t index, bool counts);
+  void NewPass() { arrived_ = 0; }
+  /// The sum over ranks of what was taken is added to the part's gradient, in two steps.
+  void BeginSum();
+  void FinishSum();
+
+  Bytes parameter_bytes() const;
+  Bytes gradient_bytes() const;
+
+ private:
+  at::Tensor View(const at::Tensor& whole, std::size_t index) const;
+  void NewGradients();
+
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::int64_t> offsets_;
+  Ranks& ranks_;
+  Shard shard_;
+  at::Tensor whole_;
+  at::Tensor part_;
+  bool gathered_ = true;
+  bool gathering_ = false;
+  Ranks::Work gather_work_;
+  at::Tensor gradients_;
+  std::size_t arrived_ = 0;
+  /// On its way.
+  at::Tensor sum_;
+  Ranks::Work sum_work_;
+};
+
+}  // namespace plimsoll::train

@@ -1,0 +1,15 @@
+// NCCL, where LibTorch has it.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+
+namespace plimsoll::train {
+
+/// Throws std::invalid_argument in builds without.
+c10::intrusive_ptr<c10d::Backend> MakeNccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                           int size, std::chrono::milliseconds time_limit);
+
+}  // namespace plimsoll::train

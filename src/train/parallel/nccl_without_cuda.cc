@@ -1,0 +1,13 @@
+#include "train/parallel/nccl.h"
+#include "train/require.h"
+
+namespace plimsoll::train {
+
+c10::intrusive_ptr<c10d::Backend> MakeNccl(const c10::intrusive_ptr<c10d::Store>& /*store*/,
+                                           int /*rank*/, int /*size*/,
+                                           std::chrono::milliseconds /*time_limit*/) {
+  Require(false, "NCCL needs a build with CUDA; choose Transport::kGloo.");
+  return nullptr;
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,80 @@
+// Who is still there: each rank says so again and again, and what it is doing, in the store that
+// all of them see. So an error can name the rank that the others wait for.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace plimsoll::train {
+
+/// Something went wrong between ranks. One sentence, which says whose it is and names the rank that
+/// is at fault.
+class RankError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class RollCall {
+ public:
+  struct Place {
+    int rank = 0;
+    int size = 1;
+    /// Between two signs of life.
+    std::chrono::milliseconds interval;
+    /// Whoever keeps the store, in words.
+    std::string keeper;
+  };
+
+  /// Two ways to the same store, each used by nothing else: it answers one question after the
+  /// other, and if it does not, this rank must still be able to say something.
+  RollCall(c10::intrusive_ptr<c10d::Store> said, c10::intrusive_ptr<c10d::Store> asked,
+           Place place);
+  ~RollCall();
+  RollCall(const RollCall&) = delete;
+  RollCall& operator=(const RollCall&) = delete;
+
+  /// Returns when all ranks are there. Throws RankError with those that are not in time.
+  void Meet(std::chrono::milliseconds limit);
+  /// What this rank does from now on, in a few words: "backward of step 3".
+  void Doing(std::string what);
+  /// This rank waits for the others, one time more. Who has done so less often is behind.
+  void CountCall();
+  /// About who keeps this rank waiting, the same words on every rank that asks. Takes up to five
+  /// intervals.
+  std::string WhoIsMissing();
+  /// Says that this rank leaves, for those that go on without it. Nothing is said after it.
+  void Leave();
+  /// Returns when all others have left, or after the time. For the rank that keeps the store.
+  void AwaitOthersLeaving(std::chrono::milliseconds limit);
+
+ private:
+  void Beat(const std::stop_token& stop);
+  void Say(bool leaves);
+  /// Its answer, or that the store gives none.
+  std::string Asked(std::chrono::milliseconds limit,
+                    const std::function<std::string()>& question) const;
+  std::string StoreIsSilent() const;
+
+  c10::intrusive_ptr<c10d::Store> said_;
+  c10::intrusive_ptr<c10d::Store> asked_;
+  Place place_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool news_ = false;
+  std::int64_t beat_ = 0;
+  std::int64_t calls_ = 0;
+  std::string doing_ = "starting";
+  /// Last, so that it ends first.
+  std::jthread thread_;
+};
+
+}  // namespace plimsoll::train

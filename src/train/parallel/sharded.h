@@ -1,0 +1,114 @@
+// Sharded data parallel: as data parallel, but what a rank has of the optimizer's state, of the
+// gradients and of the parameters is only its part (what DeepSpeed calls ZeRO, and PyTorch FSDP).
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "train/checkpointing/checkpoint_policy.h"
+#include "train/micro_batch.h"
+#include "train/parallel/flat_group.h"
+#include "train/parallel/ranks.h"
+
+namespace plimsoll::train {
+
+struct ShardedOptions {
+  Shard shard = Shard::kGradients;
+  /// Parameters are gathered, and their gradients sent, in groups of about this size, of one block.
+  Bytes group = 25 * kMiB;
+  /// The parameters of the next block come while one is computed, and take their place meanwhile.
+  bool ahead = true;
+  /// Parameters for which it differs share no part, so that they may have options of their own in
+  /// the optimizer, as those without weight decay. Null: all are of kind 0.
+  std::function<int(const at::Tensor&)> kind;
+};
+
+/// Blocks are those of a Checkpointable that keeps them in a ModuleList, one module a block. With
+/// Shard::kParameters the parameters of a block are there while it is computed, forward or
+/// backward, and those of no block from the forward's beginning to the backward's end.
+class Sharded {
+ public:
+  /// All ranks get the parameters and buffers of rank 0. The model and the ranks must outlive it.
+  Sharded(torch::nn::Module& model, Ranks& ranks, const ShardedOptions& options = {});
+  ~Sharded();
+  Sharded(const Sharded&) = delete;
+  Sharded& operator=(const Sharded&) = delete;
+
+  /// What the optimizer is made of: this rank's parts, flat. So it must be one that treats each
+  /// element by itself, as SGD and Adam do.
+  std::vector<at::Tensor> parts() const;
+  std::vector<at::Tensor> parts(int kind) const;
+
+  /// Adds the gradients of the loss over all ranks' rows to those of the parts, and returns that
+  /// loss. Ranks may have different numbers of rows, also none.
+  at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch,
+                                 const Pieces& pieces);
+  /// Scales the gradients down to a norm, over all parameters of all ranks, of at most `most`;
+  /// returns what it was.
+  double ClipNorm(double most);
+  /// A step of the optimizer, after which all ranks have the new parameters.
+  void Step(torch::optim::Optimizer& optimizer);
+
+  /// The whole model is there for as long as it lives, to be saved or looked at. On all ranks at
+  /// once.
+  class Whole {
+   public:
+    explicit Whole(Sharded& sharded);
+    ~Whole();
+    Whole(const Whole&) = delete;
+    Whole& operator=(const Whole&) = delete;
+
+   private:
+    Sharded& sharded_;
+  };
+
+  /// What this rank holds now.
+  Bytes parameter_bytes() const;
+  Bytes gradient_bytes() const;
+
+ private:
+  class Hook;
+  class Blocks;
+  /// A Checkpointable and the number of its block; null: what is in no block.
+  using BlockKey = std::pair<const Checkpointable*, int>;
+
+  void MakeGroups(torch::nn::Module& model, const ShardedOptions& options);
+  void AddGroups(const BlockKey& block, std::vector<at::Tensor> parameters,
+                 const ShardedOptions& options);
+  void TakeGradient(std::size_t group, std::size_t parameter);
+  void BeginSums(std::size_t down_to);
+  at::Tensor AddAll(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
+  void Pass(const std::function<void()>& forward_and_backward);
+  at::Tensor Backward(const LossFunction& loss, const Batch& rows, const Pieces& pieces,
+                      double share);
+  void GatherBlock(const BlockKey& block);
+  void BeginBlock(const BlockKey& block);
+  void ReleaseBlock(const BlockKey& block);
+
+  torch::nn::Module& model_;
+  Ranks& ranks_;
+  Shard shard_;
+  bool ahead_;
+  std::vector<std::unique_ptr<FlatGroup>> groups_;
+  std::vector<int> kinds_;
+  std::map<BlockKey, std::vector<std::size_t>> groups_of_;
+  std::vector<bool> complete_;
+  /// Sums begin from the last group to the first, on all ranks alike; those from here on have
+  /// begun.
+  std::size_t begun_ = 0;
+  /// Whether this backward's gradients are sent.
+  bool send_ = false;
+  /// Whether they are of rows, and not only to do what the other ranks do.
+  bool counts_ = true;
+  std::deque<std::size_t> on_their_way_;
+};
+
+}  // namespace plimsoll::train
