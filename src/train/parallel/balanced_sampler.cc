@@ -1,11 +1,12 @@
 #include "train/parallel/balanced_sampler.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "train/data/random.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -18,17 +19,18 @@ std::vector<std::int64_t> CostsOf(const Source& source) {
 
 void Check(const std::vector<std::int64_t>& costs, int ranks,
            const BalancedSamplerOptions& options) {
-  Require(ranks >= 1, "there cannot be ", ranks, " ranks.");
-  Require(options.batch >= 0, "a batch of ", options.batch, " samples cannot be.");
-  Require(options.budget >= 0, "a budget of ", options.budget, " for a batch cannot be.");
-  Require(options.batch > 0 || options.budget > 0,
-          "a batch needs a number of samples, or a budget.");
-  Require(options.wave >= 1, "a wave of ", options.wave, " samples cannot be.");
-  Require(!costs.empty(), "there is no sample.");
+  TORCH_CHECK(ranks >= 1, "there cannot be ", ranks, " ranks.");
+  TORCH_CHECK(options.batch >= 0, "a batch of ", options.batch, " samples cannot be.");
+  TORCH_CHECK(options.budget >= 0, "a budget of ", options.budget, " for a batch cannot be.");
+  TORCH_CHECK(options.batch > 0 || options.budget > 0,
+              "a batch needs a number of samples, or a budget.");
+  TORCH_CHECK(options.wave >= 1, "a wave of ", options.wave, " samples cannot be.");
+  TORCH_CHECK(!costs.empty(), "there is no sample.");
   for (std::size_t i = 0; i < costs.size(); ++i) {
-    Require(costs[i] >= 1, "sample ", i, " has a length of ", costs[i], ".");
-    Require(options.budget == 0 || costs[i] <= options.budget, "sample ", i, " has a length of ",
-            costs[i], ", which is more than the budget of ", options.budget, " for a rank.");
+    TORCH_CHECK(costs[i] >= 1, "sample ", i, " has a length of ", costs[i], ".");
+    TORCH_CHECK(options.budget == 0 || costs[i] <= options.budget, "sample ", i,
+                " has a length of ", costs[i], ", which is more than the budget of ",
+                options.budget, " for a rank.");
   }
 }
 
@@ -47,9 +49,9 @@ BalancedSampler::BalancedSampler(std::vector<std::int64_t> costs, int ranks,
 
 void BalancedSampler::Seek(const Position& position) {
   const auto samples = static_cast<std::int64_t>(costs_.size());
-  Require(position.epoch >= 0 && position.samples >= 0 && position.samples < samples,
-          "there is no position ", position.samples, " in epoch ", position.epoch, " of ", samples,
-          " samples.");
+  TORCH_CHECK(position.epoch >= 0 && position.samples >= 0 && position.samples < samples,
+              "there is no position ", position.samples, " in epoch ", position.epoch, " of ",
+              samples, " samples.");
   position_ = position;
   OrderEpoch();
 }

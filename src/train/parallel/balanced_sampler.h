@@ -42,7 +42,7 @@ class BalancedSampler {
     bool operator==(const Position&) const = default;
   };
 
-  /// Asks for the length of every sample. Throws std::invalid_argument for options that cannot be,
+  /// Asks for the length of every sample. Throws c10::Error for options that cannot be,
   /// or if a sample is longer than the budget.
   BalancedSampler(const Source& source, int ranks, const BalancedSamplerOptions& options);
   /// The same from what each sample costs.
@@ -55,7 +55,7 @@ class BalancedSampler {
   std::int64_t Cost(const std::vector<std::int64_t>& samples) const;
 
   const Position& position() const { return position_; }
-  /// Throws std::invalid_argument for a position that there is not.
+  /// Throws c10::Error for a position that there is not.
   void Seek(const Position& position);
 
  private:

@@ -161,14 +161,13 @@ TEST(BalancedSampler, FewSamplesAreSpreadOut) {
 }
 
 TEST(BalancedSampler, RefusesWhatCannotBe) {
-  EXPECT_THROW(BalancedSampler({1, 2}, 0, {.batch = 1}), std::invalid_argument);
-  EXPECT_THROW(BalancedSampler({1, 2}, 2, {}), std::invalid_argument);
-  EXPECT_THROW(BalancedSampler({1, 9}, 2, {.budget = 8}), std::invalid_argument);
-  EXPECT_THROW(BalancedSampler(std::vector<std::int64_t>{}, 2, {.batch = 1}),
-               std::invalid_argument);
+  EXPECT_THROW(BalancedSampler({1, 2}, 0, {.batch = 1}), c10::Error);
+  EXPECT_THROW(BalancedSampler({1, 2}, 2, {}), c10::Error);
+  EXPECT_THROW(BalancedSampler({1, 9}, 2, {.budget = 8}), c10::Error);
+  EXPECT_THROW(BalancedSampler(std::vector<std::int64_t>{}, 2, {.batch = 1}), c10::Error);
   BalancedSampler sampler({1, 2}, 2, {.batch = 1});
-  EXPECT_THROW(sampler.Seek({0, 2}), std::invalid_argument);
-  EXPECT_THROW(sampler.Seek({-1, 0}), std::invalid_argument);
+  EXPECT_THROW(sampler.Seek({0, 2}), c10::Error);
+  EXPECT_THROW(sampler.Seek({-1, 0}), c10::Error);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "train/parallel/data_parallel.h"
 
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -10,7 +11,6 @@
 
 #include "train/light/lora.h"
 #include "train/parallel/broadcast_model.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -106,9 +106,9 @@ DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
       ranks_(ranks),
       parameters_(TrainedParameters(model)),
       find_unused_(options.unused_parameters) {
-  Require(options.bucket >= 1 && options.first_bucket >= 1, "a bucket of ",
-          std::min(options.bucket, options.first_bucket), " bytes can hold no gradient.");
-  Require(!parameters_.empty(), "the model has no parameter that is trained.");
+  TORCH_CHECK(options.bucket >= 1 && options.first_bucket >= 1, "a bucket of ",
+              std::min(options.bucket, options.first_bucket), " bytes can hold no gradient.");
+  TORCH_CHECK(!parameters_.empty(), "the model has no parameter that is trained.");
   if (ranks.alone()) return;
   if (options.sync_buffers) synced_buffers_ = model.buffers();
   BroadcastModel(model, ranks);

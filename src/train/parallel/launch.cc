@@ -1,11 +1,11 @@
 #include "train/parallel/launch.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
-
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -38,8 +38,8 @@ std::optional<std::int64_t> Number(const Environment& environment, const char* n
   const std::string_view digits = text;
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.begin(), digits.end(), value);
-  Require(error == std::errc() && end == digits.end() && !digits.empty(), "the variable ", name,
-          " should be a number, but is \"", text, "\".");
+  TORCH_CHECK(error == std::errc() && end == digits.end() && !digits.empty(), "the variable ", name,
+              " should be a number, but is \"", text, "\".");
   return value;
 }
 
@@ -47,8 +47,8 @@ std::optional<int> LocalNumber(const Environment& environment, const char* name,
                                std::int64_t most) {
   const auto value = Number(environment, name);
   if (!value) return std::nullopt;
-  Require(*value >= least && *value <= most, "the variable ", name, " is ", *value,
-          ", but should be from ", least, " to ", most, ".");
+  TORCH_CHECK(*value >= least && *value <= most, "the variable ", name, " is ", *value,
+              ", but should be from ", least, " to ", most, ".");
   return static_cast<int>(*value);
 }
 
@@ -90,9 +90,9 @@ void ReadMeetingPlace(const Environment& environment, const LauncherNames& names
   const bool one_machine = launch.local_size == launch.size;
   if (names.slurm() && !one_machine) MeetAsSlurmJob(environment, launch);
   const char* address = environment("MASTER_ADDR");
-  Require(address != nullptr || names.slurm() || one_machine || launch.size == 1, "this is rank ",
-          launch.rank, " of ", launch.size,
-          ", but the variable MASTER_ADDR, the machine of rank 0, is not set.");
+  TORCH_CHECK(address != nullptr || names.slurm() || one_machine || launch.size == 1,
+              "this is rank ", launch.rank, " of ", launch.size,
+              ", but the variable MASTER_ADDR, the machine of rank 0, is not set.");
   if (address != nullptr) launch.address = address;
   constexpr std::int64_t kLastPort = 65535;
   const auto port = LocalNumber(environment, "MASTER_PORT", 1, kLastPort);
@@ -106,13 +106,15 @@ void ReadMeetingPlace(const Environment& environment, const LauncherNames& names
 Launch Read(const Environment& environment, const LauncherNames& names) {
   const auto rank = Number(environment, names.rank);
   const auto size = Number(environment, names.size);
-  Require(rank.has_value(), "the variable ", names.size, " is set, but ", names.rank, " is not.");
-  Require(size.has_value(), "the variable ", names.rank, " is set, but ", names.size, " is not.");
+  TORCH_CHECK(rank.has_value(), "the variable ", names.size, " is set, but ", names.rank,
+              " is not.");
+  TORCH_CHECK(size.has_value(), "the variable ", names.rank, " is set, but ", names.size,
+              " is not.");
   constexpr std::int64_t kMostRanks = 1'000'000;
-  Require(*size >= 1 && *size <= kMostRanks, "the variable ", names.size, " is ", *size,
-          ", which is no number of ranks.");
-  Require(*rank >= 0 && *rank < *size, "the variable ", names.rank, " is ", *rank, ", but ",
-          names.size, " is ", *size, ": ranks are numbered from 0 to ", *size - 1, ".");
+  TORCH_CHECK(*size >= 1 && *size <= kMostRanks, "the variable ", names.size, " is ", *size,
+              ", which is no number of ranks.");
+  TORCH_CHECK(*rank >= 0 && *rank < *size, "the variable ", names.rank, " is ", *rank, ", but ",
+              names.size, " is ", *size, ": ranks are numbered from 0 to ", *size - 1, ".");
   Launch launch{.rank = static_cast<int>(*rank), .size = static_cast<int>(*size)};
   launch.local_size = names.slurm() ? SlurmLocalSize(environment, launch.size)
                                     : LocalNumber(environment, names.local_size, 1, *size);

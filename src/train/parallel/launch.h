@@ -31,7 +31,7 @@ using Environment = std::function<const char*(const char*)>;
 /// From the variables of torchrun (RANK, WORLD_SIZE, …), Open MPI (OMPI_COMM_WORLD_RANK, …), MPICH
 /// and what speaks PMI (PMI_RANK, …) or Slurm's srun (SLURM_PROCID, …), the first of these that are
 /// there. MASTER_ADDR and MASTER_PORT hold with each. One rank alone where there are none. Throws
-/// std::invalid_argument that names the variable.
+/// c10::Error that names the variable.
 Launch LaunchFromEnvironment(const Environment& environment);
 Launch LaunchFromEnvironment();
 

@@ -20,7 +20,7 @@ Launch From(const Variables& variables) {
 std::string Refusal(const Variables& variables) {
   try {
     From(variables);
-  } catch (const std::invalid_argument& error) {
+  } catch (const c10::Error& error) {
     return error.what();
   }
   return "";

@@ -8,7 +8,7 @@
 
 namespace plimsoll::train {
 
-/// Throws std::invalid_argument in builds without.
+/// Throws c10::Error in builds without.
 c10::intrusive_ptr<c10d::Backend> MakeNccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                            int size, std::chrono::milliseconds time_limit);
 

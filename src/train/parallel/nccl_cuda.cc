@@ -1,7 +1,7 @@
 #include "train/parallel/nccl.h"
-#include "train/require.h"
 
 #ifdef USE_C10D_NCCL
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
@@ -15,7 +15,7 @@ c10::intrusive_ptr<c10d::Backend> MakeNccl(
   options->timeout = time_limit;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
 #else
-  Require(false, "this LibTorch is built without NCCL; choose Transport::kGloo.");
+  TORCH_CHECK(false, "this LibTorch is built without NCCL; choose Transport::kGloo.");
   return nullptr;
 #endif
 }

@@ -1,12 +1,13 @@
+#include <c10/util/Exception.h>
+
 #include "train/parallel/nccl.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 
 c10::intrusive_ptr<c10d::Backend> MakeNccl(const c10::intrusive_ptr<c10d::Store>& /*store*/,
                                            int /*rank*/, int /*size*/,
                                            std::chrono::milliseconds /*time_limit*/) {
-  Require(false, "NCCL needs a build with CUDA; choose Transport::kGloo.");
+  TORCH_CHECK(false, "NCCL needs a build with CUDA; choose Transport::kGloo.");
   return nullptr;
 }
 

@@ -1,5 +1,6 @@
 #include "train/parallel/ranks.h"
 
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -13,7 +14,6 @@
 
 #include "train/parallel/nccl.h"
 #include "train/recovery.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -142,12 +142,12 @@ Ranks::Ranks() { launch_.local_rank = 0, launch_.local_size = 1; }
 
 Ranks::Ranks(const Launch& launch, const RanksOptions& options)
     : launch_(launch), options_(options) {
-  Require(launch.size >= 1, "there cannot be ", launch.size, " ranks.");
-  Require(launch.rank >= 0 && launch.rank < launch.size, "there is no rank ", launch.rank, " of ",
-          launch.size, ".");
+  TORCH_CHECK(launch.size >= 1, "there cannot be ", launch.size, " ranks.");
+  TORCH_CHECK(launch.rank >= 0 && launch.rank < launch.size, "there is no rank ", launch.rank,
+              " of ", launch.size, ".");
   constexpr milliseconds kLeastLimit{100};
-  Require(options.time_limit >= kLeastLimit, "a time limit of ", options.time_limit.count(),
-          " ms is too short for ranks to answer.");
+  TORCH_CHECK(options.time_limit >= kLeastLimit, "a time limit of ", options.time_limit.count(),
+              " ms is too short for ranks to answer.");
   if (alone()) return;
   const bool keep = launch.rank == 0 && !launch.store_is_kept;
   if (keep) KeepStore(launch, options.meeting_limit);

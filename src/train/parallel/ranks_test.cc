@@ -73,10 +73,9 @@ TEST(Ranks, OneAloneNeedsNothing) {
 }
 
 TEST(Ranks, OptionsThatCannotBeAreRefused) {
-  EXPECT_THROW(Ranks({.rank = 2, .size = 2}), std::invalid_argument);
-  EXPECT_THROW(Ranks({.rank = 0, .size = 0}), std::invalid_argument);
-  EXPECT_THROW(Ranks({.rank = 0, .size = 2}, {.time_limit = milliseconds(1)}),
-               std::invalid_argument);
+  EXPECT_THROW(Ranks({.rank = 2, .size = 2}), c10::Error);
+  EXPECT_THROW(Ranks({.rank = 0, .size = 0}), c10::Error);
+  EXPECT_THROW(Ranks({.rank = 0, .size = 2}, {.time_limit = milliseconds(1)}), c10::Error);
 }
 
 TEST(Ranks, AnAddressWhereNobodyIsIsNamed) {

@@ -1,5 +1,6 @@
 #include "train/parallel/sharded.h"
 
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -10,7 +11,6 @@
 
 #include "train/light/lora.h"
 #include "train/parallel/broadcast_model.h"
-#include "train/require.h"
 
 namespace plimsoll::train {
 namespace {
@@ -118,10 +118,10 @@ class Sharded::Blocks : public BlockWatcher {
 
 Sharded::Sharded(torch::nn::Module& model, Ranks& ranks, const ShardedOptions& options)
     : model_(model), ranks_(ranks), shard_(options.shard), ahead_(options.ahead) {
-  Require(options.group >= 1, "a group of ", options.group, " bytes can hold no parameter.");
+  TORCH_CHECK(options.group >= 1, "a group of ", options.group, " bytes can hold no parameter.");
   BroadcastModel(model, ranks);
   MakeGroups(model, options);
-  Require(!groups_.empty(), "the model has no parameter that is trained.");
+  TORCH_CHECK(!groups_.empty(), "the model has no parameter that is trained.");
   complete_.resize(groups_.size());
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const auto& parameters = groups_[i]->parameters();
