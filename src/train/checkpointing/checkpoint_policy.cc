@@ -136,12 +136,12 @@ CheckpointPolicy CheckpointPolicy::Part(int begin, int blocks) const {
 WatchBlocks::WatchBlocks(BlockWatcher& watcher) : outer_(watching) { watching = &watcher; }
 WatchBlocks::~WatchBlocks() { watching = outer_; }
 
-void Checkpointable::Enter(int block, bool in_chain) const {
-  if (watching != nullptr && !IsRecomputing()) watching->Enter(*this, block, in_chain);
+void Checkpointable::Enter(CheckpointPolicy::Range blocks, bool in_chain) const {
+  if (watching != nullptr && !IsRecomputing()) watching->Enter(*this, blocks, in_chain);
 }
 
-void Checkpointable::Leave(int block, const at::Tensor& result) const {
-  if (watching != nullptr && !IsRecomputing()) watching->Leave(*this, block, result);
+void Checkpointable::Leave(CheckpointPolicy::Range blocks, const at::Tensor& result) const {
+  if (watching != nullptr && !IsRecomputing()) watching->Leave(*this, blocks, result);
 }
 
 void Checkpointable::CheckNumbers(int first, int blocks) const {
@@ -170,9 +170,10 @@ at::Tensor Checkpointable::RunChain(int first, const std::vector<Block>& blocks,
       for (const Block& block : part) y = block(y);
       return y;
     };
-    Enter(first + group.begin, /*in_chain=*/group.begin > 0);
+    const CheckpointPolicy::Range together{first + group.begin, first + group.end};
+    Enter(together, /*in_chain=*/group.begin > 0);
     x = group.checkpointed ? CheckpointOne(run, x) : run(x);
-    Leave(first + group.begin, x);
+    Leave(together, x);
   }
   return x;
 }

@@ -68,8 +68,11 @@ class BlockWatcher {
  public:
   virtual ~BlockWatcher() = default;
   /// `in_chain`: it begins with the result of the block before it.
-  virtual void Enter(const Checkpointable& module, int block, bool in_chain) = 0;
-  virtual void Leave(const Checkpointable& module, int block, const at::Tensor& result) = 0;
+  /// `blocks`: one, or several that are run as one.
+  virtual void Enter(const Checkpointable& module, CheckpointPolicy::Range blocks,
+                     bool in_chain) = 0;
+  virtual void Leave(const Checkpointable& module, CheckpointPolicy::Range blocks,
+                     const at::Tensor& result) = 0;
 };
 
 /// For as long as it lives.
@@ -107,18 +110,18 @@ class Checkpointable {
   template <class Function, class... Inputs>
   at::Tensor RunBlock(int block, Function function, const Inputs&... inputs) const {
     CheckNumbers(block, 1);
-    Enter(block, /*in_chain=*/false);
+    Enter({block, block + 1}, /*in_chain=*/false);
     at::Tensor result =
         policy_.Covers(block) ? CheckpointOne(std::move(function), inputs...) : function(inputs...);
-    Leave(block, result);
+    Leave({block, block + 1}, result);
     return result;
   }
 
  private:
   /// That the module has these blocks.
   void CheckNumbers(int first, int blocks) const;
-  void Enter(int block, bool in_chain) const;
-  void Leave(int block, const at::Tensor& result) const;
+  void Enter(CheckpointPolicy::Range blocks, bool in_chain) const;
+  void Leave(CheckpointPolicy::Range blocks, const at::Tensor& result) const;
 
   CheckpointPolicy policy_;
 };

@@ -185,10 +185,10 @@ struct TwoChains : nn::Module, Checkpointable {
 
 /// The numbers of blocks as they are run; those after the block before in brackets.
 struct BlockNumbers : BlockWatcher {
-  void Enter(const Checkpointable&, int block, bool in_chain) override {
-    text += in_chain ? c10::str("(", block, ")") : c10::str(block);
+  void Enter(const Checkpointable&, CheckpointPolicy::Range blocks, bool in_chain) override {
+    text += in_chain ? c10::str("(", blocks.begin, ")") : c10::str(blocks.begin);
   }
-  void Leave(const Checkpointable&, int, const at::Tensor&) override {}
+  void Leave(const Checkpointable&, CheckpointPolicy::Range, const at::Tensor&) override {}
   std::string text;
 };
 

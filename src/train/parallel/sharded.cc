@@ -83,37 +83,25 @@ class Sharded::Blocks : public BlockWatcher {
  public:
   explicit Blocks(Sharded& owner) : owner_(owner) {}
 
-  void Enter(const Checkpointable& module, int block, bool in_chain) override {
-    const std::vector<int> blocks = Together(module, block, in_chain);
-    for (const int each : blocks) owner_.GatherBlock({&module, each});
-    owner_.BeginBlock({&module, blocks.back() + 1});
-    in_chain_ = in_chain;
+  void Enter(const Checkpointable& module, CheckpointPolicy::Range blocks,
+             bool /*in_chain*/) override {
+    for (int i = blocks.begin; i < blocks.end; ++i) owner_.GatherBlock({&module, i});
+    owner_.BeginBlock({&module, blocks.end});
   }
 
-  void Leave(const Checkpointable& module, int block, const at::Tensor& result) override {
-    const std::vector<int> blocks = Together(module, block, in_chain_);
-    for (const int each : blocks) owner_.ReleaseBlock({&module, each});
+  void Leave(const Checkpointable& module, CheckpointPolicy::Range blocks,
+             const at::Tensor& result) override {
+    for (int i = blocks.begin; i < blocks.end; ++i) owner_.ReleaseBlock({&module, i});
     if (!result.requires_grad()) return;
     result.register_hook([&owner = owner_, &module, blocks](const at::Tensor& gradient) {
-      for (const int each : blocks) owner.GatherBlock({&module, each});
-      owner.BeginBlock({&module, blocks.front() - 1});
+      for (int i = blocks.begin; i < blocks.end; ++i) owner.GatherBlock({&module, i});
+      owner.BeginBlock({&module, blocks.begin - 1});
       return gradient;
     });
   }
 
  private:
-  /// What is computed again together is told as one.
-  static std::vector<int> Together(const Checkpointable& module, int block, bool in_chain) {
-    std::vector<int> blocks{block};
-    if (!in_chain) return blocks;
-    for (const auto& group : module.checkpoint_policy().Groups(module.checkpoint_blocks())) {
-      for (int i = block + 1; group.begin == block && i < group.end; ++i) blocks.push_back(i);
-    }
-    return blocks;
-  }
-
   Sharded& owner_;
-  bool in_chain_ = false;
 };
 
 Sharded::Sharded(torch::nn::Module& model, Ranks& ranks, const ShardedOptions& options)

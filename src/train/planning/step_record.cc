@@ -73,16 +73,17 @@ std::size_t StepRecorder::Mark() {
   return record_.marks.size() - 1;
 }
 
-void StepRecorder::Enter(const Checkpointable& module, int block, bool in_chain) {
+void StepRecorder::Enter(const Checkpointable& module, CheckpointPolicy::Range blocks,
+                         bool in_chain) {
   const int depth = static_cast<int>(open_.size());
   open_.push_back(record_.runs.size());
-  record_.runs.push_back({.block = blocks_.NumberOf(module, block),
+  record_.runs.push_back({.block = blocks_.NumberOf(module, blocks.begin),
                           .depth = depth,
                           .in_chain = in_chain,
                           .enter = Mark()});
 }
 
-void StepRecorder::Leave(const Checkpointable&, int, const at::Tensor& result) {
+void StepRecorder::Leave(const Checkpointable&, CheckpointPolicy::Range, const at::Tensor& result) {
   const std::size_t run = open_.back();
   open_.pop_back();
   record_.runs[run].leave = Mark();

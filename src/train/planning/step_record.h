@@ -70,8 +70,9 @@ class StepRecorder final : public BlockWatcher {
 
   StepRecord Finish();
 
-  void Enter(const Checkpointable& module, int block, bool in_chain) override;
-  void Leave(const Checkpointable& module, int block, const at::Tensor& result) override;
+  void Enter(const Checkpointable& module, CheckpointPolicy::Range blocks, bool in_chain) override;
+  void Leave(const Checkpointable& module, CheckpointPolicy::Range blocks,
+             const at::Tensor& result) override;
 
  private:
   std::size_t Mark();
