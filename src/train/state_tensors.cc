@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -51,7 +52,7 @@ void StateSaver::AddValue(std::string name, StateValue value) {
 void StateSaver::AddBytes(std::string name, std::string_view bytes) {
   const at::Tensor copy =
       HostTensor({static_cast<std::int64_t>(bytes.size())}, at::kByte, /*pinned=*/false);
-  std::memcpy(copy.data_ptr(), bytes.data(), bytes.size());
+  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(copy.data_ptr()));
   AddTensor(std::move(name), copy);
 }
 

@@ -1,7 +1,8 @@
 #include "train/parallel/nccl.h"
 
-#ifdef USE_C10D_NCCL
 #include <c10/util/Exception.h>
+
+#ifdef USE_C10D_NCCL
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
