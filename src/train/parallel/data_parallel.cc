@@ -129,6 +129,7 @@ void DataParallel::MakeReducer(const DataParallelOptions& options) {
                                     [&](const auto& one) { return one.is_same(named.value()); });
     if (found != parameters_.end()) names[found - parameters_.begin()] = named.key();
   }
+  names_ = names;
   const UntrackedViews untracked;
   reducer_ = NewReducer(parameters_, buckets, ranks_.group(), options, std::move(names));
   logger_ = std::make_shared<c10d::Logger>(reducer_);
@@ -142,7 +143,17 @@ void DataParallel::BeginStep() {
   if (!reducer_ || begun_) return;
   ranks_.Guard([&] {
     const UntrackedViews untracked;
-    reducer_->rebuild_buckets();
+    try {
+      reducer_->rebuild_buckets();
+    } catch (const c10::Error& error) {
+      // Torch advises as Python names things.
+      const std::string_view text = error.what_without_backtrace();
+      TORCH_CHECK(
+          text.find("Expected to have finished reduction") == text.npos,
+          "some parameters got no gradient in the last backward, so that gradients were not "
+          "sent; set DataParallelOptions::unused_parameters if that may be");
+      throw;
+    }
   });
   ranks_.Broadcast(synced_buffers_);
   begun_ = true;
@@ -181,6 +192,18 @@ at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, 
   return train::AccumulateGradients(forward, rows, pieces) * share;
 }
 
+/// `before`: when each parameter was ready, as it was before the backward that was to send all.
+void DataParallel::CheckAllWereReady(const std::vector<std::int64_t>& before) const {
+  if (!reducer_ || find_unused_ || !sync_) return;
+  const std::vector<std::int64_t> now = reducer_->get_backward_stats();
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    TORCH_CHECK(now[i] != before[i], "the parameter '", names_.at(i), "' got no gradient on rank ",
+                ranks_.rank(),
+                ", so that gradients were not sent: they differ between ranks. Set "
+                "DataParallelOptions::unused_parameters if that may be");
+  }
+}
+
 at::Tensor DataParallel::AddShare(const LossFunction& loss, const Batch& batch,
                                   const Pieces& pieces, double whole) {
   TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");
@@ -191,8 +214,10 @@ at::Tensor DataParallel::AddShare(const LossFunction& loss, const Batch& batch,
     const at::Tensor value = AddPieces(loss, batch.Rows(0, last), pieces, whole);
     if (value.defined()) sum += value;
   }
+  const auto before = reducer_ ? reducer_->get_backward_stats() : std::vector<std::int64_t>();
   const at::Tensor value = AddPieces(loss, batch.Rows(last, batch.size()), pieces, whole);
   if (value.defined()) {
+    CheckAllWereReady(before);
     sum += value;
   } else {
     // The other ranks wait for what this one has.

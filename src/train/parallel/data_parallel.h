@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
@@ -81,11 +83,14 @@ class DataParallel {
 
  private:
   void MakeReducer(const DataParallelOptions& options);
+  void CheckAllWereReady(const std::vector<std::int64_t>& before) const;
   at::Tensor AddPieces(const LossFunction& loss, const Batch& rows, Pieces pieces, double whole);
 
   torch::nn::Module& model_;
   Ranks& ranks_;
   std::vector<at::Tensor> parameters_;
+  /// By their place in it.
+  std::unordered_map<std::size_t, std::string> names_;
   std::vector<at::Tensor> synced_buffers_;
   bool find_unused_;
   bool sync_ = true;

@@ -170,6 +170,25 @@ TEST(DataParallel, UnusedParametersNoSyncAndBuffers) {
   }
 }
 
+const RankTaskNamed kUnused("unused", [](const Launch& launch, const auto&) {
+  Ranks ranks(launch);
+  TwoBranches model;
+  DataParallel parallel(model, ranks);
+  const Batch mine{{at::ones({2, 3})}};
+  parallel.AccumulateGradients(
+      [&](const Batch& rows) { return model.Loss(rows.tensors[0], /*left=*/true); }, mine,
+      {.rows = 2});
+  return Findings();
+});
+
+TEST(DataParallel, SaysAtOnceThatAParameterIsUnused) {
+  for (const auto& outcome : RunRanks({.task = "unused", .size = 2})) {
+    EXPECT_FALSE(outcome.good());
+    EXPECT_NE(outcome.error.find("'right.weight' got no gradient"), std::string::npos)
+        << outcome.error;
+  }
+}
+
 const RankTaskNamed kDifferent("different models", [](const Launch& launch, const auto&) {
   Ranks ranks(launch, {.time_limit = std::chrono::seconds(2)});
   torch::nn::Linear model(3, launch.rank + 1);
