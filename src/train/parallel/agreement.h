@@ -25,10 +25,11 @@ struct AgreedGradients {
   int repeats = 0;
 };
 
-/// As DataParallel::AccumulateGradients for a step that begins without gradients, but each rank
-/// computes its own first, then all say whether they could, and only then is anything sent. Where
-/// one could not, all undo what they did (gradients, buffers, random numbers) and repeat it with
-/// half the rows at once; the result is the same. It costs the overlap of backward and sending.
+/// As DataParallel::AccumulateGradients for a step that begins without gradients (those that are
+/// there are dropped), but each rank computes its own first, then all say whether they could, and
+/// only then is anything sent. Where one could not, all undo what they did (gradients, buffers,
+/// random numbers) and repeat it with half the rows at once; the result is the same. It costs the
+/// overlap of backward and sending.
 /// Throws c10::OutOfMemoryError, on all ranks, if one row is too much on some.
 AgreedGradients AccumulateInAgreement(torch::nn::Module& model, Ranks& ranks,
                                       DataParallel& parallel, const LossFunction& loss,

@@ -115,7 +115,9 @@ DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
   MakeReducer(options);
 }
 
-DataParallel::~DataParallel() = default;
+DataParallel::~DataParallel() {
+  for (std::size_t i = 0; i < hooks_.size(); ++i) parameters_[i].remove_hook(hooks_[i]);
+}
 
 void DataParallel::MakeReducer(const DataParallelOptions& options) {
   const auto sizes = {static_cast<std::size_t>(options.first_bucket),
@@ -130,6 +132,14 @@ void DataParallel::MakeReducer(const DataParallelOptions& options) {
     if (found != parameters_.end()) names[found - parameters_.begin()] = named.key();
   }
   names_ = names;
+  if (!find_unused_) {
+    // Backward runs on threads of its own, each parameter on one.
+    got_gradient_ = std::make_shared<std::vector<char>>(parameters_.size(), 0);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      hooks_.push_back(parameters_[i].register_hook(
+          [got = got_gradient_, i](const at::Tensor&) { (*got)[i] = 1; }));
+    }
+  }
   const UntrackedViews untracked;
   reducer_ = NewReducer(parameters_, buckets, ranks_.group(), options, std::move(names));
   logger_ = std::make_shared<c10d::Logger>(reducer_);
@@ -192,13 +202,11 @@ at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, 
   return train::AccumulateGradients(forward, rows, pieces) * share;
 }
 
-/// `before`: when each parameter was ready, as it was before the backward that was to send all.
-void DataParallel::CheckAllWereReady(const std::vector<std::int64_t>& before) const {
-  if (!reducer_ || find_unused_ || !sync_) return;
-  const std::vector<std::int64_t> now = reducer_->get_backward_stats();
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    TORCH_CHECK(now[i] != before[i], "the parameter '", names_.at(i), "' got no gradient on rank ",
-                ranks_.rank(),
+void DataParallel::CheckAllGotGradients() const {
+  if (!got_gradient_ || !sync_) return;
+  for (std::size_t i = 0; i < got_gradient_->size(); ++i) {
+    TORCH_CHECK((*got_gradient_)[i] != 0, "the parameter '", names_.at(i),
+                "' got no gradient on rank ", ranks_.rank(),
                 ", so that gradients were not sent: they differ between ranks. Set "
                 "DataParallelOptions::unused_parameters if that may be");
   }
@@ -214,10 +222,10 @@ at::Tensor DataParallel::AddShare(const LossFunction& loss, const Batch& batch,
     const at::Tensor value = AddPieces(loss, batch.Rows(0, last), pieces, whole);
     if (value.defined()) sum += value;
   }
-  const auto before = reducer_ ? reducer_->get_backward_stats() : std::vector<std::int64_t>();
+  if (got_gradient_) std::ranges::fill(*got_gradient_, 0);
   const at::Tensor value = AddPieces(loss, batch.Rows(last, batch.size()), pieces, whole);
   if (value.defined()) {
-    CheckAllWereReady(before);
+    CheckAllGotGradients();
     sum += value;
   } else {
     // The other ranks wait for what this one has.

@@ -83,7 +83,8 @@ class DataParallel {
 
  private:
   void MakeReducer(const DataParallelOptions& options);
-  void CheckAllWereReady(const std::vector<std::int64_t>& before) const;
+  /// In the backward that was to send them.
+  void CheckAllGotGradients() const;
   at::Tensor AddPieces(const LossFunction& loss, const Batch& rows, Pieces pieces, double whole);
 
   torch::nn::Module& model_;
@@ -91,6 +92,9 @@ class DataParallel {
   std::vector<at::Tensor> parameters_;
   /// By their place in it.
   std::unordered_map<std::size_t, std::string> names_;
+  /// Null where they need not, or alone.
+  std::shared_ptr<std::vector<char>> got_gradient_;
+  std::vector<unsigned> hooks_;
   std::vector<at::Tensor> synced_buffers_;
   bool find_unused_;
   bool sync_ = true;

@@ -35,7 +35,8 @@ struct RanksOptions {
 
 /// One rank's view of all. Alone it needs nothing: no address, no socket, and each function below
 /// returns at once. All ranks must call the same functions in the same order, from one thread.
-/// Whatever goes wrong is a RankError, but for running out of memory, which stays what it is.
+/// What goes wrong between ranks is a RankError, but for running out of memory, which stays what it
+/// is. After a RankError nothing more can be done with it but to let it go.
 class Ranks {
  public:
   /// Alone.
