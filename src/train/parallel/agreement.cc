@@ -3,23 +3,12 @@
 #include <algorithm>
 #include <optional>
 #include <sstream>
+#include <vector>
 
 #include "train/recovery.h"
 
 namespace plimsoll::train {
 namespace {
-
-/// This rank's share of the loss, or nothing if its gradients do not fit.
-std::optional<at::Tensor> TryShare(DataParallel& parallel, const LossFunction& loss,
-                                   const Batch& batch, const Pieces& pieces, double whole) {
-  try {
-    const DataParallel::NoSync alone(parallel);
-    return parallel.AddShare(loss, batch, pieces, whole);
-  } catch (const std::exception& error) {
-    if (!IsOutOfMemory(error)) throw;
-    return std::nullopt;
-  }
-}
 
 [[noreturn]] void ThrowOutOfMemory(const std::vector<int>& full, const Ranks& ranks) {
   std::ostringstream text;
@@ -30,34 +19,20 @@ std::optional<at::Tensor> TryShare(DataParallel& parallel, const LossFunction& l
 
 }  // namespace
 
-std::vector<int> RanksWithoutRoom(Ranks& ranks, bool fits) {
-  at::Tensor full = at::zeros({ranks.size()}, at::kInt);
-  full[ranks.rank()] = fits ? 0 : 1;
-  ranks.Sum(full);
-  std::vector<int> list;
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    if (full[rank].item<int>() != 0) list.push_back(rank);
-  }
-  return list;
-}
-
 AgreedGradients AccumulateInAgreement(torch::nn::Module& model, Ranks& ranks,
                                       DataParallel& parallel, const LossFunction& loss,
                                       const Batch& batch, Pieces pieces) {
   ClearGradients(model);
-  parallel.BeginStep();
-  const double whole = WeightOfAll(ranks, batch, pieces);
   const c10::Device device = model.parameters().front().device();
   for (int repeats = 0;; ++repeats) {
-    StepUndo undo(model, device);
-    std::optional<at::Tensor> share = TryShare(parallel, loss, batch, pieces, whole);
-    const std::vector<int> full = RanksWithoutRoom(ranks, share.has_value());
-    if (full.empty()) {
-      parallel.Reduce();
-      ranks.Sum(*share);
-      return {*share, pieces.rows, repeats};
-    }
-    undo.Undo();
+    std::optional<StepUndo> undo;
+    at::Tensor sum;
+    const std::vector<int> full = ranks.Try([&] {
+      undo.emplace(model, device);
+      sum = parallel.AccumulateGradients(loss, batch, pieces);
+    });
+    if (full.empty()) return {sum, pieces.rows, repeats};
+    if (undo) undo->Undo();
     if (pieces.rows == 1) ThrowOutOfMemory(full, ranks);
     // Not from a number that is larger than the batch is: nothing would change. The same on all.
     at::Tensor fewest = at::tensor(-std::min(pieces.rows, batch.size()));

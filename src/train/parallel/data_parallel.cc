@@ -102,56 +102,60 @@ void BroadcastModel(const torch::nn::Module& model, Ranks& ranks) {
 
 DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
                            const DataParallelOptions& options)
-    : model_(model),
-      ranks_(ranks),
-      parameters_(TrainedParameters(model)),
-      find_unused_(options.unused_parameters) {
+    : model_(model), ranks_(ranks), parameters_(TrainedParameters(model)), options_(options) {
   TORCH_CHECK(options.bucket >= 1 && options.first_bucket >= 1, "a bucket of ",
               std::min(options.bucket, options.first_bucket), " bytes can hold no gradient.");
   TORCH_CHECK(!parameters_.empty(), "the model has no parameter that is trained.");
   if (ranks.alone()) return;
   if (options.sync_buffers) synced_buffers_ = model.buffers();
   BroadcastModel(model, ranks);
-  MakeReducer(options);
+  NameParameters();
+  on_break_ = ranks.OnBreak([this] {
+    logger_.reset();
+    reducer_.reset();
+    begun_ = false;
+  });
+  MakeReducer();
 }
 
 DataParallel::~DataParallel() {
   for (std::size_t i = 0; i < hooks_.size(); ++i) parameters_[i].remove_hook(hooks_[i]);
 }
 
-void DataParallel::MakeReducer(const DataParallelOptions& options) {
-  const auto sizes = {static_cast<std::size_t>(options.first_bucket),
-                      static_cast<std::size_t>(options.bucket)};
-  Buckets buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters_, sizes));
-  // Backward comes to the last parameters first.
-  std::reverse(buckets.begin(), buckets.end());
-  std::unordered_map<std::size_t, std::string> names;
+void DataParallel::NameParameters() {
   for (const auto& named : model_.named_parameters()) {
     const auto found = std::find_if(parameters_.begin(), parameters_.end(),
                                     [&](const auto& one) { return one.is_same(named.value()); });
-    if (found != parameters_.end()) names[found - parameters_.begin()] = named.key();
+    if (found != parameters_.end()) names_[found - parameters_.begin()] = named.key();
   }
-  names_ = names;
-  if (!find_unused_) {
-    // Backward runs on threads of its own, each parameter on one.
-    got_gradient_ = std::make_shared<std::vector<char>>(parameters_.size(), 0);
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      hooks_.push_back(parameters_[i].register_hook(
-          [got = got_gradient_, i](const at::Tensor&) { (*got)[i] = 1; }));
-    }
+  if (options_.unused_parameters) return;
+  // Backward runs on threads of its own, each parameter on one.
+  got_gradient_ = std::make_shared<std::vector<char>>(parameters_.size(), 0);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    hooks_.push_back(parameters_[i].register_hook(
+        [got = got_gradient_, i](const at::Tensor&) { (*got)[i] = 1; }));
   }
+}
+
+void DataParallel::MakeReducer() {
+  const auto sizes = {static_cast<std::size_t>(options_.first_bucket),
+                      static_cast<std::size_t>(options_.bucket)};
+  Buckets buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters_, sizes));
+  // Backward comes to the last parameters first.
+  std::reverse(buckets.begin(), buckets.end());
   const UntrackedViews untracked;
-  reducer_ = NewReducer(parameters_, buckets, ranks_.group(), options, std::move(names));
+  reducer_ = NewReducer(parameters_, buckets, ranks_.group(), options_, names_);
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
-  if (options.send_bf16) {
+  if (options_.send_bf16) {
     reducer_->register_comm_hook(std::make_unique<SendBf16>(ranks_.group()));
   }
 }
 
 void DataParallel::BeginStep() {
-  if (!reducer_ || begun_) return;
+  if (ranks_.alone() || begun_) return;
   ranks_.Guard([&] {
+    if (!reducer_) MakeReducer();
     const UntrackedViews untracked;
     try {
       reducer_->rebuild_buckets();
@@ -170,21 +174,24 @@ void DataParallel::BeginStep() {
 }
 
 at::Tensor DataParallel::Forward(const std::function<at::Tensor()>& loss) {
-  if (!reducer_) return loss();
+  if (ranks_.alone()) return loss();
   BeginStep();
   if (sync_) reducer_->prepare_for_forward();
   at::Tensor value = loss();
   if (sync_) {
-    reducer_->prepare_for_backward(find_unused_ ? std::vector<at::Tensor>{value}
-                                                : std::vector<at::Tensor>{});
+    reducer_->prepare_for_backward(options_.unused_parameters ? std::vector<at::Tensor>{value}
+                                                              : std::vector<at::Tensor>{});
     begun_ = false;
+    // In the backward that follows.
+    ranks_.Waits(true);
   }
   return value;
 }
 
 void DataParallel::Reduce() {
-  if (!reducer_ || !sync_) return;
+  if (ranks_.alone() || !sync_) return;
   ranks_.Guard([&] { Forward([&] { return ZeroOf(parameters_); }).backward(); });
+  ranks_.Waits(false);
 }
 
 at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, Pieces pieces,
@@ -199,7 +206,9 @@ at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, 
     return outer ? outer(scaled) : scaled;
   };
   const auto forward = [&](const Batch& piece) { return Forward([&] { return loss(piece); }); };
-  return train::AccumulateGradients(forward, rows, pieces) * share;
+  const at::Tensor sum = train::AccumulateGradients(forward, rows, pieces);
+  ranks_.Waits(false);
+  return sum * share;
 }
 
 void DataParallel::CheckAllGotGradients() const {
@@ -236,7 +245,7 @@ at::Tensor DataParallel::AddShare(const LossFunction& loss, const Batch& batch,
 
 at::Tensor DataParallel::AccumulateGradients(const LossFunction& loss, const Batch& batch,
                                              const Pieces& pieces) {
-  if (!reducer_) return train::AccumulateGradients(loss, batch, pieces);
+  if (ranks_.alone()) return train::AccumulateGradients(loss, batch, pieces);
   return ranks_.Guard([&] {
     BeginStep();
     const double whole = WeightOfAll(ranks_, batch, pieces);

@@ -82,7 +82,8 @@ class DataParallel {
                       double whole);
 
  private:
-  void MakeReducer(const DataParallelOptions& options);
+  void NameParameters();
+  void MakeReducer();
   /// In the backward that was to send them.
   void CheckAllGotGradients() const;
   at::Tensor AddPieces(const LossFunction& loss, const Batch& rows, Pieces pieces, double whole);
@@ -96,14 +97,15 @@ class DataParallel {
   std::shared_ptr<std::vector<char>> got_gradient_;
   std::vector<unsigned> hooks_;
   std::vector<at::Tensor> synced_buffers_;
-  bool find_unused_;
+  DataParallelOptions options_;
   bool sync_ = true;
   /// A step ends when gradients are sent.
   bool begun_ = false;
-  /// None alone.
+  /// None alone, and none between a Try that did not go well and the next step.
   std::shared_ptr<c10d::Reducer> reducer_;
   /// The reducer tells it of unused parameters, without asking whether it is there.
   std::shared_ptr<c10d::Logger> logger_;
+  std::shared_ptr<void> on_break_;
 };
 
 /// Of all ranks' rows. An error if there is nothing to learn from.

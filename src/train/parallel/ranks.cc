@@ -2,16 +2,18 @@
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
+#include <list>
 #include <map>
+#include <numeric>
+#include <set>
 #include <sstream>
 
+#include "train/parallel/gloo.h"
 #include "train/parallel/nccl.h"
 #include "train/recovery.h"
 
@@ -69,41 +71,20 @@ void KeepStore(const Launch& launch, milliseconds limit) {
   if (!store) store = OpenStore(launch, /*keep=*/true, limit);
 }
 
-/// As Python's: the interfaces of GLOO_SOCKET_IFNAME, else the one of the machine's own name.
-void AddDevices(c10d::ProcessGroupGloo::Options& options) {
-  const char* names = std::getenv("GLOO_SOCKET_IFNAME");
-  if (names == nullptr || *names == '\0') {
-    options.devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
-  } else {
-    std::istringstream list(names);
-    for (std::string name; std::getline(list, name, ',');) {
-      options.devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
-    }
-  }
-  options.threads = static_cast<int>(options.devices.size()) * 2;
-}
-
-intrusive_ptr<c10d::Backend> MakeGloo(const intrusive_ptr<c10d::Store>& store, const Launch& launch,
-                                      milliseconds limit) {
-  auto options = c10d::ProcessGroupGloo::Options::create(limit);
-  AddDevices(*options);
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, launch.rank, launch.size, options);
-}
-
-intrusive_ptr<c10d::ProcessGroup> MakeGroup(const intrusive_ptr<c10d::Store>& store,
-                                            const Launch& launch, const RanksOptions& options) {
+intrusive_ptr<c10d::ProcessGroup> MakeGroup(const intrusive_ptr<c10d::Store>& store, int rank,
+                                            int size, const RanksOptions& options) {
   const milliseconds limit = CollectiveLimit(options.time_limit);
   const bool nccl = options.transport == Transport::kNccl ||
                     (options.transport == Transport::kOfDevice && options.device.is_cuda());
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(launch.rank, launch.size);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(rank, size);
   const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
-  const auto gloo = MakeGloo(gloo_store, launch, limit);
+  const auto gloo = MakeGloo(gloo_store, rank, size, limit);
   group->setBackend(c10::DeviceType::CPU, Backend::GLOO, gloo);
   group->setDefaultBackend(nccl ? Backend::NCCL : Backend::GLOO);
   if (nccl) {
     const auto nccl_store = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
     group->setBackend(c10::DeviceType::CUDA, Backend::NCCL,
-                      MakeNccl(nccl_store, launch.rank, launch.size, limit));
+                      MakeNccl(nccl_store, rank, size, limit));
   } else if (options.device.is_cuda()) {
     group->setBackend(c10::DeviceType::CUDA, Backend::GLOO, gloo);
   }
@@ -136,72 +117,204 @@ bool IsOfTransport(const std::exception& error) {
   return text.find("gloo") != std::string_view::npos || text.find("NCCL") != std::string_view::npos;
 }
 
+/// Another rank has ended the round: nothing of it can go on.
+class RoundBroken : public std::runtime_error {
+ public:
+  RoundBroken() : std::runtime_error("another rank has ended the round") {}
+};
+
 }  // namespace
+
+/// What all ranks that were started share, in whatever groups they are.
+struct Ranks::Meeting {
+  Meeting(const Launch& one, const RanksOptions& all) : launch(one), options(all) {}
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  Launch launch;
+  RanksOptions options;
+  std::string prefix = NewPrefix(launch);
+  std::unique_ptr<RollCall> roll_call;
+  /// Counts the times that Try did not go well. Each has groups of its own.
+  int round = 0;
+  bool trying = false;
+  std::list<std::function<void()>> to_let_go;
+  std::map<std::vector<int>, int> groups_made;
+
+  intrusive_ptr<c10d::Store> Connect() const {
+    return c10::make_intrusive<c10d::PrefixStore>(
+        prefix, OpenStore(launch, /*keep=*/false, options.meeting_limit));
+  }
+
+  void Meet() {
+    const bool keep = launch.rank == 0 && !launch.store_is_kept;
+    if (keep) KeepStore(launch, options.meeting_limit);
+    roll_call = std::make_unique<RollCall>(
+        Connect(), Connect(),
+        RollCall::Place{launch.rank, launch.size, IntervalOf(options.time_limit),
+                        launch.store_is_kept ? "the launcher, which keeps the store of all ranks,"
+                                             : "rank 0, which keeps the store of all ranks,"});
+    roll_call->Meet(options.meeting_limit);
+  }
+
+  /// A group must find those of the same members only, and not what an earlier one left.
+  std::string PrefixFor(const std::vector<int>& members) {
+    std::ostringstream text;
+    text << "round " << round << "/ranks";
+    for (const int member : members) text << ' ' << member;
+    text << '/' << groups_made[members]++;
+    return text.str();
+  }
+
+  void LetGo() {
+    for (const auto& let_go : to_let_go) let_go();
+  }
+
+  ~Meeting() {
+    if (!roll_call) return;
+    roll_call->Leave();
+    // The store ends with the process that keeps it, and others may still want to ask who is
+    // missing.
+    if (launch.rank != 0 || launch.store_is_kept) return;
+    try {
+      roll_call->AwaitOthersLeaving(5 * IntervalOf(options.time_limit));
+    } catch (const std::exception&) {
+      // Nobody can be asked.
+    }
+  }
+};
 
 Ranks::Ranks() { launch_.local_rank = 0, launch_.local_size = 1; }
 
-Ranks::Ranks(const Launch& launch, const RanksOptions& options)
-    : launch_(launch), options_(options) {
+Ranks::Ranks(const Launch& launch, const RanksOptions& options) : launch_(launch) {
   TORCH_CHECK(launch.size >= 1, "there cannot be ", launch.size, " ranks.");
   TORCH_CHECK(launch.rank >= 0 && launch.rank < launch.size, "there is no rank ", launch.rank,
               " of ", launch.size, ".");
   constexpr milliseconds kLeastLimit{100};
   TORCH_CHECK(options.time_limit >= kLeastLimit, "a time limit of ", options.time_limit.count(),
               " ms is too short for ranks to answer.");
-  if (alone()) return;
-  const bool keep = launch.rank == 0 && !launch.store_is_kept;
-  if (keep) KeepStore(launch, options.meeting_limit);
-  const auto connect = [&, prefix = NewPrefix(launch)] {
-    return c10::make_intrusive<c10d::PrefixStore>(
-        prefix, OpenStore(launch, /*keep=*/false, options.meeting_limit));
-  };
-  roll_call_ = std::make_unique<RollCall>(
-      connect(), connect(),
-      RollCall::Place{launch.rank, launch.size, IntervalOf(options.time_limit),
-                      launch.store_is_kept ? "the launcher, which keeps the store of all ranks,"
-                                           : "rank 0, which keeps the store of all ranks,"});
+  if (launch.size == 1) return;
+  members_.resize(static_cast<std::size_t>(launch.size));
+  std::iota(members_.begin(), members_.end(), 0);
+  rank_ = launch.rank;
+  meeting_ = std::make_shared<Meeting>(launch, options);
+  meeting_->Meet();
+  on_break_ = OnBreak([this] { group_.reset(); });
+  group();
+}
+
+Ranks::Ranks(std::shared_ptr<Meeting> meeting, std::vector<int> members)
+    : launch_(meeting->launch), meeting_(std::move(meeting)), members_(std::move(members)) {
+  const auto own = std::find(members_.begin(), members_.end(), launch_.rank);
+  TORCH_CHECK(own != members_.end(), "rank ", launch_.rank, " is not in its own group of ranks.");
+  rank_ = static_cast<int>(own - members_.begin());
+  on_break_ = OnBreak([this] { group_.reset(); });
+}
+
+std::unique_ptr<Ranks> Ranks::Some(std::vector<int> members) const {
+  std::set<int> different(members.begin(), members.end());
+  TORCH_CHECK(different.size() == members.size() && !different.empty() && *different.begin() >= 0 &&
+                  *different.rbegin() < launch_.size,
+              "a group has ranks from 0 to ", launch_.size - 1, ", each once.");
+  if (!meeting_) return std::make_unique<Ranks>();
+  return std::unique_ptr<Ranks>(new Ranks(meeting_, std::move(members)));
+}
+
+Ranks::~Ranks() {
+  on_break_.reset();
+  group_.reset();
+}
+
+const intrusive_ptr<c10d::ProcessGroup>& Ranks::group() {
+  if (!group_ && !alone()) {
+    Guard([&] {
+      const auto store = c10::make_intrusive<c10d::PrefixStore>(meeting_->PrefixFor(members_),
+                                                                meeting_->Connect());
+      Waits(true);
+      group_ = MakeGroup(store, rank(), size(), meeting_->options);
+      Waits(false);
+    });
+  }
+  return group_;
+}
+
+std::shared_ptr<void> Ranks::OnBreak(std::function<void()> let_go) {
+  if (!meeting_) return {};
+  auto& list = meeting_->to_let_go;
+  // Those that were made later hold what was made before them.
+  list.push_front(std::move(let_go));
+  return {nullptr, [meeting = std::weak_ptr(meeting_), place = list.begin()](void*) {
+            if (const auto still = meeting.lock()) still->to_let_go.erase(place);
+          }};
+}
+
+void Ranks::Doing(std::string what) {
+  if (meeting_) meeting_->roll_call->Doing(std::move(what));
+}
+
+void Ranks::Waits(bool waits) {
+  if (meeting_) meeting_->roll_call->Waits(waits);
+}
+
+void Ranks::Explain(const std::exception& error) {
+  const bool explained = dynamic_cast<const RankError*>(&error) != nullptr ||
+                         dynamic_cast<const RoundBroken*>(&error) != nullptr;
+  if (!meeting_ || explained || IsOutOfMemory(error) || !IsOfTransport(error)) return;
+  RollCall& roll_call = *meeting_->roll_call;
+  if (meeting_->trying && roll_call.SomeoneEnded(meeting_->round)) throw RoundBroken();
+  std::ostringstream text;
+  text << "rank " << launch_.rank << " of " << launch_.size << ": " << roll_call.WhoIsMissing()
+       << ". (" << FirstLine(error) << ")";
+  throw RankError(text.str());
+}
+
+std::vector<int> Ranks::Try(const std::function<void()>& function) {
+  TORCH_CHECK(size() == launch_.size, "only all ranks together can try something.");
+  if (meeting_) meeting_->trying = true;
   try {
-    roll_call_->Meet(options.meeting_limit);
-    Guard([&] { group_ = MakeGroup(connect(), launch, options); });
+    function();
+    // Nobody goes on before all have come to the end.
+    Barrier();
+    if (meeting_) meeting_->trying = false;
+    return {};
+  } catch (const RankError&) {
+    throw;
+  } catch (const RoundBroken&) {
+    return EndRound(RollCall::End::kBroken, "");
+  } catch (const std::exception& error) {
+    if (IsOutOfMemory(error)) return EndRound(RollCall::End::kOutOfMemory, FirstLine(error));
+    EndRound(RollCall::End::kError, FirstLine(error));
+    throw;
   } catch (...) {
-    Leave();
+    EndRound(RollCall::End::kError, "an error of its own kind");
     throw;
   }
 }
 
-Ranks::~Ranks() { Leave(); }
-
-void Ranks::Leave() {
-  if (!roll_call_) return;
-  group_.reset();
-  roll_call_->Leave();
-  // The store ends with the process that keeps it, and others may still want to ask who is missing.
-  if (rank() != 0 || launch_.store_is_kept) return;
-  try {
-    roll_call_->AwaitOthersLeaving(5 * IntervalOf(options_.time_limit));
-  } catch (const std::exception&) {
-    // Nobody can be asked.
-  }
-}
-
-void Ranks::Doing(std::string what) {
-  if (roll_call_) roll_call_->Doing(std::move(what));
-}
-
-void Ranks::Explain(const std::exception& error) {
-  const bool explained = dynamic_cast<const RankError*>(&error) != nullptr;
-  if (!roll_call_ || explained || IsOutOfMemory(error) || !IsOfTransport(error)) return;
-  std::ostringstream text;
-  text << "rank " << rank() << " of " << size() << ": " << roll_call_->WhoIsMissing() << ". ("
-       << FirstLine(error) << ")";
-  throw RankError(text.str());
+/// What is thrown here is a RankError.
+std::vector<int> Ranks::EndRound(RollCall::End end, const std::string& text) {
+  if (!meeting_) return {0};
+  meeting_->trying = false;
+  RollCall& roll_call = *meeting_->roll_call;
+  // Before the others notice that the connections break.
+  roll_call.EndRound(meeting_->round, end, text);
+  meeting_->LetGo();
+  if (end == RollCall::End::kError) return {};
+  const std::vector<int> full =
+      roll_call.AwaitEndOfRound(meeting_->round, meeting_->options.time_limit);
+  ++meeting_->round;
+  return full;
 }
 
 template <class Function>
 void Ranks::Together(Function&& begin) {
   if (alone()) return;
-  roll_call_->CountCall();
-  Guard([&] { begin()->wait(); });
+  Waits(true);
+  Guard([&] {
+    group();
+    begin()->wait();
+  });
+  Waits(false);
 }
 
 void Ranks::Sum(at::Tensor& tensor) {
@@ -228,9 +341,10 @@ double Ranks::Sum(double value) {
 
 void Ranks::Broadcast(const std::vector<at::Tensor>& tensors, int from) {
   if (alone() || tensors.empty()) return;
-  roll_call_->CountCall();
   constexpr std::size_t kBytesAtOnce = std::size_t{250} << 20U;
-  Guard([&] { c10d::broadcast_coalesced(group_, tensors, kBytesAtOnce, from); });
+  Waits(true);
+  Guard([&] { c10d::broadcast_coalesced(group(), tensors, kBytesAtOnce, from); });
+  Waits(false);
 }
 
 void Ranks::Gather(at::Tensor& whole, const at::Tensor& part) { Wait(BeginGather(whole, part)); }
@@ -244,9 +358,8 @@ Ranks::Work Ranks::BeginGather(at::Tensor& whole, const at::Tensor& part) {
     if (!whole.is_alias_of(part)) whole.copy_(part);
     return {};
   }
-  roll_call_->CountCall();
   at::Tensor given = part;
-  return Guard([&] { return GatherOf(*group_, whole, given); });
+  return Guard([&] { return GatherOf(*group(), whole, given); });
 }
 
 Ranks::Work Ranks::BeginSumParts(at::Tensor& part, const at::Tensor& whole) {
@@ -254,13 +367,25 @@ Ranks::Work Ranks::BeginSumParts(at::Tensor& part, const at::Tensor& whole) {
     if (!part.is_alias_of(whole)) part.copy_(whole);
     return {};
   }
-  roll_call_->CountCall();
   at::Tensor given = whole;
-  return Guard([&] { return SumPartsOf(*group_, part, given); });
+  return Guard([&] { return SumPartsOf(*group(), part, given); });
+}
+
+Ranks::Work Ranks::BeginSend(const at::Tensor& tensor, int to, int tag) {
+  std::vector<at::Tensor> tensors{tensor};
+  return Guard([&] { return group()->send(tensors, to, tag); });
+}
+
+Ranks::Work Ranks::BeginReceive(at::Tensor& tensor, int from, int tag) {
+  std::vector<at::Tensor> tensors{tensor};
+  return Guard([&] { return group()->recv(tensors, from, tag); });
 }
 
 void Ranks::Wait(const Work& work) {
-  if (work) Guard([&] { work->wait(); });
+  if (!work) return;
+  Waits(true);
+  Guard([&] { work->wait(); });
+  Waits(false);
 }
 
 void Ranks::Barrier() {

@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,10 +34,11 @@ struct RanksOptions {
   std::chrono::milliseconds meeting_limit = std::chrono::minutes(5);
 };
 
-/// One rank's view of all. Alone it needs nothing: no address, no socket, and each function below
-/// returns at once. All ranks must call the same functions in the same order, from one thread.
-/// What goes wrong between ranks is a RankError, but for running out of memory, which stays what it
-/// is. After a RankError nothing more can be done with it but to let it go.
+/// One rank's view of all, or of some of them. Alone it needs nothing: no address, no socket, and
+/// each function below returns at once. All its ranks must call the same functions in the same
+/// order, from one thread. What goes wrong between ranks is a RankError, but for running out of
+/// memory, which stays what it is. After a RankError nothing more can be done with it but to let it
+/// go.
 class Ranks {
  public:
   /// Alone.
@@ -47,13 +49,29 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  int rank() const { return launch_.rank; }
-  int size() const { return launch_.size; }
-  bool alone() const { return launch_.size == 1; }
+  /// This one among its members.
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  bool alone() const { return size() == 1; }
+  /// Of all ranks that were started, the members, in their order.
+  const std::vector<int>& members() const { return members_; }
+  /// Among all ranks that were started.
   const Launch& launch() const { return launch_; }
+
+  /// Some of all ranks that were started, as a group of their own; this one must be among them.
+  /// Only they need to call it. Errors name ranks by their number among all. Not after this one has
+  /// gone.
+  std::unique_ptr<Ranks> Some(std::vector<int> members) const;
 
   /// What this rank is about to do, for the errors of others: "backward of step 3".
   void Doing(std::string what);
+
+  /// Calls the function, in which ranks do something together, and agrees on how it went: empty
+  /// where it ended on all; else who ran out of memory, the same list on every rank. Then nothing
+  /// of what ranks had begun together goes on, and what each has done is to be undone and may be
+  /// tried again. Whatever else a rank throws it throws, and the others get a RankError that says
+  /// so. For all ranks that were started, never for some of them.
+  std::vector<int> Try(const std::function<void()>& function);
 
   /// In place, over all ranks.
   void Sum(at::Tensor& tensor);
@@ -74,8 +92,19 @@ class Ranks {
   Work BeginSumParts(at::Tensor& part, const at::Tensor& whole);
   void Wait(const Work& work);
 
-  /// For what this class does not do; null alone. Call it within Guard.
-  const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+  /// Of members, by their place among them. Both begun only; the tensor must stay until they end.
+  Work BeginSend(const at::Tensor& tensor, int to, int tag = 0);
+  Work BeginReceive(at::Tensor& tensor, int from, int tag = 0);
+
+  /// For what this class does not do; not alone. Call it within Guard. After a Try that did not go
+  /// well it is another one, and nothing may hold the former: see OnBreak.
+  const c10::intrusive_ptr<c10d::ProcessGroup>& group();
+  /// The function is called when a Try did not go well, to let go of the group and of all work that
+  /// was begun; for as long as what is returned lives. It must not throw.
+  [[nodiscard]] std::shared_ptr<void> OnBreak(std::function<void()> let_go);
+  /// Whether this rank waits for others from now on, for the errors of others. What it calls here
+  /// says so itself.
+  void Waits(bool waits);
   /// Calls the function. Its error becomes a RankError if it came from the transport.
   template <class Function>
   auto Guard(Function&& function) {
@@ -88,17 +117,24 @@ class Ranks {
   }
 
  private:
-  void Leave();
+  struct Meeting;
+
+  Ranks(std::shared_ptr<Meeting> meeting, std::vector<int> members);
   /// Throws a RankError if the error came from the transport.
   void Explain(const std::exception& error);
+  std::vector<int> EndRound(RollCall::End end, const std::string& text);
   /// Does it, counted and guarded; nothing alone.
   template <class Function>
   void Together(Function&& begin);
 
   Launch launch_;
-  RanksOptions options_;
-  std::unique_ptr<RollCall> roll_call_;
+  /// Null where one rank alone was started.
+  std::shared_ptr<Meeting> meeting_;
+  std::vector<int> members_{0};
+  int rank_ = 0;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  /// Lets go of it.
+  std::shared_ptr<void> on_break_;
 };
 
 }  // namespace plimsoll::train

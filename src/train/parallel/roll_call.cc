@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 
 std::string KeyOf(int rank) { return "roll call/" + std::to_string(rank); }
 const std::string kVerdict = "roll call/verdict";
+constexpr std::string_view kErrorEnd = "error: ";
+constexpr std::string_view kOutOfMemoryEnd = "out of memory: ";
 
 std::vector<std::uint8_t> BytesOf(const std::string& text) { return {text.begin(), text.end()}; }
 
@@ -31,7 +33,7 @@ std::string Names(const std::vector<int>& ranks) {
 /// What a rank last said.
 struct Answer {
   std::int64_t beat = -1;
-  std::int64_t calls = 0;
+  bool waits = false;
   bool left = false;
   std::string doing;
 };
@@ -45,7 +47,7 @@ struct Roll {
     const std::vector<std::uint8_t> bytes = store->get(KeyOf(rank));
     std::istringstream text(std::string(bytes.begin(), bytes.end()));
     Answer answer;
-    text >> answer.beat >> answer.calls >> answer.left;
+    text >> answer.beat >> answer.waits >> answer.left;
     std::getline(text >> std::ws, answer.doing);
     return answer;
   }
@@ -106,15 +108,49 @@ struct Roll {
   }
 
   std::string Behind(const std::vector<Answer>& answers) const {
-    const auto by_calls = [](const Answer& a, const Answer& b) { return a.calls < b.calls; };
-    const auto [least, most] = std::minmax_element(answers.begin(), answers.end(), by_calls);
-    if (least->calls == most->calls) return "every rank still answers, and none is behind";
     std::vector<int> behind;
     for (int rank = 0; rank < place.size; ++rank) {
-      if (answers[rank].calls == least->calls) behind.push_back(rank);
+      if (!answers[rank].waits) behind.push_back(rank);
     }
+    if (behind.empty()) return "every rank still answers, and all wait for one another";
     return Names(behind) + (behind.size() == 1 ? " is" : " are") +
-           " behind the others, at: " + least->doing;
+           " behind the others, at: " + answers[behind.front()].doing;
+  }
+
+  std::string EndKey(int round, int rank) const {
+    return "round " + std::to_string(round) + '/' + std::to_string(rank);
+  }
+
+  /// How the rank's round ended, once it has.
+  std::string EndOf(int round, int rank) const {
+    const std::vector<std::uint8_t> bytes = store->get(EndKey(round, rank));
+    return {bytes.begin(), bytes.end()};
+  }
+
+  bool SomeoneEnded(int round) const {
+    for (int rank = 0; rank < place.size; ++rank) {
+      if (store->check({EndKey(round, rank)})) return true;
+    }
+    return false;
+  }
+
+  /// Empty when all have ended it.
+  std::string AwaitEnd(int round, milliseconds limit) const {
+    const auto end = Clock::now() + limit;
+    constexpr milliseconds kPause{2};
+    for (int rank = 0; rank < place.size; ++rank) {
+      while (!store->check({EndKey(round, rank)})) {
+        if (Clock::now() > end || store->check({kVerdict})) return WhoIsMissing();
+        std::this_thread::sleep_for(kPause);
+      }
+      // The first word says how.
+      const std::string how = EndOf(round, rank);
+      if (how.starts_with(kErrorEnd)) {
+        return Names({rank}) + " stopped with an error, at: " + Ask(rank).doing + " (" +
+               how.substr(kErrorEnd.size()) + ")";
+      }
+    }
+    return "";
   }
 };
 
@@ -173,7 +209,7 @@ void RollCall::Say(bool leaves) {
   std::ostringstream text;
   {
     const std::lock_guard lock(mutex_);
-    text << beat_++ << ' ' << calls_ << ' ' << leaves << ' ' << doing_;
+    text << beat_++ << ' ' << waits_ << ' ' << leaves << ' ' << doing_;
   }
   said_->set(KeyOf(place_.rank), BytesOf(text.str()));
 }
@@ -185,9 +221,9 @@ void RollCall::Doing(std::string what) {
   changed_.notify_all();
 }
 
-void RollCall::CountCall() {
+void RollCall::Waits(bool waits) {
   const std::lock_guard lock(mutex_);
-  ++calls_;
+  waits_ = waits;
 }
 
 std::string RollCall::StoreIsSilent() const { return place_.keeper + " does not answer"; }
@@ -210,7 +246,40 @@ void RollCall::Meet(milliseconds limit) {
                   ": " + missing + ".");
 }
 
+void RollCall::EndRound(int round, End end, const std::string& text) {
+  const std::string_view how = end == End::kError         ? kErrorEnd
+                               : end == End::kOutOfMemory ? kOutOfMemoryEnd
+                                                          : "broken: ";
+  Waits(end != End::kError);
+  Asked(place_.interval * 5, [roll = Roll{asked_, place_}, round, said = std::string(how) + text] {
+    roll.store->set(roll.EndKey(round, roll.place.rank), BytesOf(said));
+    return std::string();
+  });
+}
+
+bool RollCall::SomeoneEnded(int round) {
+  return Asked(place_.interval * 5, [roll = Roll{asked_, place_}, round] {
+           return std::string(roll.SomeoneEnded(round) ? "yes" : "");
+         }) == "yes";
+}
+
+std::vector<int> RollCall::AwaitEndOfRound(int round, milliseconds limit) {
+  const Roll roll{asked_, place_};
+  const std::string wrong = Asked(
+      limit, [roll, round, in = limit - 5 * place_.interval] { return roll.AwaitEnd(round, in); });
+  if (!wrong.empty()) {
+    throw RankError("rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) +
+                    ": " + wrong + ".");
+  }
+  std::vector<int> full;
+  for (int rank = 0; rank < place_.size; ++rank) {
+    if (roll.EndOf(round, rank).starts_with(kOutOfMemoryEnd)) full.push_back(rank);
+  }
+  return full;
+}
+
 std::string RollCall::WhoIsMissing() {
+  Waits(true);
   return Asked(5 * place_.interval, [roll = Roll{asked_, place_}] { return roll.WhoIsMissing(); });
 }
 

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace plimsoll::train {
 
@@ -45,11 +46,23 @@ class RollCall {
   void Meet(std::chrono::milliseconds limit);
   /// What this rank does from now on, in a few words: "backward of step 3".
   void Doing(std::string what);
-  /// This rank waits for the others, one time more. Who has done so less often is behind.
-  void CountCall();
+  /// Whether this rank waits for others from now on. Who does not, while others do, keeps them
+  /// waiting.
+  void Waits(bool waits);
   /// About who keeps this rank waiting, the same words on every rank that asks. Takes up to five
   /// intervals.
   std::string WhoIsMissing();
+
+  /// Some of what ranks do together is in rounds, numbered from 0, which all of them end. How a
+  /// rank's ended, if not well.
+  enum class End { kOutOfMemory, kBroken, kError };
+  void EndRound(int round, End end, const std::string& text);
+  /// Whether some rank has.
+  bool SomeoneEnded(int round);
+  /// Returns when all have: those that ran out of memory. Throws RankError if one had an error, or
+  /// does not come in time.
+  std::vector<int> AwaitEndOfRound(int round, std::chrono::milliseconds limit);
+
   /// Says that this rank leaves, for those that go on without it. Nothing is said after it.
   void Leave();
   /// Returns when all others have left, or after the time. For the rank that keeps the store.
@@ -71,7 +84,7 @@ class RollCall {
   std::condition_variable_any changed_;
   bool news_ = false;
   std::int64_t beat_ = 0;
-  std::int64_t calls_ = 0;
+  bool waits_ = false;
   std::string doing_ = "starting";
   /// Last, so that it ends first.
   std::jthread thread_;
