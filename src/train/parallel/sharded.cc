@@ -344,6 +344,10 @@ void Sharded::GatherAll() {
 
 void Sharded::Step(torch::optim::Optimizer& optimizer) {
   optimizer.step();
+  PartsChanged();
+}
+
+void Sharded::PartsChanged() {
   if (shard_ == Shard::kParameters) return;
   for (const auto& group : groups_) group->Changed();
   GatherAll();

@@ -90,6 +90,12 @@ class Sharded {
     Sharded& sharded_;
   };
 
+  /// After the parts were changed by other means than Step. On all ranks at once.
+  void PartsChanged();
+  const torch::nn::Module& model() const { return model_; }
+  /// In the order of parts().
+  const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return groups_; }
+
   /// What this rank holds now.
   Bytes parameter_bytes() const;
   Bytes gradient_bytes() const;
