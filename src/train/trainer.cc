@@ -10,6 +10,7 @@
 #include "train/checkpointing/saved_tensors.h"
 #include "train/optimizers/optimizer_state.h"
 #include "train/optimizers/optimizer_step.h"
+#include "train/parallel/agreement.h"
 #include "train/recovery.h"
 #include "train/trainer_trials.h"
 #include "train/wall_clock.h"
@@ -86,7 +87,7 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
     for (const auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
   }
   if (options_.ema) ema_.emplace(*model_, *options_.ema);
-  OnAllOrNone([this] { CheckRoom(); });
+  DoEach(team_->ranks(), [this] { CheckRoom(); });
 }
 
 Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, OptimizerForms forms, LossFunction loss,
@@ -163,9 +164,8 @@ void Trainer::CheckRoom() const {
 void Trainer::CheckRanks() const {
   if (!options_.ranks || options_.ranks->alone()) return;
   TORCH_CHECK(!options_.cuda_graph, "a CUDA graph is for one rank alone");
-  const bool parts = options_.team.shard == Shard::kParameters;
-  TORCH_CHECK(!parts || !options_.ema,
-              "moving averages need the parameters, of which each rank has only a part");
+  TORCH_CHECK(!options_.team.shard || !options_.ema,
+              "moving averages need all that is trained, of which each rank keeps only a part");
 }
 
 void Trainer::Adopt(const Optimizers& optimizers) const {
@@ -326,34 +326,12 @@ void Trainer::Choose(const Batch& batch) {
   budget_.ReleaseCached();
 }
 
-void Trainer::OnAllOrThrow(const std::function<void()>& function) {
-  Ranks& ranks = team_->ranks();
-  std::exception_ptr own;
-  std::string text;
-  const std::vector<int> full = ranks.Try([&] {
-    try {
-      function();
-    } catch (const std::exception& error) {
-      if (IsOutOfMemory(error)) own = std::current_exception();
-      const auto* const torch = dynamic_cast<const c10::Error*>(&error);
-      text = torch != nullptr ? torch->what_without_backtrace() : error.what();
-      throw;
-    }
-  });
-  if (full.empty()) return;
-  const auto texts = ranks.Tell(text);
-  if (own) std::rethrow_exception(own);
-  const auto first = static_cast<std::size_t>(full.front());
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "on rank ", first, " of ", ranks.size(), ": ",
-                   texts.at(first));
-}
-
 void Trainer::ChooseTogether(const Batch& batch) {
   Ranks& ranks = team_->ranks();
   const bool here = batch.size() > chosen_for_;
   if (ranks.Sum(here ? 1.0 : 0.0) == 0) return;
   ranks.Doing(c10::str("choosing levers for step ", steps_));
-  OnAllOrThrow([&] {
+  DoTogether(ranks, [&] {
     if (here) Choose(batch);
     AgreeOnForm(batch);
     if (team_->in_step()) AgreeOnLevers(batch);
@@ -417,7 +395,7 @@ StepReport Trainer::Step(const Batch& batch) {
     const std::vector<int> full = Attempt(batch, report);
     if (full.empty()) break;
     ++report.retries;
-    OnAllOrThrow([&] { GiveWay(batch, failed, full); });
+    DoTogether(team_->ranks(), [&] { GiveWay(batch, failed, full); });
   }
   // Nothing from here on can be repeated: the parameters are new.
   if (scaler_.enabled()) scaler_.Update();

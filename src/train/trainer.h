@@ -141,14 +141,18 @@ class Trainer {
 
   /// The state that makes the next step the same bit for bit: parameters, buffers, their averages,
   /// optimizers, scaler, random numbers, the number of the step, levers. `extra` is the caller's,
-  /// for example where its loader is. With several ranks each calls it; rank 0 writes the file.
+  /// for example where its loader is. With several ranks each calls it; rank 0 writes the file, or
+  /// where the model is in parts each its part (train/parallel/sharded_state.h).
   void Save(const std::filesystem::path& path, const std::string& extra = {}) const;
   /// All of it or nothing. Levers that the options set stay set; for another budget or another kind
   /// of device they are chosen anew. Returns what was given to Save as extra. With several ranks
   /// each reads the file, which may have been saved by another number of them.
   std::string Load(const std::filesystem::path& path);
   /// What was given to Save as extra, with nothing loaded.
-  static std::string ExtraOf(const std::filesystem::path& path);
+  std::string ExtraIn(const std::filesystem::path& path) const;
+  /// While what is returned lives, the model has all its parameters on every rank, to be looked at
+  /// or written as weights. All ranks call it, and let it go, together.
+  [[nodiscard]] std::shared_ptr<void> WholeModel();
 
   /// As they are now: choosing another form of an optimizer makes another one.
   const Optimizers& optimizers() const { return optimizers_; }
@@ -192,8 +196,6 @@ class Trainer {
   /// All take the form that the most frugal took, and where they compute in step the same levers.
   void AgreeOnForm(const Batch& batch);
   void AgreeOnLevers(const Batch& batch);
-  /// Calls it on all ranks. Where memory runs out on one of them all throw.
-  void OnAllOrThrow(const std::function<void()>& function);
   /// Throws where the batch is to be split and its loss is not what its pieces' losses make. Where
   /// no rows show it, since their loss is not finite, the next step looks again.
   void CheckLossSplits(const Batch& batch);
@@ -221,14 +223,19 @@ class Trainer {
                                    const std::vector<Levers>& failed);
   void TryUpwardAgain();
   Bytes LeastWithThisForm(const Batch& batch);
-  /// Calls it on all ranks, in which nothing is done together. What one throws, all do.
-  void OnAllOrNone(const std::function<void()>& function) const;
   /// What this rank has for itself.
   void AddOwn(StateSaver& saver) const;
-  void Write(const std::filesystem::path& path, const std::string& extra,
-             const std::vector<std::string>& own_of_all) const;
-  /// Checks all of it; what is returned makes it so.
-  std::function<void()> Take(StateLoader& loader, std::string& extra);
+  /// All but the model and the optimizers.
+  void AddRest(StateSaver& saver, const std::string& extra,
+               const std::vector<std::string>& own_of_all) const;
+  /// What was checked, and is still to be put in place.
+  struct Loaded {
+    std::optional<OptimizerForm> form;
+    std::string extra;
+    std::vector<std::function<void()>> puts;
+  };
+  void TakeModelAndOptimizers(StateLoader& loader, Loaded& loaded);
+  void TakeRest(StateLoader& loader, Loaded& loaded);
   DoesNotFit Shortage(const Batch& batch);
   FixedMemory Fixed() const;
   /// What levers depend on besides the batch; those chosen within something else are not kept.

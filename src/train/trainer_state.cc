@@ -9,6 +9,8 @@
 #include "train/checkpointing/random_state.h"
 #include "train/optimizers/memory_order.h"
 #include "train/optimizers/optimizer_state.h"
+#include "train/parallel/agreement.h"
+#include "train/parallel/sharded_state.h"
 #include "train/state_tensors.h"
 #include "train/trainer.h"
 
@@ -21,6 +23,7 @@ std::string PrefixOf(std::size_t optimizer) {
 }
 /// Of rank 0 it lies among the rest.
 std::string OwnName(int rank) { return c10::str("rank ", rank); }
+constexpr const char* kChosenWithin = "levers chosen_within";
 constexpr const char* kRandomCpu = "random cpu";
 constexpr const char* kRandomCuda = "random cuda";
 
@@ -143,7 +146,7 @@ struct Choice {
 Choice TakeChoice(StateLoader& loader) {
   Choice choice{.levers = TakeLevers(loader, "levers "),
                 .made_for = loader.Count("levers chosen_for"),
-                .within = loader.Text("levers chosen_within")};
+                .within = loader.Text(kChosenWithin)};
   const std::int64_t better = loader.Count("levers better");
   for (std::int64_t i = 0; i < better; ++i) {
     choice.better.push_back(TakeLevers(loader, BetterPrefix(static_cast<std::size_t>(i))));
@@ -202,32 +205,11 @@ void Trainer::AddOwn(StateSaver& saver) const {
   if (random.cuda().defined()) saver.AddTensor(kRandomCuda, random.cuda());
   AddLevers(saver, "levers ", levers_);
   saver.AddValue("levers chosen_for", chosen_for_);
-  saver.AddValue("levers chosen_within", ChosenWithin());
+  saver.AddValue(kChosenWithin, ChosenWithin());
   saver.AddValue("levers better", static_cast<std::int64_t>(better_.size()));
   for (std::size_t i = 0; i < better_.size(); ++i) AddLevers(saver, BetterPrefix(i), better_[i]);
   saver.AddValue("patience", patience_);
   saver.AddValue("calm_steps", calm_steps_);
-}
-
-void Trainer::OnAllOrNone(const std::function<void()>& function) const {
-  Ranks& ranks = team_->ranks();
-  std::exception_ptr own;
-  std::string text;
-  try {
-    function();
-  } catch (const RankError&) {
-    throw;
-  } catch (const std::exception& error) {
-    own = std::current_exception();
-    const auto* const torch = dynamic_cast<const c10::Error*>(&error);
-    text = torch != nullptr ? torch->what_without_backtrace() : error.what();
-    if (text.empty()) text = "an error without words";
-  }
-  const auto texts = ranks.Tell(text);
-  if (own) std::rethrow_exception(own);
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    TORCH_CHECK(texts[rank].empty(), "on rank ", rank, ": ", texts[rank]);
-  }
 }
 
 void Trainer::Save(const std::filesystem::path& path, const std::string& extra) const {
@@ -236,23 +218,30 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
   ranks.Doing(c10::str("saving after step ", steps_));
   StateSaver own;
   AddOwn(own);
-  const std::vector<std::string> all_own =
+  const std::vector<std::string> own_of_all =
       ranks.alone() ? std::vector<std::string>(1) : ranks.Tell(own.Bytes());
-  OnAllOrNone([&] {
-    if (ranks.rank() == 0) Write(path, extra, all_own);
+  StateSaver saver;
+  if (const Sharded* const sharded = team_->sharded()) {
+    AddRest(saver, extra, own_of_all);
+    SaveSharded(path, *sharded, {stepped_.begin(), stepped_.end()}, ranks, saver.Bytes());
+    return;
+  }
+  DoEach(ranks, [&] {
+    if (ranks.rank() != 0) return;
+    ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
+      saver.AddTensor(name, tensor);
+    });
+    saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers_.size()));
+    for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+      AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
+    }
+    AddRest(saver, extra, own_of_all);
+    saver.Write(path);
   });
 }
 
-void Trainer::Write(const std::filesystem::path& path, const std::string& extra,
-                    const std::vector<std::string>& own_of_all) const {
-  StateSaver saver;
-  ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
-    saver.AddTensor(name, tensor);
-  });
-  saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers_.size()));
-  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
-  }
+void Trainer::AddRest(StateSaver& saver, const std::string& extra,
+                      const std::vector<std::string>& own_of_all) const {
   AddScaler(saver, scaler_.state());
   if (ema_) {
     saver.AddValue("ema updates", ema_->updates());
@@ -265,7 +254,6 @@ void Trainer::Write(const std::filesystem::path& path, const std::string& extra,
   }
   saver.AddValue("steps", steps_);
   saver.AddBytes("extra", extra);
-  saver.Write(path);
 }
 
 /// The form that was saved; for another budget the one that takes least first, from which choosing
@@ -288,64 +276,90 @@ std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(std::optional<Opt
   return forms;
 }
 
-std::string Trainer::ExtraOf(const std::filesystem::path& path) {
-  return StateLoader::Open(path).Bytes("extra");
+std::string Trainer::ExtraIn(const std::filesystem::path& path) const {
+  StateLoader loader = team_->sharded() != nullptr ? StateLoader::FromBytes(ExtraOfSharded(path))
+                                                   : StateLoader::Open(path);
+  return loader.Bytes("extra");
+}
+
+std::shared_ptr<void> Trainer::WholeModel() {
+  Sharded* const sharded = team_->sharded();
+  if (sharded == nullptr) return {};
+  return std::make_shared<Sharded::Whole>(*sharded);
 }
 
 std::string Trainer::Load(const std::filesystem::path& path) {
   CheckNotSwapped();
   team_->ranks().Doing("loading");
-  StateLoader loader = StateLoader::Open(path);
-  std::function<void()> put;
-  std::string extra;
-  OnAllOrNone([&] { put = Take(loader, extra); });
-  // All of it is right on all ranks. Nothing was changed so far, and nothing is refused from here
-  // on.
-  put();
-  return extra;
+  std::optional<StateLoader> loader;
+  Loaded loaded;
+  if (Sharded* const sharded = team_->sharded()) {
+    DoEach(team_->ranks(), [&] {
+      loader.emplace(StateLoader::FromBytes(ExtraOfSharded(path)));
+      loaded.form = TakeForm(*loader);
+      TakeRest(*loader, loaded);
+    });
+    // Before anything else is changed: it may be refused.
+    if (form_ && loaded.form) UseForm(*loaded.form);
+    LoadSharded(path, *sharded, stepped_, team_->ranks());
+  } else {
+    DoEach(team_->ranks(), [&] {
+      loader.emplace(StateLoader::Open(path));
+      TakeModelAndOptimizers(*loader, loaded);
+      TakeRest(*loader, loaded);
+    });
+  }
+  // All of it is right on all ranks, and nothing is refused from here on.
+  for (const auto& put : loaded.puts) put();
+  return loaded.extra;
 }
 
-std::function<void()> Trainer::Take(StateLoader& loader, std::string& extra) {
-  Copies tensors = TakeModel(loader, *model_);
-  const std::int64_t optimizers = loader.Count("optimizers");
-  if (optimizers != static_cast<std::int64_t>(optimizers_.size())) {
-    loader.Fail(c10::str("it has ", optimizers, " optimizers, and here are ", optimizers_.size()));
+void Trainer::TakeModelAndOptimizers(StateLoader& loader, Loaded& loaded) {
+  loaded.puts.emplace_back([model = TakeModel(loader, *model_)] { Put(model); });
+  const std::int64_t count = loader.Count("optimizers");
+  if (count != static_cast<std::int64_t>(optimizers_.size())) {
+    loader.Fail(c10::str("it has ", count, " optimizers, and here are ", optimizers_.size()));
   }
-  std::optional<Own> own = TakeOwnOf(team_->ranks().rank(), loader, options_.device);
-  const bool still_good = own && own->choice.within == ChosenWithin();
-  Optimizers loaded;
-  std::vector<std::function<void()>> put_optimizers;
-  const auto forms = FormsToLoad(TakeForm(loader), still_good);
-  std::optional<OptimizerForm> loaded_form;
+  Optimizers optimizers;
+  std::vector<std::function<void()>> puts;
+  const auto forms = FormsToLoad(TakeForm(loader), loader.Text(kChosenWithin) == ChosenWithin());
   for (std::size_t tried = 0; tried < forms.size(); ++tried) {
-    loaded_form = forms[tried];
-    loaded = loaded_form == form_ ? optimizers_ : Optimizers{Made(*loaded_form)};
-    put_optimizers.clear();
+    loaded.form = forms[tried];
+    optimizers = loaded.form == form_ ? optimizers_ : Optimizers{Made(*loaded.form)};
+    puts.clear();
     try {
-      for (std::size_t i = 0; i < loaded.size(); ++i) {
-        put_optimizers.push_back(TakeOptimizer(loader, PrefixOf(i), *loaded[i]));
+      for (std::size_t i = 0; i < optimizers.size(); ++i) {
+        puts.push_back(TakeOptimizer(loader, PrefixOf(i), *optimizers[i]));
       }
       break;
     } catch (const c10::OutOfMemoryError&) {
       if (tried + 1 == forms.size()) throw;
     }
   }
+  std::ranges::copy(puts, std::back_inserter(loaded.puts));
+  if (optimizers != optimizers_) {
+    loaded.puts.emplace_back([this, optimizers, form = *loaded.form] { Take(optimizers, form); });
+  }
+}
+
+void Trainer::TakeRest(StateLoader& loader, Loaded& loaded) {
+  std::optional<Own> own = TakeOwnOf(team_->ranks().rank(), loader, options_.device);
+  const bool still_good = own && own->choice.within == ChosenWithin();
   const GradScaler::State scaler = TakeScaler(loader);
   const std::int64_t updates = ema_ ? loader.Count("ema updates") : 0;
+  Copies averages;
   if (ema_) {
     for (const auto& [name, average] : ema_->tensors()) {
-      tensors.emplace_back(average,
-                           loader.Tensor("ema " + name, average.sizes(), average.scalar_type()));
+      averages.emplace_back(average,
+                            loader.Tensor("ema " + name, average.sizes(), average.scalar_type()));
     }
   }
   const std::int64_t steps = loader.Count("steps");
-  extra = loader.Bytes("extra");
+  loaded.extra = loader.Bytes("extra");
   loader.CheckThatNothingIsLeft();
-  return [=, this, own = std::move(own)] {
-    Put(tensors);
+  loaded.puts.emplace_back([=, this, own = std::move(own)] {
+    Put(averages);
     if (ema_) ema_->set_updates(updates);
-    for (const auto& put : put_optimizers) put();
-    if (loaded != optimizers_) Take(loaded, *loaded_form);
     scaler_.Load(scaler);
     Use(still_good ? own->choice.levers : Levers());
     before_trying_.reset();
@@ -355,7 +369,7 @@ std::function<void()> Trainer::Take(StateLoader& loader, std::string& extra) {
     patience_ = own ? own->patience : 0;
     calm_steps_ = own ? own->calm_steps : 0;
     if (own) own->random.Restore();
-  };
+  });
 }
 
 }  // namespace plimsoll::train

@@ -274,7 +274,7 @@ TEST_F(TrainerState, TwoThreadsMaySaveToOnePath) {
   std::thread other = save(wide, "wide");
   one.join();
   other.join();
-  TrainingRun& last = Trainer::ExtraOf(path) == "wide" ? wide : narrow;
+  TrainingRun& last = wide.trainer->ExtraIn(path) == "wide" ? wide : narrow;
   EXPECT_NO_THROW(last.trainer->Load(path));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
 }

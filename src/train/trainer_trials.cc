@@ -12,6 +12,7 @@
 #include "train/optimizers/adam8bit.h"
 #include "train/optimizers/host_optimizer.h"
 #include "train/optimizers/optimizer_step.h"
+#include "train/parallel/agreement.h"
 #include "train/recovery.h"
 #include "train/wall_clock.h"
 
@@ -218,7 +219,7 @@ double Trainer::Evaluate(const Batch& batch) {
       }
     });
     if (full.empty()) return loss;
-    OnAllOrThrow([&] {
+    DoTogether(ranks, [&] {
       if (!own && !team_->in_step()) return;
       const bool graph_dropped = graph_.RanOut();
       budget_.ReleaseCached();

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "train/data/deal.h"
+
 namespace plimsoll::train {
 namespace {
 
@@ -14,6 +16,8 @@ const Source& Checked(const std::shared_ptr<const Source>& source, const LoaderO
   TORCH_CHECK(options.workers >= 0, "a loader with ", options.workers, " threads cannot be");
   TORCH_CHECK(options.workers == 0 || options.prefetch > 0,
               "a loader with threads must be allowed to hold a batch");
+  TORCH_CHECK(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks,
+              "a loader for rank ", options.rank, " of ", options.ranks, " cannot be");
   TORCH_CHECK(options.max_broken >= 0, "a limit of ", options.max_broken,
               " broken samples cannot be");
   return *source;
@@ -130,8 +134,16 @@ std::optional<Loader::Loaded> Loader::TryLoad(std::int64_t number) const {
 
 Loader::Loaded Loader::Load(std::int64_t number) const {
   const auto where = at::TensorOptions(at::kCPU).pinned_memory(options_.pinned);
-  const std::vector<std::int64_t> indices = plan_.Indices(number);
-  const bool alike = options_.budget == 0 && options_.bucket == 0;
+  std::vector<std::int64_t> indices = plan_.Indices(number);
+  const bool padded = options_.budget > 0 || options_.bucket > 0;
+  if (options_.ranks > 1) {
+    const auto cost = [this](std::int64_t sample) { return source_->Length(sample); };
+    indices =
+        Deal(std::move(indices), cost, {.ranks = options_.ranks, .padded = padded, .first = number})
+            .at(static_cast<std::size_t>(options_.rank));
+    if (indices.empty()) return {.batch = Empty(where)};
+  }
+  const bool alike = !padded;
   if (alike && !options_.augment) {
     try {
       return {.batch = source_->Get(indices, where)};
@@ -139,7 +151,20 @@ Loader::Loaded Loader::Load(std::int64_t number) const {
       if (options_.max_broken == 0) throw;
     }
   }
-  return LoadOneByOne(indices, number / batches_per_epoch(), where);
+  Loaded loaded = LoadOneByOne(indices, number / batches_per_epoch(), where);
+  if (options_.ranks > 1 && loaded.batch.tensors.empty()) loaded.batch = Empty(where);
+  return loaded;
+}
+
+Batch Loader::Empty(const at::TensorOptions& where) const {
+  // The first that is not broken.
+  for (std::int64_t index = 0;; ++index) {
+    try {
+      return source_->Get({&index, 1}, where).Rows(0, 0);
+    } catch (const DataError&) {
+      if (index + 1 >= source_->size()) throw;
+    }
+  }
 }
 
 Loader::Loaded Loader::LoadOneByOne(const std::vector<std::int64_t>& indices, std::int64_t epoch,

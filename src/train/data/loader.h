@@ -44,6 +44,11 @@ struct LoaderOptions {
   std::vector<double> padding;
   /// Empty: samples stay as they are.
   Augmentation augment;
+  /// Of each batch, this rank's part: nearly the same cost for all (train/data/deal.h), by
+  /// Source::Length. Batches, and so positions, are the same for any number of ranks. A rank may
+  /// get a batch without rows.
+  int rank = 0;
+  int ranks = 1;
   /// So many samples may be broken (DataError), which are then left out of their batches. One more
   /// ends it with a DataError.
   std::int64_t max_broken = 0;
@@ -69,8 +74,9 @@ class Loader {
   Loader(std::shared_ptr<const Source> source, LoaderOptions options);
 
   /// Batches go on for ever, epoch after epoch. A batch of which every sample is broken is passed
-  /// over. A batch that could not be loaded ahead is tried once more now that it is wanted, and
-  /// what that throws is thrown here; the position stays, so that the next call tries again.
+  /// over; with several ranks, which must stay together, it is one without rows. A batch that could
+  /// not be loaded ahead is tried once more now that it is wanted, and what that throws is thrown
+  /// here; the position stays, so that the next call tries again.
   Batch Next();
 
   /// Those of the batches that Next has come to.
@@ -91,6 +97,8 @@ class Loader {
   };
 
   Loaded Load(std::int64_t number) const;
+  /// Without rows, as samples are otherwise.
+  Batch Empty(const at::TensorOptions& where) const;
   Loaded LoadOneByOne(const std::vector<std::int64_t>& indices, std::int64_t epoch,
                       const at::TensorOptions& where) const;
   Sample LoadSample(std::int64_t index, std::int64_t epoch) const;

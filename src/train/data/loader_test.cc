@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <set>
@@ -358,6 +359,45 @@ TEST(Loader, GivesWhatTheSourceGivesEvenIfThatIsNothing) {
   EXPECT_TRUE(plain.Next().tensors.empty());
   Loader one_by_one(std::make_shared<Nothing>(), {.batch = 2, .bucket = 1, .max_broken = 1});
   EXPECT_TRUE(one_by_one.Next().tensors.empty());
+}
+
+TEST(Loader, DealsTheSameBatchesToAnyNumberOfRanks) {
+  for (const int ranks : {2, 3, 5}) {
+    for (const auto& [size, batch] : {std::pair{24, 6}, {23, 4}}) {
+      const auto whole = TakeFrom(size, {.batch = batch, .seed = 3}, 14);
+      std::vector<std::vector<Rows>> parts;
+      for (int rank = 0; rank < ranks; ++rank) {
+        parts.push_back(
+            TakeFrom(size, {.batch = batch, .seed = 3, .rank = rank, .ranks = ranks}, 14));
+      }
+      for (std::size_t step = 0; step < whole.size(); ++step) {
+        Rows together;
+        std::size_t most = 0;
+        std::size_t least = together.max_size();
+        for (const auto& part : parts) {
+          together.insert(together.end(), part[step].begin(), part[step].end());
+          most = std::max(most, part[step].size());
+          least = std::min(least, part[step].size());
+        }
+        Rows right = whole[step];
+        std::ranges::sort(right);
+        std::ranges::sort(together);
+        EXPECT_EQ(together, right);
+        EXPECT_LE(most, least + 1);
+      }
+    }
+  }
+}
+
+TEST(Loader, GivesARankWhoseSamplesAreBrokenABatchWithoutRows) {
+  const auto numbers = std::make_shared<Numbers>(4);
+  numbers->bad = 2;
+  int without = 0;
+  for (const int rank : {0, 1, 2, 3}) {
+    Loader loader(numbers, {.batch = 4, .workers = 0, .rank = rank, .ranks = 4, .max_broken = 1});
+    without += loader.Next().size() == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(without, 1);
 }
 
 TEST(Collate, RefusesWhatIsNotAlike) {

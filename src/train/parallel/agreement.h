@@ -1,15 +1,24 @@
-// When one rank runs out of memory: all repeat the step together, with smaller pieces.
+// What ranks agree on when something does not work on one of them: to throw together, or to repeat
+// the step with smaller pieces.
 #pragma once
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "train/micro_batch.h"
 #include "train/parallel/data_parallel.h"
 #include "train/parallel/ranks.h"
 
 namespace plimsoll::train {
+
+/// Calls the function, in which ranks do something together. Where memory runs out on one of them,
+/// all throw c10::OutOfMemoryError, that rank its own.
+void DoTogether(Ranks& ranks, const std::function<void()>& function);
+/// The same for what each rank does by itself: what one throws, all do, as c10::Error. Nothing but
+/// the answer is waited for, and ranks may go on together after it.
+void DoEach(Ranks& ranks, const std::function<void()>& function);
 
 struct AgreedGradients {
   /// Of all ranks' rows.

@@ -100,49 +100,13 @@ bool BalancedSampler::Fits(const RankBatches& step) const {
                      [&](const auto& samples) { return Cost(samples) <= options_.budget; });
 }
 
-/// The next samples, the most costly first, in rounds: in each, every rank gets one, and whoever
-/// has the least so far gets the most costly.
-RankBatches BalancedSampler::Deal(std::int64_t count) const {
+RankBatches BalancedSampler::DealNext(std::int64_t count) const {
   const auto first = order_.begin() + position_.samples;
-  std::vector<std::int64_t> samples(first, first + count);
-  std::stable_sort(samples.begin(), samples.end(),
-                   [&](auto a, auto b) { return CostAt(a) > CostAt(b); });
-  const auto ranks = static_cast<std::size_t>(ranks_);
-  RankBatches step(ranks);
-  std::vector<std::int64_t> sums(ranks);
   // Not always the same rank begins with the most costly one.
-  std::vector<std::size_t> turn(ranks);
-  std::iota(turn.begin(), turn.end(), 0);
-  std::rotate(turn.begin(), turn.begin() + position_.samples / ranks_ % ranks_, turn.end());
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    if (i % ranks == 0) {
-      std::stable_sort(turn.begin(), turn.end(), [&](auto a, auto b) { return sums[a] < sums[b]; });
-    }
-    const std::size_t rank = turn[i % ranks];
-    step[rank].push_back(samples[i]);
-    sums[rank] += CostAt(samples[i]);
-  }
-  if (!options_.padded) Even(step);
-  return step;
-}
-
-/// Exchanges one sample of the fullest rank for one of the emptiest, while that helps.
-void BalancedSampler::Even(RankBatches& step) const {
-  const auto by_cost = [&](const auto& a, const auto& b) { return Cost(a) < Cost(b); };
-  for (std::int64_t i = 0; i < 4 * ranks_; ++i) {
-    const auto [empty, full] = std::minmax_element(step.begin(), step.end(), by_cost);
-    const std::int64_t gap = Cost(*full) - Cost(*empty);
-    std::int64_t best = gap;
-    std::pair<std::int64_t*, std::int64_t*> exchange;
-    for (std::int64_t& more : *full) {
-      for (std::int64_t& less : *empty) {
-        const std::int64_t left = std::abs(gap - 2 * (CostAt(more) - CostAt(less)));
-        if (left < best) best = left, exchange = {&more, &less};
-      }
-    }
-    if (best == gap) return;
-    std::swap(*exchange.first, *exchange.second);
-  }
+  return Deal({first, first + count}, [this](std::int64_t sample) { return CostAt(sample); },
+              {.ranks = static_cast<int>(ranks_),
+               .padded = options_.padded,
+               .first = position_.samples / ranks_});
 }
 
 RankBatches BalancedSampler::Next() {
@@ -151,9 +115,9 @@ RankBatches BalancedSampler::Next() {
   const auto whole = [&](std::int64_t batch) { return std::min(left, batch * ranks_); };
   // One sample for each rank always fits.
   std::int64_t batch = 1;
-  RankBatches step = Deal(whole(batch));
+  RankBatches step = DealNext(whole(batch));
   const auto grow = [&](std::int64_t to) {
-    RankBatches larger = Deal(whole(to));
+    RankBatches larger = DealNext(whole(to));
     if (!Fits(larger)) return false;
     batch = to;
     step = std::move(larger);

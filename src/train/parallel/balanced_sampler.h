@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "train/data/deal.h"
 #include "train/data/source.h"
 
 namespace plimsoll::train {
@@ -23,9 +24,6 @@ struct BalancedSamplerOptions {
   std::int64_t wave = 4096;
   std::uint64_t seed = 0;
 };
-
-/// One step: for each rank the numbers of its samples.
-using RankBatches = std::vector<std::vector<std::int64_t>>;
 
 /// Each sample once an epoch, in an order that follows from the seed and the epoch alone. In a step
 /// all ranks have the same number of samples, and nearly the same cost; only in the last one of an
@@ -60,8 +58,8 @@ class BalancedSampler {
 
  private:
   void OrderEpoch();
-  RankBatches Deal(std::int64_t count) const;
-  void Even(RankBatches& step) const;
+  /// The next so many samples.
+  RankBatches DealNext(std::int64_t count) const;
   bool Fits(const RankBatches& step) const;
   std::int64_t CostAt(std::int64_t sample) const {
     return costs_[static_cast<std::size_t>(sample)];

@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 
+#include "train/budget/host_memory.h"
 #include "train/parallel/gloo.h"
 #include "train/parallel/nccl.h"
 #include "train/recovery.h"
@@ -115,6 +116,15 @@ bool IsOfTransport(const std::exception& error) {
   if (dynamic_cast<const c10::DistError*>(&error) != nullptr) return true;
   const std::string_view text = error.what();
   return text.find("gloo") != std::string_view::npos || text.find("NCCL") != std::string_view::npos;
+}
+
+/// In gloo's words and NCCL's.
+bool TimedOut(const std::exception& error) {
+  const std::string_view text = error.what();
+  for (const char* words : {"imed out", "imeout"}) {
+    if (text.find(words) != std::string_view::npos) return true;
+  }
+  return false;
 }
 
 /// Another rank has ended the round: nothing of it can go on.
@@ -263,8 +273,8 @@ void Ranks::Explain(const std::exception& error) {
   RollCall& roll_call = *meeting_->roll_call;
   if (meeting_->trying && roll_call.SomeoneEnded(meeting_->round)) throw RoundBroken();
   std::ostringstream text;
-  text << "rank " << launch_.rank << " of " << launch_.size << ": " << roll_call.WhoIsMissing()
-       << ". (" << FirstLine(error) << ")";
+  text << "rank " << launch_.rank << " of " << launch_.size << ": "
+       << roll_call.WhoIsMissing(TimedOut(error)) << ". (" << FirstLine(error) << ")";
   throw RankError(text.str());
 }
 
@@ -334,25 +344,30 @@ void Ranks::Least(at::Tensor& tensor) {
 }
 
 double Ranks::Sum(double value) {
-  at::Tensor sum = at::tensor(value, at::dtype(at::kDouble));
+  at::Tensor sum = HostTensor({1}, at::kDouble, /*pinned=*/false);
+  double& number = *sum.mutable_data_ptr<double>();
+  number = value;
   Sum(sum);
-  return sum.item<double>();
+  return number;
 }
 
 std::vector<std::string> Ranks::Tell(const std::string& text) {
   if (alone()) return {text};
-  at::Tensor lengths = at::zeros({size()}, at::kLong);
-  lengths[rank()] = static_cast<std::int64_t>(text.size());
+  // Not from the budget: it is also for those that have nothing left.
+  at::Tensor lengths = HostTensor({size()}, at::kLong, /*pinned=*/false).zero_();
+  auto* const length = lengths.mutable_data_ptr<std::int64_t>();
+  length[rank()] = static_cast<std::int64_t>(text.size());
   Sum(lengths);
-  const auto longest = std::max<std::int64_t>(lengths.max().item<std::int64_t>(), 1);
-  at::Tensor mine = at::zeros({longest}, at::kByte);
-  std::ranges::copy(text, mine.data_ptr<std::uint8_t>());
-  at::Tensor all = at::empty({size() * longest}, at::kByte);
+  const std::int64_t longest =
+      std::max<std::int64_t>(*std::max_element(length, length + size()), 1);
+  at::Tensor mine = HostTensor({longest}, at::kByte, /*pinned=*/false).zero_();
+  std::ranges::copy(text, mine.mutable_data_ptr<std::uint8_t>());
+  at::Tensor all = HostTensor({size() * longest}, at::kByte, /*pinned=*/false);
   Gather(all, mine);
   std::vector<std::string> texts;
   for (int one = 0; one < size(); ++one) {
-    const std::uint8_t* const begin = all.data_ptr<std::uint8_t>() + one * longest;
-    texts.emplace_back(begin, begin + lengths[one].item<std::int64_t>());
+    const auto* const begin = all.const_data_ptr<std::uint8_t>() + one * longest;
+    texts.emplace_back(begin, begin + length[one]);
   }
   return texts;
 }

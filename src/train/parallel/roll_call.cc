@@ -90,9 +90,11 @@ struct Roll {
     return {agreed.begin(), agreed.end()};
   }
 
-  std::string WhoIsMissing() const { return Agree(store->check({kVerdict}) ? "" : Judge()); }
+  std::string WhoIsMissing(bool waited) const {
+    return Agree(store->check({kVerdict}) ? "" : Judge(waited));
+  }
 
-  std::string Judge() const {
+  std::string Judge(bool waited) const {
     const std::vector<Answer> before = AskAll();
     std::this_thread::sleep_for(2 * place.interval + place.interval / 2);
     const std::vector<Answer> now = AskAll();
@@ -104,7 +106,8 @@ struct Roll {
         return Names({rank}) + " does not answer any more; it was at: " + now[rank].doing;
       }
     }
-    return Behind(now);
+    if (waited) return Behind(now);
+    return "every rank still answers, but a connection of " + Names({place.rank}) + " broke";
   }
 
   std::string Behind(const std::vector<Answer>& answers) const {
@@ -112,7 +115,9 @@ struct Roll {
     for (int rank = 0; rank < place.size; ++rank) {
       if (!answers[rank].waits) behind.push_back(rank);
     }
-    if (behind.empty()) return "every rank still answers, and all wait for one another";
+    if (behind.empty()) {
+      return "every rank still answers, but what " + Names({place.rank}) + " waits for never comes";
+    }
     return Names(behind) + (behind.size() == 1 ? " is" : " are") +
            " behind the others, at: " + answers[behind.front()].doing;
   }
@@ -140,7 +145,7 @@ struct Roll {
     constexpr milliseconds kPause{2};
     for (int rank = 0; rank < place.size; ++rank) {
       while (!store->check({EndKey(round, rank)})) {
-        if (Clock::now() > end || store->check({kVerdict})) return WhoIsMissing();
+        if (Clock::now() > end || store->check({kVerdict})) return WhoIsMissing(/*waited=*/true);
         std::this_thread::sleep_for(kPause);
       }
       // The first word says how.
@@ -278,9 +283,10 @@ std::vector<int> RollCall::AwaitEndOfRound(int round, milliseconds limit) {
   return full;
 }
 
-std::string RollCall::WhoIsMissing() {
+std::string RollCall::WhoIsMissing(bool waited) {
   Waits(true);
-  return Asked(5 * place_.interval, [roll = Roll{asked_, place_}] { return roll.WhoIsMissing(); });
+  return Asked(5 * place_.interval,
+               [roll = Roll{asked_, place_}, waited] { return roll.WhoIsMissing(waited); });
 }
 
 void RollCall::AwaitOthersLeaving(milliseconds limit) {

@@ -50,8 +50,8 @@ class RollCall {
   /// waiting.
   void Waits(bool waits);
   /// About who keeps this rank waiting, the same words on every rank that asks. Takes up to five
-  /// intervals.
-  std::string WhoIsMissing();
+  /// intervals. `waited`: it did so until its time was up; else a connection of it broke.
+  std::string WhoIsMissing(bool waited);
 
   /// Some of what ranks do together is in rounds, numbered from 0, which all of them end. How a
   /// rank's ended, if not well.

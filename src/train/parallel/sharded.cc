@@ -259,14 +259,15 @@ void Sharded::Pass(const std::function<void()>& forward_and_backward) {
   for (const auto& group : groups_) group->Release();
 }
 
+at::Tensor Sharded::Forward(const LossFunction& loss, const Batch& rows) {
+  Blocks blocks(*this);
+  const WatchBlocks watch(blocks);
+  return loss(rows);
+}
+
 at::Tensor Sharded::Backward(const LossFunction& loss, const Batch& rows, const Pieces& pieces,
                              double share) {
-  at::Tensor value;
-  {
-    Blocks blocks(*this);
-    const WatchBlocks watch(blocks);
-    value = loss(rows) * share;
-  }
+  const at::Tensor value = Forward(loss, rows) * share;
   (pieces.scale ? pieces.scale(value) : value).backward();
   return value.detach();
 }
@@ -316,6 +317,30 @@ at::Tensor Sharded::AddAll(const LossFunction& loss, const Batch& batch, const P
 at::Tensor Sharded::AccumulateGradients(const LossFunction& loss, const Batch& batch,
                                         const Pieces& pieces) {
   return ranks_.Guard([&] { return AddAll(loss, batch, pieces); });
+}
+
+double Sharded::Evaluate(const LossFunction& loss, const Batch& batch, const Pieces& pieces) {
+  const at::NoGradGuard no_grad;
+  return ranks_.Guard([&] {
+    const std::vector<Piece> mine = PiecesOf(batch, pieces);
+    double weight = 0;
+    for (const Piece& piece : mine) weight += piece.weight;
+    const Plan plan = PlanOfAll(weight, mine.size());
+    const bool mean = pieces.reduction != Reduction::kSum;
+    send_ = false;
+    double sum = 0;
+    for (std::size_t pass = 0; pass < plan.passes; ++pass) {
+      Pass([&] {
+        if (pass < mine.size()) {
+          const double share = mean ? mine[pass].weight / plan.weight : 1;
+          sum += share * Forward(loss, mine[pass].rows).item<double>();
+        } else if (shard_ == Shard::kParameters) {
+          Forward(loss, OneRow(batch));
+        }
+      });
+    }
+    return alone_ ? sum : ranks_.Sum(sum);
+  });
 }
 
 double Sharded::ClipNorm(double most) {

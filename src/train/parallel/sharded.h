@@ -51,6 +51,8 @@ class Sharded {
   /// loss. Ranks may have different numbers of rows, also none.
   at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch,
                                  const Pieces& pieces);
+  /// That loss alone, without gradients.
+  double Evaluate(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
   /// Scales the gradients down to a norm, over all parameters of all ranks, of at most `most`;
   /// returns what it was.
   double ClipNorm(double most);
@@ -116,6 +118,7 @@ class Sharded {
   at::Tensor AddAll(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
   void ForgetPass();
   void Pass(const std::function<void()>& forward_and_backward);
+  at::Tensor Forward(const LossFunction& loss, const Batch& rows);
   at::Tensor Backward(const LossFunction& loss, const Batch& rows, const Pieces& pieces,
                       double share);
   void GatherAll();

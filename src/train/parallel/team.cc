@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "train/light/lora.h"
+#include "train/parallel/agreement.h"
 #include "train/recovery.h"
 
 namespace plimsoll::train {
@@ -107,18 +108,105 @@ class DataParallelTeam final : public WholeModelTeam {
   int trials_ = 0;
 };
 
+/// Each rank keeps a part of what optimizers step, and perhaps of gradients and parameters.
+class ShardedTeam final : public Team {
+ public:
+  ShardedTeam(torch::nn::Module& model, Ranks& ranks, ShardedOptions options,
+              const Optimizers& optimizers)
+      : Team(ranks), model_(model), shard_(options.shard) {
+    for (const auto& optimizer : optimizers) {
+      for (const auto& group : optimizer->param_groups()) {
+        const int kind = kinds_++;
+        for (const at::Tensor& one : group.params()) kind_of_[one.unsafeGetTensorImpl()] = kind;
+      }
+    }
+    TORCH_CHECK(!options.kind, "a trainer keeps the groups of its optimizers apart by itself");
+    options.kind = [this](const at::Tensor& one) {
+      const auto found = kind_of_.find(one.unsafeGetTensorImpl());
+      return found == kind_of_.end() ? kinds_ : found->second;
+    };
+    sharded_.emplace(model, ranks, options);
+    on_break_ = ranks.OnBreak([this] { sharded_->Abandon(); });
+  }
+
+  void Adopt(torch::optim::Optimizer& optimizer) override {
+    for (auto& group : optimizer.param_groups()) {
+      if (group.params().empty()) continue;
+      const auto found = kind_of_.find(group.params()[0].unsafeGetTensorImpl());
+      TORCH_CHECK(found != kind_of_.end(), "an optimizer has a parameter that none had before");
+      group.params() = sharded_->parts(found->second);
+    }
+  }
+
+  at::Tensor AddGradients(const LossFunction& loss, const Batch& batch,
+                          const Pieces& pieces) override {
+    return sharded_->AccumulateGradients(loss, batch, pieces);
+  }
+  std::shared_ptr<void> BeginTrial() override {
+    return std::make_shared<Sharded::Alone>(*sharded_);
+  }
+  double Evaluate(const LossFunction& loss, const Batch& batch, const Pieces& pieces) override {
+    return sharded_->Evaluate(loss, batch, pieces);
+  }
+  void ClearGradients() override { sharded_->Abandon(); }
+  NamedTensors gradients() const override {
+    NamedTensors list;
+    for (const auto& group : sharded_->groups()) {
+      const at::Tensor& gradient = group->part().grad();
+      if (gradient.defined()) list.emplace_back(NameOf(*group), gradient);
+    }
+    return list;
+  }
+  void ClipNorm(double most) override { sharded_->ClipNorm(most); }
+  bool OnAll(bool finite) override { return ranks_.Sum(finite ? 0.0 : 1.0) == 0; }
+  void AfterStep() override { sharded_->PartsChanged(); }
+
+  bool in_step() const override { return true; }
+  Sharded* sharded() override { return &*sharded_; }
+  Bytes parameter_bytes() const override { return sharded_->parameter_bytes(); }
+  Bytes gradient_bytes() const override {
+    return BytesOf(sharded_->parts()) * (shard_ == Shard::kOptimizerState ? ranks_.size() : 1);
+  }
+
+ private:
+  /// Where it is not known which of them it is.
+  std::string NameOf(const FlatGroup& group) const {
+    const auto& parameters = group.parameters();
+    const std::size_t others = parameters.size() - 1;
+    for (const auto& item : model_.named_parameters()) {
+      if (!item.value().is_same(parameters[0])) continue;
+      return others == 0 ? item.key()
+                         : c10::str(item.key(), "' or of one of the ", others,
+                                    " parameters sent with '", item.key());
+    }
+    return "a parameter";
+  }
+
+  torch::nn::Module& model_;
+  Shard shard_;
+  /// Group by group of all optimizers.
+  int kinds_ = 0;
+  std::map<const void*, int> kind_of_;
+  std::optional<Sharded> sharded_;
+  std::shared_ptr<void> on_break_;
+};
+
 }  // namespace
 
 std::unique_ptr<Team> MakeTeam(torch::nn::Module& model, Ranks* ranks, const TeamOptions& options,
                                const Optimizers& optimizers) {
   if (ranks == nullptr || ranks->alone()) return std::make_unique<AloneTeam>(model);
-  if (!options.shard) {
-    return std::make_unique<DataParallelTeam>(model, *ranks, options.data_parallel);
-  }
-  ShardedOptions sharded = options.sharded;
-  sharded.shard = *options.shard;
-  (void)optimizers;
-  return nullptr;
+  std::unique_ptr<Team> team;
+  DoTogether(*ranks, [&] {
+    if (!options.shard) {
+      team = std::make_unique<DataParallelTeam>(model, *ranks, options.data_parallel);
+      return;
+    }
+    ShardedOptions sharded = options.sharded;
+    sharded.shard = *options.shard;
+    team = std::make_unique<ShardedTeam>(model, *ranks, sharded, optimizers);
+  });
+  return team;
 }
 
 }  // namespace plimsoll::train

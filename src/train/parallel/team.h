@@ -50,6 +50,8 @@ class Team {
   /// Whether all ranks must compute the same operations in the same order, so that they need the
   /// same levers.
   virtual bool in_step() const { return false; }
+  /// Null where each rank has all of the model.
+  virtual Sharded* sharded() { return nullptr; }
   /// What this rank keeps.
   virtual Bytes parameter_bytes() const = 0;
   virtual Bytes gradient_bytes() const = 0;

@@ -16,7 +16,9 @@ constexpr const char* kExamples = R"(Examples:
   plimsoll-train gpt --data book.txt --budget 1GiB --batch 64
   plimsoll-train classifier --data photos/ --device cuda --precision bf16
   plimsoll-train gpt --save run.state --save-every 50      stop it, then:
-  plimsoll-train gpt --save run.state --save-every 50 --resume)";
+  plimsoll-train gpt --save run.state --save-every 50 --resume
+  plimsoll-train unet --ranks 4 --budget 2GiB     four processes, 2 GiB each
+  torchrun --no-python --nproc-per-node 4 plimsoll-train gpt --shard parameters)";
 
 /// A whole number, not too large to be counted on with.
 CLI::Validator AtLeast(std::int64_t least) {
@@ -121,6 +123,29 @@ void AddMemoryFlags(CLI::App& app, Flags& flags) {
   app.add_option("--clip", trainer.clip_norm, "the largest norm of the gradients");
 }
 
+/// "parameters" and so on, as Shard has it; "nothing".
+std::optional<Shard> ParseShard(const std::string& text) {
+  if (text == "nothing") return std::nullopt;
+  if (text == "optimizer") return Shard::kOptimizerState;
+  if (text == "gradients") return Shard::kGradients;
+  TORCH_CHECK(text == "parameters", "'", text,
+              "' is not one of nothing, optimizer, gradients, parameters");
+  return Shard::kParameters;
+}
+
+void AddRankFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--ranks", flags.ranks,
+                 "train in so many processes on this machine, each with a part of the batch; under "
+                 "torchrun, mpirun or srun leave it out")
+      ->check(AtLeast(1));
+  AddParsed(app, "--shard", flags.trainer.team.shard, ParseShard,
+            "what each rank keeps only a part of: nothing (default), optimizer (its state), "
+            "gradients (too), parameters (too)");
+  app.add_option("--rank-limit", flags.rank_limit,
+                 "seconds after which a rank that waits for another gives up")
+      ->check(AtLeast(1));
+}
+
 void AddOutputFlags(CLI::App& app, Flags& flags) {
   app.add_option("--log", flags.log, "a JSON line a step");
   app.add_option("--snapshot", flags.snapshot, "the memory's history, for plimsoll explain (CUDA)");
@@ -203,6 +228,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   AddModelFlags(app, flags);
   AddTrainingFlags(app, flags);
   AddMemoryFlags(app, flags);
+  AddRankFlags(app, flags);
   AddOutputFlags(app, flags);
   app.footer(kExamples);
 }

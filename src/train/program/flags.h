@@ -33,6 +33,10 @@ struct Flags {
   std::int64_t lora = 0;
   std::uint64_t seed = 0;
   int workers = 2;
+  /// Processes to start on this machine; 0: as the launcher says that started this one.
+  int ranks = 0;
+  /// Of a rank that waits for others, in seconds.
+  int rank_limit = 600;
 
   TrainerOptions trainer;
   std::string log;

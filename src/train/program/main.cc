@@ -18,6 +18,7 @@
 #include "train/models/gpt.h"
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/optimizer_forms.h"
+#include "train/parallel/local_launcher.h"
 #include "train/program/flags.h"
 #include "train/run_log.h"
 #include "train/weights.h"
@@ -65,9 +66,10 @@ OptimizerForms MakeOptimizer(const Flags& flags, const std::vector<at::Tensor>& 
 }
 
 /// The model as it is stays, and adapters beside its layers are trained.
-void UseLora(TrainModel& model, std::int64_t rank) {
+void UseLora(TrainModel& model, std::int64_t rank, bool quiet) {
   const LightReport report =
       AddLora(model, {.adapter = {.rank = rank, .alpha = 2 * static_cast<double>(rank)}});
+  if (quiet) return;
   const std::string others =
       report.skipped.empty() ? "" : c10::str(", ", report.skipped.size(), " cannot have any");
   std::fprintf(stderr,
@@ -97,6 +99,8 @@ LoaderOptions LoadingOf(const Flags& flags, const Source& source) {
           .workers = flags.workers,
           .pinned = flags.trainer.device.is_cuda(),
           .budget = budget,
+          .rank = flags.trainer.ranks->rank(),
+          .ranks = flags.trainer.ranks->size(),
           .max_broken = flags.skip_broken ? source.size() : 0};
 }
 
@@ -105,6 +109,29 @@ void TellBroken(const BrokenSamples& broken) {
   std::fprintf(stderr, "%" PRId64 " broken %s left out; the first: %s\n", broken.count,
                broken.count == 1 ? "sample was" : "samples were",
                Printable(broken.first.at(0).reason).c_str());
+}
+
+/// Several on one GPU speak over gloo; NCCL wants one for each.
+void JoinRanks(Flags& flags) {
+  const Launch launch = LaunchFromEnvironment();
+  RanksOptions options{.time_limit = std::chrono::seconds(flags.rank_limit)};
+  c10::Device& device = flags.trainer.device;
+  if (device.is_cuda() && launch.size > 1) {
+    const int local = launch.local_rank.value_or(launch.rank);
+    const auto gpus = static_cast<int>(torch::cuda::device_count());
+    device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local % gpus));
+    if (launch.local_size.value_or(launch.size) > gpus) options.transport = Transport::kGloo;
+  }
+  options.device = device;
+  flags.trainer.ranks = std::make_shared<Ranks>(launch, options);
+}
+
+/// "run.pickle" of rank 2 is "run.rank2.pickle".
+std::filesystem::path OfRank(const std::filesystem::path& path, const Ranks& ranks) {
+  if (ranks.alone()) return path;
+  std::filesystem::path own = path;
+  return own.replace_filename(
+      c10::str(path.stem().string(), ".rank", ranks.rank(), path.extension().string()));
 }
 
 /// On a terminal one line that is written over, elsewhere one now and then.
@@ -156,7 +183,7 @@ std::vector<std::string> ChangesOf(const Flags& flags, const nlohmann::json& sav
 void Resume(const Flags& flags, Trainer& trainer, Loader& loader) {
   const std::string& path = flags.save;
   // Read twice, so that nothing is loaded from a state that is then refused.
-  const auto extra = nlohmann::json::parse(Trainer::ExtraOf(path), nullptr, /*exceptions=*/false);
+  const auto extra = nlohmann::json::parse(trainer.ExtraIn(path), nullptr, /*exceptions=*/false);
   const bool ours = extra.is_object() && extra.contains("position") && extra.contains("settings") &&
                     extra["position"].is_number_unsigned() && extra["settings"].is_object();
   TORCH_CHECK(ours, path,
@@ -167,6 +194,7 @@ void Resume(const Flags& flags, Trainer& trainer, Loader& loader) {
   for (const auto& optimizer : trainer.optimizers()) {
     for (auto& group : optimizer->param_groups()) group.options().set_lr(flags.learning_rate);
   }
+  if (flags.trainer.ranks->rank() != 0) return;
   for (const std::string& change : changes) std::fprintf(stderr, "%s\n", change.c_str());
   std::fprintf(stderr, "goes on after step %" PRId64 " of %s\n", trainer.steps(),
                Printable(path).c_str());
@@ -191,39 +219,82 @@ int Stopped(const Flags& flags, const Trainer& trainer) {
   return 128 + asked_to_stop;
 }
 
+std::shared_ptr<TrainModel> ModelOf(const Flags& flags) {
+  auto model = MakeModel(flags.model, flags.sizes);
+  if (!flags.initial_weights.empty()) LoadWeights(flags.initial_weights, *model);
+  if (flags.lora > 0) UseLora(*model, flags.lora, flags.trainer.ranks->rank() != 0);
+  model->to(flags.trainer.device);
+  return model;
+}
+
+void WriteResults(const Flags& flags, Trainer& trainer, TrainModel& model) {
+  const Ranks& ranks = *flags.trainer.ranks;
+  if (!flags.weights.empty()) {
+    const auto whole = trainer.WholeModel();
+    if (ranks.rank() == 0) {
+      if (flags.lora > 0) MergeForGood(model);
+      SaveWeights(flags.weights, model);
+    }
+  }
+  if (!flags.snapshot.empty()) WriteSnapshot(OfRank(flags.snapshot, ranks));
+}
+
+void Train(const Flags& flags, Trainer& trainer, Loader& loader) {
+  Ranks& ranks = *flags.trainer.ranks;
+  const auto save = [&] { trainer.Save(flags.save, ExtraOf(flags, loader)); };
+  std::optional<RunLog> log;
+  if (!flags.log.empty()) log.emplace(OfRank(flags.log, ranks));
+  // All ranks stop after the same step.
+  const auto stop = [&] { return ranks.Sum(asked_to_stop != 0 ? 1.0 : 0.0) > 0; };
+  while (trainer.steps() < flags.steps && !stop()) {
+    const StepReport report = trainer.Step(loader.Next().To(flags.trainer.device, true));
+    if (log) log->Write(report);
+    if (ranks.rank() == 0) ShowProgress(report, flags.steps);
+    if (flags.save_every > 0 && trainer.steps() % flags.save_every == 0) save();
+  }
+  if (!flags.save.empty()) save();
+}
+
 int Run(Flags& flags) {
   Complete(flags);
+  JoinRanks(flags);
   torch::manual_seed(flags.seed);
   const auto source = MakeSource(flags);
-  const c10::Device device = flags.trainer.device;
-  if (!flags.snapshot.empty()) RecordMemory(device);
-  const auto model = MakeModel(flags.model, flags.sizes);
-  if (!flags.initial_weights.empty()) LoadWeights(flags.initial_weights, *model);
-  if (flags.lora > 0) UseLora(*model, flags.lora);
-  model->to(device);
+  if (!flags.snapshot.empty()) RecordMemory(flags.trainer.device);
+  const auto model = ModelOf(flags);
   flags.trainer.weight = [model](const Batch& rows) { return model->Weight(rows); };
   Trainer trainer(
       model, MakeOptimizer(flags, TrainedParameters(*model)),
       [model](const Batch& rows) { return model->Loss(rows); }, flags.trainer);
+  // The same model, but dropout of its own.
+  torch::manual_seed(flags.seed + static_cast<std::uint64_t>(flags.trainer.ranks->rank()));
   Loader loader(source, LoadingOf(flags, *source));
   if (flags.resume && std::filesystem::exists(flags.save)) Resume(flags, trainer, loader);
-  const auto save = [&] { trainer.Save(flags.save, ExtraOf(flags, loader)); };
   std::signal(SIGINT, AskToStop);
   std::signal(SIGTERM, AskToStop);
-  std::optional<RunLog> log;
-  if (!flags.log.empty()) log.emplace(flags.log);
-  while (trainer.steps() < flags.steps && asked_to_stop == 0) {
-    const StepReport report = trainer.Step(loader.Next().To(device, true));
-    if (log) log->Write(report);
-    ShowProgress(report, flags.steps);
-    if (flags.save_every > 0 && trainer.steps() % flags.save_every == 0) save();
-  }
-  if (!flags.save.empty()) save();
-  if (!flags.weights.empty() && flags.lora > 0) MergeForGood(*model);
-  if (!flags.weights.empty()) SaveWeights(flags.weights, *model);
-  if (!flags.snapshot.empty()) WriteSnapshot(flags.snapshot);
+  Train(flags, trainer, loader);
+  WriteResults(flags, trainer, *model);
   TellBroken(loader.broken());
   return asked_to_stop == 0 ? 0 : Stopped(flags, trainer);
+}
+
+/// Other processes do it, in which this is one rank of several.
+int RunRanks(const Flags& flags, int argc, char** argv) {
+  TORCH_CHECK(LaunchFromEnvironment().size == 1,
+              "--ranks is for a program that starts its ranks itself; a launcher has done so here");
+  Flags checked = flags;
+  Complete(checked);
+  std::vector<std::string> arguments{argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--ranks") {
+      ++i;
+    } else if (!word.starts_with("--ranks=")) {
+      arguments.emplace_back(word);
+    }
+  }
+  // Others notice at the limit, and then still have to find out who it is.
+  return RunOnThisMachine(flags.ranks, arguments, flags.rank_limit + 10);
 }
 
 /// One line, whatever names and torch's own errors hold.
@@ -243,7 +314,7 @@ int main(int argc, char** argv) {
   AddFlags(app, flags);
   try {
     app.parse(argc, argv);
-    return Run(flags);
+    return flags.ranks > 1 ? RunRanks(flags, argc, argv) : Run(flags);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     return Complain(error.what() + std::string("; see plimsoll-train --help"), 2);

@@ -1,0 +1,17 @@
+// Starts a program several times on this machine, as the ranks of one training.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace plimsoll::train {
+
+/// Starts `arguments` (the program first) `ranks` times, with the variables that
+/// LaunchFromEnvironment reads, and waits for all. This process keeps the store. SIGINT and SIGTERM
+/// are passed on. When a rank has failed, the others have until their own time limit to say so;
+/// those that are still there after it, and `grace_seconds`, are killed.
+/// Returns 0, or the exit status of the first rank that failed (128 + signal where it was killed),
+/// and says which that was on stderr where it was killed.
+int RunOnThisMachine(int ranks, const std::vector<std::string>& arguments, int grace_seconds);
+
+}  // namespace plimsoll::train
