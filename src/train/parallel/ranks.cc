@@ -31,14 +31,14 @@ std::string FirstLine(const std::exception& error) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-/// How often a rank says that it is there. Finding who is missing takes up to five of these, and is
+/// How often a rank says that it is there. Finding who is missing takes up to six of these, and is
 /// part of the time limit.
 milliseconds IntervalOf(milliseconds limit) {
   return std::clamp(limit / 15, milliseconds(10), milliseconds(1000));
 }
 
 /// The time that a collective may take, so that the error comes within the limit.
-milliseconds CollectiveLimit(milliseconds limit) { return limit - 5 * IntervalOf(limit); }
+milliseconds CollectiveLimit(milliseconds limit) { return limit - 6 * IntervalOf(limit); }
 
 /// Of each group that this process makes, so that none meets what the one before it left.
 std::string NewPrefix(const Launch& launch) {
@@ -187,7 +187,7 @@ struct Ranks::Meeting {
     // missing.
     if (launch.rank != 0 || launch.store_is_kept) return;
     try {
-      roll_call->AwaitOthersLeaving(5 * IntervalOf(options.time_limit));
+      roll_call->AwaitOthersLeaving(6 * IntervalOf(options.time_limit));
     } catch (const std::exception&) {
       // Nobody can be asked.
     }

@@ -97,12 +97,20 @@ struct Roll {
   std::string Judge(bool waited) const {
     const std::vector<Answer> before = AskAll();
     std::this_thread::sleep_for(2 * place.interval + place.interval / 2);
-    const std::vector<Answer> now = AskAll();
+    std::vector<Answer> now = AskAll();
+    const auto silent = [&](int rank) { return now[rank].beat == before[rank].beat; };
+    for (int rank = 0; rank < place.size; ++rank) {
+      if (!silent(rank)) continue;
+      // Perhaps the machine is busy.
+      std::this_thread::sleep_for(2 * place.interval);
+      now = AskAll();
+      break;
+    }
     for (int rank = 0; rank < place.size; ++rank) {
       if (now[rank].left) return Names({rank}) + " has left; it was at: " + now[rank].doing;
     }
     for (int rank = 0; rank < place.size; ++rank) {
-      if (now[rank].beat == before[rank].beat) {
+      if (silent(rank)) {
         return Names({rank}) + " does not answer any more; it was at: " + now[rank].doing;
       }
     }
@@ -271,7 +279,7 @@ bool RollCall::SomeoneEnded(int round) {
 std::vector<int> RollCall::AwaitEndOfRound(int round, milliseconds limit) {
   const Roll roll{asked_, place_};
   const std::string wrong = Asked(
-      limit, [roll, round, in = limit - 5 * place_.interval] { return roll.AwaitEnd(round, in); });
+      limit, [roll, round, in = limit - 6 * place_.interval] { return roll.AwaitEnd(round, in); });
   if (!wrong.empty()) {
     throw RankError("rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) +
                     ": " + wrong + ".");
@@ -285,7 +293,7 @@ std::vector<int> RollCall::AwaitEndOfRound(int round, milliseconds limit) {
 
 std::string RollCall::WhoIsMissing(bool waited) {
   Waits(true);
-  return Asked(5 * place_.interval,
+  return Asked(6 * place_.interval,
                [roll = Roll{asked_, place_}, waited] { return roll.WhoIsMissing(waited); });
 }
 

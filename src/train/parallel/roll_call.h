@@ -49,7 +49,7 @@ class RollCall {
   /// Whether this rank waits for others from now on. Who does not, while others do, keeps them
   /// waiting.
   void Waits(bool waits);
-  /// About who keeps this rank waiting, the same words on every rank that asks. Takes up to five
+  /// About who keeps this rank waiting, the same words on every rank that asks. Takes up to six
   /// intervals. `waited`: it did so until its time was up; else a connection of it broke.
   std::string WhoIsMissing(bool waited);
 
