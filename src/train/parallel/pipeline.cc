@@ -113,19 +113,26 @@ void Pipeline::CheckRanks(const PipelineOptions& options) const {
               " ranks cannot be pipelines of ", options.stages, " stages.");
 }
 
+/// Groups with the same members are one: each is connected by itself, which takes its time.
+Ranks* Pipeline::GroupOf(const std::vector<int>& members) {
+  if (std::cmp_equal(members.size(), ranks_.size())) return &ranks_;
+  std::unique_ptr<Ranks>& group = groups_[members];
+  if (!group) group = ranks_.Some(members);
+  return group.get();
+}
+
 void Pipeline::MakeGroups() {
   const auto member = [&](int stage) { return stage * pipelines_ + pipeline_; };
   std::vector<int> members;
   for (int stage = 0; stage < shape_.stages; ++stage) members.push_back(member(stage));
-  ways_ = std::make_unique<PipelineWays>(ranks_, members, shape_.chunks);
+  ways_ = std::make_unique<PipelineWays>(ranks_, members, shape_.chunks, device_);
   members.clear();
   for (int i = 0; i < pipelines_; ++i) members.push_back(stage_number_ * pipelines_ + i);
-  same_stage_ = ranks_.Some(members);
+  same_stage_ = GroupOf(members);
   for (const TiedParameter& tied : stage_->tied()) {
     members.clear();
     for (const int holder : tied.holders) members.push_back(member(holder));
-    std::unique_ptr<Ranks>& group = holders_[tied.holders];
-    if (!group) group = ranks_.Some(members);
+    holders_.push_back(GroupOf(members));
   }
 }
 
@@ -133,13 +140,12 @@ void Pipeline::MakeGroups() {
 /// not go well.
 void Pipeline::Connect() {
   ways_->Connect();
-  same_stage_->group();
-  for (const auto& [holders, group] : holders_) group->group();
+  for (const auto& [members, group] : groups_) group->group();
 }
 
 void Pipeline::BeginAlike() {
-  for (const TiedParameter& tied : stage_->tied()) {
-    holders_.at(tied.holders)->Broadcast({tied.parameter.detach()});
+  for (std::size_t i = 0; i < holders_.size(); ++i) {
+    holders_[i]->Broadcast({stage_->tied()[i].parameter.detach()});
   }
   BroadcastModel(model(), *same_stage_);
 }
@@ -201,11 +207,11 @@ at::Tensor Pipeline::AccumulateGradients(const Batch& batch, const Pieces& piece
 void Pipeline::SumTied(const std::vector<at::Tensor>& earlier) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < earlier.size(); ++i) {
-    const auto& [parameter, holders] = stage_->tied()[i];
+    const at::Tensor& parameter = stage_->tied()[i].parameter;
     if (!parameter.requires_grad()) continue;
     at::Tensor& gradient = parameter.mutable_grad();
     if (!gradient.defined()) gradient = at::zeros_like(parameter);
-    holders_.at(holders)->Sum(gradient);
+    holders_[i]->Sum(gradient);
     if (earlier[i].defined()) gradient.add_(earlier[i]);
   }
 }

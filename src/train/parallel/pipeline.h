@@ -63,6 +63,7 @@ class Pipeline {
  private:
   void CheckRanks(const PipelineOptions& options) const;
   void MakeGroups();
+  Ranks* GroupOf(const std::vector<int>& members);
   void Connect();
   void BeginAlike();
   std::vector<MicroBatch> MicroBatchesOf(const Batch& batch, const Pieces& pieces);
@@ -78,10 +79,12 @@ class Pipeline {
   std::unique_ptr<PipelineStage> stage_;
   std::vector<at::Tensor> trained_;
   std::unique_ptr<PipelineWays> ways_;
+  /// By their members, none of which are all.
+  std::map<std::vector<int>, std::unique_ptr<Ranks>> groups_;
   /// The same stage of all pipelines.
-  std::unique_ptr<Ranks> same_stage_;
-  /// By the ranks of this pipeline that share parameters.
-  std::map<std::vector<int>, std::unique_ptr<Ranks>> holders_;
+  Ranks* same_stage_ = nullptr;
+  /// Those of this pipeline that have the same tied parameter, one for each of them.
+  std::vector<Ranks*> holders_;
 };
 
 }  // namespace plimsoll::train

@@ -39,10 +39,9 @@ TensorForms ReadHeader(const at::Tensor& header) {
   return forms;
 }
 
-c10::Device WireOf(Ranks& ranks, c10::Device device) {
-  if (!device.is_cuda() || ranks.alone()) return device;
-  const auto backend = ranks.group()->getBackend(device.type());
-  return backend->getBackendName() == "gloo" ? c10::Device(c10::kCPU) : device;
+bool IsOverNccl(Ranks& ranks, c10::Device device) {
+  if (!device.is_cuda() || ranks.alone()) return false;
+  return ranks.group()->getBackend(device.type())->getBackendName() != "gloo";
 }
 
 }  // namespace
@@ -63,22 +62,29 @@ TensorForms FormsOfGradients(const TensorForms& forms) {
   return gradients;
 }
 
-PipelineWays::PipelineWays(const Ranks& ranks, const std::vector<int>& members, int chunks) {
-  const int ways = chunks > 1 ? 4 : 2;
-  for (int i = 0; i < ways; ++i) ways_.push_back(ranks.Some(members));
+PipelineWays::PipelineWays(Ranks& ranks, const std::vector<int>& members, int chunks,
+                           c10::Device device)
+    : wire_(device) {
+  const bool nccl = IsOverNccl(ranks, device);
+  if (!nccl) wire_ = c10::kCPU;
+  if (!nccl && members.size() == ranks.members().size()) {
+    ways_.push_back(&ranks);
+    return;
+  }
+  const int separate = chunks > 1 ? 4 : 2;
+  for (int i = 0; i < (nccl ? separate : 1); ++i) {
+    own_.push_back(ranks.Some(members));
+    ways_.push_back(own_.back().get());
+  }
 }
 
 void PipelineWays::Connect() {
-  for (const auto& way : ways_) way->group();
+  for (Ranks* const way : ways_) way->group();
 }
 
 PipelineMessages::PipelineMessages(PipelineWays& ways, const PipelineShape& shape,
                                    c10::Device device)
-    : ways_(ways),
-      shape_(shape),
-      rank_(ways.all().rank()),
-      device_(device),
-      wire_(WireOf(ways.all(), device)) {
+    : ways_(ways), shape_(shape), rank_(ways.all().rank()), device_(device) {
   for (auto& places : places_) {
     places.resize(static_cast<std::size_t>(shape.parts() * shape.micro_batches));
   }
@@ -128,7 +134,7 @@ void PipelineMessages::SendForms(const PipelineAction& action, const TensorForms
 void PipelineMessages::Send(const PipelineAction& action, const Tensors& tensors) {
   Message message;
   for (const at::Tensor& tensor : tensors) {
-    message.tensors.push_back(tensor.detach().to(wire_).contiguous());
+    message.tensors.push_back(tensor.detach().to(ways_.wire()).contiguous());
     message.works.push_back(WayTo(action).BeginSend(message.tensors.back(), action.to,
                                                     TagTo(action, message.tensors.size())));
   }
@@ -153,7 +159,7 @@ void PipelineMessages::BeginReceive(const PipelineAction& action, const TensorFo
   if (!is_new) return;
   Message& message = place->second;
   for (const TensorForm& form : forms) {
-    message.tensors.push_back(at::empty(form.sizes, at::device(wire_).dtype(form.type)));
+    message.tensors.push_back(at::empty(form.sizes, at::device(ways_.wire()).dtype(form.type)));
     message.works.push_back(WayFrom(action).BeginReceive(message.tensors.back(), action.from,
                                                          TagFrom(action, message.tensors.size())));
   }

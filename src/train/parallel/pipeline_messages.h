@@ -29,21 +29,27 @@ TensorForms FormsOf(const Tensors& tensors);
 /// Those whose gradients come back.
 TensorForms FormsOfGradients(const TensorForms& forms);
 
-/// The same ranks several times, so that each way has an order of its own: NCCL does one after the
-/// other between two ranks, in either direction.
+/// The ranks of one pipeline. NCCL does one thing after the other between two ranks, whatever its
+/// direction, so that there each way needs a group of its own; gloo tells messages apart.
 class PipelineWays {
  public:
   /// Of all ranks that were started, those of this pipeline.
-  PipelineWays(const Ranks& ranks, const std::vector<int>& members, int chunks);
+  PipelineWays(Ranks& ranks, const std::vector<int>& members, int chunks, c10::Device device);
 
   /// Connects those that are not, on all of them in the same order.
   void Connect();
   Ranks& all() { return *ways_[0]; }
   /// Wraps: from the last rank to the first, or back.
-  Ranks& Of(bool backward, bool wraps) { return *ways_[(backward ? 1 : 0) + (wraps ? 2 : 0)]; }
+  Ranks& Of(bool backward, bool wraps) {
+    return *ways_[((backward ? 1 : 0) + (wraps ? 2 : 0)) % ways_.size()];
+  }
+  /// Where tensors are sent from: gloo knows no GPU.
+  c10::Device wire() const { return wire_; }
 
  private:
-  std::vector<std::unique_ptr<Ranks>> ways_;
+  c10::Device wire_;
+  std::vector<std::unique_ptr<Ranks>> own_;
+  std::vector<Ranks*> ways_;
 };
 
 /// Of one step; what it holds goes with it. Nobody waits for what was sent: tensors are kept until
@@ -89,8 +95,6 @@ class PipelineMessages {
   PipelineShape shape_;
   int rank_;
   c10::Device device_;
-  /// Where tensors are sent from: gloo knows no GPU.
-  c10::Device wire_;
   /// By part, then micro-batch; forwards, then backwards.
   std::array<std::vector<int>, 2> places_;
   std::deque<Sent> sent_;
