@@ -158,13 +158,15 @@ TEST(PipelineSchedule, RefusesWhatCannotBe) {
 
 /// docs/parallel.md shows them.
 TEST(PipelineSchedule, Picture) {
-  EXPECT_EQ(PictureOf({.stages = 3, .micro_batches = 4}),
-            "rank 0 |0 1 2         [0] 3 [1]   [2]   [3] |\n"
-            "rank 1 |  0 1     [0] 2 [1] 3 [2]   [3] |\n"
-            "rank 2 |    0 [0] 1 [1] 2 [2] 3 [3] |\n");
-  EXPECT_EQ(PictureOf({.stages = 2, .chunks = 2, .micro_batches = 2}),
-            "rank 0 |A0 A1 B0 B1        [B0]     [B1]  [A0]  [A1] |\n"
-            "rank 1 |   A0 A1 B0  [B0] B1  [B1]  [A0]  [A1] |\n");
+  EXPECT_EQ(PictureOf({.stages = 4, .micro_batches = 6}),
+            "rank 0 |0 1 2 3             [0] 4 [1] 5 [2]   [3]   [4]   [5] |\n"
+            "rank 1 |  0 1 2         [0] 3 [1] 4 [2] 5 [3]   [4]   [5] |\n"
+            "rank 2 |    0 1     [0] 2 [1] 3 [2] 4 [3] 5 [4]   [5] |\n"
+            "rank 3 |      0 [0] 1 [1] 2 [2] 3 [3] 4 [4] 5 [5] |\n");
+  EXPECT_EQ(
+      PictureOf({.stages = 2, .chunks = 2, .micro_batches = 4}),
+      "rank 0 |A0 A1 B0 B1 A2     [B0] A3  [B1] B2  [A0] B3  [A1]     [B2]     [B3]  [A2]  [A3] |\n"
+      "rank 1 |   A0 A1 B0  [B0] B1  [B1] A2  [A0] A3  [A1] B2  [B2] B3  [B3]  [A2]  [A3] |\n");
 }
 
 }  // namespace
