@@ -20,8 +20,8 @@ struct ModelLayer {
   /// "blocks.3". Layers may share some.
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules;
   /// Of what the layer before it gave, which is nothing for the first one, and of the rows that
-  /// this is about. The last one gives the loss, as TrainModel::Loss. It must hold nothing of other
-  /// layers, which may be gone.
+  /// this is about. The last one gives the loss, as TrainModel::Loss. It changes nothing of what it
+  /// is given in place, and holds nothing of other layers, which may be gone.
   std::function<Tensors(const Tensors& given, const Batch& rows)> forward;
 
   /// Each once.

@@ -213,6 +213,34 @@ TEST(Pipeline, EqualsOneRankOnTheWholeBatch) {
   }
 }
 
+/// Rank 2 throws in the second step.
+const RankTaskNamed kFault("fault in a pipeline", [](const Launch& launch, const auto&) {
+  Ranks ranks(launch, {.time_limit = std::chrono::seconds(4)});
+  ModelLayers layers = SmallModel("gpt", 1)->AsLayers();
+  int calls = 0;
+  for (ModelLayer& layer : layers) {
+    layer.forward = [&, forward = layer.forward](const Tensors& given, const Batch& rows) {
+      if (launch.rank == 2 && ++calls == 5) throw std::runtime_error("an error of its own");
+      return forward(given, rows);
+    };
+  }
+  Pipeline pipeline(std::move(layers), ranks);
+  for (int step = 0; step < 3; ++step) {
+    ranks.Doing("step " + std::to_string(step));
+    pipeline.AccumulateGradients(WholeBatch("gpt", 0), {.rows = 2});
+  }
+  return Findings{};
+});
+
+TEST(Pipeline, ARankThatThrowsIsNamedByTheOthers) {
+  const auto outcomes = RunRanks({.task = "fault in a pipeline", .size = 4});
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_FALSE(outcomes[rank].late);
+    const std::string said = rank == 2 ? "an error of its own" : "rank 2 has left";
+    EXPECT_NE(outcomes[rank].error.find(said), std::string::npos) << outcomes[rank].error;
+  }
+}
+
 TEST(Pipeline, OneAloneTrainsAsEver) {
   Ranks alone;
   for (const Way& way : kWays) {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 
@@ -71,7 +72,7 @@ std::optional<Outcome> BestOfAll(const std::vector<LayerFigures>& layers,
   std::vector<int> split;
   const auto key = [&](const Outcome& one) {
     const auto bytes = static_cast<double>(one.fullest);
-    return options.aim == Aim::kTime ? std::pair(one.slowest, bytes) : std::pair(bytes, 0.0);
+    return options.aim == Aim::kTime ? std::array{one.slowest, bytes} : std::array{bytes, 0.0};
   };
   ForEachSplit(static_cast<int>(layers.size()), options.stages, split, [&](const auto& one) {
     const Outcome outcome = OutcomeOf(layers, options, one);
