@@ -147,7 +147,11 @@ void Pipeline::BeginAlike() {
   for (std::size_t i = 0; i < holders_.size(); ++i) {
     holders_[i]->Broadcast({stage_->tied()[i].parameter.detach()});
   }
-  BroadcastModel(model(), *same_stage_);
+  if (!trained_.empty()) return BroadcastModel(model(), *same_stage_);
+  // That would compare what is trained.
+  for (const auto& tensors : {model().parameters(), model().buffers()}) {
+    for (const at::Tensor& tensor : tensors) same_stage_->Broadcast({tensor.detach()});
+  }
 }
 
 std::vector<MicroBatch> Pipeline::MicroBatchesOf(const Batch& batch, const Pieces& pieces) {
