@@ -1,6 +1,6 @@
 // A small GPT, trained by as many ranks as a launcher starts, or by one without any: what
 // docs/parallel.md shows. The tests run it, and compare the document's blocks with the lines here.
-//   parallel [data|agreed|sharded]
+//   parallel [data|agreed|sharded|pipeline|devices]
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -11,8 +11,11 @@
 #include "train/parallel/agreement.h"
 #include "train/parallel/balanced_sampler.h"
 #include "train/parallel/data_parallel.h"
+#include "train/parallel/model_parallel.h"
+#include "train/parallel/pipeline.h"
 #include "train/parallel/ranks.h"
 #include "train/parallel/sharded.h"
+#include "train/parallel/stage_split.h"
 
 using namespace plimsoll::train;
 
@@ -21,6 +24,7 @@ namespace {
 // The step's batch has 8 rows in all, however many ranks share them.
 constexpr int kRows = 8;
 constexpr int kSteps = 10;
+const GptOptions kGpt{.vocabulary = 32, .context = 16, .width = 16, .layers = 2, .heads = 2};
 
 void Report(const Ranks& ranks, int step, const torch::Tensor& loss) {
   if (ranks.rank() == 0) std::printf("step %d: loss %.4f\n", step, loss.item<double>());
@@ -72,16 +76,45 @@ void TrainSharded(Gpt& model, Ranks& ranks, const Source& source) {
   }
 }
 
+void TrainPipeline(Ranks& ranks, const Source& source) {
+  ModelLayers layers = Gpt(kGpt).AsLayers();
+  Batch two = source.Get(std::vector<std::int64_t>{0, 1}, {});
+  std::vector<LayerFigures> figures = MeasureLayers(layers, two);
+  Pipeline pipeline(std::move(layers), ranks,
+                    {.split = SplitStages(figures, {.stages = ranks.size(), .micro_batches = 4})});
+  BalancedSampler sampler(source, pipeline.pipelines(), {.batch = kRows / pipeline.pipelines()});
+  torch::optim::SGD optimizer(pipeline.model().parameters(), 0.1);
+  for (int step = 0; step < kSteps; ++step) {
+    Batch rows = source.Get(sampler.Next()[pipeline.pipeline()], {});
+    optimizer.zero_grad();
+    torch::Tensor loss = pipeline.AccumulateGradients(rows, {.rows = 2});
+    pipeline.ClipNorm(1.0);
+    optimizer.step();
+    Report(ranks, step, loss);
+  }
+}
+
+void ComputeOnSeveralDevices(const std::vector<c10::Device>& devices, const Batch& rows) {
+  ModelParallel model(Gpt(kGpt).AsLayers(), devices, rows);
+  torch::Tensor loss = model.Loss(rows);
+  loss.backward();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     Ranks ranks(LaunchFromEnvironment(), {.time_limit = std::chrono::minutes(2)});
     torch::manual_seed(1);
-    Gpt model({.vocabulary = 32, .context = 16, .width = 16, .layers = 2, .heads = 2});
+    Gpt model(kGpt);
     const auto source = SyntheticText({.size = 80, .context = 16, .vocabulary = 32});
     const std::string way = argc > 1 ? argv[1] : "data";
-    if (way == "sharded") {
+    if (way == "pipeline") {
+      TrainPipeline(ranks, *source);
+    } else if (way == "devices") {
+      ComputeOnSeveralDevices({c10::kCPU, c10::kCPU},
+                              source->Get(std::vector<std::int64_t>{0, 1}, {}));
+    } else if (way == "sharded") {
       TrainSharded(model, ranks, *source);
     } else if (way == "agreed") {
       TrainInAgreement(model, ranks, *source);

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "train/models/model_layers.h"
+
 namespace plimsoll::train {
 namespace {
 
@@ -84,13 +86,18 @@ void Gpt::Initialize() {
   }
 }
 
+at::Tensor Gpt::Embed(const at::Tensor& tokens, nn::Embedding embedding, nn::Embedding positions,
+                      const GptOptions& options) {
+  const std::int64_t length = tokens.size(1);
+  TORCH_CHECK(length <= options.context, "a sequence of ", length,
+              " tokens does not fit into a context of ", options.context);
+  const at::Tensor where = at::arange(length, tokens.options().dtype(at::kLong));
+  return at::dropout(embedding(tokens) + positions(where), options.dropout,
+                     embedding->is_training());
+}
+
 at::Tensor Gpt::Hidden(const at::Tensor& tokens) {
-  const std::int64_t positions = tokens.size(1);
-  TORCH_CHECK(positions <= options_.context, "a sequence of ", positions,
-              " tokens does not fit into a context of ", options_.context);
-  const at::Tensor where = at::arange(positions, tokens.options().dtype(at::kLong));
-  const at::Tensor x =
-      at::dropout(tokens_(tokens) + positions_(where), options_.dropout, is_training());
+  const at::Tensor x = Embed(tokens, tokens_, positions_, options_);
   std::vector<Block> chain;
   chain.reserve(blocks_.size());
   for (GptBlock& block : blocks_) {
@@ -105,6 +112,27 @@ at::Tensor Gpt::forward(const at::Tensor& tokens) {
 
 at::Tensor Gpt::Loss(const at::Tensor& tokens, const at::Tensor& targets) {
   return loss_(Hidden(tokens), tokens_->weight, targets);
+}
+
+std::vector<ModelLayer> Gpt::AsLayers() const {
+  ModelLayers layers;
+  layers.push_back({{{"tokens", tokens_.ptr()}, {"positions", positions_.ptr()}},
+                    [tokens = tokens_, positions = positions_, options = options_](
+                        const auto& /*given*/, const Batch& rows) {
+                      return Tensors{Embed(rows.tensors[0], tokens, positions, options)};
+                    }});
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    layers.push_back({{{"blocks." + std::to_string(i), blocks_[i].ptr()}},
+                      [block = blocks_[i]](const Tensors& given, const Batch& /*rows*/) mutable {
+                        return Tensors{block(given[0])};
+                      }});
+  }
+  layers.push_back({{{"norm", norm_.ptr()}, {"tokens", tokens_.ptr()}, {"loss", loss_.ptr()}},
+                    [norm = norm_, tokens = tokens_, loss = loss_](const Tensors& given,
+                                                                   const Batch& rows) mutable {
+                      return Tensors{loss(norm(given[0]), tokens->weight, rows.tensors[1])};
+                    }});
+  return layers;
 }
 
 double Gpt::Weight(const Batch& batch) const {

@@ -62,6 +62,8 @@ class Gpt : public TrainModel {
   /// Tokens.
   double Weight(const Batch& batch) const override;
   int checkpoint_blocks() const override { return static_cast<int>(blocks_.size()); }
+  /// The embeddings, each block, and the loss, which shares the tokens' embedding.
+  std::vector<ModelLayer> AsLayers() const override;
   const GptOptions& options() const { return options_; }
 
   /// Its logits are the largest tensor of a small GPT.
@@ -69,6 +71,9 @@ class Gpt : public TrainModel {
 
  private:
   void Initialize();
+  /// What goes into the first block.
+  static at::Tensor Embed(const at::Tensor& tokens, torch::nn::Embedding embedding,
+                          torch::nn::Embedding positions, const GptOptions& options);
 
   GptOptions options_;
   torch::nn::Embedding tokens_;

@@ -26,6 +26,7 @@ class Mlp : public TrainModel {
 
   at::Tensor Loss(const Batch& batch) override { return Loss(batch.tensors[0], batch.tensors[1]); }
   int checkpoint_blocks() const override { return static_cast<int>(layers_.size()); }
+  std::vector<ModelLayer> AsLayers() const override;
   const MlpOptions& options() const { return options_; }
 
  private:

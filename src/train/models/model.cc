@@ -5,6 +5,7 @@
 #include "train/models/classifier.h"
 #include "train/models/gpt.h"
 #include "train/models/mlp.h"
+#include "train/models/model_layers.h"
 #include "train/models/unet.h"
 
 namespace plimsoll::train {
@@ -52,6 +53,8 @@ std::shared_ptr<TrainModel> MakeMlp(const ModelSizes& sizes) {
 }
 
 }  // namespace
+
+std::vector<ModelLayer> TrainModel::AsLayers() const { return {}; }
 
 Normalization ParseNormalization(std::string_view text) {
   if (text == "group") return Normalization::kGroup;

@@ -7,11 +7,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "train/checkpointing/checkpoint_policy.h"
 #include "train/data/batch.h"
 
 namespace plimsoll::train {
+
+struct ModelLayer;
 
 class TrainModel : public torch::nn::Module, public Checkpointable {
  public:
@@ -20,6 +23,9 @@ class TrainModel : public torch::nn::Module, public Checkpointable {
   /// What the loss is a mean over: samples, or tokens. Losses of micro-batches, weighted by it, add
   /// up to the loss of the whole batch.
   virtual double Weight(const Batch& batch) const { return static_cast<double>(batch.size()); }
+  /// The same model, with the very same parameters, as a sequence (train/models/model_layers.h);
+  /// its checkpoint policy is left behind. Nothing for a model that is none.
+  virtual std::vector<ModelLayer> AsLayers() const;
 };
 
 enum class Normalization { kGroup, kBatch, kNone };

@@ -12,20 +12,25 @@
 #include "train/micro_batch.h"
 #include "train/models/gpt.h"
 #include "train/models/mlp.h"
+#include "train/models/model_layers.h"
 #include "train/parallel/launch.h"
 
 namespace plimsoll::train {
 
 constexpr int kSteps = 20;
 
-/// "mlp" or "gpt"; its parameters follow from the seed.
+/// "mlp", "gpt" or "deep gpt"; its parameters follow from the seed.
 inline std::shared_ptr<TrainModel> SmallModel(const std::string& name, std::uint64_t seed) {
   torch::manual_seed(seed);
   if (name == "mlp") {
     return std::make_shared<Mlp>(MlpOptions{.inputs = 12, .hidden = 16, .classes = 5});
   }
-  return std::make_shared<Gpt>(GptOptions{
-      .vocabulary = 17, .context = 6, .width = 8, .layers = 2, .heads = 2, .padded = true});
+  return std::make_shared<Gpt>(GptOptions{.vocabulary = 17,
+                                          .context = 6,
+                                          .width = 8,
+                                          .layers = name == "gpt" ? 2 : 6,
+                                          .heads = 2,
+                                          .padded = true});
 }
 
 /// Most steps have 8 rows, each third one has fewer: 3, so that one of four ranks has none.

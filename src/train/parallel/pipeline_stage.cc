@@ -1,0 +1,93 @@
+#include "train/parallel/pipeline_stage.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace plimsoll::train {
+namespace {
+
+/// Which rank has each layer.
+std::vector<int> RanksOfLayers(std::size_t layers, const std::vector<int>& split,
+                               const PipelineShape& shape) {
+  TORCH_CHECK(std::cmp_equal(split.size(), shape.parts()), "a pipeline of ", shape.stages,
+              " stages with ", shape.chunks, " chunks each has ", shape.parts(), " parts, not ",
+              split.size(), ".");
+  std::vector<int> ranks;
+  for (std::size_t part = 0; part < split.size(); ++part) {
+    TORCH_CHECK(split[part] >= 1, "each part of a pipeline has a layer; part ", part, " has ",
+                split[part], ".");
+    ranks.insert(ranks.end(), static_cast<std::size_t>(split[part]),
+                 static_cast<int>(part) % shape.stages);
+  }
+  TORCH_CHECK(ranks.size() == layers, "the parts of the pipeline have ", ranks.size(),
+              " layers together, the model has ", layers, ".");
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<int> EvenSplit(int layers, int parts) {
+  TORCH_CHECK(parts >= 1 && layers >= parts, layers, " layers cannot be cut into ", parts,
+              " parts.");
+  std::vector<int> split;
+  for (int i = 0; i < parts; ++i) split.push_back(layers * (i + 1) / parts - layers * i / parts);
+  return split;
+}
+
+PipelineStage::PipelineStage(ModelLayers layers, const std::vector<int>& split,
+                             const PipelineShape& shape, int rank, c10::Device device,
+                             CheckpointPolicy checkpoint)
+    : rank_(rank),
+      checkpoint_(std::move(checkpoint)),
+      model_(std::make_shared<torch::nn::Module>("PipelineStage")) {
+  FindTied(layers, RanksOfLayers(layers.size(), split, shape));
+  int first = 0;
+  for (int part = 0; part < shape.parts(); ++part) {
+    const auto begin = layers.begin() + first;
+    const int count = split[static_cast<std::size_t>(part)];
+    if (part % shape.stages == rank) chunks_.push_back({first, {begin, begin + count}});
+    first += count;
+  }
+  for (const Chunk& chunk : chunks_) {
+    for (const ModelLayer& layer : chunk.layers) RegisterLayer(*model_, layer);
+  }
+  model_->to(device);
+}
+
+void PipelineStage::FindTied(const ModelLayers& layers, const std::vector<int>& rank_of) {
+  std::map<const void*, std::set<int>> holders;
+  std::vector<at::Tensor> own;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const at::Tensor& parameter : layers[i].parameters()) {
+      auto& found = holders[parameter.unsafeGetTensorImpl()];
+      if (found.insert(rank_of[i]).second && rank_of[i] == rank_) own.push_back(parameter);
+    }
+  }
+  for (const at::Tensor& parameter : own) {
+    const auto& found = holders.at(parameter.unsafeGetTensorImpl());
+    if (found.size() > 1) tied_.push_back({parameter, {found.begin(), found.end()}});
+  }
+}
+
+Tensors PipelineStage::Forward(int chunk, const Tensors& given, const Batch& rows) const {
+  const auto& [first, layers] = chunks_[static_cast<std::size_t>(chunk)];
+  const int count = static_cast<int>(layers.size());
+  Tensors x = given;
+  for (const auto& group : checkpoint_.Part(first, count).Groups(count)) {
+    const ModelLayer* begin = &layers[static_cast<std::size_t>(group.begin)];
+    const ModelLayer* end = begin + (group.end - group.begin);
+    const auto run = [begin, end, rows](Tensors y) {
+      for (const ModelLayer* layer = begin; layer != end; ++layer) y = layer->forward(y, rows);
+      return y;
+    };
+    x = group.checkpointed ? Checkpoint(run, x) : run(std::move(x));
+  }
+  return x;
+}
+
+}  // namespace plimsoll::train
