@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "train/checkpointing/random_state.h"
+
 namespace plimsoll::train {
 namespace {
 
@@ -16,10 +18,15 @@ bool EndsResidual(const std::string& name) {
   return name.ends_with("project.weight") || name.ends_with("down.weight");
 }
 
+at::Tensor DropoutOf(const at::Tensor& x, double probability, const std::optional<int>& part) {
+  const RandomPartScope random(x.device(), probability > 0 ? part : std::nullopt);
+  return at::dropout(x, probability, /*train=*/true);
+}
+
 }  // namespace
 
 GptBlockImpl::GptBlockImpl(const GptOptions& options)
-    : heads_(options.heads),
+    : head_width_(options.width / options.heads),
       dropout_(options.dropout),
       attention_norm_(register_module("attention_norm", NormOf(options.width))),
       qkv_(register_module("qkv", LightLinear(options.width, 3 * options.width))),
@@ -34,17 +41,22 @@ at::Tensor GptBlockImpl::forward(at::Tensor x) {
 }
 
 at::Tensor GptBlockImpl::Attention(const at::Tensor& x) {
-  const std::int64_t samples = x.size(0);
-  const std::int64_t positions = x.size(1);
-  const std::int64_t width = x.size(2);
+  // Where ranks share it, of some heads, and of more positions than x has.
+  const at::Tensor qkv = qkv_(x);
+  const std::int64_t width = qkv.size(-1) / 3;
   const auto by_head = [&](const at::Tensor& part) {
-    return part.view({samples, positions, heads_, width / heads_}).transpose(1, 2);
+    return part.unflatten(-1, {width / head_width_, head_width_}).transpose(1, 2);
   };
-  const std::vector<at::Tensor> qkv = qkv_(x).split(width, -1);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      by_head(qkv[0]), by_head(qkv[1]), by_head(qkv[2]), /*attn_mask=*/{},
-      is_training() ? dropout_ : 0.0, /*is_causal=*/true);
-  return Dropout(project_(mixed.transpose(1, 2).reshape({samples, positions, width})));
+  const std::vector<at::Tensor> parts = qkv.split(width, -1);
+  const double dropout = is_training() ? dropout_ : 0;
+  at::Tensor mixed;
+  {
+    const RandomPartScope random(x.device(), dropout > 0 ? dropout_parts_.heads : std::nullopt);
+    mixed = at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]),
+                                             by_head(parts[2]), /*attn_mask=*/{}, dropout,
+                                             /*is_causal=*/true);
+  }
+  return Dropout(project_(mixed.transpose(1, 2).flatten(2)));
 }
 
 at::Tensor GptBlockImpl::Mlp(const at::Tensor& x) {
@@ -52,13 +64,13 @@ at::Tensor GptBlockImpl::Mlp(const at::Tensor& x) {
 }
 
 at::Tensor GptBlockImpl::Dropout(const at::Tensor& x) const {
-  return at::dropout(x, dropout_, is_training());
+  return is_training() ? DropoutOf(x, dropout_, dropout_parts_.positions) : x;
 }
 
 Gpt::Gpt(const GptOptions& options)
     : options_(options),
-      tokens_(register_module("tokens", nn::Embedding(options.vocabulary, options.width))),
-      positions_(register_module("positions", nn::Embedding(options.context, options.width))),
+      tokens_(register_module("tokens", EmbeddingTable(options.vocabulary, options.width))),
+      positions_(register_module("positions", EmbeddingTable(options.context, options.width))),
       norm_(nullptr) {
   TORCH_CHECK(options.heads > 0 && options.width % options.heads == 0, "a GPT's width of ",
               options.width, " must be a multiple of its ", options.heads, " heads");
@@ -89,8 +101,8 @@ at::Tensor Gpt::Hidden(const at::Tensor& tokens) {
   TORCH_CHECK(positions <= options_.context, "a sequence of ", positions,
               " tokens does not fit into a context of ", options_.context);
   const at::Tensor where = at::arange(positions, tokens.options().dtype(at::kLong));
-  const at::Tensor x =
-      at::dropout(tokens_(tokens) + positions_(where), options_.dropout, is_training());
+  at::Tensor x = tokens_(tokens) + positions_(where);
+  if (is_training()) x = DropoutOf(x, options_.dropout, dropout_parts_.positions);
   std::vector<Block> chain;
   chain.reserve(blocks_.size());
   for (GptBlock& block : blocks_) {
@@ -100,11 +112,16 @@ at::Tensor Gpt::Hidden(const at::Tensor& tokens) {
 }
 
 at::Tensor Gpt::forward(const at::Tensor& tokens) {
-  return at::linear(Hidden(tokens), tokens_->weight);
+  return loss_->Logits(Hidden(tokens), tokens_->weight);
 }
 
 at::Tensor Gpt::Loss(const at::Tensor& tokens, const at::Tensor& targets) {
   return loss_(Hidden(tokens), tokens_->weight, targets);
+}
+
+void Gpt::set_dropout_parts(const DropoutParts& parts) {
+  dropout_parts_ = parts;
+  for (GptBlock& block : blocks_) block->set_dropout_parts(parts);
 }
 
 double Gpt::Weight(const Batch& batch) const {
