@@ -36,6 +36,22 @@ void CheckIsPlain(const EmbeddingTableImpl& table) {
               "an embedding with options beside its size cannot be split among ranks.");
 }
 
+/// Nothing is changed before all has been looked at.
+torch::nn::Module& Checked(Gpt& model, const Ranks& ranks) {
+  const GptOptions& options = model.options();
+  TORCH_CHECK(options.heads % ranks.size() == 0, "a GPT's ", options.heads,
+              " heads cannot be split evenly among ", ranks.size(), " ranks.");
+  TORCH_CHECK(options.vocabulary >= ranks.size(), "a GPT's vocabulary of ", options.vocabulary,
+              " cannot be split among ", ranks.size(), " ranks.");
+  for (GptBlock& block : model.blocks()) {
+    for (const LightLinearImpl* layer :
+         {&block->qkv(), &block->project(), &block->up(), &block->down()}) {
+      CheckIsPlain(*layer);
+    }
+  }
+  return model;
+}
+
 /// With groups each as a dimension of its own, the length of a part is in the one after it.
 at::Tensor InGroups(const at::Tensor& tensor, std::int64_t dimension, std::int64_t groups) {
   return tensor.unflatten(dimension, {groups, tensor.size(dimension) / groups});
@@ -73,10 +89,7 @@ TensorParallel::TensorParallel(torch::nn::Module& model, Ranks& ranks,
 }
 
 TensorParallel::TensorParallel(Gpt& model, Ranks& ranks, const TensorParallelOptions& options)
-    : TensorParallel(static_cast<torch::nn::Module&>(model), ranks, options) {
-  const std::int64_t heads = model.options().heads;
-  TORCH_CHECK(heads % ranks.size() == 0, "a GPT's ", heads, " heads cannot be split evenly among ",
-              ranks.size(), " ranks.");
+    : TensorParallel(Checked(model, ranks), ranks, options) {
   if (ranks.alone()) return;
   for (GptBlock& block : model.blocks()) {
     SplitColumns(block->qkv(), {.groups = 3});

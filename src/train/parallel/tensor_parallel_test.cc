@@ -28,13 +28,13 @@ struct Way {
 };
 
 const std::vector<Way> kWays{
-    {"2 whole", 2, 1, Outside::kWhole, 3},
+    {"2 whole, in pieces", 2, 1, Outside::kWhole, 5},
     {"2 sequence, checkpointed", 2, 1, Outside::kSequence, 100, "every:2"},
-    {"2 sequence, in pieces, loss in chunks", 2, 1, Outside::kSequence, 3, "none", true},
+    {"2 sequence, in pieces, loss in chunks", 2, 1, Outside::kSequence, 5, "none", true},
     {"4 whole, checkpointed", 4, 1, Outside::kWhole, 100, "all"},
     {"4 sequence", 4, 1, Outside::kSequence},
     {"2 x 2 whole", 4, 2},
-    {"2 x 2 sequence, in pieces, checkpointed", 4, 2, Outside::kSequence, 2, "all", true}};
+    {"2 x 2 sequence, in pieces, checkpointed", 4, 2, Outside::kSequence, 3, "all", true}};
 
 Batch RowsFor(int step, Mesh& mesh) {
   Launch place;
@@ -155,7 +155,7 @@ const RankTaskNamed kSharded("tensor parallel sharded", [](const Launch& launch,
       optimizer.zero_grad();
       losses.push_back(sharded.AccumulateGradients(
           [&](const Batch& rows) { return model->Loss(rows); }, RowsFor(step, mesh),
-          {.rows = 2, .weight = [&](const Batch& rows) { return model->Weight(rows); }}));
+          {.rows = 100, .weight = [&](const Batch& rows) { return model->Weight(rows); }}));
       ClipNorm({{sharded.parts(0), {&data}},
                 {sharded.parts(1), {&data, &mesh.along(Dimension::kTensor)}}},
                kMostNorm);
