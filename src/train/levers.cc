@@ -3,12 +3,27 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace plimsoll::train {
 
 std::string Levers::ToString() const {
   return c10::str("micro-batch ", micro_batch, ", checkpoint ", checkpoint.ToString(),
                   chunked_loss ? ", loss in chunks" : "", offload ? ", offload" : "");
+}
+
+std::string TextOf(const Levers& levers) {
+  return c10::str(levers.micro_batch, ' ', levers.offload, ' ', levers.chunked_loss, ' ',
+                  levers.checkpoint.ToString());
+}
+
+Levers LeversFrom(const std::string& text) {
+  Levers levers;
+  std::string policy;
+  std::istringstream words(text);
+  words >> levers.micro_batch >> levers.offload >> levers.chunked_loss >> policy;
+  levers.checkpoint = CheckpointPolicy::Parse(policy);
+  return levers;
 }
 
 std::vector<std::int64_t> MicroBatches(const LeverLimits& limits) {

@@ -24,6 +24,11 @@ struct Levers {
   bool operator==(const Levers&) const = default;
 };
 
+/// For another process.
+std::string TextOf(const Levers& levers);
+/// Of what TextOf gave.
+Levers LeversFrom(const std::string& text);
+
 /// What may be chosen. A field that is set is not.
 struct LeverLimits {
   std::int64_t batch = 1;

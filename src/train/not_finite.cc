@@ -29,16 +29,13 @@ NotFiniteError::NotFiniteError(std::string tensor, std::int64_t step)
                                 ", though the loss is; nothing was changed")),
       tensor_(std::move(tensor)) {}
 
-std::optional<std::string> FindNotFinite(const torch::nn::Module& model) {
+std::optional<std::string> FindNotFinite(NamedTensors gradients) {
   const torch::NoGradGuard no_grad;
   // Those that one kernel can take together.
   std::vector<std::vector<at::Tensor>> buckets;
-  std::vector<std::pair<std::string, at::Tensor>> named;
-  for (const auto& item : model.named_parameters()) {
-    at::Tensor gradient = item.value().grad();
-    if (!gradient.defined() || gradient.numel() == 0) continue;
+  std::erase_if(gradients, [](const auto& named) { return named.second.numel() == 0; });
+  for (auto& [name, gradient] : gradients) {
     if (gradient.is_sparse()) gradient = gradient._values();
-    named.emplace_back(item.key(), gradient);
     bool added = false;
     for (auto& bucket : buckets) {
       const bool same = bucket[0].device() == gradient.device() &&
@@ -51,7 +48,7 @@ std::optional<std::string> FindNotFinite(const torch::nn::Module& model) {
   bool finite = true;
   for (const auto& bucket : buckets) finite = finite && AllFinite(bucket);
   if (finite) return std::nullopt;
-  for (const auto& [name, gradient] : named) {
+  for (const auto& [name, gradient] : gradients) {
     if (!AllFinite({gradient})) return name;
   }
   return std::nullopt;

@@ -30,8 +30,10 @@ class NotFiniteError : public c10::Error {
   std::string tensor_;
 };
 
-/// The name of the first parameter with a gradient that is not finite. Takes no memory to speak of;
-/// waits for the device once where all are finite.
-std::optional<std::string> FindNotFinite(const torch::nn::Module& model);
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// The name of the first gradient that is not finite. Takes no memory to speak of; waits for the
+/// device once where all are finite.
+std::optional<std::string> FindNotFinite(NamedTensors gradients);
 
 }  // namespace plimsoll::train

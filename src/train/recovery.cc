@@ -43,16 +43,20 @@ void CopyAll(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& f
 }  // namespace
 
 StepUndo::StepUndo(torch::nn::Module& model, c10::Device device)
-    : parameters_(model.parameters()), buffers_(model.buffers()), random_(RandomState::Of(device)) {
-  for (const at::Tensor& parameter : parameters_) {
+    : StepUndo(model, device, [&model] { ClearGradients(model); }) {
+  for (const at::Tensor& parameter : model.parameters()) {
     TORCH_CHECK(!parameter.grad().defined(), "a step begins with gradients that are there already");
   }
+}
+
+StepUndo::StepUndo(torch::nn::Module& model, c10::Device device, std::function<void()> clear)
+    : clear_(std::move(clear)), buffers_(model.buffers()), random_(RandomState::Of(device)) {
   for (const at::Tensor& buffer : buffers_) saved_buffers_.push_back(at::empty_like(buffer));
   CopyAll(saved_buffers_, buffers_);
 }
 
 void StepUndo::Undo() {
-  for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+  clear_();
   for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].detach().copy_(saved_buffers_[i]);
   random_.Restore();
   // A CPU backward that failed leaves the nodes that it had not come to in a queue of this thread,

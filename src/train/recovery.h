@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <exception>
+#include <functional>
 #include <vector>
 
 #include "train/checkpointing/random_state.h"
@@ -20,11 +21,13 @@ class StepUndo {
  public:
   /// Gradients must not be there yet: each step begins without.
   StepUndo(torch::nn::Module& model, c10::Device device);
+  /// Where a step begins with something else; `clear` makes them so.
+  StepUndo(torch::nn::Module& model, c10::Device device, std::function<void()> clear);
 
   void Undo();
 
  private:
-  std::vector<at::Tensor> parameters_;
+  std::function<void()> clear_;
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> saved_buffers_;
   RandomState random_;

@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <torch/nn/utils/clip_grad.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -80,22 +78,15 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
       vocabulary_losses_(VocabularyLossesOf(*model_)),
       planner_(blocks_.size(), RatesOf(options_.device)) {
   CheckOptions();
-  StepSharedOnce();
+  team_ = MakeTeam(*model_, options_.ranks.get(), options_.team, optimizers_);
+  Adopt(optimizers_);
   for (const auto& optimizer : optimizers_) {
+    stepped_.push_back(optimizer.get());
     std::vector<double>& rates = base_rates_.emplace_back();
     for (const auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
   }
   if (options_.ema) ema_.emplace(*model_, *options_.ema);
-  const Bytes held = budget_.figures().allocated;
-  if (held > options_.budget.value_or(held)) {
-    const FixedMemory fixed = Fixed();
-    throw DoesNotFit({.need = held + fixed.gradients,
-                      .need_is_least = true,
-                      .budget = options_.budget,
-                      .fixed = fixed,
-                      .cause = FormatBytes(held) + " are held before training begins",
-                      .lever = "Free what is not needed, or make the model smaller"});
-  }
+  OnAllOrNone([this] { CheckRoom(); });
 }
 
 Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, OptimizerForms forms, LossFunction loss,
@@ -107,9 +98,15 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, OptimizerForms forms,
 
 Trainer::~Trainer() = default;
 
+std::shared_ptr<torch::optim::Optimizer> Trainer::Made(OptimizerForm form) const {
+  auto optimizer = Checked(forms_.make(form), "an optimizer");
+  Adopt({optimizer});
+  return optimizer;
+}
+
 void Trainer::UseForm(OptimizerForm form) {
   if (form_ == form) return;
-  const auto optimizer = Checked(forms_.make(form), "an optimizer");
+  const auto optimizer = Made(form);
   if (!optimizers_[0]->state().empty()) {
     StateSaver saver;
     AddOptimizer(saver, "", *optimizers_[0]);
@@ -122,7 +119,7 @@ void Trainer::UseForm(OptimizerForm form) {
 void Trainer::Take(Optimizers optimizers, OptimizerForm form) {
   optimizers_ = std::move(optimizers);
   stepped_.clear();
-  StepSharedOnce();
+  for (const auto& optimizer : optimizers_) stepped_.push_back(optimizer.get());
   form_ = form;
   // What was seen of small steps has another base now.
   planner_ = LeverPlanner(blocks_.size(), RatesOf(options_.device));
@@ -147,12 +144,33 @@ void Trainer::CheckOptions() const {
               "gradients cannot be clipped to a norm of ", options_.clip_norm);
   const bool whole = options_.reduction == Reduction::kWholeBatch;
   if (options_.schedule) CheckSchedule(*options_.schedule);
+  CheckRanks();
   TORCH_CHECK(!whole || !options_.micro_batch, "a loss over the whole batch has no micro-batches");
 }
 
-void Trainer::StepSharedOnce() {
+void Trainer::CheckRoom() const {
+  const Bytes held = budget_.figures().allocated;
+  if (held <= options_.budget.value_or(held)) return;
+  const FixedMemory fixed = Fixed();
+  throw DoesNotFit({.need = held + fixed.gradients,
+                    .need_is_least = true,
+                    .budget = options_.budget,
+                    .fixed = fixed,
+                    .cause = FormatBytes(held) + " are held before training begins",
+                    .lever = "Free what is not needed, or make the model smaller"});
+}
+
+void Trainer::CheckRanks() const {
+  if (!options_.ranks || options_.ranks->alone()) return;
+  TORCH_CHECK(!options_.cuda_graph, "a CUDA graph is for one rank alone");
+  const bool parts = options_.team.shard == Shard::kParameters;
+  TORCH_CHECK(!parts || !options_.ema,
+              "moving averages need the parameters, of which each rank has only a part");
+}
+
+void Trainer::Adopt(const Optimizers& optimizers) const {
   std::set<void*> seen;
-  for (const auto& optimizer : optimizers_) {
+  for (const auto& optimizer : optimizers) {
     std::set<void*> own;
     for (auto& group : optimizer->param_groups()) {
       std::erase_if(group.params(), [&](const at::Tensor& parameter) {
@@ -167,7 +185,7 @@ void Trainer::StepSharedOnce() {
                     [&](const at::Tensor& one) { return own.contains(one.unsafeGetTensorImpl()); }),
                 "an optimizer has no parameter of the model");
     seen.merge(own);
-    stepped_.push_back(optimizer.get());
+    team_->Adopt(*optimizer);
   }
 }
 
@@ -224,29 +242,28 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
   if (options_.cuda_graph && !trying_ && !levers_.offload) {
     if (const auto sum = graph_.Run(loss, batch, pieces)) return *sum;
   }
-  return AccumulateGradients(loss, batch, pieces);
+  return team_->AddGradients(loss, batch, pieces);
 }
 
 std::optional<std::string> Trainer::NameNotFinite(const at::Tensor& loss) const {
-  auto found = FindNotFinite(*model_);
+  auto found = FindNotFinite(team_->gradients());
   return found && !std::isfinite(loss.item<double>()) ? "loss" : found;
 }
 
-bool Trainer::AreFinite(StepReport& report, const at::Tensor& loss) const {
-  if (scaler_.enabled()) {
-    if (scaler_.FoundFinite()) return true;
-    report.not_finite = NameNotFinite(loss).value_or("");
-    return false;
-  }
-  if (options_.not_finite == NotFinite::kIgnore) return true;
-  const auto found = NameNotFinite(loss);
-  if (!found) return true;
-  report.not_finite = *found;
-  if (options_.not_finite == NotFinite::kSkip) return false;
-  throw NotFiniteError(report.not_finite, steps_);
+bool Trainer::AreFinite(StepReport& report, const at::Tensor& loss) {
+  const bool scaled = scaler_.enabled();
+  if (!scaled && options_.not_finite == NotFinite::kIgnore) return true;
+  std::optional<std::string> found;
+  bool finite = scaled && scaler_.FoundFinite();
+  if (!finite) found = NameNotFinite(loss);
+  if (!scaled) finite = !found;
+  const bool on_all = team_->OnAll(finite);
+  if (scaled && finite && !on_all) scaler_.FoundElsewhere();
+  if (!on_all) report.not_finite = finite ? "a gradient of another rank" : found.value_or("");
+  return on_all;
 }
 
-bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
+std::function<void()> Trainer::Prepare(StepReport& report, const at::Tensor& loss) {
   for (torch::optim::Optimizer* const optimizer : stepped_) scaler_.Unscale(*optimizer);
   SetRates();
   // While the device computes, but not where clipping is still to change the gradients.
@@ -255,13 +272,12 @@ bool Trainer::Optimize(StepReport& report, const at::Tensor& loss) {
   const bool finite = AreFinite(report, loss);
   // The gradients were waited for; for the optimizer's part nobody waits.
   report.loss = loss.item<double>();
-  if (!finite) return false;
+  if (!finite) return {};
   if (options_.clip_norm > 0) {
-    torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip_norm);
+    team_->ClipNorm(options_.clip_norm);
     step = PrepareAll(stepped_);
   }
-  step();
-  return true;
+  return step;
 }
 
 void Trainer::CheckNotSwapped() const {
@@ -310,10 +326,87 @@ void Trainer::Choose(const Batch& batch) {
   budget_.ReleaseCached();
 }
 
+void Trainer::OnAllOrThrow(const std::function<void()>& function) {
+  Ranks& ranks = team_->ranks();
+  std::exception_ptr own;
+  std::string text;
+  const std::vector<int> full = ranks.Try([&] {
+    try {
+      function();
+    } catch (const std::exception& error) {
+      if (IsOutOfMemory(error)) own = std::current_exception();
+      const auto* const torch = dynamic_cast<const c10::Error*>(&error);
+      text = torch != nullptr ? torch->what_without_backtrace() : error.what();
+      throw;
+    }
+  });
+  if (full.empty()) return;
+  const auto texts = ranks.Tell(text);
+  if (own) std::rethrow_exception(own);
+  const auto first = static_cast<std::size_t>(full.front());
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "on rank ", first, " of ", ranks.size(), ": ",
+                   texts.at(first));
+}
+
+void Trainer::ChooseTogether(const Batch& batch) {
+  Ranks& ranks = team_->ranks();
+  const bool here = batch.size() > chosen_for_;
+  if (ranks.Sum(here ? 1.0 : 0.0) == 0) return;
+  ranks.Doing(c10::str("choosing levers for step ", steps_));
+  OnAllOrThrow([&] {
+    if (here) Choose(batch);
+    AgreeOnForm(batch);
+    if (team_->in_step()) AgreeOnLevers(batch);
+  });
+}
+
+void Trainer::AgreeOnForm(const Batch& batch) {
+  if (forms_.allowed.size() < 2) return;
+  const auto frugality = [&](OptimizerForm form) {
+    return std::ranges::find(forms_.allowed, form) - forms_.allowed.begin();
+  };
+  OptimizerForm agreed = *form_;
+  for (const std::string& name : team_->ranks().Tell(std::string(FormName(*form_)))) {
+    const OptimizerForm one = ParseForm(name);
+    if (frugality(one) > frugality(agreed)) agreed = one;
+  }
+  if (agreed == *form_) return;
+  UseForm(agreed);
+  Trials trials(*this, batch);
+  const auto chosen = batch.size() > 0 ? planner_.Choose(LimitsFor(batch.size()), trials)
+                                       : std::optional<Levers>(levers_);
+  if (!chosen) throw Shortage(batch);
+  Use(*chosen);
+}
+
+void Trainer::AgreeOnLevers(const Batch& batch) {
+  Ranks& ranks = team_->ranks();
+  std::vector<Levers> candidates;
+  for (const std::string& text : ranks.Tell(TextOf(levers_))) {
+    const Levers one = LeversFrom(text);
+    // That of a rank without rows.
+    if (one.micro_batch > 0 && std::ranges::count(candidates, one) == 0) candidates.push_back(one);
+  }
+  const Levers own = levers_;
+  bool agreed = false;
+  for (const Levers& one : candidates) {
+    Trials trials(*this, batch);
+    const bool fits = one == own || batch.size() == 0 || trials.Fits(one);
+    agreed = ranks.Sum(fits ? 0.0 : 1.0) == 0;
+    if (agreed) Use(one);
+    if (agreed) break;
+  }
+  if (!agreed) throw Shortage(batch);
+  double most = static_cast<double>(-batch.size());
+  at::Tensor rows = at::tensor(most, at::kDouble);
+  ranks.Least(rows);
+  chosen_for_ = std::max(chosen_for_, static_cast<std::int64_t>(-rows.item<double>()));
+}
+
 StepReport Trainer::Step(const Batch& batch) {
-  batch.CheckRows();
+  batch.CheckRows(/*least=*/team_->ranks().alone() ? 1 : 0);
   CheckNotSwapped();
-  if (batch.size() > chosen_for_) Choose(batch);
+  ChooseTogether(batch);
   TryUpwardAgain();
   CheckLossSplits(batch);
   StepReport report{.step = steps_};
@@ -321,18 +414,14 @@ StepReport Trainer::Step(const Batch& batch) {
   const double begin = Seconds();
   std::vector<Levers> failed;
   while (true) {
-    try {
-      Attempt(batch, report);
-      break;
-    } catch (const std::exception& error) {
-      if (!IsOutOfMemory(error)) throw;
-    }
+    const std::vector<int> full = Attempt(batch, report);
+    if (full.empty()) break;
     ++report.retries;
-    GiveWay(batch, failed);
+    OnAllOrThrow([&] { GiveWay(batch, failed, full); });
   }
   // Nothing from here on can be repeated: the parameters are new.
   if (scaler_.enabled()) scaler_.Update();
-  ClearGradients(*model_);
+  team_->ClearGradients();
   if (ema_ && !report.skipped) ema_->Update();
   before_trying_.reset();
   ++steps_;
@@ -347,21 +436,44 @@ StepReport Trainer::Step(const Batch& batch) {
   return report;
 }
 
-void Trainer::Attempt(const Batch& batch, StepReport& report) {
+std::vector<int> Trainer::Attempt(const Batch& batch, StepReport& report) {
   std::optional<StepUndo> undo;
-  try {
-    metrics_.Clear();
-    undo.emplace(*model_, options_.device);
-    report.skipped = !Optimize(report, Gradients(batch));
-  } catch (...) {
-    // Whatever it is: a loss function may throw anything.
+  std::function<void()> step;
+  const auto end = [&] {
+    step = nullptr;
     if (undo) undo->Undo();
     scaler_.Forget();
+  };
+  try {
+    team_->ranks().Doing(c10::str("step ", steps_));
+    std::vector<int> full = team_->ranks().Try([&] {
+      metrics_.Clear();
+      undo.emplace(*model_, options_.device, [this] { team_->ClearGradients(); });
+      step = Prepare(report, Gradients(batch));
+    });
+    if (!full.empty()) {
+      end();
+      return full;
+    }
+    report.skipped = !step;
+    const bool stops = !scaler_.enabled() && options_.not_finite == NotFinite::kStop;
+    if (report.skipped && stops) throw NotFiniteError(report.not_finite, steps_);
+  } catch (...) {
+    // Whatever it is: a loss function may throw anything.
+    end();
     throw;
   }
+  // What it needs was taken on all ranks.
+  if (step) step();
+  if (step) team_->AfterStep();
+  return {};
 }
 
-void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
+void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed,
+                      const std::vector<int>& full) {
+  const int leader = full.front();
+  const bool here = std::ranges::count(full, team_->ranks().rank()) > 0;
+  if (!here && !team_->in_step()) return;
   const bool graph_dropped = graph_.RanOut();
   budget_.ReleaseCached();
   if (graph_dropped) return;
@@ -378,6 +490,24 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
   const bool again = std::ranges::count(failed, now) > 0;
   failed.push_back(now);
   if (!again) return;
+  const bool leads = !team_->in_step() || team_->ranks().rank() == leader;
+  Levers less = now;
+  if (leads) {
+    const auto found = LesserThan(now, batch, failed);
+    if (!found) throw Shortage(batch);
+    less = *found;
+  }
+  if (team_->in_step()) {
+    less = LeversFrom(team_->ranks().Tell(TextOf(less)).at(static_cast<std::size_t>(leader)));
+  }
+  better_.push_back(now);
+  Use(less);
+  CheckLossSplits(batch);
+  patience_ = std::max(patience_, kFirstPatience);
+}
+
+std::optional<Levers> Trainer::LesserThan(const Levers& now, const Batch& batch,
+                                          const std::vector<Levers>& failed) {
   Trials trials(*this, batch);
   const LeverLimits limits = LimitsFor(batch.size());
   auto less = planner_.Less(now, limits, trials);
@@ -386,14 +516,8 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed) {
   for (int i = 0; less && std::ranges::count(failed, *less) > 0; ++i) {
     less = i < kMost ? planner_.Less(*less, limits, trials) : std::nullopt;
   }
-  if (!less) {
-    Use(now);
-    throw Shortage(batch);
-  }
-  better_.push_back(now);
-  Use(*less);
-  CheckLossSplits(batch);
-  patience_ = std::max(patience_, kFirstPatience);
+  Use(now);
+  return less;
 }
 
 void Trainer::TryUpwardAgain() {

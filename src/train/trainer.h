@@ -21,11 +21,15 @@
 #include "train/not_finite.h"
 #include "train/optimizers/grad_scaler.h"
 #include "train/optimizers/optimizer_forms.h"
+#include "train/parallel/team.h"
 #include "train/planning/lever_planner.h"
 #include "train/schedule/ema.h"
 #include "train/schedule/learning_rate.h"
 
 namespace plimsoll::train {
+
+class StateLoader;
+class StateSaver;
 
 enum class Precision { kFloat32, kBfloat16, kFloat16 };
 /// "fp32", "bf16", "fp16".
@@ -69,6 +73,12 @@ struct TrainerOptions {
   bool cuda_graph = false;
   /// Allows pieces though batch normalization then sees fewer samples at once.
   bool split_batch_norm = false;
+  /// The ranks that train it together: all make a Trainer, with the same options but for the
+  /// device, and call its functions together, each with rows of its own. Each row counts the same,
+  /// wherever it is; a rank may have none. Null: this process alone.
+  std::shared_ptr<Ranks> ranks;
+  /// How they do.
+  TeamOptions team;
 };
 
 /// What one step did.
@@ -113,10 +123,11 @@ class Trainer {
           TrainerOptions options = {});
   ~Trainer();
 
-  /// One step on the whole batch. The first one, and the first with a larger batch, chooses the
-  /// levers; the same model, options, budget and batch size choose the same. Throws DoesNotFit if
-  /// the least there is does not fit; whatever is thrown, also by the loss function, nothing has
-  /// changed.
+  /// One step on the whole batch, which is all ranks' rows. The first one, and the first with a
+  /// larger batch, chooses the levers; the same model, options, budget and batch size choose the
+  /// same. Throws DoesNotFit if the least there is does not fit, on all ranks if it is so on one;
+  /// whatever is thrown, also by the loss function, nothing has changed. But after what only one
+  /// rank throws, and after a RankError, there is no going on with the others.
   StepReport Step(const Batch& batch);
 
   /// The loss of the batch, as `reduction` says (with kSum its sum), without gradients, with the
@@ -130,10 +141,11 @@ class Trainer {
 
   /// The state that makes the next step the same bit for bit: parameters, buffers, their averages,
   /// optimizers, scaler, random numbers, the number of the step, levers. `extra` is the caller's,
-  /// for example where its loader is.
+  /// for example where its loader is. With several ranks each calls it; rank 0 writes the file.
   void Save(const std::filesystem::path& path, const std::string& extra = {}) const;
   /// All of it or nothing. Levers that the options set stay set; for another budget or another kind
-  /// of device they are chosen anew. Returns what was given to Save as extra.
+  /// of device they are chosen anew. Returns what was given to Save as extra. With several ranks
+  /// each reads the file, which may have been saved by another number of them.
   std::string Load(const std::filesystem::path& path);
   /// What was given to Save as extra, with nothing loaded.
   static std::string ExtraOf(const std::filesystem::path& path);
@@ -158,9 +170,13 @@ class Trainer {
   class Trials;
 
   void CheckOptions() const;
-  void StepSharedOnce();
+  void CheckRanks() const;
+  void CheckRoom() const;
+  /// Each parameter is stepped once; those that this rank keeps.
+  void Adopt(const Optimizers& optimizers) const;
   void SetRates();
   void CheckNotSwapped() const;
+  std::shared_ptr<torch::optim::Optimizer> Made(OptimizerForm form) const;
   /// The optimizer goes on in this form, with the state that it has.
   void UseForm(OptimizerForm form);
   void Take(Optimizers optimizers, OptimizerForm form);
@@ -171,6 +187,13 @@ class Trainer {
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
+  /// Where some rank has to.
+  void ChooseTogether(const Batch& batch);
+  /// All take the form that the most frugal took, and where they compute in step the same levers.
+  void AgreeOnForm(const Batch& batch);
+  void AgreeOnLevers(const Batch& batch);
+  /// Calls it on all ranks. Where memory runs out on one of them all throw.
+  void OnAllOrThrow(const std::function<void()>& function);
   /// Throws where the batch is to be split and its loss is not what its pieces' losses make. Where
   /// no rows show it, since their loss is not finite, the next step looks again.
   void CheckLossSplits(const Batch& batch);
@@ -185,22 +208,34 @@ class Trainer {
   at::Tensor Gradients(const Batch& batch);
   /// "loss", or the first parameter whose gradient is not finite.
   std::optional<std::string> NameNotFinite(const at::Tensor& loss) const;
-  /// Whether the gradients are, with what the options say where they are not.
-  bool AreFinite(StepReport& report, const at::Tensor& loss) const;
-  /// False where gradients are not finite.
-  bool Optimize(StepReport& report, const at::Tensor& loss);
-  /// What is thrown is thrown again; afterwards nothing of the attempt is there.
-  void Attempt(const Batch& batch, StepReport& report);
-  /// `failed`: levers that ran out in this step.
-  void GiveWay(const Batch& batch, std::vector<Levers>& failed);
+  /// Whether the gradients of all ranks are, as far as the options ask; names it where not.
+  bool AreFinite(StepReport& report, const at::Tensor& loss);
+  /// The optimizers' step, for which all memory is taken; null where gradients are not finite.
+  std::function<void()> Prepare(StepReport& report, const at::Tensor& loss);
+  /// The ranks that ran out of memory. Then, and when it throws, nothing of the attempt is there.
+  std::vector<int> Attempt(const Batch& batch, StepReport& report);
+  /// `failed`: levers that ran out in this step. `full`: ranks.
+  void GiveWay(const Batch& batch, std::vector<Levers>& failed, const std::vector<int>& full);
+  /// Less than these levers, and none of those that failed.
+  std::optional<Levers> LesserThan(const Levers& now, const Batch& batch,
+                                   const std::vector<Levers>& failed);
   void TryUpwardAgain();
   Bytes LeastWithThisForm(const Batch& batch);
+  /// Calls it on all ranks, in which nothing is done together. What one throws, all do.
+  void OnAllOrNone(const std::function<void()>& function) const;
+  /// What this rank has for itself.
+  void AddOwn(StateSaver& saver) const;
+  void Write(const std::filesystem::path& path, const std::string& extra,
+             const std::vector<std::string>& own_of_all) const;
+  /// Checks all of it; what is returned makes it so.
+  std::function<void()> Take(StateLoader& loader, std::string& extra);
   DoesNotFit Shortage(const Batch& batch);
   FixedMemory Fixed() const;
   /// What levers depend on besides the batch; those chosen within something else are not kept.
   std::string ChosenWithin() const;
 
   std::shared_ptr<torch::nn::Module> model_;
+  std::unique_ptr<Team> team_;
   Optimizers optimizers_;
   std::vector<torch::optim::Optimizer*> stepped_;
   /// Gradients are those of a trial.

@@ -19,6 +19,8 @@ namespace {
 std::string PrefixOf(std::size_t optimizer) {
   return optimizer == 0 ? "optimizer " : c10::str("optimizer ", optimizer, " ");
 }
+/// Of rank 0 it lies among the rest.
+std::string OwnName(int rank) { return c10::str("rank ", rank); }
 constexpr const char* kRandomCpu = "random cpu";
 constexpr const char* kRandomCuda = "random cuda";
 
@@ -115,10 +117,12 @@ std::string BetterPrefix(std::size_t index) { return c10::str("levers better ", 
 
 RandomState TakeRandom(StateLoader& loader, c10::Device device) {
   const RandomState now = RandomState::Of(device);
-  const at::Tensor cpu = loader.Tensor(kRandomCpu, now.cpu().sizes(), now.cpu().scalar_type());
+  // Copies: they may outlive the file.
+  const at::Tensor cpu =
+      loader.Tensor(kRandomCpu, now.cpu().sizes(), now.cpu().scalar_type()).clone();
   at::Tensor cuda;
   if (now.cuda().defined() && loader.HasTensor(kRandomCuda)) {
-    cuda = loader.Tensor(kRandomCuda, now.cuda().sizes(), now.cuda().scalar_type());
+    cuda = loader.Tensor(kRandomCuda, now.cuda().sizes(), now.cuda().scalar_type()).clone();
   } else if (loader.HasTensor(kRandomCuda)) {
     // Saved on a GPU, goes on without one.
     loader.Bytes(kRandomCuda);
@@ -147,6 +151,37 @@ Choice TakeChoice(StateLoader& loader) {
   return choice;
 }
 
+/// What each rank has for itself.
+struct Own {
+  RandomState random;
+  Choice choice;
+  std::int64_t patience = 0;
+  std::int64_t calm_steps = 0;
+};
+
+Own TakeOwn(StateLoader& loader, c10::Device device) {
+  return {.random = TakeRandom(loader, device),
+          .choice = TakeChoice(loader),
+          .patience = loader.Count("patience"),
+          .calm_steps = loader.Count("calm_steps")};
+}
+
+/// None where fewer ranks were there when it was saved.
+std::optional<Own> TakeOwnOf(int rank, StateLoader& loader, c10::Device device) {
+  std::optional<Own> own;
+  // That of rank 0 is always there, whoever asks.
+  Own first = TakeOwn(loader, device);
+  if (rank == 0) own = std::move(first);
+  for (int other = 1; loader.HasTensor(OwnName(other)); ++other) {
+    std::string bytes = loader.Bytes(OwnName(other));
+    if (other != rank) continue;
+    StateLoader part = StateLoader::FromBytes(std::move(bytes));
+    own = TakeOwn(part, device);
+    part.CheckThatNothingIsLeft();
+  }
+  return own;
+}
+
 }  // namespace
 
 std::string Trainer::ChosenWithin() const {
@@ -157,11 +192,59 @@ std::string Trainer::ChosenWithin() const {
       options_.device.type(), ", budget ", text(options_.budget), ", precision ",
       PrecisionName(options_.precision), ", micro-batch ", text(options_.micro_batch),
       ", checkpoint ", options_.checkpoint ? options_.checkpoint->ToString() : std::string("free"),
-      ", offload ", text(options_.offload), ", chunked loss ", text(options_.chunked_loss));
+      ", offload ", text(options_.offload), ", chunked loss ", text(options_.chunked_loss),
+      team_->ranks().alone() ? std::string() : c10::str(", ranks ", team_->ranks().size()));
+}
+
+void Trainer::AddOwn(StateSaver& saver) const {
+  const RandomState random = RandomState::Of(options_.device);
+  saver.AddTensor(kRandomCpu, random.cpu());
+  if (random.cuda().defined()) saver.AddTensor(kRandomCuda, random.cuda());
+  AddLevers(saver, "levers ", levers_);
+  saver.AddValue("levers chosen_for", chosen_for_);
+  saver.AddValue("levers chosen_within", ChosenWithin());
+  saver.AddValue("levers better", static_cast<std::int64_t>(better_.size()));
+  for (std::size_t i = 0; i < better_.size(); ++i) AddLevers(saver, BetterPrefix(i), better_[i]);
+  saver.AddValue("patience", patience_);
+  saver.AddValue("calm_steps", calm_steps_);
+}
+
+void Trainer::OnAllOrNone(const std::function<void()>& function) const {
+  Ranks& ranks = team_->ranks();
+  std::exception_ptr own;
+  std::string text;
+  try {
+    function();
+  } catch (const RankError&) {
+    throw;
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    const auto* const torch = dynamic_cast<const c10::Error*>(&error);
+    text = torch != nullptr ? torch->what_without_backtrace() : error.what();
+    if (text.empty()) text = "an error without words";
+  }
+  const auto texts = ranks.Tell(text);
+  if (own) std::rethrow_exception(own);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    TORCH_CHECK(texts[rank].empty(), "on rank ", rank, ": ", texts[rank]);
+  }
 }
 
 void Trainer::Save(const std::filesystem::path& path, const std::string& extra) const {
   CheckNotSwapped();
+  Ranks& ranks = team_->ranks();
+  ranks.Doing(c10::str("saving after step ", steps_));
+  StateSaver own;
+  AddOwn(own);
+  const std::vector<std::string> all_own =
+      ranks.alone() ? std::vector<std::string>(1) : ranks.Tell(own.Bytes());
+  OnAllOrNone([&] {
+    if (ranks.rank() == 0) Write(path, extra, all_own);
+  });
+}
+
+void Trainer::Write(const std::filesystem::path& path, const std::string& extra,
+                    const std::vector<std::string>& own_of_all) const {
   StateSaver saver;
   ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
     saver.AddTensor(name, tensor);
@@ -170,23 +253,17 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
   }
-  const RandomState random = RandomState::Of(options_.device);
-  saver.AddTensor(kRandomCpu, random.cpu());
-  if (random.cuda().defined()) saver.AddTensor(kRandomCuda, random.cuda());
   AddScaler(saver, scaler_.state());
   if (ema_) {
     saver.AddValue("ema updates", ema_->updates());
     for (const auto& [name, average] : ema_->tensors()) saver.AddTensor("ema " + name, average);
   }
   saver.AddValue(kForm, std::string(form_ ? FormName(*form_) : kGivenForm));
-  AddLevers(saver, "levers ", levers_);
-  saver.AddValue("levers chosen_for", chosen_for_);
-  saver.AddValue("levers chosen_within", ChosenWithin());
-  saver.AddValue("levers better", static_cast<std::int64_t>(better_.size()));
-  for (std::size_t i = 0; i < better_.size(); ++i) AddLevers(saver, BetterPrefix(i), better_[i]);
+  AddOwn(saver);
+  for (std::size_t rank = 1; rank < own_of_all.size(); ++rank) {
+    saver.AddBytes(OwnName(static_cast<int>(rank)), own_of_all[rank]);
+  }
   saver.AddValue("steps", steps_);
-  saver.AddValue("patience", patience_);
-  saver.AddValue("calm_steps", calm_steps_);
   saver.AddBytes("extra", extra);
   saver.Write(path);
 }
@@ -217,21 +294,32 @@ std::string Trainer::ExtraOf(const std::filesystem::path& path) {
 
 std::string Trainer::Load(const std::filesystem::path& path) {
   CheckNotSwapped();
+  team_->ranks().Doing("loading");
   StateLoader loader = StateLoader::Open(path);
-  const Copies model = TakeModel(loader, *model_);
+  std::function<void()> put;
+  std::string extra;
+  OnAllOrNone([&] { put = Take(loader, extra); });
+  // All of it is right on all ranks. Nothing was changed so far, and nothing is refused from here
+  // on.
+  put();
+  return extra;
+}
+
+std::function<void()> Trainer::Take(StateLoader& loader, std::string& extra) {
+  Copies tensors = TakeModel(loader, *model_);
   const std::int64_t optimizers = loader.Count("optimizers");
   if (optimizers != static_cast<std::int64_t>(optimizers_.size())) {
     loader.Fail(c10::str("it has ", optimizers, " optimizers, and here are ", optimizers_.size()));
   }
-  Choice choice = TakeChoice(loader);
-  const bool still_good = choice.within == ChosenWithin();
+  std::optional<Own> own = TakeOwnOf(team_->ranks().rank(), loader, options_.device);
+  const bool still_good = own && own->choice.within == ChosenWithin();
   Optimizers loaded;
   std::vector<std::function<void()>> put_optimizers;
   const auto forms = FormsToLoad(TakeForm(loader), still_good);
   std::optional<OptimizerForm> loaded_form;
   for (std::size_t tried = 0; tried < forms.size(); ++tried) {
     loaded_form = forms[tried];
-    loaded = loaded_form == form_ ? optimizers_ : Optimizers{forms_.make(*loaded_form)};
+    loaded = loaded_form == form_ ? optimizers_ : Optimizers{Made(*loaded_form)};
     put_optimizers.clear();
     try {
       for (std::size_t i = 0; i < loaded.size(); ++i) {
@@ -242,37 +330,32 @@ std::string Trainer::Load(const std::filesystem::path& path) {
       if (tried + 1 == forms.size()) throw;
     }
   }
-  const RandomState random = TakeRandom(loader, options_.device);
   const GradScaler::State scaler = TakeScaler(loader);
-  Copies averages;
   const std::int64_t updates = ema_ ? loader.Count("ema updates") : 0;
   if (ema_) {
     for (const auto& [name, average] : ema_->tensors()) {
-      averages.emplace_back(average,
-                            loader.Tensor("ema " + name, average.sizes(), average.scalar_type()));
+      tensors.emplace_back(average,
+                           loader.Tensor("ema " + name, average.sizes(), average.scalar_type()));
     }
   }
   const std::int64_t steps = loader.Count("steps");
-  const std::int64_t patience = loader.Count("patience");
-  const std::int64_t calm_steps = loader.Count("calm_steps");
-  std::string extra = loader.Bytes("extra");
+  extra = loader.Bytes("extra");
   loader.CheckThatNothingIsLeft();
-  // All of it is right. Nothing was changed so far, and nothing is refused from here on.
-  Put(model);
-  Put(averages);
-  if (ema_) ema_->set_updates(updates);
-  for (const auto& put : put_optimizers) put();
-  if (loaded != optimizers_) Take(loaded, *loaded_form);
-  scaler_.Load(scaler);
-  Use(still_good ? choice.levers : Levers());
-  before_trying_.reset();
-  better_ = still_good ? std::move(choice.better) : std::vector<Levers>();
-  chosen_for_ = still_good ? choice.made_for : 0;
-  steps_ = steps;
-  patience_ = patience;
-  calm_steps_ = calm_steps;
-  random.Restore();
-  return extra;
+  return [=, this, own = std::move(own)] {
+    Put(tensors);
+    if (ema_) ema_->set_updates(updates);
+    for (const auto& put : put_optimizers) put();
+    if (loaded != optimizers_) Take(loaded, *loaded_form);
+    scaler_.Load(scaler);
+    Use(still_good ? own->choice.levers : Levers());
+    before_trying_.reset();
+    better_ = still_good ? own->choice.better : std::vector<Levers>();
+    chosen_for_ = still_good ? own->choice.made_for : 0;
+    steps_ = steps;
+    patience_ = own ? own->patience : 0;
+    calm_steps_ = own ? own->calm_steps : 0;
+    if (own) own->random.Restore();
+  };
 }
 
 }  // namespace plimsoll::train

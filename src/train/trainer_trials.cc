@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <exception>
 
 #include "train/checkpointing/random_state.h"
 #include "train/optimizers/adam8bit.h"
@@ -62,6 +62,7 @@ bool Trainer::Trials::Undone(const Levers& levers, Function function) {
   Trainer& trainer = trainer_;
   const Levers before = trainer.levers_;
   const PeakScope peak(trainer.budget_);
+  std::shared_ptr<void> trial = trainer.team_->BeginTrial();
   std::optional<StepUndo> undo;
   bool fits = true;
   const auto end = [&] {
@@ -70,11 +71,13 @@ bool Trainer::Trials::Undone(const Levers& levers, Function function) {
     trainer.metrics_.Clear();
     trainer.Use(before);
     trainer.trying_ = false;
+    trial.reset();
   };
   try {
     trainer.trying_ = true;
     trainer.Use(levers);
-    undo.emplace(*trainer.model_, trainer.options_.device);
+    undo.emplace(*trainer.model_, trainer.options_.device,
+                 [&trainer] { trainer.team_->ClearGradients(); });
     Bytes state = 0;
     for (torch::optim::Optimizer* const optimizer : trainer.stepped_)
       state += StateToCome(*optimizer);
@@ -104,7 +107,7 @@ bool Trainer::Trials::Fits(const Levers& levers) {
     const bool as_it_is = whole && levers == Levers{.micro_batch = levers.micro_batch};
     if (!as_it_is) {
       // A later piece finds the gradients of those before it, the whole batch finds none.
-      if (whole) ClearGradients(*trainer_.model_);
+      if (whole) trainer_.team_->ClearGradients();
       const double begin = Seconds();
       trainer_.Gradients(rows).item<double>();
       const auto pieces = static_cast<double>(batch_.size()) / static_cast<double>(rows.size());
@@ -140,7 +143,9 @@ double Trainer::LossOf(const Batch& rows) {
 void Trainer::CheckLossSplits(const Batch& batch) {
   const bool whole =
       options_.reduction == Reduction::kWholeBatch || levers_.micro_batch >= batch.size();
-  if (whole || checked_that_loss_splits_) return;
+  // With parts of the parameters, a rank could not look by itself.
+  const bool in_parts = options_.team.shard == Shard::kParameters;
+  if (whole || in_parts || checked_that_loss_splits_) return;
   // Four rows will do. But the mean over rows with nothing to learn from is not a number: then
   // others, and last as many as make two pieces.
   constexpr std::int64_t kPlaces = 8;
@@ -190,22 +195,37 @@ bool Trainer::LossSplits(const Batch& rows) {
 }
 
 double Trainer::Evaluate(const Batch& batch) {
-  batch.CheckRows();
+  Ranks& ranks = team_->ranks();
+  batch.CheckRows(/*least=*/ranks.alone() ? 1 : 0);
   const Evaluating evaluating(*model_);
   std::optional<Ema::Swapped> averages;
   if (ema_) averages.emplace(ema_->SwapIn());
   const bool whole = options_.reduction == Reduction::kWholeBatch;
-  for (std::int64_t size = batch.size();;) {
-    try {
+  Pieces pieces{.rows = std::max<std::int64_t>(batch.size(), 1),
+                .reduction = options_.reduction,
+                .weight = options_.weight};
+  ranks.Doing("evaluation");
+  while (true) {
+    double loss = 0;
+    std::exception_ptr own;
+    const std::vector<int> full = ranks.Try([&] {
       metrics_.Clear();
-      return LossInPieces(batch, size);
-    } catch (const std::exception& error) {
-      if (!IsOutOfMemory(error)) throw;
+      try {
+        loss = team_->Evaluate([this](const Batch& rows) { return Loss(rows); }, batch, pieces);
+      } catch (const std::exception& error) {
+        if (IsOutOfMemory(error)) own = std::current_exception();
+        throw;
+      }
+    });
+    if (full.empty()) return loss;
+    OnAllOrThrow([&] {
+      if (!own && !team_->in_step()) return;
       const bool graph_dropped = graph_.RanOut();
-      if (!graph_dropped && (size == 1 || whole)) throw;
-      if (!graph_dropped) size = (size + 1) / 2;
-    }
-    budget_.ReleaseCached();
+      budget_.ReleaseCached();
+      if (graph_dropped) return;
+      if (own && (pieces.rows == 1 || whole)) std::rethrow_exception(own);
+      pieces.rows = (pieces.rows + 1) / 2;
+    });
   }
 }
 
@@ -260,13 +280,7 @@ Bytes Trainer::LeastWithThisForm(const Batch& batch) {
 }
 
 FixedMemory Trainer::Fixed() const {
-  FixedMemory fixed;
-  std::set<void*> seen;
-  for (const at::Tensor& parameter : model_->parameters()) {
-    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    fixed.parameters += static_cast<Bytes>(parameter.nbytes());
-    if (parameter.requires_grad()) fixed.gradients += static_cast<Bytes>(parameter.nbytes());
-  }
+  FixedMemory fixed{.parameters = team_->parameter_bytes(), .gradients = team_->gradient_bytes()};
   for (torch::optim::Optimizer* const optimizer : stepped_) {
     fixed.optimizer_state += StateToCome(*optimizer);
   }

@@ -18,7 +18,7 @@ Batch Batch::To(c10::Device device, bool non_blocking) const {
   return moved;
 }
 
-void Batch::CheckRows() const {
+void Batch::CheckRows(std::int64_t least) const {
   TORCH_CHECK(!tensors.empty(), "the batch is empty");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     TORCH_CHECK(tensors[i].defined(), "tensor ", i, " of the batch is not defined");
@@ -27,7 +27,7 @@ void Batch::CheckRows() const {
     TORCH_CHECK(tensors[i].size(0) == size(), "tensor ", i, " of the batch has ",
                 tensors[i].size(0), " rows, and tensor 0 has ", size());
   }
-  TORCH_CHECK(size() >= 1, "the batch is empty");
+  TORCH_CHECK(size() >= least, "the batch is empty");
 }
 
 }  // namespace plimsoll::train

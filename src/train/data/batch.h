@@ -15,8 +15,8 @@ struct Batch {
   /// Rows [begin, end) of each, without a copy.
   Batch Rows(std::int64_t begin, std::int64_t end) const;
   Batch To(c10::Device device, bool non_blocking = false) const;
-  /// Throws c10::Error where there is no row, or a tensor has other rows than the first.
-  void CheckRows() const;
+  /// Throws c10::Error where there are fewer rows, or a tensor has other rows than the first.
+  void CheckRows(std::int64_t least = 1) const;
 };
 
 }  // namespace plimsoll::train

@@ -125,6 +125,12 @@ bool GradScaler::FoundFinite() const {
   return true;
 }
 
+void GradScaler::FoundElsewhere() {
+  for (auto& [optimizer, progress] : progress_) {
+    for (at::Tensor& found : progress.found) found.fill_(1);
+  }
+}
+
 void GradScaler::Update() {
   if (!options_.enabled) return;
   const torch::NoGradGuard no_grad;

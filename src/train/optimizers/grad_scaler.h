@@ -34,6 +34,8 @@ class GradScaler {
   /// Whether all gradients that were unscaled since the last Update are finite. Waits for the
   /// device.
   bool FoundFinite() const;
+  /// Another rank has found one that is not finite.
+  void FoundElsewhere();
   /// After the last optimizer's step: the scale for the next.
   void Update();
   /// Forgets what was unscaled since the last Update: for a step that begins again with other

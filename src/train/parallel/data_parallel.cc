@@ -114,6 +114,8 @@ DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
     logger_.reset();
     reducer_.reset();
     begun_ = false;
+    placed_ = false;
+    sync_ = true;
   });
   MakeReducer();
 }
@@ -192,6 +194,26 @@ void DataParallel::Reduce() {
   if (ranks_.alone() || !sync_) return;
   ranks_.Guard([&] { Forward([&] { return ZeroOf(parameters_); }).backward(); });
   ranks_.Waits(false);
+}
+
+void DataParallel::PlaceGradients() {
+  if (ranks_.alone() || placed_) return;
+  ClearGradients();
+  Reduce();
+  // The reducer has found out the order of gradients and goes over to other buckets, once.
+  Reduce();
+  placed_ = true;
+}
+
+void DataParallel::ClearGradients() {
+  for (at::Tensor& parameter : parameters_) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (placed_ && gradient.defined()) {
+      gradient.zero_();
+    } else {
+      gradient = at::Tensor();
+    }
+  }
 }
 
 at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, Pieces pieces,

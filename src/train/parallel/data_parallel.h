@@ -71,6 +71,12 @@ class DataParallel {
   /// The same for gradients that are there already, from backwards under NoSync.
   void Reduce();
 
+  /// Makes gradients of zero that lie in what is sent, so that also those of the first step, and of
+  /// pieces, take no memory of their own. Nothing where that is so already.
+  void PlaceGradients();
+  /// They stay where they are, as zeros.
+  void ClearGradients();
+
   /// Adds the gradients of the loss over all ranks' rows, each row counting the same wherever it
   /// is, and returns that loss. Ranks may have different numbers of rows and pieces, also none; the
   /// weight decides as on one rank.
@@ -99,6 +105,7 @@ class DataParallel {
   std::vector<at::Tensor> synced_buffers_;
   DataParallelOptions options_;
   bool sync_ = true;
+  bool placed_ = false;
   /// A step ends when gradients are sent.
   bool begun_ = false;
   /// None alone, and none between a Try that did not go well and the next step.

@@ -1,6 +1,7 @@
 #include "train/parallel/flat_group.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/StorageImpl.h>
 
@@ -20,23 +21,6 @@ void SayWhereItIs(Storage& storage, bool away) {
       storage.clear_data_ptr_access_error_msg_();
     }
   }
-}
-
-/// Views stay views of it, and see what is there when it has memory again.
-void DropMemory(const at::Tensor& whole) {
-  c10::StorageImpl& storage = *whole.storage().unsafeGetStorageImpl();
-  storage.set_data_ptr_noswap(at::DataPtr(nullptr, whole.device()));
-  storage.set_nbytes(0);
-  SayWhereItIs(storage, /*away=*/true);
-}
-
-void TakeMemory(const at::Tensor& whole) {
-  const at::Tensor fresh = at::empty({whole.numel()}, whole.options().requires_grad(false));
-  c10::StorageImpl& from = *fresh.storage().unsafeGetStorageImpl();
-  c10::StorageImpl& storage = *whole.storage().unsafeGetStorageImpl();
-  SayWhereItIs(storage, /*away=*/false);
-  storage.set_nbytes(from.nbytes());
-  storage.set_data_ptr_noswap(std::move(from.mutable_data_ptr()));
 }
 
 }  // namespace
@@ -60,7 +44,6 @@ FlatGroup::FlatGroup(std::vector<at::Tensor> parameters, Ranks& ranks, Shard sha
   part_ = whole_.narrow(0, each * ranks.rank(), each).detach();
   if (shard_ == Shard::kParameters) part_ = part_.clone();
   part_.requires_grad_();
-  if (shard_ == Shard::kOptimizerState) NewGradients();
   Release();
 }
 
@@ -69,17 +52,60 @@ at::Tensor FlatGroup::View(const at::Tensor& whole, std::size_t index) const {
       .view(parameters_[index].sizes());
 }
 
+at::Tensor FlatGroup::Own(const at::Tensor& whole) const {
+  return whole.narrow(0, part_.numel() * ranks_.rank(), part_.numel());
+}
+
+/// Views stay views of it, and see what is there when it has memory again.
+void FlatGroup::DropMemory() {
+  c10::StorageImpl& storage = *whole_.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
+  storage.set_nbytes(0);
+  SayWhereItIs(storage, /*away=*/true);
+  memory_.reset();
+}
+
+void FlatGroup::TakeMemory() {
+  memory_ = at::empty(whole_.sizes(), whole_.options());
+  c10::StorageImpl& storage = *whole_.storage().unsafeGetStorageImpl();
+  SayWhereItIs(storage, /*away=*/false);
+  storage.set_nbytes(memory_.nbytes());
+  const auto let_go = [](void* lent) { delete static_cast<at::Tensor*>(lent); };
+  storage.set_data_ptr_noswap(
+      at::DataPtr(memory_.data_ptr(), new at::Tensor(memory_), let_go, whole_.device()));
+}
+
 void FlatGroup::BeginGather() {
   if (gathered_ || gathering_) return;
   const at::NoGradGuard no_grad;
-  if (shard_ == Shard::kParameters) TakeMemory(whole_);
-  gather_work_ = ranks_.BeginGather(whole_, part_.detach());
+  at::Tensor whole = whole_;
+  if (shard_ == Shard::kParameters) {
+    TakeMemory();
+    whole = memory_;
+    if (alone_) whole.zero_();
+    Own(whole).copy_(part_);
+  }
   gathering_ = true;
+  if (!alone_ && !ranks_.alone()) SendWhole(whole);
+}
+
+void FlatGroup::SendWhole(at::Tensor whole) {
+  if (!IsGloo()) {
+    gather_works_.push_back(ranks_.BeginGather(whole, Own(whole)));
+    return;
+  }
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    std::vector<at::Tensor> part{whole.narrow(0, part_.numel() * rank, part_.numel())};
+    c10d::BroadcastOptions options;
+    options.rootRank = rank;
+    gather_works_.push_back(ranks_.Guard([&] { return ranks_.group()->broadcast(part, options); }));
+  }
 }
 
 void FlatGroup::Gather() {
   BeginGather();
-  ranks_.Wait(std::exchange(gather_work_, {}));
+  for (const Ranks::Work& work : gather_works_) ranks_.Wait(work);
+  gather_works_.clear();
   gathering_ = false;
   gathered_ = true;
 }
@@ -88,7 +114,7 @@ void FlatGroup::Release() {
   if (shard_ != Shard::kParameters || !(gathered_ || gathering_)) return;
   // What is on its way must have come before its place is gone.
   Gather();
-  DropMemory(whole_);
+  DropMemory();
   gathered_ = false;
 }
 
@@ -111,28 +137,74 @@ bool FlatGroup::TakeGradient(std::size_t index, bool counts) {
   return ++arrived_ == parameters_.size();
 }
 
+bool FlatGroup::IsGloo() const {
+  const auto& group = ranks_.group();
+  return !group || group->getBackend(whole_.device().type())->getBackendName() == "gloo";
+}
+
 void FlatGroup::BeginSum() {
   const at::NoGradGuard no_grad;
   if (!gradients_.defined()) NewGradients();
-  sum_ = at::empty(part_.sizes(), part_.options().requires_grad(false));
-  sum_work_ = ranks_.BeginSumParts(sum_, gradients_);
+  if (IsGloo()) {
+    sum_ = Own(gradients_);
+    if (alone_ || ranks_.alone()) return;
+    std::vector<at::Tensor> all{gradients_};
+    sum_work_ = ranks_.Guard([&] { return ranks_.group()->allreduce(all); });
+  } else {
+    sum_ = at::empty_like(part_);
+    if (alone_) {
+      sum_.copy_(Own(gradients_));
+    } else {
+      sum_work_ = ranks_.BeginSumParts(sum_, gradients_);
+    }
+  }
 }
 
 void FlatGroup::FinishSum() {
   const at::NoGradGuard no_grad;
   ranks_.Wait(std::exchange(sum_work_, {}));
+  at::Tensor& gradient = part_.mutable_grad();
+  if (gradient.defined()) {
+    gradient.add_(sum_);
+  } else {
+    gradient = sum_.is_alias_of(gradients_) ? sum_.clone() : sum_;
+  }
+  sum_.reset();
   if (shard_ == Shard::kOptimizerState) {
     gradients_.zero_();
   } else {
     gradients_.reset();
   }
-  at::Tensor& gradient = part_.mutable_grad();
-  if (gradient.defined()) {
-    gradient.add_(sum_);
-  } else {
-    gradient = sum_;
-  }
+}
+
+void FlatGroup::DropGradients() {
+  gradients_.reset();
   sum_.reset();
+  part_.mutable_grad().reset();
+  for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  arrived_ = 0;
+}
+
+void FlatGroup::Abandon() {
+  gather_works_.clear();
+  sum_work_.reset();
+  gathering_ = false;
+  // Other ranks may not have come as far as this one.
+  gathered_ = false;
+  if (shard_ == Shard::kParameters) DropMemory();
+  DropGradients();
+}
+
+void FlatGroup::BeginAlone() {
+  TORCH_CHECK(!gathering_ && !sum_.defined(), "a step can be tried alone only between steps");
+  gathered_before_alone_ = gathered_;
+  alone_ = true;
+}
+
+void FlatGroup::EndAlone() {
+  alone_ = false;
+  Abandon();
+  gathered_ = shard_ != Shard::kParameters && gathered_before_alone_;
 }
 
 Bytes FlatGroup::parameter_bytes() const {

@@ -42,22 +42,45 @@ class FlatGroup {
   void BeginSum();
   void FinishSum();
 
+  /// As between two steps, without gradients, whatever was on its way and without a word to other
+  /// ranks. What is on its way may still be written, but to nothing that is here. The next Gather
+  /// gathers, on all ranks that have done this.
+  void Abandon();
+  /// From now on nothing is sent: the whole is this rank's part and, with Shard::kParameters, zeros
+  /// elsewhere; sums are what this rank has. It takes the memory that it takes among others.
+  void BeginAlone();
+  void EndAlone();
+
   Bytes parameter_bytes() const;
   Bytes gradient_bytes() const;
 
  private:
   at::Tensor View(const at::Tensor& whole, std::size_t index) const;
+  /// This rank's part of it.
+  at::Tensor Own(const at::Tensor& whole) const;
+  void TakeMemory();
+  void DropMemory();
   void NewGradients();
+  /// gloo gathers into a copy of the whole, and sums parts as all of a copy. Sent part by part, and
+  /// summed whole in place, it needs none, and is quicker.
+  bool IsGloo() const;
+  void SendWhole(at::Tensor whole);
+  void DropGradients();
 
   std::vector<at::Tensor> parameters_;
   std::vector<std::int64_t> offsets_;
   Ranks& ranks_;
   Shard shard_;
+  /// What the parameters are views of. With Shard::kParameters it has no memory of its own, but
+  /// borrows that of `memory_`, which others on their way to it keep alive.
   at::Tensor whole_;
+  at::Tensor memory_;
   at::Tensor part_;
   bool gathered_ = true;
   bool gathering_ = false;
-  Ranks::Work gather_work_;
+  bool alone_ = false;
+  bool gathered_before_alone_ = false;
+  std::vector<Ranks::Work> gather_works_;
   at::Tensor gradients_;
   std::size_t arrived_ = 0;
   /// On its way.

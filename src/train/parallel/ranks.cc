@@ -339,6 +339,24 @@ double Ranks::Sum(double value) {
   return sum.item<double>();
 }
 
+std::vector<std::string> Ranks::Tell(const std::string& text) {
+  if (alone()) return {text};
+  at::Tensor lengths = at::zeros({size()}, at::kLong);
+  lengths[rank()] = static_cast<std::int64_t>(text.size());
+  Sum(lengths);
+  const auto longest = std::max<std::int64_t>(lengths.max().item<std::int64_t>(), 1);
+  at::Tensor mine = at::zeros({longest}, at::kByte);
+  std::ranges::copy(text, mine.data_ptr<std::uint8_t>());
+  at::Tensor all = at::empty({size() * longest}, at::kByte);
+  Gather(all, mine);
+  std::vector<std::string> texts;
+  for (int one = 0; one < size(); ++one) {
+    const std::uint8_t* const begin = all.data_ptr<std::uint8_t>() + one * longest;
+    texts.emplace_back(begin, begin + lengths[one].item<std::int64_t>());
+  }
+  return texts;
+}
+
 void Ranks::Broadcast(const std::vector<at::Tensor>& tensors, int from) {
   if (alone() || tensors.empty()) return;
   constexpr std::size_t kBytesAtOnce = std::size_t{250} << 20U;

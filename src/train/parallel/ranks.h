@@ -84,6 +84,8 @@ class Ranks {
   void Gather(at::Tensor& whole, const at::Tensor& part);
   /// `part` is this rank's part of the sum of every rank's `whole`.
   void SumParts(at::Tensor& part, const at::Tensor& whole);
+  /// What each has to say, by rank.
+  std::vector<std::string> Tell(const std::string& text);
   void Barrier();
 
   /// The same two, begun only; `Wait` for what they return, which is null for one rank alone.

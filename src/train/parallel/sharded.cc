@@ -1,5 +1,7 @@
 #include "train/parallel/sharded.h"
 
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -234,11 +236,21 @@ void Sharded::BeginSums(std::size_t down_to) {
   }
 }
 
-void Sharded::Pass(const std::function<void()>& forward_and_backward) {
+void Sharded::ForgetPass() {
   for (const auto& group : groups_) group->NewPass();
   std::fill(complete_.begin(), complete_.end(), false);
   begun_ = groups_.size();
-  GatherBlock({});
+  on_their_way_.clear();
+}
+
+void Sharded::Pass(const std::function<void()>& forward_and_backward) {
+  ForgetPass();
+  if (shard_ == Shard::kParameters) {
+    GatherBlock({});
+  } else {
+    // Where a step was abandoned. All of them, since not every rank has rows for all blocks.
+    GatherAll();
+  }
   forward_and_backward();
   // Those without a gradient too.
   if (send_) BeginSums(0);
@@ -259,30 +271,45 @@ at::Tensor Sharded::Backward(const LossFunction& loss, const Batch& rows, const 
   return value.detach();
 }
 
+/// What all ranks have together.
+struct Sharded::Plan {
+  double weight = 0;
+  /// The most that a rank has to make.
+  std::size_t passes = 0;
+};
+
+Sharded::Plan Sharded::PlanOfAll(double weight, std::size_t passes) {
+  // A trial is made with any batch.
+  if (alone_) return {weight, std::max<std::size_t>(passes, 1)};
+  at::Tensor all = at::zeros({ranks_.size() + 1}, at::kDouble);
+  all[ranks_.rank()] = static_cast<double>(passes);
+  all[ranks_.size()] = weight;
+  ranks_.Sum(all);
+  weight = all[ranks_.size()].item<double>();
+  TORCH_CHECK(weight > 0, "there is nothing to learn from in this batch: its weight is ", weight);
+  return {weight, static_cast<std::size_t>(all.narrow(0, 0, ranks_.size()).max().item<double>())};
+}
+
 at::Tensor Sharded::AddAll(const LossFunction& loss, const Batch& batch, const Pieces& pieces) {
   const std::vector<Piece> mine = PiecesOf(batch, pieces);
-  double whole = 0;
-  for (const Piece& piece : mine) whole += piece.weight;
-  whole = ranks_.Sum(whole);
-  TORCH_CHECK(whole > 0, "there is nothing to learn from in this batch: its weight is ", whole);
-  at::Tensor fewest = at::tensor(-static_cast<std::int64_t>(mine.size()));
-  ranks_.Least(fewest);
-  const auto passes = static_cast<std::size_t>(-fewest.item<std::int64_t>());
+  double weight = 0;
+  for (const Piece& piece : mine) weight += piece.weight;
+  const Plan plan = PlanOfAll(weight, mine.size());
   at::Tensor sum = at::zeros({}, groups_[0]->part().options().requires_grad(false));
-  for (std::size_t pass = 0; pass < passes; ++pass) {
-    send_ = shard_ != Shard::kOptimizerState || pass + 1 == passes;
+  for (std::size_t pass = 0; pass < plan.passes; ++pass) {
+    send_ = shard_ != Shard::kOptimizerState || pass + 1 == plan.passes;
     counts_ = pass < mine.size();
     Pass([&] {
       if (counts_) {
         const bool mean = pieces.reduction != Reduction::kSum;
-        sum += Backward(loss, mine[pass].rows, pieces, mean ? mine[pass].weight / whole : 1);
+        sum += Backward(loss, mine[pass].rows, pieces, mean ? mine[pass].weight / plan.weight : 1);
       } else if (shard_ == Shard::kParameters) {
         // Blocks are gathered by all ranks, or by none.
         Backward(loss, OneRow(batch), pieces, 0);
       }
     });
   }
-  ranks_.Sum(sum);
+  if (!alone_) ranks_.Sum(sum);
   return sum;
 }
 
@@ -293,36 +320,59 @@ at::Tensor Sharded::AccumulateGradients(const LossFunction& loss, const Batch& b
 
 double Sharded::ClipNorm(double most) {
   const at::NoGradGuard no_grad;
-  double squares = 0;
+  std::vector<at::Tensor> gradients;
   for (const auto& group : groups_) {
-    const at::Tensor& gradient = group->part().grad();
-    if (gradient.defined()) squares += std::pow(gradient.norm().item<double>(), 2);
+    if (group->part().grad().defined()) gradients.push_back(group->part().grad());
   }
-  const double norm = std::sqrt(ranks_.Sum(squares));
+  double squares = 0;
+  if (!gradients.empty()) {
+    // Asked for once: a GPU is waited for.
+    const at::Tensor norms = at::stack(at::_foreach_norm(gradients)).to(at::kDouble);
+    squares = norms.dot(norms).item<double>();
+  }
+  const double norm = std::sqrt(alone_ ? squares : ranks_.Sum(squares));
   // As torch's clip_grad_norm_.
   const double factor = most / (norm + 1e-6);
-  for (const auto& group : groups_) {
-    if (factor < 1 && group->part().grad().defined()) group->part().mutable_grad().mul_(factor);
-  }
+  if (factor < 1 && !gradients.empty()) at::_foreach_mul_(gradients, factor);
   return norm;
+}
+
+void Sharded::GatherAll() {
+  for (const auto& group : groups_) group->BeginGather();
+  for (const auto& group : groups_) group->Gather();
 }
 
 void Sharded::Step(torch::optim::Optimizer& optimizer) {
   optimizer.step();
-  if (shard_ == Shard::kParameters) return;
-  for (const auto& group : groups_) {
-    group->Changed();
-    group->BeginGather();
-  }
-  for (const auto& group : groups_) group->Gather();
+  PartsChanged();
 }
 
-Sharded::Whole::Whole(Sharded& sharded) : sharded_(sharded) {
-  for (const auto& group : sharded.groups_) group->Gather();
+void Sharded::PartsChanged() {
+  if (shard_ == Shard::kParameters) return;
+  for (const auto& group : groups_) group->Changed();
+  GatherAll();
 }
+
+void Sharded::Abandon() {
+  ForgetPass();
+  for (const auto& group : groups_) group->Abandon();
+}
+
+Sharded::Whole::Whole(Sharded& sharded) : sharded_(sharded) { sharded.GatherAll(); }
 
 Sharded::Whole::~Whole() {
   for (const auto& group : sharded_.groups_) group->Release();
+}
+
+Sharded::Alone::Alone(Sharded& sharded) : sharded_(sharded) {
+  for (const auto& group : sharded.groups_) group->BeginAlone();
+  sharded.alone_ = true;
+}
+
+Sharded::Alone::~Alone() {
+  sharded_.alone_ = false;
+  sharded_.ForgetPass();
+  for (const auto& group : sharded_.groups_) group->EndAlone();
 }
 
 Bytes Sharded::parameter_bytes() const {

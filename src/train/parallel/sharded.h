@@ -70,6 +70,32 @@ class Sharded {
     Sharded& sharded_;
   };
 
+  /// After an error in the midst of a step: drops gradients and whatever is on its way, and
+  /// releases parameters, without a word to other ranks. With new connections the step can be
+  /// repeated, if all ranks have done this.
+  void Abandon();
+
+  /// While it lives nothing is sent, so that one rank can try what memory a step takes: values of
+  /// other ranks' parts are zeros where they would have to be asked for, and no sum is over all
+  /// ranks. Between steps only; gradients are dropped at its end. The parts must then be as they
+  /// were.
+  class Alone {
+   public:
+    explicit Alone(Sharded& sharded);
+    ~Alone();
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+
+   private:
+    Sharded& sharded_;
+  };
+
+  /// After the parts were changed by other means than Step. On all ranks at once.
+  void PartsChanged();
+  const torch::nn::Module& model() const { return model_; }
+  /// In the order of parts().
+  const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return groups_; }
+
   /// What this rank holds now.
   Bytes parameter_bytes() const;
   Bytes gradient_bytes() const;
@@ -85,10 +111,14 @@ class Sharded {
                  const ShardedOptions& options);
   void TakeGradient(std::size_t group, std::size_t parameter);
   void BeginSums(std::size_t down_to);
+  struct Plan;
+  Plan PlanOfAll(double weight, std::size_t passes);
   at::Tensor AddAll(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
+  void ForgetPass();
   void Pass(const std::function<void()>& forward_and_backward);
   at::Tensor Backward(const LossFunction& loss, const Batch& rows, const Pieces& pieces,
                       double share);
+  void GatherAll();
   void GatherBlock(const BlockKey& block);
   void BeginBlock(const BlockKey& block);
   void ReleaseBlock(const BlockKey& block);
@@ -97,6 +127,7 @@ class Sharded {
   Ranks& ranks_;
   Shard shard_;
   bool ahead_;
+  bool alone_ = false;
   std::vector<std::unique_ptr<FlatGroup>> groups_;
   std::vector<int> kinds_;
   std::map<BlockKey, std::vector<std::size_t>> groups_of_;
