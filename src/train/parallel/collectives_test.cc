@@ -82,7 +82,8 @@ at::Tensor ErrorOf(How how, std::int64_t positions, bool checkpointed, Ranks& ra
                              RelativeError(gradients, right_gradients)));
 }
 
-const RankTaskNamed kCollectives("collectives", [](const Launch& launch, const auto&) {
+const RankTaskNamed kCollectives("collectives with gradients", [](const Launch& launch,
+                                                                  const auto&) {
   Ranks ranks(launch);
   Findings findings;
   for (const How how : {How::kCopied, How::kGathered, How::kSequence}) {
@@ -101,7 +102,7 @@ const RankTaskNamed kCollectives("collectives", [](const Launch& launch, const a
 });
 
 TEST(TensorCollectives, GradientsAreThoseOfOneRank) {
-  for (const RankOutcome& outcome : RunRanks({.task = "collectives", .size = 4})) {
+  for (const RankOutcome& outcome : RunRanks({.task = "collectives with gradients", .size = 4})) {
     ASSERT_TRUE(outcome.good()) << outcome.error;
     for (const auto& [name, error] : outcome.findings) {
       const bool rounded = name.find("bf16") != std::string::npos;

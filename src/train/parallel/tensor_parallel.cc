@@ -1,5 +1,6 @@
 #include "train/parallel/tensor_parallel.h"
 
+#include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/types.h>
 
@@ -246,6 +247,8 @@ TensorParallel::WholeModel::WholeModel(TensorParallel& parallel) : parallel_(par
     parallel.splits_[i].parameter.set_data(wholes[i]);
   }
   for (const Switch& layer : parallel.layers_) layer(/*split=*/false);
+  // It has copies of the weights as they were.
+  at::autocast::clear_cache();
 }
 
 TensorParallel::WholeModel::~WholeModel() {
@@ -255,6 +258,7 @@ TensorParallel::WholeModel::~WholeModel() {
     parts_[i].copy_(parallel_.OwnPart(parameter, parameter.detach()));
     parameter.set_data(parts_[i]);
   }
+  at::autocast::clear_cache();
 }
 
 }  // namespace plimsoll::train
