@@ -2,8 +2,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <ATen/ops/randint.h>
 
 #include <cstring>
+#include <limits>
 #include <mutex>
 
 #include "train/budget/host_memory.h"
@@ -70,6 +72,22 @@ bool RandomState::IsPossible() const {
 void RandomState::Restore() const {
   SetState(c10::kCPU, cpu_);
   if (cuda_.defined()) SetState(device_, cuda_);
+}
+
+RandomPartScope::RandomPartScope(c10::Device device, const std::optional<int>& part) {
+  if (!part) return;
+  TORCH_CHECK(!DrawnInCapture(device),
+              "dropout in a part of a model that is split among ranks "
+              "cannot be part of a CUDA graph");
+  // From the generator that a checkpoint goes back to: there is no further state to keep.
+  const auto drawn = static_cast<std::uint64_t>(
+      at::randint(std::numeric_limits<std::int64_t>::max(), {1}, at::kLong).item<std::int64_t>());
+  before_ = RandomState::Of(device);
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  // A seed of one part must not be that of another in a later draw.
+  constexpr std::uint64_t kFar = 0x9e3779b97f4a7c15;
+  generator.set_current_seed(drawn + kFar * static_cast<std::uint64_t>(*part + 1));
 }
 
 }  // namespace plimsoll::train

@@ -47,4 +47,20 @@ class RandomStateScope {
   RandomState before_;
 };
 
+/// While it lives, random numbers are those of one part of what several ranks compute: they differ
+/// between parts, and are the same when it is computed again. After it they go on as on all other
+/// ranks. Without a part nothing changes.
+class RandomPartScope {
+ public:
+  RandomPartScope(c10::Device device, const std::optional<int>& part);
+  ~RandomPartScope() {
+    if (before_) before_->Restore();
+  }
+  RandomPartScope(const RandomPartScope&) = delete;
+  RandomPartScope& operator=(const RandomPartScope&) = delete;
+
+ private:
+  std::optional<RandomState> before_;
+};
+
 }  // namespace plimsoll::train

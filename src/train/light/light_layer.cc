@@ -190,7 +190,18 @@ std::shared_ptr<torch::nn::Module> LightLinearImpl::clone(
   auto copy = std::make_shared<LightLinearImpl>(torch::nn::LinearOptions(1, 1));
   copy->options = options;
   copy->CopyFrom(*this, device);
+  copy->product_ = product_;
   return copy;
+}
+
+std::optional<std::string> LightLinearImpl::CannotAdapt() const {
+  if (product_) return "is split among ranks";
+  return LightLayer::CannotAdapt();
+}
+
+std::optional<std::string> LightLinearImpl::CannotQuantize() const {
+  if (product_) return "is split among ranks";
+  return LightLayer::CannotQuantize();
 }
 
 /// How a module that is torch::nn::Cloneable copies its members.

@@ -12,9 +12,11 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/light/int8_weight.h"
@@ -105,14 +107,27 @@ class LightLinearImpl : public LightLayer {
   /// In the place of `linear`, with its very parameters.
   explicit LightLinearImpl(const torch::nn::LinearImpl& linear);
 
-  at::Tensor forward(const at::Tensor& x) { return Run(std::nullopt, x); }
+  at::Tensor forward(const at::Tensor& x) {
+    return product_ ? product_(x, weight, bias) : Run(std::nullopt, x);
+  }
   std::shared_ptr<Module> clone(
       const std::optional<at::Device>& device = std::nullopt) const override;
+
+  /// Of a layer that has only a part of its weight, since ranks share it
+  /// (train/parallel/tensor_parallel.h). Null: the layer has all of it.
+  using Product = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight,
+                                           const at::Tensor& bias)>;
+  void set_product(Product product) { product_ = std::move(product); }
+
+  std::optional<std::string> CannotAdapt() const override;
+  std::optional<std::string> CannotQuantize() const override;
 
   torch::nn::LinearOptions options;
 
  private:
   void clone_(Module& other, const std::optional<at::Device>& device) override;
+
+  Product product_;
 };
 TORCH_MODULE(LightLinear);
 

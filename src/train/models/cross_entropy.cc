@@ -39,7 +39,9 @@ struct Results {
 std::int64_t Chunk(const Options& options, const Wanted& wanted, const at::Tensor& hidden,
                    const at::Tensor& weight) {
   const auto all = static_cast<std::uint64_t>(hidden.size(0));
-  const auto vocabulary = static_cast<std::uint64_t>(weight.size(0));
+  // The same on all ranks: each chunk is something that they do together.
+  const auto vocabulary =
+      static_cast<std::uint64_t>(options.split ? options.split->most() : weight.size(0));
   const auto width = static_cast<std::uint64_t>(weight.size(1));
   if (options.chunk > 0) return std::min(options.chunk, std::max<std::int64_t>(hidden.size(0), 1));
   std::uint64_t chunk = std::bit_ceil(all * width / std::max<std::uint64_t>(vocabulary, 1));
@@ -89,12 +91,17 @@ class Pass {
         wanted_(wanted),
         factors_(factors),
         chunk_(Chunk(options, wanted, hidden, weight)),
-        sum_type_(SumType(hidden)) {
+        sum_type_(SumType(hidden)),
+        classes_(options.split ? options.split->all() : weight.size(0)) {
     const AutocastState autocast = AutocastState::Of(hidden.device().type());
     const bool casts = autocast.enabled && sum_type_ != at::kDouble;
     product_type_ = casts ? autocast.dtype : hidden.scalar_type();
     weight_ = weight.to(product_type_);
-    if (options.class_weights) class_weights_ = options.class_weights->detach().to(sum_type_);
+    if (options.class_weights) {
+      class_weights_ = options.class_weights->detach().to(sum_type_);
+      own_class_weights_ =
+          class_weights_.narrow(0, options.split ? options.split->begin() : 0, weight.size(0));
+    }
     MakeResults(weight);
   }
 
@@ -127,12 +134,7 @@ class Pass {
     const at::Tensor hidden =
         at::where(counts, hidden_.narrow(0, begin, count), 0).to(product_type_);
     at::Tensor logarithms = Logits(hidden);
-    const bool needs_log_sum = HasZ() || options_.soft_cap > 0;
-    const at::Tensor logit_of_target = needs_log_sum ? logarithms.gather(1, classes) : at::Tensor();
-    // In place: a row's elements are written where they were read, after all of the row was.
-    at::_log_softmax_out(logarithms, logarithms, 1, /*half_to_float=*/false);
-    Row row{.classes = classes, .of_target = logarithms.gather(1, classes)};
-    if (needs_log_sum) row.log_sum = logit_of_target - row.of_target;
+    Row row = options_.split ? NormalizeSplit(classes, logarithms) : Normalize(classes, logarithms);
     if (class_weights_.defined()) {
       row.weight = class_weights_.index_select(0, classes.squeeze(1)).unsqueeze(1);
     }
@@ -143,7 +145,10 @@ class Pass {
 
   /// Of the chunk's rows: a column each, or undefined where it is not needed.
   struct Row {
+    /// Of the target, among this rank's.
     at::Tensor classes;
+    /// Whether it is one of them; undefined: all are.
+    at::Tensor here;
     /// The logarithm of the target's probability.
     at::Tensor of_target;
     at::Tensor log_sum;
@@ -151,9 +156,53 @@ class Pass {
     at::Tensor weight;
   };
 
+  /// Makes logarithms of probabilities of the logits.
+  Row Normalize(const at::Tensor& classes, at::Tensor& logits) const {
+    const bool needs_log_sum = HasZ() || options_.soft_cap > 0;
+    const at::Tensor logit_of_target = needs_log_sum ? logits.gather(1, classes) : at::Tensor();
+    // In place: a row's elements are written where they were read, after all of the row was.
+    at::_log_softmax_out(logits, logits, 1, /*half_to_float=*/false);
+    Row row{.classes = classes, .of_target = logits.gather(1, classes)};
+    if (needs_log_sum) row.log_sum = logit_of_target - row.of_target;
+    return row;
+  }
+
+  /// The same where other ranks have the other classes, with one exchange of three numbers a row.
+  Row NormalizeSplit(const at::Tensor& all_classes, at::Tensor& logits) const {
+    const std::int64_t begin = options_.split->begin();
+    const std::int64_t end = begin + logits.size(1);
+    // The first and the last rank take those that are no class at all, and throw.
+    at::Tensor here = at::ones_like(all_classes, at::kBool);
+    if (begin > 0) here.logical_and_(all_classes >= begin);
+    if (end < classes_) here.logical_and_(all_classes < end);
+    Row row{.classes = at::where(here, all_classes - begin, 0), .here = here};
+    const at::Tensor own_of_target = at::where(here, logits.gather(1, row.classes), 0);
+    // Sums are taken as seen from the largest logit, beside which nothing is lost.
+    const at::Tensor own_largest = logits.amax(1, /*keepdim=*/true);
+    at::_log_softmax_out(logits, logits, 1, /*half_to_float=*/false);
+    const at::Tensor own_rest = logits.amax(1, /*keepdim=*/true).neg_();
+    const at::Tensor ranks =
+        options_.split->Gather(at::stack({own_largest, own_rest, own_of_target}));
+    const at::Tensor largest = ranks.select(1, 0).amax(0);
+    const at::Tensor rest = (ranks.select(1, 0) - largest + ranks.select(1, 1)).logsumexp(0);
+    row.log_sum = largest + rest;
+    row.of_target = ranks.select(1, 2).sum(0) - largest - rest;
+    logits.add_(own_largest - largest + own_rest - rest);
+    return row;
+  }
+
+  /// Into the column of each row's target, where it is.
+  static void WriteAtTarget(const Row& row, const at::Tensor& value, at::Tensor& gradient) {
+    at::Tensor written = value.to(gradient.scalar_type());
+    if (row.here.defined()) {
+      written = at::where(row.here, written, gradient.gather(1, row.classes));
+    }
+    gradient.scatter_(1, row.classes, written);
+  }
+
   bool HasZ() const { return options_.z_loss > 0; }
   /// Of a target that is spread over all classes, what each gets.
-  double Share() const { return options_.label_smoothing / static_cast<double>(weight_.size(0)); }
+  double Share() const { return options_.label_smoothing / static_cast<double>(classes_); }
 
   at::Tensor Logits(const at::Tensor& hidden) const {
     at::Tensor logits = at::mm(hidden, weight_.t()).to(sum_type_);
@@ -166,9 +215,10 @@ class Pass {
     at::Tensor loss = row.of_target.neg();
     if (row.weight.defined()) loss.mul_(row.weight);
     if (options_.label_smoothing > 0) {
-      const at::Tensor spread = class_weights_.defined()
-                                    ? at::mv(logarithms, class_weights_).unsqueeze(1)
-                                    : logarithms.sum(1, /*keepdim=*/true);
+      at::Tensor spread = class_weights_.defined()
+                              ? at::mv(logarithms, own_class_weights_).unsqueeze(1)
+                              : logarithms.sum(1, /*keepdim=*/true);
+      if (options_.split) spread = options_.split->Gather(spread).sum(0);
       loss.mul_(1 - options_.label_smoothing).sub_(spread, Share());
     }
     if (HasZ()) loss.add_(row.log_sum.square().mul_(factors_.z), options_.z_loss);
@@ -180,15 +230,14 @@ class Pass {
   at::Tensor GradientOf(const Row& row, at::Tensor logarithms) const {
     if (IsPlain()) {
       at::Tensor gradient = Exponentials(std::move(logarithms));
-      gradient.scatter_(1, row.classes, row.of_target.expm1().to(gradient.scalar_type()));
+      WriteAtTarget(row, row.of_target.expm1(), gradient);
       return gradient;
     }
     const at::Tensor slope = Slope(row, logarithms);
     const double kept = 1 - options_.label_smoothing;
     const at::Tensor weight = row.weight.defined() ? row.weight : at::ones_like(row.of_target);
-    const at::Tensor weights_sum = class_weights_.defined()
-                                       ? class_weights_.sum()
-                                       : at::full_like(factors_.z, weight_.size(0));
+    const at::Tensor weights_sum =
+        class_weights_.defined() ? class_weights_.sum() : at::full_like(factors_.z, classes_);
     const at::Tensor sum = weight * kept + weights_sum * Share();
     const at::Tensor of_z =
         HasZ() ? row.log_sum * factors_.z * (2 * options_.z_loss) : at::zeros_like(sum);
@@ -197,11 +246,11 @@ class Pass {
         sum * row.of_target.expm1() + (weights_sum - weight) * Share() + of_z * row.of_target.exp();
     at::Tensor gradient = logarithms.exp_().mul_(sum + of_z);
     if (class_weights_.defined()) {
-      gradient.sub_(class_weights_, Share());
+      gradient.sub_(own_class_weights_, Share());
     } else {
       gradient.sub_(Share());
     }
-    gradient.scatter_(1, row.classes, at_target);
+    WriteAtTarget(row, at_target, gradient);
     return slope.defined() ? gradient.mul_(slope) : gradient;
   }
 
@@ -270,8 +319,11 @@ class Pass {
   std::int64_t chunk_;
   at::ScalarType sum_type_;
   at::ScalarType product_type_;
+  /// Of all ranks.
+  std::int64_t classes_;
   at::Tensor weight_;
   at::Tensor class_weights_;
+  at::Tensor own_class_weights_;
   Results results_;
 };
 
@@ -340,17 +392,20 @@ void CheckOptions(const Options& options, const at::Tensor& weight) {
               options.soft_cap, " is not a finite number from 0 on");
   if (!options.class_weights) return;
   const at::Tensor& weights = *options.class_weights;
-  TORCH_CHECK(weights.defined() && weights.dim() == 1 && weights.size(0) == weight.size(0) &&
+  const std::int64_t classes = options.split ? options.split->all() : weight.size(0);
+  TORCH_CHECK(weights.defined() && weights.dim() == 1 && weights.size(0) == classes &&
                   weights.is_floating_point() && weights.device() == weight.device(),
-              "class weights must be ", weight.size(0),
+              "class weights must be ", classes,
               " floating point numbers on the device of the weight");
 }
 
 }  // namespace
 
-at::Tensor LinearCrossEntropy(const at::Tensor& hidden, const at::Tensor& weight,
+at::Tensor LinearCrossEntropy(const at::Tensor& given_hidden, const at::Tensor& weight,
                               const std::optional<at::Tensor>& bias, const at::Tensor& targets,
                               const Options& options) {
+  const at::Tensor hidden =
+      options.split && given_hidden.defined() ? options.split->Enter(given_hidden) : given_hidden;
   const at::Tensor given_bias = bias.value_or(at::Tensor());
   CheckShapes(hidden, weight, given_bias, targets);
   CheckOptions(options, weight);

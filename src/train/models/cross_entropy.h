@@ -5,9 +5,29 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace plimsoll::train {
+
+/// A vocabulary of which each of several ranks has some classes, one after the other
+/// (train/parallel/vocabulary_parallel.h): what they do together, all in the same order.
+class SplitVocabulary {
+ public:
+  virtual ~SplitVocabulary() = default;
+
+  /// The first class of this rank; the most that a rank has; those of all ranks.
+  virtual std::int64_t begin() const = 0;
+  virtual std::int64_t most() const = 0;
+  virtual std::int64_t all() const = 0;
+
+  /// The hidden states as each rank needs them; their gradient is the sum over ranks.
+  virtual at::Tensor Enter(const at::Tensor& hidden) const = 0;
+  /// Every rank's, along a new first dimension; without gradients.
+  virtual at::Tensor Gather(const at::Tensor& part) const = 0;
+  /// Logits of all classes, of those of this rank.
+  virtual at::Tensor Join(const at::Tensor& logits) const = 0;
+};
 
 struct LinearCrossEntropyOptions {
   enum class Reduction { kMean, kSum };
@@ -29,6 +49,8 @@ struct LinearCrossEntropyOptions {
   /// Above 0, the logits are soft_cap * tanh(logits / soft_cap), before all else. Takes a chunk's
   /// logits more.
   double soft_cap = 0;
+  /// Where it is set, the weight and the bias are of this rank's classes; class weights are of all.
+  std::shared_ptr<const SplitVocabulary> split;
 };
 
 /// cross_entropy(linear(hidden, weight, bias), targets) for hidden [..., d], weight [V, d], bias

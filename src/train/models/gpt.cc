@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "train/checkpointing/random_state.h"
 #include "train/models/model_layers.h"
 
 namespace plimsoll::train {
@@ -18,10 +19,15 @@ bool EndsResidual(const std::string& name) {
   return name.ends_with("project.weight") || name.ends_with("down.weight");
 }
 
+at::Tensor DropoutOf(const at::Tensor& x, double probability, const std::optional<int>& part) {
+  const RandomPartScope random(x.device(), probability > 0 ? part : std::nullopt);
+  return at::dropout(x, probability, /*train=*/true);
+}
+
 }  // namespace
 
 GptBlockImpl::GptBlockImpl(const GptOptions& options)
-    : heads_(options.heads),
+    : head_width_(options.width / options.heads),
       dropout_(options.dropout),
       attention_norm_(register_module("attention_norm", NormOf(options.width))),
       qkv_(register_module("qkv", LightLinear(options.width, 3 * options.width))),
@@ -36,17 +42,22 @@ at::Tensor GptBlockImpl::forward(at::Tensor x) {
 }
 
 at::Tensor GptBlockImpl::Attention(const at::Tensor& x) {
-  const std::int64_t samples = x.size(0);
-  const std::int64_t positions = x.size(1);
-  const std::int64_t width = x.size(2);
+  // Where ranks share it, of some heads, and of more positions than x has.
+  const at::Tensor qkv = qkv_(x);
+  const std::int64_t width = qkv.size(-1) / 3;
   const auto by_head = [&](const at::Tensor& part) {
-    return part.view({samples, positions, heads_, width / heads_}).transpose(1, 2);
+    return part.unflatten(-1, {width / head_width_, head_width_}).transpose(1, 2);
   };
-  const std::vector<at::Tensor> qkv = qkv_(x).split(width, -1);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      by_head(qkv[0]), by_head(qkv[1]), by_head(qkv[2]), /*attn_mask=*/{},
-      is_training() ? dropout_ : 0.0, /*is_causal=*/true);
-  return Dropout(project_(mixed.transpose(1, 2).reshape({samples, positions, width})));
+  const std::vector<at::Tensor> parts = qkv.split(width, -1);
+  const double dropout = is_training() ? dropout_ : 0;
+  at::Tensor mixed;
+  {
+    const RandomPartScope random(x.device(), dropout > 0 ? dropout_parts_.heads : std::nullopt);
+    mixed = at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]),
+                                             by_head(parts[2]), /*attn_mask=*/{}, dropout,
+                                             /*is_causal=*/true);
+  }
+  return Dropout(project_(mixed.transpose(1, 2).flatten(2)));
 }
 
 at::Tensor GptBlockImpl::Mlp(const at::Tensor& x) {
@@ -54,13 +65,13 @@ at::Tensor GptBlockImpl::Mlp(const at::Tensor& x) {
 }
 
 at::Tensor GptBlockImpl::Dropout(const at::Tensor& x) const {
-  return at::dropout(x, dropout_, is_training());
+  return is_training() ? DropoutOf(x, dropout_, dropout_parts_.positions) : x;
 }
 
 Gpt::Gpt(const GptOptions& options)
     : options_(options),
-      tokens_(register_module("tokens", nn::Embedding(options.vocabulary, options.width))),
-      positions_(register_module("positions", nn::Embedding(options.context, options.width))),
+      tokens_(register_module("tokens", EmbeddingTable(options.vocabulary, options.width))),
+      positions_(register_module("positions", EmbeddingTable(options.context, options.width))),
       norm_(nullptr) {
   TORCH_CHECK(options.heads > 0 && options.width % options.heads == 0, "a GPT's width of ",
               options.width, " must be a multiple of its ", options.heads, " heads");
@@ -86,18 +97,18 @@ void Gpt::Initialize() {
   }
 }
 
-at::Tensor Gpt::Embed(const at::Tensor& tokens, nn::Embedding embedding, nn::Embedding positions,
-                      const GptOptions& options) {
+at::Tensor Gpt::Embed(const at::Tensor& tokens, EmbeddingTable embedding, EmbeddingTable positions,
+                      const GptOptions& options, std::optional<int> dropout_part) {
   const std::int64_t length = tokens.size(1);
   TORCH_CHECK(length <= options.context, "a sequence of ", length,
               " tokens does not fit into a context of ", options.context);
   const at::Tensor where = at::arange(length, tokens.options().dtype(at::kLong));
-  return at::dropout(embedding(tokens) + positions(where), options.dropout,
-                     embedding->is_training());
+  const at::Tensor x = embedding(tokens) + positions(where);
+  return embedding->is_training() ? DropoutOf(x, options.dropout, dropout_part) : x;
 }
 
 at::Tensor Gpt::Hidden(const at::Tensor& tokens) {
-  const at::Tensor x = Embed(tokens, tokens_, positions_, options_);
+  const at::Tensor x = Embed(tokens, tokens_, positions_, options_, dropout_parts_.positions);
   std::vector<Block> chain;
   chain.reserve(blocks_.size());
   for (GptBlock& block : blocks_) {
@@ -107,7 +118,7 @@ at::Tensor Gpt::Hidden(const at::Tensor& tokens) {
 }
 
 at::Tensor Gpt::forward(const at::Tensor& tokens) {
-  return at::linear(Hidden(tokens), tokens_->weight);
+  return loss_->Logits(Hidden(tokens), tokens_->weight);
 }
 
 at::Tensor Gpt::Loss(const at::Tensor& tokens, const at::Tensor& targets) {
@@ -119,7 +130,7 @@ std::vector<ModelLayer> Gpt::AsLayers() const {
   layers.push_back({{{"tokens", tokens_.ptr()}, {"positions", positions_.ptr()}},
                     [tokens = tokens_, positions = positions_, options = options_](
                         const auto& /*given*/, const Batch& rows) {
-                      return Tensors{Embed(rows.tensors[0], tokens, positions, options)};
+                      return Tensors{Embed(rows.tensors[0], tokens, positions, options, {})};
                     }});
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     layers.push_back({{{"blocks." + std::to_string(i), blocks_[i].ptr()}},
@@ -133,6 +144,11 @@ std::vector<ModelLayer> Gpt::AsLayers() const {
                       return Tensors{loss(norm(given[0]), tokens->weight, rows.tensors[1])};
                     }});
   return layers;
+}
+
+void Gpt::set_dropout_parts(const DropoutParts& parts) {
+  dropout_parts_ = parts;
+  for (GptBlock& block : blocks_) block->set_dropout_parts(parts);
 }
 
 double Gpt::Weight(const Batch& batch) const {

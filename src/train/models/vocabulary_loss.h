@@ -5,7 +5,9 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "train/models/cross_entropy.h"
@@ -21,7 +23,13 @@ class VocabularyLossImpl : public torch::nn::Module {
   /// rounding.
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                      const std::optional<at::Tensor>& bias = std::nullopt);
+  at::Tensor Logits(const at::Tensor& hidden, const at::Tensor& weight,
+                    const std::optional<at::Tensor>& bias = std::nullopt) const;
 
+  /// Null: the weight has all classes.
+  void set_split(std::shared_ptr<const SplitVocabulary> split) {
+    options_.split = std::move(split);
+  }
   bool chunked() const { return chunked_; }
   void set_chunked(bool chunked) { chunked_ = chunked; }
 

@@ -113,6 +113,7 @@ DataParallel::DataParallel(torch::nn::Module& model, Ranks& ranks,
   on_break_ = ranks.OnBreak([this] {
     logger_.reset();
     reducer_.reset();
+    waiting_.reset();
     begun_ = false;
     placed_ = false;
     sync_ = true;
@@ -185,7 +186,7 @@ at::Tensor DataParallel::Forward(const std::function<at::Tensor()>& loss) {
                                                               : std::vector<at::Tensor>{});
     begun_ = false;
     // In the backward that follows.
-    ranks_.Waits(true);
+    waiting_.emplace(ranks_);
   }
   return value;
 }
@@ -193,7 +194,7 @@ at::Tensor DataParallel::Forward(const std::function<at::Tensor()>& loss) {
 void DataParallel::Reduce() {
   if (ranks_.alone() || !sync_) return;
   ranks_.Guard([&] { Forward([&] { return ZeroOf(parameters_); }).backward(); });
-  ranks_.Waits(false);
+  waiting_.reset();
 }
 
 void DataParallel::PlaceGradients() {
@@ -229,7 +230,7 @@ at::Tensor DataParallel::AddPieces(const LossFunction& loss, const Batch& rows, 
   };
   const auto forward = [&](const Batch& piece) { return Forward([&] { return loss(piece); }); };
   const at::Tensor sum = train::AccumulateGradients(forward, rows, pieces);
-  ranks_.Waits(false);
+  waiting_.reset();
   return sum * share;
 }
 

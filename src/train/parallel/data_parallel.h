@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -106,6 +107,8 @@ class DataParallel {
   DataParallelOptions options_;
   bool sync_ = true;
   bool placed_ = false;
+  /// In a backward that sends.
+  std::optional<Ranks::Waiting> waiting_;
   /// A step ends when gradients are sent.
   bool begun_ = false;
   /// None alone, and none between a Try that did not go well and the next step.

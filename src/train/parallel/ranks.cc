@@ -145,6 +145,8 @@ struct Ranks::Meeting {
   RanksOptions options;
   std::string prefix = NewPrefix(launch);
   std::unique_ptr<RollCall> roll_call;
+  /// Of all groups: each connection is looked up by name on the other side, which may take long.
+  intrusive_ptr<c10d::Store> group_store;
   /// Counts the times that Try did not go well. Each has groups of its own.
   int round = 0;
   bool trying = false;
@@ -164,6 +166,7 @@ struct Ranks::Meeting {
         RollCall::Place{launch.rank, launch.size, IntervalOf(options.time_limit),
                         launch.store_is_kept ? "the launcher, which keeps the store of all ranks,"
                                              : "rank 0, which keeps the store of all ranks,"});
+    group_store = Connect();
     roll_call->Meet(options.meeting_limit);
   }
 
@@ -232,6 +235,8 @@ std::unique_ptr<Ranks> Ranks::Some(std::vector<int> members) const {
 
 Ranks::~Ranks() {
   on_break_.reset();
+  // Before the others notice that its connections break.
+  if (meeting_ && size() == launch_.size) meeting_->roll_call->Leave();
   group_.reset();
 }
 
@@ -239,10 +244,9 @@ const intrusive_ptr<c10d::ProcessGroup>& Ranks::group() {
   if (!group_ && !alone()) {
     Guard([&] {
       const auto store = c10::make_intrusive<c10d::PrefixStore>(meeting_->PrefixFor(members_),
-                                                                meeting_->Connect());
-      Waits(true);
+                                                                meeting_->group_store);
+      const Waiting waiting(*this);
       group_ = MakeGroup(store, rank(), size(), meeting_->options);
-      Waits(false);
     });
   }
   return group_;
@@ -262,8 +266,12 @@ void Ranks::Doing(std::string what) {
   if (meeting_) meeting_->roll_call->Doing(std::move(what));
 }
 
-void Ranks::Waits(bool waits) {
-  if (meeting_) meeting_->roll_call->Waits(waits);
+Ranks::Waiting::Waiting(Ranks& ranks) : meeting_(ranks.meeting_) {
+  if (meeting_) meeting_->roll_call->Waits(true);
+}
+
+Ranks::Waiting::~Waiting() {
+  if (meeting_) meeting_->roll_call->Waits(false);
 }
 
 void Ranks::Explain(const std::exception& error) {
@@ -319,12 +327,11 @@ std::vector<int> Ranks::EndRound(RollCall::End end, const std::string& text) {
 template <class Function>
 void Ranks::Together(Function&& begin) {
   if (alone()) return;
-  Waits(true);
+  const Waiting waiting(*this);
   Guard([&] {
     group();
     begin()->wait();
   });
-  Waits(false);
 }
 
 void Ranks::Sum(at::Tensor& tensor) {
@@ -375,9 +382,8 @@ std::vector<std::string> Ranks::Tell(const std::string& text) {
 void Ranks::Broadcast(const std::vector<at::Tensor>& tensors, int from) {
   if (alone() || tensors.empty()) return;
   constexpr std::size_t kBytesAtOnce = std::size_t{250} << 20U;
-  Waits(true);
+  const Waiting waiting(*this);
   Guard([&] { c10d::broadcast_coalesced(group(), tensors, kBytesAtOnce, from); });
-  Waits(false);
 }
 
 void Ranks::Gather(at::Tensor& whole, const at::Tensor& part) { Wait(BeginGather(whole, part)); }
@@ -416,9 +422,8 @@ Ranks::Work Ranks::BeginReceive(at::Tensor& tensor, int from, int tag) {
 
 void Ranks::Wait(const Work& work) {
   if (!work) return;
-  Waits(true);
+  const Waiting waiting(*this);
   Guard([&] { work->wait(); });
-  Waits(false);
 }
 
 void Ranks::Barrier() {

@@ -40,6 +40,8 @@ struct RanksOptions {
 /// memory, which stays what it is. After a RankError nothing more can be done with it but to let it
 /// go.
 class Ranks {
+  struct Meeting;
+
  public:
   /// Alone.
   Ranks();
@@ -98,15 +100,25 @@ class Ranks {
   Work BeginSend(const at::Tensor& tensor, int to, int tag = 0);
   Work BeginReceive(at::Tensor& tensor, int from, int tag = 0);
 
+  /// This rank waits for others while it lives, for their errors: whoever does not keeps them
+  /// waiting. What is called here says so itself.
+  class Waiting {
+   public:
+    explicit Waiting(Ranks& ranks);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    std::shared_ptr<Meeting> meeting_;
+  };
+
   /// For what this class does not do; not alone. Call it within Guard. After a Try that did not go
   /// well it is another one, and nothing may hold the former: see OnBreak.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group();
   /// The function is called when a Try did not go well, to let go of the group and of all work that
   /// was begun; for as long as what is returned lives. It must not throw.
   [[nodiscard]] std::shared_ptr<void> OnBreak(std::function<void()> let_go);
-  /// Whether this rank waits for others from now on, for the errors of others. What it calls here
-  /// says so itself.
-  void Waits(bool waits);
   /// Calls the function. Its error becomes a RankError if it came from the transport.
   template <class Function>
   auto Guard(Function&& function) {
@@ -119,8 +131,6 @@ class Ranks {
   }
 
  private:
-  struct Meeting;
-
   Ranks(std::shared_ptr<Meeting> meeting, std::vector<int> members);
   /// Throws a RankError if the error came from the transport.
   void Explain(const std::exception& error);

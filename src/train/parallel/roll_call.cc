@@ -99,12 +99,12 @@ struct Roll {
     std::this_thread::sleep_for(2 * place.interval + place.interval / 2);
     std::vector<Answer> now = AskAll();
     const auto silent = [&](int rank) { return now[rank].beat == before[rank].beat; };
-    for (int rank = 0; rank < place.size; ++rank) {
-      if (!silent(rank)) continue;
-      // Perhaps the machine is busy.
+    bool all_there = waited;
+    for (int rank = 0; rank < place.size; ++rank) all_there = all_there && !silent(rank);
+    if (!all_there) {
+      // Perhaps the machine is busy, or a rank about to leave.
       std::this_thread::sleep_for(2 * place.interval);
       now = AskAll();
-      break;
     }
     for (int rank = 0; rank < place.size; ++rank) {
       if (now[rank].left) return Names({rank}) + " has left; it was at: " + now[rank].doing;
@@ -222,7 +222,7 @@ void RollCall::Say(bool leaves) {
   std::ostringstream text;
   {
     const std::lock_guard lock(mutex_);
-    text << beat_++ << ' ' << waits_ << ' ' << leaves << ' ' << doing_;
+    text << beat_++ << ' ' << (waits_ > 0) << ' ' << leaves << ' ' << doing_;
   }
   said_->set(KeyOf(place_.rank), BytesOf(text.str()));
 }
@@ -236,7 +236,7 @@ void RollCall::Doing(std::string what) {
 
 void RollCall::Waits(bool waits) {
   const std::lock_guard lock(mutex_);
-  waits_ = waits;
+  waits_ += waits ? 1 : -1;
 }
 
 std::string RollCall::StoreIsSilent() const { return place_.keeper + " does not answer"; }
@@ -263,7 +263,6 @@ void RollCall::EndRound(int round, End end, const std::string& text) {
   const std::string_view how = end == End::kError         ? kErrorEnd
                                : end == End::kOutOfMemory ? kOutOfMemoryEnd
                                                           : "broken: ";
-  Waits(end != End::kError);
   Asked(place_.interval * 5, [roll = Roll{asked_, place_}, round, said = std::string(how) + text] {
     roll.store->set(roll.EndKey(round, roll.place.rank), BytesOf(said));
     return std::string();
@@ -278,12 +277,14 @@ bool RollCall::SomeoneEnded(int round) {
 
 std::vector<int> RollCall::AwaitEndOfRound(int round, milliseconds limit) {
   const Roll roll{asked_, place_};
+  Waits(true);
   const std::string wrong = Asked(
       limit, [roll, round, in = limit - 6 * place_.interval] { return roll.AwaitEnd(round, in); });
   if (!wrong.empty()) {
     throw RankError("rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) +
                     ": " + wrong + ".");
   }
+  Waits(false);
   std::vector<int> full;
   for (int rank = 0; rank < place_.size; ++rank) {
     if (roll.EndOf(round, rank).starts_with(kOutOfMemoryEnd)) full.push_back(rank);

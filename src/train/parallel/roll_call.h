@@ -46,8 +46,8 @@ class RollCall {
   void Meet(std::chrono::milliseconds limit);
   /// What this rank does from now on, in a few words: "backward of step 3".
   void Doing(std::string what);
-  /// Whether this rank waits for others from now on. Who does not, while others do, keeps them
-  /// waiting.
+  /// This rank waits for others from now on, or no more; one within the other. Who does not, while
+  /// others do, keeps them waiting.
   void Waits(bool waits);
   /// About who keeps this rank waiting, the same words on every rank that asks. Takes up to six
   /// intervals. `waited`: it did so until its time was up; else a connection of it broke.
@@ -84,7 +84,7 @@ class RollCall {
   std::condition_variable_any changed_;
   bool news_ = false;
   std::int64_t beat_ = 0;
-  bool waits_ = false;
+  int waits_ = 0;
   std::string doing_ = "starting";
   /// Last, so that it ends first.
   std::jthread thread_;

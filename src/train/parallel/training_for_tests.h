@@ -19,11 +19,16 @@ namespace plimsoll::train {
 
 constexpr int kSteps = 20;
 
-/// "mlp", "gpt" or "deep gpt"; its parameters follow from the seed.
+/// "mlp", "gpt", "deep gpt", or "four heads": a GPT that four ranks can share, with 8 positions.
+/// Its parameters follow from the seed.
 inline std::shared_ptr<TrainModel> SmallModel(const std::string& name, std::uint64_t seed) {
   torch::manual_seed(seed);
   if (name == "mlp") {
     return std::make_shared<Mlp>(MlpOptions{.inputs = 12, .hidden = 16, .classes = 5});
+  }
+  if (name == "four heads") {
+    return std::make_shared<Gpt>(GptOptions{
+        .vocabulary = 17, .context = 8, .width = 16, .layers = 2, .heads = 4, .padded = true});
   }
   return std::make_shared<Gpt>(GptOptions{.vocabulary = 17,
                                           .context = 6,
@@ -38,11 +43,12 @@ inline Batch WholeBatch(const std::string& model, int step) {
   torch::manual_seed(1000 + step);
   const std::int64_t rows = step % 3 == 2 ? 3 : 8;
   if (model == "mlp") return {{at::randn({rows, 12}), at::randint(5, {rows})}};
-  at::Tensor targets = at::randint(17, {rows, 6});
+  const std::int64_t positions = model == "four heads" ? 8 : 6;
+  at::Tensor targets = at::randint(17, {rows, positions});
   // Some tokens do not count, and of one row none.
-  targets.masked_fill_(at::rand({rows, 6}) < 0.3, -100);
+  targets.masked_fill_(at::rand({rows, positions}) < 0.3, -100);
   targets[1].fill_(-100);
-  return {{at::randint(17, {rows, 6}), targets}};
+  return {{at::randint(17, {rows, positions}), targets}};
 }
 
 /// Rows of a batch, as even as they can be.
