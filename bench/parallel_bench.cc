@@ -24,6 +24,7 @@
 #include "train/optimizers/fused_adam.h"
 #include "train/parallel/data_parallel.h"
 #include "train/parallel/sharded.h"
+#include "train/parallel/sharded_state.h"
 #include "train/state/safetensors.h"
 #include "train/state_tensors.h"
 #include "train/weights.h"
@@ -311,6 +312,58 @@ void PrintTimeline(const Words& words, Ranks& ranks, c10::Device device) {
             << " % while something is computed\n";
 }
 
+/// A few steps on the device in every form of Sharded, and after a save and load.
+void Check(Ranks& ranks, c10::Device device) {
+  const std::string path = "/tmp/parallel_bench.save";
+  std::map<std::string, at::Tensor> found;
+  const auto train = [&](const std::string& name, const ShardedOptions& options) {
+    torch::manual_seed(3);
+    const auto model = std::make_shared<Gpt>(
+        GptOptions{.vocabulary = 256, .context = 64, .width = 128, .layers = 3, .heads = 4});
+    model->to(device);
+    Sharded sharded(*model, ranks, options);
+    torch::optim::SGD optimizer(sharded.parts(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    const at::Tensor text = at::randint(256, {4, 65}).to(device);
+    const Batch batch{{text.slice(1, 0, 64).contiguous(), text.slice(1, 1).contiguous()}};
+    for (int step = 0; step < 8; ++step) {
+      optimizer.zero_grad();
+      sharded.AccumulateGradients([&](const Batch& rows) { return model->Loss(rows); }, batch,
+                                  {.rows = 2});
+      sharded.ClipNorm(0.5);
+      sharded.Step(optimizer);
+      if (step == 4) {
+        SaveSharded(path, sharded, {&optimizer}, ranks, name);
+        for (const at::Tensor& part : sharded.parts()) part.detach().fill_(7);
+        TORCH_CHECK(LoadSharded(path, sharded, {&optimizer}, ranks) == name, "another save");
+      }
+    }
+    const Sharded::Whole whole(sharded);
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& one : model->parameters()) {
+      all.push_back(one.detach().to(at::kFloat).cpu().flatten());
+    }
+    found[name] = at::cat(all);
+  };
+  for (const int number : {1, 2, 3}) {
+    for (const bool bf16 : {false, true}) {
+      for (const bool offload : {false, true}) {
+        ShardedOptions options{.shard = static_cast<Shard>(number), .offload = offload};
+        if (bf16) options.compute_dtype = at::kBFloat16;
+        const auto name = [&](int shard, bool on_host) {
+          return c10::str("shard", shard, bf16 ? " bf16" : " fp32", on_host ? " on the host" : "");
+        };
+        train(name(number, offload), options);
+        const at::Tensor& first = found.at(name(1, false));
+        const at::Tensor off = (found.at(name(number, offload)) - first).norm() / first.norm();
+        if (ranks.rank() == 0) {
+          std::cout << name(number, offload) << ": off " << name(1, false) << " by "
+                    << off.item<double>() << std::endl;
+        }
+      }
+    }
+  }
+}
+
 int Run(const std::vector<std::string>& arguments) {
   TORCH_CHECK(!arguments.empty(), "exact, speed or timeline");
   const Words words({arguments.begin() + 1, arguments.end()});
@@ -319,6 +372,8 @@ int Run(const std::vector<std::string>& arguments) {
   Ranks ranks(LaunchFromEnvironment(), {.device = device, .transport = Transport::kGloo});
   if (exact) {
     Exact(words, ranks);
+  } else if (arguments[0] == "check") {
+    Check(ranks, device);
   } else if (arguments[0] == "speed") {
     Speed(words, ranks, device);
   } else {

@@ -9,9 +9,10 @@
 `exact`: 20 steps of a small GPT and MLP on 4 gloo ranks of the CPU from the same weights and batches (exchanged as
 safetensors); prints how far losses and parameters are from Python's, relative; exit code 1 above 1e-6. `speed`:
 milliseconds a step (the median of the slowest rank) and the peak of memory. With one rank Python runs as ranks do,
-over the backend that is asked for; plimsoll::train sends nothing then.
+over the backend that is asked for; plimsoll::train sends nothing then. `check`: every form of Sharded on a device.
 """
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -26,6 +27,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -103,10 +105,11 @@ def parallel(model, way):
     """The model as that way has it, and what to call for the loss. FSDP's root is what is called."""
     if way == "ddp":
         return DistributedDataParallel(Loss(model), gradient_as_bucket_view=True)
-    blocks = model.layers if isinstance(model, Mlp) else model.blocks
-    for block in blocks:
-        fully_shard(block)
-    return fully_shard(Loss(model))
+    device = next(model.parameters()).device.type
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    for block in model.layers if isinstance(model, Mlp) else model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(Loss(model), mesh=mesh)
 
 
 def whole(tensor):
@@ -183,13 +186,21 @@ def run_ranks(ranks, threads, command):
     """What each rank printed."""
     shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
-                                  env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-                 for rank in range(ranks)]
-    printed = [process.communicate()[0] for process in processes]
-    if any(process.returncode for process in processes):
-        sys.exit(f"{' '.join(command)} failed")
-    return printed
+    with contextlib.ExitStack() as stack:
+        printed = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(ranks)]
+        processes = [subprocess.Popen(command, stdout=file, env={**os.environ, **shared, "RANK": str(rank),
+                                                                 "LOCAL_RANK": str(rank)})
+                     for rank, file in enumerate(printed)]
+        while any(process.poll() is None for process in processes) and not any(process.poll() for process in processes):
+            time.sleep(0.05)
+        if any(process.poll() for process in processes):
+            # The others would wait for it.
+            for process in processes:
+                process.kill()
+            sys.exit(f"{' '.join(command)} failed")
+        for file in printed:
+            file.seek(0)
+        return [file.read() for file in printed]
 
 
 def words(**values):
@@ -263,6 +274,11 @@ def speed(a):
     return False
 
 
+def check(a):
+    print(run_ranks(a.ranks[-1], a.threads, [a.bench, "check", f"device={a.device}"])[0])
+    return False
+
+
 def timeline(a):
     for way in a.ways:
         told = words(way=way, device=a.device, rows=a.rows, **{name: getattr(a, name) for name in SIZES})
@@ -283,7 +299,7 @@ def main():
         rank(sys.argv[2], sys.argv[3:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("exact", "speed", "timeline"))
+    parser.add_argument("what", choices=("exact", "speed", "timeline", "check"))
     parser.add_argument("bench", help="the program parallel_bench")
     parser.add_argument("--ranks", type=int, nargs="+", default=[4])
     parser.add_argument("--ways", nargs="+", choices=TWINS, default=["ddp", "shard3"])
@@ -296,7 +312,7 @@ def main():
     for name, value in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     a = parser.parse_args()
-    sys.exit({"exact": exact, "speed": speed, "timeline": timeline}[a.what](a))
+    sys.exit({"exact": exact, "speed": speed, "timeline": timeline, "check": check}[a.what](a))
 
 
 if __name__ == "__main__":
