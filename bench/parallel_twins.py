@@ -9,7 +9,8 @@
 `exact`: 20 steps of a small GPT and MLP on 4 gloo ranks of the CPU from the same weights and batches (exchanged as
 safetensors); prints how far losses and parameters are from Python's, relative; exit code 1 above 1e-6. `speed`:
 milliseconds a step (the median of the slowest rank) and the peak of memory. With one rank Python runs as ranks do,
-over the backend that is asked for; plimsoll::train sends nothing then. `check`: every form of Sharded on a device.
+over the backend that is asked for; plimsoll::train sends nothing then. `check`: every form of Sharded on a device. `capture`: the
+GPT of `speed` as a step file, for `plimsoll predict --fsdp 4`; needs the package plimsoll.
 """
 import argparse
 import contextlib
@@ -274,6 +275,20 @@ def speed(a):
     return False
 
 
+def capture(a):
+    import plimsoll
+    sizes = train_twins.arguments(["gpt", *(f"--{name}={getattr(a, name)}" for name in SIZES)])
+
+    def batch(rows):
+        text = torch.randint(a.vocabulary, (rows, a.context + 1))
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    plimsoll.capture(model=lambda: train_twins.Gpt(sizes), make_batch=batch, gpu="H200", path=a.bench,
+                     optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=True),
+                     loss=lambda model, *batch: model.loss(*batch))
+    return False
+
+
 def check(a):
     print(run_ranks(a.ranks[-1], a.threads, [a.bench, "check", f"device={a.device}"])[0])
     return False
@@ -299,8 +314,8 @@ def main():
         rank(sys.argv[2], sys.argv[3:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("exact", "speed", "timeline", "check"))
-    parser.add_argument("bench", help="the program parallel_bench")
+    parser.add_argument("what", choices=("exact", "speed", "timeline", "check", "capture"))
+    parser.add_argument("bench", help="the program parallel_bench; of capture the file to write")
     parser.add_argument("--ranks", type=int, nargs="+", default=[4])
     parser.add_argument("--ways", nargs="+", choices=TWINS, default=["ddp", "shard3"])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -312,7 +327,8 @@ def main():
     for name, value in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     a = parser.parse_args()
-    sys.exit({"exact": exact, "speed": speed, "timeline": timeline, "check": check}[a.what](a))
+    ways = {"exact": exact, "speed": speed, "timeline": timeline, "check": check, "capture": capture}
+    sys.exit(ways[a.what](a))
 
 
 if __name__ == "__main__":
