@@ -1,11 +1,13 @@
 #include "train/parallel/flat_group.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "train/budget/host_memory.h"
 
 namespace plimsoll::train {
 namespace {
@@ -25,8 +27,11 @@ void SayWhereItIs(Storage& storage, bool away) {
 
 }  // namespace
 
-FlatGroup::FlatGroup(std::vector<at::Tensor> parameters, Ranks& ranks, Shard shard)
-    : parameters_(std::move(parameters)), ranks_(ranks), shard_(shard) {
+FlatGroup::FlatGroup(std::vector<at::Tensor> parameters, Ranks& ranks, const GroupForm& form)
+    : parameters_(std::move(parameters)),
+      ranks_(ranks),
+      form_(form),
+      part_dtype_(parameters_[0].scalar_type()) {
   const at::NoGradGuard no_grad;
   std::int64_t size = 0;
   for (const at::Tensor& parameter : parameters_) {
@@ -35,16 +40,38 @@ FlatGroup::FlatGroup(std::vector<at::Tensor> parameters, Ranks& ranks, Shard sha
   }
   // Equal parts; what is left over at the end stays zero.
   const std::int64_t each = (size + ranks.size() - 1) / ranks.size();
-  whole_ = at::zeros({each * ranks.size()}, parameters_[0].options().requires_grad(false));
+  const auto options = parameters_[0].options().requires_grad(false);
+  whole_ =
+      at::zeros({each * ranks.size()}, options.dtype(form.compute_dtype.value_or(part_dtype_)));
+  part_ = IsApart() ? NewPart(each) : whole_.narrow(0, each * ranks.rank(), each).detach();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (IsApart()) TakePart(i);
     const at::Tensor view = View(whole_, i);
     view.copy_(parameters_[i]);
     parameters_[i].set_data(view);
   }
-  part_ = whole_.narrow(0, each * ranks.rank(), each).detach();
-  if (shard_ == Shard::kParameters) part_ = part_.clone();
   part_.requires_grad_();
   Release();
+}
+
+bool FlatGroup::IsApart() const {
+  return form_.shard == Shard::kParameters || form_.offload || whole_.scalar_type() != part_dtype_;
+}
+
+at::Tensor FlatGroup::NewPart(std::int64_t elements) const {
+  if (form_.offload) return HostTensor({elements}, part_dtype_, device().is_cuda()).zero_();
+  return at::zeros({elements}, whole_.options().dtype(part_dtype_));
+}
+
+void FlatGroup::TakePart(std::size_t index) {
+  const at::Tensor parameter = parameters_[index].detach().flatten();
+  const std::int64_t part_begin = part_.numel() * ranks_.rank();
+  const std::int64_t begin = std::max(offsets_[index], part_begin);
+  const std::int64_t end =
+      std::min(offsets_[index] + parameter.numel(), part_begin + part_.numel());
+  if (begin >= end) return;
+  part_.narrow(0, begin - part_begin, end - begin)
+      .copy_(parameter.narrow(0, begin - offsets_[index], end - begin));
 }
 
 at::Tensor FlatGroup::View(const at::Tensor& whole, std::size_t index) const {
@@ -79,12 +106,13 @@ void FlatGroup::BeginGather() {
   if (gathered_ || gathering_) return;
   const at::NoGradGuard no_grad;
   at::Tensor whole = whole_;
-  if (shard_ == Shard::kParameters) {
+  if (form_.shard == Shard::kParameters) {
     TakeMemory();
     whole = memory_;
     if (alone_) whole.zero_();
-    Own(whole).copy_(part_);
   }
+  // Nothing changes the part before its gradient has come, and that is waited for.
+  if (IsApart()) Own(whole).copy_(part_, /*non_blocking=*/true);
   gathering_ = true;
   if (!alone_ && !ranks_.alone()) SendWhole(whole);
 }
@@ -111,7 +139,7 @@ void FlatGroup::Gather() {
 }
 
 void FlatGroup::Release() {
-  if (shard_ != Shard::kParameters || !(gathered_ || gathering_)) return;
+  if (form_.shard != Shard::kParameters || !(gathered_ || gathering_)) return;
   // What is on its way must have come before its place is gone.
   Gather();
   DropMemory();
@@ -119,7 +147,10 @@ void FlatGroup::Release() {
 }
 
 void FlatGroup::NewGradients() {
-  gradients_ = at::zeros(whole_.sizes(), part_.options().requires_grad(false));
+  // Those that are kept while pieces are added are not rounded each time.
+  const bool as_sent = form_.send_bf16 && form_.shard != Shard::kOptimizerState;
+  gradients_ =
+      at::zeros(whole_.sizes(), whole_.options().dtype(as_sent ? at::kBFloat16 : part_dtype_));
 }
 
 bool FlatGroup::TakeGradient(std::size_t index, bool counts) {
@@ -133,7 +164,8 @@ bool FlatGroup::TakeGradient(std::size_t index, bool counts) {
   at::Tensor& gradient = parameters_[index].mutable_grad();
   if (!gradient.is_alias_of(place)) place.add_(gradient);
   // The next backward adds in place where gradients are kept.
-  gradient = shard_ == Shard::kOptimizerState ? place : at::Tensor();
+  const bool in_place = form_.shard == Shard::kOptimizerState && gradient.dtype() == place.dtype();
+  gradient = in_place ? place : at::Tensor();
   return ++arrived_ == parameters_.size();
 }
 
@@ -145,32 +177,40 @@ bool FlatGroup::IsGloo() const {
 void FlatGroup::BeginSum() {
   const at::NoGradGuard no_grad;
   if (!gradients_.defined()) NewGradients();
+  sent_ = form_.send_bf16 ? gradients_.to(at::kBFloat16) : gradients_;
   if (IsGloo()) {
-    sum_ = Own(gradients_);
+    sum_ = Own(sent_);
     if (alone_ || ranks_.alone()) return;
-    std::vector<at::Tensor> all{gradients_};
+    std::vector<at::Tensor> all{sent_};
     sum_work_ = ranks_.Guard([&] { return ranks_.group()->allreduce(all); });
   } else {
-    sum_ = at::empty_like(part_);
+    sum_ = at::empty(part_.sizes(), sent_.options());
     if (alone_) {
-      sum_.copy_(Own(gradients_));
+      sum_.copy_(Own(sent_));
     } else {
-      sum_work_ = ranks_.BeginSumParts(sum_, gradients_);
+      sum_work_ = ranks_.BeginSumParts(sum_, sent_);
     }
   }
+}
+
+at::Tensor FlatGroup::ForPart(const at::Tensor& sum) const {
+  if (form_.offload) return HostTensor(sum.sizes(), part_dtype_, device().is_cuda()).copy_(sum);
+  return sum.to(part_dtype_);
 }
 
 void FlatGroup::FinishSum() {
   const at::NoGradGuard no_grad;
   ranks_.Wait(std::exchange(sum_work_, {}));
+  const at::Tensor sum = ForPart(sum_);
   at::Tensor& gradient = part_.mutable_grad();
   if (gradient.defined()) {
-    gradient.add_(sum_);
+    gradient.add_(sum);
   } else {
-    gradient = sum_.is_alias_of(gradients_) ? sum_.clone() : sum_;
+    gradient = sum.is_alias_of(sent_) ? sum.clone() : sum;
   }
   sum_.reset();
-  if (shard_ == Shard::kOptimizerState) {
+  sent_.reset();
+  if (form_.shard == Shard::kOptimizerState) {
     gradients_.zero_();
   } else {
     gradients_.reset();
@@ -179,6 +219,7 @@ void FlatGroup::FinishSum() {
 
 void FlatGroup::DropGradients() {
   gradients_.reset();
+  sent_.reset();
   sum_.reset();
   part_.mutable_grad().reset();
   for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
@@ -191,7 +232,7 @@ void FlatGroup::Abandon() {
   gathering_ = false;
   // Other ranks may not have come as far as this one.
   gathered_ = false;
-  if (shard_ == Shard::kParameters) DropMemory();
+  if (form_.shard == Shard::kParameters) DropMemory();
   DropGradients();
 }
 
@@ -204,18 +245,22 @@ void FlatGroup::BeginAlone() {
 void FlatGroup::EndAlone() {
   alone_ = false;
   Abandon();
-  gathered_ = shard_ != Shard::kParameters && gathered_before_alone_;
+  if (form_.shard == Shard::kParameters) return;
+  gathered_ = gathered_before_alone_;
+  const at::NoGradGuard no_grad;
+  if (IsApart()) Own(whole_).copy_(part_);
 }
 
 Bytes FlatGroup::parameter_bytes() const {
   const auto whole = static_cast<Bytes>(whole_.storage().nbytes());
-  return shard_ == Shard::kParameters ? whole + static_cast<Bytes>(part_.nbytes()) : whole;
+  return IsApart() && !form_.offload ? whole + static_cast<Bytes>(part_.nbytes()) : whole;
 }
 
 Bytes FlatGroup::gradient_bytes() const {
   Bytes bytes = 0;
   if (gradients_.defined()) bytes += static_cast<Bytes>(gradients_.nbytes());
-  if (part_.grad().defined()) bytes += static_cast<Bytes>(part_.grad().nbytes());
+  const bool here = part_.grad().defined() && !form_.offload;
+  if (here) bytes += static_cast<Bytes>(part_.grad().nbytes());
   return bytes;
 }
 

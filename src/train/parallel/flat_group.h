@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "base/bytes.h"
@@ -15,15 +16,29 @@ namespace plimsoll::train {
 /// What every rank keeps only its part of; each includes those before it.
 enum class Shard { kOptimizerState = 1, kGradients = 2, kParameters = 3 };
 
+/// How parameters, their gradients and this rank's parts of them are kept and sent.
+struct GroupForm {
+  Shard shard = Shard::kGradients;
+  /// Of the parameters, and so of their gradients. None: as they are. The parts keep the type that
+  /// the parameters had.
+  std::optional<at::ScalarType> compute_dtype;
+  /// Gradients travel as bf16 and are summed in it; else in the type of the parts.
+  bool send_bf16 = false;
+  /// Parts, and their gradients, are in memory of the host.
+  bool offload = false;
+};
+
 /// The functions that speak with other ranks must be called in the same order on all.
 class FlatGroup {
  public:
   /// The parameters, of one type and on one device, become views of the whole.
-  FlatGroup(std::vector<at::Tensor> parameters, Ranks& ranks, Shard shard);
+  FlatGroup(std::vector<at::Tensor> parameters, Ranks& ranks, const GroupForm& form);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   /// This rank's part: what the optimizer steps.
   const at::Tensor& part() const { return part_; }
+  /// Where the model is.
+  c10::Device device() const { return whole_.device(); }
 
   /// The parameters are those of all ranks' parts; nothing where they are so already. Begun ahead
   /// of need, it goes on by itself.
@@ -51,6 +66,7 @@ class FlatGroup {
   void BeginAlone();
   void EndAlone();
 
+  /// On the model's device.
   Bytes parameter_bytes() const;
   Bytes gradient_bytes() const;
 
@@ -58,6 +74,13 @@ class FlatGroup {
   at::Tensor View(const at::Tensor& whole, std::size_t index) const;
   /// This rank's part of it.
   at::Tensor Own(const at::Tensor& whole) const;
+  /// Whether the part has memory of its own, and is no view of the whole.
+  bool IsApart() const;
+  at::Tensor NewPart(std::int64_t elements) const;
+  /// The elements of a parameter that are of this rank's part.
+  void TakePart(std::size_t index);
+  /// A sum as the part's gradient has to be.
+  at::Tensor ForPart(const at::Tensor& sum) const;
   void TakeMemory();
   void DropMemory();
   void NewGradients();
@@ -70,7 +93,8 @@ class FlatGroup {
   std::vector<at::Tensor> parameters_;
   std::vector<std::int64_t> offsets_;
   Ranks& ranks_;
-  Shard shard_;
+  GroupForm form_;
+  at::ScalarType part_dtype_;
   /// What the parameters are views of. With Shard::kParameters it has no memory of its own, but
   /// borrows that of `memory_`, which others on their way to it keep alive.
   at::Tensor whole_;
@@ -83,7 +107,8 @@ class FlatGroup {
   std::vector<Ranks::Work> gather_works_;
   at::Tensor gradients_;
   std::size_t arrived_ = 0;
-  /// On its way.
+  /// On its way: what is sent, and this rank's part of its sum.
+  at::Tensor sent_;
   at::Tensor sum_;
   Ranks::Work sum_work_;
 };

@@ -159,13 +159,17 @@ void Sharded::AddGroups(const BlockKey& block, std::vector<at::Tensor> parameter
   const auto kind = [&](const at::Tensor& one) { return options.kind ? options.kind(one) : 0; };
   std::stable_sort(parameters.begin(), parameters.end(),
                    [&](const auto& a, const auto& b) { return kind(a) < kind(b); });
+  const GroupForm form{.shard = options.shard,
+                       .compute_dtype = options.compute_dtype,
+                       .send_bf16 = options.send_bf16,
+                       .offload = options.offload};
   std::vector<at::Tensor> group;
   Bytes bytes = 0;
   const auto close = [&] {
     if (group.empty()) return;
     groups_of_[block].push_back(groups_.size());
     kinds_.push_back(kind(group[0]));
-    groups_.push_back(std::make_unique<FlatGroup>(std::move(group), ranks_, options.shard));
+    groups_.push_back(std::make_unique<FlatGroup>(std::move(group), ranks_, form));
     group.clear();
     bytes = 0;
   };
@@ -296,7 +300,8 @@ at::Tensor Sharded::AddAll(const LossFunction& loss, const Batch& batch, const P
   double weight = 0;
   for (const Piece& piece : mine) weight += piece.weight;
   const Plan plan = PlanOfAll(weight, mine.size());
-  at::Tensor sum = at::zeros({}, groups_[0]->part().options().requires_grad(false));
+  const FlatGroup& any = *groups_[0];
+  at::Tensor sum = at::zeros({}, at::TensorOptions(any.device()).dtype(any.part().scalar_type()));
   for (std::size_t pass = 0; pass < plan.passes; ++pass) {
     send_ = shard_ != Shard::kOptimizerState || pass + 1 == plan.passes;
     counts_ = pass < mine.size();

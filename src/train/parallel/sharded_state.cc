@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <functional>
+#include <iomanip>
 #include <map>
 #include <optional>
 #include <random>
@@ -99,7 +100,8 @@ std::string NewSave(Ranks& ranks) {
   const at::Tensor words = at::tensor({word(), word()});
   ranks.Broadcast({words});
   std::ostringstream text;
-  for (int i = 0; i < 2; ++i) text << std::hex << words[i].item<std::int64_t>();
+  text << std::hex << std::setfill('0');
+  for (int i = 0; i < 2; ++i) text << std::setw(8) << words[i].item<std::int64_t>();
   return text.str();
 }
 
