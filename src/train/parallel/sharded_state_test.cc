@@ -303,7 +303,7 @@ TEST(ShardedState, IsLoadedByAllRanksOrNone) {
 
 /// Saves again and again. Words: path, rank to be killed, microseconds after its first save.
 const RankTaskNamed kKilled("sharded killed", [](const Launch& launch, const auto& words) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(1)});
+  Ranks ranks(launch, {.time_limit = std::chrono::seconds(3)});
   Training training(ranks, OptionsOf(Shard::kParameters));
   training.Save(words[0], "0");
   std::jthread killer;
