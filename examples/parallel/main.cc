@@ -1,23 +1,29 @@
 // A small GPT, trained by as many ranks as a launcher starts, or by one without any: what
 // docs/parallel.md shows. The tests run it, and compare the document's blocks with the lines here.
-//   parallel [data|agreed|sharded|pipeline|devices]
+//   parallel [data|agreed|sharded|pipeline|tensor|trainer|devices]
 #include <torch/torch.h>
 
 #include <cstdio>
+#include <memory>
 #include <string>
 
+#include "train/data/loader.h"
 #include "train/data/synthetic.h"
 #include "train/models/gpt.h"
 #include "train/parallel/agreement.h"
 #include "train/parallel/balanced_sampler.h"
 #include "train/parallel/data_parallel.h"
+#include "train/parallel/mesh.h"
 #include "train/parallel/model_parallel.h"
 #include "train/parallel/pipeline.h"
 #include "train/parallel/ranks.h"
 #include "train/parallel/sharded.h"
 #include "train/parallel/stage_split.h"
+#include "train/parallel/tensor_parallel.h"
+#include "train/trainer.h"
 
 using namespace plimsoll::train;
+using plimsoll::kMiB;
 
 namespace {
 
@@ -94,6 +100,40 @@ void TrainPipeline(Ranks& ranks, const Source& source) {
   }
 }
 
+void TrainWithTrainer(const std::shared_ptr<const Source>& source) {
+  auto ranks = std::make_shared<Ranks>(LaunchFromEnvironment());
+  torch::manual_seed(1);
+  auto model = std::make_shared<Gpt>(kGpt);
+  auto loss = [model](const Batch& rows) { return model->Loss(rows); };
+  Trainer trainer(model, AdamWForms(model->parameters()), loss,
+                  {.budget = kMiB, .ranks = ranks, .team = {.shard = Shard::kParameters}});
+  Loader loader(source, {.batch = kRows, .rank = ranks->rank(), .ranks = ranks->size()});
+  while (trainer.steps() < kSteps) {
+    StepReport report = trainer.Step(loader.Next());
+    Report(*ranks, static_cast<int>(report.step), torch::tensor(report.loss));
+  }
+}
+
+void TrainTensorParallel(Ranks& ranks, const Source& source) {
+  Mesh mesh(ranks, {.data = 1, .tensor = ranks.size()});
+  BalancedSampler sampler(source, 1, {.batch = kRows});
+  torch::manual_seed(1);
+  Gpt model(kGpt);
+  TensorParallel tensor(model, mesh.along(Dimension::kTensor), {.outside = Outside::kSequence});
+  DataParallel data(model, mesh.along(Dimension::kData));
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  for (int step = 0; step < kSteps; ++step) {
+    Batch mine = source.Get(sampler.Next()[mesh.coordinate(Dimension::kData)], {});
+    optimizer.zero_grad(/*set_to_none=*/false);
+    torch::Tensor loss = data.AccumulateGradients(
+        [&](const Batch& rows) { return model.Loss(rows); }, mine, {.rows = 4});
+    tensor.ClipNorm(1.0);
+    optimizer.step();
+    Report(ranks, step, loss);
+  }
+  TensorParallel::WholeModel whole(tensor);  // to be saved, loaded or evaluated, as on one rank
+}
+
 void ComputeOnSeveralDevices(const std::vector<c10::Device>& devices, const Batch& rows) {
   ModelParallel model(Gpt(kGpt).AsLayers(), devices, rows);
   torch::Tensor loss = model.Loss(rows);
@@ -104,12 +144,19 @@ void ComputeOnSeveralDevices(const std::vector<c10::Device>& devices, const Batc
 
 int main(int argc, char** argv) {
   try {
+    const std::string way = argc > 1 ? argv[1] : "data";
+    const std::shared_ptr<const Source> source =
+        SyntheticText({.size = 80, .context = 16, .vocabulary = 32});
+    if (way == "trainer") {
+      TrainWithTrainer(source);
+      return 0;
+    }
     Ranks ranks(LaunchFromEnvironment(), {.time_limit = std::chrono::minutes(2)});
     torch::manual_seed(1);
     Gpt model(kGpt);
-    const auto source = SyntheticText({.size = 80, .context = 16, .vocabulary = 32});
-    const std::string way = argc > 1 ? argv[1] : "data";
-    if (way == "pipeline") {
+    if (way == "tensor") {
+      TrainTensorParallel(ranks, *source);
+    } else if (way == "pipeline") {
       TrainPipeline(ranks, *source);
     } else if (way == "devices") {
       ComputeOnSeveralDevices({c10::kCPU, c10::kCPU},

@@ -18,8 +18,6 @@
 namespace plimsoll::train {
 namespace {
 
-constexpr std::int64_t kFirstPatience = 32;
-
 std::optional<AutocastState> AutocastFor(Precision precision, c10::Device device) {
   if (precision == Precision::kFloat32) return std::nullopt;
   return AutocastState{.device = device.type(),
@@ -285,102 +283,6 @@ void Trainer::CheckNotSwapped() const {
               "the averages are swapped in: let the Swapped go before training, saving or loading");
 }
 
-std::vector<OptimizerForm> Trainer::FormsToTry() const {
-  std::vector<OptimizerForm> forms = forms_.allowed;
-  const bool begun = !optimizers_[0]->state().empty();
-  // A state in 8 bits is neither made of one in fp32 nor made one.
-  std::erase_if(forms, [&](OptimizerForm form) {
-    const bool eight_bits = form == OptimizerForm::kEightBits || form_ == OptimizerForm::kEightBits;
-    return begun && form != form_ && eight_bits;
-  });
-  return forms;
-}
-
-std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) {
-  const LeverLimits limits = LimitsFor(batch.size());
-  TORCH_CHECK(limits.may_split || limits.micro_batch.value_or(batch.size()) >= batch.size(),
-              "micro_batch asks for pieces, and batch normalization makes them another model; set "
-              "split_batch_norm to allow it");
-  if (forms_.allowed.empty()) return planner_.Choose(limits, trials);
-  const OptimizerForm before = *form_;
-  for (const OptimizerForm form : FormsToTry()) {
-    try {
-      UseForm(form);
-    } catch (const c10::OutOfMemoryError&) {
-      continue;  // not even its state
-    }
-    if (auto chosen = planner_.Choose(limits, trials)) return chosen;
-  }
-  UseForm(before);
-  return std::nullopt;
-}
-
-void Trainer::Choose(const Batch& batch) {
-  Trials trials(*this, batch);
-  const auto chosen = ChooseWithin(batch, trials);
-  if (!chosen) throw Shortage(batch);
-  Use(*chosen);
-  chosen_for_ = batch.size();
-  expected_seconds_ = trials.expected_seconds();
-  better_.clear();
-  budget_.ReleaseCached();
-}
-
-void Trainer::ChooseTogether(const Batch& batch) {
-  Ranks& ranks = team_->ranks();
-  const bool here = batch.size() > chosen_for_;
-  if (ranks.Sum(here ? 1.0 : 0.0) == 0) return;
-  ranks.Doing(c10::str("choosing levers for step ", steps_));
-  DoTogether(ranks, [&] {
-    if (here) Choose(batch);
-    AgreeOnForm(batch);
-    if (team_->in_step()) AgreeOnLevers(batch);
-  });
-}
-
-void Trainer::AgreeOnForm(const Batch& batch) {
-  if (forms_.allowed.size() < 2) return;
-  const auto frugality = [&](OptimizerForm form) {
-    return std::ranges::find(forms_.allowed, form) - forms_.allowed.begin();
-  };
-  OptimizerForm agreed = *form_;
-  for (const std::string& name : team_->ranks().Tell(std::string(FormName(*form_)))) {
-    const OptimizerForm one = ParseForm(name);
-    if (frugality(one) > frugality(agreed)) agreed = one;
-  }
-  if (agreed == *form_) return;
-  UseForm(agreed);
-  Trials trials(*this, batch);
-  const auto chosen = batch.size() > 0 ? planner_.Choose(LimitsFor(batch.size()), trials)
-                                       : std::optional<Levers>(levers_);
-  if (!chosen) throw Shortage(batch);
-  Use(*chosen);
-}
-
-void Trainer::AgreeOnLevers(const Batch& batch) {
-  Ranks& ranks = team_->ranks();
-  std::vector<Levers> candidates;
-  for (const std::string& text : ranks.Tell(TextOf(levers_))) {
-    const Levers one = LeversFrom(text);
-    // That of a rank without rows.
-    if (one.micro_batch > 0 && std::ranges::count(candidates, one) == 0) candidates.push_back(one);
-  }
-  const Levers own = levers_;
-  bool agreed = false;
-  for (const Levers& one : candidates) {
-    Trials trials(*this, batch);
-    const bool fits = one == own || batch.size() == 0 || trials.Fits(one);
-    agreed = ranks.Sum(fits ? 0.0 : 1.0) == 0;
-    if (agreed) Use(one);
-    if (agreed) break;
-  }
-  if (!agreed) throw Shortage(batch);
-  double most = static_cast<double>(-batch.size());
-  at::Tensor rows = at::tensor(most, at::kDouble);
-  ranks.Least(rows);
-  chosen_for_ = std::max(chosen_for_, static_cast<std::int64_t>(-rows.item<double>()));
-}
-
 StepReport Trainer::Step(const Batch& batch) {
   batch.CheckRows(/*least=*/team_->ranks().alone() ? 1 : 0);
   CheckNotSwapped();
@@ -445,66 +347,6 @@ std::vector<int> Trainer::Attempt(const Batch& batch, StepReport& report) {
   if (step) step();
   if (step) team_->AfterStep();
   return {};
-}
-
-void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed,
-                      const std::vector<int>& full) {
-  const int leader = full.front();
-  const bool here = std::ranges::count(full, team_->ranks().rank()) > 0;
-  if (!here && !team_->in_step()) return;
-  const bool graph_dropped = graph_.RanOut();
-  budget_.ReleaseCached();
-  if (graph_dropped) return;
-  calm_steps_ = 0;
-  if (before_trying_) {
-    better_.push_back(levers_);
-    Use(*before_trying_);
-    before_trying_.reset();
-    patience_ *= 2;
-    return;
-  }
-  // The first time it may have been pieces that did not fit together, or another program.
-  const Levers now = levers_;
-  const bool again = std::ranges::count(failed, now) > 0;
-  failed.push_back(now);
-  if (!again) return;
-  const bool leads = !team_->in_step() || team_->ranks().rank() == leader;
-  Levers less = now;
-  if (leads) {
-    const auto found = LesserThan(now, batch, failed);
-    if (!found) throw Shortage(batch);
-    less = *found;
-  }
-  if (team_->in_step()) {
-    less = LeversFrom(team_->ranks().Tell(TextOf(less)).at(static_cast<std::size_t>(leader)));
-  }
-  better_.push_back(now);
-  Use(less);
-  CheckLossSplits(batch);
-  patience_ = std::max(patience_, kFirstPatience);
-}
-
-std::optional<Levers> Trainer::LesserThan(const Levers& now, const Batch& batch,
-                                          const std::vector<Levers>& failed) {
-  Trials trials(*this, batch);
-  const LeverLimits limits = LimitsFor(batch.size());
-  auto less = planner_.Less(now, limits, trials);
-  // What ran out once in this step is not gone back to; and there is an end to it.
-  constexpr int kMost = 32;
-  for (int i = 0; less && std::ranges::count(failed, *less) > 0; ++i) {
-    less = i < kMost ? planner_.Less(*less, limits, trials) : std::nullopt;
-  }
-  Use(now);
-  return less;
-}
-
-void Trainer::TryUpwardAgain() {
-  if (better_.empty() || calm_steps_ < patience_) return;
-  calm_steps_ = 0;
-  before_trying_ = levers_;
-  const Levers more = better_.back();
-  better_.pop_back();
-  Use(more);
 }
 
 }  // namespace plimsoll::train
