@@ -101,10 +101,10 @@ void TrainPipeline(Ranks& ranks, const Source& source) {
 }
 
 void TrainWithTrainer(const std::shared_ptr<const Source>& source) {
-  auto ranks = std::make_shared<Ranks>(LaunchFromEnvironment());
   torch::manual_seed(1);
   auto model = std::make_shared<Gpt>(kGpt);
   auto loss = [model](const Batch& rows) { return model->Loss(rows); };
+  auto ranks = std::make_shared<Ranks>(LaunchFromEnvironment());
   Trainer trainer(model, AdamWForms(model->parameters()), loss,
                   {.budget = kMiB, .ranks = ranks, .team = {.shard = Shard::kParameters}});
   Loader loader(source, {.batch = kRows, .rank = ranks->rank(), .ranks = ranks->size()});

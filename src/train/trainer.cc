@@ -77,6 +77,8 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
       vocabulary_losses_(VocabularyLossesOf(*model_)),
       planner_(blocks_.size(), RatesOf(options_.device)) {
   CheckOptions();
+  Ranks alone;
+  DoEach(options_.ranks ? *options_.ranks : alone, [this] { CheckRoom(); });
   team_ = MakeTeam(*model_, options_.ranks.get(), options_.team, optimizers_);
   Adopt(optimizers_);
   for (const auto& optimizer : optimizers_) {
@@ -85,7 +87,6 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
     for (const auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
   }
   if (options_.ema) ema_.emplace(*model_, *options_.ema);
-  DoEach(team_->ranks(), [this] { CheckRoom(); });
 }
 
 Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, OptimizerForms forms, LossFunction loss,

@@ -281,7 +281,16 @@ Bytes Trainer::LeastWithThisForm(const Batch& batch) {
 }
 
 FixedMemory Trainer::Fixed() const {
-  FixedMemory fixed{.parameters = team_->parameter_bytes(), .gradients = team_->gradient_bytes()};
+  FixedMemory fixed;
+  if (team_) {
+    fixed = {.parameters = team_->parameter_bytes(), .gradients = team_->gradient_bytes()};
+  } else {
+    // Before it is known what this rank keeps.
+    for (const at::Tensor& one : model_->parameters()) {
+      fixed.parameters += static_cast<Bytes>(one.nbytes());
+      if (one.requires_grad()) fixed.gradients += static_cast<Bytes>(one.nbytes());
+    }
+  }
   for (torch::optim::Optimizer* const optimizer : stepped_) {
     fixed.optimizer_state += StateToCome(*optimizer);
   }

@@ -367,10 +367,10 @@ std::vector<std::string> Ranks::Tell(const std::string& text) {
   Sum(lengths);
   const std::int64_t longest =
       std::max<std::int64_t>(*std::max_element(length, length + size()), 1);
-  at::Tensor mine = HostTensor({longest}, at::kByte, /*pinned=*/false).zero_();
-  std::ranges::copy(text, mine.mutable_data_ptr<std::uint8_t>());
-  at::Tensor all = HostTensor({size() * longest}, at::kByte, /*pinned=*/false);
-  Gather(all, mine);
+  // A sum with nothing of the others in each rank's place: a gather would take memory of its own.
+  at::Tensor all = HostTensor({size() * longest}, at::kByte, /*pinned=*/false).zero_();
+  std::ranges::copy(text, all.mutable_data_ptr<std::uint8_t>() + rank() * longest);
+  Sum(all);
   std::vector<std::string> texts;
   for (int one = 0; one < size(); ++one) {
     const auto* const begin = all.const_data_ptr<std::uint8_t>() + one * longest;

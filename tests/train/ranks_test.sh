@@ -1,0 +1,59 @@
+#!/bin/bash
+# plimsoll-train --ranks: the losses of one process, stopped and resumed with another number of ranks, and what is said of a
+# rank that is killed: ranks_test.sh PROGRAM
+set -euo pipefail
+program=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "ranks_test: $*"; exit 1; }
+small=(gpt --width 32 --layers 2 --heads 2 --context 32 --workers 1 --batch 8 --rank-limit 20)
+# To four digits, which the order of sums does not change.
+losses() { sed -n 's/.*"loss":\([0-9]*\.[0-9]\{4\}\).*/\1/p' "$@"; }
+
+"$program" "${small[@]}" --steps 8 --log "$folder/whole.log" --weights "$folder/whole.safetensors" 2>/dev/null
+for shard in nothing parameters; do
+  state=$folder/$shard.state
+  "$program" "${small[@]}" --ranks 4 --shard $shard --steps 3 --save "$state" --log "$folder/$shard.log" 2>/dev/null
+  "$program" "${small[@]}" --ranks 3 --shard $shard --steps 8 --save "$state" --resume --log "$folder/$shard.log" \
+    --weights "$folder/$shard.safetensors" 2>"$folder/out" || fail "it does not go on: $(cat "$folder/out")"
+  [[ $(grep -c 'goes on after step 3' "$folder/out") == 1 ]] || fail "not told once: $(cat "$folder/out")"
+  [[ $(losses "$folder/$shard.rank0.log") == $(losses "$folder/whole.log") ]] || fail "other losses with --shard $shard"
+  [[ $(stat -c %s "$folder/$shard.safetensors") == $(stat -c %s "$folder/whole.safetensors") ]] || fail "other weights"
+done
+
+# Interrupted, all stop after the same step.
+"$program" "${small[@]}" --ranks 3 --steps 100000 --save "$folder/stopped" --log "$folder/stopped.log" 2>"$folder/out" &
+process=$!
+until [[ -s $folder/stopped.rank0.log ]]; do sleep 0.05; done
+kill -INT $process
+code=0
+wait $process || code=$?
+[[ $code == 130 ]] || fail "interrupted it ends with $code: $(cat "$folder/out")"
+[[ $(wc -l <"$folder/stopped.rank0.log") == $(wc -l <"$folder/stopped.rank2.log") ]] || fail "ranks stop after different steps"
+steps=$(($(wc -l <"$folder/stopped.rank0.log") + 1))
+"$program" "${small[@]}" --ranks 2 --steps $steps --save "$folder/stopped" --resume 2>/dev/null
+
+# One is killed: the others say which, and it ends.
+"$program" "${small[@]}" --ranks 3 --steps 100000 --log "$folder/killed.log" 2>"$folder/out" &
+process=$!
+until [[ -s $folder/killed.rank1.log ]]; do sleep 0.05; done
+for child in $(pgrep -P $process); do
+  ! tr '\0' '\n' <"/proc/$child/environ" | grep -qx RANK=1 || kill -KILL "$child"
+done
+code=0
+wait $process || code=$?
+[[ $code != 0 ]] || fail "a rank was killed, and it ends well"
+grep -q 'rank 1 was killed: Killed' "$folder/out" || fail "the killed rank is not told: $(cat "$folder/out")"
+[[ $(grep -c 'rank 1 does not answer any more' "$folder/out") == 2 ]] || fail "the others do not say so: $(cat "$folder/out")"
+
+# What does not fit is told, and cannot be is refused before anything starts.
+code=0
+"$program" "${small[@]}" --ranks 2 --budget 100KiB 2>"$folder/out" || code=$?
+[[ $code == 1 ]] || fail "what does not fit ends with $code: $(cat "$folder/out")"
+for wrong in "--ranks 0" "--shard everything" "--ranks 2 --save /no/such/folder/x" "--rank-limit 0"; do
+  code=0
+  # shellcheck disable=SC2086
+  "$program" "${small[@]}" $wrong 2>"$folder/out" || code=$?
+  [[ $code == 2 && $(wc -l <"$folder/out") == 1 ]] || fail "$wrong: $code, $(cat "$folder/out")"
+done
+echo "ranks_test: as it should be"
