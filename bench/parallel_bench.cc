@@ -369,7 +369,11 @@ int Run(const std::vector<std::string>& arguments) {
   const Words words({arguments.begin() + 1, arguments.end()});
   const bool exact = arguments[0] == "exact";
   const c10::Device device(exact ? "cpu" : words.Text("device"));
-  Ranks ranks(LaunchFromEnvironment(), {.device = device, .transport = Transport::kGloo});
+  // NCCL is for one rank a GPU, so here for one alone.
+  const bool nccl = !exact && words.Text("backend") == "nccl";
+  Ranks ranks(LaunchFromEnvironment(), {.device = device,
+                                        .transport = nccl ? Transport::kNccl : Transport::kGloo,
+                                        .even_alone = nccl});
   if (exact) {
     Exact(words, ranks);
   } else if (arguments[0] == "check") {

@@ -255,7 +255,7 @@ def speed(a):
     print("|---|---|---|---|---|---|---|---|---|---|")
     for ranks in a.ranks:
         for way in a.ways:
-            told = {"way": way, "device": a.device, "rows": a.rows, "steps": a.steps,
+            told = {"way": way, "device": a.device, "backend": a.backend, "rows": a.rows, "steps": a.steps,
                     **{name: getattr(a, name) for name in SIZES}}
             twin = TWINS[way]
             results = {}
@@ -263,7 +263,7 @@ def speed(a):
             for _ in range(a.rounds):
                 for name, program in (("own", [a.bench, "speed", *words(**told)]),
                                       ("twin", [sys.executable, __file__, "rank", "speed",
-                                                *words(**{**told, "way": twin, "backend": a.backend})])):
+                                                *words(**{**told, "way": twin})])):
                     lines = [json.loads(text.splitlines()[-1]) for text in run_ranks(ranks, a.threads, program)]
                     results.setdefault(name, []).append({key: max(line[key] for line in lines) for key in lines[0]})
             ms = {name: statistics.median(run["ms"] for run in runs) for name, runs in results.items()}
@@ -290,13 +290,13 @@ def capture(a):
 
 
 def check(a):
-    print(run_ranks(a.ranks[-1], a.threads, [a.bench, "check", f"device={a.device}"])[0])
+    print(run_ranks(a.ranks[-1], a.threads, [a.bench, "check", *words(device=a.device, backend=a.backend)])[0])
     return False
 
 
 def timeline(a):
     for way in a.ways:
-        told = words(way=way, device=a.device, rows=a.rows, **{name: getattr(a, name) for name in SIZES})
+        told = words(way=way, device=a.device, backend=a.backend, rows=a.rows, **{name: getattr(a, name) for name in SIZES})
         print(run_ranks(a.ranks[-1], a.threads, [a.bench, "timeline", *told])[0], flush=True)
     return False
 

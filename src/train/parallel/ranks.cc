@@ -206,7 +206,8 @@ Ranks::Ranks(const Launch& launch, const RanksOptions& options) : launch_(launch
   constexpr milliseconds kLeastLimit{100};
   TORCH_CHECK(options.time_limit >= kLeastLimit, "a time limit of ", options.time_limit.count(),
               " ms is too short for ranks to answer.");
-  if (launch.size == 1) return;
+  alone_ = launch.size == 1 && !options.even_alone;
+  if (alone_) return;
   members_.resize(static_cast<std::size_t>(launch.size));
   std::iota(members_.begin(), members_.end(), 0);
   rank_ = launch.rank;
@@ -221,6 +222,7 @@ Ranks::Ranks(std::shared_ptr<Meeting> meeting, std::vector<int> members)
   const auto own = std::find(members_.begin(), members_.end(), launch_.rank);
   TORCH_CHECK(own != members_.end(), "rank ", launch_.rank, " is not in its own group of ranks.");
   rank_ = static_cast<int>(own - members_.begin());
+  alone_ = members_.size() == 1 && launch_.size > 1;
   on_break_ = OnBreak([this] { group_.reset(); });
 }
 

@@ -32,6 +32,9 @@ struct RanksOptions {
   std::chrono::milliseconds time_limit = std::chrono::minutes(10);
   /// The same for the start, when machines may come late.
   std::chrono::milliseconds meeting_limit = std::chrono::minutes(5);
+  /// One rank alone does all that several do, over a transport: to try one, or to see what it
+  /// takes.
+  bool even_alone = false;
 };
 
 /// One rank's view of all, or of some of them. Alone it needs nothing: no address, no socket, and
@@ -54,7 +57,8 @@ class Ranks {
   /// This one among its members.
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
-  bool alone() const { return size() == 1; }
+  /// Nothing is sent.
+  bool alone() const { return alone_; }
   /// Of all ranks that were started, the members, in their order.
   const std::vector<int>& members() const { return members_; }
   /// Among all ranks that were started.
@@ -144,6 +148,7 @@ class Ranks {
   std::shared_ptr<Meeting> meeting_;
   std::vector<int> members_{0};
   int rank_ = 0;
+  bool alone_ = true;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   /// Lets go of it.
   std::shared_ptr<void> on_break_;

@@ -135,8 +135,8 @@ std::optional<Shard> ParseShard(const std::string& text) {
 
 void AddRankFlags(CLI::App& app, Flags& flags) {
   app.add_option("--ranks", flags.ranks,
-                 "train in so many processes on this machine, each with a part of the batch; under "
-                 "torchrun, mpirun or srun leave it out")
+                 "train in so many processes on this machine, each with a part of the batch (1: as "
+                 "several do, alone); under torchrun, mpirun or srun leave it out")
       ->check(AtLeast(1));
   AddParsed(app, "--shard", flags.trainer.team.shard, ParseShard,
             "what each rank keeps only a part of: nothing (default), optimizer (its state), "

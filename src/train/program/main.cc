@@ -114,7 +114,8 @@ void TellBroken(const BrokenSamples& broken) {
 /// Several on one GPU speak over gloo; NCCL wants one for each.
 void JoinRanks(Flags& flags) {
   const Launch launch = LaunchFromEnvironment();
-  RanksOptions options{.time_limit = std::chrono::seconds(flags.rank_limit)};
+  RanksOptions options{.time_limit = std::chrono::seconds(flags.rank_limit),
+                       .even_alone = flags.ranks == 1};
   c10::Device& device = flags.trainer.device;
   if (device.is_cuda() && launch.size > 1) {
     const int local = launch.local_rank.value_or(launch.rank);
@@ -300,7 +301,12 @@ int RunRanks(const Flags& flags, int argc, char** argv) {
 /// One line, whatever names and torch's own errors hold.
 int Complain(std::string text, int code) {
   std::ranges::replace(text, '\n', ' ');
-  std::fprintf(stderr, "plimsoll-train: %s\n", Printable(text).c_str());
+  // An error of ranks says itself whose it is.
+  const char* const rank = std::getenv("RANK");
+  const bool named = rank == nullptr || text.starts_with("rank ");
+  std::fprintf(stderr, "plimsoll-train: %s%s\n",
+               named ? "" : c10::str("rank ", Printable(rank), ": ").c_str(),
+               Printable(text).c_str());
   return code;
 }
 
