@@ -43,7 +43,7 @@ void Fail(const std::string& how, const Launch& launch) {
 /// State file, steps, how rank 2 fails, in which step, after how many microseconds of it.
 const RankTaskNamed kFaulty("faulty training", [](const Launch& launch, const auto& words) {
   const auto ranks =
-      std::make_shared<Ranks>(launch, RanksOptions{.time_limit = std::chrono::seconds(4)});
+      std::make_shared<Ranks>(launch, RanksOptions{.time_limit = std::chrono::seconds(6)});
   const auto model = SmallModel("gpt", 1);
   Trainer trainer(
       model, AdamWForms(model->parameters(), torch::optim::AdamWOptions(0.01)),
@@ -120,7 +120,7 @@ void ExpectGoesOn(const Faulty& faulty) {
 
 TEST(Faults, ARankIsKilledAtTwentyMoments) {
   // Several at once: most of the time all wait.
-  constexpr int kAtOnce = 5;
+  constexpr int kAtOnce = 4;
   for (int first = 0; first < 20; first += kAtOnce) {
     std::vector<std::future<void>> runs;
     for (int moment = first; moment < first + kAtOnce; ++moment) {

@@ -72,14 +72,23 @@ void KeepStore(const Launch& launch, milliseconds limit) {
   if (!store) store = OpenStore(launch, /*keep=*/true, limit);
 }
 
+/// Releases that cannot change it keep the longer one.
+template <class Gloo>
+void SetLimit(Gloo& gloo, milliseconds limit) {
+  if constexpr (requires { gloo.setTimeout(limit); }) gloo.setTimeout(limit);
+}
+
+/// `first`: of all ranks, which have only just come. Some may need longer than they do later.
 intrusive_ptr<c10d::ProcessGroup> MakeGroup(const intrusive_ptr<c10d::Store>& store, int rank,
-                                            int size, const RanksOptions& options) {
+                                            int size, const RanksOptions& options, bool first) {
   const milliseconds limit = CollectiveLimit(options.time_limit);
   const bool nccl = options.transport == Transport::kNccl ||
                     (options.transport == Transport::kOfDevice && options.device.is_cuda());
   auto group = c10::make_intrusive<c10d::ProcessGroup>(rank, size);
   const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
-  const auto gloo = MakeGloo(gloo_store, rank, size, limit);
+  const auto gloo =
+      MakeGloo(gloo_store, rank, size, first ? std::max(limit, options.meeting_limit) : limit);
+  SetLimit(*gloo, limit);
   group->setBackend(c10::DeviceType::CPU, Backend::GLOO, gloo);
   group->setDefaultBackend(nccl ? Backend::NCCL : Backend::GLOO);
   if (nccl) {
@@ -150,6 +159,7 @@ struct Ranks::Meeting {
   /// Counts the times that Try did not go well. Each has groups of its own.
   int round = 0;
   bool trying = false;
+  bool first_group = true;
   std::list<std::function<void()>> to_let_go;
   std::map<std::vector<int>, int> groups_made;
 
@@ -248,7 +258,8 @@ const intrusive_ptr<c10d::ProcessGroup>& Ranks::group() {
       const auto store = c10::make_intrusive<c10d::PrefixStore>(meeting_->PrefixFor(members_),
                                                                 meeting_->group_store);
       const Waiting waiting(*this);
-      group_ = MakeGroup(store, rank(), size(), meeting_->options);
+      const bool first = std::exchange(meeting_->first_group, false);
+      group_ = MakeGroup(store, rank(), size(), meeting_->options, first);
     });
   }
   return group_;

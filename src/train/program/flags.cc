@@ -59,13 +59,18 @@ void AddModelFlags(CLI::App& app, Flags& flags) {
   app.add_option("model", flags.model, "unet, classifier, gpt or mlp")
       ->required()
       ->check(CLI::IsMember({"unet", "classifier", "gpt", "mlp"}));
-  app.add_option("--width", flags.sizes.width, "channels of the first level, or of each layer");
-  app.add_option("--layers", flags.sizes.layers, "layers of the gpt, blocks of the classifier");
-  app.add_option("--heads", flags.sizes.heads, "attention heads of the gpt");
-  app.add_option("--context", flags.sizes.context, "tokens in a sample of the gpt");
-  app.add_option("--vocabulary", flags.sizes.vocabulary, "tokens that the gpt knows");
-  app.add_option("--classes", flags.sizes.classes, "classes of images or pixels");
-  app.add_option("--image", flags.image, "height and width of images");
+  app.add_option("--width", flags.sizes.width, "channels of the first level, or of each layer")
+      ->check(AtLeast(1));
+  app.add_option("--layers", flags.sizes.layers, "layers of the gpt, blocks of the classifier")
+      ->check(AtLeast(1));
+  app.add_option("--heads", flags.sizes.heads, "attention heads of the gpt")->check(AtLeast(1));
+  app.add_option("--context", flags.sizes.context, "tokens in a sample of the gpt")
+      ->check(AtLeast(1));
+  app.add_option("--vocabulary", flags.sizes.vocabulary, "tokens that the gpt knows")
+      ->check(AtLeast(2));
+  app.add_option("--classes", flags.sizes.classes, "classes of images or pixels")
+      ->check(AtLeast(2));
+  app.add_option("--image", flags.image, "height and width of images")->check(AtLeast(1));
   app.add_option("--dropout", flags.sizes.dropout, "of the gpt");
   app.add_flag("--separable", flags.sizes.separable, "depthwise-separable convolutions");
   AddParsed(app, "--normalization", flags.sizes.normalization, ParseNormalization,
