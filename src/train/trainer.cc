@@ -78,7 +78,7 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
       planner_(blocks_.size(), RatesOf(options_.device)) {
   CheckOptions();
   Ranks alone;
-  DoEach(options_.ranks ? *options_.ranks : alone, [this] { CheckRoom(); });
+  DoTogether(options_.ranks ? *options_.ranks : alone, [this] { CheckRoom(); });
   team_ = MakeTeam(*model_, options_.ranks.get(), options_.team, optimizers_);
   Adopt(optimizers_);
   for (const auto& optimizer : optimizers_) {
@@ -226,10 +226,14 @@ at::Tensor Trainer::Loss(const Batch& rows) {
 }
 
 at::Tensor Trainer::Gradients(const Batch& batch) {
-  Pieces pieces{.rows = std::max<std::int64_t>(levers_.micro_batch, 1),
+  // Levers that ranks agreed on may be those of one with fewer rows.
+  const bool whole = team_->in_step() && !LimitsFor(batch.size()).may_split;
+  Pieces pieces{.rows = std::max<std::int64_t>(whole ? batch.size() : levers_.micro_batch, 1),
                 .reduction = options_.reduction,
                 .weight = trying_ ? nullptr : options_.weight};
   if (scaler_.enabled()) {
+    // A rank without rows has no loss to scale.
+    scaler_.PlaceOn(options_.device);
     pieces.scale = [this](const at::Tensor& loss) { return scaler_.Scale(loss); };
   }
   const RecomputeScope recomputing(statistics_);
@@ -289,7 +293,7 @@ StepReport Trainer::Step(const Batch& batch) {
   CheckNotSwapped();
   ChooseTogether(batch);
   TryUpwardAgain();
-  CheckLossSplits(batch);
+  if (team_->ranks().alone()) CheckLossSplits(batch);
   StepReport report{.step = steps_};
   const PeakScope peak(budget_);
   const double begin = Seconds();
@@ -328,6 +332,7 @@ std::vector<int> Trainer::Attempt(const Batch& batch, StepReport& report) {
   try {
     team_->ranks().Doing(c10::str("step ", steps_));
     std::vector<int> full = team_->ranks().Try([&] {
+      if (!team_->ranks().alone()) CheckLossSplits(batch);
       metrics_.Clear();
       undo.emplace(*model_, options_.device, [this] { team_->ClearGradients(); });
       step = Prepare(report, Gradients(batch));

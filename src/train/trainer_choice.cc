@@ -1,5 +1,6 @@
 // Which levers a trainer takes: chosen first, agreed on with other ranks, and given way from.
 #include <algorithm>
+#include <functional>
 
 #include "train/parallel/agreement.h"
 #include "train/trainer_trials.h"
@@ -57,11 +58,17 @@ void Trainer::ChooseTogether(const Batch& batch) {
   const bool here = batch.size() > chosen_for_;
   if (ranks.Sum(here ? 1.0 : 0.0) == 0) return;
   ranks.Doing(c10::str("choosing levers for step ", steps_));
-  DoTogether(ranks, [&] {
-    if (here) Choose(batch);
-    AgreeOnForm(batch);
-    if (team_->in_step()) AgreeOnLevers(batch);
-  });
+  try {
+    DoTogether(ranks, [&] {
+      if (here) Choose(batch);
+      AgreeOnForm(batch);
+      if (team_->in_step()) AgreeOnLevers(batch);
+    });
+  } catch (...) {
+    // Some have chosen and others not: all choose anew, whatever comes next.
+    if (!ranks.alone()) chosen_for_ = 0;
+    throw;
+  }
 }
 
 void Trainer::AgreeOnForm(const Batch& batch) {
@@ -91,6 +98,10 @@ void Trainer::AgreeOnLevers(const Batch& batch) {
     // That of a rank without rows.
     if (one.micro_batch > 0 && std::ranges::count(candidates, one) == 0) candidates.push_back(one);
   }
+  // Those that split least first.
+  std::ranges::stable_sort(candidates, std::greater(), &Levers::micro_batch);
+  better_.clear();
+  before_trying_.reset();
   const Levers own = levers_;
   bool agreed = false;
   for (const Levers& one : candidates) {

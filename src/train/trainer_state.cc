@@ -298,9 +298,11 @@ std::string Trainer::Load(const std::filesystem::path& path) {
       loader.emplace(StateLoader::FromBytes(ExtraOfSharded(path)));
       loaded.form = TakeForm(*loader);
       TakeRest(*loader, loaded);
+      const bool allowed =
+          !form_ || !loaded.form || std::ranges::count(forms_.allowed, *loaded.form) > 0;
+      if (!allowed) loader->Fail("its optimizer has a form that is not allowed here");
+      if (form_ && loaded.form) UseForm(*loaded.form);
     });
-    // Before anything else is changed: it may be refused.
-    if (form_ && loaded.form) UseForm(*loaded.form);
     LoadSharded(path, *sharded, stepped_, team_->ranks());
   } else {
     DoEach(team_->ranks(), [&] {
@@ -311,6 +313,12 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   }
   // All of it is right on all ranks, and nothing is refused from here on.
   for (const auto& put : loaded.puts) put();
+  // Where one had no room for it, ranks may have taken different forms: then all choose anew.
+  if (form_) {
+    for (const std::string& form : team_->ranks().Tell(std::string(FormName(*form_)))) {
+      if (form != FormName(*form_)) chosen_for_ = 0;
+    }
+  }
   return loaded.extra;
 }
 
@@ -366,8 +374,8 @@ void Trainer::TakeRest(StateLoader& loader, Loaded& loaded) {
     better_ = still_good ? own->choice.better : std::vector<Levers>();
     chosen_for_ = still_good ? own->choice.made_for : 0;
     steps_ = steps;
-    patience_ = own ? own->patience : 0;
-    calm_steps_ = own ? own->calm_steps : 0;
+    patience_ = still_good ? own->patience : 0;
+    calm_steps_ = still_good ? own->calm_steps : 0;
     if (own) own->random.Restore();
   });
 }

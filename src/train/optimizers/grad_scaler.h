@@ -24,6 +24,8 @@ class GradScaler {
  public:
   explicit GradScaler(GradScalerOptions options = {});
 
+  /// Scale and tracker lie there, so that nothing waits for them; else where the first loss is.
+  void PlaceOn(c10::Device device);
   /// The loss to go backward from.
   at::Tensor Scale(const at::Tensor& loss);
   /// Divides the gradients by the scale: for clipping before the step. Once a step.
@@ -67,9 +69,6 @@ class GradScaler {
     std::vector<at::Tensor> found;
     bool stepped = false;
   };
-
-  /// Scale and tracker lie on the device of the first loss, so that nothing waits for them.
-  void PlaceOn(c10::Device device);
 
   GradScalerOptions options_;
   double first_scale_;

@@ -67,6 +67,9 @@ class FlatGroup {
   void EndAlone();
 
   /// On the model's device.
+  /// Those of the part too.
+  void DropGradients();
+
   Bytes parameter_bytes() const;
   Bytes gradient_bytes() const;
 
@@ -88,7 +91,6 @@ class FlatGroup {
   /// summed whole in place, it needs none, and is quicker.
   bool IsGloo() const;
   void SendWhole(at::Tensor whole);
-  void DropGradients();
 
   std::vector<at::Tensor> parameters_;
   std::vector<std::int64_t> offsets_;

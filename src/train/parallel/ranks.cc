@@ -218,6 +218,7 @@ Ranks::Ranks(const Launch& launch, const RanksOptions& options) : launch_(launch
               " ms is too short for ranks to answer.");
   alone_ = launch.size == 1 && !options.even_alone;
   if (alone_) return;
+  of_all_ = true;
   members_.resize(static_cast<std::size_t>(launch.size));
   std::iota(members_.begin(), members_.end(), 0);
   rank_ = launch.rank;
@@ -248,7 +249,7 @@ std::unique_ptr<Ranks> Ranks::Some(std::vector<int> members) const {
 Ranks::~Ranks() {
   on_break_.reset();
   // Before the others notice that its connections break.
-  if (meeting_ && size() == launch_.size) meeting_->roll_call->Leave();
+  if (meeting_ && of_all_) meeting_->roll_call->Leave();
   group_.reset();
 }
 
@@ -334,6 +335,8 @@ std::vector<int> Ranks::EndRound(RollCall::End end, const std::string& text) {
   const std::vector<int> full =
       roll_call.AwaitEndOfRound(meeting_->round, meeting_->options.time_limit);
   ++meeting_->round;
+  // Now, while all are here: later one might stop for good before it comes to connect.
+  group();
   return full;
 }
 

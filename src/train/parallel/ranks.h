@@ -149,6 +149,8 @@ class Ranks {
   std::vector<int> members_{0};
   int rank_ = 0;
   bool alone_ = true;
+  /// Not made by Some: when it goes, this process leaves.
+  bool of_all_ = false;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   /// Lets go of it.
   std::shared_ptr<void> on_break_;

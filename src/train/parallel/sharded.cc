@@ -383,6 +383,10 @@ void Sharded::PartsChanged() {
   GatherAll();
 }
 
+void Sharded::ClearGradients() {
+  for (const auto& group : groups_) group->DropGradients();
+}
+
 void Sharded::Abandon() {
   ForgetPass();
   for (const auto& group : groups_) group->Abandon();

@@ -84,6 +84,8 @@ class Sharded {
     Sharded& sharded_;
   };
 
+  /// Between steps.
+  void ClearGradients();
   /// After an error in the midst of a step: drops gradients and whatever is on its way, and
   /// releases parameters, without a word to other ranks. With new connections the step can be
   /// repeated, if all ranks have done this.

@@ -148,7 +148,7 @@ class ShardedTeam final : public Team {
   double Evaluate(const LossFunction& loss, const Batch& batch, const Pieces& pieces) override {
     return sharded_->Evaluate(loss, batch, pieces);
   }
-  void ClearGradients() override { sharded_->Abandon(); }
+  void ClearGradients() override { sharded_->ClearGradients(); }
   NamedTensors gradients() const override {
     NamedTensors list;
     for (const auto& group : sharded_->groups()) {

@@ -150,6 +150,44 @@ TEST(TrainerOverRanks, WhatDoesNotFitOnOneIsToldByAll) {
   EXPECT_EQ(outcomes[0].error.find("on rank 1"), 0U) << outcomes[0].error;
 }
 
+/// In the third step rank 1 has no room for a row.
+const RankTaskNamed kNoRoom("trainer no room", [](const Launch& launch, const auto& words) {
+  const auto model = SmallModel("mlp", 1);
+  TrainerOptions options = OptionsOf(*model, Join(launch), words[0]);
+  int step = 0;
+  Trainer trainer(
+      model, std::make_shared<torch::optim::SGD>(model->parameters(), 0.1),
+      [&](const Batch& rows) {
+        TORCH_CHECK_WITH(OutOfMemoryError, launch.rank != 1 || step != 2, "no room");
+        return model->Loss(rows);
+      },
+      options);
+  std::vector<double> losses;
+  std::int64_t refused = 0;
+  for (; step < 5; ++step) {
+    try {
+      losses.push_back(trainer.Step(RowsOf(WholeBatch("mlp", 0), launch)).loss);
+    } catch (const c10::OutOfMemoryError&) {
+      ++refused;
+    }
+  }
+  return Findings{{"losses", at::tensor(losses)}, {"refused", at::tensor(refused)}};
+});
+
+TEST(TrainerOverRanks, GoesOnAfterAStepThatDoesNotFitOnOne) {
+  for (const std::string shard : {"none", "3"}) {
+    const auto outcomes = RunRanks({.task = "trainer no room", .size = 2, .words = {shard}});
+    for (const RankOutcome& outcome : outcomes) {
+      ASSERT_TRUE(outcome.good()) << outcome.error;
+      // Long before the time limit.
+      EXPECT_LT(outcome.seconds, 15);
+      EXPECT_EQ(outcome.findings.at("refused").item<std::int64_t>(), 1);
+      EXPECT_EQ(outcome.findings.at("losses").numel(), 4);
+    }
+    EXPECT_TRUE(outcomes[0].findings.at("losses").equal(outcomes[1].findings.at("losses")));
+  }
+}
+
 /// Rank 1 throws in the third step.
 const RankTaskNamed kThrows("trainer throws", [](const Launch& launch, const auto&) {
   const auto model = SmallModel("mlp", 1);
