@@ -38,7 +38,7 @@ struct TorchSign {
   std::string_view prefix;
   std::uint16_t sign;
 };
-constexpr std::array<TorchSign, 18> kTorchSigns = {{
+constexpr std::array<TorchSign, 19> kTorchSigns = {{
     {"torch::autograd::Engine::thread_main", kSignEngine},
     {"torch::autograd::Engine::evaluate_function", kSignEngine},
     {"torch::autograd::SavedVariable::unpack", kSignUnpack},
@@ -51,6 +51,7 @@ constexpr std::array<TorchSign, 18> kTorchSigns = {{
     {"at::_ops::_fused_sgd", kSignOptimizer},
     {"at::_ops::_amp_foreach_non_finite", kSignScalerStep},
     {"at::_ops::_amp_update_scale", kSignScalerStep},
+    {"c10d::Reducer::initialize_buckets", kSignDdp},
     {"torch::nn::Module::to", kSignApply},
     {"torch::nn::Module::clone", kSignApply},
     {"torch::nn::Cloneable", kSignApply},

@@ -111,6 +111,14 @@ TEST(CppStack, AClosureIsNotTheOptimizersWork) {
   EXPECT_FALSE(is_optimizer(model));
 }
 
+TEST(CppStack, TheReducersBucketsAreDdps) {
+  Timeline t;
+  const StackId stack =
+      Add(t, Inside({"c10d::Reducer::initialize_buckets(std::vector<int>)",
+                     "c10d::Reducer::Reducer(std::vector<at::Tensor>)", "my::Parallel()", "main"}));
+  EXPECT_NE(StackAnalysis(t).of(stack).signs & kSignDdp, 0);
+}
+
 TEST(CppStack, DoesNotCountBesidePythons) {
   Timeline t;
   const StackId stack = Add(t, {"my::Net::forward(int)", "/me/train.py:5 main"});
