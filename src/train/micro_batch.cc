@@ -7,10 +7,6 @@
 namespace plimsoll::train {
 namespace {
 
-double WeightOf(const Batch& batch, const Pieces& pieces) {
-  return pieces.weight ? pieces.weight(batch) : static_cast<double>(batch.size());
-}
-
 /// Calls back with the rows of each piece.
 template <class Function>
 void ForEachPiece(const Batch& batch, const Pieces& pieces, Function function) {
@@ -31,6 +27,11 @@ at::Tensor Counted(const at::Tensor& value, const Shares& shares, std::size_t pi
 }
 
 }  // namespace
+
+double WeightOf(const Batch& rows, const Pieces& pieces) {
+  if (rows.size() == 0) return 0;
+  return pieces.weight ? pieces.weight(rows) : static_cast<double>(rows.size());
+}
 
 Shares SharesOf(const Batch& batch, const Pieces& pieces) {
   TORCH_CHECK(pieces.rows >= 1, "a piece has at least one row");

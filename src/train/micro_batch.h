@@ -33,6 +33,9 @@ struct Pieces {
   std::function<at::Tensor(const at::Tensor&)> scale;
 };
 
+/// What the loss of these rows is about; 0 for none.
+double WeightOf(const Batch& rows, const Pieces& pieces);
+
 /// Adds the gradients of the whole batch's loss to the parameters, one piece at a time, and returns
 /// that loss without its graph. A piece with nothing in it to learn from (weight 0) is passed over.
 at::Tensor AccumulateGradients(const LossFunction& loss, const Batch& batch, const Pieces& pieces);

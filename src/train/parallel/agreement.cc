@@ -49,7 +49,8 @@ void DoTogether(Ranks& ranks, const std::function<void()>& function) {
                    texts.at(static_cast<std::size_t>(first)));
 }
 
-void DoEach(Ranks& ranks, const std::function<void()>& function) {
+void DoEach(Ranks& ranks, const std::function<void()>& function,
+            const std::function<void()>& undo) {
   std::exception_ptr own;
   std::string text;
   try {
@@ -61,6 +62,8 @@ void DoEach(Ranks& ranks, const std::function<void()>& function) {
     text = TextOf(error);
   }
   const auto texts = ranks.Tell(text);
+  if (std::ranges::all_of(texts, &std::string::empty)) return;
+  undo();
   if (own) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     TORCH_CHECK(texts[rank].empty(), "on rank ", rank, " of ", ranks.size(), ": ", texts[rank]);

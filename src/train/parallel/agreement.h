@@ -17,8 +17,10 @@ namespace plimsoll::train {
 /// all throw c10::OutOfMemoryError, that rank its own.
 void DoTogether(Ranks& ranks, const std::function<void()>& function);
 /// The same for what each rank does by itself: what one throws, all do, as c10::Error. Nothing but
-/// the answer is waited for, and ranks may go on together after it.
-void DoEach(Ranks& ranks, const std::function<void()>& function);
+/// the answer is waited for, and ranks may go on together after it. Before all throw, each calls
+/// `undo`.
+void DoEach(
+    Ranks& ranks, const std::function<void()>& function, const std::function<void()>& undo = [] {});
 
 struct AgreedGradients {
   /// Of all ranks' rows.

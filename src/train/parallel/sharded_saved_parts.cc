@@ -15,57 +15,13 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-fs::path PartsFolder(const fs::path& path) { return path.string() + ".parts"; }
-
-fs::path PartFile(const fs::path& path, const std::string& save, int rank) {
-  return PartsFolder(path) / (save + "." + std::to_string(rank));
-}
-
-SavedPart::SavedPart(const fs::path& file, const std::string& save, const WrittenPart& written)
-    : name_(file.string()) {
-  Result<Input> input = Input::Open(name_);
-  TORCH_CHECK(input.ok(), Printable(input.error().ToLine()));
-  input_ = std::make_unique<const Input>(std::move(*input));
-  const std::string_view bytes = input_->bytes();
-  if (static_cast<std::int64_t>(bytes.size()) != written.bytes) {
-    Fail(c10::str("it has ", bytes.size(), " bytes, and ", written.bytes, " were saved"));
-  }
-  if (layout::Checksum(bytes) != written.checksum) {
-    Fail("it is not what was saved: its checksum differs");
-  }
-  Result<StateFile> state = ReadState(*input_);
-  TORCH_CHECK(state.ok(), Printable(state.error().ToLine()));
-  state_ = std::move(*state);
-  if (Value(kShardedSave) != StateValue(save)) Fail("it belongs to another save");
-}
-
-const StateValue& SavedPart::Value(const std::string& name) const {
-  const auto found = state_.values.find(name);
-  if (found == state_.values.end()) Fail("there is no '" + name + "' in it");
-  return found->second;
-}
-
-at::Tensor SavedPart::Tensor(const std::string& name) const {
-  const auto found = state_.tensors.find(name);
-  if (found == state_.tensors.end()) Fail("there is no '" + name + "' in it");
-  const StateTensor& saved = found->second;
-  // Only read from, as the header asks.
-  return at::from_blob(const_cast<char*>(saved.bytes.data()), saved.sizes,
-                       at::TensorOptions(ScalarTypeOf(saved.type)));
-}
-
-void SavedPart::Fail(const std::string& what) const {
-  TORCH_CHECK(false, Printable(name_), ": ", Printable(what));
-}
-
 SavedParts::SavedParts(const fs::path& path, ShardedLayout here, int rank)
-    : path_(path), here_(std::move(here)), rank_(rank), loader_(StateLoader::Open(path)) {
-  save_ = loader_.Text(kShardedSave);
-  there_ = ShardedLayout::Take(loader_);
-  for (int i = 0; i < there_.ranks(); ++i) {
-    written_.push_back({loader_.Count(c10::str("file ", i, " bytes")),
-                        loader_.Count(c10::str("file ", i, " checksum"))});
-  }
+    : here_(std::move(here)),
+      rank_(rank),
+      loader_(StateLoader::Open(path)),
+      files_(path, loader_),
+      there_(ShardedLayout::Take(loader_)) {
+  files_.Take(loader_, there_.ranks());
   optimizers_ = loader_.Count("optimizers");
   extra_ = loader_.Bytes("extra");
   loader_.CheckThatNothingIsLeft();
@@ -74,9 +30,7 @@ SavedParts::SavedParts(const fs::path& path, ShardedLayout here, int rank)
 
 const SavedPart& SavedParts::OfRank(int rank) {
   std::unique_ptr<SavedPart>& part = parts_[rank];
-  if (!part) {
-    part = std::make_unique<SavedPart>(PartFile(path_, save_, rank), save_, written_.at(rank));
-  }
+  if (!part) part = std::make_unique<SavedPart>(files_.Open(rank));
   return *part;
 }
 

@@ -10,42 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "train/parallel/saved_in_parts.h"
 #include "train/parallel/sharded_layout.h"
 
 namespace plimsoll::train {
-
-/// The number of the save, in each of its files.
-inline constexpr const char* kShardedSave = "sharded save";
-
-/// Where the parts of a save are.
-std::filesystem::path PartsFolder(const std::filesystem::path& path);
-std::filesystem::path PartFile(const std::filesystem::path& path, const std::string& save,
-                               int rank);
-
-struct WrittenPart {
-  std::int64_t bytes = 0;
-  std::int64_t checksum = 0;
-};
-
-/// One rank's file of a save. Errors name it.
-class SavedPart {
- public:
-  /// Throws c10::Error if it is not the file that was written.
-  SavedPart(const std::filesystem::path& file, const std::string& save, const WrittenPart& written);
-
-  const StateFile& state() const { return state_; }
-  bool HasTensor(const std::string& name) const { return state_.tensors.contains(name); }
-  /// Over the bytes of the file, while this lives: to be read, not written.
-  at::Tensor Tensor(const std::string& name) const;
-  const StateValue& Value(const std::string& name) const;
-  [[noreturn]] void Fail(const std::string& what) const;
-
- private:
-  std::string name_;
-  /// Behind a pointer: the tensors of the state lie in it.
-  std::unique_ptr<const Input> input_;
-  StateFile state_;
-};
 
 /// A save of any number of ranks, as a rank of another layout sees it. A file is opened when
 /// something of it is asked for.
@@ -74,13 +42,11 @@ class SavedParts {
   /// Its error is about the file at the path.
   void About(const std::function<void()>& function) const;
 
-  std::filesystem::path path_;
   ShardedLayout here_;
-  ShardedLayout there_;
   int rank_;
   StateLoader loader_;
-  std::string save_;
-  std::vector<WrittenPart> written_;
+  PartsList files_;
+  ShardedLayout there_;
   std::int64_t optimizers_ = 0;
   std::string extra_;
   std::map<int, std::unique_ptr<SavedPart>> parts_;

@@ -1,22 +1,14 @@
 #include "train/parallel/sharded_state.h"
 
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
-#include <exception>
 #include <functional>
-#include <iomanip>
 #include <map>
 #include <optional>
-#include <random>
-#include <sstream>
 
-#include "base/output.h"
-#include "base/printable.h"
 #include "train/optimizers/optimizer_state.h"
+#include "train/parallel/agreement.h"
 #include "train/parallel/sharded_saved_parts.h"
-#include "train/state/layout.h"
 
 namespace plimsoll::train {
 namespace {
@@ -68,47 +60,8 @@ std::vector<std::size_t> GroupsOf(const Optimizer& optimizer, const Sharded& sha
   return found;
 }
 
-/// Does it, and throws on all ranks if it threw on one: that error there, and elsewhere one that
-/// names the rank. Before that comes `undo`, when it is certain that all will throw.
-void OnAll(
-    Ranks& ranks, const char* what, const std::function<void()>& function,
-    const std::function<void()>& undo = [] {}) {
-  std::exception_ptr error;
-  try {
-    function();
-  } catch (const RankError&) {
-    throw;
-  } catch (const std::exception&) {
-    error = std::current_exception();
-  }
-  at::Tensor failed = at::zeros({ranks.size()}, at::kInt);
-  failed[ranks.rank()] = error ? 1 : 0;
-  ranks.Sum(failed);
-  if (failed.sum().item<std::int64_t>() == 0) return;
-  undo();
-  if (error) std::rethrow_exception(error);
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    TORCH_CHECK(failed[rank].item<int>() == 0, "rank ", rank, " of ", ranks.size(), " could not ",
-                what, "; its own error says why");
-  }
-}
-
-/// A name for a save that no other has, the same on all ranks.
-std::string NewSave(Ranks& ranks) {
-  std::random_device random;
-  const auto word = [&] { return static_cast<std::int64_t>(random()); };
-  const at::Tensor words = at::tensor({word(), word()});
-  ranks.Broadcast({words});
-  std::ostringstream text;
-  text << std::hex << std::setfill('0');
-  for (int i = 0; i < 2; ++i) text << std::setw(8) << words[i].item<std::int64_t>();
-  return text.str();
-}
-
-std::string PartBytes(const Sharded& sharded, const std::vector<const Optimizer*>& optimizers,
-                      const std::string& save, int rank) {
-  StateSaver saver;
-  saver.AddValue(kShardedSave, save);
+void AddPart(StateSaver& saver, const Sharded& sharded,
+             const std::vector<const Optimizer*>& optimizers, int rank) {
   const std::vector<at::Tensor> parts = sharded.parts();
   for (std::size_t i = 0; i < parts.size(); ++i) saver.AddTensor(PartName(i), parts[i]);
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
@@ -118,82 +71,8 @@ std::string PartBytes(const Sharded& sharded, const std::vector<const Optimizer*
       saver.AddValue(PlaceName(PrefixOf(i), group), index++);
     }
   }
-  if (rank == 0) {
-    for (const auto& [name, tensor] : WholeTensors(sharded)) saver.AddTensor(name, tensor);
-  }
-  return saver.Bytes();
-}
-
-/// On disk when it returns.
-WrittenPart WritePart(const fs::path& file, const std::string& bytes) {
-  std::error_code ignored;  // WriteFile says that there is no folder
-  fs::create_directories(file.parent_path(), ignored);
-  const std::optional<Error> error = WriteFile(file.string(), bytes);
-  TORCH_CHECK(!error.has_value(), Printable(error->ToLine()));
-  return {static_cast<std::int64_t>(bytes.size()), layout::Checksum(bytes)};
-}
-
-/// What all ranks have written.
-std::vector<WrittenPart> WriteParts(const fs::path& path, const std::string& save,
-                                    const Sharded& sharded,
-                                    const std::vector<const Optimizer*>& optimizers, Ranks& ranks) {
-  at::Tensor all = at::zeros({ranks.size(), 2}, at::kLong);
-  const fs::path file = PartFile(path, save, ranks.rank());
-  const auto write = [&] {
-    const WrittenPart own = WritePart(file, PartBytes(sharded, optimizers, save, ranks.rank()));
-    all[ranks.rank()].copy_(at::tensor({own.bytes, own.checksum}));
-  };
-  const auto remove = [&] {
-    std::error_code ignored;
-    fs::remove(file, ignored);
-  };
-  OnAll(ranks, "write its part of the save", write, remove);
-  ranks.Sum(all);
-  std::vector<WrittenPart> parts;
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    parts.push_back({all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()});
-  }
-  return parts;
-}
-
-/// That all are where it will be said that they are.
-void CheckThatPartsAreThere(const fs::path& path, const std::string& save,
-                            const std::vector<WrittenPart>& parts) {
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const fs::path file = PartFile(path, save, static_cast<int>(i));
-    std::error_code error;
-    const auto bytes = fs::file_size(file, error);
-    TORCH_CHECK(!error && static_cast<std::int64_t>(bytes) == parts[i].bytes,
-                Printable(file.string()), ": rank ", i,
-                " has written it, but rank 0 does not see it; all ranks must save to one place");
-  }
-}
-
-/// What makes the parts a save.
-void WriteManifest(const fs::path& path, const std::string& save, const ShardedLayout& layout,
-                   const std::vector<WrittenPart>& parts, std::size_t optimizers,
-                   const std::string& extra) {
-  StateSaver saver;
-  saver.AddValue(kShardedSave, save);
-  layout.Add(saver);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    saver.AddValue(c10::str("file ", i, " bytes"), parts[i].bytes);
-    saver.AddValue(c10::str("file ", i, " checksum"), parts[i].checksum);
-  }
-  saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers));
-  saver.AddBytes("extra", extra);
-  saver.Write(path);
-}
-
-/// Those of the save, or all others: of former saves, and of those that were never completed. What
-/// cannot be removed harms nobody.
-void RemoveParts(const fs::path& path, const std::string& save, bool of_save) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(PartsFolder(path), ignored)) {
-    if (entry.path().filename().string().starts_with(save + ".") == of_save) {
-      fs::remove(entry.path(), ignored);
-    }
-  }
+  if (rank != 0) return;
+  for (const auto& [name, tensor] : WholeTensors(sharded)) saver.AddTensor(name, tensor);
 }
 
 /// What a rank makes of a save for one optimizer: as AddOptimizer would have written it.
@@ -335,18 +214,14 @@ void TakeWhole(SavedParts& saved, const Sharded& sharded, Loaded& loaded) {
 void SaveSharded(const fs::path& path, const Sharded& sharded,
                  const std::vector<const Optimizer*>& optimizers, Ranks& ranks,
                  const std::string& extra) {
-  const std::string save = NewSave(ranks);
-  const std::vector<WrittenPart> parts = WriteParts(path, save, sharded, optimizers, ranks);
-  const auto complete = [&] {
-    if (ranks.rank() != 0) return;
-    CheckThatPartsAreThere(path, save, parts);
-    WriteManifest(path, save, ShardedLayout::Of(sharded, ranks.size()), parts, optimizers.size(),
-                  extra);
-  };
-  OnAll(ranks, "complete the save", complete, [&] {
-    if (ranks.rank() == 0) RemoveParts(path, save, /*of_save=*/true);
-  });
-  if (ranks.rank() == 0) RemoveParts(path, save, /*of_save=*/false);
+  SaveInParts(
+      path, ranks, ranks.size(), ranks.rank(),
+      [&](StateSaver& part) { AddPart(part, sharded, optimizers, ranks.rank()); },
+      [&](StateSaver& main) {
+        ShardedLayout::Of(sharded, ranks.size()).Add(main);
+        main.AddValue("optimizers", static_cast<std::int64_t>(optimizers.size()));
+        main.AddBytes("extra", extra);
+      });
 }
 
 std::string LoadSharded(const fs::path& path, Sharded& sharded,
@@ -354,7 +229,7 @@ std::string LoadSharded(const fs::path& path, Sharded& sharded,
   const at::NoGradGuard no_grad;
   std::optional<SavedParts> saved;
   Loaded loaded;
-  OnAll(ranks, "load the save", [&] {
+  DoEach(ranks, [&] {
     saved.emplace(path, ShardedLayout::Of(sharded, ranks.size()), ranks.rank());
     TakeParts(*saved, sharded, loaded);
     TakeOptimizers(*saved, sharded, optimizers, loaded);
