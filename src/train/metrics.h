@@ -15,6 +15,9 @@ class Metrics {
 
   /// The means so far.
   std::map<std::string, double> means() const;
+  /// For another process, and what it makes of it.
+  std::string Text() const;
+  void AddText(const std::string& text);
   bool empty() const { return sums_.empty(); }
   void Clear() { sums_.clear(); }
 
@@ -24,6 +27,15 @@ class Metrics {
     double weight = 0;
   };
   std::map<std::string, Sum> sums_;
+};
+
+/// While it lives, on this thread, nothing is added: what is computed belongs to no sample.
+class UncountedMetrics {
+ public:
+  UncountedMetrics();
+  ~UncountedMetrics();
+  UncountedMetrics(const UncountedMetrics&) = delete;
+  UncountedMetrics& operator=(const UncountedMetrics&) = delete;
 };
 
 }  // namespace plimsoll::train

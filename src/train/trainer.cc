@@ -67,7 +67,7 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
                  TrainerOptions options)
     : model_(Checked(std::move(model), "a model")),
       optimizers_(std::move(optimizers)),
-      loss_(Checked(std::move(loss), "a loss function")),
+      loss_(options.team.pipeline ? nullptr : Checked(std::move(loss), "a loss function")),
       options_(std::move(options)),
       budget_(options_.device, options_.budget),
       scaler_(GradScalerOptions{.enabled = options_.precision == Precision::kFloat16}),
@@ -80,6 +80,9 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
   Ranks alone;
   DoTogether(options_.ranks ? *options_.ranks : alone, [this] { CheckRoom(); });
   team_ = MakeTeam(*model_, options_.ranks.get(), options_.team, optimizers_);
+  team_->UseForwardScope([this](const Batch& rows) {
+    return ForwardScopeOf(rows, /*saves=*/at::GradMode::is_enabled());
+  });
   Adopt(optimizers_);
   for (const auto& optimizer : optimizers_) {
     stepped_.push_back(optimizer.get());
@@ -218,10 +221,21 @@ void Trainer::Use(const Levers& levers) {
   for (VocabularyLossImpl* const loss : vocabulary_losses_) loss->set_chunked(levers.chunked_loss);
 }
 
+std::shared_ptr<void> Trainer::ForwardScopeOf(const Batch& rows, bool saves) {
+  struct Scopes {
+    std::optional<SavedTensorScope> saving;
+    std::optional<AutocastScope> precision;
+  };
+  auto scopes = std::make_shared<Scopes>();
+  if (saves && levers_.offload) scopes->saving.emplace(offload_.policy(rows.tensors));
+  if (const auto state = AutocastFor(options_.precision, options_.device)) {
+    scopes->precision.emplace(*state);
+  }
+  return scopes;
+}
+
 at::Tensor Trainer::Loss(const Batch& rows) {
-  std::optional<AutocastScope> precision;
-  if (const auto state = AutocastFor(options_.precision, options_.device))
-    precision.emplace(*state);
+  const auto scope = ForwardScopeOf(rows, /*saves=*/false);
   return loss_(rows);
 }
 
@@ -238,9 +252,8 @@ at::Tensor Trainer::Gradients(const Batch& batch) {
   }
   const RecomputeScope recomputing(statistics_);
   const auto loss = [&](const Batch& rows) {
-    std::optional<SavedTensorScope> saving;
-    if (levers_.offload) saving.emplace(offload_.policy(rows.tensors));
-    return Loss(rows);
+    const auto scope = ForwardScopeOf(rows, /*saves=*/true);
+    return loss_(rows);
   };
   if (options_.cuda_graph && !trying_ && !levers_.offload) {
     if (const auto sum = graph_.Run(loss, batch, pieces)) return *sum;
@@ -281,6 +294,12 @@ std::function<void()> Trainer::Prepare(StepReport& report, const at::Tensor& los
     step = PrepareAll(stepped_);
   }
   return step;
+}
+
+std::map<std::string, double> Trainer::MetricsOfAll() {
+  Metrics all;
+  for (const std::string& text : team_->ranks().Tell(metrics_.Text())) all.AddText(text);
+  return all.means();
 }
 
 void Trainer::CheckNotSwapped() const {

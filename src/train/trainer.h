@@ -101,7 +101,7 @@ struct StepReport {
   bool graphed = false;
   /// Attempts that ran out of memory.
   int retries = 0;
-  /// What the loss function added to Trainer::metrics().
+  /// What the loss function added to Trainer::metrics(), of this rank's rows.
   std::map<std::string, double> metrics;
 };
 
@@ -109,9 +109,10 @@ class Trainer {
  public:
   using Optimizers = std::vector<std::shared_ptr<torch::optim::Optimizer>>;
 
-  /// The model must be on the device. The loss function is called with rows of a batch, under
-  /// autocast where that is asked for; a step may call it more often than there are rows, since
-  /// some attempts are undone. A parameter that an optimizer was given twice is stepped once.
+  /// The model must be on the device. The loss function (null for a pipeline, whose last layer it
+  /// is) is called with rows of a batch, under autocast where that is asked for; a step may call it
+  /// more often than there are rows, since some attempts are undone. A parameter that an optimizer
+  /// was given twice is stepped once.
   Trainer(std::shared_ptr<torch::nn::Module> model,
           std::shared_ptr<torch::optim::Optimizer> optimizer, LossFunction loss,
           TrainerOptions options = {});
@@ -142,24 +143,28 @@ class Trainer {
   /// The state that makes the next step the same bit for bit: parameters, buffers, their averages,
   /// optimizers, scaler, random numbers, the number of the step, levers. `extra` is the caller's,
   /// for example where its loader is. With several ranks each calls it; rank 0 writes the file, or
-  /// where the model is in parts each its part (train/parallel/sharded_state.h).
+  /// where the model is in parts each its part (train/parallel/saved_in_parts.h).
   void Save(const std::filesystem::path& path, const std::string& extra = {}) const;
   /// All of it or nothing. Levers that the options set stay set; for another budget or another kind
   /// of device they are chosen anew. Returns what was given to Save as extra. With several ranks
-  /// each reads the file, which may have been saved by another number of them.
+  /// each reads the file, which may have been saved by another number of them (but one of a
+  /// pipeline by the same stages, and one of split layers by as many that share them).
   std::string Load(const std::filesystem::path& path);
   /// What was given to Save as extra, with nothing loaded.
   std::string ExtraIn(const std::filesystem::path& path) const;
   /// While what is returned lives, the model has all its parameters on every rank, to be looked at
-  /// or written as weights. All ranks call it, and let it go, together.
+  /// or written as weights; in a pipeline each rank has those of its layers. All ranks call it, and
+  /// let it go, together.
   [[nodiscard]] std::shared_ptr<void> WholeModel();
 
   /// As they are now: choosing another form of an optimizer makes another one.
   const Optimizers& optimizers() const { return optimizers_; }
   /// None where the options have none.
   Ema* ema() { return ema_ ? &*ema_ : nullptr; }
-  /// For the loss function to add to.
+  /// For the loss function to add to; of this rank's rows.
   Metrics& metrics() { return metrics_; }
+  /// Their means over all ranks' rows. All ranks call it, after a step or an evaluation.
+  std::map<std::string, double> MetricsOfAll();
   const Levers& levers() const { return levers_; }
   /// None where the trainer was given an optimizer and no forms.
   std::optional<OptimizerForm> optimizer_form() const { return form_; }
@@ -189,6 +194,8 @@ class Trainer {
   /// Those allowed that the optimizer's state can be made into.
   std::vector<OptimizerForm> FormsToTry() const;
   std::optional<Levers> ChooseWithin(const Batch& batch, Trials& trials);
+  /// To begin with where nothing can be tried: a step that runs out of memory gives way.
+  Levers UntriedLevers(const Batch& batch) const;
   LeverLimits LimitsFor(std::int64_t rows) const;
   void Choose(const Batch& batch);
   /// Where some rank has to.
@@ -201,9 +208,10 @@ class Trainer {
   void CheckLossSplits(const Batch& batch);
   /// Whether these rows settle it.
   bool LossSplits(const Batch& rows);
-  /// As the options have it: precision.
+  /// What lives during a forward: precision, and where saved tensors go.
+  std::shared_ptr<void> ForwardScopeOf(const Batch& rows, bool saves);
   at::Tensor Loss(const Batch& rows);
-  /// Without gradients.
+  /// Without gradients, in a trial.
   double LossOf(const Batch& rows);
   double LossInPieces(const Batch& batch, std::int64_t size);
   void Use(const Levers& levers);
@@ -225,7 +233,9 @@ class Trainer {
   Bytes LeastWithThisForm(const Batch& batch);
   /// What this rank has for itself.
   void AddOwn(StateSaver& saver) const;
-  /// All but the model and the optimizers.
+  /// With moving averages.
+  void AddModelAndOptimizers(StateSaver& saver) const;
+  /// All else.
   void AddRest(StateSaver& saver, const std::string& extra,
                const std::vector<std::string>& own_of_all) const;
   /// What was checked, and is still to be put in place.
@@ -234,7 +244,11 @@ class Trainer {
     std::string extra;
     std::vector<std::function<void()>> puts;
   };
-  void TakeModelAndOptimizers(StateLoader& loader, Loaded& loaded);
+  /// What is not in parts, of a file that was saved.
+  StateLoader RestIn(const std::filesystem::path& path) const;
+  StateLoader OwnPartIn(const std::filesystem::path& path) const;
+  void TakeFormOfSharded(StateLoader& rest, Loaded& loaded);
+  void TakeModelAndOptimizers(StateLoader& loader, StateLoader& rest, Loaded& loaded);
   void TakeRest(StateLoader& loader, Loaded& loaded);
   DoesNotFit Shortage(const Batch& batch);
   FixedMemory Fixed() const;

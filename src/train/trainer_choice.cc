@@ -42,7 +42,22 @@ std::optional<Levers> Trainer::ChooseWithin(const Batch& batch, Trials& trials) 
   return std::nullopt;
 }
 
+Levers Trainer::UntriedLevers(const Batch& batch) const {
+  const LeverLimits limits = LimitsFor(batch.size());
+  const std::int64_t usual = limits.may_split ? team_->UsualRows(batch.size()) : batch.size();
+  return {.micro_batch = options_.micro_batch.value_or(std::max(usual, limits.least_rows)),
+          .checkpoint = options_.checkpoint.value_or(CheckpointPolicy()),
+          .offload = options_.offload.value_or(false),
+          .chunked_loss = limits.chunked_loss.value_or(false)};
+}
+
 void Trainer::Choose(const Batch& batch) {
+  if (!team_->tries_alone()) {
+    Use(UntriedLevers(batch));
+    chosen_for_ = batch.size();
+    better_.clear();
+    return;
+  }
   Trials trials(*this, batch);
   const auto chosen = ChooseWithin(batch, trials);
   if (!chosen) throw Shortage(batch);
@@ -106,7 +121,8 @@ void Trainer::AgreeOnLevers(const Batch& batch) {
   bool agreed = false;
   for (const Levers& one : candidates) {
     Trials trials(*this, batch);
-    const bool fits = one == own || batch.size() == 0 || trials.Fits(one);
+    const bool known = one == own || batch.size() == 0 || !team_->tries_alone();
+    const bool fits = known || trials.Fits(one);
     agreed = ranks.Sum(fits ? 0.0 : 1.0) == 0;
     if (agreed) Use(one);
     if (agreed) break;
@@ -157,8 +173,9 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed,
 
 std::optional<Levers> Trainer::LesserThan(const Levers& now, const Batch& batch,
                                           const std::vector<Levers>& failed) {
-  Trials trials(*this, batch);
   const LeverLimits limits = LimitsFor(batch.size());
+  if (!team_->tries_alone()) return LessUntried(now, limits);
+  Trials trials(*this, batch);
   auto less = planner_.Less(now, limits, trials);
   // What ran out once in this step is not gone back to; and there is an end to it.
   constexpr int kMost = 32;

@@ -10,6 +10,7 @@
 #include "train/optimizers/memory_order.h"
 #include "train/optimizers/optimizer_state.h"
 #include "train/parallel/agreement.h"
+#include "train/parallel/saved_in_parts.h"
 #include "train/parallel/sharded_state.h"
 #include "train/state_tensors.h"
 #include "train/trainer.h"
@@ -24,6 +25,9 @@ std::string PrefixOf(std::size_t optimizer) {
 /// Of rank 0 it lies among the rest.
 std::string OwnName(int rank) { return c10::str("rank ", rank); }
 constexpr const char* kChosenWithin = "levers chosen_within";
+/// Of a save in parts: how the model is cut; and all that is in no part.
+constexpr const char* kCut = "cut";
+constexpr const char* kRest = "rest";
 constexpr const char* kRandomCpu = "random cpu";
 constexpr const char* kRandomCuda = "random cuda";
 
@@ -226,27 +230,41 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
     SaveSharded(path, *sharded, {stepped_.begin(), stepped_.end()}, ranks, saver.Bytes());
     return;
   }
+  if (const auto part = team_->part()) {
+    AddRest(saver, extra, own_of_all);
+    SaveInParts(
+        path, ranks, part->parts, part->first ? std::optional(part->number) : std::nullopt,
+        [this](StateSaver& own_part) { AddModelAndOptimizers(own_part); },
+        [&](StateSaver& main) {
+          main.AddValue(kCut, part->cut);
+          main.AddBytes(kRest, saver.Bytes());
+        });
+    return;
+  }
   DoEach(ranks, [&] {
     if (ranks.rank() != 0) return;
-    ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
-      saver.AddTensor(name, tensor);
-    });
-    saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers_.size()));
-    for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-      AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
-    }
+    AddModelAndOptimizers(saver);
     AddRest(saver, extra, own_of_all);
     saver.Write(path);
   });
 }
 
+void Trainer::AddModelAndOptimizers(StateSaver& saver) const {
+  ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
+    saver.AddTensor(name, tensor);
+  });
+  saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers_.size()));
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
+  }
+  if (!ema_) return;
+  saver.AddValue("ema updates", ema_->updates());
+  for (const auto& [name, average] : ema_->tensors()) saver.AddTensor("ema " + name, average);
+}
+
 void Trainer::AddRest(StateSaver& saver, const std::string& extra,
                       const std::vector<std::string>& own_of_all) const {
   AddScaler(saver, scaler_.state());
-  if (ema_) {
-    saver.AddValue("ema updates", ema_->updates());
-    for (const auto& [name, average] : ema_->tensors()) saver.AddTensor("ema " + name, average);
-  }
   saver.AddValue(kForm, std::string(form_ ? FormName(*form_) : kGivenForm));
   AddOwn(saver);
   for (std::size_t rank = 1; rank < own_of_all.size(); ++rank) {
@@ -277,39 +295,38 @@ std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(std::optional<Opt
 }
 
 std::string Trainer::ExtraIn(const std::filesystem::path& path) const {
-  StateLoader loader = team_->sharded() != nullptr ? StateLoader::FromBytes(ExtraOfSharded(path))
-                                                   : StateLoader::Open(path);
-  return loader.Bytes("extra");
+  return RestIn(path).Bytes("extra");
 }
 
-std::shared_ptr<void> Trainer::WholeModel() {
-  Sharded* const sharded = team_->sharded();
-  if (sharded == nullptr) return {};
-  return std::make_shared<Sharded::Whole>(*sharded);
+StateLoader Trainer::RestIn(const std::filesystem::path& path) const {
+  if (team_->sharded() != nullptr) return StateLoader::FromBytes(ExtraOfSharded(path));
+  StateLoader main = StateLoader::Open(path);
+  return team_->part() ? StateLoader::FromBytes(main.Bytes(kRest)) : std::move(main);
 }
+
+std::shared_ptr<void> Trainer::WholeModel() { return team_->WholeModel(); }
 
 std::string Trainer::Load(const std::filesystem::path& path) {
   CheckNotSwapped();
   team_->ranks().Doing("loading");
-  std::optional<StateLoader> loader;
+  // What is put in place lies in them.
+  std::optional<StateLoader> rest;
+  std::optional<StateLoader> own;
   Loaded loaded;
+  DoEach(team_->ranks(), [&] {
+    if (team_->part()) own.emplace(OwnPartIn(path));
+    rest.emplace(RestIn(path));
+    if (team_->sharded() != nullptr) {
+      TakeFormOfSharded(*rest, loaded);
+    } else {
+      TakeModelAndOptimizers(own ? *own : *rest, *rest, loaded);
+    }
+    if (own) own->CheckThatNothingIsLeft();
+    TakeRest(*rest, loaded);
+  });
   if (Sharded* const sharded = team_->sharded()) {
-    DoEach(team_->ranks(), [&] {
-      loader.emplace(StateLoader::FromBytes(ExtraOfSharded(path)));
-      loaded.form = TakeForm(*loader);
-      TakeRest(*loader, loaded);
-      const bool allowed =
-          !form_ || !loaded.form || std::ranges::count(forms_.allowed, *loaded.form) > 0;
-      if (!allowed) loader->Fail("its optimizer has a form that is not allowed here");
-      if (form_ && loaded.form) UseForm(*loaded.form);
-    });
+    if (form_ && loaded.form) UseForm(*loaded.form);
     LoadSharded(path, *sharded, stepped_, team_->ranks());
-  } else {
-    DoEach(team_->ranks(), [&] {
-      loader.emplace(StateLoader::Open(path));
-      TakeModelAndOptimizers(*loader, loaded);
-      TakeRest(*loader, loaded);
-    });
   }
   // All of it is right on all ranks, and nothing is refused from here on.
   for (const auto& put : loaded.puts) put();
@@ -322,7 +339,26 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   return loaded.extra;
 }
 
-void Trainer::TakeModelAndOptimizers(StateLoader& loader, Loaded& loaded) {
+StateLoader Trainer::OwnPartIn(const std::filesystem::path& path) const {
+  StateLoader main = StateLoader::Open(path);
+  PartsList parts(path, main);
+  const auto part = team_->part();
+  const std::string cut = main.Text(kCut);
+  if (cut != part->cut) {
+    main.Fail(c10::str("it was saved by ", cut, ", and here are ", part->cut));
+  }
+  parts.Take(main, part->parts);
+  return parts.Load(part->number);
+}
+
+void Trainer::TakeFormOfSharded(StateLoader& rest, Loaded& loaded) {
+  loaded.form = TakeForm(rest);
+  const bool allowed =
+      !form_ || !loaded.form || std::ranges::count(forms_.allowed, *loaded.form) > 0;
+  if (!allowed) rest.Fail("its optimizer has a form that is not allowed here");
+}
+
+void Trainer::TakeModelAndOptimizers(StateLoader& loader, StateLoader& rest, Loaded& loaded) {
   loaded.puts.emplace_back([model = TakeModel(loader, *model_)] { Put(model); });
   const std::int64_t count = loader.Count("optimizers");
   if (count != static_cast<std::int64_t>(optimizers_.size())) {
@@ -330,7 +366,7 @@ void Trainer::TakeModelAndOptimizers(StateLoader& loader, Loaded& loaded) {
   }
   Optimizers optimizers;
   std::vector<std::function<void()>> puts;
-  const auto forms = FormsToLoad(TakeForm(loader), loader.Text(kChosenWithin) == ChosenWithin());
+  const auto forms = FormsToLoad(TakeForm(rest), rest.Text(kChosenWithin) == ChosenWithin());
   for (std::size_t tried = 0; tried < forms.size(); ++tried) {
     loaded.form = forms[tried];
     optimizers = loaded.form == form_ ? optimizers_ : Optimizers{Made(*loaded.form)};
@@ -348,26 +384,27 @@ void Trainer::TakeModelAndOptimizers(StateLoader& loader, Loaded& loaded) {
   if (optimizers != optimizers_) {
     loaded.puts.emplace_back([this, optimizers, form = *loaded.form] { Take(optimizers, form); });
   }
+  if (!ema_) return;
+  const std::int64_t updates = loader.Count("ema updates");
+  Copies averages;
+  for (const auto& [name, average] : ema_->tensors()) {
+    averages.emplace_back(average,
+                          loader.Tensor("ema " + name, average.sizes(), average.scalar_type()));
+  }
+  loaded.puts.emplace_back([this, averages, updates] {
+    Put(averages);
+    ema_->set_updates(updates);
+  });
 }
 
 void Trainer::TakeRest(StateLoader& loader, Loaded& loaded) {
   std::optional<Own> own = TakeOwnOf(team_->ranks().rank(), loader, options_.device);
   const bool still_good = own && own->choice.within == ChosenWithin();
   const GradScaler::State scaler = TakeScaler(loader);
-  const std::int64_t updates = ema_ ? loader.Count("ema updates") : 0;
-  Copies averages;
-  if (ema_) {
-    for (const auto& [name, average] : ema_->tensors()) {
-      averages.emplace_back(average,
-                            loader.Tensor("ema " + name, average.sizes(), average.scalar_type()));
-    }
-  }
   const std::int64_t steps = loader.Count("steps");
   loaded.extra = loader.Bytes("extra");
   loader.CheckThatNothingIsLeft();
   loaded.puts.emplace_back([=, this, own = std::move(own)] {
-    Put(averages);
-    if (ema_) ema_->set_updates(updates);
     scaler_.Load(scaler);
     Use(still_good ? own->choice.levers : Levers());
     before_trying_.reset();

@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "train/checkpointing/random_state.h"
+#include "train/evaluating.h"
 #include "train/optimizers/adam8bit.h"
 #include "train/optimizers/host_optimizer.h"
 #include "train/optimizers/optimizer_step.h"
@@ -18,28 +19,6 @@
 
 namespace plimsoll::train {
 namespace {
-
-/// The model as it is used and not trained, for as long as this lives.
-class Evaluating {
- public:
-  explicit Evaluating(torch::nn::Module& model) {
-    for (const auto& module : model.modules()) {
-      if (module->is_training()) training_.push_back(module);
-    }
-    // Each by itself: parts may have been in evaluation before.
-    for (const auto& module : training_) module->eval();
-  }
-  ~Evaluating() {
-    for (auto module = training_.rbegin(); module != training_.rend(); ++module) {
-      (*module)->train();
-    }
-  }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  std::vector<std::shared_ptr<torch::nn::Module>> training_;
-};
 
 /// Without a limit for as long as it lives.
 class Unlimited {
@@ -137,16 +116,16 @@ std::optional<std::pair<StepRecord, StepRecord>> Trainer::Trials::Record(const L
 }
 
 double Trainer::LossOf(const Batch& rows) {
-  const torch::NoGradGuard no_grad;
-  return Loss(rows).item<double>();
+  return team_->Evaluate(
+      [this](const Batch& some) { return Loss(some); }, rows,
+      {.rows = rows.size(), .reduction = options_.reduction, .weight = options_.weight});
 }
 
 void Trainer::CheckLossSplits(const Batch& batch) {
   const bool whole =
       options_.reduction == Reduction::kWholeBatch || levers_.micro_batch >= batch.size();
-  // With parts of the parameters, a rank could not look by itself.
-  const bool in_parts = options_.team.shard == Shard::kParameters;
-  if (whole || in_parts || checked_that_loss_splits_) return;
+  // The loss of layers in a pipeline no rank can compute by itself.
+  if (whole || !team_->tries_alone() || checked_that_loss_splits_) return;
   // Four rows will do. But the mean over rows with nothing to learn from is not a number: then
   // others, and last as many as make two pieces.
   constexpr std::int64_t kPlaces = 8;
@@ -158,6 +137,8 @@ void Trainer::CheckLossSplits(const Batch& batch) {
   }
   places.push_back(batch.Rows(0, std::min(batch.size(), 2 * levers_.micro_batch)));
   const Evaluating evaluating(*model_);
+  // With a part of the parameters it is another loss, and shows the same.
+  const auto alone = team_->BeginTrial();
   const RandomState random = RandomState::Of(options_.device);
   const auto end = [&] {
     random.Restore();
@@ -202,7 +183,8 @@ double Trainer::Evaluate(const Batch& batch) {
   std::optional<Ema::Swapped> averages;
   if (ema_) averages.emplace(ema_->SwapIn());
   const bool whole = options_.reduction == Reduction::kWholeBatch;
-  Pieces pieces{.rows = std::max<std::int64_t>(batch.size(), 1),
+  const std::int64_t usual = team_->UsualRows(batch.size());
+  Pieces pieces{.rows = std::max<std::int64_t>(usual, 1),
                 .reduction = options_.reduction,
                 .weight = options_.weight};
   ranks.Doing("evaluation");
@@ -246,6 +228,8 @@ double Trainer::LossInPieces(const Batch& batch, std::int64_t size) {
 
 Bytes Trainer::LeastBudget(const Batch& batch) {
   batch.CheckRows();
+  TORCH_CHECK(team_->tries_alone(),
+              "no rank of a pipeline can try by itself how much memory a step needs");
   const Unlimited unlimited(options_.device);
   if (!form_) return LeastWithThisForm(batch);
   const OptimizerForm before = *form_;

@@ -70,11 +70,6 @@ std::shared_ptr<Reducer> NewReducer(const std::vector<at::Tensor>& parameters,
   }
 }
 
-double WeightOf(const Batch& rows, const Pieces& pieces) {
-  if (rows.size() == 0) return 0;
-  return pieces.weight ? pieces.weight(rows) : static_cast<double>(rows.size());
-}
-
 /// Nothing, with gradients of zero for all: what makes the reducer send what is there.
 at::Tensor ZeroOf(const std::vector<at::Tensor>& parameters) {
   at::Tensor zero;

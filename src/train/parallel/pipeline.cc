@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "base/bytes.h"
@@ -93,11 +94,10 @@ Pipeline::Pipeline(ModelLayers layers, Ranks& ranks, const PipelineOptions& opti
   pipelines_ = ranks.size() / shape_.stages;
   stage_number_ = ranks.rank() / pipelines_;
   pipeline_ = ranks.rank() % pipelines_;
-  const auto split = shape_.stages == 1
-                         ? std::vector<int>{static_cast<int>(layers.size())}
-                         : AgreedSplit(options, layers.size(), shape_.parts(), ranks);
-  stage_ = std::make_unique<PipelineStage>(std::move(layers), split, shape_, stage_number_, device_,
-                                           options.checkpoint);
+  split_ = shape_.stages == 1 ? std::vector<int>{static_cast<int>(layers.size())}
+                              : AgreedSplit(options, layers.size(), shape_.parts(), ranks);
+  stage_ = std::make_unique<PipelineStage>(std::move(layers), split_, shape_, stage_number_,
+                                           device_, options.checkpoint);
   trained_ = TrainedParameters(model());
   MakeGroups();
   Connect();
@@ -163,7 +163,7 @@ std::vector<MicroBatch> Pipeline::MicroBatchesOf(const Batch& batch, const Piece
   double sum = 0;
   for (std::int64_t begin = 0; begin < batch.size(); begin += pieces.rows) {
     MicroBatch one{batch.Rows(begin, std::min(begin + pieces.rows, batch.size()))};
-    one.share = pieces.weight ? pieces.weight(one.rows) : static_cast<double>(one.rows.size());
+    one.share = WeightOf(one.rows, pieces);
     sum += one.share;
     if (one.share > 0) found.push_back(std::move(one));
   }
@@ -186,7 +186,9 @@ at::Tensor Pipeline::Run(const std::vector<MicroBatch>& micro_batches, const Pie
   };
   PipelineMessages messages(*ways_, shape, device_);
   PipelineStep step(*stage_, messages, shape, micro_batches, for_backward);
-  const at::Tensor loss = step.Run(Schedule(shape, stage_number_));
+  std::vector<PipelineAction> actions = Schedule(shape, stage_number_);
+  if (!at::GradMode::is_enabled()) std::erase_if(actions, std::mem_fn(&PipelineAction::backward));
+  const at::Tensor loss = step.Run(actions);
   return loss.defined() ? loss.to(at::kFloat)
                         : at::zeros({}, at::device(device_).dtype(at::kFloat));
 }
@@ -205,6 +207,16 @@ at::Tensor Pipeline::AccumulateGradients(const Batch& batch, const Pieces& piece
     SumTied(earlier);
     ranks_.Sum(loss);
     return loss;
+  });
+}
+
+double Pipeline::Evaluate(const Batch& batch, const Pieces& pieces) {
+  const at::NoGradGuard no_grad;
+  return ranks_.Guard([&] {
+    Connect();
+    at::Tensor loss = Run(MicroBatchesOf(batch, pieces), pieces);
+    ranks_.Sum(loss);
+    return loss.item<double>();
   });
 }
 

@@ -27,7 +27,7 @@ struct PipelineOptions {
   /// How many layers each of the stages x chunks parts has, as SplitStages says; that of rank 0
   /// holds for all. Empty: as even in number as can be.
   std::vector<int> split;
-  /// By layers of the whole, and none goes over a cut.
+  /// By layers of the whole, and none goes over a cut. A Trainer chooses its own.
   CheckpointPolicy checkpoint;
   c10::Device device = c10::kCPU;
 };
@@ -45,17 +45,25 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   /// This rank's layers, by their names in the whole model: what the optimizer is made of.
-  torch::nn::Module& model() { return stage_->model(); }
+  torch::nn::Module& model() { return *stage_->model(); }
+  /// The same, for a Trainer.
+  std::shared_ptr<torch::nn::Module> shared_model() { return stage_->model(); }
   int stage() const { return stage_number_; }
   int stages() const { return shape_.stages; }
   /// Which one of the pipelines: that part of the batch is to be given.
   int pipeline() const { return pipeline_; }
   int pipelines() const { return pipelines_; }
+  /// How many layers each part has.
+  const std::vector<int>& split() const { return split_; }
+
+  void set_forward_scope(ForwardScope scope) { stage_->set_forward_scope(std::move(scope)); }
 
   /// Adds the gradients of the loss over all pipelines' rows, each row counting the same wherever
   /// it is, and returns that loss, the same on all ranks. A piece is a micro-batch. All ranks of a
   /// pipeline give the same batch; pipelines may have different numbers of rows, also none.
   at::Tensor AccumulateGradients(const Batch& batch, const Pieces& pieces);
+  /// That loss alone, without gradients.
+  double Evaluate(const Batch& batch, const Pieces& pieces);
   /// Scales the gradients down to a norm, over the parameters of all ranks, of at most `most`;
   /// returns what it was.
   double ClipNorm(double most);
@@ -73,6 +81,7 @@ class Pipeline {
   Ranks& ranks_;
   c10::Device device_;
   PipelineShape shape_;
+  std::vector<int> split_;
   int pipelines_ = 1;
   int pipeline_ = 0;
   int stage_number_ = 0;

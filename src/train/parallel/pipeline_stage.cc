@@ -39,24 +39,39 @@ std::vector<int> EvenSplit(int layers, int parts) {
   return split;
 }
 
+void StageModel::Add(const ModelLayer& layer) {
+  RegisterLayer(*this, layer);
+  ++layers_;
+}
+
 PipelineStage::PipelineStage(ModelLayers layers, const std::vector<int>& split,
                              const PipelineShape& shape, int rank, c10::Device device,
-                             CheckpointPolicy checkpoint)
-    : rank_(rank),
-      checkpoint_(std::move(checkpoint)),
-      model_(std::make_shared<torch::nn::Module>("PipelineStage")) {
+                             const CheckpointPolicy& checkpoint)
+    : rank_(rank) {
   FindTied(layers, RanksOfLayers(layers.size(), split, shape));
+  std::vector<CheckpointPolicy::Range> checkpointed;
   int first = 0;
   for (int part = 0; part < shape.parts(); ++part) {
     const auto begin = layers.begin() + first;
     const int count = split[static_cast<std::size_t>(part)];
-    if (part % shape.stages == rank) chunks_.push_back({first, {begin, begin + count}});
+    if (part % shape.stages == rank)
+      AddChunk(first, {begin, begin + count}, checkpoint, checkpointed);
     first += count;
   }
-  for (const Chunk& chunk : chunks_) {
-    for (const ModelLayer& layer : chunk.layers) RegisterLayer(*model_, layer);
-  }
+  model_->set_checkpoint_policy(CheckpointPolicy::Plan(std::move(checkpointed)));
   model_->to(device);
+}
+
+void PipelineStage::AddChunk(int first_of_all, ModelLayers layers,
+                             const CheckpointPolicy& checkpoint,
+                             std::vector<CheckpointPolicy::Range>& checkpointed) {
+  const int first = model_->checkpoint_blocks();
+  const auto count = static_cast<int>(layers.size());
+  for (const auto& group : checkpoint.Part(first_of_all, count).Groups(count)) {
+    if (group.checkpointed) checkpointed.push_back({first + group.begin, first + group.end});
+  }
+  for (const ModelLayer& layer : layers) model_->Add(layer);
+  chunks_.push_back({first, std::move(layers)});
 }
 
 void PipelineStage::FindTied(const ModelLayers& layers, const std::vector<int>& rank_of) {
@@ -77,8 +92,9 @@ void PipelineStage::FindTied(const ModelLayers& layers, const std::vector<int>& 
 Tensors PipelineStage::Forward(int chunk, const Tensors& given, const Batch& rows) const {
   const auto& [first, layers] = chunks_[static_cast<std::size_t>(chunk)];
   const int count = static_cast<int>(layers.size());
+  const auto scope = scope_ ? scope_(rows) : nullptr;
   Tensors x = given;
-  for (const auto& group : checkpoint_.Part(first, count).Groups(count)) {
+  for (const auto& group : model_->checkpoint_policy().Part(first, count).Groups(count)) {
     const ModelLayer* begin = &layers[static_cast<std::size_t>(group.begin)];
     const ModelLayer* end = begin + (group.end - group.begin);
     const auto run = [begin, end, rows](Tensors y) {

@@ -43,7 +43,7 @@ TEST(PipelineStage, KeepsItsOwnLayersAlone) {
                       {});
   EXPECT_FALSE(own.expired());
   EXPECT_TRUE(other.expired());
-  const auto names = stage.model().named_parameters().keys();
+  const auto names = stage.model()->named_parameters().keys();
   EXPECT_EQ(names[0], "tokens.weight");
   EXPECT_EQ(names[1], "positions.weight");
   for (std::size_t i = 2; i < names.size(); ++i) {
@@ -51,7 +51,7 @@ TEST(PipelineStage, KeepsItsOwnLayersAlone) {
   }
   ASSERT_EQ(stage.tied().size(), 1U);
   EXPECT_EQ(stage.tied()[0].holders, (std::vector{0, 1}));
-  EXPECT_TRUE(stage.tied()[0].parameter.is_same(stage.model().named_parameters()[names[0]]));
+  EXPECT_TRUE(stage.tied()[0].parameter.is_same(stage.model()->named_parameters()[names[0]]));
 }
 
 TEST(PipelineStage, RefusesSplitsThatCannotBe) {

@@ -70,7 +70,9 @@ void PipelineStep::Forward(const PipelineAction& action, Tensors given) {
   } else {
     Give(action, result, alive);
   }
-  alive_[{action.chunk, action.micro_batch}] = std::move(alive);
+  if (at::GradMode::is_enabled()) {
+    alive_[{action.chunk, action.micro_batch}] = std::move(alive);
+  }
 }
 
 void PipelineStep::Give(const PipelineAction& action, const Tensors& result, Alive& alive) {
@@ -94,6 +96,7 @@ void PipelineStep::CountLoss(const PipelineAction& action, const Tensors& result
   const double share = micro_batches_[static_cast<std::size_t>(action.micro_batch)].share;
   const at::Tensor value = share == 1 ? result[0] : result[0] * share;
   loss_ = loss_.defined() ? loss_ + value.detach() : value.detach();
+  if (!at::GradMode::is_enabled()) return;
   const at::Tensor root = for_backward_(value);
   alive.roots.push_back(autograd::impl::gradient_edge(root));
   alive.gradients.push_back(at::ones_like(root));

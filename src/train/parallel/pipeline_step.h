@@ -27,7 +27,7 @@ class PipelineStep {
                std::function<at::Tensor(const at::Tensor&)> for_backward);
 
   /// Adds the gradients of this rank's parameters, and returns the loss on the last rank; elsewhere
-  /// an undefined tensor.
+  /// an undefined tensor. Without gradients, where they are off, only forwards can be done.
   at::Tensor Run(const std::vector<PipelineAction>& actions);
 
  private:

@@ -159,6 +159,7 @@ struct Ranks::Meeting {
   /// Counts the times that Try did not go well. Each has groups of its own.
   int round = 0;
   bool trying = false;
+  int rehearsals = 0;
   bool first_group = true;
   std::list<std::function<void()>> to_let_go;
   std::map<std::vector<int>, int> groups_made;
@@ -288,6 +289,16 @@ Ranks::Waiting::~Waiting() {
   if (meeting_) meeting_->roll_call->Waits(false);
 }
 
+Ranks::Rehearsal::Rehearsal(Ranks& ranks) : meeting_(ranks.meeting_) {
+  if (meeting_) ++meeting_->rehearsals;
+}
+
+Ranks::Rehearsal::~Rehearsal() {
+  if (meeting_) --meeting_->rehearsals;
+}
+
+bool Ranks::rehearsing() const { return meeting_ && meeting_->rehearsals > 0; }
+
 void Ranks::Explain(const std::exception& error) {
   const bool explained = dynamic_cast<const RankError*>(&error) != nullptr ||
                          dynamic_cast<const RoundBroken*>(&error) != nullptr;
@@ -342,7 +353,7 @@ std::vector<int> Ranks::EndRound(RollCall::End end, const std::string& text) {
 
 template <class Function>
 void Ranks::Together(Function&& begin) {
-  if (alone()) return;
+  if (silent()) return;
   const Waiting waiting(*this);
   Guard([&] {
     group();
@@ -396,7 +407,7 @@ std::vector<std::string> Ranks::Tell(const std::string& text) {
 }
 
 void Ranks::Broadcast(const std::vector<at::Tensor>& tensors, int from) {
-  if (alone() || tensors.empty()) return;
+  if (silent() || tensors.empty()) return;
   constexpr std::size_t kBytesAtOnce = std::size_t{250} << 20U;
   const Waiting waiting(*this);
   Guard([&] { c10d::broadcast_coalesced(group(), tensors, kBytesAtOnce, from); });
@@ -409,8 +420,9 @@ void Ranks::SumParts(at::Tensor& part, const at::Tensor& whole) {
 }
 
 Ranks::Work Ranks::BeginGather(at::Tensor& whole, const at::Tensor& part) {
-  if (alone()) {
-    if (!whole.is_alias_of(part)) whole.copy_(part);
+  if (silent()) {
+    at::Tensor places = whole.unflatten(0, {size(), whole.size(0) / size()});
+    if (!whole.is_alias_of(part)) places.copy_(part.expand_as(places));
     return {};
   }
   at::Tensor given = part;
@@ -418,8 +430,9 @@ Ranks::Work Ranks::BeginGather(at::Tensor& whole, const at::Tensor& part) {
 }
 
 Ranks::Work Ranks::BeginSumParts(at::Tensor& part, const at::Tensor& whole) {
-  if (alone()) {
-    if (!part.is_alias_of(whole)) part.copy_(whole);
+  if (silent()) {
+    const std::int64_t length = whole.size(0) / size();
+    if (!part.is_alias_of(whole)) part.copy_(whole.narrow(0, rank() * length, length));
     return {};
   }
   at::Tensor given = whole;

@@ -117,6 +117,21 @@ class Ranks {
     std::shared_ptr<Meeting> meeting_;
   };
 
+  /// While it lives nothing is sent by any group of this process: each rank goes on with what it
+  /// has itself, in place of what others would send, so that one can see by itself what memory
+  /// something takes. Not for BeginSend and BeginReceive, nor for what is done with group().
+  class Rehearsal {
+   public:
+    explicit Rehearsal(Ranks& ranks);
+    ~Rehearsal();
+    Rehearsal(const Rehearsal&) = delete;
+    Rehearsal& operator=(const Rehearsal&) = delete;
+
+   private:
+    std::shared_ptr<Meeting> meeting_;
+  };
+  bool rehearsing() const;
+
   /// For what this class does not do; not alone. Call it within Guard. After a Try that did not go
   /// well it is another one, and nothing may hold the former: see OnBreak.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group();
@@ -139,7 +154,8 @@ class Ranks {
   /// Throws a RankError if the error came from the transport.
   void Explain(const std::exception& error);
   std::vector<int> EndRound(RollCall::End end, const std::string& text);
-  /// Does it, counted and guarded; nothing alone.
+  bool silent() const { return alone() || rehearsing(); }
+  /// Does it, counted and guarded; nothing where it is silent.
   template <class Function>
   void Together(Function&& begin);
 

@@ -11,7 +11,9 @@
 #include <cmath>
 #include <set>
 
+#include "train/evaluating.h"
 #include "train/light/lora.h"
+#include "train/metrics.h"
 #include "train/parallel/broadcast_model.h"
 
 namespace plimsoll::train {
@@ -42,14 +44,14 @@ std::vector<Piece> PiecesOf(const Batch& batch, const Pieces& pieces) {
   std::vector<Piece> found;
   for (std::int64_t begin = 0; begin < batch.size(); begin += pieces.rows) {
     Piece piece{batch.Rows(begin, std::min(begin + pieces.rows, batch.size()))};
-    piece.weight =
-        pieces.weight ? pieces.weight(piece.rows) : static_cast<double>(piece.rows.size());
+    piece.weight = WeightOf(piece.rows, pieces);
     if (piece.weight > 0) found.push_back(std::move(piece));
   }
   return found;
 }
 
-/// For a rank that has no rows left while others have: it must take part, whatever it computes.
+/// For a rank that has no rows left while others have: it must take part, whatever it computes. In
+/// evaluation, so that nothing is learnt from it.
 Batch OneRow(const Batch& batch) {
   if (batch.size() > 0) return batch.Rows(0, 1);
   Batch row;
@@ -311,6 +313,8 @@ at::Tensor Sharded::AddAll(const LossFunction& loss, const Batch& batch, const P
         sum += Backward(loss, mine[pass].rows, pieces, mean ? mine[pass].weight / plan.weight : 1);
       } else if (shard_ == Shard::kParameters) {
         // Blocks are gathered by all ranks, or by none.
+        const Evaluating evaluating(model_);
+        const UncountedMetrics uncounted;
         Backward(loss, OneRow(batch), pieces, 0);
       }
     });
@@ -340,6 +344,7 @@ double Sharded::Evaluate(const LossFunction& loss, const Batch& batch, const Pie
           const double share = mean ? mine[pass].weight / plan.weight : 1;
           sum += share * Forward(loss, mine[pass].rows).item<double>();
         } else if (shard_ == Shard::kParameters) {
+          const UncountedMetrics uncounted;
           Forward(loss, OneRow(batch));
         }
       });

@@ -21,11 +21,6 @@ Bytes BytesOf(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-double WeightOf(const Batch& rows, const Pieces& pieces) {
-  if (rows.size() == 0) return 0;
-  return pieces.weight ? pieces.weight(rows) : static_cast<double>(rows.size());
-}
-
 /// The loss of all ranks' rows where each computes its own.
 double EvaluateOwn(Ranks& ranks, const LossFunction& loss, const Batch& batch,
                    const Pieces& pieces) {
@@ -93,19 +88,15 @@ class DataParallelTeam final : public WholeModelTeam {
 
   at::Tensor AddGradients(const LossFunction& loss, const Batch& batch,
                           const Pieces& pieces) override {
-    if (trials_ > 0) return AccumulateGradients(loss, batch, pieces);
+    if (ranks_.rehearsing()) return AccumulateGradients(loss, batch, pieces);
     parallel_.PlaceGradients();
     return parallel_.AccumulateGradients(loss, batch, pieces);
   }
-  std::shared_ptr<void> BeginTrial() override {
-    ++trials_;
-    return {nullptr, [this](void*) { --trials_; }};
-  }
+  std::shared_ptr<void> BeginTrial() override { return std::make_shared<Ranks::Rehearsal>(ranks_); }
   void ClearGradients() override { parallel_.ClearGradients(); }
 
  private:
   DataParallel parallel_;
-  int trials_ = 0;
 };
 
 /// Each rank keeps a part of what optimizers step, and perhaps of gradients and parameters.
@@ -163,6 +154,9 @@ class ShardedTeam final : public Team {
 
   bool in_step() const override { return true; }
   Sharded* sharded() override { return &*sharded_; }
+  std::shared_ptr<void> WholeModel() override {
+    return std::make_shared<Sharded::Whole>(*sharded_);
+  }
   Bytes parameter_bytes() const override { return sharded_->parameter_bytes(); }
   Bytes gradient_bytes() const override {
     return BytesOf(sharded_->parts()) * (shard_ == Shard::kOptimizerState ? ranks_.size() : 1);
@@ -191,13 +185,121 @@ class ShardedTeam final : public Team {
   std::shared_ptr<void> on_break_;
 };
 
+/// Ranks share layers, each with a part of their weights; other ranks have the same parts, and rows
+/// of their own.
+class TensorTeam final : public Team {
+ public:
+  TensorTeam(torch::nn::Module& model, Ranks& ranks, const TeamOptions& options)
+      : Team(ranks), tensor_(options.tensor), mesh_(options.mesh) {
+    if (mesh_ && mesh_->size(Dimension::kData) > 1) {
+      rows_ = std::make_unique<DataParallelTeam>(model, mesh_->along(Dimension::kData),
+                                                 options.data_parallel);
+    } else {
+      rows_ = std::make_unique<AloneTeam>(model);
+    }
+  }
+
+  at::Tensor AddGradients(const LossFunction& loss, const Batch& batch,
+                          const Pieces& pieces) override {
+    return rows_->AddGradients(loss, batch, pieces);
+  }
+  std::shared_ptr<void> BeginTrial() override { return std::make_shared<Ranks::Rehearsal>(ranks_); }
+  double Evaluate(const LossFunction& loss, const Batch& batch, const Pieces& pieces) override {
+    return rows_->Evaluate(loss, batch, pieces);
+  }
+  void ClearGradients() override { rows_->ClearGradients(); }
+  NamedTensors gradients() const override { return rows_->gradients(); }
+  void ClipNorm(double most) override { tensor_->ClipNorm(most); }
+  bool OnAll(bool finite) override { return ranks_.Sum(finite ? 0.0 : 1.0) == 0; }
+  bool in_step() const override { return true; }
+  std::optional<Part> part() const override {
+    const Ranks& sharing = tensor_->ranks();
+    return Part{.cut = c10::str("layers split among ", sharing.size(), " ranks"),
+                .number = sharing.rank(),
+                .parts = sharing.size(),
+                .first = !mesh_ || mesh_->coordinate(Dimension::kData) == 0};
+  }
+  std::shared_ptr<void> WholeModel() override {
+    return std::make_shared<TensorParallel::WholeModel>(*tensor_);
+  }
+  Bytes parameter_bytes() const override { return rows_->parameter_bytes(); }
+  Bytes gradient_bytes() const override { return rows_->gradient_bytes(); }
+
+ private:
+  std::shared_ptr<TensorParallel> tensor_;
+  std::shared_ptr<Mesh> mesh_;
+  std::unique_ptr<Team> rows_;
+};
+
+/// Ranks have different layers, and rows go from one to the next.
+class PipelineTeam final : public WholeModelTeam {
+ public:
+  PipelineTeam(torch::nn::Module& model, Ranks& ranks, std::shared_ptr<Pipeline> pipeline)
+      : WholeModelTeam(model, ranks), pipeline_(std::move(pipeline)) {
+    TORCH_CHECK(&model == &pipeline_->model(),
+                "a trainer over a pipeline trains the pipeline's model, shared_model()");
+  }
+
+  void UseForwardScope(ForwardScope scope) override {
+    pipeline_->set_forward_scope(std::move(scope));
+  }
+  at::Tensor AddGradients(const LossFunction& /*loss*/, const Batch& batch,
+                          const Pieces& pieces) override {
+    return pipeline_->AccumulateGradients(batch, pieces);
+  }
+  bool tries_alone() const override { return false; }
+  std::shared_ptr<void> BeginTrial() override { return {}; }
+  /// Then ranks wait for about a fifth of the time. More pieces would make each less work.
+  std::int64_t UsualRows(std::int64_t rows) const override {
+    const std::int64_t pieces = 4 * std::int64_t{pipeline_->stages()};
+    return std::max<std::int64_t>(1, (rows + pieces - 1) / pieces);
+  }
+  double Evaluate(const LossFunction& /*loss*/, const Batch& batch, const Pieces& pieces) override {
+    return pipeline_->Evaluate(batch, pieces);
+  }
+  void ClearGradients() override { train::ClearGradients(model_); }
+  void ClipNorm(double most) override { pipeline_->ClipNorm(most); }
+  bool OnAll(bool finite) override { return ranks_.Sum(finite ? 0.0 : 1.0) == 0; }
+  bool in_step() const override { return true; }
+  std::optional<Part> part() const override {
+    return Part{.cut = c10::str("a pipeline of ", pipeline_->stages(), " stages with parts of ",
+                                pipeline_->split(), " layers"),
+                .number = pipeline_->stage(),
+                .parts = pipeline_->stages(),
+                .first = pipeline_->pipeline() == 0};
+  }
+
+ private:
+  std::shared_ptr<Pipeline> pipeline_;
+};
+
+void CheckTogether(const TeamOptions& options) {
+  const int ways = (options.shard ? 1 : 0) + (options.pipeline ? 1 : 0) + (options.tensor ? 1 : 0);
+  TORCH_CHECK(ways <= 1,
+              "a trainer shards, or has a pipeline, or shares layers; to do several at "
+              "once, use Sharded, Pipeline and TensorParallel without it");
+  TORCH_CHECK(!options.mesh || options.tensor,
+              "a mesh says which ranks share layers, and `tensor` has none");
+  TORCH_CHECK(!options.mesh || options.mesh->size(Dimension::kPipeline) == 1,
+              "a trainer's mesh has the dimensions kData and kTensor alone");
+}
+
 }  // namespace
 
 std::unique_ptr<Team> MakeTeam(torch::nn::Module& model, Ranks* ranks, const TeamOptions& options,
                                const Optimizers& optimizers) {
+  CheckTogether(options);
+  if (options.pipeline && ranks != nullptr) {
+    return std::make_unique<PipelineTeam>(model, *ranks, options.pipeline);
+  }
+  TORCH_CHECK(!options.pipeline, "a trainer over a pipeline needs its ranks");
   if (ranks == nullptr || ranks->alone()) return std::make_unique<AloneTeam>(model);
   std::unique_ptr<Team> team;
   DoTogether(*ranks, [&] {
+    if (options.tensor) {
+      team = std::make_unique<TensorTeam>(model, *ranks, options);
+      return;
+    }
     if (!options.shard) {
       team = std::make_unique<DataParallelTeam>(model, *ranks, options.data_parallel);
       return;

@@ -1,5 +1,5 @@
-// Who makes the steps of a training: one process alone, or ranks together. What Trainer does
-// differently for each is here.
+// Who makes the steps of a training: one process alone, or ranks together, each with all of the
+// model or with a part of it. What Trainer does differently for each is here.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -7,14 +7,18 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "train/micro_batch.h"
 #include "train/not_finite.h"
 #include "train/parallel/data_parallel.h"
+#include "train/parallel/mesh.h"
+#include "train/parallel/pipeline.h"
 #include "train/parallel/ranks.h"
 #include "train/parallel/sharded.h"
+#include "train/parallel/tensor_parallel.h"
 
 namespace plimsoll::train {
 
@@ -30,11 +34,18 @@ class Team {
   /// rank keeps of them.
   virtual void Adopt(torch::optim::Optimizer& /*optimizer*/) {}
 
+  /// Where the team computes the loss itself, and is given none: what lives during each forward.
+  virtual void UseForwardScope(ForwardScope /*scope*/) {}
+
   /// Adds the gradients of the loss over all ranks' rows, and returns that loss.
   virtual at::Tensor AddGradients(const LossFunction& loss, const Batch& batch,
                                   const Pieces& pieces) = 0;
-  /// While what is returned lives, AddGradients takes its memory and does nothing with other ranks.
+  /// While what is returned lives, the loss and AddGradients take their memory and do nothing with
+  /// other ranks. Nothing comes of it where no rank can do anything alone.
+  virtual bool tries_alone() const { return true; }
   virtual std::shared_ptr<void> BeginTrial() = 0;
+  /// How many of these rows to take at a time where that cannot be tried.
+  virtual std::int64_t UsualRows(std::int64_t rows) const { return rows; }
   /// The loss over all ranks' rows, without gradients.
   virtual double Evaluate(const LossFunction& loss, const Batch& batch, const Pieces& pieces) = 0;
   /// As it is before a step.
@@ -50,8 +61,20 @@ class Team {
   /// Whether all ranks must compute the same operations in the same order, so that they need the
   /// same levers.
   virtual bool in_step() const { return false; }
-  /// Null where each rank has all of the model.
+  /// Null where no parameter is cut into parts that ranks share evenly.
   virtual Sharded* sharded() { return nullptr; }
+  /// Which of the parts of a model this rank has, where it is cut by layers or within them.
+  struct Part {
+    /// How the model is cut, in words: the same for a save and for who loads it.
+    std::string cut;
+    int number = 0;
+    int parts = 1;
+    /// The first of those that have the same.
+    bool first = true;
+  };
+  virtual std::optional<Part> part() const { return std::nullopt; }
+  /// While what is returned lives, the model has all parameters that this rank ever has whole.
+  virtual std::shared_ptr<void> WholeModel() { return {}; }
   /// What this rank keeps.
   virtual Bytes parameter_bytes() const = 0;
   virtual Bytes gradient_bytes() const = 0;
@@ -67,6 +90,13 @@ struct TeamOptions {
   std::optional<Shard> shard;
   DataParallelOptions data_parallel;
   ShardedOptions sharded;
+  /// Its model is the trainer's, which needs no loss function: the last layer is the loss.
+  std::shared_ptr<Pipeline> pipeline;
+  /// Has split layers of the trainer's model. Ranks that share them get the same rows, and draw the
+  /// same random numbers.
+  std::shared_ptr<TensorParallel> tensor;
+  /// For `tensor`: whose dimension kData is data parallel. Null: all ranks share the layers.
+  std::shared_ptr<Mesh> mesh;
 };
 
 /// Collective. The model and the ranks must outlive it; null: alone. Optimizers are for Adopt.

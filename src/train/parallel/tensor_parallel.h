@@ -60,6 +60,7 @@ class TensorParallel {
   /// A table of positions stays whole, and gives this rank's part where the sequence is split.
   void SplitPositions(EmbeddingTableImpl& table);
 
+  Ranks& ranks() { return ranks_; }
   bool IsSplit(const at::Tensor& parameter) const { return Find(parameter) != nullptr; }
   /// Of what has the shape of a parameter, as its gradient or an optimizer's state: the whole, on
   /// all ranks; and this rank's part of a whole. The same tensor where the parameter is not split.

@@ -188,6 +188,37 @@ TEST(TrainerOverRanks, GoesOnAfterAStepThatDoesNotFitOnOne) {
   }
 }
 
+/// Three rows for four ranks, and a metric of each row.
+const RankTaskNamed kMetrics("trainer metrics", [](const Launch& launch, const auto& words) {
+  const auto model = SmallModel("mlp", 1);
+  Trainer* counts = nullptr;
+  TrainerOptions options = OptionsOf(*model, Join(launch), words[0]);
+  Trainer trainer(
+      model, std::make_shared<torch::optim::SGD>(model->parameters(), 0.1),
+      [&](const Batch& rows) {
+        const double mean = rows.tensors[0].mean().item<double>();
+        counts->metrics().Add("input", mean, static_cast<double>(rows.size()));
+        return model->Loss(rows);
+      },
+      options);
+  counts = &trainer;
+  const Batch whole = WholeBatch("mlp", 2);
+  trainer.Step(RowsOf(whole, launch));
+  return Findings{{"found", at::tensor(trainer.MetricsOfAll().at("input"))},
+                  {"right", whole.tensors[0].mean()}};
+});
+
+TEST(TrainerOverRanks, MetricsOfAllAreOfEachRowOnce) {
+  for (const std::string shard : {"none", "3"}) {
+    for (const RankOutcome& outcome :
+         RunRanks({.task = "trainer metrics", .size = 4, .words = {shard}})) {
+      ASSERT_TRUE(outcome.good()) << outcome.error;
+      EXPECT_NEAR(outcome.findings.at("found").item<double>(),
+                  outcome.findings.at("right").item<double>(), 1e-6);
+    }
+  }
+}
+
 /// Rank 1 throws in the third step.
 const RankTaskNamed kThrows("trainer throws", [](const Launch& launch, const auto&) {
   const auto model = SmallModel("mlp", 1);

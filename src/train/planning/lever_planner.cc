@@ -23,6 +23,22 @@ Levers With(const LeverLimits& limits, std::int64_t rows, CheckpointPolicy polic
 
 }  // namespace
 
+std::optional<Levers> LessUntried(const Levers& levers, const LeverLimits& limits) {
+  Levers less = levers;
+  for (const std::int64_t rows : MicroBatches(limits)) {
+    less.micro_batch = rows;
+    if (rows < levers.micro_batch) return less;
+  }
+  less.micro_batch = levers.micro_batch;
+  if (!limits.checkpoint && levers.checkpoint != CheckpointPolicy::All()) {
+    less.checkpoint = CheckpointPolicy::All();
+    return less;
+  }
+  less.offload = true;
+  if (limits.offload || levers.offload) return std::nullopt;
+  return less;
+}
+
 CheckpointPolicy LeverPlanner::Everything(const LeverLimits& limits) const {
   if (limits.checkpoint) return *limits.checkpoint;
   return blocks_ > 0 ? CheckpointPolicy::All() : CheckpointPolicy();

@@ -23,6 +23,10 @@ class LeverTrials {
   virtual std::optional<std::pair<StepRecord, StepRecord>> Record(const Levers& levers) = 0;
 };
 
+/// Levers that take less than these, where nothing can be tried: fewer rows at a time, then
+/// everything checkpointed, then offload. Nothing where there are none.
+std::optional<Levers> LessUntried(const Levers& levers, const LeverLimits& limits);
+
 class LeverPlanner {
  public:
   LeverPlanner(int blocks, DeviceRates rates) : blocks_(blocks), rates_(rates) {}
