@@ -1,6 +1,6 @@
 // A small GPT, trained by as many ranks as a launcher starts, or by one without any: what
 // docs/parallel.md shows. The tests run it, and compare the document's blocks with the lines here.
-//   parallel [data|agreed|sharded|pipeline|tensor|trainer|devices]
+//   parallel [data|agreed|sharded|pipeline|tensor|trainer|stages|heads|devices]
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -114,6 +114,39 @@ void TrainWithTrainer(const std::shared_ptr<const Source>& source) {
   }
 }
 
+void Train(Trainer& trainer, Loader& loader, const Ranks& ranks) {
+  while (trainer.steps() < kSteps) {
+    StepReport report = trainer.Step(loader.Next());
+    Report(ranks, static_cast<int>(report.step), torch::tensor(report.loss));
+  }
+}
+
+void TrainStagesWithTrainer(const std::shared_ptr<const Source>& source) {
+  torch::manual_seed(1);
+  auto ranks = std::make_shared<Ranks>(LaunchFromEnvironment());
+  auto pipeline = std::make_shared<Pipeline>(Gpt(kGpt).AsLayers(), *ranks);
+  Trainer trainer(pipeline->shared_model(), AdamWForms(pipeline->model().parameters()),
+                  /*loss=*/nullptr, {.ranks = ranks, .team = {.pipeline = pipeline}});
+  Loader loader(source,
+                {.batch = kRows, .rank = pipeline->pipeline(), .ranks = pipeline->pipelines()});
+  Train(trainer, loader, *ranks);
+}
+
+void TrainHeadsWithTrainer(const std::shared_ptr<const Source>& source) {
+  torch::manual_seed(1);
+  auto model = std::make_shared<Gpt>(kGpt);
+  auto loss = [model](const Batch& rows) { return model->Loss(rows); };
+  auto ranks = std::make_shared<Ranks>(LaunchFromEnvironment());
+  auto mesh = std::make_shared<Mesh>(*ranks, MeshSizes{.data = 1, .tensor = ranks->size()});
+  auto tensor = std::make_shared<TensorParallel>(*model, mesh->along(Dimension::kTensor));
+  Trainer trainer(model, AdamWForms(model->parameters()), loss,
+                  {.ranks = ranks, .team = {.tensor = tensor, .mesh = mesh}});
+  Loader loader(source, {.batch = kRows,
+                         .rank = mesh->coordinate(Dimension::kData),
+                         .ranks = mesh->size(Dimension::kData)});
+  Train(trainer, loader, *ranks);
+}
+
 void TrainTensorParallel(Ranks& ranks, const Source& source) {
   Mesh mesh(ranks, {.data = 1, .tensor = ranks.size()});
   BalancedSampler sampler(source, 1, {.batch = kRows});
@@ -149,6 +182,14 @@ int main(int argc, char** argv) {
         SyntheticText({.size = 80, .context = 16, .vocabulary = 32});
     if (way == "trainer") {
       TrainWithTrainer(source);
+      return 0;
+    }
+    if (way == "stages") {
+      TrainStagesWithTrainer(source);
+      return 0;
+    }
+    if (way == "heads") {
+      TrainHeadsWithTrainer(source);
       return 0;
     }
     Ranks ranks(LaunchFromEnvironment(), {.time_limit = std::chrono::minutes(2)});

@@ -21,6 +21,31 @@ for shard in nothing parameters; do
   [[ $(stat -c %s "$folder/$shard.safetensors") == $(stat -c %s "$folder/whole.safetensors") ]] || fail "other weights"
 done
 
+# Ranks that share the layers: saved in parts, resumed, and weights as one process writes them or stage by stage.
+for way in "--pipeline 2" "--tensor 2"; do
+  state=$folder/parts${way// /}.state
+  # shellcheck disable=SC2086
+  "$program" "${small[@]}" --ranks 4 $way --steps 3 --save "$state" --log "$state.log" 2>/dev/null
+  # shellcheck disable=SC2086
+  "$program" "${small[@]}" --ranks 2 $way --steps 8 --save "$state" --resume --log "$state.log" \
+    --weights "$state.safetensors" 2>"$folder/out" || fail "$way does not go on: $(cat "$folder/out")"
+  [[ $(losses "$state.rank0.log") == $(losses "$folder/whole.log") ]] || fail "other losses with $way"
+done
+[[ $(stat -c %s "$folder"/parts--tensor2.state.safetensors) == $(stat -c %s "$folder/whole.safetensors") ]] || fail "other weights"
+[[ -s $folder/parts--pipeline2.state.stage0.safetensors && -s $folder/parts--pipeline2.state.stage1.safetensors ]] ||
+  fail "no weights of the stages"
+
+# As a plan says, but for the flags.
+cat >"$folder/plan.json" <<'PLAN'
+{"schema": "plimsoll.plan/1", "ways": [{"batch": 2, "passes": 2, "samples": 8,
+  "set": {"parallel": "zero2:2", "checkpointing": "h.0,h.1", "accumulation": "2", "allocator": "expandable_segments:True"}}]}
+PLAN
+"$program" gpt --width 32 --layers 2 --heads 2 --context 32 --workers 1 --rank-limit 20 --steps 8 --plan "$folder/plan.json" \
+  --log "$folder/plan.log" 2>"$folder/out" || fail "the plan is not followed: $(cat "$folder/out")"
+[[ $(losses "$folder/plan.rank1.log") == $(losses "$folder/whole.log") ]] || fail "other losses as planned"
+grep -q '"checkpoint":"plan:0,1","loss"\|"checkpoint":"plan:0,1"' "$folder/plan.rank0.log" || fail "no checkpoints: $(head -1 "$folder/plan.rank0.log")"
+[[ $(grep -c 'not done here: allocator expandable_segments:True' "$folder/out") == 1 ]] || fail "not told: $(cat "$folder/out")"
+
 # Interrupted, all stop after the same step.
 "$program" "${small[@]}" --ranks 3 --steps 100000 --save "$folder/stopped" --log "$folder/stopped.log" 2>"$folder/out" &
 process=$!
@@ -50,7 +75,10 @@ grep -q 'rank 1 was killed: Killed' "$folder/out" || fail "the killed rank is no
 code=0
 "$program" "${small[@]}" --ranks 2 --budget 100KiB 2>"$folder/out" || code=$?
 [[ $code == 1 ]] || fail "what does not fit ends with $code: $(cat "$folder/out")"
-for wrong in "--ranks 0" "--shard everything" "--ranks 2 --save /no/such/folder/x" "--rank-limit 0"; do
+echo '{"schema": "plimsoll.plan/1", "ways": []}' >"$folder/empty.json"
+for wrong in "--pipeline 2 --tensor 2" "--ranks 3 --pipeline 2" "--ranks 2 --tensor 2 --shard gradients" "--way 1" \
+  "--plan $folder/plan.json --way 1" "--plan $folder/empty.json" "--plan $folder/whole.log" "--plan /no/plan" \
+  "--plan $folder/plan.json --ranks 3" "--ranks 0" "--shard everything" "--ranks 2 --save /no/such/folder/x" "--rank-limit 0"; do
   code=0
   # shellcheck disable=SC2086
   "$program" "${small[@]}" $wrong 2>"$folder/out" || code=$?

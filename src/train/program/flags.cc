@@ -3,8 +3,12 @@
 #include <torch/cuda.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
+
+#include "train/parallel/launch.h"
+#include "train/plan_file.h"
 
 namespace plimsoll::train {
 namespace {
@@ -18,6 +22,8 @@ constexpr const char* kExamples = R"(Examples:
   plimsoll-train gpt --save run.state --save-every 50      stop it, then:
   plimsoll-train gpt --save run.state --save-every 50 --resume
   plimsoll-train unet --ranks 4 --budget 2GiB     four processes, 2 GiB each
+  plimsoll-train gpt --ranks 4 --pipeline 2      two pipelines of two stages
+  plimsoll-train gpt --plan plan.json             as plimsoll plan --json has found
   torchrun --no-python --nproc-per-node 4 plimsoll-train gpt --shard parameters)";
 
 /// A whole number, not too large to be counted on with.
@@ -146,6 +152,25 @@ void AddRankFlags(CLI::App& app, Flags& flags) {
   AddParsed(app, "--shard", flags.trainer.team.shard, ParseShard,
             "what each rank keeps only a part of: nothing (default), optimizer (its state), "
             "gradients (too), parameters (too)");
+  auto* const shard = app.get_option("--shard");
+  auto* const pipeline =
+      app.add_option("--pipeline", flags.pipeline,
+                     "so many ranks have different layers, which rows go through (gpt, mlp)")
+          ->check(AtLeast(1))
+          ->excludes(shard);
+  app.add_option("--chunks", flags.chunks, "parts of each rank of a pipeline: 2 or more interleave")
+      ->check(AtLeast(1))
+      ->needs(pipeline);
+  app.add_option("--tensor", flags.tensor, "so many ranks share each layer, in parts (gpt)")
+      ->check(AtLeast(1))
+      ->excludes(shard)
+      ->excludes(pipeline);
+  auto* const plan =
+      app.add_option("--plan", flags.plan,
+                     "do as this says, which plimsoll plan --json printed; flags come first");
+  app.add_option("--way", flags.way, "which way of the plan, from 0 (the fastest, default) on")
+      ->check(AtLeast(0))
+      ->needs(plan);
   app.add_option("--rank-limit", flags.rank_limit,
                  "seconds after which a rank that waits for another gives up")
       ->check(AtLeast(1));
@@ -162,6 +187,37 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--resume", flags.resume, "go on from the saved state, if there is one");
   app.add_flag("--allow-changes", flags.allow_changes,
                "resume though other flags were given than when it was saved");
+}
+
+/// What the plan says and no flag does.
+void FollowPlan(const CLI::App& app, Flags& flags) {
+  if (flags.plan.empty()) return;
+  const PlannedWay way = ReadPlan(flags.plan, flags.way);
+  const auto free = [&app](const char* flag) { return app.count(flag) == 0; };
+  TrainerOptions planned = flags.trainer;
+  way.Set(planned);
+  TrainerOptions& trainer = flags.trainer;
+  if (free("--micro-batch")) trainer.micro_batch = planned.micro_batch;
+  if (free("--checkpoint")) trainer.checkpoint = planned.checkpoint;
+  if (free("--offload")) trainer.offload = planned.offload;
+  if (free("--chunked-loss")) trainer.chunked_loss = planned.chunked_loss;
+  if (free("--precision")) trainer.precision = planned.precision;
+  if (free("--shard") && free("--pipeline") && free("--tensor")) {
+    trainer.team = planned.team;
+    flags.pipeline = way.stages;
+    flags.chunks = way.chunks;
+  }
+  if (free("--batch") && free("--batch-tokens") && free("--batch-pixels")) flags.batch = way.batch;
+  if (free("--optimizer") && way.optimizer == OptimizerForm::kHost) flags.optimizer = "adamw-host";
+  if (free("--optimizer") && way.optimizer == OptimizerForm::kEightBits) {
+    flags.optimizer = "adamw8bit";
+  }
+  const int started = LaunchFromEnvironment().size;
+  if (started == 1 && free("--ranks") && way.ranks > 1) flags.ranks = way.ranks;
+  const int ranks = started == 1 ? std::max(flags.ranks, 1) : started;
+  TORCH_CHECK(ranks == way.ranks, "--plan: way ", flags.way, " of ", flags.plan, " is for ",
+              way.ranks, " ranks, and there are ", ranks);
+  flags.left_out = way.left_out;
 }
 
 void SetSchedule(Flags& flags) {
@@ -213,6 +269,7 @@ void CheckData(const Flags& flags) {
 void CheckFiles(const Flags& flags) {
   CheckData(flags);
   CheckInput("--from", flags.initial_weights);
+  CheckInput("--plan", flags.plan);
   CheckOutput("--save", flags.save);
   CheckOutput("--weights", flags.weights);
   CheckOutput("--log", flags.log);
@@ -227,6 +284,15 @@ void CheckBatch(const Flags& flags) {
               "--batch-pixels is for the unet and the classifier");
 }
 
+void CheckGroups(const Flags& flags) {
+  const int ranks = flags.ranks > 0 ? flags.ranks : LaunchFromEnvironment().size;
+  for (const auto& [flag, size] :
+       {std::pair{"--pipeline", flags.pipeline}, std::pair{"--tensor", flags.tensor}}) {
+    TORCH_CHECK(ranks % size == 0, flag, ": ", ranks, ranks == 1 ? " rank" : " ranks",
+                " cannot be groups of ", size);
+  }
+}
+
 }  // namespace
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -236,6 +302,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   AddRankFlags(app, flags);
   AddOutputFlags(app, flags);
   app.footer(kExamples);
+  app.final_callback([&app, &flags] { FollowPlan(app, flags); });
 }
 
 void Complete(Flags& flags) {
@@ -245,6 +312,7 @@ void Complete(Flags& flags) {
   TORCH_CHECK(!flags.resume || !flags.save.empty(), "--resume needs --save, which names the state");
   SetSchedule(flags);
   CheckBatch(flags);
+  CheckGroups(flags);
   CheckFiles(flags);
   ModelSizes& sizes = flags.sizes;
   const auto at_least = [](std::int64_t& size, std::int64_t usual) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "train/models/model.h"
 #include "train/trainer.h"
@@ -35,6 +36,16 @@ struct Flags {
   int workers = 2;
   /// Processes to start on this machine; 0: as the launcher says that started this one.
   int ranks = 0;
+  /// Ranks that share the layers of the model: with different layers each (and so many parts of
+  /// them), or with parts of the same.
+  int pipeline = 1;
+  int chunks = 1;
+  int tensor = 1;
+  /// Of a plan, which says what is not given otherwise.
+  std::string plan;
+  int way = 0;
+  /// What of it is not done.
+  std::vector<std::string> left_out;
   /// Of a rank that waits for others, in seconds.
   int rank_limit = 600;
 

@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
@@ -20,11 +21,14 @@
 #include "train/optimizers/optimizer_forms.h"
 #include "train/parallel/local_launcher.h"
 #include "train/program/flags.h"
+#include "train/program/split_model.h"
 #include "train/run_log.h"
 #include "train/weights.h"
 
 namespace plimsoll::train {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::shared_ptr<Source> MadeOnTheSpot(const Flags& flags) {
   const SyntheticImageOptions images{.seed = flags.seed,
@@ -81,7 +85,7 @@ void UseLora(TrainModel& model, std::int64_t rank, bool quiet) {
 
 /// What was learnt goes into the weights themselves, for those that know of no adapters. Not to be
 /// trained any more.
-void MergeForGood(TrainModel& model) {
+void MergeForGood(torch::nn::Module& model) {
   MergeLora(model);
   for (const auto& module : model.modules()) {
     auto* const layer = dynamic_cast<LightLayer*>(module.get());
@@ -89,7 +93,7 @@ void MergeForGood(TrainModel& model) {
   }
 }
 
-LoaderOptions LoadingOf(const Flags& flags, const Source& source) {
+LoaderOptions LoadingOf(const Flags& flags, const Source& source, const SplitModel& split) {
   // No model has both.
   const std::int64_t budget = flags.batch_tokens + flags.batch_pixels;
   const std::int64_t batch = budget == 0 ? flags.batch : budget / source.Length(0);
@@ -99,8 +103,8 @@ LoaderOptions LoadingOf(const Flags& flags, const Source& source) {
           .workers = flags.workers,
           .pinned = flags.trainer.device.is_cuda(),
           .budget = budget,
-          .rank = flags.trainer.ranks->rank(),
-          .ranks = flags.trainer.ranks->size(),
+          .rank = split.share,
+          .ranks = split.shares,
           .max_broken = flags.skip_broken ? source.size() : 0};
 }
 
@@ -127,12 +131,16 @@ void JoinRanks(Flags& flags) {
   flags.trainer.ranks = std::make_shared<Ranks>(launch, options);
 }
 
-/// "run.pickle" of rank 2 is "run.rank2.pickle".
-std::filesystem::path OfRank(const std::filesystem::path& path, const Ranks& ranks) {
-  if (ranks.alone()) return path;
-  std::filesystem::path own = path;
+/// "run.safetensors" of stage 2 is "run.stage2.safetensors", if there is more than one.
+fs::path Named(const fs::path& path, const char* what, int number, bool only) {
+  fs::path own = path;
+  if (only) return own;
   return own.replace_filename(
-      c10::str(path.stem().string(), ".rank", ranks.rank(), path.extension().string()));
+      c10::str(path.stem().string(), ".", what, number, path.extension().string()));
+}
+
+fs::path OfRank(const fs::path& path, const Ranks& ranks) {
+  return Named(path, "rank", ranks.rank(), ranks.alone());
 }
 
 /// On a terminal one line that is written over, elsewhere one now and then.
@@ -228,16 +236,17 @@ std::shared_ptr<TrainModel> ModelOf(const Flags& flags) {
   return model;
 }
 
-void WriteResults(const Flags& flags, Trainer& trainer, TrainModel& model) {
-  const Ranks& ranks = *flags.trainer.ranks;
-  if (!flags.weights.empty()) {
-    const auto whole = trainer.WholeModel();
-    if (ranks.rank() == 0) {
-      if (flags.lora > 0) MergeForGood(model);
-      SaveWeights(flags.weights, model);
-    }
-  }
-  if (!flags.snapshot.empty()) WriteSnapshot(OfRank(flags.snapshot, ranks));
+/// All weights by rank 0, or those of each stage of a pipeline by its first rank.
+void WriteWeights(const Flags& flags, Trainer& trainer, torch::nn::Module& model) {
+  if (flags.weights.empty()) return;
+  const auto whole = trainer.WholeModel();
+  const auto& pipeline = flags.trainer.team.pipeline;
+  const bool writes = pipeline ? pipeline->pipeline() == 0 : flags.trainer.ranks->rank() == 0;
+  if (!writes) return;
+  if (flags.lora > 0) MergeForGood(model);
+  SaveWeights(pipeline ? Named(flags.weights, "stage", pipeline->stage(), pipeline->stages() == 1)
+                       : fs::path(flags.weights),
+              model);
 }
 
 void Train(const Flags& flags, Trainer& trainer, Loader& loader) {
@@ -256,25 +265,57 @@ void Train(const Flags& flags, Trainer& trainer, Loader& loader) {
   if (!flags.save.empty()) save();
 }
 
+/// The memory's history, for as long as it lives: written at its end, however that comes about.
+class Recording {
+ public:
+  explicit Recording(const Flags& flags) {
+    if (flags.snapshot.empty()) return;
+    path_ = OfRank(flags.snapshot, *flags.trainer.ranks);
+    RecordMemory(flags.trainer.device);
+  }
+  ~Recording() {
+    if (path_.empty()) return;
+    try {
+      WriteSnapshot(path_);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "plimsoll-train: %s\n", Printable(error.what()).c_str());
+    }
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  fs::path path_;
+};
+
+void TellLeftOut(const Flags& flags) {
+  if (flags.trainer.ranks->rank() != 0) return;
+  for (const std::string& lever : flags.left_out) {
+    std::fprintf(stderr, "of the plan this is not done here: %s\n", Printable(lever).c_str());
+  }
+}
+
 int Run(Flags& flags) {
   Complete(flags);
   JoinRanks(flags);
+  TellLeftOut(flags);
   torch::manual_seed(flags.seed);
   const auto source = MakeSource(flags);
-  if (!flags.snapshot.empty()) RecordMemory(flags.trainer.device);
+  const Recording recording(flags);
   const auto model = ModelOf(flags);
+  const SplitModel split = Split(model, flags, source);
   flags.trainer.weight = [model](const Batch& rows) { return model->Weight(rows); };
   Trainer trainer(
-      model, MakeOptimizer(flags, TrainedParameters(*model)),
+      split.trained, MakeOptimizer(flags, TrainedParameters(*split.trained)),
       [model](const Batch& rows) { return model->Loss(rows); }, flags.trainer);
   // The same model, but dropout of its own.
-  torch::manual_seed(flags.seed + static_cast<std::uint64_t>(flags.trainer.ranks->rank()));
-  Loader loader(source, LoadingOf(flags, *source));
-  if (flags.resume && std::filesystem::exists(flags.save)) Resume(flags, trainer, loader);
+  torch::manual_seed(flags.seed + static_cast<std::uint64_t>(split.share));
+  Loader loader(source, LoadingOf(flags, *source, split));
+  if (flags.resume && fs::exists(flags.save)) Resume(flags, trainer, loader);
   std::signal(SIGINT, AskToStop);
   std::signal(SIGTERM, AskToStop);
   Train(flags, trainer, loader);
-  WriteResults(flags, trainer, *model);
+  WriteWeights(flags, trainer, *split.trained);
   TellBroken(loader.broken());
   return asked_to_stop == 0 ? 0 : Stopped(flags, trainer);
 }
