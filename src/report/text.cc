@@ -207,39 +207,7 @@ void WriteFindings(Writer& w, const Explanation& e) {
   }
 }
 
-std::string Growth(Bytes n) { return (n > 0 ? "+" : "") + FormatBytes(n); }
-
 }  // namespace
-
-std::string DifferenceText(const Difference& d, const TextStyle& style) {
-  Writer w(style);
-  w.Headline(d.verdict);
-  for (const std::string& note : d.notes) w.Wrapped(note, "", "");
-  if (!d.categories.empty()) {
-    w.Heading("By category");
-    Table table({{.right = true}, {}, {.wraps = true}});
-    for (const Change& c : d.categories) {
-      table.Row({Growth(c.growth()), std::string(AccountItemLabel(c.item)),
-                 fmt::format("{} → {}", FormatBytes(c.before), FormatBytes(c.after))});
-    }
-    table.WriteTo(w);
-  }
-  if (!d.holders.empty()) {
-    constexpr std::size_t kShown = 12;
-    w.Heading("By source line");
-    Table table({{.right = true}, {}, {.wraps = true}});
-    for (std::size_t i = 0; i < d.holders.size() && i < kShown; ++i) {
-      const Change& c = d.holders[i];
-      table.Row({Growth(c.growth()), std::string(AccountItemLabel(c.item)),
-                 fmt::format("{} ({}× → {}×)", Printable(c.where), c.count_before, c.count_after)});
-    }
-    table.WriteTo(w);
-    if (d.holders.size() > kShown) {
-      w.Line(w.Dim(fmt::format("  … {} more with --json", d.holders.size() - kShown)));
-    }
-  }
-  return w.Take();
-}
 
 std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   Writer w(style);

@@ -19,6 +19,8 @@ struct TextStyle {
 
 std::string ExplanationText(const Explanation& explanation, const TextStyle& style);
 std::string DifferenceText(const Difference& difference, const TextStyle& style);
+/// For a pull request: GitHub's and GitLab's Markdown, with nothing of the record read as such.
+std::string DifferenceMarkdown(const Difference& difference);
 /// With `verify`, only how the model compares with the record.
 std::string ReplayText(const ReplayReport& report, bool verify, const TextStyle& style);
 std::string PackText(const PackReport& report, const TextStyle& style);

@@ -159,6 +159,9 @@ struct Ranks::Meeting {
   /// Counts the times that Try did not go well. Each has groups of its own.
   int round = 0;
   bool trying = false;
+  /// All ranks have left the last Try, as something that each waited for has shown. Before that,
+  /// one that gives up the next would break off what others still do in the last.
+  bool all_have_left = true;
   int rehearsals = 0;
   bool first_group = true;
   std::list<std::function<void()>> to_let_go;
@@ -313,12 +316,13 @@ void Ranks::Explain(const std::exception& error) {
 
 std::vector<int> Ranks::Try(const std::function<void()>& function) {
   TORCH_CHECK(size() == launch_.size, "only all ranks together can try something.");
+  if (meeting_ && !meeting_->all_have_left) Barrier();
   if (meeting_) meeting_->trying = true;
   try {
     function();
     // Nobody goes on before all have come to the end.
     Barrier();
-    if (meeting_) meeting_->trying = false;
+    if (meeting_) meeting_->trying = meeting_->all_have_left = false;
     return {};
   } catch (const RankError&) {
     throw;
@@ -348,6 +352,7 @@ std::vector<int> Ranks::EndRound(RollCall::End end, const std::string& text) {
   ++meeting_->round;
   // Now, while all are here: later one might stop for good before it comes to connect.
   group();
+  meeting_->all_have_left = true;
   return full;
 }
 
@@ -366,6 +371,8 @@ void Ranks::Sum(at::Tensor& tensor) {
     std::vector<at::Tensor> tensors{tensor};
     return group_->allreduce(tensors);
   });
+  // Each has had its part in it. Of a sum on a GPU nobody has seen the end yet.
+  if (!silent() && size() == launch_.size && tensor.is_cpu()) meeting_->all_have_left = true;
 }
 
 void Ranks::Least(at::Tensor& tensor) {

@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+
+#include "base/printable.h"
+#include "diagnose/diff.h"
+#include "report/table.h"
+#include "report/text.h"
+#include "report/writer.h"
+
+namespace plimsoll {
+namespace {
+
+std::string Signed(Bytes n) { return (n > 0 ? "+" : "") + FormatBytes(n); }
+
+/// As code, in which nothing is Markdown. A record's own backticks, and bars, which would end a
+/// cell, become other signs.
+std::string Code(const std::string& text) {
+  std::string plain = Printable(text);
+  for (char& c : plain) {
+    if (c == '`') c = '\'';
+    if (c == '|') c = '/';
+  }
+  return "`" + plain + "`";
+}
+
+std::string Escaped(const std::string& text) {
+  std::string out;
+  for (const char c : Printable(text)) {
+    if (std::string_view("\\`*_{}[]<>()#+!|~@").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string PeakRow(const char* name, const Change& peak) {
+  const double percent =
+      peak.before > 0 ? 100.0 * double(peak.growth()) / double(peak.before) : 0.0;
+  return fmt::format("| {} | {} | {} | {} ({:+.1f} %) |\n", name, FormatBytes(peak.before),
+                     FormatBytes(peak.after), Signed(peak.growth()), percent);
+}
+
+}  // namespace
+
+std::string DifferenceText(const Difference& d, const TextStyle& style) {
+  Writer w(style);
+  w.Headline(d.verdict);
+  for (const std::string& note : d.notes) w.Wrapped(note, "", "");
+  if (!d.categories.empty()) {
+    w.Heading("By category");
+    Table table({{.right = true}, {}, {.wraps = true}});
+    for (const Change& c : d.categories) {
+      table.Row({Signed(c.growth()), std::string(AccountItemLabel(c.item)),
+                 fmt::format("{} → {}", FormatBytes(c.before), FormatBytes(c.after))});
+    }
+    table.WriteTo(w);
+  }
+  if (!d.holders.empty()) {
+    constexpr std::size_t kShown = 12;
+    w.Heading("By source line");
+    Table table({{.right = true}, {}, {.wraps = true}});
+    for (std::size_t i = 0; i < d.holders.size() && i < kShown; ++i) {
+      const Change& c = d.holders[i];
+      table.Row({Signed(c.growth()), std::string(AccountItemLabel(c.item)),
+                 fmt::format("{} ({}× → {}×)", Printable(c.where), c.count_before, c.count_after)});
+    }
+    table.WriteTo(w);
+    if (d.holders.size() > kShown) {
+      w.Line(w.Dim(fmt::format("  … {} more with --json", d.holders.size() - kShown)));
+    }
+  }
+  return w.Take();
+}
+
+std::string DifferenceMarkdown(const Difference& d) {
+  std::string out = fmt::format("### GPU memory\n\n{}\n", Escaped(d.verdict));
+  for (const std::string& note : d.notes) out += "\n" + Escaped(note) + "\n";
+  out += "\n| peak | before | after | change |\n|---|---|---|---|\n";
+  out += PeakRow("allocated", d.allocated) + PeakRow("reserved", d.reserved);
+  if (d.holders.empty()) return out;
+  constexpr std::size_t kShown = 12;
+  out +=
+      "\n<details><summary>By source line</summary>\n\n| change | what | where |\n|---|---|---|\n";
+  for (std::size_t i = 0; i < d.holders.size() && i < kShown; ++i) {
+    const Change& c = d.holders[i];
+    out += fmt::format("| {} | {} | {} ({}× → {}×) |\n", Signed(c.growth()),
+                       AccountItemLabel(c.item), Code(c.where), c.count_before, c.count_after);
+  }
+  if (d.holders.size() > kShown)
+    out += fmt::format("\n{} more with `--json`\n", d.holders.size() - kShown);
+  return out + "\n</details>\n";
+}
+
+}  // namespace plimsoll
