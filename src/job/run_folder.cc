@@ -17,6 +17,7 @@ namespace plimsoll {
 // From hook/, by plimsoll_embed.
 std::string HookSite();
 std::string HookRecorder();
+std::string HookModules();
 
 namespace {
 
@@ -61,8 +62,13 @@ std::optional<Error> InstallHook(const RunFolder& folder) {
   const fs::path hook = HookOf(folder);
   // Not one that is there already: Python will run what is in it.
   if (::mkdir(hook.c_str(), kOwnerAlone) != 0) return CannotMake(hook.string(), errno);
-  if (auto error = WriteFile((hook / "sitecustomize.py").string(), HookSite())) return error;
-  return WriteFile((hook / "plimsoll_recorder.py").string(), HookRecorder());
+  const std::pair<const char*, std::string> files[] = {{"sitecustomize.py", HookSite()},
+                                                       {"plimsoll_recorder.py", HookRecorder()},
+                                                       {"plimsoll_modules.py", HookModules()}};
+  for (const auto& [name, text] : files) {
+    if (auto error = WriteFile((hook / name).string(), text)) return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -91,6 +97,7 @@ std::vector<Variable> HookVariables(const RunFolder& folder, const HookSettings&
   return {{"PYTHONPATH", path},
           {"PLIMSOLL_RUN", absolute.string()},
           {"PLIMSOLL_RUN_BUDGET", fmt::format("{}", settings.budget.value_or(0))},
+          {"PLIMSOLL_RUN_MODULES", settings.modules ? "1" : "0"},
           {"PLIMSOLL_RUN_MAX_ENTRIES", fmt::format("{}", settings.max_entries)}};
 }
 

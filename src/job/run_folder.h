@@ -23,6 +23,7 @@ Result<RunFolder> MakeRunFolder(const std::optional<std::string>& wanted);
 struct HookSettings {
   std::optional<Bytes> budget;
   std::int64_t max_entries = 0;
+  bool modules = false;
 };
 
 /// What the job's processes find in their environment.

@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -240,6 +241,7 @@ class RunTest(unittest.TestCase):
             if way == "exit": sys.exit(0)
             if way == "_exit": os._exit(0)
             time.sleep(60)
+            os._exit(1)
         children.append(child)
     os.kill(children[2], signal.SIGTERM)
     codes = [os.waitpid(child, 0)[1] for child in children]
@@ -328,6 +330,28 @@ class RunTest(unittest.TestCase):
         job = self.run_job(script, ["--max-entries", "1000"])
         self.assertEqual(job.processes[0]["snapshots"][0]["events"], 1000)
         self.assertIn("only the last 1000 events", job.err)
+
+    def test_modules(self):
+        script = """
+    import torch
+    from torch.nn import Module, ModuleList
+    layers = [Module(lambda: torch.cuda.allocate(2 << 30)) for _ in range(2)]
+    def forward():
+        for layer in layers: layer()
+        torch.cuda.allocate(4 << 30)
+    blocks = ModuleList(None, **{"0": layers[0], "1": layers[1]})
+    model = Module(lambda: inner(), module=(inner := Module(forward, blocks=blocks)))
+    torch.cuda.init()
+    model()
+    torch.cuda.allocate(20 << 30)
+"""
+        job = self.run_job(script, ["--modules"])
+        with open(os.path.join(job.folder, job.names()[0]), "rb") as file:
+            (trace,) = pickle.load(file)["device_traces"]
+        notes = [event["user_metadata"] for event in trace if event["action"] == "alloc"]
+        self.assertEqual(notes, ["plimsoll.module:" + n for n in ("blocks.0", "blocks.1", "Module")])
+        self.assertEqual(trace[-1]["user_metadata"], "")
+        self.assertIn("in blocks.*", job.err)
 
     def test_a_history_of_the_script_stays(self):
         script = """

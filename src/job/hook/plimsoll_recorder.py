@@ -38,13 +38,13 @@ _SHARE_OF_TIME = 0.02
 _LONGEST_TEXT = 4000
 
 
-def attach(torch, folder, log):
+def attach(torch, folder, log, load):
     """Queues the recording for when CUDA is initialised, if it ever is."""
     open(os.path.join(os.path.dirname(__file__), "torch_was_imported"), "a").close()
     if not hasattr(torch._C, "_cuda_init"):
         log("torch %s is built without CUDA" % torch.__version__)
         return
-    recorder = _Recorder(torch, folder, log)
+    recorder = _Recorder(torch, folder, log, load)
     torch.cuda._lazy_call(recorder.start)
 
 
@@ -66,15 +66,16 @@ def _guarded(what):
 
 
 class _Recorder:
-    def __init__(self, torch, folder, log):
+    def __init__(self, torch, folder, log, load):
         self.torch = torch
         self.folder = folder
         self.log = log
+        self.load = load  # of another file of the hook
         self.pid = None  # of the process that records; a forked child has another
         self.stem = None
         self.lock = threading.Lock()
         self.begun = 0.0
-        self.max_entries = int(os.environ.get("PLIMSOLL_RUN_MAX_ENTRIES", "100000"))
+        self.max_entries = int(os.environ.get("PLIMSOLL_RUN_MAX_ENTRIES", "200000"))
         self.history = None
         self.ooms = 0
         self.last_oom = None
@@ -86,6 +87,7 @@ class _Recorder:
         self.snapshots = {}
         self.seconds = 0.0
         self.signals = []
+        self.mask = None  # of the signals that a fork holds back
         self.pipe = None
 
     def mine(self):
@@ -103,9 +105,15 @@ class _Recorder:
         if attach_observer:
             attach_observer(self.on_out_of_memory)
         self.count_steps()
+        if os.environ.get("PLIMSOLL_RUN_MODULES") == "1":
+            self.name_modules()
         atexit.register(self.on_exit)
         self.watch_hard_exit()
-        os.register_at_fork(after_in_child=self.on_fork)
+        os.register_at_fork(
+            before=self.before_fork,
+            after_in_parent=self.after_fork,
+            after_in_child=self.in_forked_child,
+        )
         self.watch_signals()
         self.tell()
 
@@ -167,6 +175,14 @@ class _Recorder:
 
     def on_step(self, *_):
         self.steps += 1
+
+    @_guarded("--modules")
+    def name_modules(self):
+        tell = getattr(self.torch._C, "_cuda_setMemoryMetadata", None)
+        if tell is None:
+            self.log("--modules needs PyTorch 2.10 or newer")
+            return
+        self.load("plimsoll_modules").begin(self.torch, tell, self.log)
 
     @_guarded("watching os._exit")
     def watch_hard_exit(self):
@@ -233,17 +249,32 @@ class _Recorder:
         ctypes.CDLL(None).signal(number, None)
         os.kill(os.getpid(), number)
 
-    def on_fork(self):
-        """In a forked child, which cannot use CUDA: everything as if this hook were not there."""
-        try:
-            self.lock = threading.Lock()
-            if self.pipe is not None:
-                signal.set_wakeup_fd(-1)
-            for number in self.signals:
-                if signal.getsignal(number) == self.on_signal:
-                    signal.signal(number, signal.SIG_DFL)
-        except Exception as error:  # noqa: BLE001
-            self.log("after a fork: %s" % error)
+    # A forked child cannot use CUDA: there everything is as if this hook were not. A signal that
+    # comes while it is being made waits, or it would be lost, or told to the parent's thread.
+
+    @_guarded("before a fork")
+    def before_fork(self):
+        if self.pipe is not None and self.mine():
+            self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.signals + [signal.SIGINT])
+
+    @_guarded("after a fork")
+    def after_fork(self):
+        mask, self.mask = self.mask, None
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    @_guarded("in a forked child")
+    def in_forked_child(self):
+        self.lock = threading.Lock()
+        if self.mask is None:
+            return
+        wakes = signal.set_wakeup_fd(-1)
+        if wakes not in (-1, self.pipe):
+            signal.set_wakeup_fd(wakes)  # somebody else's
+        for number in self.signals:
+            if signal.getsignal(number) == self.on_signal:
+                signal.signal(number, signal.SIG_DFL)
+        self.after_fork()
 
     # Snapshots.
 

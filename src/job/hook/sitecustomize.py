@@ -22,16 +22,20 @@ def _log(text):
         pass
 
 
+def _load(name):
+    """Another file of the hook, which is not on the program's path."""
+    from importlib import util
+
+    spec = util.spec_from_file_location(name, os.path.join(_HERE, name + ".py"))
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def _attach(torch):
     try:
-        from importlib import util
-
-        path = os.path.join(_HERE, "plimsoll_recorder.py")
-        spec = util.spec_from_file_location("plimsoll_recorder", path)
-        recorder = util.module_from_spec(spec)
-        sys.modules["plimsoll_recorder"] = recorder
-        spec.loader.exec_module(recorder)
-        recorder.attach(torch, _RUN, _log)
+        _load("plimsoll_recorder").attach(torch, _RUN, _log, _load)
     except Exception as error:  # noqa: BLE001
         _log("nothing is recorded: %s: %s" % (type(error).__name__, error))
 

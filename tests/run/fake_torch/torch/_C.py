@@ -3,6 +3,7 @@
 import os
 
 observers = []
+metadata = [""]
 history = {"enabled": False, "entries": [], "most": 0}
 
 if os.environ.get("FAKE_TORCH") != "cpu":
@@ -12,6 +13,9 @@ if os.environ.get("FAKE_TORCH") != "cpu":
 
     def _cuda_attach_out_of_memory_observer(observer):
         observers.append(observer)
+
+    def _cuda_setMemoryMetadata(text):
+        metadata[0] = text
 
     if os.environ.get("FAKE_TORCH", "2.11") not in ("1.13", "2.0"):
 

@@ -7,6 +7,6 @@ import os
 release = os.environ.get("FAKE_TORCH", "2.11")
 __version__ = "2.13.0+cpu" if release == "cpu" else release + ".0+fake"
 
-from torch import _C, cuda, optim  # noqa: E402, F401
+from torch import _C, compiler, cuda, nn, optim  # noqa: E402, F401
 
 OutOfMemoryError = cuda.OutOfMemoryError

@@ -68,6 +68,7 @@ def note(action, address, size):
         "stream": 0,
         "time_us": int(time.time() * 1e6),
         "frames": [frame],
+        "user_metadata": _C.metadata[0],
     }
     if action == "oom":
         entry.update(addr=0, device_free=TOTAL - sum(size for _, size in allocated))
