@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What recording costs: step times of GPT-2 and ResNet-50 with and without `plimsoll run`, in turns.
 
-    overhead.py PROGRAM [REPEATS]     the table
-    overhead.py --time JOB BATCH…     one process: prints the median step of each in milliseconds
+    overhead.py PROGRAM [REPEATS [JOB…]]     the table
+    overhead.py --time JOB BATCH…            one process: prints the median step of each in milliseconds
 """
 
 import gc
@@ -67,12 +67,12 @@ def measure(program, job, way):
 
 def main():
     program, repeats = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    for job, batches in JOBS.items():
+    for job in sys.argv[3:] or JOBS:
         runs = {way: [] for way in WAYS}
         for _ in range(repeats):
             for way in WAYS:
                 runs[way].append(measure(program, job, way))
-        for batch in batches:
+        for batch in JOBS[job]:
             base = statistics.median(run[batch] for run in runs["without"])
             for way in WAYS:
                 times = [run[batch] for run in runs[way]]

@@ -162,6 +162,10 @@ int RunJob(const RunFlags& flags) {
     return end.code;
   }
   TellRun(*folder, end);
+  if (flags.budget) {
+    Say(fmt::format("PyTorch was allowed {} of each device, by --budget",
+                    FormatBytes(*flags.budget)));
+  }
   return end.code;
 }
 

@@ -44,7 +44,7 @@ class _Names:
 
     def own_name(self, path):
         parts = [part for part in path.split(".") if part not in self._WRAPPERS]
-        return ".".join(parts[1:] if parts[0] == "module" else parts)  # DDP's, in front
+        return ".".join(parts[1:] if parts[:1] == ["module"] else parts)  # DDP's, in front
 
     def learn(self, root):
         """A module that was not seen below another one is the top of a model."""

@@ -348,9 +348,12 @@ class _Recorder:
     @_guarded("the error text")
     def keep_text(self, text):
         """What was free and what others held on the device stands there and in no snapshot."""
+        rank = self.rank()
+        # As torchrun spells it: by this the text finds its snapshot.
+        rank = "[rank%d]: " % rank if rank is not None else ""
         self.error = self.name() + ".error.txt"
         with open(os.path.join(self.folder, self.error), "w") as file:
-            file.write(text + "\n")
+            file.write(rank + "torch.OutOfMemoryError: " + text + "\n")
 
     def write(self, at):
         begun = time.monotonic()
