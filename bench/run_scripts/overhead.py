@@ -72,20 +72,20 @@ def main():
         for _ in range(repeats):
             for way in WAYS:
                 runs[way].append(measure(program, job, way))
+                print(f"{job} {way}: {runs[way][-1]}", flush=True)
         for batch in JOBS[job]:
-            base = statistics.median(run[batch] for run in runs["without"])
-            for way in WAYS:
-                times = [run[batch] for run in runs[way]]
-                step = statistics.median(times)
-                print(
-                    f"{job:9} batch {batch:3} {way:14} {step:7.2f} ms ({spread(times)}) "
-                    f"{(step / base - 1) * 100:+.1f} %",
-                    flush=True,
-                )
+            tell(job, batch, {way: [run[batch] for run in runs[way]] for way in WAYS})
 
 
-def spread(values):
-    return f"{min(values):.2f} to {max(values):.2f}"
+def tell(job, batch, times):
+    base = statistics.median(times["without"])
+    for way in WAYS:
+        step = statistics.median(times[way])
+        print(
+            f"{job:9} batch {batch:3} {way:14} {step:7.2f} ms "
+            f"({min(times[way]):.2f} to {max(times[way]):.2f}) {(step / base - 1) * 100:+.1f} %",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -110,13 +110,30 @@ void SayCost(const std::vector<RecordedProcess>& processes) {
 void SayNothingRecorded(bool torch_was_imported) {
   Say(torch_was_imported
           ? "nothing was recorded: PyTorch was imported, but no process of the job initialised CUDA"
-          : "nothing was recorded: no Python process of the job imported PyTorch (python -I and -E "
-            "do not read PYTHONPATH, by which it is found)");
+          : "nothing was recorded: no Python process was seen to import PyTorch (one that replaces "
+            "PYTHONPATH instead of adding to it, or runs as python -I, is not seen)");
+}
+
+/// With the error texts, as long as each completes a snapshot; one that does not would be told as a
+/// process of its own.
+Explained ExplainWithTexts(const FilesOfRun& run, std::vector<std::string>& files) {
+  files = run.snapshots;
+  files.insert(files.end(), run.error_texts.begin(), run.error_texts.end());
+  Explained explained = ExplainFiles(files, {});
+  const auto alone = [&](const RankReport& rank) {
+    return std::ranges::find(run.error_texts, rank.file) != run.error_texts.end();
+  };
+  if (!explained.explanation || std::ranges::none_of(explained.explanation->ranks, alone)) {
+    return explained;
+  }
+  files = run.snapshots;
+  return ExplainFiles(files, {});
 }
 
 /// The whole answer goes to a file; on the terminal a job that did not run out gets a line.
-void ExplainRun(const RunFolder& folder, const std::vector<std::string>& files) {
-  const Explained explained = ExplainFiles(files, {});
+void ExplainRun(const RunFolder& folder, const FilesOfRun& run) {
+  std::vector<std::string> files;
+  const Explained explained = ExplainWithTexts(run, files);
   if (!explained.explanation) return;
   const Explanation& answer = *explained.explanation;
   const auto ran_out = [](const RankReport& rank) { return rank.RanOut(); };
@@ -144,8 +161,8 @@ void TellRun(const RunFolder& folder, const ChildEnd& end) {
   Say(fmt::format("the job {}; recorded in {}:", how, folder.path));
   std::fputs(ProcessTable(processes).c_str(), stderr);
   SayCost(processes);
-  const std::vector<std::string> files = FilesToExplain(processes);
-  if (!files.empty()) ExplainRun(folder, files);
+  const FilesOfRun files = FilesToExplain(processes);
+  if (!files.snapshots.empty()) ExplainRun(folder, files);
 }
 
 int RunJob(const RunFlags& flags) {

@@ -172,11 +172,11 @@ void AwaitStragglers(const RunFolder& folder, double seconds) {
   }
 }
 
-std::vector<std::string> FilesToExplain(const std::vector<RecordedProcess>& processes) {
-  std::vector<std::string> files;
+FilesOfRun FilesToExplain(const std::vector<RecordedProcess>& processes) {
+  FilesOfRun files;
   for (const RecordedProcess* process : Chosen(processes)) {
-    files.push_back(process->Main()->path);
-    if (process->error_text) files.push_back(*process->error_text);
+    files.snapshots.push_back(process->Main()->path);
+    if (process->error_text) files.error_texts.push_back(*process->error_text);
   }
   return files;
 }

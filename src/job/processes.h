@@ -62,9 +62,15 @@ std::vector<RecordedProcess> ReadProcesses(const RunFolder& folder);
 void AwaitStragglers(const RunFolder& folder, double seconds);
 bool IsAlive(const RecordedProcess& process);
 
+struct FilesOfRun {
+  std::vector<std::string> snapshots;
+  /// Of those that an out-of-memory ended.
+  std::vector<std::string> error_texts;
+};
+
 /// The files that belong together: of each rank the process of the last start, the one that ran out
 /// before the others. Without ranks a single process, since nothing says that several are one job:
 /// the last that ran out, else the one that lasted longest.
-std::vector<std::string> FilesToExplain(const std::vector<RecordedProcess>& processes);
+FilesOfRun FilesToExplain(const std::vector<RecordedProcess>& processes);
 
 }  // namespace plimsoll

@@ -34,8 +34,9 @@ class Processes : public testing::Test {
   }
   std::string Explained() {
     std::string names;
-    for (const std::string& file : FilesToExplain(ReadProcesses(folder_))) {
-      names += fs::path(file).filename().string() + " ";
+    const FilesOfRun files = FilesToExplain(ReadProcesses(folder_));
+    for (const auto& list : {files.snapshots, files.error_texts}) {
+      for (const std::string& file : list) names += fs::path(file).filename().string() + " ";
     }
     return names;
   }

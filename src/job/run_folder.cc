@@ -17,6 +17,7 @@ namespace plimsoll {
 // From hook/, by plimsoll_embed.
 std::string HookSite();
 std::string HookRecorder();
+std::string HookSignals();
 std::string HookModules();
 
 namespace {
@@ -64,6 +65,7 @@ std::optional<Error> InstallHook(const RunFolder& folder) {
   if (::mkdir(hook.c_str(), kOwnerAlone) != 0) return CannotMake(hook.string(), errno);
   const std::pair<const char*, std::string> files[] = {{"sitecustomize.py", HookSite()},
                                                        {"plimsoll_recorder.py", HookRecorder()},
+                                                       {"plimsoll_signals.py", HookSignals()},
                                                        {"plimsoll_modules.py", HookModules()}};
   for (const auto& [name, text] : files) {
     if (auto error = WriteFile((hook / name).string(), text)) return error;

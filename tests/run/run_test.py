@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import pickle
+import pty
 import signal
 import subprocess
 import sys
@@ -220,6 +221,40 @@ class RunTest(unittest.TestCase):
             self.assertEqual(job.code, 9, when)
             self.assertEqual(len(job.names()), 1, when)
 
+    def test_frameworks_see_no_handler(self):
+        script = TRAIN + """
+    import signal
+    print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGTERM, before)
+    print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
+"""
+        self.assertEqual(self.run_job(script).out, "True True\nTrue\n")
+
+    def test_a_key_of_the_terminal_comes_once(self):
+        script = TRAIN + """
+    import signal, time
+    signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+    print("ready", flush=True)
+    for _ in range(50): time.sleep(0.01)
+"""
+        folder, line = self.command(script)
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execve(line[0], line, self.environment())
+        text = b""
+        while b"ready" not in text:
+            text += os.read(terminal, 1000)
+        os.write(terminal, b"\x03")
+        try:
+            while True:
+                text += os.read(terminal, 1000)
+        except OSError:
+            pass  # the terminal is closed
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(text.count(b"interrupted"), 1, text)
+        self.assertEqual(len(glob.glob(os.path.join(folder, "*.pickle"))), 1)
+
     def test_keyboard_interrupt(self):
         folder, started = self.start_job(self.WAIT)
         started.send_signal(signal.SIGINT)
@@ -297,7 +332,7 @@ class RunTest(unittest.TestCase):
         job = self.run_job(script)
         self.assertEqual(job.code, 1)
         self.assertEqual([p["rank"] for p in job.processes], [0, 1])
-        self.assertIn("rank 1", job.err)
+        self.assertIn("1 of 2 ran out of memory: rank 1.", job.err)
 
     def test_two_jobs_at_once_and_numbered_folders(self):
         path = self.write("train.py", TRAIN)
@@ -386,7 +421,7 @@ class RunTest(unittest.TestCase):
     def test_no_torch(self):
         job = self.run_job("import json, sys; sys.exit(3)")
         self.assertEqual(job.code, 3)
-        self.assertIn("no Python process of the job imported PyTorch", job.err)
+        self.assertIn("no Python process was seen to import PyTorch", job.err)
         self.assertFalse(os.path.exists(job.folder))
 
     def test_torch_is_asked_for_before_it_is_imported(self):

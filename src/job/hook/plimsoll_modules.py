@@ -32,7 +32,7 @@ class _Names:
                 self.learn(module)
                 known = self.known[id(module)]
             self.tell(known[1])
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.log("--modules: %s" % error)
 
     def after(self, module, _, __):

@@ -14,14 +14,11 @@ import functools
 import json
 import os
 import pickle
-import signal
 import socket
 import sys
 import threading
 import time
 
-# By each of these a scheduler, a launcher or a person ends a job. SIGINT has Python's own handler.
-_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 _RANKS = (
     "RANK",
     "SLURM_PROCID",
@@ -56,7 +53,7 @@ def _guarded(what):
         def call(self, *args):
             try:
                 return method(self, *args)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 self.log("%s failed: %s: %s" % (what, type(error).__name__, error))
                 return None
 
@@ -86,9 +83,7 @@ class _Recorder:
         self.error = None
         self.snapshots = {}
         self.seconds = 0.0
-        self.signals = []
-        self.mask = None  # of the signals that a fork holds back
-        self.pipe = None
+        self.signals = None
 
     def mine(self):
         return self.pid == os.getpid()
@@ -109,11 +104,6 @@ class _Recorder:
             self.name_modules()
         atexit.register(self.on_exit)
         self.watch_hard_exit()
-        os.register_at_fork(
-            before=self.before_fork,
-            after_in_parent=self.after_fork,
-            after_in_child=self.in_forked_child,
-        )
         self.watch_signals()
         self.tell()
 
@@ -195,86 +185,13 @@ class _Recorder:
 
         os._exit = _exit
 
-    # Signals. Python runs a handler only when the main thread comes back from C, and a rank that
-    # waits for another never does. So a thread reads the signals' numbers from a pipe, into which
-    # the interpreter writes them at once.
-
     @_guarded("watching signals")
     def watch_signals(self):
-        if threading.current_thread() is not threading.main_thread():
-            self.log("CUDA began outside of the main thread: signals are not watched")
-            return
-        read_end, self.pipe = os.pipe()
-        os.set_blocking(self.pipe, False)
-        taken = signal.set_wakeup_fd(self.pipe, warn_on_full_buffer=False)
-        if taken != -1:
-            signal.set_wakeup_fd(taken)
-        for name in _SIGNALS:
-            number = getattr(signal, name)
-            # A handler of the program stays; so does an ignored signal (nohup).
-            if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, self.on_signal)
-                self.signals.append(number)
-        names = _SIGNALS + ("SIGINT",)
-        watched = {int(getattr(signal, name)): name for name in names}
-        threading.Thread(
-            target=self.read_signals, args=(read_end, watched), name="plimsoll", daemon=True
-        ).start()
+        def told(name):
+            self.end({"how": "signal", "signal": name})
 
-    def on_signal(self, number, _):
-        try:
-            os.write(self.pipe, bytes([number]))
-        except OSError:
-            pass  # it is full, so the thread will look
-
-    @_guarded("waiting for signals")
-    def read_signals(self, read_end, watched):
-        while True:
-            for number in os.read(read_end, 64):
-                if number in watched and self.mine():
-                    self.take_signal(number, watched[number])
-
-    def take_signal(self, number, name):
-        # Deadly where no handler but ours is there; otherwise the program decides what follows.
-        deadly = signal.getsignal(number) == self.on_signal
-        self.end({"how": "signal", "signal": name})
-        if deadly:
-            self.die(number)
-
-    @_guarded("ending by a signal")
-    def die(self, number):
-        # Python's own signal() is for the main thread alone.
-        import ctypes
-
-        ctypes.CDLL(None).signal(number, None)
-        os.kill(os.getpid(), number)
-
-    # A forked child cannot use CUDA: there everything is as if this hook were not. A signal that
-    # comes while it is being made waits, or it would be lost, or told to the parent's thread.
-
-    @_guarded("before a fork")
-    def before_fork(self):
-        if self.pipe is not None and self.mine():
-            self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.signals + [signal.SIGINT])
-
-    @_guarded("after a fork")
-    def after_fork(self):
-        mask, self.mask = self.mask, None
-        if mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    @_guarded("in a forked child")
-    def in_forked_child(self):
-        self.lock = threading.Lock()
-        if self.mask is None:
-            return
-        wakes = signal.set_wakeup_fd(-1)
-        if wakes not in (-1, self.pipe):
-            signal.set_wakeup_fd(wakes)  # somebody else's
-        for number in self.signals:
-            if signal.getsignal(number) == self.on_signal:
-                signal.signal(number, signal.SIG_DFL)
-        self.after_fork()
+        self.signals = self.load("plimsoll_signals").Signals(told, self.log)
+        self.signals.watch()
 
     # Snapshots.
 
@@ -296,6 +213,16 @@ class _Recorder:
             self.tell()
 
     def on_exit(self):
+        self.tell_exit()
+        self.let_signals_go()
+
+    @_guarded("letting signals go")
+    def let_signals_go(self):
+        # From here on no thread of ours runs that could take them.
+        if self.signals and self.mine():
+            self.signals.let_go()
+
+    def tell_exit(self):
         error = getattr(sys, "last_value", None)  # set before any excepthook is called
         if error is None:
             self.end({"how": "exit"})
@@ -332,7 +259,7 @@ class _Recorder:
         try:
             statistics = self.torch.cuda.memory_stats(self.last_oom["device"])
             return statistics["allocation.all.allocated"]
-        except Exception:  # noqa: BLE001
+        except Exception:
             return object()  # unlike any other
 
     def set_aside(self, name):
@@ -393,7 +320,7 @@ class _Recorder:
         try:
             if distributed.is_available() and distributed.is_initialized():
                 return distributed.get_rank()
-        except Exception:  # noqa: BLE001
+        except Exception:
             pass
         for name in _RANKS:
             if os.environ.get(name, "").isdigit():

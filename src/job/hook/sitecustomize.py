@@ -18,7 +18,7 @@ def _log(text):
         # One write each, at the end, so that the lines of several processes stay whole.
         with open(os.path.join(_RUN, "log.txt"), "ab", buffering=0) as log:
             log.write(("process %d: %s\n" % (os.getpid(), text)).encode("utf-8", "replace"))
-    except Exception:  # noqa: BLE001
+    except Exception:
         pass
 
 
@@ -36,7 +36,7 @@ def _load(name):
 def _attach(torch):
     try:
         _load("plimsoll_recorder").attach(torch, _RUN, _log, _load)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         _log("nothing is recorded: %s: %s" % (type(error).__name__, error))
 
 
@@ -52,7 +52,7 @@ class _TorchFinder:
         self._asking.add(get_ident())
         try:
             return self._find(name, path, target)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             _log("torch could not be watched: %s" % error)
             return None
         finally:
@@ -110,6 +110,6 @@ try:
     # The program's own path is as it would be; PYTHONPATH still reaches its children.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     _begin()
-except Exception as _error:  # noqa: BLE001
+except Exception as _error:
     _log("nothing is recorded: %s" % _error)
 _run_next()
