@@ -46,12 +46,17 @@ class _Names:
         parts = [part for part in path.split(".") if part not in self._WRAPPERS]
         return ".".join(parts[1:] if parts[:1] == ["module"] else parts)  # DDP's, in front
 
+    def own_class(self, module):
+        for wrapper in self._WRAPPERS + ("module",):
+            module = getattr(module, wrapper, module)
+        return type(module).__name__
+
     def learn(self, root):
         """A module that was not seen below another one is the top of a model."""
         notes = {}
         # A module comes after those that hold it; a list of modules runs nothing by itself.
         for path, module in root.named_modules():
             outer = notes.get(path.rpartition(".")[0], "") if path else ""
-            own = "plimsoll.module:" + (self.own_name(path) or type(module).__name__)
+            own = "plimsoll.module:" + (self.own_name(path) or self.own_class(module))
             notes[path] = outer if isinstance(module, self.containers) else own
             self.known[id(module)] = (weakref.ref(module), own, outer)
