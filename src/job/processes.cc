@@ -25,10 +25,14 @@ std::string TextOf(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-template <typename Number>
-Number NumberOf(const Json& object, const char* key) {
+std::int64_t CountOf(const Json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<Number>() : Number{};
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+double SecondsOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
 bool FlagOf(const Json& object, const char* key) {
@@ -60,7 +64,7 @@ void ReadSnapshots(const Json& object, const fs::path& folder, RecordedProcess& 
     const std::optional<std::string> path = FileIn(folder, name);
     if (!path) continue;
     process.snapshots.push_back({.path = *path,
-                                 .bytes = NumberOf<Bytes>(entry, "bytes"),
+                                 .bytes = CountOf(entry, "bytes"),
                                  .full = FlagOf(entry, "full"),
                                  .aside = name.find('/') != std::string::npos});
   }
@@ -80,16 +84,16 @@ std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
   if (!input) return std::nullopt;
   const Json object = Json::parse(input->bytes(), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || TextOf(object, "schema") != "plimsoll.process/1") return std::nullopt;
-  RecordedProcess process{.pid = NumberOf<std::int64_t>(object, "pid"),
+  RecordedProcess process{.pid = CountOf(object, "pid"),
                           .host = TextOf(object, "host"),
-                          .restart = NumberOf<std::int64_t>(object, "restart"),
-                          .began = NumberOf<double>(object, "began"),
-                          .wrote = NumberOf<double>(object, "wrote"),
-                          .ooms = NumberOf<std::int64_t>(object, "ooms"),
-                          .optimizer_steps = NumberOf<std::int64_t>(object, "optimizer_steps"),
+                          .restart = CountOf(object, "restart"),
+                          .began = SecondsOf(object, "began"),
+                          .wrote = SecondsOf(object, "wrote"),
+                          .ooms = CountOf(object, "ooms"),
+                          .optimizer_steps = CountOf(object, "optimizer_steps"),
                           .by_script = TextOf(object, "history") == "script",
-                          .max_entries = NumberOf<std::int64_t>(object, "max_entries"),
-                          .seconds = NumberOf<double>(object, "seconds")};
+                          .max_entries = CountOf(object, "max_entries"),
+                          .seconds = SecondsOf(object, "seconds")};
   if (const auto rank = object.find("rank"); rank != object.end() && rank->is_number_integer()) {
     process.rank = rank->get<int>();
   }
