@@ -41,9 +41,8 @@ Result<RunFolder> MakeWanted(const std::string& path) {
   if (!parent.empty()) fs::create_directories(parent, failed);
   if (::mkdir(path.c_str(), kOwnerAlone) == 0) return RunFolder{path};
   if (errno != EEXIST) return CannotMake(path, errno);
-  if (fs::is_directory(path, failed) && fs::is_empty(path, failed) && !failed) {
-    return RunFolder{path};
-  }
+  if (!fs::is_directory(path, failed)) return CannotMake(path, ENOTDIR);
+  if (fs::is_empty(path, failed) && !failed) return RunFolder{path};
   return Error{.message = "there is something in it already",
                .file = path,
                .hint = "each run has a folder of its own; without -o it gets one"};
@@ -78,6 +77,9 @@ std::optional<Error> InstallHook(const RunFolder& folder) {
 Result<RunFolder> MakeRunFolder(const std::optional<std::string>& wanted) {
   std::error_code failed;
   const std::string absolute = fs::absolute(wanted.value_or("plimsoll-run-1"), failed).string();
+  if (wanted && wanted->empty()) {
+    return Error{.message = "the folder's name is empty", .hint = "give another with -o"};
+  }
   if (failed || absolute.find(':') != std::string::npos) {
     return Error{.message = "a folder with ':' in its path cannot stand in PYTHONPATH",
                  .file = absolute,
