@@ -98,7 +98,6 @@ std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
     process.rank = rank->get<int>();
   }
   process.error_text = FileIn(path.parent_path(), TextOf(object, "error_text"));
-  process.ended_by_oom = process.error_text.has_value();
   ReadEnd(object, process);
   ReadSnapshots(object, path.parent_path(), process);
   return process;

@@ -41,7 +41,6 @@ struct RecordedProcess {
   std::int64_t optimizer_steps = 0;
   ProcessEnd end = ProcessEnd::kUnknown;
   std::string detail;
-  bool ended_by_oom = false;
   /// Whether the script switched the history on itself.
   bool by_script = false;
   std::int64_t max_entries = 0;

@@ -219,6 +219,7 @@ class RunTest(unittest.TestCase):
             started.send_signal(signal.SIGTERM)
             job = self.finish(folder, started)
             self.assertEqual(job.code, 9, when)
+            self.assertEqual(job.processes[0]["ended"], {"how": "exit"}, when)
             self.assertEqual(len(job.names()), 1, when)
 
     def test_frameworks_see_no_handler(self):
@@ -254,6 +255,19 @@ class RunTest(unittest.TestCase):
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(text.count(b"interrupted"), 1, text)
         self.assertEqual(len(glob.glob(os.path.join(folder, "*.pickle"))), 1)
+
+    def test_a_signal_that_is_survived_is_not_the_end(self):
+        script = """
+    import os, signal, time
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+""" + TRAIN + """
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while not [name for name in os.listdir(os.environ["PLIMSOLL_RUN"]) if name.endswith(".pickle")]:
+        time.sleep(0.01)
+    raise ValueError("later")
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.processes[0]["ended"]["type"], "ValueError")
 
     def test_keyboard_interrupt(self):
         folder, started = self.start_job(self.WAIT)

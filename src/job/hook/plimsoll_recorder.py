@@ -187,8 +187,11 @@ class _Recorder:
 
     @_guarded("watching signals")
     def watch_signals(self):
-        def told(name):
-            self.end({"how": "signal", "signal": name})
+        def told(name, deadly):
+            if deadly:
+                self.end({"how": "signal", "signal": name})
+            else:
+                self.save("signal")
 
         self.signals = self.load("plimsoll_signals").Signals(told, self.log)
         self.signals.watch()
@@ -235,23 +238,24 @@ class _Recorder:
             }
         )
 
-    @_guarded("the last snapshot")
     def end(self, how):
         if not self.mine():
             return
+        if self.ended is not None:
+            with self.lock:
+                return  # once the other thread has written
+        self.ended = how
+        self.save("signal" if how["how"] == "signal" else "exit")
+
+    @_guarded("a snapshot")
+    def save(self, at):
         with self.lock:
-            # After a signal the program may unwind and exit: the signal is why.
-            if self.ended is None or self.ended["how"] != "signal":
-                self.ended = how
-            if how["how"] == "exception" and "out of memory" in how["text"]:
-                self.keep_text(how["text"])
-            if self.oom_file and self.allocations() == self.allocations_then:
-                # It only unwound since, and the snapshot shows what was alive before that.
-                self.tell()
-                return
-            if self.oom_file:
-                self.set_aside("last")
-            self.write("signal" if how["how"] == "signal" else "exit")
+            self.keep_text()
+            # Where it only unwound since an out-of-memory, that snapshot shows what was alive.
+            if not self.oom_file or self.allocations() != self.allocations_then:
+                if self.oom_file:
+                    self.set_aside("last")
+                self.write(at)
             self.tell()
 
     def allocations(self):
@@ -273,14 +277,17 @@ class _Recorder:
         self.snapshots[kept] = dict(self.snapshots.pop(old), file=kept)
 
     @_guarded("the error text")
-    def keep_text(self, text):
+    def keep_text(self):
         """What was free and what others held on the device stands there and in no snapshot."""
+        text = (self.ended or {}).get("text", "")
+        if not text.startswith(("CUDA out of memory", "HIP out of memory")):
+            return
         rank = self.rank()
         # As torchrun spells it: by this the text finds its snapshot.
         rank = "[rank%d]: " % rank if rank is not None else ""
         self.error = self.name() + ".error.txt"
         with open(os.path.join(self.folder, self.error), "w") as file:
-            file.write(rank + "torch.OutOfMemoryError: " + text + "\n")
+            file.write("%s%s: %s\n" % (rank, self.ended["type"], text))
 
     def write(self, at):
         begun = time.monotonic()

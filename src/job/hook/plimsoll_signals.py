@@ -16,7 +16,7 @@ _DEADLY = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 
 class Signals:
     def __init__(self, told, log):
-        self.told = told  # called with a signal's name
+        self.told = told  # called with a signal's name, and whether it will end the process
         self.log = log
         self.pid = os.getpid()
         self.handler_of = signal.getsignal
@@ -74,7 +74,7 @@ class Signals:
     def take(self, number):
         # Deadly where no handler but ours is there; otherwise the program decides what follows.
         deadly = self.handler_of(number) == self.on_signal
-        self.told(self.names[number])
+        self.told(self.names[number], deadly)
         if deadly:
             # Python's own signal() is for the main thread alone.
             import ctypes
