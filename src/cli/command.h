@@ -24,5 +24,6 @@ Command AddGpus(Flags& flags);
 Command AddReport(Flags& flags);
 Command AddPredict(Flags& flags);
 Command AddPlan(Flags& flags);
+Command AddRunJob(Flags& flags);
 
 }  // namespace plimsoll

@@ -1,14 +1,11 @@
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/parallel.h"
 #include "cli/command.h"
+#include "cli/explain_pipeline.h"
 #include "cli/terminal.h"
-#include "diagnose/explain.h"
-#include "readers/registry.h"
 #include "report/json.h"
 #include "report/text.h"
 
@@ -21,43 +18,13 @@ struct ExplainFlags {
   bool json = false;
 };
 
-Result<Explanation> ExplainFile(const std::string& path, const ExplainOptions& options) try {
-  const Result<Recording> recording = ReadFile(path);
-  if (!recording) return recording.error();
-  return ExplainRecording(*recording, options);
-} catch (const std::bad_alloc&) {
-  return Error{.message = "there is not enough memory to read it", .file = path};
-}
-
-/// Reads every file on all cores; each is reduced to its explanation before the next is opened, so
-/// a thousand ranks take no more memory than there are cores.
-std::vector<Result<Explanation>> ExplainFiles(const ExplainFlags& flags) {
-  const ExplainOptions options{.at_event = flags.at};
-  std::vector<Result<Explanation>> parts(flags.files.size(), Explanation{});
-  Progress progress("reading and analysing", flags.files.size());
-  ParallelFor(flags.files.size(), [&](std::size_t i) {
-    parts[i] = ExplainFile(flags.files[i], options);
-    progress.Advance();
-  });
-  return parts;
-}
-
-/// A file that cannot be used is named; the others are still explained, and the exit code tells.
 int RunExplain(const ExplainFlags& flags) {
-  std::vector<Explanation> usable;
-  int code = kFine;
-  for (Result<Explanation>& part : ExplainFiles(flags)) {
-    if (part) {
-      usable.push_back(std::move(*part));
-    } else {
-      code = Complain(part.error());
-    }
-  }
-  if (usable.empty()) return code;
-  const Explanation explanation = Join(std::move(usable));
+  const Explained explained = ExplainFiles(flags.files, {.at_event = flags.at});
+  if (!explained.explanation) return explained.code;
+  const Explanation& explanation = *explained.explanation;
   const int printed = Print(flags.json ? ExplanationJson(explanation)
                                        : ExplanationText(explanation, StyleOfStdout()));
-  return printed == kFine ? code : printed;
+  return printed == kFine ? explained.code : printed;
 }
 
 }  // namespace

@@ -83,6 +83,12 @@ void Flags::Arguments(const std::string& name, std::vector<std::string>& to,
   app_->add_option(name, to, help)->required(required);
 }
 
+void Flags::CommandLine(const std::string& name, std::vector<std::string>& to,
+                        const std::string& help) {
+  command_line_ = &to;
+  command_line_info_ = {.name = "-- " + name, .help = help, .many = true};
+}
+
 void Flags::Switch(const std::string& name, bool& to, const std::string& help) {
   app_->add_flag(name, to, help);
 }
@@ -187,6 +193,7 @@ CommandInfo Flags::Describe() const {
     const auto choices = choices_.find(flag.names.back());
     if (choices != choices_.end()) flag.choices = choices->second;
   }
+  if (command_line_ != nullptr) info.arguments.push_back(command_line_info_);
   ReadFooter(app_->get_footer(), info);
   return info;
 }
@@ -212,7 +219,22 @@ std::optional<Error> Flags::FindUnknown(const std::vector<std::string>& words) c
   return std::nullopt;
 }
 
+/// By ourselves: the library would take "[1,2]" apart.
+std::optional<Error> Flags::TakeCommandLine(std::vector<std::string>& words) {
+  const auto dashes = std::ranges::find(words, "--");
+  if (dashes == words.end() || std::next(dashes) == words.end()) {
+    return Error{.message = fmt::format("{} needs a command after --", app_->get_name()),
+                 .hint = fmt::format("plimsoll {} -- python train.py", app_->get_name())};
+  }
+  command_line_->assign(std::next(dashes), words.end());
+  words.erase(dashes, words.end());
+  return std::nullopt;
+}
+
 std::optional<Error> Flags::Parse(std::vector<std::string> words) {
+  if (command_line_ != nullptr) {
+    if (std::optional<Error> missing = TakeCommandLine(words)) return missing;
+  }
   if (std::optional<Error> unknown = FindUnknown(words)) return unknown;
   std::ranges::reverse(words);  // as the library takes them
   try {

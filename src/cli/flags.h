@@ -62,6 +62,8 @@ class Flags {
   void Argument(const std::string& name, std::string& to, const std::string& help);
   void Arguments(const std::string& name, std::vector<std::string>& to, const std::string& help,
                  bool required = true);
+  /// A command of the user's: all words after "--", as they are.
+  void CommandLine(const std::string& name, std::vector<std::string>& to, const std::string& help);
   void Switch(const std::string& name, bool& to, const std::string& help);
   void Text(const std::string& name, const std::string& type, std::optional<std::string>& to,
             const std::string& help);
@@ -90,7 +92,11 @@ class Flags {
  private:
   std::optional<Error> FindUnknown(const std::vector<std::string>& words) const;
 
+  std::optional<Error> TakeCommandLine(std::vector<std::string>& words);
+
   std::unique_ptr<CLI::App> app_;
+  std::vector<std::string>* command_line_ = nullptr;
+  ArgumentInfo command_line_info_ = {};
   std::map<std::string, std::vector<std::string>> choices_;
 };
 

@@ -124,6 +124,18 @@ void NumberRanks(std::vector<Explanation>& parts) {
   }
 }
 
+/// ": rank 2" where a few ranks of several did; nothing where they have no numbers.
+std::string WhichRanOut(const std::vector<RankReport>& ranks) {
+  constexpr std::size_t kMostNamed = 4;
+  std::vector<int> dead;
+  for (const RankReport& r : ranks) {
+    if (!r.rank) return "";
+    if (r.RanOut()) dead.push_back(*r.rank);
+  }
+  if (dead.size() == ranks.size() || dead.size() > kMostNamed) return "";
+  return fmt::format(": rank{} {}", dead.size() == 1 ? "" : "s", fmt::join(dead, ", "));
+}
+
 /// The verdict of a job: how many died, the gravest finding's own sentence, or that all is even;
 /// and what the rank that is shown says by itself.
 std::string JoinedVerdict(const Explanation& joined, std::string rest, const std::string& even) {
@@ -131,7 +143,8 @@ std::string JoinedVerdict(const Explanation& joined, std::string rest, const std
   const auto dead = std::count_if(joined.ranks.begin(), joined.ranks.end(),
                                   [](const RankReport& r) { return r.RanOut(); });
   if (dead > 0 && joined.ranks.size() > 1) {
-    text = fmt::format("{} of {} ran out of memory. ", dead, joined.ranks.size());
+    text = fmt::format("{} of {} ran out of memory{}. ", dead, joined.ranks.size(),
+                       WhichRanOut(joined.ranks));
   }
   const bool grave =
       !joined.findings.empty() && joined.findings.front().severity <= Severity::kMedium;

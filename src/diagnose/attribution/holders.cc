@@ -1,8 +1,11 @@
 #include "diagnose/attribution/holders.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 namespace plimsoll {
@@ -11,15 +14,47 @@ namespace {
 /// Of the stacks of all holders, in bytes.
 constexpr std::size_t kMostStackText = std::size_t{32} << 20;
 
+/// The row of an allocation's event in a table that is in their order.
+template <typename Row>
+const Row* RowOf(const std::vector<Row>& rows, const Allocation& a) {
+  if (a.made < 0) return nullptr;
+  const auto event = static_cast<EventIndex>(a.made);
+  const auto found = std::ranges::lower_bound(rows, event, {}, &Row::event);
+  return found != rows.end() && found->event == event ? &*found : nullptr;
+}
+
 /// The forward's stack of an event of the backward thread, where PyTorch recorded it.
 StackId ForwardStackOf(const Phases& p, const Allocation& a) {
-  const auto& rows = p.timeline.forward_stacks;
-  if (a.made < 0 || rows.empty()) return StackId();
-  const auto found =
-      std::lower_bound(rows.begin(), rows.end(), static_cast<EventIndex>(a.made),
-                       [](const ForwardStack& row, EventIndex event) { return row.event < event; });
-  const bool same = found != rows.end() && found->event == static_cast<EventIndex>(a.made);
-  return same ? found->stack : StackId();
+  const ForwardStack* const row = RowOf(p.timeline.forward_stacks, a);
+  return row != nullptr ? row->stack : StackId();
+}
+
+/// What `plimsoll run --modules` notes with a request (src/job/hook/plimsoll_modules.py).
+constexpr std::string_view kModuleNote = "plimsoll.module:";
+
+/// The note that names the module whose forward made it; not valid where there is none.
+StringId ModuleNoteOf(const Phases& p, const Allocation& a) {
+  const EventNote* const row = RowOf(p.timeline.notes, a);
+  const bool named =
+      row != nullptr && p.timeline.stacks.strings[row->text].starts_with(kModuleNote);
+  return named ? row->text : StringId();
+}
+
+/// "blocks.*.mlp.2" of "plimsoll.module:blocks.11.mlp.2": layers that are alike are one holder, the
+/// parts of a layer are not.
+std::string ModuleNamed(std::string_view note) {
+  note.remove_prefix(kModuleNote.size());
+  std::string name;
+  bool layer_known = false;
+  while (!note.empty()) {
+    const std::string_view part = note.substr(0, note.find('.'));
+    note.remove_prefix(std::min(note.size(), part.size() + 1));
+    const bool number = part.find_first_not_of("0123456789") == part.npos;
+    const bool layer = number && !(layer_known && note.empty());
+    layer_known |= layer;
+    name += fmt::format("{}{}", name.empty() ? "" : ".", layer ? "*" : part);
+  }
+  return name;
 }
 
 }  // namespace
@@ -64,16 +99,19 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
   std::map<std::tuple<std::string, Category, std::string>, Group> groups;
   // Naming a stack costs more than adding a number: once for each stack and category,
   // apart from those before the record, which may have a name of their own.
-  std::map<std::tuple<StackId, Category, bool>, Group*> by_stack;
+  std::map<std::tuple<StackId, StringId, Category, bool>, Group*> by_stack;
   for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
     const Allocation& x = p.at(a);
     if (x.made > at) break;
     if (!x.HeldAt(at)) continue;
     const Category category = attribution.category[a];
     const StackId stack = NamingStack(p, x);
-    Group*& group = by_stack[{stack, category, x.made == kBefore}];
+    const StringId note = ModuleNoteOf(p, x);
+    Group*& group = by_stack[{stack, note, category, x.made == kBefore}];
     if (group == nullptr || !stack.valid()) {
-      group = &groups[{PlaceOf(p, attribution, a), category, p.stacks.ModuleChain(stack)}];
+      group = &groups[{PlaceOf(p, attribution, a), category,
+                       note.valid() ? ModuleNamed(p.timeline.stacks.strings[note])
+                                    : p.stacks.ModuleChain(stack)}];
     }
     group->holder.bytes += x.block;
     ++group->holder.count;

@@ -1,0 +1,187 @@
+#include "job/processes.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <tuple>
+
+#include "base/input.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string TextOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::int64_t CountOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+double SecondsOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+bool FlagOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
+const Json& PartOf(const Json& object, const char* key) {
+  static const Json kNothing = Json::object();
+  const auto found = object.find(key);
+  return found != object.end() && found->is_object() ? *found : kNothing;
+}
+
+/// A file of the folder that is there; nothing outside of it.
+std::optional<std::string> FileIn(const fs::path& folder, const std::string& name) {
+  const fs::path path = folder / name;
+  const bool inside = !name.empty() && name.find("..") == std::string::npos && name[0] != '/';
+  std::error_code failed;
+  if (!inside || !fs::is_regular_file(path, failed)) return std::nullopt;
+  return path.string();
+}
+
+void ReadSnapshots(const Json& object, const fs::path& folder, RecordedProcess& process) {
+  const auto list = object.find("snapshots");
+  if (list == object.end() || !list->is_array()) return;
+  for (const Json& entry : *list) {
+    if (!entry.is_object()) continue;
+    const std::string name = TextOf(entry, "file");
+    const std::optional<std::string> path = FileIn(folder, name);
+    if (!path) continue;
+    process.snapshots.push_back({.path = *path,
+                                 .bytes = CountOf(entry, "bytes"),
+                                 .full = FlagOf(entry, "full"),
+                                 .aside = name.find('/') != std::string::npos});
+  }
+}
+
+void ReadEnd(const Json& object, RecordedProcess& process) {
+  const Json& end = PartOf(object, "ended");
+  const std::string how = TextOf(end, "how");
+  if (how == "exit") process.end = ProcessEnd::kExit;
+  if (how == "exception") process.end = ProcessEnd::kException;
+  if (how == "signal") process.end = ProcessEnd::kSignal;
+  process.detail = TextOf(end, process.end == ProcessEnd::kSignal ? "signal" : "type");
+}
+
+std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
+  const Result<Input> input = Input::Open(path.string());
+  if (!input) return std::nullopt;
+  const Json object = Json::parse(input->bytes(), nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || TextOf(object, "schema") != "plimsoll.process/1") return std::nullopt;
+  RecordedProcess process{.pid = CountOf(object, "pid"),
+                          .host = TextOf(object, "host"),
+                          .restart = CountOf(object, "restart"),
+                          .began = SecondsOf(object, "began"),
+                          .wrote = SecondsOf(object, "wrote"),
+                          .ooms = CountOf(object, "ooms"),
+                          .optimizer_steps = CountOf(object, "optimizer_steps"),
+                          .by_script = TextOf(object, "history") == "script",
+                          .max_entries = CountOf(object, "max_entries"),
+                          .seconds = SecondsOf(object, "seconds")};
+  if (const auto rank = object.find("rank"); rank != object.end() && rank->is_number_integer()) {
+    process.rank = rank->get<int>();
+  }
+  process.error_text = FileIn(path.parent_path(), TextOf(object, "error_text"));
+  ReadEnd(object, process);
+  ReadSnapshots(object, path.parent_path(), process);
+  return process;
+}
+
+bool IsHere(const RecordedProcess& process) {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 && process.host == name.data();
+}
+
+/// The one to be explained stands before the other.
+bool Matters(const RecordedProcess* a, const RecordedProcess* b) {
+  const auto key = [](const RecordedProcess& p) {
+    return std::tuple(-p.restart, p.ooms == 0, p.began);
+  };
+  return key(*a) < key(*b);
+}
+
+std::vector<const RecordedProcess*> Chosen(const std::vector<RecordedProcess>& processes) {
+  std::map<int, const RecordedProcess*> by_rank;
+  const RecordedProcess* single = nullptr;
+  for (const RecordedProcess& process : processes) {
+    if (process.Main() == nullptr) continue;
+    if (process.rank) {
+      const RecordedProcess*& best = by_rank[*process.rank];
+      if (best == nullptr || Matters(&process, best)) best = &process;
+    } else {
+      const auto key = [](const RecordedProcess& p) {
+        return std::tuple(p.ooms > 0, p.ooms > 0 ? p.wrote : p.wrote - p.began);
+      };
+      if (single == nullptr || key(process) > key(*single)) single = &process;
+    }
+  }
+  std::vector<const RecordedProcess*> chosen;
+  for (const auto& [rank, process] : by_rank) chosen.push_back(process);
+  if (chosen.empty() && single != nullptr) chosen.push_back(single);
+  return chosen;
+}
+
+}  // namespace
+
+const SnapshotFile* RecordedProcess::Main() const {
+  const auto found =
+      std::ranges::find_if(snapshots, [](const SnapshotFile& file) { return !file.aside; });
+  return found == snapshots.end() ? nullptr : &*found;
+}
+
+std::vector<RecordedProcess> ReadProcesses(const RunFolder& folder) {
+  std::vector<RecordedProcess> processes;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path, failed)) {
+    if (entry.path().extension() != ".json") continue;
+    if (std::optional<RecordedProcess> process = ReadProcess(entry.path())) {
+      processes.push_back(*std::move(process));
+    }
+  }
+  std::ranges::sort(processes, {}, [](const RecordedProcess& p) {
+    return std::tuple(!p.rank, p.rank.value_or(0), p.began, p.pid);
+  });
+  return processes;
+}
+
+bool IsAlive(const RecordedProcess& process) {
+  return IsHere(process) && process.pid > 0 && ::kill(static_cast<pid_t>(process.pid), 0) == 0;
+}
+
+void AwaitStragglers(const RunFolder& folder, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + std::chrono::duration<double>(seconds);
+  const auto writes = [](const RecordedProcess& process) {
+    return process.end == ProcessEnd::kUnknown && IsAlive(process);
+  };
+  while (Clock::now() < until && std::ranges::any_of(ReadProcesses(folder), writes)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+FilesOfRun FilesToExplain(const std::vector<RecordedProcess>& processes) {
+  FilesOfRun files;
+  for (const RecordedProcess* process : Chosen(processes)) {
+    files.snapshots.push_back(process->Main()->path);
+    if (process->error_text) files.error_texts.push_back(*process->error_text);
+  }
+  return files;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,479 @@
+#!/usr/bin/env python3
+"""Whole jobs under `plimsoll run`, against a stand-in for torch: run_test.py PROGRAM [TEST…]"""
+
+import glob
+import json
+import os
+import pickle
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = ""
+# One step each; the third request of 6 GiB does not fit into the device's 16.
+TRAIN = """
+    import torch
+    from torch.optim import optimizer
+    torch.cuda.allocate(2 << 30)
+    optimizer.step()
+"""
+# What the verdict of a job that ran out says.
+VERDICT = "could not be allocated"
+RUN_OUT = TRAIN + "    for _ in range(3): torch.cuda.allocate(6 << 30)\n"
+
+
+class Job:
+    """A finished run and what it left."""
+
+    def __init__(self, folder, done):
+        self.folder = folder
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+        self.processes = []
+        for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+            with open(path) as file:
+                self.processes.append(json.load(file))
+
+    def names(self, pattern="*.pickle"):
+        paths = glob.glob(os.path.join(self.folder, pattern))
+        return sorted(os.path.relpath(path, self.folder) for path in paths)
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        self.work = tempfile.TemporaryDirectory()
+        self.addCleanup(self.work.cleanup)
+        self.count = 0
+
+    def write(self, name, text):
+        path = os.path.join(self.work.name, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(textwrap.dedent(text))
+        return path
+
+    def command(self, script, flags=(), *words):
+        self.count += 1
+        path = self.write("train%d.py" % self.count, script)
+        folder = os.path.join(self.work.name, "run%d" % self.count)
+        line = [PROGRAM, "run", "-o", folder, *flags, "--", sys.executable, path, *words]
+        return folder, line
+
+    def environment(self, **more):
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("PLIMSOLL", "RANK"))}
+        own.update(PYTHONPATH=os.path.join(HERE, "fake_torch"), NO_COLOR="1", COLUMNS="160")
+        return dict(own, **more)
+
+    def run_job(self, script, flags=(), words=(), **more):
+        folder, line = self.command(script, flags, *words)
+        done = subprocess.run(
+            line,
+            env=self.environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+            timeout=60,
+        )
+        return Job(folder, done)
+
+    def start_job(self, script, **more):
+        """The command itself, so that it can be sent signals; the script prints a line first."""
+        folder, line = self.command(script)
+        started = subprocess.Popen(
+            line,
+            env=self.environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+        self.assertEqual(started.stdout.readline(), "ready\n")
+        return folder, started
+
+    def finish(self, folder, started):
+        out, err = started.communicate(timeout=60)
+        return Job(folder, subprocess.CompletedProcess([], started.returncode, out, err))
+
+    # How it ends.
+
+    def test_runs_out(self):
+        job = self.run_job("print('own words')\n" + textwrap.dedent(RUN_OUT))
+        self.assertEqual((job.code, job.out), (1, "own words\n"))
+        self.assertIn("OutOfMemoryError", job.err)
+        self.assertIn(VERDICT, job.err)
+        (process,) = job.processes
+        self.assertEqual(process["ended"]["type"], "OutOfMemoryError")
+        self.assertEqual((process["ooms"], process["optimizer_steps"]), (1, 1))
+        self.assertEqual(process["snapshots"][0]["at"], "out of memory")
+        self.assertEqual(job.names(), ["pid%d.pickle" % process["pid"]])
+        self.assertIn("explanation.txt", job.names("*"))
+        self.assertIn("report.html", job.names("*"))
+        self.assertNotIn("hook", job.names("*"))
+
+    def test_exits_fine(self):
+        job = self.run_job(TRAIN)
+        self.assertEqual(job.code, 0)
+        self.assertEqual(job.processes[0]["ended"], {"how": "exit"})
+        self.assertEqual(job.processes[0]["snapshots"][0]["at"], "exit")
+
+    def test_another_exception(self):
+        job = self.run_job(TRAIN + "    raise ValueError('shapes')\n")
+        self.assertEqual(job.code, 1)
+        self.assertEqual(job.processes[0]["ended"]["type"], "ValueError")
+        self.assertNotIn(VERDICT, job.err)
+
+    def test_excepthook_of_the_program(self):
+        hook = "    import sys; sys.excepthook = lambda *_: None\n"
+        job = self.run_job(TRAIN + hook + "    raise ValueError('shapes')\n")
+        self.assertEqual(job.processes[0]["ended"]["type"], "ValueError")
+
+    def test_hard_exit(self):
+        job = self.run_job(TRAIN + "    import os; os._exit(7)\n")
+        self.assertEqual(job.code, 7)
+        self.assertEqual(job.processes[0]["ended"], {"how": "exit", "status": 7})
+        self.assertEqual(len(job.names()), 1)
+
+    def test_crash(self):
+        job = self.run_job(TRAIN + "    import os, signal; os.kill(os.getpid(), signal.SIGSEGV)\n")
+        self.assertEqual(job.code, 128 + signal.SIGSEGV)
+        self.assertIn("killed or crashed", job.err)
+        self.assertEqual(job.names(), [])
+
+    def test_crash_after_out_of_memory(self):
+        tail = """
+    try: torch.cuda.allocate(20 << 30)
+    except torch.OutOfMemoryError: pass
+    import os, signal; os.kill(os.getpid(), signal.SIGKILL)
+"""
+        job = self.run_job(TRAIN + tail)
+        self.assertEqual(job.code, 128 + signal.SIGKILL)
+        self.assertIn(VERDICT, job.err)
+        self.assertEqual(len(job.names()), 1)
+
+    def test_retries_keep_the_first_and_the_last(self):
+        retry = """
+    for size in (40, 30, 20, 4):
+        try: torch.cuda.allocate(size << 30)
+        except torch.OutOfMemoryError: pass
+"""
+        job = self.run_job(TRAIN + retry)
+        self.assertEqual(job.code, 0)
+        pid = job.processes[0]["pid"]
+        self.assertEqual(job.processes[0]["ooms"], 3)
+        self.assertEqual(job.names("ooms/*"), ["ooms/pid%d.%s.pickle" % (pid, n) for n in ("first", "last")])
+        self.assertEqual(len(job.names()), 1)
+
+    def test_survived_refusals_are_bounded(self):
+        many = """
+    for _ in range(500):
+        try: torch.cuda.allocate(40 << 30)
+        except torch.OutOfMemoryError: pass
+        torch.cuda.allocate(2 << 20)
+"""
+        job = self.run_job(TRAIN + many)
+        self.assertEqual(job.processes[0]["ooms"], 500)
+        self.assertLess(job.processes[0]["seconds"], 1.5)
+
+    # Signals.
+
+    WAIT = TRAIN + "    import time; print('ready', flush=True)\n    while True: time.sleep(0.01)\n"
+
+    def test_sigterm(self):
+        folder, started = self.start_job(self.WAIT)
+        started.send_signal(signal.SIGTERM)
+        job = self.finish(folder, started)
+        self.assertEqual(job.code, 128 + signal.SIGTERM)
+        self.assertEqual(job.processes[0]["ended"], {"how": "signal", "signal": "SIGTERM"})
+        self.assertEqual(len(job.names()), 1)
+
+    def test_sigterm_while_the_main_thread_is_in_c(self):
+        # A lock that nobody releases: no handler of Python's would ever be called.
+        script = TRAIN + """
+    import ctypes, threading; print('ready', flush=True)
+    ctypes.CDLL(None).sleep(30) and ctypes.CDLL(None).sleep(30)
+"""
+        folder, started = self.start_job(script)
+        time.sleep(0.1)
+        begun = time.time()
+        started.send_signal(signal.SIGTERM)
+        job = self.finish(folder, started)
+        self.assertLess(time.time() - begun, 10)
+        self.assertEqual(job.code, 128 + signal.SIGTERM)
+        self.assertEqual(len(job.names()), 1)
+
+    def test_the_programs_handler_still_runs(self):
+        for when in ("before", "after"):
+            handler = """
+    import signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+"""
+            body = handler + TRAIN if when == "before" else TRAIN + handler
+            wait = "    print('ready', flush=True)\n    while True: time.sleep(0.01)\n"
+            folder, started = self.start_job(body + wait)
+            started.send_signal(signal.SIGTERM)
+            job = self.finish(folder, started)
+            self.assertEqual(job.code, 9, when)
+            self.assertEqual(job.processes[0]["ended"], {"how": "exit"}, when)
+            self.assertEqual(len(job.names()), 1, when)
+
+    def test_frameworks_see_no_handler(self):
+        script = TRAIN + """
+    import signal
+    print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGTERM, before)
+    print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
+"""
+        self.assertEqual(self.run_job(script).out, "True True\nTrue\n")
+
+    def test_a_key_of_the_terminal_comes_once(self):
+        script = TRAIN + """
+    import signal, time
+    signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+    print("ready", flush=True)
+    for _ in range(50): time.sleep(0.01)
+"""
+        folder, line = self.command(script)
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execve(line[0], line, self.environment())
+        text = b""
+        while b"ready" not in text:
+            text += os.read(terminal, 1000)
+        os.write(terminal, b"\x03")
+        try:
+            while True:
+                text += os.read(terminal, 1000)
+        except OSError:
+            pass  # the terminal is closed
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(text.count(b"interrupted"), 1, text)
+        self.assertEqual(len(glob.glob(os.path.join(folder, "*.pickle"))), 1)
+
+    def test_a_signal_that_is_survived_is_not_the_end(self):
+        script = """
+    import os, signal, time
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+""" + TRAIN + """
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while not [name for name in os.listdir(os.environ["PLIMSOLL_RUN"]) if name.endswith(".pickle")]:
+        time.sleep(0.01)
+    raise ValueError("later")
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.processes[0]["ended"]["type"], "ValueError")
+
+    def test_keyboard_interrupt(self):
+        folder, started = self.start_job(self.WAIT)
+        started.send_signal(signal.SIGINT)
+        job = self.finish(folder, started)
+        # Python ends itself by the signal then; up to 3.7 it exits.
+        self.assertEqual(job.code, 128 + signal.SIGINT if sys.version_info >= (3, 8) else 1)
+        self.assertIn("KeyboardInterrupt", job.err)
+        self.assertEqual(len(job.names()), 1)
+
+    # Several processes.
+
+    def test_forked_workers_leave_no_files(self):
+        fork = """
+    import os, signal, sys, time
+    children = []
+    for way in ("exit", "_exit", "sleep"):
+        child = os.fork()
+        if child == 0:
+            if way == "exit": sys.exit(0)
+            if way == "_exit": os._exit(0)
+            time.sleep(60)
+            os._exit(1)
+        children.append(child)
+    os.kill(children[2], signal.SIGTERM)
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    assert codes == [0, 0, signal.SIGTERM], codes
+"""
+        job = self.run_job(TRAIN + fork)
+        self.assertEqual(job.code, 0, job.err)
+        self.assertEqual(len(job.processes), 1)
+        self.assertEqual(job.processes[0]["ended"], {"how": "exit"})
+
+    def test_forked_before_cuda(self):
+        script = """
+    import multiprocessing, os, torch
+    def work(rank):
+        os.environ["RANK"] = str(rank)
+        torch.cuda.allocate(2 << 30)
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("fork")
+        workers = [context.Process(target=work, args=(r,)) for r in range(3)]
+        for worker in workers: worker.start()
+        for worker in workers: worker.join()
+"""
+        job = self.run_job(script)
+        self.assertEqual([p["rank"] for p in job.processes], [0, 1, 2])
+        self.assertEqual([name.split(".")[0] for name in job.names()], ["rank0", "rank1", "rank2"])
+
+    def test_spawned(self):
+        script = """
+    import multiprocessing, torch
+    def work(size): torch.cuda.allocate(size << 30)
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("spawn")
+        worker = context.Process(target=work, args=(20,))
+        worker.start(); worker.join()
+        raise SystemExit(worker.exitcode)
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.code, 1)
+        (process,) = job.processes
+        self.assertEqual(process["ooms"], 1)
+        self.assertIn(VERDICT, job.err)
+
+    def test_ranks_are_explained_together(self):
+        script = """
+    import os, subprocess, sys
+    if "RANK" not in os.environ:
+        ranks = [subprocess.Popen([sys.executable, __file__], env=dict(os.environ, RANK=str(r)))
+                 for r in range(2)]
+        raise SystemExit(max([rank.wait() for rank in ranks]))
+    import torch
+    for _ in range(2 + int(os.environ["RANK"])): torch.cuda.allocate(6 << 30)
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.code, 1)
+        self.assertEqual([p["rank"] for p in job.processes], [0, 1])
+        self.assertIn("1 of 2 ran out of memory: rank 1.", job.err)
+
+    def test_two_jobs_at_once_and_numbered_folders(self):
+        path = self.write("train.py", TRAIN)
+        line = [PROGRAM, "run", "-q", "--", sys.executable, path]
+        jobs = [
+            subprocess.Popen(line, cwd=self.work.name, env=self.environment(), stderr=subprocess.DEVNULL)
+            for _ in range(2)
+        ]
+        self.assertEqual([job.wait(60) for job in jobs], [0, 0])
+        folders = sorted(glob.glob(os.path.join(self.work.name, "plimsoll-run-*")))
+        self.assertEqual([os.path.basename(f) for f in folders], ["plimsoll-run-1", "plimsoll-run-2"])
+        for folder in folders:
+            self.assertEqual(len(glob.glob(os.path.join(folder, "*.pickle"))), 1)
+            self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700)
+
+    # Settings.
+
+    def test_budget(self):
+        script = "import torch\nfor _ in range(3): torch.cuda.allocate(2 << 30)\n"
+        self.assertEqual(self.run_job(script).code, 0)
+        job = self.run_job(script, ["--budget", "5GiB"])
+        self.assertEqual(job.code, 1)
+        self.assertIn(VERDICT, job.err)
+        job = self.run_job(script, ["--budget", "100GiB"])
+        self.assertEqual(job.code, 0)
+        self.assertIn("--budget is not below", job.err)
+
+    def test_max_entries(self):
+        script = "import torch\nfor _ in range(1500): torch.cuda.allocate(2 << 20)\n"
+        job = self.run_job(script, ["--max-entries", "1000"])
+        self.assertEqual(job.processes[0]["snapshots"][0]["events"], 1000)
+        self.assertIn("only the last 1000 events", job.err)
+
+    def test_modules(self):
+        script = """
+    import torch
+    from torch.nn import Module, ModuleList
+    layers = [Module(lambda: torch.cuda.allocate(2 << 30)) for _ in range(2)]
+    def forward():
+        for layer in layers: layer()
+        torch.cuda.allocate(4 << 30)
+    blocks = ModuleList(None, **{"0": layers[0], "1": layers[1]})
+    inner = Module(forward, blocks=blocks)
+    model = Module(lambda: inner(), module=inner)
+    torch.cuda.init()
+    model()
+    torch.cuda.allocate(20 << 30)
+"""
+        job = self.run_job(script, ["--modules"])
+        with open(os.path.join(job.folder, job.names()[0]), "rb") as file:
+            (trace,) = pickle.load(file)["device_traces"]
+        notes = [event["user_metadata"] for event in trace if event["action"] == "alloc"]
+        self.assertEqual(notes, ["plimsoll.module:" + n for n in ("blocks.0", "blocks.1", "Module")])
+        self.assertEqual(trace[-1]["user_metadata"], "")
+        self.assertIn("in blocks.*", job.err)
+
+    def test_a_history_of_the_script_stays(self):
+        script = """
+    import torch
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=17)
+    for _ in range(30): torch.cuda.allocate(2 << 20)
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.processes[0]["history"], "script")
+        self.assertEqual(job.processes[0]["snapshots"][0]["events"], 17)
+
+    def test_older_releases(self):
+        for release in ("1.13", "2.0", "2.1"):
+            job = self.run_job(RUN_OUT, FAKE_TORCH=release)
+            self.assertEqual(job.code, 1)
+            self.assertEqual(job.processes[0]["history"], "run", release)
+            self.assertIn(VERDICT, job.err, release)
+
+    # Where there is nothing to record, and what could go wrong.
+
+    def test_no_cuda_in_the_build(self):
+        job = self.run_job("import torch; print('fine')", FAKE_TORCH="cpu")
+        self.assertEqual((job.code, job.out), (0, "fine\n"))
+        self.assertIn("built without CUDA", job.err)
+        self.assertIn("nothing was recorded", job.err)
+
+    def test_cuda_not_used(self):
+        job = self.run_job("import torch")
+        self.assertEqual(job.code, 0)
+        self.assertIn("no process of the job initialised CUDA", job.err)
+
+    def test_no_torch(self):
+        job = self.run_job("import json, sys; sys.exit(3)")
+        self.assertEqual(job.code, 3)
+        self.assertIn("no Python process was seen to import PyTorch", job.err)
+        self.assertFalse(os.path.exists(job.folder))
+
+    def test_torch_is_asked_for_before_it_is_imported(self):
+        job = self.run_job("import importlib.util as u; assert u.find_spec('torch')\n" + textwrap.dedent(TRAIN))
+        self.assertEqual(len(job.names()), 1)
+
+    def test_a_sitecustomize_of_the_user_runs(self):
+        site = self.write("site/sitecustomize.py", "import builtins; builtins.mine = 42\n")
+        path = os.path.dirname(site) + ":" + os.path.join(HERE, "fake_torch")
+        script = TRAIN + "    import sitecustomize; print(mine, sitecustomize.__file__)\n"
+        job = self.run_job(script, PYTHONPATH=path)
+        self.assertEqual(job.out, "42 %s\n" % site)
+        self.assertEqual(len(job.names()), 1)
+
+    def test_the_programs_path_is_its_own(self):
+        job = self.run_job("import sys; print(any('hook' in entry for entry in sys.path))")
+        self.assertEqual(job.out, "False\n")
+
+    def test_a_folder_that_cannot_be_written_to(self):
+        script = TRAIN + """
+    import os, shutil
+    shutil.rmtree(os.environ["PLIMSOLL_RUN"])
+    torch.cuda.allocate(2 << 30); print("done")
+"""
+        job = self.run_job(script)
+        self.assertEqual((job.code, job.out), (0, "done\n"))
+
+    def test_a_run_inside_a_run(self):
+        inner = os.path.join(self.work.name, "inner")
+        path = self.write("inner.py", TRAIN)
+        script = "import subprocess, sys\nsys.exit(subprocess.call([%r, 'run', '-o', %r, '--', sys.executable, %r]))"
+        job = self.run_job(script % (PROGRAM, inner, path))
+        self.assertEqual(job.code, 0)
+        self.assertEqual(job.names(), [])
+        self.assertEqual(len(glob.glob(os.path.join(inner, "*.pickle"))), 1)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
