@@ -49,13 +49,8 @@ install: release ## Install the program, man pages and completion to PREFIX (/us
 .PHONY: dist
 dist: release ## A wheel, a .deb and a .tar.gz in build/dist, for machines with this glibc or a newer one
 	@tools/package_tools
-	@tools/check_portable $(RELEASE)
 	@rm -rf build/dist
-	@tools/make_wheel $(RELEASE) build/dist
-	@cd build/release && { cpack -G DEB -B ../dist && \
-	  cpack -G TGZ -B ../dist -D CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY=ON; } >cpack.log 2>&1 || { cat cpack.log; exit 1; }
-	@rm -rf build/dist/_CPack_Packages
-	@ls -l build/dist
+	@tools/make_dist build/release build/dist
 
 .PHONY: test
 test: ## Install what is missing, then every check and test
