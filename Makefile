@@ -50,7 +50,8 @@ install: release ## Install the program, man pages and completion to PREFIX (/us
 dist: release ## A wheel, a .deb and a .tar.gz in build/dist, for machines with this glibc or a newer one
 	@tools/package_tools
 	@rm -rf build/dist
-	@tools/make_dist build/release build/dist
+	@tools/make_archives build/release build/dist
+	@tools/make_wheel $(RELEASE) build/dist
 
 .PHONY: test
 test: ## Install what is missing, then every check and test

@@ -1,4 +1,4 @@
-# A .deb and a .tar.gz of the program, by cpack in a build folder; make dist does it.
+# A .deb and a .tar.gz of the program; tools/make_archives has cpack make them.
 # What is not installed need not be built for it.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 set(CPACK_PACKAGE_NAME plimsoll)
@@ -14,6 +14,4 @@ set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "plimsoll explain train.log is where to begin. It needs no GPU and no Python.")
-# From what the program links: libc6 alone where PLIMSOLL_PORTABLE is on.
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 include(CPack)

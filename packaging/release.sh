@@ -41,8 +41,9 @@ wrap_zig() {
 }
 
 tools/install_deps.sh build
-apt-get install -y -qq --no-install-recommends dpkg-dev file make python3-venv tcl </dev/null
+apt-get install -y -qq --no-install-recommends dpkg-dev make python3-venv tcl </dev/null
 tools/package_tools
+[[ -f $root/venv/ready ]] || exit 1
 [[ -d $root/sources ]] || get_sources
 wrap_zig
 export CC=$root/zig/cc CXX=$root/zig/c++
@@ -50,4 +51,5 @@ export CC=$root/zig/cc CXX=$root/zig/c++
 cmake --preset release -B "$build" -DCMAKE_PREFIX_PATH="$root/prefix" -DCMAKE_AR="$root/zig/ar" \
   -DCMAKE_RANLIB="$root/zig/ranlib" --log-level=WARNING
 cmake --build "$build" --parallel "$jobs"
-tools/make_dist "$build" "$out"
+tools/make_archives "$build" "$out"
+tools/make_wheel "$build/src/cli/plimsoll" "$out"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What make install and the .deb put where: install_test.sh BUILD
+# What make install, the .tar.gz and the .deb put where: install_test.sh BUILD
 set -euo pipefail
 build=$(realpath "$1")
 repository=$(cd "$(dirname "$0")/../.." && pwd)
@@ -7,8 +7,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "install_test: $*"; exit 1; }
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; fail "$1 fails"; }; }
-
-"$repository/tools/check_portable" "$build/src/cli/plimsoll"
 
 # complete ROOT: all of it is below ROOT and works from there.
 complete() {
@@ -32,12 +30,14 @@ complete() {
 DESTDIR=$work/staged quietly cmake --install "$build" --prefix /opt/plimsoll --component plimsoll
 complete "$work/staged/opt/plimsoll"
 
-if command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null; then
-  quietly cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/cpack"
-  deb=$(echo "$work"/cpack/plimsoll_*.deb)
+"$repository/tools/make_archives" "$build" "$work/archives"
+mkdir "$work/unpacked"
+tar -C "$work/unpacked" -xf "$work"/archives/plimsoll-*.tar.gz
+complete "$work"/unpacked/plimsoll-*
+if command -v dpkg-deb >/dev/null; then
+  deb=$(echo "$work"/archives/plimsoll_*.deb)
   depends=$(dpkg-deb -f "$deb" Depends)
-  [[ $depends =~ ^libc6\ \([^,]*\)$ ]] || fail "the .deb depends on $depends"
-  dpkg-deb -x "$deb" "$work/unpacked"
-  complete "$work/unpacked/usr"
-  echo "install_test: ${deb##*/} depends on $depends"
+  [[ $depends =~ ^libc6\ \(\>=\ 2\.[0-9]+\)$ ]] || fail "the .deb depends on $depends"
+  dpkg-deb -x "$deb" "$work/deb"
+  complete "$work/deb/usr"
 fi
