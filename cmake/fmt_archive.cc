@@ -1,5 +1,6 @@
-// fmt as an archive, from its headers: Debian and Ubuntu install it as a shared library only. Compiled where
-// PLIMSOLL_PORTABLE is on; fmt::fmt-header-only would do the same in every file, which takes half as long again.
+// fmt as an archive, from its headers: Debian and Ubuntu install it as a shared library only.
+// Compiled where PLIMSOLL_PORTABLE is on; fmt::fmt-header-only would do the same in every file,
+// which takes half as long again.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
