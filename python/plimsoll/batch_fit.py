@@ -35,7 +35,7 @@ def fit_batch(
     """
     limit = None if budget is None else size(budget)
     if isinstance(model, (str, os.PathLike)) or hasattr(model, "document"):
-        return BatchFit(_asked(model, gpu, limit), limit)
+        return _asked(model, gpu, limit)
     import plimsoll
 
     if make_batch is None:
@@ -47,7 +47,7 @@ def fit_batch(
     if confirm and here is None:
         raise CaptureError("there is no GPU here to run on", hint="Leave `confirm` out")
     captured = plimsoll.capture(model, optimizer, make_batch, loss, gpu=named, **options)
-    found = BatchFit(_asked(captured, named, limit), limit)
+    found = _asked(captured, named, limit)
     wanted = (here is not None and gpu is None) if confirm is None else confirm
     if wanted and found.fastest:
         _confirm(found, model, optimizer, make_batch, loss, options)
@@ -58,6 +58,7 @@ class BatchFit:
     """What `plimsoll.fit_batch` found, and how it is known."""
 
     def __init__(self, prediction: Prediction, budget: int | None) -> None:
+        #: Of `fastest`; of a batch that does not surely fit where none does.
         self.prediction = prediction
         self.budget = budget
         #: What a run of `fastest` on this machine took; None: it was not run, or ran out.
@@ -110,7 +111,7 @@ class BatchFit:
         return (
             f"{predicted}, and confirmed by {run.steps} steps of batch {run.batch} on {run.gpu}: "
             f"{shown(run.reserved)} reserved at most, predicted "
-            f"{shown(self.prediction.reserved.best)} for batch {self.prediction.batch}; "
+            f"{shown(self.prediction.reserved.best)}; "
             f"{run.step_seconds * 1e3:.1f} ms a step."
         )
 
@@ -139,8 +140,12 @@ class BatchFit:
         return f"<p><strong>{html.escape(str(self))}</strong></p>{self.prediction._repr_html_()}"
 
 
-def _asked(step: Any, gpu: str | None, limit: int | None) -> Prediction:
-    return predict(step, max_batch=True, gpu=gpu, limit=None if limit is None else f"{limit}B")
+def _asked(step: Any, gpu: str | None, budget: int | None) -> BatchFit:
+    limit = None if budget is None else f"{budget}B"
+    found = BatchFit(predict(step, max_batch=True, gpu=gpu, limit=limit), budget)
+    if found.fastest not in (0, found.prediction.batch):
+        found.prediction = predict(step, max_batch=True, batch=found.fastest, gpu=gpu, limit=limit)
+    return found
 
 
 def _gpu_here() -> str | None:
