@@ -24,6 +24,7 @@ from .calibration_file import Calibration
 from .errors import CaptureError, PlanError, ProgramError
 
 if TYPE_CHECKING:
+    from . import callbacks
     from .answers import Explanation, Plan, Prediction
     from .api import Capture, capture
     from .applied import Applied
@@ -47,6 +48,7 @@ __all__ = [
     "Recording",
     "apply",
     "calibrate",
+    "callbacks",
     "capture",
     "chunked_cross_entropy",
     "explain",
@@ -78,6 +80,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "callbacks":
+        return import_module(".callbacks", __name__)
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'plimsoll' has no attribute {name!r}")

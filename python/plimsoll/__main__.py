@@ -100,7 +100,9 @@ def _capture(asked: argparse.Namespace, path: str) -> None:
         raise
     except Exception as error:  # of transformers or torch: not the user's code, so in a line
         raise CaptureError(
-            f"this model cannot be captured: {type(error).__name__}: {error}".split("\n")[0],
+            f"this model cannot be captured: {type(error).__name__}: {error}".split("\n")[0].rstrip(
+                "."
+            ),
             hint="Another --precision may work",
         ) from error
     captured.notes.extend(job.notes)

@@ -107,7 +107,7 @@ def _document(path: Path) -> tuple[dict[str, Any], list[str]]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CaptureError(
-            f"{path} cannot be read: {error}",
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
             hint="Give the config.json of a model, or the folder that has it",
         ) from error
     if not isinstance(document, dict) or not isinstance(document.get("model_type"), str):
@@ -256,8 +256,8 @@ def _batch(kind: Any, config: Any, sequence: int | None) -> tuple[_Shape, str]:
         raise CaptureError(
             f"what a batch of {kind.__name__} looks like is not known here", hint=_BY_HAND
         )
-    if sequence is None:
-        raise CaptureError("how many tokens has a sequence?", hint="Give --seq N")
+    if sequence is None or sequence < 1:
+        raise CaptureError("how many tokens a sequence has is not told", hint="Give --seq N")
     note = f"every sequence has {sequence} tokens, without padding"
     longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and sequence > longest:

@@ -86,7 +86,7 @@ class Recording(contextlib.ContextDecorator):
         self._at_failure: tuple[int, Any] | None = None
         #: Whether the allocator's history is being recorded, or will be when CUDA begins.
         self.active = False
-        #: How many steps were told.
+        #: How many steps were told since it began.
         self.steps_done = 0
         #: Where the latest snapshot lies; None: none was written yet.
         self.written: Path | None = None
@@ -107,6 +107,7 @@ class Recording(contextlib.ContextDecorator):
         if self._torch is None:
             return
         self.active = True
+        self.steps_done = 0
         self._pid = os.getpid()
         atexit.register(self._at_exit)
         # At once if CUDA is in use, else when it begins: nobody gets a context by recording.
