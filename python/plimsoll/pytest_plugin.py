@@ -8,14 +8,19 @@ def test_training_fits(gpu_memory):
 from __future__ import annotations
 
 import gc
+import re
+import tempfile
 from collections.abc import Generator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .errors import ProgramError
 from .memory_gate import Baseline, Checked, Figure, checked, table, write_report
+from .memory_history import record
+from .questions import explain
 from .sizes import share, size
 
 MARK = "gpu_memory"
@@ -131,8 +136,21 @@ class _Gate:
         mark = item.get_closest_marker(MARK)
         if mark is None:
             return (yield)
-        watch = _Watch() if _card(item) is None else None
-        result = yield
+        watch = _Watch(item) if _card(item) is None else None
+        try:
+            result = yield
+            found = self._checked(item, mark, watch)
+            # Carried by the test's report, also from a worker of xdist.
+            item.user_properties.append((MARK, asdict(found)))
+            if found.failure is not None:
+                why = "" if watch is None else watch.why()
+                pytest.fail(f"{found.failure}{why}", pytrace=False)
+            return result
+        finally:
+            if watch is not None:
+                watch.recording.stop()
+
+    def _checked(self, item: pytest.Item, mark: pytest.Mark, watch: _Watch | None) -> Checked:
         given = getattr(item, "funcargs", {}).get(MARK)
         figures = list(given.figures) if given is not None else []
         if watch is not None:
@@ -140,18 +158,8 @@ class _Gate:
         if not figures:
             pytest.fail("the test is marked gpu_memory and gave no job to the fixture")
         figure = max(figures, key=lambda one: one.reserved)
-        found = checked(
-            item.nodeid,
-            figure,
-            _limit(mark),
-            self._baseline.of(item.nodeid, figure),
-            self._fail_above,
-        )
-        # Carried by the test's report, also from a worker of xdist.
-        item.user_properties.append((MARK, asdict(found)))
-        if found.failure is not None:
-            pytest.fail(found.failure, pytrace=False)
-        return result
+        was = self._baseline.of(item.nodeid, figure)
+        return checked(item.nodeid, figure, _limit(mark), was, self._fail_above)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":
@@ -171,9 +179,9 @@ class _Gate:
 
 
 class _Watch:
-    """The memory that the test's own body takes on the GPUs that are here."""
+    """Records what the test's own body takes on the GPUs that are here."""
 
-    def __init__(self) -> None:
+    def __init__(self, item: pytest.Item) -> None:
         import torch
 
         self._cuda = torch.cuda
@@ -182,6 +190,9 @@ class _Watch:
         self._held = [self._cuda.memory_reserved(one) for one in self._devices()]
         for one in self._devices():
             self._cuda.reset_peak_memory_stats(one)
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", item.nodeid)[-100:]
+        folder = Path(tempfile.gettempdir()) / "plimsoll-gpu-memory"
+        self.recording = record(folder / f"{name}.pickle")
 
     def _devices(self) -> range:
         return range(self._cuda.device_count())
@@ -190,6 +201,16 @@ class _Watch:
         taken = [self._cuda.max_memory_reserved(one) for one in self._devices()]
         most, device = max((taken[one] - self._held[one], one) for one in self._devices())
         return Figure(most, self._cuda.get_device_name(device), "measured")
+
+    def why(self) -> str:
+        """The verdict of the record, which stays; or why there is none."""
+        path = self.recording.write("too much")
+        if path is None:
+            return ""
+        try:
+            return f"\n{explain(path).verdict}\nplimsoll explain {path}"
+        except ProgramError as error:
+            return f"\n{path} was not explained: {error}"
 
 
 def _limit(mark: pytest.Mark) -> int | None:
