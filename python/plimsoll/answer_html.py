@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,9 @@ _COLOURS = {
 _OTHER = "#bab0ac"
 # What the process does not hold itself would dwarf the rest of the bar.
 _NOT_HELD = ("free", "other_processes", "unnamed")
-_CELL = "text-align:left;padding:1px 12px 1px 0;vertical-align:top"
+_CELL = "text-align:left;padding:1px 12px 1px 0;vertical-align:top;overflow-wrap:break-word"
+# A unit stays on the line of its number.
+_UNITS = re.compile(r"(\d) (?=(?:[KMGT]?i?B|ms|%)\b|%)")
 _HOLDERS = 10
 
 
@@ -63,12 +66,11 @@ def plan(answer: Plan) -> str:
             f"{way.step_seconds * 1e3:.0f} ms",
             shown(way.device),
             way.numerics,
-            ", ".join(f"{lever}={value}" for lever, value in way.levers.items()) or "as it is",
-            f"{way.passes} × {way.batch}",
+            ", ".join(way.changes) or "as it was captured",
         )
         for way in answer.ways
     ]
-    head = ("samples/s", "step", "memory", "results", "what to change", "passes × batch")
+    head = ("samples/s", "step", "memory", "results", "what to change")
     best = answer.best
     return _page(
         _first_paragraph(answer.text),
@@ -79,14 +81,11 @@ def plan(answer: Plan) -> str:
 
 def _page(verdict: str, *parts: str) -> str:
     body = "".join(parts)
-    return (
-        '<div style="max-width:60em;line-height:1.4">'
-        f"<p><strong>{_text(verdict)}</strong></p>{body}</div>"
-    )
+    return f'<div style="max-width:60em;line-height:1.4"><p>{_text(verdict)}</p>{body}</div>'
 
 
 def _text(value: Any) -> str:
-    return html.escape(str(value), quote=True)
+    return html.escape(_UNITS.sub("\\1\N{NO-BREAK SPACE}", str(value)), quote=True)
 
 
 def _first_paragraph(text: str) -> str:
@@ -110,18 +109,23 @@ def _account(account: Mapping[str, int]) -> str:
     total = sum(held.values())
     if not total:
         return ""
-    bar = "".join(
-        f'<span title="{_text(_words(what))}: {shown(size)}" style="display:inline-block;'
-        f'height:14px;width:{100 * size / total:.2f}%;background:{_COLOURS.get(what, _OTHER)}">'
-        "</span>"
+    bar = "".join(_patch(what, size, f"{100 * size / total:.2f}%") for what, size in held.items())
+    rows = "".join(
+        f'<tr><td style="{_CELL}">{_patch(what, size, "10px")} {_text(_words(what))}</td>'
+        f'<td style="{_CELL}">{_text(shown(size))}</td>'
+        f'<td style="{_CELL}">{100 * size / total:.1f}&nbsp;%</td></tr>'
         for what, size in held.items()
     )
-    rows = [
-        (_words(what), shown(size), f"{100 * size / total:.1f} %") for what, size in held.items()
-    ]
     return (
-        f'<div style="white-space:nowrap;font-size:0;margin:4px 0">{bar}</div>'
-        f"{_table(('where it is', 'memory', ''), rows)}"
+        f'<div style="white-space:nowrap;font-size:0;margin:4px 0">{bar}</div><table>{rows}</table>'
+    )
+
+
+def _patch(what: str, size: int, width: str) -> str:
+    """Of the category's colour."""
+    return (
+        f'<span title="{_text(_words(what))}: {_text(shown(size))}" style="display:inline-block;'
+        f'height:10px;width:{width};background:{_COLOURS.get(what, _OTHER)}"></span>'
     )
 
 
@@ -141,11 +145,12 @@ def _saving(remedy: Remedy) -> str:
     if remedy.saves is None:
         return ""
     bound = "at most " if remedy.at_most else ""
-    return f" (saves {bound}{shown(remedy.saves)}, {_text(remedy.basis)})"
+    costs = f"; {remedy.costs}" if remedy.costs else ""
+    return _text(f" (saves {bound}{shown(remedy.saves)}, {remedy.basis}){costs}")
 
 
 def _code(lines: Sequence[str]) -> str:
-    return f"<pre>{_text(chr(10).join(lines))}</pre>" if lines else ""
+    return f"<pre>{html.escape(chr(10).join(lines))}</pre>" if lines else ""
 
 
 def _holders(holders: Sequence[Holder]) -> str:

@@ -60,8 +60,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class PlannedWay:
-    """One way of a plan: `levers` is what `plimsoll.apply` sets, `code` is what to type instead.
-    `device` is the likely figure in bytes; its upper end is None where it was not asked for."""
+    """One way of a plan.
+
+    `changes` is in words, `levers` as `plimsoll.apply` sets them, `code` to be typed. `device` is
+    the likely figure in bytes; its upper end is None where it was not asked for.
+    """
 
     batch: int
     passes: int
@@ -71,6 +74,7 @@ class PlannedWay:
     device_at_most: int | None
     surely_fits: bool
     numerics: str
+    changes: list[str]
     levers: dict[str, str]
     code: list[str]
 
@@ -307,6 +311,7 @@ def _way(of: Mapping[str, Any]) -> PlannedWay:
         of["device"]["high"],
         of["surely_fits"],
         of["numerics"],
+        [lever["words"] for lever in of["levers"]],
         dict(of["set"]),
         [line for lever in of["levers"] for line in lever["code"]],
     )

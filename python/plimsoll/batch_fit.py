@@ -137,7 +137,7 @@ class BatchFit:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<p><strong>{html.escape(str(self))}</strong></p>{self.prediction._repr_html_()}"
+        return f"<p>{html.escape(str(self))}</p>{self.prediction._repr_html_()}"
 
 
 def _asked(step: Any, gpu: str | None, budget: int | None) -> BatchFit:

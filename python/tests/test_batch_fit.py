@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import plimsoll
 from plimsoll import batch_fit, gpu_run
+from plimsoll.optimizers import nothing_overflows
 
 JOB = (
     lambda: torch.nn.Linear(256, 256),
@@ -70,6 +71,40 @@ def test_a_job_is_captured_and_a_run_confirms_it(monkeypatch):
     monkeypatch.setattr(gpu_run, "measure", fails)
     found = plimsoll.fit_batch(*JOB, budget="1GiB")
     assert found.confirmed is False and "failed: CUDA out of memory. Tried" in found.known
+
+
+@pytest.mark.parametrize("way", ["loss", "scaled", "train_step"])
+def test_the_run_is_the_job_that_was_captured(way):
+    """On the phantom device, where every figure is 0: the loop itself."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from plimsoll.device import phantom_device
+    from plimsoll.model import building
+
+    calls = []
+
+    def loss(model, x):
+        assert x.device.type == "cuda" and next(model.parameters()).device.type == "cuda"
+        calls.append(x.shape[0])
+        return model(x).sum()
+
+    def train_step(model, optimizer, batch):
+        loss(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    options = {"accumulate": 2}
+    if way == "scaled":
+        options.update(autocast=torch.float16, scaler=True)
+    if way == "train_step":
+        options = {"train_step": train_step}
+    with phantom_device("L4"), FakeTensorMode(allow_non_fake_inputs=True), building():
+        given = None if way == "train_step" else loss
+        job = gpu_run.job_of(JOB[1], JOB[2], given, **options)
+        with nothing_overflows():
+            found = gpu_run.measure(JOB[0], job, 5)
+    assert calls == [5] * (6 if way == "train_step" else 12)
+    assert found.batch == 5 and found.steps == 6 and found.gpu == "NVIDIA L4"
 
 
 def test_a_card_is_needed(monkeypatch):
