@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from .answers import Explanation, Plan, Prediction
 from .errors import ProgramError
-from .program import Answered, ask
+from .program import ask
 
 if TYPE_CHECKING:
     from .api import Capture
@@ -19,14 +21,17 @@ Source = Union[str, "os.PathLike[str]"]
 Step = Union[Source, "Capture"]
 
 
-def explain(path: Source | Sequence[Source], *more: Source, **flags: Any) -> Explanation:
+def explain(
+    source: Source | BaseException | Sequence[Source], *more: Source, **flags: Any
+) -> Explanation:
     """Why a job ran out of memory, or what its peak is made of.
 
     Logs, memory snapshots, profiles; several files are the ranks of one job, or a snapshot and its
-    log. `flags` are those of the program: `at=120`.
+    log. Or the exception itself, of which the text is taken. `flags` are those of the program:
+    `at=120`.
     """
-    first = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-    return Explanation(ask("explain", [os.fspath(one) for one in (*first, *more)], flags))
+    with _files(source) as files:
+        return Explanation(ask("explain", [*files, *(os.fspath(one) for one in more)], flags))
 
 
 def predict(
@@ -44,7 +49,8 @@ def predict(
     `set={"tf32": "on"}`.
     """
     flags = {"batch": batch, "gpu": gpu, "max_batch": max_batch, **flags}
-    return Prediction(_asked_of("predict", step, flags))
+    with _files(step) as files:
+        return Prediction(ask("predict", files, flags))
 
 
 def plan(
@@ -59,7 +65,8 @@ def plan(
     Other flags are those of the program (docs/plan.md): `budget="20GiB"`, `keep_numerics=True`.
     """
     flags = {"gpu": gpu, "global_batch": global_batch, **flags}
-    answered = _asked_of("plan", step, flags)
+    with _files(step) as files:
+        answered = ask("plan", files, flags)
     if answered.document.get("schema") == "plimsoll.tune/1":
         raise ProgramError(
             f"{answered.document['file']} is a memory snapshot",
@@ -69,12 +76,19 @@ def plan(
     return Plan(answered)
 
 
-def _asked_of(command: str, step: Step | Sequence[Source], flags: dict[str, Any]) -> Answered:
-    if isinstance(step, (str, os.PathLike)):
-        return ask(command, [os.fspath(step)], flags)
-    if isinstance(step, Sequence):
-        return ask(command, [os.fspath(one) for one in step], flags)
-    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
-        path = Path(folder) / "captured.step.json"
-        step.write(path)
-        return ask(command, [str(path)], flags)
+@contextlib.contextmanager
+def _files(source: Any) -> Iterator[list[str]]:
+    """What the program reads: what is no file yet is one for as long as this is open."""
+    if isinstance(source, (str, os.PathLike)):
+        yield [os.fspath(source)]
+    elif isinstance(source, Sequence):
+        yield [os.fspath(one) for one in source]
+    else:
+        with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+            path = Path(folder) / "captured.step.json"
+            if isinstance(source, BaseException):
+                path = Path(folder) / "error.txt"
+                path.write_text("".join(traceback.format_exception_only(type(source), source)))
+            else:
+                source.write(path)
+            yield [str(path)]

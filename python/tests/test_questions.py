@@ -146,6 +146,18 @@ def test_explain_tells_why():
 
 
 @needs_program
+def test_an_exception_is_explained_by_its_text():
+    error = RuntimeError(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
+        "of which 1.50 GiB is free. Process 1 has 22.14 GiB memory in use. Of the allocated memory "
+        "21.00 GiB is allocated by PyTorch, and 700.00 MiB is reserved by PyTorch but unallocated."
+    )
+    found = plimsoll.explain(error)
+    assert found.out_of_memory and found.rank["capacity"] and found.peak_reserved is None
+    assert "2.00 GiB" in found.verdict
+
+
+@needs_program
 def test_a_file_that_cannot_be_used_is_told_beside_the_others(tmp_path):
     found = plimsoll.explain([SNAPSHOT, tmp_path / "none.log"])
     assert found.out_of_memory and "none.log" in found.problems[0]
