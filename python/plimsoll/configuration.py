@@ -116,7 +116,7 @@ def _document(path: Path) -> tuple[dict[str, Any], list[str]]:
         )
     notes = []
     if document.get("quantization_config"):
-        notes.append("the configuration's quantization is left out: its weights are not trained")
+        notes.append("quantization is left out: quantized weights are not trained")
     return _cleaned(document), notes
 
 
@@ -149,7 +149,9 @@ def _known(transformers: Any, document: dict[str, Any], notes: list[str]) -> tup
     try:
         config = transformers.CONFIG_MAPPING[name].from_dict(document)
     except Exception as error:
-        raise CaptureError(f"transformers refuses this configuration: {error}") from error
+        raise CaptureError(
+            f"transformers refuses this configuration: {' '.join(str(error).split())}"
+        ) from error
     config.use_cache = False  # as Trainer sets it
     return config, _model_class(transformers, config, document, notes)
 

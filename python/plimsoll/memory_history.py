@@ -8,6 +8,7 @@ import contextlib
 import functools
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Callable, TypeVar, overload
@@ -15,6 +16,10 @@ from typing import Any, Callable, TypeVar, overload
 from .ranks import rank
 
 ENTRIES = 200_000
+# A job may survive many out-of-memory events. After the first ones, writing may take at most this
+# share of the job's time; the snapshot at the end has them all.
+_ALWAYS_WRITTEN = 3
+_SHARE_OF_TIME = 0.02
 
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -81,7 +86,9 @@ class Recording(contextlib.ContextDecorator):
         self._pid = os.getpid()
         self._observed = False
         self._ours = False  # the history was switched on here
-        self._ran_out = False
+        self._ran_out = 0
+        self._begun = time.monotonic()
+        self._seconds_writing = 0.0
         self._mark: Any = None
         self._at_failure: tuple[int, Any] | None = None
         #: Whether the allocator's history is being recorded, or will be when CUDA begins.
@@ -115,7 +122,7 @@ class Recording(contextlib.ContextDecorator):
 
     def stop(self) -> None:
         """Ends the recording. What was not written is lost."""
-        if not self.active:
+        if not self._mine():
             return
         self.active = False
         atexit.unregister(self._at_exit)
@@ -164,8 +171,10 @@ class Recording(contextlib.ContextDecorator):
         if not self._mine() or not self._torch.cuda.is_initialized():
             return None
         path = self.path
+        begun = time.monotonic()
         with _told(f"{path} could not be written"):
             _dump(self._torch, path)
+            self._seconds_writing += time.monotonic() - begun
             self.written = path
             self._at_failure = None
             _say(f"wrote {path} ({why}){_hint(path)}")
@@ -173,8 +182,14 @@ class Recording(contextlib.ContextDecorator):
         return None
 
     def _on_out_of_memory(self, device: int, *figures: object) -> None:
-        if self._mine() and self.write("out of memory") is not None:
-            self._ran_out = True
+        if not self._mine():
+            return
+        self._ran_out += 1
+        self._at_failure = None
+        allowed = _SHARE_OF_TIME * (time.monotonic() - self._begun)
+        if self._ran_out > _ALWAYS_WRITTEN and self._seconds_writing > allowed:
+            return
+        if self.write("out of memory") is not None:
             self._at_failure = (device, self._allocations(device))
 
     def _allocations(self, device: int) -> Any:
@@ -192,7 +207,7 @@ class Recording(contextlib.ContextDecorator):
 
     def _tell_why(self) -> None:
         # Ranks that ran out of memory, or else one for all.
-        wanted = self._explain and (self._ran_out or rank() in (None, 0))
+        wanted = self._explain and (self._ran_out > 0 or rank() in (None, 0))
         if not wanted or self.written is None:
             return
         with _told("the snapshot could not be explained"):

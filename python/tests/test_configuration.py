@@ -50,6 +50,7 @@ def test_a_missing_library_is_told(monkeypatch, tmp_path, capsys):
         ("{", "cannot be read"),
         ("[]", 'has no "model_type"'),
         ('{"model_type": "no such"}', "has no model type 'no such'"),
+        ('{"model_type": "llama", "hidden_size": "many"}', "transformers refuses"),
         ('{"model_type": "whisper", "architectures": ["WhisperForAudioClassification"]}', "batch"),
     ],
 )
@@ -72,7 +73,7 @@ def test_what_is_taken_for_granted_is_told(tmp_path):
     path = config(tmp_path, {**LLAMA, "torch_dtype": "bfloat16", "quantization_config": {"a": 1}})
     job = configuration.job_from(path, sequence=100)
     assert job.autocast is None and job.notes == [
-        "the configuration's quantization is left out: its weights are not trained",
+        "quantization is left out: quantized weights are not trained",
         "every sequence has 100 tokens, without padding; the configuration is for 64 at most",
         "weights are bfloat16",
     ]

@@ -127,6 +127,29 @@ def test_a_job_that_went_on_is_written_anew(torch, tmp_path):
     assert (tmp_path / "snapshot.pickle").read_text() == "after 100"
 
 
+def test_a_job_that_survives_many_is_not_held_up(torch, tmp_path, monkeypatch):
+    clock = [0.0]
+    dumped = []
+
+    def dump(path):
+        clock[0] += 1.0
+        dumped.append(path)
+        open(path, "w").close()
+
+    torch.cuda.memory._dump_snapshot = dump
+    monkeypatch.setattr(memory_history.time, "monotonic", lambda: clock[0])
+    plimsoll.record()
+    for _ in range(20):
+        torch.run_out()
+    assert len(dumped) == 3
+    clock[0] = 1000.0
+    torch.run_out()
+    assert len(dumped) == 4
+    torch.exit()
+    assert len(dumped) == 4  # only unwound since
+    assert (tmp_path / "snapshot.pickle").exists()
+
+
 def test_it_waits_for_cuda_and_writes_nothing_where_it_is_not_used(torch, tmp_path, capsys):
     torch.initialized = False
     plimsoll.record()
