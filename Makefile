@@ -85,6 +85,11 @@ bench: ## Time and memory of explain against CPython's pickle.load; BENCH_EVENTS
 	@for b in readers_benchmark replay_benchmark pack_hard; do \
 	  if [ -x build/bench/bench/$$b ]; then build/bench/bench/$$b; fi; done
 
+.PHONY: site
+site: ## The documents as a site: build/site/index.html
+	@tools/install_deps.sh test
+	@tools/check_site build/site
+
 .PHONY: format
 format: ## Rewrite every C++ file with clang-format 16
 	@tools/install_deps.sh test

@@ -11,7 +11,7 @@ want=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev zlib1g-de
 nice_to_have=()
 case $purpose in
   build) ;;
-  test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev clang-format-16 libstb-dev libgloo-dev
+  test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev clang-format-16 libstb-dev libgloo-dev mkdocs mkdocs-material
                                                            chromium chromium-driver python3-selenium groff-base) ;;
   fuzz) want+=(libgtest-dev clang-16 libclang-rt-16-dev) ;;
   tidy) want+=(libgtest-dev clang-tidy-16) ;;
