@@ -36,7 +36,10 @@ std::optional<int> NumberOf(std::string_view text) {
 
 /// "transformer.h.3" is block 3; what is within a block, or has no number, is none.
 std::optional<int> BlockOf(const std::string& module) {
-  return NumberOf(std::string_view(module).substr(module.rfind('.') + 1));
+  const std::vector<std::string> words = Words(module, '.');
+  const auto numbers = std::ranges::count_if(
+      words, [](const std::string& word) { return NumberOf(word).has_value(); });
+  return numbers == 1 ? NumberOf(words.back()) : std::nullopt;
 }
 
 /// Reads one way, lever by lever. Whatever it does not know it leaves out, and says so.
@@ -54,10 +57,22 @@ class WayReader {
       if (!value.is_string()) Fail("\"set\" has a value that is no text");
       Take(lever, value.get<std::string>());
     }
+    LeaveOutOfPipelines();
     return way_;
   }
 
  private:
+  /// Blocks are numbered otherwise there, and its loss is a layer.
+  void LeaveOutOfPipelines() {
+    if (way_.stages == 1) return;
+    if (way_.checkpoint && way_.checkpoint->last() >= 0) {
+      way_.left_out.push_back("checkpointing of single blocks in a pipeline");
+      way_.checkpoint.reset();
+    }
+    if (way_.chunked_loss) way_.left_out.emplace_back("loss in chunks in a pipeline");
+    way_.chunked_loss.reset();
+  }
+
   [[noreturn]] void Fail(const std::string& what) const {
     TORCH_CHECK(false, Printable(path_), ": ", Printable(what),
                 "; give what `plimsoll plan --json` prints");
@@ -121,7 +136,8 @@ class WayReader {
   bool TakeParallel(const std::vector<std::string>& words) {
     const std::string& kind = words[0];
     const auto ranks = words.size() > 1 ? NumberOf(words[1]) : std::nullopt;
-    if (!ranks || *ranks < 1) return false;
+    constexpr int kMostRanks = 1 << 20;
+    if (!ranks || *ranks < 1 || *ranks > kMostRanks) FailParallel(words);
     bool all = true;
     if (kind == "zero1") {
       way_.shard = Shard::kOptimizerState;
@@ -134,7 +150,7 @@ class WayReader {
       const int pieces = words.size() > 2 ? NumberOf(words[2]).value_or(1) : 1;
       way_.micro_batch = std::max<std::int64_t>(1, way_.micro_batch / std::max(pieces, 1));
     } else if (kind != "ddp") {
-      return false;
+      FailParallel(words);
     }
     for (std::size_t i = 2; i < words.size(); ++i) {
       // Gradients are views of what is sent in any case.
@@ -147,6 +163,13 @@ class WayReader {
     }
     way_.ranks = *ranks;
     return all;
+  }
+
+  /// Without it, it would be another run altogether.
+  [[noreturn]] void FailParallel(const std::vector<std::string>& words) const {
+    std::string value;
+    for (const std::string& word : words) value += (value.empty() ? "" : ":") + word;
+    Fail("\"parallel\" is '" + value + "', which is not known here");
   }
 
   /// Blocks as a whole. What else a plan names, the trainer chooses by itself.

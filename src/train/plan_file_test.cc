@@ -63,6 +63,16 @@ TEST_F(PlanFile, HasPipelines) {
   EXPECT_EQ(way.left_out, std::vector<std::string>{"checkpointing h.0.mlp.act"});
 }
 
+TEST_F(PlanFile, RefusesAWayOfSeveralRanksThatItDoesNotKnow) {
+  for (const std::string value : {"tensor:2", "zero2:0", "zero2:-2", "zero2", "fsdp:99999999999"}) {
+    const std::string error = ErrorOf(
+        R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "samples": 1, "set": {"parallel": ")" +
+        value + R"("}}]})");
+    EXPECT_NE(error.find("plan.json"), std::string::npos) << value << ": " << error;
+    EXPECT_NE(error.find(value), std::string::npos) << error;
+  }
+}
+
 TEST_F(PlanFile, IsOneRankAsCaptured) {
   const PlannedWay way = ReadPlan(Write(kPlan), 2);
   EXPECT_EQ(way.ranks, 1);

@@ -48,6 +48,7 @@ class StateLoader {
   static StateLoader FromBytes(std::string bytes);
 
   bool HasTensor(const std::string& name) const { return file_.tensors.contains(name); }
+  bool HasValue(const std::string& name) const { return file_.values.contains(name); }
   /// Over the bytes of the file: to be copied from, not written to, while this lives.
   at::Tensor Tensor(const std::string& name, at::IntArrayRef sizes, at::ScalarType type);
   std::string Bytes(const std::string& name);

@@ -76,6 +76,9 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, Optimizers optimizers
       blocks_(*model_),
       vocabulary_losses_(VocabularyLossesOf(*model_)),
       planner_(blocks_.size(), RatesOf(options_.device)) {
+  if (options_.team.pipeline && options_.checkpoint) {
+    options_.checkpoint = options_.team.pipeline->OwnPart(*options_.checkpoint);
+  }
   CheckOptions();
   Ranks alone;
   DoTogether(options_.ranks ? *options_.ranks : alone, [this] { CheckRoom(); });

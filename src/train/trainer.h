@@ -57,6 +57,7 @@ struct TrainerOptions {
   std::optional<EmaOptions> ema;
   /// Set what should not be chosen.
   std::optional<std::int64_t> micro_batch;
+  /// Blocks of the model, numbered through; of a pipeline, layers of the whole.
   std::optional<CheckpointPolicy> checkpoint;
   std::optional<bool> offload;
   /// Of the model's VocabularyLoss.
@@ -226,6 +227,8 @@ class Trainer {
   std::vector<int> Attempt(const Batch& batch, StepReport& report);
   /// `failed`: levers that ran out in this step. `full`: ranks.
   void GiveWay(const Batch& batch, std::vector<Levers>& failed, const std::vector<int>& full);
+  /// Where nothing can be tried and no levers are left: whether the optimizer takes another form.
+  bool GivesWayByForm(const Levers& now, const Batch& batch);
   /// Less than these levers, and none of those that failed.
   std::optional<Levers> LesserThan(const Levers& now, const Batch& batch,
                                    const std::vector<Levers>& failed);
@@ -247,6 +250,7 @@ class Trainer {
   /// What is not in parts, of a file that was saved.
   StateLoader RestIn(const std::filesystem::path& path) const;
   StateLoader OwnPartIn(const std::filesystem::path& path) const;
+  void CheckSavedAlike(StateLoader& main) const;
   void TakeFormOfSharded(StateLoader& rest, Loaded& loaded);
   void TakeModelAndOptimizers(StateLoader& loader, StateLoader& rest, Loaded& loaded);
   void TakeRest(StateLoader& loader, Loaded& loaded);

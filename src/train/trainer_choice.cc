@@ -53,6 +53,14 @@ Levers Trainer::UntriedLevers(const Batch& batch) const {
 
 void Trainer::Choose(const Batch& batch) {
   if (!team_->tries_alone()) {
+    // A state that was loaded may have come in another.
+    if (form_ && std::ranges::count(FormsToTry(), forms_.allowed.front()) > 0) {
+      try {
+        UseForm(forms_.allowed.front());
+      } catch (const c10::OutOfMemoryError&) {
+        // It stays as it is, and ranks agree on it.
+      }
+    }
     Use(UntriedLevers(batch));
     chosen_for_ = batch.size();
     better_.clear();
@@ -98,6 +106,7 @@ void Trainer::AgreeOnForm(const Batch& batch) {
   }
   if (agreed == *form_) return;
   UseForm(agreed);
+  if (!team_->tries_alone()) return Use(UntriedLevers(batch));
   Trials trials(*this, batch);
   const auto chosen = batch.size() > 0 ? planner_.Choose(LimitsFor(batch.size()), trials)
                                        : std::optional<Levers>(levers_);
@@ -157,6 +166,11 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed,
   if (!again) return;
   const bool leads = !team_->in_step() || team_->ranks().rank() == leader;
   Levers less = now;
+  const bool another_form = !team_->tries_alone() && GivesWayByForm(now, batch);
+  if (another_form) {
+    failed.clear();
+    return;
+  }
   if (leads) {
     const auto found = LesserThan(now, batch, failed);
     if (!found) throw Shortage(batch);
@@ -169,6 +183,18 @@ void Trainer::GiveWay(const Batch& batch, std::vector<Levers>& failed,
   Use(less);
   CheckLossSplits(batch);
   patience_ = std::max(patience_, kFirstPatience);
+}
+
+/// The levers are the same on all ranks, and so is what comes after them.
+bool Trainer::GivesWayByForm(const Levers& now, const Batch& batch) {
+  const std::int64_t rows = std::max<std::int64_t>(batch.size(), 1);
+  if (LessUntried(now, LimitsFor(rows)) || !form_) return false;
+  const std::vector<OptimizerForm> forms = FormsToTry();
+  const auto found = std::ranges::find(forms, *form_);
+  if (found == forms.end() || found + 1 == forms.end()) return false;
+  UseForm(*(found + 1));
+  Use(UntriedLevers(batch));
+  return true;
 }
 
 std::optional<Levers> Trainer::LesserThan(const Levers& now, const Batch& batch,

@@ -299,8 +299,9 @@ std::string Trainer::ExtraIn(const std::filesystem::path& path) const {
 }
 
 StateLoader Trainer::RestIn(const std::filesystem::path& path) const {
-  if (team_->sharded() != nullptr) return StateLoader::FromBytes(ExtraOfSharded(path));
   StateLoader main = StateLoader::Open(path);
+  CheckSavedAlike(main);
+  if (team_->sharded() != nullptr) return StateLoader::FromBytes(main.Bytes("extra"));
   return team_->part() ? StateLoader::FromBytes(main.Bytes(kRest)) : std::move(main);
 }
 
@@ -339,14 +340,23 @@ std::string Trainer::Load(const std::filesystem::path& path) {
   return loaded.extra;
 }
 
+void Trainer::CheckSavedAlike(StateLoader& main) const {
+  constexpr const char* kWhole = "ranks, or one process, with all of the model each";
+  constexpr const char* kShards = "ranks that shard";
+  std::string saved = kWhole;
+  if (main.HasValue(kSaveInParts)) saved = kShards;
+  if (main.HasValue(kCut)) saved = main.Text(kCut);
+  std::string here = team_->sharded() != nullptr ? kShards : kWhole;
+  if (const auto part = team_->part()) here = part->cut;
+  if (saved != here) main.Fail(c10::str("it was saved by ", saved, ", and here are ", here));
+}
+
 StateLoader Trainer::OwnPartIn(const std::filesystem::path& path) const {
   StateLoader main = StateLoader::Open(path);
+  CheckSavedAlike(main);
   PartsList parts(path, main);
   const auto part = team_->part();
-  const std::string cut = main.Text(kCut);
-  if (cut != part->cut) {
-    main.Fail(c10::str("it was saved by ", cut, ", and here are ", part->cut));
-  }
+  main.Text(kCut);
   parts.Take(main, part->parts);
   return parts.Load(part->number);
 }

@@ -30,10 +30,21 @@ for way in "--pipeline 2" "--tensor 2"; do
   "$program" "${small[@]}" --ranks 2 $way --steps 8 --save "$state" --resume --log "$state.log" \
     --weights "$state.safetensors" 2>"$folder/out" || fail "$way does not go on: $(cat "$folder/out")"
   [[ $(losses "$state.rank0.log") == $(losses "$folder/whole.log") ]] || fail "other losses with $way"
+  [[ $(stat -c %s "$state.safetensors") == $(stat -c %s "$folder/whole.safetensors") ]] || fail "other weights with $way"
+  # They are those that it would go on with.
+  "$program" "${small[@]}" --steps 1 --from "$state.safetensors" --log "$state.from.log" 2>/dev/null
+  "$program" "${small[@]}" --steps 1 --from "$folder/whole.safetensors" --log "$state.whole.log" 2>/dev/null
+  [[ $(losses "$state.from.log") == $(losses "$state.whole.log") ]] || fail "other weights with $way"
 done
-[[ $(stat -c %s "$folder"/parts--tensor2.state.safetensors) == $(stat -c %s "$folder/whole.safetensors") ]] || fail "other weights"
-[[ -s $folder/parts--pipeline2.state.stage0.safetensors && -s $folder/parts--pipeline2.state.stage1.safetensors ]] ||
-  fail "no weights of the stages"
+# A save of another way is refused, and what is not of a save is left alone.
+touch "$folder/parts--tensor2.state.parts/mine.txt"
+code=0
+"$program" "${small[@]}" --ranks 2 --steps 9 --save "$folder/parts--tensor2.state" --resume 2>"$folder/out" || code=$?
+[[ $code == 2 ]] && grep -q 'parts--tensor2.state: it was saved by layers split among 2 ranks, and here are' "$folder/out" ||
+  fail "another way: $code, $(cat "$folder/out")"
+"$program" "${small[@]}" --ranks 2 --tensor 2 --steps 9 --save "$folder/parts--tensor2.state" --resume 2>/dev/null
+[[ -e $folder/parts--tensor2.state.parts/mine.txt ]] || fail "a file of another is gone"
+
 
 # As a plan says, but for the flags.
 cat >"$folder/plan.json" <<'PLAN'
@@ -45,6 +56,20 @@ PLAN
 [[ $(losses "$folder/plan.rank1.log") == $(losses "$folder/whole.log") ]] || fail "other losses as planned"
 grep -q '"checkpoint":"plan:0,1","loss"\|"checkpoint":"plan:0,1"' "$folder/plan.rank0.log" || fail "no checkpoints: $(head -1 "$folder/plan.rank0.log")"
 [[ $(grep -c 'not done here: allocator expandable_segments:True' "$folder/out") == 1 ]] || fail "not told: $(cat "$folder/out")"
+
+# A rank of a pipeline that stops is noticed within the limit.
+"$program" gpt --width 32 --layers 2 --heads 2 --context 32 --workers 1 --batch 8 --rank-limit 6 --ranks 2 --pipeline 2 --steps 100000 \
+  --log "$folder/halted.log" 2>"$folder/out" &
+process=$!
+until [[ -s $folder/halted.rank1.log ]]; do sleep 0.05; done
+for child in $(pgrep -P $process); do
+  ! tr '\0' '\n' <"/proc/$child/environ" | grep -qx RANK=1 || kill -STOP "$child"
+done
+begin=$SECONDS
+code=0
+wait $process || code=$?
+[[ $code != 0 && $((SECONDS - begin)) -lt 40 ]] || fail "a stopped rank of a pipeline: $code after $((SECONDS - begin)) s"
+grep -q 'rank 1 does not answer any more' "$folder/out" || fail "the stopped rank is not told: $(cat "$folder/out")"
 
 # Interrupted, all stop after the same step.
 "$program" "${small[@]}" --ranks 3 --steps 100000 --save "$folder/stopped" --log "$folder/stopped.log" 2>"$folder/out" &

@@ -112,6 +112,8 @@ struct Running {
   std::map<pid_t, int> rank_of;
   int status = 0;
   Clock::time_point failed_at;
+  /// It said itself what was wrong.
+  bool ended_itself = false;
 
   void SendAll(int signal) const {
     for (const auto& [process, rank] : rank_of) kill(process, signal);
@@ -129,6 +131,7 @@ struct Running {
       if (code == 0 || status != 0) continue;
       status = code;
       failed_at = Clock::now();
+      ended_itself = !killed;
       if (killed) {
         std::fprintf(stderr, "rank %d was killed: %s\n", rank, strsignal(WTERMSIG(status_now)));
       }
@@ -152,7 +155,11 @@ int RunOnThisMachine(int ranks, const std::vector<std::string>& arguments, int g
       running.SendAll(signal_to_pass_on);
       signal_to_pass_on = 0;
     }
-    const bool waited = Clock::now() - running.failed_at > std::chrono::seconds(grace_seconds);
+    // The others learn of an error at once, if they have met.
+    constexpr int kMostAfterAnError = 30;
+    const int grace =
+        running.ended_itself ? std::min(grace_seconds, kMostAfterAnError) : grace_seconds;
+    const bool waited = Clock::now() - running.failed_at > std::chrono::seconds(grace);
     if (running.status != 0 && waited) running.SendAll(SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -53,6 +53,10 @@ class Pipeline {
   /// Which one of the pipelines: that part of the batch is to be given.
   int pipeline() const { return pipeline_; }
   int pipelines() const { return pipelines_; }
+  /// What a policy by layers of the whole says of the blocks of model().
+  CheckpointPolicy OwnPart(const CheckpointPolicy& of_whole) const {
+    return stage_->OwnPart(of_whole);
+  }
   /// How many layers each part has.
   const std::vector<int>& split() const { return split_; }
 

@@ -49,29 +49,29 @@ PipelineStage::PipelineStage(ModelLayers layers, const std::vector<int>& split,
                              const CheckpointPolicy& checkpoint)
     : rank_(rank) {
   FindTied(layers, RanksOfLayers(layers.size(), split, shape));
-  std::vector<CheckpointPolicy::Range> checkpointed;
   int first = 0;
   for (int part = 0; part < shape.parts(); ++part) {
     const auto begin = layers.begin() + first;
     const int count = split[static_cast<std::size_t>(part)];
-    if (part % shape.stages == rank)
-      AddChunk(first, {begin, begin + count}, checkpoint, checkpointed);
+    if (part % shape.stages == rank) {
+      chunks_.push_back({first, model_->checkpoint_blocks(), {begin, begin + count}});
+      for (const ModelLayer& layer : chunks_.back().layers) model_->Add(layer);
+    }
     first += count;
   }
-  model_->set_checkpoint_policy(CheckpointPolicy::Plan(std::move(checkpointed)));
+  model_->set_checkpoint_policy(OwnPart(checkpoint));
   model_->to(device);
 }
 
-void PipelineStage::AddChunk(int first_of_all, ModelLayers layers,
-                             const CheckpointPolicy& checkpoint,
-                             std::vector<CheckpointPolicy::Range>& checkpointed) {
-  const int first = model_->checkpoint_blocks();
-  const auto count = static_cast<int>(layers.size());
-  for (const auto& group : checkpoint.Part(first_of_all, count).Groups(count)) {
-    if (group.checkpointed) checkpointed.push_back({first + group.begin, first + group.end});
+CheckpointPolicy PipelineStage::OwnPart(const CheckpointPolicy& of_whole) const {
+  std::vector<CheckpointPolicy::Range> own;
+  for (const Chunk& chunk : chunks_) {
+    const auto count = static_cast<int>(chunk.layers.size());
+    for (const auto& group : of_whole.Part(chunk.first_of_all, count).Groups(count)) {
+      if (group.checkpointed) own.push_back({chunk.first + group.begin, chunk.first + group.end});
+    }
   }
-  for (const ModelLayer& layer : layers) model_->Add(layer);
-  chunks_.push_back({first, std::move(layers)});
+  return CheckpointPolicy::Plan(std::move(own));
 }
 
 void PipelineStage::FindTied(const ModelLayers& layers, const std::vector<int>& rank_of) {
@@ -90,7 +90,7 @@ void PipelineStage::FindTied(const ModelLayers& layers, const std::vector<int>& 
 }
 
 Tensors PipelineStage::Forward(int chunk, const Tensors& given, const Batch& rows) const {
-  const auto& [first, layers] = chunks_[static_cast<std::size_t>(chunk)];
+  const auto& [first_of_all, first, layers] = chunks_[static_cast<std::size_t>(chunk)];
   const int count = static_cast<int>(layers.size());
   const auto scope = scope_ ? scope_(rows) : nullptr;
   Tensors x = given;

@@ -48,6 +48,8 @@ class PipelineStage {
 
   /// Of this rank's layers, by their names in the whole model.
   const std::shared_ptr<StageModel>& model() const { return model_; }
+  /// What a policy by layers of the whole says of this rank's blocks. None goes over a cut.
+  CheckpointPolicy OwnPart(const CheckpointPolicy& of_whole) const;
   void set_forward_scope(ForwardScope scope) { scope_ = std::move(scope); }
   const std::vector<TiedParameter>& tied() const { return tied_; }
 
@@ -55,11 +57,10 @@ class PipelineStage {
 
  private:
   void FindTied(const ModelLayers& layers, const std::vector<int>& rank_of);
-  void AddChunk(int first_of_all, ModelLayers layers, const CheckpointPolicy& checkpoint,
-                std::vector<CheckpointPolicy::Range>& checkpointed);
 
   struct Chunk {
-    /// Among those of this rank.
+    /// Among all, and among those of this rank.
+    int first_of_all = 0;
     int first = 0;
     ModelLayers layers;
   };

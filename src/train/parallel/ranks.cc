@@ -459,7 +459,12 @@ Ranks::Work Ranks::BeginReceive(at::Tensor& tensor, int from, int tag) {
 void Ranks::Wait(const Work& work) {
   if (!work) return;
   const Waiting waiting(*this);
-  Guard([&] { work->wait(); });
+  const c10d::OpType type = work->retrieveOpType();
+  const bool message = type == c10d::OpType::SEND || type == c10d::OpType::RECV;
+  // Gloo's messages do not know the group's limit.
+  Guard([&] {
+    message ? work->wait(CollectiveLimit(meeting_->options.time_limit)) : work->wait();
+  });
 }
 
 void Ranks::Barrier() {

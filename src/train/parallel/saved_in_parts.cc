@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <cctype>
 #include <iomanip>
 #include <random>
 #include <sstream>
@@ -19,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The name of the save, in each of its files; the name it always had.
-constexpr const char* kSave = "sharded save";
 std::string BytesName(int part) { return c10::str("file ", part, " bytes"); }
 std::string ChecksumName(int part) { return c10::str("file ", part, " checksum"); }
 
@@ -58,10 +57,20 @@ void CheckThatPartsAreThere(const fs::path& path, const std::string& save,
     const fs::path file = PartFile(path, save, static_cast<int>(i));
     std::error_code error;
     const auto bytes = fs::file_size(file, error);
-    TORCH_CHECK(!error && static_cast<std::int64_t>(bytes) == parts[i].bytes,
-                Printable(file.string()), ": part ", i,
-                " was written, but rank 0 does not see it; all ranks must save to one place");
+    TORCH_CHECK(
+        !error && static_cast<std::int64_t>(bytes) == parts[i].bytes, Printable(file.string()),
+        ": part ", i,
+        " was written, but rank 0 does not see it; all ranks must save to one place, and no "
+        "other run there");
   }
+}
+
+/// "0123456789abcdef.3", or what was being written to become it.
+bool IsNameOfPart(const std::string& name) {
+  constexpr std::size_t kSaveName = 16;
+  const auto digits = name.find_first_not_of("0123456789abcdef");
+  return digits == kSaveName && name[digits] == '.' && name.size() > kSaveName + 1 &&
+         std::isdigit(static_cast<unsigned char>(name[kSaveName + 1])) != 0;
 }
 
 /// Those of the save, or all others: of former saves, and of those that were never completed. What
@@ -69,9 +78,9 @@ void CheckThatPartsAreThere(const fs::path& path, const std::string& save,
 void RemoveParts(const fs::path& path, const std::string& save, bool of_save) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(PartsFolder(path), ignored)) {
-    if (entry.path().filename().string().starts_with(save + ".") == of_save) {
-      fs::remove(entry.path(), ignored);
-    }
+    const std::string name = entry.path().filename().string();
+    if (!IsNameOfPart(name) || !entry.is_regular_file(ignored)) continue;
+    if (name.starts_with(save + ".") == of_save) fs::remove(entry.path(), ignored);
   }
 }
 
@@ -98,7 +107,7 @@ void SaveInParts(const fs::path& path, Ranks& ranks, int parts, std::optional<in
   const auto write = [&] {
     if (!own) return;
     StateSaver saver;
-    saver.AddValue(kSave, save);
+    saver.AddValue(kSaveInParts, save);
     add_part(saver);
     written = WritePart(PartFile(path, save, *own), saver.Bytes());
   };
@@ -111,7 +120,7 @@ void SaveInParts(const fs::path& path, Ranks& ranks, int parts, std::optional<in
     if (ranks.rank() != 0) return;
     CheckThatPartsAreThere(path, save, all);
     StateSaver saver;
-    saver.AddValue(kSave, save);
+    saver.AddValue(kSaveInParts, save);
     for (int i = 0; i < parts; ++i) {
       saver.AddValue(BytesName(i), all[static_cast<std::size_t>(i)].bytes);
       saver.AddValue(ChecksumName(i), all[static_cast<std::size_t>(i)].checksum);
@@ -140,7 +149,7 @@ SavedPart::SavedPart(const fs::path& file, const std::string& save, const Writte
   Result<StateFile> state = ReadState(*input_);
   TORCH_CHECK(state.ok(), Printable(state.error().ToLine()));
   state_ = std::move(*state);
-  if (Value(kSave) != StateValue(save)) Fail("it belongs to another save");
+  if (Value(kSaveInParts) != StateValue(save)) Fail("it belongs to another save");
 }
 
 const StateValue& SavedPart::Value(const std::string& name) const {
@@ -163,7 +172,7 @@ void SavedPart::Fail(const std::string& what) const {
 }
 
 PartsList::PartsList(const fs::path& path, StateLoader& loader)
-    : path_(path), save_(loader.Text(kSave)) {}
+    : path_(path), save_(loader.Text(kSaveInParts)) {}
 
 void PartsList::Take(StateLoader& loader, int parts) {
   for (int i = 0; i < parts; ++i) {
@@ -178,7 +187,7 @@ SavedPart PartsList::Open(int part) const {
 StateLoader PartsList::Load(int part) const {
   Open(part);
   StateLoader loader = StateLoader::Open(PartFile(path_, save_, part));
-  loader.Text(kSave);
+  loader.Text(kSaveInParts);
   return loader;
 }
 

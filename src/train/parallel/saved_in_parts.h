@@ -14,6 +14,9 @@
 
 namespace plimsoll::train {
 
+/// The name of the save, in each of its files.
+inline constexpr const char* kSaveInParts = "sharded save";
+
 struct WrittenPart {
   std::int64_t bytes = 0;
   std::int64_t checksum = 0;

@@ -148,7 +148,7 @@ void AddRankFlags(CLI::App& app, Flags& flags) {
   app.add_option("--ranks", flags.ranks,
                  "train in so many processes on this machine, each with a part of the batch (1: as "
                  "several do, alone); under torchrun, mpirun or srun leave it out")
-      ->check(AtLeast(1));
+      ->check(CLI::Range(1, 1024));
   AddParsed(app, "--shard", flags.trainer.team.shard, ParseShard,
             "what each rank keeps only a part of: nothing (default), optimizer (its state), "
             "gradients (too), parameters (too)");
@@ -167,7 +167,7 @@ void AddRankFlags(CLI::App& app, Flags& flags) {
       ->excludes(pipeline);
   auto* const plan =
       app.add_option("--plan", flags.plan,
-                     "do as this says, which plimsoll plan --json printed; flags come first");
+                     "do as this says, which plimsoll plan --json printed; other flags come first");
   app.add_option("--way", flags.way, "which way of the plan, from 0 (the fastest, default) on")
       ->check(AtLeast(0))
       ->needs(plan);
@@ -291,6 +291,17 @@ void CheckGroups(const Flags& flags) {
     TORCH_CHECK(ranks % size == 0, flag, ": ", ranks, ranks == 1 ? " rank" : " ranks",
                 " cannot be groups of ", size);
   }
+  const bool gpt = flags.model == "gpt";
+  TORCH_CHECK(flags.pipeline == 1 || gpt || flags.model == "mlp", "--pipeline: the ", flags.model,
+              " is no sequence of layers; --shard parameters spreads any model");
+  TORCH_CHECK(flags.tensor == 1 || gpt, "--tensor: the ", flags.model,
+              " has no layers that ranks can share; the gpt has");
+  TORCH_CHECK(flags.tensor == 1 || flags.lora == 0, "--tensor does not go with --lora");
+  TORCH_CHECK(!flags.trainer.chunked_loss.value_or(false) || (gpt && flags.pipeline == 1),
+              "--chunked-loss is for the gpt, and not for a pipeline");
+  TORCH_CHECK(ranks == 1 || !flags.trainer.cuda_graph, "--cuda-graph is for one rank alone");
+  TORCH_CHECK(!flags.trainer.team.shard || flags.ema == 0,
+              "--ema does not go with --shard: moving averages need all that is trained");
 }
 
 }  // namespace
@@ -318,6 +329,9 @@ void Complete(Flags& flags) {
   const auto at_least = [](std::int64_t& size, std::int64_t usual) {
     if (size == 0) size = usual;
   };
+  TORCH_CHECK(flags.tensor == 1 || (sizes.heads == 0 ? 6 : sizes.heads) % flags.tensor == 0,
+              "--tensor: ", sizes.heads == 0 ? 6 : sizes.heads,
+              " heads cannot be split evenly among ", flags.tensor, " ranks");
   at_least(flags.image, flags.model == "unet" ? 128 : 64);
   at_least(sizes.classes, flags.model == "unet" ? 2 : 10);
   if (flags.model == "gpt") {

@@ -118,7 +118,10 @@ void TellBroken(const BrokenSamples& broken) {
 /// Several on one GPU speak over gloo; NCCL wants one for each.
 void JoinRanks(Flags& flags) {
   const Launch launch = LaunchFromEnvironment();
+  // Starting a program takes its time too.
+  const int meeting = std::clamp(flags.rank_limit, 30, 300);
   RanksOptions options{.time_limit = std::chrono::seconds(flags.rank_limit),
+                       .meeting_limit = std::chrono::seconds(meeting),
                        .even_alone = flags.ranks == 1};
   c10::Device& device = flags.trainer.device;
   if (device.is_cuda() && launch.size > 1) {
@@ -131,16 +134,12 @@ void JoinRanks(Flags& flags) {
   flags.trainer.ranks = std::make_shared<Ranks>(launch, options);
 }
 
-/// "run.safetensors" of stage 2 is "run.stage2.safetensors", if there is more than one.
-fs::path Named(const fs::path& path, const char* what, int number, bool only) {
-  fs::path own = path;
-  if (only) return own;
-  return own.replace_filename(
-      c10::str(path.stem().string(), ".", what, number, path.extension().string()));
-}
-
+/// "run.pickle" of rank 2 is "run.rank2.pickle".
 fs::path OfRank(const fs::path& path, const Ranks& ranks) {
-  return Named(path, "rank", ranks.rank(), ranks.alone());
+  if (ranks.alone()) return path;
+  fs::path own = path;
+  return own.replace_filename(
+      c10::str(path.stem().string(), ".rank", ranks.rank(), path.extension().string()));
 }
 
 /// On a terminal one line that is written over, elsewhere one now and then.
@@ -232,21 +231,19 @@ std::shared_ptr<TrainModel> ModelOf(const Flags& flags) {
   auto model = MakeModel(flags.model, flags.sizes);
   if (!flags.initial_weights.empty()) LoadWeights(flags.initial_weights, *model);
   if (flags.lora > 0) UseLora(*model, flags.lora, flags.trainer.ranks->rank() != 0);
-  model->to(flags.trainer.device);
+  // Of a pipeline each rank takes its own layers there.
+  if (flags.pipeline == 1) model->to(flags.trainer.device);
   return model;
 }
 
-/// All weights by rank 0, or those of each stage of a pipeline by its first rank.
-void WriteWeights(const Flags& flags, Trainer& trainer, torch::nn::Module& model) {
+void WriteWeights(const Flags& flags, Trainer& trainer, TrainModel& model) {
   if (flags.weights.empty()) return;
+  Ranks& ranks = *flags.trainer.ranks;
   const auto whole = trainer.WholeModel();
-  const auto& pipeline = flags.trainer.team.pipeline;
-  const bool writes = pipeline ? pipeline->pipeline() == 0 : flags.trainer.ranks->rank() == 0;
-  if (!writes) return;
+  if (flags.trainer.team.pipeline) CollectLayers(model, *flags.trainer.team.pipeline, ranks);
+  if (ranks.rank() != 0) return;
   if (flags.lora > 0) MergeForGood(model);
-  SaveWeights(pipeline ? Named(flags.weights, "stage", pipeline->stage(), pipeline->stages() == 1)
-                       : fs::path(flags.weights),
-              model);
+  SaveWeights(flags.weights, model);
 }
 
 void Train(const Flags& flags, Trainer& trainer, Loader& loader) {
@@ -315,7 +312,7 @@ int Run(Flags& flags) {
   std::signal(SIGINT, AskToStop);
   std::signal(SIGTERM, AskToStop);
   Train(flags, trainer, loader);
-  WriteWeights(flags, trainer, *split.trained);
+  WriteWeights(flags, trainer, *model);
   TellBroken(loader.broken());
   return asked_to_stop == 0 ? 0 : Stopped(flags, trainer);
 }

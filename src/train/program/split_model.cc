@@ -1,5 +1,7 @@
 #include "train/program/split_model.h"
 
+#include <map>
+
 #include "train/data/loader.h"
 #include "train/models/gpt.h"
 #include "train/models/model_layers.h"
@@ -8,15 +10,8 @@
 namespace plimsoll::train {
 namespace {
 
-/// In parts of the parameters.
-double StateOf(const std::string& optimizer) {
-  if (optimizer == "sgd") return 1;
-  if (optimizer == "adamw8bit") return 0.5;
-  return optimizer == "adamw-host" ? 0 : 2;
-}
-
-/// By what a row takes in each layer. Bytes decide, not times: a run that goes on must be cut as it
-/// was.
+/// By what a row takes in each layer. Bytes decide, not times, and not the optimizer: a run that
+/// goes on must be cut as it was.
 std::vector<int> MeasuredSplit(const ModelLayers& layers, const Flags& flags,
                                const std::shared_ptr<const Source>& source) {
   const int parts = flags.pipeline * flags.chunks;
@@ -26,16 +21,13 @@ std::vector<int> MeasuredSplit(const ModelLayers& layers, const Flags& flags,
   if (flags.chunks > 1 || flags.trainer.ranks->rank() != 0) return {};
   const Batch row = Loader(source, {.batch = 1, .shuffle = false, .workers = 0}).Next();
   const auto figures =
-      MeasureLayers(layers, row.To(flags.trainer.device),
-                    {.device = flags.trainer.device, .optimizer_state = StateOf(flags.optimizer)});
+      MeasureLayers(layers, row.To(flags.trainer.device), {.device = flags.trainer.device});
   return SplitStages(figures, {.stages = parts, .micro_batches = 4 * parts});
 }
 
 SplitModel AsPipeline(const std::shared_ptr<TrainModel>& model, Flags& flags,
                       const std::shared_ptr<const Source>& source) {
   const ModelLayers layers = model->AsLayers();
-  TORCH_CHECK(!layers.empty(), "--pipeline: the ", flags.model,
-              " is no sequence of layers; --shard parameters spreads any model");
   auto pipeline =
       std::make_shared<Pipeline>(layers, *flags.trainer.ranks,
                                  PipelineOptions{.stages = flags.pipeline,
@@ -48,8 +40,6 @@ SplitModel AsPipeline(const std::shared_ptr<TrainModel>& model, Flags& flags,
 
 SplitModel InTensorParts(const std::shared_ptr<TrainModel>& model, Flags& flags) {
   const auto gpt = std::dynamic_pointer_cast<Gpt>(model);
-  TORCH_CHECK(gpt != nullptr, "--tensor: the ", flags.model,
-              " has no layers that ranks can share; the gpt has");
   Ranks& ranks = *flags.trainer.ranks;
   const int shares = ranks.size() / flags.tensor;
   TeamOptions& team = flags.trainer.team;
@@ -58,7 +48,34 @@ SplitModel InTensorParts(const std::shared_ptr<TrainModel>& model, Flags& flags)
   return {model, team.mesh->coordinate(Dimension::kData), shares};
 }
 
+/// Those that a module has, by name.
+std::map<std::string, at::Tensor> TensorsOf(const torch::nn::Module& module) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : module.named_parameters()) tensors[item.key()] = item.value();
+  for (const auto& item : module.named_buffers()) tensors[item.key()] = item.value();
+  return tensors;
+}
+
 }  // namespace
+
+void CollectLayers(TrainModel& model, Pipeline& pipeline, Ranks& ranks) {
+  const at::NoGradGuard no_grad;
+  const auto all = TensorsOf(model);
+  const auto own = TensorsOf(pipeline.model());
+  at::Tensor owners = at::full({static_cast<std::int64_t>(all.size())}, ranks.size(), at::kInt);
+  std::int64_t index = 0;
+  for (const auto& [name, tensor] : all) {
+    if (own.contains(name)) owners[index] = ranks.rank();
+    ++index;
+  }
+  ranks.Least(owners);
+  index = 0;
+  for (const auto& [name, tensor] : all) {
+    const int owner = owners[index++].item<int>();
+    at::Tensor sent = own.contains(name) ? own.at(name).detach().cpu() : tensor.detach();
+    ranks.Broadcast({sent}, owner);
+  }
+}
 
 SplitModel Split(const std::shared_ptr<TrainModel>& model, Flags& flags,
                  const std::shared_ptr<const Source>& source) {

@@ -16,6 +16,10 @@ struct SplitModel {
   int shares = 1;
 };
 
+/// All ranks call it: on each the model, which is on the host but for the layers of this rank, has
+/// what the pipeline has learnt.
+void CollectLayers(TrainModel& model, Pipeline& pipeline, Ranks& ranks);
+
 /// All ranks call it. Sets the team in the flags' trainer options.
 SplitModel Split(const std::shared_ptr<TrainModel>& model, Flags& flags,
                  const std::shared_ptr<const Source>& source);
