@@ -151,6 +151,7 @@ std::string TimeOfDay(double time) {
 std::string WatchText(const WatchSample& sample, bool with_time, const TextStyle& style) {
   Writer w(style);
   if (with_time) w.Line(w.Dim(TimeOfDay(sample.time)));
+  if (sample.gpus.empty()) w.Line("the driver tells of no GPU any more");
   for (std::size_t i = 0; i < sample.gpus.size(); ++i) {
     if (i > 0) w.Line();
     WriteGpu(w, sample.gpus[i]);

@@ -11,8 +11,9 @@ bool HasProcess(const NvmlGpu& gpu, std::int64_t pid) {
   return std::ranges::any_of(gpu.processes, [&](const NvmlProcess& p) { return p.pid == pid; });
 }
 
-/// The GPU that a rank means, or null. Its number is the last resort: CUDA may count in another
-/// order than the driver.
+/// The GPU that a rank means, or null. A part of a GPU (MIG) has a name of its own: then the
+/// driver's list of processes decides. The number is the last resort, since CUDA may count in
+/// another order than the driver.
 const NvmlGpu* GpuOf(const LiveProcess& process, const LiveDevice& device,
                      const std::vector<NvmlGpu>& gpus) {
   const NvmlGpu* by_number = nullptr;
@@ -26,8 +27,8 @@ const NvmlGpu* GpuOf(const LiveProcess& process, const LiveDevice& device,
       ++holds;
     }
   }
-  if (!device.uuid.empty()) return nullptr;
-  return holds == 1 && process.devices.size() == 1 ? by_process : by_number;
+  if (holds == 1 && process.devices.size() == 1) return by_process;
+  return device.uuid.empty() ? by_number : nullptr;
 }
 
 void AddReport(const LiveProcess& process, const LiveDevice& device, double now, WatchedGpu& gpu) {

@@ -51,9 +51,12 @@ TEST(Watcher, WithoutTheGpusNameTheDriversListDecides) {
   ASSERT_EQ(sample.gpus[0].processes.size(), 1U);
   EXPECT_FALSE(sample.gpus[0].processes[0].used);
   EXPECT_TRUE(sample.gpus[0].processes[0].reported);
-  // A GPU that is not here.
+  // A part of a GPU, which has a name of its own.
   sample = Watcher().Take({}, TwoGpus(), {Rank(0, kPid, {.gpu = 0, .uuid = "0"})});
-  EXPECT_FALSE(sample.gpus[1].processes[0].reported);
+  EXPECT_TRUE(sample.gpus[1].processes[0].reported);
+  // A GPU that is not here.
+  sample = Watcher().Take({}, TwoGpus(), {Rank(0, kPid + 9, {.gpu = 0, .uuid = "0"})});
+  EXPECT_TRUE(sample.gpus[0].processes.empty());
 }
 
 TEST(Watcher, TimeUntilFullAndUntilTheBudget) {

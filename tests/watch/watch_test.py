@@ -223,7 +223,7 @@ class WatchTest(unittest.TestCase):
             self.skipTest("tmux is not installed: the screen is not read")
         self.tmux("new-session", "-d", "-x", "100", "-y", "30", "sh")
         self.addCleanup(self.tmux, "kill-server")
-        self.tmux("send-keys", "-t", "0", "clear; %s watch --interval 0.1; echo code $?" % PROGRAM, "Enter")
+        self.tmux("send-keys", "-t", "0", "clear; %s watch --interval 0.1" % PROGRAM, "Enter")
         self.assertTrue(until(lambda: "42.00 GiB of 140.00 GiB used" in self.screen()), self.screen())
         self.assertEqual(self.tmux("display", "-p", "#{cursor_flag}"), "0\n")
         self.tell(GPU % (43 * GIB) + "process 50000001 %d\n" % GIB)
@@ -241,9 +241,17 @@ class WatchTest(unittest.TestCase):
         self.assertTrue(until(lambda: "more lines" in self.screen()))
         time.sleep(0.3)
         self.assertEqual(self.screen().count("GPU 0  NVIDIA H200"), 1, self.screen())
+        # Stopped and continued.
+        self.tmux("send-keys", "-t", "0", "C-z")
+        cursor = lambda: self.tmux("display", "-p", "#{cursor_flag}")
+        self.assertTrue(until(lambda: cursor() == "1\n"))
+        self.tell(GPU % (46 * GIB))
+        self.tmux("send-keys", "-t", "0", "fg", "Enter")
+        self.assertTrue(until(lambda: "46.00 GiB" in self.screen() and cursor() == "0\n"), self.screen())
         self.tmux("send-keys", "-t", "0", "C-c")
+        self.assertTrue(until(lambda: cursor() == "1\n"))
+        self.tmux("send-keys", "-t", "0", "echo code $?", "Enter")
         self.assertTrue(until(lambda: "code 0" in self.screen()), self.screen())
-        self.assertEqual(self.tmux("display", "-p", "#{cursor_flag}"), "1\n")
 
     # The endpoint.
 
