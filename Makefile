@@ -14,6 +14,8 @@ FUZZ_SECONDS ?= 60
 NIGHTLY_FUZZ_SECONDS ?= 600
 BENCH_EVENTS ?= 750000
 
+PREFIX ?= /usr/local
+
 RELEASE := build/release/src/cli/plimsoll
 DEMO := tests/data/snapshots/unet_adam_fp32_oom.pickle.xz
 DEMO_STEP := tests/data/steps/gpt2_adamw_fp32.step.json.gz
@@ -40,14 +42,26 @@ release: ## Build the program: build/release/src/cli/plimsoll
 	@cmake --preset release --log-level=WARNING
 	@cmake --build --preset release --parallel $(JOBS)
 
+.PHONY: install
+install: release ## Install the program, man pages and completion to PREFIX (/usr/local); DESTDIR is put before it
+	@DESTDIR="$(DESTDIR)" cmake --install build/release --prefix "$(PREFIX)" --component plimsoll --strip
+
+.PHONY: dist
+dist: release ## A wheel, a .deb and a .tar.gz in build/dist, for machines with this glibc or a newer one
+	@tools/package_tools
+	@rm -rf build/dist
+	@tools/make_archives build/release build/dist
+	@tools/make_wheel $(RELEASE) build/dist
+
 .PHONY: test
 test: ## Install what is missing, then every check and test
 	@tools/install_deps.sh test
 	@tools/run_tests --jobs $(JOBS) ci train
 
 .PHONY: nightly
-nightly: ## What takes longer: everything under sanitizers, and every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
+nightly: ## What takes longer: everything under sanitizers, pip install from source, every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
 	@tools/install_deps.sh test
+	@tests/package/source_test.sh
 	@tools/run_tests --jobs $(JOBS) asan train-asan
 	@tools/install_deps.sh fuzz
 	@fuzz/run.sh $(NIGHTLY_FUZZ_SECONDS)
@@ -70,6 +84,11 @@ bench: ## Time and memory of explain against CPython's pickle.load; BENCH_EVENTS
 	@bench/explain_vs_pickle.sh build/bench/src/cli/plimsoll $(BENCH_EVENTS)
 	@for b in readers_benchmark replay_benchmark pack_hard; do \
 	  if [ -x build/bench/bench/$$b ]; then build/bench/bench/$$b; fi; done
+
+.PHONY: site
+site: ## The documents as a site: build/site/index.html
+	@tools/install_deps.sh test
+	@tools/check_site build/site
 
 .PHONY: format
 format: ## Rewrite every C++ file with clang-format 16

@@ -11,8 +11,8 @@ want=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev zlib1g-de
 nice_to_have=()
 case $purpose in
   build) ;;
-  test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev clang-format-16 libstb-dev libgloo-dev
-                                                           chromium chromium-driver python3-selenium) ;;
+  test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev clang-format-16 libstb-dev libgloo-dev mkdocs mkdocs-material
+                                                           chromium chromium-driver python3-selenium groff-base) ;;
   fuzz) want+=(libgtest-dev clang-16 libclang-rt-16-dev) ;;
   tidy) want+=(libgtest-dev clang-tidy-16) ;;
   *) echo "usage: install_deps.sh build|test|fuzz|tidy" >&2; exit 2 ;;
@@ -39,6 +39,11 @@ check_versions() {
     echo "install_deps: cmake is $version; 3.25 or newer is needed (try: pip install cmake)" >&2
     exit 2
   fi
+}
+
+# What the test of the wheel needs from PyPI, since no test uses the network.
+prepare_wheels() {
+  [[ $purpose != test ]] || "$(dirname "$0")/package_tools"
 }
 
 # Elsewhere than Debian: look for the headers and programs themselves, then list what is needed.
@@ -79,6 +84,7 @@ TEXT
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   check_elsewhere
   check_versions
+  prepare_wheels
   exit 0
 fi
 
@@ -105,6 +111,7 @@ if ((${#missing[@]} + ${#missing_nice[@]})); then
       echo "install_deps: not root and no sudo; as root: apt-get install ${missing[*]} ${missing_nice[*]}" >&2
       ((${#missing[@]})) && exit 2
       check_versions
+      prepare_wheels
       exit 0
     fi
     as_root=(sudo)
@@ -122,3 +129,4 @@ if ((${#missing[@]} + ${#missing_nice[@]})); then
   done
 fi
 check_versions
+prepare_wheels

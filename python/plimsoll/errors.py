@@ -1,4 +1,4 @@
-"""What a capture, or the application of a plan, can fail with."""
+"""What a capture, the application of a plan, or a question to the program can fail with."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ class CaptureError(RuntimeError):
 
 class PlanError(RuntimeError):
     """The plan cannot be applied: what is in the way, and what to do about it."""
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        self.what = what
+        self.hint = hint
+        super().__init__(f"{what}. {hint}" if hint else what)
+
+
+class ProgramError(RuntimeError):
+    """The plimsoll program is not there, or has no answer: why, and what to do about it."""
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
         self.what = what

@@ -71,11 +71,11 @@ def run(
                 parts = list(spread(batch))
                 recorder.phase("forward")
                 if job.train_step is not None:
-                    with _cast(job, precision):
-                        job.train_step(model, _as_given(job, optimizers), batch)
+                    with cast(job, precision):
+                        job.train_step(model, as_given(job, optimizers), batch)
                     continue
                 assert job.loss is not None
-                with _cast(job, precision):
+                with cast(job, precision):
                     loss = (
                         job.loss(model, *spread(batch))
                         if job.accumulate == 1
@@ -87,7 +87,7 @@ def run(
                     parts.clear()
                 (loss if scaler is None else scaler.scale(loss)).backward()
             if job.train_step is None:
-                _update(optimizers, scaler)
+                update(optimizers, scaler)
             recorder.phase("other")
             attendant.end_step()
             _collect(recorder, note)
@@ -118,7 +118,7 @@ def _check_loss(loss: Any) -> None:
         )
 
 
-def _update(optimizers: list[Optimizer], scaler: Any) -> None:
+def update(optimizers: list[Optimizer], scaler: Any) -> None:
     for optimizer in optimizers:
         if scaler is None:
             optimizer.step()
@@ -130,14 +130,14 @@ def _update(optimizers: list[Optimizer], scaler: Any) -> None:
         optimizer.zero_grad(set_to_none=True)
 
 
-def _as_given(job: Job, optimizers: list[Optimizer]) -> Any:
+def as_given(job: Job, optimizers: list[Optimizer]) -> Any:
     """One optimizer as such, several as a list, as the user passed them."""
     if isinstance(job.optimizer, (list, tuple)) or len(optimizers) != 1:
         return optimizers
     return optimizers[0]
 
 
-def _cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[Any]:
+def cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[Any]:
     dtype = job.autocast if precision.as_written else precision.autocast
     return contextlib.nullcontext() if dtype is None else torch.autocast("cuda", dtype=dtype)
 

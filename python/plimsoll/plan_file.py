@@ -24,7 +24,7 @@ class Way(NamedTuple):
 
 def read_way(plan: PlanSource, way: int | Mapping[str, Any]) -> Way:
     """A way by its number, from 0; or one that was taken out of the document."""
-    document = _document(plan)
+    document = _document(getattr(plan, "document", plan))
     if isinstance(way, Mapping):
         return _way(way)
     ways = document.get("ways")

@@ -1,7 +1,11 @@
 #include "base/hash.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
+
+#include "base/check.h"
 
 namespace plimsoll {
 namespace {
@@ -17,6 +21,14 @@ std::uint64_t MixTwo(std::uint64_t hash, const char* at) {
 }
 
 }  // namespace
+
+// Not std::random_device, which asks for the C library that its own library was built with: the
+// program would need glibc 2.36.
+std::uint64_t RandomNumber() {
+  std::uint64_t number = 0;
+  PLIMSOLL_CHECK(getentropy(&number, sizeof number) == 0);
+  return number;
+}
 
 std::uint64_t HashBytes(std::string_view bytes) {
   const char* at = bytes.data();

@@ -6,22 +6,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <random>
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
 
 namespace plimsoll {
 
-struct HashSeed {
-  std::uint64_t first = Draw();
-  std::uint64_t second = Draw() | 1;
+/// From the kernel, so that nobody can foresee it.
+std::uint64_t RandomNumber();
 
- private:
-  static std::uint64_t Draw() {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 ^ random();
-  }
+struct HashSeed {
+  std::uint64_t first = RandomNumber();
+  std::uint64_t second = RandomNumber() | 1;
 };
 inline const HashSeed kHashSeed;
 

@@ -80,7 +80,12 @@ _plimsoll() {{
     _files
   fi
 }}
-compdef _plimsoll plimsoll
+# Installed, this file is the function itself; sourced, it has to be made known.
+if [[ $funcstack[1] == _plimsoll ]]; then
+  _plimsoll "$@"
+else
+  compdef _plimsoll plimsoll
+fi
 )",
                      Names(commands), cases);
 }

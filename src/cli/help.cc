@@ -24,7 +24,21 @@ std::string Spelled(const FlagInfo& flag) {
                      flag.type);
 }
 
+void AddCommand(const CommandInfo& command, Table& table) {
+  table.Row({command.name, command.what});
+  if (!command.examples.empty()) table.Under(command.examples.front().line);
+}
+
 }  // namespace
+
+std::vector<CommandInfo> CommandsOfTheProgram() {
+  return {{.name = "help",
+           .what = "this list, or the help of one command",
+           .examples = {{.line = "plimsoll help explain"}}},
+          {.name = "completion",
+           .what = "a script that completes commands and flags in bash, zsh or fish",
+           .examples = {{.line = "source <(plimsoll completion bash)"}}}};
+}
 
 std::string HelpOf(const CommandInfo& command, const TextStyle& style) {
   Writer w(style);
@@ -53,14 +67,8 @@ std::string Overview(const std::vector<CommandInfo>& commands, const TextStyle& 
   w.Line("usage: plimsoll COMMAND [flags] FILE...");
   w.Heading("Commands, each with an example");
   Table table({{}, {.wraps = true}});
-  for (const CommandInfo& command : commands) {
-    table.Row({command.name, command.what});
-    if (!command.examples.empty()) table.Under(command.examples.front().line);
-  }
-  table.Row({"help", "this text, or that of one command"});
-  table.Under("plimsoll help explain");
-  table.Row({"completion", "a script that completes commands and flags in bash, zsh or fish"});
-  table.Under("source <(plimsoll completion bash)");
+  for (const CommandInfo& command : commands) AddCommand(command, table);
+  for (const CommandInfo& command : CommandsOfTheProgram()) AddCommand(command, table);
   table.WriteTo(w);
   w.Line();
   w.Wrapped(

@@ -9,6 +9,9 @@
 
 namespace plimsoll {
 
+/// `help` and `completion`, which read no file.
+std::vector<CommandInfo> CommandsOfTheProgram();
+
 /// All commands, with an example of each.
 std::string Overview(const std::vector<CommandInfo>& commands, const TextStyle& style);
 /// One command: its arguments, flags and examples.

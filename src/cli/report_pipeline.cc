@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <random>
-
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/report_parts.h"
@@ -32,9 +31,7 @@ Parts ReadAll(const ReportRequest& request) {
                       .replay = files.size() <= kMostFilesToReplay,
                       .every_holder = !request.baseline.empty(),
                       .progress = [&] { progress.Advance(); }};
-  if (request.redact) {
-    options.salt = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
-  }
+  if (request.redact) options.salt = RandomNumber();
   std::vector<Result<ReportPart>> read = ReadParts(files, options);
   Parts parts;
   for (std::size_t i = 0; i < read.size(); ++i) {

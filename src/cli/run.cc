@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/completion.h"
 #include "cli/help.h"
+#include "cli/manual.h"
 #include "cli/terminal.h"
 
 namespace plimsoll {
@@ -80,6 +81,14 @@ int PrintCompletion(const std::vector<std::string>& words) {
   return script ? Print(*script) : Complain(script.error());
 }
 
+/// For whoever packs or installs the program; help does not list it.
+int PrintManual(const std::vector<std::string>& words, const std::string& version) {
+  if (words.empty()) return Print(ManualOverview(DescribeAll(), version));
+  const Entry* const entry = Find(words.front());
+  if (entry == nullptr) return NoSuchCommand(words.front());
+  return Print(ManualOf(Declare(*entry)->flags.Describe(), version));
+}
+
 bool AsksForHelp(const std::vector<std::string>& words) {
   const auto end = std::ranges::find(words, "--");
   return std::any_of(words.begin(), end,
@@ -110,6 +119,7 @@ int Run(const std::vector<std::string>& words, const std::string& version) {
   if (first == "--version") return Print(version + "\n");
   if (first == "help" || first == "--help" || first == "-h") return PrintHelp(rest);
   if (first == "completion") return PrintCompletion(rest);
+  if (first == "man") return PrintManual(rest, version);
   const Entry* const entry = Find(first);
   return entry == nullptr ? NoSuchCommand(first) : RunCommand(*entry, rest);
 }

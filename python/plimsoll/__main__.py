@@ -1,0 +1,113 @@
+"""python -m plimsoll: the program; and, before it, a model by the name of its configuration.
+
+python -m plimsoll predict hf:config.json --seq 4096 --gpu L4
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import configuration, program
+from .errors import CaptureError, ProgramError
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        if any(one.startswith(configuration.PREFIX) for one in arguments):
+            return _by_name(arguments)
+        return _handed_over(arguments)
+    except (CaptureError, ProgramError) as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        return 2
+
+
+def _handed_over(arguments: Sequence[str]) -> int:
+    found = program.find()
+    sys.stdout.flush()
+    if os.name == "posix":
+        os.execvp(found, [found, *arguments])
+    return subprocess.run([found, *arguments]).returncode
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m plimsoll",
+        description="Predicts, or plans, a training job from a Hugging Face configuration alone. "
+        "Other flags are those of plimsoll predict and plimsoll plan.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("command", choices=("predict", "plan"))
+    parser.add_argument("model", metavar="hf:CONFIG.json", help="or the folder that has it")
+    parser.add_argument("--seq", type=int, metavar="N", help="tokens in a sequence")
+    parser.add_argument("--gpu", default="H200", help="the card (H200)")
+    parser.add_argument("--batch", metavar="N", help="the batch size; the largest unless given")
+    parser.add_argument(
+        "--precision",
+        choices=tuple(configuration.PRECISIONS),
+        help="of weights and arithmetic; unless given, weights as the configuration says",
+    )
+    parser.add_argument("--optimizer", default="adamw", help="adamw, sgd, adam8bit, ... (adamw)")
+    parser.add_argument("--save", metavar="FILE", help="keep the captured step (job.step.json.gz)")
+    return parser
+
+
+def _by_name(arguments: Sequence[str]) -> int:
+    asked, others = _parser().parse_known_args(arguments)
+    if not asked.model.startswith(configuration.PREFIX):
+        raise CaptureError(f"{asked.model} is not hf:CONFIG.json")
+    found = program.find()  # before a capture that may take a minute
+    flags = ["--gpu", asked.gpu, *others]
+    if asked.optimizer not in configuration.OPTIMIZERS:
+        flags += ["--optimizer", asked.optimizer]
+    if asked.batch is not None:
+        flags += ["--batch" if asked.command == "predict" else "--global-batch", asked.batch]
+    elif asked.command == "predict" and "--max-batch" not in others:
+        flags.append("--max-batch")
+    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+        step = asked.save or str(Path(folder) / "captured.step.json")
+        _capture(asked, step)
+        sys.stdout.flush()
+        return subprocess.run([found, asked.command, *flags, "--", step]).returncode
+
+
+def _capture(asked: argparse.Namespace, path: str) -> None:
+    job = configuration.job_from(
+        asked.model[len(configuration.PREFIX) :],
+        sequence=asked.seq,
+        precision=asked.precision,
+        optimizer=asked.optimizer,
+    )
+    import plimsoll
+
+    try:
+        captured = plimsoll.capture(
+            job.model,
+            job.optimizer,
+            job.make_batch,
+            job.loss,
+            autocast=job.autocast,
+            scaler=job.scaler,
+            gpu=asked.gpu,
+            precisions="plan" if asked.command == "plan" else (),
+        )
+    except CaptureError:
+        raise
+    except Exception as error:  # of transformers or torch: not the user's code, so in a line
+        raise CaptureError(
+            f"this model cannot be captured: {type(error).__name__}: {error}".split("\n")[0].rstrip(
+                "."
+            ),
+            hint="Another --precision may work",
+        ) from error
+    captured.notes.extend(job.notes)
+    captured.write(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

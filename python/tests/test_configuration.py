@@ -1,0 +1,148 @@
+"""A job made of a configuration alone. What needs transformers is skipped where it is not here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import pytest
+from program_here import needs_program
+
+from plimsoll import CaptureError, configuration
+from plimsoll.__main__ import main
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 128,
+    "max_position_embeddings": 64,
+}
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **SMALL}
+BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], **SMALL}
+
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not here"
+)
+
+
+def config(folder, document):
+    path = folder / "config.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_missing_library_is_told(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setattr("plimsoll.program.find", lambda: "plimsoll")
+    assert main(["predict", f"hf:{config(tmp_path, LLAMA)}", "--seq", "8"]) == 2
+    assert capsys.readouterr().err.startswith("plimsoll: transformers is not installed here.")
+
+
+@needs_transformers
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "cannot be read"),
+        ("[]", 'has no "model_type"'),
+        ('{"model_type": "no such"}', "has no model type 'no such'"),
+        ('{"model_type": "llama", "hidden_size": "many"}', "transformers refuses"),
+        ('{"model_type": "whisper", "architectures": ["WhisperForAudioClassification"]}', "batch"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(tmp_path, text, what):
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CaptureError, match=what):
+        configuration.job_from(tmp_path, sequence=8)
+
+
+@needs_transformers
+def test_a_sequence_has_a_length(tmp_path):
+    for length in (None, 0):
+        with pytest.raises(CaptureError, match="Give --seq N"):
+            configuration.job_from(config(tmp_path, LLAMA), sequence=length)
+
+
+@needs_transformers
+def test_what_is_taken_for_granted_is_told(tmp_path):
+    path = config(tmp_path, {**LLAMA, "torch_dtype": "bfloat16", "quantization_config": {"a": 1}})
+    job = configuration.job_from(path, sequence=100)
+    assert job.autocast is None and job.notes == [
+        "quantization is left out: quantized weights are not trained",
+        "every sequence has 100 tokens, without padding; the configuration is for 64 at most",
+        "weights are bfloat16",
+    ]
+    job = configuration.job_from(path, sequence=8, precision="amp_fp16")
+    assert job.scaler and job.notes[-1] == "weights are float32, autocast to float16"
+
+
+@needs_transformers
+def test_nothing_that_a_file_names_is_run(tmp_path):
+    """Neither a class that is no model, nor code or kernels of a repository."""
+    evil = {
+        "architectures": ["Trainer"],
+        "auto_map": {"AutoModelForCausalLM": "somebody/evil--model.Evil"},
+        "attn_implementation": "somebody/kernel",
+        "_attn_implementation": "somebody/kernel",
+    }
+    job = configuration.job_from(config(tmp_path, {**LLAMA, **evil}), sequence=8)
+    model = job.model()
+    assert type(model).__name__ == "LlamaForCausalLM"
+    assert model.config._attn_implementation == "sdpa" and not hasattr(model.config, "auto_map")
+    assert job.notes[0] == "LlamaForCausalLM is taken in place of Trainer"
+
+
+@needs_transformers
+@pytest.mark.parametrize(
+    "document, inputs",
+    [
+        (LLAMA, {"input_ids": (3, 8), "labels": (3, 8)}),
+        (BERT, {"input_ids": (3, 8), "labels": (3,)}),
+        (
+            {"model_type": "vit", "architectures": ["ViTForImageClassification"], "image_size": 32},
+            {"pixel_values": (3, 3, 32, 32), "labels": (3,)},
+        ),
+    ],
+)
+def test_batches_are_those_of_the_model(tmp_path, document, inputs):
+    job = configuration.job_from(config(tmp_path, document), sequence=8)
+    assert {name: tuple(one.shape) for name, one in job.make_batch(3).items()} == inputs
+
+
+@needs_transformers
+@needs_program
+@pytest.mark.parametrize("flags", [["--batch", "4"], ["--optimizer", "adam8bit", "--batch", "4"]])
+def test_a_configuration_is_predicted(tmp_path, capfd, flags):
+    path, step = config(tmp_path, LLAMA), tmp_path / "job.step.json.gz"
+    command = ["predict", f"hf:{path}", "--seq", "16", "--gpu", "L4", *flags]
+    assert main([*command, "--precision", "bf16", "--save", str(step), "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["model"] == "LlamaForCausalLM" and found["gpu"] == "L4" and found["batch"] == 4
+    assert "every sequence has 16 tokens, without padding" in found["assumptions"]
+    assert step.exists()
+
+
+@needs_transformers
+@needs_program
+def test_unless_it_is_named_the_largest_batch_is_found(tmp_path, capfd):
+    assert main(["predict", f"hf:{config(tmp_path, BERT)}", "--seq", "16", "--gpu", "L4"]) == 0
+    assert "fits for certain on L4" in capfd.readouterr().out
+
+
+@needs_transformers
+@needs_program
+def test_what_cannot_be_captured_is_a_line(tmp_path, capfd, monkeypatch):
+    def fails(*args, **kwargs):
+        raise RuntimeError("no kernel.\nmore")
+
+    monkeypatch.setattr("plimsoll.capture", fails)
+    assert main(["predict", f"hf:{config(tmp_path, LLAMA)}", "--seq", "16"]) == 2
+    assert capfd.readouterr().err == (
+        "plimsoll: this model cannot be captured: RuntimeError: no kernel. "
+        "Another --precision may work\n"
+    )

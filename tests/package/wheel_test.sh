@@ -1,0 +1,46 @@
+#!/bin/bash
+# The wheel in a fresh virtual environment, as a stranger has it: wheel_test.sh PROGRAM
+set -euo pipefail
+program=$(realpath "$1")
+repository=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "wheel_test: $*"; exit 1; }
+unset PYTHONPATH PYTHONHOME
+
+"$repository/tools/make_wheel" "$program" "$work"
+"${PYTHON:-python3}" -m venv "$work/venv"
+bin=$work/venv/bin
+pip() { "$bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
+pip install --no-index "$work"/plimsoll-*.whl
+
+# Away from the repository, where another plimsoll could be imported.
+cd "$work"
+snapshot=$repository/tests/data/snapshots/unet_adam_fp32_oom.pickle.xz
+"$bin/plimsoll" explain "$snapshot" >installed
+"$program" explain "$snapshot" | cmp - installed || fail "the installed program answers otherwise"
+"$bin/python" - "$("$bin/plimsoll" --version)" <<'PYTHON'
+import importlib.metadata
+import importlib.util
+import pathlib
+import sys
+
+import plimsoll
+
+assert importlib.util.find_spec("torch") is None, "not a fresh environment"
+versions = {sys.argv[1], plimsoll.__version__, importlib.metadata.version("plimsoll")}
+assert len(versions) == 1, versions
+folder = pathlib.Path(plimsoll.__file__).parent
+for name in ("phantom.cc", "py.typed"):
+    assert (folder / name).is_file(), name
+assert not importlib.metadata.requires("plimsoll")
+PYTHON
+for file in man/man1/plimsoll.1 man/man1/plimsoll-explain.1 bash-completion/completions/plimsoll \
+  zsh/site-functions/_plimsoll fish/vendor_completions.d/plimsoll.fish; do
+  [[ -s venv/share/$file ]] || fail "share/$file is not installed"
+done
+
+pip uninstall --yes plimsoll
+left=$(find venv -iname '*plimsoll*')
+[[ -z $left ]] || fail "uninstalling leaves" $left
+echo "wheel_test: installed, explained, imported, uninstalled"
