@@ -1,9 +1,11 @@
 #include "cli/metrics_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,7 +61,7 @@ std::optional<std::string> ReadHead(int client, Clock::time_point until) {
 
 void Send(int client, std::string_view text, Clock::time_point until) {
   while (!text.empty() && Await(client, POLLOUT, until)) {
-    const ssize_t size = ::send(client, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t size = ::send(client, text.data(), text.size(), MSG_DONTWAIT);
     if (size <= 0) return;
     text.remove_prefix(static_cast<std::size_t>(size));
   }
@@ -119,13 +121,18 @@ struct MetricsServer::State {
   State& operator=(const State&) = delete;
 
   void Serve() {
+    // A client that is gone must not end the program.
+    sigset_t broken_pipe;
+    ::sigemptyset(&broken_pipe);
+    ::sigaddset(&broken_pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
     std::array<pollfd, 2> waiting = {pollfd{.fd = listener, .events = POLLIN, .revents = 0},
                                      pollfd{.fd = stop[0], .events = POLLIN, .revents = 0}};
     while (true) {
       if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) return;
       if (waiting[1].revents != 0) return;
       if ((waiting[0].revents & POLLIN) == 0) continue;
-      const Socket client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      const Socket client(::accept(listener, nullptr, nullptr));
       if (client.file >= 0) Answer(client.file);
     }
   }
@@ -162,9 +169,9 @@ void MetricsServer::Set(std::string text) {
 }
 
 Result<MetricsServer> MetricsServer::Start(int port) {
-  auto state =
-      std::make_unique<State>(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  auto state = std::make_unique<State>(::socket(AF_INET, SOCK_STREAM, 0));
   const int listener = state->listener;
+  ::fcntl(listener, F_SETFL, O_NONBLOCK);  // a client may be gone before it is let in
   const int yes = 1;
   ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};

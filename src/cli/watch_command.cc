@@ -1,9 +1,11 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,45 +34,57 @@ struct WatchFlags {
   std::optional<std::int64_t> port;
 };
 
-/// Signals are not handled but waited for between two samples, so that nothing is cut in the middle
-/// and the cursor is there again at the end. One that is ignored (nohup) stays so.
+/// Signals wait until a sample is whole, so that nothing is cut in the middle and the cursor is
+/// there again at the end. One that is ignored (nohup) stays so.
 class Signals {
  public:
   Signals() {
-    ::sigemptyset(&waited_for_);
+    if (::pipe(pipe_) != 0) return;
+    for (const int end : pipe_) ::fcntl(end, F_SETFL, O_NONBLOCK);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH}) {
       struct sigaction now = {};
       ::sigaction(signal, nullptr, &now);
-      if (now.sa_handler != SIG_IGN) ::sigaddset(&waited_for_, signal);
+      if (now.sa_handler != SIG_IGN) Note(signal);
     }
-    ::pthread_sigmask(SIG_BLOCK, &waited_for_, nullptr);
   }
 
   /// The one that came, or nothing once it is that time by the steady clock.
-  std::optional<int> Await(double until) const {
+  static std::optional<int> Await(double until) {
     while (true) {
-      const double left = std::max(0.0, until - Now().steady);
-      timespec wait{};
-      wait.tv_sec = static_cast<time_t>(left);
-      wait.tv_nsec = static_cast<long>((left - std::floor(left)) * 1e9);
-      const int signal = ::sigtimedwait(&waited_for_, nullptr, &wait);
-      if (signal > 0) return signal;
-      if (errno != EINTR) return std::nullopt;
+      const double left = std::min(std::max(0.0, until - Now().steady), kLongestWait);
+      pollfd waiting{.fd = pipe_[0], .events = POLLIN, .revents = 0};
+      // A whole millisecond more, or the last one would be spent turning round.
+      const int ready = ::poll(&waiting, 1, static_cast<int>(left * 1000) + (left > 0 ? 1 : 0));
+      unsigned char signal = 0;
+      if (ready > 0 && ::read(pipe_[0], &signal, 1) == 1) return signal;
+      if (Now().steady >= until) return std::nullopt;
     }
   }
 
   /// Does what the signal would have done.
-  void LetIt(int signal) const {
-    sigset_t one;
-    ::sigemptyset(&one);
-    ::sigaddset(&one, signal);
+  static void LetIt(int signal) {
+    ::signal(signal, SIG_DFL);
     ::raise(signal);
-    ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-    ::pthread_sigmask(SIG_BLOCK, &one, nullptr);  // it was continued
+    Note(signal);  // it was continued
   }
 
  private:
-  sigset_t waited_for_ = {};
+  static constexpr double kLongestWait = 3600;
+
+  static void Note(int signal) {
+    struct sigaction action = {};
+    action.sa_handler = [](int number) {
+      const int before = errno;
+      const auto byte = static_cast<unsigned char>(number);
+      // A full pipe has a signal in it already.
+      [[maybe_unused]] const ssize_t written = ::write(pipe_[1], &byte, 1);
+      errno = before;
+    };
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+  }
+
+  static inline int pipe_[2] = {-1, -1};
 };
 
 class Watch {
@@ -101,7 +115,7 @@ class Watch {
   }
 
   int Loop() {
-    const Signals signals;  // before the server's thread, which inherits what is blocked
+    const Signals signals;
     std::optional<MetricsServer> server;
     if (flags_.port) {
       Result<MetricsServer> started = MetricsServer::Start(static_cast<int>(*flags_.port));

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -298,6 +299,12 @@ class WatchTest(unittest.TestCase):
         begun = time.time()
         silent = socket.create_connection(("127.0.0.1", port))
         self.addCleanup(silent.close)
+        # One that is gone before its answer comes.
+        for _ in range(20):
+            gone = socket.create_connection(("127.0.0.1", port))
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            gone.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            gone.close()
         # Endless requests are cut off, and whoever says nothing is left after two seconds.
         self.assertEqual(self.ask(port, b"GET /" + b"a" * 200000), "")
         self.assertIn("200 OK", self.ask(port, b"GET /metrics HTTP/1.1\r\n\r\n"))
