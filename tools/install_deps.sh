@@ -12,7 +12,7 @@ nice_to_have=()
 case $purpose in
   build) ;;
   test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev clang-format-16 libstb-dev libgloo-dev mkdocs mkdocs-material
-                                                           chromium chromium-driver python3-selenium groff-base) ;;
+                                                           chromium chromium-driver python3-selenium groff-base tmux) ;;
   fuzz) want+=(libgtest-dev clang-16 libclang-rt-16-dev) ;;
   tidy) want+=(libgtest-dev clang-tidy-16) ;;
   *) echo "usage: install_deps.sh build|test|fuzz|tidy" >&2; exit 2 ;;

@@ -25,5 +25,6 @@ Command AddReport(Flags& flags);
 Command AddPredict(Flags& flags);
 Command AddPlan(Flags& flags);
 Command AddRunJob(Flags& flags);
+Command AddWatch(Flags& flags);
 
 }  // namespace plimsoll

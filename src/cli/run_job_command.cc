@@ -15,6 +15,7 @@
 #include "cli/report_pipeline.h"
 #include "cli/terminal.h"
 #include "job/child.h"
+#include "job/live.h"
 #include "job/processes.h"
 #include "job/run_folder.h"
 #include "report/table.h"
@@ -172,6 +173,7 @@ int RunJob(const RunFlags& flags) {
   const HookSettings settings{.budget = flags.budget,
                               .max_entries = flags.max_entries.value_or(kEntries),
                               .modules = flags.modules};
+  const Registration registration(*folder);
   const ChildEnd end = RunChild(flags.command, HookVariables(*folder, settings));
   if (end.refused) {
     RemoveHook(*folder);

@@ -6,6 +6,8 @@
 #   expected_err   what it must print to standard error (optional: not compared where missing)
 #   expected_code  its exit code (optional: 0)
 #   columns        how wide the terminal is (optional: 100)
+#   nvml           what a stand-in for NVIDIA's driver tells (optional: there is no driver)
+#   filter         a script for sed -E that takes out what differs from run to run (optional)
 # --approve writes what the program does today into those files instead.
 set -euo pipefail
 
@@ -25,6 +27,13 @@ export COLUMNS=100 NO_COLOR=1 TERM=dumb LC_ALL=C.UTF-8 TZ=UTC
 
 [[ -f $case_dir/columns ]] && COLUMNS=$(<"$case_dir/columns")
 
+# Never the driver of this machine, nor its jobs.
+export PLIMSOLL_NVML=/nonexistent/libnvidia-ml.so.1 PLIMSOLL_RUNS=/nonexistent
+if [[ -f $case_dir/nvml ]]; then
+  export FAKE_NVML=$case_dir/nvml
+  PLIMSOLL_NVML=$(dirname "$program")/../../tests/nvml/libfake_nvml.so
+fi
+
 eval "arguments=($(<"$case_dir/cmd"))"
 input=/dev/null
 [[ -f $case_dir/stdin ]] && input=$case_dir/stdin
@@ -33,6 +42,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 code=0
 "$program" "${arguments[@]}" <"$input" >"$out/stdout" 2>"$out/stderr" || code=$?
+[[ -f $case_dir/filter ]] && sed -E -i -f "$case_dir/filter" "$out/stdout"
 
 if [[ -n $approve ]]; then
   cp "$out/stdout" "$case_dir/expected"

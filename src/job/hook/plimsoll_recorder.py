@@ -84,6 +84,7 @@ class _Recorder:
         self.snapshots = {}
         self.seconds = 0.0
         self.signals = None
+        self.status = None  # the file for `plimsoll watch`
 
     def mine(self):
         return self.pid == os.getpid()
@@ -193,7 +194,7 @@ class _Recorder:
             else:
                 self.save("signal")
 
-        self.signals = self.load("plimsoll_signals").Signals(told, self.log)
+        self.signals = self.load("plimsoll_signals").Signals(told, self.report, self.log)
         self.signals.watch()
 
     # Snapshots.
@@ -385,3 +386,62 @@ class _Recorder:
         with open(path + ".part", "w") as file:
             file.write(text)
         os.replace(path + ".part", path)
+
+    # For `plimsoll watch`: about once a second, from the thread that waits for signals.
+
+    def report(self):
+        if not self.mine() or self.ended is not None or self.status == "":
+            return
+        try:
+            self.write_status()
+        except Exception as error:
+            self.status = ""  # once is enough
+            self.log("reporting to watch failed: %s: %s" % (type(error).__name__, error))
+
+    def write_status(self):
+        if self.status is None:
+            # Several machines may share the folder.
+            name = "%s.pid%d.status" % (socket.gethostname().replace("/", "_"), self.pid)
+            self.status = os.path.join(os.path.dirname(__file__), name)
+        devices = map(self.device_status, range(self.torch.cuda.device_count()))
+        text = json.dumps(
+            {
+                "schema": "plimsoll.status/1",
+                "pid": self.pid,
+                "host": socket.gethostname(),
+                "rank": self.rank(),
+                "wrote": time.time(),
+                "optimizer_steps": self.steps,
+                "budget": int(os.environ.get("PLIMSOLL_RUN_BUDGET", "0")) or None,
+                "devices": [device for device in devices if device is not None],
+            }
+        )
+        with open(self.status + ".part", "w") as file:
+            file.write(text)
+        os.replace(self.status + ".part", self.status)
+
+    def device_status(self, device):
+        # Asks the allocator, not the device.
+        statistics = self.torch.cuda.memory_stats_as_nested_dict(device)
+        reserved = statistics.get("reserved_bytes", {}).get("all", {})
+        allocated = statistics.get("allocated_bytes", {}).get("all", {})
+        if not reserved.get("peak"):
+            return None
+        uuid = getattr(self.torch.cuda.get_device_properties(device), "uuid", None)
+        return {
+            "device": device,
+            "gpu": self.driver_index(device),
+            "uuid": str(uuid).lower() if uuid is not None else None,
+            "allocated": allocated["current"],
+            "reserved": reserved["current"],
+            "peak_allocated": allocated["peak"],
+            "peak_reserved": reserved["peak"],
+        }
+
+    def driver_index(self, device):
+        """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES."""
+        if "CUDA_VISIBLE_DEVICES" not in os.environ:
+            return device
+        visible = [entry.strip() for entry in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        known = device < len(visible) and visible[device].isdigit()
+        return int(visible[device]) if known else None

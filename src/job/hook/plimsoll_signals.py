@@ -2,11 +2,12 @@
 
 Python runs a handler only when the main thread comes back from C, and a rank that waits for another
 never does. So a thread reads the signals' numbers from a pipe, into which the interpreter writes them
-at once. The program's own handlers are called as ever.
+at once. The program's own handlers are called as ever. The same thread reports once a second.
 """
 
 import functools
 import os
+import select
 import signal
 import threading
 
@@ -15,8 +16,9 @@ _DEADLY = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 
 
 class Signals:
-    def __init__(self, told, log):
+    def __init__(self, told, report, log):
         self.told = told  # called with a signal's name, and whether it will end the process
+        self.report = report  # called about once a second
         self.log = log
         self.pid = os.getpid()
         self.handler_of = signal.getsignal
@@ -25,11 +27,15 @@ class Signals:
         self.names = {int(getattr(signal, name)): name for name in _DEADLY + ("SIGINT",)}
 
     def watch(self):
-        if threading.current_thread() is not threading.main_thread():
-            self.log("CUDA began outside of the main thread: signals are not watched")
-            return
         read_end, self.pipe = os.pipe()
         os.set_blocking(self.pipe, False)
+        if threading.current_thread() is threading.main_thread():
+            self.listen()
+        else:
+            self.log("CUDA began outside of the main thread: signals are not watched")
+        threading.Thread(target=self.read, args=(read_end,), name="plimsoll", daemon=True).start()
+
+    def listen(self):
         taken = signal.set_wakeup_fd(self.pipe, warn_on_full_buffer=False)
         if taken != -1:
             signal.set_wakeup_fd(taken)  # somebody else's
@@ -45,7 +51,6 @@ class Signals:
             after_in_parent=self.after_fork,
             after_in_child=self.in_forked_child,
         )
-        threading.Thread(target=self.read, args=(read_end,), name="plimsoll", daemon=True).start()
 
     def hide_handlers(self):
         """Frameworks install theirs only where they see none; ours must not count."""
@@ -66,7 +71,12 @@ class Signals:
             pass  # it is full, so the thread will look
 
     def read(self, read_end):
+        waiting = select.poll()  # select() is for the first 1,024 files alone
+        waiting.register(read_end, select.POLLIN)
         while True:
+            if not waiting.poll(1000):
+                self.report()
+                continue
             for number in os.read(read_end, 64):
                 if number in self.names and self.pid == os.getpid():
                     self.take(number)

@@ -1,0 +1,213 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/metrics_server.h"
+#include "cli/screen.h"
+#include "cli/terminal.h"
+#include "job/live.h"
+#include "nvml/nvml.h"
+#include "report/watch.h"
+#include "watch/watcher.h"
+
+namespace plimsoll {
+namespace {
+
+/// More often, and asking the driver would take time of its own.
+constexpr double kShortestInterval = 0.1;
+
+struct WatchFlags {
+  bool json = false;
+  bool once = false;
+  double interval = 1;
+  std::optional<std::int64_t> gpu;
+  std::optional<std::int64_t> port;
+};
+
+/// Signals wait until a sample is whole, so that nothing is cut in the middle and the cursor is
+/// there again at the end. One that is ignored (nohup) stays so.
+class Signals {
+ public:
+  Signals() {
+    if (::pipe(pipe_) != 0) return;
+    for (const int end : pipe_) ::fcntl(end, F_SETFL, O_NONBLOCK);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH}) {
+      struct sigaction now = {};
+      ::sigaction(signal, nullptr, &now);
+      if (now.sa_handler != SIG_IGN) Note(signal);
+    }
+  }
+
+  /// The one that came, or nothing once it is that time by the steady clock.
+  static std::optional<int> Await(double until) {
+    while (true) {
+      const double left = std::min(std::max(0.0, until - Now().steady), kLongestWait);
+      pollfd waiting{.fd = pipe_[0], .events = POLLIN, .revents = 0};
+      // A whole millisecond more, or the last one would be spent turning round.
+      const int ready = ::poll(&waiting, 1, static_cast<int>(left * 1000) + (left > 0 ? 1 : 0));
+      unsigned char signal = 0;
+      if (ready > 0 && ::read(pipe_[0], &signal, 1) == 1) return signal;
+      if (Now().steady >= until) return std::nullopt;
+    }
+  }
+
+  /// Does what the signal would have done.
+  static void LetIt(int signal) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+    Note(signal);  // it was continued
+  }
+
+ private:
+  static constexpr double kLongestWait = 3600;
+
+  static void Note(int signal) {
+    struct sigaction action = {};
+    action.sa_handler = [](int number) {
+      const int before = errno;
+      const auto byte = static_cast<unsigned char>(number);
+      // A full pipe has a signal in it already.
+      [[maybe_unused]] const ssize_t written = ::write(pipe_[1], &byte, 1);
+      errno = before;
+    };
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+  }
+
+  static inline int pipe_[2] = {-1, -1};
+};
+
+class Watch {
+ public:
+  Watch(const WatchFlags& flags, Nvml nvml) : flags_(flags), nvml_(std::move(nvml)) {}
+
+  int Run() {
+    const std::size_t gpus = nvml_.Read().size();
+    if (flags_.gpu && static_cast<std::size_t>(*flags_.gpu) >= gpus) {
+      return Complain({.message = fmt::format("there is no GPU {}", *flags_.gpu),
+                       .hint = fmt::format("the driver sees {}, counted from 0", gpus)});
+    }
+    if (flags_.once) return Print(flags_.json ? WatchJson(Take()) : TextOf(Take(), false));
+    return Loop();
+  }
+
+ private:
+  WatchSample Take() {
+    WatchSample sample = watcher_.Take(Now(), nvml_.Read(), ReadLiveProcesses());
+    if (flags_.gpu) {
+      std::erase_if(sample.gpus, [&](const WatchedGpu& gpu) { return gpu.index != *flags_.gpu; });
+    }
+    return sample;
+  }
+
+  static std::string TextOf(const WatchSample& sample, bool with_time) {
+    return WatchText(sample, with_time, StyleOfStdout());
+  }
+
+  int Loop() {
+    const Signals signals;
+    std::optional<MetricsServer> server;
+    if (flags_.port) {
+      Result<MetricsServer> started = MetricsServer::Start(static_cast<int>(*flags_.port));
+      if (!started) return Complain(started.error());
+      server.emplace(std::move(*started));
+    }
+    Screen screen;
+    bool said = false;
+    double next = Now().steady;
+    while (true) {
+      if (Now().steady >= next) {
+        const WatchSample sample = Take();
+        if (server) {
+          server->Set(WatchMetrics(sample));
+          if (!said) SayAddress(*server);
+          said = true;
+        } else if (!Show(sample, screen)) {
+          return kUnusable;
+        }
+        next = std::max(next + flags_.interval, Now().steady);
+      }
+      const std::optional<int> signal = signals.Await(next);
+      if (!signal) continue;
+      if (*signal == SIGWINCH) {
+        screen.Restart();
+        next = Now().steady;
+        continue;
+      }
+      screen.Leave();
+      if (*signal == SIGINT) return kFine;
+      signals.LetIt(*signal);
+    }
+  }
+
+  bool Show(const WatchSample& sample, Screen& screen) {
+    if (flags_.json) return Print(WatchJson(sample)) == kFine;
+    std::string text = TextOf(sample, true);
+    if (screen.is_terminal()) {
+      text += fmt::format("every {} s, trends after 10 s; Ctrl-C ends\n", flags_.interval);
+    } else {
+      text += "\n";
+    }
+    return screen.Draw(text);
+  }
+
+  static void SayAddress(const MetricsServer& server) {
+    std::fputs(
+        fmt::format("plimsoll: metrics at http://127.0.0.1:{}/metrics\n", server.port()).c_str(),
+        stderr);
+  }
+
+  WatchFlags flags_;
+  Nvml nvml_;
+  Watcher watcher_;
+};
+
+int RunWatch(const WatchFlags& flags) {
+  if (flags.interval < kShortestInterval) {
+    return Complain({.message = fmt::format("--interval {} is too short", flags.interval),
+                     .hint = fmt::format("give {} seconds or more", kShortestInterval)});
+  }
+  if (flags.port && (flags.once || flags.json)) {
+    return Complain({.message = "--prometheus goes with neither --once nor --json",
+                     .hint = "it answers until it is ended, in a format of its own"});
+  }
+  Result<Nvml> nvml = Nvml::Load();
+  if (!nvml) return Complain(nvml.error());
+  return Watch(flags, std::move(*nvml)).Run();
+}
+
+}  // namespace
+
+Command AddWatch(Flags& declare) {
+  auto flags = std::make_shared<WatchFlags>();
+  declare.Switch("--once", flags->once, "one sample, and end");
+  declare.Switch("--json", flags->json,
+                 "one JSON document a sample, each on one line (docs/json.md)");
+  declare.Seconds("--interval", flags->interval,
+                  "between two samples; 1 unless given, 0.1 at least");
+  declare.Count("--gpu", "INDEX", flags->gpu, "only this GPU, as nvidia-smi counts them");
+  declare.Count("--prometheus", "PORT", flags->port,
+                "print nothing and answer http://127.0.0.1:PORT/metrics instead; 0 takes a port "
+                "that is free and names it",
+                0, 65535);
+  declare.Examples(
+      "  plimsoll watch   every GPU and its processes, drawn anew each second\n"
+      "  plimsoll watch --once --json   one sample, for a script\n"
+      "  plimsoll watch --prometheus 9835   for Prometheus, on this machine alone\n"
+      "Processes under plimsoll run also tell what PyTorch has reserved and allocated. A time "
+      "until "
+      "full is told only where memory grows steadily.");
+  return [flags] { return RunWatch(*flags); };
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,40 @@
+// Puts together what the driver and what the ranks of running jobs say, one sample after another.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "watch/sample.h"
+
+namespace plimsoll {
+
+/// One moment by two clocks, in seconds.
+struct Moment {
+  double since_1970 = 0;
+  /// Never set back or forth.
+  double steady = 0;
+};
+Moment Now();
+
+class Watcher {
+ public:
+  WatchSample Take(const Moment& now, const std::vector<NvmlGpu>& gpus,
+                   const std::vector<LiveProcess>& live);
+
+ private:
+  using ProcessKey = std::pair<int, std::int64_t>;  // GPU and process
+
+  void Follow(double steady, WatchSample& sample);
+
+  std::map<int, Series> gpus_;
+  std::map<ProcessKey, Series> processes_;
+};
+
+/// "python3 train.py" for process 4321; nothing where it is not to be seen.
+std::string ProgramOf(std::int64_t pid);
+/// The same from the words it was started with, each ended by a zero.
+std::string ProgramIn(std::string_view words);
+
+}  // namespace plimsoll
