@@ -51,7 +51,7 @@ def _number(a: int, b: int) -> Any:
 
 
 def merged(
-    first: Recorder, second: Recorder, tables: Tables, batches: tuple[int, int]
+    first: Run, second: Run, tables: Tables, batches: tuple[int, int]
 ) -> list[Any]:
     merger = _Merger(first, second, tables)
     events: list[Any] = []
@@ -101,7 +101,7 @@ def _told(event: Any) -> str:
 
 
 class _Merger:
-    def __init__(self, first: Recorder, second: Recorder, tables: Tables) -> None:
+    def __init__(self, first: Run, second: Run, tables: Tables) -> None:
         self._layouts = (first.layouts, second.layouts)
         self._tables = tables
         self._layout_pairs: dict[tuple[int, int], int] = {}
