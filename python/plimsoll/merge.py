@@ -6,10 +6,10 @@ tables that all variants of a file share.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from .errors import CaptureError
-from .recorder import Recorder, Tensor
+from .recorder import Tensor
 
 
 class Tables:
@@ -40,6 +40,16 @@ class Tables:
                 [a[0]] + [[_number(x, y) for x, y in zip(a[i], b[i])] for i in (1, 2)]
             )
         return index
+
+
+class Run(Protocol):
+    """What one run left: a Recorder, or what a script's process sent back."""
+
+    @property
+    def events(self) -> list[Any]: ...
+
+    @property
+    def layouts(self) -> list[Any]: ...
 
 
 class _Differs(Exception):
@@ -158,8 +168,8 @@ class _Merger:
             if a != b:
                 raise _Differs
             return {"text": self._tables.string(a)}
-        if a == b:
-            return a
+        if a == b or isinstance(a, float):
+            return a  # no size depends on a float: a learning rate that a schedule has set
         if isinstance(a, bool):
             raise _Differs
         return {"n": [a, b]}

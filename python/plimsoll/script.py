@@ -146,7 +146,7 @@ def _run(words: list[str], loader_batch: int | None, gpu: str) -> dict[str, Any]
             found: dict[str, Any] = pickle.load(file)  # written by our own process a moment ago
     if "error" in found:
         _show(said)
-        raise CaptureError(found["error"])
+        raise CaptureError(**found["error"])
     return found
 
 
@@ -186,6 +186,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--batches", default="4,8", help="two batch sizes, 4,8 unless given")
     parser.add_argument("--gpu", default="H200")
+    parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
     _launched = any("torchrun" in w or "torch.distributed.run" in w for w in command)
     try:
@@ -199,7 +200,11 @@ def main(arguments: list[str]) -> int:
         document = capture_script(command, (small, large), flags.gpu, own)
         Capture(document).write(flags.output)
     except CaptureError as error:
-        print(f"plimsoll: {error}", file=sys.stderr)
+        if flags.complaint:
+            what = f"{error.where}: {error.what}" if error.where else error.what
+            Path(flags.complaint).write_text(f"{what}\n{error.hint or ''}\n")
+        else:
+            print(f"plimsoll: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -152,16 +152,14 @@ def main() -> None:
     try:
         run.script(settings["words"])
     except CaptureError as error:
-        run.write({"error": str(error)})
+        run.write({"error": {"what": error.what, "where": error.where, "hint": error.hint}})
         leave(2)
     except BaseException as error:
         import traceback
 
         traceback.print_exc()
-        where = line_of(error)
-        run.write(
-            {"error": f"{where + ': ' if where else ''}{type(error).__name__}: {first_line(error)}"}
-        )
+        what = f"{type(error).__name__}: {first_line(error)}"
+        run.write({"error": {"what": what, "where": line_of(error), "hint": None}})
         leave(2)
 
 
