@@ -13,7 +13,9 @@ import os
 import pickle
 import runpy
 import sys
+import traceback
 from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ from .libraries import unaware_libraries
 from .luck import same_luck
 from .model import building
 from .optimizers import nothing_overflows
-from .places import line_of
+from .places import in_own_file, line_of
 from .recurrent import recurrent_told
 from .script_steps import ScriptPlaces, ScriptRecorder, Watch
 from .script_world import world
@@ -155,12 +157,18 @@ def main() -> None:
         run.write({"error": {"what": error.what, "where": error.where, "hint": error.hint}})
         leave(2)
     except BaseException as error:
-        import traceback
-
-        traceback.print_exc()
+        traceback.print_exception(type(error), error, _in_script(error.__traceback__))
         what = f"{type(error).__name__}: {first_line(error)}"
         run.write({"error": {"what": what, "where": line_of(error), "hint": None}})
         leave(2)
+
+
+def _in_script(trace: TracebackType | None) -> TracebackType | None:
+    """Without what stands above the script: this module and runpy."""
+    inner = trace
+    while inner is not None and not in_own_file(inner.tb_frame.f_code):
+        inner = inner.tb_next
+    return inner or trace
 
 
 def first_line(error: BaseException) -> str:

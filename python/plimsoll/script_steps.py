@@ -69,6 +69,9 @@ class ScriptRecorder(Recorder):
             return False
         return not any(on_device(tensor) for tensor in _tensors_in([args, kwargs]))
 
+    def is_in(self, phase: str) -> bool:
+        return self._phase == phase
+
     def layout_of(self, tensor: torch.Tensor) -> int:
         return self._layout(tensor)
 
@@ -151,12 +154,13 @@ class Watch:
         if self._depth or not self._stepped:
             return
         self._may_begin()
-        self._recorder.phase("inputs")
+        # Labels that are made beside a forward are part of it.
+        if not self._recorder.is_in("forward"):
+            self._recorder.phase("inputs")
 
     def _forward(self) -> None:
-        if self._depth:
-            return
-        if self._stepped:
+        # Inside an optimizer's step it is a closure's.
+        if self._stepped and not self._depth:
             self._may_begin()
         self._recorder.phase("forward")
 

@@ -6,14 +6,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from . import model
 from .patching import Patch, patched
 from .places import current_line
 from .values import Notes
@@ -29,6 +32,7 @@ def world(batch: int | None, note: Notes, sizes: list[int]) -> Iterator[None]:
         *_streams(),
         *_compilers(note),
         *_ranks(note),
+        *_optimizers(),
     ]
     with patched(patches):
         yield
@@ -172,14 +176,37 @@ def _streams() -> list[Patch]:
 
 
 def _compilers(note: Notes) -> list[Patch]:
-    def compiled(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
         note(f"{current_line()}: torch.compile is left out; told is what runs without it")
-        return (lambda function: function) if model is None else model
+        return (lambda function: function) if what is None else what
 
     def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
         compiled(self)
 
     return [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+
+
+# Optimizers: a parameter that is moved stays the same object, except among fake tensors.
+
+
+def _optimizers() -> list[Patch]:
+    known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+    add = Optimizer.add_param_group
+
+    def add_param_group(self: Optimizer, group: dict[str, Any]) -> None:
+        known.add(self)
+        add(self, group)
+
+    def follow(became: dict[int, torch.Tensor]) -> None:
+        for optimizer in known:
+            for group in optimizer.param_groups:
+                group["params"] = [became.get(id(p), p) for p in group["params"]]
+            for parameter in list(optimizer.state):
+                if id(parameter) in became:
+                    moved = became[id(parameter)]
+                    optimizer.state[moved] = optimizer.state.pop(parameter)
+
+    return [Patch(Optimizer, "add_param_group", add_param_group), Patch(model, "on_applied", follow)]
 
 
 # Ranks: the script is one of one.
