@@ -91,13 +91,15 @@ def capture_script(
             f"{words[0]} is no Python script",
             hint="Give the script itself: python train.py --batch-size {batch}",
         )
-    runs = [_run(at_batch(words, size), None if own_batch else size, gpu) for size in batches]
-    if not own_batch and not runs[0]["loaders"]:
-        raise CaptureError(
-            "the batch size cannot be varied: the command has no {batch}, and the script makes no "
-            "DataLoader with a batch size",
-            hint="Put {batch} where the batch size stands: python train.py --batch-size {batch}",
-        )
+    runs: list[dict[str, Any]] = []
+    for size in batches:
+        runs.append(_run(at_batch(words, size), None if own_batch else size, gpu))
+        if not own_batch and not runs[0]["loaders"]:
+            raise CaptureError(
+                "the batch size cannot be varied: the command has no {batch}, and the script makes "
+                "no DataLoader with a batch size",
+                hint="Put {batch} where it stands: python train.py --batch-size {batch}",
+            )
     return _document(runs, batches, gpu)
 
 
@@ -164,7 +166,7 @@ def _environment() -> dict[str, str]:
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
-        **(ranks if "RANK" in os.environ or _launched else {}),
+        **ranks,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "WANDB_MODE": "disabled",
@@ -173,11 +175,14 @@ def _environment() -> dict[str, str]:
     }
 
 
-_launched = False
+def _sizes(text: str) -> tuple[int, int]:
+    sizes = [int(size) for size in text.split(",") if size.isdigit()]
+    if len(sizes) != 2 or not 1 <= sizes[0] < sizes[1]:
+        raise CaptureError(f"the batch sizes are {text}", hint="Give two growing sizes, such as 4,8")
+    return sizes[0], sizes[1]
 
 
 def main(arguments: list[str]) -> int:
-    global _launched
     before, command = arguments, []
     if "--" in arguments:
         cut = arguments.index("--")
@@ -188,16 +193,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
-    _launched = any("torchrun" in w or "torch.distributed.run" in w for w in command)
     try:
         from .phantom import require_torch
 
         require_torch()
         from .api import Capture
 
-        small, large = (int(size) for size in flags.batches.split(","))
         own = any(PLACE in word for word in command)
-        document = capture_script(command, (small, large), flags.gpu, own)
+        document = capture_script(command, _sizes(flags.batches), flags.gpu, own)
         Capture(document).write(flags.output)
     except CaptureError as error:
         if flags.complaint:

@@ -109,6 +109,7 @@ class Watch:
         self._held: dict[int, list[Any]] = {}
         #: Where each step begins.
         self.begins: list[int] = []
+        self._first_forward = 0
         #: Where the next one does, if this one is over.
         self._next: int | None = None
         self._stepped: list[int] = []
@@ -134,16 +135,18 @@ class Watch:
                 if kind == "parameter":
                     event.append(tensor.requires_grad)
                 self._held[number] = event
-        if not self._stepped:
+        if len(self.begins) <= 1:
             self._begin_first()
 
     def _begin_first(self) -> None:
-        """The first step begins with what comes from the host after the models were made."""
-        last = max(
-            (i for i, e in enumerate(self._recorder.events) if self._makes_model(e)), default=-1
-        )
+        """The first step begins with what comes from the host after the models were made, as far
+        as those have been found; the others are found later in the step."""
+        if not self.begins:
+            self._first_forward = len(self._recorder.events)
+        setup = self._recorder.events[: self._first_forward]
+        last = max((i for i, event in enumerate(setup) if self._makes_model(event)), default=-1)
         after = (made.event for made in self._recorder.from_host if made.event > last)
-        self.begins = [next(after, len(self._recorder.events))]
+        self.begins = [min(next(after, self._first_forward), self._first_forward)]
 
     def _makes_model(self, event: list[Any]) -> bool:
         return event[0] == "call" and any(number in self._held for number, _, _ in event[8])
@@ -151,9 +154,10 @@ class Watch:
     # What happens.
 
     def _from_host(self) -> None:
-        if self._depth or not self._stepped:
+        if self._depth or not self.roots:
             return
-        self._may_begin()
+        if self._stepped:
+            self._may_begin()
         # Labels that are made beside a forward are part of it.
         if not self._recorder.is_in("forward"):
             self._recorder.phase("inputs")
