@@ -60,9 +60,7 @@ def _number(a: int, b: int) -> Any:
     return a if a == b else [a, b]
 
 
-def merged(
-    first: Run, second: Run, tables: Tables, batches: tuple[int, int]
-) -> list[Any]:
+def merged(first: Run, second: Run, tables: Tables, batches: tuple[int, int]) -> list[Any]:
     merger = _Merger(first, second, tables)
     events: list[Any] = []
     _agree_on_frees(first.events, second.events)

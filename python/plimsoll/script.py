@@ -93,7 +93,7 @@ def capture_script(
         )
     runs: list[dict[str, Any]] = []
     for size in batches:
-        runs.append(_run(at_batch(words, size), None if own_batch else size, gpu))
+        runs.append(run_once(at_batch(words, size), None if own_batch else size, gpu))
         if not own_batch and not runs[0]["loaders"]:
             raise CaptureError(
                 "the batch size cannot be varied: the command has no {batch}, and the script makes "
@@ -129,7 +129,7 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
     }
 
 
-def _run(words: list[str], loader_batch: int | None, gpu: str) -> dict[str, Any]:
+def run_once(words: list[str], loader_batch: int | None, gpu: str) -> dict[str, Any]:
     settings = json.dumps({"words": words, "loader_batch": loader_batch, "gpu": gpu})
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "run.pickle")
@@ -178,7 +178,9 @@ def _environment() -> dict[str, str]:
 def _sizes(text: str) -> tuple[int, int]:
     sizes = [int(size) for size in text.split(",") if size.isdigit()]
     if len(sizes) != 2 or not 1 <= sizes[0] < sizes[1]:
-        raise CaptureError(f"the batch sizes are {text}", hint="Give two growing sizes, such as 4,8")
+        raise CaptureError(
+            f"the batch sizes are {text}", hint="Give two growing sizes, such as 4,8"
+        )
     return sizes[0], sizes[1]
 
 

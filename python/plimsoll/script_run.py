@@ -96,7 +96,9 @@ class _Run:
         recorder.finish()
         self._check()
         if watch.steps < 3:
-            self._notes(f"the script ended after {watch.steps} steps of its optimizer; the last is told")
+            self._notes(
+                f"the script ended after {watch.steps} steps of its optimizer; the last is told"
+            )
         self.write(
             {
                 "events": watch.events(),

@@ -95,7 +95,7 @@ def _values(note: Notes) -> list[Patch]:
     def formatted(self: torch.Tensor, spec: str) -> str:
         if isinstance(self, FakeTensor) and self.dim() == 0:
             return format(self.item(), spec)
-        return form(self, spec)
+        return str(form(self, spec))
 
     def same(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self
@@ -157,9 +157,12 @@ def _no_work(*args: Any, **kwargs: Any) -> None:
 
 def _streams() -> list[Patch]:
     cuda = torch.cuda
-    patches = [Patch(cuda, name, _Stream) for name in ("Stream", "Event", "stream", "StreamContext")]
+    patches = [
+        Patch(cuda, name, _Stream) for name in ("Stream", "Event", "stream", "StreamContext")
+    ]
     patches += [
-        Patch(cuda, name, _Stream) for name in ("current_stream", "default_stream", "ExternalStream")
+        Patch(cuda, name, _Stream)
+        for name in ("current_stream", "default_stream", "ExternalStream")
     ]
     idle = ("set_stream", "reset_max_memory_allocated", "reset_accumulated_memory_stats")
     patches += [Patch(cuda, name, _no_work) for name in (*idle, "set_rng_state_all")]
@@ -206,7 +209,10 @@ def _optimizers() -> list[Patch]:
                     moved = became[id(parameter)]
                     optimizer.state[moved] = optimizer.state.pop(parameter)
 
-    return [Patch(Optimizer, "add_param_group", add_param_group), Patch(model, "on_applied", follow)]
+    return [
+        Patch(Optimizer, "add_param_group", add_param_group),
+        Patch(model, "on_applied", follow),
+    ]
 
 
 # Ranks: the script is one of one.

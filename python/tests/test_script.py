@@ -16,8 +16,7 @@ from step_checks import Checked  # noqa: E402
 
 import plimsoll  # noqa: E402
 from plimsoll.errors import CaptureError  # noqa: E402
-from plimsoll.script import at_batch, main, words_of_script  # noqa: E402
-from plimsoll.script import _run as run_once  # noqa: E402
+from plimsoll.script import at_batch, main, run_once, words_of_script  # noqa: E402
 
 HEAD = """
 import sys, torch

@@ -176,7 +176,8 @@ Command AddPlan(Flags& declare) {
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --keep-numerics\n"
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --html plan.html   as a page "
       "too\n"
-      "  plimsoll plan --run --gpu 4090 -- python train.py --batch-size {batch}   no edit to it\n"
+      "  plimsoll plan --run --gpu 4090 -- python train.py --batch-size {batch}   your script, "
+      "unedited\n"
       "Exit code 1: nothing that was tried fits for certain.");
   return [flags] { return RunPlan(*flags); };
 }

@@ -105,8 +105,11 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
       "--gpu",       job.gpu,     "--complaint",
       complaint,     "--"};
   words.insert(words.end(), job.command.begin(), job.command.end());
-  const ChildEnd end = RunChild(words, {});
-  if (end.refused) return end.refused;
+  ChildEnd end = RunChild(words, {});
+  if (end.refused) {
+    end.refused->hint = "give the command as you type it to train: python train.py";
+    return end.refused;
+  }
   if (end.code == 0) return std::nullopt;
   return ReadComplaint(complaint, python, end.code);
 }
