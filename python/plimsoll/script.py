@@ -72,6 +72,11 @@ def _behind_launcher(words: list[str]) -> list[str]:
     return words
 
 
+def is_launched(command: list[str]) -> bool:
+    """Whether the script is to find itself a rank of a job."""
+    return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:4]
+
+
 def at_batch(words: list[str], batch: int) -> list[str]:
     return [word.replace(PLACE, str(batch)) for word in words]
 
@@ -93,7 +98,9 @@ def capture_script(
         )
     runs: list[dict[str, Any]] = []
     for size in batches:
-        runs.append(run_once(at_batch(words, size), None if own_batch else size, gpu))
+        runs.append(
+            run_once(at_batch(words, size), None if own_batch else size, gpu, is_launched(command))
+        )
         if not own_batch and not runs[0]["loaders"]:
             raise CaptureError(
                 "the batch size cannot be varied: the command has no {batch}, and the script makes "
@@ -129,13 +136,16 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
     }
 
 
-def run_once(words: list[str], loader_batch: int | None, gpu: str) -> dict[str, Any]:
+def run_once(
+    words: list[str], loader_batch: int | None, gpu: str, launched: bool = False
+) -> dict[str, Any]:
+    """One run, in a process of its own. `launched`: with the variables that torchrun sets."""
     settings = json.dumps({"words": words, "loader_batch": loader_batch, "gpu": gpu})
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "run.pickle")
         done = subprocess.run(
             [sys.executable, "-m", "plimsoll.script_run", result, settings],
-            env=_environment(),
+            env=_environment(launched),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -158,7 +168,7 @@ def _show(said: list[str]) -> None:
         print("\n".join(f"  {line}" for line in said[-_LAST_LINES:]), file=sys.stderr)
 
 
-def _environment() -> dict[str, str]:
+def _environment(launched: bool) -> dict[str, str]:
     """One rank of one, and nothing is reported to anyone."""
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     # The package may have been found by a path that is relative, or beside a program.
@@ -166,12 +176,11 @@ def _environment() -> dict[str, str]:
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
-        **ranks,
+        **(ranks if launched else {}),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "WANDB_MODE": "disabled",
         "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", ""),
     }
 
 
@@ -182,6 +191,15 @@ def _sizes(text: str) -> tuple[int, int]:
             f"the batch sizes are {text}", hint="Give two growing sizes, such as 4,8"
         )
     return sizes[0], sizes[1]
+
+
+def _in_two_lines(error: CaptureError) -> str:
+    """As the program reads it, which puts the hint behind a semicolon."""
+    what = f"{error.where}: {error.what}" if error.where else error.what
+    hint = error.hint or ""
+    if hint[1:2].islower() or hint[1:2] == " ":
+        hint = hint[0].lower() + hint[1:]
+    return "\n".join(" ".join(line.split()) for line in (what, hint)) + "\n"
 
 
 def main(arguments: list[str]) -> int:
@@ -206,11 +224,12 @@ def main(arguments: list[str]) -> int:
         Capture(document).write(flags.output)
     except CaptureError as error:
         if flags.complaint:
-            what = f"{error.where}: {error.what}" if error.where else error.what
-            Path(flags.complaint).write_text(f"{what}\n{error.hint or ''}\n")
+            Path(flags.complaint).write_text(_in_two_lines(error))
         else:
             print(f"plimsoll: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

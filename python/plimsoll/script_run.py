@@ -49,6 +49,8 @@ class _Run:
         self._places = places
         self._watch = Watch(self._recorder, places, self._notes, self._done)
         self._contexts = contextlib.ExitStack()
+        if capability(gpu) is None:
+            self._notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
 
     def script(self, words: list[str]) -> None:
         """`train.py ARGUMENTS` or `-m MODULE ARGUMENTS`."""

@@ -1,4 +1,4 @@
-"""`plimsoll.script`: training scripts as people write them, unedited, on a machine without a GPU."""
+"""`plimsoll.script`: training scripts as people write them, on a machine without a GPU."""
 
 from __future__ import annotations
 
