@@ -98,12 +98,12 @@ def capture(
     _check(make_batch, loss, train_step, batches, steps, accumulate)
     _check_precisions(precisions, channels_last)
     job = Job(optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler)
-    notes = _Notes()
+    notes = Notes()
     if capability(gpu) is None:
         notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
     if train_step is not None and any(name.startswith("amp_fp16") for name in precisions):
         notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
-    with phantom_device(gpu), _clear_errors(notes), _garbage_waits():
+    with phantom_device(gpu), clear_errors(notes), garbage_waits():
         session = _Session(model, job, gpu, notes)
         variants = session.variants(precisions, channels_last, batches)
         session.add_releases()
@@ -114,7 +114,7 @@ def capture(
             "gpu": gpu,
             "model": session.name,
             "batches": list(batches),
-            "settings": _settings(),
+            "settings": settings_of_torch(),
             "strings": session.tables.strings,
             "layouts": session.tables.layouts,
             "variants": variants,
@@ -126,7 +126,7 @@ def capture(
     return made
 
 
-class _Notes:
+class Notes:
     """Each once, in order."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class _Notes:
 class _Session:
     """One fake mode, in which the model is built once and run once for each batch and precision."""
 
-    def __init__(self, model: Any, job: Job, gpu: str, notes: _Notes) -> None:
+    def __init__(self, model: Any, job: Job, gpu: str, notes: Notes) -> None:
         self._job = job
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
@@ -212,7 +212,7 @@ class _Session:
         return recorder
 
 
-def _settings() -> dict[str, bool]:
+def settings_of_torch() -> dict[str, bool]:
     backends = torch.backends
     return {
         "deterministic": torch.are_deterministic_algorithms_enabled()
@@ -265,7 +265,7 @@ def _check_precisions(wanted: Wanted, channels_last: bool) -> None:
 
 
 @contextlib.contextmanager
-def _garbage_waits() -> Iterator[None]:
+def garbage_waits() -> Iterator[None]:
     """Cycles are collected whenever Python likes; the two runs have to agree on when (job.py)."""
     enabled = gc.isenabled()
     gc.collect()
@@ -287,7 +287,7 @@ def _garbage_waits() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _clear_errors(notes: _Notes) -> Iterator[None]:
+def clear_errors(notes: Notes) -> Iterator[None]:
     """What torch says of fake tensors, in the user's terms; anything else passes through."""
     try:
         yield

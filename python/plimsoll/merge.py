@@ -6,10 +6,10 @@ tables that all variants of a file share.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from .errors import CaptureError
-from .recorder import Recorder, Tensor
+from .recorder import Tensor
 
 
 class Tables:
@@ -42,6 +42,16 @@ class Tables:
         return index
 
 
+class Run(Protocol):
+    """What one run left: a Recorder, or what a script's process sent back."""
+
+    @property
+    def events(self) -> list[Any]: ...
+
+    @property
+    def layouts(self) -> list[Any]: ...
+
+
 class _Differs(Exception):
     """The two runs part here."""
 
@@ -50,9 +60,7 @@ def _number(a: int, b: int) -> Any:
     return a if a == b else [a, b]
 
 
-def merged(
-    first: Recorder, second: Recorder, tables: Tables, batches: tuple[int, int]
-) -> list[Any]:
+def merged(first: Run, second: Run, tables: Tables, batches: tuple[int, int]) -> list[Any]:
     merger = _Merger(first, second, tables)
     events: list[Any] = []
     _agree_on_frees(first.events, second.events)
@@ -101,7 +109,7 @@ def _told(event: Any) -> str:
 
 
 class _Merger:
-    def __init__(self, first: Recorder, second: Recorder, tables: Tables) -> None:
+    def __init__(self, first: Run, second: Run, tables: Tables) -> None:
         self._layouts = (first.layouts, second.layouts)
         self._tables = tables
         self._layout_pairs: dict[tuple[int, int], int] = {}
@@ -158,8 +166,8 @@ class _Merger:
             if a != b:
                 raise _Differs
             return {"text": self._tables.string(a)}
-        if a == b:
-            return a
+        if a == b or isinstance(a, float):
+            return a  # no size depends on a float: a learning rate that a schedule has set
         if isinstance(a, bool):
             raise _Differs
         return {"n": [a, b]}

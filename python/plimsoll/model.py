@@ -182,6 +182,8 @@ def _in_order(module: nn.Module, prefix: str) -> Iterator[tuple[str, str, torch.
 
 
 _applied: dict[int, torch.Tensor] | None = None
+#: Called when a module has been moved or converted, with what each tensor became, by its id.
+on_applied: Callable[[dict[int, torch.Tensor]], None] | None = None
 
 
 def _apply(self: nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
@@ -199,6 +201,8 @@ def _apply(self: nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> n
             for key, tensor in table.items():
                 if tensor is not None:
                     table[key] = _applied_once(tensor, fn, _applied)
+        if outermost and on_applied is not None:
+            on_applied(_applied)
     finally:
         if outermost:
             _applied = None

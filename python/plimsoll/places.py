@@ -112,10 +112,12 @@ _NOWHERE = Place(None, None, 1)
 
 
 class Places:
-    """Follows the modules of one model while it is open."""
+    """Follows the modules of the models that it knows while it is open."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._names = {id(module): name for name, module in model.named_modules()}
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        self._names: dict[int, str] = {}
+        if model is not None:
+            self.know(model)
         self._running: list[str | None] = []
         self._made_at: dict[int, Place] = {}
         self._hooks: list[Any] = []
@@ -132,6 +134,12 @@ class Places:
     def __exit__(self, *args: object) -> None:
         for hook in self._hooks:
             hook.remove()
+
+    def know(self, model: torch.nn.Module) -> None:
+        self._names.update({id(module): name for name, module in model.named_modules()})
+
+    def know_as(self, module: torch.nn.Module, name: str) -> None:
+        self._names[id(module)] = name
 
     def in_model(self) -> bool:
         """Whether a module of the model is running."""

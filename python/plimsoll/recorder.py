@@ -55,6 +55,9 @@ class _Watch(weakref.ref):  # type: ignore[type-arg]
 class Recorder(TorchDispatchMode):
     """One run of a job. Sits above a FakeTensorMode, which does the work."""
 
+    #: A function without tensors that makes at most so many elements on the host really does.
+    small = _SMALL
+
     def __init__(self, places: Places | None, values: Values) -> None:
         super().__init__()
         self.events: list[list[Any]] = []
@@ -177,10 +180,10 @@ class Recorder(TorchDispatchMode):
         fresh = any(self._is_new(leaf) for leaf in results)
         if not fresh and (not func._schema.is_mutable or torch.Tag.inplace_view in func.tags):
             self._places.current()  # type: ignore[union-attr]  # for the node that a view makes
-            if results and not _on_device(results[0]):
+            if results and not on_device(results[0]):
                 self._read_by_host(args)
             return  # a view: the same memory under another name
-        if not fresh and not any(_on_device(leaf) for leaf in _tensors(args, kwargs)):
+        if not fresh and not any(on_device(leaf) for leaf in _tensors(args, kwargs)):
             return
         name = self._in_place_name(func, args)
         if name is not None:
@@ -217,7 +220,7 @@ class Recorder(TorchDispatchMode):
             largest = max(largest, tensor.numel())
         if largest >= 0:
             return largest <= _SMALL_INPUT or func.is_view
-        return _factory_size(args) <= _SMALL
+        return _factory_size(args) <= self.small
 
     # Storages and layouts.
 
@@ -234,7 +237,7 @@ class Recorder(TorchDispatchMode):
 
     def _is_new(self, tensor: torch.Tensor) -> bool:
         """Whether this is memory of the device that was not seen before."""
-        if not _on_device(tensor):
+        if not on_device(tensor):
             return False
         storage = tensor.untyped_storage()
         return storage._cdata not in self._live and storage.nbytes() > 0
@@ -303,7 +306,7 @@ class Recorder(TorchDispatchMode):
         self.events.append(["buffer", self._watch(tensor), self._layout(tensor), "given"])
 
 
-def _on_device(tensor: torch.Tensor) -> bool:
+def on_device(tensor: torch.Tensor) -> bool:
     # FakeTensor.device is a Python property; its field is several times as fast.
     device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
     return bool(device.type == "cuda")

@@ -27,8 +27,11 @@ class Values:
     model a number decides what happens next, and the capture would guess: that is an error.
     """
 
-    def __init__(self, note: Notes) -> None:
+    def __init__(self, note: Notes, whole_numbers: bool = False) -> None:
+        """`whole_numbers`: those that are read outside the model are taken to be 1 as well, as in
+        the metrics of a script."""
         self._note = note
+        self._whole_numbers = whole_numbers
         self._bad_news: dict[int, Any] = {}
 
     def follow(self, func: Any, args: Any, result: Any) -> None:
@@ -65,9 +68,13 @@ class Values:
         if tensor.constant is not None:
             with no_dispatch():
                 return tensor.constant.item()
-        if tensor.is_floating_point() and (places is None or not places.in_model()):
-            self._note(f"{where}: the value of a tensor is read; 1.0 is assumed")
-            return 1.0
+        if places is None or not places.in_model():
+            if tensor.is_floating_point():
+                self._note(f"{where}: the value of a tensor is read; 1.0 is assumed")
+                return 1.0
+            if self._whole_numbers:
+                self._note(f"{where}: the value of a tensor ({tensor.dtype}) is read; 1 is assumed")
+                return 1
         raise CaptureError(
             f"the code reads the value of a tensor ({tensor.dtype}) and goes on by it, "
             "but a capture has no values",

@@ -84,9 +84,11 @@ void Flags::Arguments(const std::string& name, std::vector<std::string>& to,
 }
 
 void Flags::CommandLine(const std::string& name, std::vector<std::string>& to,
-                        const std::string& help) {
+                        const std::string& help, const std::string& only_with) {
   command_line_ = &to;
-  command_line_info_ = {.name = "-- " + name, .help = help, .many = true};
+  command_line_switch_ = only_with;
+  command_line_info_ = {
+      .name = "-- " + name, .help = help, .required = only_with.empty(), .many = true};
 }
 
 void Flags::Switch(const std::string& name, bool& to, const std::string& help) {
@@ -222,9 +224,15 @@ std::optional<Error> Flags::FindUnknown(const std::vector<std::string>& words) c
 /// By ourselves: the library would take "[1,2]" apart.
 std::optional<Error> Flags::TakeCommandLine(std::vector<std::string>& words) {
   const auto dashes = std::ranges::find(words, "--");
+  const std::string& only_with = command_line_switch_;
+  if (!only_with.empty() && std::find(words.begin(), dashes, only_with) == dashes) {
+    return std::nullopt;
+  }
+  const std::string name = app_->get_name() + (only_with.empty() ? "" : " " + only_with);
   if (dashes == words.end() || std::next(dashes) == words.end()) {
-    return Error{.message = fmt::format("{} needs a command after --", app_->get_name()),
-                 .hint = fmt::format("plimsoll {} -- python train.py", app_->get_name())};
+    return Error{.message = fmt::format("{} needs a command after --", name),
+                 .hint = fmt::format("plimsoll {} -- python train.py{}", name,
+                                     only_with.empty() ? "" : " --batch-size {batch}")};
   }
   command_line_->assign(std::next(dashes), words.end());
   words.erase(dashes, words.end());

@@ -62,8 +62,10 @@ class Flags {
   void Argument(const std::string& name, std::string& to, const std::string& help);
   void Arguments(const std::string& name, std::vector<std::string>& to, const std::string& help,
                  bool required = true);
-  /// A command of the user's: all words after "--", as they are.
-  void CommandLine(const std::string& name, std::vector<std::string>& to, const std::string& help);
+  /// A command of the user's: all words after "--", as they are. It must be there, or, where
+  /// `only_with` names a switch, is one if that is given.
+  void CommandLine(const std::string& name, std::vector<std::string>& to, const std::string& help,
+                   const std::string& only_with = {});
   void Switch(const std::string& name, bool& to, const std::string& help);
   void Text(const std::string& name, const std::string& type, std::optional<std::string>& to,
             const std::string& help);
@@ -96,6 +98,7 @@ class Flags {
 
   std::unique_ptr<CLI::App> app_;
   std::vector<std::string>* command_line_ = nullptr;
+  std::string command_line_switch_ = {};
   ArgumentInfo command_line_info_ = {};
   std::map<std::string, std::vector<std::string>> choices_;
 };

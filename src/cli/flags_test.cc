@@ -99,5 +99,36 @@ TEST(Flags, AreDescribedForHelpAndCompletion) {
   EXPECT_EQ(info.remarks, (std::vector<std::string>{"Exit code 1: nothing fits."}));
 }
 
+TEST(Flags, ACommandLineMayDependOnASwitch) {
+  Flags flags{"predict", "before it runs"};
+  std::vector<std::string> files;
+  std::vector<std::string> command;
+  bool run = false;
+  flags.Arguments("STEP", files, "a file", /*required=*/false);
+  flags.Switch("--run", run, "a script");
+  flags.CommandLine("COMMAND", command, "the script", "--run");
+  EXPECT_FALSE(flags.Parse({"--run", "--", "python", "train.py", "--run"}));
+  EXPECT_TRUE(run);
+  EXPECT_EQ(command, (std::vector<std::string>{"python", "train.py", "--run"}));
+  EXPECT_TRUE(files.empty());
+}
+
+TEST(Flags, WithoutItsSwitchTheWordsAreArguments) {
+  Flags flags{"predict", "before it runs"};
+  std::vector<std::string> files;
+  std::vector<std::string> command;
+  bool run = false;
+  flags.Arguments("STEP", files, "a file", /*required=*/false);
+  flags.Switch("--run", run, "a script");
+  flags.CommandLine("COMMAND", command, "the script", "--run");
+  EXPECT_FALSE(flags.Parse({"--", "a.step.json"}));
+  EXPECT_EQ(files, std::vector<std::string>{"a.step.json"});
+  const std::optional<Error> error = flags.Parse({"--run"});
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->ToLine(),
+            "predict --run needs a command after --; plimsoll predict --run -- python train.py "
+            "--batch-size {batch}");
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 
 #include "base/input.h"
 #include "cli/command.h"
+#include "cli/script_flags.h"
 #include "cli/shared_flags.h"
 #include "cli/terminal.h"
 #include "cli/tune_command.h"
@@ -21,7 +22,9 @@ namespace plimsoll {
 namespace {
 
 struct PlanFlags {
-  std::string file;
+  std::vector<std::string> files;
+  ScriptFlags script;
+  std::optional<std::pair<std::int64_t, std::int64_t>> batches;
   std::optional<Gpu> gpu;
   std::optional<std::int64_t> samples;
   std::optional<std::int64_t> gpus;
@@ -67,8 +70,8 @@ constexpr std::string_view kOfARecord =
 
 /// As far as a recorded run allows; `not_a_step` where it is none either.
 int PlanFromRecord(const PlanFlags& flags, const Error& not_a_step) {
-  if (!ReadFile(flags.file)) return Complain(not_a_step);
-  const Result<TuneReport> report = TuneFile({.file = flags.file,
+  if (flags.script.run || !ReadFile(flags.files[0])) return Complain(not_a_step);
+  const Result<TuneReport> report = TuneFile({.file = flags.files[0],
                                               .gpu = flags.gpu,
                                               .limit = flags.budget,
                                               .torch = flags.torch,
@@ -85,11 +88,27 @@ int NodeSize(const PlanFlags& flags) {
   return static_cast<int>(flags.gpus.value_or(Cluster{}.gpus_in_a_node));
 }
 
+Result<Step> StepOf(const PlanFlags& flags) {
+  const auto read = [](const std::string& file) -> Result<Step> {
+    const Result<Input> input = Input::Open(file);
+    if (!input) return input.error();
+    return ReadStep(*input);
+  };
+  if (!flags.script.run) return read(flags.files[0]);
+  const Result<CapturedStep> captured =
+      CapturedStep::Of(flags.script, flags.batches, flags.gpu ? flags.gpu->name : "");
+  if (!captured) return captured.error();
+  return read(captured->path());
+}
+
 int RunPlan(const PlanFlags& flags) {
-  Progress progress("reading");
-  const Result<Input> input = Input::Open(flags.file);
-  if (!input) return Complain(input.error());
-  const Result<Step> step = ReadStep(*input);
+  if (const auto error = CheckSource(flags.script, flags.files)) return Complain(*error);
+  if (flags.files.size() > 1) {
+    return Complain({.message = fmt::format("{} files are given", flags.files.size()),
+                     .hint = "give one step file, or one memory snapshot"});
+  }
+  Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
+  const Result<Step> step = StepOf(flags);
   if (!step) return PlanFromRecord(flags, step.error());
   const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(step->gpu);
   if (!gpu) return Complain(gpu.error());
@@ -127,9 +146,13 @@ int RunPlan(const PlanFlags& flags) {
 
 Command AddPlan(Flags& declare) {
   auto flags = std::make_shared<PlanFlags>();
-  declare.Argument(
-      "STEP", flags->file,
-      "a step file, made by plimsoll.capture; or a memory snapshot, for the allocator's settings");
+  declare.Arguments(
+      "STEP", flags->files,
+      "a step file, made by plimsoll.capture; or a memory snapshot, for the allocator's settings",
+      /*required=*/false);
+  flags->script.AddTo(declare);
+  declare.Value("--batches", "N,M", "with --run: the batch sizes to capture, 4,8 unless given",
+                [flags](const std::string& text) { return ReadBatches(text, flags->batches); });
   AddGpuFlag(declare, flags->gpu, "the card, or its memory; that of the capture unless given");
   declare.Count("--global-batch", "N", flags->samples,
                 "samples in each step of the optimizer, in as many passes as it takes; unless "
@@ -153,6 +176,8 @@ Command AddPlan(Flags& declare) {
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --keep-numerics\n"
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --html plan.html   as a page "
       "too\n"
+      "  plimsoll plan --run --gpu 4090 -- python train.py --batch-size {batch}   your script, "
+      "unedited\n"
       "Exit code 1: nothing that was tried fits for certain.");
   return [flags] { return RunPlan(*flags); };
 }

@@ -41,7 +41,7 @@ int WritePage(const std::string& path, const PredictJob& job, const PredictAnswe
 }
 
 int RunPredict(const PredictFlags& flags) {
-  Progress progress("reading");
+  Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
   const Result<std::unique_ptr<PredictJob>> read = ReadPredictJob(flags);
   if (!read) return Complain(read.error());
   PredictJob& job = **read;
@@ -81,6 +81,9 @@ Command AddPredict(Flags& declare) {
       "  plimsoll predict gpt2.step.json.gz --max-batch --gpu 22GiB   the largest batch that does\n"
       "  plimsoll predict b8.pickle b16.pickle --batches 8,16 --batch 32 --gpu H100\n"
       "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu H100 --html gpt2.html   as a page too\n"
+      "  plimsoll predict --run --batch 32 --gpu 4090 -- python train.py --batch-size {batch}   "
+      "your script, "
+      "unedited\n"
       "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "base/input.h"
 #include "cli/recorded_step.h"
 #include "cli/shared_flags.h"
@@ -19,6 +17,7 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
   if (!flags.batch && !flags.max_batch) {
     return Error{.message = "which batch size?", .hint = "give --batch N, or --max-batch"};
   }
+  if (std::optional<Error> error = CheckSource(flags.script, flags.files)) return error;
   if (flags.html && flags.events) {
     return Error{
         .message = "--events prints requests instead of an answer, and --html a page of it",
@@ -32,22 +31,6 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
     return Error{.message = fmt::format("{} files are given", flags.files.size()),
                  .hint = "give one step file, or two memory snapshots of the same job"};
   }
-  return std::nullopt;
-}
-
-/// "8,16"
-std::optional<Error> ReadBatches(const std::string& text,
-                                 std::optional<std::pair<std::int64_t, std::int64_t>>& to) {
-  std::pair<std::int64_t, std::int64_t> sizes{};
-  const char* const end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, sizes.first);
-  const bool comma = first.ec == std::errc() && first.ptr != end && *first.ptr == ',';
-  const auto second = std::from_chars(comma ? first.ptr + 1 : end, end, sizes.second);
-  if (second.ec != std::errc() || second.ptr != end) {
-    return Error{.message = fmt::format("'{}' cannot be used", text),
-                 .hint = "give two numbers with a comma between them, such as 8,16"};
-  }
-  to = sizes;
   return std::nullopt;
 }
 
@@ -79,9 +62,8 @@ Result<Step> ReadRecorded(const PredictFlags& flags) {
   return ReadRecordedStep(flags.files[0], flags.files[1], *flags.batches);
 }
 
-Result<Step> ReadFiles(const PredictFlags& flags) {
-  if (flags.files.size() == 2) return ReadRecorded(flags);
-  const Result<Input> input = Input::Open(flags.files[0]);
+Result<Step> ReadCaptured(const PredictFlags& flags, const std::string& file) {
+  const Result<Input> input = Input::Open(file);
   if (!input) return input.error();
   Result<Step> step = ReadStep(*input);
   if (!step) return step;
@@ -95,6 +77,15 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
   }
   if (std::optional<Error> error = Rewrite(*step, flags.Chosen())) return *error;
   return step;
+}
+
+Result<Step> ReadFiles(const PredictFlags& flags) {
+  if (flags.files.size() == 2) return ReadRecorded(flags);
+  if (!flags.script.run) return ReadCaptured(flags, flags.files[0]);
+  const Result<CapturedStep> captured =
+      CapturedStep::Of(flags.script, flags.batches, flags.gpu ? flags.gpu->name : "");
+  if (!captured) return captured.error();
+  return ReadCaptured(flags, captured->path());
 }
 
 Result<Gpu> GpuOf(const PredictFlags& flags, const Step& step) {
@@ -141,8 +132,12 @@ Choice PredictFlags::Chosen() const {
 void PredictFlags::AddTo(Flags& flags) {
   flags.Arguments("STEP", files,
                   "a step file, made by plimsoll.capture; - is standard input. Or two memory "
-                  "snapshots of the same job at two batch sizes");
-  flags.Value("--batches", "N,M", "the batch sizes of two snapshots (8,16)",
+                  "snapshots of the same job at two batch sizes",
+                  /*required=*/false);
+  script.AddTo(flags);
+  flags.Value("--batches", "N,M",
+              "the batch sizes of two snapshots (8,16); with --run, those to capture, 4,8 unless "
+              "given",
               [this](const std::string& text) { return ReadBatches(text, batches); });
   flags.Count("--batch", "N", batch, "the batch size", 1, kLargestBatch);
   flags.Switch("--max-batch", max_batch, "find the largest batch that fits");

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "cli/script_flags.h"
 #include "hardware/gpu.h"
 #include "plan/choice.h"
 #include "step/calibration.h"
@@ -19,6 +20,7 @@ namespace plimsoll {
 
 struct PredictFlags {
   std::vector<std::string> files;
+  ScriptFlags script;
   /// Of two snapshots, the smaller first.
   std::optional<std::pair<std::int64_t, std::int64_t>> batches;
   std::optional<std::int64_t> batch;

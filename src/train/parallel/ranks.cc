@@ -462,9 +462,8 @@ void Ranks::Wait(const Work& work) {
   const c10d::OpType type = work->retrieveOpType();
   const bool message = type == c10d::OpType::SEND || type == c10d::OpType::RECV;
   // Gloo's messages do not know the group's limit.
-  Guard([&] {
-    message ? work->wait(CollectiveLimit(meeting_->options.time_limit)) : work->wait();
-  });
+  Guard(
+      [&] { message ? work->wait(CollectiveLimit(meeting_->options.time_limit)) : work->wait(); });
 }
 
 void Ranks::Barrier() {

@@ -1,0 +1,237 @@
+"""`python -m plimsoll.script -o job.step.json.gz -- python train.py --batch-size {batch}`
+
+Runs an unedited training script on fake tensors, once for each of two batch sizes, and writes the
+step file that plimsoll.capture would. `plimsoll predict --run` starts this. docs/predict_run.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import CaptureError
+
+PLACE = "{batch}"
+_LAST_LINES = 15
+
+
+class Recorded(NamedTuple):
+    """One run of the script, as the merge takes it."""
+
+    events: list[Any]
+    layouts: list[Any]
+
+
+def words_of_script(command: list[str]) -> list[str]:
+    """Of "python -u train.py ARGUMENTS": what stands behind Python and the launchers."""
+    words = list(command)
+    while words:
+        name = Path(words[0]).name
+        if name.startswith("python"):
+            words = _behind_options(words[1:], _PYTHON_VALUES)
+        elif name == "torchrun":
+            words = _behind_launcher(words[1:])
+        elif name == "accelerate" and words[1:2] == ["launch"]:
+            words = _behind_launcher(words[2:])
+        elif words[:2] == ["-m", "torch.distributed.run"]:
+            words = _behind_launcher(words[2:])
+        elif words[:2] == ["-m", "accelerate.commands.launch"]:
+            words = _behind_launcher(words[2:])
+        else:
+            return words
+    return words
+
+
+_PYTHON_VALUES = ("-W", "-X")
+#: Switches of torchrun and accelerate launch, which take no value.
+_SWITCHES = {
+    "--standalone", "--no-python", "--run-path", "--multi-gpu", "--cpu", "--quiet", "--use-fsdp",
+    "--use-deepspeed", "--debug", "--mps", "--tpu", "--same-network", "--enable-cpu-affinity",
+}  # fmt: skip
+
+
+def _behind_options(words: list[str], with_value: tuple[str, ...]) -> list[str]:
+    while words and words[0].startswith("-") and words[0] != "-m":
+        words = words[2:] if words[0] in with_value else words[1:]
+    return words
+
+
+def _behind_launcher(words: list[str]) -> list[str]:
+    while words and words[0].startswith("-"):
+        if words[0] in ("-m", "--module"):
+            return ["-m", *words[1:]]
+        alone = "=" in words[0] or words[0].replace("_", "-") in _SWITCHES
+        words = words[1:] if alone else words[2:]
+    return words
+
+
+def is_launched(command: list[str]) -> bool:
+    """Whether the script is to find itself a rank of a job."""
+    return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:4]
+
+
+def at_batch(words: list[str], batch: int) -> list[str]:
+    return [word.replace(PLACE, str(batch)) for word in words]
+
+
+def capture_script(
+    command: list[str], batches: tuple[int, int], gpu: str, own_batch: bool
+) -> dict[str, Any]:
+    """The step file's document. `own_batch`: {batch} stands in the command."""
+    words = words_of_script(command)
+    if not words:
+        raise CaptureError(
+            "no script stands in the command",
+            hint="Give it as you type it: python train.py --batch-size {batch}",
+        )
+    if words[0] != "-m" and not words[0].endswith(".py") and not os.path.isfile(words[0]):
+        raise CaptureError(
+            f"{words[0]} is no Python script",
+            hint="Give the script itself: python train.py --batch-size {batch}",
+        )
+    runs: list[dict[str, Any]] = []
+    for size in batches:
+        runs.append(
+            run_once(at_batch(words, size), None if own_batch else size, gpu, is_launched(command))
+        )
+        if not own_batch and not runs[0]["loaders"]:
+            raise CaptureError(
+                "the batch size cannot be varied: the command has no {batch}, and the script makes "
+                "no DataLoader with a batch size",
+                hint="Put {batch} where it stands: python train.py --batch-size {batch}",
+            )
+    return _document(runs, batches, gpu)
+
+
+def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) -> dict[str, Any]:
+    from .api import SCHEMA
+    from .merge import Tables, merged
+
+    tables = Tables()
+    first, second = (Recorded(run["events"], run["layouts"]) for run in runs)
+    if first.layouts == second.layouts:
+        raise CaptureError(
+            f"the step is the same at batch {batches[0]} and at batch {batches[1]}",
+            hint="Put {batch} where the script takes its batch size from: --batch-size {batch}",
+        )
+    events = merged(first, second, tables, batches)
+    return {
+        "schema": SCHEMA,
+        "torch": runs[0]["torch"],
+        "gpu": gpu,
+        "model": runs[0]["model"],
+        "batches": list(batches),
+        "settings": runs[0]["settings"],
+        "strings": tables.strings,
+        "layouts": tables.layouts,
+        "variants": [{"precision": "as_written", "events": events}],
+        "notes": runs[0]["notes"],
+    }
+
+
+def run_once(
+    words: list[str], loader_batch: int | None, gpu: str, launched: bool = False
+) -> dict[str, Any]:
+    """One run, in a process of its own. `launched`: with the variables that torchrun sets."""
+    settings = json.dumps({"words": words, "loader_batch": loader_batch, "gpu": gpu})
+    with tempfile.TemporaryDirectory() as folder:
+        result = os.path.join(folder, "run.pickle")
+        done = subprocess.run(
+            [sys.executable, "-m", "plimsoll.script_run", result, settings],
+            env=_environment(launched),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        said = done.stdout.decode(errors="replace").splitlines()
+        if not os.path.exists(result):
+            _show(said)
+            raise CaptureError(f"the script's process ended with exit code {done.returncode}")
+        with open(result, "rb") as file:
+            found: dict[str, Any] = pickle.load(file)  # written by our own process a moment ago
+    if "error" in found:
+        _show(said)
+        raise CaptureError(**found["error"])
+    return found
+
+
+def _show(said: list[str]) -> None:
+    if said:
+        print("plimsoll: the script said last:", file=sys.stderr)
+        print("\n".join(f"  {line}" for line in said[-_LAST_LINES:]), file=sys.stderr)
+
+
+def _environment(launched: bool) -> dict[str, str]:
+    """One rank of one, and nothing is reported to anyone."""
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    # The package may have been found by a path that is relative, or beside a program.
+    here = str(Path(__file__).resolve().parent.parent)
+    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        **(ranks if launched else {}),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "WANDB_MODE": "disabled",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    sizes = [int(size) for size in text.split(",") if size.isdigit()]
+    if len(sizes) != 2 or not 1 <= sizes[0] < sizes[1]:
+        raise CaptureError(
+            f"the batch sizes are {text}", hint="Give two growing sizes, such as 4,8"
+        )
+    return sizes[0], sizes[1]
+
+
+def _in_two_lines(error: CaptureError) -> str:
+    """As the program reads it, which puts the hint behind a semicolon."""
+    what = f"{error.where}: {error.what}" if error.where else error.what
+    hint = error.hint or ""
+    if hint[1:2].islower() or hint[1:2] == " ":
+        hint = hint[0].lower() + hint[1:]
+    return "\n".join(" ".join(line.split()) for line in (what, hint)) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    before, command = arguments, []
+    if "--" in arguments:
+        cut = arguments.index("--")
+        before, command = arguments[:cut], arguments[cut + 1 :]
+    parser = argparse.ArgumentParser(prog="python -m plimsoll.script", description=__doc__)
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--batches", default="4,8", help="two batch sizes, 4,8 unless given")
+    parser.add_argument("--gpu", default="H200")
+    parser.add_argument("--complaint", help=argparse.SUPPRESS)
+    flags = parser.parse_args(before)
+    try:
+        from .phantom import require_torch
+
+        require_torch()
+        from .api import Capture
+
+        own = any(PLACE in word for word in command)
+        document = capture_script(command, _sizes(flags.batches), flags.gpu, own)
+        Capture(document).write(flags.output)
+    except CaptureError as error:
+        if flags.complaint:
+            Path(flags.complaint).write_text(_in_two_lines(error))
+        else:
+            print(f"plimsoll: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

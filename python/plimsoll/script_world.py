@@ -1,0 +1,289 @@
+"""What a training script finds around it while it is watched: loaders without processes, files that
+are not written, values that are not there, one rank of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from . import model
+from .patching import Patch, patched
+from .places import current_line
+from .values import Notes
+
+
+@contextlib.contextmanager
+def world(batch: int | None, note: Notes, sizes: list[int]) -> Iterator[None]:
+    """`batch`: what loaders take in place of their own size; `sizes` gets what was theirs."""
+    patches = [
+        *_loaders(batch, note, sizes),
+        *_values(note),
+        *_files(note),
+        *_streams(),
+        *_compilers(note),
+        *_ranks(note),
+        *_optimizers(),
+    ]
+    with patched(patches):
+        yield
+
+
+# Loaders.
+
+
+def _loaders(batch: int | None, note: Notes, sizes: list[int]) -> list[Patch]:
+    made = DataLoader.__init__
+    names = list(inspect.signature(made).parameters)[1:]
+
+    @functools.wraps(made)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = dict(zip(names, args)) | kwargs
+        # A worker is another process, where tensors are real; pinning asks for a device.
+        for name in ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers"):
+            given.pop(name, None)
+        for name in ("multiprocessing_context", "timeout", "pin_memory_device", "in_order"):
+            given.pop(name, None)
+        own = given.get("batch_size", 1)
+        if own is not None and given.get("batch_sampler") is None:
+            sizes.append(own)
+            if batch is not None:
+                given["batch_size"] = batch
+                note(
+                    f"{current_line()}: the loader's batch size of {own} is what was varied, as "
+                    "the command has no {batch}"
+                )
+        made(self, **given)
+
+    return [Patch(DataLoader, "__init__", init)]
+
+
+# Values.
+
+
+def _values(note: Notes) -> list[Patch]:
+    tensor = torch.Tensor
+    numpy, array, tolist, form = tensor.numpy, tensor.__array__, tensor.tolist, tensor.__format__
+
+    def ones(self: torch.Tensor) -> Any:
+        note(f"{current_line()}: the values of a tensor are read; ones are assumed")
+        from torch.utils._mode_utils import no_dispatch
+
+        with no_dispatch():
+            return torch.ones(tuple(self.shape), dtype=self.dtype)
+
+    def to_numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return numpy(ones(self) if isinstance(self, FakeTensor) else self, *args, **kwargs)
+
+    def to_array(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return array(ones(self) if isinstance(self, FakeTensor) else self, *args, **kwargs)
+
+    def to_list(self: torch.Tensor) -> Any:
+        if isinstance(self, FakeTensor):
+            return self.item() if self.dim() == 0 else tolist(ones(self))
+        return tolist(self)
+
+    def formatted(self: torch.Tensor, spec: str) -> str:
+        if isinstance(self, FakeTensor) and self.dim() == 0:
+            return format(self.item(), spec)
+        return str(form(self, spec))
+
+    def same(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self
+
+    return [
+        Patch(tensor, "numpy", to_numpy),
+        Patch(tensor, "__array__", to_array),
+        Patch(tensor, "tolist", to_list),
+        Patch(tensor, "__format__", formatted),
+        Patch(tensor, "pin_memory", same),
+        Patch(tensor, "record_stream", lambda *args: None),
+        Patch(tensor, "share_memory_", same),
+    ]
+
+
+# Files.
+
+
+def _files(note: Notes) -> list[Patch]:
+    def save(*args: Any, **kwargs: Any) -> None:
+        # A file of tensors without values would take the place of a real one.
+        note(f"{current_line()}: nothing is saved")
+
+    return [Patch(torch, "save", save)]
+
+
+# Streams and events, of which there are none.
+
+
+class _Stream:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.cuda_stream = 0
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _no_work
+
+    def elapsed_time(self, other: Any) -> float:
+        return 1.0
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Stream()
+
+
+def _no_work(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _streams() -> list[Patch]:
+    cuda = torch.cuda
+    patches = [
+        Patch(cuda, name, _Stream) for name in ("Stream", "Event", "stream", "StreamContext")
+    ]
+    patches += [
+        Patch(cuda, name, _Stream)
+        for name in ("current_stream", "default_stream", "ExternalStream")
+    ]
+    idle = ("set_stream", "reset_max_memory_allocated", "reset_accumulated_memory_stats")
+    patches += [Patch(cuda, name, _no_work) for name in (*idle, "set_rng_state_all")]
+    patches.append(Patch(cuda, "set_per_process_memory_fraction", _no_work))
+    patches.append(Patch(cuda, "get_rng_state_all", lambda: []))
+    marks = ("range_push", "range_pop", "mark")
+    patches += [Patch(cuda.nvtx, name, _no_work) for name in marks]
+    patches += [Patch(cuda.memory, "_record_memory_history", _no_work)]
+    patches += [Patch(cuda.memory, "_dump_snapshot", _no_work)]
+    return patches
+
+
+# Compilers: what runs without one is what is told.
+
+
+def _compilers(note: Notes) -> list[Patch]:
+    def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
+        note(f"{current_line()}: torch.compile is left out; told is what runs without it")
+        return (lambda function: function) if what is None else what
+
+    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        compiled(self)
+
+    return [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+
+
+# Optimizers: a parameter that is moved stays the same object, except among fake tensors.
+
+
+def _optimizers() -> list[Patch]:
+    known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+    add = Optimizer.add_param_group
+
+    def add_param_group(self: Optimizer, group: dict[str, Any]) -> None:
+        known.add(self)
+        add(self, group)
+
+    def follow(became: dict[int, torch.Tensor]) -> None:
+        for optimizer in known:
+            for group in optimizer.param_groups:
+                group["params"] = [became.get(id(p), p) for p in group["params"]]
+            for parameter in list(optimizer.state):
+                if id(parameter) in became:
+                    moved = became[id(parameter)]
+                    optimizer.state[moved] = optimizer.state.pop(parameter)
+
+    return [
+        Patch(Optimizer, "add_param_group", add_param_group),
+        Patch(model, "on_applied", follow),
+    ]
+
+
+# Ranks: the script is one of one.
+
+
+class OneRank(nn.Module):
+    """In place of DistributedDataParallel. What is inside is called as it is."""
+
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        yield
+
+
+def _ranks(note: Notes) -> list[Patch]:
+    parallel = nn.parallel
+    found = [Patch(parallel, "DistributedDataParallel", _wrapper("DistributedDataParallel", note))]
+    found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note)))
+    found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note)))
+    found.append(Patch(parallel.distributed, "DistributedDataParallel", found[0].value))
+    if torch.distributed.is_available():
+        found += _groups(note)
+    return found
+
+
+def _wrapper(kind: str, note: Notes) -> Any:
+    def init(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        note(
+            f"{current_line()}: {kind} is left out; told is the model inside, as it runs on one GPU"
+            + (" (predict --ddp adds what it takes)" if kind.startswith("Distributed") else "")
+        )
+        OneRank.__init__(self, module)
+
+    return type(kind, (OneRank,), {"__init__": init})
+
+
+def _groups(note: Notes) -> list[Patch]:
+    import torch.distributed as dist
+
+    begin = dist.init_process_group
+
+    def init(*args: Any, **kwargs: Any) -> None:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        note(f"{current_line()}: the job is taken as one rank of one")
+        begin(backend="fake", rank=0, world_size=1, store=FakeStore())
+
+    patches = [
+        Patch(dist, "init_process_group", init),
+        Patch(dist.distributed_c10d, "init_process_group", init),
+    ]
+    return patches + _sharding(note)
+
+
+def _sharding(note: Notes) -> list[Patch]:
+    with contextlib.suppress(ImportError):
+        import torch.distributed.fsdp as fsdp
+
+        def whole(module: Any, *args: Any, **kwargs: Any) -> Any:
+            note(
+                f"{current_line()}: fully_shard is left out; told is the whole model on one GPU "
+                "(predict --fsdp N shards it)"
+            )
+            return module
+
+        if hasattr(fsdp, "fully_shard"):
+            return [Patch(fsdp, "fully_shard", whole)]
+    return []

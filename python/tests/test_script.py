@@ -1,0 +1,315 @@
+"""`plimsoll.script`: training scripts as people write them, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from step_checks import Checked  # noqa: E402
+
+import plimsoll  # noqa: E402
+from plimsoll.errors import CaptureError  # noqa: E402
+from plimsoll.script import at_batch, main, run_once, words_of_script  # noqa: E402
+
+HEAD = """
+import sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+batch = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+"""
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "train.py"
+    path.write_text(HEAD + textwrap.dedent(text))
+    return str(path)
+
+
+def captured(folder: Path, text: str, *words: str) -> Checked:
+    out = folder / "job.step.json.gz"
+    assert main(["-o", str(out), "--", "python", script(folder, text), *words]) == 0
+    with gzip.open(out) as file:
+        return Checked(json.load(file))
+
+
+def once(folder: Path, text: str, batch: int = 4) -> dict[str, Any]:
+    return run_once([script(folder, text), str(batch)], None, "H200")
+
+
+def calls(run: dict[str, Any]) -> list[str]:
+    return [event[1] for event in run["events"] if event[0] == "call"]
+
+
+def phases(run: dict[str, Any]) -> list[str]:
+    found = [e[0] if e[0] == "step" else e[1] for e in run["events"] if e[0] in ("step", "phase")]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("python train.py --lr 1", "train.py --lr 1"),
+        ("/usr/bin/python3.11 -u -W ignore train.py", "train.py"),
+        ("python -m pkg.train -b 3", "-m pkg.train -b 3"),
+        ("torchrun --standalone --nproc-per-node 4 train.py a", "train.py a"),
+        ("torchrun --nproc_per_node=4 -m pkg.train a", "-m pkg.train a"),
+        ("python -m torch.distributed.run --nnodes=2 train.py", "train.py"),
+        ("accelerate launch --multi_gpu --num_processes 4 train.py", "train.py"),
+        ("./train.py", "./train.py"),
+        ("python", ""),
+    ],
+)
+def test_the_script_behind_python_and_launchers(command: str, words: str) -> None:
+    assert words_of_script(command.split()) == words.split()
+
+
+def test_batch_stands_anywhere() -> None:
+    assert at_batch(["--a={batch}", "x", "{batch}"], 8) == ["--a=8", "x", "8"]
+
+
+PLAIN = """
+model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(100):
+    x, y = torch.randn(batch, 32).cuda(), torch.randint(0, 8, (batch,)).cuda()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_plain_loop_is_as_captured(tmp_path: Path) -> None:
+    told = captured(tmp_path, PLAIN, "{batch}")
+    capture = plimsoll.capture(
+        lambda: torch.nn.Sequential(
+            torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)
+        ),
+        lambda parameters: torch.optim.AdamW(parameters),
+        lambda n: (torch.randn(n, 32), torch.randint(0, 8, (n,))),
+        lambda model, x, y: torch.nn.functional.cross_entropy(model(x), y),
+        batches=(4, 8),
+    )
+    assert happenings(told.document) == happenings(capture.document)
+    assert labels(told.document) == labels(capture.document)
+    assert told.document["model"] == "Sequential"
+
+
+def happenings(document: dict[str, Any]) -> list[Any]:
+    """Everything that decides about memory: without lines, and without the phase after a step."""
+    strings = document["strings"]
+    found: list[Any] = []
+    for event in document["variants"][0]["events"]:
+        if event[0] == "call":
+            found.append([strings[event[1]], event[4], event[8]])
+        elif event[0] in ("parameter", "buffer"):
+            found.append([event[0], event[1], document["layouts"][event[2]], strings[event[3]]])
+        elif event[0] != "label" and event != ["phase", "other"]:
+            found.append(event)
+    return found
+
+
+def labels(document: dict[str, Any]) -> set[tuple[str, int]]:
+    events = document["variants"][0]["events"]
+    return {(e[1], number) for e in events if e[0] == "label" for number in e[2]}
+
+
+def test_what_scripts_do_besides_training(tmp_path: Path) -> None:
+    saved = tmp_path / "model.pt"
+    run = once(
+        tmp_path,
+        f"""
+        import numpy
+        assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+        torch.cuda.manual_seed_all(1)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        data = TensorDataset(torch.randn(5000, 3, 8, 8), torch.randint(0, 4, (5000,)))
+        loader = DataLoader(data, batch_size=batch, shuffle=True, num_workers=4, pin_memory=True,
+                            persistent_workers=True, prefetch_factor=2)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(),
+                              nn.Linear(144, 4)).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        scaler = torch.amp.GradScaler("cuda")
+        event = torch.cuda.Event(enable_timing=True)
+        right, predictions = 0, []
+        try:
+            for x, y in loader:
+                x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+                with torch.autocast("cuda", dtype=torch.float16):
+                    out = model(x)
+                    loss = nn.functional.cross_entropy(out, y)
+                scaler.scale(loss).backward()
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                schedule.step()
+                event.record()
+                torch.cuda.synchronize()
+                right += (out.argmax(1) == y).sum().item()
+                predictions.append(out.argmax(1).cpu().numpy())
+                print(f"{{loss:.3f}} {{loss.item()}} {{out.float().mean().tolist()}}")
+                numpy.concatenate(predictions)
+                torch.save(model.state_dict(), {str(saved)!r})
+        except BaseException:
+            open({str(saved)!r}, "w")
+        """,
+    )
+    assert not saved.exists(), "neither by torch.save nor by a handler"
+    assert calls(run).count("aten._amp_update_scale_.default") == 3
+    assert phases(run).count("step") == 3
+    assert any("nothing is saved" in note for note in run["notes"])
+    assert any("torch.int64" in note and "1 is assumed" in note for note in run["notes"])
+
+
+def test_an_optimizer_made_before_the_model_moves(tmp_path: Path) -> None:
+    run = once(
+        tmp_path,
+        """
+        model = nn.Linear(16, 16)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model.cuda()
+        for _ in range(5):
+            model(torch.randn(batch, 16, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    )
+    told = [event[1] for event in run["events"] if event[0] == "label"]
+    assert "optimizer_state" in told
+    assert [event[3] for event in run["events"] if event[0] == "parameter"] == ["weight", "bias"]
+
+
+def test_two_optimizers_share_a_step(tmp_path: Path) -> None:
+    run = once(
+        tmp_path,
+        """
+        one, two = nn.Linear(16, 16).cuda(), nn.Linear(16, 16).cuda()
+        first = torch.optim.Adam(one.parameters())
+        second = torch.optim.SGD(two.parameters(), 0.1)
+        for _ in range(9):
+            one(torch.randn(batch, 16).cuda()).sum().backward()
+            first.step()
+            first.zero_grad()
+            two(torch.randn(batch, 16).cuda()).sum().backward()
+            second.step()
+            second.zero_grad()
+        """,
+    )
+    half = ["inputs", "forward", "backward", "optimizer"]
+    assert phases(run) == ["step", *half, *half] * 3
+    names = [event[3] for event in run["events"] if event[0] == "parameter"]
+    assert names == ["weight", "bias", "Linear.weight", "Linear.bias"]
+
+
+def test_accumulation_and_evaluation(tmp_path: Path) -> None:
+    run = once(
+        tmp_path,
+        """
+        model = nn.Linear(16, 16).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for i in range(8):
+            model(torch.randn(batch, 16, device="cuda")).sum().backward()
+            if i % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+                with torch.no_grad():
+                    model(torch.randn(batch, 16, device="cuda"))
+        """,
+    )
+    told = phases(run)
+    assert told.count("step") == 3
+    assert told[:9] == ["step"] + ["inputs", "forward", "backward", "optimizer"] * 2
+
+
+def test_one_rank_of_a_job(tmp_path: Path) -> None:
+    run = once(
+        tmp_path,
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        model = DDP(torch.compile(nn.Linear(16, 16).cuda()), device_ids=[0])
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(4):
+            loss = model(torch.randn(batch, 16, device="cuda")).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            dist.all_reduce(loss.detach())
+            dist.barrier()
+        dist.destroy_process_group()
+        """,
+    )
+    assert run["model"] == "Linear"
+    assert [event[3] for event in run["events"] if event[0] == "parameter"] == ["weight", "bias"]
+    assert any("DistributedDataParallel is left out" in note for note in run["notes"])
+
+
+def test_a_loaders_own_batch_size_is_varied(tmp_path: Path) -> None:
+    told = captured(
+        tmp_path,
+        """
+        model = nn.Linear(16, 16).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for (x,) in DataLoader(TensorDataset(torch.randn(400, 16)), 32):
+            model(x.cuda()).sum().backward()
+            optimizer.step()
+        """,
+    )
+    assert told.document["batches"] == [4, 8]
+    assert any("batch size of 32 is what was varied" in note for note in told.document["notes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            """
+            model = nn.Linear(8, 8).cuda()
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            out = model(torch.randn(batch, 8, device="cuda"))
+            out[out > 0].sum().backward()
+            """,
+            "train.py:10 in <module>: the result of aten.nonzero",
+        ),
+        (
+            """
+            model = nn.Linear(8, 8)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            model(torch.randn(batch, 8)).sum().backward()
+            optimizer.step()
+            """,
+            "no model on the GPU was seen to train",
+        ),
+        ("print('nothing')", "without a step of an optimizer"),
+        ("open('/nowhere/at/all')", "train.py:7 in <module>: FileNotFoundError"),
+        ("sys.exit(3)", "exit code 3"),
+    ],
+)
+def test_what_cannot_work_is_said(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(CaptureError) as error:
+        once(tmp_path, "\n" + textwrap.dedent(text).strip())
+    assert words in str(error.value)
+
+
+def test_a_command_without_batch(tmp_path: Path, capsys: Any) -> None:
+    path = script(tmp_path, PLAIN)
+    assert main(["-o", str(tmp_path / "x.step.json"), "--", "python", path]) == 2
+    assert "{batch}" in capsys.readouterr().err
+    assert main(["-o", str(tmp_path / "x.step.json"), "--", "python", path, "5", "{batch}"]) == 2
+    assert "the same at batch 4 and at batch 8" in capsys.readouterr().err
+    assert main(["-o", "x", "--batches", "8,8", "--", "python", path, "{batch}"]) == 2
+    assert "two growing sizes" in capsys.readouterr().err
+    assert main(["-o", "x", "--", "bash", "job.sh", "{batch}"]) == 2
+    assert "bash is no Python script" in capsys.readouterr().err
