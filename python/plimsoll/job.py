@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 import torch
-import torch.optim.optimizer as optim
 from torch.optim import Optimizer
 
 from .batches import moved, spread, tensors_of
 from .errors import CaptureError
 from .model import OnDevice
 from .optimizers import new_scaler, remade, state_tensors
-from .patching import Patch, patched
+from .phases import phases_told
 from .places import set_loop
 from .precision import Precision
 from .recorder import Recorder
@@ -164,17 +163,6 @@ def _phases(
     attendant: Attendant,
 ) -> Iterator[None]:
     parameters = [p for p in model.parameters() if p.requires_grad]
-    backward = torch.autograd.backward
-
-    def told_backward(*args: Any, **kwargs: Any) -> Any:
-        if torch._C._current_autograd_node() is not None:
-            return backward(*args, **kwargs)  # a checkpoint's own, inside another
-        recorder.phase("backward")
-        try:
-            return backward(*args, **kwargs)
-        finally:
-            recorder.label("gradient", (p.grad for p in parameters if p.grad is not None))
-            recorder.phase("optimizer")
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         recorder.phase("optimizer")
@@ -183,16 +171,8 @@ def _phases(
         _label_state(recorder, [optimizer])
         attendant.after_optimizer(optimizer)
 
-    hooks = [
-        optim.register_optimizer_step_pre_hook(before),
-        optim.register_optimizer_step_post_hook(after),
-    ]
-    try:
-        with patched([Patch(torch.autograd, "backward", told_backward)]):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with phases_told(recorder, lambda: parameters, before, after):
+        yield
 
 
 def _label_state(recorder: Recorder, optimizers: list[Optimizer]) -> None:

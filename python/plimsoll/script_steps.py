@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 import torch
-import torch.optim.optimizer as optim
 from torch import nn
 from torch.optim import Optimizer
 
 from .model import tensors_in_order
 from .optimizers import state_tensors
-from .patching import Patch, patched
+from .phases import phases_told
 from .places import Places
 from .recorder import Recorder, on_device
 from .script_world import OneRank
@@ -220,30 +219,12 @@ class Watch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        backward = torch.autograd.backward
-        recorder = self._recorder
+        def parameters() -> Iterator[torch.Tensor]:
+            return (p for root in self.roots for p in root.parameters())
 
-        def told_backward(*args: Any, **kwargs: Any) -> Any:
-            if torch._C._current_autograd_node() is not None:
-                return backward(*args, **kwargs)  # a checkpoint's own, inside another
-            recorder.phase("backward")
-            try:
-                return backward(*args, **kwargs)
-            finally:
-                parameters = (p for root in self.roots for p in root.parameters())
-                recorder.label("gradient", (p.grad for p in parameters if p.grad is not None))
-                recorder.phase("optimizer")
-
-        hooks = [
-            optim.register_optimizer_step_pre_hook(self._before_optimizer),
-            optim.register_optimizer_step_post_hook(self._after_optimizer),
-        ]
-        try:
-            with patched([Patch(torch.autograd, "backward", told_backward)]):
-                yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        hooks = (self._before_optimizer, self._after_optimizer)
+        with phases_told(self._recorder, parameters, *hooks):
+            yield
 
     # The end.
 
