@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "train/budget/cpu_allocator.h"
@@ -35,6 +38,17 @@ Bytes PeakOfStep(Gpt& model) {
   return memory.peak() - before;
 }
 
+/// What is held once gloo's threads have let go of what they sent: they do so a moment after the
+/// message is there, and on a busy machine later.
+Bytes HeldBytes() {
+  Bytes least = CpuAllocator::Installed().allocated();
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    least = std::min(least, CpuAllocator::Installed().allocated());
+  }
+  return least;
+}
+
 const RankTaskNamed kMemory("tensor memory", [](const Launch& launch, const auto&) {
   Ranks ranks(launch);
   Findings findings;
@@ -51,10 +65,10 @@ const RankTaskNamed kMemory("tensor memory", [](const Launch& launch, const auto
     Gpt model({.vocabulary = 8, .context = kPositions, .width = 64, .layers = 8, .heads = 4});
     TensorParallel tensor(model, ranks, {.outside = outside});
     const at::Tensor tokens = at::zeros({4, kPositions}, at::kLong);
-    const Bytes before = CpuAllocator::Installed().allocated();
+    const Bytes before = HeldBytes();
     const at::Tensor loss = model.Loss(tokens, tokens);
     findings[outside == Outside::kWhole ? "kept whole" : "kept sequence"] =
-        at::tensor(CpuAllocator::Installed().allocated() - before);
+        at::tensor(HeldBytes() - before);
   }
   return findings;
 });
