@@ -33,12 +33,12 @@ function(plimsoll_quick_to_compile test)
   endif()
 endfunction()
 
-# plimsoll_in_batches(TARGETS...): several files at a time where PLIMSOLL_UNITY is on, which takes half as long and
-# is meant for continuous integration; a change then compiles its whole batch. Only where no two files have the
+# plimsoll_in_batches(FILES TARGETS...): so many files at a time where PLIMSOLL_UNITY is on, which takes half as long
+# and is meant for continuous integration; a change then compiles its whole batch. Only where no two files have the
 # same names in their anonymous namespaces.
-function(plimsoll_in_batches)
+function(plimsoll_in_batches files)
   if(PLIMSOLL_UNITY)
-    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
 endfunction()
 

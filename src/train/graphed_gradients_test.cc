@@ -9,7 +9,7 @@
 #include "train/recovery.h"
 #include "train/trainer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::graphed_gradients_test {
 namespace {
 
 TEST(GraphedGradients, LeavesABatchOnTheCpuAlone) {
@@ -72,4 +72,4 @@ TEST(GraphedGradients, SharesOnTheDeviceCountAsNumbersDo) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::graphed_gradients_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-namespace plimsoll::train {
+namespace plimsoll::train::graphed_step_test {
 namespace {
 
 template <class Call>
@@ -39,4 +39,4 @@ TEST(GraphedStep, SaysWhichShapeChanged) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::graphed_step_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-namespace plimsoll::train {
+namespace plimsoll::train::levers_test {
 namespace {
 
 TEST(MicroBatches, ArePiecesThatAreAsEqualAsTheyCanBe) {
@@ -51,4 +51,4 @@ TEST(CheckpointPolicy, HasPartsForPartsOfAModel) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::levers_test

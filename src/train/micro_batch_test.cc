@@ -5,7 +5,7 @@
 
 #include "train/recovery.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::micro_batch_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -115,4 +115,4 @@ TEST(Recovery, KnowsTheWordsOfLibraries) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::micro_batch_test

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <random>
 
-namespace plimsoll::train {
+namespace plimsoll::train::plan_file_test {
 namespace {
 
 constexpr const char* kPlan = R"({"schema": "plimsoll.plan/1", "ways": [
@@ -104,4 +104,4 @@ TEST_F(PlanFile, IsReadOrRefusedWhateverItsBytesAre) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::plan_file_test

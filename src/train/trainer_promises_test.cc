@@ -12,7 +12,7 @@
 #include "train/optimizers/host_optimizer.h"
 #include "train/trainer_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::trainer_promises_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -474,4 +474,4 @@ TEST(TrainerPromises, SeveralOptimizersStepTogether) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::trainer_promises_test

@@ -8,7 +8,7 @@
 #include "train/optimizers/fused_adam.h"
 #include "train/trainer_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::trainer_says_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -177,4 +177,4 @@ TEST(TrainerSays, ItNeedsAtLeastWhatIsHeldAndTheGradients) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::trainer_says_test

@@ -17,7 +17,7 @@
 #include "train/optimizers/optimizer_state.h"
 #include "train/trainer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::trainer_state_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -413,4 +413,4 @@ TEST_F(TrainerState, NamesAFolderThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::trainer_state_test

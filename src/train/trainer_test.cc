@@ -11,7 +11,7 @@
 #include "train/models/model.h"
 #include "train/optimizers/fused_adam.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::trainer_test {
 namespace {
 
 /// The same kernel every time, in all tests of this binary. oneDNN, which torch uses on ARM for
@@ -293,4 +293,4 @@ TEST(Trainer, ScalesLossesInHalfPrecision) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::trainer_test

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-namespace plimsoll::train {
+namespace plimsoll::train::weights_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -66,4 +66,4 @@ TEST_F(Weights, MayHaveOtherNamesAndTypes) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::weights_test

@@ -5,7 +5,7 @@
 
 #include "train/budget/cpu_allocator.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::budget_test {
 namespace {
 
 at::Tensor Floats(Bytes bytes) { return torch::empty({bytes / 4}); }
@@ -59,4 +59,4 @@ TEST(CpuAllocator, FailsOnceOnPurpose) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::budget_test

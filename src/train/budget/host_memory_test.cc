@@ -5,7 +5,7 @@
 
 #include "train/budget/cpu_allocator.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::host_memory_test {
 namespace {
 
 TEST(HostTensor, CountsInNoBudget) {
@@ -33,4 +33,4 @@ TEST(HostTensor, FailsAsADeviceWould) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::host_memory_test

@@ -31,6 +31,12 @@ class CpuMemory : public DeviceMemory {
 
 }  // namespace
 
+Bytes BytesOf(const std::vector<at::Tensor>& tensors) {
+  Bytes bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<Bytes>(tensor.nbytes());
+  return bytes;
+}
+
 DeviceMemory& MemoryOf(c10::Device device) {
   if (device.is_cuda()) return CudaMemoryOf(device.index() < 0 ? 0 : device.index());
   TORCH_CHECK(device.is_cpu(), "plimsoll::train knows CPU and CUDA devices, not ", device);

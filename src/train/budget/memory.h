@@ -1,9 +1,11 @@
 // What one device holds, and the most that it may hold.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <optional>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -39,6 +41,9 @@ class DeviceMemory {
   /// Gives back what is kept for reuse.
   virtual void ReleaseCached() = 0;
 };
+
+/// What tensors hold; one that is a view counts as it is seen.
+Bytes BytesOf(const std::vector<at::Tensor>& tensors);
 
 /// The one of this device, for the life of the program. On the CPU an allocator of our own counts.
 DeviceMemory& MemoryOf(c10::Device device);

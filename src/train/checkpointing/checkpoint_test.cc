@@ -7,7 +7,7 @@
 #include "train/checkpointing/autocast.h"
 #include "train/checkpointing/checkpoint_policy.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::checkpoint_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -244,4 +244,4 @@ TEST(Checkpoint, SavesNothingWithoutGradients) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::checkpoint_test

@@ -7,7 +7,7 @@
 #include "train/budget/memory.h"
 #include "train/checkpointing/checkpoint.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::offload_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -419,4 +419,4 @@ TEST(Offload, NothingIsLostWhenMemoryRunsOutWhileBringingBackAhead) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::offload_test

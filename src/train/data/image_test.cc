@@ -5,7 +5,7 @@
 #include "train/data/folder_for_tests.h"
 #include "train/data/source.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::image_test {
 namespace {
 
 /// 2x2: red, green; blue, white.
@@ -94,4 +94,4 @@ TEST(WriteNearest, MixesNothing) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::image_test

@@ -11,7 +11,7 @@
 #include "train/data/folder_for_tests.h"
 #include "train/data/synthetic.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::loader_test {
 namespace {
 
 /// Samples are their numbers. Later batches may be ready before earlier ones.
@@ -412,4 +412,4 @@ TEST(Collate, RefusesWhatIsNotAlike) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::loader_test

@@ -8,7 +8,7 @@
 #include "train/data/synthetic.h"
 #include "train/data/text_file.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::source_test {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
@@ -124,4 +124,4 @@ TEST(Synthetic, HasShapesForTheModels) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::source_test

@@ -8,7 +8,7 @@
 #include "train/light/light_for_tests.h"
 #include "train/models/gpt.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::lora_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -333,4 +333,4 @@ TEST(NameMatches, TakesStarsForAnyCharacters) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::lora_test

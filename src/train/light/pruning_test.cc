@@ -4,7 +4,7 @@
 #include "train/light/light_for_tests.h"
 #include "train/light/masks.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::pruning_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -184,4 +184,4 @@ TEST(PruneChannels, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::pruning_test

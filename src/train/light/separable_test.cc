@@ -7,7 +7,7 @@
 
 #include "train/light/light_layer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::separable_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -212,4 +212,4 @@ TEST(ReplaceConvolutions, LeavesWhatWouldGainNothing) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::separable_test

@@ -6,7 +6,7 @@
 #include "train/budget/cpu_allocator.h"
 #include "train/checkpointing/autocast.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::cross_entropy_test {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -268,4 +268,4 @@ TEST(LinearCrossEntropy, SaysThatBackwardWorksOnce) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::cross_entropy_test

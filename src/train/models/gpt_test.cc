@@ -7,7 +7,7 @@
 
 #include "train/models/model_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::gpt_test {
 namespace {
 
 constexpr GptOptions kSmall = {
@@ -93,4 +93,4 @@ TEST(Gpt, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::gpt_test

@@ -1,4 +1,4 @@
-#include "train/models/model.h"
+#include "train/models/model_for_tests.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -6,19 +6,8 @@
 #include "train/models/classifier.h"
 #include "train/models/mlp.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::model_test {
 namespace {
-
-Tensors Gradients(TrainModel& model, const Batch& batch) {
-  model.zero_grad();
-  const at::Tensor loss = model.Loss(batch);
-  loss.backward();
-  Tensors result = {loss.detach()};
-  for (const at::Tensor& parameter : model.parameters()) {
-    result.push_back(parameter.grad().clone());
-  }
-  return result;
-}
 
 void ExpectCheckpointsBitForBit(TrainModel& model, const Batch& batch) {
   const Tensors plain = Gradients(model, batch);
@@ -97,4 +86,4 @@ TEST(MakeModel, TakesSizes) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::model_test

@@ -8,7 +8,7 @@
 #include "train/budget/memory.h"
 #include "train/models/model_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::unet_test {
 namespace {
 
 constexpr UNetOptions kSmall = {.classes = 3, .width = 8};
@@ -81,4 +81,4 @@ TEST(UNet, SaysWhichSizesItTakes) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::unet_test

@@ -7,7 +7,7 @@
 #include "train/optimizers/fused_adam.h"
 #include "train/trainer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::vocabulary_loss_test {
 namespace {
 
 at::Tensor LossWith(LinearCrossEntropyOptions options, bool chunked) {
@@ -58,4 +58,4 @@ TEST(VocabularyLoss, IsALeverOfTheTrainer) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::vocabulary_loss_test

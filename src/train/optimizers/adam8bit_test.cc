@@ -5,7 +5,7 @@
 
 #include "train/optimizers/optimizers_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::adam8bit_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -248,4 +248,4 @@ TEST(Adam8bit, KeepsBlocksOfHardlyAnything) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::adam8bit_test

@@ -5,7 +5,7 @@
 
 #include "train/optimizers/optimizers_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::fused_adam_test {
 namespace {
 
 namespace optim = torch::optim;
@@ -161,4 +161,4 @@ TEST(FusedAdam, RunsTheClosure) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::fused_adam_test

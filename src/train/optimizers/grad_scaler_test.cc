@@ -10,7 +10,7 @@
 #include "train/optimizers/grad_scaler_reference.h"
 #include "train/optimizers/optimizers_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::grad_scaler_test {
 namespace {
 
 namespace optim = torch::optim;
@@ -157,4 +157,4 @@ TEST(GradScaler, MayBeRepeatedWhenMemoryRunsOut) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::grad_scaler_test

@@ -6,7 +6,7 @@
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/optimizers_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::host_optimizer_test {
 namespace {
 
 namespace optim = torch::optim;
@@ -101,4 +101,4 @@ TEST(HostAdamW, SavesAndLoads) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::host_optimizer_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-namespace plimsoll::train {
+namespace plimsoll::train::memory_order_test {
 namespace {
 
 TEST(MemoryOrder, CopiesOnlyWhatLiesInAnother) {
@@ -39,4 +39,4 @@ TEST(MemoryOrder, RefusesGaps) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::memory_order_test

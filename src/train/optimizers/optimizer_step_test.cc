@@ -5,7 +5,7 @@
 
 #include "train/optimizers/optimizers_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::optimizer_step_test {
 namespace {
 
 namespace optim = torch::optim;
@@ -62,4 +62,4 @@ TEST(StepOrNothing, RefusesAStateItCannotCopy) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::optimizer_step_test

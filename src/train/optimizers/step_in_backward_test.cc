@@ -9,7 +9,7 @@
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/optimizers_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::step_in_backward_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -154,4 +154,4 @@ TEST(StepInBackward, RefusesWhatItCannotStep) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::step_in_backward_test

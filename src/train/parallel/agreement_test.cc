@@ -11,7 +11,7 @@
 #include "train/parallel/rank_processes_for_tests.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::agreement_test {
 namespace {
 
 // Trainer's test goes further, by the same way.
@@ -155,4 +155,4 @@ TEST(Agreement, ARankThatDiesInAStepIsNamed) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::agreement_test

@@ -11,7 +11,7 @@
 
 #include "train/data/random.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::balanced_sampler_test {
 namespace {
 
 /// Pixels of square images with sides from 320 to 640.
@@ -171,4 +171,4 @@ TEST(BalancedSampler, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::balanced_sampler_test

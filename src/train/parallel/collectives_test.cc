@@ -8,7 +8,7 @@
 #include "train/parallel/rank_processes_for_tests.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::collectives_test {
 namespace {
 
 /// Two linear layers, of which each rank has some of the hidden units, on inputs [3, positions, 6].
@@ -126,4 +126,4 @@ TEST(TensorCollectives, PartsAreEven) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::collectives_test

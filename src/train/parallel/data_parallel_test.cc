@@ -8,7 +8,7 @@
 #include "train/parallel/rank_processes_for_tests.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::data_parallel_test {
 namespace {
 
 struct Way {
@@ -204,4 +204,4 @@ TEST(DataParallel, ModelsThatDifferAreRefused) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::data_parallel_test

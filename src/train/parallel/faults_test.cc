@@ -13,7 +13,7 @@
 #include "train/parallel/training_for_tests.h"
 #include "train/trainer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::faults_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ TEST(Faults, ARankIsCutOff) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::faults_test

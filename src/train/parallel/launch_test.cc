@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace plimsoll::train {
+namespace plimsoll::train::launch_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -112,4 +112,4 @@ TEST(Launch, ErrorsNameTheVariable) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::launch_test

@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -49,14 +48,6 @@ class PassSignalsOn {
   struct sigaction interrupt_ = {};
   struct sigaction terminate_ = {};
 };
-
-c10::intrusive_ptr<c10d::TCPStore> KeepStore() {
-  c10d::TCPStoreOptions options;
-  options.port = 0;
-  options.isServer = true;
-  options.waitWorkers = false;
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-}
 
 /// This process's own, and what makes it a rank.
 std::vector<std::string> EnvironmentOf(int rank, int ranks, int port) {
@@ -141,8 +132,19 @@ struct Running {
 
 }  // namespace
 
+void DoNotWaitForNames() { setenv("RES_OPTIONS", "timeout:1 attempts:1", 0); }
+
+c10::intrusive_ptr<c10d::TCPStore> StoreOnThisMachine() {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
 int RunOnThisMachine(int ranks, const std::vector<std::string>& arguments, int grace_seconds) {
-  const auto store = KeepStore();
+  DoNotWaitForNames();
+  const auto store = StoreOnThisMachine();
   const PassSignalsOn passing;
   Running running;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -5,7 +5,7 @@
 
 #include "train/parallel/rank_processes_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::mesh_test {
 namespace {
 
 const RankTaskNamed kMesh("mesh", [](const Launch& launch, const auto&) {
@@ -60,4 +60,4 @@ TEST(Mesh, OneAloneIsAMeshToo) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::mesh_test

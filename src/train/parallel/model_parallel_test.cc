@@ -5,7 +5,7 @@
 
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::model_parallel_test {
 namespace {
 
 /// Two names of one device stand for two.
@@ -79,4 +79,4 @@ TEST(ModelParallel, RefusesWhatDoesNotGoTogether) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::model_parallel_test

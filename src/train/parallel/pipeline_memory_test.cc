@@ -14,7 +14,7 @@
 #include "train/parallel/training_for_tests.h"
 #include "train/recovery.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::pipeline_memory_test {
 namespace {
 
 /// With so many stages, chunks and failures as the words say. In each step one of the ranks runs
@@ -157,4 +157,4 @@ TEST(PipelineMemory, TheFullestOfFourStages) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::pipeline_memory_test

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-namespace plimsoll::train {
+namespace plimsoll::train::pipeline_schedule_test {
 namespace {
 
 std::string NameOf(const PipelineShape& shape) {
@@ -170,4 +170,4 @@ TEST(PipelineSchedule, Picture) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::pipeline_schedule_test

@@ -7,7 +7,7 @@
 
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::pipeline_stage_test {
 namespace {
 
 at::Tensor LossOf(const ModelLayers& layers, const Batch& rows) {
@@ -68,4 +68,4 @@ TEST(PipelineStage, RefusesSplitsThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::pipeline_stage_test

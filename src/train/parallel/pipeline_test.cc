@@ -11,7 +11,7 @@
 #include "train/parallel/training_for_tests.h"
 #include "train/recovery.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::pipeline_test {
 namespace {
 
 constexpr double kMostNorm = 0.5;
@@ -265,4 +265,4 @@ TEST(Pipeline, OneAloneTrainsAsEver) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::pipeline_test

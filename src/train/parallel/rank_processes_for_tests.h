@@ -1,5 +1,4 @@
-// Several ranks in processes of their own, for tests: the test's own program, started again for
-// each.
+// Several ranks in processes of their own, for tests.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +15,7 @@ namespace plimsoll::train {
 
 /// What a rank found out, by name.
 using Findings = std::map<std::string, at::Tensor>;
-/// Runs in each rank. The words are those given to RunRanks.
+/// Runs in each rank. The words are those given to RunRanks, a line each at most.
 using RankTask = std::function<Findings(const Launch& launch, const std::vector<std::string>&)>;
 
 /// Makes a task known by its name; a variable outside of functions.

@@ -1,4 +1,5 @@
 // The processes that the tests of this folder run in, and main().
+#include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -6,15 +7,20 @@
 #include <sys/wait.h>
 #include <torch/serialize.h>
 #include <unistd.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
+#include <sstream>
 #include <thread>
 
+#include "train/parallel/local_launcher.h"
 #include "train/parallel/rank_processes_for_tests.h"
 
 namespace plimsoll::train {
@@ -55,18 +61,23 @@ Findings ReadFindings(const fs::path& path) {
   return findings;
 }
 
-/// In the process of a rank: --rank-task NAME FOLDER WORDS...
-int RunTask(const std::vector<std::string>& arguments) {
-  const fs::path folder = arguments[1];
+/// What the starter is told of one run of ranks.
+struct RankRun {
+  RankProcesses processes;
+  int port = 0;
+  fs::path folder;
+};
+
+/// In the process of a rank.
+int RunTask(const RankRun& run) {
   const Launch launch = LaunchFromEnvironment();
   const std::string rank = std::to_string(launch.rank);
   try {
-    const Findings findings =
-        Tasks().at(arguments[0])(launch, {arguments.begin() + 2, arguments.end()});
-    WriteFindings(folder / ("findings." + rank), findings);
+    const Findings findings = Tasks().at(run.processes.task)(launch, run.processes.words);
+    WriteFindings(run.folder / ("findings." + rank), findings);
     return 0;
   } catch (const std::exception& error) {
-    Write(folder / ("error." + rank), error.what());
+    Write(run.folder / ("error." + rank), error.what());
     return 1;
   }
 }
@@ -87,29 +98,19 @@ class Folder {
   fs::path path_;
 };
 
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-std::vector<std::string> EnvironmentOf(int rank, int port, const RankProcesses& processes) {
-  std::vector<std::string> variables{
-      "RANK=" + std::to_string(rank),
-      "LOCAL_RANK=" + std::to_string(rank),
-      "WORLD_SIZE=" + std::to_string(processes.size),
-      "LOCAL_WORLD_SIZE=" + std::to_string(processes.size),
-      "MASTER_ADDR=127.0.0.1",
-      "MASTER_PORT=" + std::to_string(port),
-      "OMP_NUM_THREADS=1",
-      "GLOO_SOCKET_IFNAME=lo",
+void SetEnvironment(int rank, const RankRun& run) {
+  const std::string size = std::to_string(run.processes.size);
+  const auto set = [](const char* name, const std::string& value) {
+    setenv(name, value.c_str(), 1);
   };
-  if (processes.store_is_kept) variables.emplace_back("TORCHELASTIC_USE_AGENT_STORE=True");
-  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "TMPDIR", "ASAN_OPTIONS", "LSAN_OPTIONS"}) {
-    if (const char* value = std::getenv(name)) variables.push_back(std::string(name) + "=" + value);
-  }
-  return variables;
+  set("RANK", std::to_string(rank));
+  set("LOCAL_RANK", std::to_string(rank));
+  set("WORLD_SIZE", size);
+  set("LOCAL_WORLD_SIZE", size);
+  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_PORT", std::to_string(run.port));
+  set("GLOO_SOCKET_IFNAME", "lo");
+  if (run.processes.store_is_kept) set("TORCHELASTIC_USE_AGENT_STORE", "True");
 }
 
 /// What a rank prints is of interest only where it crashes.
@@ -117,23 +118,16 @@ fs::path PrintedBy(int rank, const fs::path& folder) {
   return folder / ("printed." + std::to_string(rank));
 }
 
-pid_t Start(int rank, int port, const RankProcesses& processes, const fs::path& folder) {
-  const std::string printed = PrintedBy(rank, folder);
-  std::vector<std::string> words{"parallel_test", "--rank-task", processes.task, folder};
-  words.insert(words.end(), processes.words.begin(), processes.words.end());
-  std::vector<std::string> variables = EnvironmentOf(rank, port, processes);
-  const std::vector<char*> arguments = Pointers(words);
-  const std::vector<char*> environment = Pointers(variables);
+pid_t Start(int rank, const RankRun& run) {
   const pid_t child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const int file = open(printed.c_str(), O_WRONLY | O_CREAT, 0600);
-    dup2(file, STDOUT_FILENO);
-    dup2(file, STDERR_FILENO);
-    execve("/proc/self/exe", arguments.data(), environment.data());
-    _exit(127);
-  }
-  return child;
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int file = open(PrintedBy(rank, run.folder).c_str(), O_WRONLY | O_CREAT, 0600);
+  dup2(file, STDOUT_FILENO);
+  dup2(file, STDERR_FILENO);
+  SetEnvironment(rank, run);
+  at::set_num_threads(1);
+  std::exit(RunTask(run));
 }
 
 /// Waits for all; kills those that are left at the end of the time.
@@ -163,13 +157,101 @@ std::vector<RankOutcome> Await(const std::vector<pid_t>& children, const RankPro
   return outcomes;
 }
 
-/// A port that was free a moment ago.
-int FreePort() {
-  c10d::TCPStoreOptions options;
-  options.port = 0;
-  options.isServer = true;
-  options.waitWorkers = false;
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options)->getPort();
+/// A line for each value.
+std::string Written(const RankRun& run) {
+  std::ostringstream out;
+  const RankProcesses& ranks = run.processes;
+  out << ranks.task << '\n'
+      << run.folder.string() << '\n'
+      << run.port << ' ' << ranks.size << ' ' << ranks.store_is_kept << ' ' << ranks.not_awaited
+      << ' ' << ranks.time_limit.count() << ' ' << ranks.words.size() << '\n';
+  for (const std::string& word : ranks.words) out << word << '\n';
+  return out.str();
+}
+
+/// Nothing at the end.
+std::optional<RankRun> ReadRun(std::FILE* in) {
+  const auto line = [in](std::string& to) {
+    char* text = nullptr;
+    std::size_t room = 0;
+    const ssize_t length = getline(&text, &room, in);
+    if (length > 0) to.assign(text, length - 1);
+    std::free(text);
+    return length > 0;
+  };
+  RankRun run;
+  RankProcesses& ranks = run.processes;
+  std::string folder;
+  std::string numbers;
+  if (!line(ranks.task) || !line(folder) || !line(numbers)) return std::nullopt;
+  std::int64_t milliseconds = 0;
+  std::size_t words = 0;
+  std::istringstream(numbers) >> run.port >> ranks.size >> ranks.store_is_kept >>
+      ranks.not_awaited >> milliseconds >> words;
+  run.folder = folder;
+  ranks.time_limit = std::chrono::milliseconds(milliseconds);
+  ranks.words.resize(words);
+  for (std::string& word : ranks.words) line(word);
+  return run;
+}
+
+/// A process for each run, so that there can be several at once.
+[[noreturn]] void BeRun(const RankRun& run) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGCHLD, SIG_DFL);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < run.processes.size; ++rank) children.push_back(Start(rank, run));
+  std::ostringstream out;
+  for (const RankOutcome& outcome : Await(children, run.processes)) {
+    out << outcome.signal << ' ' << outcome.late << ' ' << outcome.seconds << '\n';
+  }
+  Write(run.folder / "outcomes.part", out.str());
+  fs::rename(run.folder / "outcomes.part", run.folder / "outcomes");
+  std::_Exit(0);
+}
+
+/// Forks ranks: one that is started as a program takes a third of a second to load LibTorch. This
+/// is a process forked before anything had threads.
+[[noreturn]] void BeStarter(int asked) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGCHLD, SIG_IGN);
+  std::FILE* in = fdopen(asked, "r");
+  while (const std::optional<RankRun> run = ReadRun(in)) {
+    if (fork() == 0) BeRun(*run);
+  }
+  std::_Exit(0);
+}
+
+/// What is written there is heard by the starter.
+int starter = -1;
+
+void MakeStarter() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe to the starter");
+  if (fork() == 0) {
+    close(ends[1]);
+    BeStarter(ends[0]);
+  }
+  close(ends[0]);
+  starter = ends[1];
+}
+
+/// What became of the processes, without what they wrote.
+std::vector<RankOutcome> RunByStarter(const RankRun& run) {
+  const std::string asked = Written(run);
+  // So short that it arrives as a whole, whoever else asks.
+  if (asked.size() > PIPE_BUF || write(starter, asked.data(), asked.size()) < 0) {
+    throw std::runtime_error("the starter of ranks cannot be told");
+  }
+  const auto end = Clock::now() + run.processes.time_limit + std::chrono::minutes(1);
+  while (!fs::exists(run.folder / "outcomes")) {
+    if (Clock::now() > end) throw std::runtime_error("the starter of ranks does not answer");
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::istringstream in(ReadAll(run.folder / "outcomes"));
+  std::vector<RankOutcome> outcomes(run.processes.size);
+  for (RankOutcome& outcome : outcomes) in >> outcome.signal >> outcome.late >> outcome.seconds;
+  return outcomes;
 }
 
 }  // namespace
@@ -180,23 +262,11 @@ RankTaskNamed::RankTaskNamed(const char* name, RankTask task) {
 
 std::vector<RankOutcome> RunRanks(const RankProcesses& processes) {
   const Folder folder;
-  c10::intrusive_ptr<c10d::TCPStore> store;
-  int port = 0;
-  if (processes.store_is_kept) {
-    c10d::TCPStoreOptions options;
-    options.port = 0;
-    options.isServer = true;
-    options.waitWorkers = false;
-    store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-    port = store->getPort();
-  } else {
-    port = FreePort();
-  }
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < processes.size; ++rank) {
-    children.push_back(Start(rank, port, processes, folder.path()));
-  }
-  std::vector<RankOutcome> outcomes = Await(children, processes);
+  auto store = StoreOnThisMachine();
+  const RankRun run{processes, store->getPort(), folder.path()};
+  // The port stays free for rank 0, who keeps a store there.
+  if (!processes.store_is_kept) store.reset();
+  std::vector<RankOutcome> outcomes = RunByStarter(run);
   for (int rank = 0; rank < processes.size; ++rank) {
     const std::string number = std::to_string(rank);
     const bool crashed = outcomes[rank].signal != 0 && outcomes[rank].signal != SIGKILL;
@@ -210,10 +280,8 @@ std::vector<RankOutcome> RunRanks(const RankProcesses& processes) {
 }  // namespace plimsoll::train
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() >= 3 && arguments[0] == "--rank-task") {
-    return plimsoll::train::RunTask({arguments.begin() + 1, arguments.end()});
-  }
+  plimsoll::train::DoNotWaitForNames();
+  plimsoll::train::MakeStarter();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

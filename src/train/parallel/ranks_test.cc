@@ -8,7 +8,7 @@
 
 #include "train/parallel/rank_processes_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::ranks_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -161,4 +161,4 @@ TEST(Ranks, AFaultOfTheOneThatKeepsTheStoreIsTold) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::ranks_test

@@ -18,7 +18,7 @@ const std::string kVerdict = "roll call/verdict";
 constexpr std::string_view kErrorEnd = "error: ";
 constexpr std::string_view kOutOfMemoryEnd = "out of memory: ";
 
-std::vector<std::uint8_t> BytesOf(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<std::uint8_t> AsBytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 /// "rank 2", "ranks 1, 2 and 3".
 std::string Names(const std::vector<int>& ranks) {
@@ -85,7 +85,7 @@ struct Roll {
 
   /// Whoever is first decides for all, so that they do not blame one another.
   std::string Agree(const std::string& verdict) const {
-    store->compareSet(kVerdict, {}, BytesOf(verdict));
+    store->compareSet(kVerdict, {}, AsBytes(verdict));
     const std::vector<std::uint8_t> agreed = store->get(kVerdict);
     return {agreed.begin(), agreed.end()};
   }
@@ -224,7 +224,7 @@ void RollCall::Say(bool leaves) {
     const std::lock_guard lock(mutex_);
     text << beat_++ << ' ' << (waits_ > 0) << ' ' << leaves << ' ' << doing_;
   }
-  said_->set(KeyOf(place_.rank), BytesOf(text.str()));
+  said_->set(KeyOf(place_.rank), AsBytes(text.str()));
 }
 
 void RollCall::Doing(std::string what) {
@@ -264,7 +264,7 @@ void RollCall::EndRound(int round, End end, const std::string& text) {
                                : end == End::kOutOfMemory ? kOutOfMemoryEnd
                                                           : "broken: ";
   Asked(place_.interval * 5, [roll = Roll{asked_, place_}, round, said = std::string(how) + text] {
-    roll.store->set(roll.EndKey(round, roll.place.rank), BytesOf(said));
+    roll.store->set(roll.EndKey(round, roll.place.rank), AsBytes(said));
     return std::string();
   });
 }

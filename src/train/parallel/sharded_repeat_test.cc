@@ -10,7 +10,7 @@
 #include "train/parallel/sharded.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::sharded_repeat_test {
 namespace {
 
 const std::vector<Shard> kShards{Shard::kOptimizerState, Shard::kGradients, Shard::kParameters};
@@ -170,4 +170,4 @@ TEST(Sharded, AStepTriedAloneTakesWhatItTakesTogether) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::sharded_repeat_test

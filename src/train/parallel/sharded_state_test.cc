@@ -16,7 +16,7 @@
 #include "train/parallel/training_for_tests.h"
 #include "train/state_tensors.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::sharded_state_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -342,4 +342,4 @@ TEST(ShardedState, ARankThatIsKilledLeavesTheLastSave) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::sharded_state_test

@@ -6,7 +6,7 @@
 #include "train/parallel/rank_processes_for_tests.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::sharded_test {
 namespace {
 
 struct Way {
@@ -210,4 +210,4 @@ TEST(Sharded, EachRankHoldsItsPart) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::sharded_test

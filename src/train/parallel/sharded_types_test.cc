@@ -7,7 +7,7 @@
 #include "train/parallel/sharded.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::sharded_types_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -180,4 +180,4 @@ TEST(ShardedTypes, HoldWhatTheyShould) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::sharded_types_test

@@ -15,12 +15,6 @@
 namespace plimsoll::train {
 namespace {
 
-Bytes BytesOf(const Tensors& tensors) {
-  Bytes bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += static_cast<Bytes>(tensor.nbytes());
-  return bytes;
-}
-
 Tensors TrainedOf(const ModelLayer& layer) {
   Tensors trained = layer.parameters();
   std::erase_if(trained, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });

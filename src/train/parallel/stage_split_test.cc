@@ -11,7 +11,7 @@
 #include "train/models/gpt.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::stage_split_test {
 namespace {
 
 using Aim = StageSplitOptions::Aim;
@@ -166,4 +166,4 @@ TEST(StageSplit, MeasuresWhatLayersTake) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::stage_split_test

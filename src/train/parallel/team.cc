@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "train/budget/memory.h"
 #include "train/light/lora.h"
 #include "train/parallel/agreement.h"
 #include "train/recovery.h"
@@ -14,12 +15,6 @@ namespace plimsoll::train {
 namespace {
 
 using Optimizers = std::vector<std::shared_ptr<torch::optim::Optimizer>>;
-
-Bytes BytesOf(const std::vector<at::Tensor>& tensors) {
-  Bytes bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += static_cast<Bytes>(tensor.nbytes());
-  return bytes;
-}
 
 /// The loss of all ranks' rows where each computes its own.
 double EvaluateOwn(Ranks& ranks, const LossFunction& loss, const Batch& batch,

@@ -9,7 +9,7 @@
 #include "train/parallel/tensor_parallel.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::tensor_layers_test {
 namespace {
 
 /// Layers whose sizes no number of ranks divides.
@@ -241,4 +241,4 @@ TEST(TensorLayers, WhatCannotBeSplitIsRefused) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::tensor_layers_test

@@ -14,7 +14,7 @@
 #include "train/parallel/tensor_parallel.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::tensor_memory_test {
 namespace {
 
 constexpr std::int64_t kVocabulary = 8192;
@@ -164,4 +164,4 @@ TEST(TensorMemory, OutOfMemoryOnOneRankChangesNothing) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::tensor_memory_test

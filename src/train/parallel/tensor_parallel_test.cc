@@ -10,7 +10,7 @@
 #include "train/parallel/sharded.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::tensor_parallel_test {
 namespace {
 
 constexpr double kMostNorm = 0.5;
@@ -169,4 +169,4 @@ TEST(TensorParallel, GoesWithSharded) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::tensor_parallel_test

@@ -10,7 +10,7 @@
 #include "train/parallel/training_for_tests.h"
 #include "train/trainer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::trainer_parts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -205,4 +205,4 @@ TEST(TrainerOverRanks, KeepsABudgetWhereEachHasAPart) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::trainer_parts_test

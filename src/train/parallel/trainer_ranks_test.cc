@@ -10,7 +10,7 @@
 #include "train/parallel/training_for_tests.h"
 #include "train/trainer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::trainer_ranks_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -286,4 +286,4 @@ TEST(TrainerOverRanks, GoesOnWithAnotherNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::trainer_ranks_test

@@ -6,7 +6,7 @@
 #include "train/parallel/rank_processes_for_tests.h"
 #include "train/parallel/training_for_tests.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::vocabulary_parallel_test {
 namespace {
 
 using Options = LinearCrossEntropyOptions;
@@ -120,4 +120,4 @@ TEST(TensorVocabulary, ATokenBeyondItIsAnError) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::vocabulary_parallel_test

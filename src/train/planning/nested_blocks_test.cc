@@ -4,7 +4,7 @@
 
 #include "train/trainer.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::nested_blocks_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -101,4 +101,4 @@ TEST(NestedBlocks, AreLeftWhereTheOutermostAreEnough) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::nested_blocks_test

@@ -4,7 +4,7 @@
 #include "train/schedule/ema.h"
 #include "train/schedule/learning_rate.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::schedule_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -251,4 +251,4 @@ TEST(Ema, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::schedule_test
