@@ -7,10 +7,8 @@ step file that plimsoll.capture would. `plimsoll predict --run` starts this. doc
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -96,17 +94,16 @@ def capture_script(
             f"{words[0]} is no Python script",
             hint="Give the script itself: python train.py --batch-size {batch}",
         )
-    runs: list[dict[str, Any]] = []
-    for size in batches:
-        runs.append(
-            run_once(at_batch(words, size), None if own_batch else size, gpu, is_launched(command))
+    launched = is_launched(command)
+    runs = run_each(
+        [Run(at_batch(words, size), None if own_batch else size, gpu, launched) for size in batches]
+    )
+    if not own_batch and not runs[0]["loaders"]:
+        raise CaptureError(
+            "the batch size cannot be varied: the command has no {batch}, and the script makes "
+            "no DataLoader with a batch size",
+            hint="Put {batch} where it stands: python train.py --batch-size {batch}",
         )
-        if not own_batch and not runs[0]["loaders"]:
-            raise CaptureError(
-                "the batch size cannot be varied: the command has no {batch}, and the script makes "
-                "no DataLoader with a batch size",
-                hint="Put {batch} where it stands: python train.py --batch-size {batch}",
-            )
     return _document(runs, batches, gpu)
 
 
@@ -136,26 +133,53 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
     }
 
 
-def run_once(
-    words: list[str], loader_batch: int | None, gpu: str, launched: bool = False
-) -> dict[str, Any]:
-    """One run, in a process of its own. `launched`: with the variables that torchrun sets."""
-    settings = json.dumps({"words": words, "loader_batch": loader_batch, "gpu": gpu})
+class Run(NamedTuple):
+    words: list[str]
+    #: What every DataLoader is given, or nothing where the script has it from the command.
+    loader_batch: int | None
+    gpu: str
+    #: With the variables that torchrun sets.
+    launched: bool = False
+
+
+def run_each(runs: list[Run]) -> list[dict[str, Any]]:
+    """Beside each other, each in a process of its own: torch takes seconds to load, once."""
+    from .script_run import load_all
+
+    load_all()
     with tempfile.TemporaryDirectory() as folder:
-        result = os.path.join(folder, "run.pickle")
-        done = subprocess.run(
-            [sys.executable, "-m", "plimsoll.script_run", result, settings],
-            env=_environment(launched),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        said = done.stdout.decode(errors="replace").splitlines()
-        if not os.path.exists(result):
-            _show(said)
-            raise CaptureError(f"the script's process ended with exit code {done.returncode}")
-        with open(result, "rb") as file:
-            found: dict[str, Any] = pickle.load(file)  # written by our own process a moment ago
+        places = [os.path.join(folder, str(number)) for number in range(len(runs))]
+        children = [_fork(run, place) for run, place in zip(runs, places)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        return [_found(place, code) for place, code in zip(places, codes)]
+
+
+def _fork(run: Run, place: str) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        said = os.open(place + ".said", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.environ.update(_environment(run.launched))
+        from .script_run import run_script
+
+        run_script(place, run.words, run.loader_batch, run.gpu)
+    finally:
+        os._exit(1)  # never back into what has called
+
+
+def _found(place: str, code: int) -> dict[str, Any]:
+    """What a run has left."""
+    with open(place + ".said", errors="replace") as file:
+        said = file.read().splitlines()
+    if not os.path.exists(place):
+        _show(said)
+        raise CaptureError(f"the script's process ended with exit code {code}")
+    with open(place, "rb") as file:
+        found: dict[str, Any] = pickle.load(file)  # written by our own process a moment ago
     if "error" in found:
         _show(said)
         raise CaptureError(**found["error"])
@@ -175,7 +199,6 @@ def _environment(launched: bool) -> dict[str, str]:
     here = str(Path(__file__).resolve().parent.parent)
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        **os.environ,
         **(ranks if launched else {}),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",

@@ -1,14 +1,12 @@
 """Runs a script's file under a recording, at one batch size, in a process of its own.
 
-`python -m plimsoll.script_run RESULT.pickle SETTINGS.json`, started by script.py. The process ends
-where enough was seen, without going back through the script: no handler of it is run, no
-checkpoint written, nothing sent.
+script.py forks it. The process ends where enough was seen, without going back through the script:
+no handler of it is run, no checkpoint written, nothing sent.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import runpy
@@ -150,13 +148,18 @@ def _execute(words: list[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
-def main() -> None:
-    result, settings = sys.argv[1], json.loads(sys.argv[2])
+def load_all() -> None:
+    """Of what is imported only where it is used, what takes long."""
+    FakeTensorMode()
+
+
+def run_script(result: str, words: list[str], loader_batch: int | None, gpu: str) -> None:
+    """Does not return."""
     if sys.path[0] in ("", os.getcwd()):
         del sys.path[0]  # where `python -m` looks first, and `python train.py` does not
-    run = _Run(result, settings["loader_batch"], settings["gpu"])
+    run = _Run(result, loader_batch, gpu)
     try:
-        run.script(settings["words"])
+        run.script(words)
     except CaptureError as error:
         run.write({"error": {"what": error.what, "where": error.where, "hint": error.hint}})
         leave(2)
@@ -178,7 +181,3 @@ def _in_script(trace: TracebackType | None) -> TracebackType | None:
 def first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0] if lines else ""
-
-
-if __name__ == "__main__":
-    main()

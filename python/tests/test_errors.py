@@ -178,8 +178,8 @@ print(len(made.events) > 10, torch.cuda.is_available())
 @pytest.mark.parametrize(
     "start",
     [
-        "import plimsoll, torch",
-        "import torch, plimsoll",
+        pytest.param("import plimsoll, torch", marks=pytest.mark.nightly),
+        pytest.param("import torch, plimsoll", marks=pytest.mark.nightly),
         "import torch, plimsoll; torch.ones(2, requires_grad=True).sum().backward()",
     ],
 )

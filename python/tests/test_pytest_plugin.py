@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
+import pytest
+from fresh_process import fresh
 from program_here import needs_program
 
-import plimsoll
 from plimsoll.memory_gate import Baseline, Checked, Figure, checked, table, write_report
 
 JOB = """
@@ -29,19 +29,19 @@ def job(gpu_memory, width=64, batch=4):
 """
 
 
+def _run_pytest(folder, flags):
+    os.chdir(folder)
+    os.environ.update(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", CUDA_VISIBLE_DEVICES="")
+    said = io.StringIO()
+    plain = ["-p", "plimsoll.pytest_plugin", "-p", "no:cacheprovider", "-rs", "--rootdir", folder]
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = pytest.main([*plain, *flags])
+    return int(code), said.getvalue()
+
+
 def pytest_of(folder, tests, *flags):
     (folder / "test_job.py").write_text(tests)
-    plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CUDA_VISIBLE_DEVICES": ""}
-    path = str(Path(plimsoll.__file__).parents[1])
-    command = [sys.executable, "-m", "pytest", "-p", "plimsoll.pytest_plugin"]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "-rs", "--rootdir", str(folder), *flags],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **plain, "PYTHONPATH": path},
-    )
-    return done.returncode, done.stdout + done.stderr
+    return fresh(_run_pytest, str(folder), flags).value
 
 
 @needs_program

@@ -35,6 +35,7 @@ def run(*arguments):
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_plans_are_run_and_told(tmp_path):
     plans, results = tmp_path / "plans", tmp_path / "results.jsonl"
     plans.mkdir()

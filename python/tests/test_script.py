@@ -12,11 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fresh_process import fresh  # noqa: E402
 from step_checks import Checked  # noqa: E402
 
 import plimsoll  # noqa: E402
 from plimsoll.errors import CaptureError  # noqa: E402
-from plimsoll.script import at_batch, main, run_once, words_of_script  # noqa: E402
+from plimsoll.script import Run, at_batch, main, run_each, words_of_script  # noqa: E402
 
 HEAD = """
 import sys, torch
@@ -34,13 +35,16 @@ def script(folder: Path, text: str) -> str:
 
 def captured(folder: Path, text: str, *words: str) -> Checked:
     out = folder / "job.step.json.gz"
-    assert main(["-o", str(out), "--", "python", script(folder, text), *words]) == 0
+    arguments = ["-o", str(out), "--", "python", script(folder, text), *words]
+    assert fresh(main, arguments).value == 0
     with gzip.open(out) as file:
         return Checked(json.load(file))
 
 
 def once(folder: Path, text: str, batch: int = 4) -> dict[str, Any]:
-    return run_once([script(folder, text), str(batch)], None, "H200")
+    runs: list[dict[str, Any]]
+    runs = fresh(run_each, [Run([script(folder, text), str(batch)], None, "H200")]).value
+    return runs[0]
 
 
 def calls(run: dict[str, Any]) -> list[str]:
@@ -303,13 +307,17 @@ def test_what_cannot_work_is_said(tmp_path: Path, text: str, words: str) -> None
     assert words in str(error.value)
 
 
-def test_a_command_without_batch(tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-o x -- python TRAIN", "{batch}"),
+        ("-o x -- python TRAIN 5 {batch}", "the same at batch 4 and at batch 8"),
+        ("-o x --batches 8,8 -- python TRAIN {batch}", "two growing sizes"),
+        ("-o x -- bash job.sh {batch}", "bash is no Python script"),
+    ],
+)
+def test_a_command_that_cannot_be(tmp_path: Path, words: str, said: str) -> None:
     path = script(tmp_path, PLAIN)
-    assert main(["-o", str(tmp_path / "x.step.json"), "--", "python", path]) == 2
-    assert "{batch}" in capsys.readouterr().err
-    assert main(["-o", str(tmp_path / "x.step.json"), "--", "python", path, "5", "{batch}"]) == 2
-    assert "the same at batch 4 and at batch 8" in capsys.readouterr().err
-    assert main(["-o", "x", "--batches", "8,8", "--", "python", path, "{batch}"]) == 2
-    assert "two growing sizes" in capsys.readouterr().err
-    assert main(["-o", "x", "--", "bash", "job.sh", "{batch}"]) == 2
-    assert "bash is no Python script" in capsys.readouterr().err
+    outcome = fresh(main, [path if word == "TRAIN" else word for word in words.split()])
+    assert outcome.value == 2
+    assert said in outcome.said
