@@ -24,13 +24,28 @@ if(PLIMSOLL_FUZZ)
 endif()
 target_include_directories(plimsoll_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
+# plimsoll_read_once(TARGET HEADERS...): what nearly every file of it reads is compiled once, for all targets that have
+# the same: a precompiled header for each would take as long as a fifth of the rest. It belongs to the first of them,
+# whose options the others share.
+function(plimsoll_read_once target)
+  string(MAKE_C_IDENTIFIER "plimsoll_reads_${ARGN}" readers)
+  get_property(first GLOBAL PROPERTY ${readers})
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    set_property(GLOBAL PROPERTY ${readers} ${target})
+  endif()
+endfunction()
+
 # plimsoll_quick_to_compile(TEST HEADERS...): nearly half of the time that continuous integration takes goes into
 # compiling tests. What they test is optimised, they need not be; gtest and HEADERS are read once.
 function(plimsoll_quick_to_compile test)
-  target_precompile_headers(${test} PRIVATE <gtest/gtest.h> ${ARGN})
+  target_compile_definitions(${test} PRIVATE PLIMSOLL_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
   if(PLIMSOLL_SANITIZE OR PLIMSOLL_UNITY)
     target_compile_options(${test} PRIVATE -O0)
   endif()
+  plimsoll_read_once(${test} <gtest/gtest.h> ${ARGN})
 endfunction()
 
 # plimsoll_in_batches(FILES TARGETS...): so many files at a time where PLIMSOLL_UNITY is on, which takes half as long
@@ -58,14 +73,11 @@ function(plimsoll_layer name)
   target_link_libraries(plimsoll_${name} PUBLIC $<BUILD_INTERFACE:plimsoll_options> ${ARG_LINK})
   # Beside CMAKE_CXX_STANDARD, which does not go with an installed library.
   target_compile_features(plimsoll_${name} PUBLIC cxx_std_20)
-  # What nearly every file reads, read once.
-  target_precompile_headers(plimsoll_${name} PRIVATE <fmt/format.h> <algorithm> <functional> <map>
-                            <memory> <optional> <string> <string_view> <variant> <vector>)
+  plimsoll_read_once(plimsoll_${name} <fmt/format.h> <algorithm> <functional> <map> <memory> <optional> <string>
+                     <string_view> <variant> <vector>)
   if(PLIMSOLL_TESTS AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE plimsoll_${name} GTest::gtest_main)
-    target_compile_definitions(${name}_test PRIVATE
-                               PLIMSOLL_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
     plimsoll_quick_to_compile(${name}_test)
     add_test(NAME unit.${name} COMMAND ${name}_test)
   endif()

@@ -1,0 +1,57 @@
+"""Functions called in processes in which torch is loaded and nothing of it was used yet.
+
+A script's runs are forked, which torch's autograd does not take once it has threads, as in pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import plimsoll.script_run
+from plimsoll.errors import CaptureError
+
+plimsoll.script_run.load_all()
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+
+
+class Outcome(NamedTuple):
+    value: Any
+    said: str
+
+
+def _call(to: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            value = function(*arguments)
+        to.send(Outcome(value, said.getvalue()))
+    except CaptureError as error:
+        to.send({"what": error.what, "where": error.where, "hint": error.hint})
+
+
+def fresh(function: Callable[..., Any], *arguments: Any) -> Outcome:
+    """What it returns and writes to stderr; a CaptureError comes through."""
+    here, package = str(Path(__file__).parent), str(Path(plimsoll.script_run.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, package])
+    ours, theirs = _context.Pipe()
+    process = _context.Process(target=_call, args=(theirs, function, arguments))
+    process.start()
+    theirs.close()
+    try:
+        outcome = ours.recv()
+    except EOFError:
+        sys.exit(f"{function} ended its process")
+    finally:
+        process.join()
+    if isinstance(outcome, Outcome):
+        return outcome
+    raise CaptureError(**outcome)
