@@ -27,6 +27,8 @@ Step CopyOf(const Step& step, std::size_t variant) {
             .model = step.model,
             .batches = {step.batches[0], step.batches[1]},
             .matmul_tf32 = step.matmul_tf32,
+            .backend = step.backend,
+            .names_root = step.names_root,
             .strings = {},
             .layouts = step.layouts,
             .variants = {step.variants[variant]},

@@ -93,7 +93,11 @@ class Reader {
         settings != document.end() && settings->is_object()) {
       const auto tf32 = settings->find("matmul_tf32");
       step_.matmul_tf32 = tf32 != settings->end() && tf32->is_boolean() && tf32->get<bool>();
+      const auto backend = settings->find("backend");
+      if (backend != settings->end() && *backend == "gloo") step_.backend = Backend::kGloo;
     }
+    const auto root = document.find("names_root");
+    step_.names_root = root != document.end() && root->is_boolean() && root->get<bool>();
   }
 
   void ReadLayout(const Json& json) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "step/transforms/collective.h"
 #include "step/transforms/shard_groups.h"
 
 namespace plimsoll {
@@ -22,6 +23,10 @@ bool ReadForm(std::string_view form, Sharding& to) {
     return true;
   }
   if (form == ":meta") return to.meta = true;
+  if (const auto backend = ParseBackend(form); backend && !to.backend) {
+    to.backend = backend;
+    return true;
+  }
   if ((form == ":bf16" || form == ":fp16") && !to.policy) {
     to.policy = {.param = form == ":bf16" ? DType::kBFloat16 : DType::kFloat16};
     return true;
@@ -57,8 +62,8 @@ Result<Sharding> ParseSharding(std::string_view text) {
   if (good) return sharding;
   return Error{.message = fmt::format("'{}' does not say how many ranks, and how", text),
                .hint =
-                   "2 or more, then :keep or :keep_last, :meta, :bf16 or :fp16 and :reduce_half "
-                   "where they apply (docs/predict.md)"};
+                   "2 or more, then :keep or :keep_last, :meta, :bf16 or :fp16 and :reduce_half, "
+                   ":gloo or :nccl where they apply (docs/predict.md)"};
 }
 
 std::optional<Error> CannotShard(const Step& step, const Variant& variant,
