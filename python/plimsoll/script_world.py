@@ -8,6 +8,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,16 +23,30 @@ from .places import current_line
 from .values import Notes
 
 
+@dataclass
+class Asked:
+    """What the script asked for and does not get."""
+
+    #: Of its loaders.
+    batch_sizes: list[int] = field(default_factory=list)
+    #: By which its ranks would exchange tensors on GPUs: "nccl", "gloo".
+    backend: str | None = None
+
+    def settings(self) -> dict[str, str]:
+        """Those of the step file."""
+        return {} if self.backend is None else {"backend": self.backend}
+
+
 @contextlib.contextmanager
-def world(batch: int | None, note: Notes, sizes: list[int]) -> Iterator[None]:
-    """`batch`: what loaders take in place of their own size; `sizes` gets what was theirs."""
+def world(batch: int | None, note: Notes, asked: Asked) -> Iterator[None]:
+    """`batch`: what loaders take in place of their own size."""
     patches = [
-        *_loaders(batch, note, sizes),
+        *_loaders(batch, note, asked.batch_sizes),
         *_values(note),
         *_files(note),
         *_streams(),
         *_compilers(note),
-        *_ranks(note),
+        *_ranks(note, asked),
         *_optimizers(),
     ]
     with patched(patches):
@@ -233,14 +248,14 @@ class OneRank(nn.Module):
         yield
 
 
-def _ranks(note: Notes) -> list[Patch]:
+def _ranks(note: Notes, asked: Asked) -> list[Patch]:
     parallel = nn.parallel
     found = [Patch(parallel, "DistributedDataParallel", _wrapper("DistributedDataParallel", note))]
     found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note)))
     found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note)))
     found.append(Patch(parallel.distributed, "DistributedDataParallel", found[0].value))
     if torch.distributed.is_available():
-        found += _groups(note)
+        found += _groups(note, asked)
     return found
 
 
@@ -255,14 +270,24 @@ def _wrapper(kind: str, note: Notes) -> Any:
     return type(kind, (OneRank,), {"__init__": init})
 
 
-def _groups(note: Notes) -> list[Patch]:
+def _backend_of_gpus(given: Any) -> str:
+    """Of "gloo" or "cpu:gloo,cuda:nccl"; torch's own choice where nothing is given."""
+    for part in str(given or "").lower().split(","):
+        device, _, name = part.rpartition(":")
+        if name and device in ("", "cuda"):
+            return name
+    return "nccl"
+
+
+def _groups(note: Notes, asked: Asked) -> list[Patch]:
     import torch.distributed as dist
 
     begin = dist.init_process_group
 
-    def init(*args: Any, **kwargs: Any) -> None:
+    def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
+        asked.backend = _backend_of_gpus(backend)
         note(f"{current_line()}: the job is taken as one rank of one")
         begin(backend="fake", rank=0, world_size=1, store=FakeStore())
 

@@ -254,6 +254,27 @@ def test_one_rank_of_a_job(tmp_path: Path) -> None:
     assert run["model"] == "Linear"
     assert [event[3] for event in run["events"] if event[0] == "parameter"] == ["weight", "bias"]
     assert any("DistributedDataParallel is left out" in note for note in run["notes"])
+    assert run["settings"]["backend"] == "nccl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "backend"),
+    [
+        ('"gloo"', "gloo"),
+        ("backend=dist.Backend.GLOO", "gloo"),
+        ('backend="cpu:gloo,cuda:nccl"', "nccl"),
+        ('"cuda:gloo"', "gloo"),
+        ('init_method="env://"', "nccl"),
+    ],
+)
+def test_by_what_gpus_would_exchange_is_told(tmp_path: Path, arguments: str, backend: str) -> None:
+    begin = f"import torch.distributed as dist\ndist.init_process_group({arguments})"
+    run = once(tmp_path, begin + PLAIN)
+    assert run["settings"]["backend"] == backend
+
+
+def test_a_job_without_ranks_names_no_backend(tmp_path: Path) -> None:
+    assert "backend" not in once(tmp_path, PLAIN)["settings"]
 
 
 def test_a_loaders_own_batch_size_is_varied(tmp_path: Path) -> None:

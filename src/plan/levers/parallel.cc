@@ -124,6 +124,8 @@ std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view 
     variant = AddFullySharded(step, variant, *sharding);
   } else if (const auto* pipeline = std::get_if<Pipeline>(&*way)) {
     Note(step, DescribePipeline(step, variant, *pipeline));
+    // What stages send each other is on GPUs, where gloo cannot take it from.
+    step.backend = Backend::kNccl;
     Result<Variant> stage = AddPipeline(step, variant, *pipeline);
     if (!stage) return stage.error();
     variant = std::move(*stage);
@@ -131,6 +133,12 @@ std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view 
     const auto& ddp = std::get<DataParallel>(*way);
     if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(step, std::move(text));
     variant = AddDataParallel(step, variant, ddp);
+  }
+  if (step.backend == Backend::kGloo) {
+    Note(
+        step,
+        "the ranks exchange tensors by gloo: what it copies on the GPU is counted, and nothing for "
+        "NCCL; the time is as with NCCL");
   }
   return std::nullopt;
 }

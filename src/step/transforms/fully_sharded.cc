@@ -211,7 +211,7 @@ class FullySharded {
   }
 
   void BeforeForward(std::size_t group) {
-    if (states_[kRoot].whole.empty()) OpenInForward(kRoot);
+    if (states_[kRoot].whole.empty() && !ParametersOf(kRoot).empty()) OpenInForward(kRoot);
     if (group == open_) return;
     CloseBlock();
     if (group == kRoot) return;
