@@ -107,7 +107,7 @@ class _Run:
                 "layouts": recorder.layouts,
                 "model": type(watch.roots[0]).__name__,
                 "notes": self._notes.told,
-                "settings": {**settings_of_torch(), **self._asked.settings()},
+                "settings": {**settings_of_torch(), **self._asked.settings(watch.roots)},
                 "torch": str(torch.__version__),
                 "loaders": self._asked.batch_sizes,
             }

@@ -31,10 +31,23 @@ class Asked:
     batch_sizes: list[int] = field(default_factory=list)
     #: By which its ranks would exchange tensors on GPUs: "nccl", "gloo".
     backend: str | None = None
+    #: What DistributedDataParallel is told, as `--set parallel=ddp:8:views` has it: ":views".
+    data_parallel: str = ""
+    #: What fully_shard is given, call by call.
+    sharded: list[list[nn.Module]] = field(default_factory=list)
 
-    def settings(self) -> dict[str, str]:
-        """Those of the step file."""
-        return {} if self.backend is None else {"backend": self.backend}
+    def settings(self, roots: list[nn.Module]) -> dict[str, Any]:
+        """Those of the step file. `roots`: the models."""
+        told: dict[str, Any] = {}
+        if self.backend is not None:
+            told["backend"] = self.backend
+        if self.data_parallel:
+            told["data_parallel"] = self.data_parallel
+        names = {id(module): name for name, module in roots[0].named_modules()} if roots else {}
+        given = [[names.get(id(module)) for module in modules] for modules in self.sharded]
+        if given and len(roots) == 1 and not any(None in modules for modules in given):
+            told["sharded"] = given
+        return told
 
 
 @contextlib.contextmanager
@@ -250,17 +263,25 @@ class OneRank(nn.Module):
 
 def _ranks(note: Notes, asked: Asked) -> list[Patch]:
     parallel = nn.parallel
-    found = [Patch(parallel, "DistributedDataParallel", _wrapper("DistributedDataParallel", note))]
-    found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note)))
-    found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note)))
-    found.append(Patch(parallel.distributed, "DistributedDataParallel", found[0].value))
+    ddp = _wrapper("DistributedDataParallel", note, asked)
+    found = [Patch(parallel, "DistributedDataParallel", ddp)]
+    found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note, asked)))
+    found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note, asked)))
+    found.append(Patch(parallel.distributed, "DistributedDataParallel", ddp))
     if torch.distributed.is_available():
         found += _groups(note, asked)
     return found
 
 
-def _wrapper(kind: str, note: Notes) -> Any:
+def _told_to_ddp(bucket_cap_mb: Any = None, gradient_as_bucket_view: Any = False, **_: Any) -> str:
+    views = ":views" if gradient_as_bucket_view else ""
+    return views + (f":bucket{int(bucket_cap_mb)}" if bucket_cap_mb else "")
+
+
+def _wrapper(kind: str, note: Notes, asked: Asked) -> Any:
     def init(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        if kind.startswith("Distributed"):
+            asked.data_parallel = _told_to_ddp(**kwargs)
         note(
             f"{current_line()}: {kind} is left out; told is the model inside, as it runs on one GPU"
             + (" (predict --ddp adds what it takes)" if kind.startswith("Distributed") else "")
@@ -295,17 +316,21 @@ def _groups(note: Notes, asked: Asked) -> list[Patch]:
         Patch(dist, "init_process_group", init),
         Patch(dist.distributed_c10d, "init_process_group", init),
     ]
-    return patches + _sharding(note)
+    return patches + _sharding(note, asked)
 
 
-def _sharding(note: Notes) -> list[Patch]:
+def _sharding(note: Notes, asked: Asked) -> list[Patch]:
     with contextlib.suppress(ImportError):
         import torch.distributed.fsdp as fsdp
 
         def whole(module: Any, *args: Any, **kwargs: Any) -> Any:
+            asked.sharded.append([module] if isinstance(module, nn.Module) else list(module))
+            keep = ":keep" if kwargs.get("reshard_after_forward") is False else ""
+            left = [name for name in ("mp_policy", "offload_policy") if name in kwargs]
             note(
                 f"{current_line()}: fully_shard is left out; told is the whole model on one GPU "
-                "(predict --fsdp N shards it)"
+                f"(predict --fsdp N{keep} shards it)"
+                + (f", without its {' and '.join(left)}" if left else "")
             )
             return module
 

@@ -115,6 +115,13 @@ std::vector<std::string> Code(const Step&, const Choice& choice) {
   return lines;
 }
 
+/// With what the script tells DistributedDataParallel.
+DataParallel AsScriptHas(const Step& step) {
+  const DataParallel plain;
+  const auto told = ParseDataParallel(fmt::format("{}{}", plain.ranks, step.data_parallel));
+  return told ? *told : plain;
+}
+
 std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view value) {
   const Result<Way> way = ParseWay(value);
   if (!way) return way.error();
@@ -130,7 +137,7 @@ std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view 
     if (!stage) return stage.error();
     variant = std::move(*stage);
   } else {
-    const auto& ddp = std::get<DataParallel>(*way);
+    const DataParallel ddp = value == "ddp" ? AsScriptHas(step) : std::get<DataParallel>(*way);
     if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(step, std::move(text));
     variant = AddDataParallel(step, variant, ddp);
   }

@@ -28,6 +28,8 @@ Step CopyOf(const Step& step, std::size_t variant) {
             .batches = {step.batches[0], step.batches[1]},
             .matmul_tf32 = step.matmul_tf32,
             .backend = step.backend,
+            .sharded = step.sharded,
+            .data_parallel = step.data_parallel,
             .names_root = step.names_root,
             .strings = {},
             .layouts = step.layouts,

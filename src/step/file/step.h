@@ -140,6 +140,12 @@ struct Step {
   bool matmul_tf32 = false;
   /// That of the script, where it names one; of the ranks that a transform adds.
   Backend backend = Backend::kNccl;
+  /// The paths of the modules that the script gives to fully_shard, those of one call together; the
+  /// whole model has the empty path. Nothing where no script tells.
+  std::vector<std::vector<std::string>> sharded = {};
+  /// What the script tells DistributedDataParallel, as ParseDataParallel takes it behind the ranks:
+  /// ":views".
+  std::string data_parallel = {};
   /// Calls of the model's own forward have a module whose path is empty, and those outside of the
   /// model have none. In older captures neither has one.
   bool names_root = false;

@@ -66,6 +66,14 @@ TEST(StepFile, SaysByWhatRanksExchangeAndWhereTheModelEnds) {
   EXPECT_EQ(CopyOf(*Read(file.dump()), 0).backend, Backend::kGloo);
   EXPECT_TRUE(CopyOf(*Read(file.dump()), 0).names_root);
   EXPECT_EQ(With("/settings", R"({"backend": 3})"), "");
+  file["settings"] = {{"data_parallel", ":views"}, {"sharded", {{"h.0", "h.1"}, {""}}}};
+  EXPECT_EQ(CopyOf(*Read(file.dump()), 0).data_parallel, ":views");
+  EXPECT_EQ(CopyOf(*Read(file.dump()), 0).sharded,
+            (std::vector<std::vector<std::string>>{{"h.0", "h.1"}, {""}}));
+  EXPECT_EQ(With("/settings", R"({"data_parallel": 3, "sharded": 3})"), "");
+  EXPECT_EQ(With("/settings", R"({"sharded": [3]})"), "\"sharded\" does not hold lists of modules");
+  EXPECT_EQ(With("/settings", R"({"sharded": [[3]]})"),
+            "\"sharded\" does not hold lists of modules");
   EXPECT_EQ(With("/names_root", "3"), "");
 }
 

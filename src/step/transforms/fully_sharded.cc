@@ -62,7 +62,7 @@ class FullySharded {
       : step_(step),
         old_(old),
         sharding_(sharding),
-        groups_(step, old),
+        groups_(ShardGroups::AsSharded(step, old)),
         layouts_(step, old, sharding),
         states_(groups_.all().size()),
         edit_(step, old, "plimsoll.fully_sharded") {

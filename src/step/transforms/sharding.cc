@@ -46,6 +46,22 @@ bool ComputesIn(const Step& step, const Variant& variant, DType dtype) {
   });
 }
 
+std::string DescribeGroups(const Step& step, const Variant& variant) {
+  const ShardGroups groups = ShardGroups::AsSharded(step, variant);
+  const std::size_t parts = groups.all().size() - 1;
+  if (!step.sharded.empty()) {
+    if (parts == 0) return "on the model as a whole, as the script has it";
+    return fmt::format("on {} parts of the model and on the whole, as the script has it", parts);
+  }
+  std::vector<std::string> lists = groups.lists();
+  for (std::string& list : lists) {
+    if (list.empty()) list = "the model";
+  }
+  if (lists.empty()) return "on the model as a whole, which has no numbered list of modules";
+  return fmt::format("on each of the {} members of {}, and on the whole", parts,
+                     fmt::join(lists, " and "));
+}
+
 }  // namespace
 
 Result<Sharding> ParseSharding(std::string_view text) {
@@ -79,17 +95,8 @@ std::optional<Error> CannotShard(const Step& step, const Variant& variant,
 }
 
 std::string DescribeSharding(const Step& step, const Variant& variant, const Sharding& sharding) {
-  const ShardGroups groups(step, variant);
-  std::vector<std::string> lists = groups.lists();
-  for (std::string& list : lists) {
-    if (list.empty()) list = "the model";
-  }
-  const std::string where = lists.empty()
-                                ? "on the model as a whole, which has no numbered list of modules"
-                                : fmt::format("on each of the {} members of {}, and on the whole",
-                                              groups.all().size() - 1, fmt::join(lists, " and "));
   std::string text =
-      fmt::format("FSDP: fully_shard {}; {}", where,
+      fmt::format("FSDP: fully_shard {}; {}", DescribeGroups(step, variant),
                   sharding.meta ? "built on the meta device"
                                 : "the model is on the GPU before it is sharded (if not: :meta)");
   if (sharding.policy) {
