@@ -122,6 +122,15 @@ DataParallel AsScriptHas(const Step& step) {
   return told ? *told : plain;
 }
 
+std::string DescribeGloo(const Way& way) {
+  const auto* ddp = std::get_if<DataParallel>(&way);
+  const bool zero = ddp != nullptr && ddp->zero != DataParallel::Zero::kNothing;
+  return fmt::format(
+      "the ranks exchange tensors by gloo: what it copies on the GPU is {}counted, and nothing for "
+      "NCCL; the time is as with NCCL",
+      zero ? "not " : "");
+}
+
 std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view value) {
   const Result<Way> way = ParseWay(value);
   if (!way) return way.error();
@@ -141,12 +150,7 @@ std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view 
     if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(step, std::move(text));
     variant = AddDataParallel(step, variant, ddp);
   }
-  if (step.backend == Backend::kGloo) {
-    Note(
-        step,
-        "the ranks exchange tensors by gloo: what it copies on the GPU is counted, and nothing for "
-        "NCCL; the time is as with NCCL");
-  }
+  if (step.backend == Backend::kGloo) Note(step, DescribeGloo(*way));
   return std::nullopt;
 }
 
