@@ -115,6 +115,7 @@ def capture(
             "model": session.name,
             "batches": list(batches),
             "settings": settings_of_torch(),
+            "names_root": True,
             "strings": session.tables.strings,
             "layouts": session.tables.layouts,
             "variants": variants,

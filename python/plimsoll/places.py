@@ -103,6 +103,7 @@ def current_line() -> str | None:
 
 class Place(NamedTuple):
     where: str | None
+    #: Its path; empty in the model's own forward, None outside of the model.
     module: str | None
     #: 0 the user's thread; 1 the one that a GPU's backward has for itself.
     thread: int
@@ -169,7 +170,7 @@ class Places:
             self.on_forward()
         # A module that is not the model's (a loss, say) counts as part of what called it.
         outer = self._running[-1] if self._running else None
-        self._running.append(outer if name is None else name or None)
+        self._running.append(outer if name is None else name)
 
     def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
         if self._running:

@@ -126,6 +126,7 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
         "model": runs[0]["model"],
         "batches": list(batches),
         "settings": runs[0]["settings"],
+        "names_root": True,
         "strings": tables.strings,
         "layouts": tables.layouts,
         "variants": [{"precision": "as_written", "events": events}],

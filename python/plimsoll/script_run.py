@@ -31,7 +31,7 @@ from .optimizers import nothing_overflows
 from .places import in_own_file, line_of
 from .recurrent import recurrent_told
 from .script_steps import ScriptPlaces, ScriptRecorder, Watch
-from .script_world import world
+from .script_world import Asked, world
 from .values import Values
 
 
@@ -41,7 +41,7 @@ class _Run:
         self._batch = batch
         self._gpu = gpu
         self._notes = Notes()
-        self._sizes: list[int] = []
+        self._asked = Asked()
         places = ScriptPlaces()
         self._recorder = ScriptRecorder(places, Values(self._notes, whole_numbers=True))
         self._places = places
@@ -58,7 +58,7 @@ class _Run:
                 garbage_waits(),
                 same_luck(),
                 building(),
-                world(self._batch, self._notes, self._sizes),
+                world(self._batch, self._notes, self._asked),
                 FakeTensorMode(allow_non_fake_inputs=True),
                 attention_told(self._recorder, capability(self._gpu) or (9, 0)),
                 recurrent_told(self._recorder),
@@ -105,9 +105,9 @@ class _Run:
                 "layouts": recorder.layouts,
                 "model": type(watch.roots[0]).__name__,
                 "notes": self._notes.told,
-                "settings": settings_of_torch(),
+                "settings": {**settings_of_torch(), **self._asked.settings(watch.roots)},
                 "torch": str(torch.__version__),
-                "loaders": self._sizes,
+                "loaders": self._asked.batch_sizes,
             }
         )
         leave(0)

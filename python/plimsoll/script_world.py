@@ -8,6 +8,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,16 +23,43 @@ from .places import current_line
 from .values import Notes
 
 
+@dataclass
+class Asked:
+    """What the script asked for and does not get."""
+
+    #: Of its loaders.
+    batch_sizes: list[int] = field(default_factory=list)
+    #: By which its ranks would exchange tensors on GPUs: "nccl", "gloo".
+    backend: str | None = None
+    #: What DistributedDataParallel is told, as `--set parallel=ddp:8:views` has it: ":views".
+    data_parallel: str = ""
+    #: What fully_shard is given, call by call.
+    sharded: list[list[nn.Module]] = field(default_factory=list)
+
+    def settings(self, roots: list[nn.Module]) -> dict[str, Any]:
+        """Those of the step file. `roots`: the models."""
+        told: dict[str, Any] = {}
+        if self.backend is not None:
+            told["backend"] = self.backend
+        if self.data_parallel:
+            told["data_parallel"] = self.data_parallel
+        names = {id(module): name for name, module in roots[0].named_modules()} if roots else {}
+        given = [[names.get(id(module)) for module in modules] for modules in self.sharded]
+        if given and len(roots) == 1 and not any(None in modules for modules in given):
+            told["sharded"] = given
+        return told
+
+
 @contextlib.contextmanager
-def world(batch: int | None, note: Notes, sizes: list[int]) -> Iterator[None]:
-    """`batch`: what loaders take in place of their own size; `sizes` gets what was theirs."""
+def world(batch: int | None, note: Notes, asked: Asked) -> Iterator[None]:
+    """`batch`: what loaders take in place of their own size."""
     patches = [
-        *_loaders(batch, note, sizes),
+        *_loaders(batch, note, asked.batch_sizes),
         *_values(note),
         *_files(note),
         *_streams(),
         *_compilers(note),
-        *_ranks(note),
+        *_ranks(note, asked),
         *_optimizers(),
     ]
     with patched(patches):
@@ -233,19 +261,27 @@ class OneRank(nn.Module):
         yield
 
 
-def _ranks(note: Notes) -> list[Patch]:
+def _ranks(note: Notes, asked: Asked) -> list[Patch]:
     parallel = nn.parallel
-    found = [Patch(parallel, "DistributedDataParallel", _wrapper("DistributedDataParallel", note))]
-    found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note)))
-    found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note)))
-    found.append(Patch(parallel.distributed, "DistributedDataParallel", found[0].value))
+    ddp = _wrapper("DistributedDataParallel", note, asked)
+    found = [Patch(parallel, "DistributedDataParallel", ddp)]
+    found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note, asked)))
+    found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note, asked)))
+    found.append(Patch(parallel.distributed, "DistributedDataParallel", ddp))
     if torch.distributed.is_available():
-        found += _groups(note)
+        found += _groups(note, asked)
     return found
 
 
-def _wrapper(kind: str, note: Notes) -> Any:
+def _told_to_ddp(bucket_cap_mb: Any = None, gradient_as_bucket_view: Any = False, **_: Any) -> str:
+    views = ":views" if gradient_as_bucket_view else ""
+    return views + (f":bucket{int(bucket_cap_mb)}" if bucket_cap_mb else "")
+
+
+def _wrapper(kind: str, note: Notes, asked: Asked) -> Any:
     def init(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        if kind.startswith("Distributed"):
+            asked.data_parallel = _told_to_ddp(**kwargs)
         note(
             f"{current_line()}: {kind} is left out; told is the model inside, as it runs on one GPU"
             + (" (predict --ddp adds what it takes)" if kind.startswith("Distributed") else "")
@@ -255,14 +291,24 @@ def _wrapper(kind: str, note: Notes) -> Any:
     return type(kind, (OneRank,), {"__init__": init})
 
 
-def _groups(note: Notes) -> list[Patch]:
+def _backend_of_gpus(given: Any) -> str:
+    """Of "gloo" or "cpu:gloo,cuda:nccl"; torch's own choice where nothing is given."""
+    for part in str(given or "").lower().split(","):
+        device, _, name = part.rpartition(":")
+        if name and device in ("", "cuda"):
+            return name
+    return "nccl"
+
+
+def _groups(note: Notes, asked: Asked) -> list[Patch]:
     import torch.distributed as dist
 
     begin = dist.init_process_group
 
-    def init(*args: Any, **kwargs: Any) -> None:
+    def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
+        asked.backend = _backend_of_gpus(backend)
         note(f"{current_line()}: the job is taken as one rank of one")
         begin(backend="fake", rank=0, world_size=1, store=FakeStore())
 
@@ -270,17 +316,21 @@ def _groups(note: Notes) -> list[Patch]:
         Patch(dist, "init_process_group", init),
         Patch(dist.distributed_c10d, "init_process_group", init),
     ]
-    return patches + _sharding(note)
+    return patches + _sharding(note, asked)
 
 
-def _sharding(note: Notes) -> list[Patch]:
+def _sharding(note: Notes, asked: Asked) -> list[Patch]:
     with contextlib.suppress(ImportError):
         import torch.distributed.fsdp as fsdp
 
         def whole(module: Any, *args: Any, **kwargs: Any) -> Any:
+            asked.sharded.append([module] if isinstance(module, nn.Module) else list(module))
+            keep = ":keep" if kwargs.get("reshard_after_forward") is False else ""
+            left = [name for name in ("mp_policy", "offload_policy") if name in kwargs]
             note(
                 f"{current_line()}: fully_shard is left out; told is the whole model on one GPU "
-                "(predict --fsdp N shards it)"
+                f"(predict --fsdp N{keep} shards it)"
+                + (f", without its {' and '.join(left)}" if left else "")
             )
             return module
 

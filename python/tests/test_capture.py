@@ -74,6 +74,24 @@ def test_lines_modules_and_threads():
     assert all(call[2] == -1 and call[4] == 0 for call in optimizer)
 
 
+def test_where_the_model_ends():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.layer(x).relu()
+
+    step = captured(Net, of=lambda model, x, y: model(x).exp().mean())
+    assert step.document["names_root"]
+    for phase, found in (("forward", ["layer", "", None, None]), ("backward", [None])):
+        calls = [call for _, call in step.calls(phase)]
+        modules = [step.strings[call[3]] if call[3] >= 0 else None for call in calls]
+        assert modules[: len(found)] == found
+    assert "" in modules, "the backward of the model's own forward"
+
+
 def test_what_lives_how_long():
     """The batch and the loss of a step live until the next one has made its own."""
     events = captured().events

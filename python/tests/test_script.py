@@ -258,6 +258,53 @@ def test_one_rank_of_a_job(tmp_path: Path) -> None:
     assert run["model"] == "Linear"
     assert [event[3] for event in run["events"] if event[0] == "parameter"] == ["weight", "bias"]
     assert any("DistributedDataParallel is left out" in note for note in run["notes"])
+    assert run["settings"]["backend"] == "nccl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "backend"),
+    [
+        ('"gloo"', "gloo"),
+        ("backend=dist.Backend.GLOO", "gloo"),
+        ('backend="cpu:gloo,cuda:nccl"', "nccl"),
+        ('"cuda:gloo"', "gloo"),
+        ('init_method="env://"', "nccl"),
+    ],
+)
+def test_by_what_gpus_would_exchange_is_told(tmp_path: Path, arguments: str, backend: str) -> None:
+    begin = f"import torch.distributed as dist\ndist.init_process_group({arguments})"
+    run = once(tmp_path, begin + PLAIN)
+    assert run["settings"]["backend"] == backend
+
+
+def test_a_job_without_ranks_tells_nothing_of_them(tmp_path: Path) -> None:
+    assert not {"backend", "data_parallel", "sharded"} & once(tmp_path, PLAIN)["settings"].keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("", None),
+        ("gradient_as_bucket_view=True, bucket_cap_mb=100", ":views:bucket100"),
+        ("device_ids=[0], bucket_cap_mb=40.5", ":bucket40"),
+    ],
+)
+def test_what_ddp_is_told(tmp_path: Path, arguments: str, told: str | None) -> None:
+    wrapped = f".cuda()\nmodel = nn.parallel.DistributedDataParallel(model, {arguments})\n"
+    run = once(tmp_path, PLAIN.replace(".cuda()\n", wrapped, 1))
+    assert run["settings"].get("data_parallel") == told
+
+
+def test_what_is_sharded(tmp_path: Path) -> None:
+    shard = """
+from torch.distributed.fsdp import fully_shard
+fully_shard(model[0], reshard_after_forward=False)
+fully_shard([model[1], model[2]])
+fully_shard(model)
+"""
+    run = once(tmp_path, PLAIN.replace(".cuda()\n", ".cuda()\n" + shard, 1))
+    assert run["settings"]["sharded"] == [["0"], ["1", "2"], [""]]
+    assert any("--fsdp N:keep shards it" in note for note in run["notes"])
 
 
 def test_a_loaders_own_batch_size_is_varied(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ Result<Setting> MakeSetting(const Step& step, const Gpu& gpu, const PredictOptio
   if (!variant) return variant.error();
   const Result<AllocatorRules> rules = AllocatorRulesFor(step, options);
   if (!rules) return rules.error();
-  const ContextSize nccl = NcclTakes(RanksOf(step, **variant));
+  const ContextSize nccl =
+      step.backend == Backend::kNccl ? NcclTakes(RanksOf(step, **variant)) : ContextSize{};
   DeviceLimits limits{.limit = options.limit,
                       .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes - nccl.bytes),
                       .total = gpu.memory};

@@ -28,7 +28,7 @@ struct Setting {
   const Calibration* calibration = nullptr;
   DeviceLimits limits;
   int steps = 5;
-  /// For the ranks of the step's collectives.
+  /// For the ranks of the step's collectives; nothing with another backend.
   ContextSize nccl = {};
 
   /// The context, and NCCL beside it.

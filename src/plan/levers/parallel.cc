@@ -115,6 +115,22 @@ std::vector<std::string> Code(const Step&, const Choice& choice) {
   return lines;
 }
 
+/// With what the script tells DistributedDataParallel.
+DataParallel AsScriptHas(const Step& step) {
+  const DataParallel plain;
+  const auto told = ParseDataParallel(fmt::format("{}{}", plain.ranks, step.data_parallel));
+  return told ? *told : plain;
+}
+
+std::string DescribeGloo(const Way& way) {
+  const auto* ddp = std::get_if<DataParallel>(&way);
+  const bool zero = ddp != nullptr && ddp->zero != DataParallel::Zero::kNothing;
+  return fmt::format(
+      "the ranks exchange tensors by gloo: what it copies on the GPU is {}counted, and nothing for "
+      "NCCL; the time is as with NCCL",
+      zero ? "not " : "");
+}
+
 std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view value) {
   const Result<Way> way = ParseWay(value);
   if (!way) return way.error();
@@ -124,14 +140,17 @@ std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view 
     variant = AddFullySharded(step, variant, *sharding);
   } else if (const auto* pipeline = std::get_if<Pipeline>(&*way)) {
     Note(step, DescribePipeline(step, variant, *pipeline));
+    // What stages send each other is on GPUs, where gloo cannot take it from.
+    step.backend = Backend::kNccl;
     Result<Variant> stage = AddPipeline(step, variant, *pipeline);
     if (!stage) return stage.error();
     variant = std::move(*stage);
   } else {
-    const auto& ddp = std::get<DataParallel>(*way);
+    const DataParallel ddp = value == "ddp" ? AsScriptHas(step) : std::get<DataParallel>(*way);
     if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(step, std::move(text));
     variant = AddDataParallel(step, variant, ddp);
   }
+  if (step.backend == Backend::kGloo) Note(step, DescribeGloo(*way));
   return std::nullopt;
 }
 

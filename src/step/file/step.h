@@ -127,6 +127,9 @@ struct LayoutRecord {
   std::vector<Number> strides;
 };
 
+/// What ranks exchange tensors by. Gloo goes through the host, and makes copies on the device.
+enum class Backend : std::uint8_t { kNccl, kGloo };
+
 struct Step {
   std::string file;
   std::string torch;
@@ -135,6 +138,17 @@ struct Step {
   std::int64_t batches[2] = {2, 3};
   /// torch.backends.cuda.matmul.allow_tf32
   bool matmul_tf32 = false;
+  /// That of the script, where it names one; of the ranks that a transform adds.
+  Backend backend = Backend::kNccl;
+  /// The paths of the modules that the script gives to fully_shard, those of one call together; the
+  /// whole model has the empty path. Nothing where no script tells.
+  std::vector<std::vector<std::string>> sharded = {};
+  /// What the script tells DistributedDataParallel, as ParseDataParallel takes it behind the ranks:
+  /// ":views".
+  std::string data_parallel = {};
+  /// Calls of the model's own forward have a module whose path is empty, and those outside of the
+  /// model have none. In older captures neither has one.
+  bool names_root = false;
   StringTable strings;
   std::vector<LayoutRecord> layouts;
   std::vector<Variant> variants;

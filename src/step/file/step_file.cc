@@ -93,6 +93,26 @@ class Reader {
         settings != document.end() && settings->is_object()) {
       const auto tf32 = settings->find("matmul_tf32");
       step_.matmul_tf32 = tf32 != settings->end() && tf32->is_boolean() && tf32->get<bool>();
+      ReadRanks(*settings);
+    }
+    const auto root = document.find("names_root");
+    step_.names_root = root != document.end() && root->is_boolean() && root->get<bool>();
+  }
+
+  void ReadRanks(const Json& settings) {
+    const auto backend = settings.find("backend");
+    if (backend != settings.end() && *backend == "gloo") step_.backend = Backend::kGloo;
+    const auto ddp = settings.find("data_parallel");
+    if (ddp != settings.end() && ddp->is_string()) step_.data_parallel = ddp->get<std::string>();
+    const auto sharded = settings.find("sharded");
+    if (sharded == settings.end() || !sharded->is_array()) return;
+    for (const Json& call : *sharded) {
+      if (!call.is_array()) Refuse("\"sharded\" does not hold lists of modules");
+      std::vector<std::string>& modules = step_.sharded.emplace_back();
+      for (const Json& module : call) {
+        if (!module.is_string()) Refuse("\"sharded\" does not hold lists of modules");
+        modules.push_back(module.get<std::string>());
+      }
     }
   }
 

@@ -55,6 +55,28 @@ std::string With(const char* pointer, const char* value) {
   return Complaint(file.dump());
 }
 
+TEST(StepFile, SaysByWhatRanksExchangeAndWhereTheModelEnds) {
+  Json file = SmallFile();
+  EXPECT_EQ(Read(file.dump())->backend, Backend::kNccl);
+  EXPECT_FALSE(Read(file.dump())->names_root);
+  file["settings"] = {{"backend", "gloo"}};
+  file["names_root"] = true;
+  EXPECT_EQ(Read(file.dump())->backend, Backend::kGloo);
+  EXPECT_TRUE(Read(file.dump())->names_root);
+  EXPECT_EQ(CopyOf(*Read(file.dump()), 0).backend, Backend::kGloo);
+  EXPECT_TRUE(CopyOf(*Read(file.dump()), 0).names_root);
+  EXPECT_EQ(With("/settings", R"({"backend": 3})"), "");
+  file["settings"] = {{"data_parallel", ":views"}, {"sharded", {{"h.0", "h.1"}, {""}}}};
+  EXPECT_EQ(CopyOf(*Read(file.dump()), 0).data_parallel, ":views");
+  EXPECT_EQ(CopyOf(*Read(file.dump()), 0).sharded,
+            (std::vector<std::vector<std::string>>{{"h.0", "h.1"}, {""}}));
+  EXPECT_EQ(With("/settings", R"({"data_parallel": 3, "sharded": 3})"), "");
+  EXPECT_EQ(With("/settings", R"({"sharded": [3]})"), "\"sharded\" does not hold lists of modules");
+  EXPECT_EQ(With("/settings", R"({"sharded": [[3]]})"),
+            "\"sharded\" does not hold lists of modules");
+  EXPECT_EQ(With("/names_root", "3"), "");
+}
+
 TEST(StepFile, IsReadAsItIsWritten) {
   const Result<Step> step = Read(SmallFile().dump());
   ASSERT_TRUE(step.ok()) << step.error().ToLine();

@@ -15,6 +15,12 @@ constexpr std::size_t kArguments = 3;
 
 }  // namespace
 
+std::optional<Backend> ParseBackend(std::string_view form) {
+  if (form == ":gloo") return Backend::kGloo;
+  if (form == ":nccl") return Backend::kNccl;
+  return std::nullopt;
+}
+
 std::string_view OpOf(Kind kind) {
   switch (kind) {
     case Kind::kAllGather:

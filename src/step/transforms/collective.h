@@ -17,6 +17,9 @@ struct Collective {
   std::int64_t ranks = 2;
 };
 
+/// ":gloo", ":nccl"
+std::optional<Backend> ParseBackend(std::string_view form);
+
 /// "plimsoll.all_gather" and so on.
 std::string_view OpOf(Collective::Kind kind);
 

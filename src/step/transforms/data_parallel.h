@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,9 +25,12 @@ struct DataParallel {
   /// gradient_as_bucket_view=True: gradients lie in the buckets.
   bool views = false;
   Zero zero = Zero::kNothing;
+  /// Else that of the captured job.
+  std::optional<Backend> backend = {};
 };
 
-/// "8", "8:views", "8:bucket100" (bucket_cap_mb=100), "8:views:bucket100"; "zero1:8", "zero2:8".
+/// "8", "8:views", "8:bucket100" (bucket_cap_mb=100), "8:views:bucket100"; "zero1:8", "zero2:8";
+/// ":gloo" or ":nccl" behind any of them.
 Result<DataParallel> ParseDataParallel(std::string_view text);
 
 /// What is assumed beyond DDP, in words for the user; empty without ZeRO.

@@ -1,5 +1,6 @@
 #include "step/transforms/data_parallel.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "step/lowering/lower.h"
@@ -45,13 +46,36 @@ TEST(DataParallel, NothingPilesUpOverTheSteps) {
   EXPECT_EQ(AliveAtTheEnd(AsRank(TrainingLoop(), 4)), AliveAtTheEnd(AsRank(TrainingLoop(), 9)));
 }
 
-TEST(DataParallel, WhatTheModelHoldsIsSentOnceAtFirst) {
-  StepMaker maker = TrainingLoop();
-  const std::string alone =
-      RequestsOf(Lower(maker.step, maker.variant(), *FindGpu("H200"), {.batch = 2, .steps = 1}));
-  const std::string rank = RequestsOf(AsRank(TrainingLoop(), 1));
-  EXPECT_NE(alone, rank);
-  EXPECT_NE(rank.find("+4000 -4000 +4000"), std::string::npos) << rank;
+/// What is asked for by a model with parameters of so many MiB before its first step, in MiB.
+std::string Construction(const std::vector<std::int64_t>& parameters, Backend backend) {
+  StepMaker maker;
+  for (const std::int64_t mib : parameters) maker.Parameter(mib * (kMiB / 4));
+  maker.BeginStep();
+  const Variant variant = AddDataParallel(maker.step, maker.variant(), {.backend = backend});
+  const Lowered lowered = Lower(maker.step, variant, *FindGpu("H200"), {.batch = 2, .steps = 1});
+  std::string text;
+  for (std::size_t i = parameters.size(); i < lowered.workload.requests.size(); ++i) {
+    const Request& r = lowered.workload.requests[i];
+    text += fmt::format("{}{} ", r.kind == Request::Kind::kAllocate ? '+' : '-',
+                        lowered.blocks[r.allocation].requested / kMiB);
+  }
+  return text;
+}
+
+// In pieces of 250 MiB or what the last tensor makes of them, two at once; then there is a bucket.
+TEST(DataParallel, WhatTheModelHoldsIsSentAtFirst) {
+  EXPECT_EQ(Construction({10, 20}, Backend::kNccl), "+30 -30 +30 ");
+  EXPECT_EQ(Construction({200, 100, 20, 230, 40, 30}, Backend::kNccl),
+            "+300 +250 -300 +70 -250 -70 +620 ");
+}
+TEST(DataParallel, ATensorBySelfIsSentAsItIs) {
+  EXPECT_EQ(Construction({30}, Backend::kNccl), "+30 ");
+  EXPECT_EQ(Construction({10, 240, 300}, Backend::kGloo), "+250 -250 +550 ");
+}
+TEST(DataParallel, GlooStillHasTheLastPieceWhenTheBucketIsMade) {
+  EXPECT_EQ(Construction({10, 20}, Backend::kGloo), "+30 +30 -30 ");
+  EXPECT_EQ(Construction({200, 100, 20, 230, 40, 30}, Backend::kGloo),
+            "+300 +250 -300 +70 -250 +620 -70 ");
 }
 
 TEST(DataParallel, WhereGradientsAreViewsTheyAreInTheBucketsAlone) {
@@ -123,6 +147,7 @@ TEST(DataParallel, WhatTheFlagMaySay) {
   EXPECT_EQ(ParseDataParallel("4")->ranks, 4);
   EXPECT_TRUE(ParseDataParallel("4:views")->views);
   EXPECT_EQ(ParseDataParallel("4:bucket100:views")->bucket, 100 * kMiB);
+  EXPECT_EQ(ParseDataParallel("4:views:gloo")->backend, Backend::kGloo);
   for (const char* bad : {"", "1", "x", "4:", "4:bucket", "4:bucket0", "4:bucketx", "4:view"}) {
     EXPECT_FALSE(ParseDataParallel(bad)) << bad;
   }

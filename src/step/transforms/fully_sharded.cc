@@ -12,6 +12,9 @@
 //
 // Buffers of gathering and shards of gradients are made in streams of their own, and the allocator
 // keeps what is free apart by stream.
+//
+// Gloo copies the whole of what it gathers, and of what it reduces, in the stream that asks for it.
+// Gathering is asked for in another stream than the one that the buffer is made in.
 #include "step/transforms/fully_sharded.h"
 
 #include <fmt/format.h>
@@ -32,6 +35,7 @@ namespace {
 constexpr std::uint8_t kComputeStream = 0;
 constexpr std::uint8_t kGatherStream = 1;
 constexpr std::uint8_t kReduceStream = 2;
+constexpr std::uint8_t kAskingToGatherStream = 3;
 
 constexpr std::size_t kRoot = ShardGroups::kRoot;
 
@@ -58,7 +62,7 @@ class FullySharded {
       : step_(step),
         old_(old),
         sharding_(sharding),
-        groups_(step, old),
+        groups_(ShardGroups::AsSharded(step, old)),
         layouts_(step, old, sharding),
         states_(groups_.all().size()),
         edit_(step, old, "plimsoll.fully_sharded") {
@@ -166,6 +170,7 @@ class FullySharded {
   }
 
   void BeginBackward() {
+    reached_model_ = false;
     spans_.assign(states_.size(), std::nullopt);
     for (std::size_t i = at_ + 1; i < old_.events.size(); ++i) {
       const StepEvent& event = old_.events[i];
@@ -175,7 +180,6 @@ class FullySharded {
       if (!span) span = Span{.first = i};
       span->last = i;
     }
-    if (!forward_order_.empty()) Gather(forward_order_.back());
   }
 
   void EndBackward() {
@@ -193,17 +197,21 @@ class FullySharded {
     return groups_.Of(step_.strings[call.module]);
   }
 
+  /// Where a capture does not tell, the loss counts as part of the model.
+  bool IsInModel(const CallRecord& call) const { return !step_.names_root || call.module.valid(); }
+
   void RunCall(const StepEvent& event) {
-    const std::size_t group = GroupOf(old_.calls[event.index]);
-    if (phase_ == Phase::kForward) BeforeForward(group);
-    if (phase_ == Phase::kBackward) BeforeBackward(group);
+    const CallRecord& call = old_.calls[event.index];
+    if (phase_ == Phase::kForward && !IsInModel(call)) EndForward();
+    if (phase_ == Phase::kForward && IsInModel(call)) BeforeForward(GroupOf(call));
+    if (phase_ == Phase::kBackward) BeforeBackward(call);
     if (phase_ == Phase::kOptimizer) layouts_.ShardCall(edit_.variant().calls[event.index]);
     edit_.Copy(event);
-    if (phase_ == Phase::kBackward) NoteGradients(old_.calls[event.index]);
+    if (phase_ == Phase::kBackward) NoteGradients(call);
   }
 
   void BeforeForward(std::size_t group) {
-    if (states_[kRoot].whole.empty()) OpenInForward(kRoot);
+    if (states_[kRoot].whole.empty() && !ParametersOf(kRoot).empty()) OpenInForward(kRoot);
     if (group == open_) return;
     CloseBlock();
     if (group == kRoot) return;
@@ -227,7 +235,12 @@ class FullySharded {
     return sharding_.keep == Sharding::Keep::kAll;
   }
 
-  void BeforeBackward(std::size_t group) {
+  void BeforeBackward(const CallRecord& call) {
+    // The model hears of the backward when the gradient of its output is there.
+    if (IsInModel(call) && !std::exchange(reached_model_, true) && !forward_order_.empty()) {
+      Gather(forward_order_.back());
+    }
+    const std::size_t group = GroupOf(call);
     ReduceFinished(at_);
     if (group == kRoot || !spans_[group] || spans_[group]->first != at_) return;
     Unshard(group);
@@ -255,6 +268,7 @@ class FullySharded {
     }
     state.gathered = MakeBy(Collective::Kind::kAllGather, "all-gather", bytes, bytes, kGatherStream,
                             Category::kTemporaries);
+    CopyByGloo(bytes, kAskingToGatherStream);
     edit_.Free(cast);
   }
   void Unshard(std::size_t group) {
@@ -299,6 +313,7 @@ class FullySharded {
     const Storage reduced =
         MakeBy(Collective::Kind::kReduceScatter, "gradients, sharded", AsReduced(bytes),
                AsReduced(bytes) / sharding_.ranks, kReduceStream, Category::kGradients);
+    CopyByGloo(AsReduced(bytes), kReduceStream);
     if (AsReduced(bytes) == AsKept(bytes)) return reduced;
     const Storage shard = Make("gradients, sharded", AsKept(bytes) / sharding_.ranks, kReduceStream,
                                Category::kGradients);
@@ -363,6 +378,11 @@ class FullySharded {
     if (--state.stand_for_shard == 0) edit_.FreeNow(state.shard);
   }
 
+  void CopyByGloo(Bytes bytes, std::uint8_t stream) {
+    if (step_.backend != Backend::kGloo) return;
+    edit_.Free(Make("gloo's copy", bytes, stream, Category::kTemporaries));
+  }
+
   Storage Make(std::string_view what, Bytes bytes, std::uint8_t stream, Category category) {
     return edit_.Make(fmt::format("fully_shard: {}", what), bytes, category, stream);
   }
@@ -401,6 +421,8 @@ class FullySharded {
   std::size_t at_ = 0;
   Phase phase_ = Phase::kModel;
   bool sharded_ = false;
+  /// In this backward.
+  bool reached_model_ = false;
   /// The block that runs in the forward; the root if none does.
   std::size_t open_ = kRoot;
   /// Blocks in the order in which their forwards ended.
@@ -413,6 +435,7 @@ class FullySharded {
 }  // namespace
 
 Variant AddFullySharded(Step& step, const Variant& variant, const Sharding& sharding) {
+  step.backend = sharding.backend.value_or(step.backend);
   return FullySharded(step, variant, sharding).Run();
 }
 

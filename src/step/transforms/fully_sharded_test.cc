@@ -100,6 +100,65 @@ TEST(FullySharded, AStep) {
             "+1000 +1000 +12 " + step);
 }
 
+/// The bytes that are asked for in a stream, in order.
+std::vector<Bytes> AskedForIn(const Lowered& lowered, int stream) {
+  std::vector<Bytes> bytes;
+  for (const Request& r : lowered.workload.requests) {
+    if (r.kind == Request::Kind::kAllocate && r.stream == stream) bytes.push_back(r.size);
+  }
+  return bytes;
+}
+
+TEST(FullySharded, GlooCopiesWhatIsGatheredAndReduced) {
+  const Sharding sharding{.ranks = 4, .meta = true, .backend = Backend::kGloo};
+  const Lowered gloo = AsRank(TwoBlocks(), sharding, 1);
+  const std::string step =
+      "+48 +48 -48 +48 "
+      "+4000 +4000 -4000 +4000 -48 +40 "
+      "-4000 +4000 +4000 -4000 +4000 -4000 +40 "
+      "-4000 +40 -4000 "
+      "+4000 +4000 -4000 +40 -40 "
+      "+4000 -4000 +4000 +4000 -4000 +4000 -40 "
+      "-4000 +4000 +1000 +4000 -4000 -4000 "
+      "+4000 -4000 +4000 -40 "
+      "-4000 -4000 +4000 +1000 +4000 -4000 -4000 "
+      "-48 -4000 +48 +12 +48 -48 -40 -48 "
+      "+1000 +1000 +12 -12 -1000 -1000";
+  EXPECT_EQ(RequestsOf(gloo), "+1000 +1000 +12 " + step);
+  // Beside the buffers, and not in their stream; beside the shards of gradients, in theirs.
+  const std::vector<Bytes> gathered{48, 4000, 4000, 4000, 4000};
+  EXPECT_EQ(AskedForIn(gloo, 1), gathered);
+  EXPECT_EQ(AskedForIn(gloo, 3), gathered);
+  EXPECT_EQ(AskedForIn(gloo, 2), (std::vector<Bytes>{1000, 4000, 1000, 4000, 12, 48}));
+}
+
+// The buffer of the last block goes when the model is done, and is gathered again when the gradient
+// of the model's output is there.
+TEST(FullySharded, ALossOutsideOfTheModel) {
+  const auto one_block = [](bool names_root) {
+    StepMaker maker;
+    maker.step.names_root = names_root;
+    Named(maker, "h.0.weight", 1000);
+    maker.BeginStep();
+    maker.Begin(Phase::kForward);
+    MakeIn(maker, "h.0", "aten.relu.default", Always(1));
+    MakeIn(maker, "", "aten.relu.default", Always(2));
+    maker.Make("aten.relu.default", Always(3));
+    maker.last_call().module = {};
+    maker.Begin(Phase::kBackward);
+    maker.Make("aten.relu.default", Always(4));
+    maker.last_call().module = {};
+    MakeIn(maker, "", "aten.relu.default", Always(5));
+    return maker;
+  };
+  const Sharding sharding{.ranks = 4, .meta = true};
+  EXPECT_EQ(RequestsOf(AsRank(one_block(true), sharding, 1)),
+            "+1000 +4000 +4000 +4 -4000 +8 -4000 +12 +16 +4000 +20 -4000");
+  // Older captures do not say where the model ends.
+  EXPECT_EQ(RequestsOf(AsRank(one_block(false), sharding, 1)),
+            "+1000 +4000 +4000 +4 -4000 +8 +12 -4000 +4000 +16 +20 -4000");
+}
+
 TEST(FullySharded, KeptBlocksAreGatheredOnce) {
   const std::string step =
       "+48 +48 +4000 +4000 -48 +40 +4000 +4000 -4000 +40 +40 -4000 "
@@ -243,6 +302,9 @@ TEST(FullySharded, WhatTheFlagMaySay) {
   EXPECT_EQ(ParseSharding("8:bf16:meta")->policy->reduce, DType::kFloat32);
   EXPECT_EQ(ParseSharding("8:fp16:reduce_half")->policy->reduce, DType::kFloat16);
   EXPECT_FALSE(ParseSharding("8:keep")->meta);
+  EXPECT_FALSE(ParseSharding("8")->backend);
+  EXPECT_EQ(ParseSharding("8:gloo:keep")->backend, Backend::kGloo);
+  EXPECT_FALSE(ParseSharding("8:gloo:nccl"));
   EXPECT_TRUE(ParseSharding("8:keep:meta")->meta);
   for (const char* bad :
        {"", "1", "0", "-4", "x", "4x", "4:", "4:keep:", "4:offload", "4:keep:keep_last",

@@ -27,6 +27,17 @@ std::string_view BlockOfParameter(std::string_view name) {
   return block.size() < name.size() ? block : std::string_view();
 }
 
+/// A tied one once.
+std::vector<std::uint32_t> ParametersOf(const Variant& variant) {
+  std::vector<std::uint32_t> parameters;
+  std::set<Storage> seen;
+  for (std::uint32_t i = 0; i < variant.model_tensors.size(); ++i) {
+    const ModelTensor& tensor = variant.model_tensors[i];
+    if (!tensor.buffer && seen.insert(tensor.storage).second) parameters.push_back(i);
+  }
+  return parameters;
+}
+
 }  // namespace
 
 std::string_view BlockOf(std::string_view path) {
@@ -49,25 +60,64 @@ ShardGroups::ShardGroups(const Step& step, const Variant& variant) {
   std::erase_if(held, [&](const auto& list) { return list.second < most / kLeastShare; });
   for (const auto& [list, bytes] : held) lists_.emplace_back(list);
 
-  groups_.emplace_back();
-  std::set<Storage> seen;
-  for (std::uint32_t i = 0; i < variant.model_tensors.size(); ++i) {
-    const ModelTensor& tensor = variant.model_tensors[i];
-    if (tensor.buffer || !seen.insert(tensor.storage).second) continue;
+  for (const std::uint32_t parameter : ParametersOf(variant)) {
+    const ModelTensor& tensor = variant.model_tensors[parameter];
     const std::string_view block = BlockOfParameter(step.strings[tensor.name]);
-    std::size_t group = kRoot;
-    if (!block.empty() && held.contains(ListOf(block))) {
-      const auto [found, added] = of_block_.emplace(block, groups_.size());
-      if (added) groups_.push_back({.module = std::string(block), .parameters = {}});
-      group = found->second;
-    }
-    groups_[group].parameters.push_back(i);
+    const bool counts = !block.empty() && held.contains(ListOf(block));
+    AddToGroup(counts ? block : std::string_view(), parameter);
   }
 }
 
+ShardGroups ShardGroups::AsSharded(const Step& step, const Variant& variant) {
+  if (step.sharded.empty()) return {step, variant};
+  // One number a call, before it is known which of them have parameters.
+  ShardGroups calls;
+  for (const std::vector<std::string>& modules : step.sharded) {
+    const bool whole = std::ranges::find(modules, "") != modules.end();
+    if (whole || modules.empty()) continue;
+    for (const std::string& module : modules) calls.of_block_[module] = calls.groups_.size();
+    calls.groups_.push_back({.module = modules.front(), .parameters = {}});
+  }
+  for (const std::uint32_t parameter : ParametersOf(variant)) {
+    const std::string_view name = step.strings[variant.model_tensors[parameter].name];
+    calls.groups_[calls.Of(name)].parameters.push_back(parameter);
+  }
+  return calls.WithoutEmpty();
+}
+
+ShardGroups ShardGroups::WithoutEmpty() const {
+  ShardGroups rest;
+  rest.groups_[kRoot] = groups_[kRoot];
+  std::vector<std::size_t> becomes(groups_.size(), kRoot);
+  for (std::size_t g = 1; g < groups_.size(); ++g) {
+    if (groups_[g].parameters.empty()) continue;
+    becomes[g] = rest.groups_.size();
+    rest.groups_.push_back(groups_[g]);
+  }
+  for (const auto& [module, group] : of_block_) {
+    if (becomes[group] != kRoot) rest.of_block_[module] = becomes[group];
+  }
+  return rest;
+}
+
+void ShardGroups::AddToGroup(std::string_view block, std::uint32_t parameter) {
+  std::size_t group = kRoot;
+  if (!block.empty()) {
+    const auto [found, added] = of_block_.emplace(block, groups_.size());
+    if (added) groups_.push_back({.module = std::string(block), .parameters = {}});
+    group = found->second;
+  }
+  groups_[group].parameters.push_back(parameter);
+}
+
 std::size_t ShardGroups::Of(std::string_view module) const {
-  const auto found = of_block_.find(BlockOf(module));
-  return found == of_block_.end() ? kRoot : found->second;
+  while (!module.empty()) {
+    const auto found = of_block_.find(module);
+    if (found != of_block_.end()) return found->second;
+    const std::size_t dot = module.rfind('.');
+    module = module.substr(0, dot == std::string_view::npos ? 0 : dot);
+  }
+  return kRoot;
 }
 
 }  // namespace plimsoll

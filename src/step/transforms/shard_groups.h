@@ -29,6 +29,9 @@ class ShardGroups {
   static constexpr std::size_t kRoot = 0;
 
   ShardGroups(const Step& step, const Variant& variant);
+  /// The modules that the script shards; as above where no script tells. Of modules inside of each
+  /// other the innermost has a parameter.
+  static ShardGroups AsSharded(const Step& step, const Variant& variant);
 
   /// The root is the first.
   const std::vector<ShardGroup>& all() const { return groups_; }
@@ -38,7 +41,11 @@ class ShardGroups {
   std::size_t Of(std::string_view module) const;
 
  private:
-  std::vector<ShardGroup> groups_;
+  ShardGroups() = default;
+  void AddToGroup(std::string_view block, std::uint32_t parameter);
+  ShardGroups WithoutEmpty() const;
+
+  std::vector<ShardGroup> groups_ = std::vector<ShardGroup>(1);
   std::vector<std::string> lists_;
   std::map<std::string, std::size_t, std::less<>> of_block_;
 };

@@ -19,7 +19,7 @@ StepMaker Model(const std::vector<std::pair<const char*, std::int64_t>>& paramet
 }
 
 std::vector<std::string> ModulesOf(StepMaker maker) {
-  const ShardGroups groups(maker.step, maker.variant());
+  const ShardGroups groups = ShardGroups::AsSharded(maker.step, maker.variant());
   std::vector<std::string> modules;
   for (const ShardGroup& group : groups.all()) {
     modules.push_back(group.module + "=" + std::to_string(group.parameters.size()));
@@ -55,6 +55,33 @@ TEST(ShardGroups, AListOfParametersHasNoModules) {
 TEST(ShardGroups, ASequentialIsAListWithoutAName) {
   EXPECT_EQ(ModulesOf(Model({{"0.weight", 10}, {"0.bias", 1}, {"2.weight", 10}})),
             (Names{"=0", "0=2", "2=1"}));
+}
+
+TEST(ShardGroups, WhatTheScriptShardsGoesFirst) {
+  StepMaker maker = Model({{"embed.w", 10},
+                           {"h.0.attn.w", 10},
+                           {"h.0.mlp.w", 10},
+                           {"h.1.w", 10},
+                           {"norm.w", 1},
+                           {"head.w", 10}});
+  maker.step.sharded = {{"h.1"}, {"h.0.mlp"}, {"h.0"}, {"norm", "head"}, {"h"}, {""}};
+  EXPECT_EQ(ModulesOf(std::move(maker)), (Names{"=1", "h.1=1", "h.0.mlp=1", "h.0=1", "norm=2"}));
+}
+
+TEST(ShardGroups, AScriptMayShardTheModelAlone) {
+  StepMaker maker = Model({{"h.0.w", 10}, {"h.1.w", 10}});
+  maker.step.sharded = {{""}};
+  EXPECT_EQ(ModulesOf(std::move(maker)), (Names{"=2"}));
+}
+
+TEST(ShardGroups, ModulesOfOneCallAreTogether) {
+  StepMaker maker = Model({{"h.0.w", 10}, {"norm.w", 1}, {"head.w", 10}});
+  maker.step.sharded = {{"empty"}, {"norm", "head"}, {""}};
+  const ShardGroups groups = ShardGroups::AsSharded(maker.step, maker.variant());
+  EXPECT_EQ(groups.Of("norm"), 1u);
+  EXPECT_EQ(groups.Of("head"), 1u);
+  EXPECT_EQ(groups.Of("empty"), ShardGroups::kRoot);
+  EXPECT_EQ(groups.Of("h.0"), ShardGroups::kRoot);
 }
 
 TEST(ShardGroups, AModuleBelongsToTheBlockAroundIt) {

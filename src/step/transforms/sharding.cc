@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "step/transforms/collective.h"
 #include "step/transforms/shard_groups.h"
 
 namespace plimsoll {
@@ -22,6 +23,10 @@ bool ReadForm(std::string_view form, Sharding& to) {
     return true;
   }
   if (form == ":meta") return to.meta = true;
+  if (const auto backend = ParseBackend(form); backend && !to.backend) {
+    to.backend = backend;
+    return true;
+  }
   if ((form == ":bf16" || form == ":fp16") && !to.policy) {
     to.policy = {.param = form == ":bf16" ? DType::kBFloat16 : DType::kFloat16};
     return true;
@@ -41,6 +46,22 @@ bool ComputesIn(const Step& step, const Variant& variant, DType dtype) {
   });
 }
 
+std::string DescribeGroups(const Step& step, const Variant& variant) {
+  const ShardGroups groups = ShardGroups::AsSharded(step, variant);
+  const std::size_t parts = groups.all().size() - 1;
+  if (!step.sharded.empty()) {
+    if (parts == 0) return "on the model as a whole, as the script has it";
+    return fmt::format("on {} parts of the model and on the whole, as the script has it", parts);
+  }
+  std::vector<std::string> lists = groups.lists();
+  for (std::string& list : lists) {
+    if (list.empty()) list = "the model";
+  }
+  if (lists.empty()) return "on the model as a whole, which has no numbered list of modules";
+  return fmt::format("on each of the {} members of {}, and on the whole", parts,
+                     fmt::join(lists, " and "));
+}
+
 }  // namespace
 
 Result<Sharding> ParseSharding(std::string_view text) {
@@ -57,8 +78,8 @@ Result<Sharding> ParseSharding(std::string_view text) {
   if (good) return sharding;
   return Error{.message = fmt::format("'{}' does not say how many ranks, and how", text),
                .hint =
-                   "2 or more, then :keep or :keep_last, :meta, :bf16 or :fp16 and :reduce_half "
-                   "where they apply (docs/predict.md)"};
+                   "2 or more, then :keep or :keep_last, :meta, :bf16 or :fp16 and :reduce_half, "
+                   ":gloo or :nccl where they apply (docs/predict.md)"};
 }
 
 std::optional<Error> CannotShard(const Step& step, const Variant& variant,
@@ -74,17 +95,8 @@ std::optional<Error> CannotShard(const Step& step, const Variant& variant,
 }
 
 std::string DescribeSharding(const Step& step, const Variant& variant, const Sharding& sharding) {
-  const ShardGroups groups(step, variant);
-  std::vector<std::string> lists = groups.lists();
-  for (std::string& list : lists) {
-    if (list.empty()) list = "the model";
-  }
-  const std::string where = lists.empty()
-                                ? "on the model as a whole, which has no numbered list of modules"
-                                : fmt::format("on each of the {} members of {}, and on the whole",
-                                              groups.all().size() - 1, fmt::join(lists, " and "));
   std::string text =
-      fmt::format("FSDP: fully_shard {}; {}", where,
+      fmt::format("FSDP: fully_shard {}; {}", DescribeGroups(step, variant),
                   sharding.meta ? "built on the meta device"
                                 : "the model is on the GPU before it is sharded (if not: :meta)");
   if (sharding.policy) {

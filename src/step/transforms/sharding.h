@@ -28,10 +28,12 @@ struct Sharding {
   /// The model is built on the meta device, so that it is never whole on this one.
   bool meta = false;
   std::optional<MixedPrecision> policy = {};
+  /// Else that of the captured job.
+  std::optional<Backend> backend = {};
 };
 
 /// "4", then any of ":keep" or ":keep_last", ":meta", ":bf16" or ":fp16" (a MixedPrecisionPolicy
-/// that reduces in fp32), ":reduce_half" (it reduces in those 16 bits).
+/// that reduces in fp32), ":reduce_half" (it reduces in those 16 bits), ":gloo" or ":nccl".
 Result<Sharding> ParseSharding(std::string_view text);
 
 /// Why the variant cannot be sharded so: under a policy its parameters have to be captured in the
