@@ -4,7 +4,7 @@
 
 #include "allocator/model_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::caching_allocator_expandable_test {
 namespace {
 
 using testing_model::Model;
@@ -178,4 +178,4 @@ TEST(Expandable, PrivatePoolsExpandFromTwoFiveOn) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::caching_allocator_expandable_test

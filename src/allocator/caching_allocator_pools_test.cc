@@ -4,7 +4,7 @@
 
 #include "allocator/model_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::caching_allocator_pools_test {
 namespace {
 
 using testing_model::Model;
@@ -136,4 +136,4 @@ TEST(EmptyCache, OfAnEmptyCacheDoesNothing) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::caching_allocator_pools_test

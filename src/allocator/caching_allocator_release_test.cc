@@ -4,7 +4,7 @@
 
 #include "allocator/model_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::caching_allocator_release_test {
 namespace {
 
 using testing_model::Model;
@@ -327,4 +327,4 @@ TEST(Retry, MoreThanAnyDeviceHasIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::caching_allocator_release_test

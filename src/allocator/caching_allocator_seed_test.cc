@@ -6,7 +6,7 @@
 
 #include "allocator/model_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::caching_allocator_seed_test {
 namespace {
 
 using testing_model::Model;
@@ -123,4 +123,4 @@ TEST(Seed, EqualFreeBlocksOfOneSegmentAreToldApart) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::caching_allocator_seed_test

@@ -4,7 +4,7 @@
 
 #include "allocator/model_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::caching_allocator_test {
 namespace {
 
 using testing_model::Model;
@@ -229,4 +229,4 @@ TEST(CachingAllocator, ABlockThatWaitsIsNoNeighbourToJoin) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::caching_allocator_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::driver_test {
 namespace {
 
 constexpr Address kA = 0x7e1000000000;
@@ -106,4 +106,4 @@ TEST(DriverMicroseconds, AreThoseThatWereMeasured) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::driver_test

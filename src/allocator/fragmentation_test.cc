@@ -6,7 +6,7 @@
 
 #include "allocator/model_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::fragmentation_test {
 namespace {
 
 using testing_model::Load;
@@ -252,4 +252,4 @@ TEST(Fragmentation, AddsUpAtEveryInstant) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::fragmentation_test

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-namespace plimsoll {
+namespace plimsoll::free_list_test {
 namespace {
 
 using Entry = FreeList::Entry;
@@ -166,4 +166,4 @@ INSTANTIATE_TEST_SUITE_P(SizesAndEntries, FreeListAgainstASet,
                                           testing::Values(10u, 200u, 5000u)));
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::free_list_test

@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace plimsoll {
+namespace plimsoll::held_spans_test {
 namespace {
 
 constexpr Bytes kPage = 20;
@@ -52,4 +52,4 @@ TEST(HeldSpans, SayWhatIsHeldAfterEveryChange) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::held_spans_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::infer_test {
 namespace {
 
 constexpr Address kA = 0x7e1000000000;
@@ -172,4 +172,4 @@ TEST(EmptyCacheStacks, PythonAndCppFramesTell) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::infer_test

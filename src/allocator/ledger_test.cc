@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::ledger_test {
 namespace {
 
 constexpr Address kBase = 0x10000000;
@@ -153,4 +153,4 @@ TEST(Ledger, RangesAreThoseOfTheMoment) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::ledger_test

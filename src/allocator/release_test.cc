@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::release_test {
 namespace {
 
 constexpr TorchVersion Two(int minor) { return {.major = 2, .minor = minor}; }
@@ -84,4 +84,4 @@ TEST(Releases, OutsideTheTableTheNearestCounts) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::release_test

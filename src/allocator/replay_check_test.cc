@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace plimsoll {
+namespace plimsoll::replay_check_test {
 namespace {
 
 using What = ReplayLog::What;
@@ -130,4 +130,4 @@ TEST(ReplayCheck, SumsThatTheModelMisstatesAreFound) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::replay_check_test

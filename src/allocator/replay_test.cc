@@ -5,7 +5,7 @@
 #include "allocator/model_for_tests.h"
 #include "allocator/replay_check.h"
 
-namespace plimsoll {
+namespace plimsoll::replay_test {
 namespace {
 
 using testing_model::CutBefore;
@@ -352,4 +352,4 @@ TEST(SmallestCapacity, FitsThereAndNotTwoMebibytesBelow) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::replay_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::rules_test {
 namespace {
 
 AllocatorRules With(const AllocatorSettings& settings) {
@@ -85,4 +85,4 @@ TEST(Rules, ComeFromARecord) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::rules_test

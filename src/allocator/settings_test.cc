@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace plimsoll {
+namespace plimsoll::settings_test {
 namespace {
 
 constexpr int kMinors[] = {4, 6, 9, 10, 11, 12, 13, 15};
@@ -460,4 +460,4 @@ TEST(Settings, AStringAloneCountsAsAWhole) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::settings_test

@@ -10,7 +10,7 @@
 #include "allocator/model_for_tests.h"
 #include "allocator/settings.h"
 
-namespace plimsoll {
+namespace plimsoll::tune_test {
 namespace {
 
 using testing_model::Load;
@@ -199,4 +199,4 @@ TEST(Tune, CommonSettingsAreSomeOfAll) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::tune_test

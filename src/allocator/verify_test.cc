@@ -9,7 +9,7 @@
 #include "allocator/replay.h"
 #include "allocator/replay_check.h"
 
-namespace plimsoll {
+namespace plimsoll::verify_test {
 namespace {
 
 using testing_model::CutBefore;
@@ -529,4 +529,4 @@ TEST(VerifyNonsense, NeverCrashes) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::verify_test

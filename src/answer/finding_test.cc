@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::finding_test {
 namespace {
 
 Finding Of(std::optional<int> rank, FindingId id, Severity severity = Severity::kHigh) {
@@ -52,4 +52,4 @@ TEST(MergeFindings, OfManyOddRanksAFewAreTold) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::finding_test

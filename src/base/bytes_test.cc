@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::bytes_test {
 namespace {
 
 TEST(Bytes, AreFormattedInTheLargestUnitBelowThem) {
@@ -37,4 +37,4 @@ TEST(Bytes, RefuseWhatIsNoSize) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::bytes_test

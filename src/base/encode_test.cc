@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::encode_test {
 namespace {
 
 TEST(Encode, Base64PadsAsTheStandardSays) {
@@ -35,4 +35,4 @@ TEST(Encode, DeflatedIsSmallerAndInZlibsFormat) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::encode_test

@@ -5,7 +5,7 @@
 #include <random>
 #include <unordered_map>
 
-namespace plimsoll {
+namespace plimsoll::flat_map_test {
 namespace {
 
 TEST(FlatMap, BehavesLikeAMapUnderRandomLoad) {
@@ -30,4 +30,4 @@ TEST(FlatMap, BehavesLikeAMapUnderRandomLoad) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::flat_map_test

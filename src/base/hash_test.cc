@@ -11,7 +11,7 @@
 #include "base/flat_map.h"
 #include "base/interner.h"
 
-namespace plimsoll {
+namespace plimsoll::hash_test {
 namespace {
 
 TEST(Hash, TellsNumbersAndTheirOrderApart) {
@@ -60,4 +60,4 @@ TEST(Hash, ChosenKeysDoNotFallTogether) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::hash_test

@@ -10,7 +10,7 @@
 
 #include "base/unpack.h"
 
-namespace plimsoll {
+namespace plimsoll::input_test {
 namespace {
 
 std::string Gzip(const std::string& text) {
@@ -138,4 +138,4 @@ TEST(Input, ReadsAFileAndNamesOneThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::input_test

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace plimsoll {
+namespace plimsoll::output_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -114,4 +114,4 @@ TEST_F(Output, ADiskThatIsFullIsAnErrorOnce) {
 TEST_F(Output, WritesIntoADevice) { EXPECT_EQ(WriteFile("/dev/null", "text"), std::nullopt); }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::output_test

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace plimsoll {
+namespace plimsoll::parallel_test {
 namespace {
 
 TEST(ParallelFor, DoesEachPieceOnce) {
@@ -48,4 +48,4 @@ TEST(ParallelFor, TellsTheFirstError) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::parallel_test

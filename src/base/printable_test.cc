@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::printable_test {
 namespace {
 
 TEST(Printable, LeavesWhatIsSeen) {
@@ -47,4 +47,4 @@ TEST(CsvCell, IsOneCellAndNoFormula) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::printable_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::suggest_test {
 namespace {
 
 TEST(EditDistance, CountsChangedAddedLeftOutAndSwappedLetters) {
@@ -37,4 +37,4 @@ TEST(SuggestOr, KeepsTheOrdinaryHint) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::suggest_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::flags_test {
 namespace {
 
 struct Declared {
@@ -131,4 +131,4 @@ TEST(Flags, WithoutItsSwitchTheWordsAreArguments) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::flags_test

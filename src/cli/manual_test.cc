@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::manual_test {
 namespace {
 
 bool Has(const std::string& page, const std::string& text) { return page.find(text) != page.npos; }
@@ -36,4 +36,4 @@ TEST(Manual, OverviewNamesThePageOfEveryCommand) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::manual_test

@@ -4,7 +4,7 @@
 
 #include "cli/screen.h"
 
-namespace plimsoll {
+namespace plimsoll::metrics_server_test {
 namespace {
 
 std::string StatusOf(const std::string& request) {
@@ -36,4 +36,4 @@ TEST(Screen, WhatDoesNotFitIsCounted) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::metrics_server_test

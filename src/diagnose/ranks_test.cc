@@ -4,7 +4,7 @@
 
 #include "diagnose/diff.h"
 
-namespace plimsoll {
+namespace plimsoll::ranks_test {
 namespace {
 
 TEST(Ranks, AreTakenFromFileNames) {
@@ -80,4 +80,4 @@ TEST(Diff, RefusesWhatIsNoTrace) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::ranks_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace plimsoll {
+namespace plimsoll::gpu_test {
 namespace {
 
 std::string NameOf(std::string_view text) {
@@ -122,4 +122,4 @@ TEST(Gpus, HaveTheH200AsMeasured) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::gpu_test

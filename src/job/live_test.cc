@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace plimsoll {
+namespace plimsoll::live_test {
 namespace {
 
 constexpr const char* kDevice =
@@ -51,4 +51,4 @@ TEST(LiveProcess, WhatIsNotAsItShouldBeIsPassedOver) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::live_test

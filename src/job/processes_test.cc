@@ -8,7 +8,7 @@
 
 #include "base/output.h"
 
-namespace plimsoll {
+namespace plimsoll::processes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -103,4 +103,4 @@ TEST_F(Processes, WhatWasSetAsideIsNotTheMainSnapshot) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::processes_test

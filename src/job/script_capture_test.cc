@@ -9,7 +9,7 @@
 #include "base/input.h"
 #include "base/output.h"
 
-namespace plimsoll {
+namespace plimsoll::script_capture_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST_F(ScriptCapture, APythonThatFailsIsTold) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::script_capture_test

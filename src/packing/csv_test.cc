@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::csv_test {
 namespace {
 
 Result<PackingCsv> Read(const std::string& text) {
@@ -75,4 +75,4 @@ TEST(PackingCsv, WritesWhatItReads) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::csv_test

@@ -12,7 +12,7 @@
 #include "packing/solve.h"
 #include "packing/validate.h"
 
-namespace plimsoll {
+namespace plimsoll::packing_test {
 namespace {
 
 Problem Example() { return {{{0, 3, 4}, {3, 9, 4}, {0, 9, 4}, {9, 21, 4}, {0, 21, 4}}}; }
@@ -239,4 +239,4 @@ TEST(PackGreedily, IsValidAndNoBetterThanTheBound) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::packing_test

@@ -16,7 +16,7 @@
 #include "step/predict.h"
 #include "step/transforms/checkpoint.h"
 
-namespace plimsoll {
+namespace plimsoll::checkpoint_choice_test {
 namespace {
 
 /// A chain of blocks of random sizes. What is scored is not what the model says: the allocator adds
@@ -201,4 +201,4 @@ TEST(CheckpointModel, AgreesWithTheReplay) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::checkpoint_choice_test

@@ -8,7 +8,7 @@
 #include "step/calibration.h"
 #include "step/file/step_file.h"
 
-namespace plimsoll {
+namespace plimsoll::planned_run_test {
 namespace {
 
 class PlannedRunTest : public testing::Test {
@@ -57,4 +57,4 @@ TEST_F(PlannedRunTest, WhatCannotBeSetTogetherIsRefused) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::planned_run_test

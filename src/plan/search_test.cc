@@ -10,7 +10,7 @@
 #include "step/file/step_file.h"
 #include "step/transforms/checkpoint.h"
 
-namespace plimsoll {
+namespace plimsoll::search_test {
 namespace {
 
 Step ReadIt(const std::string& name) {
@@ -192,4 +192,4 @@ TEST_F(PlanTest, NothingOnTheFrontierIsBeaten) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::search_test

@@ -4,7 +4,7 @@
 
 #include "plan/lever.h"
 
-namespace plimsoll {
+namespace plimsoll::standings_test {
 namespace {
 
 Outcome Way(const Choice& choice, double us, bool fits = true) {
@@ -53,4 +53,4 @@ TEST(Standings, WhatNeedsNoLessThanAnotherWithFewerLeversIsDominated) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::standings_test

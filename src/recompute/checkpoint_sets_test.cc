@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::checkpoint_sets_test {
 namespace {
 
 CheckpointBlock Block(double us, std::vector<Bytes> changes, std::vector<std::size_t> conflicts) {
@@ -37,4 +37,4 @@ TEST(CheckpointSets, FindNothingWhereThereIsNothing) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::checkpoint_sets_test

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace plimsoll {
+namespace plimsoll::exports_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -256,4 +256,4 @@ TEST(ExportsOfNothing, AreWellFormed) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::exports_test

@@ -4,7 +4,7 @@
 
 #include "diagnose/explain.h"
 
-namespace plimsoll {
+namespace plimsoll::page_content_test {
 namespace {
 
 Explanation Explained(const std::string& file, std::optional<int> rank, Bytes peak,
@@ -79,4 +79,4 @@ TEST(PageContent, SaysWhatCannotBeCompared) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::page_content_test

@@ -5,7 +5,7 @@
 #include "report/history_pack.h"
 #include "report/json_values.h"
 
-namespace plimsoll {
+namespace plimsoll::page_test {
 namespace {
 
 const char kHostile[] = "</script><script>alert(1)</script><!-- \xff {{DATA}} \"&";
@@ -59,4 +59,4 @@ TEST(Page, HasEveryPlaceFilled) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::page_test

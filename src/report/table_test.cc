@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-namespace plimsoll {
+namespace plimsoll::table_test {
 namespace {
 
 std::vector<std::string> LinesOf(const std::string& text) {
@@ -102,4 +102,4 @@ TEST(Writer, CountsNoColourAsWidth) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::table_test

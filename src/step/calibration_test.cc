@@ -5,7 +5,7 @@
 
 #include "base/encode.h"
 
-namespace plimsoll {
+namespace plimsoll::calibration_test {
 namespace {
 
 const char* kHeader = R"({"schema": "plimsoll.calibration/2", "gpu": "H200",
@@ -203,4 +203,4 @@ TEST(Calibration, FiguresThatAreNoneAreRefused) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::calibration_test

@@ -4,7 +4,7 @@
 
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::earlier_frees_test {
 namespace {
 
 using testing_step::Always;
@@ -96,4 +96,4 @@ TEST_F(EarlierFreesTest, WhatIsKeptOfEveryStepGrows) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::earlier_frees_test

@@ -9,7 +9,7 @@
 #include "step/rules/testing.h"
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::predict_test {
 namespace {
 
 using testing_step::AddConvolution;
@@ -250,4 +250,4 @@ TEST(Predict, AbsurdBatchesAreAnsweredToo) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::predict_test

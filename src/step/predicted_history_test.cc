@@ -12,7 +12,7 @@
 #include "step/step_for_tests.h"
 #include "step/transforms/fully_sharded.h"
 
-namespace plimsoll {
+namespace plimsoll::predicted_history_test {
 namespace {
 
 using testing_step::AddConvolution;
@@ -266,4 +266,4 @@ TEST(PredictedHistory, AbsurdBatchesAreTakenToo) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::predicted_history_test

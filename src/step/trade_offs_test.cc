@@ -10,7 +10,7 @@
 #include "step/file/step_file.h"
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::trade_offs_test {
 namespace {
 
 using testing_step::Each;
@@ -183,4 +183,4 @@ TEST(TradeOffs, OfCapturedSteps) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::trade_offs_test

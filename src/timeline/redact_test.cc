@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-namespace plimsoll {
+namespace plimsoll::redact_test {
 namespace {
 
 constexpr std::uint64_t kSalt = 42;
@@ -163,4 +163,4 @@ TEST(Redact, MessagesToo) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::redact_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::stack_builder_test {
 namespace {
 
 class Stacks : public testing::Test {
@@ -100,4 +100,4 @@ TEST_F(Stacks, SoAreFrames) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::stack_builder_test

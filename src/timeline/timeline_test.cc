@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::timeline_test {
 namespace {
 
 TEST(Timeline, ValidateNamesTheFirstBrokenInvariant) {
@@ -22,4 +22,4 @@ TEST(Timeline, ValidateNamesTheFirstBrokenInvariant) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::timeline_test

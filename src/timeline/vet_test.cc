@@ -4,7 +4,7 @@
 
 #include "timeline/limits.h"
 
-namespace plimsoll {
+namespace plimsoll::vet_test {
 namespace {
 
 constexpr Address kEnd = ~Address{0};
@@ -68,4 +68,4 @@ TEST(TakeOutImpossible, SegmentsGoWithTheirBlocks) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::vet_test

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-namespace plimsoll {
+namespace plimsoll::trend_test {
 namespace {
 
 Trend FitOf(double seconds, double interval, auto bytes_at) {
@@ -93,4 +93,4 @@ TEST(Trend, TimeUntilFull) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::trend_test

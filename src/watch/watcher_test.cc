@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::watcher_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -91,4 +91,4 @@ TEST(Watcher, ProgramIsNamedWithoutItsArguments) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::watcher_test

@@ -7,7 +7,7 @@
 
 #include "diagnose/explain.h"
 
-namespace plimsoll {
+namespace plimsoll::attribution_test {
 namespace {
 
 using Stack = std::vector<std::string>;  // functions, innermost first
@@ -215,4 +215,4 @@ TEST(CppLoop, AnOptimizerMayStepInTheBackward) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::attribution_test

@@ -7,7 +7,7 @@
 #include "diagnose/diff.h"
 #include "diagnose/explain.h"
 
-namespace plimsoll {
+namespace plimsoll::training_loops_test {
 namespace {
 
 constexpr const char* kTorch = "/venv/lib/python3.12/site-packages/torch/";
@@ -404,4 +404,4 @@ TEST(TrainingLoop, TwoTracesOfOneRankAndItsLogLoseNothing) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::training_loops_test

@@ -6,7 +6,7 @@
 
 #include "answer/invariants.h"
 
-namespace plimsoll {
+namespace plimsoll::messages_test {
 namespace {
 
 Bytes GiB(double n) { return static_cast<Bytes>(n * static_cast<double>(kGiB) + 0.5); }
@@ -409,4 +409,4 @@ TEST(ExplainMessages, ASurvivedWarningIsNotTheVerdict) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::messages_test

@@ -4,7 +4,7 @@
 
 #include "diagnose/error_texts/messages.h"
 
-namespace plimsoll {
+namespace plimsoll::summaries_test {
 namespace {
 
 const Finding* Find(const Explanation& e, std::string_view id) {
@@ -107,4 +107,4 @@ TEST(ExplainCategories, AccountAtThePeak) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::summaries_test

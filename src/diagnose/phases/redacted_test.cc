@@ -8,7 +8,7 @@
 #include "diagnose/phases/stack_traits.h"
 #include "timeline/redact.h"
 
-namespace plimsoll {
+namespace plimsoll::redacted_test {
 namespace {
 
 /// A stack for each file, called from the user's own.
@@ -73,4 +73,4 @@ TEST(Redacted, LibrariesStayLibraries) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::redacted_test

@@ -4,7 +4,7 @@
 
 #include "diagnose/phases/stack_traits.h"
 
-namespace plimsoll {
+namespace plimsoll::stack_traits_native_test {
 namespace {
 
 TEST(NativeName, IsWithoutReturnTypeAndParameters) {
@@ -151,4 +151,4 @@ TEST(ClassifyNative, FindsTheEngine) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::stack_traits_native_test

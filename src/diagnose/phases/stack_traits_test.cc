@@ -5,7 +5,7 @@
 
 #include "diagnose/phases/phases.h"
 
-namespace plimsoll {
+namespace plimsoll::stack_traits_test {
 namespace {
 
 constexpr const char* kEngine = "torch::autograd::Engine::evaluate_function(int)";
@@ -170,4 +170,4 @@ TEST(PythonStack, AModuleIsNamedByItsForward) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::stack_traits_test

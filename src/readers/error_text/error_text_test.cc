@@ -3,7 +3,7 @@
 
 #include "readers/error_text/testing.h"
 
-namespace plimsoll {
+namespace plimsoll::error_text_test {
 namespace {
 
 const char kMessage[] =
@@ -310,4 +310,4 @@ TEST(Hostile, HugeNumbers) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::error_text_test

@@ -6,7 +6,7 @@
 
 #include "readers/error_text/testing.h"
 
-namespace plimsoll {
+namespace plimsoll::pasted_logs_test {
 namespace {
 
 std::map<std::string, std::string> Logs() {
@@ -80,4 +80,4 @@ TEST(PastedLogs, CutAnywhereTheyAreStillRead) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::pasted_logs_test

@@ -6,7 +6,7 @@
 
 #include "readers/error_text/error_text.h"
 
-namespace plimsoll {
+namespace plimsoll::prose_test {
 namespace {
 
 bool OnlyTalk(const std::string& text) {
@@ -52,4 +52,4 @@ TEST(Prose, FiguresProveAReport) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::prose_test

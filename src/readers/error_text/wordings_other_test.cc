@@ -1,6 +1,6 @@
 #include "readers/error_text/testing.h"
 
-namespace plimsoll {
+namespace plimsoll::wordings_other_test {
 namespace {
 
 TEST(CudaWordings, RuntimeAndDriver) {
@@ -191,4 +191,4 @@ TEST(XlaWordings, JaxOtherOpenings) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::wordings_other_test

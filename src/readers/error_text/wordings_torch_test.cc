@@ -1,6 +1,6 @@
 #include "readers/error_text/testing.h"
 
-namespace plimsoll {
+namespace plimsoll::wordings_torch_test {
 namespace {
 
 TEST(TorchWordings, OneZeroToOneThreeSaysCached) {
@@ -293,4 +293,4 @@ TEST(TorchWordings, TheBareSentence) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::wordings_torch_test

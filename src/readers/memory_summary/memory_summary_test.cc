@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-namespace plimsoll {
+namespace plimsoll::memory_summary_test {
 namespace {
 
 const char kTable[] =
@@ -161,4 +161,4 @@ TEST(MemorySummaryReader, ATitleAloneIsNoTable) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::memory_summary_test

@@ -8,7 +8,7 @@
 
 #include "timeline/stack_builder.h"
 
-namespace plimsoll {
+namespace plimsoll::nsys_test {
 namespace {
 
 const std::string kData = std::string(PLIMSOLL_TEST_DATA) + "/nsys/";
@@ -240,4 +240,4 @@ TEST(Nsys, Recognised) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::nsys_test

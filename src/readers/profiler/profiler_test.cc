@@ -8,7 +8,7 @@
 
 #include "readers/profiler/enclosing.h"
 
-namespace plimsoll {
+namespace plimsoll::profiler_test {
 namespace {
 
 const std::string kData = std::string(PLIMSOLL_TEST_DATA) + "/profiler/";
@@ -337,4 +337,4 @@ TEST(MemoryTimeline, Recognised) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::profiler_test

@@ -4,7 +4,7 @@
 
 #include "readers/registry.h"
 
-namespace plimsoll {
+namespace plimsoll::snapshot_test {
 namespace {
 
 constexpr Address kBase = 0x7F0000000000;
@@ -126,4 +126,4 @@ TEST(Snapshot, MissingKeysAreNoError) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::snapshot_test

@@ -8,7 +8,7 @@
 #include "step/lowering/lower.h"
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::from_traces_test {
 namespace {
 
 using testing_step::RequestsOf;
@@ -164,4 +164,4 @@ TEST(StepFromTraces, PlacesAndPurposesComeAlong) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::from_traces_test

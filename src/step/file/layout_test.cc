@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace plimsoll {
+namespace plimsoll::layout_test {
 namespace {
 
 TEST(Layout, DtypesAreKnownByTheirNames) {
@@ -54,4 +54,4 @@ TEST(Layout, ChannelsLast) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::layout_test

@@ -6,7 +6,7 @@
 
 #include "step/predict.h"
 
-namespace plimsoll {
+namespace plimsoll::step_file_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -287,4 +287,4 @@ TEST(StepFile, BrokenReleasesAreRefused) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::step_file_test

@@ -6,7 +6,7 @@
 #include "step/rules/testing.h"
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::lower_test {
 namespace {
 
 using testing_step::AddConvolution;
@@ -262,4 +262,4 @@ TEST(Lower, AbsurdSizesEndWhereAddressesDo) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::lower_test

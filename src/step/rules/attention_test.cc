@@ -12,7 +12,7 @@
 #include "base/input.h"
 #include "step/rules/testing.h"
 
-namespace plimsoll {
+namespace plimsoll::attention_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -193,4 +193,4 @@ TEST(AttentionTest, ThePackageChoosesTheSame) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::attention_test

@@ -7,7 +7,7 @@
 #include "step/rules/testing.h"
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::call_test {
 namespace {
 
 using testing_step::Always;
@@ -140,4 +140,4 @@ TEST_F(CallTest, ResultsKnowTheirStorage) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::call_test

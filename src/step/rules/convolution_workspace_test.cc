@@ -13,7 +13,7 @@
 
 #include "base/input.h"
 
-namespace plimsoll {
+namespace plimsoll::convolution_workspace_test {
 namespace {
 
 constexpr int kH200 = 132;
@@ -213,4 +213,4 @@ TEST(ConvolutionWorkspace, MeasuredSample) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::convolution_workspace_test

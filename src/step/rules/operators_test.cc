@@ -14,7 +14,7 @@
 #include "step/file/step_file.h"
 #include "step/lowering/lower.h"
 
-namespace plimsoll {
+namespace plimsoll::operators_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -143,4 +143,4 @@ TEST(OperatorsTest, OperatorsMeasuredLaterAreAsMeasured) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::operators_test

@@ -4,7 +4,7 @@
 
 #include "step/rules/testing.h"
 
-namespace plimsoll {
+namespace plimsoll::reduction_test {
 namespace {
 
 Gpu H200() { return *FindGpu("H200"); }
@@ -56,4 +56,4 @@ TEST(ReductionTest, NothingForNothing) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::reduction_test

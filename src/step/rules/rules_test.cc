@@ -4,7 +4,7 @@
 
 #include "step/rules/testing.h"
 
-namespace plimsoll {
+namespace plimsoll::rules_test {
 namespace {
 
 using Events = std::vector<Bytes>;
@@ -150,4 +150,4 @@ TEST_F(RuleTest, RulesBearEmptyTensors) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::rules_test

@@ -6,7 +6,7 @@
 #include "step/time/step_time.h"
 #include "step/transforms/step_editor.h"
 
-namespace plimsoll {
+namespace plimsoll::collective_time_test {
 namespace {
 
 using testing_step::Always;
@@ -81,4 +81,4 @@ TEST(CollectiveTime, OnlyWhatDoesNotOverlapIsAdded) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::collective_time_test

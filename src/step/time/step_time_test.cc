@@ -5,7 +5,7 @@
 #include "step/rules/testing.h"
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::step_time_test {
 namespace {
 
 using testing_step::Always;
@@ -204,4 +204,4 @@ TEST(StepTime, WhatIsRefusedItsWorkspaceIsSlower) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::step_time_test

@@ -8,7 +8,7 @@
 #include "step/transforms/linear_loss.h"
 #include "step/transforms/offload.h"
 
-namespace plimsoll {
+namespace plimsoll::chunked_loss_test {
 namespace {
 
 using testing_step::Always;
@@ -178,4 +178,4 @@ TEST(ChunkedLoss, SaysWhyItCannotBe) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::chunked_loss_test

@@ -7,7 +7,7 @@
 #include "step/step_for_tests.h"
 #include "step/transforms/collective.h"
 
-namespace plimsoll {
+namespace plimsoll::data_parallel_test {
 namespace {
 
 using testing_step::RequestsOf;
@@ -154,4 +154,4 @@ TEST(DataParallel, WhatTheFlagMaySay) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::data_parallel_test

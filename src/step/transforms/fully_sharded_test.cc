@@ -6,7 +6,7 @@
 #include "step/step_for_tests.h"
 #include "step/transforms/optimizer.h"
 
-namespace plimsoll {
+namespace plimsoll::fully_sharded_test {
 namespace {
 
 using testing_step::Always;
@@ -314,4 +314,4 @@ TEST(FullySharded, WhatTheFlagMaySay) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::fully_sharded_test

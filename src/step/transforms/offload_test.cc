@@ -4,7 +4,7 @@
 
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::offload_test {
 namespace {
 
 using testing_step::Always;
@@ -59,4 +59,4 @@ TEST(ActivationOffload, WhatTheBackwardDoesNotReadStays) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::offload_test

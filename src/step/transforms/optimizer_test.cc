@@ -9,7 +9,7 @@
 #include "step/time/host_step.h"
 #include "step/time/step_time.h"
 
-namespace plimsoll {
+namespace plimsoll::optimizer_test {
 namespace {
 
 using testing_step::Always;
@@ -188,4 +188,4 @@ TEST(ReplaceOptimizer, AdafactorKeepsARowAndAColumn) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::optimizer_test

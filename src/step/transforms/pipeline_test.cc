@@ -11,7 +11,7 @@
 #include "step/transforms/optimizer.h"
 #include "step/transforms/pipeline_schedule.h"
 
-namespace plimsoll {
+namespace plimsoll::pipeline_test {
 namespace {
 
 using testing_step::Always;
@@ -226,4 +226,4 @@ TEST(Pipeline, WhatTheFlagMaySay) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::pipeline_test

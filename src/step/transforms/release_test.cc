@@ -4,7 +4,7 @@
 
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::release_test {
 namespace {
 
 using testing_step::Always;
@@ -53,4 +53,4 @@ TEST(FreeEarlier, TheEarlierOfTwoComesFirst) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::release_test

@@ -4,7 +4,7 @@
 
 #include "step/step_for_tests.h"
 
-namespace plimsoll {
+namespace plimsoll::shard_groups_test {
 namespace {
 
 using testing_step::StepMaker;
@@ -95,4 +95,4 @@ TEST(ShardGroups, AModuleBelongsToTheBlockAroundIt) {
 }
 
 }  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::shard_groups_test

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace plimsoll::train {
+namespace plimsoll::train::safetensors_test {
 namespace {
 
 std::string FileOf(const std::string& header, const std::string& data) {
@@ -92,4 +92,4 @@ TEST(Safetensors, AnyTruncationIsRefused) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::safetensors_test

@@ -16,7 +16,7 @@
 #include "base/output.h"
 #include "train/state/layout.h"
 
-namespace plimsoll::train {
+namespace plimsoll::train::state_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -292,4 +292,4 @@ TEST_F(StateOnDisk, IsAlwaysOneOfTwoWritersWhole) {
 }
 
 }  // namespace
-}  // namespace plimsoll::train
+}  // namespace plimsoll::train::state_file_test
