@@ -4,7 +4,7 @@
 
 namespace plimsoll {
 namespace {
-constexpr std::uint32_t kNone = FlatMap::kMissing;
+constexpr std::uint32_t kNoBlock = FlatMap::kMissing;
 }
 
 std::uint32_t RecordedHeap::NewBlock(Address address, Bytes size, bool expandable) {
@@ -24,16 +24,16 @@ std::uint32_t RecordedHeap::NewBlock(Address address, Bytes size, bool expandabl
 
 void RecordedHeap::Drop(std::uint32_t index) {
   Block& block = blocks_[index];
-  if (block.prev != kNone) blocks_[block.prev].next = block.next;
-  if (block.next != kNone) blocks_[block.next].prev = block.prev;
+  if (block.prev != kNoBlock) blocks_[block.prev].next = block.next;
+  if (block.next != kNoBlock) blocks_[block.next].prev = block.prev;
   at_.Erase(block.address);
   if (block.expandable) expandable_.erase(block.address);
   unused_.push_back(index);
 }
 
 void RecordedHeap::Link(std::uint32_t left, std::uint32_t right) {
-  if (left != kNone) blocks_[left].next = right;
-  if (right != kNone) blocks_[right].prev = left;
+  if (left != kNoBlock) blocks_[left].next = right;
+  if (right != kNoBlock) blocks_[right].prev = left;
 }
 
 void RecordedHeap::SplitOff(std::uint32_t index, Bytes size) {
@@ -52,28 +52,28 @@ void RecordedHeap::Merge(std::uint32_t left, std::uint32_t right) {
 
 std::uint32_t RecordedHeap::Containing(Address address) const {
   auto after = expandable_.upper_bound(address);
-  if (after == expandable_.begin()) return kNone;
+  if (after == expandable_.begin()) return kNoBlock;
   return at_.Find(*std::prev(after));
 }
 
 void RecordedHeap::AddRange(Address address, Bytes size, bool expandable) {
-  if (size <= 0 || at_.Find(address) != kNone) return;
-  std::uint32_t left = kNone;
+  if (size <= 0 || at_.Find(address) != kNoBlock) return;
+  std::uint32_t left = kNoBlock;
   if (expandable) {
     left = Containing(address);
-    if (left != kNone &&
+    if (left != kNoBlock &&
         blocks_[left].address + static_cast<Address>(blocks_[left].size) != address) {
-      left = kNone;
+      left = kNoBlock;
     }
   }
   std::uint32_t index = NewBlock(address, size, expandable);
   if (!expandable) return;
   const std::uint32_t right = at_.Find(address + static_cast<Address>(size));
-  if (right != kNone && blocks_[right].expandable) {
+  if (right != kNoBlock && blocks_[right].expandable) {
     Link(index, right);
     if (blocks_[right].free) Merge(index, right);
   }
-  if (left != kNone) {
+  if (left != kNoBlock) {
     Link(left, index);
     if (blocks_[left].free) Merge(left, index);
   }
@@ -81,8 +81,8 @@ void RecordedHeap::AddRange(Address address, Bytes size, bool expandable) {
 
 bool RecordedHeap::RemoveRange(Address address, Bytes size, bool expandable) {
   std::uint32_t index = at_.Find(address);
-  if (index == kNone && expandable) index = Containing(address);
-  if (index == kNone || size <= 0) return false;
+  if (index == kNoBlock && expandable) index = Containing(address);
+  if (index == kNoBlock || size <= 0) return false;
   const Block found = blocks_[index];
   // Addresses may lie more than 2^63 apart: compare before the difference becomes a size.
   if (!found.free || address - found.address >= static_cast<Address>(found.size)) return false;
@@ -95,17 +95,17 @@ bool RecordedHeap::RemoveRange(Address address, Bytes size, bool expandable) {
     index = at_.Find(address);
   }
   Block& gone = blocks_[index];
-  if (gone.prev != kNone) blocks_[gone.prev].next = kNone;
-  if (gone.next != kNone) blocks_[gone.next].prev = kNone;
-  gone.prev = gone.next = kNone;
+  if (gone.prev != kNoBlock) blocks_[gone.prev].next = kNoBlock;
+  if (gone.next != kNoBlock) blocks_[gone.next].prev = kNoBlock;
+  gone.prev = gone.next = kNoBlock;
   Drop(index);
   return true;
 }
 
 RecordedHeap::Placed RecordedHeap::Allocate(Address address, Bytes rounded) {
   std::uint32_t index = at_.Find(address);
-  if (index == kNone || !blocks_[index].free || blocks_[index].size < rounded) {
-    if (index != kNone) Drop(index);
+  if (index == kNoBlock || !blocks_[index].free || blocks_[index].size < rounded) {
+    if (index != kNoBlock) Drop(index);
     index = NewBlock(address, rounded, false);
     blocks_[index].free = false;
     return {index, rounded, false};
@@ -120,9 +120,9 @@ RecordedHeap::Placed RecordedHeap::Allocate(Address address, Bytes rounded) {
 
 std::uint32_t RecordedHeap::PlaceExactly(Address rest, Address address, Bytes size) {
   const std::uint32_t before = at_.Find(rest);
-  if (before == kNone || !blocks_[before].free || address < rest || size <= 0) return kNone;
-  if (address - rest >= static_cast<Address>(blocks_[before].size)) return kNone;
-  if (size > blocks_[before].size - static_cast<Bytes>(address - rest)) return kNone;
+  if (before == kNoBlock || !blocks_[before].free || address < rest || size <= 0) return kNoBlock;
+  if (address - rest >= static_cast<Address>(blocks_[before].size)) return kNoBlock;
+  if (size > blocks_[before].size - static_cast<Bytes>(address - rest)) return kNoBlock;
   if (address > rest) SplitOff(before, static_cast<Bytes>(address - rest));
   const std::uint32_t index = at_.Find(address);
   if (size < blocks_[index].size) SplitOff(index, size);
@@ -132,14 +132,14 @@ std::uint32_t RecordedHeap::PlaceExactly(Address rest, Address address, Bytes si
 
 void RecordedHeap::Free(std::uint32_t index) {
   blocks_[index].free = true;
-  blocks_[index].owner = kNone;
+  blocks_[index].owner = kNoBlock;
   const std::uint32_t prev = blocks_[index].prev;
-  if (prev != kNone && blocks_[prev].free) {
+  if (prev != kNoBlock && blocks_[prev].free) {
     Merge(prev, index);
     index = prev;
   }
   const std::uint32_t next = blocks_[index].next;
-  if (next != kNone && blocks_[next].free) Merge(index, next);
+  if (next != kNoBlock && blocks_[next].free) Merge(index, next);
 }
 
 }  // namespace plimsoll

@@ -18,7 +18,6 @@ namespace {
 constexpr std::uint64_t kMostRegisterThreads = 128;
 /// A large segment must hold every request that is served from it.
 constexpr std::uint64_t kLargestServedMiB = 10;
-constexpr std::size_t kBuckets = 16;
 
 /// A part of the string for an error of one line.
 std::string Shown(std::string_view part) {
@@ -361,7 +360,7 @@ bool Parser::ReadDivisionList(const Key& key) {
         return Refuse(fmt::format("{}:[{}:…]", key.name, size),
                       "the sizes of the list have to be a power of 2", "write 64, 128, 256 or >");
       }
-      last = std::min(static_cast<std::size_t>(std::countr_zero(*mib)), kBuckets - 1);
+      last = std::min(static_cast<std::size_t>(std::countr_zero(*mib)), buckets.size() - 1);
       if (first) std::fill_n(buckets.begin(), last, value);
       first = false;
       buckets[last] = value;

@@ -14,7 +14,6 @@ namespace plimsoll {
 namespace {
 
 using BlockId = CachingAllocator::BlockId;
-constexpr BlockId kNone = CachingAllocator::kNone;
 
 bool IsSegmentEvent(Action action) {
   return action == Action::kSegmentAlloc || action == Action::kSegmentFree ||
@@ -103,7 +102,7 @@ class Verifier {
     }
     Plant(w, allocator_, holdings_);
     for (std::size_t id = 0; id < holdings_.blocks.size(); ++id) {
-      if (holdings_.blocks[id] != kNone) {
+      if (holdings_.blocks[id] != CachingAllocator::kNone) {
         SetOwner(holdings_.blocks[id], static_cast<std::uint32_t>(id));
       }
     }
@@ -127,9 +126,9 @@ class Verifier {
 
   void RequestFree(std::size_t event) {
     const std::uint32_t id = ledger_.allocation_of_event[event];
-    if (id == Ledger::kNoAllocation || holdings_.blocks[id] == kNone) return;
+    if (id == Ledger::kNoAllocation || holdings_.blocks[id] == CachingAllocator::kNone) return;
     holdings_.tickets[id] = allocator_.RequestFree(holdings_.blocks[id]);
-    holdings_.blocks[id] = kNone;
+    holdings_.blocks[id] = CachingAllocator::kNone;
     Ask(Request::Kind::kRequestFree, event);
   }
 
@@ -139,10 +138,10 @@ class Verifier {
     std::vector<Request>& requests = result_.workload.requests;
     const bool at_once = !requests.empty() && requests.back().kind == Request::Kind::kRequestFree &&
                          requests.back().allocation == id;
-    if (holdings_.blocks[id] != kNone) {
+    if (holdings_.blocks[id] != CachingAllocator::kNone) {
       // Let go without an event of its own, as in the oldest records.
       allocator_.Free(holdings_.blocks[id]);
-      holdings_.blocks[id] = kNone;
+      holdings_.blocks[id] = CachingAllocator::kNone;
       Ask(Request::Kind::kFree, event);
       return;
     }
@@ -230,7 +229,7 @@ class Verifier {
     driver_.LookFrom(group.begin);
     const BlockId block = trial.Allocate(e.size, e.stream, pool, result_.workload.captures[pool]);
     const bool served = e.action == Action::kAlloc;
-    if (served != (block != kNone) || trial.calls() != group.calls) return false;
+    if (served != (block != CachingAllocator::kNone) || trial.calls() != group.calls) return false;
     return !served || trial.block(block).address == e.address;
   }
 
@@ -244,7 +243,7 @@ class Verifier {
       allocator_.EmptyCache();
       Ask(Request::Kind::kEmptyCache, group.begin).allocation = Ledger::kNoAllocation;
     }
-    BlockId block = kNone;
+    BlockId block = CachingAllocator::kNone;
     if (group.requested) block = Put(group.end);
     const bool first_wrong_choice = !result_.first;
     CompareCalls(group);
@@ -312,14 +311,14 @@ class Verifier {
   void ComparePlace(std::size_t event, BlockId block, bool first_wrong_choice) {
     const Event& e = timeline_.events[event];
     if (e.action == Action::kOutOfMemory) {
-      if (block == kNone) return;
+      if (block == CachingAllocator::kNone) return;
       Note(result_.refusal_mismatches, event,
            fmt::format("the record refuses {}, the model serves it", FormatBytes(e.size)));
       allocator_.Free(block);
       return;
     }
     ++result_.allocations;
-    if (block == kNone) {
+    if (block == CachingAllocator::kNone) {
       Note(result_.refusal_mismatches, event,
            fmt::format("the record serves {}, the model refuses it with {} held",
                        FormatBytes(e.size), FormatBytes(allocator_.counters().reserved)));
@@ -341,12 +340,14 @@ class Verifier {
   /// of what the model took, just so much that the rest was too small for this request.
   void SuspectEarlier(BlockId block, Bytes requested) {
     const CachingAllocator::Block& b = allocator_.block(block);
-    if (b.prev == kNone || b.prev >= owner_.size() || allocator_.IsSmall(b.pool)) return;
+    if (b.prev == CachingAllocator::kNone || b.prev >= owner_.size() || allocator_.IsSmall(b.pool))
+      return;
     const std::uint32_t suspect = owner_[b.prev];
     if (suspect >= static_cast<std::uint32_t>(ledger_.before)) return;
     if (allocator_.block(b.prev).state != CachingAllocator::State::kAllocated) return;
     Bytes room = b.size;
-    if (b.next != kNone && allocator_.block(b.next).state == CachingAllocator::State::kFree) {
+    if (b.next != CachingAllocator::kNone &&
+        allocator_.block(b.next).state == CachingAllocator::State::kFree) {
       room += allocator_.block(b.next).size;
     }
     const Bytes more = room - allocator_.rules().Round(requested) + kMinBlock;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kSchema = "plimsoll.calibration/2";
+constexpr std::string_view kCalibrationSchema = "plimsoll.calibration/2";
 constexpr std::string_view kChecksum = "crc32 ";
 constexpr std::int64_t kLargestBatch = 1 << 30;
 /// A batch so many times the largest that was measured is beyond reach.
@@ -163,7 +163,7 @@ Result<Calibration> Calibration::Read(const Input& input) {
   const std::string_view text = *calibration.text_;
   std::string_view rest = text;
   const Json header = Json::parse(NextCell(rest, '\n'), nullptr, false);
-  if (!header.is_object() || !header.contains("schema") || header["schema"] != kSchema) {
+  if (!header.is_object() || !header.contains("schema") || header["schema"] != kCalibrationSchema) {
     return error;
   }
   const std::optional<std::string_view> checked = Checked(text);
