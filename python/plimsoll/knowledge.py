@@ -216,9 +216,11 @@ def _constant(share: float) -> Rule:
 
 
 def _put(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    """`mask[chosen] = 1`"""
-    mask, indices = args[0], args[1]
+    """`mask[chosen] = 1`: index_put_(self, indices, values), from torch 2.15 on also
+    index_fill_(self, dim, index, value)."""
+    mask = args[0]
     share = known(mask).share
+    indices = args[1] if isinstance(args[1], (list, tuple)) else [args[2]]
     if share is None or not mask.dim() == len(indices) == 1 or not mask.numel():
         return
     if indices[0].dtype is torch.int64:
@@ -265,4 +267,5 @@ _RULES: dict[Any, Rule] = {
     _aten.ones: _constant(1.0),
     _aten.ones_like: _constant(1.0),
     _aten.index_put_: _put,
+    _aten.index_fill_: _put,
 }
