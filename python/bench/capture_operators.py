@@ -186,7 +186,9 @@ def document(events: list[Any], recorder: Recorder) -> dict[str, Any]:
         "model": "",
         "settings": {},
         "batches": [1, 2],
-        "variants": [{"precision": "as_written", "events": merged(run, run, tables, (1, 2))}],
+        "variants": [
+            {"precision": "as_written", "events": merged(run, run, tables, (1, 2), print)}
+        ],
         "strings": tables.strings,
         "layouts": tables.layouts,
         "notes": [],

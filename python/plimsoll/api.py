@@ -31,6 +31,7 @@ from .precision import AS_WRITTEN, PRECISIONS, Precision, Wanted, are_known, for
 from .recorder import Recorder
 from .release import Attendant, Watcher, as_document, releases
 from .session import recording
+from .surroundings import surroundings
 from .values import Values
 
 SCHEMA = "plimsoll.step/1"
@@ -103,7 +104,7 @@ def capture(
         notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
     if train_step is not None and any(name.startswith("amp_fp16") for name in precisions):
         notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
-    with phantom_device(gpu), clear_errors(notes), garbage_waits():
+    with phantom_device(gpu), clear_errors(notes), garbage_waits(), surroundings(notes):
         session = _Session(model, job, gpu, notes)
         variants = session.variants(precisions, channels_last, batches)
         session.add_releases()
@@ -183,7 +184,8 @@ class _Session:
         watcher = Watcher()
         first = self._run(precision, batches[0], watcher)
         second = self._run(precision, batches[1], Attendant())
-        variant = {"precision": precision.name, "events": merged(first, second, tables, batches)}
+        events = merged(first, second, tables, batches, self._notes)
+        variant = {"precision": precision.name, "events": events}
 
         def add_releases() -> None:
             found = releases(
@@ -194,7 +196,8 @@ class _Session:
                     as_document(release, first.events, tables.string) for release in found
                 ]
 
-        self._releases.append(add_releases)
+        if len(events) == len(first.events):  # else they are not the events of the first run
+            self._releases.append(add_releases)
         return variant
 
     def add_releases(self) -> None:

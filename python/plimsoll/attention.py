@@ -8,6 +8,7 @@ operators have to copy. What the kernel allocates besides is for the reader of t
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,7 +16,10 @@ from typing import Any, NamedTuple
 import torch
 
 from .attention_choice import Case, kernel_of
+from .patching import Patch, patched
+from .places import current_line
 from .recorder import Recorder
+from .values import Notes
 
 
 @contextlib.contextmanager
@@ -46,6 +50,33 @@ def attention_told(recorder: Recorder, capability: tuple[int, int]) -> Iterator[
         yield
     finally:
         library._destroy()
+
+
+@contextlib.contextmanager
+def flex_attention_told(
+    recorder: Recorder, capability: tuple[int, int], note: Notes
+) -> Iterator[None]:
+    """flex_attention is a compiler's kernel. It needs what the fused kernels of attention do, and
+    is told as the one without a mask that the device would take."""
+    flex = sys.modules.get("torch.nn.attention.flex_attention")
+    if flex is None:
+        yield
+        return
+
+    def fused(query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, *rest: Any) -> Any:
+        note(
+            f"{current_line()}: flex_attention is taken to be compiled, as one kernel that keeps "
+            "no scores"
+        )
+        grouped = query.shape[1] != key.shape[1]
+        chosen = choose(query, key, value, None, capability)
+        options = _Options(recorder, chosen, 0.0, False, None, grouped)
+        output, logsumexp = _Attention.apply(query, key, value, None, options)
+        # The largest scores came to be a result in torch 2.9.
+        return (output, logsumexp, logsumexp)[: 3 if hasattr(flex, "AuxOutput") else 2]
+
+    with patched([Patch(flex, "flex_attention_hop", fused)]):
+        yield
 
 
 def choose(

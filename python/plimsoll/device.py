@@ -17,10 +17,19 @@ from . import phantom
 from .gpus import capability
 from .patching import Patch, patched
 
+_gpu_is_here = False
+
+
+def gpu_is_here() -> bool:
+    """Whether a real GPU was found before the phantom device took its place."""
+    return _gpu_is_here
+
 
 @contextlib.contextmanager
 def phantom_device(gpu: str) -> Iterator[None]:
     """While this is open a training step of fake tensors on "cuda" runs, with or without a GPU."""
+    global _gpu_is_here
+    _gpu_is_here = torch.cuda.is_available()
     with contextlib.ExitStack() as stack:
         stack.enter_context(phantom.installed())
         stack.enter_context(patched(_cuda_answers(gpu)))
@@ -103,6 +112,8 @@ def _cuda_answers(gpu: str) -> list[Patch]:
     # torch.utils.checkpoint asks this before it keeps the state of the device's generator, which is
     # kept on the host anyway.
     patches.append(Patch(cuda, "_initialized", False))
+    # Of a build for CUDA; libraries look for it as soon as a device is there.
+    patches.append(Patch(torch._C, "_cuda_getCurrentRawStream", _answer(0)))
     return patches
 
 

@@ -116,3 +116,29 @@ def _statements(file: str) -> list[ast.stmt]:
     except (SyntaxError, ValueError):
         return []
     return [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+@functools.cache
+def truth_to_go_on(code: CodeType, line: int) -> bool | None:
+    """What the condition of an `if` has to be for the code not to give up with an error; None where
+    it does not give up, or where the condition has several parts of which one is negated."""
+    for statement in _statements(code.co_filename):
+        if not isinstance(statement, ast.If) or not _gives_up(statement.body[-1]):
+            continue
+        test = statement.test
+        if not test.lineno <= line <= (test.end_lineno or test.lineno):
+            continue
+        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+        inner = test.operand if isinstance(test, ast.UnaryOp) else test
+        return None if any(isinstance(n, ast.Not) for n in ast.walk(inner)) else negated
+    return None
+
+
+def _gives_up(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assert):
+        return isinstance(statement.test, ast.Constant) and not statement.test.value
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        name = ast.unparse(statement.value.func)
+        first = statement.value.args[:1]
+        return name.endswith("_assert") and [ast.unparse(arg) for arg in first] == ["False"]
+    return isinstance(statement, ast.Raise)

@@ -6,9 +6,10 @@ tables that all variants of a file share.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 from .errors import CaptureError
+from .per_sample import NoCounterpart, lengthened
 from .recorder import Tensor
 
 
@@ -60,7 +61,27 @@ def _number(a: int, b: int) -> Any:
     return a if a == b else [a, b]
 
 
-def merged(first: Run, second: Run, tables: Tables, batches: tuple[int, int]) -> list[Any]:
+def merged(
+    first: Run, second: Run, tables: Tables, batches: tuple[int, int], note: Callable[[str], None]
+) -> list[Any]:
+    """One list, or an error that names where the runs part, unless it is for some calls that come
+    once for each sample."""
+    try:
+        return _side_by_side(first, second, tables, batches)
+    except CaptureError as parted:
+        try:
+            longer = lengthened(first, second)
+            events = _side_by_side(longer, second, tables, batches)
+        except (NoCounterpart, CaptureError):
+            raise parted from None
+    note(
+        f"the step calls some operators once for each sample; those that batch {batches[1]} has "
+        f"more than batch {batches[0]} stand for those of all further samples"
+    )
+    return events
+
+
+def _side_by_side(first: Run, second: Run, tables: Tables, batches: tuple[int, int]) -> list[Any]:
     merger = _Merger(first, second, tables)
     events: list[Any] = []
     _agree_on_frees(first.events, second.events)

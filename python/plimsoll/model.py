@@ -14,6 +14,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from .errors import CaptureError
 from .patching import Patch, patched
 from .precision import Precision
+from .quantized import parameters_of_any_class, quantized
 
 ModelSource = Any  # nn.Module | Callable[[], nn.Module]
 
@@ -55,7 +56,8 @@ def template(source: ModelSource, note: Callable[[str], None]) -> nn.Module:
 @contextlib.contextmanager
 def building() -> Iterator[None]:
     """While this is open modules of fake tensors are made cheaply, and can be moved."""
-    with patched(_cheap_starts()), patched([Patch(nn.Module, "_apply", _apply)]):
+    moving = Patch(nn.Module, "_apply", _apply)
+    with patched([*_cheap_starts(), moving, *parameters_of_any_class()]):
         yield
 
 
@@ -79,6 +81,8 @@ def _unwrapped(model: nn.Module, note: Callable[[str], None]) -> nn.Module:
             "on one GPU"
         )
         model = getattr(model, wrappers[kind])
+    if any(getattr(module, "_compiled_call_impl", None) for module in model.modules()):
+        note("module.compile() is left out; told is what runs without it")
     return model
 
 
@@ -105,7 +109,7 @@ def on_device(
             if tensor is not None and id(tensor) not in tensors:
                 first = _moved(tensor, precision.weights)
                 last = _reordered(first) if precision.channels_last else first
-                tensors[id(tensor)] = _like(tensor, last)
+                tensors[id(tensor)] = quantized(tensor, _like(tensor, last))
                 if last is not first:
                     reordered[id(tensors[id(tensor)])] = first
     memo = dict(tensors) if memo is None else {**memo, **tensors}
@@ -217,6 +221,8 @@ def _applied_once(
     with torch.no_grad():
         made = fn(tensor)
     if isinstance(tensor, nn.Parameter) and made is not tensor:
-        made = nn.Parameter(made, tensor.requires_grad)
+        made = _like(tensor, made)
+    if made is not tensor:
+        made = quantized(tensor, made)
     known[id(tensor)] = known[id(made)] = made
     return made

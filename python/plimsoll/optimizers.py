@@ -11,9 +11,13 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from .device import gpu_is_here
 from .errors import CaptureError
 from .model import OnDevice
 from .patching import Patch, patched
+from .places import current_line
+from .recorder import Recorder
+from .values import Notes
 
 OptimizerSource = Any  # None | Optimizer | function of parameters | a list of those
 
@@ -104,3 +108,46 @@ def nothing_overflows() -> Iterator[None]:
     scaler = torch.amp.GradScaler
     with patched([Patch(scaler, "_maybe_opt_step", step), Patch(scaler, "get_scale", scale)]):
         yield
+
+
+@contextlib.contextmanager
+def scalers_as_new(recorder: Recorder, note: Notes) -> Iterator[None]:
+    """Scalers of the user's own begin each run anew. One that was made where there is no GPU has
+    switched itself off: where something is float16 it is taken to be on."""
+    scaler = torch.amp.GradScaler
+    scale_loss = scaler.scale
+    as_they_were: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    def begin(self: Any) -> None:
+        as_they_were[id(self)] = self, dict(self.__dict__)
+        if self._enabled:
+            self._scale = self._growth_tracker = None  # made again with the first loss
+        elif not gpu_is_here() and recorder.has("float16"):
+            note(
+                f"{current_line()}: the gradient scaler is off, as one is that was made where "
+                "there is no GPU; it is taken to be on"
+            )
+            scaler.__init__(self, "cuda")
+
+    def scale(self: Any, outputs: Any) -> Any:
+        if id(self) not in as_they_were:
+            begin(self)
+        return scale_loss(self, outputs)
+
+    try:
+        with patched([Patch(scaler, "scale", scale)]):
+            yield
+    finally:
+        for one, before in as_they_were.values():
+            one.__dict__ = before
+
+
+def refuse_unpredictable(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    """LBFGS runs until it likes what it sees, and keeps more each time."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise CaptureError(
+            "LBFGS decides by values how often it runs the closure, and keeps more with every run, "
+            "but a capture has no values",
+            where=current_line(),
+            hint="Capture the job with SGD; LBFGS adds up to 2 x history_size times the parameters",
+        )

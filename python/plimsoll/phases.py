@@ -10,6 +10,7 @@ import torch
 import torch.optim.optimizer as optim
 from torch.optim import Optimizer
 
+from .optimizers import refuse_unpredictable
 from .patching import Patch, patched
 from .recorder import Recorder
 
@@ -37,6 +38,7 @@ def phases_told(
             recorder.phase("optimizer")
 
     hooks = [
+        optim.register_optimizer_step_pre_hook(refuse_unpredictable),
         optim.register_optimizer_step_pre_hook(before_optimizer),
         optim.register_optimizer_step_post_hook(after_optimizer),
     ]

@@ -89,12 +89,18 @@ def is_loop(code: CodeType) -> bool:
 
 def current_line() -> str | None:
     """The innermost line of the user's code on the stack, as far as the training loop."""
+    frame = current_frame()
+    return None if frame is None else describe(frame.f_code, frame.f_lineno)
+
+
+def current_frame() -> FrameType | None:
+    """Of the innermost function of the user's on the stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         known = _users.get(code)
         if known or (known is None and _is_users(code)):
-            return describe(code, frame.f_lineno)
+            return frame
         if code is _loop:
             return None
         frame = frame.f_back

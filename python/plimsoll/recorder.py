@@ -157,25 +157,30 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.before_operator is not None and not self._quiet:
             self.before_operator()
+        if kwargs.get("pin_memory"):  # pinning asks for a device
+            kwargs = {**kwargs, "pin_memory": False}
         if func is torch.ops.aten._local_scalar_dense.default:
             self._read_by_host(args)
             return self._values.read(args[0], self._places)
         if self._runs_for_real(func, args, kwargs):
             with no_dispatch():
                 return func(*args, **kwargs)
-        if any(not isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs)):
-            args, kwargs = _faked(args), {key: _faked(value) for key, value in kwargs.items()}
-        # Fused optimizers write into what they are given; torch cannot run each without data.
-        fused = func.__name__.startswith("_fused_") and not func._schema.returns
-        result = None if fused else func(*args, **kwargs)
-        self._values.follow(func, args, result)
+        name = None
+        selected = self._values.select(func, args, kwargs, self._places)
+        if selected is not None:
+            name, args, result = selected
+        else:
+            args, kwargs, result = _run(func, args, kwargs)
+            self._values.follow(func, args, kwargs, result)
         if not self._quiet:
-            self._see(func, args, kwargs, result)
+            self._see(func, args, kwargs, result, name)
         elif self._places is not None:
             self._places.current()
         return result
 
-    def _see(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    def _see(
+        self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, name: str | None
+    ) -> None:
         results = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
         fresh = any(self._is_new(leaf) for leaf in results)
         if not fresh and (not func._schema.is_mutable or torch.Tag.inplace_view in func.tags):
@@ -185,10 +190,10 @@ class Recorder(TorchDispatchMode):
             return  # a view: the same memory under another name
         if not fresh and not any(on_device(leaf) for leaf in _tensors(args, kwargs)):
             return
-        name = self._in_place_name(func, args)
-        if name is not None:
+        in_place = self._in_place_name(func, args)
+        if in_place is not None:
             self._watch(results[0], self.number(args[0]))
-        self.call(name or str(func), list(args), kwargs, results)
+        self.call(in_place or name or str(func), list(args), kwargs, results)
 
     def _read_by_host(self, args: Any) -> None:
         for tensor in _tensors(args, {}):
@@ -228,6 +233,10 @@ class Recorder(TorchDispatchMode):
     def position(self) -> int:
         """Events so far, other than frees."""
         return len(self.events) - self._frees
+
+    def has(self, dtype: str) -> bool:
+        """Whether something of this type has been on the device."""
+        return any(layout[0] == dtype for layout in self.layouts)
 
     def number(self, tensor: torch.Tensor) -> int:
         """Of the storage that this lies in; 0 if it was not seen before, or is not on the device,
@@ -304,6 +313,15 @@ class Recorder(TorchDispatchMode):
     def _given(self, tensor: torch.Tensor) -> None:
         """A tensor that was on the device before the job began: a table that it only reads."""
         self.events.append(["buffer", self._watch(tensor), self._layout(tensor), "given"])
+
+
+def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+    """Among fake tensors: with what was given as it was used, and with the result."""
+    if any(not isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs)):
+        args, kwargs = _faked(args), {key: _faked(value) for key, value in kwargs.items()}
+    # Fused optimizers write into what they are given; torch cannot run each without data.
+    fused = func.__name__.startswith("_fused_") and not func._schema.returns
+    return args, kwargs, None if fused else func(*args, **kwargs)
 
 
 def on_device(tensor: torch.Tensor) -> bool:

@@ -4,7 +4,7 @@ A build of torch for the CPU alone cannot get that far: it looks for cuDNN's cod
 and no build knows the backward's results without data. What is told is `aten._cudnn_rnn` and its
 backward, with their own arguments and results. The layers' weights lie in one piece of memory on a
 GPU, unless they are bfloat16; here they stand one by one, and their gradients in one piece. Packed
-sequences have lengths that only data tells, and are refused before they get here.
+sequences are all as long as the longest (selections.py).
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def recurrent_told(recorder: Recorder) -> Iterator[None]:
             for name, mode in _MODES.items():
                 kernel = functools.partial(_run, recorder, mode)
                 library.impl(f"{name}.input", kernel, "AutogradCUDA")
+                packed = functools.partial(_run_packed, recorder, mode)
+                library.impl(f"{name}.data", packed, "AutogradCUDA")
         yield
     finally:
         library._destroy()
@@ -53,6 +55,28 @@ class _Layer:
     train: bool
     directions: int
     weights_per_layer: int
+    #: Of packed sequences: how many there are. cuDNN gets that number for each step.
+    packed: tuple[int, ...]
+
+
+def _run_packed(
+    recorder: Recorder,
+    mode: int,
+    data: torch.Tensor,
+    batch_sizes: torch.Tensor,
+    hx: Any,
+    params: list[torch.Tensor],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> Any:
+    batch = (hx[0] if mode == _LSTM else hx).shape[1]
+    both = bidirectional
+    return _run(
+        recorder, mode, data, hx, params, has_biases, layers, dropout, train, both, False, (batch,)
+    )
 
 
 def _run(
@@ -67,6 +91,7 @@ def _run(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
+    packed: tuple[int, ...] = (),
 ) -> Any:
     states = list(hx) if mode == _LSTM else [hx]
     if torch.is_autocast_enabled("cuda"):
@@ -87,6 +112,7 @@ def _run(
         train,
         2 if bidirectional else 1,
         per_layer,
+        packed,
     )
     cell = states[1] if mode == _LSTM else None
     with torch.autocast("cuda", enabled=False):
@@ -104,7 +130,7 @@ def _settings(layer: _Layer) -> list[Any]:
         layer.dropout,
         layer.train,
         layer.directions == 2,
-        [],
+        list(layer.packed),
         None,
     ]
 
@@ -194,6 +220,8 @@ class _Recurrent(torch.autograd.Function):
 
 def _output(layer: _Layer, data: torch.Tensor, hx: torch.Tensor) -> torch.Tensor:
     width = hx.shape[-1] * layer.directions
+    if layer.packed:
+        return torch.empty((data.shape[0], width), dtype=data.dtype, device="cuda")
     a, b = data.shape[:2]
     if not layer.batch_first:
         return torch.empty((a, b, width), dtype=data.dtype, device="cuda")

@@ -118,7 +118,8 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
             f"the step is the same at batch {batches[0]} and at batch {batches[1]}",
             hint="Put {batch} where the script takes its batch size from: --batch-size {batch}",
         )
-    events = merged(first, second, tables, batches)
+    notes = runs[0]["notes"]
+    events = merged(first, second, tables, batches, notes.append)
     return {
         "schema": SCHEMA,
         "torch": runs[0]["torch"],
@@ -130,7 +131,7 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
         "strings": tables.strings,
         "layouts": tables.layouts,
         "variants": [{"precision": "as_written", "events": events}],
-        "notes": runs[0]["notes"],
+        "notes": notes,
     }
 
 

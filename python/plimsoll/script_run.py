@@ -20,7 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .api import Notes, clear_errors, garbage_waits, settings_of_torch
-from .attention import attention_told
+from .attention import attention_told, flex_attention_told
 from .device import phantom_device
 from .errors import CaptureError
 from .gpus import capability
@@ -32,6 +32,7 @@ from .places import in_own_file, line_of
 from .recurrent import recurrent_told
 from .script_steps import ScriptPlaces, ScriptRecorder, Watch
 from .script_world import Asked, world
+from .surroundings import surroundings
 from .values import Values
 
 
@@ -43,10 +44,11 @@ class _Run:
         self._notes = Notes()
         self._asked = Asked()
         places = ScriptPlaces()
-        self._recorder = ScriptRecorder(places, Values(self._notes, whole_numbers=True))
+        self._recorder = ScriptRecorder(places, Values(self._notes))
         self._places = places
         self._watch = Watch(self._recorder, places, self._notes, self._done)
         self._contexts = contextlib.ExitStack()
+        self._capability = capability(gpu) or (9, 0)
         if capability(gpu) is None:
             self._notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
 
@@ -58,9 +60,10 @@ class _Run:
                 garbage_waits(),
                 same_luck(),
                 building(),
+                surroundings(self._notes),
                 world(self._batch, self._notes, self._asked),
                 FakeTensorMode(allow_non_fake_inputs=True),
-                attention_told(self._recorder, capability(self._gpu) or (9, 0)),
+                attention_told(self._recorder, self._capability),
                 recurrent_told(self._recorder),
                 nothing_overflows(),
                 self._telling_libraries(),
@@ -85,6 +88,9 @@ class _Run:
         def first(module: torch.nn.Module) -> None:
             if not self._watch.roots:
                 self._contexts.enter_context(unaware_libraries())
+                self._contexts.enter_context(
+                    flex_attention_told(self._recorder, self._capability, self._notes)
+                )
             found(module)
 
         self._places.on_root = first

@@ -1,5 +1,5 @@
-"""What a training script finds around it while it is watched: loaders without processes, files that
-are not written, values that are not there, one rank of a job."""
+"""What a training script finds around it while it is watched, besides what every captured job does
+(surroundings.py): loaders of another batch size, files that are not written, one rank of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -55,10 +54,8 @@ def world(batch: int | None, note: Notes, asked: Asked) -> Iterator[None]:
     """`batch`: what loaders take in place of their own size."""
     patches = [
         *_loaders(batch, note, asked.batch_sizes),
-        *_values(note),
         *_files(note),
         *_streams(),
-        *_compilers(note),
         *_ranks(note, asked),
         *_optimizers(),
     ]
@@ -93,50 +90,6 @@ def _loaders(batch: int | None, note: Notes, sizes: list[int]) -> list[Patch]:
         made(self, **given)
 
     return [Patch(DataLoader, "__init__", init)]
-
-
-# Values.
-
-
-def _values(note: Notes) -> list[Patch]:
-    tensor = torch.Tensor
-    numpy, array, tolist, form = tensor.numpy, tensor.__array__, tensor.tolist, tensor.__format__
-
-    def ones(self: torch.Tensor) -> Any:
-        note(f"{current_line()}: the values of a tensor are read; ones are assumed")
-        from torch.utils._mode_utils import no_dispatch
-
-        with no_dispatch():
-            return torch.ones(tuple(self.shape), dtype=self.dtype)
-
-    def to_numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return numpy(ones(self) if isinstance(self, FakeTensor) else self, *args, **kwargs)
-
-    def to_array(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return array(ones(self) if isinstance(self, FakeTensor) else self, *args, **kwargs)
-
-    def to_list(self: torch.Tensor) -> Any:
-        if isinstance(self, FakeTensor):
-            return self.item() if self.dim() == 0 else tolist(ones(self))
-        return tolist(self)
-
-    def formatted(self: torch.Tensor, spec: str) -> str:
-        if isinstance(self, FakeTensor) and self.dim() == 0:
-            return format(self.item(), spec)
-        return str(form(self, spec))
-
-    def same(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self
-
-    return [
-        Patch(tensor, "numpy", to_numpy),
-        Patch(tensor, "__array__", to_array),
-        Patch(tensor, "tolist", to_list),
-        Patch(tensor, "__format__", formatted),
-        Patch(tensor, "pin_memory", same),
-        Patch(tensor, "record_stream", lambda *args: None),
-        Patch(tensor, "share_memory_", same),
-    ]
 
 
 # Files.
@@ -201,20 +154,6 @@ def _streams() -> list[Patch]:
     patches += [Patch(cuda.memory, "_record_memory_history", _no_work)]
     patches += [Patch(cuda.memory, "_dump_snapshot", _no_work)]
     return patches
-
-
-# Compilers: what runs without one is what is told.
-
-
-def _compilers(note: Notes) -> list[Patch]:
-    def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
-        note(f"{current_line()}: torch.compile is left out; told is what runs without it")
-        return (lambda function: function) if what is None else what
-
-    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        compiled(self)
-
-    return [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
 
 
 # Optimizers: a parameter that is moved stays the same object, except among fake tensors.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from .attention import attention_told
+from .attention import attention_told, flex_attention_told
 from .libraries import unaware_libraries
 from .model import OnDevice, tensors_in_order
-from .optimizers import nothing_overflows
+from .optimizers import nothing_overflows, scalers_as_new
 from .places import Places
+from .quantized import products_told
 from .recorder import Recorder
 from .recurrent import recurrent_told
 from .values import Notes, Values
@@ -25,9 +26,12 @@ def recording(target: OnDevice, capability: tuple[int, int], note: Notes) -> Ite
     _tell_model(recorder, target)
     with contextlib.ExitStack() as stack:
         stack.enter_context(attention_told(recorder, capability))
+        stack.enter_context(flex_attention_told(recorder, capability, note))
         stack.enter_context(recurrent_told(recorder))
         stack.enter_context(unaware_libraries())
+        stack.enter_context(products_told())
         stack.enter_context(nothing_overflows())
+        stack.enter_context(scalers_as_new(recorder, note))
         stack.enter_context(places)
         stack.enter_context(recorder)
         yield recorder

@@ -8,8 +8,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
+from . import knowledge
 from .errors import CaptureError
-from .places import Places, current_line
+from .liveness import truth_to_go_on
+from .places import Places, current_frame, current_line
+from .selections import Selected, run_assumed
 
 _aten = torch.ops.aten
 # transformers asks there whether a mask masks nothing and positions count up: as they do unless one
@@ -22,20 +25,29 @@ class Notes(Protocol):
 
 
 class Values:
-    """A truth is taken to be true, unless it asks for a NaN or an infinity: training is taken to go
-    well. A number that is read outside the model (a loss, to print it) is taken to be 1. Inside the
-    model a number decides what happens next, and the capture would guess: that is an error.
+    """A truth is taken to be true, unless it asks for a NaN or an infinity or an error follows from
+    it: training is taken to go well. A number that is read outside the model (a loss, to print it)
+    is taken to be 1. Inside the model a number decides what happens next, and the capture would
+    guess: that is an error. A size that depends on values is assumed (selections.py).
     """
 
-    def __init__(self, note: Notes, whole_numbers: bool = False) -> None:
-        """`whole_numbers`: those that are read outside the model are taken to be 1 as well, as in
-        the metrics of a script."""
+    def __init__(self, note: Notes) -> None:
         self._note = note
-        self._whole_numbers = whole_numbers
         self._bad_news: dict[int, Any] = {}
 
-    def follow(self, func: Any, args: Any, result: Any) -> None:
-        """Keeps in mind which truths ask for a NaN or an infinity."""
+    def select(
+        self, func: Any, args: Any, kwargs: dict[str, Any], places: Places | None
+    ) -> Selected | None:
+        def note(text: str) -> None:
+            # In a backward it is the line of the forward.
+            where = current_line() if places is None else places.current().where
+            self._note(f"{where}: {text}" if where else text)
+
+        return run_assumed(func, args, kwargs, note)
+
+    def follow(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """Keeps in mind what is known of values, and which truths ask for a NaN or an infinity."""
+        knowledge.follow(func, args, kwargs, result)
         if not isinstance(result, FakeTensor) or result.dtype is not torch.bool:
             return
         if self._asks_for_trouble(func, args):
@@ -59,9 +71,13 @@ class Values:
         if not isinstance(tensor, FakeTensor):
             with no_dispatch():
                 return tensor.item()
+        about = knowledge.known(tensor)
+        if about.values is not None:
+            with no_dispatch():
+                return about.values.item()
         where = current_line()
         if tensor.dtype is torch.bool:
-            answer = id(tensor) not in self._bad_news
+            answer = self._truth(tensor, about)
             if where is None or not where.startswith(_KNOWN):
                 self._note(f"{where}: a tensor is asked whether it is true; {answer} is assumed")
             return answer
@@ -72,7 +88,7 @@ class Values:
             if tensor.is_floating_point():
                 self._note(f"{where}: the value of a tensor is read; 1.0 is assumed")
                 return 1.0
-            if self._whole_numbers:
+            if places is not None:  # what is read while a model is built decides how large it is
                 self._note(f"{where}: the value of a tensor ({tensor.dtype}) is read; 1 is assumed")
                 return 1
         raise CaptureError(
@@ -82,3 +98,12 @@ class Values:
             hint="Keep what depends on it on the device (torch.where, a mask), "
             "or pass the number in from outside",
         )
+
+    def _truth(self, tensor: torch.Tensor, about: knowledge.Known) -> bool:
+        if id(tensor) in self._bad_news:
+            return False
+        if about.share is not None:
+            return about.share > 0.5
+        frame = current_frame()
+        to_go_on = None if frame is None else truth_to_go_on(frame.f_code, frame.f_lineno)
+        return True if to_go_on is None else to_go_on

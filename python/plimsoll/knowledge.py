@@ -1,0 +1,271 @@
+"""What is known of the values of fake tensors: of masks how much is true, of indices how far they
+go, and of a few small ones everything.
+
+Nothing of this is guessed: an index that `topk` gives is below the length of what it looks
+through, and as many of a one-hot code are one as there are codes. What is assumed is that every
+index comes up equally often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, Callable, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
+
+_aten = torch.ops.aten
+#: Values are kept of tensors of up to so many elements.
+SMALL = 1 << 12
+
+
+class Known(NamedTuple):
+    #: Of a mask: the share that is true.
+    share: float | None = None
+    #: Of indices: all are smaller than this, and none than `least`.
+    below: int | None = None
+    least: int = 0
+    #: All there is to know.
+    values: torch.Tensor | None = None
+    #: Random numbers from 0 to 1.
+    uniform: bool = False
+
+    @property
+    def choices(self) -> int | None:
+        """How many indices there can be."""
+        return None if self.below is None else max(self.below - self.least, 1)
+
+
+NOTHING = Known()
+_KEY = "_plimsoll_known"
+
+
+def known(tensor: Any) -> Known:
+    if isinstance(tensor, FakeTensor):
+        found: tuple[Known, int] | None = tensor.__dict__.get(_KEY)
+        # Autograd counts what is written into a tensor, through whichever view.
+        if found is not None and found[1] == tensor._version:
+            return found[0]
+    return NOTHING
+
+
+def tell(tensor: torch.Tensor, what: Known, writes: int = 0) -> None:
+    """`writes`: 1 while an operator writes into it, which is counted when that is over."""
+    tensor.__dict__[_KEY] = what, tensor._version + writes
+
+
+def follow(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    """After an operator has run: what is known of its result."""
+    rule = _RULES.get(func.overloadpacket)
+    if rule is None:
+        if not func.is_view or not args or known(args[0]) is NOTHING:
+            return
+        rule = _same
+    rule(func, args, kwargs, result)
+
+
+Rule = Callable[[Any, Any, "dict[str, Any]", Any], None]
+
+
+def _same(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    """Some of the same values, in another order or type."""
+    given = args[0] if not isinstance(args[0], (list, tuple)) else None
+    parts = [known(part) for part in args[0]] if given is None else [known(given)]
+    if not parts or NOTHING in parts:
+        return
+    shares = [part.share for part in parts if part.share is not None]
+    limits = [part.below for part in parts if part.below is not None]
+    found = Known(
+        sum(shares) / len(parts) if len(shares) == len(parts) else None,
+        max(limits) if len(limits) == len(parts) else None,
+        min(part.least for part in parts),
+        None,
+        all(part.uniform for part in parts),
+    )
+    made = result if isinstance(result, (list, tuple)) else [result]
+    values = _recomputed(func, args, kwargs, parts[0]) if given is not None else None
+    for index, tensor in enumerate(made):
+        if isinstance(tensor, FakeTensor):
+            tell(tensor, found if values is None else found._replace(values=values[index]))
+
+
+def _recomputed(func: Any, args: Any, kwargs: dict[str, Any], of: Known) -> Any:
+    """The results for real, where nothing else than the first tensor goes into them."""
+    if of.values is None or any(isinstance(arg, (torch.Tensor, list)) for arg in args[1:]):
+        return None
+    settings = {key: value for key, value in kwargs.items() if key != "device"}
+    # Strides are those of the host, and not every view is one of those as well.
+    with contextlib.suppress(RuntimeError), no_dispatch():
+        made = func(of.values, *args[1:], **settings)
+        return made if isinstance(made, (list, tuple)) else [made]
+    return None
+
+
+def _dim(args: Any, kwargs: dict[str, Any], place: int, default: Any) -> Any:
+    return kwargs.get("dim", args[place] if len(args) > place else default)
+
+
+def _places(place: int, default: Any, which: int | None) -> Rule:
+    """Results that are places along a dimension."""
+
+    def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        stable = getattr(func, "_overloadname", "") == "stable"  # a word comes before the dimension
+        dim = _dim(args, kwargs, place + stable, default)
+        if isinstance(dim, bool) or not isinstance(dim, (int, type(None))):
+            return
+        found = result if which is None else result[which] if isinstance(result, tuple) else None
+        shape = args[0].shape
+        if isinstance(found, FakeTensor) and len(shape):
+            tell(found, Known(below=args[0].numel() if dim is None else shape[dim]))
+
+    return rule
+
+
+def _filled(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    value = args[1] if len(args) > 1 else kwargs.get("fill_value")
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        tell(result, Known(below=value + 1, least=value))
+
+
+def _counted(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    numbers = [arg for arg in args if isinstance(arg, (int, float))]
+    if isinstance(result, FakeTensor) and len(numbers) == len(args) <= 2:
+        tell(result, Known(below=max(math.ceil(numbers[-1]), 1)))
+
+
+def _clamped(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    given = dict(zip(("min", "max"), args[1:]), **kwargs)
+    least, most = given.get("min"), given.get("max")
+    if isinstance(least, (int, float)) and isinstance(most, (int, float)):
+        tell(result, Known(below=math.floor(most) + 1, least=math.floor(least)))
+
+
+def _shifted(sign: int) -> Rule:
+    def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        about, by = known(args[0]), args[1]
+        if about.below is not None and isinstance(by, int) and not kwargs:
+            by *= sign
+            tell(result, Known(below=about.below + by, least=about.least + by))
+
+    return rule
+
+
+def _random(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    tell(result, Known(uniform=True))
+
+
+def _compared(equal: bool) -> Rule:
+    def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        a, b = args[0], args[1]
+        values = _recomputed(func, args, kwargs, known(a))
+        if values is not None:
+            return tell(result, Known(values=values[0]))
+        choices = [each.choices for each in (known(a), known(b)) if each.choices]
+        if not choices or a.is_floating_point():
+            return
+        least, below = known(a).least, known(a).below
+        outside = isinstance(b, int) and below is not None and not least <= b < below
+        # A one-hot code may have room for more than there are.
+        share = 0.0 if outside else 1 / min(choices)
+        tell(result, Known(share=share if equal else 1 - share))
+
+    return rule
+
+
+def _beside(smaller: bool) -> Rule:
+    """`torch.rand_like(x) < 0.15`"""
+
+    def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        values = _recomputed(func, args, kwargs, known(args[0]))
+        if values is not None:
+            tell(result, Known(values=values[0]))
+        elif known(args[0]).uniform and isinstance(args[1], (int, float)):
+            share = min(max(float(args[1]), 0.0), 1.0)
+            tell(result, Known(share=share if smaller else 1 - share))
+
+    return rule
+
+
+def _not(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    share = known(args[0]).share
+    if share is not None:
+        tell(result, Known(share=1 - share))
+
+
+def _and(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    shares = [known(arg).share for arg in args[:2]]
+    found = [share for share in shares if share is not None]
+    if found:  # of the other one all may be true
+        tell(result, Known(share=math.prod(found)))
+
+
+def _or(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    a, b = (known(arg).share for arg in args[:2])
+    if a is not None and b is not None:
+        tell(result, Known(share=min(a + b, 1.0)))
+
+
+def _constant(share: float) -> Rule:
+    def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        if isinstance(result, FakeTensor) and result.dtype in (torch.bool, torch.uint8):
+            tell(result, Known(share=share))
+
+    return rule
+
+
+def _put(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    """`mask[chosen] = 1`: index_put_(self, indices, values), from torch 2.15 on also
+    index_fill_(self, dim, index, value)."""
+    mask = args[0]
+    share = known(mask).share
+    indices = args[1] if isinstance(args[1], (list, tuple)) else [args[2]]
+    if share is None or not mask.dim() == len(indices) == 1 or not mask.numel():
+        return
+    if indices[0].dtype is torch.int64:
+        share += indices[0].numel() / mask.numel()
+        tell(mask, Known(share=min(share, 1.0)), writes=1)
+
+
+_KEEPING = (
+    "_to_copy", "clone", "contiguous", "index_select", "gather", "cat", "stack", "index", "repeat",
+)  # fmt: skip
+_RULES: dict[Any, Rule] = {
+    **{getattr(_aten, name): _same for name in _KEEPING},
+    _aten.topk: _places(2, -1, 1),
+    _aten.sort: _places(1, -1, 1),
+    _aten.max: _places(1, "all", 1),
+    _aten.min: _places(1, "all", 1),
+    _aten.argmax: _places(1, None, None),
+    _aten.argmin: _places(1, None, None),
+    _aten.argsort: _places(1, -1, None),
+    _aten.multinomial: lambda f, args, k, result: tell(result, Known(below=args[0].shape[-1])),
+    _aten.full: _filled,
+    _aten.full_like: _filled,
+    _aten.arange: _counted,
+    _aten.randperm: _counted,
+    _aten.rand: _random,
+    _aten.rand_like: _random,
+    _aten.clamp: _clamped,
+    _aten.add: _shifted(1),
+    _aten.sub: _shifted(-1),
+    _aten.eq: _compared(True),
+    _aten.ne: _compared(False),
+    _aten.lt: _beside(True),
+    _aten.le: _beside(True),
+    _aten.gt: _beside(False),
+    _aten.ge: _beside(False),
+    _aten.bitwise_not: _not,
+    _aten.logical_not: _not,
+    _aten.bitwise_and: _and,
+    _aten.logical_and: _and,
+    _aten.bitwise_or: _or,
+    _aten.logical_or: _or,
+    _aten.zeros: _constant(0.0),
+    _aten.zeros_like: _constant(0.0),
+    _aten.ones: _constant(1.0),
+    _aten.ones_like: _constant(1.0),
+    _aten.index_put_: _put,
+    _aten.index_fill_: _put,
+}
