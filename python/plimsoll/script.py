@@ -7,8 +7,10 @@ step file that plimsoll.capture would. `plimsoll predict --run` starts this. doc
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import pickle
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +20,7 @@ from .errors import CaptureError
 
 PLACE = "{batch}"
 _LAST_LINES = 15
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 class Recorded(NamedTuple):
@@ -161,6 +164,7 @@ def _fork(run: Run, place: str) -> int:
     if child:
         return child
     try:
+        _end_with_parent()
         said = os.open(place + ".said", os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(said, 1)
@@ -173,13 +177,21 @@ def _fork(run: Run, place: str) -> int:
         os._exit(1)  # never back into what has called
 
 
+def _end_with_parent() -> None:
+    """A script that never ends, or catches Ctrl-C, is not left behind."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _found(place: str, code: int) -> dict[str, Any]:
     """What a run has left."""
     with open(place + ".said", errors="replace") as file:
         said = file.read().splitlines()
     if not os.path.exists(place):
         _show(said)
-        raise CaptureError(f"the script's process ended with exit code {code}")
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        raise CaptureError(f"the script's process {how}")
     with open(place, "rb") as file:
         found: dict[str, Any] = pickle.load(file)  # written by our own process a moment ago
     if "error" in found:
@@ -227,6 +239,15 @@ def _in_two_lines(error: CaptureError) -> str:
     return "\n".join(" ".join(line.split()) for line in (what, hint)) + "\n"
 
 
+def _check_writable(output: Path) -> None:
+    """Before the work."""
+    folder = output.absolute().parent
+    if output.is_dir() or not os.access(output if output.exists() else folder, os.W_OK):
+        raise CaptureError(
+            f"{output} cannot be written", hint="Name a file in a folder that is there"
+        )
+
+
 def main(arguments: list[str]) -> int:
     before, command = arguments, []
     if "--" in arguments:
@@ -239,6 +260,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
     try:
+        _check_writable(Path(flags.output))
         from .phantom import require_torch
 
         require_torch()

@@ -7,6 +7,7 @@ no handler of it is run, no checkpoint written, nothing sent.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import runpy
@@ -138,8 +139,12 @@ class _Run:
 
 
 def leave(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the script may have closed it
+            stream.flush()
+    # What Python does at an exit: nobody is left behind.
+    for child in multiprocessing.active_children():
+        child.kill()
     os._exit(code)
 
 

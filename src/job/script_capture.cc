@@ -62,6 +62,11 @@ std::optional<fs::path> FindProgram(const std::string& word) {
 /// What the package says, in two lines: what is wrong, and what to do.
 Error ReadComplaint(const std::string& file, const std::string& python, int code) {
   const Result<Input> input = Input::Open(file);
+  constexpr int kBySignal = 128;
+  if (!input && code > kBySignal) {
+    return {.message = fmt::format("{} was ended by signal {} ({}) before the script was captured",
+                                   python, code - kBySignal, strsignal(code - kBySignal))};
+  }
   if (!input) {
     return {.message = fmt::format("{} ended with exit code {} before the script was captured",
                                    python, code),
