@@ -31,7 +31,7 @@ from .model import building
 from .optimizers import nothing_overflows
 from .places import in_own_file, line_of
 from .recurrent import recurrent_told
-from .script_steps import ScriptPlaces, ScriptRecorder, Watch
+from .script_steps import STEPS, ScriptPlaces, ScriptRecorder, Watch
 from .script_world import Asked, world
 from .surroundings import surroundings
 from .values import Values
@@ -79,6 +79,7 @@ class _Run:
             except SystemExit as end:
                 if end.code and not self._watch.steps:
                     raise CaptureError(f"the script ended itself: exit code {end.code}") from end
+            self._watch.script_ended()
             self._done()
 
     @contextlib.contextmanager
@@ -102,10 +103,12 @@ class _Run:
         watch, recorder = self._watch, self._recorder
         recorder.finish()
         self._check()
-        if watch.steps < 3:
+        if watch.steps < STEPS:
             self._notes(
-                f"the script ended after {watch.steps} steps of its optimizer; the last is told"
+                f"the script ended before its optimizer had stepped {STEPS + 1} times; the last "
+                "whole step is told"
             )
+        watch.tell_of_waiting()
         self.write(
             {
                 "events": watch.events(),

@@ -113,6 +113,8 @@ class Watch:
         self._next: int | None = None
         self._stepped: list[int] = []
         self._in_a_step: set[int] = set()
+        #: Parameters that an optimizer has stepped, by their ids.
+        self._updated: set[int] = set()
         self._depth = 0
         places.on_root = self._found
         places.on_forward = self._forward
@@ -191,6 +193,7 @@ class Watch:
     def _after_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._depth -= 1
         self._recorder.label("optimizer_state", state_tensors(optimizer))
+        self._updated |= _parameters_of(optimizer)
         if self._depth == 0:
             if not self.begins:
                 self.begins = [0]
@@ -212,6 +215,22 @@ class Watch:
         self._recorder.finish()
         del self._recorder.events[at:]
         self._done()
+
+    def script_ended(self) -> None:
+        """The last step is over where something came after it: gradients may go only then."""
+        self._recorder.finish()
+        if self._stepped and self._next is None and len(self.begins) > 1:
+            del self._recorder.events[self.begins.pop() :]
+
+    def tell_of_waiting(self) -> None:
+        """Notes the optimizers that are there and had no turn, for parameters of their own."""
+        for optimizer in [one for one in gc.get_objects() if isinstance(one, Optimizer)]:
+            waiting = _parameters_of(optimizer) - self._updated
+            if waiting:
+                self._note(
+                    f"an optimizer ({type(optimizer).__name__}, {len(waiting)} parameter tensors) "
+                    "had no turn in the steps that were seen; what it takes is not counted"
+                )
 
     @property
     def steps(self) -> int:
@@ -271,3 +290,8 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for element in value:
             yield from _tensors_in(element)
+
+
+def _parameters_of(optimizer: Optimizer) -> set[int]:
+    groups = getattr(optimizer, "param_groups", [])
+    return {id(parameter) for group in groups for parameter in group["params"]}

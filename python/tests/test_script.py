@@ -354,6 +354,35 @@ def test_what_cannot_work_is_said(tmp_path: Path, text: str, words: str) -> None
     assert words in str(error.value)
 
 
+FEW = """
+model = nn.Linear(8, 8).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(STEPS):
+    optimizer.zero_grad()
+    model(torch.randn(batch, 8, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_few_steps_hold_what_many_do(tmp_path: Path, steps: int) -> None:
+    run = once(tmp_path, FEW.replace("STEPS", str(steps)))
+    made = {number for e in run["events"] if e[0] == "call" for number, _, _ in e[8]}
+    gone = {e[1] for e in run["events"] if e[0] == "free"}
+    gradients = [e[2] for e in run["events"] if e[0] == "label" and e[1] == "gradient"]
+    assert gradients
+    kept = {number for numbers in gradients for number in numbers} & made - gone
+    assert len(kept) <= 2, "gradients of one step at most"
+    told = any("ended before" in note for note in run["notes"])
+    assert told == (steps < 4)
+
+
+def test_an_optimizer_without_a_turn_is_told(tmp_path: Path) -> None:
+    more = "\nother = torch.optim.SGD(nn.Linear(8, 8).cuda().parameters(), 0.1)"
+    run = once(tmp_path, FEW.replace("STEPS", "5").replace("\nfor", more + "\nfor"))
+    assert [note for note in run["notes"] if "SGD, 2 parameter tensors" in note]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
