@@ -38,7 +38,8 @@ void SayWhere(int) {
 }
 
 // The small snapshot is cut at every byte and changed at every third; the larger files here and
-// there, and less often with the address sanitizer, which makes each read ten to forty times slower.
+// there, and less often with the address sanitizer, which makes each read ten to forty times
+// slower.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr std::size_t kStride = 17;
 #else
