@@ -14,7 +14,7 @@ import torch.utils._foreach_utils as foreach_utils
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from . import phantom
-from .gpus import capability
+from .gpus import UNKNOWN, Gpu, named
 from .patching import Patch, patched
 
 _gpu_is_here = False
@@ -56,13 +56,13 @@ def _answer(value: Any) -> Any:
     return lambda *args, **kwargs: value
 
 
-def _properties(gpu: str, major: int, minor: int) -> types.SimpleNamespace:
+def _properties(name: str, gpu: Gpu) -> types.SimpleNamespace:
     return types.SimpleNamespace(
-        name=f"NVIDIA {gpu}",
-        major=major,
-        minor=minor,
-        total_memory=80 << 30,
-        multi_processor_count=132,
+        name=name,
+        major=gpu.capability[0],
+        minor=gpu.capability[1],
+        total_memory=gpu.memory,
+        multi_processor_count=gpu.multiprocessors,
         warp_size=32,
         is_integrated=False,
         gcnArchName="",
@@ -75,17 +75,17 @@ def _properties(gpu: str, major: int, minor: int) -> types.SimpleNamespace:
 
 def _cuda_answers(gpu: str) -> list[Patch]:
     cuda = torch.cuda
-    major, minor = capability(gpu) or (9, 0)
+    found, name = named(gpu) or UNKNOWN, f"NVIDIA {gpu}"
     answers: dict[str, Any] = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
         "is_initialized": True,
-        "is_bf16_supported": major >= 8,
+        "is_bf16_supported": found.capability >= (8, 0),
         "is_current_stream_capturing": False,
-        "get_device_capability": (major, minor),
-        "get_device_name": f"NVIDIA {gpu}",
-        "get_device_properties": _properties(gpu, major, minor),
+        "get_device_capability": found.capability,
+        "get_device_name": name,
+        "get_device_properties": _properties(name, found),
         "_lazy_init": None,
         "init": None,
         "synchronize": None,
@@ -102,7 +102,7 @@ def _cuda_answers(gpu: str) -> list[Patch]:
         "max_memory_reserved": 0,
         "reset_peak_memory_stats": None,
         "memory_stats": {},
-        "mem_get_info": (80 << 30, 80 << 30),
+        "mem_get_info": (found.memory, found.memory),
         "memory_summary": "",
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": None,

@@ -1,8 +1,18 @@
-"""What capture has to know of a GPU: which attention kernels it has."""
+"""What capture has to know of a GPU: which attention kernels it has, and what a script that asks
+for its properties is told."""
 
 from __future__ import annotations
 
-from .gpu_table import CAPABILITY
+from typing import NamedTuple
+
+from .gpu_table import GPUS
+
+
+class Gpu(NamedTuple):
+    capability: tuple[int, int]
+    multiprocessors: int
+    memory: int
+
 
 # Parts of the names of cards that the catalogue does not have: their capability is all that is
 # known.
@@ -17,17 +27,22 @@ def _plain(name: str) -> str:
     return "".join(c for c in name.upper() if c.isalnum())
 
 
-def _by_length(table: dict[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
+def _by_length(table: dict[str, Gpu]) -> list[tuple[str, Gpu]]:
     plain = {_plain(name): found for name, found in table.items()}
     return sorted(plain.items(), key=lambda row: -len(row[0]))
 
 
-_CATALOGUE = _by_length(CAPABILITY)
-_ALL = _by_length({**_OTHERS, **CAPABILITY})
+#: What a card that is not known is taken for: an H200's kernels, and memory as many cards have.
+UNKNOWN = Gpu((9, 0), 132, 80 << 30)
+_ENTERED = {name: Gpu(*row) for name, row in GPUS.items()}
+_CATALOGUE = _by_length(_ENTERED)
+_ALL = _by_length(
+    {**{name: UNKNOWN._replace(capability=c) for name, c in _OTHERS.items()}, **_ENTERED}
+)
 
 
-def capability(gpu: str) -> tuple[int, int] | None:
-    """(9, 0) of "H200", "h100" or "NVIDIA H200 NVL"; None for a card that is not known."""
+def named(gpu: str) -> Gpu | None:
+    """Of "H200", "h100" or "NVIDIA H200 NVL"; None for a card that is not known."""
     asked = _plain(gpu)
     for name, found in _ALL:  # the longer names first: "A100" is no "A10"
         if name in asked:
@@ -37,3 +52,9 @@ def capability(gpu: str) -> tuple[int, int] | None:
         if name.startswith((asked, "RTX" + asked)):
             return found
     return None
+
+
+def capability(gpu: str) -> tuple[int, int] | None:
+    """(9, 0) of "H200"."""
+    found = named(gpu)
+    return found.capability if found else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -122,6 +123,8 @@ def scalers_as_new(recorder: Recorder, note: Notes) -> Iterator[None]:
         as_they_were[id(self)] = self, dict(self.__dict__)
         if self._enabled:
             self._scale = self._growth_tracker = None  # made again with the first loss
+            kept = self._per_optimizer_states  # filled in place, and so not for this run
+            self._per_optimizer_states = defaultdict(kept.default_factory)
         elif not gpu_is_here() and recorder.has("float16"):
             note(
                 f"{current_line()}: the gradient scaler is off, as one is that was made where "

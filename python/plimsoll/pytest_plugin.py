@@ -7,7 +7,6 @@ def test_training_fits(gpu_memory):
 
 from __future__ import annotations
 
-import gc
 import re
 import tempfile
 from collections.abc import Generator
@@ -184,9 +183,10 @@ class _Watch:
     def __init__(self, item: pytest.Item) -> None:
         import torch
 
+        from .gpu_run import give_back
+
         self._cuda = torch.cuda
-        gc.collect()
-        self._cuda.empty_cache()
+        give_back()
         self._held = [self._cuda.memory_reserved(one) for one in self._devices()]
         for one in self._devices():
             self._cuda.reset_peak_memory_stats(one)

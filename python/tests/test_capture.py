@@ -254,6 +254,27 @@ def test_a_scaler_of_the_users():
     assert captured(autocast=torch.float16, scaler=torch.amp.GradScaler("cuda", init_scale=2.0))
 
 
+def test_a_scaler_made_where_a_gpu_is(monkeypatch):
+    with monkeypatch.context() as there:
+        there.setattr(torch.cuda, "is_available", lambda: True)
+        there.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)
+        scaler = torch.amp.GradScaler("cuda")
+    assert scaler.is_enabled()
+
+    def step(model, optimizer, batch):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(batch).float().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    linear = torch.nn.Linear(8, 8)
+    made = plimsoll.capture(linear, torch.optim.SGD, lambda n: torch.randn(n, 8), train_step=step)
+    names = made.document["strings"]
+    called = [names[event[1]] for event in made.events if event[0] == "call"]
+    assert called.count("aten._amp_update_scale_.default") == 3
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint(reentrant):
     from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-from plimsoll.gpus import capability
+from plimsoll.gpus import capability, named
 
 
 def test_names():
@@ -23,3 +23,8 @@ def test_names():
     }
     assert {name: capability(name) for name in names} == names
     assert capability("22GiB") is None
+
+
+def test_what_a_script_is_told_of_a_card():
+    found = named("RTX 4090")
+    assert found.multiprocessors == 128 and 23 << 30 < found.memory < 24 << 30
