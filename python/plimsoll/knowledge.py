@@ -17,8 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
 _aten = torch.ops.aten
-#: Values are kept of tensors of up to so many elements.
+#: Values are kept of tensors of up to so many elements,
 SMALL = 1 << 12
+#: and of whole numbers and truths, which lengths and masks are made of, of so many.
+_WHOLE = 1 << 16
 
 
 class Known(NamedTuple):
@@ -56,14 +58,60 @@ def tell(tensor: torch.Tensor, what: Known, writes: int = 0) -> None:
     tensor.__dict__[_KEY] = what, tensor._version + writes
 
 
+def tell_of_data(fake: torch.Tensor, real: torch.Tensor) -> None:
+    """What a script has on the host, on its way to the device."""
+    if not real.is_floating_point() and not real.is_complex() and real.numel() <= _WHOLE:
+        tell(fake, Known(values=real))
+
+
 def follow(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     """After an operator has run: what is known of its result."""
     rule = _RULES.get(func.overloadpacket)
-    if rule is None:
-        if not func.is_view or not args or known(args[0]) is NOTHING:
-            return
+    if rule is None and func.is_view and args and known(args[0]) is not NOTHING:
         rule = _same
-    rule(func, args, kwargs, result)
+    if rule is not None:
+        rule(func, args, kwargs, result)
+    values = _recomputed(func, args, kwargs)
+    if values is not None:
+        made = result if isinstance(result, (list, tuple)) else [result]
+        for tensor, one in zip(made, values):
+            if isinstance(tensor, FakeTensor) and isinstance(one, torch.Tensor) and _is_small(one):
+                tell(tensor, known(tensor)._replace(values=one))
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= (SMALL if tensor.is_floating_point() else _WHOLE)
+
+
+class _Unknown(Exception):
+    """Something that goes in is not known."""
+
+
+def _recomputed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The results for real, where everything that goes in is known."""
+    if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
+        return None
+    found = 0
+
+    def real(value: Any) -> Any:
+        nonlocal found
+        if isinstance(value, torch.Tensor):
+            values = known(value).values
+            if values is None:
+                raise _Unknown
+            found += 1
+            return values
+        return [real(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    # Strides are those of the host, and not every view is one of those as well.
+    with contextlib.suppress(_Unknown, RuntimeError):
+        given = [real(arg) for arg in args]
+        settings = {key: real(value) for key, value in kwargs.items() if key != "device"}
+        if found:
+            with no_dispatch():
+                made = func(*given, **settings)
+            return made if isinstance(made, (list, tuple)) else [made]
+    return None
 
 
 Rule = Callable[[Any, Any, "dict[str, Any]", Any], None]
@@ -85,22 +133,9 @@ def _same(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         all(part.uniform for part in parts),
     )
     made = result if isinstance(result, (list, tuple)) else [result]
-    values = _recomputed(func, args, kwargs, parts[0]) if given is not None else None
-    for index, tensor in enumerate(made):
+    for tensor in made:
         if isinstance(tensor, FakeTensor):
-            tell(tensor, found if values is None else found._replace(values=values[index]))
-
-
-def _recomputed(func: Any, args: Any, kwargs: dict[str, Any], of: Known) -> Any:
-    """The results for real, where nothing else than the first tensor goes into them."""
-    if of.values is None or any(isinstance(arg, (torch.Tensor, list)) for arg in args[1:]):
-        return None
-    settings = {key: value for key, value in kwargs.items() if key != "device"}
-    # Strides are those of the host, and not every view is one of those as well.
-    with contextlib.suppress(RuntimeError), no_dispatch():
-        made = func(of.values, *args[1:], **settings)
-        return made if isinstance(made, (list, tuple)) else [made]
-    return None
+            tell(tensor, found)
 
 
 def _dim(args: Any, kwargs: dict[str, Any], place: int, default: Any) -> Any:
@@ -159,9 +194,6 @@ def _random(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
 def _compared(equal: bool) -> Rule:
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         a, b = args[0], args[1]
-        values = _recomputed(func, args, kwargs, known(a))
-        if values is not None:
-            return tell(result, Known(values=values[0]))
         choices = [each.choices for each in (known(a), known(b)) if each.choices]
         if not choices or a.is_floating_point():
             return
@@ -178,10 +210,7 @@ def _beside(smaller: bool) -> Rule:
     """`torch.rand_like(x) < 0.15`"""
 
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        values = _recomputed(func, args, kwargs, known(args[0]))
-        if values is not None:
-            tell(result, Known(values=values[0]))
-        elif known(args[0]).uniform and isinstance(args[1], (int, float)):
+        if known(args[0]).uniform and isinstance(args[1], (int, float)):
             share = min(max(float(args[1]), 0.0), 1.0)
             tell(result, Known(share=share if smaller else 1 - share))
 

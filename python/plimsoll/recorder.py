@@ -170,7 +170,7 @@ class Recorder(TorchDispatchMode):
         if selected is not None:
             name, args, result = selected
         else:
-            args, kwargs, result = _run(func, args, kwargs)
+            args, kwargs, result = _run(func, args, kwargs, self._values)
             self._values.follow(func, args, kwargs, result)
         if not self._quiet:
             self._see(func, args, kwargs, result, name)
@@ -315,10 +315,13 @@ class Recorder(TorchDispatchMode):
         self.events.append(["buffer", self._watch(tensor), self._layout(tensor), "given"])
 
 
-def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+def _run(
+    func: Any, args: Any, kwargs: dict[str, Any], values: Values
+) -> tuple[Any, dict[str, Any], Any]:
     """Among fake tensors: with what was given as it was used, and with the result."""
     if any(not isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs)):
-        args, kwargs = _faked(args), {key: _faked(value) for key, value in kwargs.items()}
+        args = _faked(args, values)
+        kwargs = {key: _faked(value, values) for key, value in kwargs.items()}
     # Fused optimizers write into what they are given; torch cannot run each without data.
     fused = func.__name__.startswith("_fused_") and not func._schema.returns
     return args, kwargs, None if fused else func(*args, **kwargs)
@@ -348,17 +351,18 @@ def _tensors(args: Any, kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
                     yield element
 
 
-def _faked(value: Any) -> Any:
+def _faked(value: Any, values: Values) -> Any:
     """With fake tensors in place of real ones. The mode below would make them itself, but keep the
     values of small ones and work on those, if need be on a real GPU."""
     if isinstance(value, (list, tuple)):
-        return type(value)(_faked(element) for element in value)
+        return type(value)(_faked(element, values) for element in value)
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         return value
     mode = torch._guards.detect_fake_mode()
     assert mode is not None
     fake = mode.from_tensor(value)
     fake.constant = None
+    values.come(fake, value)
     return fake
 
 

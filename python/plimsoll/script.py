@@ -98,9 +98,10 @@ def capture_script(
             hint="Give the script itself: python train.py --batch-size {batch}",
         )
     launched = is_launched(command)
-    runs = run_each(
-        [Run(at_batch(words, size), None if own_batch else size, gpu, launched) for size in batches]
+    small, large = (
+        Run(at_batch(words, size), None if own_batch else size, gpu, launched) for size in batches
     )
+    runs = run_each([small, large._replace(stretch=batches)])
     if not own_batch and not runs[0]["loaders"]:
         raise CaptureError(
             "the batch size cannot be varied: the command has no {batch}, and the script makes "
@@ -112,6 +113,7 @@ def capture_script(
 
 def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) -> dict[str, Any]:
     from .api import SCHEMA
+    from .inputs import changing_sizes
     from .merge import Tables, merged
 
     tables = Tables()
@@ -122,6 +124,7 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
             hint="Put {batch} where the script takes its batch size from: --batch-size {batch}",
         )
     notes = runs[0]["notes"]
+    notes += changing_sizes(first, second, batches)
     events = merged(first, second, tables, batches, notes.append)
     return {
         "schema": SCHEMA,
@@ -145,6 +148,8 @@ class Run(NamedTuple):
     gpu: str
     #: With the variables that torchrun sets.
     launched: bool = False
+    #: Of the larger one: both batch sizes.
+    stretch: tuple[int, int] | None = None
 
 
 def run_each(runs: list[Run]) -> list[dict[str, Any]]:
@@ -172,7 +177,7 @@ def _fork(run: Run, place: str) -> int:
         os.environ.update(_environment(run.launched))
         from .script_run import run_script
 
-        run_script(place, run.words, run.loader_batch, run.gpu)
+        run_script(place, run.words, run.loader_batch, run.gpu, run.stretch)
     finally:
         os._exit(1)  # never back into what has called
 

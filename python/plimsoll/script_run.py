@@ -32,20 +32,21 @@ from .optimizers import nothing_overflows
 from .places import in_own_file, line_of
 from .recurrent import recurrent_told
 from .script_steps import STEPS, ScriptPlaces, ScriptRecorder, Watch
-from .script_world import Asked, world
+from .script_world import Asked, Stretch, world
 from .surroundings import surroundings
 from .values import Values
 
 
 class _Run:
-    def __init__(self, result: str, batch: int | None, gpu: str) -> None:
+    def __init__(self, result: str, batch: int | None, gpu: str, stretch: Stretch | None) -> None:
         self._result = result
         self._batch = batch
+        self._stretch = stretch
         self._gpu = gpu
         self._notes = Notes()
         self._asked = Asked()
         places = ScriptPlaces()
-        self._recorder = ScriptRecorder(places, Values(self._notes))
+        self._recorder = ScriptRecorder(places, Values(self._notes, has_data=True))
         self._places = places
         self._watch = Watch(self._recorder, places, self._notes, self._done)
         self._contexts = contextlib.ExitStack()
@@ -62,7 +63,7 @@ class _Run:
                 same_luck(),
                 building(),
                 surroundings(self._notes),
-                world(self._batch, self._notes, self._asked),
+                world(self._batch, self._stretch, self._notes, self._asked),
                 FakeTensorMode(allow_non_fake_inputs=True),
                 attention_told(self._recorder, self._capability),
                 recurrent_told(self._recorder),
@@ -167,11 +168,17 @@ def load_all() -> None:
     FakeTensorMode()
 
 
-def run_script(result: str, words: list[str], loader_batch: int | None, gpu: str) -> None:
+def run_script(
+    result: str,
+    words: list[str],
+    loader_batch: int | None,
+    gpu: str,
+    stretch: tuple[int, int] | None,
+) -> None:
     """Does not return."""
     if sys.path[0] in ("", os.getcwd()):
         del sys.path[0]  # where `python -m` looks first, and `python train.py` does not
-    run = _Run(result, loader_batch, gpu)
+    run = _Run(result, loader_batch, gpu, Stretch(*stretch) if stretch else None)
     try:
         run.script(words)
     except CaptureError as error:

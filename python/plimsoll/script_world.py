@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from . import model
 from .patching import Patch, patched
@@ -50,10 +51,11 @@ class Asked:
 
 
 @contextlib.contextmanager
-def world(batch: int | None, note: Notes, asked: Asked) -> Iterator[None]:
-    """`batch`: what loaders take in place of their own size."""
+def world(batch: int | None, stretch: Stretch | None, note: Notes, asked: Asked) -> Iterator[None]:
+    """`batch`: what loaders take in place of their own size. `stretch`: of the run at the larger
+    batch."""
     patches = [
-        *_loaders(batch, note, asked.batch_sizes),
+        *_loaders(batch, stretch, note, asked.batch_sizes),
         *_files(note),
         *_streams(),
         *_ranks(note, asked),
@@ -66,7 +68,41 @@ def world(batch: int | None, note: Notes, asked: Asked) -> Iterator[None]:
 # Loaders.
 
 
-def _loaders(batch: int | None, note: Notes, sizes: list[int]) -> list[Patch]:
+class Stretch(NamedTuple):
+    """The larger batch has the samples of the smaller one, some of them again. So both are padded
+    to the same length, and differ in nothing else than the number of samples."""
+
+    few: int
+    many: int
+
+    def drawn(self, size: int) -> int | None:
+        """How many samples a batch of this size is made of; None if it cannot be."""
+        drawn, rest = divmod(size * self.few, self.many)
+        return None if rest else drawn
+
+
+class _Stretching:
+    """In place of a loader's `collate_fn`."""
+
+    def __init__(self, collate: Any, stretch: Stretch) -> None:
+        self.collate = collate
+        self._stretch = stretch
+
+    def __call__(self, samples: Any) -> Any:
+        few, many = self._stretch
+        count = len(samples)
+        # Some collators take samples apart.
+        more = [_copied(samples[i % count]) for i in range(count * many // few - count)]
+        return self.collate([*samples, *more])
+
+
+def _copied(sample: Any) -> Any:
+    return sample if isinstance(sample, torch.Tensor) else copy.copy(sample)
+
+
+def _loaders(
+    batch: int | None, stretch: Stretch | None, note: Notes, sizes: list[int]
+) -> list[Patch]:
     made = DataLoader.__init__
     names = list(inspect.signature(made).parameters)[1:]
 
@@ -79,15 +115,23 @@ def _loaders(batch: int | None, note: Notes, sizes: list[int]) -> list[Patch]:
         for name in ("multiprocessing_context", "timeout", "pin_memory_device", "in_order"):
             given.pop(name, None)
         own = given.get("batch_size", 1)
-        if own is not None and given.get("batch_sampler") is None:
-            sizes.append(own)
-            if batch is not None:
-                given["batch_size"] = batch
-                note(
-                    f"{current_line()}: the loader's batch size of {own} is what was varied, as "
-                    "the command has no {batch}"
-                )
-        made(self, **given)
+        if own is None or given.get("batch_sampler") is not None:
+            return made(self, **given)
+        sizes.append(own)
+        size = own if batch is None else batch
+        if batch is not None:
+            note(
+                f"{current_line()}: the loader's batch size of {own} is what was varied, as "
+                "the command has no {batch}"
+            )
+        drawn = stretch.drawn(size) if stretch is not None else None
+        if stretch is not None and drawn is not None:
+            collate = given.get("collate_fn") or default_collate
+            # A loader that is made from another one, as accelerate does, has it already.
+            if not isinstance(collate, _Stretching):
+                given["collate_fn"] = _Stretching(collate, stretch)
+        made(self, **given | {"batch_size": drawn or size})
+        self.__dict__["batch_size"] = size
 
     return [Patch(DataLoader, "__init__", init)]
 

@@ -35,6 +35,9 @@ def _values(note: Notes) -> list[Patch]:
     numpy, array, form = tensor.numpy, tensor.__array__, tensor.__format__
 
     def ones(self: torch.Tensor) -> Any:
+        values = known(self).values
+        if values is not None:
+            return values
         note(f"{current_line()}: the values of a tensor are read; ones are assumed")
         with no_dispatch():
             return torch.ones(tuple(self.shape), dtype=self.dtype)

@@ -29,10 +29,14 @@ class Values:
     it: training is taken to go well. A number that is read outside the model (a loss, to print it)
     is taken to be 1. Inside the model a number decides what happens next, and the capture would
     guess: that is an error. A size that depends on values is assumed (selections.py).
+
+    A script has data: what it moves to the device and reads there again is known. The batches of
+    a captured job are made up, and nothing is known of those.
     """
 
-    def __init__(self, note: Notes) -> None:
+    def __init__(self, note: Notes, has_data: bool = False) -> None:
         self._note = note
+        self._has_data = has_data
         self._bad_news: dict[int, Any] = {}
 
     def select(
@@ -44,6 +48,11 @@ class Values:
             self._note(f"{where}: {text}" if where else text)
 
         return run_assumed(func, args, kwargs, note)
+
+    def come(self, fake: torch.Tensor, real: torch.Tensor) -> None:
+        """A tensor of the host takes part in something that is not done there."""
+        if self._has_data:
+            knowledge.tell_of_data(fake, real)
 
     def follow(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Keeps in mind what is known of values, and which truths ask for a NaN or an infinity."""

@@ -322,6 +322,54 @@ def test_a_loaders_own_batch_size_is_varied(tmp_path: Path) -> None:
     assert any("batch size of 32 is what was varied" in note for note in told.document["notes"])
 
 
+PADDED = """
+lengths = [3, 9, 5, 7, 30, 4, 6, 8] * 20
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(lengths)
+    def __getitem__(self, i):
+        return {"ids": torch.randint(9, (lengths[i],))}
+def padded(samples):
+    ids = [sample.pop("ids") for sample in samples]
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True), torch.tensor([len(i) for i in ids])
+model = nn.Embedding(9, 16).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+for ids, length in DataLoader(Texts(), batch_size=batch, shuffle=True, collate_fn=padded):
+    ids, length = ids.cuda(), length.cuda()
+    ids = ids[:, : length.max().item()].contiguous()
+    model(ids).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_batches_are_padded_to_the_same_length_at_both_sizes(tmp_path: Path) -> None:
+    step = captured(tmp_path, PADDED, "{batch}")
+    strings, layouts = step.document["strings"], step.document["layouts"]
+    found = [e for e in step.events if e[0] == "call" and strings[e[1]] == "aten.embedding.default"]
+    shapes = [layouts[event[7][0]["t"][1]][1] for event in found]
+    assert len(shapes) == 3
+    for rows, length, width in shapes:
+        # As it is in the data, on the device too, and at either size of the batch.
+        assert rows == [4, 8] and length in range(3, 31) and width == 16
+    notes = " ".join(step.document["notes"])
+    assert "of different sizes" in notes and "1 is assumed" not in notes
+
+
+def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
+    text = """
+    model = nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(5):
+        length = torch.randint(3, 99, (batch,)).max().item() + batch % 8
+        model(torch.randn(batch, length, 4).cuda()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    notes = captured(tmp_path, text, "{batch}").document["notes"]
+    assert any("as the data are" in note for note in notes), notes
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
