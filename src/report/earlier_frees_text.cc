@@ -5,7 +5,7 @@
 namespace plimsoll {
 namespace {
 
-using Kind = ReleaseEdit::Kind;
+using EditKind = ReleaseEdit::Kind;
 
 std::string At(const std::string& where) { return where.empty() ? "" : " (" + where + ")"; }
 
@@ -29,20 +29,20 @@ std::string Deletions(const EarlierFree& change) {
 std::string WhatToDo(const EarlierFree& change) {
   const EarlierFree::Edit& edit = change.edits.front();
   switch (edit.kind) {
-    case Kind::kVariable:
+    case EditKind::kVariable:
       return Deletions(change);
-    case Kind::kPlace:
+    case EditKind::kPlace:
       return fmt::format(
           "Let go of `{}` when the step ends: set it to None, or keep `.detach().cpu()` of it",
           edit.name);
-    case Kind::kGraph:
+    case EditKind::kGraph:
       return fmt::format(
           "Keep `.detach()` or `.item()` in `{}`: a number with its graph keeps all that it was "
           "computed from",
           edit.name);
-    case Kind::kBatch:
+    case EditKind::kBatch:
       return "`del` the batch before the backward";
-    case Kind::kGradients:
+    case EditKind::kGradients:
       return fmt::format("Call `optimizer.zero_grad()` right after `optimizer.step()`{}",
                          At(edit.where));
   }

@@ -37,19 +37,21 @@ std::string KindId(GpuKind kind) {
 }
 
 /// Data sheets have three figures, four from a thousand on: "8.1", "165.2", "1978.9".
-std::string Number(double value) {
+std::string NumberText(double value) {
   const std::string text = fmt::format("{:.1f}", value);
   return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
 }
 
-std::string Tera(const std::optional<double>& rate) { return rate ? Number(*rate / 1e12) : "-"; }
+std::string Tera(const std::optional<double>& rate) {
+  return rate ? NumberText(*rate / 1e12) : "-";
+}
 
 std::string Capability(const Gpu& gpu) {
   return fmt::format("{}.{}", gpu.capability.major, gpu.capability.minor);
 }
 
 std::string NvlinkText(const Gpu& gpu) {
-  return gpu.interconnect.nvlink > 0 ? Number(gpu.interconnect.nvlink / 1e9) : "-";
+  return gpu.interconnect.nvlink > 0 ? NumberText(gpu.interconnect.nvlink / 1e9) : "-";
 }
 
 std::string PcieText(const Gpu& gpu) {
@@ -60,10 +62,10 @@ std::vector<std::string> TableRow(const Gpu& gpu) {
   return {
       gpu.name,
       fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~", double(gpu.memory) / double(kGiB)),
-      Number(gpu.bandwidth / 1e9),
-      Number(gpu.rates.fp32 / 1e12),
+      NumberText(gpu.bandwidth / 1e9),
+      NumberText(gpu.rates.fp32 / 1e12),
       Tera(gpu.rates.tf32),
-      Number(gpu.rates.fp16 / 1e12),
+      NumberText(gpu.rates.fp16 / 1e12),
       Tera(gpu.rates.fp8),
       Capability(gpu),
       NvlinkText(gpu),
@@ -94,7 +96,7 @@ std::string RateText(const std::optional<double>& rate) {
 }
 
 std::string HostText(const Interconnect& link) {
-  const std::string rate = Number(link.host / 1e9);
+  const std::string rate = NumberText(link.host / 1e9);
   if (link.host_is_c2c) return fmt::format("NVLink-C2C, {} GB/s in one direction", rate);
   return fmt::format("PCIe {}.0 x{}, {} GB/s in one direction", link.pcie_generation,
                      link.pcie_lanes, rate);
@@ -193,7 +195,7 @@ std::string GpuText(const Gpu& gpu, const TextStyle& style) {
   w.Headline(gpu.assumed ? fmt::format("{}; all else as on the {}", gpu.name, gpu.like) : gpu.name);
   w.Line();
   Field(w, "memory", MemoryText(gpu));
-  Field(w, "bandwidth", Number(gpu.bandwidth / 1e9) + " GB/s");
+  Field(w, "bandwidth", NumberText(gpu.bandwidth / 1e9) + " GB/s");
   Field(w, "capability", Capability(gpu));
   Field(
       w, "multiprocessors",

@@ -1,5 +1,7 @@
 #include "report/history_pack.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/encode.h"

@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-std::string Milliseconds(double us) { return fmt::format("{:.0f} ms", us / 1e3); }
+std::string WholeMilliseconds(double us) { return fmt::format("{:.0f} ms", us / 1e3); }
 
 std::string LeverList(const PlanJob& job, const Choice& choice) {
   std::vector<std::string> used;
@@ -62,7 +62,7 @@ void WriteWays(Writer& w, const PlanJob& job, const Plan& plan) {
     const Outcome& way = plan.ways[i];
     table.Row(
         {std::to_string(i + 1), fmt::format("{:.1f}", way.SamplesPerSecond()),
-         Milliseconds(way.step_us), FormatBytes(way.device.best), FormatBytes(way.device.high),
+         WholeMilliseconds(way.step_us), FormatBytes(way.device.best), FormatBytes(way.device.high),
          std::string(NumericsName(NumericsOf(job.step, way.choice))), LeverList(job, way.choice)});
   }
   table.WriteTo(w);
@@ -107,8 +107,8 @@ void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
                {.heading = "fits"},
                {.heading = "how", .wraps = true}});
   const auto row = [&](const Outcome& outcome, std::string what, std::string how) {
-    table.Row({std::move(what), Milliseconds(outcome.step_us), FormatBytes(outcome.device.best),
-               FitWord(outcome), std::move(how)});
+    table.Row({std::move(what), WholeMilliseconds(outcome.step_us),
+               FormatBytes(outcome.device.best), FitWord(outcome), std::move(how)});
   };
   row(plan.as_captured, "as captured", fmt::format("{} samples in one pass", job.samples));
   for (const LeverWorth& worth : plan.worth) {
