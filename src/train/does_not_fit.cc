@@ -3,7 +3,9 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
+#include <vector>
 
 namespace plimsoll::train {
 namespace {
@@ -22,11 +24,21 @@ std::string Sentence(const DoesNotFit::Figures& figures) {
 std::string CauseOf(const Shortage& shortage, Bytes fixed) {
   const std::string rows =
       shortage.rows == 1 ? std::string("one sample") : c10::str("the ", shortage.rows, " samples");
-  const std::string parts =
-      c10::str("Parameters (", FormatBytes(shortage.fixed.parameters), "), gradients (",
-               FormatBytes(shortage.fixed.gradients), ") and the optimizer's state (",
-               FormatBytes(shortage.fixed.optimizer_state), ") are ", FormatBytes(fixed));
-  return c10::str(parts, ", the rest is what ", rows, " and the program's other tensors take");
+  std::vector<std::string> parts;
+  const auto add = [&](const char* what, Bytes bytes) {
+    if (bytes > 0) parts.push_back(c10::str(what, " (", FormatBytes(bytes), ")"));
+  };
+  add("parameters", shortage.fixed.parameters);
+  add("gradients", shortage.fixed.gradients);
+  add("the optimizer's state", shortage.fixed.optimizer_state);
+  if (parts.empty()) return c10::str("It is what ", rows, " and the program's other tensors take");
+  std::string all = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    all += (i + 1 < parts.size() ? ", " : " and ") + parts[i];
+  }
+  all.front() = static_cast<char>(std::toupper(all.front()));
+  return c10::str(all, " are ", FormatBytes(fixed), ", the rest is what ", rows,
+                  " and the program's other tensors take");
 }
 
 std::string LeverOf(const Shortage& shortage, Bytes fixed) {

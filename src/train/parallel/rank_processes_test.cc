@@ -257,7 +257,7 @@ std::vector<RankOutcome> RunByStarter(const RankRun& run) {
 }  // namespace
 
 RankTaskNamed::RankTaskNamed(const char* name, RankTask task) {
-  Tasks().emplace(name, std::move(task));
+  TORCH_CHECK(Tasks().emplace(name, std::move(task)).second, "two tasks are named ", name);
 }
 
 std::vector<RankOutcome> RunRanks(const RankProcesses& processes) {
