@@ -69,7 +69,7 @@ Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
   if (!fit) return fit.error();
   const Bytes device = fit->reserved + job_.gpu.context.bytes;
   Outcome outcome{.choice = choice,
-                  .samples = SamplesOf(choice),
+                  .samples = SamplesOf(job_.step, choice),
                   .reserved = {fit->reserved, fit->reserved, fit->reserved},
                   .device = {device, device, device},
                   .in_use = fit->in_use,

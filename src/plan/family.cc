@@ -56,15 +56,15 @@ double Order(const Family& family) {
 }  // namespace
 
 Choice StartOf(const PlanJob& job) {
-  if (job.gpus == 1) return {.batch = job.samples};
-  return Choice{.batch = job.samples / job.gpus}.With(kParallelLever.name,
-                                                      fmt::format("ddp:{}", job.gpus));
+  const std::int64_t batch = job.samples / CapturedPasses(job.step) / job.gpus;
+  if (job.gpus == 1) return {.batch = batch};
+  return Choice{.batch = batch}.With(kParallelLever.name, fmt::format("ddp:{}", job.gpus));
 }
 
 Choice WithLever(const PlanJob& job, const Choice& choice, const PlanLever& lever,
                  std::string value) {
   Choice other = choice.With(lever.name, std::move(value));
-  other.batch = std::max<std::int64_t>(1, job.samples * choice.batch / SamplesOf(other));
+  other.batch = std::max<std::int64_t>(1, job.samples * choice.batch / SamplesOf(job.step, other));
   return other;
 }
 
@@ -88,7 +88,7 @@ Result<std::vector<Family>> FamiliesOf(const PlanJob& job, Numerics most, Evalua
   std::vector<Family> families;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (*times[i]) {
-      families.push_back({choices[i], **times[i] / double(SamplesOf(choices[i]))});
+      families.push_back({choices[i], **times[i] / double(SamplesOf(job.step, choices[i]))});
     } else if (!CannotBeDone(choices[i], times[i]->error(), refused)) {
       return times[i]->error();
     }

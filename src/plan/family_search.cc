@@ -64,7 +64,8 @@ std::optional<Error> FamilySearch::Plain(const Family& family, Standings standin
     const Choice choice = InPasses(family.base, n);
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
-    if (*us / double(SamplesOf(choice)) < standings.Limit(SetBy(choice))) passes.push_back(n);
+    if (*us / double(SamplesOf(job_.step, choice)) < standings.Limit(SetBy(choice)))
+      passes.push_back(n);
   }
   // More passes take more time and less memory: the most of them decide whether any fit.
   std::size_t fails = 0;
@@ -99,7 +100,7 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
     const double limit_us = standings.Limit(WithCheckpoints(choice));
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
-    if (*us / double(SamplesOf(choice)) >= limit_us) break;
+    if (*us / double(SamplesOf(job_.step, choice)) >= limit_us) break;
     const Result<Outcome> plain = evaluator_.Evaluate(choice);
     if (!plain) return plain.error();
     if (plain->surely_fits) break;
@@ -107,7 +108,8 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
     if (standings.IsDominated(*plain)) continue;
     const CheckpointSets& sets = SetsFor(choice);
     if (sets.empty()) break;
-    const double least_us = LeastTime(sets, ScoreOf(*plain), passes) / double(SamplesOf(choice));
+    const double least_us =
+        LeastTime(sets, ScoreOf(*plain), passes) / double(SamplesOf(job_.step, choice));
     if (least_us < limit_us || limit_us == Standings::kNone)
       candidates.push_back({*plain, least_us});
   }

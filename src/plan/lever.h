@@ -83,7 +83,9 @@ std::optional<Error> ReadSetting(std::string_view text, Choice& choice);
 /// Passes before each step of the optimizer.
 int PassesOf(const Choice& choice);
 /// In each step of the optimizer, on all GPUs together.
-std::int64_t SamplesOf(const Choice& choice);
+std::int64_t SamplesOf(const Step& step, const Choice& choice);
+/// Of the captured step, whatever the choice adds.
+inline int CapturedPasses(const Step& step) { return step.variants.front().passes; }
 
 inline Numerics SameResults(const Step&, std::string_view) { return Numerics::kSame; }
 inline Numerics OtherRounding(const Step&, std::string_view) { return Numerics::kRounding; }

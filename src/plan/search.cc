@@ -209,7 +209,13 @@ class Search {
 }  // namespace
 
 Result<Plan> FindPlan(const PlanJob& job) {
-  if (job.samples % job.gpus != 0) {
+  if (const int passes = CapturedPasses(job.step); job.samples % passes != 0) {
+    return Error{.message = fmt::format("{} samples are not {} batches, which the captured step "
+                                        "takes before its optimizer's step",
+                                        job.samples, passes),
+                 .hint = fmt::format("give a --global-batch that is a multiple of {}", passes)};
+  }
+  if (job.samples / CapturedPasses(job.step) % job.gpus != 0) {
     return Error{.message = fmt::format("{} samples cannot be shared out evenly to {} GPUs",
                                         job.samples, job.gpus),
                  .hint = "give a --global-batch that is a multiple of --gpus"};
@@ -226,7 +232,8 @@ Result<std::int64_t> DefaultSamples(const PlanJob& job) {
     if (!found) return found.error();
     most = std::max(most, found->sure.batch);
   }
-  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
+  return CapturedPasses(job.step) *
+         static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
 }
 
 }  // namespace plimsoll

@@ -136,7 +136,7 @@ TEST_F(PlanTest, EveryLeverCanBeTold) {
         "offload=activations", "loss=chunked:4"}) {
     ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
   }
-  EXPECT_EQ(SamplesOf(choice), 32);
+  EXPECT_EQ(SamplesOf(step, choice), 32);
   const std::vector<const PlanLever*> used = LeversOf(choice);
   EXPECT_EQ(used.size(), Levers().size());
   for (const PlanLever* lever : used) {

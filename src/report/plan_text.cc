@@ -98,6 +98,12 @@ std::string FitWord(const Outcome& outcome) {
   return outcome.surely_fits ? "yes" : outcome.fits ? "likely" : "no";
 }
 
+std::string AsCaptured(const PlanJob& job) {
+  const int passes = CapturedPasses(job.step);
+  if (passes == 1) return fmt::format("{} samples in one pass", job.samples);
+  return fmt::format("{} samples in {} passes", job.samples, passes);
+}
+
 /// What each lever of the first way does by itself, and what the way would be without it.
 void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
   w.Heading("What each lever is worth");
@@ -110,7 +116,7 @@ void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
     table.Row({std::move(what), WholeMilliseconds(outcome.step_us),
                FormatBytes(outcome.device.best), FitWord(outcome), std::move(how)});
   };
-  row(plan.as_captured, "as captured", fmt::format("{} samples in one pass", job.samples));
+  row(plan.as_captured, "as captured", AsCaptured(job));
   for (const LeverWorth& worth : plan.worth) {
     const std::string lever = worth.lever->describe(job.step, plan.ways.front().choice);
     if (plan.worth.size() > 1) row(worth.alone, "alone", lever);
@@ -160,8 +166,11 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
   if (job.samples_by_default) {
     notes.push_back(fmt::format(
         "no --global-batch was given: {} is the largest power of two that surely fits in one pass, "
-        "in any precision that was captured",
-        job.samples));
+        "in any precision that was captured{}",
+        job.samples / CapturedPasses(job.step),
+        CapturedPasses(job.step) > 1
+            ? fmt::format("; the captured step has {} passes", CapturedPasses(job.step))
+            : std::string()));
   }
   const bool other_passes =
       std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Outcome& way) {
@@ -184,6 +193,7 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
   if (job.gpu.name != "H200") {
     notes.push_back("times are of an H200, scaled to this card by its rates and bandwidth");
   }
+  for (const std::string& note : job.step.notes) notes.push_back("assumed: " + note);
   return notes;
 }
 

@@ -92,6 +92,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"torch", p.torch.ToText()},
                {"settings", p.settings},
                {"batch", p.batch},
+               {"passes", p.passes},
                {"steps", p.steps},
                {"allocated", p.allocated.best},
                {"reserved", p.reserved.best},

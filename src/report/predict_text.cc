@@ -139,6 +139,7 @@ constexpr double kWaits = 0.05;
 
 std::string StepTimeText(const Prediction& p) {
   std::string text = "about " + Milliseconds(p.step_us);
+  if (p.passes > 1) text += fmt::format(" for {} passes of {}", p.passes, p.batch);
   if (p.waited_us > kWaits * p.step_us) {
     text += fmt::format(", {} of it waiting for other GPUs, by the rates of their links",
                         Milliseconds(p.waited_us));

@@ -142,6 +142,7 @@ class Search {
     const Peaks peaks = At(batch);
     return {
         .batch = batch,
+        .samples = batch * setting_.variant.passes,
         .step_us =
             StepTime(setting_.step, setting_.variant, setting_.gpu, batch, peaks.refused_calls).us,
         .refused = peaks.refused};

@@ -15,12 +15,14 @@ inline constexpr std::int64_t kLargestBatch = std::int64_t{1} << 24;
 struct BatchSpeed {
   /// 0: there is none.
   std::int64_t batch = 0;
+  /// In each step of the optimizer.
+  std::int64_t samples = 0;
   /// 0 where no time is known: of two recorded runs.
   double step_us = 0;
   /// Workspaces of convolutions that are refused, over all steps.
   std::int64_t refused = 0;
 
-  double SamplesPerSecond() const { return step_us > 0 ? 1e6 * double(batch) / step_us : 0; }
+  double SamplesPerSecond() const { return step_us > 0 ? 1e6 * double(samples) / step_us : 0; }
 };
 
 struct MaxBatch {

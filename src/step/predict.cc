@@ -215,6 +215,7 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   prediction.gpu = gpu;
   prediction.torch = setting->torch;
   prediction.batch = options.batch;
+  prediction.passes = setting->variant.passes;
   prediction.steps = options.steps;
   prediction.limit = setting->limits.limit;
   prediction.room = setting->Room();

@@ -60,6 +60,8 @@ struct Prediction : Needs {
   Gpu gpu;
   TorchVersion torch;
   std::int64_t batch = 0;
+  /// Batches in each step of the optimizer.
+  int passes = 1;
   int steps = 0;
 
   /// What it would take if nothing limited it. Within a limit PyTorch gives back what it has

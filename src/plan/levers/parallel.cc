@@ -181,8 +181,8 @@ const PlanLever kParallelLever = {
     .rewrite = RewriteStep,
 };
 
-std::int64_t SamplesOf(const Choice& choice) {
-  std::int64_t samples = choice.batch * PassesOf(choice);
+std::int64_t SamplesOf(const Step& step, const Choice& choice) {
+  const std::int64_t samples = choice.batch * PassesOf(choice) * CapturedPasses(step);
   if (choice.Get(kParallelLever.name).empty()) return samples;
   const Way way = WayOf(choice);
   if (const auto* sharding = std::get_if<Sharding>(&way)) return samples * sharding->ranks;

@@ -117,6 +117,8 @@ struct Variant {
   std::vector<StepEvent> events;
   /// One more than the highest.
   Storage storages = 1;
+  /// Batches that one step of the optimizer takes, one after the other.
+  int passes = 1;
   /// Of the job as captured; a variant that is written anew has none.
   std::vector<Release> releases = {};
 };

@@ -17,6 +17,7 @@ constexpr std::string_view kSchema = "plimsoll.step/1";
 /// Arguments nest two or three deep; more is not a step file.
 constexpr int kDeepest = 8;
 constexpr std::size_t kMostDimensions = 64;
+constexpr std::int64_t kMostPasses = 1 << 20;
 
 /// Thrown inside this file only; ReadStep turns it into an Error.
 struct Unusable {
@@ -94,6 +95,12 @@ class Reader {
       const auto tf32 = settings->find("matmul_tf32");
       step_.matmul_tf32 = tf32 != settings->end() && tf32->is_boolean() && tf32->get<bool>();
       ReadRanks(*settings);
+    }
+    if (const auto passes = document.find("passes"); passes != document.end()) {
+      if (!passes->is_number_integer()) Refuse("\"passes\" is no number");
+      const std::int64_t told = Int(*passes);
+      if (told < 1 || told > kMostPasses) Refuse("\"passes\" is not a number of batches");
+      passes_ = static_cast<int>(told);
     }
     const auto root = document.find("names_root");
     step_.names_root = root != document.end() && root->is_boolean() && root->get<bool>();
@@ -324,6 +331,7 @@ class Reader {
     if (!json.is_object()) Refuse("a variant is no object");
     variant_ = &step_.variants.emplace_back();
     variant_->precision = Text(json, "precision");
+    variant_->passes = passes_;
     const Json& events = Array(json, "events");
     most_storages_ = std::ssize(events) * 64;
     mentions_ = 0;
@@ -354,6 +362,7 @@ class Reader {
   /// Numbers are given in order, so that far higher ones are a mistake or an attack.
   std::int64_t most_storages_ = 0;
   std::int64_t mentions_ = 0;
+  int passes_ = 1;
   /// By event of the file: the first of those that it became. A label becomes one for each storage.
   std::vector<std::size_t> begins_;
 };

@@ -264,7 +264,9 @@ std::optional<Error> CannotAccumulate(const Step& step, const Variant& variant) 
 Variant AddAccumulation(Step& step, const Variant& variant, int passes) {
   const std::vector<Span> found = PassesIn(variant);
   if (passes < 2 || found.empty() || PassesOf(variant) != 1) return variant;
-  return Accumulator(step, variant, found, passes).Run();
+  Variant made = Accumulator(step, variant, found, passes).Run();
+  made.passes = passes;
+  return made;
 }
 
 }  // namespace plimsoll

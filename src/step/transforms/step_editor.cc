@@ -11,7 +11,8 @@ StepEditor::StepEditor(Step& step, const Variant& old, std::string_view op)
           .model_tensors = old.model_tensors,
           .calls = old.calls,
           .events = {},
-          .storages = old.storages};
+          .storages = old.storages,
+          .passes = old.passes};
 }
 
 Storage StepEditor::Make(std::string_view where, Bytes bytes, std::optional<Category> category,
