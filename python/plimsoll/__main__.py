@@ -6,6 +6,7 @@ python -m plimsoll predict hf:config.json --seq 4096 --gpu L4
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import subprocess
 import sys
@@ -76,6 +77,11 @@ def _by_name(arguments: Sequence[str]) -> int:
         return subprocess.run([found, asked.command, *flags, "--", step]).returncode
 
 
+def _way_out(notes: list[str]) -> str:
+    too_long = [note.partition("; ")[2] for note in notes if configuration.TOO_LONG in note]
+    return f"Give a smaller --seq: {too_long[0]}" if too_long else "Another --precision may work"
+
+
 def _capture(asked: argparse.Namespace, path: str) -> None:
     job = configuration.job_from(
         asked.model[len(configuration.PREFIX) :],
@@ -85,6 +91,8 @@ def _capture(asked: argparse.Namespace, path: str) -> None:
     )
     import plimsoll
 
+    # What fails in there is told below, in a line.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     try:
         captured = plimsoll.capture(
             job.model,
@@ -103,7 +111,7 @@ def _capture(asked: argparse.Namespace, path: str) -> None:
             f"this model cannot be captured: {type(error).__name__}: {error}".split("\n")[0].rstrip(
                 "."
             ),
-            hint="Another --precision may work",
+            hint=_way_out(job.notes),
         ) from error
     captured.notes.extend(job.notes)
     captured.write(path)

@@ -117,6 +117,7 @@ def capture(
             "batches": list(batches),
             "settings": settings_of_torch(),
             "names_root": True,
+            "passes": accumulate,
             "strings": session.tables.strings,
             "layouts": session.tables.layouts,
             "variants": variants,

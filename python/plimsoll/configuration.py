@@ -14,6 +14,7 @@ from typing import Any, Callable, NamedTuple
 from .errors import CaptureError
 from .phantom import require_torch
 
+TOO_LONG = "the configuration is for"
 PREFIX = "hf:"
 #: Weights and autocast, as `plimsoll.capture` names them.
 PRECISIONS = {
@@ -263,5 +264,5 @@ def _batch(kind: Any, config: Any, sequence: int | None) -> tuple[_Shape, str]:
     note = f"every sequence has {sequence} tokens, without padding"
     longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and sequence > longest:
-        note += f"; the configuration is for {longest} at most"
+        note += f"; {TOO_LONG} {longest} at most"
     return _TEXTS[end](sequence, words), note

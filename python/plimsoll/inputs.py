@@ -6,31 +6,39 @@ from .merge import Run
 from .recorder import Tensor
 
 Shape = tuple[int, ...]
+#: Of different sizes, so many are listed.
+_SHOWN = 6
 
 
 def changing_sizes(first: Run, second: Run, batches: tuple[int, int]) -> list[str]:
     """Notes on sizes that the data decide."""
     small, large = _by_step(first), _by_step(second)
+    if len({tuple(shapes) for shapes in small if shapes}) <= 1 and _grow(small, large, batches):
+        return []
     notes = []
-    told = sorted({shapes[0] for shapes in small if shapes})
-    if len({tuple(shapes) for shapes in small if shapes}) > 1:
-        seen = f": {', '.join(map(_shown, told))} at batch {batches[0]}" if len(told) > 1 else ""
+    widest = max((len(shape) for shapes in small for shape in shapes), default=0)
+    seen = sorted({shape for shapes in small for shape in shapes if len(shape) == widest})
+    if len(seen) > 1:
+        some = ", ".join(map(_shown, seen[:_SHOWN])) + (", …" if len(seen) > _SHOWN else "")
         notes.append(
-            f"the batches that were seen are of different sizes{seen}; a larger one takes more "
-            "(data that are all as long as the longest give the most)"
+            f"the batches that were seen are of different sizes ({some} at batch {batches[0]}), as "
+            "the data are; one with a longer sample takes more, and a larger batch is likelier to "
+            "have one: --batches N,M near the batch that you ask for sees more of them"
         )
-    for a, b in zip(small, large):
-        for one, other in zip(a, b):
-            pairs = list(zip(one, other))
-            odd = [pair for pair in pairs if not _in_proportion(pair, batches)]
-            if odd:
-                x, y = odd[0]
-                notes.append(
-                    f"a size of a batch is {x} at batch {batches[0]} and {y} at batch "
-                    f"{batches[1]}, as the data are; other batch sizes are told as if it grew so"
-                )
-                return notes
+    if not _grow(small, large, batches):
+        notes.append(
+            f"at batch {batches[1]} the batches have other sizes than at {batches[0]} besides the "
+            "number of samples, as the data are; other batch sizes are told as if these grew so"
+        )
     return notes
+
+
+def _grow(small: list[list[Shape]], large: list[list[Shape]], batches: tuple[int, int]) -> bool:
+    """Whether nothing but the number of samples differs."""
+    pairs = [
+        pair for a, b in zip(small, large) for one, other in zip(a, b) for pair in zip(one, other)
+    ]
+    return all(_in_proportion(pair, batches) for pair in pairs)
 
 
 def _in_proportion(pair: tuple[int, int], batches: tuple[int, int]) -> bool:

@@ -19,8 +19,9 @@ from torch.utils._mode_utils import no_dispatch
 _aten = torch.ops.aten
 #: Values are kept of tensors of up to so many elements,
 SMALL = 1 << 12
-#: and of whole numbers and truths, which lengths and masks are made of, of so many.
-_WHOLE = 1 << 16
+#: and of whole numbers and truths, which lengths and masks are made of, of so many: as many as the
+#: host's own tensors may have (recorder.py), lest one batch size is known and the other is not.
+_WHOLE = 1 << 20
 
 
 class Known(NamedTuple):

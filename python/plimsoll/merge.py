@@ -116,7 +116,7 @@ def _parted(index: int, a: Any, b: Any, batches: tuple[int, int]) -> CaptureErro
         f"the step does not do the same at batch {batches[0]} and at batch {batches[1]}: "
         f"event {index} is {_told(a)} in the one and {_told(b)} in the other",
         where=next((e[2] for e in (a, b) if e and e[0] == "call" and e[2]), None),
-        hint="Choose two batch sizes at which it does (batches=...); "
+        hint="Choose two batch sizes at which it does (batches=, or --batches); "
         "a batch of 1 is often a case of its own",
     )
 

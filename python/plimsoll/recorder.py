@@ -91,6 +91,14 @@ class Recorder(TorchDispatchMode):
             self._phase = name
             self.events.append(["phase", name])
 
+    def turn_into(self, name: str) -> None:
+        """The phase that has just begun is another one."""
+        for event in reversed(self.events):
+            if event[0] == "phase":
+                event[1] = self._phase = name
+            if event[0] != "free":
+                return
+
     def model_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """A parameter or a buffer that is on the device from the start."""
         number = self.number(tensor)

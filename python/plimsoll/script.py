@@ -7,7 +7,9 @@ step file that plimsoll.capture would. `plimsoll predict --run` starts this. doc
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
+import math
 import os
 import pickle
 import signal
@@ -19,6 +21,8 @@ from typing import Any, NamedTuple
 from .errors import CaptureError
 
 PLACE = "{batch}"
+#: Small, for the host: data sets of examples have few samples.
+BATCHES = (4, 8)
 _LAST_LINES = 15
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
@@ -73,33 +77,53 @@ def _behind_launcher(words: list[str]) -> list[str]:
     return words
 
 
-def is_launched(command: list[str]) -> bool:
-    """Whether the script is to find itself a rank of a job."""
-    return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:4]
+def ranks_of(command: list[str]) -> int:
+    """Of the job that torchrun starts, of which the script is to find itself the first; 0 where it
+    is started alone. What is left for torchrun to find out ("gpu", "1:4") is taken for 1."""
+    if Path(command[0]).name != "torchrun" and "torch.distributed.run" not in command[:4]:
+        return 0
+    told = dict.fromkeys(("nnodes", "nproc-per-node"), "1")
+    flags = command[: len(command) - len(words_of_script(command))]
+    for word, following in zip(flags, [*flags[1:], ""]):
+        name, equals, value = word.replace("_", "-").lstrip("-").partition("=")
+        if word.startswith("--") and name in told:
+            told[name] = value if equals else following
+    return math.prod(int(value) if value.isdigit() else 1 for value in told.values()) or 1
 
 
 def at_batch(words: list[str], batch: int) -> list[str]:
     return [word.replace(PLACE, str(batch)) for word in words]
 
 
-def capture_script(
-    command: list[str], batches: tuple[int, int], gpu: str, own_batch: bool
-) -> dict[str, Any]:
-    """The step file's document. `own_batch`: {batch} stands in the command."""
+def _script_of(command: list[str]) -> list[str]:
+    """Its words; an error where it is none."""
     words = words_of_script(command)
     if not words:
         raise CaptureError(
             "no script stands in the command",
             hint="Give it as you type it: python train.py --batch-size {batch}",
         )
-    if words[0] != "-m" and not words[0].endswith(".py") and not os.path.isfile(words[0]):
+    if words[0] != "-m" and not os.path.isfile(words[0]):
+        what = "is not there" if words[0].endswith(".py") else "is no Python script"
         raise CaptureError(
-            f"{words[0]} is no Python script",
-            hint="Give the script itself: python train.py --batch-size {batch}",
+            f"{words[0]} {what}",
+            hint="Give the script itself, and variables before plimsoll: python train.py "
+            "--batch-size {batch}",
         )
-    launched = is_launched(command)
+    return words
+
+
+def capture_script(
+    command: list[str], batches: tuple[int, int], gpu: str, own_batch: bool
+) -> dict[str, Any]:
+    """The step file's document. `own_batch`: {batch} stands in the command."""
+    words = _script_of(command)
+    ranks = ranks_of(command)
+    if own_batch and batches == BATCHES:
+        # Of a batch that the script shares out each rank has as much as one alone would.
+        batches = (batches[0] * max(ranks, 1), batches[1] * max(ranks, 1))
     small, large = (
-        Run(at_batch(words, size), None if own_batch else size, gpu, launched) for size in batches
+        Run(at_batch(words, size), None if own_batch else size, gpu, ranks) for size in batches
     )
     runs = run_each([small, large._replace(stretch=batches)])
     if not own_batch and not runs[0]["loaders"]:
@@ -134,6 +158,7 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
         "batches": list(batches),
         "settings": runs[0]["settings"],
         "names_root": True,
+        "passes": runs[0]["passes"],
         "strings": tables.strings,
         "layouts": tables.layouts,
         "variants": [{"precision": "as_written", "events": events}],
@@ -146,8 +171,8 @@ class Run(NamedTuple):
     #: What every DataLoader is given, or nothing where the script has it from the command.
     loader_batch: int | None
     gpu: str
-    #: With the variables that torchrun sets.
-    launched: bool = False
+    #: With the variables that torchrun sets, for so many.
+    ranks: int = 0
     #: Of the larger one: both batch sizes.
     stretch: tuple[int, int] | None = None
 
@@ -160,7 +185,11 @@ def run_each(runs: list[Run]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         places = [os.path.join(folder, str(number)) for number in range(len(runs))]
         children = [_fork(run, place) for run, place in zip(runs, places)]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        try:
+            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        finally:
+            for child in children:
+                _end_group(child)
         return [_found(place, code) for place, code in zip(places, codes)]
 
 
@@ -169,17 +198,24 @@ def _fork(run: Run, place: str) -> int:
     if child:
         return child
     try:
+        os.setpgid(0, 0)  # with all that it starts
         _end_with_parent()
         said = os.open(place + ".said", os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(said, 1)
         os.dup2(said, 2)
-        os.environ.update(_environment(run.launched))
+        os.environ.update(_environment(run.ranks))
         from .script_run import run_script
 
         run_script(place, run.words, run.loader_batch, run.gpu, run.stretch)
     finally:
         os._exit(1)  # never back into what has called
+
+
+def _end_group(leader: int) -> None:
+    """A process and what it has started, a server for its curves, say."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _end_with_parent() -> None:
@@ -211,14 +247,15 @@ def _show(said: list[str]) -> None:
         print("\n".join(f"  {line}" for line in said[-_LAST_LINES:]), file=sys.stderr)
 
 
-def _environment(launched: bool) -> dict[str, str]:
-    """One rank of one, and nothing is reported to anyone."""
-    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+def _environment(ranks: int) -> dict[str, str]:
+    """The first rank, and nothing is reported to anyone."""
+    first = {"RANK": "0", "LOCAL_RANK": "0"}
+    size = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     # The package may have been found by a path that is relative, or beside a program.
     here = str(Path(__file__).resolve().parent.parent)
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        **(ranks if launched else {}),
+        **({**first, **size} if ranks else {}),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "WANDB_MODE": "disabled",
@@ -260,19 +297,22 @@ def main(arguments: list[str]) -> int:
         before, command = arguments[:cut], arguments[cut + 1 :]
     parser = argparse.ArgumentParser(prog="python -m plimsoll.script", description=__doc__)
     parser.add_argument("-o", "--output", required=True)
-    parser.add_argument("--batches", default="4,8", help="two batch sizes, 4,8 unless given")
+    parser.add_argument("--batches", help="two batch sizes, 4,8 unless given")
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
     try:
         _check_writable(Path(flags.output))
+        _script_of(command)  # before torch is looked for, in whichever Python this is
         from .phantom import require_torch
 
         require_torch()
         from .api import Capture
 
         own = any(PLACE in word for word in command)
-        document = capture_script(command, _sizes(flags.batches), flags.gpu, own)
+        document = capture_script(
+            command, _sizes(flags.batches) if flags.batches else BATCHES, flags.gpu, own
+        )
         Capture(document).write(flags.output)
     except CaptureError as error:
         if flags.complaint:

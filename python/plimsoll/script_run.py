@@ -63,7 +63,7 @@ class _Run:
                 same_luck(),
                 building(),
                 surroundings(self._notes),
-                world(self._batch, self._stretch, self._notes, self._asked),
+                world(self._batch, self._stretch, self._notes, self._asked, self._watch.fetched),
                 FakeTensorMode(allow_non_fake_inputs=True),
                 attention_told(self._recorder, self._capability),
                 recurrent_told(self._recorder),
@@ -105,10 +105,10 @@ class _Run:
         recorder.finish()
         self._check()
         if watch.steps < STEPS:
-            self._notes(
-                f"the script ended before its optimizer had stepped {STEPS + 1} times; the last "
-                "whole step is told"
-            )
+            self._notes(f"the script ended within its first {STEPS} steps; the whole ones are told")
+        self._notes(
+            "told are the first steps; what comes later, such as a validation, is not in it"
+        )
         watch.tell_of_waiting()
         self.write(
             {
@@ -119,6 +119,7 @@ class _Run:
                 "settings": {**settings_of_torch(), **self._asked.settings(watch.roots)},
                 "torch": str(torch.__version__),
                 "loaders": self._asked.batch_sizes,
+                "passes": watch.passes,
             }
         )
         leave(0)

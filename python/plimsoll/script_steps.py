@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
@@ -21,7 +22,7 @@ from .model import tensors_in_order
 from .optimizers import state_tensors
 from .phases import phases_told
 from .places import Places
-from .recorder import Recorder, on_device
+from .recorder import Recorder, Tensor, on_device
 from .script_world import OneRank
 from .values import Notes, Values
 
@@ -116,6 +117,10 @@ class Watch:
         #: Parameters that an optimizer has stepped, by their ids.
         self._updated: set[int] = set()
         self._depth = 0
+        #: By data set: batches that loaders have given, in all and by the optimizer's turn in each
+        #: step.
+        self.fetched: Counter[int] = Counter()
+        self._fetched_by_step: list[Counter[int]] = []
         places.on_root = self._found
         places.on_forward = self._forward
         recorder.before_from_host = self._from_host
@@ -167,6 +172,8 @@ class Watch:
         # Inside an optimizer's step it is a closure's.
         if self._stepped and not self._depth:
             self._may_begin()
+        if self._depth:
+            self._recorder.turn_into("forward")
         self._recorder.phase("forward")
 
     def _may_begin(self) -> None:
@@ -180,6 +187,8 @@ class Watch:
             self._end(self._next)
 
     def _before_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._depth == 0 and (not self._stepped or id(optimizer) in self._stepped):
+            self._fetched_by_step.append(self.fetched.copy())
         if self._depth == 0 and id(optimizer) in self._stepped:
             self._in_a_step = set(self._stepped)
             begin = self._next if self._next is not None else len(self._recorder.events)
@@ -233,6 +242,17 @@ class Watch:
                 )
 
     @property
+    def passes(self) -> int:
+        """Batches that a step of the optimizer takes, one after the other."""
+        if len(self._fetched_by_step) > 1:
+            before, after = self._fetched_by_step[-2:]
+            if after - before:
+                return max((after - before).values())
+        if len(set(self._stepped) | self._in_a_step) > 1:
+            return 1  # networks that train against each other have a backward each
+        return _passes_in(self._recorder.events[self.begins[-1] :])
+
+    @property
     def steps(self) -> int:
         return len(self.begins) if self._stepped else 0
 
@@ -276,6 +296,23 @@ class Watch:
         if len(made) == 1 and made[0] in self._held:
             return [self._held[made[0]]]
         return [event] if made else []
+
+
+def _passes_in(step: list[list[Any]]) -> int:
+    """Backwards before each of which something came from the host."""
+    passes, fetched = 0, False
+    for event in step:
+        if event[0] == "call" and event[8]:
+            fetched |= _takes_from_host(event)
+        elif event == ["phase", "backward"]:
+            passes += fetched
+            fetched = False
+    return max(passes, 1)
+
+
+def _takes_from_host(call: list[Any]) -> bool:
+    given = [tensor for tensor in call[5] if isinstance(tensor, Tensor)]
+    return bool(given) and not any(tensor.storage for tensor in given)
 
 
 def _has_tensors(module: nn.Module) -> bool:

@@ -7,7 +7,9 @@ import contextlib
 import copy
 import functools
 import inspect
+import os
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, default_collate
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from . import model
 from .patching import Patch, patched
@@ -51,10 +54,17 @@ class Asked:
 
 
 @contextlib.contextmanager
-def world(batch: int | None, stretch: Stretch | None, note: Notes, asked: Asked) -> Iterator[None]:
+def world(
+    batch: int | None,
+    stretch: Stretch | None,
+    note: Notes,
+    asked: Asked,
+    fetched: Counter[int],
+) -> Iterator[None]:
     """`batch`: what loaders take in place of their own size. `stretch`: of the run at the larger
-    batch."""
+    batch. `fetched` counts batches by the data set that they come from."""
     patches = [
+        _counted(fetched),
         *_loaders(batch, stretch, note, asked.batch_sizes),
         *_files(note),
         *_streams(),
@@ -134,6 +144,17 @@ def _loaders(
         self.__dict__["batch_size"] = size
 
     return [Patch(DataLoader, "__init__", init)]
+
+
+def _counted(fetched: Counter[int]) -> Patch:
+    give = _BaseDataLoaderIter.__next__
+
+    def give_next(self: Any) -> Any:
+        batch = give(self)
+        fetched[id(self._dataset)] += 1
+        return batch
+
+    return Patch(_BaseDataLoaderIter, "__next__", give_next)
 
 
 # Files.
@@ -266,8 +287,8 @@ def _wrapper(kind: str, note: Notes, asked: Asked) -> Any:
         if kind.startswith("Distributed"):
             asked.data_parallel = _told_to_ddp(**kwargs)
         note(
-            f"{current_line()}: {kind} is left out; told is the model inside, as it runs on one GPU"
-            + (" (predict --ddp adds what it takes)" if kind.startswith("Distributed") else "")
+            f"{current_line()}: told is the model inside {kind}, as it runs on one GPU"
+            + ("; predict --ddp adds what that takes" if kind.startswith("Distributed") else "")
         )
         OneRank.__init__(self, module)
 
@@ -292,8 +313,9 @@ def _groups(note: Notes, asked: Asked) -> list[Patch]:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         asked.backend = _backend_of_gpus(backend)
-        note(f"{current_line()}: the job is taken as one rank of one")
-        begin(backend="fake", rank=0, world_size=1, store=FakeStore())
+        ranks = int(os.environ.get("WORLD_SIZE") or 1)
+        note(f"{current_line()}: this is rank 0 of {ranks}, which exchanges nothing")
+        begin(backend="fake", rank=0, world_size=ranks, store=FakeStore())
 
     patches = [
         Patch(dist, "init_process_group", init),

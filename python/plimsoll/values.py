@@ -87,7 +87,7 @@ class Values:
         where = current_line()
         if tensor.dtype is torch.bool:
             answer = self._truth(tensor, about)
-            if where is None or not where.startswith(_KNOWN):
+            if self._has_data or where is None or not where.startswith(_KNOWN):
                 self._note(f"{where}: a tensor is asked whether it is true; {answer} is assumed")
             return answer
         if tensor.constant is not None:

@@ -17,7 +17,7 @@ from step_checks import Checked  # noqa: E402
 
 import plimsoll  # noqa: E402
 from plimsoll.errors import CaptureError  # noqa: E402
-from plimsoll.script import Run, at_batch, main, run_each, words_of_script  # noqa: E402
+from plimsoll.script import Run, at_batch, main, ranks_of, run_each, words_of_script  # noqa: E402
 
 HEAD = """
 import sys, torch
@@ -257,7 +257,7 @@ def test_one_rank_of_a_job(tmp_path: Path) -> None:
     )
     assert run["model"] == "Linear"
     assert [event[3] for event in run["events"] if event[0] == "parameter"] == ["weight", "bias"]
-    assert any("DistributedDataParallel is left out" in note for note in run["notes"])
+    assert any("told is the model inside DistributedDataParallel" in note for note in run["notes"])
     assert run["settings"]["backend"] == "nccl"
 
 
@@ -343,6 +343,108 @@ for ids, length in DataLoader(Texts(), batch_size=batch, shuffle=True, collate_f
 """
 
 
+ACCUMULATING = """
+model = nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def get():
+    return torch.randn(batch, 8).cuda()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "passes"),
+    [
+        (
+            """
+for i, (x,) in enumerate(DataLoader(TensorDataset(torch.randn(400, 8)), batch)):
+    model(x.cuda()).sum().backward()
+    if i % 3 == 2:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            3,
+        ),
+        (
+            """
+x = get()
+for i in range(20):
+    for _ in range(4):
+        loss = model(x).sum()
+        x = get()
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            4,
+        ),
+        (
+            """
+for i in range(20):
+    for part in get().chunk(2):
+        model(part).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            1,
+        ),
+        (
+            """
+for i in range(20):
+    x = get()
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+""",
+            1,
+        ),
+    ],
+)
+def test_batches_of_a_step_are_counted(tmp_path: Path, loop: str, passes: int) -> None:
+    run = once(tmp_path, ACCUMULATING + loop)
+    assert run["passes"] == passes
+    found = phases(run)
+    last = found[len(found) - found[::-1].index("step") :]
+    # A closure's forward is none of the optimizer's turn.
+    assert last[-1] == "optimizer" and last.index("backward") < last.index("optimizer")
+
+
+@pytest.mark.parametrize(
+    ("command", "ranks"),
+    [
+        ("python train.py", 0),
+        ("torchrun train.py --nproc-per-node 3", 1),
+        ("torchrun --standalone --nproc_per_node=4 train.py", 4),
+        ("torchrun --nnodes 2 --nproc-per-node 8 -m pkg", 16),
+        ("python -m torch.distributed.run --nproc-per-node gpu train.py", 1),
+    ],
+)
+def test_how_many_ranks_a_launcher_starts(command: str, ranks: int) -> None:
+    assert ranks_of(command.split()) == ranks
+
+
+def test_a_batch_that_ranks_share(tmp_path: Path) -> None:
+    text = """
+    import torch.distributed as dist
+    dist.init_process_group("nccl")
+    model = nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(4):
+        model(torch.randn(batch // dist.get_world_size(), 8).cuda()).sum().backward()
+        optimizer.step()
+    """
+    out = tmp_path / "job.step.json.gz"
+    launcher = ["torchrun", "--nproc-per-node", "8"]
+    arguments = ["-o", str(out), "--", *launcher, script(tmp_path, text), "{batch}"]
+    assert fresh(main, arguments).value == 0
+    with gzip.open(out) as file:
+        document = json.load(file)
+    assert document["batches"] == [32, 64]
+    assert any("rank 0 of 8" in note for note in document["notes"])
+
+
 def test_batches_are_padded_to_the_same_length_at_both_sizes(tmp_path: Path) -> None:
     step = captured(tmp_path, PADDED, "{batch}")
     strings, layouts = step.document["strings"], step.document["layouts"]
@@ -367,7 +469,7 @@ def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
         optimizer.zero_grad()
     """
     notes = captured(tmp_path, text, "{batch}").document["notes"]
-    assert any("as the data are" in note for note in notes), notes
+    assert any("other sizes than at 4" in note for note in notes), notes
 
 
 @pytest.mark.parametrize(
@@ -421,7 +523,7 @@ def test_few_steps_hold_what_many_do(tmp_path: Path, steps: int) -> None:
     assert gradients
     kept = {number for numbers in gradients for number in numbers} & made - gone
     assert len(kept) <= 2, "gradients of one step at most"
-    told = any("ended before" in note for note in run["notes"])
+    told = any("ended within" in note for note in run["notes"])
     assert told == (steps < 4)
 
 

@@ -12,8 +12,6 @@
 namespace plimsoll {
 namespace {
 
-/// Small, for the host: data sets of examples have few samples.
-constexpr std::pair<std::int64_t, std::int64_t> kBatches = {4, 8};
 constexpr std::string_view kGpu = "H200";
 
 Result<std::string> TemporaryStepFile() {
@@ -49,7 +47,7 @@ Result<CapturedStep> CapturedStep::Of(const ScriptFlags& flags,
   if (!path) return path.error();
   CapturedStep step(*path, flags.keep.has_value());
   const std::optional<Error> error = CaptureScript({.command = flags.command,
-                                                    .batches = batches.value_or(kBatches),
+                                                    .batches = batches,
                                                     .gpu = gpu.empty() ? std::string(kGpu) : gpu,
                                                     .step_file = *path});
   if (error) return *error;

@@ -104,11 +104,13 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
   if (auto error = WriteFile(archive, CaptureArchive())) return error;
   const std::string complaint = scratch.File("complaint.txt");
   const std::string python = PythonOf(job.command);
-  std::vector<std::string> words = {
-      python,        archive,     "-o",
-      job.step_file, "--batches", fmt::format("{},{}", job.batches.first, job.batches.second),
-      "--gpu",       job.gpu,     "--complaint",
-      complaint,     "--"};
+  std::vector<std::string> words = {python,  archive, "-o",          job.step_file,
+                                    "--gpu", job.gpu, "--complaint", complaint};
+  if (job.batches) {
+    words.insert(words.end(),
+                 {"--batches", fmt::format("{},{}", job.batches->first, job.batches->second)});
+  }
+  words.emplace_back("--");
   words.insert(words.end(), job.command.begin(), job.command.end());
   ChildEnd end = RunChild(words, {});
   if (end.refused) {

@@ -15,7 +15,8 @@ namespace plimsoll {
 struct ScriptJob {
   /// As it is typed, with "{batch}" where the batch size stands.
   std::vector<std::string> command;
-  std::pair<std::int64_t, std::int64_t> batches;
+  /// The package's own choice where there are none.
+  std::optional<std::pair<std::int64_t, std::int64_t>> batches;
   std::string gpu;
   /// Where the step file goes.
   std::string step_file;

@@ -128,6 +128,22 @@ TEST(PlanLevers, NoLogitsNoChunks) {
   }
 }
 
+TEST_F(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
+  Step step = step_;
+  for (Variant& variant : step.variants) variant.passes = 2;
+  PlanJob job{.step = step,
+              .gpu = gpu_,
+              .options = {.calibration = Calibration::BuiltIn("H200")},
+              .samples = 8};
+  const Plan plan = Find(job);
+  EXPECT_EQ(plan.as_captured.choice.batch, 4);
+  EXPECT_EQ(plan.as_captured.samples, 8);
+  job.samples = 7;
+  const Result<Plan> odd = FindPlan(job);
+  ASSERT_FALSE(odd.ok());
+  EXPECT_NE(odd.error().ToLine().find("multiple of 2"), std::string::npos);
+}
+
 TEST_F(PlanTest, EveryLeverCanBeTold) {
   Choice choice{.batch = 4};
   for (const char* setting :
@@ -136,7 +152,7 @@ TEST_F(PlanTest, EveryLeverCanBeTold) {
         "offload=activations", "loss=chunked:4"}) {
     ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
   }
-  EXPECT_EQ(SamplesOf(step, choice), 32);
+  EXPECT_EQ(SamplesOf(step_, choice), 32);
   const std::vector<const PlanLever*> used = LeversOf(choice);
   EXPECT_EQ(used.size(), Levers().size());
   for (const PlanLever* lever : used) {

@@ -55,6 +55,16 @@ std::string With(const char* pointer, const char* value) {
   return Complaint(file.dump());
 }
 
+TEST(StepFile, SaysHowManyBatchesAStepTakes) {
+  Json file = SmallFile();
+  EXPECT_EQ(Read(file.dump())->variants.front().passes, 1);
+  file["passes"] = 4;
+  EXPECT_EQ(Read(file.dump())->variants.front().passes, 4);
+  for (const char* bad : {"0", "-1", "9999999999", "1.5", "\"2\""}) {
+    EXPECT_NE(With("/passes", bad), "") << bad;
+  }
+}
+
 TEST(StepFile, SaysByWhatRanksExchangeAndWhereTheModelEnds) {
   Json file = SmallFile();
   EXPECT_EQ(Read(file.dump())->backend, Backend::kNccl);
