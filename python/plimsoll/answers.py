@@ -209,7 +209,8 @@ class Prediction(Answer):
 
     @property
     def samples_per_second(self) -> float | None:
-        return self.batch / self.step_seconds if self.step_seconds else None
+        samples = self.batch * int(self.document.get("passes", 1))
+        return samples / self.step_seconds if self.step_seconds else None
 
     @property
     def max_batch(self) -> int | None:

@@ -87,7 +87,8 @@ class BatchFit:
     def samples_per_second(self) -> float | None:
         """Of `fastest`: measured where it ran, else an estimate."""
         if self.measured is not None:
-            return self.measured.batch / self.measured.step_seconds
+            samples = self.measured.batch * int(self.prediction.document.get("passes", 1))
+            return samples / self.measured.step_seconds
         which = "fastest" if self._fastest_is_safe() else "surely_fits"
         found = self._of(which, "samples_per_second")
         return float(found) if found else None

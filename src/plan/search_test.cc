@@ -129,7 +129,7 @@ TEST(PlanLevers, NoLogitsNoChunks) {
 }
 
 TEST_F(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
-  Step step = step_;
+  Step step = ReadIt("gpt2_adamw_fp32");
   for (Variant& variant : step.variants) variant.passes = 2;
   PlanJob job{.step = step,
               .gpu = gpu_,
