@@ -148,7 +148,8 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
             hint="Put {batch} where the script takes its batch size from: --batch-size {batch}",
         )
     notes = runs[0]["notes"]
-    notes += changing_sizes(first, second, batches)
+    changing = changing_sizes(first, second, batches)
+    notes += changing
     events = merged(first, second, tables, batches, notes.append)
     return {
         "schema": SCHEMA,
@@ -158,6 +159,7 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
         "batches": list(batches),
         "settings": runs[0]["settings"],
         "names_root": True,
+        "sizes_change": bool(changing),
         "passes": runs[0]["passes"],
         "strings": tables.strings,
         "layouts": tables.layouts,

@@ -67,7 +67,7 @@ TEST_F(ScriptCapture, TheArchiveIsRunWithTheCommand) {
 
 TEST_F(ScriptCapture, WhatThePackageSaysIsTheError) {
   const std::string python =
-      Program("python", "shift 8\nprintf 'train.py:3: no\\nChange it\\n' > \"$1\"\nexit 2\n");
+      Program("python", "shift 6\nprintf 'train.py:3: no\\nChange it\\n' > \"$1\"\nexit 2\n");
   const std::optional<Error> error = CaptureScript(Job(python));
   ASSERT_TRUE(error);
   EXPECT_EQ(error->message, "train.py:3: no");

@@ -74,7 +74,7 @@ std::string Refused(const Prediction& p) {
   return text;
 }
 
-std::string Verdict(const Prediction& p) {
+std::string VerdictOfSeen(const Prediction& p) {
   const Compared c = CompareIn(p);
   const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
   if (p.beyond_count) {
@@ -95,6 +95,12 @@ std::string Verdict(const Prediction& p) {
   return fmt::format("Batch {} should fit {} ({}), but not for certain: it may need up to {}.",
                      p.batch, Place(p), used, FormatBytes(c.figure.high)) +
          IfUnlimited(p, c);
+}
+
+std::string Verdict(const Prediction& p) {
+  return VerdictOfSeen(p) + (p.sizes_change ? " This is for batches like those that were seen: the "
+                                              "data decide their sizes."
+                                            : "");
 }
 
 std::string Largest(const Prediction& p, const MaxBatch& m) {

@@ -216,6 +216,7 @@ Result<Prediction> Predict(const Step& step, const Gpu& gpu, const PredictOption
   prediction.torch = setting->torch;
   prediction.batch = options.batch;
   prediction.passes = setting->variant.passes;
+  prediction.sizes_change = step.sizes_change;
   prediction.steps = options.steps;
   prediction.limit = setting->limits.limit;
   prediction.room = setting->Room();

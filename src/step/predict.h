@@ -62,6 +62,8 @@ struct Prediction : Needs {
   std::int64_t batch = 0;
   /// Batches in each step of the optimizer.
   int passes = 1;
+  /// The data decide sizes: batches that were not seen may be larger.
+  bool sizes_change = false;
   int steps = 0;
 
   /// What it would take if nothing limited it. Within a limit PyTorch gives back what it has

@@ -31,6 +31,7 @@ Step CopyOf(const Step& step, std::size_t variant) {
             .sharded = step.sharded,
             .data_parallel = step.data_parallel,
             .names_root = step.names_root,
+            .sizes_change = step.sizes_change,
             .strings = {},
             .layouts = step.layouts,
             .variants = {step.variants[variant]},

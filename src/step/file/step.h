@@ -151,6 +151,8 @@ struct Step {
   /// Calls of the model's own forward have a module whose path is empty, and those outside of the
   /// model have none. In older captures neither has one.
   bool names_root = false;
+  /// The data decide sizes: batches that were not seen may be larger.
+  bool sizes_change = false;
   StringTable strings;
   std::vector<LayoutRecord> layouts;
   std::vector<Variant> variants;

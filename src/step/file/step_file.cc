@@ -104,6 +104,8 @@ class Reader {
     }
     const auto root = document.find("names_root");
     step_.names_root = root != document.end() && root->is_boolean() && root->get<bool>();
+    const auto change = document.find("sizes_change");
+    step_.sizes_change = change != document.end() && change->is_boolean() && change->get<bool>();
   }
 
   void ReadRanks(const Json& settings) {

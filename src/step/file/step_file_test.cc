@@ -60,6 +60,9 @@ TEST(StepFile, SaysHowManyBatchesAStepTakes) {
   EXPECT_EQ(Read(file.dump())->variants.front().passes, 1);
   file["passes"] = 4;
   EXPECT_EQ(Read(file.dump())->variants.front().passes, 4);
+  EXPECT_FALSE(Read(file.dump())->sizes_change);
+  file["sizes_change"] = true;
+  EXPECT_TRUE(Read(file.dump())->sizes_change);
   for (const char* bad : {"0", "-1", "9999999999", "1.5", "\"2\""}) {
     EXPECT_NE(With("/passes", bad), "") << bad;
   }
