@@ -104,22 +104,23 @@ std::string Verdict(const Prediction& p) {
 }
 
 std::string Largest(const Prediction& p, const MaxBatch& m) {
+  const std::string_view surely = p.sizes_change ? "fits" : "fits for certain";
   if (m.most.batch == 0) return fmt::format("Not even a batch of 1 fits {}.", Place(p));
   if (m.sure.batch == m.most.batch) {
     return fmt::format("The largest batch that fits {} is {}.", Place(p), m.most.batch);
   }
   if (m.sure.batch == 0) {
-    return fmt::format("Not even a batch of 1 fits for certain {}; up to {} may fit.", Place(p),
+    return fmt::format("Not even a batch of 1 {} {}; up to {} may fit.", surely, Place(p),
                        m.most.batch);
   }
   if (m.tried_every == 1) {
-    return fmt::format("Every batch up to {} fits for certain {}; up to {} may fit.", m.sure.batch,
+    return fmt::format("Every batch up to {} {} {}; up to {} may fit.", m.sure.batch, surely,
                        Place(p), m.most.batch);
   }
   return fmt::format(
-      "Batch {} fits for certain {}, and so does every smaller one that was tried; up to {} may "
+      "Batch {} {} {}, and so does every smaller one that was tried; up to {} may "
       "fit.",
-      m.sure.batch, Place(p), m.most.batch);
+      m.sure.batch, surely, Place(p), m.most.batch);
 }
 
 /// Only where it is news: where the largest batches are slower.
