@@ -110,7 +110,7 @@ std::string Largest(const Prediction& p, const MaxBatch& m) {
     return fmt::format("The largest batch that fits {} is {}.", Place(p), m.most.batch);
   }
   if (m.sure.batch == 0) {
-    return fmt::format("Not even a batch of 1 {} {}; up to {} may fit.", surely, Place(p),
+    return fmt::format("Not even a batch of 1 fits for certain {}; up to {} may fit.", Place(p),
                        m.most.batch);
   }
   if (m.tried_every == 1) {
