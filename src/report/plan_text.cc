@@ -185,10 +185,12 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
     notes.push_back("left out, since results would differ: " + left_out);
   }
   for (const std::string& reason : plan.refused) notes.push_back("left out: " + reason);
-  if (job.step.variants.size() == 1 && !job.keep_numerics) {
+  const auto is_half = [](const LayoutRecord& layout) { return IsHalf(layout.dtype); };
+  if (job.step.variants.size() == 1 && !job.keep_numerics &&
+      std::none_of(job.step.layouts.begin(), job.step.layouts.end(), is_half)) {
     notes.push_back(
-        "only the precision as written was captured; with precisions=[\"amp_bf16\"] autocast is "
-        "considered too");
+        "only the precision as written was captured; plimsoll.capture(..., "
+        "precisions=[\"amp_bf16\"]) has autocast considered too");
   }
   if (job.gpu.name != "H200") {
     notes.push_back("times are of an H200, scaled to this card by its rates and bandwidth");

@@ -169,7 +169,9 @@ class GradientFinder {
         for (const NewStorage& fresh : call.fresh) Use(fresh.storage, i);
         ForEachArgument(call, [&](const TensorUse& tensor) { Use(tensor.storage, i); });
         if (used_after_) {
-          return Error{.message = "gradients are used between the backward and the optimizer",
+          return Error{.message =
+                           "the optimizer cannot step inside the backward: gradients are used "
+                           "between the two",
                        .hint = "updates in the backward do not go with clipping or a scaler"};
         }
       }
