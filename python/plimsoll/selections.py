@@ -33,8 +33,13 @@ class Selected(NamedTuple):
 Note = Callable[[str], None]
 
 
-def run_assumed(func: Any, args: Any, kwargs: dict[str, Any], note: Note) -> Selected | None:
-    """Runs among fake tensors, unless the size of what it gives back is known without values."""
+def run_assumed(
+    func: Any, args: Any, kwargs: dict[str, Any], note: Note, has_data: bool = False
+) -> Selected | None:
+    """Runs among fake tensors, unless the size of what it gives back is known without values.
+    `has_data`: what the host has is the job's own, not made up."""
+    if has_data and func is _aten._pack_padded_sequence.default and _is_real(args[1]):
+        return _packed_by_length(str(func), args)
     if func is _aten.index.Tensor:
         if any(_is_mask(index) for index in args[1]):
             return Selected(str(func), list(args), _indexed(func, args, note))
@@ -190,12 +195,28 @@ def _overlapping(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Se
     return Selected(name, list(args), made)
 
 
+def _is_real(tensor: Any) -> bool:
+    return type(tensor) is torch.Tensor
+
+
+def _packed_by_length(name: str, args: Any) -> Selected:
+    """As `_packed`, for lengths that are known."""
+    padded, lengths, batch_first = args
+    steps = padded.shape[1 if batch_first else 0]
+    with no_dispatch():
+        sizes = (lengths.unsqueeze(0) > torch.arange(steps).unsqueeze(1)).sum(1)
+        sizes = sizes[sizes > 0]
+        rows = int(lengths.sum())
+    made = padded.new_empty((rows, *padded.shape[2:]))
+    return Selected(name, list(args), (made, sizes))
+
+
 def _packed(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
     """_pack_padded_sequence(input, lengths, batch_first) -> data, how many have each step."""
     padded, lengths, batch_first = args
     batch, steps = padded.shape[:2] if batch_first else padded.shape[1::-1]
     with no_dispatch():
-        known_to_be_full = type(lengths) is torch.Tensor and bool((lengths == steps).all())
+        known_to_be_full = _is_real(lengths) and bool((lengths == steps).all())
         sizes = torch.full((steps,), batch)
     if not known_to_be_full:
         _say(note, "the length of a sequence", "each is as long as the longest")

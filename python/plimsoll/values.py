@@ -47,7 +47,7 @@ class Values:
             where = current_line() if places is None else places.current().where
             self._note(f"{where}: {text}" if where else text)
 
-        return run_assumed(func, args, kwargs, note)
+        return run_assumed(func, args, kwargs, note, self._has_data)
 
     def come(self, fake: torch.Tensor, real: torch.Tensor) -> None:
         """A tensor of the host takes part in something that is not done there."""

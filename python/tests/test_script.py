@@ -458,6 +458,30 @@ def test_batches_are_padded_to_the_same_length_at_both_sizes(tmp_path: Path) -> 
     assert "of different sizes" in notes and "1 is assumed" not in notes
 
 
+def test_packed_sequences_are_as_long_as_they_are(tmp_path: Path) -> None:
+    text = """
+    rnn = nn.utils.rnn
+    lengths = torch.tensor([3, 9, 5, 7])
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(8, 16, batch_first=True)
+        def forward(self, x, lengths):
+            packed = rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+            assert packed.data.shape[0] == lengths.sum().item()
+            return rnn.pad_packed_sequence(self.lstm(packed)[0], True)[0]
+    model = Tagger().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(5):
+        n = lengths.repeat(batch // 4)
+        model(torch.randn(batch, 9, 8).cuda(), n).sum().backward()
+        optimizer.step()
+    """
+    step = captured(tmp_path, text, "{batch}")
+    assert [24, 48] in [layout[1][0] for layout in step.document["layouts"] if layout[1]]
+    assert not any("as long as the longest" in note for note in step.document["notes"])
+
+
 def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
     text = """
     model = nn.Linear(4, 4).cuda()
