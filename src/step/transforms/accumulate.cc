@@ -83,10 +83,18 @@ class Accumulator {
         gradients_.insert(event.index);
       }
     }
-    // Under FSDP a whole gradient is gone when its shards are summed up; those stay.
+    // Under FSDP a whole gradient is gone when its shards are summed up; those stay. One of the
+    // step before is let go in a pass where zero_grad() comes after the forward.
     for (const Span& pass : passes_) {
+      std::set<Storage> made;
       for (std::size_t i = pass.begin; i < pass.end; ++i) {
-        if (old_.events[i].kind == StepEvent::Kind::kFree) gradients_.erase(old_.events[i].index);
+        const StepEvent& event = old_.events[i];
+        if (event.kind == StepEvent::Kind::kCall) {
+          for (const NewStorage& fresh : old_.calls[event.index].fresh) made.insert(fresh.storage);
+        }
+        if (event.kind == StepEvent::Kind::kFree && made.contains(event.index)) {
+          gradients_.erase(event.index);
+        }
       }
     }
     for (std::size_t i = template_.begin; i < template_.end; ++i) {
