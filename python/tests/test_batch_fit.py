@@ -60,7 +60,7 @@ def test_a_job_is_captured_and_a_run_confirms_it(monkeypatch):
     monkeypatch.setattr(gpu_run, "measure", measure)
     found = plimsoll.fit_batch(*JOB, budget="1GiB", accumulate=2)
     assert ran == [(found.fastest, 1 << 30, 2)] and found.confirmed is True
-    assert found.samples_per_second == found.fastest / 0.5
+    assert found.samples_per_second == 2 * found.fastest / 0.5  # a step has two passes
     assert "confirmed by 6 steps of batch" in found.known and "2.00 MiB reserved" in found.known
     # For another card nothing is run, unless that is asked for.
     assert plimsoll.fit_batch(*JOB, gpu="T4", budget="1GiB").confirmed is None and len(ran) == 1
