@@ -13,12 +13,11 @@ _SHOWN = 6
 def changing_sizes(first: Run, second: Run, batches: tuple[int, int]) -> list[str]:
     """Notes on sizes that the data decide."""
     small, large = _by_step(first), _by_step(second)
-    if len({tuple(shapes) for shapes in small if shapes}) <= 1 and _grow(small, large, batches):
-        return []
     notes = []
     widest = max((len(shape) for shapes in small for shape in shapes), default=0)
     seen = sorted({shape for shapes in small for shape in shapes if len(shape) == widest})
-    if len(seen) > 1:
+    # How many there are is another matter: the first step may fetch some ahead.
+    if len({frozenset(shapes) for shapes in small if shapes}) > 1 and len(seen) > 1:
         some = ", ".join(map(_shown, seen[:_SHOWN])) + (", …" if len(seen) > _SHOWN else "")
         notes.append(
             f"the batches that were seen are of different sizes ({some} at batch {batches[0]}), as "

@@ -104,8 +104,9 @@ def _recomputed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return values
         return [real(one) for one in value] if isinstance(value, (list, tuple)) else value
 
-    # Strides are those of the host, and not every view is one of those as well.
-    with contextlib.suppress(_Unknown, RuntimeError):
+    # What cannot be done on the host stays unknown: not every view of the device is one of its
+    # strides as well.
+    with contextlib.suppress(Exception):
         given = [real(arg) for arg in args]
         settings = {key: real(value) for key, value in kwargs.items() if key != "device"}
         if found:

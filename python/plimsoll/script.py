@@ -114,14 +114,15 @@ def _script_of(command: list[str]) -> list[str]:
 
 
 def capture_script(
-    command: list[str], batches: tuple[int, int], gpu: str, own_batch: bool
+    command: list[str], batches: tuple[int, int] | None, gpu: str, own_batch: bool
 ) -> dict[str, Any]:
     """The step file's document. `own_batch`: {batch} stands in the command."""
     words = _script_of(command)
     ranks = ranks_of(command)
-    if own_batch and batches == BATCHES:
+    if batches is None:
         # Of a batch that the script shares out each rank has as much as one alone would.
-        batches = (batches[0] * max(ranks, 1), batches[1] * max(ranks, 1))
+        shares = max(ranks, 1) if own_batch else 1
+        batches = (BATCHES[0] * shares, BATCHES[1] * shares)
     small, large = (
         Run(at_batch(words, size), None if own_batch else size, gpu, ranks) for size in batches
     )
@@ -312,9 +313,8 @@ def main(arguments: list[str]) -> int:
         from .api import Capture
 
         own = any(PLACE in word for word in command)
-        document = capture_script(
-            command, _sizes(flags.batches) if flags.batches else BATCHES, flags.gpu, own
-        )
+        batches = _sizes(flags.batches) if flags.batches else None
+        document = capture_script(command, batches, flags.gpu, own)
         Capture(document).write(flags.output)
     except CaptureError as error:
         if flags.complaint:

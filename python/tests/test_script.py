@@ -482,6 +482,25 @@ def test_packed_sequences_are_as_long_as_they_are(tmp_path: Path) -> None:
     assert not any("as long as the longest" in note for note in step.document["notes"])
 
 
+def test_batches_that_are_fetched_ahead_are_of_one_size(tmp_path: Path) -> None:
+    text = """
+    model = nn.Linear(8, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    def get():
+        return torch.randn(batch, 8).cuda(), torch.randn(batch, 4).cuda()
+    waiting = [get()]
+    for _ in range(5):
+        waiting.append(get())
+        x, y = waiting.pop(0)
+        (model(x) - y).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    document = captured(tmp_path, text, "{batch}").document
+    assert document["sizes_change"] is False
+    assert not any("different sizes" in note for note in document["notes"])
+
+
 def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
     text = """
     model = nn.Linear(4, 4).cuda()
