@@ -7,10 +7,10 @@
 namespace plimsoll {
 namespace {
 
-using Block = CachingAllocator::Block;
+using ModelBlock = CachingAllocator::Block;
 using BlockId = CachingAllocator::BlockId;
 using State = CachingAllocator::State;
-constexpr BlockId kNone = CachingAllocator::kNone;
+constexpr BlockId kNoBlockId = CachingAllocator::kNone;
 
 class Census {
  public:
@@ -24,8 +24,8 @@ class Census {
     result_.reserved = allocator_.counters().reserved;
     const auto blocks = allocator_.blocks();
     for (BlockId id = 0; id < blocks.size(); ++id) {
-      const Block& b = blocks[id];
-      if (b.state != State::kUnused && b.prev == kNone) Chain(id);
+      const ModelBlock& b = blocks[id];
+      if (b.state != State::kUnused && b.prev == kNoBlockId) Chain(id);
     }
     std::sort(result_.pinned.begin(), result_.pinned.end(), [](const Pinned& a, const Pinned& b) {
       return a.free != b.free ? a.free > b.free : a.segment < b.segment;
@@ -38,8 +38,8 @@ class Census {
   /// A segment from its first block on; an expandable one falls into runs between its holes.
   void Chain(BlockId first) {
     Pinned run;
-    for (BlockId id = first; id != kNone; id = allocator_.block(id).next) {
-      const Block& b = allocator_.block(id);
+    for (BlockId id = first; id != kNoBlockId; id = allocator_.block(id).next) {
+      const ModelBlock& b = allocator_.block(id);
       if (b.state == State::kUnmapped) {
         Close(run, allocator_.block(first));
         run = {};
@@ -59,7 +59,7 @@ class Census {
     Close(run, allocator_.block(first));
   }
 
-  void Use(BlockId id, const Block& b, Pinned& run) {
+  void Use(BlockId id, const ModelBlock& b, Pinned& run) {
     if (b.state == State::kPending) {
       Add(Waste::kPending, b.size);
       return;
@@ -82,9 +82,9 @@ class Census {
   }
 
   /// Books the free bytes of a finished segment or run.
-  void Close(const Pinned& run, const Block& like) {
+  void Close(const Pinned& run, const ModelBlock& like) {
     if (run.free == 0) return;
-    const bool expandable = like.reservation != kNone;
+    const bool expandable = like.reservation != kNoBlockId;
     if (allocator_.PoolOf(like.pool) != request_.pool) {
       Add(Waste::kOtherPools, run.free);
     } else if (like.stream != request_.stream) {
@@ -101,7 +101,7 @@ class Census {
     if (run.used > 0 && run.allocation != Ledger::kNoAllocation) result_.pinned.push_back(run);
   }
 
-  void NoteLargest(const Block& b) {
+  void NoteLargest(const ModelBlock& b) {
     const std::uint8_t pool = allocator_.PoolOf(b.pool);
     const bool small = allocator_.IsSmall(b.pool);
     LargestFree& entry = largest_[{pool, b.stream, small}];

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/printable.h"
+#include "base/text.h"
 
 namespace plimsoll {
 namespace {
@@ -58,8 +59,6 @@ constexpr auto kReleases = [] {
   }
   return table;
 }();
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 /// The version that a word begins with: "2.11", "2.11.0+cu130", "v2.11," but not "2" or "12.1x86".
 std::optional<TorchVersion> VersionOfWord(std::string_view word) {

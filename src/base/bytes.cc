@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/text.h"
+
 namespace plimsoll {
 namespace {
 
@@ -19,12 +21,6 @@ constexpr std::array<Unit, 5> kUnits = {{{"", 1},
                                          {"m", double(kMiB)},
                                          {"g", double(kGiB)},
                                          {"t", 1024.0 * double(kGiB)}}};
-
-std::string Lower(std::string_view text) {
-  std::string out;
-  for (char c : text) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 /// The multiplier that a written unit stands for, or 0 where it is none.
 double UnitOf(std::string unit) {

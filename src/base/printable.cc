@@ -71,7 +71,7 @@ std::string Escaped(char32_t code) {
   return fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff));
 }
 
-bool IsNumber(std::string_view text) {
+bool LooksLikeANumber(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -96,6 +96,19 @@ std::string Cleaned(std::string_view text, std::string_view kept) {
 }
 
 }  // namespace
+
+std::size_t Utf8Length(std::string_view text) {
+  return text.empty() ? 0 : NextCharacter(text).length;
+}
+
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = Utf8Length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
 
 std::string Printable(std::string_view text) { return Cleaned(text, ""); }
 
@@ -134,7 +147,7 @@ std::string CsvCell(std::string_view text) {
   std::string cell = "\"";
   const bool formula =
       !clean.empty() && std::string_view("=+-@").find(clean[0]) != std::string_view::npos;
-  if (formula && !IsNumber(clean)) cell += '\'';
+  if (formula && !LooksLikeANumber(clean)) cell += '\'';
   for (const char c : clean) {
     if (c == '"') cell += '"';
     cell += c;

@@ -1,10 +1,15 @@
 // Text from foreign files, made safe for a terminal, a table and a document.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace plimsoll {
+
+/// The bytes of the character that the text begins with; 0 where that is no UTF-8.
+std::size_t Utf8Length(std::string_view text);
+bool IsUtf8(std::string_view text);
 
 /// Each character that could move the cursor, change colours, break the line, turn the order of the
 /// letters round or hide among them becomes '?': control characters, Unicode's format characters

@@ -27,7 +27,7 @@ struct Progress::Task {
 namespace {
 
 /// Shorter work shows nothing.
-constexpr auto kPatience = std::chrono::milliseconds(500);
+constexpr auto kBeforeFirstBar = std::chrono::milliseconds(500);
 constexpr auto kTick = std::chrono::milliseconds(200);
 
 std::size_t TerminalWidth() {
@@ -93,7 +93,7 @@ class ProgressLine {
     while (!changed_.wait_for(lock, kTick, [this] { return tasks_.empty(); })) {
       const Progress::Task& task = *tasks_.back();
       const auto elapsed = Clock::now() - task.started;
-      if (elapsed < kPatience) continue;
+      if (elapsed < kBeforeFirstBar) continue;
       std::string text = Printable(task.what);
       if (task.total > 1) text += fmt::format(" {}/{}", task.done, task.total);
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(elapsed).count();

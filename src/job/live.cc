@@ -13,13 +13,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr std::size_t kLongestReport = 64 * 1024;
 constexpr std::size_t kMostRuns = 256;
@@ -99,19 +99,8 @@ std::optional<std::string> ReadReport(const fs::path& path) {
 }
 
 std::optional<std::int64_t> NumberOf(const Json& object, const char* key, std::int64_t most) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
-  if (found->is_number_unsigned() &&
-      found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
-    return std::nullopt;
-  }
-  const auto number = found->get<std::int64_t>();
-  return number >= 0 && number <= most ? std::optional(number) : std::nullopt;
-}
-
-std::string TextOf(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  const std::optional<std::int64_t> number = object[key].integer();
+  return number && *number >= 0 && *number <= most ? number : std::nullopt;
 }
 
 std::optional<int> SmallOf(const Json& object, const char* key) {
@@ -120,14 +109,13 @@ std::optional<int> SmallOf(const Json& object, const char* key) {
 }
 
 std::optional<LiveDevice> ParseDevice(const Json& object) {
-  if (!object.is_object()) return std::nullopt;
   const std::optional<int> device = SmallOf(object, "device");
   const auto allocated = NumberOf(object, "allocated", kMostBytes);
   const auto reserved = NumberOf(object, "reserved", kMostBytes);
   const auto peak_allocated = NumberOf(object, "peak_allocated", kMostBytes);
   const auto peak_reserved = NumberOf(object, "peak_reserved", kMostBytes);
   if (!device || !allocated || !reserved || !peak_allocated || !peak_reserved) return std::nullopt;
-  const std::string uuid = TextOf(object, "uuid");
+  const std::string uuid = object["uuid"].text_or("");
   const bool is_uuid =
       uuid.size() == 36 && uuid.find_first_not_of("0123456789abcdef-") == std::string::npos;
   return LiveDevice{.device = *device,
@@ -178,22 +166,18 @@ Registration::~Registration() {
 }
 
 std::optional<LiveProcess> ParseLiveProcess(std::string_view text, std::string_view host) {
-  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || TextOf(object, "schema") != "plimsoll.status/1") return std::nullopt;
-  if (TextOf(object, "host") != host) return std::nullopt;
+  const Json object = ParseOwnJson(text);
+  if (object["schema"] != "plimsoll.status/1" || object["host"] != host) return std::nullopt;
   const auto pid = NumberOf(object, "pid", std::numeric_limits<pid_t>::max());
-  const auto devices = object.find("devices");
-  const auto wrote = object.find("wrote");
-  const bool whole = pid && *pid > 0 && wrote != object.end() && wrote->is_number() &&
-                     devices != object.end() && devices->is_array();
-  if (!whole) return std::nullopt;
+  const std::optional<double> wrote = object["wrote"].number();
+  if (!pid || *pid == 0 || !wrote || !object["devices"].is_array()) return std::nullopt;
   LiveProcess process{
       .pid = *pid,
       .rank = SmallOf(object, "rank"),
       .optimizer_steps = NumberOf(object, "optimizer_steps", kMostBytes).value_or(0),
       .budget = NumberOf(object, "budget", kMostBytes),
-      .wrote = wrote->get<double>()};
-  for (const Json& entry : *devices) {
+      .wrote = *wrote};
+  for (const Json& entry : object["devices"].items()) {
     std::optional<LiveDevice> device = ParseDevice(entry);
     if (device && process.devices.size() < kMostDevices) {
       process.devices.push_back(*std::move(device));

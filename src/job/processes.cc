@@ -8,43 +8,16 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <tuple>
 
 #include "base/input.h"
+#include "base/json.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
-std::string TextOf(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-std::int64_t CountOf(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
-}
-
-double SecondsOf(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-bool FlagOf(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_boolean() && found->get<bool>();
-}
-
-const Json& PartOf(const Json& object, const char* key) {
-  static const Json kNothing = Json::object();
-  const auto found = object.find(key);
-  return found != object.end() && found->is_object() ? *found : kNothing;
-}
 
 /// A file of the folder that is there; nothing outside of it.
 std::optional<std::string> FileIn(const fs::path& folder, const std::string& name) {
@@ -56,48 +29,44 @@ std::optional<std::string> FileIn(const fs::path& folder, const std::string& nam
 }
 
 void ReadSnapshots(const Json& object, const fs::path& folder, RecordedProcess& process) {
-  const auto list = object.find("snapshots");
-  if (list == object.end() || !list->is_array()) return;
-  for (const Json& entry : *list) {
-    if (!entry.is_object()) continue;
-    const std::string name = TextOf(entry, "file");
+  for (const Json& entry : object["snapshots"].items()) {
+    const std::string name = entry["file"].text_or("");
     const std::optional<std::string> path = FileIn(folder, name);
     if (!path) continue;
     process.snapshots.push_back({.path = *path,
-                                 .bytes = CountOf(entry, "bytes"),
-                                 .full = FlagOf(entry, "full"),
+                                 .bytes = entry["bytes"].integer().value_or(0),
+                                 .full = entry["full"].boolean().value_or(false),
                                  .aside = name.find('/') != std::string::npos});
   }
 }
 
 void ReadEnd(const Json& object, RecordedProcess& process) {
-  const Json& end = PartOf(object, "ended");
-  const std::string how = TextOf(end, "how");
+  const Json& end = object["ended"];
+  const std::string how = end["how"].text_or("");
   if (how == "exit") process.end = ProcessEnd::kExit;
   if (how == "exception") process.end = ProcessEnd::kException;
   if (how == "signal") process.end = ProcessEnd::kSignal;
-  process.detail = TextOf(end, process.end == ProcessEnd::kSignal ? "signal" : "type");
+  process.detail = end[process.end == ProcessEnd::kSignal ? "signal" : "type"].text_or("");
 }
 
 std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
   const Result<Input> input = Input::Open(path.string());
   if (!input) return std::nullopt;
-  const Json object = Json::parse(input->bytes(), nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || TextOf(object, "schema") != "plimsoll.process/1") return std::nullopt;
-  RecordedProcess process{.pid = CountOf(object, "pid"),
-                          .host = TextOf(object, "host"),
-                          .restart = CountOf(object, "restart"),
-                          .began = SecondsOf(object, "began"),
-                          .wrote = SecondsOf(object, "wrote"),
-                          .ooms = CountOf(object, "ooms"),
-                          .optimizer_steps = CountOf(object, "optimizer_steps"),
-                          .by_script = TextOf(object, "history") == "script",
-                          .max_entries = CountOf(object, "max_entries"),
-                          .seconds = SecondsOf(object, "seconds")};
-  if (const auto rank = object.find("rank"); rank != object.end() && rank->is_number_integer()) {
-    process.rank = rank->get<int>();
-  }
-  process.error_text = FileIn(path.parent_path(), TextOf(object, "error_text"));
+  const Result<Json> read = ReadJson(*input);
+  if (!read || (*read)["schema"] != "plimsoll.process/1") return std::nullopt;
+  const Json& object = *read;
+  RecordedProcess process{.pid = object["pid"].integer().value_or(0),
+                          .host = object["host"].text_or(""),
+                          .restart = object["restart"].integer().value_or(0),
+                          .began = object["began"].number().value_or(0),
+                          .wrote = object["wrote"].number().value_or(0),
+                          .ooms = object["ooms"].integer().value_or(0),
+                          .optimizer_steps = object["optimizer_steps"].integer().value_or(0),
+                          .by_script = object["history"].text_or("") == "script",
+                          .max_entries = object["max_entries"].integer().value_or(0),
+                          .seconds = object["seconds"].number().value_or(0)};
+  if (const auto rank = object["rank"].integer()) process.rank = static_cast<int>(*rank);
+  process.error_text = FileIn(path.parent_path(), object["error_text"].text_or(""));
   ReadEnd(object, process);
   ReadSnapshots(object, path.parent_path(), process);
   return process;

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr mode_t kOwnerAlone = 0700;
-constexpr int kMostRuns = 100000;
+constexpr int kMostNumbered = 100000;
 
 fs::path HookOf(const RunFolder& folder) { return fs::path(folder.path) / "hook"; }
 
@@ -49,7 +49,7 @@ Result<RunFolder> MakeWanted(const std::string& path) {
 }
 
 Result<RunFolder> MakeNext() {
-  for (int i = 1; i <= kMostRuns; ++i) {
+  for (int i = 1; i <= kMostNumbered; ++i) {
     const std::string path = fmt::format("plimsoll-run-{}", i);
     if (::mkdir(path.c_str(), kOwnerAlone) == 0) return RunFolder{path};
     if (errno != EEXIST) return CannotMake(path, errno);

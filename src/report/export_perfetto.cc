@@ -291,12 +291,12 @@ void RunTrace::WriteOoms() {
                        {"device_free", OrNull(oom.device_free)},
                        {"fatal", oom.fatal},
                        {"caught", oom.caught},
-                       {"why", oom.why},
+                       {"why", OomCauseName(oom.why)},
                        {"where", oom.where}};
     events_.Add(R"({{"ph":"i","s":"g","cat":"oom","name":{},"pid":{},"tid":{},"ts":{},"args":{}}})",
                 JsonText((oom.fatal ? "out of memory" : "out of memory, survived") + size), pid_,
                 StepThread(), clock_.At(static_cast<Position>(*oom.event)),
-                PrintableJson(args.dump(-1, ' ', false, Json::error_handler_t::replace)));
+                PrintableJson(args.Dump()));
   }
 }
 
@@ -385,7 +385,7 @@ std::string PerfettoJson(const std::vector<ExportedRun>& runs) {
   std::string out = "{\"traceEvents\":[\n";
   out += events.json();
   out += "\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":";
-  out += Dump(other, -1);
+  out += Dump(other, kOneLine);
   out += "}\n";
   return out;
 }

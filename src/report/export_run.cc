@@ -43,9 +43,7 @@ std::string RunName(const ExportedRun& run) {
   return fmt::format("rank {}, {}", *run.rank->rank, device);
 }
 
-std::string JsonText(std::string_view text) {
-  return PrintableJson(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
-}
+std::string JsonText(std::string_view text) { return PrintableJson(Json(text).Dump()); }
 
 std::vector<HistoryChange> ChangesOf(const History& history) {
   std::vector<HistoryChange> changes;

@@ -110,7 +110,7 @@ void AddNodes(const History& h, Columns& columns) {
 std::string PackHistory(const History& h) {
   const Address base = LowestAddress(h);
   Columns columns;
-  columns.Append(Dump(Shown(Header(h, base)), -1));
+  columns.Append(Dump(Shown(Header(h, base)), kOneLine));
   columns.Differences(h.times, [](TimeUs t) { return t; });
   AddBlocks(h, base, columns);
   AddSpans(h, base, columns);

@@ -1,36 +1,29 @@
-// What every JSON document needs.
+// What every JSON document of a report needs.
 #pragma once
 
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace plimsoll {
 
-using Json = nlohmann::ordered_json;
-
-template <typename T>
-Json OrNull(const std::optional<T>& v) {
-  return v ? Json(*v) : Json(nullptr);
-}
-
 /// The document with every text as it may be shown: a browser shows what an escape stands for.
 inline Json Shown(Json document) {
-  if (document.is_string()) return PrintableLines(document.get_ref<const std::string&>());
-  if (document.is_structured()) {
-    for (Json& part : document) part = Shown(std::move(part));
-  }
+  if (document.is_text()) return PrintableLines(*document.text());
+  for (Json& item : document.items()) item = Shown(std::move(item));
+  for (auto& [name, value] : document.members()) value = Shown(std::move(value));
   return document;
 }
 
-/// Paths and names need not be valid UTF-8, nor be fit for a terminal.
-inline std::string Dump(const Json& document, int indent = 1) {
-  return PrintableJson(document.dump(indent, ' ', false, Json::error_handler_t::replace)) + "\n";
+inline constexpr std::optional<int> kOneLine;
+
+/// Paths and names need not be fit for a terminal.
+inline std::string Dump(const Json& document, std::optional<int> indent = 1) {
+  return PrintableJson(document.Dump(indent)) + "\n";
 }
 
 /// The document as whoever reads it back has it: names in it are those of other documents.
-inline Json ReadBack(const Json& document) { return Json::parse(Dump(document, -1)); }
+inline Json ReadBack(const Json& document) { return ParseOwnJson(document.Dump()); }
 
 }  // namespace plimsoll

@@ -68,7 +68,7 @@ std::string PackJson(const PackReport& r) {
                          {"fault", OrNull(r.fault)},
                          {"notes", r.notes},
                          {"offsets", offsets}};
-  return Dump(document, -1);  // one line: there may be many offsets
+  return Dump(document, kOneLine);  // one line: there may be many offsets
 }
 
 }  // namespace plimsoll

@@ -1,5 +1,7 @@
 #include "report/page.h"
 
+#include <fmt/format.h>
+
 #include <string_view>
 #include <utility>
 
@@ -64,7 +66,7 @@ std::string SecurityPolicy() {
       HashSource(WebLibrarySha256()), HashSource(WebScriptSha256()), HashSource(WebStyleSha256()));
 }
 
-Json Parsed(const std::string& json) { return json.empty() ? Json(nullptr) : Json::parse(json); }
+Json Parsed(const std::string& json) { return json.empty() ? Json(nullptr) : ParseOwnJson(json); }
 
 /// The element that holds the timeline of a run; `prefix` is one letter for each list of runs.
 std::string HistoryId(char prefix, std::size_t i) { return fmt::format("{}{}", prefix, i); }
@@ -143,7 +145,7 @@ std::string PageHtml(const PageContent& content) {
                             {"LICENCE", WebLicence()},
                             {"LIBRARY", WebLibrary()},
                             {"SCRIPT", WebScript()},
-                            {"DATA", Harmless(Dump(Shown(Data(content)), -1))},
+                            {"DATA", Harmless(Dump(Shown(Data(content)), kOneLine))},
                             {"HISTORIES", histories}});
 }
 

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "plan/lever.h"
 #include "report/plan.h"
 #include "report/range_json.h"

@@ -1,5 +1,7 @@
 #include "report/predict_page.h"
 
+#include <fmt/format.h>
+
 #include "report/history_pack.h"
 #include "report/json_values.h"
 #include "report/predict.h"
@@ -60,7 +62,7 @@ PageContent PredictionPage(const PredictAnswer& answer, const History& history,
   PageContent page = RunPage(answer, history, "predicted");
   page.explanation.verdict = PredictVerdict(answer.prediction, answer.max_batch);
   page.prediction = PredictJson(answer);
-  page.trade_offs = Dump(points, -1);
+  page.trade_offs = Dump(points, kOneLine);
   return page;
 }
 

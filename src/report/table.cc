@@ -14,7 +14,7 @@ constexpr std::string_view kBelow = "      ";
 constexpr std::size_t kLeastWrapped = 24;
 
 /// Where the cells of a table go.
-struct Layout {
+struct TableLayout {
   std::vector<std::size_t> widths;
   std::vector<bool> shown;
   /// The last column is wrapped in `room` cells from `begin` on: beside the others, or below them.
@@ -30,7 +30,7 @@ std::size_t LongestWord(std::string_view text) {
 }
 
 /// Of all but the wrapping column.
-std::size_t WidthOf(const Layout& layout, const std::vector<Column>& columns) {
+std::size_t WidthOf(const TableLayout& layout, const std::vector<Column>& columns) {
   std::size_t width = kIndent.size();
   for (std::size_t c = 0; c < columns.size(); ++c) {
     if (layout.shown[c] && !columns[c].wraps) width += layout.widths[c] + kGap.size();
@@ -38,7 +38,7 @@ std::size_t WidthOf(const Layout& layout, const std::vector<Column>& columns) {
   return width;
 }
 
-void LeaveOut(Layout& layout, const std::vector<Column>& columns, std::size_t width) {
+void LeaveOut(TableLayout& layout, const std::vector<Column>& columns, std::size_t width) {
   for (std::size_t c = columns.size(); c-- > 0;) {
     if (WidthOf(layout, columns) <= width + kGap.size()) return;
     if (columns[c].may_go) layout.shown[c] = false;
@@ -53,7 +53,7 @@ std::string Trimmed(std::string line) {
 /// Writes the rows of one table.
 class RowWriter {
  public:
-  RowWriter(Writer& w, const std::vector<Column>& columns, const Layout& layout)
+  RowWriter(Writer& w, const std::vector<Column>& columns, const TableLayout& layout)
       : w_(w), columns_(columns), layout_(layout) {}
 
   void Write(const std::vector<std::string>& cells) {
@@ -85,7 +85,7 @@ class RowWriter {
 
   Writer& w_;
   const std::vector<Column>& columns_;
-  const Layout& layout_;
+  const TableLayout& layout_;
 };
 
 }  // namespace
@@ -104,7 +104,7 @@ std::vector<std::size_t> Table::Widths() const {
 
 std::vector<std::string> Table::WriteTo(Writer& w) const {
   const auto width = static_cast<std::size_t>(w.width());
-  Layout layout{.widths = Widths(), .shown = std::vector<bool>(columns_.size(), true)};
+  TableLayout layout{.widths = Widths(), .shown = std::vector<bool>(columns_.size(), true)};
   LeaveOut(layout, columns_, width);
   if (columns_.back().wraps) {
     std::size_t needed = std::min(layout.widths.back(), kLeastWrapped);

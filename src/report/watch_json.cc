@@ -82,7 +82,7 @@ std::string WatchJson(const WatchSample& sample) {
   return Dump({{"schema", "plimsoll.watch/1"},
                {"time_us", std::llround(sample.time * 1e6)},
                {"gpus", gpus}},
-              -1);
+              kOneLine);
 }
 
 }  // namespace plimsoll

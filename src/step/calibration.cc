@@ -5,20 +5,18 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/encode.h"
+#include "base/json.h"
 #include "step/calibration_data.h"
 #include "step/file/layout.h"
 
 namespace plimsoll {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::string_view kCalibrationSchema = "plimsoll.calibration/2";
 constexpr std::string_view kChecksum = "crc32 ";
-constexpr std::int64_t kLargestBatch = 1 << 30;
+constexpr std::int64_t kLargestMeasured = 1 << 30;
 /// A batch so many times the largest that was measured is beyond reach.
 constexpr std::int64_t kFurthest = 4;
 
@@ -56,7 +54,7 @@ std::optional<std::vector<Point>> ReadPoints(std::string_view cell) {
   std::vector<Point> points;
   while (!cell.empty()) {
     std::string_view pair = NextCell(cell, ' ');
-    const auto batch = ToInt(NextCell(pair, ':'), kLargestBatch);
+    const auto batch = ToInt(NextCell(pair, ':'), kLargestMeasured);
     const auto bytes = ToInt(pair, kMostElements);
     if (!batch || !bytes) return std::nullopt;
     if (*batch <= (points.empty() ? 0 : points.back().batch)) return std::nullopt;
@@ -67,7 +65,7 @@ std::optional<std::vector<Point>> ReadPoints(std::string_view cell) {
 
 /// What follows the key of a convolution: which list of batches, and three cells of points.
 bool IsConvolution(std::string_view line, std::size_t lists) {
-  const auto list = ToInt(NextCell(line, '\t'), kLargestBatch);
+  const auto list = ToInt(NextCell(line, '\t'), kLargestMeasured);
   if (!list || static_cast<std::size_t>(*list) >= lists) return false;
   if (std::count(line.begin(), line.end(), '\t') != 2) return false;
   for (int direction = 0; direction < 3; ++direction) {
@@ -80,15 +78,12 @@ bool IsConvolution(std::string_view line, std::size_t lists) {
 std::optional<std::vector<std::vector<std::int64_t>>> ReadBatches(const Json& json) {
   std::vector<std::vector<std::int64_t>> lists;
   if (!json.is_array()) return std::nullopt;
-  for (const Json& list : json) {
+  for (const Json& list : json.items()) {
     if (!list.is_array()) return std::nullopt;
     std::vector<std::int64_t>& batches = lists.emplace_back();
-    for (const Json& number : list) {
-      // A float would be cut to a whole number, or be beyond any.
-      if (!number.is_number_unsigned() || number.get<std::uint64_t>() > kLargestBatch) {
-        return std::nullopt;
-      }
-      const auto batch = number.get<std::int64_t>();
+    for (const Json& number : list.items()) {
+      const std::int64_t batch = number.integer().value_or(0);
+      if (batch > kLargestMeasured) return std::nullopt;
       if (batch <= (batches.empty() ? 0 : batches.back())) return std::nullopt;
       batches.push_back(batch);
     }
@@ -162,17 +157,17 @@ Result<Calibration> Calibration::Read(const Input& input) {
   calibration.text_ = std::make_shared<const std::string>(input.bytes());
   const std::string_view text = *calibration.text_;
   std::string_view rest = text;
-  const Json header = Json::parse(NextCell(rest, '\n'), nullptr, false);
-  if (!header.is_object() || !header.contains("schema") || header["schema"] != kCalibrationSchema) {
-    return error;
-  }
+  ReadBudget budget(input);
+  const Result<Json> read = ReadJson(NextCell(rest, '\n'), budget);
+  if (!read || (*read)["schema"] != kCalibrationSchema) return error;
+  const Json& header = *read;
   const std::optional<std::string_view> checked = Checked(text);
   error.message = "the calibration file is damaged";
   error.hint = "copy it again, or make it anew with plimsoll.calibrate in Python";
   if (!checked) return error;
-  const auto batches = ReadBatches(header.value("batches", Json()));
-  if (!batches || !header.contains("gpu") || !header["gpu"].is_string()) return error;
-  calibration.gpu_ = header["gpu"].get<std::string>();
+  const auto batches = ReadBatches(header["batches"]);
+  if (!batches || !header["gpu"].is_text()) return error;
+  calibration.gpu_ = *header["gpu"].text();
   calibration.batches_ = *batches;
   rest.remove_suffix(text.size() - checked->size());
   calibration.lines_.reserve(rest.size() / 100);
@@ -213,7 +208,7 @@ std::optional<Workspace> Calibration::Find(const ConvShape& shape, ConvDirection
   }
   if (found == lines_.end()) return std::nullopt;
   std::string_view line = found->second;
-  const std::int64_t list = ToInt(NextCell(line, '\t'), kLargestBatch).value_or(0);
+  const std::int64_t list = ToInt(NextCell(line, '\t'), kLargestMeasured).value_or(0);
   std::string_view cell;
   for (int d = 0; d <= static_cast<int>(direction); ++d) cell = NextCell(line, '\t');
   const std::vector<Point> points = ReadPoints(cell).value_or(std::vector<Point>());

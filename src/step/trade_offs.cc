@@ -42,13 +42,13 @@ std::set<std::int64_t> Batches(std::int64_t largest, std::int64_t chosen) {
 }
 
 /// One to be predicted.
-struct Candidate {
+struct TradeOffCandidate {
   PredictOptions options;
   bool chosen = false;
 };
 
-Result<std::vector<Candidate>> Candidates(const Step& step, const Gpu& gpu,
-                                          const PredictOptions& chosen) {
+Result<std::vector<TradeOffCandidate>> Candidates(const Step& step, const Gpu& gpu,
+                                                  const PredictOptions& chosen) {
   const Result<const Variant*> chosen_variant = ChooseVariant(step, chosen);
   if (!chosen_variant) return chosen_variant.error();
   const std::vector<std::string> confs = Settings(step, chosen);
@@ -62,7 +62,7 @@ Result<std::vector<Candidate>> Candidates(const Step& step, const Gpu& gpu,
   ParallelFor(largest.size(), [&](std::size_t i) {
     largest[i] = LargestThatMayFit(step, gpu, options_of(i / confs.size(), i % confs.size()));
   });
-  std::vector<Candidate> candidates;
+  std::vector<TradeOffCandidate> candidates;
   for (std::size_t p = 0; p < step.variants.size(); ++p) {
     std::int64_t fits = 0;
     for (std::size_t c = 0; c < confs.size(); ++c) {
@@ -114,14 +114,14 @@ void MarkFrontier(std::vector<TradeOff>& all) {
 Result<std::vector<TradeOff>> TradeOffs(const Step& step, const Gpu& gpu,
                                         const PredictOptions& chosen,
                                         const TradeOffProgress& progress) {
-  const Result<std::vector<Candidate>> candidates = Candidates(step, gpu, chosen);
+  const Result<std::vector<TradeOffCandidate>> candidates = Candidates(step, gpu, chosen);
   if (!candidates) return candidates.error();
   std::vector<TradeOff> all(candidates->size());
   std::optional<Error> failure;
   std::size_t done = 0;
   std::mutex mutex;
   ParallelFor(all.size(), [&](std::size_t i) {
-    const Candidate& candidate = (*candidates)[i];
+    const TradeOffCandidate& candidate = (*candidates)[i];
     const Result<Prediction> prediction = Predict(step, gpu, candidate.options);
     const std::lock_guard lock(mutex);
     if (prediction) {

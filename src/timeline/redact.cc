@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "timeline/torch_folder.h"
 
 namespace plimsoll {
 namespace {
-
-constexpr std::size_t kNone = std::string_view::npos;
 
 /// Where PyTorch's C++ lies, in whatever folder it was built.
 constexpr std::array<std::string_view, 4> kTorchSources = {"/aten/src/ATen/", "/c10/",
@@ -33,9 +32,7 @@ constexpr std::array<std::string_view, 3> kHomes = {"/home/", "/Users/", "/root/
 constexpr std::string_view kInPackages = "-packages/torch/";
 constexpr std::string_view kPython = "/lib/python";
 
-bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-bool HasFolder(std::string_view path) { return path.find_first_of("/\\") != kNone; }
+bool HasFolder(std::string_view path) { return path.find_first_of("/\\") != kNowhere; }
 
 template <std::size_t N>
 bool StartsWithAny(std::string_view text, const std::array<std::string_view, N>& beginnings) {
@@ -100,9 +97,9 @@ class KeyedHash {
 /// ".py"; "" where what follows the last dot is not short enough to be no more than a kind.
 std::string_view Extension(std::string_view path) {
   const std::size_t folder = path.find_last_of("/\\");
-  const std::string_view name = folder == kNone ? path : path.substr(folder + 1);
+  const std::string_view name = folder == kNowhere ? path : path.substr(folder + 1);
   const std::size_t dot = name.rfind('.');
-  if (dot == kNone) return "";
+  if (dot == kNowhere) return "";
   const std::string_view extension = name.substr(dot);
   const bool plain = std::all_of(extension.begin() + 1, extension.end(),
                                  [](char c) { return IsDigit(c) || IsLetter(c); });
@@ -112,18 +109,18 @@ std::string_view Extension(std::string_view path) {
 /// Whether `rest` goes on as a folder of Python's own library does: "3.12/".
 bool IsVersionFolder(std::string_view rest) {
   const std::size_t slash = rest.find('/');
-  if (slash == kNone || slash == 0 || !IsDigit(rest[0])) return false;
+  if (slash == kNowhere || slash == 0 || !IsDigit(rest[0])) return false;
   const std::string_view version = rest.substr(0, slash);
   return std::all_of(version.begin(), version.end(), [](char c) { return IsDigit(c) || c == '.'; });
 }
 
-/// The position of the last folder of installed packages; kNone where there is none.
+/// The position of the last folder of installed packages; kNowhere where there is none.
 std::size_t PackagesFolder(std::string_view path) {
-  std::size_t last = kNone;
+  std::size_t last = kNowhere;
   for (std::string_view folder :
        {"site-packages/", "dist-packages/", "site-packages\\", "dist-packages\\"}) {
     const std::size_t at = path.rfind(folder);
-    if (at != kNone && (last == kNone || at > last)) last = at;
+    if (at != kNowhere && (last == kNowhere || at > last)) last = at;
   }
   return last;
 }
@@ -131,7 +128,7 @@ std::size_t PackagesFolder(std::string_view path) {
 /// Ends a word in a text in which paths are looked for.
 bool EndsWord(char c) {
   return static_cast<unsigned char>(c) <= ' ' ||
-         std::string_view("\"'`()[]{}<>,;=|").find(c) != kNone;
+         std::string_view("\"'`()[]{}<>,;=|").find(c) != kNowhere;
 }
 
 /// Where a word's path ends: before ":57", ":57:3" and what ends a sentence.
@@ -198,12 +195,12 @@ std::string Redactor::File(std::string_view path) {
   // forward".
   if (path.starts_with("<")) return HasFolder(path) ? Text(path) : std::string(path);
   if (!torch_folder_.empty() && path.starts_with(torch_folder_)) {
-    const bool installed = torch_folder_.find(kInPackages) != kNone;
+    const bool installed = torch_folder_.find(kInPackages) != kNowhere;
     return Kept(fmt::format("…/{}torch/{}", installed ? "site-packages/" : "",
                             path.substr(torch_folder_.size())),
                 path);
   }
-  if (const std::size_t at = path.find(kInPackages); at != kNone) {
+  if (const std::size_t at = path.find(kInPackages); at != kNowhere) {
     return Kept(fmt::format("…/site-packages/torch/{}", path.substr(at + kInPackages.size())),
                 path);
   }
@@ -214,18 +211,18 @@ std::string Redactor::File(std::string_view path) {
 /// "" for the user's own. What diagnose/stack_traits.cc takes for a library's stays one: where such
 /// a path may hold the user's own names, only the folder that it is told by is left.
 std::string Redactor::OfLibrary(std::string_view path) {
-  if (const std::size_t at = PackagesFolder(path); at != kNone) {
+  if (const std::size_t at = PackagesFolder(path); at != kNowhere) {
     return Kept(fmt::format("…/{}", path.substr(at)), path);
   }
   // torch.compile writes into /tmp/torchinductor_alice.
-  if (path.find("torchinductor") != kNone) return Hashed(path, "…/torchinductor/");
-  if (const std::size_t at = path.rfind(kPython); at != kNone) {
+  if (path.find("torchinductor") != kNowhere) return Hashed(path, "…/torchinductor/");
+  if (const std::size_t at = path.rfind(kPython); at != kNowhere) {
     if (!IsVersionFolder(path.substr(at + kPython.size()))) return Hashed(path, "…/lib/python/");
     return Kept(fmt::format("…{}", path.substr(at)), path);
   }
   for (std::string_view folder : kTorchSources) {
     const std::size_t at = path.rfind(folder);
-    if (at != kNone) return Kept(fmt::format("…{}", path.substr(at)), path);
+    if (at != kNowhere) return Kept(fmt::format("…{}", path.substr(at)), path);
   }
   return StartsWithAny(path, kSystemFolders) ? std::string(path) : "";
 }
@@ -245,9 +242,9 @@ std::string Redactor::Word(std::string_view word) {
   // Folders: absolute ones, and whatever lies in somebody's home.
   const bool absolute = path.starts_with("~/") || path.starts_with("\\\\") ||
                         path.find(":\\") == 1 || path.find(":/") == 1 ||
-                        (path.starts_with("/") && path.find('/', 1) != kNone);
+                        (path.starts_with("/") && path.find('/', 1) != kNowhere);
   const bool home = std::any_of(kHomes.begin(), kHomes.end(),
-                                [&](std::string_view h) { return path.find(h) != kNone; });
+                                [&](std::string_view h) { return path.find(h) != kNowhere; });
   const bool kept = StartsWithAny(path, kSystemFolders) || StartsWithAny(path, kDevices);
   if ((!absolute && !home) || kept) return std::string(word);
   return fmt::format("path-{:06x}{}", KeyedHash(salt_).Of(path) >> 40, after);

@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kLongestName = 60;
+constexpr std::size_t kLongestProgram = 60;
 
 std::string_view LastPart(std::string_view path) {
   const std::size_t slash = path.rfind('/');
@@ -42,7 +42,7 @@ std::string ProgramIn(std::string_view words) {
       name += fmt::format(" {}", LastPart(all[i]));
     }
   }
-  return name.substr(0, kLongestName);
+  return name.substr(0, kLongestProgram);
 }
 
 std::string ProgramOf(std::int64_t pid) {

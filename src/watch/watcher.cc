@@ -69,14 +69,14 @@ void SortProcesses(WatchedGpu& gpu) {
 
 }  // namespace
 
-Moment Now() {
+WatchTime Now() {
   using std::chrono::duration;
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   const auto steady = std::chrono::steady_clock::now().time_since_epoch();
   return {.since_1970 = duration<double>(wall).count(), .steady = duration<double>(steady).count()};
 }
 
-WatchSample Watcher::Take(const Moment& now, const std::vector<NvmlGpu>& gpus,
+WatchSample Watcher::Take(const WatchTime& now, const std::vector<NvmlGpu>& gpus,
                           const std::vector<LiveProcess>& live) {
   WatchSample sample{.time = now.since_1970};
   for (const NvmlGpu& gpu : gpus) sample.gpus.push_back(GpuAlone(gpu));

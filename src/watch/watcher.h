@@ -11,16 +11,16 @@
 namespace plimsoll {
 
 /// One moment by two clocks, in seconds.
-struct Moment {
+struct WatchTime {
   double since_1970 = 0;
   /// Never set back or forth.
   double steady = 0;
 };
-Moment Now();
+WatchTime Now();
 
 class Watcher {
  public:
-  WatchSample Take(const Moment& now, const std::vector<NvmlGpu>& gpus,
+  WatchSample Take(const WatchTime& now, const std::vector<NvmlGpu>& gpus,
                    const std::vector<LiveProcess>& live);
 
  private:

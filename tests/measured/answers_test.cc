@@ -12,8 +12,7 @@
 #include "diagnose/explain.h"
 #include "readers/registry.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::answers_test {
 
 namespace fs = std::filesystem;
 const fs::path kData = PLIMSOLL_TEST_DATA;
@@ -201,5 +200,4 @@ TEST(Kinds, NoPlaceIsNamedAfterTheRecorder) {
   }
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::answers_test

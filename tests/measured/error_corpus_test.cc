@@ -12,8 +12,7 @@
 #include "diagnose/explain.h"
 #include "readers/error_text/error_text.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::error_corpus_test {
 
 struct Case {
   std::string name;
@@ -257,5 +256,4 @@ TEST(ErrorCorpus, TextsAboutOtherThingsAreNotRead) {
   }
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::error_corpus_test

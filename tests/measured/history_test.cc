@@ -9,8 +9,7 @@
 #include "readers/registry.h"
 #include "timeline/redact.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::history_test {
 
 namespace fs = std::filesystem;
 const fs::path kSnapshots = fs::path(PLIMSOLL_TEST_DATA) / "snapshots";
@@ -109,5 +108,4 @@ INSTANTIATE_TEST_SUITE_P(History, EverySnapshot, testing::ValuesIn(Names()), [](
   return name;
 });
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::history_test

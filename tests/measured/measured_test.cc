@@ -9,8 +9,7 @@
 #include "diagnose/explain.h"
 #include "readers/registry.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::measured_test {
 
 namespace fs = std::filesystem;
 const fs::path kData = PLIMSOLL_TEST_DATA;
@@ -217,5 +216,4 @@ TEST(Verdict, TheRankWithLargerImagesIsNamed) {
   EXPECT_NE(odd->evidence.at(0).find("activations"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::measured_test

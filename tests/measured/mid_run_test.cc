@@ -3,8 +3,7 @@
 
 #include "measured/traces.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::mid_run_test {
 
 class MidRun : public testing::TestWithParam<const char*> {};
 
@@ -88,5 +87,4 @@ TEST(MidRunWithGarbageCollection, DiffersButHolds) {
   }
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::mid_run_test

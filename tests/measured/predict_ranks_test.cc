@@ -15,8 +15,7 @@
 #include "step/transforms/fully_sharded.h"
 #include "step/transforms/pipeline.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::predict_ranks_test {
 
 const std::filesystem::path kRanks = std::filesystem::path(PLIMSOLL_TEST_DATA) / "ranks";
 
@@ -146,5 +145,4 @@ TEST(MeasuredPredictRanks, NcclHasALineOfItsOwn) {
   EXPECT_GT(p->device.high - p->device.best, nccl) << "an estimate";
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::predict_ranks_test

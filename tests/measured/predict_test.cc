@@ -20,8 +20,7 @@
 #include "step/transforms/tensors_of_call.h"
 #include "step/trial.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::predict_test {
 
 const std::filesystem::path kSteps = std::filesystem::path(PLIMSOLL_TEST_DATA) / "steps";
 
@@ -351,5 +350,4 @@ TEST_P(EarlierFreesOf, SaveWhatTheEditedJobTakesLess) {
   }
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::predict_test

@@ -4,8 +4,7 @@
 #include "allocator/replay_check.h"
 #include "measured/traces.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::releases_test {
 
 struct ReleaseTrace : Trace {
   Ledger ledger;
@@ -109,5 +108,4 @@ TEST(ReleaseTable, NeighboursDecideTiesInOtherWays) {
   }
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::releases_test

@@ -7,8 +7,7 @@
 #include "allocator/tune.h"
 #include "measured/traces.h"
 
-namespace plimsoll {
-namespace {
+namespace plimsoll::replay_test {
 
 /// A trace that has been followed and verified.
 struct Job : Trace {
@@ -344,5 +343,4 @@ TEST(TuneOnTraces, TheUNetsBestIsWithExpandableSegments) {
   EXPECT_EQ(FormatSettings(r.rows[r.simplest].settings), "expandable_segments:True");
 }
 
-}  // namespace
-}  // namespace plimsoll
+}  // namespace plimsoll::replay_test

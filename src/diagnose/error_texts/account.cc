@@ -9,8 +9,6 @@
 namespace plimsoll {
 namespace {
 
-std::string S(Bytes bytes) { return FormatBytes(bytes); }
-
 class Lines {
  public:
   void Add(AccountItem what, std::optional<Bytes> bytes, Confidence confidence,

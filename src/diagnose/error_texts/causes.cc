@@ -62,7 +62,7 @@ std::optional<Finding> Tensors(const Figures& f, bool explained) {
 constexpr auto kDecisive =
     std::to_array({BugInSize, LargerThanTheDevice, ALimit, Oversubscription, FreeSuffices});
 constexpr auto kContributing = std::to_array(
-    {Fragmentation, PrivatePools, OtherProcesses, OutsideTheAllocator, OneLargeRequest});
+    {InFreePieces, PrivatePools, OtherProcesses, OutsideTheAllocator, OneLargeRequest});
 
 /// Collects opinions.
 class Court {

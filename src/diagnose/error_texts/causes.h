@@ -42,7 +42,7 @@ Opinion ALimit(const Figures& figures);
 Opinion Oversubscription(const Figures& figures);
 Opinion FreeSuffices(const Figures& figures);
 
-Opinion Fragmentation(const Figures& figures);
+Opinion InFreePieces(const Figures& figures);
 Opinion PrivatePools(const Figures& figures);
 Opinion OtherProcesses(const Figures& figures);
 Opinion OutsideTheAllocator(const Figures& figures);

@@ -13,8 +13,6 @@ namespace {
 // No machine has so much; sizes beyond it are computed wrongly.
 constexpr Bytes kPetabyte = Bytes{1} << 50;
 
-std::string S(Bytes bytes) { return FormatBytes(bytes); }
-
 Remedy CheckTheShape(const OomMessage& message) {
   return Rule(message.where.empty()
                   ? "print the shapes at the failing line: a broadcast, an outer product or full "

@@ -12,11 +12,8 @@ namespace {
 
 // Differences of this size decide nothing.
 constexpr Bytes kMaterial = 256 * kMiB;
-constexpr Bytes kUsualOutside = 5 * kGiB / 2;
 constexpr Bytes kLeastStray = 150 * kMiB;
 constexpr Bytes kMostStray = 1200 * kMiB;
-
-std::string S(Bytes bytes) { return FormatBytes(bytes); }
 
 /// By how much of what was missing the bytes account for.
 Severity SeverityOf(const Figures& f, Bytes bytes) {
@@ -126,7 +123,7 @@ std::vector<std::string> WhoTheyAre(const Figures& f) {
 
 }  // namespace
 
-Opinion Fragmentation(const Figures& f) {
+Opinion InFreePieces(const Figures& f) {
   if (!f.reserved_free || !f.requested || !f.reserved || RoomIsMissing(f)) return {};
   const Bytes pieces = *f.reserved_free;
   const bool large = pieces >= kMaterial && pieces * 20 >= *f.reserved;

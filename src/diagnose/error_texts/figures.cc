@@ -9,7 +9,6 @@ namespace {
 // today, over 1 GiB with old drivers, and NCCL adds 0.5 to 3 GiB.
 constexpr Bytes kLeastContext = 100 * kMiB;
 constexpr Bytes kMostContext = 7 * kGiB / 2;
-constexpr Bytes kUsualOutside = 5 * kGiB / 2;
 // Drivers keep a few hundred megabytes for themselves.
 constexpr Bytes kMostDriverReserve = 640 * kMiB;
 

@@ -4,12 +4,19 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "answer/explanation.h"
 #include "timeline/message.h"
 
 namespace plimsoll {
+
+/// Contexts, libraries and NCCL together take so much of a device beside the allocator, as a rule.
+inline constexpr Bytes kUsualOutside = 5 * kGiB / 2;
+
+/// A size in a sentence.
+inline std::string S(Bytes bytes) { return FormatBytes(bytes); }
 
 /// How far a printed size may be off: half a unit of its second decimal.
 Bytes RoundingOf(Bytes printed);

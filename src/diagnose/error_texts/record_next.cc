@@ -25,11 +25,11 @@ std::vector<std::string> SnapshotLines(const std::string& module, const std::str
 }
 
 /// What to record where PyTorch has no snapshots, or another library runs.
-struct Row {
+struct RecordRow {
   MessageSource source;
   std::string_view lines;
 };
-constexpr auto kRows = std::to_array<Row>({
+constexpr auto kRecordRows = std::to_array<RecordRow>({
     {MessageSource::kTorchMps,
      "# Apple GPUs have no snapshots; print what is in use at every step:\n"
      "print(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory())"},
@@ -102,7 +102,7 @@ std::vector<std::string> RecordNext(const OomMessage& message) {
     default:
       break;
   }
-  for (const Row& row : kRows) {
+  for (const RecordRow& row : kRecordRows) {
     if (row.source == message.source) return LinesOf(row.lines);
   }
   return {};

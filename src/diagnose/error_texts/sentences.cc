@@ -9,8 +9,6 @@
 namespace plimsoll {
 namespace {
 
-std::string S(Bytes bytes) { return FormatBytes(bytes); }
-
 std::string DeviceName(const OomMessage& m) {
   const VendorFacts& facts = FactsOf(m);
   if (m.device) return fmt::format("{} {}", facts.device, *m.device);

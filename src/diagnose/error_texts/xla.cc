@@ -9,8 +9,6 @@
 namespace plimsoll {
 namespace {
 
-std::string S(Bytes bytes) { return FormatBytes(bytes); }
-
 Opinion Found(OomCause why, FindingId id, std::string title, std::vector<std::string> evidence) {
   return {.found = Finding{.id = id,
                            .severity = Severity::kHigh,

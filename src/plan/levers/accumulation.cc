@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int kMostPasses = 4096;
+constexpr int kMostAccumulated = 4096;
 
 /// Batch norm sees the samples of one pass.
 bool HasBatchNorm(const Step& step) {
@@ -23,9 +23,9 @@ std::optional<Error> Repeat(Step& step, Variant& variant, std::string_view value
   int passes = 0;
   const auto read = std::from_chars(value.data(), value.data() + value.size(), passes);
   if (read.ec != std::errc() || read.ptr != value.data() + value.size() || passes < 1 ||
-      passes > kMostPasses) {
+      passes > kMostAccumulated) {
     return Error{.message = fmt::format("'{}' is no number of passes", value),
-                 .hint = fmt::format("from 1 to {}", kMostPasses)};
+                 .hint = fmt::format("from 1 to {}", kMostAccumulated)};
   }
   if (passes == 1) return std::nullopt;
   if (std::optional<Error> error = CannotAccumulate(step, variant)) return error;

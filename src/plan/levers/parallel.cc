@@ -44,7 +44,7 @@ Numerics NumericsOfWay(const Step&, std::string_view value) {
   return sharding != nullptr && sharding->policy ? Numerics::kRounding : Numerics::kSame;
 }
 
-std::vector<std::string> WorthTrying(const PlanJob& job, const Variant&) {
+std::vector<std::string> WaysWorthTrying(const PlanJob& job, const Variant&) {
   if (job.gpus == 1) return {};
   const std::int64_t n = job.gpus;
   std::vector<std::string> values = {fmt::format("ddp:{}", n), fmt::format("zero1:{}", n),
@@ -58,7 +58,7 @@ std::vector<std::string> WorthTrying(const PlanJob& job, const Variant&) {
   return values;
 }
 
-std::string Describe(const Step&, const Choice& choice) {
+std::string DescribeWay(const Step&, const Choice& choice) {
   const Way way = WayOf(choice);
   if (const auto* pipeline = std::get_if<Pipeline>(&way)) {
     return fmt::format("pipeline of {} stages, {} micro-batches", pipeline->stages,
@@ -87,7 +87,7 @@ std::vector<std::string> ShardingCode(const Sharding& sharding) {
           fmt::format("fully_shard(model{})  # before the optimizer is made", arguments)};
 }
 
-std::vector<std::string> Code(const Step&, const Choice& choice) {
+std::vector<std::string> CodeOfWay(const Step&, const Choice& choice) {
   const Way way = WayOf(choice);
   std::vector<std::string> lines;
   std::int64_t ranks = 1;
@@ -160,7 +160,7 @@ const PlanLever kParallelLever = {
     .name = "parallel",
     .values = kForms,
     .numerics = NumericsOfWay,
-    .worth_trying = WorthTrying,
+    .worth_trying = WaysWorthTrying,
     // Under a policy it computes in that type: the capture has to be in it, and in no other.
     .goes_with =
         [](const Choice& choice) {
@@ -176,8 +176,8 @@ const PlanLever kParallelLever = {
           const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
           return sharding == nullptr || !CannotShard(step, variant, *sharding);
         },
-    .describe = Describe,
-    .code = Code,
+    .describe = DescribeWay,
+    .code = CodeOfWay,
     .rewrite = RewriteStep,
 };
 

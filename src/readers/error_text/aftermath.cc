@@ -5,23 +5,14 @@
 #include <cctype>
 #include <string>
 
+#include "base/text.h"
 #include "readers/error_text/line_prefix.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr auto kNone = std::string_view::npos;
 constexpr std::size_t kReach = 2048;
 constexpr std::size_t kSentenceReach = 400;
-
-bool Contains(std::string_view text, std::string_view part) { return text.find(part) != kNone; }
-
-std::string Lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
 
 /// What programs write that catch the error.
 constexpr auto kHandling = std::to_array<std::string_view>({"skipping batch",
@@ -50,7 +41,7 @@ constexpr auto kHandling = std::to_array<std::string_view>({"skipping batch",
 bool IsAdvice(std::string_view before) {
   while (before.ends_with(' ') || before.ends_with('`')) before.remove_suffix(1);
   const std::size_t blank = before.find_last_of(" \n");
-  const std::string_view word = blank == kNone ? before : before.substr(blank + 1);
+  const std::string_view word = blank == kNowhere ? before : before.substr(blank + 1);
   constexpr auto kAdvising = std::to_array<std::string_view>(
       {"try", "by", "consider", "or", "without", "suggest", "recommend", "please", "before", "if"});
   return std::find(kAdvising.begin(), kAdvising.end(), word) != kAdvising.end();
@@ -59,14 +50,14 @@ bool IsAdvice(std::string_view before) {
 bool SaysSo(const std::string& behind) {
   return std::any_of(kHandling.begin(), kHandling.end(), [&](std::string_view words) {
     const std::size_t at = behind.find(words);
-    return at != kNone && !IsAdvice(std::string_view(behind).substr(0, at));
+    return at != kNowhere && !IsAdvice(std::string_view(behind).substr(0, at));
   });
 }
 
 /// "| epoch 001 | loss 3.211 | step 813": the name of a step and a figure.
 bool IsStep(std::string_view line) {
   const bool named = Contains(line, "loss");
-  return named && line.find_first_of("0123456789") != kNone;
+  return named && line.find_first_of("0123456789") != kNowhere;
 }
 
 /// Whether the message is the text of an exception, as a traceback ends with it. Standard output is
@@ -83,11 +74,11 @@ bool WentOn(std::string_view text, std::size_t begin, std::size_t end, const Oom
   const std::string behind = Lower(text.substr(end, kReach));
   // The rest of its line, and the two below it.
   std::size_t near = 0;
-  for (int lines = 0; lines < 3 && near != kNone; ++lines) near = behind.find('\n', near + 1);
+  for (int lines = 0; lines < 3 && near != kNowhere; ++lines) near = behind.find('\n', near + 1);
   const std::string sentences = behind.substr(0, std::min(near, kSentenceReach));
   if (!Contains(sentences, "traceback (most recent") && SaysSo(sentences)) return true;
   if (message.rank || IsRaised(text.substr(line_begin, begin - line_begin))) return false;
-  for (std::size_t at = behind.find('\n'); at != kNone; at = behind.find('\n', at + 1)) {
+  for (std::size_t at = behind.find('\n'); at != kNowhere; at = behind.find('\n', at + 1)) {
     const std::string_view line =
         std::string_view(behind).substr(at + 1, behind.find('\n', at + 1) - at - 1);
     if (Contains(line, "traceback (most recent") || Contains(line, "out of memory")) return false;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <string>
 
+#include "base/text.h"
 #include "readers/error_text/aftermath.h"
 #include "readers/error_text/line_prefix.h"
 #include "readers/error_text/signs.h"
@@ -14,7 +15,6 @@ namespace {
 constexpr std::size_t kReachBack = 32 * 1024;
 constexpr std::size_t kReachAhead = 4 * 1024;
 constexpr int kLinesAboveTraceback = 12;
-constexpr auto kNone = std::string_view::npos;
 
 std::optional<int> NumberAt(std::string_view text) {
   int value = 0;
@@ -26,7 +26,7 @@ std::optional<int> NumberAt(std::string_view text) {
 /// A number behind `key`, blanks and a colon or equals sign between: "rank      : 2".
 std::optional<int> NumberBehind(std::string_view line, std::string_view key) {
   const std::size_t at = line.find(key);
-  if (at == kNone) return {};
+  if (at == kNowhere) return {};
   std::string_view rest = line.substr(at + key.size());
   rest.remove_prefix(std::min(rest.size(), rest.find_first_not_of(" \t")));
   if (!rest.starts_with(':') && !rest.starts_with('=')) return {};
@@ -37,7 +37,7 @@ std::optional<int> NumberBehind(std::string_view line, std::string_view key) {
 
 std::string_view TrimLeft(std::string_view line) {
   const std::size_t at = line.find_first_not_of(" \t");
-  return at == kNone ? std::string_view() : line.substr(at);
+  return at == kNowhere ? std::string_view() : line.substr(at);
 }
 
 /// The rank in a line of a launcher's report: "rank      : 2 (local_rank: 2)", "[rank: 2]",
@@ -47,7 +47,7 @@ std::optional<int> RankInReport(std::string_view line) {
   if (trimmed.starts_with("rank")) {
     if (auto rank = NumberBehind(trimmed.substr(0, 24), "rank")) return rank;
   }
-  for (std::size_t at = line.find("RANK="); at != kNone; at = line.find("RANK=", at + 1)) {
+  for (std::size_t at = line.find("RANK="); at != kNowhere; at = line.find("RANK=", at + 1)) {
     if (at == 0 || line[at - 1] == ' ') return NumberAt(line.substr(at + 5));
   }
   for (std::string_view key : {"[rank", "[Rank", "[RANK", "\"rank\""}) {
@@ -56,7 +56,7 @@ std::optional<int> RankInReport(std::string_view line) {
   return NumberBehind(line, "local_rank");
 }
 
-struct Frame {
+struct TracebackFrame {
   std::string_view file;
   std::string_view line;
   std::string_view function;
@@ -64,25 +64,25 @@ struct Frame {
 
 /// `File "train.py", line 57, in main`, and IPython's `File ~/train.py:57, in main(args)` and
 /// `Cell In[9], line 23, in Net.forward(self, x)`.
-std::optional<Frame> ReadFrame(std::string_view line) {
+std::optional<TracebackFrame> ReadFrame(std::string_view line) {
   const std::size_t cell = line.find("Cell In[");
   const std::size_t file = line.find("File ");
-  if (cell == kNone && file == kNone) return {};
-  std::string_view rest = line.substr(cell != kNone ? cell : file + 5);
-  Frame frame;
-  if (cell != kNone) {
+  if (cell == kNowhere && file == kNowhere) return {};
+  std::string_view rest = line.substr(cell != kNowhere ? cell : file + 5);
+  TracebackFrame frame;
+  if (cell != kNowhere) {
     const std::size_t comma = rest.find(", line ");
-    if (comma == kNone) return {};
+    if (comma == kNowhere) return {};
     frame.file = rest.substr(0, comma);
     rest.remove_prefix(comma + 7);
   } else if (rest.starts_with('"')) {
     const std::size_t quote = rest.find("\", line ", 1);
-    if (quote == kNone) return {};
+    if (quote == kNowhere) return {};
     frame.file = rest.substr(1, quote - 1);
     rest.remove_prefix(quote + 8);
   } else {
     const std::size_t colon = rest.find(".py:");
-    if (colon == kNone) return {};
+    if (colon == kNowhere) return {};
     frame.file = rest.substr(0, colon + 3);
     rest.remove_prefix(colon + 4);
   }
@@ -105,20 +105,20 @@ std::string_view FunctionAt(std::string_view text) {
 
 /// Older IPython names the function first, `<ipython-input-9-1f> in forward(self, x)` or
 /// `~/net.py in forward(self, x)`, and marks the line below it: `---> 23     x = self.c2(x)`.
-std::optional<Frame> ReadOlderFrame(std::string_view line, std::string_view marked) {
+std::optional<TracebackFrame> ReadOlderFrame(std::string_view line, std::string_view marked) {
   const std::size_t in = line.find(" in ");
-  if (in == kNone || marked.empty()) return {};
-  const Frame frame{
+  if (in == kNowhere || marked.empty()) return {};
+  const TracebackFrame frame{
       .file = line.substr(0, in), .line = marked, .function = FunctionAt(line.substr(in + 4))};
   const bool file = frame.file.starts_with("<ipython-input-") || frame.file.ends_with(".py");
-  if (!file || frame.file.find(' ') != kNone) return {};
+  if (!file || frame.file.find(' ') != kNowhere) return {};
   return frame;
 }
 
 /// The number in `---> 23     x = self.c2(x)`, else nothing.
 std::string_view MarkedLine(std::string_view line) {
   const std::size_t arrow = line.find_first_not_of('-');
-  if (arrow == 0 || arrow == kNone || line[arrow] != '>') return {};
+  if (arrow == 0 || arrow == kNowhere || line[arrow] != '>') return {};
   const std::string_view rest = TrimLeft(line.substr(arrow + 1));
   return rest.substr(0, std::min(rest.size(), rest.find_first_not_of("0123456789")));
 }
@@ -127,14 +127,14 @@ std::string_view MarkedLine(std::string_view line) {
 bool IsUserCode(std::string_view file) {
   for (std::string_view foreign :
        {"site-packages", "dist-packages", "lib/python", "/torch/", "\\torch\\", "lib\\python"}) {
-    if (file.find(foreign) != kNone) return false;
+    if (file.find(foreign) != kNowhere) return false;
   }
   return !file.starts_with("<") || file.starts_with("<ipython-input-");
 }
 
-std::string Describe(const Frame& frame) {
+std::string Describe(const TracebackFrame& frame) {
   const std::size_t slash = frame.file.find_last_of("/\\");
-  std::string out(slash == kNone ? frame.file : frame.file.substr(slash + 1));
+  std::string out(slash == kNowhere ? frame.file : frame.file.substr(slash + 1));
   out.append(":").append(frame.line);
   if (!frame.function.empty()) out.append(" in ").append(frame.function);
   return out;
@@ -144,13 +144,13 @@ std::string Describe(const Frame& frame) {
 std::size_t ColourLength(std::string_view text) {
   if (!text.starts_with("\x1b[")) return text.starts_with('\x1b') ? 1 : 0;
   const std::size_t end = text.substr(0, 32).find_first_not_of("0123456789;", 2);
-  return end == kNone ? 2 : end + 1;
+  return end == kNowhere ? 2 : end + 1;
 }
 
 /// A copy with colours and the commonest escapes of JSON and HTML taken out, so that lines and
 /// quotes can be told.
 std::string Cleaned(std::string_view text) {
-  const bool json = text.find("\\n") != kNone && text.find("\\\"") != kNone;
+  const bool json = text.find("\\n") != kNowhere && text.find("\\\"") != kNowhere;
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -186,7 +186,7 @@ struct Found {
 
 std::optional<int> DeviceInCode(std::string_view line) {
   const std::size_t at = line.find("cuda:");
-  return at == kNone ? std::nullopt : NumberAt(line.substr(at + 5));
+  return at == kNowhere ? std::nullopt : NumberAt(line.substr(at + 5));
 }
 
 /// Lines from the last to the first, as far as the traceback and a little above it.
@@ -196,16 +196,16 @@ Found WalkUp(std::string_view lines, std::optional<int> rank) {
   int above = -1;           // lines above the traceback's title; -1: not yet there
   while (!lines.empty() && above < kLinesAboveTraceback) {
     const std::size_t cut = lines.rfind('\n');
-    const std::string_view line = cut == kNone ? lines : lines.substr(cut + 1);
-    lines = cut == kNone ? std::string_view() : lines.substr(0, cut);
+    const std::string_view line = cut == kNowhere ? lines : lines.substr(cut + 1);
+    lines = cut == kNowhere ? std::string_view() : lines.substr(0, cut);
     const LinePrefix prefix = ReadLinePrefix(line, {});
     if (rank && prefix.rank && *rank != *prefix.rank) continue;
     if (above >= 0) ++above;
     if (!found.rank) found.rank = prefix.rank ? prefix.rank : RankInReport(line);
     if (above >= 0) continue;
     if (!found.device) found.device = DeviceInCode(line);
-    if (line.find("Traceback (most recent call last)") != kNone) above = 0;
-    std::optional<Frame> frame = ReadFrame(line);
+    if (line.find("Traceback (most recent call last)") != kNowhere) above = 0;
+    std::optional<TracebackFrame> frame = ReadFrame(line);
     if (!frame) frame = ReadOlderFrame(line.substr(prefix.length), marked);
     if (const std::string_view number = MarkedLine(line.substr(prefix.length)); !number.empty()) {
       marked = number;
@@ -226,7 +226,7 @@ std::size_t BeginOfContext(std::string_view text, std::size_t floor, std::size_t
   constexpr std::string_view kTitle = "Traceback (most recent call last)";
   const std::size_t lowest = std::max(floor, begin > kReachBack ? begin - kReachBack : 0);
   const std::string_view region = text.substr(lowest, begin - lowest);
-  for (std::size_t at = region.rfind(kTitle); at != kNone && at > 0;
+  for (std::size_t at = region.rfind(kTitle); at != kNowhere && at > 0;
        at = region.rfind(kTitle, at - 1)) {
     const std::optional<int> other = RankOfLine(text, lowest + at);
     if (rank && other && *rank != *other) continue;
@@ -243,13 +243,13 @@ std::string_view TracebackBelow(std::string_view text, std::size_t end) {
   constexpr std::size_t kLongest = 16 * 1024;
   const std::string_view below = text.substr(end, kLongest);
   const std::size_t title = below.substr(0, kDirectlyBelow).find(kTitle);
-  if (title == kNone) return {};
+  if (title == kNowhere) return {};
   std::size_t at = below.find('\n', title);
   std::size_t last = title;
-  while (at != kNone && at + 1 < below.size()) {
+  while (at != kNowhere && at + 1 < below.size()) {
     const std::string_view line = below.substr(at + 1, below.find('\n', at + 1) - at - 1);
     const LinePrefix prefix = ReadLinePrefix(line, {});
-    const bool frame = line.find("File ") != kNone || line.find("Cell In[") != kNone;
+    const bool frame = line.find("File ") != kNowhere || line.find("Cell In[") != kNowhere;
     // Source lines and arrows are indented; the exception's own line is not.
     if (!frame && prefix.length == 0 && !line.empty() && line.front() != ' ') break;
     last = at + 1 + line.size();
@@ -270,7 +270,7 @@ std::optional<int> RankOfProcess(std::string_view report, int pid) {
     } else if (rank && trimmed.starts_with("exitcode") && NumberBehind(line, "(pid") == pid) {
       return rank;
     }
-    report.remove_prefix(cut == kNone ? report.size() : cut + 1);
+    report.remove_prefix(cut == kNowhere ? report.size() : cut + 1);
   }
   return {};
 }
@@ -281,13 +281,13 @@ std::optional<int> RankBelow(std::string_view text, std::size_t end) {
   while (!lines.empty()) {
     const std::size_t cut = lines.find('\n');
     const std::string_view line = lines.substr(0, cut);
-    if (line.find("Traceback (most recent") != kNone) return {};
+    if (line.find("Traceback (most recent") != kNowhere) return {};
     if (auto rank = RankInReport(line)) {
       const std::optional<int> pid = NumberBehind(line, "(pid");
       const std::optional<int> global = pid ? RankOfProcess(lines, *pid) : std::nullopt;
       return global ? global : rank;
     }
-    lines.remove_prefix(cut == kNone ? lines.size() : cut + 1);
+    lines.remove_prefix(cut == kNowhere ? lines.size() : cut + 1);
   }
   return {};
 }
@@ -305,10 +305,11 @@ std::optional<int> RankOfLine(std::string_view text, std::size_t offset) {
   // "ERROR train failed: [rank5]: torch.OutOfMemoryError: …": the nearest in front of the message.
   const std::string_view line = text.substr(begin, offset - begin);
   const std::size_t mark = line.rfind("[rank");
-  if (mark == kNone) return {};
+  if (mark == kNowhere) return {};
   const std::string_view behind = line.substr(mark + 5);
   const std::size_t digits = behind.find_first_not_of("0123456789");
-  return digits != kNone && digits > 0 && behind[digits] == ']' ? NumberAt(behind) : std::nullopt;
+  return digits != kNowhere && digits > 0 && behind[digits] == ']' ? NumberAt(behind)
+                                                                   : std::nullopt;
 }
 
 void ReadContext(std::string_view text, std::size_t floor, std::size_t begin, std::size_t end,

@@ -14,7 +14,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kBefore = 200;
+constexpr std::size_t kShownBefore = 200;
 // A hostile text of nothing but openings must not take minutes; no real log comes near these.
 constexpr int kMostOpenings = 2'000'000;
 constexpr int kMostMessages = 200'000;
@@ -67,7 +67,7 @@ std::optional<OomMessage> ReadAt(std::string_view text, const Wording& wording,
   message.source = wording.source;
   message.offset = hit.begin;
   message.rank = rank;
-  const std::size_t reach = std::min(kBefore, hit.begin);
+  const std::size_t reach = std::min(kShownBefore, hit.begin);
   Scanner scanner(text, hit.end, rank);
   if (!wording.read(scanner, text.substr(hit.begin - reach, reach), message)) return {};
   if (IsBare(message) && (++judged > kMostJudged || OnlySpeaksOfIt(text, hit.begin, hit.end))) {

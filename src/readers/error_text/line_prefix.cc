@@ -4,14 +4,13 @@
 #include <cctype>
 #include <cstring>
 
+#include "base/text.h"
+
 namespace plimsoll {
 namespace {
 
 constexpr std::size_t kLongestToken = 64;
 constexpr std::size_t kLongestBracket = 120;
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
 /// Fits `shape` to the beginning of the line: 0 is any digit, everything else stands for itself.
 bool HasShape(std::string_view line, std::string_view shape) {
@@ -117,7 +116,7 @@ LinePrefix Bracket(std::string_view line) {
 }
 
 /// The number behind `key` in `text`.
-std::optional<int> NumberBehind(std::string_view text, std::string_view key) {
+std::optional<int> CountBehind(std::string_view text, std::string_view key) {
   const std::size_t at = text.find(key);
   if (at == std::string_view::npos) return {};
   const std::string_view rest = text.substr(at + key.size());
@@ -131,9 +130,9 @@ LinePrefix Worker(std::string_view line) {
   if (end == std::string_view::npos) return {};
   const std::string_view inside = line.substr(1, end - 1);
   if (inside.find("pid=") == std::string_view::npos) return {};
-  std::optional<int> rank = NumberBehind(inside, "rank=");
+  std::optional<int> rank = CountBehind(inside, "rank=");
   const bool pipeline = inside.find("PP") != std::string_view::npos;
-  if (!rank && !pipeline) rank = NumberBehind(inside, "TP");
+  if (!rank && !pipeline) rank = CountBehind(inside, "TP");
   return {end + 1, rank};
 }
 

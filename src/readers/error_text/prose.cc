@@ -7,24 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
+
 namespace plimsoll {
 namespace {
 
-constexpr auto kNone = std::string_view::npos;
 using Words = std::vector<std::string_view>;
-
-bool Contains(std::string_view text, std::string_view part) { return text.find(part) != kNone; }
-
-bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-
-/// Of ASCII alone: this is asked of every opening in a log.
-std::string Lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 bool IsPartOfWord(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '\''; }
 
@@ -54,7 +42,7 @@ bool HasAnyOf(const Words& words, std::span<const std::string_view> wanted) {
                      [&](std::string_view word) { return IsAnyOf(word, wanted); });
 }
 
-constexpr auto kNever = std::to_array<std::string_view>({"never", "no"});
+constexpr auto kNegations = std::to_array<std::string_view>({"never", "no"});
 // Somebody who tells what happened speaks of himself.
 constexpr auto kFirstPerson =
     std::to_array<std::string_view>({"i", "i'm", "i've", "my", "me", "we", "we're", "our"});
@@ -107,7 +95,7 @@ bool IsSourceCode(std::string_view before, std::string_view behind) {
 /// Quoted in a call that would write or raise it: `raise RuntimeError("CUDA out of memory")`.
 bool IsQuotedInCall(std::string_view before) {
   const std::size_t quote = before.find_last_of("\"'");
-  if (quote == kNone || quote == 0 || before[quote - 1] != '(') return false;
+  if (quote == kNowhere || quote == 0 || before[quote - 1] != '(') return false;
   for (std::string_view call : {"raise ", "print(", ".info(", ".warning(", ".warn(", ".error(",
                                 ".critical(", ".exception("}) {
     if (Contains(before, call)) return true;
@@ -119,7 +107,7 @@ bool IsQuotedInCall(std::string_view before) {
 /// has a capital, and people who paste one speak of themselves.
 bool IsComment(std::string_view before) {
   const std::size_t mark = before.rfind(" # ");
-  if (mark == kNone || mark + 3 >= before.size()) return false;
+  if (mark == kNowhere || mark + 3 >= before.size()) return false;
   const std::string_view comment = before.substr(mark + 3);
   return comment.front() >= 'a' && comment.front() <= 'z' && !comment.starts_with("i ");
 }
@@ -127,7 +115,7 @@ bool IsComment(std::string_view before) {
 /// ".../cuda-out-of-memory".
 bool IsInAddress(std::string_view before) {
   const std::size_t blank = before.find_last_of(" \t");
-  return Contains(before.substr(blank == kNone ? 0 : blank + 1), "://");
+  return Contains(before.substr(blank == kNowhere ? 0 : blank + 1), "://");
 }
 
 /// "  --cpu-offload   keeps jobs from …": an option and what it is for.
@@ -141,12 +129,12 @@ bool IsOption(std::string_view line) {
 /// The part of the sentence in front of the words; a sentence may begin on the line above.
 std::string_view ClauseBefore(std::string_view before) {
   std::size_t cut = before.rfind('\n');
-  if (cut != kNone && cut + 1 < before.size() &&
+  if (cut != kNowhere && cut + 1 < before.size() &&
       std::islower(static_cast<unsigned char>(before[cut + 1])) && cut > 0 &&
       !Contains(".:;!?\n", before.substr(cut - 1, 1))) {
     cut = before.rfind('\n', cut - 1);
   }
-  before.remove_prefix(cut == kNone ? 0 : cut + 1);
+  before.remove_prefix(cut == kNowhere ? 0 : cut + 1);
   std::size_t begin = 0;
   for (std::size_t i = 0; i + 1 < before.size(); ++i) {
     const bool mark = Contains(",:;.!?|]", before.substr(i, 1)) && before[i + 1] == ' ';
@@ -187,7 +175,7 @@ bool OnlySpeaksOfIt(std::string_view text, std::size_t begin, std::size_t end) {
   if (IsOption(before) || IsComment(before)) return true;
   const std::string lower = Lower(ClauseBefore(above));
   const Words clause = WordsOf(lower);
-  if (HasAnyOf(clause, kNever)) return true;
+  if (HasAnyOf(clause, kNegations)) return true;
   if (HasAnyOf(clause, kFirstPerson)) return false;
   if (HasAnyOf(clause, kPreventing) || IsGeneral(clause)) return true;
   const bool hypothetical = IsHypothetical(clause);

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
+
 namespace plimsoll {
 namespace {
-
-bool Contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 
 struct ProgramSign {
   std::string_view words;

@@ -23,40 +23,40 @@ std::span<const Wording> Wordings();
 /// Words that only say that memory ran out: for a text in which none of the others is.
 std::span<const Wording> LastResorts();
 
-using Read = bool(Scanner& scanner, std::string_view before, OomMessage& message);
+using WordingReader = bool(Scanner& scanner, std::string_view before, OomMessage& message);
 
 // wordings_torch.cc: the allocators of PyTorch.
-Read ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadTorchRejectedWarning,
+WordingReader ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadTorchRejectedWarning,
     ReadTorchAsync, ReadTorchMps, ReadMpsBuffer, ReadAscend, ReadAscendDriver, ReadVirtualAddress;
 
 // wordings_cuda.cc: the CUDA runtime and the libraries on it, which give hardly any figures.
-Read ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm, ReadNcclCalloc,
-    ReadNcclFailure, ReadHabana, ReadCublasHandle, ReadCudaCall, ReadTensorRtLlm,
+WordingReader ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm,
+    ReadNcclCalloc, ReadNcclFailure, ReadHabana, ReadCublasHandle, ReadCudaCall, ReadTensorRtLlm,
     ReadTooLargeToLoad, ReadNoBatchSize;
 
 // wordings_host.cc: requests for the host's memory that failed.
-Read ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError, ReadPageFile,
-    ReadSharedMemory, ReadSharedMap, ReadSharedFile, ReadPinnedHost, ReadAllocOnHost,
+WordingReader ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError,
+    ReadPageFile, ReadSharedMemory, ReadSharedMap, ReadSharedFile, ReadPinnedHost, ReadAllocOnHost,
     ReadSharedWrite, ReadNcclShared, ReadNcclSegment, ReadJavaHeap;
 
 // wordings_kills.cc: processes that were killed.
-Read ReadKernelKill, ReadKernelConstraint, ReadReaper, ReadInvoked, ReadCgroupUsage, ReadSlurm,
-    ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf, ReadKubernetes, ReadEvicted,
+WordingReader ReadKernelKill, ReadKernelConstraint, ReadReaper, ReadInvoked, ReadCgroupUsage,
+    ReadSlurm, ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf, ReadKubernetes, ReadEvicted,
     ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode, ReadSignal, ReadShellKilled,
     ReadSystemd, ReadRayStore, ReadKilledProcess;
 
 // wordings_xla.cc: TensorFlow and JAX.
-Read ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,
+WordingReader ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,
     ReadResourceExhausted, ReadXlaAllocation;
 
 // wordings_libraries.cc: libraries with allocators of their own.
-Read ReadPaddle, ReadCupyOrXla, ReadOldCupy, ReadBadAlloc, ReadOnnxBuffer, ReadOnnxLimit,
+WordingReader ReadPaddle, ReadCupyOrXla, ReadOldCupy, ReadBadAlloc, ReadOnnxBuffer, ReadOnnxLimit,
     ReadOnnxCuda, ReadTensorRtRequest, ReadTensorRtError, ReadDirectMl, ReadMlx, ReadMetal,
     ReadBitsandbytes, ReadXgboost, ReadCudaJl;
 
 // wordings_serving.cc: programs that serve models.
-Read ReadGgmlCuda, ReadGgmlBuffer, ReadGgmlCache, ReadGgmlCompute, ReadGgmlVulkan, ReadVllmStartup,
-    ReadVllmNoBlocks, ReadVllmCacheNeeded, ReadVllmTokens, ReadSglang, ReadTextGeneration,
-    ReadOllamaSystem, ReadOllamaTooLarge, ReadVllmSwap, ReadSglangPool;
+WordingReader ReadGgmlCuda, ReadGgmlBuffer, ReadGgmlCache, ReadGgmlCompute, ReadGgmlVulkan,
+    ReadVllmStartup, ReadVllmNoBlocks, ReadVllmCacheNeeded, ReadVllmTokens, ReadSglang,
+    ReadTextGeneration, ReadOllamaSystem, ReadOllamaTooLarge, ReadVllmSwap, ReadSglangPool;
 
 }  // namespace plimsoll

@@ -1,6 +1,7 @@
 // A process that somebody killed because the host's memory was full, or that was simply killed.
 #include <cstdlib>
 
+#include "base/text.h"
 #include "readers/error_text/wordings.h"
 
 namespace plimsoll {
@@ -10,10 +11,6 @@ std::string_view LineOf(std::string_view before) {
   before.remove_prefix(before.rfind('\n') + 1);
   const std::size_t first = before.find_first_not_of(" \t");
   return first == std::string_view::npos ? std::string_view() : before.substr(first);
-}
-
-bool Contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 /// The number in front of the end of `before`, as "4242" in "line 3:  4242 ".

@@ -182,7 +182,7 @@ bool ReadRejection(Scanner& scanner, OomMessage& message) {
 }
 
 /// "2" in "Device:2, RankID:2".
-std::optional<int> NumberBehind(std::string_view line, std::string_view key) {
+std::optional<int> ValueBehind(std::string_view line, std::string_view key) {
   const std::size_t at = line.find(key);
   if (at == std::string_view::npos) return {};
   int value = 0;
@@ -338,8 +338,8 @@ bool ReadMpsBuffer(Scanner& scanner, std::string_view, OomMessage& message) {
 /// Ascend's "(PID:3301, Device:2, RankID:2) ERR00006 PTA memory error".
 bool ReadAscend(Scanner& scanner, std::string_view before, OomMessage& message) {
   const std::string_view line = before.substr(before.rfind('\n') + 1);
-  message.device = NumberBehind(line, "Device:");
-  if (!message.rank) message.rank = NumberBehind(line, "RankID:");
+  message.device = ValueBehind(line, "Device:");
+  if (!message.rank) message.rank = ValueBehind(line, "RankID:");
   scanner.SkipPast("Failed to allocate memory", 60);
   return true;
 }

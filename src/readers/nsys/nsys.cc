@@ -108,9 +108,9 @@ class ProcessTimeline {
   std::map<std::tuple<std::uint32_t, std::int64_t, std::int64_t>, StackId> stacks_;
 };
 
-class TimelineBuilder {
+class NsysTimelineBuilder {
  public:
-  TimelineBuilder(const NsysContent& content, double share, Recording& recording)
+  NsysTimelineBuilder(const NsysContent& content, double share, Recording& recording)
       : content_(content), stack_budget_(share), recording_(recording) {}
 
   void Build() {
@@ -199,7 +199,7 @@ Result<Recording> ReadNsys(const Input& input) {
   Recording recording;
   recording.file = input.name();
   recording.skipped = content->skipped;
-  TimelineBuilder(*content, ShareOf(input), recording).Build();
+  NsysTimelineBuilder(*content, ShareOf(input), recording).Build();
   if (recording.timelines.empty()) {
     return Error{
         .message = "the database holds memory events of the host only, none of a GPU",

@@ -13,24 +13,24 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_visit.h"
 #include "base/read_budget.h"
-#include "readers/profiler/json_visit.h"
 #include "readers/profiler/profiler.h"
 #include "timeline/limits.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kCategories = kProfilerCategories.size();
+constexpr std::size_t kProfilerCategories = kProfilerCategories.size();
 /// The .json form begins each row with a zero, for the plot's sake.
-constexpr std::size_t kRowLength = kCategories + 1;
+constexpr std::size_t kRowLength = kProfilerCategories + 1;
 constexpr std::size_t kRecordLength = 4;
 constexpr std::int64_t kBeforeRecording = -1;
 constexpr std::size_t kHtmlHead = 4096;
 
-constexpr std::string_view kBlank = " \t\r\n";
+constexpr std::string_view kNoLine = " \t\r\n";
 
-using Sizes = std::array<Bytes, kCategories>;
+using Sizes = std::array<Bytes, kProfilerCategories>;
 /// What becomes of a row: a sample with its figures.
 constexpr std::size_t kSampleBytes = sizeof(CategorySample) + sizeof(Sizes);
 
@@ -100,7 +100,7 @@ class TimelineVisitor final : public JsonVisitor {
   }
   bool AddRecord() {
     if (!clean_ || row_.size() != kRecordLength || !Sane(row_[2])) return false;
-    if (row_[3] < 0 || row_[3] >= static_cast<std::int64_t>(kCategories)) return false;
+    if (row_[3] < 0 || row_[3] >= static_cast<std::int64_t>(kProfilerCategories)) return false;
     if (!budget_.Take(sizeof(RawRecord) + kSampleBytes)) return false;
     records.push_back({row_[0], row_[2], static_cast<std::size_t>(row_[3])});
     return true;
@@ -167,14 +167,14 @@ bool IsHtmlPicture(std::string_view bytes) {
 }  // namespace
 
 bool RecogniseMemoryTimeline(std::string_view bytes) {
-  const auto first = bytes.find_first_not_of(kBlank);
+  const auto first = bytes.find_first_not_of(kNoLine);
   if (first == std::string_view::npos) return false;
   if (bytes[first] == '<') return IsHtmlPicture(bytes);
   // "[[" and a number: a snapshot's list holds objects.
   if (bytes[first] != '[') return false;
-  const auto second = bytes.find_first_not_of(kBlank, first + 1);
+  const auto second = bytes.find_first_not_of(kNoLine, first + 1);
   if (second == std::string_view::npos || bytes[second] != '[') return false;
-  const auto third = bytes.find_first_not_of(kBlank, second + 1);
+  const auto third = bytes.find_first_not_of(kNoLine, second + 1);
   return third != std::string_view::npos &&
          std::string_view("-0123456789]").find(bytes[third]) != std::string_view::npos;
 }

@@ -1,7 +1,7 @@
 // The JSON form of a snapshot, as memory_viz and Mosaic accept it.
 #include <bit>
-#include <nlohmann/json.hpp>
 
+#include "base/json_visit.h"
 #include "readers/snapshot/builder.h"
 #include "readers/snapshot/snapshot.h"
 
@@ -13,74 +13,59 @@ using snapshot::Kind;
 using snapshot::kNoMemo;
 using snapshot::Value;
 
-/// Hands containers to the builder when they close; nlohmann's parser is not recursive.
-class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
+/// Hands containers to the builder when they close.
+class JsonHandler : public JsonVisitor {
  public:
   explicit JsonHandler(Builder& builder) : builder_(builder) {}
 
-  bool null() override { return Push({Kind::kNone, 0}); }
-  bool boolean(bool v) override { return Push({Kind::kBool, v ? 1u : 0u}); }
-  bool number_integer(number_integer_t v) override { return Push(Value::Int(v)); }
-  bool number_unsigned(number_unsigned_t v) override { return Push({Kind::kInt, v}); }
-  bool number_float(number_float_t v, const string_t&) override {
-    return Push({Kind::kFloat, std::bit_cast<std::uint64_t>(v)});
+  void Open(bool object) override {
+    opened_.push_back(stack_.size());
+    Push({object ? Kind::kNewDict : Kind::kNewList, kNoMemo});
   }
-  bool string(string_t& v) override { return Push(builder_.String(v)); }
-  bool binary(binary_t&) override { return Push({Kind::kOpaque, 0}); }
-  bool key(string_t& v) override { return Push(builder_.String(v)); }
-  bool start_object(std::size_t) override { return Open({Kind::kNewDict, kNoMemo}); }
-  bool start_array(std::size_t) override { return Open({Kind::kNewList, kNoMemo}); }
-  bool end_object() override {
-    builder_.Extend(stack_[opened_.back()], Items());
-    return Close();
+  void Close() override {
+    Value& container = stack_[opened_.back()];
+    const std::span<const Value> items = std::span(stack_).subspan(opened_.back() + 1);
+    if (container.kind == Kind::kNewDict) {
+      builder_.Extend(container, items);
+    } else {
+      builder_.Append(container, items);
+    }
+    stack_.resize(opened_.back() + 1);
+    opened_.pop_back();
   }
-  bool end_array() override {
-    builder_.Append(stack_[opened_.back()], Items());
-    return Close();
-  }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    offset_ = position > 0 ? position - 1 : 0;  // it counts the byte that it stopped at
-    // "[json.exception.parse_error.101] parse error at line 1, column 9: what went wrong"
-    message_ = error.what();
-    const std::size_t colon = message_.find(": ");
-    if (colon != std::string::npos) message_.erase(0, colon + 2);
-    return false;
-  }
+  void Key(std::string_view key) override { Push(builder_.String(key)); }
+  void Scalar(const JsonScalar& scalar) override { Push(ValueOf(scalar)); }
+  bool Enough() const override { return builder_.budget().spent(); }
 
   Value root() const { return stack_.empty() ? Value{} : stack_.front(); }
-  std::size_t offset() const { return offset_; }
-  const std::string& message() const { return message_; }
 
  private:
-  bool Push(Value v) {
+  Value ValueOf(const JsonScalar& scalar) {
+    switch (scalar.kind) {
+      case JsonScalar::Kind::kBool:
+        return {Kind::kBool, scalar.integer != 0 ? 1u : 0u};
+      case JsonScalar::Kind::kInteger:
+        return Value::Int(scalar.integer);
+      case JsonScalar::Kind::kUnsigned:
+        return {Kind::kInt, scalar.whole};
+      case JsonScalar::Kind::kReal:
+        return {Kind::kFloat, std::bit_cast<std::uint64_t>(scalar.real)};
+      case JsonScalar::Kind::kText:
+        return builder_.String(scalar.text);
+      case JsonScalar::Kind::kNothing:
+        break;
+    }
+    return {Kind::kNone, 0};
+  }
+  void Push(Value v) {
     // An array of small numbers takes eight times its text here.
     if (stack_.size() == stack_.capacity()) builder_.budget().Take(stack_.size() * sizeof(Value));
     stack_.push_back(v);
-    return !builder_.budget().spent();
   }
-  bool Open(Value v) {
-    // A snapshot is six levels deep.
-    constexpr std::size_t kDeepest = 512;
-    if (opened_.size() >= kDeepest) {
-      message_ = "it is nested too deeply for a snapshot";
-      return false;
-    }
-    opened_.push_back(stack_.size());
-    return Push(v);
-  }
-  bool Close() {
-    stack_.resize(opened_.back() + 1);
-    opened_.pop_back();
-    return true;
-  }
-  std::span<const Value> Items() const { return std::span(stack_).subspan(opened_.back() + 1); }
 
   Builder& builder_;
   std::vector<Value> stack_;
   std::vector<std::size_t> opened_;
-  std::size_t offset_ = 0;
-  std::string message_;
 };
 
 }  // namespace
@@ -98,13 +83,9 @@ bool RecogniseJsonSnapshot(std::string_view bytes) {
 Result<Recording> ReadJsonSnapshot(const Input& input) {
   Builder builder(input);
   JsonHandler handler(builder);
-  const bool fine = nlohmann::json::sax_parse(input.bytes(), &handler);
-  if (builder.budget().spent()) return ReadBudget::Refusal();
-  if (!fine) {
-    return Error{.message = "the JSON cannot be read: " + handler.message(),
-                 .file = input.name(),
-                 .offset = handler.offset(),
-                 .hint = "was the file cut off?"};
+  if (std::optional<Error> fault = VisitJson(input, handler)) {
+    if (builder.budget().spent()) return ReadBudget::Refusal();
+    return *std::move(fault);
   }
   Result<Recording> recording = builder.Finish(handler.root());
   if (recording) {

@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
-#include "step/json_size.h"
+#include "base/json.h"
 
 namespace plimsoll {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::string_view kSchema = "plimsoll.step/1";
 /// Arguments nest two or three deep; more is not a step file.
@@ -33,40 +30,30 @@ class Reader {
   void Read(const Json& document) {
     ReadHead(document);
     for (const Json& text : Array(document, "strings")) {
-      if (!text.is_string()) Refuse("\"strings\" holds something else than a text");
-      strings_.push_back(step_.strings.Intern(text.get_ref<const std::string&>()));
+      if (!text.is_text()) Refuse("\"strings\" holds something else than a text");
+      strings_.push_back(step_.strings.Intern(*text.text()));
     }
     for (const Json& layout : Array(document, "layouts")) ReadLayout(layout);
     for (const Json& variant : Array(document, "variants")) ReadVariant(variant);
     if (step_.variants.empty()) Refuse("it holds no variant");
-    if (const auto notes = document.find("notes"); notes != document.end() && notes->is_array()) {
-      for (const Json& note : *notes) {
-        if (note.is_string()) step_.notes.push_back(note.get<std::string>());
-      }
+    for (const Json& note : document["notes"].items()) {
+      if (note.is_text()) step_.notes.push_back(*note.text());
     }
   }
 
  private:
-  static const Json& Array(const Json& object, const char* key) {
-    const auto found = object.find(key);
-    if (found == object.end() || !found->is_array()) Refuse(fmt::format("no list \"{}\"", key));
-    return *found;
+  static std::span<const Json> Array(const Json& object, const char* key) {
+    if (!object[key].is_array()) Refuse(fmt::format("no list \"{}\"", key));
+    return object[key].items();
   }
-  static std::string Text(const Json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-  }
-  static bool TooLarge(const Json& value) {
-    return value.is_number_unsigned() &&
-           value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
-  }
+  static bool IsTrue(const Json& value) { return value.boolean().value_or(false); }
   static std::int64_t Int(const Json& value) {
-    if (!value.is_number_integer()) Refuse("a number is no integer");
-    if (TooLarge(value)) Refuse("a number is too large");
-    return value.get<std::int64_t>();
+    if (!value.is_integer()) Refuse("a number is no integer");
+    if (!value.integer()) Refuse("a number is too large");
+    return *value.integer();
   }
   static Number ReadNumber(const Json& value) {
-    if (value.is_number_integer()) return {Int(value), Int(value)};
+    if (value.is_integer()) return {Int(value), Int(value)};
     if (value.is_array() && value.size() == 2) return {Int(value[0]), Int(value[1])};
     Refuse("a number is neither an integer nor a pair");
   }
@@ -80,63 +67,54 @@ class Reader {
   }
 
   void ReadHead(const Json& document) {
-    step_.torch = Text(document, "torch");
-    step_.gpu = Text(document, "gpu");
-    step_.model = Text(document, "model");
-    const Json& batches = Array(document, "batches");
+    step_.torch = document["torch"].text_or("");
+    step_.gpu = document["gpu"].text_or("");
+    step_.model = document["model"].text_or("");
+    const std::span<const Json> batches = Array(document, "batches");
     if (batches.size() != 2) Refuse("\"batches\" does not hold two sizes");
     for (std::size_t i = 0; i < 2; ++i) step_.batches[i] = Int(batches[i]);
     if (step_.batches[0] < 1 || step_.batches[1] <= step_.batches[0] ||
         step_.batches[1] > kMostElements) {
       Refuse("\"batches\" does not hold two growing sizes");
     }
-    if (const auto settings = document.find("settings");
-        settings != document.end() && settings->is_object()) {
-      const auto tf32 = settings->find("matmul_tf32");
-      step_.matmul_tf32 = tf32 != settings->end() && tf32->is_boolean() && tf32->get<bool>();
-      ReadRanks(*settings);
-    }
-    if (const auto passes = document.find("passes"); passes != document.end()) {
-      if (!passes->is_number_integer()) Refuse("\"passes\" is no number");
-      const std::int64_t told = Int(*passes);
+    const Json& settings = document["settings"];
+    step_.matmul_tf32 = IsTrue(settings["matmul_tf32"]);
+    ReadRanks(settings);
+    if (const Json& passes = document["passes"]; !passes.is_null()) {
+      if (!passes.is_integer()) Refuse("\"passes\" is no number");
+      const std::int64_t told = Int(passes);
       if (told < 1 || told > kMostPasses) Refuse("\"passes\" is not a number of batches");
       passes_ = static_cast<int>(told);
     }
-    const auto root = document.find("names_root");
-    step_.names_root = root != document.end() && root->is_boolean() && root->get<bool>();
-    const auto change = document.find("sizes_change");
-    step_.sizes_change = change != document.end() && change->is_boolean() && change->get<bool>();
+    step_.names_root = IsTrue(document["names_root"]);
+    step_.sizes_change = IsTrue(document["sizes_change"]);
   }
 
   void ReadRanks(const Json& settings) {
-    const auto backend = settings.find("backend");
-    if (backend != settings.end() && *backend == "gloo") step_.backend = Backend::kGloo;
-    const auto ddp = settings.find("data_parallel");
-    if (ddp != settings.end() && ddp->is_string()) step_.data_parallel = ddp->get<std::string>();
-    const auto sharded = settings.find("sharded");
-    if (sharded == settings.end() || !sharded->is_array()) return;
-    for (const Json& call : *sharded) {
+    if (settings["backend"] == "gloo") step_.backend = Backend::kGloo;
+    if (const std::string* ddp = settings["data_parallel"].text()) step_.data_parallel = *ddp;
+    for (const Json& call : settings["sharded"].items()) {
       if (!call.is_array()) Refuse("\"sharded\" does not hold lists of modules");
       std::vector<std::string>& modules = step_.sharded.emplace_back();
-      for (const Json& module : call) {
-        if (!module.is_string()) Refuse("\"sharded\" does not hold lists of modules");
-        modules.push_back(module.get<std::string>());
+      for (const Json& module : call.items()) {
+        if (!module.is_text()) Refuse("\"sharded\" does not hold lists of modules");
+        modules.push_back(*module.text());
       }
     }
   }
 
   void ReadLayout(const Json& json) {
-    if (!json.is_array() || json.size() != 3 || !json[0].is_string() || !json[1].is_array() ||
+    if (!json.is_array() || json.size() != 3 || !json[0].is_text() || !json[1].is_array() ||
         !json[2].is_array() || json[1].size() != json[2].size() ||
         json[1].size() > kMostDimensions) {
       Refuse(fmt::format("layout {} is not [dtype, sizes, strides]", step_.layouts.size()));
     }
     LayoutRecord& layout = step_.layouts.emplace_back();
-    const auto dtype = ParseDType(json[0].get_ref<const std::string&>());
-    if (!dtype) Refuse(fmt::format("dtype \"{}\" is not known", json[0].get<std::string>()));
+    const auto dtype = ParseDType(*json[0].text());
+    if (!dtype) Refuse(fmt::format("dtype \"{}\" is not known", *json[0].text()));
     layout.dtype = *dtype;
-    for (const Json& size : json[1]) layout.sizes.push_back(ReadCount(size));
-    for (const Json& stride : json[2]) layout.strides.push_back(ReadCount(stride));
+    for (const Json& size : json[1].items()) layout.sizes.push_back(ReadCount(size));
+    for (const Json& stride : json[2].items()) layout.strides.push_back(ReadCount(stride));
     for (const auto member : {&Number::first, &Number::second}) {
       std::int64_t elements = 1;
       for (const Number& size : layout.sizes) {
@@ -180,18 +158,18 @@ class Reader {
 
   Argument ReadArgument(const Json& json, int depth) {
     if (depth > kDeepest) Refuse("arguments nest too deep");
-    if (json.is_boolean()) return {json.get<bool>()};
-    if (json.is_number_integer() && !TooLarge(json)) return {ReadNumber(json)};
-    if (json.is_number()) return {json.get<double>()};
+    if (json.boolean()) return {*json.boolean()};
+    if (json.integer()) return {ReadNumber(json)};
+    if (json.number()) return {*json.number()};
     if (json.is_array()) {
       Argument::List list;
-      for (const Json& element : json) list.push_back(ReadArgument(element, depth + 1));
+      for (const Json& element : json.items()) list.push_back(ReadArgument(element, depth + 1));
       return {std::move(list)};
     }
     if (json.is_object()) {
-      if (const auto t = json.find("t"); t != json.end()) return {ReadTensor(*t)};
-      if (const auto n = json.find("n"); n != json.end()) return {ReadNumber(*n)};
-      if (const auto s = json.find("text"); s != json.end()) return {ReadString(*s)};
+      if (json.contains("t")) return {ReadTensor(json["t"])};
+      if (json.contains("n")) return {ReadNumber(json["n"])};
+      if (json.contains("text")) return {ReadString(json["text"])};
     }
     return {};
   }
@@ -206,16 +184,15 @@ class Reader {
     if (!json[5].is_array() || !json[6].is_object() || !json[7].is_array() || !json[8].is_array()) {
       Refuse("a call's parts are not what they should be");
     }
-    for (const Json& value : json[5]) call.args.push_back(ReadArgument(value, 0));
-    for (const auto& [key, value] : json[6].items()) {
+    for (const Json& value : json[5].items()) call.args.push_back(ReadArgument(value, 0));
+    for (const auto& [key, value] : json[6].members()) {
       call.kwargs.emplace_back(step_.strings.Intern(key), ReadArgument(value, 0));
     }
-    for (const Json& value : json[7]) {
-      const auto t = value.is_object() ? value.find("t") : value.end();
-      if (!value.is_object() || t == value.end()) Refuse("a result is no tensor");
-      call.results.push_back(ReadTensor(*t));
+    for (const Json& value : json[7].items()) {
+      if (!value.contains("t")) Refuse("a result is no tensor");
+      call.results.push_back(ReadTensor(value["t"]));
     }
-    for (const Json& value : json[8]) {
+    for (const Json& value : json[8].items()) {
       if (!value.is_array() || value.size() != 3) Refuse("a new storage does not have three parts");
       NewStorage& fresh = call.fresh.emplace_back();
       fresh.storage = ReadStorage(value[0]);
@@ -237,12 +214,11 @@ class Reader {
 
   void ReadModelTensor(const Json& json, bool buffer) {
     if (json.size() < 4) Refuse("a parameter or buffer lacks parts");
-    variant_->model_tensors.push_back(
-        {.storage = ReadStorage(json[1]),
-         .layout = ReadLayoutIndex(json[2]),
-         .name = ReadString(json[3]),
-         .trainable = !buffer && json.size() > 4 && json[4].is_boolean() && json[4].get<bool>(),
-         .buffer = buffer});
+    variant_->model_tensors.push_back({.storage = ReadStorage(json[1]),
+                                       .layout = ReadLayoutIndex(json[2]),
+                                       .name = ReadString(json[3]),
+                                       .trainable = !buffer && IsTrue(json[4]),
+                                       .buffer = buffer});
     Add({.kind = StepEvent::Kind::kModelTensor, .index = Index(variant_->model_tensors)});
   }
 
@@ -252,13 +228,13 @@ class Reader {
         {"backward", Phase::kBackward}, {"optimizer", Phase::kOptimizer},
         {"other", Phase::kOther},
     };
-    if (json.size() != 2 || !json[1].is_string()) Refuse("a phase has no name");
+    if (json.size() != 2 || !json[1].is_text()) Refuse("a phase has no name");
     for (const auto& [name, phase] : kPhases) {
-      if (json[1].get_ref<const std::string&>() == name) {
+      if (*json[1].text() == name) {
         return Add({.kind = StepEvent::Kind::kPhase, .phase = phase});
       }
     }
-    Refuse(fmt::format("phase \"{}\" is not known", json[1].get<std::string>()));
+    Refuse(fmt::format("phase \"{}\" is not known", *json[1].text()));
   }
 
   void ReadLabel(const Json& json) {
@@ -267,19 +243,18 @@ class Reader {
         {"optimizer_state", Category::kOptimizerState},
         {"input", Category::kInputs},
     };
-    if (json.size() != 3 || !json[1].is_string() || !json[2].is_array())
-      Refuse("a label is broken");
+    if (json.size() != 3 || !json[1].is_text() || !json[2].is_array()) Refuse("a label is broken");
     for (const auto& [name, category] : kLabels) {
-      if (json[1].get_ref<const std::string&>() != name) continue;
-      for (const Json& storage : json[2]) {
+      if (*json[1].text() != name) continue;
+      for (const Json& storage : json[2].items()) {
         Add({.kind = StepEvent::Kind::kLabel, .category = category, .index = ReadStorage(storage)});
       }
     }
   }
 
   void ReadEvent(const Json& json) {
-    if (!json.is_array() || json.empty() || !json[0].is_string()) Refuse("it has no kind");
-    const std::string& kind = json[0].get_ref<const std::string&>();
+    if (!json.is_array() || json.empty() || !json[0].is_text()) Refuse("it has no kind");
+    const std::string& kind = *json[0].text();
     if (kind == "call") return ReadCall(json);
     if (kind == "free") {
       if (json.size() != 2) Refuse("a free names no storage");
@@ -299,7 +274,7 @@ class Reader {
         {"gradients", ReleaseEdit::Kind::kGradients},
     };
     for (const auto& [name, kind] : kKinds) {
-      if (json.is_string() && json.get_ref<const std::string&>() == name) return kind;
+      if (json.is_text() && *json.text() == name) return kind;
     }
     Refuse("a release has an edit of an unknown kind");
   }
@@ -332,9 +307,9 @@ class Reader {
   void ReadVariant(const Json& json) {
     if (!json.is_object()) Refuse("a variant is no object");
     variant_ = &step_.variants.emplace_back();
-    variant_->precision = Text(json, "precision");
+    variant_->precision = json["precision"].text_or("");
     variant_->passes = passes_;
-    const Json& events = Array(json, "events");
+    const std::span<const Json> events = Array(json, "events");
     most_storages_ = std::ssize(events) * 64;
     mentions_ = 0;
     std::size_t index = 0;
@@ -380,38 +355,22 @@ Result<Step> ReadStep(const Input& input) {
   if (!IsStepFile(input)) {
     return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
   }
-  if (TreeIsTooLarge(input)) {
-    Error refusal = ReadBudget::Refusal();
-    refusal.file = input.name();
-    return refusal;
+  const Result<Json> document = ReadJson(input);
+  if (!document) {
+    Error error = document.error();
+    if (error.hint.empty()) error.hint = "capture the step again";
+    return error;
   }
-  Json document;
-  try {
-    document = Json::parse(input.bytes());
-  } catch (const Json::parse_error& error) {
-    return Error{.message = "it is cut short or broken",
-                 .file = input.name(),
-                 .offset = error.byte,
-                 .hint = "capture the step again"};
-  } catch (const Json::exception&) {
-    return Error{.message = "it holds a number that is too large",
-                 .file = input.name(),
-                 .hint = "capture the step again"};
-  }
-  if (!document.is_object() || !document.contains("schema") || document["schema"] != kSchema) {
+  if ((*document)["schema"] != kSchema) {
     return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
   }
   Step step;
   step.file = input.name();
   try {
-    Reader(step).Read(document);
+    Reader(step).Read(*document);
   } catch (const Unusable& unusable) {
     return Error{
         .message = unusable.message, .file = input.name(), .hint = "capture the step again"};
-  } catch (const Json::exception&) {
-    return Error{.message = "it is not as a step file should be",
-                 .file = input.name(),
-                 .hint = "capture the step again"};
   }
   return step;
 }

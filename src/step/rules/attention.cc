@@ -431,14 +431,14 @@ void Backward(const Call& call, Emitter& emit) {
   }
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
+constexpr std::array kAttentionRules = std::to_array<RuleEntry>({
     {"attention", Forward},
     {"attention_backward", Backward},
 });
 
 }  // namespace
 
-std::span<const RuleEntry> AttentionRules() { return kRules; }
+std::span<const RuleEntry> AttentionRules() { return kAttentionRules; }
 
 std::optional<Attention> ReadAttention(const Call& call) {
   return call.op().ends_with("backward") ? ReadBackward(call) : ReadForward(call);

@@ -55,7 +55,7 @@ void SafeSoftmax(const Attention& a, const Sizes& size, Storage held, Emitter& e
 }
 
 /// The gradient of the mask: a sum over the batch, in the type of the query.
-Slot MaskGradient(const Attention& a, const AttentionSinks& sinks, Emitter& emit) {
+Slot TakeMaskGradient(const Attention& a, const AttentionSinks& sinks, Emitter& emit) {
   const Bytes gradient = 4 * a.h * a.s * a.sk;
   if (a.b == 1) return MakeOrTake(sinks.grad_mask, a.half() ? gradient / 2 : gradient, emit);
   if (!a.half()) return MakeOrTake(sinks.grad_mask, gradient, emit);
@@ -145,12 +145,13 @@ void MathBackward(const Attention& a, const AttentionSinks& sinks, int thread, E
   // The backward of the softmax.
   const Slot product = emit.Take(size.scores);
   const bool scores_are_gradient = a.mask_needs_grad && a.b == 1 && !half;
-  const Slot scores = scores_are_gradient ? MaskGradient(a, sinks, emit) : emit.Take(size.scores);
+  const Slot scores =
+      scores_are_gradient ? TakeMaskGradient(a, sinks, emit) : emit.Take(size.scores);
   emit.Give(product);
   emit.Give(probabilities);
   emit.GiveHeld(sinks.held, kHeldSoftmax);
   const Slot grad_mask =
-      a.mask_needs_grad && !scores_are_gradient ? MaskGradient(a, sinks, emit) : Slot{};
+      a.mask_needs_grad && !scores_are_gradient ? TakeMaskGradient(a, sinks, emit) : Slot{};
 
   const Slot scaled_key = emit.Take(size.all_keys);
   const Slot scaled_query = emit.Take(size.query);

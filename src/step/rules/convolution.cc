@@ -111,7 +111,7 @@ std::optional<Convolution> Read(const Call& call, std::size_t first, std::size_t
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).
 // The bias is added in place. A weight in another format than the input is copied after the output
 // (in 20 of 20 rows with an NHWC input, an NCHW weight and a kernel above 1).
-void Forward(const Call& call, Emitter& emit) {
+void ConvolutionForward(const Call& call, Emitter& emit) {
   std::optional<Convolution> c = Read(call, 0, 3);
   if (!c || call.results() == 0) return MakeAll(call, emit);
   c->output = *call.Result(0);
@@ -127,7 +127,7 @@ void Forward(const Call& call, Emitter& emit) {
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
 // transposed,
 //                      output_padding, groups, output_mask)
-void Backward(const Call& call, Emitter& emit) {
+void ConvolutionBackward(const Call& call, Emitter& emit) {
   std::optional<Convolution> c = Read(call, 1, 4);
   const auto gradient = call.TensorArg(0);
   const std::vector<bool> wants = call.BoolsArg(10);
@@ -159,16 +159,16 @@ void Backward(const Call& call, Emitter& emit) {
   Reduce(emit, **gradient, dims);
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
-    {"convolution", Forward},
-    {"convolution_overrideable", Forward},
-    {"convolution_backward", Backward},
-    {"convolution_backward_overrideable", Backward},
+constexpr std::array kConvolutionRules = std::to_array<RuleEntry>({
+    {"convolution", ConvolutionForward},
+    {"convolution_overrideable", ConvolutionForward},
+    {"convolution_backward", ConvolutionBackward},
+    {"convolution_backward_overrideable", ConvolutionBackward},
 });
 
 }  // namespace
 
-std::span<const RuleEntry> ConvolutionRules() { return kRules; }
+std::span<const RuleEntry> ConvolutionRules() { return kConvolutionRules; }
 
 std::optional<ConvolutionCall> ReadConvolution(const Call& call) {
   const bool backward = call.op().find("convolution_backward") != std::string_view::npos;

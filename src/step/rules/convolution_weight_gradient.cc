@@ -14,7 +14,7 @@ namespace plimsoll::convolution {
 
 namespace {
 
-double Ratio(Bytes a, Bytes b) { return static_cast<double>(a) / static_cast<double>(b); }
+double RatioOf(Bytes a, Bytes b) { return static_cast<double>(a) / static_cast<double>(b); }
 
 struct Tiling {
   Int tiles;
@@ -64,7 +64,7 @@ Bytes SinglePrecisionPlain(const Call& s) {
     const Int splits = s.real.w <= 262'144 ? WaveSplits(s, 128, 128) : 4;
     return copies + Times(splits, s.partial);
   }
-  return copies + (Ratio(s.real.y, s.real.w) > 6 ? 8 * s.partial : 0);
+  return copies + (RatioOf(s.real.y, s.real.w) > 6 ? 8 * s.partial : 0);
 }
 
 Bytes SinglePrecisionChannelsLast(const Call& s) {
@@ -74,8 +74,8 @@ Bytes SinglePrecisionChannelsLast(const Call& s) {
 }
 
 Bytes SinglePrecision(const Call& s) {
-  const double y = Ratio(s.real.y, s.real.w);
-  const double x = Ratio(s.real.x, s.real.w);
+  const double y = RatioOf(s.real.y, s.real.w);
+  const double x = RatioOf(s.real.x, s.real.w);
   if (y <= 39 && s.pixels > 1584 && s.FewerChannels() > 76 && s.real.w > 1'379'328 &&
       s.real.w <= 9'326'592 && x > 46) {
     return s.padded.x + s.padded.y;

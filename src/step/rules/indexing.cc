@@ -333,7 +333,7 @@ void Sort(const Call& call, Emitter& emit) {
   SortLongRows(n / length, n, ElementSize((*self)->dtype), emit);
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
+constexpr std::array kIndexingRules = std::to_array<RuleEntry>({
     {"embedding", Embedding},
     {"embedding_dense_backward", EmbeddingBackward},
     {"_embedding_bag", EmbeddingBag},
@@ -357,6 +357,6 @@ constexpr std::array kRules = std::to_array<RuleEntry>({
 
 }  // namespace
 
-std::span<const RuleEntry> IndexingRules() { return kRules; }
+std::span<const RuleEntry> IndexingRules() { return kIndexingRules; }
 
 }  // namespace plimsoll

@@ -18,7 +18,7 @@ namespace {
 
 constexpr Bytes kCublasLtWorkspace = 1 * kMiB;
 
-void Product(const Call& call, Emitter& emit) {
+void MatrixProduct(const Call& call, Emitter& emit) {
   MakeAll(call, emit);
   KeepCublasWorkspace(call.thread(), emit);
 }
@@ -26,27 +26,27 @@ void Product(const Call& call, Emitter& emit) {
 /// A bias of one dimension is added by cuBLASLt, which has a workspace of its own: in all jobs with
 /// biases, and in no Llama, which has none.
 void ProductWithBias(const Call& call, Emitter& emit) {
-  Product(call, emit);
+  MatrixProduct(call, emit);
   const auto bias = call.TensorArg(0);
   if (bias && (*bias)->dims() == 1) emit.Keep("cublasLt", call.thread(), kCublasLtWorkspace);
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
-    {"mm", Product},
-    {"bmm", Product},
-    {"baddbmm", Product},
-    {"addbmm", Product},
-    {"addmv", Product},
-    {"mv", Product},
-    {"dot", Product},
-    {"vdot", Product},
-    {"addr", Product},
+constexpr std::array kMatrixRules = std::to_array<RuleEntry>({
+    {"mm", MatrixProduct},
+    {"bmm", MatrixProduct},
+    {"baddbmm", MatrixProduct},
+    {"addbmm", MatrixProduct},
+    {"addmv", MatrixProduct},
+    {"mv", MatrixProduct},
+    {"dot", MatrixProduct},
+    {"vdot", MatrixProduct},
+    {"addr", MatrixProduct},
     {"addmm", ProductWithBias},
     {"_addmm_activation", ProductWithBias},
 });
 
 }  // namespace
 
-std::span<const RuleEntry> MatrixRules() { return kRules; }
+std::span<const RuleEntry> MatrixRules() { return kMatrixRules; }
 
 }  // namespace plimsoll

@@ -181,7 +181,7 @@ void NativeBatchNormBackward(const Call& call, Emitter& emit) {
   emit.Give(sum);
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
+constexpr std::array kNormalizationRules = std::to_array<RuleEntry>({
     {"native_layer_norm", LayerNorm},
     {"native_layer_norm_backward", LayerNormBackward},
     {"_fused_rms_norm", LayerNorm},
@@ -197,6 +197,6 @@ constexpr std::array kRules = std::to_array<RuleEntry>({
 
 }  // namespace
 
-std::span<const RuleEntry> NormalizationRules() { return kRules; }
+std::span<const RuleEntry> NormalizationRules() { return kNormalizationRules; }
 
 }  // namespace plimsoll

@@ -173,7 +173,7 @@ void NormsOfList(const Call& call, Emitter& emit) {
   emit.Give(of_pieces);
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
+constexpr std::array kOtherRules = std::to_array<RuleEntry>({
     {"add", Add},
     {"_foreach_norm", NormsOfList},
     {"_softmax_backward_data", SoftmaxBackward},
@@ -200,6 +200,6 @@ constexpr std::array kRules = std::to_array<RuleEntry>({
 
 }  // namespace
 
-std::span<const RuleEntry> OtherRules() { return kRules; }
+std::span<const RuleEntry> OtherRules() { return kOtherRules; }
 
 }  // namespace plimsoll

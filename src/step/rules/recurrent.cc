@@ -112,7 +112,7 @@ Workspace WorkspaceOf(const Recurrent& r) {
 //   -> output, hy, cy (an LSTM's), reserve, weight_buf (where the weights are not flat already, as
 //   in
 //      bf16, and are copied into one buffer)
-void Forward(const Call& call, Emitter& emit) {
+void RecurrentForward(const Call& call, Emitter& emit) {
   const std::optional<Recurrent> r = Read(call, 6);
   if (!r) return MakeAll(call, emit);
   if (r->dropout) emit.Keep("cudnn dropout", call.thread(), kDropoutState);
@@ -133,7 +133,7 @@ void Forward(const Call& call, Emitter& emit) {
 // _cudnn_rnn_backward(input, weight, weight_stride0, weight_buf, hx, cx, output, grad_output,
 //                     grad_hy, grad_cy, mode, …, reserve, output_mask)
 //   -> grad_input, grad_hx, grad_cx (an LSTM's), grad_weight…
-void Backward(const Call& call, Emitter& emit) {
+void RecurrentBackward(const Call& call, Emitter& emit) {
   const std::optional<Recurrent> r = Read(call, 10);
   const auto hx = call.TensorArg(4);
   if (!r || !hx) return MakeAll(call, emit);
@@ -155,13 +155,13 @@ void Backward(const Call& call, Emitter& emit) {
   emit.Give(grad_hy);
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
-    {"_cudnn_rnn", Forward},
-    {"_cudnn_rnn_backward", Backward},
+constexpr std::array kRecurrentRules = std::to_array<RuleEntry>({
+    {"_cudnn_rnn", RecurrentForward},
+    {"_cudnn_rnn_backward", RecurrentBackward},
 });
 
 }  // namespace
 
-std::span<const RuleEntry> RecurrentRules() { return kRules; }
+std::span<const RuleEntry> RecurrentRules() { return kRecurrentRules; }
 
 }  // namespace plimsoll

@@ -216,7 +216,7 @@ void LogSumExp(const Call& call, Emitter& emit) {
   emit.Give(largest);
 }
 
-constexpr std::array kRules = std::to_array<RuleEntry>({
+constexpr std::array kReductionRules = std::to_array<RuleEntry>({
     {"sum", Sum},
     {"mean", Sum},
     {"nansum", Sum},
@@ -240,6 +240,6 @@ constexpr std::array kRules = std::to_array<RuleEntry>({
 
 }  // namespace
 
-std::span<const RuleEntry> ReductionRules() { return kRules; }
+std::span<const RuleEntry> ReductionRules() { return kReductionRules; }
 
 }  // namespace plimsoll

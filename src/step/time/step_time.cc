@@ -39,9 +39,9 @@ double TensorsRead(const Call& call) {
 
 /// Host and GPU side by side: a kernel begins when it has been issued and the one before it is
 /// done. Collectives run one after the other in a stream of their own.
-class Pipeline {
+class HostPipeline {
  public:
-  Pipeline(const HostModel& host, StepDuration& duration) : host_(host), duration_(duration) {}
+  HostPipeline(const HostModel& host, StepDuration& duration) : host_(host), duration_(duration) {}
 
   void Begin() {
     duration_ = {};
@@ -118,7 +118,7 @@ StepDuration StepTime(const Step& step, const Variant& variant, const Gpu& gpu, 
       .model = model, .gpu = gpu, .torch = {}, .matmul_tf32 = step.matmul_tf32};
   const std::vector<bool> recomputed = FindRecomputed(step, variant);
   StepDuration duration;
-  Pipeline pipeline(host, duration);
+  HostPipeline pipeline(host, duration);
   Phase phase = Phase::kOther;
   for (const StepEvent& event : variant.events) {
     if (event.kind == StepEvent::Kind::kStep) pipeline.Begin();

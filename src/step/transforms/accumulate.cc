@@ -12,14 +12,14 @@ namespace {
 /// Where a storage is made: the how-manieth call of its pass, which of its new storages.
 using Birth = std::pair<std::size_t, std::size_t>;
 
-struct Span {
+struct PassSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 
 /// From the inputs of each step to the end of its backward.
-std::vector<Span> PassesIn(const Variant& variant) {
-  std::vector<Span> passes;
+std::vector<PassSpan> PassesIn(const Variant& variant) {
+  std::vector<PassSpan> passes;
   std::size_t begin = 0;
   bool open = false;
   for (std::size_t i = 0; i < variant.events.size(); ++i) {
@@ -42,13 +42,13 @@ std::vector<Span> PassesIn(const Variant& variant) {
 }
 
 /// Repeats the pass of each step.
-class Accumulator {
+class PassRepeater {
  public:
-  Accumulator(Step& step, const Variant& old, const std::vector<Span>& passes, int times)
+  PassRepeater(Step& step, const Variant& old, const std::vector<PassSpan>& passes, int times)
       : old_(old), passes_(passes), times_(times), edit_(step, old, "plimsoll.accumulate") {
     // The second pass lets go of what the first left; the first has nothing before it.
     template_ = passes_.size() > 1 ? passes_[1] : passes_[0];
-    for (const Span& pass : passes_) NoteBirths(pass);
+    for (const PassSpan& pass : passes_) NoteBirths(pass);
     NoteGradients();
   }
 
@@ -66,7 +66,7 @@ class Accumulator {
   }
 
  private:
-  void NoteBirths(const Span& pass) {
+  void NoteBirths(const PassSpan& pass) {
     std::size_t call = 0;
     for (std::size_t i = pass.begin; i < pass.end; ++i) {
       if (old_.events[i].kind != StepEvent::Kind::kCall) continue;
@@ -85,7 +85,7 @@ class Accumulator {
     }
     // Under FSDP a whole gradient is gone when its shards are summed up; those stay. One of the
     // step before is let go in a pass where zero_grad() comes after the forward.
-    for (const Span& pass : passes_) {
+    for (const PassSpan& pass : passes_) {
       std::set<Storage> made;
       for (std::size_t i = pass.begin; i < pass.end; ++i) {
         const StepEvent& event = old_.events[i];
@@ -111,7 +111,7 @@ class Accumulator {
   }
 
   /// What the captured pass of a step made, by where it was made.
-  void BeginPass(const Span& pass) {
+  void BeginPass(const PassSpan& pass) {
     latest_.clear();
     gradient_of_.clear();
     for (std::size_t i = pass.begin; i < pass.end; ++i) {
@@ -232,11 +232,11 @@ class Accumulator {
   }
 
   const Variant& old_;
-  const std::vector<Span>& passes_;
+  const std::vector<PassSpan>& passes_;
   const int times_;
   StepEditor edit_;
-  Span template_;
-  Span current_;
+  PassSpan template_;
+  PassSpan current_;
   std::map<Storage, Birth> births_;
   std::set<Storage> gradients_;
   /// Of the template: the last call that makes or reads a storage; the gradients that are done
@@ -270,9 +270,9 @@ std::optional<Error> CannotAccumulate(const Step& step, const Variant& variant) 
 }
 
 Variant AddAccumulation(Step& step, const Variant& variant, int passes) {
-  const std::vector<Span> found = PassesIn(variant);
+  const std::vector<PassSpan> found = PassesIn(variant);
   if (passes < 2 || found.empty() || PassesOf(variant) != 1) return variant;
-  Variant made = Accumulator(step, variant, found, passes).Run();
+  Variant made = PassRepeater(step, variant, found, passes).Run();
   made.passes = passes;
   return made;
 }

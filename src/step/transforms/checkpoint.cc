@@ -10,11 +10,12 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+constexpr std::size_t kNotFreed = static_cast<std::size_t>(-1);
 
 /// When each storage is made, used and freed: indices of events.
 struct Lives {
-  explicit Lives(const Variant& variant) : freed(variant.storages, kNever), uses(variant.storages) {
+  explicit Lives(const Variant& variant)
+      : freed(variant.storages, kNotFreed), uses(variant.storages) {
     for (std::size_t i = 0; i < variant.events.size(); ++i) {
       const StepEvent& event = variant.events[i];
       if (event.kind == StepEvent::Kind::kFree) freed[event.index] = i;
@@ -40,7 +41,7 @@ class Finder {
   std::vector<CheckpointedForward> Run() {
     std::vector<CheckpointedForward> found = Forwards();
     for (CheckpointedForward& one : found) Study(one);
-    std::erase_if(found, [](const auto& one) { return one.first_need == kNever; });
+    std::erase_if(found, [](const auto& one) { return one.first_need == kNotFreed; });
     return found;
   }
 
@@ -95,7 +96,7 @@ class Finder {
         StudySaved(fresh.storage, i, own, one);
       }
     }
-    if (one.first_need == kNever) return;
+    if (one.first_need == kNotFreed) return;
     FindInputs(one);
     one.stop = StopOf(one);
   }
@@ -105,7 +106,7 @@ class Finder {
   void StudySaved(Storage storage, std::size_t made, const std::set<std::size_t>& own,
                   CheckpointedForward& one) {
     const std::size_t freed = lives_.freed[storage];
-    if (freed == kNever || freed < one.backward) return;
+    if (freed == kNotFreed || freed < one.backward) return;
     CheckpointedForward::Copy copy{
         .storage = storage, .own_uses = {}, .released = one.backward - 1, .freed = freed};
     std::size_t last = made;
@@ -152,7 +153,7 @@ class Finder {
       ForEachArgument(call, [&](const TensorUse& tensor) {
         const Storage storage = tensor.storage;
         if (storage == kElsewhere || !known.insert(storage).second) return;
-        if (lives_.freed[storage] != kNever) {
+        if (lives_.freed[storage] != kNotFreed) {
           one.inputs.push_back({.storage = storage, .freed = lives_.freed[storage]});
         }
       });

@@ -9,14 +9,11 @@
 #include <set>
 
 #include "base/suggest.h"
+#include "base/text.h"
 #include "step/transforms/shard_groups.h"
 
 namespace plimsoll {
 namespace {
-
-bool IsNumber(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 std::string_view LastPart(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 

@@ -8,6 +8,9 @@
 
 namespace plimsoll {
 
+/// More than any job has.
+inline constexpr std::int64_t kMostRanks = 1 << 20;
+
 struct Collective {
   enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kSend };
 

@@ -37,7 +37,6 @@ namespace {
 constexpr Bytes kFirstBucket = kMiB;
 constexpr Bytes kPiece = 250 * kMiB;
 constexpr std::size_t kPiecesAtOnce = 2;
-constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kLargestBucketInMiB = 1 << 20;
 
 constexpr std::string_view kWhere = "DistributedDataParallel";

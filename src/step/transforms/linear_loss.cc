@@ -55,9 +55,9 @@ class Uses {
 };
 
 /// Follows one log_softmax to both sides.
-class Finder {
+class LinearLossFinder {
  public:
-  Finder(const Step& step, const Variant& variant, const Uses& uses)
+  LinearLossFinder(const Step& step, const Variant& variant, const Uses& uses)
       : step_(step), variant_(variant), uses_(uses) {
     for (const ModelTensor& tensor : variant.model_tensors) {
       if (!tensor.buffer) parameters_.insert(tensor.storage);
@@ -277,7 +277,7 @@ Result<std::vector<LinearLoss>> FindLinearLosses(const Step& step, const Variant
   for (const std::size_t event : uses.forward()) {
     const CallRecord& call = variant.calls[variant.events[event].index];
     if (BaseName(step.strings[call.op]) != "_log_softmax") continue;
-    std::optional<Result<LinearLoss>> found = Finder(step, variant, uses).From(event);
+    std::optional<Result<LinearLoss>> found = LinearLossFinder(step, variant, uses).From(event);
     if (!found) continue;
     if (*found) {
       losses.push_back(std::move(**found));

@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+constexpr std::size_t kNoEvent = static_cast<std::size_t>(-1);
 /// Calls of one node of the autograd graph follow each other and come from one line of one module:
 /// a weight or an activation that is read again so within so many events is still there.
 constexpr std::size_t kSameNode = 8;
@@ -28,8 +28,8 @@ struct Node {
 };
 
 struct Life {
-  std::size_t last_forward = kNever;
-  std::size_t freed = kNever;
+  std::size_t last_forward = kNoEvent;
+  std::size_t freed = kNoEvent;
   std::vector<Node> nodes;
   TensorUse use;
   /// A parameter, a buffer or an input, which somebody else holds.
@@ -39,9 +39,9 @@ struct Life {
 };
 
 /// When what is saved is made, last read by the forward, and read by the backward.
-class Lives {
+class SavedLives {
  public:
-  explicit Lives(const Variant& variant) : variant_(variant), lives_(variant.storages) {
+  explicit SavedLives(const Variant& variant) : variant_(variant), lives_(variant.storages) {
     for (const ModelTensor& tensor : variant.model_tensors) lives_[tensor.storage].held = true;
     for (std::size_t i = 0; i < variant.events.size(); ++i) See(i);
   }
@@ -50,8 +50,8 @@ class Lives {
   /// It waits for the backward and nothing else holds it.
   bool IsSaved(Storage storage) const {
     const Life& life = lives_[storage];
-    return !life.held && !life.written && life.last_forward != kNever && !life.nodes.empty() &&
-           life.freed != kNever && life.freed > life.nodes.front().first;
+    return !life.held && !life.written && life.last_forward != kNoEvent && !life.nodes.empty() &&
+           life.freed != kNoEvent && life.freed > life.nodes.front().first;
   }
 
  private:
@@ -81,7 +81,7 @@ class Lives {
     life.use = tensor;
     if (phase_ == Phase::kForward) life.last_forward = i;
     // What the backward makes itself is not saved.
-    if (phase_ != Phase::kBackward || (!life.held && life.last_forward == kNever)) return;
+    if (phase_ != Phase::kBackward || (!life.held && life.last_forward == kNoEvent)) return;
     if (!life.nodes.empty() && life.nodes.back().Has(call, i)) {
       life.nodes.back().last = i;
     } else {
@@ -207,7 +207,7 @@ class Offloader {
 
   Step& step_;
   const Variant& old_;
-  Lives lives_;
+  SavedLives lives_;
   StepEditor edit_;
   /// After which event each leaves the device.
   std::map<std::size_t, std::vector<Storage>> leaves_;

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMostStages = 1024;
 constexpr int kMostMicroBatches = 1024;
-constexpr std::string_view kWhere = "pipeline: received";
+constexpr std::string_view kPipelinePlace = "pipeline: received";
 
 /// Writes the variant of one GPU.
 class StageWriter {
@@ -192,7 +192,7 @@ class StageWriter {
   Storage MakeReceived(const Number& bytes) {
     const Storage storage = edit_.NewStorageNumber();
     CallRecord call{.op = step_.strings.Intern("plimsoll.pipeline"),
-                    .where = step_.strings.Intern(kWhere)};
+                    .where = step_.strings.Intern(kPipelinePlace)};
     call.fresh.push_back({.storage = storage, .bytes = bytes});
     edit_.Call(std::move(call));
     return storage;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "step/transforms/step_editor.h"
 
 namespace plimsoll {
@@ -11,10 +12,6 @@ namespace {
 /// A list counts if it holds a quarter of what the largest one does: an encoder beside its decoder
 /// does, a stem of convolutions or a head of two layers does not.
 constexpr Bytes kLeastShare = 4;
-
-bool IsNumber(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 std::string_view ListOf(std::string_view block) {
   const std::size_t dot = block.rfind('.');

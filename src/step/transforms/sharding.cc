@@ -13,7 +13,6 @@ namespace plimsoll {
 namespace {
 
 /// More than were ever joined.
-constexpr std::int64_t kMostRanks = 1 << 20;
 
 /// One of the words after the number. False if it is none, or contradicts another.
 bool ReadForm(std::string_view form, Sharding& to) {

@@ -19,14 +19,14 @@ constexpr std::array<std::string_view, 10> kNames = {"F64", "F32", "F16", "BF16"
                                                      "I32", "I16", "I8",  "U8",   "BOOL"};
 /// The format's own limit.
 constexpr std::uint64_t kLongestHeader = 100'000'000;
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
-constexpr std::size_t kMostDimensions = 64;
+constexpr std::uint64_t kMostTensorBytes = std::uint64_t{1} << 62;
+constexpr std::size_t kMostShape = 64;
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::size_t kLengthBytes = 8;
 
-class Reader {
+class SafetensorsReader {
  public:
-  explicit Reader(const Input& input) : input_(input), bytes_(input.bytes()) {}
+  explicit SafetensorsReader(const Input& input) : input_(input), bytes_(input.bytes()) {}
 
   Result<SafeTensors> Read() {
     if (bytes_.size() < kLengthBytes) return Fault(0, "it is too short to be safetensors");
@@ -69,11 +69,11 @@ class Reader {
     StateTensor tensor{.type = static_cast<ElementType>(known - kNames.begin())};
     const Json& shape = entry["shape"];
     std::uint64_t wanted = ElementBytes(tensor.type);
-    if (!shape.is_array() || shape.size() > kMostDimensions) return FaultOf(name, "has no shape");
+    if (!shape.is_array() || shape.size() > kMostShape) return FaultOf(name, "has no shape");
     for (const Json& size : shape) {
       if (!size.is_number_unsigned()) return FaultOf(name, "has no shape");
       const auto count = size.get<std::uint64_t>();
-      if (count > kMostBytes || (count > 0 && wanted > kMostBytes / count)) {
+      if (count > kMostTensorBytes || (count > 0 && wanted > kMostTensorBytes / count)) {
         return FaultOf(name, "is larger than anything");
       }
       wanted *= count;
@@ -115,7 +115,7 @@ class Reader {
 
 }  // namespace
 
-Result<SafeTensors> ReadSafetensors(const Input& input) { return Reader(input).Read(); }
+Result<SafeTensors> ReadSafetensors(const Input& input) { return SafetensorsReader(input).Read(); }
 
 Result<std::string> WriteSafetensors(const SafeTensors& tensors) {
   Json header = Json::object();

@@ -1,7 +1,8 @@
-#include "readers/profiler/json_visit.h"
+#include "base/json_visit.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -44,6 +45,8 @@ class Cursor {
 /// "syntax error while parsing object key - unexpected end of input; expected string literal", from
 /// what nlohmann's exception says: without its number and place, and without the text around.
 std::string Reason(std::string_view what) {
+  // "[json.exception.out_of_range.406] number overflow parsing '1e999'"
+  if (what.starts_with('[')) what.remove_prefix(std::min(what.size(), what.find("] ") + 2));
   if (const auto colon = what.find(": "); colon != std::string_view::npos) {
     what.remove_prefix(colon + 2);
   }
@@ -60,12 +63,12 @@ class Sink {
  public:
   using json = nlohmann::json;
 
-  Sink(const Input& input, JsonVisitor& visitor, const char* const* position)
-      : input_(input), visitor_(visitor), position_(position) {}
+  Sink(std::string_view text, JsonVisitor& visitor, const char* const* position)
+      : text_(text), visitor_(visitor), position_(position) {}
 
   bool null() { return Pass({}); }
   bool boolean(bool value) {
-    return Pass({.kind = JsonScalar::Kind::kInteger, .integer = value ? 1 : 0});
+    return Pass({.kind = JsonScalar::Kind::kBool, .integer = value ? 1 : 0});
   }
   bool number_integer(std::int64_t value) {
     return Pass({.kind = JsonScalar::Kind::kInteger, .integer = value});
@@ -89,8 +92,8 @@ class Sink {
 
   bool parse_error(std::size_t position, const std::string&, const json::exception& why) {
     const std::size_t at = position > 0 ? position - 1 : 0;
-    if (at >= input_.bytes().size()) {
-      return Fail("the JSON ends too early", input_.bytes().size(),
+    if (at >= text_.size()) {
+      return Fail("the JSON ends too early", text_.size(),
                   "the program may have died while it wrote the file; copy or record it again");
     }
     return Fail(fmt::format("not valid JSON: {}", Reason(why.what())), at, "");
@@ -120,16 +123,13 @@ class Sink {
     const Error refusal = ReadBudget::Refusal();
     return Fail(refusal.message, Here(), refusal.hint);
   }
-  std::size_t Here() const { return static_cast<std::size_t>(*position_ - input_.bytes().data()); }
+  std::size_t Here() const { return static_cast<std::size_t>(*position_ - text_.data()); }
   bool Fail(std::string message, std::size_t at, std::string hint) {
-    error = Error{.message = std::move(message),
-                  .file = input_.name(),
-                  .offset = at,
-                  .hint = std::move(hint)};
+    error = Error{.message = std::move(message), .offset = at, .hint = std::move(hint)};
     return false;
   }
 
-  const Input& input_;
+  std::string_view text_;
   JsonVisitor& visitor_;
   const char* const* position_;
   std::size_t depth_ = 0;
@@ -148,6 +148,7 @@ std::optional<T> Parse(std::string_view text) {
 
 std::optional<std::int64_t> JsonScalar::AsInteger() const {
   switch (kind) {
+    case Kind::kBool:
     case Kind::kInteger:
       return integer;
     case Kind::kUnsigned:
@@ -186,15 +187,20 @@ std::optional<double> JsonScalar::AsReal() const {
   return value ? std::optional(static_cast<double>(*value)) : std::nullopt;
 }
 
-std::optional<Error> VisitJson(const Input& input, JsonVisitor& visitor) {
-  const std::string_view bytes = input.bytes();
-  const char* position = bytes.data();
-  Sink sink(input, visitor, &position);
-  const bool fine = nlohmann::json::sax_parse(
-      Cursor(bytes.data(), &position), Cursor(bytes.data() + bytes.size(), &position), &sink);
+std::optional<Error> VisitJson(std::string_view text, JsonVisitor& visitor) {
+  const char* position = text.data();
+  Sink sink(text, visitor, &position);
+  const bool fine = nlohmann::json::sax_parse(Cursor(text.data(), &position),
+                                              Cursor(text.data() + text.size(), &position), &sink);
   if (sink.error) return sink.error;
-  if (!fine) return Error{.message = "not valid JSON", .file = input.name()};
+  if (!fine) return Error{.message = "not valid JSON", .offset = 0};
   return std::nullopt;
+}
+
+std::optional<Error> VisitJson(const Input& input, JsonVisitor& visitor) {
+  std::optional<Error> fault = VisitJson(input.bytes(), visitor);
+  if (fault) fault->file = input.name();
+  return fault;
 }
 
 }  // namespace plimsoll

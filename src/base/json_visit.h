@@ -1,4 +1,5 @@
-// One pass over a JSON text that may be gigabytes, without building it in memory.
+// One pass over a JSON text that may be gigabytes, without building it in memory. Every JSON that
+// is read comes through here, so that all have the same limits.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@ namespace plimsoll {
 /// A JSON value that is neither an object nor an array. Writers disagree about numbers (integers,
 /// floats, numbers in quotes), so it is asked for what is needed.
 struct JsonScalar {
-  enum class Kind : std::uint8_t { kNothing, kInteger, kUnsigned, kReal, kText };
+  enum class Kind : std::uint8_t { kNothing, kBool, kInteger, kUnsigned, kReal, kText };
   Kind kind = Kind::kNothing;
-  std::int64_t integer = 0;    // kInteger
+  std::int64_t integer = 0;    // kInteger; kBool: 0 or 1
   std::uint64_t whole = 0;     // kUnsigned
   double real = 0;             // kReal
   std::string_view text = {};  // kText; valid during the call only
@@ -38,7 +39,10 @@ class JsonVisitor {
   virtual bool Enough() const { return false; }
 };
 
-/// Calls the visitor for everything in the input; the reason if that is not (all of) a JSON text.
+/// Calls the visitor for everything in the text; the reason if that is not (all of) a JSON text, or
+/// is nested more than 128 deep.
+std::optional<Error> VisitJson(std::string_view text, JsonVisitor& visitor);
+/// The same; the reason names the file.
 std::optional<Error> VisitJson(const Input& input, JsonVisitor& visitor);
 
 }  // namespace plimsoll
