@@ -21,16 +21,16 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kProfilerCategories = kProfilerCategories.size();
+constexpr std::size_t kColumns = kProfilerCategories.size();
 /// The .json form begins each row with a zero, for the plot's sake.
-constexpr std::size_t kRowLength = kProfilerCategories + 1;
+constexpr std::size_t kRowLength = kColumns + 1;
 constexpr std::size_t kRecordLength = 4;
 constexpr std::int64_t kBeforeRecording = -1;
 constexpr std::size_t kHtmlHead = 4096;
 
 constexpr std::string_view kNoLine = " \t\r\n";
 
-using Sizes = std::array<Bytes, kProfilerCategories>;
+using Sizes = std::array<Bytes, kColumns>;
 /// What becomes of a row: a sample with its figures.
 constexpr std::size_t kSampleBytes = sizeof(CategorySample) + sizeof(Sizes);
 
@@ -100,7 +100,7 @@ class TimelineVisitor final : public JsonVisitor {
   }
   bool AddRecord() {
     if (!clean_ || row_.size() != kRecordLength || !Sane(row_[2])) return false;
-    if (row_[3] < 0 || row_[3] >= static_cast<std::int64_t>(kProfilerCategories)) return false;
+    if (row_[3] < 0 || row_[3] >= static_cast<std::int64_t>(kColumns)) return false;
     if (!budget_.Take(sizeof(RawRecord) + kSampleBytes)) return false;
     records.push_back({row_[0], row_[2], static_cast<std::size_t>(row_[3])});
     return true;
