@@ -12,13 +12,15 @@
 #include <thread>
 #include <tuple>
 
-#include "base/input.h"
+#include "job/plain_file.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+constexpr std::size_t kLongestProcessFile = std::size_t{1} << 20;
 
 std::string TextOf(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -80,9 +82,9 @@ void ReadEnd(const Json& object, RecordedProcess& process) {
 }
 
 std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
-  const Result<Input> input = Input::Open(path.string());
-  if (!input) return std::nullopt;
-  const Json object = Json::parse(input->bytes(), nullptr, /*allow_exceptions=*/false);
+  const std::optional<std::string> text = ReadPlainFile(path, kLongestProcessFile);
+  if (!text) return std::nullopt;
+  const Json object = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || TextOf(object, "schema") != "plimsoll.process/1") return std::nullopt;
   RecordedProcess process{.pid = CountOf(object, "pid"),
                           .host = TextOf(object, "host"),
