@@ -60,7 +60,10 @@ def job_from(
     torch = require_torch()
     transformers = _transformers()
     document, notes = _document(Path(path))
-    config, kind = _known(transformers, document, notes)
+    try:
+        config, kind = _known(transformers, document, notes)
+    except Exception as error:
+        raise _broken(error) if _import_failed(error) else error from None
     shape, batch_note = _batch(kind, config, sequence)
     weights, autocast = _types(document, precision)
     make, settings = OPTIMIZERS.get(optimizer, OPTIMIZERS["adamw"])
@@ -90,12 +93,33 @@ def _transformers() -> Any:
     try:
         transformers: Any = import_module("transformers")
     except ImportError as error:
-        raise CaptureError(
-            "transformers is not installed here",
-            hint="A configuration names a model that it has: pip install transformers",
-        ) from error
+        if error.name == "transformers":
+            raise CaptureError(
+                "transformers is not installed here",
+                hint="A configuration names a model that it has: pip install transformers",
+            ) from error
+        raise _broken(error) from error
     transformers.logging.set_verbosity_error()
     return transformers
+
+
+def _broken(error: Exception) -> CaptureError:
+    """transformers loads a model's file when its name is first used: what fails then is the
+    installation, not the configuration."""
+    return CaptureError(
+        f"transformers cannot be imported here: {' '.join(str(error).split())}",
+        hint="The installation lacks something, or its parts do not go together; the "
+        "configuration was not looked at",
+    )
+
+
+def _import_failed(error: BaseException | None) -> bool:
+    """Whether an import is behind it; transformers wraps it in a RuntimeError."""
+    while error is not None and not isinstance(error, CaptureError):
+        if isinstance(error, ImportError) or "Failed to import" in str(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 # The file.
@@ -150,6 +174,8 @@ def _known(transformers: Any, document: dict[str, Any], notes: list[str]) -> tup
     try:
         config = transformers.CONFIG_MAPPING[name].from_dict(document)
     except Exception as error:
+        if _import_failed(error):
+            raise
         raise CaptureError(
             f"transformers refuses this configuration: {' '.join(str(error).split())}"
         ) from error

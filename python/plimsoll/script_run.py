@@ -107,7 +107,8 @@ class _Run:
         if watch.steps < STEPS:
             self._notes(f"the script ended within its first {STEPS} steps; the whole ones are told")
         self._notes(
-            "told are the first steps; what comes later, such as a validation, is not in it"
+            "only the first training steps were run: what comes later, such as a validation, is "
+            "not in the figures"
         )
         watch.tell_of_waiting()
         self.write(

@@ -81,6 +81,8 @@ struct RankReport {
   std::optional<int> rank;
   std::optional<int> device;
   std::string torch;  // the release that wrote the record, as far as it tells
+  /// The Python file that was run, as far as the record tells.
+  std::string script;
   std::int64_t events = 0;
   std::optional<std::int64_t> steps;
   /// Steps that ended with their optimizer inside the record.
@@ -108,6 +110,20 @@ struct RankReport {
   bool RanOut() const { return instant.kind == InstantKind::kOutOfMemory; }
 };
 
+/// What to record so that more can be told.
+struct RecordAdvice {
+  /// `plimsoll run` records it: a Python program that trains with PyTorch on CUDA or ROCm.
+  bool by_run = false;
+  /// It trains, as far as its text shows, so that its step can be predicted.
+  bool trains = false;
+  /// Lines of Python or shell for what it does not.
+  std::vector<std::string> lines = {};
+
+  bool empty() const { return !by_run && lines.empty(); }
+  /// All of it as lines, with a stand-in for the user's command.
+  std::vector<std::string> Lines() const;
+};
+
 struct Explanation {
   std::string verdict;
   std::vector<RankReport> ranks;
@@ -118,8 +134,8 @@ struct Explanation {
   std::vector<RuledOut> ruled_out;
   /// The arithmetic of an error text, a line each: "9.50 GiB in use - 9.10 GiB reserved = …".
   std::vector<std::string> arithmetic;
-  /// What to record next, in lines of Python or shell; empty where nothing more is needed.
-  std::vector<std::string> record_next;
+  /// Empty where nothing more is needed.
+  RecordAdvice record_next;
 };
 
 }  // namespace plimsoll

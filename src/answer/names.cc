@@ -132,4 +132,15 @@ std::string_view OomCauseName(OomCause cause) {
   return Named(kNames, cause);
 }
 
+std::vector<std::string> RecordAdvice::Lines() const {
+  std::vector<std::string> all;
+  if (by_run) {
+    all = {"plimsoll run -- python train.py",
+           "# or from inside the script, before the model is built:",
+           "import plimsoll; plimsoll.record()"};
+  }
+  all.insert(all.end(), lines.begin(), lines.end());
+  return all;
+}
+
 }  // namespace plimsoll

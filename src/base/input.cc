@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,16 +64,44 @@ Result<ByteBuffer> ReadStream(const std::string& name, int fd) {
   return all;
 }
 
+/// All that comes through a named pipe. Nobody may ever write to it: that is waited for only so
+/// long, and then told.
+Result<ByteBuffer> ReadNamedPipe(const std::string& name, int fd) {
+  constexpr int kTick = 100;  // milliseconds
+  constexpr int kTicksForAWriter = 50;
+  ByteBuffer out;
+  for (int ticks = 0; out.size() < kMostStreamed;) {
+    const ssize_t n = ::read(fd, out.Room(kChunk), kChunk);
+    if (n > 0) out.Grow(static_cast<std::size_t>(n));
+    if (n > 0 || (n < 0 && errno == EINTR)) continue;
+    if (n < 0 && errno != EAGAIN) return CannotRead(name, errno);
+    // Without a writer it is at its end; with one that is silent it is not.
+    const bool at_end = n == 0;
+    if (at_end && out.size() > 0) return out;
+    if (at_end && ++ticks > kTicksForAWriter) {
+      return Error{.message = "it is a pipe, and nobody writes to it",
+                   .file = name,
+                   .hint = "give a file, or pipe into standard input (-)"};
+    }
+    pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+    ::poll(&waiting, 1, kTick);
+  }
+  return Error{.message = "more than 8 GiB came through the pipe", .file = name};
+}
+
 Result<ByteBuffer> ReadPath(const std::string& path) {
   if (path == "-") return ReadStream("standard input", STDIN_FILENO);
-  FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // To open a pipe is to wait for its writer, otherwise.
+  FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat info {};
   if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return CannotRead(path, errno);
   if (S_ISDIR(info.st_mode)) return CannotRead(path, EISDIR);
   if (S_ISCHR(info.st_mode) && path != "/dev/stdin" && path != "/dev/null") {
     return Error{.message = "it is a device, not a file", .file = path};
   }
-  // Pipes and the files of /proc have no size.
+  if (S_ISFIFO(info.st_mode)) return ReadNamedPipe(path, file.fd);
+  ::fcntl(file.fd, F_SETFL, ::fcntl(file.fd, F_GETFL) & ~O_NONBLOCK);
+  // The files of /proc have no size.
   if (!S_ISREG(info.st_mode) || info.st_size == 0) return ReadStream(path, file.fd);
   return ReadUpTo(static_cast<std::size_t>(info.st_size), path, file.fd);
 }

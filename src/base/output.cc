@@ -14,17 +14,24 @@
 namespace plimsoll {
 namespace {
 
-/// Opens a new file beside the target, whose name nobody else has: another process, on another
-/// machine too, or another thread. Its permissions are those that any new file gets.
-int OpenBeside(const std::string& target, std::string& name) {
+/// Opens a new file whose name nobody else has: another process, on another machine too, or
+/// another thread. Its permissions are those that any new file gets.
+int OpenNew(const std::string& stem, std::string& name) {
   static std::atomic<unsigned> count = 0;
   constexpr int kMostTaken = 1000;  // left behind by those that were killed
   for (int i = 0; i < kMostTaken; ++i) {
-    name = fmt::format("{}.{}-{}.part", target, ::getpid(), count++);
+    name = fmt::format("{}.{}-{}.part", stem, ::getpid(), count++);
     const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file >= 0 || errno != EEXIST) return file;
   }
   return -1;
+}
+
+/// A new file beside the target, with its name in its own where a file's name may be that long.
+int OpenBeside(const std::string& target, std::string& name) {
+  const int file = OpenNew(target, name);
+  if (file >= 0 || errno != ENAMETOOLONG) return file;
+  return OpenNew((std::filesystem::path(target).parent_path() / "plimsoll").string(), name);
 }
 
 /// What a link leads to, also where there is nothing yet.
@@ -53,6 +60,10 @@ void SyncFolderOf(const std::string& path) {
 FileWriter::FileWriter(const std::string& path) : path_(path), target_(Behind(path).string()) {
   struct stat there {};
   const bool exists = ::stat(target_.c_str(), &there) == 0;
+  if (!exists && errno == ENAMETOOLONG) {
+    Fail();
+    return;
+  }
   if (exists && !S_ISREG(there.st_mode)) {
     OpenInPlace();
     return;
@@ -63,8 +74,8 @@ FileWriter::FileWriter(const std::string& path) : path_(path), target_(Behind(pa
     return;
   }
   Fail();
+  no_part_ = exists;
   part_.clear();
-  if (exists) OpenInPlace();
 }
 
 FileWriter::~FileWriter() {
@@ -73,7 +84,6 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::OpenInPlace() {
-  reason_ = 0;
   file_ = ::open(target_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) Fail();
 }
@@ -103,15 +113,41 @@ std::optional<Error> FileWriter::Commit() {
       Fail();
     }
   }
+  return Problem();
+}
+
+std::optional<Error> FileWriter::Problem() const {
   if (reason_ == 0) return std::nullopt;
-  return Error{.message = fmt::format("it cannot be written: {}", std::strerror(reason_)),
-               .file = path_};
+  if (!no_part_) {
+    return Error{.message = fmt::format("it cannot be written: {}", std::strerror(reason_)),
+                 .file = path_};
+  }
+  return Error{.message = fmt::format("no new file can be made beside it: {}; so it would be "
+                                      "overwritten in place, and lost if that is cut short",
+                                      std::strerror(reason_)),
+               .file = path_,
+               .hint = "name a file in another folder"};
 }
 
 std::optional<Error> WriteFile(const std::string& path, std::string_view bytes) {
   FileWriter file(path);
   file.Write(bytes);
   return file.Commit();
+}
+
+std::optional<Error> CheckWritable(const std::string& path) {
+  struct stat there {};
+  // To open a pipe is to wait for its other end.
+  const bool special = ::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode);
+  if (special && !S_ISDIR(there.st_mode)) return std::nullopt;
+  return FileWriter(path).Problem();
+}
+
+bool IsSameFile(const std::string& one, const std::string& other) {
+  struct stat a {};
+  struct stat b {};
+  return ::stat(one.c_str(), &a) == 0 && ::stat(other.c_str(), &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
 }
 
 }  // namespace plimsoll

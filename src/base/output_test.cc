@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -99,6 +100,58 @@ TEST_F(Output, TwoWritersDoNotMix) {
   EXPECT_EQ(other.Commit(), std::nullopt);
   EXPECT_EQ(Read(Path("a")), "other");
   EXPECT_EQ(FilesThere(), 1u);
+}
+
+TEST_F(Output, ANameAsLongAsOneMayBeIsWrittenWhole) {
+  const std::string path = Path(std::string(250, 'n').c_str());
+  EXPECT_EQ(WriteFile(path, "old"), std::nullopt);
+  {
+    FileWriter file(path);
+    file.Write("half of");
+  }
+  EXPECT_EQ(Read(path), "old");
+  EXPECT_EQ(WriteFile(path, "new"), std::nullopt);
+  EXPECT_EQ(Read(path), "new");
+  EXPECT_EQ(FilesThere(), 1u);
+}
+
+TEST_F(Output, WhereNoFileCanBeMadeTheOldOneStays) {
+  const fs::path closed = Path("closed");
+  fs::create_directories(closed);
+  const std::string path = (closed / "state").string();
+  EXPECT_EQ(WriteFile(path, "old"), std::nullopt);
+  fs::permissions(closed, static_cast<fs::perms>(0555));
+  // Root may write anywhere.
+  constexpr uid_t kNobody = 65534;
+  const uid_t user = ::geteuid();
+  if (user == 0 && ::seteuid(kNobody) != 0) GTEST_SKIP() << "no other user can be taken";
+  const std::optional<Error> before = CheckWritable(path);
+  const std::optional<Error> after = WriteFile(path, "new");
+  EXPECT_EQ(::seteuid(user), 0);
+  fs::permissions(closed, fs::perms::owner_all);
+  ASSERT_TRUE(before.has_value());
+  EXPECT_NE(before->ToLine().find("no new file can be made beside it"), std::string::npos);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_EQ(Read(path), "old");
+}
+
+TEST_F(Output, WhetherItCanBeWrittenIsKnownBeforeAndNothingIsLeft) {
+  EXPECT_EQ(CheckWritable(Path("new")), std::nullopt);
+  EXPECT_EQ(CheckWritable("/dev/null"), std::nullopt);
+  EXPECT_TRUE(CheckWritable(Path("no/such/folder")).has_value());
+  EXPECT_TRUE(CheckWritable(Path("")).has_value());  // a folder
+  EXPECT_TRUE(CheckWritable(Path(std::string(300, 'n').c_str())).has_value());
+  EXPECT_EQ(FilesThere(), 0u);
+}
+
+TEST_F(Output, OneFileByTwoNames) {
+  EXPECT_EQ(WriteFile(Path("a"), "text"), std::nullopt);
+  fs::create_hard_link(Path("a"), Path("b"));
+  fs::create_symlink("a", Path("c"));
+  EXPECT_TRUE(IsSameFile(Path("a"), Path("b")));
+  EXPECT_TRUE(IsSameFile(Path("c"), Path("a")));
+  EXPECT_FALSE(IsSameFile(Path("a"), Path("none")));
+  EXPECT_FALSE(IsSameFile(Path("none"), Path("none")));
 }
 
 TEST_F(Output, ADiskThatIsFullIsAnErrorOnce) {

@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/explain_pipeline.h"
+#include "cli/next_steps.h"
 #include "cli/terminal.h"
 #include "report/json.h"
 #include "report/text.h"
@@ -18,12 +19,19 @@ struct ExplainFlags {
   bool json = false;
 };
 
+/// What to record next is told once: as the command to type, unless that is to be left out.
+int PrintExplanation(Explanation explanation, const std::vector<std::string>& paths) {
+  const std::vector<NextStep> next = AfterExplain(explanation, paths, JobBehind(explanation));
+  if (!Progress::IsSilent()) explanation.record_next.by_run = false;
+  return PrintWithNext(ExplanationText(explanation, StyleOfStdout()), next);
+}
+
 int RunExplain(const ExplainFlags& flags) {
-  const Explained explained = ExplainFiles(flags.files, {.at_event = flags.at});
+  const Explained explained = ExplainPaths(flags.files, {.at_event = flags.at});
   if (!explained.explanation) return explained.code;
   const Explanation& explanation = *explained.explanation;
-  const int printed = Print(flags.json ? ExplanationJson(explanation)
-                                       : ExplanationText(explanation, StyleOfStdout()));
+  const int printed =
+      flags.json ? Print(ExplanationJson(explanation)) : PrintExplanation(explanation, flags.files);
   return printed == kFine ? explained.code : printed;
 }
 
@@ -31,9 +39,11 @@ int RunExplain(const ExplainFlags& flags) {
 
 Command AddExplain(Flags& declare) {
   auto flags = std::make_shared<ExplainFlags>();
-  declare.Arguments("FILE", flags->files,
-                    "error texts or logs, memory snapshots, memory summaries, profiler traces, "
-                    "nsys exports; - is standard input; several files are the ranks of one job");
+  declare.Arguments(
+      "FILE", flags->files,
+      "error texts or logs, memory snapshots, memory summaries, profiler traces, "
+      "nsys exports; or the folder that plimsoll run left; - is standard input; several "
+      "files are the ranks of one job");
   declare.Count("--at", "EVENT", flags->at,
                 "account at this event, not at the out-of-memory or the peak");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");

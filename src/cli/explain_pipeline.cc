@@ -1,5 +1,6 @@
 #include "cli/explain_pipeline.h"
 
+#include <algorithm>
 #include <new>
 
 #include "base/parallel.h"
@@ -30,19 +31,60 @@ std::vector<Result<Explanation>> ExplainEach(const std::vector<std::string>& fil
   return parts;
 }
 
-}  // namespace
-
-Explained ExplainFiles(const std::vector<std::string>& files, const ExplainOptions& options) {
-  Explained explained;
+/// Of those that could be read; the others are complained of.
+std::vector<Explanation> Usable(std::vector<Result<Explanation>> parts, int& code) {
   std::vector<Explanation> usable;
-  for (Result<Explanation>& part : ExplainEach(files, options)) {
+  for (Result<Explanation>& part : parts) {
     if (part) {
       usable.push_back(std::move(*part));
     } else {
-      explained.code = Complain(part.error());
+      code = Complain(part.error());
     }
   }
-  if (!usable.empty()) explained.explanation = Join(std::move(usable));
+  return usable;
+}
+
+std::vector<std::string> Together(std::vector<std::string> files,
+                                  const std::vector<std::string>& more) {
+  files.insert(files.end(), more.begin(), more.end());
+  return files;
+}
+
+}  // namespace
+
+Explained ExplainFiles(const FolderFiles& files, const ExplainOptions& options) {
+  Explained explained{.files = Together(files.snapshots, files.error_texts)};
+  std::vector<Explanation> snapshots =
+      Usable(ExplainEach(files.snapshots, options), explained.code);
+  std::vector<Explanation> texts = Usable(ExplainEach(files.error_texts, options), explained.code);
+  std::vector<Explanation> all = snapshots;
+  all.insert(all.end(), texts.begin(), texts.end());
+  if (all.empty()) return explained;
+  explained.explanation = Join(std::move(all));
+  const auto alone = [&](const RankReport& rank) {
+    return std::ranges::find(files.error_texts, rank.file) != files.error_texts.end();
+  };
+  if (!snapshots.empty() && std::ranges::any_of(explained.explanation->ranks, alone)) {
+    explained.files = files.snapshots;
+    explained.explanation = Join(std::move(snapshots));
+  }
+  return explained;
+}
+
+Explained ExplainPaths(const std::vector<std::string>& paths, const ExplainOptions& options) {
+  FolderFiles files;
+  int code = kFine;
+  for (const std::string& path : paths) {
+    if (const std::optional<Error> wrong = WrongForRecords(path)) {
+      code = Complain(*wrong);
+      continue;
+    }
+    const FolderFiles found = FilesBehind(path);
+    files.snapshots = Together(std::move(files.snapshots), found.snapshots);
+    files.error_texts = Together(std::move(files.error_texts), found.error_texts);
+  }
+  Explained explained = ExplainFiles(files, options);
+  if (code != kFine) explained.code = code;
   return explained;
 }
 

@@ -16,6 +16,11 @@ struct Refused {
   Error error;
 };
 
+Refused OfFlag(const std::string& name, Error error) {
+  error.message = fmt::format("{}: {}", name, error.message);
+  return {std::move(error)};
+}
+
 std::string SeeHelp(const CLI::App& app) {
   return fmt::format("see plimsoll {} --help", app.get_name());
 }
@@ -98,12 +103,21 @@ void Flags::Switch(const std::string& name, bool& to, const std::string& help) {
 void Flags::Value(const std::string& name, const std::string& type, const std::string& help,
                   std::function<std::optional<Error>(const std::string&)> read) {
   const auto take = [name, read = std::move(read)](const std::string& text) {
-    std::optional<Error> error = read(text);
-    if (!error) return;
-    error->message = fmt::format("{}: {}", name, error->message);
-    throw Refused{*std::move(error)};
+    if (std::optional<Error> error = read(text)) throw OfFlag(name, *std::move(error));
   };
   app_->add_option_function<std::string>(name, take, help)->type_name(type);
+}
+
+void Flags::Repeated(const std::string& name, const std::string& type, const std::string& help,
+                     std::function<std::optional<Error>(const std::string&)> read) {
+  const auto take = [name, read = std::move(read)](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      if (std::optional<Error> error = read(text)) throw OfFlag(name, *std::move(error));
+    }
+  };
+  app_->add_option_function<std::vector<std::string>>(name, take, help)
+      ->type_name(type)
+      ->allow_extra_args(false);
 }
 
 void Flags::Text(const std::string& name, const std::string& type, std::optional<std::string>& to,

@@ -84,6 +84,9 @@ class Flags {
   /// Whatever `read` takes, which says what is wrong with a value.
   void Value(const std::string& name, const std::string& type, const std::string& help,
              std::function<std::optional<Error>(const std::string&)> read);
+  /// The same, and it may be given again.
+  void Repeated(const std::string& name, const std::string& type, const std::string& help,
+                std::function<std::optional<Error>(const std::string&)> read);
   /// Lines "  plimsoll explain FILE   what for"; any other line is a remark.
   void Examples(const std::string& text);
 

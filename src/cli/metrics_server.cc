@@ -16,12 +16,22 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace plimsoll {
+
+/// A client that has not yet got its answer.
+struct MetricsClient {
+  int file = -1;
+  std::chrono::steady_clock::time_point until;
+  std::string request = {};
+  /// What is left to be sent; empty while the request is read.
+  std::string answer = {};
+};
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -29,42 +39,29 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLongestRequest = 8192;
 /// For a whole request and its answer: a client that is slower is left.
 constexpr std::chrono::milliseconds kPatience(2000);
+constexpr std::size_t kMostClients = 64;
 
-struct Socket {
-  int file = -1;
-  explicit Socket(int opened) : file(opened) {}
-  ~Socket() {
-    if (file >= 0) ::close(file);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-};
-
-bool Await(int file, short what, Clock::time_point until) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-  pollfd waiting{.fd = file, .events = what, .revents = 0};
-  return left.count() > 0 && ::poll(&waiting, 1, static_cast<int>(left.count())) > 0;
+bool IsWhole(const std::string& head) {
+  return head.find("\r\n\r\n") != std::string::npos || head.find("\n\n") != std::string::npos;
 }
 
-/// Up to the empty line; a body is never read.
-std::optional<std::string> ReadHead(int client, Clock::time_point until) {
-  std::string head;
+/// What has come of the request up to the empty line; a body is never read. False where no more
+/// will come of it.
+bool Receive(MetricsClient& client) {
   std::array<char, 1024> part{};
-  while (head.find("\r\n\r\n") == std::string::npos && head.find("\n\n") == std::string::npos) {
-    if (head.size() > kLongestRequest || !Await(client, POLLIN, until)) return std::nullopt;
-    const ssize_t size = ::recv(client, part.data(), part.size(), MSG_DONTWAIT);
-    if (size <= 0) return std::nullopt;
-    head.append(part.data(), static_cast<std::size_t>(size));
-  }
-  return head;
+  const ssize_t size = ::recv(client.file, part.data(), part.size(), MSG_DONTWAIT);
+  if (size <= 0) return size < 0 && (errno == EAGAIN || errno == EINTR);
+  client.request.append(part.data(), static_cast<std::size_t>(size));
+  return client.request.size() <= kLongestRequest;
 }
 
-void Send(int client, std::string_view text, Clock::time_point until) {
-  while (!text.empty() && Await(client, POLLOUT, until)) {
-    const ssize_t size = ::send(client, text.data(), text.size(), MSG_DONTWAIT);
-    if (size <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(size));
-  }
+/// False where all of it is sent, or nobody takes it.
+bool Send(MetricsClient& client) {
+  const ssize_t size =
+      ::send(client.file, client.answer.data(), client.answer.size(), MSG_DONTWAIT);
+  if (size < 0) return errno == EAGAIN || errno == EINTR;
+  client.answer.erase(0, static_cast<std::size_t>(size));
+  return !client.answer.empty();
 }
 
 std::string Response(std::string_view status, std::string_view body) {
@@ -126,32 +123,51 @@ struct MetricsServer::State {
     ::sigemptyset(&broken_pipe);
     ::sigaddset(&broken_pipe, SIGPIPE);
     ::pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
-    std::array<pollfd, 2> waiting = {pollfd{.fd = listener, .events = POLLIN, .revents = 0},
-                                     pollfd{.fd = stop[0], .events = POLLIN, .revents = 0}};
-    while (true) {
-      if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) return;
-      if (waiting[1].revents != 0) return;
-      if ((waiting[0].revents & POLLIN) == 0) continue;
-      const Socket client(::accept(listener, nullptr, nullptr));
-      if (client.file >= 0) Answer(client.file);
+    while (Await()) {
     }
+    for (const MetricsClient& client : clients) ::close(client.file);
   }
 
-  void Answer(int client) {
-    const Clock::time_point until = Clock::now() + kPatience;
-    const std::optional<std::string> head = ReadHead(client, until);
-    if (!head) return;
-    std::string now;
-    {
-      const std::lock_guard<std::mutex> hold(lock);
-      now = metrics;
+  /// One look at everybody at once, so that nobody waits for a client that is silent. False when it
+  /// is over.
+  bool Await() {
+    const short may_come = clients.size() < kMostClients ? POLLIN : 0;
+    std::vector<pollfd> waiting = {{.fd = stop[0], .events = POLLIN, .revents = 0},
+                                   {.fd = listener, .events = may_come, .revents = 0}};
+    for (const MetricsClient& client : clients) {
+      const short what = client.answer.empty() ? POLLIN : POLLOUT;
+      waiting.push_back({.fd = client.file, .events = what, .revents = 0});
     }
-    Send(client, AnswerTo(*head, now), until);
+    const int patience = clients.empty() ? -1 : static_cast<int>(kPatience.count() / 10);
+    if (::poll(waiting.data(), waiting.size(), patience) < 0 && errno != EINTR) return false;
+    if (waiting[0].revents != 0) return false;
+    for (std::size_t i = clients.size(); i-- > 0;) {
+      const bool ready = waiting[i + 2].revents != 0;
+      if (Clock::now() < clients[i].until && (!ready || GoOn(clients[i]))) continue;
+      ::close(clients[i].file);
+      clients.erase(clients.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if ((waiting[1].revents & POLLIN) != 0) {
+      const int file = ::accept(listener, nullptr, nullptr);
+      if (file >= 0) clients.push_back({.file = file, .until = Clock::now() + kPatience});
+    }
+    return true;
+  }
+
+  /// False where the client is done with.
+  bool GoOn(MetricsClient& client) {
+    if (!client.answer.empty()) return Send(client);
+    if (!Receive(client)) return false;
+    if (!IsWhole(client.request)) return true;
+    const std::lock_guard<std::mutex> hold(lock);
+    client.answer = AnswerTo(client.request, metrics);
+    return true;
   }
 
   int listener;
   int port = 0;
   std::array<int, 2> stop = {-1, -1};
+  std::vector<MetricsClient> clients;  // of the thread alone
   std::mutex lock;
   std::string metrics;
   std::thread thread;
@@ -180,7 +196,7 @@ Result<MetricsServer> MetricsServer::Start(int port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   auto* const plain = reinterpret_cast<sockaddr*>(&address);
   socklen_t size = sizeof address;
-  if (listener < 0 || ::bind(listener, plain, size) != 0 || ::listen(listener, 8) != 0 ||
+  if (listener < 0 || ::bind(listener, plain, size) != 0 || ::listen(listener, 64) != 0 ||
       ::getsockname(listener, plain, &size) != 0 || ::pipe(state->stop.data()) != 0) {
     return Error{.message = fmt::format("127.0.0.1:{} cannot be listened on: {}", port,
                                         std::strerror(errno)),

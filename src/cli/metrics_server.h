@@ -10,8 +10,8 @@ namespace plimsoll {
 
 class MetricsServer {
  public:
-  /// Begins to listen on 127.0.0.1; port 0 is one that is free. Answers from a thread of its own,
-  /// one request at a time.
+  /// Begins to listen on 127.0.0.1; port 0 is one that is free. Answers from a thread of its own;
+  /// no client waits for another.
   static Result<MetricsServer> Start(int port);
   ~MetricsServer();
   MetricsServer(MetricsServer&&) noexcept;

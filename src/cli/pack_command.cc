@@ -5,6 +5,8 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/file_kind.h"
+#include "cli/next_steps.h"
 #include "cli/pack_input.h"
 #include "cli/terminal.h"
 #include "packing/bound.h"
@@ -36,9 +38,12 @@ int RunPack(const PackFlags& flags) {
   if (!result) return Complain(result.error());
   report->result = std::move(*result);
   report->fault = FindFault(report->problem, report->result.packing);
-  const int printed = Print(flags.csv    ? WritePackingCsv(csv, report->result.packing)
-                            : flags.json ? PackJson(*report)
-                                         : PackText(*report, StyleOfStdout()));
+  const int printed = flags.csv    ? Print(WritePackingCsv(csv, report->result.packing))
+                      : flags.json ? Print(PackJson(*report))
+                                   : PrintWithNext(PackText(*report, StyleOfStdout()),
+                                                   KindOf(report->file) == FileKind::kTrace
+                                                       ? AfterPack(report->file)
+                                                       : std::vector<NextStep>{});
   if (printed != kFine) return printed;
   return report->result.fits == Fits::kYes && !report->fault ? kFine : kNo;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "allocator/ledger.h"
+#include "cli/file_kind.h"
 #include "readers/registry.h"
 
 namespace plimsoll {
@@ -62,8 +63,12 @@ Result<std::optional<Bytes>> ReadCapacity(const std::optional<std::string>& text
 
 }  // namespace
 
-Result<PackReport> ReadProblem(const std::string& file,
+Result<PackReport> ReadProblem(const std::string& path,
                                const std::optional<std::string>& capacity_text, PackingCsv& csv) {
+  const bool buffers = KindOf(path) == FileKind::kBuffers;
+  const Result<std::string> file_of = buffers ? path : RecordFile(path);
+  if (!file_of) return file_of.error();
+  const std::string& file = *file_of;
   const Result<Input> input = Input::Open(file);
   if (!input) return input.error();
   const bool table = LooksLikeCsv(input->bytes());

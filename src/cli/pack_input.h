@@ -12,7 +12,7 @@ namespace plimsoll {
 
 /// The problem of a file with the capacity that is asked about, and the table in which to write the
 /// answer.
-Result<PackReport> ReadProblem(const std::string& file,
+Result<PackReport> ReadProblem(const std::string& path,
                                const std::optional<std::string>& capacity_text, PackingCsv& csv);
 
 }  // namespace plimsoll

@@ -1,20 +1,19 @@
 #include <memory>
 
-#include "base/input.h"
 #include "cli/command.h"
+#include "cli/file_kind.h"
+#include "cli/next_steps.h"
 #include "cli/script_flags.h"
 #include "cli/shared_flags.h"
 #include "cli/terminal.h"
 #include "cli/tune_command.h"
 #include "plan/planned_run.h"
 #include "plan/search.h"
-#include "readers/registry.h"
 #include "report/json.h"
 #include "report/plan.h"
 #include "report/plan_page.h"
 #include "report/text.h"
 #include "step/calibration.h"
-#include "step/file/step_file.h"
 #include "step/max_batch.h"
 #include "step/predicted_history.h"
 
@@ -68,19 +67,20 @@ constexpr std::string_view kOfARecord =
     "several\n"
     "GPUs, with times; two snapshots at two batch sizes say which batch fits (plimsoll predict).\n";
 
-/// As far as a recorded run allows; `not_a_step` where it is none either.
-int PlanFromRecord(const PlanFlags& flags, const Error& not_a_step) {
-  if (flags.script.run || !ReadFile(flags.files[0])) return Complain(not_a_step);
-  const Result<TuneReport> report = TuneFile({.file = flags.files[0],
-                                              .gpu = flags.gpu,
-                                              .limit = flags.budget,
-                                              .torch = flags.torch,
-                                              .json = flags.json});
-  if (!report) return Complain(report.error());
+/// As far as a recorded run allows.
+int PlanFromRecord(const PlanFlags& flags) {
+  const Result<Tuned> tuned = TuneFile({.file = flags.files[0],
+                                        .gpu = flags.gpu,
+                                        .limit = flags.budget,
+                                        .torch = flags.torch,
+                                        .json = flags.json});
+  if (!tuned) return Complain(tuned.error());
+  const TuneReport& report = tuned->report;
   const int printed =
-      Print(flags.json ? TuneJson(*report)
-                       : TuneText(*report, StyleOfStdout()) + std::string(kOfARecord));
-  return printed != kFine ? printed : ExitCodeOf(*report);
+      flags.json ? Print(TuneJson(report))
+                 : PrintWithNext(TuneText(report, StyleOfStdout()) + std::string(kOfARecord),
+                                 AfterTune(report, tuned->script, flags.gpu));
+  return printed != kFine ? printed : ExitCodeOf(report);
 }
 
 /// Those of a node are joined by links of their own.
@@ -88,28 +88,64 @@ int NodeSize(const PlanFlags& flags) {
   return static_cast<int>(flags.gpus.value_or(Cluster{}.gpus_in_a_node));
 }
 
+/// What does not go together, and what cannot be planned from.
+std::optional<Error> Contradiction(const PlanFlags& flags) {
+  if (auto error = CheckSource(flags.script, flags.files)) return error;
+  if (flags.files.size() > 1) {
+    return Error{.message = fmt::format("{} files are given", flags.files.size()),
+                 .hint = "give one step file, or one memory snapshot"};
+  }
+  std::vector<std::string> inputs = flags.files;
+  inputs.insert(inputs.end(), flags.script.command.begin(), flags.script.command.end());
+  if (flags.script.keep) inputs.push_back(*flags.script.keep);
+  if (auto error = CheckOutput("--html", flags.html, inputs)) return error;
+  if (flags.script.run) return std::nullopt;
+  return WrongKind(flags.files[0],
+                   {FileKind::kStep, FileKind::kConfiguration, FileKind::kTrace,
+                    FileKind::kRunFolder, FileKind::kText},
+                   "a captured step");
+}
+
+bool IsRecord(const PlanFlags& flags) {
+  if (flags.script.run) return false;
+  const FileKind kind = KindOf(flags.files[0]);
+  return kind == FileKind::kTrace || kind == FileKind::kRunFolder;
+}
+
 Result<Step> StepOf(const PlanFlags& flags) {
-  const auto read = [](const std::string& file) -> Result<Step> {
-    const Result<Input> input = Input::Open(file);
-    if (!input) return input.error();
-    return ReadStep(*input);
-  };
-  if (!flags.script.run) return read(flags.files[0]);
-  const Result<CapturedStep> captured =
-      CapturedStep::Of(flags.script, flags.batches, flags.gpu ? flags.gpu->name : "");
-  if (!captured) return captured.error();
-  return read(captured->path());
+  return ReadOrCapture({.files = flags.files,
+                        .script = flags.script,
+                        .batches = flags.batches,
+                        .gpu = flags.gpu ? flags.gpu->name : "",
+                        .every_precision = true});
+}
+
+std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanJob& job, const Plan& plan) {
+  const StepQuestion asked{.files = flags.files,
+                           .script = flags.script,
+                           .batches = flags.batches,
+                           .sequence = flags.script.sequence,
+                           .gpu = job.gpu,
+                           .limit = flags.budget,
+                           .torch = flags.torch ? flags.torch->ToText() : ""};
+  PlanOutcome outcome{.samples = job.samples, .gpus = job.gpus, .nodes = job.nodes};
+  if (plan.ways.empty()) {
+    outcome.larger = plan.smallest_card;
+    return AfterPlan(asked, outcome);
+  }
+  const Choice& first = plan.ways.front().choice;
+  outcome.batch = first.batch;
+  outcome.first.emplace();
+  for (const auto& [lever, value] : first.set) outcome.first->push_back(lever + "=" + value);
+  return AfterPlan(asked, outcome);
 }
 
 int RunPlan(const PlanFlags& flags) {
-  if (const auto error = CheckSource(flags.script, flags.files)) return Complain(*error);
-  if (flags.files.size() > 1) {
-    return Complain({.message = fmt::format("{} files are given", flags.files.size()),
-                     .hint = "give one step file, or one memory snapshot"});
-  }
+  if (const std::optional<Error> error = Contradiction(flags)) return Complain(*error);
+  if (IsRecord(flags)) return PlanFromRecord(flags);
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
   const Result<Step> step = StepOf(flags);
-  if (!step) return PlanFromRecord(flags, step.error());
+  if (!step) return Complain(step.error());
   const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(step->gpu);
   if (!gpu) return Complain(gpu.error());
   PlanJob job{.step = *step,
@@ -132,8 +168,10 @@ int RunPlan(const PlanFlags& flags) {
   progress.Next("trying ways to train");
   const Result<Plan> plan = FindPlan(job);
   if (!plan) return Complain(plan.error());
-  const int printed = Print(flags.json ? PlanJson(job, *plan)
-                                       : PlanText(job, *plan, flags.explain, StyleOfStdout()));
+  const int printed = flags.json
+                          ? Print(PlanJson(job, *plan))
+                          : PrintWithNext(PlanText(job, *plan, flags.explain, StyleOfStdout()),
+                                          NextOf(flags, job, *plan));
   if (printed != kFine) return printed;
   if (flags.html) {
     const int written = WritePage(*flags.html, job, *plan);
@@ -148,7 +186,8 @@ Command AddPlan(Flags& declare) {
   auto flags = std::make_shared<PlanFlags>();
   declare.Arguments(
       "STEP", flags->files,
-      "a step file, made by plimsoll.capture; or a memory snapshot, for the allocator's settings",
+      "a step file, made by plimsoll.capture; or hf:config.json, a Hugging Face model by its "
+      "configuration; or a memory snapshot, for the allocator's settings",
       /*required=*/false);
   flags->script.AddTo(declare);
   declare.Value("--batches", "N,M", "with --run: the batch sizes to capture, 4,8 unless given",

@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/next_steps.h"
 #include "cli/predict_flags.h"
 #include "cli/terminal.h"
+#include "plan/lever.h"
 #include "report/predict.h"
 #include "report/predict_page.h"
 #include "step/earlier_frees.h"
@@ -40,13 +43,40 @@ int WritePage(const std::string& path, const PredictJob& job, const PredictAnswe
   return WriteOut(path, PageHtml(PredictionPage(answer, *history, *trade_offs)));
 }
 
+/// The first number of "fsdp:4:keep", which is how many GPUs share the job; 0 where none is told.
+std::int64_t RanksIn(std::string_view parallel) {
+  if (parallel.empty()) return 1;
+  std::int64_t ranks = 0;
+  const std::size_t colon = parallel.find(':');
+  if (colon == parallel.npos || parallel.starts_with("pipeline")) return 0;
+  std::from_chars(parallel.data() + colon + 1, parallel.data() + parallel.size(), ranks);
+  return ranks;
+}
+
+std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job, bool fits) {
+  StepQuestion asked{.files = flags.files,
+                     .script = flags.script,
+                     .batches = flags.batches,
+                     .sequence = flags.script.sequence,
+                     .gpu = job.gpu,
+                     .limit = flags.limit,
+                     .torch = flags.torch ? flags.torch->ToText() : ""};
+  for (const auto& [lever, value] : flags.Chosen().set) asked.levers.push_back(lever + "=" + value);
+  if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
+  const PredictOutcome outcome{.fits = fits,
+                               .largest = flags.FindsLargest(),
+                               .batch = job.options.batch,
+                               .ranks = RanksIn(flags.Chosen().Get(kParallelLever.name))};
+  return AfterPredict(asked, outcome);
+}
+
 int RunPredict(const PredictFlags& flags) {
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
   const Result<std::unique_ptr<PredictJob>> read = ReadPredictJob(flags);
   if (!read) return Complain(read.error());
   PredictJob& job = **read;
   std::optional<MaxBatch> max_batch;
-  if (flags.max_batch) {
+  if (flags.FindsLargest()) {
     progress.Next("finding the largest batch");
     const Result<MaxBatch> found = FindMaxBatch(job.step, job.gpu, job.options);
     if (!found) return Complain(found.error());
@@ -61,8 +91,9 @@ int RunPredict(const PredictFlags& flags) {
       FindEarlierFrees(job.step, job.gpu, job.options);
   if (!earlier_frees) return Complain(earlier_frees.error());
   const PredictAnswer answer{*prediction, max_batch, *earlier_frees};
-  const int printed =
-      Print(flags.json ? PredictJson(answer) : PredictText(answer, StyleOfStdout()));
+  const int printed = flags.json ? Print(PredictJson(answer))
+                                 : PrintWithNext(PredictText(answer, StyleOfStdout()),
+                                                 NextOf(flags, job, prediction->fits));
   if (printed != kFine) return printed;
   if (flags.html) {
     const int written = WritePage(*flags.html, job, answer);
@@ -84,6 +115,7 @@ Command AddPredict(Flags& declare) {
       "  plimsoll predict --run --batch 32 --gpu 4090 -- python train.py --batch-size {batch}   "
       "your script, "
       "unedited\n"
+      "  plimsoll predict hf:config.json --seq 2048 --gpu L4   a model by its configuration\n"
       "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };
 }

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include "base/input.h"
+#include "cli/file_kind.h"
 #include "cli/recorded_step.h"
 #include "cli/shared_flags.h"
+#include "cli/terminal.h"
 #include "plan/lever.h"
-#include "step/file/step_file.h"
 #include "step/max_batch.h"
 
 namespace plimsoll {
@@ -14,9 +15,6 @@ namespace {
 
 /// What does not go together.
 std::optional<Error> Contradiction(const PredictFlags& flags) {
-  if (!flags.batch && !flags.max_batch) {
-    return Error{.message = "which batch size?", .hint = "give --batch N, or --max-batch"};
-  }
   if (std::optional<Error> error = CheckSource(flags.script, flags.files)) return error;
   if (flags.html && flags.events) {
     return Error{
@@ -31,7 +29,26 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
     return Error{.message = fmt::format("{} files are given", flags.files.size()),
                  .hint = "give one step file, or two memory snapshots of the same job"};
   }
-  return std::nullopt;
+  std::vector<std::string> inputs = flags.files;
+  inputs.insert(inputs.end(), flags.script.command.begin(), flags.script.command.end());
+  if (flags.calibration) inputs.push_back(*flags.calibration);
+  if (flags.script.keep) inputs.push_back(*flags.script.keep);
+  return CheckOutput("--html", flags.html, inputs);
+}
+
+/// A step file is one file; what else may have been given is told by its name.
+std::optional<Error> NoStep(const std::string& file) {
+  std::optional<Error> wrong = WrongKind(
+      file, {FileKind::kStep, FileKind::kConfiguration, FileKind::kText}, "a captured step");
+  if (!wrong) return wrong;
+  const FileKind kind = KindOf(file);
+  if (kind == FileKind::kTrace || kind == FileKind::kRunFolder) {
+    wrong->hint =
+        "give two snapshots of the same job at two batch sizes (--batches 8,16), or the script: "
+        "plimsoll predict --run -- python train.py";
+  }
+  if (kind == FileKind::kScript) wrong->hint = UsesOf(kind, file).back().command;
+  return wrong;
 }
 
 /// What was measured on the GPU: a file's, or the program's own. `none` is for the rules alone.
@@ -59,33 +76,55 @@ Result<Step> ReadRecorded(const PredictFlags& flags) {
                      "leave --checkpoint, --accumulate, --optimizer, --precision, --ddp and --fsdp "
                      "out, or capture the step"};
   }
+  for (const std::string& file : flags.files) {
+    const auto wrong = WrongKind(file, {FileKind::kTrace, FileKind::kText}, "a memory snapshot");
+    if (wrong) return *wrong;
+  }
   return ReadRecordedStep(flags.files[0], flags.files[1], *flags.batches);
 }
 
-Result<Step> ReadCaptured(const PredictFlags& flags, const std::string& file) {
-  const Result<Input> input = Input::Open(file);
-  if (!input) return input.error();
-  Result<Step> step = ReadStep(*input);
-  if (!step) return step;
-  // The page shows every precision that can be changed so; anything else shows one.
-  if (flags.html) {
-    KeepSuited(*step, flags.Chosen());
+/// What the choice makes of a captured step: of one precision, or of all that can be changed so.
+Result<Step> Changed(Step step, const Choice& choice, bool every_precision) {
+  if (every_precision) {
+    KeepSuited(step, choice);
   } else {
-    const Result<std::size_t> chosen = VariantFor(*step, flags.Chosen());
+    const Result<std::size_t> chosen = VariantFor(step, choice);
     if (!chosen) return chosen.error();
-    step = CopyOf(*step, *chosen);
+    step = CopyOf(step, *chosen);
   }
-  if (std::optional<Error> error = Rewrite(*step, flags.Chosen())) return *error;
+  if (std::optional<Error> error = Rewrite(step, choice)) return *error;
   return step;
+}
+
+/// Optimizers that torch itself makes; of others the calls of AdamW are replaced.
+bool TorchMakes(std::string_view optimizer) {
+  return optimizer == "adamw" || optimizer == "adam" || optimizer == "sgd" ||
+         optimizer == "sgd_momentum";
 }
 
 Result<Step> ReadFiles(const PredictFlags& flags) {
   if (flags.files.size() == 2) return ReadRecorded(flags);
-  if (!flags.script.run) return ReadCaptured(flags, flags.files[0]);
-  const Result<CapturedStep> captured =
-      CapturedStep::Of(flags.script, flags.batches, flags.gpu ? flags.gpu->name : "");
-  if (!captured) return captured.error();
-  return ReadCaptured(flags, captured->path());
+  StepRequest request{.files = flags.files,
+                      .script = flags.script,
+                      .batches = flags.batches,
+                      .gpu = flags.gpu ? flags.gpu->name : ""};
+  Choice choice = flags.Chosen();
+  if (!flags.script.run) {
+    if (std::optional<Error> error = NoStep(flags.files[0])) return *error;
+    // A model that is made anew is made as it is asked for; the rest are levers.
+    if (IsConfiguration(flags.files[0])) {
+      request.precision = choice.Get(kPrecisionLever.name);
+      choice = choice.With(kPrecisionLever.name, "");
+      if (TorchMakes(choice.Get(kOptimizerLever.name))) {
+        request.optimizer = choice.Get(kOptimizerLever.name);
+        choice = choice.With(kOptimizerLever.name, "");
+      }
+    }
+  }
+  Result<Step> step = ReadOrCapture(request);
+  if (!step) return step;
+  // The page shows every precision; anything else shows one.
+  return Changed(*std::move(step), choice, flags.html.has_value());
 }
 
 Result<Gpu> GpuOf(const PredictFlags& flags, const Step& step) {
@@ -132,15 +171,17 @@ Choice PredictFlags::Chosen() const {
 void PredictFlags::AddTo(Flags& flags) {
   flags.Arguments("STEP", files,
                   "a step file, made by plimsoll.capture; - is standard input. Or two memory "
-                  "snapshots of the same job at two batch sizes",
+                  "snapshots of the same job at two batch sizes. Or hf:config.json, a Hugging Face "
+                  "model by its configuration",
                   /*required=*/false);
   script.AddTo(flags);
   flags.Value("--batches", "N,M",
               "the batch sizes of two snapshots (8,16); with --run, those to capture, 4,8 unless "
               "given",
               [this](const std::string& text) { return ReadBatches(text, batches); });
-  flags.Count("--batch", "N", batch, "the batch size", 1, kLargestBatch);
-  flags.Switch("--max-batch", max_batch, "find the largest batch that fits");
+  flags.Count("--batch", "N", batch, "the batch size; the largest that fits unless given", 1,
+              kLargestBatch);
+  flags.Switch("--max-batch", max_batch, "find the largest batch that fits, beside --batch too");
   AddGpuFlag(flags, gpu,
              "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
              "capture unless given");
@@ -166,9 +207,10 @@ void PredictFlags::AddTo(Flags& flags) {
         "reduce_dtype=fp32), N:bf16:reduce_half where it reduces in bf16 too");
   lever("--precision", "P", kPrecisionLever, "", "a precision that was captured too (amp_bf16)");
   lever("--alloc-conf", "CONF", kAllocatorLever, "", "what PYTORCH_CUDA_ALLOC_CONF will say");
-  flags.Value("--set", "LEVER=VALUE",
-              "any lever that `plan` knows (docs/plan.md): tf32=on, parallel=ddp:4, ...",
-              [this](const std::string& text) { return ReadSetting(text, choice); });
+  flags.Repeated("--set", "LEVER=VALUE",
+                 "any lever that `plan` knows (docs/plan.md): tf32=on, parallel=ddp:4, ...; again "
+                 "for each",
+                 [this](const std::string& text) { return ReadSetting(text, choice); });
   AddRoomFlag(flags, "--limit", limit, "what set_per_process_memory_fraction will allow (20GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,

@@ -40,6 +40,8 @@ struct PredictFlags {
   void AddTo(Flags& flags);
   /// What is set by any flag.
   Choice Chosen() const;
+  /// The largest batch is to be found: it is asked for, or no other is.
+  bool FindsLargest() const { return max_batch || !batch; }
 };
 
 /// What is to be predicted. Not moved: the options refer to its calibration.

@@ -3,8 +3,11 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/file_kind.h"
+#include "cli/next_steps.h"
 #include "cli/terminal.h"
 #include "cli/what_if_flags.h"
+#include "diagnose/script_of.h"
 #include "diagnose/what_if.h"
 #include "readers/registry.h"
 #include "report/json.h"
@@ -36,8 +39,10 @@ int RunReplay(const ReplayFlags& flags) {
     return Complain({.message = "--verify compares with the record and takes no other settings",
                      .hint = "leave out --set and --empty-cache-every"});
   }
+  const Result<std::string> file = RecordFile(flags.what_if.file);
+  if (!file) return Complain(file.error());
   Progress progress("reading");
-  const Result<Recording> recording = ReadFile(flags.what_if.file);
+  const Result<Recording> recording = ReadFile(*file);
   if (!recording) return Complain(recording.error());
   progress.Next("analysing");
   const AnalysedRecording analysed(*recording);
@@ -48,8 +53,12 @@ int RunReplay(const ReplayFlags& flags) {
   if (!report) return Complain(report.error());
   if (flags.verify) report->replayed.counters = job->verified().counters;
   const int printed =
-      Print(flags.what_if.json ? ReplayJson(*report, flags.verify)
-                               : ReplayText(*report, flags.verify, StyleOfStdout()));
+      flags.what_if.json
+          ? Print(ReplayJson(*report, flags.verify))
+          : PrintWithNext(ReplayText(*report, flags.verify, StyleOfStdout()),
+                          flags.verify ? std::vector<NextStep>{}
+                                       : AfterReplay(*report, ScriptOf(job->trace->timeline.stacks),
+                                                     flags.what_if.LimitWords()));
   if (printed != kFine) return printed;
   const bool same = job->verified().Exact() && job->verified().final_block_differences == 0 &&
                     report->replayed.counters.peak_reserved == report->recorded_peak_reserved;
@@ -61,8 +70,10 @@ int RunReplay(const ReplayFlags& flags) {
 
 Command AddReplay(Flags& declare) {
   auto flags = std::make_shared<ReplayFlags>();
-  declare.Text("--set", "CONF", flags->what_if.conf,
-               "settings to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" for the defaults");
+  declare.Repeated("--set", "CONF",
+                   "settings to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" for the defaults. Again "
+                   "for more of them",
+                   [flags](const std::string& text) { return flags->what_if.AddSettings(text); });
   declare.Value("--empty-cache-every", "step|N",
                 "call torch.cuda.empty_cache() after every step, or every so many",
                 [flags](const std::string& text) { return ReadEvery(text, flags->every); });

@@ -27,8 +27,10 @@ ReportFormat FormatNamed(const std::string& name) {
 Command AddReport(Flags& declare) {
   auto flags = std::make_shared<ReportFlags>();
   ReportRequest& request = flags->request;
-  declare.Arguments("FILE", request.files,
-                    "whatever explain reads; several files are the ranks of one job");
+  declare.Arguments(
+      "FILE", request.files,
+      "whatever explain reads, or the folder that plimsoll run left; several files are "
+      "the ranks of one job");
   declare.Texts("--compare", "BASE", request.baseline,
                 "another run to compare with, such as the one before a change; again for each "
                 "rank");

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/printable.h"
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/report_parts.h"
 #include "cli/terminal.h"
 #include "report/page_content.h"
@@ -53,8 +54,22 @@ PageParts ForPage(std::vector<ReportPart> parts) {
   return page;
 }
 
-int Write(const ReportRequest& request, const std::string& unless_given, std::string_view text) {
-  const std::string out = request.out.value_or(unless_given);
+/// With the files of folders, and an output that can be written.
+Result<ReportRequest> WithFiles(ReportRequest request) {
+  for (std::vector<std::string>* const list : {&request.files, &request.baseline}) {
+    Result<std::vector<std::string>> files = RecordFiles(*list);
+    if (!files) return files.error();
+    *list = *std::move(files);
+  }
+  if (request.format == ReportFormat::kPage && !request.out) request.out = "report.html";
+  std::vector<std::string> inputs = request.files;
+  inputs.insert(inputs.end(), request.baseline.begin(), request.baseline.end());
+  if (auto error = CheckOutput("-o", request.out, inputs)) return *error;
+  return request;
+}
+
+int Write(const ReportRequest& request, std::string_view text) {
+  const std::string out = request.out.value_or("-");
   const int written = WriteOut(out, text);
   if (written != kFine || out == "-" || Progress::IsSilent()) return written;
   const bool page = request.format == ReportFormat::kPage;
@@ -73,7 +88,7 @@ int WritePage(const ReportRequest& request, Parts parts) {
                     "it for any.",
                     kMostFilesToReplay));
   }
-  return Write(request, "report.html", PageHtml(*page));
+  return Write(request, PageHtml(*page));
 }
 
 int WriteExport(const ReportRequest& request, const std::vector<ReportPart>& parts) {
@@ -83,14 +98,14 @@ int WriteExport(const ReportRequest& request, const std::vector<ReportPart>& par
                      .file = request.files.front(),
                      .hint = "a memory snapshot or a profiler trace has them"});
   }
-  if (request.format == ReportFormat::kPerfetto) return Write(request, "-", PerfettoJson(runs));
+  if (request.format == ReportFormat::kPerfetto) return Write(request, PerfettoJson(runs));
   const bool csv = request.format == ReportFormat::kCsv;
   if (runs.size() > 1) {
     return Complain({.message = fmt::format("--format {} takes one device of one file, not {}",
                                             csv ? "csv" : "speedscope", runs.size()),
                      .hint = "give one file, or --format perfetto for all"});
   }
-  if (csv) return Write(request, "-", HistoryCsv(runs.front()));
+  if (csv) return Write(request, HistoryCsv(runs.front()));
   const std::int64_t own = runs.front().rank->instant.event.value_or(kBefore);
   const std::int64_t at = request.at.value_or(own);
   if (at >= runs.front().rank->events) {
@@ -99,12 +114,15 @@ int WriteExport(const ReportRequest& request, const std::vector<ReportPart>& par
                      .file = request.files.front(),
                      .hint = "they are counted from 0"});
   }
-  return Write(request, "-", SpeedscopeJson(runs.front(), static_cast<Position>(at)));
+  return Write(request, SpeedscopeJson(runs.front(), static_cast<Position>(at)));
 }
 
 }  // namespace
 
-int MakeReport(const ReportRequest& request) {
+int MakeReport(const ReportRequest& asked) {
+  const Result<ReportRequest> checked = WithFiles(asked);
+  if (!checked) return Complain(checked.error());
+  const ReportRequest& request = *checked;
   if (request.at && request.format != ReportFormat::kSpeedscope) {
     return Complain({.message = "--at goes with --format speedscope",
                      .hint = "on the page any event can be chosen: report.html#event=1500"});

@@ -1,13 +1,16 @@
 #include "cli/run.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <new>
 
+#include "base/printable.h"
 #include "base/suggest.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/file_kind.h"
 #include "cli/help.h"
 #include "cli/manual.h"
 #include "cli/terminal.h"
@@ -61,10 +64,37 @@ const Entry* Find(const std::string& name) {
   return found == std::end(kCommands) ? nullptr : found;
 }
 
+/// Which command a file is for; nothing where it is for none.
+const char* CommandFor(FileKind kind) {
+  switch (kind) {
+    case FileKind::kText:
+    case FileKind::kTrace:
+    case FileKind::kRunFolder:
+      return "explain";
+    case FileKind::kStep:
+      return "predict";
+    case FileKind::kConfiguration:
+      return "predict";
+    case FileKind::kBuffers:
+      return "pack";
+    default:
+      return nullptr;
+  }
+}
+
+/// What a file is that no command begins with, and what can be done with it.
+int DescribeFile(const std::string& path, FileKind kind) {
+  const std::string what = fmt::format("{} is {}{}.\n", Printable(path), KindName(kind),
+                                       kind == FileKind::kPage ? ": open it in a browser" : "");
+  return Print(what + NextText(UsesOf(kind, path), StyleOfStdout()));
+}
+
 int NoSuchCommand(const std::string& name) {
   std::vector<std::string_view> known = {"help", "completion", "--help", "--version"};
   for (const Entry& entry : kCommands) known.emplace_back(entry.name);
-  return Complain({.message = fmt::format("there is no command '{}'", name),
+  const bool names_file = name.find_first_of("./") != std::string::npos;
+  return Complain({.message = fmt::format("there is no command '{}'{}", name,
+                                          names_file ? ", and no such file" : ""),
                    .hint = SuggestOr(name, known, "plimsoll help lists them")});
 }
 
@@ -107,9 +137,19 @@ int RunCommand(const Entry& entry, const std::vector<std::string>& words) {
   }
 }
 
+/// `plimsoll FILE...`: what the file is for.
+int RunForFile(const std::vector<std::string>& words, FileKind kind) {
+  // "config.json" is a configuration as much as "hf:config.json" is; but what is to be asked of it
+  // has to be told.
+  const bool asks = kind != FileKind::kConfiguration || words.front().starts_with("hf:");
+  const char* const command = asks ? CommandFor(kind) : nullptr;
+  return command == nullptr ? DescribeFile(words.front(), kind) : RunCommand(*Find(command), words);
+}
+
 }  // namespace
 
 int Run(const std::vector<std::string>& words, const std::string& version) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of writing, told in a line
   if (words.empty()) {
     std::fputs(Overview(DescribeAll(), StyleOfStderr()).c_str(), stderr);
     return kUnusable;
@@ -120,8 +160,10 @@ int Run(const std::vector<std::string>& words, const std::string& version) {
   if (first == "help" || first == "--help" || first == "-h") return PrintHelp(rest);
   if (first == "completion") return PrintCompletion(rest);
   if (first == "man") return PrintManual(rest, version);
-  const Entry* const entry = Find(first);
-  return entry == nullptr ? NoSuchCommand(first) : RunCommand(*entry, rest);
+  if (const Entry* const entry = Find(first)) return RunCommand(*entry, rest);
+  const FileKind kind = KindOf(first);
+  if (kind != FileKind::kMissing) return RunForFile(words, kind);
+  return NoSuchCommand(first);
 }
 
 }  // namespace plimsoll

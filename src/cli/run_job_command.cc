@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "base/output.h"
-#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/explain_pipeline.h"
+#include "cli/next_steps.h"
 #include "cli/report_pipeline.h"
 #include "cli/terminal.h"
 #include "job/child.h"
 #include "job/live.h"
 #include "job/processes.h"
 #include "job/run_folder.h"
-#include "report/table.h"
+#include "report/run_text.h"
 #include "report/text.h"
 
 namespace plimsoll {
@@ -37,104 +37,19 @@ struct RunFlags {
   bool modules = false;
 };
 
-/// Of our own; the job's output stays as it is.
-void Say(std::string_view text) {
-  Progress::Hide();
-  std::fputs(fmt::format("plimsoll: {}\n", Printable(text)).c_str(), stderr);
-}
-
-std::string NameOf(const std::string& path) {
-  return std::filesystem::path(path).filename().string();
-}
-
-std::string Many(std::int64_t count, std::string_view one, std::string_view more) {
-  return fmt::format("{} {}", count, count == 1 ? one : more);
-}
-
-std::string HowItEnded(const RecordedProcess& process) {
-  switch (process.end) {
-    case ProcessEnd::kException:
-      return process.detail;
-    case ProcessEnd::kSignal:
-      return process.detail;
-    case ProcessEnd::kExit:
-      return "exit";
-    case ProcessEnd::kUnknown:
-      break;
-  }
-  return IsAlive(process) ? "still runs" : "killed or crashed";
-}
-
-std::string ProcessTable(const std::vector<RecordedProcess>& processes) {
-  Writer w(StyleOfStderr());
-  Table table({{.heading = "rank", .right = true},
-               {.heading = "process", .right = true},
-               {.heading = "ended by"},
-               {.heading = "out of memory", .right = true},
-               {.heading = "optimizer steps", .right = true, .may_go = true},
-               {.heading = "size", .right = true, .may_go = true},
-               {.heading = "snapshot", .wraps = true}});
-  for (const RecordedProcess& process : processes) {
-    const SnapshotFile* const main = process.Main();
-    table.Row({process.rank ? fmt::format("{}", *process.rank) : "-",
-               fmt::format("{}", process.pid), Printable(HowItEnded(process)),
-               process.ooms == 0 ? "-" : Many(process.ooms, "time", "times"),
-               fmt::format("{}", process.optimizer_steps),
-               main != nullptr ? FormatBytes(main->bytes) : "-",
-               main != nullptr ? Printable(NameOf(main->path)) : "none"});
-  }
-  table.WriteTo(w);
-  return w.Take();
-}
-
-void SayCost(const std::vector<RecordedProcess>& processes) {
-  Bytes bytes = 0;
-  std::size_t files = 0;
-  double longest = 0;
-  for (const RecordedProcess& process : processes) {
-    for (const SnapshotFile& file : process.snapshots) bytes += file.bytes;
-    files += process.snapshots.size();
-    longest = std::max(longest, process.seconds);
-  }
-  Say(fmt::format("{}, {} in all; writing took {:.2f} s{}",
-                  Many(static_cast<std::int64_t>(files), "snapshot", "snapshots"),
-                  FormatBytes(bytes), longest,
-                  processes.size() > 1 ? " in the process where it took longest" : ""));
-  for (const RecordedProcess& process : processes) {
-    const SnapshotFile* const main = process.Main();
-    if (main == nullptr || !main->full) continue;
-    Say(fmt::format("{}: only the last {} events are in it; --max-entries keeps more",
-                    NameOf(main->path), process.max_entries));
-  }
-}
-
 void SayNothingRecorded(bool torch_was_imported) {
-  Say(torch_was_imported
-          ? "nothing was recorded: PyTorch was imported, but no process of the job initialised CUDA"
-          : "nothing was recorded: no Python process was seen to import PyTorch (one that replaces "
-            "PYTHONPATH instead of adding to it, or runs as python -I, is not seen)");
-}
-
-/// With the error texts, as long as each completes a snapshot; one that does not would be told as a
-/// process of its own.
-Explained ExplainWithTexts(const FilesOfRun& run, std::vector<std::string>& files) {
-  files = run.snapshots;
-  files.insert(files.end(), run.error_texts.begin(), run.error_texts.end());
-  Explained explained = ExplainFiles(files, {});
-  const auto alone = [&](const RankReport& rank) {
-    return std::ranges::find(run.error_texts, rank.file) != run.error_texts.end();
-  };
-  if (!explained.explanation || std::ranges::none_of(explained.explanation->ranks, alone)) {
-    return explained;
-  }
-  files = run.snapshots;
-  return ExplainFiles(files, {});
+  Remark(torch_was_imported
+             ? "nothing was recorded: PyTorch was imported, but no process of the job initialised "
+               "CUDA"
+             : "nothing was recorded: no Python process was seen to import PyTorch (one that "
+               "replaces PYTHONPATH instead of adding to it, or runs as python -I, is not seen)");
 }
 
 /// The whole answer goes to a file; on the terminal a job that did not run out gets a line.
-void ExplainRun(const RunFolder& folder, const FilesOfRun& run) {
-  std::vector<std::string> files;
-  const Explained explained = ExplainWithTexts(run, files);
+void ExplainRun(const RunFolder& folder, const FilesOfRun& run,
+                const std::vector<std::string>& command) {
+  const Explained explained =
+      ExplainFiles({.snapshots = run.snapshots, .error_texts = run.error_texts}, {});
   if (!explained.explanation) return;
   const Explanation& answer = *explained.explanation;
   const auto ran_out = [](const RankReport& rank) { return rank.RanOut(); };
@@ -142,34 +57,55 @@ void ExplainRun(const RunFolder& folder, const FilesOfRun& run) {
   if (std::ranges::any_of(answer.ranks, ran_out)) {
     std::fputs(("\n" + ExplanationText(answer, StyleOfStderr()) + "\n").c_str(), stderr);
   } else {
-    Say(answer.verdict);
+    Remark(answer.verdict);
   }
   const std::string path = (std::filesystem::path(folder.path) / "explanation.txt").string();
   if (const auto error = WriteFile(path, ExplanationText(answer, TextStyle{}))) Complain(*error);
-  MakeReport({.files = files, .out = std::filesystem::path(folder.path) / "report.html"});
+  MakeReport({.files = explained.files, .out = std::filesystem::path(folder.path) / "report.html"});
+  if (Progress::IsSilent()) return;
+  const std::vector<NextStep> next = AfterRun(answer, folder.path, command);
+  std::fputs(NextText(next, StyleOfStderr()).c_str(), stderr);
 }
 
-void TellRun(const RunFolder& folder, const ChildEnd& end) {
+void TellRun(const RunFolder& folder, const ChildEnd& end,
+             const std::vector<std::string>& command) {
   AwaitStragglers(folder, kSecondsForStragglers);
   const std::vector<RecordedProcess> processes = ReadProcesses(folder);
   const bool torch_was_imported = TorchWasImported(folder);
-  for (const std::string& complaint : HookComplaints(folder)) Say(complaint);
+  for (const std::string& complaint : HookComplaints(folder)) Remark(complaint);
   RemoveHook(folder);
   if (processes.empty()) return SayNothingRecorded(torch_was_imported);
   const std::string how =
       end.signal ? fmt::format("was ended by signal {} ({})", *end.signal, ::strsignal(*end.signal))
                  : fmt::format("ended with exit code {}", end.code);
-  Say(fmt::format("the job {}; recorded in {}:", how, folder.path));
-  std::fputs(ProcessTable(processes).c_str(), stderr);
-  SayCost(processes);
+  Remark(fmt::format("the job {}; recorded in {}:", how, folder.path));
+  std::fputs(ProcessTable(processes, StyleOfStderr()).c_str(), stderr);
+  for (const std::string& sentence : RecordingCost(processes)) Remark(sentence);
   const FilesOfRun files = FilesToExplain(processes);
-  if (!files.snapshots.empty()) ExplainRun(folder, files);
+  if (!files.snapshots.empty()) ExplainRun(folder, files, command);
+}
+
+/// A folder that cannot be made is our trouble, not the job's.
+int RunUnrecorded(const RunFlags& flags, const Error& why) {
+  Remark(fmt::format("the job runs without being recorded{}: {}",
+                     flags.budget ? " and without --budget" : "", why.ToLine()));
+  const ChildEnd end = RunChild(flags.command, {});
+  if (end.refused) Complain(*end.refused);
+  return end.code;
+}
+
+void SayFolder(const RunFolder& folder) {
+  if (!folder.instead.empty()) {
+    Remark(fmt::format("{}: recording into {}", folder.instead, folder.path));
+  } else if (!Progress::IsSilent()) {
+    Remark(fmt::format("recording into {}", folder.path));
+  }
 }
 
 int RunJob(const RunFlags& flags) {
   const Result<RunFolder> folder = MakeRunFolder(flags.out);
-  if (!folder) return Complain(folder.error());
-  if (!Progress::IsSilent()) Say(fmt::format("recording into {}", folder->path));
+  if (!folder) return RunUnrecorded(flags, folder.error());
+  SayFolder(*folder);
   const HookSettings settings{.budget = flags.budget,
                               .max_entries = flags.max_entries.value_or(kEntries),
                               .modules = flags.modules};
@@ -180,10 +116,10 @@ int RunJob(const RunFlags& flags) {
     Complain(*end.refused);
     return end.code;
   }
-  TellRun(*folder, end);
+  TellRun(*folder, end, flags.command);
   if (flags.budget) {
-    Say(fmt::format("PyTorch was allowed {} of each device, by --budget",
-                    FormatBytes(*flags.budget)));
+    Remark(fmt::format("PyTorch was allowed {} of each device, by --budget",
+                       FormatBytes(*flags.budget)));
   }
   return end.code;
 }
@@ -199,8 +135,8 @@ Command AddRunJob(Flags& declare) {
                "what PyTorch may take of each device in each process, so that the job runs out as "
                "on a smaller card");
   declare.Text("-o,--output", "DIR", flags->out,
-               "a new folder for what is recorded; plimsoll-run-1 or the next free number unless "
-               "given");
+               "the folder for what is recorded; plimsoll-run-1 or the next free number unless "
+               "given. Where it is not empty, or not yours alone, DIR.2 or the next free number");
   declare.Count(
       "--max-entries", "N", flags->max_entries,
       fmt::format("how many events each process keeps, the latest ones; {} unless given", kEntries),

@@ -4,27 +4,120 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
 
+#include "base/input.h"
+#include "base/output.h"
+#include "cli/terminal.h"
 #include "job/script_capture.h"
+#include "step/file/step_file.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr std::string_view kGpu = "H200";
+constexpr std::string_view kPrefix = "hf:";
+constexpr std::string_view kPackedStep = ".step.json.gz";
+constexpr std::string_view kPlainStep = ".step.json";
 
-Result<std::string> TemporaryStepFile() {
-  std::error_code failed;
-  const auto folder = std::filesystem::temp_directory_path(failed);
-  std::string name = (folder / "plimsoll-XXXXXX.step.json.gz").string();
-  const int file = failed ? -1 : ::mkstemps(name.data(), sizeof(".step.json.gz") - 1);
-  if (file < 0) {
-    return Error{.message = "no temporary file can be made",
-                 .hint = "name a folder that can be written in TMPDIR"};
+/// A name among the temporary files, gone with the object.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::string_view ending) {
+    std::error_code failed;
+    const auto folder = std::filesystem::temp_directory_path(failed);
+    std::string name = (folder / fmt::format("plimsoll-XXXXXX{}", ending)).string();
+    const int file = failed ? -1 : ::mkstemps(name.data(), static_cast<int>(ending.size()));
+    if (file < 0) return;
+    ::close(file);
+    path_ = name;
   }
-  ::close(file);
-  return name;
+  ~TemporaryFile() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove(path_, ignored);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  /// Empty where none could be made.
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// A line after two minutes, and again every ten, for a script that may never reach its steps.
+class Reminder {
+ public:
+  Reminder() : thread_([this] { Wait(); }) {}
+  ~Reminder() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Reminder(const Reminder&) = delete;
+  Reminder& operator=(const Reminder&) = delete;
+
+ private:
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    auto patience = std::chrono::seconds(120);
+    for (auto waited = patience; !changed_.wait_for(lock, patience, [this] { return over_; });
+         waited += patience) {
+      Remark(
+          fmt::format("the script has run for {} s; it is ended once three optimizer steps were "
+                      "seen. Ctrl-C ends it now. If it prepares data first, give it less",
+                      waited.count()));
+      patience = std::chrono::seconds(600);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+std::optional<Error> Capture(const StepRequest& request, const std::string& to) {
+  const std::string gpu = request.gpu.empty() ? std::string(kGpu) : request.gpu;
+  if (request.script.run) {
+    const Reminder reminder;
+    return CaptureScript({.command = request.script.command,
+                          .batches = request.batches,
+                          .gpu = gpu,
+                          .step_file = to});
+  }
+  return CaptureConfiguration({.path = request.files.front().substr(kPrefix.size()),
+                               .sequence = request.script.sequence,
+                               .precision = request.precision,
+                               .optimizer = request.optimizer,
+                               .gpu = gpu,
+                               .every_precision = request.every_precision,
+                               .step_file = to});
+}
+
+/// Whole or not at all, whatever the capture was doing when it was ended.
+std::optional<Error> Keep(const std::string& captured, const std::string& as) {
+  std::ifstream file(captured, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return WriteFile(as, bytes.view());
+}
+
+Result<Step> ReadStepFile(const std::string& path) {
+  const Result<Input> input = Input::Open(path);
+  if (!input) return input.error();
+  return ReadStep(*input);
 }
 
 }  // namespace
@@ -33,33 +126,32 @@ void ScriptFlags::AddTo(Flags& flags) {
   flags.Switch("--run", run,
                "capture the step here and now: runs the training script that stands after -- on "
                "tensors without memory, for two batch sizes and three steps; no GPU is needed");
-  flags.Text("--keep-step", "FILE", keep, "with --run: keep the step file under this name");
+  flags.Text("--keep-step", "FILE", keep,
+             "with --run or hf:config.json: keep the captured step under this name");
+  flags.Count("--seq", "N", sequence, "with hf:config.json: tokens in a sequence", 1, 100'000'000);
   flags.CommandLine("COMMAND", command,
                     "with --run: the script as you type it, {batch} in place of the batch size",
                     "--run");
 }
 
-Result<CapturedStep> CapturedStep::Of(const ScriptFlags& flags,
-                                      std::optional<std::pair<std::int64_t, std::int64_t>> batches,
-                                      const std::string& gpu) {
-  const Result<std::string> path =
-      flags.keep ? Result<std::string>(*flags.keep) : TemporaryStepFile();
-  if (!path) return path.error();
-  CapturedStep step(*path, flags.keep.has_value());
-  const std::optional<Error> error = CaptureScript({.command = flags.command,
-                                                    .batches = batches,
-                                                    .gpu = gpu.empty() ? std::string(kGpu) : gpu,
-                                                    .step_file = *path});
-  if (error) return *error;
-  return step;
-}
+bool IsConfiguration(const std::string& path) { return path.starts_with(kPrefix); }
 
-CapturedStep::CapturedStep(CapturedStep&& other) noexcept
-    : path_(std::move(other.path_)), kept_(std::exchange(other.kept_, true)) {}
-
-CapturedStep::~CapturedStep() {
-  std::error_code ignored;
-  if (!kept_) std::filesystem::remove(path_, ignored);
+Result<Step> ReadOrCapture(const StepRequest& request) {
+  const ScriptFlags& script = request.script;
+  if (!script.run && !IsConfiguration(request.files.front())) {
+    return ReadStepFile(request.files.front());
+  }
+  const TemporaryFile captured(script.keep && !script.keep->ends_with(".gz") ? kPlainStep
+                                                                             : kPackedStep);
+  if (captured.path().empty()) {
+    return Error{.message = "no temporary file can be made",
+                 .hint = "name a folder that can be written in TMPDIR"};
+  }
+  if (const std::optional<Error> error = Capture(request, captured.path())) return *error;
+  if (script.keep) {
+    if (const std::optional<Error> error = Keep(captured.path(), *script.keep)) return *error;
+  }
+  return ReadStepFile(captured.path());
 }
 
 std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std::string>& files) {
@@ -71,10 +163,21 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
     return Error{.message = "which step?",
                  .hint = "give a step file, or --run -- python train.py --batch-size {batch}"};
   }
-  if (!flags.run && flags.keep) {
+  const bool configuration = !files.empty() && IsConfiguration(files.front());
+  if (configuration && files.size() > 1) {
+    return Error{.message = "hf:config.json is given together with another file",
+                 .hint = "give one of them"};
+  }
+  if (!flags.run && !configuration && flags.keep) {
     return Error{.message = "--keep-step keeps what --run captures", .hint = "add --run"};
   }
-  return std::nullopt;
+  if (!configuration && flags.sequence) {
+    return Error{.message = "--seq goes with hf:config.json",
+                 .hint = "a captured step has the length it was captured with"};
+  }
+  std::vector<std::string> inputs = flags.command;
+  if (configuration) inputs.push_back(files.front().substr(kPrefix.size()));
+  return CheckOutput("--keep-step", flags.keep, inputs);
 }
 
 std::optional<Error> ReadBatches(const std::string& text,

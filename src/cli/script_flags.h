@@ -1,5 +1,5 @@
-// `--run -- python train.py --batch-size {batch}`: a step that is captured from a script on the
-// spot, in place of a step file.
+// Where a step comes from when it is in no file yet: `--run -- python train.py --batch-size
+// {batch}`, a script captured on the spot, or `hf:config.json`, a model by its configuration.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "step/file/step.h"
 
 namespace plimsoll {
 
@@ -17,29 +18,32 @@ struct ScriptFlags {
   bool run = false;
   std::vector<std::string> command;
   std::optional<std::string> keep;
+  /// Of hf:config.json: tokens in a sequence.
+  std::optional<std::int64_t> sequence;
 
   void AddTo(Flags& flags);
 };
 
-/// The step file of a script: the one to keep, or one that goes with the object.
-class CapturedStep {
- public:
-  /// Runs the script on nothing, for a minute or so.
-  static Result<CapturedStep> Of(const ScriptFlags& flags,
-                                 std::optional<std::pair<std::int64_t, std::int64_t>> batches,
-                                 const std::string& gpu);
-  CapturedStep(CapturedStep&& other) noexcept;
-  CapturedStep& operator=(CapturedStep&&) = delete;
-  ~CapturedStep();
-
-  const std::string& path() const { return path_; }
-
- private:
-  CapturedStep(std::string path, bool kept) : path_(std::move(path)), kept_(kept) {}
-
-  std::string path_;
-  bool kept_ = false;
+/// What is to be read or captured.
+struct StepRequest {
+  const std::vector<std::string>& files;
+  const ScriptFlags& script;
+  /// To capture a script with; the package's own unless given.
+  std::optional<std::pair<std::int64_t, std::int64_t>> batches;
+  /// Whose kernels are assumed in a capture; empty where no card was named.
+  std::string gpu;
+  /// Of hf:config.json: what to make of it, as it says where these are empty.
+  std::string precision = {};
+  std::string optimizer = {};
+  /// Of hf:config.json: every precision that `plan` compares.
+  bool every_precision = false;
 };
+
+/// The step of a file, of a script, which runs for a minute or so, or of a configuration.
+Result<Step> ReadOrCapture(const StepRequest& request);
+
+/// Whether a path is hf:config.json.
+bool IsConfiguration(const std::string& path);
 
 /// Says what is missing or too much: a step comes from files or from a script.
 std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std::string>& files);

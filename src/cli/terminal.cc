@@ -21,6 +21,11 @@ int Complain(const Error& error) {
   return kUnusable;
 }
 
+void Remark(std::string_view text) {
+  Progress::Hide();
+  std::fputs(fmt::format("plimsoll: {}\n", Printable(text)).c_str(), stderr);
+}
+
 namespace {
 
 TextStyle StyleOf(int file) {
@@ -50,6 +55,23 @@ int Print(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (std::fflush(stdout) == 0 && written) return kFine;
   return Complain({.message = "the answer could not be written to standard output"});
+}
+
+int PrintWithNext(std::string_view text, const std::vector<NextStep>& next) {
+  if (Progress::IsSilent()) return Print(text);
+  return Print(std::string(text) + NextText(next, StyleOfStdout()));
+}
+
+std::optional<Error> CheckOutput(std::string_view flag, const std::optional<std::string>& output,
+                                 const std::vector<std::string>& inputs) {
+  if (!output || *output == "-") return std::nullopt;
+  for (const std::string& input : inputs) {
+    if (*output != input && !IsSameFile(*output, input)) continue;
+    return Error{.message = fmt::format("{} would overwrite what is read ({})", flag, input),
+                 .file = *output,
+                 .hint = "name another file"};
+  }
+  return CheckWritable(*output);
 }
 
 int WriteOut(const std::string& path, std::string_view text) {

@@ -4,28 +4,34 @@
 #include <mutex>
 
 #include "cli/command.h"
+#include "cli/file_kind.h"
+#include "cli/next_steps.h"
 #include "cli/terminal.h"
+#include "diagnose/script_of.h"
 #include "readers/registry.h"
 #include "report/json.h"
 #include "report/text.h"
 
 namespace plimsoll {
 
-Result<TuneReport> TuneFile(const WhatIfFlags& flags) {
+Result<Tuned> TuneFile(const WhatIfFlags& flags) {
   const Result<WhatIfOptions> options = flags.Options();
   if (!options) return options.error();
+  const Result<std::string> file = RecordFile(flags.file);
+  if (!file) return file.error();
   Progress progress("reading");
-  const Result<Recording> recording = ReadFile(flags.file);
+  const Result<Recording> recording = ReadFile(*file);
   if (!recording) return recording.error();
   progress.Next("analysing");
   const AnalysedRecording analysed(*recording);
   const Result<Job> job = PrepareJob(analysed, *options);
   if (!job) return job.error();
   std::once_flag begun;
-  return TuneJob(*job, *options, [&](std::size_t, std::size_t total) {
+  TuneReport report = TuneJob(*job, *options, [&](std::size_t, std::size_t total) {
     std::call_once(begun, [&] { progress.Next("replaying settings", total); });
     progress.Advance();
   });
+  return Tuned{std::move(report), ScriptOf(job->trace->timeline.stacks)};
 }
 
 int ExitCodeOf(const TuneReport& report) {
@@ -35,10 +41,13 @@ int ExitCodeOf(const TuneReport& report) {
 namespace {
 
 int RunTune(const WhatIfFlags& flags) {
-  const Result<TuneReport> report = TuneFile(flags);
-  if (!report) return Complain(report.error());
-  const int printed = Print(flags.json ? TuneJson(*report) : TuneText(*report, StyleOfStdout()));
-  return printed != kFine ? printed : ExitCodeOf(*report);
+  const Result<Tuned> tuned = TuneFile(flags);
+  if (!tuned) return Complain(tuned.error());
+  const TuneReport& report = tuned->report;
+  const int printed = flags.json ? Print(TuneJson(report))
+                                 : PrintWithNext(TuneText(report, StyleOfStdout()),
+                                                 AfterTune(report, tuned->script, flags.gpu));
+  return printed != kFine ? printed : ExitCodeOf(report);
 }
 
 }  // namespace

@@ -6,8 +6,14 @@
 
 namespace plimsoll {
 
+struct Tuned {
+  TuneReport report;
+  /// The Python file that was run, as far as the record tells.
+  std::string script;
+};
+
 /// Shows how far it is.
-Result<TuneReport> TuneFile(const WhatIfFlags& flags);
+Result<Tuned> TuneFile(const WhatIfFlags& flags);
 /// kNo where nothing that was tried makes it fit.
 int ExitCodeOf(const TuneReport& report);
 

@@ -13,6 +13,7 @@
 
 #include "cli/command.h"
 #include "cli/metrics_server.h"
+#include "cli/next_steps.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
 #include "job/live.h"
@@ -97,8 +98,10 @@ class Watch {
       return Complain({.message = fmt::format("there is no GPU {}", *flags_.gpu),
                        .hint = fmt::format("the driver sees {}, counted from 0", gpus)});
     }
-    if (flags_.once) return Print(flags_.json ? WatchJson(Take()) : TextOf(Take(), false));
-    return Loop();
+    if (!flags_.once) return Loop();
+    const WatchSample sample = Take();
+    return flags_.json ? Print(WatchJson(sample))
+                       : PrintWithNext(TextOf(sample, false), Next(sample));
   }
 
  private:
@@ -108,6 +111,18 @@ class Watch {
       std::erase_if(sample.gpus, [&](const WatchedGpu& gpu) { return gpu.index != *flags_.gpu; });
     }
     return sample;
+  }
+
+  /// Where there are processes, and none tells what PyTorch has.
+  static std::vector<NextStep> Next(const WatchSample& sample) {
+    bool any = false;
+    for (const WatchedGpu& gpu : sample.gpus) {
+      for (const WatchedProcess& process : gpu.processes) {
+        if (process.reported) return {};
+        any = true;
+      }
+    }
+    return any ? AfterWatch() : std::vector<NextStep>{};
   }
 
   static std::string TextOf(const WatchSample& sample, bool with_time) {

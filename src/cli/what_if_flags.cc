@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/next_steps.h"
 #include "cli/shared_flags.h"
 
 namespace plimsoll {
@@ -41,6 +42,22 @@ void WhatIfFlags::AddTo(Flags& flags) {
   AddTorchFlag(flags, torch, "the rules of another release (2.15)");
   flags.Count("--device", "N", device, "the device, where the snapshot has several", 0, 255);
   flags.Switch("--json", json, "one JSON document (docs/json.md)");
+}
+
+std::optional<Error> WhatIfFlags::AddSettings(const std::string& text) {
+  conf = conf.value_or("").empty() ? text : *conf + (text.empty() ? "" : "," + text);
+  return std::nullopt;
+}
+
+std::vector<std::string> WhatIfFlags::LimitWords() const {
+  std::vector<std::string> words;
+  const auto add = [&](const char* name, const std::optional<Bytes>& size) {
+    if (size) words.insert(words.end(), {name, fmt::format("{}B", *size)});
+  };
+  if (gpu) words.insert(words.end(), {"--gpu", GpuWord(*gpu)});
+  add("--capacity", capacity);
+  add("--limit", limit);
+  return words;
 }
 
 Result<WhatIfOptions> WhatIfFlags::Options() const {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/flags.h"
@@ -22,6 +23,10 @@ struct WhatIfFlags {
   bool json = false;
 
   void AddTo(Flags& flags);
+  /// One `--set`; several make one string.
+  std::optional<Error> AddSettings(const std::string& text);
+  /// The flags that say how much memory there is, as they are typed.
+  std::vector<std::string> LimitWords() const;
   /// The flags as options, or what does not go together.
   Result<WhatIfOptions> Options() const;
 };

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "allocator/rules.h"
 #include "diagnose/explain.h"
@@ -126,10 +127,43 @@ Result<std::vector<RankReport>> DevicesOf(const Recording& recording) {
   return std::move(explanation->ranks);
 }
 
-const RankReport& SameDevice(const std::vector<RankReport>& reports, const RankReport& as) {
-  const auto same = std::find_if(reports.begin(), reports.end(),
-                                 [&](const RankReport& r) { return r.device == as.device; });
-  return same == reports.end() ? reports.front() : *same;
+/// The one of the other run that is the same rank and device; where no rank is the same, a run of
+/// one process is compared with whatever there is.
+const RankReport* Counterpart(const std::vector<RankReport>& reports, const RankReport& of) {
+  const auto find = [&](auto is_same) {
+    const auto found = std::find_if(reports.begin(), reports.end(), is_same);
+    return found == reports.end() ? nullptr : &*found;
+  };
+  const RankReport* const exact =
+      find([&](const RankReport& r) { return r.rank == of.rank && r.device == of.device; });
+  if (exact != nullptr) return exact;
+  const RankReport* const same_rank = find([&](const RankReport& r) { return r.rank == of.rank; });
+  if (same_rank != nullptr) return same_rank;
+  const RankReport* const same_device =
+      find([&](const RankReport& r) { return r.device == of.device; });
+  return reports.size() == 1 ? &reports.front() : of.rank ? nullptr : same_device;
+}
+
+bool HaveRanks(const ComparedRun& run) {
+  return run.ranks.size() > 1 &&
+         std::all_of(run.ranks.begin(), run.ranks.end(),
+                     [](const RankReport& r) { return r.rank.has_value(); });
+}
+
+std::string PairName(const RankReport& report, bool by_rank) {
+  return by_rank ? fmt::format("rank {}", *report.rank)
+                 : fmt::format("device {}", report.device.value_or(0));
+}
+
+/// What the second run has and the first has not, or the other way round.
+void NoteUnmatched(const ComparedRun& run, const ComparedRun& other, std::string_view which,
+                   std::vector<std::string>& notes) {
+  for (const RankReport& report : run.ranks) {
+    if (Counterpart(other.ranks, report) != nullptr) continue;
+    notes.push_back(fmt::format("{} is in the {} run alone, and is not compared.",
+                                report.rank ? fmt::format("Rank {}", *report.rank) : report.file,
+                                which));
+  }
 }
 
 /// The settings of one process, as PYTORCH_CUDA_ALLOC_CONF has them; nothing where none are
@@ -141,38 +175,63 @@ std::optional<std::string> SettingsOf(const Recording& recording) {
   return FormatSettings(AllocatorRules::From(recorded).settings);
 }
 
-std::vector<std::string> OtherDifferences(const Recording& before, const Recording& after) {
-  const std::optional<std::string> then = SettingsOf(before);
-  const std::optional<std::string> now = SettingsOf(after);
-  if (!then || !now || *then == *now) return {};
+std::vector<std::string> OtherSettings(const ComparedRun& before, const ComparedRun& after) {
+  if (!before.settings || !after.settings || *before.settings == *after.settings) return {};
   const auto named = [](const std::string& s) { return s.empty() ? "the defaults" : s; };
-  return {fmt::format("The allocator settings differ: {} before, {} after.", named(*then),
-                      named(*now))};
+  return {fmt::format("The allocator settings differ: {} before, {} after.",
+                      named(*before.settings), named(*after.settings))};
 }
 
 }  // namespace
 
-Result<Difference> CompareRecordings(const Recording& before, const Recording& after) {
-  const Result<std::vector<RankReport>> then = DevicesOf(before);
-  if (!then) return then.error();
-  const Result<std::vector<RankReport>> now = DevicesOf(after);
-  if (!now) return now.error();
+std::optional<Error> ComparedRun::Add(const Recording& recording) {
+  Result<std::vector<RankReport>> devices = DevicesOf(recording);
+  if (!devices) return devices.error();
+  for (RankReport& report : *devices) ranks.push_back(std::move(report));
+  if (!settings) settings = SettingsOf(recording);
+  return std::nullopt;
+}
+
+Result<Difference> CompareRuns(const ComparedRun& before, const ComparedRun& after) {
+  const bool by_rank = HaveRanks(after);
   std::optional<Difference> most;
-  std::pair<bool, Bytes> weight;  // the device that died weighs most, then what grew
-  for (const RankReport& report : *now) {
-    Result<Difference> difference = Compare(SameDevice(*then, report), report);
+  std::tuple<bool, bool, Bytes> weight;
+  std::vector<RankDifference> ranks;
+  for (const RankReport& report : after.ranks) {
+    const RankReport* const then = Counterpart(before.ranks, report);
+    if (then == nullptr) continue;
+    Result<Difference> difference = Compare(*then, report);
     if (!difference) return difference;
-    if (now->size() > 1) {
-      difference->verdict = fmt::format("Device {}, of {}: {}", report.device.value_or(0),
-                                        now->size(), difference->verdict);
-    }
-    const std::pair<bool, Bytes> its_weight = {report.RanOut(), difference->growth()};
+    const RankDifference& rank =
+        ranks.emplace_back(RankDifference{.name = PairName(report, by_rank),
+                                          .allocated = difference->allocated,
+                                          .reserved = difference->reserved,
+                                          .ran_out_before = then->RanOut(),
+                                          .ran_out_after = report.RanOut()});
+    const std::tuple its_weight(rank.RunsOutNow(), rank.ran_out_after, rank.growth());
     if (most && its_weight <= weight) continue;
     weight = its_weight;
+    if (after.ranks.size() > 1) {
+      difference->verdict = fmt::format("{}{}, of {}: {}", by_rank ? "Rank" : "Device",
+                                        rank.name.substr(rank.name.find(' ')), after.ranks.size(),
+                                        difference->verdict);
+    }
     most = std::move(*difference);
   }
-  most->notes = OtherDifferences(before, after);
+  if (!most) return Error{.message = "no rank of the one run is in the other"};
+  most->notes = OtherSettings(before, after);
+  NoteUnmatched(before, after, "first", most->notes);
+  NoteUnmatched(after, before, "second", most->notes);
+  most->ranks = std::move(ranks);
   return *std::move(most);
+}
+
+Result<Difference> CompareRecordings(const Recording& before, const Recording& after) {
+  ComparedRun then;
+  ComparedRun now;
+  if (std::optional<Error> error = then.Add(before)) return *error;
+  if (std::optional<Error> error = now.Add(after)) return *error;
+  return CompareRuns(then, now);
 }
 
 Result<Difference> Compare(const RankReport& before, const RankReport& after) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,19 @@ struct Change {
   Bytes growth() const { return after - before; }
 };
 
+/// The peaks of one device of one process in both runs.
+struct RankDifference {
+  std::string name;  // "rank 2", "device 1"
+  Change allocated;
+  Change reserved;
+  bool ran_out_before = false;
+  bool ran_out_after = false;
+
+  Bytes growth() const { return std::max(allocated.growth(), reserved.growth()); }
+  bool RunsOutNow() const { return ran_out_after && !ran_out_before; }
+};
+
+/// Of the pair of ranks or devices that says most; `ranks` has all of them.
 struct Difference {
   std::string verdict;
   std::string file_before;
@@ -34,12 +48,23 @@ struct Difference {
   /// At each record's own instant (its peak or its out-of-memory); the largest change first.
   std::vector<Change> categories;
   std::vector<Change> holders;
-
-  Bytes growth() const { return std::max(allocated.growth(), reserved.growth()); }
+  std::vector<RankDifference> ranks = {};
 };
 
-/// Compares two records device by device; that which ran out of memory, or else whose peak grew
-/// most, is the answer.
+/// One run, reduced to what is compared: each device of each of its processes.
+struct ComparedRun {
+  std::vector<RankReport> ranks = {};
+  /// The allocator's, as PYTORCH_CUDA_ALLOC_CONF has them; nothing where none are recorded.
+  std::optional<std::string> settings = {};
+
+  /// Adds a process.
+  std::optional<Error> Add(const Recording& recording);
+};
+
+/// Compares two runs, rank by rank and device by device; the pair that ran out of memory in the
+/// second alone, or else in the second, or else whose peak grew most, is the answer.
+Result<Difference> CompareRuns(const ComparedRun& before, const ComparedRun& after);
+/// The same of one process each.
 Result<Difference> CompareRecordings(const Recording& before, const Recording& after);
 
 /// Compares two traces. Lines of code that moved are matched by file and function.

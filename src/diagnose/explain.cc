@@ -9,6 +9,7 @@
 #include "diagnose/error_texts/messages.h"
 #include "diagnose/findings/findings.h"
 #include "diagnose/ranks.h"
+#include "diagnose/script_of.h"
 #include "diagnose/verdict.h"
 
 namespace plimsoll {
@@ -108,6 +109,7 @@ Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
   rank.rank = RankFromName(recording.file);
   rank.device = timeline.device;
   rank.torch = timeline.torch;
+  rank.script = ScriptOf(timeline.stacks);
   rank.events = static_cast<std::int64_t>(timeline.events.size());
   if (!timeline.events.empty()) rank.steps = phases.steps;
   rank.complete_steps = phases.complete_steps;

@@ -185,7 +185,7 @@ Explanation Join(std::vector<Explanation> parts) {
   const auto traces =
       static_cast<std::size_t>(std::count_if(joined.ranks.begin(), joined.ranks.end(), IsTrace));
   // Whoever has a trace needs no advice how to record one.
-  if (traces > 0) joined.record_next.clear();
+  if (traces > 0) joined.record_next = {};
   std::string even;
   std::vector<Finding> odd = CompareRanks(joined.ranks, even);
   if (!odd.empty()) even.clear();

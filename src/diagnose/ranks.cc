@@ -15,15 +15,15 @@ namespace {
 constexpr double kLeastDifference = 0.02;
 constexpr double kTimesSpread = 5;
 
-struct RankDifference {
+struct Deviation {
   std::string what;
   Bytes bytes = 0;
 };
 
 /// The category in which a rank differs most from the median rank, by the categories' own peaks:
 /// they do not depend on where each rank's peak lies in the step.
-RankDifference ByCategory(const std::vector<const RankReport*>& ranks, const RankReport& odd) {
-  RankDifference most;
+Deviation ByCategory(const std::vector<const RankReport*>& ranks, const RankReport& odd) {
+  Deviation most;
   for (std::size_t c = 0; c < kCategoryCount; ++c) {
     std::vector<Bytes> all;
     for (const RankReport* r : ranks) all.push_back((*r->peaks)[c]);
@@ -44,10 +44,10 @@ HeldByLine ByLine(const RankReport& rank) {
 }
 
 /// The source line that holds most more than on the other ranks.
-RankDifference ByHolder(const std::vector<const RankReport*>& ranks, const RankReport& odd) {
+Deviation ByHolder(const std::vector<const RankReport*>& ranks, const RankReport& odd) {
   std::vector<HeldByLine> all;
   for (const RankReport* r : ranks) all.push_back(ByLine(*r));
-  RankDifference most;
+  Deviation most;
   for (const auto& [line, bytes] : ByLine(odd)) {
     std::vector<Bytes> others;
     for (const HeldByLine& held : all) {
@@ -92,14 +92,14 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   finding.title = fmt::format("{} needs {} {} than the others: {} against {} at the median",
                               NameOf(odd), FormatBytes(std::abs(more)), larger ? "more" : "less",
                               FormatBytes(*odd.peak_allocated), FormatBytes(median));
-  const RankDifference category = ByCategory(ranks, odd);
+  const Deviation category = ByCategory(ranks, odd);
   if (category.bytes != 0) {
     finding.evidence.push_back(fmt::format("it differs most in {}: {}{} at their peak",
                                            category.what, category.bytes > 0 ? "+" : "",
                                            FormatBytes(category.bytes)));
   }
   if (!larger) return finding;
-  if (const RankDifference holder = ByHolder(ranks, odd); holder.bytes > 0) {
+  if (const Deviation holder = ByHolder(ranks, odd); holder.bytes > 0) {
     finding.evidence.push_back(
         fmt::format("the line that holds more: {}, +{}", holder.what, FormatBytes(holder.bytes)));
   }

@@ -1,6 +1,7 @@
 // A command run as if it had been typed: same terminal, same process group, signals passed on.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,9 +25,16 @@ struct ChildEnd {
   std::optional<Error> refused = {};
 };
 
+/// What becomes of the command if this process is to end.
+enum class Bond : std::uint8_t {
+  kFree,  // the command gets the same signal; if this process is killed, it goes on
+  kTied,  // the command gets SIGINT, also (on Linux) if this process is killed; then SIGKILL
+};
+
 /// Runs the command with these variables set besides those of this process, and waits for it.
-/// Meanwhile SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to it, but for
-/// those that the terminal sends to both.
-ChildEnd RunChild(const std::vector<std::string>& command, const std::vector<Variable>& more);
+/// Meanwhile SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to it as the bond
+/// says, but for those that the terminal sends to both.
+ChildEnd RunChild(const std::vector<std::string>& command, const std::vector<Variable>& more,
+                  Bond bond = Bond::kFree);
 
 }  // namespace plimsoll

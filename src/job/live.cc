@@ -1,6 +1,5 @@
 #include "job/live.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -16,6 +15,8 @@
 
 #include "base/json.h"
 
+#include "job/plain_file.h"
+
 namespace plimsoll {
 namespace {
 
@@ -26,13 +27,6 @@ constexpr std::size_t kMostRuns = 256;
 constexpr std::size_t kMostProcesses = 1024;
 constexpr std::size_t kMostDevices = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
-
-/// A folder, no link, that is this user's and that nobody else can write to or look into.
-bool IsOwnersAlone(const fs::path& path) {
-  struct stat found = {};
-  return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
-         found.st_uid == ::geteuid() && (found.st_mode & 077) == 0;
-}
 
 /// Where registers may be, the best first. A shell of a session has XDG_RUNTIME_DIR and a job of a
 /// scheduler has not, so whoever looks for runs looks into all of them.
@@ -73,29 +67,11 @@ std::vector<fs::path> HooksOfRuns() {
         continue;
       }
       std::error_code no_link;
-      const fs::path run = fs::read_symlink(i->path(), no_link);
-      if (!no_link && IsOwnersAlone(run) && IsOwnersAlone(run / "hook")) {
-        hooks.push_back(run / "hook");
-      }
+      const fs::path hook = fs::read_symlink(i->path(), no_link);
+      if (!no_link && IsOwnersAlone(hook)) hooks.push_back(hook);
     }
   }
   return hooks;
-}
-
-/// A small plain file of this user's, not behind a link; nothing that one could wait at.
-std::optional<std::string> ReadReport(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return std::nullopt;
-  std::string text(kLongestReport, '\0');
-  struct stat found = {};
-  ssize_t size = -1;
-  if (::fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == ::geteuid()) {
-    size = ::read(file, text.data(), text.size());
-  }
-  ::close(file);
-  if (size <= 0) return std::nullopt;
-  text.resize(static_cast<std::size_t>(size));
-  return text;
 }
 
 std::optional<std::int64_t> NumberOf(const Json& object, const char* key, std::int64_t most) {
@@ -136,7 +112,7 @@ void ReadReports(const fs::path& hook, const std::string& host, std::vector<Live
   std::error_code failed;
   for (fs::directory_iterator i(hook, failed), end; !failed && i != end; i.increment(failed)) {
     if (i->path().extension() != ".status" || to.size() >= kMostProcesses) continue;
-    const std::optional<std::string> text = ReadReport(i->path());
+    const std::optional<std::string> text = ReadPlainFile(i->path(), kLongestReport);
     if (!text) continue;
     std::optional<LiveProcess> process = ParseLiveProcess(*text, host);
     if (process && IsRunning(process->pid)) to.push_back(*std::move(process));
@@ -147,7 +123,7 @@ void ReadReports(const fs::path& hook, const std::string& host, std::vector<Live
 
 Registration::Registration(const RunFolder& folder) {
   std::error_code failed;
-  const fs::path target = fs::absolute(folder.path, failed).lexically_normal();
+  const fs::path target = fs::absolute(folder.hook, failed).lexically_normal();
   if (failed) return;
   for (const fs::path& place : Registers()) {
     ::mkdir(place.c_str(), 0700);

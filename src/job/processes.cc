@@ -11,13 +11,15 @@
 #include <thread>
 #include <tuple>
 
-#include "base/input.h"
 #include "base/json.h"
+#include "job/plain_file.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestProcessFile = std::size_t{1} << 20;
 
 /// A file of the folder that is there; nothing outside of it.
 std::optional<std::string> FileIn(const fs::path& folder, const std::string& name) {
@@ -50,11 +52,10 @@ void ReadEnd(const Json& object, RecordedProcess& process) {
 }
 
 std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
-  const Result<Input> input = Input::Open(path.string());
-  if (!input) return std::nullopt;
-  const Result<Json> read = ReadJson(*input);
-  if (!read || (*read)["schema"] != "plimsoll.process/1") return std::nullopt;
-  const Json& object = *read;
+  const std::optional<std::string> text = ReadPlainFile(path, kLongestProcessFile);
+  if (!text) return std::nullopt;
+  const Json object = ParseOwnJson(*text);
+  if (object["schema"] != "plimsoll.process/1") return std::nullopt;
   RecordedProcess process{.pid = object["pid"].integer().value_or(0),
                           .host = object["host"].text_or(""),
                           .restart = object["restart"].integer().value_or(0),

@@ -14,10 +14,16 @@ namespace plimsoll {
 
 struct RunFolder {
   std::string path;  // as it is printed
+  /// Where the job's Python processes find the hook: in the folder, or, where others could put
+  /// another folder in its place or its path cannot stand in PYTHONPATH, among temporary files.
+  std::string hook = {};
+  /// Why it is not the folder that was asked for; empty where it is.
+  std::string instead = {};
 };
 
-/// Makes the folder, for its owner alone: the one that is wanted, which must not be there or be
-/// empty, else plimsoll-run-1, or the next number that is free. With the hook in it.
+/// Makes the folder, for its owner alone and with the hook in it: the one that is wanted, else
+/// plimsoll-run-1, or the next number that is free. Where the wanted one is not empty, or others
+/// have or had a hand in it, it is the first of DIR.2, DIR.3 … that can be made.
 Result<RunFolder> MakeRunFolder(const std::optional<std::string>& wanted);
 
 struct HookSettings {

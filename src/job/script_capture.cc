@@ -93,7 +93,11 @@ std::string PythonOf(const std::vector<std::string>& command) {
   return "python3";
 }
 
-std::optional<Error> CaptureScript(const ScriptJob& job) {
+namespace {
+
+/// Runs the archive with these words; what it complains of is the error.
+std::optional<Error> RunPackage(const std::string& python, const std::vector<std::string>& flags,
+                                const std::vector<std::string>& rest) {
   const Scratch scratch;
   if (!scratch.ok()) {
     return Error{.message = fmt::format("no folder can be made for temporary files: {}",
@@ -103,22 +107,45 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
   const std::string archive = scratch.File("capture.zip");
   if (auto error = WriteFile(archive, CaptureArchive())) return error;
   const std::string complaint = scratch.File("complaint.txt");
-  const std::string python = PythonOf(job.command);
-  std::vector<std::string> words = {python,  archive, "-o",          job.step_file,
-                                    "--gpu", job.gpu, "--complaint", complaint};
-  if (job.batches) {
-    words.insert(words.end(),
-                 {"--batches", fmt::format("{},{}", job.batches->first, job.batches->second)});
-  }
-  words.emplace_back("--");
-  words.insert(words.end(), job.command.begin(), job.command.end());
-  ChildEnd end = RunChild(words, {});
-  if (end.refused) {
-    end.refused->hint = "give the command as you type it to train: python train.py";
-    return end.refused;
-  }
+  std::vector<std::string> words = {python, archive};
+  words.insert(words.end(), flags.begin(), flags.end());
+  words.insert(words.end(), {"--complaint", complaint, "--"});
+  words.insert(words.end(), rest.begin(), rest.end());
+  ChildEnd end = RunChild(words, {}, Bond::kTied);
+  if (end.refused) return end.refused;
   if (end.code == 0) return std::nullopt;
   return ReadComplaint(complaint, python, end.code);
+}
+
+}  // namespace
+
+std::optional<Error> CaptureScript(const ScriptJob& job) {
+  std::vector<std::string> flags = {"-o", job.step_file, "--gpu", job.gpu};
+  if (job.batches) {
+    flags.insert(flags.end(),
+                 {"--batches", fmt::format("{},{}", job.batches->first, job.batches->second)});
+  }
+  std::optional<Error> error = RunPackage(PythonOf(job.command), flags, job.command);
+  if (error && error->message.starts_with("there is no program")) {
+    error->hint = "give the command as you type it to train: python train.py";
+  }
+  return error;
+}
+
+std::optional<Error> CaptureConfiguration(const ConfigurationJob& job) {
+  std::vector<std::string> flags = {"configuration", "-o", job.step_file, "--gpu", job.gpu};
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) flags.insert(flags.end(), {name, value});
+  };
+  add("--seq", job.sequence ? fmt::format("{}", *job.sequence) : "");
+  add("--precision", job.precision);
+  add("--optimizer", job.optimizer);
+  if (job.every_precision) flags.emplace_back("--every-precision");
+  std::optional<Error> error = RunPackage("python3", flags, {job.path});
+  if (error && error->message.starts_with("there is no program")) {
+    error->hint = "a model is made of its configuration by Python, torch and transformers";
+  }
+  return error;
 }
 
 }  // namespace plimsoll

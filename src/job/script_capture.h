@@ -1,5 +1,6 @@
-// An unedited training script, run on tensors without memory by the Python package that is part of
-// this program (python/plimsoll/script.py), and the step file that comes of it.
+// Step files that the Python package makes which is part of this program: of an unedited training
+// script, run on tensors without memory (python/plimsoll/script.py), or of a model's configuration
+// alone (python/plimsoll/configuration.py).
 #pragma once
 
 #include <cstdint>
@@ -22,11 +23,29 @@ struct ScriptJob {
   std::string step_file;
 };
 
+/// A Hugging Face model by its config.json, or the folder that has it.
+struct ConfigurationJob {
+  std::string path;
+  /// Tokens in a sequence.
+  std::optional<std::int64_t> sequence;
+  /// As the configuration and torch have them where they are empty.
+  std::string precision;
+  std::string optimizer;
+  std::string gpu;
+  /// In every precision that `plan` compares.
+  bool every_precision = false;
+  std::string step_file;
+};
+
 /// The Python that would run the command: its first word, the one beside a launcher such as
 /// torchrun, or python3.
 std::string PythonOf(const std::vector<std::string>& command);
 
-/// Runs the script and writes the step file, or says why that cannot be.
+/// Runs the script and writes the step file, or says why that cannot be. If this process is to end
+/// meanwhile, the script is ended too.
 std::optional<Error> CaptureScript(const ScriptJob& job);
+
+/// Makes the model and writes the step file, or says why that cannot be.
+std::optional<Error> CaptureConfiguration(const ConfigurationJob& job);
 
 }  // namespace plimsoll

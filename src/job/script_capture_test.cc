@@ -1,8 +1,11 @@
 #include "job/script_capture.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -60,18 +63,57 @@ TEST_F(ScriptCapture, TheArchiveIsRunWithTheCommand) {
   const Result<Input> made = Input::Open(job.step_file);
   ASSERT_TRUE(made);
   const std::string text(made->bytes());
-  EXPECT_TRUE(text.starts_with("--gpu H200 --complaint ")) << text;
-  EXPECT_NE(text.find(" --batches 4,8 -- "), std::string::npos) << text;
+  EXPECT_TRUE(text.starts_with("--gpu H200 --batches 4,8 --complaint ")) << text;
   EXPECT_TRUE(text.ends_with(" -- " + python + " train.py {batch}\n")) << text;
 }
 
 TEST_F(ScriptCapture, WhatThePackageSaysIsTheError) {
   const std::string python =
-      Program("python", "shift 6\nprintf 'train.py:3: no\\nChange it\\n' > \"$1\"\nexit 2\n");
+      Program("python", "shift 8\nprintf 'train.py:3: no\\nChange it\\n' > \"$1\"\nexit 2\n");
   const std::optional<Error> error = CaptureScript(Job(python));
   ASSERT_TRUE(error);
   EXPECT_EQ(error->message, "train.py:3: no");
   EXPECT_EQ(error->hint, "Change it");
+}
+
+TEST_F(ScriptCapture, AModelByItsConfiguration) {
+  Program("python3", "out=\"$4\"\necho \"$@\" > \"$out\"\n");
+  const std::string path = ::getenv("PATH");
+  ASSERT_EQ(::setenv("PATH", (folder_.string() + ":" + path).c_str(), 1), 0);
+  const std::string made = (folder_ / "made").string();
+  const std::optional<Error> error = CaptureConfiguration(
+      {.path = "m/config.json", .sequence = 512, .gpu = "L4", .step_file = made});
+  ASSERT_EQ(::setenv("PATH", path.c_str(), 1), 0);
+  ASSERT_FALSE(error) << error->ToLine();
+  const Result<Input> read = Input::Open(made);
+  ASSERT_TRUE(read);
+  const std::string text(read->bytes());
+  EXPECT_NE(text.find(" configuration -o " + made + " --gpu L4 --seq 512 --complaint "),
+            std::string::npos)
+      << text;
+  EXPECT_TRUE(text.ends_with(" -- m/config.json\n")) << text;
+}
+
+/// A script that never ends does not outlive the program, however that is ended.
+TEST_F(ScriptCapture, TheScriptEndsWithTheProgram) {
+  const std::string begun = (folder_ / "begun").string();
+  const std::string ended = (folder_ / "ended").string();
+  const std::string python =
+      Program("python", "trap 'echo > " + ended + "; exit 130' INT\necho > " + begun +
+                            "\nwhile :; do sleep 0.05; done\n");
+  for (const int signal : {SIGKILL, SIGTERM, SIGINT}) {
+    fs::remove(begun);
+    fs::remove(ended);
+    const pid_t program = ::fork();
+    if (program == 0) {
+      CaptureScript(Job(python));
+      ::_exit(0);
+    }
+    while (!fs::exists(begun)) ::usleep(10'000);
+    ASSERT_EQ(::kill(program, signal), 0);
+    ASSERT_EQ(::waitpid(program, nullptr, 0), program);
+    while (!fs::exists(ended)) ::usleep(10'000);
+  }
 }
 
 TEST_F(ScriptCapture, APythonThatFailsIsTold) {

@@ -31,11 +31,34 @@ std::string Escaped(const std::string& text) {
   return out;
 }
 
-std::string PeakRow(const char* name, const Change& peak) {
+std::string RanOutWords(const RankDifference& r) {
+  if (r.ran_out_before && r.ran_out_after) return "ran out of memory both times";
+  if (r.ran_out_after) return "runs out of memory now";
+  return r.ran_out_before ? "ran out of memory before" : "";
+}
+
+std::string PeakRow(const std::string& name, const Change& peak) {
   const double percent =
       peak.before > 0 ? 100.0 * double(peak.growth()) / double(peak.before) : 0.0;
   return fmt::format("| {} | {} | {} | {} ({:+.1f} %) |\n", name, FormatBytes(peak.before),
                      FormatBytes(peak.after), Signed(peak.growth()), percent);
+}
+
+/// Every pair where there are several; what ran out is said, since its peak is cut off.
+void WriteRankDifferences(Writer& w, const Difference& d) {
+  if (d.ranks.size() < 2) return;
+  w.Heading("By rank");
+  Table table({{},
+               {.heading = "allocated", .right = true},
+               {.heading = "", .right = true},
+               {.heading = "reserved", .right = true},
+               {.heading = "", .right = true},
+               {.wraps = true}});
+  for (const RankDifference& r : d.ranks) {
+    table.Row({r.name, FormatBytes(r.allocated.after), Signed(r.allocated.growth()),
+               FormatBytes(r.reserved.after), Signed(r.reserved.growth()), RanOutWords(r)});
+  }
+  table.WriteTo(w);
 }
 
 }  // namespace
@@ -44,6 +67,7 @@ std::string DifferenceText(const Difference& d, const TextStyle& style) {
   Writer w(style);
   w.Headline(d.verdict);
   for (const std::string& note : d.notes) w.Wrapped(note, "", "");
+  WriteRankDifferences(w, d);
   if (!d.categories.empty()) {
     w.Heading("By category");
     Table table({{.right = true}, {}, {.wraps = true}});
@@ -74,7 +98,15 @@ std::string DifferenceMarkdown(const Difference& d) {
   std::string out = fmt::format("### GPU memory\n\n{}\n", Escaped(d.verdict));
   for (const std::string& note : d.notes) out += "\n" + Escaped(note) + "\n";
   out += "\n| peak | before | after | change |\n|---|---|---|---|\n";
-  out += PeakRow("allocated", d.allocated) + PeakRow("reserved", d.reserved);
+  if (d.ranks.size() < 2) {
+    out += PeakRow("allocated", d.allocated) + PeakRow("reserved", d.reserved);
+  }
+  for (const RankDifference& r : d.ranks) {
+    if (d.ranks.size() < 2) break;
+    const std::string ran_out = RanOutWords(r);
+    const std::string name = r.name + (ran_out.empty() ? "" : " (" + ran_out + ")");
+    out += PeakRow(name + " allocated", r.allocated) + PeakRow(name + " reserved", r.reserved);
+  }
   if (d.holders.empty()) return out;
   constexpr std::size_t kShown = 12;
   out +=

@@ -124,6 +124,14 @@ std::string DifferenceJson(const Difference& d) {
     row["what"] = AccountItemName(c.item);
     categories.push_back(std::move(row));
   }
+  Json ranks = Json::array();
+  for (const RankDifference& r : d.ranks) {
+    ranks.push_back({{"name", r.name},
+                     {"peak_allocated", Peak(r.allocated)},
+                     {"peak_reserved", Peak(r.reserved)},
+                     {"ran_out_before", r.ran_out_before},
+                     {"ran_out_after", r.ran_out_after}});
+  }
   return Dump({{"schema", "plimsoll.diff/1"},
                {"verdict", d.verdict},
                {"notes", d.notes},
@@ -131,6 +139,7 @@ std::string DifferenceJson(const Difference& d) {
                {"after", d.file_after},
                {"peak_allocated", Peak(d.allocated)},
                {"peak_reserved", Peak(d.reserved)},
+               {"ranks", std::move(ranks)},
                {"categories", std::move(categories)},
                {"holders", List(d.holders)}});
 }
@@ -145,7 +154,7 @@ std::string ExplanationJson(const Explanation& e) {
                {"findings", List(e.findings)},
                {"arithmetic", e.arithmetic},
                {"ruled_out", std::move(ruled_out)},
-               {"record_next", e.record_next}});
+               {"record_next", e.record_next.Lines()}});
 }
 
 }  // namespace plimsoll

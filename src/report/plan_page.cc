@@ -16,7 +16,7 @@ PageContent PlanPage(const PlanJob& job, const Plan& plan, const Prediction& pre
                      const History& history, int passes) {
   PageContent page = RunPage({prediction, {}, {}}, history, "planned");
   page.explanation.verdict = PlanVerdict(job, plan);
-  std::vector<std::string> notes = PlanNotes(job, plan, "those that are not drawn pale");
+  std::vector<std::string> notes = PlanNotes(job, plan, "the ways that are not drawn pale");
   if (const int all = PassesOf(ShownWay(plan).choice); all > passes) {
     notes.push_back(fmt::format(
         "the run below has {} of the {} passes of each step: the others repeat the last", passes,

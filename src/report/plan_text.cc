@@ -24,6 +24,23 @@ std::string Cards(const PlanJob& job) {
   return fmt::format("{} × {} × {}", job.nodes, job.gpus / job.nodes, job.gpu.name);
 }
 
+/// What would come of the job as it was captured, where that is no way to train it.
+std::string Unchanged(const Outcome& captured) {
+  if (captured.surely_fits) return "";
+  if (captured.fits) {
+    return fmt::format("; unchanged, the job may not fit: it may need up to {}",
+                       FormatBytes(captured.device.high));
+  }
+  return fmt::format("; unchanged, the job does not fit: it would need {}",
+                     FormatBytes(captured.device.best));
+}
+
+/// "an RTX 4090, assumed since the card has about as much memory", where only that was given.
+std::string WhoseTimes(const Gpu& gpu) {
+  return gpu.assumed ? fmt::format("the {}, which stands for a card with so much memory", gpu.like)
+                     : "this card";
+}
+
 std::string Verdict(const PlanJob& job, const Plan& plan) {
   const std::string what = fmt::format("{} samples a step on {}", job.samples, Cards(job));
   if (plan.ways.empty()) {
@@ -47,7 +64,7 @@ std::string Verdict(const PlanJob& job, const Plan& plan) {
   }
   return fmt::format("{}: {} samples a second with {}{}.", what,
                      std::lround(best.SamplesPerSecond()), LeverList(job, best.choice),
-                     plan.as_captured.surely_fits ? "" : "; as it is, it does not surely fit");
+                     Unchanged(plan.as_captured));
 }
 
 void WriteWays(Writer& w, const PlanJob& job, const Plan& plan) {
@@ -151,22 +168,23 @@ std::string PlanText(const PlanJob& job, const Plan& plan, bool explain, const T
   } else {
     WriteHow(w, job, *plan.closest, "What comes closest");
   }
-  w.List("Notes", PlanNotes(job, plan, "those shown"));
+  w.List("Notes", PlanNotes(job, plan, "the ways shown"));
   return w.Take();
 }
 
 std::string PlanVerdict(const PlanJob& job, const Plan& plan) { return Verdict(job, plan); }
 
 std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::string_view fitting) {
-  std::vector<std::string> notes = {
-      fmt::format("{} ways were lowered and run through the allocator", plan.evaluations)};
+  std::vector<std::string> notes = {fmt::format(
+      "{} ways to train were predicted, each by simulating PyTorch's allocator", plan.evaluations)};
   if (!plan.ways.empty()) {
-    notes.back() += fmt::format("; {} fit even if each workspace takes as much as it may", fitting);
+    notes.back() += fmt::format(
+        "; {} fit even if every workspace of cuDNN and cuBLAS is as large as it can be", fitting);
   }
   if (job.samples_by_default) {
     notes.push_back(fmt::format(
-        "no --global-batch was given: {} is the largest power of two that surely fits in one pass, "
-        "in any precision that was captured{}",
+        "no --global-batch was given: {} is the largest power of two that is certain to fit in one "
+        "pass, in the captured precision that needs least{}",
         job.samples / CapturedPasses(job.step),
         CapturedPasses(job.step) > 1
             ? fmt::format("; the captured step has {} passes", CapturedPasses(job.step))
@@ -178,8 +196,8 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
       });
   if (other_passes) {
     notes.push_back(
-        "batch norm sees the samples of one pass: several passes give other results than one "
-        "(--keep-numerics leaves them out)");
+        "batch norm averages over the samples of one pass, so that several passes give other "
+        "results than one (--keep-numerics leaves them out)");
   }
   if (const std::string left_out = LeftOut(job); !left_out.empty()) {
     notes.push_back("left out, since results would differ: " + left_out);
@@ -189,11 +207,13 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
   if (job.step.variants.size() == 1 && !job.keep_numerics &&
       std::none_of(job.step.layouts.begin(), job.step.layouts.end(), is_half)) {
     notes.push_back(
-        "only the precision as written was captured; plimsoll.capture(..., "
-        "precisions=[\"amp_bf16\"]) has autocast considered too");
+        "only the precision as written was captured; with plimsoll.capture(..., "
+        "precisions=[\"amp_bf16\"]) autocast is planned for too");
   }
   if (job.gpu.name != "H200") {
-    notes.push_back("times are of an H200, scaled to this card by its rates and bandwidth");
+    notes.push_back(fmt::format(
+        "times were measured on an H200 and scaled to {} by arithmetic rates and memory bandwidth",
+        WhoseTimes(job.gpu)));
   }
   for (const std::string& note : job.step.notes) notes.push_back("assumed: " + note);
   return notes;

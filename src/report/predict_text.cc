@@ -57,9 +57,10 @@ std::string Milliseconds(double us) { return fmt::format("{:.1f} ms", us / 1000)
 /// Empty where it never meets the limit.
 std::string IfUnlimited(const Prediction& p, const Compared& c) {
   if (c.unlimited.best <= c.figure.best) return "";
-  return fmt::format(" If nothing limited it, it would use {}; PyTorch gives back cached memory{}.",
-                     FormatBytes(c.unlimited.best),
-                     p.refused_in_a_step > 0 ? " and cuDNN does without workspaces" : "");
+  return fmt::format(
+      " Without that limit it would use {}; so PyTorch has to give cached memory back{}.",
+      FormatBytes(c.unlimited.best),
+      p.refused_in_a_step > 0 ? ", and cuDNN to do without workspaces" : "");
 }
 
 std::string Refused(const Prediction& p) {
@@ -156,7 +157,12 @@ std::string StepTimeText(const Prediction& p) {
         fmt::format(": the GPU is busy for {} and waits for Python (as fast as where we measured)",
                     Milliseconds(p.gpu_busy_us));
   }
-  return text + (p.gpu.name == "H200" ? "" : "; timed on an H200, scaled to this card");
+  if (p.gpu.name == "H200") return text;
+  text += "; measured on an H200, scaled to ";
+  return text + (p.gpu.assumed ? fmt::format("the {}, which stands for a card of this size "
+                                             "(--gpu takes a name, too)",
+                                             p.gpu.like)
+                               : "this card");
 }
 
 void WriteFigures(Writer& w, const Prediction& p) {
@@ -176,7 +182,7 @@ std::string_view PurposeOf(const Holder& holder) {
 }
 
 void WriteHolders(Writer& w, const Prediction& p) {
-  w.Heading("What holds it then");
+  w.Heading("What holds it at the peak");
   std::size_t counts = 0;
   std::size_t names = 0;
   for (const Holder& h : p.holders) {

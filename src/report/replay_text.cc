@@ -241,24 +241,24 @@ std::string Advice(const TuneReport& r) {
   const TuneRow& recorded = r.result.rows.front();
   if (!best.replayed.fits) {
     return fmt::format(
-        "No settings make it fit ({}): the best comes as far as event {}. At least {} are alive at "
-        "once.",
+        "No settings make it fit ({}): with the best it gets as far as event {}. At one moment {} "
+        "are in use, whatever the settings.",
         LimitText(r.limits), best.replayed.oom_event.value_or(0), FormatBytes(r.lower_bound));
   }
   const bool defaults = r.result.rows.front().settings == AllocatorSettings{};
   const std::string now = defaults ? "The defaults" : "The recorded settings";
   if (!recorded.replayed.fits) {
-    return now + (r.complete
-                      ? " run out; with this it fits, as far as the record goes:"
-                      : " run out; this gets past the request that failed. The record ends "
-                        "before the first step is complete: whether the job fits is not known.");
+    return now +
+           (r.complete
+                ? " run out of memory; with these settings the recorded part fits:"
+                : " run out of memory; with these settings the request that failed succeeds. "
+                  "The record ends within the first step: whether the job fits is not known.");
   }
   const Bytes saved =
       recorded.replayed.counters.peak_reserved - best.replayed.counters.peak_reserved;
   if (!r.complete) {
-    return "The record ends before the first step is complete: these settings hold least up to "
-           "there; "
-           "what the whole job needs is not known.";
+    return "The record ends within the first step: up to there these settings hold least; what "
+           "the whole job needs is not known.";
   }
   if (!Improves(r)) return now + " are best: no others hold less.";
   if (saved < 0) return now + " fit too, but have to empty the cache more often than these:";

@@ -224,7 +224,7 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   w.List("Ruled out", ruled_out);
   if (!e.record_next.empty()) {
     w.Heading("To see what the memory is used for, record this next");
-    w.Code(e.record_next, "  ");
+    w.Code(e.record_next.Lines(), "  ");
   }
   return w.Take();
 }

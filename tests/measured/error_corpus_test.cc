@@ -120,7 +120,7 @@ std::string Everything(const Explanation& e) {
   }
   for (const RuledOut& excluded : e.ruled_out) all += excluded.because + "\n";
   for (const std::string& line : e.arithmetic) all += line + "\n";
-  for (const std::string& line : e.record_next) all += line + "\n";
+  for (const std::string& line : e.record_next.Lines()) all += line + "\n";
   for (const RankReport& rank : e.ranks) {
     for (const std::string& note : rank.notes) all += note + "\n";
   }

@@ -93,8 +93,8 @@ TEST(ExplainMessages, AFullDevice) {
   EXPECT_TRUE(Says(e.arithmetic, "1.50 GiB asked for - 301.44 MiB free = 1.21 GiB missing"));
   EXPECT_NE(e.verdict.find("1.50 GiB"), std::string::npos);
   EXPECT_NE(e.verdict.find("22.10 GiB"), std::string::npos);
-  EXPECT_TRUE(Says(e.record_next, "_record_memory_history(max_entries="));
-  EXPECT_TRUE(Says(e.record_next, "plimsoll explain"));
+  EXPECT_TRUE(e.record_next.by_run);
+  EXPECT_EQ(e.record_next.Lines().front(), "plimsoll run -- python train.py");
 }
 
 TEST(ExplainMessages, MoreThanTheCardHolds) {
@@ -349,13 +349,13 @@ TEST(ExplainMessages, EverySourceHasAVerdict) {
 TEST(ExplainMessages, RecordNextFitsTheDevice) {
   OomMessage m = Full();
   m.source = MessageSource::kTorchMps;
-  EXPECT_FALSE(Says(Explain({m}).record_next, "_record_memory_history"));
+  EXPECT_FALSE(Explain({m}).record_next.by_run);
   m.source = MessageSource::kTorchXpu;
-  EXPECT_TRUE(Says(Explain({m}).record_next, "torch.xpu.memory._record_memory_history"));
+  EXPECT_TRUE(Says(Explain({m}).record_next.lines, "torch.xpu.memory._record_memory_history"));
   m.source = MessageSource::kJax;
-  EXPECT_TRUE(Says(Explain({m}).record_next, "save_device_memory_profile"));
+  EXPECT_TRUE(Says(Explain({m}).record_next.lines, "save_device_memory_profile"));
   m.source = MessageSource::kTorchHip;
-  EXPECT_TRUE(Says(Explain({m}).record_next, "torch.cuda.memory._dump_snapshot"));
+  EXPECT_TRUE(Explain({m}).record_next.by_run);
 }
 
 TEST(ExplainMessages, JaxNamesItsLargestBuffer) {

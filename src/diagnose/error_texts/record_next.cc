@@ -37,10 +37,7 @@ constexpr auto kRecordRows = std::to_array<RecordRow>({
      "# cudaMallocAsync records no history: run once with PyTorch's own allocator,\n"
      "#   unset PYTORCH_CUDA_ALLOC_CONF   (ComfyUI: --disable-cuda-malloc)\n"
      "# and record there:\n"
-     "import torch\n"
-     "torch.cuda.memory._record_memory_history(max_entries=200000, stacks=\"python\")\n"
-     "# on the error:  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")\n"
-     "plimsoll explain snapshot.pickle"},
+     "plimsoll run -- python train.py"},
     {MessageSource::kHostMemory,
      "# the host's memory, by the line that asked for it:\n"
      "pip install memray\n"
@@ -59,39 +56,39 @@ constexpr auto kRecordRows = std::to_array<RecordRow>({
     {MessageSource::kVirtualAddress, "ulimit -v\ncat /proc/sys/vm/max_map_count"},
 });
 
+bool Trains(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  return runner == Runner::kTraining || runner == Runner::kLoading;
+}
+
 /// A snapshot, and what no snapshot sees; only where PyTorch runs.
-std::vector<std::string> OutsideToo(const OomMessage& message) {
+RecordAdvice OutsideToo(const OomMessage& message) {
   if (!IsTorchScript(RunnerOf(message))) return {};
-  std::vector<std::string> lines = RecordSnapshot();
-  lines.push_back("# and what no snapshot sees:");
-  lines.emplace_back(FactsOf(message).watch);
-  return lines;
+  return {.by_run = true,
+          .trains = Trains(message),
+          .lines = {"# and what no snapshot sees:", std::string(FactsOf(message).watch)}};
 }
 
 }  // namespace
 
-std::vector<std::string> RecordSnapshot() {
-  return SnapshotLines("cuda", "torch._C._cuda_attach_out_of_memory_observer(dump)");
-}
-
-std::vector<std::string> RecordNext(const OomMessage& message) {
+RecordAdvice RecordNext(const OomMessage& message) {
   using enum MessageSource;
   // There is no script of the user's to record.
   if (message.source == kHostMemory && message.program != Program::kUnknown) return {};
   if (message.program == Program::kTorchXla) {
-    return {"# XLA's devices have no snapshots; print what is in use at every step:",
-            "print(torch_xla.core.xla_model.get_memory_info(torch_xla.device()))"};
+    return {.lines = {"# XLA's devices have no snapshots; print what is in use at every step:",
+                      "print(torch_xla.core.xla_model.get_memory_info(torch_xla.device()))"}};
   }
   switch (message.source) {
     case kTorchCuda:
     case kTorchHip:
     case kTorchRejected:
     case kTorchNvml:
-      return RecordSnapshot();
+      return {.by_run = true, .trains = Trains(message)};
     case kTorchNpu:
-      return SnapshotLines("npu", "# on the error, in an except block:  dump(); raise");
+      return {.lines = SnapshotLines("npu", "# on the error, in an except block:  dump(); raise")};
     case kTorchXpu:
-      return SnapshotLines("xpu", "# Intel GPUs have snapshots from PyTorch 2.12 on");
+      return {.lines = SnapshotLines("xpu", "# Intel GPUs have snapshots from PyTorch 2.12 on")};
     case kCudaRuntime:
     case kHipRuntime:
     case kCublas:
@@ -103,7 +100,7 @@ std::vector<std::string> RecordNext(const OomMessage& message) {
       break;
   }
   for (const RecordRow& row : kRecordRows) {
-    if (row.source == message.source) return LinesOf(row.lines);
+    if (row.source == message.source) return {.lines = LinesOf(row.lines)};
   }
   return {};
 }

@@ -18,9 +18,7 @@ std::vector<std::string> ArithmeticOf(const Figures& figures);
 std::vector<std::string> NotesOf(const Figures& figures);
 /// What was asked for, the gravest finding's own sentence, what fills the device.
 std::string VerdictOf(const Figures& figures, const Judgement& judgement);
-/// Lines of Python and shell that record what this message does not tell.
-std::vector<std::string> RecordNext(const OomMessage& message);
-/// The same for a CUDA program of which no message is at hand.
-std::vector<std::string> RecordSnapshot();
+/// How to record what this message does not tell.
+RecordAdvice RecordNext(const OomMessage& message);
 
 }  // namespace plimsoll

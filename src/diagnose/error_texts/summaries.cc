@@ -213,7 +213,7 @@ Explanation ExplainSummaries(const Recording& recording) {
   explanation.verdict =
       fmt::format("{} {}. The table does not say what the memory is for.",
                   PeaksOf(explanation.ranks.front()), explanation.findings.front().title);
-  explanation.record_next = RecordSnapshot();
+  explanation.record_next = {.by_run = true, .trains = true};
   return explanation;
 }
 
@@ -235,7 +235,7 @@ Explanation ExplainCategories(const Recording& recording) {
   none.evidence = {fmt::format("{} samples, the peak is {}", timeline.samples.size(),
                                FormatBytes(*rank.peak_allocated))};
   explanation.findings.push_back(std::move(none));
-  explanation.record_next = RecordSnapshot();
+  explanation.record_next = {.by_run = true, .trains = true};
   return explanation;
 }
 

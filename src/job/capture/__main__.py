@@ -1,11 +1,46 @@
-"""The Python package inside the program, unpacked beside the archive and started."""
+"""The Python package inside the program, unpacked beside the archive and started:
 
+capture.zip -o STEP … -- python train.py        a script
+capture.zip configuration -o STEP … -- PATH     a model by its config.json
+"""
+
+import argparse
 import sys
 import zipfile
+from pathlib import Path
 
 archive = sys.path[0]
 sys.path[0] = archive + ".files"
 zipfile.ZipFile(archive).extractall(sys.path[0])
+
+
+def capture_configuration(arguments):
+    from plimsoll.__main__ import _capture
+    from plimsoll.configuration import PREFIX
+    from plimsoll.errors import CaptureError
+    from plimsoll.script import _in_two_lines
+
+    parser = argparse.ArgumentParser()
+    for name in ("-o", "--gpu", "--complaint", "--precision"):
+        parser.add_argument(name)
+    parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--seq", type=int)
+    parser.add_argument("--every-precision", dest="command", action="store_const", const="plan")
+    parser.add_argument("path")
+    asked = parser.parse_args(arguments)
+    asked.model = PREFIX + asked.path
+    try:
+        _capture(asked, asked.o)
+    except CaptureError as error:
+        Path(asked.complaint).write_text(_in_two_lines(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if sys.argv[1:2] == ["configuration"]:
+    sys.exit(capture_configuration(sys.argv[2:]))
 
 from plimsoll.script import main  # noqa: E402
 

@@ -1,0 +1,240 @@
+#include "cli/file_kind.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "base/unpack_head.h"
+#include "cli/command_text.h"
+#include "job/processes.h"
+#include "readers/registry.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kHead = std::size_t{1} << 16;
+
+/// The first bytes, unpacked; empty where it is no plain file.
+std::string HeadOf(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return {};
+  struct stat found = {};
+  std::string head(kHead, '\0');
+  ssize_t size = 0;
+  if (::fstat(file, &found) == 0 && S_ISREG(found.st_mode)) {
+    size = ::read(file, head.data(), head.size());
+  }
+  ::close(file);
+  head.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  return UnpackHead(head, kHead);
+}
+
+/// The value of "schema" in a document of ours: "plimsoll.step/1".
+std::string_view SchemaIn(std::string_view head) {
+  constexpr std::string_view kKey = "\"schema\"";
+  const std::size_t key = head.find(kKey);
+  if (!head.starts_with('{') || key == std::string_view::npos) return {};
+  const std::size_t value = head.find_first_not_of(" \t\r\n:", key + kKey.size());
+  if (value == std::string_view::npos || head[value] != '"') return {};
+  const std::string_view text = head.substr(value + 1);
+  return text.substr(0, text.find('"'));
+}
+
+bool IsSafetensors(std::string_view head) {
+  if (head.size() < 10 || head[8] != '{' || head[9] != '"') return false;
+  return head[6] == '\0' && head[7] == '\0';  // the header's length, which is never that large
+}
+
+/// torch.save writes an archive in which a pickle comes first.
+bool IsSavedByTorch(std::string_view head) {
+  return head.starts_with("PK\x03\x04") && head.substr(0, 300).find("data.pkl") != head.npos;
+}
+
+bool HasKeys(std::string_view head, std::initializer_list<std::string_view> keys) {
+  return head.starts_with('{') && std::ranges::all_of(keys, [&](std::string_view key) {
+           return head.find(key) != std::string_view::npos;
+         });
+}
+
+bool IsBufferTable(std::string_view head) {
+  const std::string_view first = head.substr(0, head.find('\n'));
+  return first.find("lower") != first.npos && first.find("upper") != first.npos &&
+         first.find("size") != first.npos && first.find(',') != first.npos;
+}
+
+/// Text readers look at the whole of it, which a head is not.
+bool IsTrace(std::string_view head) {
+  const auto is_text = [](const Reader& reader) {
+    return reader.name.find("text") != std::string_view::npos;
+  };
+  return std::ranges::any_of(
+      Readers(), [&](const Reader& reader) { return !is_text(reader) && reader.recognise(head); });
+}
+
+FileKind KindOfSchema(std::string_view schema) {
+  if (schema.starts_with("plimsoll.step/")) return FileKind::kStep;
+  if (schema.starts_with("plimsoll.plan/")) return FileKind::kPlan;
+  if (schema.starts_with("plimsoll.calibration/")) return FileKind::kCalibration;
+  return FileKind::kAnswer;
+}
+
+FileKind KindOfContent(const std::string& path, std::string_view head) {
+  head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
+  if (const std::string_view schema = SchemaIn(head); schema.starts_with("plimsoll.")) {
+    return KindOfSchema(schema);
+  }
+  if (IsSafetensors(head) || IsSavedByTorch(head)) return FileKind::kWeights;
+  if (head.find("<meta name=\"generator\" content=\"plimsoll\">") != head.npos)
+    return FileKind::kPage;
+  if (IsTrace(head)) return FileKind::kTrace;
+  if (HasKeys(head, {"\"cells\"", "\"nbformat\""}) || path.ends_with(".ipynb")) {
+    return FileKind::kNotebook;
+  }
+  if (HasKeys(head, {"\"model_type\""})) return FileKind::kConfiguration;
+  if (path.ends_with(".py")) return FileKind::kScript;
+  return IsBufferTable(head) ? FileKind::kBuffers : FileKind::kText;
+}
+
+struct KindWords {
+  FileKind kind;
+  std::string_view name;
+};
+constexpr auto kNames = std::to_array<KindWords>({
+    {FileKind::kMissing, "not there"},
+    {FileKind::kText, "a text"},
+    {FileKind::kTrace, "a record of a run"},
+    {FileKind::kStep, "a captured training step"},
+    {FileKind::kRunFolder, "a folder of recorded processes"},
+    {FileKind::kFolder, "a folder without memory snapshots"},
+    {FileKind::kConfiguration, "the configuration of a Hugging Face model"},
+    {FileKind::kScript, "a Python script"},
+    {FileKind::kNotebook, "a notebook"},
+    {FileKind::kPlan, "a plan, made by plimsoll plan --json"},
+    {FileKind::kAnswer, "an answer of plimsoll in JSON"},
+    {FileKind::kCalibration, "a calibration, measured by plimsoll.calibrate"},
+    {FileKind::kPage, "a page made by plimsoll"},
+    {FileKind::kWeights, "a file of weights, which holds no record of memory"},
+    {FileKind::kBuffers, "a table of buffers with lifetimes"},
+});
+
+NextStep RunIt(std::vector<std::string> command) {
+  return {CommandText("run").Plain("--").Words(command).str(),
+          "runs it as it is, records it and explains what it took"};
+}
+
+NextStep PredictIt(const std::vector<std::string>& command) {
+  return {CommandText("predict").Flag("--run").Plain("--").Words(command).str(),
+          "the largest batch that fits, without a GPU; --gpu names the card"};
+}
+
+}  // namespace
+
+FileKind KindOf(const std::string& path) {
+  if (path.starts_with("hf:")) return FileKind::kConfiguration;
+  if (path == "-") return FileKind::kText;
+  std::error_code failed;
+  if (!fs::exists(path, failed)) return FileKind::kMissing;
+  if (!fs::is_directory(path, failed)) return KindOfContent(path, HeadOf(path));
+  return FilesBehind(path).snapshots.empty() ? FileKind::kFolder : FileKind::kRunFolder;
+}
+
+std::string_view KindName(FileKind kind) {
+  return std::ranges::find(kNames, kind, &KindWords::kind)->name;
+}
+
+std::vector<NextStep> UsesOf(FileKind kind, const std::string& path) {
+  const auto with = [&](const char* command) { return CommandText(command).Word(path); };
+  switch (kind) {
+    case FileKind::kText:
+      return {{with("explain").str(), "what its out-of-memory messages tell"}};
+    case FileKind::kTrace:
+    case FileKind::kRunFolder:
+      return {{with("explain").str(), "why it ran out, or what its peak is made of"}};
+    case FileKind::kStep:
+      return {{with("predict").str(), "the largest batch that fits; --gpu names the card"},
+              {with("plan").str(), "what to change so that it fits, and the fastest way"}};
+    case FileKind::kConfiguration:
+      return {
+          {CommandText("predict")
+               .Word(path.starts_with("hf:") ? path : "hf:" + path)
+               .Flag("--seq", "2048")
+               .str(),
+           "the largest batch that fits; --gpu names the card, --seq the tokens in a sequence"}};
+    case FileKind::kScript:
+      return {RunIt({"python", path}), PredictIt({"python", path})};
+    case FileKind::kNotebook:
+      return {RunIt({"jupyter", "nbconvert", "--to", "notebook", "--execute", path})};
+    case FileKind::kPlan:
+      return {{fmt::format("applied = plimsoll.apply(\"{}\", model, optimizer)", path),
+               "in the script, before model.cuda(): sets the plan's first way (docs/plan.md)"}};
+    case FileKind::kCalibration:
+      return {{CommandText("predict").Word("job.step.json.gz").Flag("--calibration", path).str(),
+               "with what was measured on that card"}};
+    case FileKind::kBuffers:
+      return {{with("pack").str(), "the least memory that they need"}};
+    default:
+      return {};
+  }
+}
+
+std::optional<Error> WrongKind(const std::string& path, std::vector<FileKind> taken,
+                               std::string_view wanted) {
+  const FileKind kind = KindOf(path);
+  if (std::ranges::find(taken, kind) != taken.end() || kind == FileKind::kMissing) {
+    return std::nullopt;
+  }
+  const std::vector<NextStep> uses = UsesOf(kind, path);
+  std::string hint = kind == FileKind::kPage ? "open it in a browser" : "";
+  if (!uses.empty()) hint = uses.front().command;
+  return Error{.message = fmt::format("it is {}, not {}", KindName(kind), wanted),
+               .file = path,
+               .hint = hint};
+}
+
+FolderFiles FilesBehind(const std::string& path) {
+  std::error_code failed;
+  if (path == "-" || !fs::is_directory(path, failed)) return {.snapshots = {path}};
+  const FilesOfRun run = FilesToExplain(ReadProcesses({.path = path}));
+  FolderFiles files{.snapshots = run.snapshots, .error_texts = run.error_texts};
+  if (!files.snapshots.empty()) return files;
+  for (fs::directory_iterator i(path, failed), end; !failed && i != end; i.increment(failed)) {
+    const std::string name = i->path().filename().string();
+    if (name.find(".pickle") == std::string::npos || !i->is_regular_file(failed)) continue;
+    if (!name.ends_with(".part")) files.snapshots.push_back(i->path().string());
+  }
+  std::ranges::sort(files.snapshots);
+  return files;
+}
+
+std::optional<Error> WrongForRecords(const std::string& path) {
+  return WrongKind(path, {FileKind::kText, FileKind::kTrace, FileKind::kRunFolder},
+                   "a record of a run");
+}
+
+Result<std::vector<std::string>> RecordFiles(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (const std::optional<Error> wrong = WrongForRecords(path)) return *wrong;
+    const FolderFiles found = FilesBehind(path);
+    files.insert(files.end(), found.snapshots.begin(), found.snapshots.end());
+  }
+  return files;
+}
+
+Result<std::string> RecordFile(const std::string& path) {
+  const Result<std::vector<std::string>> files = RecordFiles({path});
+  if (!files) return files.error();
+  if (files->size() == 1) return files->front();
+  return Error{.message = fmt::format("{} snapshots are in it", files->size()),
+               .file = path,
+               .hint = "give one of them, such as " + files->front()};
+}
+
+}  // namespace plimsoll

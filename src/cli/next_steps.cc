@@ -1,0 +1,275 @@
+#include "cli/next_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/command_text.h"
+#include "job/logged_command.h"
+
+namespace plimsoll {
+namespace {
+
+std::vector<std::string> WordsOf(const JobCommand& job) {
+  return job.words.empty() ? std::vector<std::string>{"python", "train.py"} : job.words;
+}
+
+/// What the user has to add to a command of which not all is known.
+std::string LeftToAdd(const JobCommand& job) {
+  if (job.whole) return "";
+  return job.words.empty() ? "; train.py stands for your script"
+                           : "; add the arguments that it had";
+}
+
+JobCommand OfScript(const std::string& script) {
+  return script.empty() ? JobCommand{} : JobCommand{.words = {"python", script}};
+}
+
+/// "22.00 GiB" is two words.
+std::string SizeWord(Bytes bytes) {
+  std::string text = FormatBytes(bytes);
+  std::erase(text, ' ');
+  return text;
+}
+
+NextStep RunAgain(const JobCommand& job, const std::string& purpose,
+                  const std::string& settings = {}) {
+  const std::string command = CommandText("run").Plain("--").Words(WordsOf(job)).str();
+  const std::string before =
+      settings.empty() ? "" : "PYTORCH_CUDA_ALLOC_CONF=" + Quoted(settings) + " ";
+  return {before + command, purpose + LeftToAdd(job)};
+}
+
+/// Of the script itself, on tensors without memory. `card`: flags that say what there is room for.
+NextStep FromScript(const char* command, const JobCommand& job,
+                    const std::vector<std::string>& card, const std::string& purpose) {
+  CommandText text(command);
+  text.Flag("--run").Words(card).Plain("--").Words(WithBatchPlace(WordsOf(job)));
+  return {text.str(), purpose + (card.empty() ? "; --gpu names your card" : "") + LeftToAdd(job)};
+}
+
+std::vector<std::string> CardOf(const RankReport& rank) {
+  if (!rank.capacity) return {};
+  return {"--gpu", SizeWord(*rank.capacity)};
+}
+
+bool HasFinding(const Explanation& explanation, FindingId id, Severity least) {
+  return std::ranges::any_of(explanation.findings, [&](const Finding& finding) {
+    return finding.id == id && finding.severity <= least;
+  });
+}
+
+NextStep ShowPage(const std::vector<std::string>& files) {
+  return {CommandText("report").Words(files).Flag("-o", "report.html").str(),
+          "a page that shows when each of these was made and let go"};
+}
+
+NextStep TuneRecord(const std::string& file, const std::vector<std::string>& limits,
+                    const std::string& purpose) {
+  return {CommandText("tune").Word(file).Words(limits).str(), purpose};
+}
+
+std::vector<NextStep> AfterLog(const Explanation& explanation, const RankReport& shown,
+                               const JobCommand& job) {
+  if (!explanation.record_next.by_run) return {};
+  std::vector<NextStep> steps = {
+      RunAgain(job, "records every allocation with its line of code, and explains it")};
+  if (explanation.record_next.trains) {
+    steps.push_back(FromScript("predict", job, CardOf(shown),
+                               "the largest batch that fits, found without a GPU"));
+  }
+  return steps;
+}
+
+/// The flags of predict and plan that say where the step comes from and what there is room for.
+std::string Asked(const StepQuestion& asked, const char* command,
+                  const std::vector<std::string>& more, std::string_view redirect = {}) {
+  const bool plans = std::string_view(command) == "plan";
+  const bool kept = asked.script.run && asked.script.keep;
+  const bool runs = asked.script.run && !kept;
+  CommandText text(command);
+  if (runs) text.Flag("--run");
+  if (kept) text.Word(*asked.script.keep);
+  text.Words(asked.files);
+  const bool sized = asked.batches && (runs || asked.files.size() == 2);
+  if (sized) {
+    text.Flag("--batches", fmt::format("{},{}", asked.batches->first, asked.batches->second));
+  }
+  if (asked.sequence) text.Flag("--seq", fmt::format("{}", *asked.sequence));
+  text.Flag("--gpu", GpuWord(asked.gpu));
+  if (asked.limit) text.Flag(plans ? "--budget" : "--limit", SizeWord(*asked.limit));
+  if (!asked.torch.empty()) text.Flag("--torch", asked.torch);
+  text.Words(more);
+  if (!redirect.empty()) text.Plain(redirect);
+  if (runs) text.Plain("--").Words(asked.script.command);
+  return text.str();
+}
+
+std::vector<std::string> Settings(const std::vector<std::string>& levers) {
+  std::vector<std::string> words;
+  for (const std::string& lever : levers) words.insert(words.end(), {"--set", lever});
+  return words;
+}
+
+std::string CountWord(std::int64_t count) { return fmt::format("{}", count); }
+
+std::vector<std::string> Cluster(const PlanOutcome& outcome) {
+  std::vector<std::string> words;
+  if (outcome.gpus > outcome.nodes) {
+    words.insert(words.end(), {"--gpus", CountWord(outcome.gpus / outcome.nodes)});
+  }
+  if (outcome.nodes > 1) words.insert(words.end(), {"--nodes", CountWord(outcome.nodes)});
+  words.insert(words.end(), {"--global-batch", CountWord(outcome.samples)});
+  return words;
+}
+
+/// With the batch size in its place.
+std::vector<std::string> AtBatchSize(std::vector<std::string> words, std::int64_t batch) {
+  constexpr std::string_view kPlace = "{batch}";
+  for (std::string& word : words) {
+    const std::size_t place = word.find(kPlace);
+    if (place != std::string::npos) word.replace(place, kPlace.size(), CountWord(batch));
+  }
+  return words;
+}
+
+NextStep PlanIt(const StepQuestion& asked, const PredictOutcome& outcome,
+                const std::string& purpose) {
+  std::vector<std::string> words;
+  if (outcome.ranks > 1) words = {"--gpus", CountWord(outcome.ranks)};
+  words.insert(words.end(), {"--global-batch", CountWord(outcome.batch * outcome.ranks)});
+  return {Asked(asked, "plan", words), purpose};
+}
+
+}  // namespace
+
+std::string GpuWord(const Gpu& gpu) { return gpu.assumed ? SizeWord(gpu.memory) : gpu.name; }
+
+JobCommand JobBehind(const Explanation& explanation) {
+  if (explanation.ranks.empty()) return {};
+  const RankReport& shown = explanation.ranks[explanation.shown];
+  if (!shown.script.empty()) return OfScript(shown.script);
+  const LoggedCommand logged = CommandOfLog(shown.file);
+  return {.words = logged.words, .whole = logged.with_arguments};
+}
+
+std::vector<NextStep> AfterExplain(const Explanation& explanation,
+                                   const std::vector<std::string>& files, const JobCommand& job) {
+  if (explanation.ranks.empty()) return {};
+  const RankReport& shown = explanation.ranks[explanation.shown];
+  if (shown.events == 0) return AfterLog(explanation, shown, job);
+  if (HasFinding(explanation, FindingId::kLeak, Severity::kHigh)) return {ShowPage(files)};
+  const NextStep tune =
+      TuneRecord(shown.file, {}, "the allocator settings under which this run holds least");
+  if (!shown.RanOut()) return {tune, ShowPage(files)};
+  const NextStep plan = FromScript("plan", job, CardOf(shown),
+                                   "what to change so that it fits, the fastest way first");
+  if (HasFinding(explanation, FindingId::kFragmentation, Severity::kMedium)) return {tune, plan};
+  return {plan, ShowPage(files)};
+}
+
+std::vector<NextStep> AfterRun(const Explanation& explanation, const std::string& folder,
+                               const std::vector<std::string>& command) {
+  std::vector<NextStep> steps =
+      AfterExplain(explanation, {folder}, {.words = command, .whole = true});
+  std::erase_if(steps,
+                [](const NextStep& step) { return step.command.starts_with("plimsoll report"); });
+  const auto ran_out = [](const RankReport& rank) { return rank.RanOut(); };
+  if (std::ranges::none_of(explanation.ranks, ran_out)) {
+    steps.insert(steps.begin(), {CommandText("explain").Word(folder).str(),
+                                 "what its peak is made of, by line of code"});
+  }
+  return steps;
+}
+
+std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutcome& outcome) {
+  std::vector<std::string> largest = {"--max-batch"};
+  largest.insert(largest.end(), asked.more.begin(), asked.more.end());
+  for (const std::string& word : Settings(asked.levers)) largest.push_back(word);
+  const NextStep find_largest = {Asked(asked, "predict", largest), "the largest batch that fits"};
+  if (asked.files.size() == 2) {
+    if (!outcome.largest) return {find_largest};
+    return {TuneRecord(asked.files[1], {"--gpu", GpuWord(asked.gpu)},
+                       "the allocator settings under which the recorded run holds least")};
+  }
+  std::vector<NextStep> steps;
+  if (!outcome.fits && outcome.ranks > 0) {
+    steps.push_back(
+        PlanIt(asked, outcome, "what to change so that it fits, the fastest way first"));
+  }
+  if (!outcome.largest) steps.push_back(find_largest);
+  if (outcome.fits && outcome.largest && outcome.ranks > 0) {
+    steps.push_back(PlanIt(asked, outcome, "whether anything makes so large a step faster"));
+  }
+  if (outcome.fits && asked.script.run) {
+    const JobCommand job{.words = AtBatchSize(asked.script.command, outcome.batch), .whole = true};
+    steps.push_back(RunAgain(job, "trains it, and records what it really takes"));
+  }
+  return steps;
+}
+
+std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& outcome) {
+  if (!outcome.first) {
+    if (!outcome.larger) return {};
+    StepQuestion larger = asked;
+    larger.gpu = *outcome.larger;
+    larger.limit.reset();
+    return {{Asked(larger, "plan", Cluster(outcome)), "the fastest ways on a card that holds it"}};
+  }
+  std::vector<std::string> way = {"--batch", CountWord(outcome.batch)};
+  for (const std::string& word : Settings(*outcome.first)) way.push_back(word);
+  const NextStep check = {Asked(asked, "predict", way),
+                          "the first way by itself: what it needs, and what holds it"};
+  if (outcome.first->empty()) return {check};
+  std::vector<std::string> as_json = Cluster(outcome);
+  as_json.emplace_back("--json");
+  return {
+      {Asked(asked, "plan", as_json, ">plan.json"),
+       "then, in the script: plimsoll.apply(\"plan.json\", model, optimizer) sets the first way"},
+      check};
+}
+
+std::vector<NextStep> AfterTune(const TuneReport& report, const std::string& script,
+                                const std::optional<Gpu>& gpu) {
+  const TuneResult& result = report.result;
+  const JobCommand job = OfScript(script);
+  const TuneRow& best = result.rows[result.simplest];
+  if (best.replayed.fits && best.settings != result.rows.front().settings) {
+    return {RunAgain(job, "trains with these settings, and records what it then takes",
+                     FormatSettings(best.settings))};
+  }
+  const std::vector<std::string> card =
+      gpu ? std::vector<std::string>{"--gpu", GpuWord(*gpu)} : std::vector<std::string>{};
+  return {FromScript("plan", job, card,
+                     "what else lowers its memory: precision, checkpointing, the optimizer")};
+}
+
+std::vector<NextStep> AfterReplay(const ReplayReport& report, const std::string& script,
+                                  const std::vector<std::string>& limits) {
+  const bool other = report.settings != report.recorded_settings && !report.settings.empty();
+  if (report.replayed.fits && other) {
+    return {RunAgain(OfScript(script), "trains with these settings, and records what it then takes",
+                     report.settings)};
+  }
+  return {TuneRecord(report.file, limits,
+                     "the settings under which it holds least, of all that exist")};
+}
+
+std::vector<NextStep> AfterDiff(const std::vector<std::string>& before,
+                                const std::vector<std::string>& after) {
+  CommandText text("report");
+  text.Words(after);
+  for (const std::string& file : before) text.Flag("--compare", file);
+  return {{text.Flag("-o", "compared.html").str(), "a page that shows both runs on one scale"}};
+}
+
+std::vector<NextStep> AfterPack(const std::string& file) {
+  return {
+      TuneRecord(file, {}, "how near to this PyTorch's allocator comes, and with which settings")};
+}
+
+std::vector<NextStep> AfterWatch() {
+  return {RunAgain({}, "a job that is started so also tells here what PyTorch has reserved")};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,85 @@
+// What to type after each answer, filled in with what the user typed and what the answer found. The
+// only place that knows how the commands follow each other.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answer/explanation.h"
+#include "cli/script_flags.h"
+#include "diagnose/diff.h"
+#include "diagnose/what_if.h"
+#include "hardware/gpu.h"
+#include "report/next_step.h"
+
+namespace plimsoll {
+
+/// The job behind a record: what would train again.
+struct JobCommand {
+  std::vector<std::string> words = {};
+  /// All of it is known, and not only the script's name.
+  bool whole = false;
+};
+
+/// After `explain` and `run`: of the files that were explained.
+std::vector<NextStep> AfterExplain(const Explanation& explanation,
+                                   const std::vector<std::string>& files, const JobCommand& job);
+/// After `run`, which has written a page.
+std::vector<NextStep> AfterRun(const Explanation& explanation, const std::string& folder,
+                               const std::vector<std::string>& command);
+/// What the log or the record that is shown says was run.
+JobCommand JobBehind(const Explanation& explanation);
+
+/// Where a step comes from, and what is asked about it, as flags of predict and plan.
+struct StepQuestion {
+  std::vector<std::string> files;
+  ScriptFlags script;
+  std::optional<std::pair<std::int64_t, std::int64_t>> batches;
+  std::optional<std::int64_t> sequence;
+  Gpu gpu;
+  std::optional<Bytes> limit;
+  std::string torch;
+  /// Set levers, "tf32=on" each, and further flags of predict alone.
+  std::vector<std::string> levers;
+  std::vector<std::string> more;
+};
+
+struct PredictOutcome {
+  bool fits = false;
+  /// The largest batch was asked for.
+  bool largest = false;
+  std::int64_t batch = 0;
+  /// Of a job on several GPUs, how many; 0 where that is not told.
+  std::int64_t ranks = 1;
+};
+std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutcome& outcome);
+
+struct PlanOutcome {
+  /// The first way, "tf32=on" each, and its batch; nothing where none fits.
+  std::optional<std::vector<std::string>> first = {};
+  std::int64_t batch = 0;
+  std::int64_t samples = 0;
+  std::int64_t gpus = 1;
+  std::int64_t nodes = 1;
+  /// Where nothing fits: a card that would hold it.
+  std::optional<Gpu> larger = {};
+};
+std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& outcome);
+
+/// `script`: what made the record, or nothing.
+std::vector<NextStep> AfterTune(const TuneReport& report, const std::string& script,
+                                const std::optional<Gpu>& gpu);
+std::vector<NextStep> AfterReplay(const ReplayReport& report, const std::string& script,
+                                  const std::vector<std::string>& limits);
+std::vector<NextStep> AfterDiff(const std::vector<std::string>& before,
+                                const std::vector<std::string>& after);
+/// Of a record; a table of buffers has no next step.
+std::vector<NextStep> AfterPack(const std::string& file);
+/// Where no process tells what PyTorch has.
+std::vector<NextStep> AfterWatch();
+
+/// As --gpu takes it.
+std::string GpuWord(const Gpu& gpu);
+
+}  // namespace plimsoll
