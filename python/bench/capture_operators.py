@@ -25,13 +25,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from zoo_jobs import load_tool
 
-from plimsoll.api import SCHEMA
-from plimsoll.device import phantom_device
-from plimsoll.gpus import capability
-from plimsoll.merge import Tables, merged
-from plimsoll.model import OnDevice, building
-from plimsoll.recorder import Recorder, Tensor
-from plimsoll.session import recording
+from plimsoll.base.gpus import capability
+from plimsoll.capturing.api import SCHEMA
+from plimsoll.capturing.session import recording
+from plimsoll.events.merge import Tables, merged
+from plimsoll.events.recorder import Recorder, Tensor
+from plimsoll.world.device import phantom_device
+from plimsoll.world.model import OnDevice, building
 
 _SHARED = Path(__file__).resolve().parents[3] / "shared"
 _PHASE = {"forward": "forward", "backward": "backward"}

@@ -14,8 +14,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import configuration, program
-from .errors import CaptureError, ProgramError
+from .answers import program
+from .base.errors import CaptureError, ProgramError
+from .capturing import configuration
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,10 +15,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import plimsoll.script_run
-from plimsoll.errors import CaptureError
+import plimsoll
+from plimsoll.base.errors import CaptureError
+from plimsoll.scripts.process import load_all
 
-plimsoll.script_run.load_all()
+load_all()
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 
@@ -40,8 +41,8 @@ def _call(to: Connection, function: Callable[..., Any], arguments: tuple[Any, ..
 
 def fresh(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """What it returns and writes to stderr; a CaptureError comes through."""
-    here, package = str(Path(__file__).parent), str(Path(plimsoll.script_run.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, package])
+    package = Path(plimsoll.__file__).parents[1]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(package)])
     ours, theirs = _context.Pipe()
     process = _context.Process(target=_call, args=(theirs, function, arguments))
     process.start()

@@ -9,8 +9,8 @@ from program_here import DATA, GPT2, needs_program
 torch = pytest.importorskip("torch")
 
 import plimsoll
-from plimsoll import batch_fit, gpu_run
-from plimsoll.optimizers import nothing_overflows
+from plimsoll.capturing.optimizers import nothing_overflows
+from plimsoll.measuring import batch_fit, gpu_run
 
 JOB = (
     lambda: torch.nn.Linear(256, 256),
@@ -78,8 +78,8 @@ def test_the_run_is_the_job_that_was_captured(way):
     """On the phantom device, where every figure is 0: the loop itself."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from plimsoll.device import phantom_device
-    from plimsoll.model import building
+    from plimsoll.world.device import phantom_device
+    from plimsoll.world.model import building
 
     calls = []
 

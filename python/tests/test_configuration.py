@@ -9,8 +9,9 @@ import sys
 import pytest
 from program_here import needs_program
 
-from plimsoll import CaptureError, configuration
+from plimsoll import CaptureError
 from plimsoll.__main__ import main
+from plimsoll.capturing import configuration
 
 SMALL = {
     "hidden_size": 32,
@@ -37,7 +38,7 @@ def config(folder, document):
 
 def test_a_missing_library_is_told(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.setattr("plimsoll.program.find", lambda: "plimsoll")
+    monkeypatch.setattr("plimsoll.answers.program.find", lambda: "plimsoll")
     assert main(["predict", f"hf:{config(tmp_path, LLAMA)}", "--seq", "8"]) == 2
     assert capsys.readouterr().err.startswith("plimsoll: transformers is not installed here.")
 

@@ -11,7 +11,7 @@ import types
 import pytest
 
 import plimsoll
-from plimsoll import memory_history
+from plimsoll.recording import record as memory_history
 
 
 class Stub(types.SimpleNamespace):
@@ -252,7 +252,7 @@ def test_without_cuda_it_says_so_once(torch, capsys):
 
 
 def test_it_can_explain_in_the_end(torch, monkeypatch, capsys):
-    import plimsoll.questions as questions
+    import plimsoll.answers.questions as questions
 
     monkeypatch.setattr(questions, "explain", lambda path: f"why {path}")
     with plimsoll.record(explain=True):

@@ -16,8 +16,8 @@ from fresh_process import fresh  # noqa: E402
 from step_checks import Checked  # noqa: E402
 
 import plimsoll  # noqa: E402
-from plimsoll.errors import CaptureError  # noqa: E402
-from plimsoll.script import Run, at_batch, main, ranks_of, run_each, words_of_script  # noqa: E402
+from plimsoll.base.errors import CaptureError  # noqa: E402
+from plimsoll.scripts.command import Run, at_batch, main, ranks_of, run_each, words_of_script  # noqa: E402
 
 HEAD = """
 import sys, torch

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.sizes import share, shown, size
+from plimsoll.base.sizes import share, shown, size
 
 
 @pytest.mark.parametrize(

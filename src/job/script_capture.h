@@ -1,5 +1,5 @@
 // An unedited training script, run on tensors without memory by the Python package that is part of
-// this program (python/plimsoll/script.py), and the step file that comes of it.
+// this program (python/plimsoll/scripts), and the step file that comes of it.
 #pragma once
 
 #include <cstdint>
