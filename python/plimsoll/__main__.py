@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .answers import program
 from .base.errors import CaptureError, ProgramError
+from .base.output import check_output
 from .capturing import configuration
 
 
@@ -64,6 +65,8 @@ def _by_name(arguments: Sequence[str]) -> int:
     if not asked.model.startswith(configuration.PREFIX):
         raise CaptureError(f"{asked.model} is not hf:CONFIG.json")
     found = program.find()  # before a capture that may take a minute
+    if asked.save is not None:
+        check_output(asked.save, inputs=[asked.model[len(configuration.PREFIX) :]])
     flags = ["--gpu", asked.gpu, *others]
     if asked.optimizer not in configuration.OPTIMIZERS:
         flags += ["--optimizer", asked.optimizer]

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,13 +40,19 @@ def _call(to: Connection, function: Callable[..., Any], arguments: tuple[Any, ..
         to.send({"what": error.what, "where": error.where, "hint": error.hint})
 
 
-def fresh(function: Callable[..., Any], *arguments: Any) -> Outcome:
-    """What it returns and writes to stderr; a CaptureError comes through."""
+def started(function: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
+    """The process, running."""
     package = Path(plimsoll.__file__).parents[1]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(package)])
-    ours, theirs = _context.Pipe()
-    process = _context.Process(target=_call, args=(theirs, function, arguments))
+    process = _context.Process(target=function, args=arguments)
     process.start()
+    return process
+
+
+def fresh(function: Callable[..., Any], *arguments: Any) -> Outcome:
+    """What it returns and writes to stderr; a CaptureError comes through."""
+    ours, theirs = _context.Pipe()
+    process = started(_call, theirs, function, arguments)
     theirs.close()
     try:
         outcome = ours.recv()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
 from ..base.errors import PlanError
+from ..base.json_text import BadJson, parse_json
 
 SCHEMA = "plimsoll.plan/1"
 
@@ -42,8 +42,8 @@ def _document(plan: PlanSource) -> Mapping[str, Any]:
         is_text = isinstance(plan, str) and plan.lstrip().startswith("{")
         text, name = (plan, "the plan") if is_text else (_text(plan), os.fspath(plan))
         try:
-            document = json.loads(str(text))
-        except ValueError as error:
+            document = parse_json(str(text))
+        except BadJson as error:
             raise PlanError(
                 f"{name} is no JSON: {error}", hint="It is what `plimsoll plan ... --json` prints"
             ) from error

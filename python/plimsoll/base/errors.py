@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 
+def in_a_line(error: BaseException) -> str:
+    """Of somebody else's error: its type, and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 class CaptureError(RuntimeError):
     """The step cannot be captured: what happened, in which line, and what to do about it."""
 

@@ -14,10 +14,12 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 import torch
 from torch.nn.modules import module as nn_module
+
+from .place import Place
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -108,14 +110,6 @@ def current_frame() -> FrameType | None:
     return None
 
 
-class Place(NamedTuple):
-    where: str | None
-    #: Its path; empty in the model's own forward, None outside of the model.
-    module: str | None
-    #: 0 the user's thread; 1 the one that a GPU's backward has for itself.
-    thread: int
-
-
 _NOWHERE = Place(None, None, 1)
 
 
@@ -171,7 +165,14 @@ class Places:
             self._made_at[made] = Place(place.where, place.module, 1)
         return place
 
+    def knows(self, module: torch.nn.Module) -> bool:
+        return id(module) in self._names
+
+    def before_module(self, module: torch.nn.Module) -> None:
+        """For those who look for models: called before the forward of any module."""
+
     def _enter(self, module: torch.nn.Module, args: Any) -> None:
+        self.before_module(module)
         name = self._names.get(id(module))
         if name is not None and not self._running and torch._C._current_autograd_node() is None:
             self.on_forward()

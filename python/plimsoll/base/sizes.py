@@ -23,6 +23,12 @@ def size(of: Size) -> int:
     return round(float(found.group(1)) * unit)
 
 
+def whole_number(text: str) -> int | None:
+    """From 0 on, in the digits of ASCII: "²" is a digit to Python, and no number."""
+    short = text.isascii() and text.isdigit() and len(text) <= 18
+    return int(text) if short else None
+
+
 def share(text: str) -> float:
     """0.05 of "5%"."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)

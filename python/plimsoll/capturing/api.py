@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import gzip
 import json
 import os
-import warnings
-from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..base.errors import CaptureError
+from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
-from ..base.places import line_of
+from ..base.output import check_output, write_whole
 from ..base.precision import AS_WRITTEN, PRECISIONS, Precision, Wanted, are_known, for_a_plan, names
 from ..base.seed import fixed_seed
-from ..events.merge import Tables, merged
+from ..events.merge import merged
 from ..events.recorder import Recorder
+from ..events.step_file import SCHEMA, Tables
 from ..knowledge.values import Values
 from ..world.device import phantom_device
 from ..world.model import on_device, template
 from ..world.surroundings import surroundings
+from .garbage import collector_paused
 from .job import Job, run
-from .release import Attendant, Watcher, as_document, releases
+from .release import Attendant, Watcher, in_all_events, releases
 from .session import recording
-
-SCHEMA = "plimsoll.step/1"
+from .torch_errors import clear_errors
 
 
 class Capture:
@@ -65,8 +57,7 @@ class Capture:
         text = json.dumps(self.document, separators=(",", ":"), allow_nan=False).encode()
         if os.fspath(path).endswith(".gz"):
             text = gzip.compress(text, compresslevel=5, mtime=0)
-        with open(path, "wb") as file:
-            file.write(text)
+        write_whole(path, text)
 
     def __repr__(self) -> str:
         document = self.document
@@ -99,13 +90,15 @@ def capture(
     """
     _check(make_batch, loss, train_step, batches, steps, accumulate)
     _check_precisions(precisions, channels_last)
+    if path is not None:
+        check_output(path)
     job = Job(optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler)
     notes = Notes()
     if capability(gpu) is None:
         notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
     if train_step is not None and any(name.startswith("amp_fp16") for name in precisions):
         notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
-    with phantom_device(gpu), clear_errors(notes), garbage_waits(), surroundings(notes):
+    with phantom_device(gpu), clear_errors(notes), collector_paused(), surroundings(notes):
         session = _Session(model, job, gpu, notes)
         variants = session.variants(precisions, channels_last, batches)
         session.add_releases()
@@ -158,7 +151,7 @@ class _Session:
             except Exception as error:
                 if precision.name == AS_WRITTEN.name or not choice:
                     raise
-                self._notes(f"{precision.name} is left out: {_first_line(error)}")
+                self._notes(f"{precision.name} is left out: {in_a_line(error)}")
                 continue
             found.append(variant)
         return found
@@ -175,8 +168,8 @@ class _Session:
         watcher = Watcher()
         first = self._run(precision, batches[0], watcher)
         second = self._run(precision, batches[1], Attendant())
-        events = merged(first, second, tables, batches, self._notes)
-        variant = {"precision": precision.name, "events": events}
+        events = merged(first.recorded, second.recorded, tables, batches, self._notes)
+        variant: dict[str, Any] = {"precision": precision.name, "events": tables.rows(events)}
 
         def add_releases() -> None:
             found = releases(
@@ -184,7 +177,7 @@ class _Session:
             )
             if found:
                 variant["releases"] = [
-                    as_document(release, first.events, tables.string) for release in found
+                    in_all_events(release, first.events).row(tables.string) for release in found
                 ]
 
         if len(events) == len(first.events):  # else they are not the events of the first run
@@ -257,81 +250,3 @@ def _check_precisions(wanted: Wanted, channels_last: bool) -> None:
                     f"`precisions` has {name}, and `channels_last` is set",
                     hint="With channels_last=True everything is captured in that format",
                 )
-
-
-@contextlib.contextmanager
-def garbage_waits() -> Iterator[None]:
-    """Cycles are collected whenever Python likes; the two runs have to agree on when (job.py)."""
-    enabled = gc.isenabled()
-    gc.collect()
-    # What is there already need not be looked through again after every step.
-    freezes = gc.get_freeze_count() == 0
-    if freezes:
-        gc.freeze()
-    gc.disable()
-    try:
-        with warnings.catch_warnings():
-            # Said of fake tensors and of the device that is not there, and no news to the user.
-            warnings.filterwarnings("ignore", message=".*(CUDA|cuda|lr_scheduler|non-leaf).*")
-            yield
-    finally:
-        if freezes:
-            gc.unfreeze()
-        if enabled:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def clear_errors(notes: Notes) -> Iterator[None]:
-    """What torch says of fake tensors, in the user's terms; anything else passes through."""
-    try:
-        yield
-    except CaptureError:
-        raise
-    except DataDependentOutputException as error:
-        raise CaptureError(
-            f"{error.func} reads the value of a tensor, but a capture has no values",
-            where=line_of(error),
-            hint="Keep what depends on it on the device (torch.where, a mask), "
-            "or pass the number in from outside",
-        ) from error
-    except DynamicOutputShapeException as error:
-        raise CaptureError(
-            f"the result of {error.func} has a size that depends on values, "
-            "but a capture has no values",
-            where=line_of(error),
-            hint="Use a form of fixed size: torch.where or a multiplied mask in place of x[mask]",
-        ) from error
-    except (UnsupportedOperatorException, NotImplementedError) as error:
-        raise _no_meta(error) from error
-    except Exception as error:
-        where = line_of(error)
-        _tell(
-            error,
-            "plimsoll: this was raised while the step was captured with fake tensors"
-            + (f", at {where}" if where else "")
-            + (f". Assumed so far: {'; '.join(notes.texts)}" if notes.texts else ""),
-        )
-        raise
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-def _tell(error: Exception, text: str) -> None:
-    if hasattr(error, "add_note"):  # Python 3.11
-        error.add_note(text)
-
-
-def _no_meta(error: Exception) -> CaptureError:
-    func = getattr(error, "func", None)
-    what = f"operator {func}" if func is not None else str(error).splitlines()[0]
-    return CaptureError(
-        f"{what} cannot run without data: nobody has told torch what it gives back"
-        if func is not None
-        else f"an operator cannot run without data: {what}",
-        where=line_of(error),
-        hint='Register a function for it with torch.library.register_fake("namespace::name")',
-    )

@@ -23,7 +23,7 @@ from ..knowledge.attention_choice import Case, kernel_of
 
 
 @contextlib.contextmanager
-def attention_told(recorder: Recorder, capability: tuple[int, int]) -> Iterator[None]:
+def attention_as_one_call(recorder: Recorder, capability: tuple[int, int]) -> Iterator[None]:
     """Replaces the operator for CUDA tensors, below autocast (which casts first) and under every
     name that it has in Python."""
 
@@ -53,7 +53,7 @@ def attention_told(recorder: Recorder, capability: tuple[int, int]) -> Iterator[
 
 
 @contextlib.contextmanager
-def flex_attention_told(
+def flex_attention_as_one_call(
     recorder: Recorder, capability: tuple[int, int], note: Note
 ) -> Iterator[None]:
     """flex_attention is a compiler's kernel. It needs what the fused kernels of attention do, and

@@ -4,14 +4,19 @@ network, and nothing in the file is run."""
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import os
+import re
+import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from ..base.errors import CaptureError
+from ..base.errors import CaptureError, in_a_line
+from ..base.json_text import BadJson, read_json_file
+from ..base.patching import Patch, patched
 from ..world.phantom import require_torch
 
 TOO_LONG = "the configuration is for"
@@ -32,6 +37,13 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # They name code, kernels or formats of stored weights, here or on the network.
 _LEFT_OUT = ("auto_map", "attn_implementation", "experts_implementation", "quantization_config")
+
+# Of these a configuration gives the number ("n_layer", "depths", "num_experts"), each a module.
+_COUNTED = re.compile(r"(layer|depth|block|expert|stage)s?$")
+#: Far more than any model has.
+_MOST_OF_A_KIND = 10_000
+#: Modules of a model. With one for each linear layer of each expert, the largest have 120,000.
+_MOST_MODULES = 300_000
 
 _BY_HAND = "Capture it from Python: plimsoll.capture(model, optimizer, make_batch, loss)"
 
@@ -66,7 +78,7 @@ def job_from(
     make, settings = OPTIMIZERS.get(optimizer, OPTIMIZERS["adamw"])
 
     def model() -> Any:
-        with _default_type(torch, getattr(torch, weights)):
+        with _default_type(torch, getattr(torch, weights)), _counted_modules(torch):
             return kind(config).train()
 
     notes += [
@@ -87,15 +99,29 @@ def job_from(
 def _transformers() -> Any:
     # Read when transformers is imported; all that is needed lies in the file.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    try:
-        transformers: Any = import_module("transformers")
-    except ImportError as error:
+    if find_spec("transformers") is None:
         raise CaptureError(
             "transformers is not installed here",
             hint="A configuration names a model that it has: pip install transformers",
-        ) from error
-    transformers.logging.set_verbosity_error()
+        )
+    with _importing("transformers"):
+        transformers: Any = import_module("transformers")
+        transformers.logging.set_verbosity_error()
     return transformers
+
+
+@contextlib.contextmanager
+def _importing(what: str) -> Iterator[None]:
+    """transformers imports a model's files when it is first asked for them. What fails there is a
+    matter of what is installed, and not of the configuration."""
+    try:
+        yield
+    except Exception as error:
+        raise CaptureError(
+            f"{what} is installed here and cannot be imported: {in_a_line(error)}",
+            hint="That is a matter of the packages that are installed, not of the configuration: "
+            f"import it in this Python ({sys.executable}) to see all of it",
+        ) from error
 
 
 # The file.
@@ -105,8 +131,8 @@ def _document(path: Path) -> tuple[dict[str, Any], list[str]]:
     if path.is_dir():
         path = path / "config.json"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = read_json_file(path)
+    except (OSError, BadJson) as error:
         raise CaptureError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
             hint="Give the config.json of a model, or the folder that has it",
@@ -115,10 +141,27 @@ def _document(path: Path) -> tuple[dict[str, Any], list[str]]:
         raise CaptureError(
             f'{path} has no "model_type"', hint="Give the config.json of a Hugging Face model"
         )
+    _check_counts(path, document)
     notes = []
     if document.get("quantization_config"):
         notes.append("quantization is left out: quantized weights are not trained")
     return _cleaned(document), notes
+
+
+def _check_counts(path: Path, document: dict[str, Any]) -> None:
+    """A module is made for each of these, and lists of them before that."""
+    waiting: list[tuple[str, Any]] = list(document.items())
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [(key, element) for element in value]
+        elif _COUNTED.search(key) and isinstance(value, (int, float)) and value > _MOST_OF_A_KIND:
+            raise CaptureError(
+                f"{path}: {key} is {value:,}, and no more than {_MOST_OF_A_KIND:,} are made",
+                hint="Is that number meant?",
+            )
 
 
 def _cleaned(document: dict[str, Any]) -> dict[str, Any]:
@@ -147,8 +190,10 @@ def _known(transformers: Any, document: dict[str, Any], notes: list[str]) -> tup
             f"transformers {transformers.__version__} has no model type {name!r}",
             hint="A newer release may have it; code that a repository brings along is not run",
         )
+    with _importing(f"the configuration of {name} in transformers {transformers.__version__}"):
+        kind = transformers.CONFIG_MAPPING[name]
     try:
-        config = transformers.CONFIG_MAPPING[name].from_dict(document)
+        config = kind.from_dict(document)
     except Exception as error:
         raise CaptureError(
             f"transformers refuses this configuration: {' '.join(str(error).split())}"
@@ -160,14 +205,16 @@ def _known(transformers: Any, document: dict[str, Any], notes: list[str]) -> tup
 def _model_class(transformers: Any, config: Any, document: dict[str, Any], notes: list[str]) -> Any:
     architectures = document.get("architectures") or []
     wanted = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    found: Any = getattr(transformers, wanted, None) if wanted else None
+    with _importing(f"{wanted} of transformers {transformers.__version__}"):
+        found: Any = getattr(transformers, wanted, None) if wanted else None
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     if is_model and found.config_class is type(config) and _kind_of(wanted):
         return found
     # A model without a head, or none named: with the head that it is mostly trained with.
     for auto in (transformers.AutoModelForMaskedLM, transformers.AutoModelForCausalLM):
         if type(config) in auto._model_mapping and not config.is_encoder_decoder:
-            found = auto._model_mapping[type(config)]
+            with _importing(f"the model of {document['model_type']} in transformers"):
+                found = auto._model_mapping[type(config)]
             if wanted:
                 notes.append(f"{found.__name__} is taken in place of {wanted}")
             return found
@@ -185,6 +232,24 @@ def _default_type(torch: Any, dtype: Any) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def _counted_modules(torch: Any) -> Iterator[None]:
+    """Ends the making of a model that would never be whole."""
+    begin = torch.nn.Module.__init__
+    left = itertools.count(_MOST_MODULES, -1)
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if next(left) <= 0:
+            raise CaptureError(
+                f"the configuration asks for more than {_MOST_MODULES:,} modules",
+                hint="Does it count layers, heads or experts wrong?",
+            )
+        begin(self, *args, **kwargs)
+
+    with patched([Patch(torch.nn.Module, "__init__", init)]):
+        yield
 
 
 # Batches, by the end of the class's name.

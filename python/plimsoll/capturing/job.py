@@ -8,7 +8,6 @@ for that.
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -23,8 +22,9 @@ from ..base.places import set_loop
 from ..base.precision import Precision
 from ..events.recorder import Recorder
 from ..world.model import OnDevice
+from .garbage import collect_after_step
 from .optimizers import new_scaler, remade, state_tensors
-from .phases import phases_told
+from .phases import mark_phases
 from .release import Attendant
 
 
@@ -89,23 +89,11 @@ def run(
                 update(optimizers, scaler)
             recorder.phase("other")
             attendant.end_step()
-            _collect(recorder, note)
+            collect_after_step(recorder, note)
         recorder.finish()  # what dies because the loop ends is not part of a step
 
 
 set_loop(run.__code__)
-
-
-def _collect(recorder: Recorder, note: Note) -> None:
-    """Python's own collector, which waits while a step runs."""
-    before = len(recorder.events)
-    gc.collect()
-    freed = len(recorder.events) - before
-    if freed:
-        note(
-            f"{freed} tensors of a step are in reference cycles and were let go at its end; "
-            "when Python does that is not fixed"
-        )
 
 
 def _check_loss(loss: Any) -> None:
@@ -171,7 +159,7 @@ def _phases(
         _label_state(recorder, [optimizer])
         attendant.after_optimizer(optimizer)
 
-    with phases_told(recorder, lambda: parameters, before, after):
+    with mark_phases(recorder, lambda: parameters, before, after):
         yield
 
 

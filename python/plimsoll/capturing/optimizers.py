@@ -96,7 +96,7 @@ def new_scaler(source: Any) -> Any:
 
 
 @contextlib.contextmanager
-def nothing_overflows() -> Iterator[None]:
+def no_overflow() -> Iterator[None]:
     """A scaler reads from the device whether a gradient overflowed. In the long run none does, and
     the optimizer's step runs."""
 

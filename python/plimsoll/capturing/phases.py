@@ -18,7 +18,7 @@ OptimizerHook = Callable[[Optimizer, Any, Any], None]
 
 
 @contextlib.contextmanager
-def phases_told(
+def mark_phases(
     recorder: Recorder,
     parameters: Callable[[], Iterable[torch.Tensor]],
     before_optimizer: OptimizerHook,
@@ -27,7 +27,7 @@ def phases_told(
     """`parameters` is asked for those that have gradients, after each backward."""
     backward = torch.autograd.backward
 
-    def told_backward(*args: Any, **kwargs: Any) -> Any:
+    def marked_backward(*args: Any, **kwargs: Any) -> Any:
         if torch._C._current_autograd_node() is not None:
             return backward(*args, **kwargs)  # a checkpoint's own, inside another
         recorder.phase("backward")
@@ -43,7 +43,7 @@ def phases_told(
         optim.register_optimizer_step_post_hook(after_optimizer),
     ]
     try:
-        with patched([Patch(torch.autograd, "backward", told_backward)]):
+        with patched([Patch(torch.autograd, "backward", marked_backward)]):
             yield
     finally:
         for hook in hooks:

@@ -28,7 +28,7 @@ _KEPT = {0: 1, 1: 1, 2: 5, 3: 6}
 
 
 @contextlib.contextmanager
-def recurrent_told(recorder: Recorder) -> Iterator[None]:
+def recurrent_as_one_call(recorder: Recorder) -> Iterator[None]:
     library = torch.library.Library("aten", "IMPL")
     try:
         with warnings.catch_warnings():

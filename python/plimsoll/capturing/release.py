@@ -7,20 +7,18 @@ So whoever else holds a tensor (a view, the graph, a list) has its say, and none
 
 from __future__ import annotations
 
-import bisect
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Callable, NamedTuple
 
 import torch
 from torch.optim import Optimizer
 
-from ..events.recorder import Recorder, Tensor
+from ..events.event import Event, Free
+from ..events.lives import Lives
+from ..events.recorder import Recorder
 from .holding import bound_in, done_variables, running, slots, statement_of, tensors_in
 
-#: What the allocator gives at least; less than that is not worth a line.
-_SMALLEST = 512
 #: A run takes a second or two, so only the largest are tried.
 _MOST_TRIALS = 4
 
@@ -42,8 +40,15 @@ class Edit(NamedTuple):
 
 class Release(NamedTuple):
     edits: list[Edit]
-    #: Storages, each with how many events other than frees come before it is free.
+    #: How many events other than frees come before a storage is free, and the storage.
     frees: list[tuple[int, int]]
+
+    def row(self, string: Callable[[str | None], int]) -> dict[str, Any]:
+        """As docs/formats/step.md has it. `string`: the index of a text."""
+        return {
+            "edits": [[edit.kind, string(edit.name), string(edit.where)] for edit in self.edits],
+            "frees": [list(free) for free in self.frees],
+        }
 
 
 class Attendant:
@@ -208,94 +213,6 @@ def _gradients(optimizer: Optimizer) -> list[torch.Tensor]:
     return [p.grad for p in parameters if p.grad is not None]
 
 
-# When what was made, used and freed.
-
-
-class Lives:
-    """Of one run. Instants are counted in events other than frees, which every run has alike."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.made: dict[int, int] = {}
-        self.used: dict[int, int] = {}
-        self.freed: dict[int, int] = {}
-        self.size: dict[int, int] = {}
-        #: By storage, the step whose batch it is of.
-        self.batch_of: dict[int, int] = {}
-        #: Gradients, the optimizer's state, inputs: the loop or torch holds them.
-        self.labelled: set[int] = set()
-        self._calls: list[int] = []
-        position, step = 0, -1
-        for event in recorder.events:
-            if event[0] == "free":
-                self.freed[event[1]] = position
-                continue
-            step += event[0] == "step"
-            if event[0] == "call":
-                self._call(event, position)
-            elif event[0] == "label":
-                self.labelled.update(event[2])
-                if event[1] == "input":
-                    self.batch_of.update(dict.fromkeys(event[2], step))
-            position += 1
-        for storage, read in recorder.host_reads.items():
-            self.used[storage] = max(read, self.used.get(storage, -1))
-
-    def _call(self, event: list[Any], position: int) -> None:
-        self._calls.append(position)
-        for storage in _storages_of(event):
-            self.used[storage] = position
-        for storage, size, _ in event[8]:
-            self.made[storage], self.size[storage] = position, size
-
-    def _calls_between(self, begin: float, end: float) -> bool:
-        index = bisect.bisect_left(self._calls, begin)
-        return index < len(self._calls) and self._calls[index] < end
-
-    def unused_from(self, position: int, storage: int) -> bool:
-        return self.used.get(storage, -1) < position
-
-    def wasted_from(self, position: int, storage: int) -> int:
-        """Its bytes, if nothing uses it from here on, and yet something runs before it is freed."""
-        if self.size.get(storage, 0) <= _SMALLEST or not self.unused_from(position, storage):
-            return 0
-        freed = self.freed.get(storage, math.inf)
-        return self.size[storage] if self._calls_between(position, freed) else 0
-
-    def nameless_from(self, position: int, named: set[int]) -> int:
-        """What is wasted and has no name: a graph holds it, or what was not looked into."""
-        return sum(
-            self.wasted_from(position, storage)
-            for storage in self.size
-            if self.made[storage] < position and storage not in named | self.labelled
-        )
-
-    def moved(self, other: Lives) -> list[tuple[int, int]] | None:
-        """What `other` frees before a call that comes before its free here. None if it frees
-        anything later."""
-        frees = []
-        for storage in self.size:
-            here = self.freed.get(storage, math.inf)
-            there = other.freed.get(storage, math.inf)
-            if self._calls_between(here, there):
-                return None
-            # No call comes after the last step, but the step comes again.
-            if self._calls_between(there, here) or there < here == math.inf:
-                frees.append((int(there), storage))
-        return sorted(frees)
-
-
-def _storages_of(event: list[Any]) -> Iterator[int]:
-    def inside(value: Any) -> Iterator[int]:
-        if isinstance(value, Tensor):
-            yield value.storage
-        elif isinstance(value, (list, tuple)):
-            for element in value:
-                yield from inside(element)
-
-    for part in (event[5], list(event[6].values()), event[7]):
-        yield from inside(part)
-
-
 # What is worth a trial.
 
 
@@ -360,7 +277,7 @@ def releases(
     watcher: Watcher, recorded: Recorder, steps: int, run: Callable[[Trial], Recorder]
 ) -> list[Release]:
     """`run` runs the job again with a trial."""
-    lives = Lives(recorded)
+    lives = _lives_of(recorded)
     found = []
     for keys in groups(watcher, lives, steps):
         trial = Trial(keys, watcher)
@@ -370,20 +287,23 @@ def releases(
             continue
         if _without_frees(tried.events) != _without_frees(recorded.events):
             continue
-        frees = lives.moved(Lives(tried))
+        frees = lives.moved(_lives_of(tried))
         if frees:
             found.append(Release(trial.edits, frees))
     return found
 
 
-def _without_frees(events: list[Any]) -> list[Any]:
-    return [event for event in events if event[0] != "free"]
+def _lives_of(recorder: Recorder) -> Lives:
+    return Lives(recorder.events, recorder.host_reads)
 
 
-def as_document(release: Release, events: list[Any], string: Callable[[str | None], int]) -> Any:
-    """As docs/formats/step.md has it: positions become indices of all events."""
-    index_of = [i for i, event in enumerate(events) if event[0] != "free"] + [len(events)]
-    return {
-        "edits": [[edit.kind, string(edit.name), string(edit.where)] for edit in release.edits],
-        "frees": [[index_of[position], storage] for position, storage in release.frees],
-    }
+def _without_frees(events: list[Event]) -> list[Event]:
+    return [event for event in events if not isinstance(event, Free)]
+
+
+def in_all_events(release: Release, events: list[Event]) -> Release:
+    """With positions that count frees too, as the step file does."""
+    index_of = [i for i, event in enumerate(events) if not isinstance(event, Free)] + [len(events)]
+    return release._replace(
+        frees=[(index_of[position], storage) for position, storage in release.frees]
+    )

@@ -9,12 +9,12 @@ from ..base.notes import Note
 from ..base.places import Places
 from ..events.recorder import Recorder
 from ..knowledge.values import Values
-from ..world.libraries import unaware_libraries
+from ..world.libraries import libraries_not_tracing
 from ..world.model import OnDevice, tensors_in_order
-from ..world.quantized import products_told
-from .attention import attention_told, flex_attention_told
-from .optimizers import nothing_overflows, scalers_as_new
-from .recurrent import recurrent_told
+from ..world.quantized import products_of_4_bit_weights
+from .attention import attention_as_one_call, flex_attention_as_one_call
+from .optimizers import no_overflow, scalers_as_new
+from .recurrent import recurrent_as_one_call
 
 
 @contextlib.contextmanager
@@ -26,12 +26,12 @@ def recording(target: OnDevice, capability: tuple[int, int], note: Note) -> Iter
     places.on_forward = lambda: recorder.phase("forward")
     _tell_model(recorder, target)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(attention_told(recorder, capability))
-        stack.enter_context(flex_attention_told(recorder, capability, note))
-        stack.enter_context(recurrent_told(recorder))
-        stack.enter_context(unaware_libraries())
-        stack.enter_context(products_told())
-        stack.enter_context(nothing_overflows())
+        stack.enter_context(attention_as_one_call(recorder, capability))
+        stack.enter_context(flex_attention_as_one_call(recorder, capability, note))
+        stack.enter_context(recurrent_as_one_call(recorder))
+        stack.enter_context(libraries_not_tracing())
+        stack.enter_context(products_of_4_bit_weights())
+        stack.enter_context(no_overflow())
         stack.enter_context(scalers_as_new(recorder, note))
         stack.enter_context(places)
         stack.enter_context(recorder)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from .merge import Run
-from .recorder import Tensor
+from typing import Any
 
-Shape = tuple[int, ...]
+from .event import Call, Label, Recorded, StepBegin
+
+Shape = tuple[Any, ...]
 #: Of different sizes, so many are listed.
 _SHOWN = 6
 
 
-def changing_sizes(first: Run, second: Run, batches: tuple[int, int]) -> list[str]:
+def changing_sizes(first: Recorded, second: Recorded, batches: tuple[int, int]) -> list[str]:
     """Notes on sizes that the data decide."""
     small, large = _by_step(first), _by_step(second)
     notes = []
@@ -48,16 +49,16 @@ def _shown(shape: Shape) -> str:
     return "x".join(map(str, shape)) or "1"
 
 
-def _by_step(run: Run) -> list[list[Shape]]:
+def _by_step(run: Recorded) -> list[list[Shape]]:
     """The shapes of what each step was given."""
     steps: list[list[Shape]] = []
     shapes: dict[int, Shape] = {}
     for event in run.events:
-        if event[0] == "step":
+        if isinstance(event, StepBegin):
             steps.append([])
-        elif event[0] == "call":
-            made: list[Tensor] = event[7]
-            shapes.update({tensor.storage: run.layouts[tensor.layout][1] for tensor in made})
-        elif event[:2] == ["label", "input"] and steps:
-            steps[-1] += [shapes[number] for number in event[2] if number in shapes]
+        elif isinstance(event, Call):
+            made = event.results
+            shapes.update({tensor.storage: run.layouts[tensor.layout].sizes for tensor in made})
+        elif isinstance(event, Label) and event.category == "input" and steps:
+            steps[-1] += [shapes[number] for number in event.storages if number in shapes]
     return steps

@@ -1,71 +1,42 @@
 """Two runs of one job, at two batch sizes, as one list of events.
 
-What is equal stands once, a number that differs as a pair. Strings and layouts get their places in
-tables that all variants of a file share.
+What is equal stands once, a number that differs as a pair.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Protocol
+from typing import Any
 
 from ..base.errors import CaptureError
+from ..base.notes import Note
+from .event import (
+    Buffer,
+    Call,
+    Event,
+    Free,
+    Label,
+    Layout,
+    NewStorage,
+    Number,
+    Pair,
+    Parameter,
+    Phase,
+    Recorded,
+    Tensor,
+)
 from .per_sample import NoCounterpart, lengthened
-from .recorder import Tensor
-
-
-class Tables:
-    """The strings and layouts of one file."""
-
-    def __init__(self) -> None:
-        self.strings: list[str] = []
-        self.layouts: list[list[Any]] = []
-        self._string_index: dict[str, int] = {}
-        self._layout_index: dict[Any, int] = {}
-
-    def string(self, text: str | None) -> int:
-        if text is None:
-            return -1
-        index = self._string_index.get(text)
-        if index is None:
-            index = self._string_index[text] = len(self.strings)
-            self.strings.append(text)
-        return index
-
-    def layout(self, a: Any, b: Any) -> int:
-        index = self._layout_index.get((a, b))
-        if index is None:
-            if a[0] != b[0] or len(a[1]) != len(b[1]):
-                raise _Differs
-            index = self._layout_index[a, b] = len(self.layouts)
-            self.layouts.append(
-                [a[0]] + [[_number(x, y) for x, y in zip(a[i], b[i])] for i in (1, 2)]
-            )
-        return index
-
-
-class Run(Protocol):
-    """What one run left: a Recorder, or what a script's process sent back."""
-
-    @property
-    def events(self) -> list[Any]: ...
-
-    @property
-    def layouts(self) -> list[Any]: ...
+from .step_file import Tables
 
 
 class _Differs(Exception):
     """The two runs part here."""
 
 
-def _number(a: int, b: int) -> Any:
-    return a if a == b else [a, b]
-
-
 def merged(
-    first: Run, second: Run, tables: Tables, batches: tuple[int, int], note: Callable[[str], None]
-) -> list[Any]:
-    """One list, or an error that names where the runs part, unless it is for some calls that come
-    once for each sample."""
+    first: Recorded, second: Recorded, tables: Tables, batches: tuple[int, int], note: Note
+) -> list[Event]:
+    """One list, with the layouts of `tables`, or an error that names where the runs part, unless it
+    is for some calls that come once for each sample."""
     try:
         return _side_by_side(first, second, tables, batches)
     except CaptureError as parted:
@@ -81,9 +52,11 @@ def merged(
     return events
 
 
-def _side_by_side(first: Run, second: Run, tables: Tables, batches: tuple[int, int]) -> list[Any]:
+def _side_by_side(
+    first: Recorded, second: Recorded, tables: Tables, batches: tuple[int, int]
+) -> list[Event]:
     merger = _Merger(first, second, tables)
-    events: list[Any] = []
+    events: list[Event] = []
     _agree_on_frees(first.events, second.events)
     for index, pair in enumerate(zip(first.events, second.events)):
         try:
@@ -97,82 +70,88 @@ def _side_by_side(first: Run, second: Run, tables: Tables, batches: tuple[int, i
     return events
 
 
-def _agree_on_frees(first: list[Any], second: list[Any]) -> None:
+def _agree_on_frees(first: list[Event], second: list[Event]) -> None:
     """Frees with nothing between them may come in another order in each run, as when autocast
     drops its copies of the weights, kept by address. Then the order is that of their making."""
-    index = 0
-    while index < min(len(first), len(second)):
+    index, length = 0, min(len(first), len(second))
+    while index < length:
         end = index
-        while all(end < len(run) and run[end][0] == "free" for run in (first, second)):
+        while end < length and isinstance(first[end], Free) and isinstance(second[end], Free):
             end += 1
         if first[index:end] != second[index:end]:
-            first[index:end] = sorted(first[index:end])
-            second[index:end] = sorted(second[index:end])
+            first[index:end] = sorted(first[index:end], key=_storage_of)
+            second[index:end] = sorted(second[index:end], key=_storage_of)
         index = end + 1
 
 
-def _parted(index: int, a: Any, b: Any, batches: tuple[int, int]) -> CaptureError:
+def _storage_of(free: Event) -> int:
+    assert isinstance(free, Free)
+    return free.storage
+
+
+def _parted(
+    index: int, a: Event | None, b: Event | None, batches: tuple[int, int]
+) -> CaptureError:
+    lines = [event.place.where for event in (a, b) if isinstance(event, Call)]
     return CaptureError(
         f"the step does not do the same at batch {batches[0]} and at batch {batches[1]}: "
-        f"event {index} is {_told(a)} in the one and {_told(b)} in the other",
-        where=next((e[2] for e in (a, b) if e and e[0] == "call" and e[2]), None),
+        f"event {index} is {_described(a)} in the one and {_described(b)} in the other",
+        where=next((line for line in lines if line), None),
         hint="Choose two batch sizes at which it does (batches=, or --batches); "
         "a batch of 1 is often a case of its own",
     )
 
 
-def _told(event: Any) -> str:
+def _described(event: Event | None) -> str:
     if event is None:
         return "the end"
-    if event[0] == "call":
-        return f"{event[1]} at {event[2]}" if event[2] else str(event[1])
-    return " ".join(str(part) for part in event[:2])
+    if isinstance(event, Call):
+        return f"{event.op} at {event.place.where}" if event.place.where else event.op
+    if isinstance(event, (Parameter, Buffer)):
+        return f"{type(event).__name__.lower()} {event.name}"
+    if isinstance(event, Phase):
+        return f"the beginning of the phase {event.name}"
+    if isinstance(event, Label):
+        return f"the label {event.category}"
+    return "the end of a tensor" if isinstance(event, Free) else "the beginning of a step"
 
 
 class _Merger:
-    def __init__(self, first: Run, second: Run, tables: Tables) -> None:
+    def __init__(self, first: Recorded, second: Recorded, tables: Tables) -> None:
         self._layouts = (first.layouts, second.layouts)
         self._tables = tables
         self._layout_pairs: dict[tuple[int, int], int] = {}
-        self._tensors: dict[tuple[Tensor, Tensor], dict[str, Any]] = {}
 
-    def event(self, a: list[Any], b: list[Any]) -> list[Any]:
-        kind = a[0]
-        if kind != b[0] or len(a) != len(b):
-            raise _Differs
-        if kind == "call":
-            return self._call(a, b)
-        if kind in ("parameter", "buffer"):
-            if a[1] != b[1] or a[3:] != b[3:]:
+    def event(self, a: Event, b: Event) -> Event:
+        if isinstance(a, Call):
+            if not isinstance(b, Call):
                 raise _Differs
-            return [kind, a[1], self._layout(a[2], b[2]), self._tables.string(a[3]), *a[4:]]
+            return self._call(a, b)
+        if isinstance(a, Parameter) and isinstance(b, Parameter):
+            if (a.storage, a.name, a.trainable) != (b.storage, b.name, b.trainable):
+                raise _Differs
+            return Parameter(a.storage, self._layout(a.layout, b.layout), a.name, a.trainable)
+        if isinstance(a, Buffer) and isinstance(b, Buffer):
+            if (a.storage, a.name) != (b.storage, b.name):
+                raise _Differs
+            return Buffer(a.storage, self._layout(a.layout, b.layout), a.name)
         if a != b:
             raise _Differs
         return a
 
-    def _call(self, a: list[Any], b: list[Any]) -> list[Any]:
-        _, op, where, module, thread, args, kwargs, results, new = a
-        if op != b[1] or len(results) != len(b[7]) or len(new) != len(b[8]):
+    def _call(self, a: Call, b: Call) -> Call:
+        if a.op != b.op or len(a.results) != len(b.results) or len(a.made) != len(b.made):
             raise _Differs
-        if kwargs.keys() != b[6].keys():
+        if a.kwargs.keys() != b.kwargs.keys():
             raise _Differs
-        string = self._tables.string
-        return [
-            "call",
-            string(op),
-            string(where),
-            string(module),
-            thread,
-            self._value(args, b[5]),
-            {key: self._value(value, b[6][key]) for key, value in kwargs.items()},
-            [self._tensor(x, y) for x, y in zip(results, b[7])],
-            [self._new(x, y) for x, y in zip(new, b[8])],
-        ]
-
-    def _new(self, a: list[int], b: list[int]) -> list[Any]:
-        if a[0] != b[0] or a[2] != b[2]:
-            raise _Differs
-        return [a[0], _number(a[1], b[1]), a[2]]
+        return Call(
+            a.op,
+            a.place,
+            self._value(a.args, b.args),
+            {key: self._value(value, b.kwargs[key]) for key, value in a.kwargs.items()},
+            [self._tensor(x, y) for x, y in zip(a.results, b.results)],
+            [_new_storage(x, y) for x, y in zip(a.made, b.made)],
+        )
 
     def _value(self, a: Any, b: Any) -> Any:
         if isinstance(a, Tensor):
@@ -183,28 +162,41 @@ class _Merger:
             return [self._value(x, y) for x, y in zip(a, b)]
         if type(a) is not type(b):
             raise _Differs
-        if isinstance(a, str):
-            if a != b:
-                raise _Differs
-            return {"text": self._tables.string(a)}
         if a == b or isinstance(a, float):
             return a  # no size depends on a float: a learning rate that a schedule has set
-        if isinstance(a, bool):
+        if isinstance(a, (str, bool)):
             raise _Differs
-        return {"n": [a, b]}
+        return Pair(a, b)
 
-    def _tensor(self, a: Tensor, b: Any) -> dict[str, Any]:
-        made = self._tensors.get((a, b))
-        if made is None:
-            if not isinstance(b, Tensor) or a.storage != b.storage or a.flags != b.flags:
-                raise _Differs
-            made = {"t": [a.storage, self._layout(a.layout, b.layout), a.flags]}
-            self._tensors[a, b] = made
-        return made
+    def _tensor(self, a: Tensor, b: Any) -> Tensor:
+        if not isinstance(b, Tensor) or a.storage != b.storage or a.flags != b.flags:
+            raise _Differs
+        return Tensor(a.storage, self._layout(a.layout, b.layout), a.flags)
 
     def _layout(self, a: int, b: int) -> int:
         index = self._layout_pairs.get((a, b))
         if index is None:
-            index = self._tables.layout(self._layouts[0][a], self._layouts[1][b])
-            self._layout_pairs[a, b] = index
+            merged = _merged_layout(self._layouts[0][a], self._layouts[1][b])
+            index = self._layout_pairs[a, b] = self._tables.layout(merged)
         return index
+
+
+def _new_storage(a: NewStorage, b: NewStorage) -> NewStorage:
+    if a.storage != b.storage or a.result != b.result:
+        raise _Differs
+    return NewStorage(a.storage, _pair(a.size, b.size), a.result)
+
+
+def _merged_layout(a: Layout, b: Layout) -> Layout:
+    if a.dtype != b.dtype or len(a.sizes) != len(b.sizes):
+        raise _Differs
+    return Layout(a.dtype, _pairs(a.sizes, b.sizes), _pairs(a.strides, b.strides))
+
+
+def _pairs(a: tuple[Number, ...], b: tuple[Number, ...]) -> tuple[Number, ...]:
+    return tuple(_pair(x, y) for x, y in zip(a, b))
+
+
+def _pair(a: Number, b: Number) -> Number:
+    assert isinstance(a, int) and isinstance(b, int)  # of one run each
+    return a if a == b else Pair(a, b)

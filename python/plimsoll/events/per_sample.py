@@ -13,29 +13,36 @@ lets go before the next one makes its own is there once, however many samples th
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
-from .recorder import Tensor
+from .event import (
+    Buffer,
+    Call,
+    Event,
+    Free,
+    Label,
+    Layout,
+    NewStorage,
+    Parameter,
+    Recorded,
+    Tensor,
+)
 
-
-class Lengthened(NamedTuple):
-    """A run, as the merge takes it."""
-
-    events: list[Any]
-    layouts: list[Any]
+#: What makes storages: a call's site, and which of its results.
+Maker = tuple[Any, int]
 
 
 class NoCounterpart(Exception):
     """It is not samples by which the runs differ."""
 
 
-def lengthened(first: Any, second: Any) -> Lengthened:
+def lengthened(first: Recorded, second: Recorded) -> Recorded:
     """The first run, event by event beside the second."""
     return _Lengthening(first, second).run()
 
 
 class _Lengthening:
-    def __init__(self, first: Any, second: Any) -> None:
+    def __init__(self, first: Recorded, second: Recorded) -> None:
         self._first, self._second = first, second
         self._layouts = list(first.layouts)
         self._emptied: dict[int, int] = {}
@@ -48,66 +55,68 @@ class _Lengthening:
         self._goes_on: dict[int, set[int]] = {}
         #: By the number of a storage in the second run: what made it. The same call makes the
         #: counterparts of all samples, and a backward comes by the last one first.
-        self._made_by: dict[int, Any] = {}
+        self._made_by: dict[int, tuple[Maker, int]] = {}
         self._swapped: list[tuple[int, int]] = []
-        self._calls = {tuple(event[1:5]) for event in first.events if event[0] == "call"}
+        self._sites = {event.site for event in first.events if isinstance(event, Call)}
         before, after = _most_together(first.events), _most_together(second.events)
         #: What makes storages of which the larger run has more at one time.
         self._grows = {made for made, n in after.items() if n > before[made]}
 
-    def run(self) -> Lengthened:
-        waiting = [event for event in self._first.events if event[0] != "free"]
-        made: list[Any] = []
+    def run(self) -> Recorded:
+        waiting = [event for event in self._first.events if not isinstance(event, Free)]
+        made: list[Event] = []
         at = 0
         for event in self._second.events:
-            if event[0] == "free":
+            if isinstance(event, Free):
                 made.append(event)
                 continue
-            if event[0] == "call":
-                for number, _, index in event[8]:
-                    self._made_by[number] = (*event[1:5], index), event[7][index].layout
+            if isinstance(event, Call):
+                for new in event.made:
+                    maker = event.site, new.result
+                    self._made_by[new.storage] = maker, event.results[new.result].layout
             beside = self._beside(waiting[at], event) if at < len(waiting) else None
             at += beside is not None
             made.append(beside or self._empty(event))
         if at < len(waiting):
             raise NoCounterpart
-        return Lengthened(made, self._layouts)
+        return Recorded(made, self._layouts)
 
-    def _beside(self, a: list[Any], b: list[Any]) -> list[Any] | None:
+    def _beside(self, a: Event, b: Event) -> Event | None:
         """`a` with the numbers of the second run, if the two are counterparts."""
-        if a[0] != b[0]:
-            return None
-        if a[0] == "label":
-            return b if a[1] == b[1] else None
-        if a[0] in ("parameter", "buffer"):
-            self._counterparts(a[1], b[1])
-            return [a[0], b[1], *a[2:]]
-        if a[0] != "call":
-            return a if a == b else None
-        try:
-            return self._call(a, b)
-        except NoCounterpart:
-            return None
+        if isinstance(a, Label) and isinstance(b, Label):
+            return b if a.category == b.category else None
+        if isinstance(a, Parameter) and isinstance(b, Parameter):
+            self._counterparts(a.storage, b.storage)
+            return Parameter(b.storage, a.layout, a.name, a.trainable)
+        if isinstance(a, Buffer) and isinstance(b, Buffer):
+            self._counterparts(a.storage, b.storage)
+            return Buffer(b.storage, a.layout, a.name)
+        if isinstance(a, Call) and isinstance(b, Call):
+            try:
+                return self._call(a, b)
+            except NoCounterpart:
+                return None
+        return a if a == b else None
 
-    def _call(self, a: list[Any], b: list[Any]) -> list[Any]:
-        if a[1:5] != b[1:5] or a[6].keys() != b[6].keys():
+    def _call(self, a: Call, b: Call) -> Call:
+        if a.site != b.site or a.kwargs.keys() != b.kwargs.keys():
             raise NoCounterpart
         self._swapped = []
-        args = self._value(a[5], b[5])
-        named = {key: self._value(value, b[6][key]) for key, value in a[6].items()}
-        if [index for _, _, index in a[8]] != [index for _, _, index in b[8]]:
+        args = self._value(a.args, b.args)
+        named = {key: self._value(value, b.kwargs[key]) for key, value in a.kwargs.items()}
+        if [new.result for new in a.made] != [new.result for new in b.made]:
             raise NoCounterpart
-        fresh = {old: new for (old, _, _), (new, _, _) in zip(a[8], b[8])}
-        if len(a[7]) != len(b[7]):
+        fresh = {old.storage: new.storage for old, new in zip(a.made, b.made)}
+        if len(a.results) != len(b.results):
             raise NoCounterpart
-        results = [self._tensor(x, y, fresh) for x, y in zip(a[7], b[7])]
-        new = [[y[0], x[1], y[2]] for x, y in zip(a[8], b[8])]
+        results = [self._tensor(x, y, fresh) for x, y in zip(a.results, b.results)]
+        made = [old._replace(storage=new.storage) for old, new in zip(a.made, b.made)]
         for old, number in self._swapped:
             self._old.pop(self._numbers[old], None)
             self._counterparts(old, number)
         for old, number in fresh.items():
             self._counterparts(old, number)
-        return ["call", *a[1:5], args, named, results, new]
+        return Call(a.op, a.place, args, named, results, made)
 
     def _counterparts(self, old: int, new: int) -> None:
         self._numbers[old] = new
@@ -153,7 +162,7 @@ class _Lengthening:
             raise NoCounterpart
         x, y = self._first.layouts[a.layout], self._second.layouts[b.layout]
         known = fresh.get(a.storage, self._numbers.get(a.storage))
-        if x[0] != y[0] or len(x[1]) != len(y[1]):
+        if x.dtype != y.dtype or len(x.sizes) != len(y.sizes):
             raise NoCounterpart
         if known != b.storage and a.storage not in self._goes_on.get(b.storage, ()):
             if b.storage in self._old or not self._alike(known, b.storage):
@@ -166,20 +175,23 @@ class _Lengthening:
 
     # What the first run lacks.
 
-    def _empty(self, event: list[Any]) -> list[Any]:
-        if event[0] == "label":
+    def _empty(self, event: Event) -> Event:
+        if isinstance(event, Label):
             return event
-        if event[0] != "call" or tuple(event[1:5]) not in self._calls:
+        if not isinstance(event, Call) or event.site not in self._sites:
             raise NoCounterpart
-        args, named, results, new = event[5:]
-        self._note_running_sums(args, results)
-        return [
-            *event[:5],
-            self._emptied_in(args),
-            {key: self._emptied_in(value) for key, value in named.items()},
-            self._emptied_in(results),
-            [[number, 0 if self._is_more_of(number) else size, at] for number, size, at in new],
-        ]
+        self._note_running_sums(event.args, event.results)
+        return Call(
+            event.op,
+            event.place,
+            self._emptied_in(event.args),
+            {key: self._emptied_in(value) for key, value in event.kwargs.items()},
+            self._emptied_in(event.results),
+            [self._emptied_storage(new) for new in event.made],
+        )
+
+    def _emptied_storage(self, new: NewStorage) -> NewStorage:
+        return new._replace(size=0) if self._is_more_of(new.storage) else new
 
     def _is_more_of(self, number: int) -> bool:
         """Whether a storage without a counterpart is there beside those of other samples."""
@@ -215,21 +227,21 @@ class _Lengthening:
         if key not in self._emptied:
             self._emptied[key] = len(self._layouts)
             emptied = (0, *sizes[1:]) if empty and sizes else sizes
-            self._layouts.append((dtype, tuple(emptied), strides))
+            self._layouts.append(Layout(dtype, tuple(emptied), strides))
         return self._emptied[key]
 
 
-def _most_together(events: list[Any]) -> Counter[Any]:
+def _most_together(events: list[Event]) -> Counter[Maker]:
     """By what made them, result by result: how many storages are there at one time."""
-    made_by: dict[int, Any] = {}
-    now: Counter[Any] = Counter()
-    most: Counter[Any] = Counter()
+    made_by: dict[int, Maker] = {}
+    now: Counter[Maker] = Counter()
+    most: Counter[Maker] = Counter()
     for event in events:
-        if event[0] == "call":
-            for number, _, index in event[8]:
-                made = made_by[number] = (*event[1:5], index)
-                now[made] += 1
-                most[made] = max(most[made], now[made])
-        elif event[0] == "free" and event[1] in made_by:
-            now[made_by[event[1]]] -= 1
+        if isinstance(event, Call):
+            for new in event.made:
+                maker = made_by[new.storage] = event.site, new.result
+                now[maker] += 1
+                most[maker] = max(most[maker], now[maker])
+        elif isinstance(event, Free) and event.storage in made_by:
+            now[made_by[event.storage]] -= 1
     return most

@@ -1,7 +1,4 @@
 """Writes down every operator on the device, with what it got and made, and when each storage dies.
-
-Events are those of docs/formats/step.md, with three stand-ins until two runs are merged (merge.py):
-a tensor is a `Tensor`, a layout an index into this run's `layouts`, a string the text itself.
 """
 
 from __future__ import annotations
@@ -10,7 +7,7 @@ import contextlib
 import math
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -19,13 +16,28 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base.places import Places
 from ..knowledge.values import Values
+from .event import (
+    NEEDS_GRAD,
+    PARAMETER,
+    VIEW,
+    Buffer,
+    Call,
+    Event,
+    Free,
+    Label,
+    Layout,
+    NewStorage,
+    Parameter,
+    Phase,
+    Recorded,
+    StepBegin,
+    Tensor,
+)
 
 # Tensors of the host up to this many elements are kept real: step counters, drop rates and class
 # weights are read by the code that makes them. Anything larger is fake, and costs nothing.
 _SMALL = 1 << 12
 _SMALL_INPUT = 1 << 20
-
-_VIEW, _PARAMETER, _NEEDS_GRAD = 1, 2, 4
 
 _aten = torch.ops.aten
 _OF_BCE = {_aten.sub.Tensor: "aten.sub_.Tensor", _aten.mul.Tensor: "aten.mul_.Tensor"}
@@ -36,12 +48,6 @@ _IN_PLACE = {
     _aten.index_put.default: "aten._index_put_impl_.default",
     **_OF_BCE,
 }
-
-
-class Tensor(NamedTuple):
-    storage: int
-    layout: int
-    flags: int
 
 
 class _Watch(weakref.ref):  # type: ignore[type-arg]
@@ -60,8 +66,8 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, places: Places | None, values: Values) -> None:
         super().__init__()
-        self.events: list[list[Any]] = []
-        self.layouts: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+        self.events: list[Event] = []
+        self.layouts: list[Layout] = []
         self._layout_index: dict[Any, int] = {}
         self._live: dict[int, _Watch] = {}
         self._holders: dict[int, int] = {}
@@ -84,28 +90,32 @@ class Recorder(TorchDispatchMode):
     # What the loop tells.
 
     def step(self) -> None:
-        self.events.append(["step"])
+        self.events.append(StepBegin())
 
     def phase(self, name: str) -> None:
         if name != self._phase:
             self._phase = name
-            self.events.append(["phase", name])
+            self.events.append(Phase(name))
 
     def turn_into(self, name: str) -> None:
         """The phase that has just begun is another one."""
         for event in reversed(self.events):
-            if event[0] == "phase":
-                event[1] = self._phase = name
-            if event[0] != "free":
+            if isinstance(event, Phase):
+                event.name = self._phase = name
+            if not isinstance(event, Free):
                 return
 
     def model_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """A parameter or a buffer that is on the device from the start."""
-        number = self.number(tensor)
-        if number:  # tied to one that was told before
-            return
-        event = [kind, self._watch(tensor), self._layout(tensor), name]
-        self.events.append(event + [tensor.requires_grad] if kind == "parameter" else event)
+        if not self.number(tensor):  # else it is tied to one that was told before
+            self._watch(tensor)
+            self.events.append(self.as_model_tensor(kind, name, tensor))
+
+    def as_model_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> Parameter | Buffer:
+        number, layout = self.number(tensor), self._layout(tensor)
+        if kind == "parameter":
+            return Parameter(number, layout, name, tensor.requires_grad)
+        return Buffer(number, layout, name)
 
     def label(self, category: str, tensors: Iterable[torch.Tensor]) -> None:
         numbers = []
@@ -115,7 +125,7 @@ class Recorder(TorchDispatchMode):
                 self._labelled.add((category, number))
                 numbers.append(number)
         if numbers:
-            self.events.append(["label", category, numbers])
+            self.events.append(Label(category, numbers))
 
     def call(
         self, op: str, args: list[Any], kwargs: dict[str, Any], results: list[torch.Tensor]
@@ -123,26 +133,19 @@ class Recorder(TorchDispatchMode):
         """One operator that has run."""
         assert self._places is not None
         place = self._places.current()
-        told = [self._value(arg) for arg in args]
+        given = [self._value(arg) for arg in args]
         named = {key: self._value(arg) for key, arg in kwargs.items()}
-        new = [
-            [self._watch(result), result.untyped_storage().nbytes(), index]
+        made = [
+            NewStorage(self._watch(result), result.untyped_storage().nbytes(), index)
             for index, result in enumerate(results)
             if self._is_new(result)
         ]
-        self.events.append(
-            [
-                "call",
-                op,
-                place.where,
-                place.module,
-                place.thread,
-                told,
-                named,
-                [self._tensor(result) for result in results],
-                new,
-            ]
-        )
+        described = [self._tensor(result) for result in results]
+        self.events.append(Call(op, place, given, named, described, made))
+
+    @property
+    def recorded(self) -> Recorded:
+        return Recorded(self.events, self.layouts)
 
     def finish(self) -> None:
         """Nothing that dies from here on is told."""
@@ -211,14 +214,15 @@ class Recorder(TorchDispatchMode):
         """Torch's formulas for gradients write into what they just made, except where they see
         tensors like ours. Told is what a GPU does."""
         name = _IN_PLACE.get(func)
-        if name is None or not self.events or self.events[-1][0] != "call":
+        last = self.events[-1] if self.events else None
+        if name is None or not isinstance(last, Call):
             return None
         node = torch._C._current_autograd_node()
         if node is None or not isinstance(args[0], FakeTensor):
             return None
         if func in _OF_BCE and node.name() != "BinaryCrossEntropyWithLogitsBackward0":
             return None
-        made = [result.storage for result in self.events[-1][7]]
+        made = [result.storage for result in last.results]
         return name if made == [self.number(args[0])] else None
 
     def _runs_for_real(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
@@ -244,7 +248,7 @@ class Recorder(TorchDispatchMode):
 
     def has(self, dtype: str) -> bool:
         """Whether something of this type has been on the device."""
-        return any(layout[0] == dtype for layout in self.layouts)
+        return any(layout.dtype == dtype for layout in self.layouts)
 
     def number(self, tensor: torch.Tensor) -> int:
         """Of the storage that this lies in; 0 if it was not seen before, or is not on the device,
@@ -279,7 +283,7 @@ class Recorder(TorchDispatchMode):
         self._holders[watch.number] -= 1
         if not self._holders[watch.number]:
             del self._holders[watch.number]
-            self.events.append(["free", watch.number])
+            self.events.append(Free(watch.number))
             self._frees += 1
 
     def _layout(self, tensor: torch.Tensor) -> int:
@@ -287,14 +291,14 @@ class Recorder(TorchDispatchMode):
         index = self._layout_index.get(key)
         if index is None:
             index = self._layout_index[key] = len(self.layouts)
-            self.layouts.append((str(key[0])[6:], tuple(key[1]), key[2]))
+            self.layouts.append(Layout(str(key[0])[6:], tuple(key[1]), key[2]))
         return index
 
     def _tensor(self, tensor: torch.Tensor) -> Tensor:
         flags = (
-            (_VIEW if tensor._is_view() else 0)
-            | (_PARAMETER if getattr(tensor, "_is_param", False) else 0)
-            | (_NEEDS_GRAD if tensor.requires_grad else 0)
+            (VIEW if tensor._is_view() else 0)
+            | (PARAMETER if getattr(tensor, "_is_param", False) else 0)
+            | (NEEDS_GRAD if tensor.requires_grad else 0)
         )
         return Tensor(self.number(tensor), self._layout(tensor), flags)
 
@@ -320,7 +324,7 @@ class Recorder(TorchDispatchMode):
 
     def _given(self, tensor: torch.Tensor) -> None:
         """A tensor that was on the device before the job began: a table that it only reads."""
-        self.events.append(["buffer", self._watch(tensor), self._layout(tensor), "given"])
+        self.events.append(Buffer(self._watch(tensor), self._layout(tensor), "given"))
 
 
 def _run(

@@ -24,7 +24,7 @@ SMALL = 1 << 12
 _WHOLE = 1 << 20
 
 
-class Known(NamedTuple):
+class Facts(NamedTuple):
     #: Of a mask: the share that is true.
     share: float | None = None
     #: Of indices: all are smaller than this, and none than `least`.
@@ -41,34 +41,34 @@ class Known(NamedTuple):
         return None if self.below is None else max(self.below - self.least, 1)
 
 
-NOTHING = Known()
-_KEY = "_plimsoll_known"
+NO_FACTS = Facts()
+_KEY = "_plimsoll_facts"
 
 
-def known(tensor: Any) -> Known:
+def facts_of(tensor: Any) -> Facts:
     if isinstance(tensor, FakeTensor):
-        found: tuple[Known, int] | None = tensor.__dict__.get(_KEY)
+        found: tuple[Facts, int] | None = tensor.__dict__.get(_KEY)
         # Autograd counts what is written into a tensor, through whichever view.
         if found is not None and found[1] == tensor._version:
             return found[0]
-    return NOTHING
+    return NO_FACTS
 
 
-def tell(tensor: torch.Tensor, what: Known, writes: int = 0) -> None:
+def set_facts(tensor: torch.Tensor, facts: Facts, writes: int = 0) -> None:
     """`writes`: 1 while an operator writes into it, which is counted when that is over."""
-    tensor.__dict__[_KEY] = what, tensor._version + writes
+    tensor.__dict__[_KEY] = facts, tensor._version + writes
 
 
-def tell_of_data(fake: torch.Tensor, real: torch.Tensor) -> None:
+def set_data(fake: torch.Tensor, real: torch.Tensor) -> None:
     """What a script has on the host, on its way to the device."""
     if not real.is_floating_point() and not real.is_complex() and real.numel() <= _WHOLE:
-        tell(fake, Known(values=real))
+        set_facts(fake, Facts(values=real))
 
 
 def follow(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     """After an operator has run: what is known of its result."""
     rule = _RULES.get(func.overloadpacket)
-    if rule is None and func.is_view and args and known(args[0]) is not NOTHING:
+    if rule is None and func.is_view and args and facts_of(args[0]) is not NO_FACTS:
         rule = _same
     if rule is not None:
         rule(func, args, kwargs, result)
@@ -77,7 +77,7 @@ def follow(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         made = result if isinstance(result, (list, tuple)) else [result]
         for tensor, one in zip(made, values):
             if isinstance(tensor, FakeTensor) and isinstance(one, torch.Tensor) and _is_small(one):
-                tell(tensor, known(tensor)._replace(values=one))
+                set_facts(tensor, facts_of(tensor)._replace(values=one))
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
@@ -97,7 +97,7 @@ def _recomputed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     def real(value: Any) -> Any:
         nonlocal found
         if isinstance(value, torch.Tensor):
-            values = known(value).values
+            values = facts_of(value).values
             if values is None:
                 raise _Unknown
             found += 1
@@ -122,12 +122,12 @@ Rule = Callable[[Any, Any, "dict[str, Any]", Any], None]
 def _same(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     """Some of the same values, in another order or type."""
     given = args[0] if not isinstance(args[0], (list, tuple)) else None
-    parts = [known(part) for part in args[0]] if given is None else [known(given)]
-    if not parts or NOTHING in parts:
+    parts = [facts_of(part) for part in args[0]] if given is None else [facts_of(given)]
+    if not parts or NO_FACTS in parts:
         return
     shares = [part.share for part in parts if part.share is not None]
     limits = [part.below for part in parts if part.below is not None]
-    found = Known(
+    found = Facts(
         sum(shares) / len(parts) if len(shares) == len(parts) else None,
         max(limits) if len(limits) == len(parts) else None,
         min(part.least for part in parts),
@@ -137,7 +137,7 @@ def _same(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     made = result if isinstance(result, (list, tuple)) else [result]
     for tensor in made:
         if isinstance(tensor, FakeTensor):
-            tell(tensor, found)
+            set_facts(tensor, found)
 
 
 def _dim(args: Any, kwargs: dict[str, Any], place: int, default: Any) -> Any:
@@ -155,7 +155,7 @@ def _places(place: int, default: Any, which: int | None) -> Rule:
         found = result if which is None else result[which] if isinstance(result, tuple) else None
         shape = args[0].shape
         if isinstance(found, FakeTensor) and len(shape):
-            tell(found, Known(below=args[0].numel() if dim is None else shape[dim]))
+            set_facts(found, Facts(below=args[0].numel() if dim is None else shape[dim]))
 
     return rule
 
@@ -163,47 +163,47 @@ def _places(place: int, default: Any, which: int | None) -> Rule:
 def _filled(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     value = args[1] if len(args) > 1 else kwargs.get("fill_value")
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        tell(result, Known(below=value + 1, least=value))
+        set_facts(result, Facts(below=value + 1, least=value))
 
 
 def _counted(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     numbers = [arg for arg in args if isinstance(arg, (int, float))]
     if isinstance(result, FakeTensor) and len(numbers) == len(args) <= 2:
-        tell(result, Known(below=max(math.ceil(numbers[-1]), 1)))
+        set_facts(result, Facts(below=max(math.ceil(numbers[-1]), 1)))
 
 
 def _clamped(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     given = dict(zip(("min", "max"), args[1:]), **kwargs)
     least, most = given.get("min"), given.get("max")
     if isinstance(least, (int, float)) and isinstance(most, (int, float)):
-        tell(result, Known(below=math.floor(most) + 1, least=math.floor(least)))
+        set_facts(result, Facts(below=math.floor(most) + 1, least=math.floor(least)))
 
 
 def _shifted(sign: int) -> Rule:
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        about, by = known(args[0]), args[1]
+        about, by = facts_of(args[0]), args[1]
         if about.below is not None and isinstance(by, int) and not kwargs:
             by *= sign
-            tell(result, Known(below=about.below + by, least=about.least + by))
+            set_facts(result, Facts(below=about.below + by, least=about.least + by))
 
     return rule
 
 
 def _random(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    tell(result, Known(uniform=True))
+    set_facts(result, Facts(uniform=True))
 
 
 def _compared(equal: bool) -> Rule:
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         a, b = args[0], args[1]
-        choices = [each.choices for each in (known(a), known(b)) if each.choices]
+        choices = [each.choices for each in (facts_of(a), facts_of(b)) if each.choices]
         if not choices or a.is_floating_point():
             return
-        least, below = known(a).least, known(a).below
+        least, below = facts_of(a).least, facts_of(a).below
         outside = isinstance(b, int) and below is not None and not least <= b < below
         # A one-hot code may have room for more than there are.
         share = 0.0 if outside else 1 / min(choices)
-        tell(result, Known(share=share if equal else 1 - share))
+        set_facts(result, Facts(share=share if equal else 1 - share))
 
     return rule
 
@@ -212,36 +212,36 @@ def _beside(smaller: bool) -> Rule:
     """`torch.rand_like(x) < 0.15`"""
 
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        if known(args[0]).uniform and isinstance(args[1], (int, float)):
+        if facts_of(args[0]).uniform and isinstance(args[1], (int, float)):
             share = min(max(float(args[1]), 0.0), 1.0)
-            tell(result, Known(share=share if smaller else 1 - share))
+            set_facts(result, Facts(share=share if smaller else 1 - share))
 
     return rule
 
 
 def _not(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    share = known(args[0]).share
+    share = facts_of(args[0]).share
     if share is not None:
-        tell(result, Known(share=1 - share))
+        set_facts(result, Facts(share=1 - share))
 
 
 def _and(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    shares = [known(arg).share for arg in args[:2]]
+    shares = [facts_of(arg).share for arg in args[:2]]
     found = [share for share in shares if share is not None]
     if found:  # of the other one all may be true
-        tell(result, Known(share=math.prod(found)))
+        set_facts(result, Facts(share=math.prod(found)))
 
 
 def _or(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    a, b = (known(arg).share for arg in args[:2])
+    a, b = (facts_of(arg).share for arg in args[:2])
     if a is not None and b is not None:
-        tell(result, Known(share=min(a + b, 1.0)))
+        set_facts(result, Facts(share=min(a + b, 1.0)))
 
 
 def _constant(share: float) -> Rule:
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         if isinstance(result, FakeTensor) and result.dtype in (torch.bool, torch.uint8):
-            tell(result, Known(share=share))
+            set_facts(result, Facts(share=share))
 
     return rule
 
@@ -250,13 +250,13 @@ def _put(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     """`mask[chosen] = 1`: index_put_(self, indices, values), from torch 2.15 on also
     index_fill_(self, dim, index, value)."""
     mask = args[0]
-    share = known(mask).share
+    share = facts_of(mask).share
     indices = args[1] if isinstance(args[1], (list, tuple)) else [args[2]]
     if share is None or not mask.dim() == len(indices) == 1 or not mask.numel():
         return
     if indices[0].dtype is torch.int64:
         share += indices[0].numel() / mask.numel()
-        tell(mask, Known(share=min(share, 1.0)), writes=1)
+        set_facts(mask, Facts(share=min(share, 1.0)), writes=1)
 
 
 _KEEPING = (
@@ -271,7 +271,7 @@ _RULES: dict[Any, Rule] = {
     _aten.argmax: _places(1, None, None),
     _aten.argmin: _places(1, None, None),
     _aten.argsort: _places(1, -1, None),
-    _aten.multinomial: lambda f, args, k, result: tell(result, Known(below=args[0].shape[-1])),
+    _aten.multinomial: lambda f, args, k, result: set_facts(result, Facts(below=args[0].shape[-1])),
     _aten.full: _filled,
     _aten.full_like: _filled,
     _aten.arange: _counted,

@@ -1,7 +1,7 @@
 """Operators whose results have a size that only values tell, run at a size that is assumed.
 
 As much as there can be is assumed, or, where indices are compared, that each comes up equally
-often (knowledge.py). A note says which. Where there is no most, as in `repeat_interleave`, nothing
+often (facts.py). A note says which. Where there is no most, as in `repeat_interleave`, nothing
 can be assumed, and the user is told.
 """
 
@@ -17,7 +17,7 @@ from torch.utils._mode_utils import no_dispatch
 from ..base.errors import CaptureError
 from ..base.notes import Note
 from ..base.places import current_line
-from .facts import SMALL, Known, known, tell
+from .facts import SMALL, Facts, facts_of, set_facts
 
 _aten = torch.ops.aten
 
@@ -61,7 +61,7 @@ def _is_mask(index: Any) -> bool:
 
 def _count(mask: torch.Tensor, note: Note) -> int:
     """Of the elements of a mask that are true."""
-    about = known(mask)
+    about = facts_of(mask)
     if about.values is not None:
         with no_dispatch():
             return int(about.values.count_nonzero())
@@ -98,7 +98,7 @@ def _nonzero(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Select
     if count == mask.numel() <= SMALL:
         with no_dispatch():
             values = torch.ones(tuple(mask.shape)).nonzero()
-    tell(made, Known(below=max(mask.shape, default=1), values=values))
+    set_facts(made, Facts(below=max(mask.shape, default=1), values=values))
     return Selected(name, list(args), made)
 
 
@@ -118,14 +118,14 @@ def _indexed(func: Any, args: Any, note: Note) -> torch.Tensor:
 def _masked_select(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
     """A GPU does `x[mask]`."""
     own, mask = torch.broadcast_tensors(args[0], args[1])
-    if known(args[1]).share is not None:
-        tell(mask, known(args[1]))
+    if facts_of(args[1]).share is not None:
+        set_facts(mask, facts_of(args[1]))
     made = own.new_empty(_count(mask, note))
     return Selected("aten.index.Tensor", [own, [mask]], made)
 
 
 def _most_different(tensor: torch.Tensor, length: int, note: Note) -> int:
-    choices = None if tensor.is_floating_point() else known(tensor).choices
+    choices = None if tensor.is_floating_point() else facts_of(tensor).choices
     if choices is not None and choices <= length:
         _say(note, "how many are different", f"all {choices} that there can be")
         return choices
@@ -145,7 +145,7 @@ def _unique(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selecte
     if dim is not None:
         shape[dim] = count
     made = tensor.new_empty(shape)
-    tell(made, known(tensor)._replace(values=None))
+    set_facts(made, facts_of(tensor)._replace(values=None))
     inverse = _places(length, tensor).view(tensor.shape if dim is None else [length])
     return Selected(name, list(args), (made, inverse, _places(count, tensor)))
 
@@ -154,7 +154,7 @@ def _bincount(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selec
     tensor = args[0]
     weights = kwargs.get("weights", args[1] if len(args) > 1 else None)
     length = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
-    below = known(tensor).below
+    below = facts_of(tensor).below
     if not length and below is None:
         raise _refused(
             "torch.bincount gives back as many as the largest value says",
@@ -167,7 +167,7 @@ def _bincount(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selec
     if weights is None and bins <= SMALL:
         each, more = divmod(tensor.numel(), bins)
         with no_dispatch():
-            tell(made, Known(values=torch.tensor([each + (i < more) for i in range(bins)])))
+            set_facts(made, Facts(values=torch.tensor([each + (i < more) for i in range(bins)])))
     return Selected(name, list(args), made)
 
 
@@ -190,7 +190,7 @@ def _overlapping(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Se
     boxes = args[0]
     _say(note, "how many boxes stay", "all, the most there can be")
     made = _places(boxes.shape[0], boxes)
-    tell(made, Known(below=max(boxes.shape[0], 1)))
+    set_facts(made, Facts(below=max(boxes.shape[0], 1)))
     return Selected(name, list(args), made)
 
 

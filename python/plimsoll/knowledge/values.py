@@ -12,7 +12,7 @@ from ..base.errors import CaptureError
 from ..base.liveness import truth_to_go_on
 from ..base.notes import Note
 from ..base.places import Places, current_frame, current_line
-from . import facts as knowledge
+from . import facts
 from .selections import Selected, run_assumed
 
 _aten = torch.ops.aten
@@ -49,11 +49,11 @@ class Values:
     def come(self, fake: torch.Tensor, real: torch.Tensor) -> None:
         """A tensor of the host takes part in something that is not done there."""
         if self._has_data:
-            knowledge.tell_of_data(fake, real)
+            facts.set_data(fake, real)
 
     def follow(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Keeps in mind what is known of values, and which truths ask for a NaN or an infinity."""
-        knowledge.follow(func, args, kwargs, result)
+        facts.follow(func, args, kwargs, result)
         if not isinstance(result, FakeTensor) or result.dtype is not torch.bool:
             return
         if self._asks_for_trouble(func, args):
@@ -77,7 +77,7 @@ class Values:
         if not isinstance(tensor, FakeTensor):
             with no_dispatch():
                 return tensor.item()
-        about = knowledge.known(tensor)
+        about = facts.facts_of(tensor)
         if about.values is not None:
             with no_dispatch():
                 return about.values.item()
@@ -105,7 +105,7 @@ class Values:
             "or pass the number in from outside",
         )
 
-    def _truth(self, tensor: torch.Tensor, about: knowledge.Known) -> bool:
+    def _truth(self, tensor: torch.Tensor, about: facts.Facts) -> bool:
         if id(tensor) in self._bad_news:
             return False
         if about.share is not None:

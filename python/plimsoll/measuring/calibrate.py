@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 from ..base.errors import CaptureError
+from ..base.output import check_output
 from .calibration_file import Calibration
 from .calibration_work import (
     Call,
@@ -59,6 +60,9 @@ def calibrate(
     takes. `docs/calibrate.md` tells what that is good for."""
     document = read_step(step_or_capture)
     sizes = batch_sizes(document, batches)
+    if path is not None:
+        read = [] if hasattr(step_or_capture, "document") else [os.fspath(step_or_capture)]
+        check_output(path, inputs=read)
     work = collect(document, sizes)
     if not work.convolutions and not work.calls:
         raise CaptureError("this step has no convolution, attention or matrix product to measure")

@@ -43,7 +43,7 @@ def _unpacked(path: str) -> Any:
         elif data.startswith(b"\xfd7zXZ"):
             data = lzma.decompress(data)
         return json.loads(data)
-    except (ValueError, OSError, EOFError, lzma.LZMAError):
+    except (ValueError, RecursionError, OSError, EOFError, lzma.LZMAError):
         return None
 
 

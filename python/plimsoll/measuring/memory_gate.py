@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..base.errors import ProgramError
+from ..base.json_text import read_json_file
 from ..base.sizes import shown
 
 SCHEMA = "plimsoll.gpu_memory/1"
@@ -65,7 +66,7 @@ class Baseline:
         if path is None:
             return
         try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            document = read_json_file(path)
             if document["schema"] != SCHEMA:
                 raise ValueError(f"its schema is {document['schema']!r}")
             for one in document["tests"]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from ..base.sizes import whole_number
+
 # As launchers tell it: torchrun and accelerate, Slurm, the MPIs.
 _VARIABLES = (
     "RANK",
@@ -23,7 +25,7 @@ def rank() -> int | None:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
     for name in _VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdigit():
-            return int(value)
+        number = whole_number(os.environ.get(name, ""))
+        if number is not None:
+            return number
     return None

@@ -7,117 +7,35 @@ step file that plimsoll.capture would. `plimsoll predict --run` starts this. doc
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
-import math
+import functools
 import os
-import pickle
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
 from ..base.errors import CaptureError
+from ..base.output import check_output
+from ..base.sizes import whole_number
+from ..events.inputs import changing_sizes
+from ..events.merge import merged
+from ..events.step_file import SCHEMA, Tables
+from .keeper import end_with_parent, how_it_ended, run_beside
+from .launchers import PLACE, at_batch, ranks_of, script_of
+from .progress import Progress, said
+from .run import Run, RunResult, Stretch, read_outcome
 
-PLACE = "{batch}"
 #: Small, for the host: data sets of examples have few samples.
 BATCHES = (4, 8)
 _LAST_LINES = 15
-_PR_SET_PDEATHSIG = 1  # of Linux's prctl
-
-
-class Recorded(NamedTuple):
-    """One run of the script, as the merge takes it."""
-
-    events: list[Any]
-    layouts: list[Any]
-
-
-def words_of_script(command: list[str]) -> list[str]:
-    """Of "python -u train.py ARGUMENTS": what stands behind Python and the launchers."""
-    words = list(command)
-    while words:
-        name = Path(words[0]).name
-        if name.startswith("python"):
-            words = _behind_options(words[1:], _PYTHON_VALUES)
-        elif name == "torchrun":
-            words = _behind_launcher(words[1:])
-        elif name == "accelerate" and words[1:2] == ["launch"]:
-            words = _behind_launcher(words[2:])
-        elif words[:2] == ["-m", "torch.distributed.run"]:
-            words = _behind_launcher(words[2:])
-        elif words[:2] == ["-m", "accelerate.commands.launch"]:
-            words = _behind_launcher(words[2:])
-        else:
-            return words
-    return words
-
-
-_PYTHON_VALUES = ("-W", "-X")
-#: Switches of torchrun and accelerate launch, which take no value.
-_SWITCHES = {
-    "--standalone", "--no-python", "--run-path", "--multi-gpu", "--cpu", "--quiet", "--use-fsdp",
-    "--use-deepspeed", "--debug", "--mps", "--tpu", "--same-network", "--enable-cpu-affinity",
-}  # fmt: skip
-
-
-def _behind_options(words: list[str], with_value: tuple[str, ...]) -> list[str]:
-    while words and words[0].startswith("-") and words[0] != "-m":
-        words = words[2:] if words[0] in with_value else words[1:]
-    return words
-
-
-def _behind_launcher(words: list[str]) -> list[str]:
-    while words and words[0].startswith("-"):
-        if words[0] in ("-m", "--module"):
-            return ["-m", *words[1:]]
-        alone = "=" in words[0] or words[0].replace("_", "-") in _SWITCHES
-        words = words[1:] if alone else words[2:]
-    return words
-
-
-def ranks_of(command: list[str]) -> int:
-    """Of the job that torchrun starts, of which the script is to find itself the first; 0 where it
-    is started alone. What is left for torchrun to find out ("gpu", "1:4") is taken for 1."""
-    if Path(command[0]).name != "torchrun" and "torch.distributed.run" not in command[:4]:
-        return 0
-    told = dict.fromkeys(("nnodes", "nproc-per-node"), "1")
-    flags = command[: len(command) - len(words_of_script(command))]
-    for word, following in zip(flags, [*flags[1:], ""]):
-        name, equals, value = word.replace("_", "-").lstrip("-").partition("=")
-        if word.startswith("--") and name in told:
-            told[name] = value if equals else following
-    return math.prod(int(value) if value.isdigit() else 1 for value in told.values()) or 1
-
-
-def at_batch(words: list[str], batch: int) -> list[str]:
-    return [word.replace(PLACE, str(batch)) for word in words]
-
-
-def _script_of(command: list[str]) -> list[str]:
-    """Its words; an error where it is none."""
-    words = words_of_script(command)
-    if not words:
-        raise CaptureError(
-            "no script stands in the command",
-            hint="Give it as you type it: python train.py --batch-size {batch}",
-        )
-    if words[0] != "-m" and not os.path.isfile(words[0]):
-        what = "is not there" if words[0].endswith(".py") else "is no Python script"
-        raise CaptureError(
-            f"{words[0]} {what}",
-            hint="Give the script itself, and variables before plimsoll: python train.py "
-            "--batch-size {batch}",
-        )
-    return words
 
 
 def capture_script(
     command: list[str], batches: tuple[int, int] | None, gpu: str, own_batch: bool
 ) -> dict[str, Any]:
     """The step file's document. `own_batch`: {batch} stands in the command."""
-    words = _script_of(command)
+    words = script_of(command)
     ranks = ranks_of(command)
     if batches is None:
         # Of a batch that the script shares out each rank has as much as one alone would.
@@ -126,8 +44,8 @@ def capture_script(
     small, large = (
         Run(at_batch(words, size), None if own_batch else size, gpu, ranks) for size in batches
     )
-    runs = run_each([small, large._replace(stretch=batches)])
-    if not own_batch and not runs[0]["loaders"]:
+    runs = run_each([small, large._replace(stretch=Stretch(*batches))])
+    if not own_batch and not runs[0].loader_batches:
         raise CaptureError(
             "the batch size cannot be varied: the command has no {batch}, and the script makes "
             "no DataLoader with a batch size",
@@ -136,32 +54,30 @@ def capture_script(
     return _document(runs, batches, gpu)
 
 
-def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) -> dict[str, Any]:
-    from ..capturing.api import SCHEMA
-    from ..events.inputs import changing_sizes
-    from ..events.merge import Tables, merged
-
+def _document(
+    runs: list[RunResult], batches: tuple[int, int], gpu: str
+) -> dict[str, Any]:
     tables = Tables()
-    first, second = (Recorded(run["events"], run["layouts"]) for run in runs)
-    if first.layouts == second.layouts:
+    small, large = (run.recorded for run in runs)
+    if small.layouts == large.layouts:
         raise CaptureError(
             f"the step is the same at batch {batches[0]} and at batch {batches[1]}",
             hint="Put {batch} where the script takes its batch size from: --batch-size {batch}",
         )
-    notes = runs[0]["notes"]
-    changing = changing_sizes(first, second, batches)
-    notes += changing
-    events = merged(first, second, tables, batches, notes.append)
+    first = runs[0]
+    changing = changing_sizes(small, large, batches)
+    notes = first.notes + changing
+    events = tables.rows(merged(small, large, tables, batches, notes.append))
     return {
         "schema": SCHEMA,
-        "torch": runs[0]["torch"],
+        "torch": first.torch,
         "gpu": gpu,
-        "model": runs[0]["model"],
+        "model": first.model,
         "batches": list(batches),
-        "settings": runs[0]["settings"],
+        "settings": first.settings,
         "names_root": True,
         "sizes_change": bool(changing),
-        "passes": runs[0]["passes"],
+        "passes": first.passes,
         "strings": tables.strings,
         "layouts": tables.layouts,
         "variants": [{"precision": "as_written", "events": events}],
@@ -169,79 +85,43 @@ def _document(runs: list[dict[str, Any]], batches: tuple[int, int], gpu: str) ->
     }
 
 
-class Run(NamedTuple):
-    words: list[str]
-    #: What every DataLoader is given, or nothing where the script has it from the command.
-    loader_batch: int | None
-    gpu: str
-    #: With the variables that torchrun sets, for so many.
-    ranks: int = 0
-    #: Of the larger one: both batch sizes.
-    stretch: tuple[int, int] | None = None
-
-
-def run_each(runs: list[Run]) -> list[dict[str, Any]]:
+def run_each(runs: list[Run]) -> list[RunResult]:
     """Beside each other, each in a process of its own: torch takes seconds to load, once."""
     from .process import load_all
+    from .watch import STEPS
 
     load_all()
     with tempfile.TemporaryDirectory() as folder:
         places = [os.path.join(folder, str(number)) for number in range(len(runs))]
-        children = [_fork(run, place) for run, place in zip(runs, places)]
-        try:
-            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        finally:
-            for child in children:
-                _end_group(child)
+        progress = [Progress() for _ in runs]
+        functions = [functools.partial(_run, *one) for one in zip(runs, places, progress)]
+        codes = run_beside(functions, lambda: said(progress, STEPS))
         return [_found(place, code) for place, code in zip(places, codes)]
 
 
-def _fork(run: Run, place: str) -> int:
-    child = os.fork()
-    if child:
-        return child
-    try:
-        os.setpgid(0, 0)  # with all that it starts
-        _end_with_parent()
-        said = os.open(place + ".said", os.O_WRONLY | os.O_CREAT, 0o600)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        os.environ.update(_environment(run.ranks))
-        from .process import run_script
+def _run(run: Run, place: str, progress: Progress) -> None:
+    """In the process of the run. Does not return."""
+    output = os.open(place + ".said", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ.update(_environment(run.ranks))
+    from .process import run_script
 
-        run_script(place, run.words, run.loader_batch, run.gpu, run.stretch)
-    finally:
-        os._exit(1)  # never back into what has called
+    run_script(place, run, progress)
 
 
-def _end_group(leader: int) -> None:
-    """A process and what it has started, a server for its curves, say."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-
-
-def _end_with_parent() -> None:
-    """A script that never ends, or catches Ctrl-C, is not left behind."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "prctl"):
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _found(place: str, code: int) -> dict[str, Any]:
+def _found(place: str, code: int) -> RunResult:
     """What a run has left."""
     with open(place + ".said", errors="replace") as file:
         said = file.read().splitlines()
-    if not os.path.exists(place):
+    try:
+        if not os.path.exists(place):
+            raise CaptureError(f"the script's process {how_it_ended(code)}")
+        return read_outcome(place)
+    except CaptureError:
         _show(said)
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        raise CaptureError(f"the script's process {how}")
-    with open(place, "rb") as file:
-        found: dict[str, Any] = pickle.load(file)  # written by our own process a moment ago
-    if "error" in found:
-        _show(said)
-        raise CaptureError(**found["error"])
-    return found
+        raise
 
 
 def _show(said: list[str]) -> None:
@@ -267,7 +147,7 @@ def _environment(ranks: int) -> dict[str, str]:
 
 
 def _sizes(text: str) -> tuple[int, int]:
-    sizes = [int(size) for size in text.split(",") if size.isdigit()]
+    sizes = [whole_number(size) or 0 for size in text.split(",")]
     if len(sizes) != 2 or not 1 <= sizes[0] < sizes[1]:
         raise CaptureError(
             f"the batch sizes are {text}", hint="Give two growing sizes, such as 4,8"
@@ -284,13 +164,9 @@ def _in_two_lines(error: CaptureError) -> str:
     return "\n".join(" ".join(line.split()) for line in (what, hint)) + "\n"
 
 
-def _check_writable(output: Path) -> None:
-    """Before the work."""
-    folder = output.absolute().parent
-    if output.is_dir() or not os.access(output if output.exists() else folder, os.W_OK):
-        raise CaptureError(
-            f"{output} cannot be written", hint="Name a file in a folder that is there"
-        )
+def _terminated(number: int, frame: object) -> NoReturn:
+    """By way of what is to be cleared away."""
+    sys.exit(128 + number)
 
 
 def main(arguments: list[str]) -> int:
@@ -304,9 +180,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
+    signal.signal(signal.SIGTERM, _terminated)
+    if flags.complaint:  # the program has started this
+        end_with_parent(signal.SIGTERM)
     try:
-        _check_writable(Path(flags.output))
-        _script_of(command)  # before torch is looked for, in whichever Python this is
+        script_of(command)  # before torch is looked for, in whichever Python this is
+        check_output(flags.output, inputs=command)
         from ..world.phantom import require_torch
 
         require_torch()

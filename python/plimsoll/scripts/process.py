@@ -1,7 +1,8 @@
 """Runs a script's file under a recording, at one batch size, in a process of its own.
 
-script.py forks it. The process ends where enough was seen, without going back through the script:
-no handler of it is run, no checkpoint written, nothing sent.
+command.py starts it. The process ends where enough was seen, from within the script and without
+going back through it: no handler of the script is run, no checkpoint written, nothing sent.
+Everything that ends it is `NoReturn`, and comes to `_leave`.
 """
 
 from __future__ import annotations
@@ -9,67 +10,81 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import NoReturn
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..base.errors import CaptureError
+from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
 from ..base.places import in_own_file, line_of
 from ..base.seed import fixed_seed
-from ..capturing.api import clear_errors, garbage_waits, settings_of_torch
-from ..capturing.attention import attention_told, flex_attention_told
-from ..capturing.optimizers import nothing_overflows
-from ..capturing.recurrent import recurrent_told
+from ..capturing.api import settings_of_torch
+from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
+from ..capturing.garbage import collector_paused
+from ..capturing.optimizers import no_overflow
+from ..capturing.recurrent import recurrent_as_one_call
+from ..capturing.torch_errors import clear_errors
+from ..events.event import Parameter, Recorded
 from ..knowledge.values import Values
 from ..world.device import phantom_device
-from ..world.libraries import unaware_libraries
+from ..world.libraries import libraries_not_tracing
 from ..world.model import building
 from ..world.surroundings import surroundings
-from .stand_ins import Asked, Stretch, world
+from .progress import Progress
+from .run import Failure, Outcome, Run, RunResult, write_outcome
+from .stand_ins import ScriptSettings, world
 from .watch import STEPS, ScriptPlaces, ScriptRecorder, Watch
 
+#: What is noted of them takes some gigabytes: a script that does more does not come to its steps.
+MOST_CALLS = 4_000_000
+_TOLD_EVERY = 256
 
-class _Run:
-    def __init__(self, result: str, batch: int | None, gpu: str, stretch: Stretch | None) -> None:
-        self._result = result
-        self._batch = batch
-        self._stretch = stretch
-        self._gpu = gpu
+
+class _Process:
+    """One run, from the script's first line to the end of the process."""
+
+    def __init__(self, place: str, run: Run, progress: Progress) -> None:
+        self._place = place
+        self._run = run
+        self._progress = progress
+        self._calls = 0
         self._notes = Notes()
-        self._asked = Asked()
-        places = ScriptPlaces()
-        self._recorder = ScriptRecorder(places, Values(self._notes, has_data=True))
-        self._places = places
-        self._watch = Watch(self._recorder, places, self._notes, self._done)
+        self._settings = ScriptSettings()
+        self._places = ScriptPlaces()
+        self._recorder = ScriptRecorder(self._places, Values(self._notes, has_data=True))
+        self._recorder.on_call = self._count
         self._contexts = contextlib.ExitStack()
-        self._capability = capability(gpu) or (9, 0)
-        if capability(gpu) is None:
-            self._notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
+        self._capability = capability(run.gpu) or (9, 0)
+        if capability(run.gpu) is None:
+            self._notes(f"GPU {run.gpu} is not known; attention as on an H200 is assumed")
+        # Libraries before the watch: what they are told counts in the model's first forward.
+        self._libraries_are_patched = False
+        self._places.call_at_model(self._patch_libraries)
+        self._watch = Watch(self._recorder, self._places, self._notes, self.finish)
 
-    def script(self, words: list[str]) -> None:
-        """`train.py ARGUMENTS` or `-m MODULE ARGUMENTS`."""
+    def execute(self) -> None:
+        """As far as the script's last line. Mostly `finish` is called before."""
+        run, settings = self._run, self._settings
+        around = world(run.loader_batch, run.stretch, self._notes, settings, self._watch.fetched)
         with self._contexts as stack:
             for context in (
-                phantom_device(self._gpu),
-                garbage_waits(),
+                phantom_device(run.gpu),
+                collector_paused(),
                 fixed_seed(),
                 building(),
                 surroundings(self._notes),
-                world(self._batch, self._stretch, self._notes, self._asked, self._watch.fetched),
+                around,
                 FakeTensorMode(allow_non_fake_inputs=True),
-                attention_told(self._recorder, self._capability),
-                recurrent_told(self._recorder),
-                nothing_overflows(),
-                self._telling_libraries(),
+                attention_as_one_call(self._recorder, self._capability),
+                recurrent_as_one_call(self._recorder),
+                no_overflow(),
                 self._places,
                 self._recorder,
                 self._watch.watching(),
@@ -77,81 +92,95 @@ class _Run:
             ):
                 stack.enter_context(context)  # type: ignore[arg-type]
             try:
-                _execute(words)
+                _execute(run.words)
             except SystemExit as end:
                 if end.code and not self._watch.steps:
                     raise CaptureError(f"the script ended itself: exit code {end.code}") from end
             self._watch.script_ended()
-            self._done()
+            self.finish()
 
-    @contextlib.contextmanager
-    def _telling_libraries(self) -> Iterator[None]:
-        """They are imported by the script; by its first forward they are."""
-        found = self._places.on_root
+    def _patch_libraries(self, model: nn.Module) -> None:
+        """The script imports them; by its first forward it has."""
+        if not self._libraries_are_patched:
+            self._libraries_are_patched = True
+            self._contexts.enter_context(libraries_not_tracing())
+            self._contexts.enter_context(
+                flex_attention_as_one_call(self._recorder, self._capability, self._notes)
+            )
 
-        def first(module: torch.nn.Module) -> None:
-            if not self._watch.roots:
-                self._contexts.enter_context(unaware_libraries())
-                self._contexts.enter_context(
-                    flex_attention_told(self._recorder, self._capability, self._notes)
+    def _count(self) -> None:
+        self._calls += 1
+        if self._calls % _TOLD_EVERY == 0:
+            self._progress.tell(self._watch.steps, self._calls)
+        if self._calls > MOST_CALLS:
+            self.fail(
+                CaptureError(
+                    f"the script ran {MOST_CALLS:,} operators on the GPU before {STEPS} training "
+                    "steps were seen",
+                    hint="Give arguments with which it begins to train at once",
                 )
-            found(module)
+            )
 
-        self._places.on_root = first
-        yield
+    # The end.
 
-    def _done(self) -> None:
-        """Writes what was seen, and ends the process."""
+    def finish(self) -> NoReturn:
+        """With what was seen."""
+        try:
+            result = self._result()
+        except CaptureError as error:
+            self.fail(error)
+        _leave(self._place, result)
+
+    def fail(self, error: CaptureError) -> NoReturn:
+        _leave(self._place, Failure.of(error))
+
+    def _result(self) -> RunResult:
         watch, recorder = self._watch, self._recorder
         recorder.finish()
-        self._check()
+        events = watch.events() if watch.steps and watch.roots else []
+        self._check(any(isinstance(event, Parameter) for event in events))
         if watch.steps < STEPS:
-            self._notes(f"the script ended within its first {STEPS} steps; the whole ones are told")
+            self._notes(
+                f"the script ended within its first {STEPS} training steps; the whole ones count"
+            )
         self._notes(
-            "told are the first steps; what comes later, such as a validation, is not in it"
+            "the first training steps alone were seen; what comes later in the script, such as an "
+            "evaluation, is not in the figures"
         )
-        watch.tell_of_waiting()
-        self.write(
-            {
-                "events": watch.events(),
-                "layouts": recorder.layouts,
-                "model": type(watch.roots[0]).__name__,
-                "notes": self._notes.texts,
-                "settings": {**settings_of_torch(), **self._asked.settings(watch.roots)},
-                "torch": str(torch.__version__),
-                "loaders": self._asked.batch_sizes,
-                "passes": watch.passes,
-            }
+        watch.note_waiting_optimizers()
+        return RunResult(
+            Recorded(events, recorder.layouts),
+            type(watch.roots[0]).__name__,
+            self._notes.texts,
+            {**settings_of_torch(), **self._settings.settings(watch.roots)},
+            str(torch.__version__),
+            self._settings.batch_sizes,
+            watch.passes,
         )
-        leave(0)
 
-    def _check(self) -> None:
-        watch = self._watch
-        if not watch.steps:
+    def _check(self, has_parameters: bool) -> None:
+        if not self._watch.steps:
             raise CaptureError(
                 "the script ended without a step of an optimizer",
                 hint="A training script is needed, with the arguments with which it trains",
             )
-        if not watch.roots or not any(e[0] == "parameter" for e in watch.events()):
+        if not has_parameters:
             raise CaptureError(
                 "no model on the GPU was seen to train",
                 hint="Give the arguments with which the script trains on cuda; a GPU need not be "
                 "in this machine",
             )
 
-    def write(self, what: dict[str, Any]) -> None:
-        with open(self._result, "wb") as file:
-            pickle.dump(what, file)
 
-
-def leave(code: int) -> None:
+def _leave(place: str, outcome: Outcome) -> NoReturn:
+    write_outcome(place, outcome)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the script may have closed it
             stream.flush()
     # What Python does at an exit: nobody is left behind.
     for child in multiprocessing.active_children():
         child.kill()
-    os._exit(code)
+    os._exit(2 if isinstance(outcome, Failure) else 0)
 
 
 def _execute(words: list[str]) -> None:
@@ -170,27 +199,19 @@ def load_all() -> None:
     FakeTensorMode()
 
 
-def run_script(
-    result: str,
-    words: list[str],
-    loader_batch: int | None,
-    gpu: str,
-    stretch: tuple[int, int] | None,
-) -> None:
-    """Does not return."""
+def run_script(place: str, run: Run, progress: Progress) -> NoReturn:
+    """`place`: the file that the outcome is written to."""
     if sys.path[0] in ("", os.getcwd()):
         del sys.path[0]  # where `python -m` looks first, and `python train.py` does not
-    run = _Run(result, loader_batch, gpu, Stretch(*stretch) if stretch else None)
+    process = _Process(place, run, progress)
     try:
-        run.script(words)
+        process.execute()
+        process.finish()
     except CaptureError as error:
-        run.write({"error": {"what": error.what, "where": error.where, "hint": error.hint}})
-        leave(2)
+        process.fail(error)
     except BaseException as error:
         traceback.print_exception(type(error), error, _in_script(error.__traceback__))
-        what = f"{type(error).__name__}: {first_line(error)}"
-        run.write({"error": {"what": what, "where": line_of(error), "hint": None}})
-        leave(2)
+        process.fail(CaptureError(in_a_line(error), where=line_of(error)))
 
 
 def _in_script(trace: TracebackType | None) -> TracebackType | None:
@@ -199,8 +220,3 @@ def _in_script(trace: TracebackType | None) -> TracebackType | None:
     while inner is not None and not in_own_file(inner.tb_frame.f_code):
         inner = inner.tb_next
     return inner or trace
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else ""

@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,11 +24,12 @@ from ..base.notes import Note
 from ..base.patching import Patch, patched
 from ..base.places import current_line
 from ..world import model
+from .run import Stretch
 
 
 @dataclass
-class Asked:
-    """What the script asked for and does not get."""
+class ScriptSettings:
+    """What the script asks of its loaders and of torch.distributed, and does not get."""
 
     #: Of its loaders.
     batch_sizes: list[int] = field(default_factory=list)
@@ -41,16 +42,16 @@ class Asked:
 
     def settings(self, roots: list[nn.Module]) -> dict[str, Any]:
         """Those of the step file. `roots`: the models."""
-        told: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         if self.backend is not None:
-            told["backend"] = self.backend
+            settings["backend"] = self.backend
         if self.data_parallel:
-            told["data_parallel"] = self.data_parallel
+            settings["data_parallel"] = self.data_parallel
         names = {id(module): name for name, module in roots[0].named_modules()} if roots else {}
         given = [[names.get(id(module)) for module in modules] for modules in self.sharded]
         if given and len(roots) == 1 and not any(None in modules for modules in given):
-            told["sharded"] = given
-        return told
+            settings["sharded"] = given
+        return settings
 
 
 @contextlib.contextmanager
@@ -58,17 +59,17 @@ def world(
     batch: int | None,
     stretch: Stretch | None,
     note: Note,
-    asked: Asked,
+    script: ScriptSettings,
     fetched: Counter[int],
 ) -> Iterator[None]:
     """`batch`: what loaders take in place of their own size. `stretch`: of the run at the larger
     batch. `fetched` counts batches by the data set that they come from."""
     patches = [
         _counted(fetched),
-        *_loaders(batch, stretch, note, asked.batch_sizes),
+        *_loaders(batch, stretch, note, script.batch_sizes),
         *_files(note),
         *_streams(),
-        *_ranks(note, asked),
+        *_ranks(note, script),
         *_optimizers(),
     ]
     with patched(patches):
@@ -76,19 +77,6 @@ def world(
 
 
 # Loaders.
-
-
-class Stretch(NamedTuple):
-    """The larger batch has the samples of the smaller one, some of them again. So both are padded
-    to the same length, and differ in nothing else than the number of samples."""
-
-    few: int
-    many: int
-
-    def drawn(self, size: int) -> int | None:
-        """How many samples a batch of this size is made of; None if it cannot be."""
-        drawn, rest = divmod(size * self.few, self.many)
-        return None if rest else drawn
 
 
 class _Stretching:
@@ -265,27 +253,27 @@ class OneRank(nn.Module):
         yield
 
 
-def _ranks(note: Note, asked: Asked) -> list[Patch]:
+def _ranks(note: Note, script: ScriptSettings) -> list[Patch]:
     parallel = nn.parallel
-    ddp = _wrapper("DistributedDataParallel", note, asked)
+    ddp = _wrapper("DistributedDataParallel", note, script)
     found = [Patch(parallel, "DistributedDataParallel", ddp)]
-    found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note, asked)))
-    found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note, asked)))
+    found.append(Patch(parallel, "DataParallel", _wrapper("DataParallel", note, script)))
+    found.append(Patch(nn, "DataParallel", _wrapper("DataParallel", note, script)))
     found.append(Patch(parallel.distributed, "DistributedDataParallel", ddp))
     if torch.distributed.is_available():
-        found += _groups(note, asked)
+        found += _groups(note, script)
     return found
 
 
-def _told_to_ddp(bucket_cap_mb: Any = None, gradient_as_bucket_view: Any = False, **_: Any) -> str:
+def _ddp_options(bucket_cap_mb: Any = None, gradient_as_bucket_view: Any = False, **_: Any) -> str:
     views = ":views" if gradient_as_bucket_view else ""
     return views + (f":bucket{int(bucket_cap_mb)}" if bucket_cap_mb else "")
 
 
-def _wrapper(kind: str, note: Note, asked: Asked) -> Any:
+def _wrapper(kind: str, note: Note, script: ScriptSettings) -> Any:
     def init(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         if kind.startswith("Distributed"):
-            asked.data_parallel = _told_to_ddp(**kwargs)
+            script.data_parallel = _ddp_options(**kwargs)
         note(
             f"{current_line()}: told is the model inside {kind}, as it runs on one GPU"
             + ("; predict --ddp adds what that takes" if kind.startswith("Distributed") else "")
@@ -304,7 +292,7 @@ def _backend_of_gpus(given: Any) -> str:
     return "nccl"
 
 
-def _groups(note: Note, asked: Asked) -> list[Patch]:
+def _groups(note: Note, script: ScriptSettings) -> list[Patch]:
     import torch.distributed as dist
 
     begin = dist.init_process_group
@@ -312,7 +300,7 @@ def _groups(note: Note, asked: Asked) -> list[Patch]:
     def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        asked.backend = _backend_of_gpus(backend)
+        script.backend = _backend_of_gpus(backend)
         ranks = int(os.environ.get("WORLD_SIZE") or 1)
         note(f"{current_line()}: this is rank 0 of {ranks}, which exchanges nothing")
         begin(backend="fake", rank=0, world_size=ranks, store=FakeStore())
@@ -321,15 +309,15 @@ def _groups(note: Note, asked: Asked) -> list[Patch]:
         Patch(dist, "init_process_group", init),
         Patch(dist.distributed_c10d, "init_process_group", init),
     ]
-    return patches + _sharding(note, asked)
+    return patches + _sharding(note, script)
 
 
-def _sharding(note: Note, asked: Asked) -> list[Patch]:
+def _sharding(note: Note, script: ScriptSettings) -> list[Patch]:
     with contextlib.suppress(ImportError):
         import torch.distributed.fsdp as fsdp
 
         def whole(module: Any, *args: Any, **kwargs: Any) -> Any:
-            asked.sharded.append([module] if isinstance(module, nn.Module) else list(module))
+            script.sharded.append([module] if isinstance(module, nn.Module) else list(module))
             keep = ":keep" if kwargs.get("reshard_after_forward") is False else ""
             left = [name for name in ("mp_policy", "offload_policy") if name in kwargs]
             note(

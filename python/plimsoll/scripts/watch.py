@@ -12,7 +12,7 @@ import contextlib
 import gc
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -20,9 +20,21 @@ from torch.optim import Optimizer
 
 from ..base.notes import Note
 from ..base.places import Places
+from ..capturing.garbage import collect_after_step
 from ..capturing.optimizers import state_tensors
-from ..capturing.phases import phases_told
-from ..events.recorder import Recorder, Tensor, on_device
+from ..capturing.phases import mark_phases
+from ..events.event import (
+    Buffer,
+    Call,
+    Event,
+    Free,
+    Label,
+    Parameter,
+    Phase,
+    StepBegin,
+    Tensor,
+)
+from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.model import tensors_in_order
 from .stand_ins import OneRank
@@ -47,6 +59,8 @@ class ScriptRecorder(Recorder):
         super().__init__(places, values)
         self.before_from_host: Callable[[], None] = lambda: None
         self.from_host: list[_FromHost] = []
+        #: Called after each operator.
+        self.on_call: Callable[[], None] = lambda: None
 
     def call(
         self, op: str, args: list[Any], kwargs: dict[str, Any], results: list[torch.Tensor]
@@ -55,11 +69,13 @@ class ScriptRecorder(Recorder):
         if comes:
             self.before_from_host()
         super().call(op, args, kwargs, results)
-        if comes:
-            made = [number for number, _, _ in self.events[-1][8]]
+        last = self.events[-1]
+        if comes and isinstance(last, Call):
+            made = [new.storage for new in last.made]
             self.from_host.append(_FromHost(len(self.events) - 1, made))
             if self._phase == "inputs":
                 self.label("input", results)
+        self.on_call()
 
     def _comes_from_host(self, args: Any, kwargs: Any, results: list[torch.Tensor]) -> bool:
         assert self._places is not None
@@ -73,9 +89,6 @@ class ScriptRecorder(Recorder):
     def is_in(self, phase: str) -> bool:
         return self._phase == phase
 
-    def layout_of(self, tensor: torch.Tensor) -> int:
-        return self._layout(tensor)
-
     def _runs_for_real(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         # The order in which a loader takes a large data set.
         order = func.overloadpacket is torch.ops.aten.randperm
@@ -87,27 +100,38 @@ class ScriptPlaces(Places):
 
     def __init__(self) -> None:
         super().__init__()
-        self.on_root: Callable[[nn.Module], None] = lambda module: None
+        self._at_model: list[Callable[[nn.Module], None]] = []
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
-        if not self._running and id(module) not in self._names and _has_tensors(module):
-            self.on_root(module)
-        super()._enter(module, args)
+    def call_at_model(self, function: Callable[[nn.Module], None]) -> None:
+        """`function` is called with each model, before its first forward: in the order in which
+        functions were given."""
+        self._at_model.append(function)
+
+    def before_module(self, module: nn.Module) -> None:
+        if not self.in_model() and not self.knows(module) and _has_tensors(module):
+            for function in self._at_model:
+                function(module)
 
 
 class Watch:
     """Follows one script, as far as the end of the third step."""
 
     def __init__(
-        self, recorder: ScriptRecorder, places: ScriptPlaces, note: Note, done: Callable[[], None]
+        self,
+        recorder: ScriptRecorder,
+        places: ScriptPlaces,
+        note: Note,
+        enough: Callable[[], NoReturn],
     ) -> None:
+        """`enough` is called, from within the script, when the third step is over. It ends the
+        process: nothing of the script runs any more."""
         self._recorder = recorder
         self._places = places
         self._note = note
-        self._done = done
+        self._enough = enough
         self.roots: list[nn.Module] = []
         #: What the models hold: by storage, the event that tells it.
-        self._held: dict[int, list[Any]] = {}
+        self._held: dict[int, Parameter | Buffer] = {}
         #: Where each step begins.
         self.begins: list[int] = []
         self._first_forward = 0
@@ -122,7 +146,7 @@ class Watch:
         #: step.
         self.fetched: Counter[int] = Counter()
         self._fetched_by_step: list[Counter[int]] = []
-        places.on_root = self._found
+        places.call_at_model(self._found)
         places.on_forward = self._forward
         recorder.before_from_host = self._from_host
 
@@ -138,10 +162,7 @@ class Watch:
         for kind, name, tensor in tensors_in_order(inner):
             number = recorder.number(tensor)
             if number and number not in self._held:
-                event = [kind, number, recorder.layout_of(tensor), prefix + name]
-                if kind == "parameter":
-                    event.append(tensor.requires_grad)
-                self._held[number] = event
+                self._held[number] = recorder.as_model_tensor(kind, prefix + name, tensor)
         if len(self.begins) <= 1:
             self._begin_first()
 
@@ -155,8 +176,8 @@ class Watch:
         after = (made.event for made in self._recorder.from_host if made.event > last)
         self.begins = [min(next(after, self._first_forward), self._first_forward)]
 
-    def _makes_model(self, event: list[Any]) -> bool:
-        return event[0] == "call" and any(number in self._held for number, _, _ in event[8])
+    def _makes_model(self, event: Event) -> bool:
+        return isinstance(event, Call) and any(new.storage in self._held for new in event.made)
 
     # What happens.
 
@@ -181,7 +202,7 @@ class Watch:
         """A step may begin here: something is fetched or computed after an optimizer's step."""
         if self._next is not None:
             return
-        self._collect()
+        collect_after_step(self._recorder, self._note)
         whole = len(self.begins) == STEPS and self._in_a_step <= set(self._stepped)
         self._next = len(self._recorder.events)
         if whole:
@@ -210,21 +231,10 @@ class Watch:
             self._stepped.append(id(optimizer))
             self._next = None
 
-    def _collect(self) -> None:
-        """Python's own collector, which waits while a step runs."""
-        before = len(self._recorder.events)
-        gc.collect()
-        freed = len(self._recorder.events) - before
-        if freed:
-            self._note(
-                f"{freed} tensors of a step are in reference cycles and were let go at its end; "
-                "when Python does that is not fixed"
-            )
-
-    def _end(self, at: int) -> None:
+    def _end(self, at: int) -> NoReturn:
         self._recorder.finish()
         del self._recorder.events[at:]
-        self._done()
+        self._enough()
 
     def script_ended(self) -> None:
         """The last step is over where something came after it: gradients may go only then."""
@@ -232,7 +242,7 @@ class Watch:
         if self._stepped and self._next is None and len(self.begins) > 1:
             del self._recorder.events[self.begins.pop() :]
 
-    def tell_of_waiting(self) -> None:
+    def note_waiting_optimizers(self) -> None:
         """Notes the optimizers that are there and had no turn, for parameters of their own."""
         for optimizer in [one for one in gc.get_objects() if isinstance(one, Optimizer)]:
             waiting = _parameters_of(optimizer) - self._updated
@@ -263,56 +273,60 @@ class Watch:
             return (p for root in self.roots for p in root.parameters())
 
         hooks = (self._before_optimizer, self._after_optimizer)
-        with phases_told(self._recorder, parameters, *hooks):
+        with mark_phases(self._recorder, parameters, *hooks):
             yield
 
     # The end.
 
-    def events(self) -> list[list[Any]]:
+    def events(self) -> list[Event]:
         """With the models and the steps in their places."""
         begins = set(self.begins)
         first = self.begins[0]
         fetched = {made.event: made.storages for made in self._recorder.from_host}
         forward = next(
-            (i for i, e in enumerate(self._recorder.events) if i >= first and e[0] == "phase"),
+            (
+                i
+                for i, event in enumerate(self._recorder.events)
+                if i >= first and isinstance(event, Phase)
+            ),
             len(self._recorder.events),
         )
-        told: list[list[Any]] = []
+        events: list[Event] = []
         for index, event in enumerate(self._recorder.events):
             if index in begins:
-                told.append(["step"])
-            if index == first and event[0] != "phase":
-                told.append(["phase", "inputs"])
-            told.extend(self._before_steps(event) if index < first else [event])
+                events.append(StepBegin())
+            if index == first and not isinstance(event, Phase):
+                events.append(Phase("inputs"))
+            events.extend(self._before_steps(event) if index < first else [event])
             # What came before the first forward was not known to be of a step.
             if first <= index < forward and index in fetched:
-                told.append(["label", "input", fetched[index]])
-        return told
+                events.append(Label("input", fetched[index]))
+        return events
 
-    def _before_steps(self, event: list[Any]) -> list[list[Any]]:
+    def _before_steps(self, event: Event) -> list[Event]:
         """The model where it is made. What fills it with values is left out."""
-        if event[0] != "call":
-            return [event] if event[0] == "free" else []
-        made = [number for number, _, _ in event[8]]
+        if not isinstance(event, Call):
+            return [event] if isinstance(event, Free) else []
+        made = [new.storage for new in event.made]
         if len(made) == 1 and made[0] in self._held:
             return [self._held[made[0]]]
         return [event] if made else []
 
 
-def _passes_in(step: list[list[Any]]) -> int:
+def _passes_in(step: list[Event]) -> int:
     """Backwards before each of which something came from the host."""
     passes, fetched = 0, False
     for event in step:
-        if event[0] == "call" and event[8]:
+        if isinstance(event, Call) and event.made:
             fetched |= _takes_from_host(event)
-        elif event == ["phase", "backward"]:
+        elif event == Phase("backward"):
             passes += fetched
             fetched = False
     return max(passes, 1)
 
 
-def _takes_from_host(call: list[Any]) -> bool:
-    given = [tensor for tensor in call[5] if isinstance(tensor, Tensor)]
+def _takes_from_host(call: Call) -> bool:
+    given = [tensor for tensor in call.args if isinstance(tensor, Tensor)]
     return bool(given) and not any(tensor.storage for tensor in given)
 
 

@@ -11,7 +11,7 @@ from ..base.patching import Patch, patched
 
 
 @contextlib.contextmanager
-def unaware_libraries() -> Iterator[None]:
+def libraries_not_tracing() -> Iterator[None]:
     """transformers takes fake tensors for a trace, and then builds masks and repeats heads that a
     real run does without."""
 

@@ -52,7 +52,7 @@ def quantized(source: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def products_told() -> Iterator[None]:
+def products_of_4_bit_weights() -> Iterator[None]:
     """A product with such weights makes them whole first, unless there are few rows."""
     modules: Any = sys.modules.get("bitsandbytes.backends.default.ops")
     in_parts = getattr(modules, "_gemm_4bit_default_impl", None)  # one operator from 0.50 on

@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from ..base.notes import Note
 from ..base.patching import Patch, patched
 from ..base.places import current_line
-from ..knowledge.facts import known
+from ..knowledge.facts import facts_of
 
 _FLEX = "torch.nn.attention.flex_attention"
 
@@ -35,7 +35,7 @@ def _values(note: Note) -> list[Patch]:
     numpy, array, form = tensor.numpy, tensor.__array__, tensor.__format__
 
     def ones(self: torch.Tensor) -> Any:
-        values = known(self).values
+        values = facts_of(self).values
         if values is not None:
             return values
         note(f"{current_line()}: the values of a tensor are read; ones are assumed")
@@ -50,7 +50,7 @@ def _values(note: Note) -> list[Patch]:
 
     def to_list(self: torch.Tensor) -> Any:
         """One number is read, and the others are taken to be the same, unless they are known."""
-        values = known(self).values
+        values = facts_of(self).values
         number: Any = 0
         if values is None and self.numel():
             one = self
