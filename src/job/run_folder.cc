@@ -14,9 +14,10 @@
 
 namespace plimsoll {
 
-// From hook/, by plimsoll_embed.
+// From python/plimsoll/recording/hook, by plimsoll_embed.
 std::string HookSite();
 std::string HookRecorder();
+std::string HookHistory();
 std::string HookSignals();
 std::string HookModules();
 
@@ -64,6 +65,7 @@ std::optional<Error> InstallHook(const RunFolder& folder) {
   if (::mkdir(hook.c_str(), kOwnerAlone) != 0) return CannotMake(hook.string(), errno);
   const std::pair<const char*, std::string> files[] = {{"sitecustomize.py", HookSite()},
                                                        {"plimsoll_recorder.py", HookRecorder()},
+                                                       {"plimsoll_history.py", HookHistory()},
                                                        {"plimsoll_signals.py", HookSignals()},
                                                        {"plimsoll_modules.py", HookModules()}};
   for (const auto& [name, text] : files) {

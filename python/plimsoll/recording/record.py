@@ -5,21 +5,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Callable, TypeVar, overload
 
-from .ranks import rank
-
-ENTRIES = 200_000
-# A job may survive many out-of-memory events. After the first ones, writing may take at most this
-# share of the job's time; the snapshot at the end has them all.
-_ALWAYS_WRITTEN = 3
-_SHARE_OF_TIME = 0.02
+from .hook.plimsoll_history import ENTRIES, History, rank
 
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -83,14 +75,8 @@ class Recording(contextlib.ContextDecorator):
         self._until = steps
         self._explain = explain
         self._torch: Any = None
+        self._history: Any = None
         self._pid = os.getpid()
-        self._observed = False
-        self._ours = False  # the history was switched on here
-        self._ran_out = 0
-        self._begun = time.monotonic()
-        self._seconds_writing = 0.0
-        self._mark: Any = None
-        self._at_failure: tuple[int, Any] | None = None
         #: Whether the allocator's history is being recorded, or will be when CUDA begins.
         self.active = False
         #: How many steps were told since it began.
@@ -113,6 +99,9 @@ class Recording(contextlib.ContextDecorator):
         self._torch = _torch_with_cuda()
         if self._torch is None:
             return
+        if self._history is None:
+            self._history = History(self._torch, self._max_entries)
+        self._check_folder()
         self.active = True
         self.steps_done = 0
         self._pid = os.getpid()
@@ -126,11 +115,8 @@ class Recording(contextlib.ContextDecorator):
             return
         self.active = False
         atexit.unregister(self._at_exit)
-        self._end_mark()
-        if self._ours:
-            self._ours = False
-            with _told("the recording could not be ended"):
-                _stop_history(self._torch)
+        with _told("the recording could not be ended"):
+            self._history.end()
 
     def __enter__(self) -> Recording:
         self.start()
@@ -143,11 +129,7 @@ class Recording(contextlib.ContextDecorator):
         if not self._mine():
             return
         with _told("nothing is recorded"):
-            self._ours = _start_history(self._torch, self._max_entries) or self._ours
-            observe = getattr(self._torch._C, "_cuda_attach_out_of_memory_observer", None)
-            if observe is not None and not self._observed:
-                observe(self._on_out_of_memory)  # there is no way to take it back
-                self._observed = True
+            self._history.begin(self._on_out_of_memory)
 
     def _at_exit(self) -> None:
         self._finish("exit")
@@ -155,7 +137,7 @@ class Recording(contextlib.ContextDecorator):
     def _finish(self, why: str) -> None:
         if not self._mine():
             return
-        if self._only_unwound():
+        if self._history.only_unwound():
             _say(f"{self.written} has what was alive when memory ran out{_hint(self.written)}")
         elif self._torch.cuda.is_initialized():
             self.write(why)
@@ -171,43 +153,29 @@ class Recording(contextlib.ContextDecorator):
         if not self._mine() or not self._torch.cuda.is_initialized():
             return None
         path = self.path
-        begun = time.monotonic()
         with _told(f"{path} could not be written"):
-            _dump(self._torch, path)
-            self._seconds_writing += time.monotonic() - begun
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._history.write(str(path))
             self.written = path
-            self._at_failure = None
             _say(f"wrote {path} ({why}){_hint(path)}")
             return path
         return None
 
-    def _on_out_of_memory(self, device: int, *figures: object) -> None:
-        if not self._mine():
-            return
-        self._ran_out += 1
-        self._at_failure = None
-        allowed = _SHARE_OF_TIME * (time.monotonic() - self._begun)
-        if self._ran_out > _ALWAYS_WRITTEN and self._seconds_writing > allowed:
-            return
-        if self.write("out of memory") is not None:
-            self._at_failure = (device, self._allocations(device))
+    def _on_out_of_memory(self, may_write: bool) -> None:
+        if self._mine() and may_write and self.write("out of memory") is not None:
+            self._history.wrote_out_of_memory()
 
-    def _allocations(self, device: int) -> Any:
-        """How many were made so far."""
-        with contextlib.suppress(Exception):
-            return self._torch.cuda.memory_stats(device)["allocation.all.allocated"]
-        return None
-
-    def _only_unwound(self) -> bool:
-        """Whether nothing was allocated since memory ran out: that snapshot shows more."""
-        if self._at_failure is None:
-            return False
-        device, then = self._at_failure
-        return then is not None and self._allocations(device) == then
+    def _check_folder(self) -> None:
+        """Said at once, and not after a night."""
+        folder = self.path.absolute().parent
+        while not folder.exists():  # write makes it
+            folder = folder.parent
+        if self.path.is_dir() or not os.access(folder, os.W_OK):
+            _say(f"{self.path} cannot be written: no snapshot will be kept unless that changes")
 
     def _tell_why(self) -> None:
         # Ranks that ran out of memory, or else one for all.
-        wanted = self._explain and (self._ran_out > 0 or rank() in (None, 0))
+        wanted = self._explain and (self._history.ooms > 0 or rank() in (None, 0))
         if not wanted or self.written is None:
             return
         with _told("the snapshot could not be explained"):
@@ -225,14 +193,10 @@ class Recording(contextlib.ContextDecorator):
         """Tells that a training step begins: it is marked in the record."""
         if not self._mine():
             return
-        self._end_mark()
         if self._until is not None and self.steps_done >= self._until:
             self._finish(f"{self.steps_done} steps")
             return
-        self._mark = self._torch.autograd.profiler.record_function(
-            f"plimsoll.step#{self.steps_done}"
-        )
-        self._mark.__enter__()
+        self._history.begin_step(self.steps_done)
         self.steps_done += 1
 
     def steps(self, items: Iterable[_Item]) -> Iterator[_Item]:
@@ -240,12 +204,8 @@ class Recording(contextlib.ContextDecorator):
         for item in items:
             self.step()
             yield item
-        self._end_mark()
-
-    def _end_mark(self) -> None:
-        mark, self._mark = self._mark, None
-        if mark is not None:
-            mark.__exit__(None, None, None)
+        if self._history is not None:
+            self._history.end_step()
 
 
 def _of_rank(path: Path, number: int) -> Path:
@@ -279,44 +239,3 @@ def _torch_with_cuda() -> Any:
         )
         return None
     return torch
-
-
-def _start_history(torch: Any, max_entries: int) -> bool:
-    """False where the script or `plimsoll run` has begun one, with options of its own."""
-    enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    if enabled is not None and enabled():
-        return False
-    begin = torch.cuda.memory._record_memory_history
-    newer = {"context": "alloc", "stacks": "python", "max_entries": max_entries}
-    older = {"trace_alloc_max_entries": max_entries, "trace_alloc_record_context": True}
-    # As the releases spell it, the newest first.
-    ways: tuple[Callable[[], None], ...] = (
-        functools.partial(begin, "all", **newer),
-        functools.partial(begin, True, **older),
-    )
-    for way in ways:
-        with contextlib.suppress(TypeError):
-            way()
-            return True
-    begin(True)
-    return True
-
-
-def _stop_history(torch: Any) -> None:
-    begin = torch.cuda.memory._record_memory_history
-    try:
-        begin(None)
-    except TypeError:  # before PyTorch 2.1
-        begin(False)
-
-
-def _dump(torch: Any, path: Path) -> None:
-    """Beside the file and then renamed: one that is there stays whole until then."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        torch.cuda.memory._dump_snapshot(str(part))
-        os.replace(part, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()

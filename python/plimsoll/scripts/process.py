@@ -8,6 +8,7 @@ Everything that ends it is `NoReturn`, and comes to `_leave`.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import runpy
@@ -144,8 +145,8 @@ class _Process:
                 f"the script ended within its first {STEPS} training steps; the whole ones count"
             )
         self._notes(
-            "the first training steps alone were seen; what comes later in the script, such as an "
-            "evaluation, is not in the figures"
+            "only the first training steps were seen: an evaluation later in the script is not "
+            "counted"
         )
         watch.note_waiting_optimizers()
         return RunResult(
@@ -195,8 +196,11 @@ def _execute(words: list[str]) -> None:
 
 
 def load_all() -> None:
-    """Of what is imported only where it is used, what takes long."""
+    """Before processes are forked: what takes long to import, also where it is used alone. The
+    collector does not look through it again in each of them, so that they share its memory."""
     FakeTensorMode()
+    gc.collect()
+    gc.freeze()
 
 
 def run_script(place: str, run: Run, progress: Progress) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Names modules for `plimsoll run --modules`: each request to the allocator is noted with the module
+"""Names modules for `plimsoll run --modules`: each request to the allocator is noted with that
 whose forward makes it, by the name that it has in the model. Needs PyTorch 2.10 or newer."""
 
 import sys

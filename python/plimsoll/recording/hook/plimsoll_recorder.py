@@ -1,37 +1,23 @@
 """Records the CUDA allocator's history of this process, for `plimsoll run`.
 
 `attach` queues one call for the moment when CUDA is initialised; a process that never does that is
-left alone. From then on a snapshot is written when memory runs out, when a signal comes and when the
+left alone. From then on a snapshot is written when memory runs out, when a signal comes and as the
 process ends: one file a process, the latest wins, and beside it a JSON file that tells how the
 process ended. Of several out-of-memory events the first and the last are kept, in the folder ooms.
 
-Works with PyTorch 1.13 and newer, on Python 3.7 and newer. Nothing that fails here reaches the
-program: it is a line in the run's log.
+What is recorded, and when it is written, is in plimsoll_history.py. Nothing that fails here reaches
+the program: it is a line in the run's log.
 """
 
 import atexit
 import functools
 import json
 import os
-import pickle
 import socket
 import sys
 import threading
 import time
 
-_RANKS = (
-    "RANK",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_RANK",
-    "PMI_RANK",
-    "MV2_COMM_WORLD_RANK",
-    "LOCAL_RANK",
-)
-# Out-of-memory events that a job survives can be many. After these, writing may take at most this
-# part of the job's time; the snapshot at the end has them all.
-_ALWAYS_WRITTEN = 3
-_SHARE_OF_TIME = 0.02
 _LONGEST_TEXT = 4000
 
 
@@ -65,41 +51,30 @@ def _guarded(what):
 class _Recorder:
     def __init__(self, torch, folder, log, load):
         self.torch = torch
+        self.common = load("plimsoll_history")
+        most = int(os.environ.get("PLIMSOLL_RUN_MAX_ENTRIES", "0")) or self.common.ENTRIES
+        self.history = self.common.History(torch, most)
         self.folder = folder
         self.log = log
         self.load = load  # of another file of the hook
-        self.pid = None  # of the process that records; a forked child has another
         self.stem = None
         self.lock = threading.Lock()
         self.begun = 0.0
-        self.max_entries = int(os.environ.get("PLIMSOLL_RUN_MAX_ENTRIES", "200000"))
-        self.history = None
-        self.ooms = 0
-        self.last_oom = None
         self.oom_file = None  # while the latest snapshot is that of an out-of-memory
-        self.allocations_then = None
         self.steps = 0
         self.ended = None
         self.error = None
         self.snapshots = {}
-        self.seconds = 0.0
         self.signals = None
         self.status = None  # the file for `plimsoll watch`
-
-    def mine(self):
-        return self.pid == os.getpid()
 
     # Beginning.
 
     @_guarded("starting to record")
     def start(self):
-        self.pid = os.getpid()
         self.begun = time.time()
         self.limit()
-        self.history = self.record()
-        attach_observer = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
-        if attach_observer:
-            attach_observer(self.on_out_of_memory)
+        self.record()
         self.count_steps()
         if os.environ.get("PLIMSOLL_RUN_MODULES") == "1":
             self.name_modules()
@@ -110,34 +85,9 @@ class _Recorder:
 
     @_guarded("the history")
     def record(self):
-        """Who switched the history on: this hook, or the script before it."""
-        enabled = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
-        if enabled and enabled():
-            return "script"
-        begin = self.torch.cuda.memory._record_memory_history
-        # As the releases spell it, the newest first.
-        ways = (
-            (
-                ("all",),
-                {"context": "alloc", "stacks": "python", "max_entries": self.max_entries},
-            ),
-            (
-                (True,),
-                {
-                    "trace_alloc_max_entries": self.max_entries,
-                    "trace_alloc_record_context": True,
-                },
-            ),
-            ((True,), {}),
-        )
-        for args, kwargs in ways:
-            try:
-                begin(*args, **kwargs)
-                return "run"
-            except TypeError:
-                continue
-        self.log("this torch cannot record a history")
-        return None
+        self.history.begin(self.on_out_of_memory)
+        if self.history.owner is None:
+            self.log("this torch cannot record a history")
 
     @_guarded("--budget")
     def limit(self):
@@ -145,11 +95,11 @@ class _Recorder:
         if not budget:
             return
         cuda = self.torch.cuda
-        local = os.environ.get("LOCAL_RANK", "")
+        local = self.common.whole_number(os.environ.get("LOCAL_RANK", ""))
         count = cuda.device_count()
         # A rank has a device of its own, and must not make a context on the others.
-        ranked = local.isdigit() and int(local) < count
-        for device in [int(local)] if ranked else range(count):
+        ranked = local is not None and local < count
+        for device in [local] if ranked else range(count):
             total = cuda.get_device_properties(device).total_memory
             if budget >= total:
                 self.log("--budget is not below the %d bytes of device %d" % (total, device))
@@ -200,20 +150,14 @@ class _Recorder:
     # Snapshots.
 
     @_guarded("the snapshot of an out-of-memory")
-    def on_out_of_memory(self, device, requested, *rest):
-        if not self.mine():
+    def on_out_of_memory(self, may_write):
+        if not may_write:
             return
         with self.lock:
-            self.ooms += 1
-            self.last_oom = {"device": device, "requested": requested}
-            allowed = _SHARE_OF_TIME * (time.time() - self.begun)
-            if self.ooms > _ALWAYS_WRITTEN and self.seconds > allowed:
-                self.allocations_then = None
-                return
             if self.oom_file:
-                self.set_aside("first" if self.ooms == 2 else None)
+                self.set_aside("first" if self.history.ooms == 2 else None)
             self.oom_file = self.write("out of memory")
-            self.allocations_then = self.allocations()
+            self.history.wrote_out_of_memory()
             self.tell()
 
     def on_exit(self):
@@ -223,7 +167,7 @@ class _Recorder:
     @_guarded("letting signals go")
     def let_signals_go(self):
         # From here on no thread of ours runs that could take them.
-        if self.signals and self.mine():
+        if self.signals and self.history.mine():
             self.signals.let_go()
 
     def tell_exit(self):
@@ -240,7 +184,7 @@ class _Recorder:
         )
 
     def end(self, how):
-        if not self.mine():
+        if not self.history.mine():
             return
         if self.ended is not None:
             with self.lock:
@@ -253,19 +197,11 @@ class _Recorder:
         with self.lock:
             self.keep_text()
             # Where it only unwound since an out-of-memory, that snapshot shows what was alive.
-            if not self.oom_file or self.allocations() != self.allocations_then:
+            if not self.oom_file or not self.history.only_unwound():
                 if self.oom_file:
                     self.set_aside("last")
                 self.write(at)
             self.tell()
-
-    def allocations(self):
-        """How many were made so far on the device that ran out."""
-        try:
-            statistics = self.torch.cuda.memory_stats(self.last_oom["device"])
-            return statistics["allocation.all.allocated"]
-        except Exception:
-            return object()  # unlike any other
 
     def set_aside(self, name):
         """The snapshot of an out-of-memory that the process survived makes way for the next."""
@@ -283,7 +219,7 @@ class _Recorder:
         text = (self.ended or {}).get("text", "")
         if not text.startswith(("CUDA out of memory", "HIP out of memory")):
             return
-        rank = self.rank()
+        rank = self.common.rank()
         # As torchrun spells it: by this the text finds its snapshot.
         rank = "[rank%d]: " % rank if rank is not None else ""
         self.error = self.name() + ".error.txt"
@@ -291,54 +227,18 @@ class _Recorder:
             file.write("%s%s: %s\n" % (rank, self.ended["type"], text))
 
     def write(self, at):
-        begun = time.monotonic()
-        snapshot = self.torch.cuda.memory._snapshot()
         self.settle_rank()
         name = self.name() + ".pickle"
-        path = os.path.join(self.folder, name)
-        part = path + ".part"
-        try:
-            with open(part, "wb") as file:
-                pickle.dump(snapshot, file, protocol=4)
-            size = os.path.getsize(part)
-            os.replace(part, path)
-        except BaseException:
-            if os.path.exists(part):
-                os.unlink(part)
-            raise
-        traces = snapshot.get("device_traces", []) if isinstance(snapshot, dict) else []
-        events = [len(trace) for trace in traces]
-        seconds = time.monotonic() - begun
-        self.seconds += seconds
-        self.snapshots[name] = {
-            "file": name,
-            "at": at,
-            "bytes": size,
-            "seconds": round(seconds, 4),
-            "events": sum(events),
-            # A full ring buffer has dropped its oldest entries.
-            "full": self.history == "run" and any(n >= self.max_entries for n in events),
-        }
+        written = self.history.write(os.path.join(self.folder, name))
+        self.snapshots[name] = dict(written, file=name, at=at)
         return name
 
     # The JSON file beside the snapshot.
 
-    def rank(self):
-        distributed = sys.modules.get("torch.distributed")
-        try:
-            if distributed.is_available() and distributed.is_initialized():
-                return distributed.get_rank()
-        except Exception:
-            pass
-        for name in _RANKS:
-            if os.environ.get(name, "").isdigit():
-                return int(os.environ[name])
-        return None
-
     def settle_rank(self):
         """Programs that start their ranks themselves tell them only after CUDA has begun."""
         unnamed = self.stem is not None and not self.stem.startswith("rank")
-        if unnamed and not self.snapshots and self.rank() is not None:
+        if unnamed and not self.snapshots and self.common.rank() is not None:
             os.unlink(os.path.join(self.folder, self.stem + ".json"))
             self.stem = None
 
@@ -346,8 +246,8 @@ class _Recorder:
         """rank0.pid4321, and nobody else's."""
         if self.stem is not None:
             return self.stem
-        rank = self.rank()
-        wanted = ("rank%d." % rank if rank is not None else "") + "pid%d" % self.pid
+        rank = self.common.rank()
+        wanted = ("rank%d." % rank if rank is not None else "") + "pid%d" % os.getpid()
         for i in range(1, 1000):
             # Another machine that shares the folder may have a process of that number.
             stem = wanted if i == 1 else "%s-%d" % (wanted, i)
@@ -361,25 +261,26 @@ class _Recorder:
         raise RuntimeError("no name is left for " + wanted)
 
     def tell(self):
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
         text = json.dumps(
             {
                 "schema": "plimsoll.process/1",
-                "pid": self.pid,
+                "pid": os.getpid(),
                 "host": socket.gethostname(),
-                "rank": self.rank(),
-                "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0),
+                "rank": self.common.rank(),
+                "restart": self.common.whole_number(restarts) or 0,
                 "torch": str(self.torch.__version__),
-                "history": self.history,
-                "max_entries": self.max_entries,
+                "history": {"plimsoll": "run"}.get(self.history.owner, self.history.owner),
+                "max_entries": self.history.max_entries,
                 "began": self.begun,
                 "wrote": time.time(),
-                "ooms": self.ooms,
-                "last_oom": self.last_oom,
+                "ooms": self.history.ooms,
+                "last_oom": self.history.last_oom,
                 "optimizer_steps": self.steps,
                 "ended": self.ended,
                 "error_text": self.error,
                 "snapshots": list(self.snapshots.values()),
-                "seconds": round(self.seconds, 4),
+                "seconds": round(self.history.seconds, 4),
             }
         )
         path = os.path.join(self.folder, self.name() + ".json")
@@ -390,7 +291,7 @@ class _Recorder:
     # For `plimsoll watch`: about once a second, from the thread that waits for signals.
 
     def report(self):
-        if not self.mine() or self.ended is not None or self.status == "":
+        if not self.history.mine() or self.ended is not None or self.status == "":
             return
         try:
             self.write_status()
@@ -401,15 +302,15 @@ class _Recorder:
     def write_status(self):
         if self.status is None:
             # Several machines may share the folder.
-            name = "%s.pid%d.status" % (socket.gethostname().replace("/", "_"), self.pid)
+            name = "%s.pid%d.status" % (socket.gethostname().replace("/", "_"), os.getpid())
             self.status = os.path.join(os.path.dirname(__file__), name)
         devices = map(self.device_status, range(self.torch.cuda.device_count()))
         text = json.dumps(
             {
                 "schema": "plimsoll.status/1",
-                "pid": self.pid,
+                "pid": os.getpid(),
                 "host": socket.gethostname(),
-                "rank": self.rank(),
+                "rank": self.common.rank(),
                 "wrote": time.time(),
                 "optimizer_steps": self.steps,
                 "budget": int(os.environ.get("PLIMSOLL_RUN_BUDGET", "0")) or None,
@@ -443,5 +344,4 @@ class _Recorder:
         if "CUDA_VISIBLE_DEVICES" not in os.environ:
             return device
         visible = [entry.strip() for entry in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
-        known = device < len(visible) and visible[device].isdigit()
-        return int(visible[device]) if known else None
+        return self.common.whole_number(visible[device]) if device < len(visible) else None

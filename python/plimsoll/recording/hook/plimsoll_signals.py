@@ -1,8 +1,8 @@
 """Tells the recorder of `plimsoll run` that a signal came, and lets it do what it would have done.
 
 Python runs a handler only when the main thread comes back from C, and a rank that waits for another
-never does. So a thread reads the signals' numbers from a pipe, into which the interpreter writes them
-at once. The program's own handlers are called as ever. The same thread reports once a second.
+never does. So a thread reads the numbers of signals from a pipe, to which the interpreter writes
+them at once. The program's own handlers are called as ever. The same thread reports once a second.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """What `plimsoll run` puts into every Python process of a job, by PYTHONPATH alone.
 
-It waits for torch to be imported, and then loads plimsoll_recorder.py from its own folder. A process
-that never imports torch pays for one more look at each import. Whatever goes wrong here is a line in
-the run's log: the user's program must not notice.
+It waits for torch to be imported, and then loads plimsoll_recorder.py from its own folder. A
+process that never imports torch pays for one more look at each import. Whatever goes wrong here is
+a line in the run's log: the user's program must not notice.
 """
 
 import os
