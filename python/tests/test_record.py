@@ -126,6 +126,14 @@ def test_what_was_alive_when_memory_ran_out_stays(torch, tmp_path, capsys):
     assert "(out of memory)" in first and "has what was alive when memory ran out" in last
 
 
+def test_a_snapshot_on_demand_takes_the_place_of_that_of_the_failure(torch, tmp_path, capsys):
+    recording = plimsoll.record()
+    torch.run_out()
+    recording.write()
+    torch.exit()
+    assert "what was alive" not in "".join(told(capsys))
+
+
 def test_a_job_that_went_on_is_written_anew(torch, tmp_path):
     plimsoll.record()
     torch.run_out()

@@ -280,7 +280,7 @@ def test_one_rank_of_a_job(tmp_path: Path) -> None:
     )
     assert run.model == "Linear"
     assert parameters(run) == ["weight", "bias"]
-    assert any("told is the model inside DistributedDataParallel" in note for note in run.notes)
+    assert any("the model inside DistributedDataParallel is captured" in note for note in run.notes)
     assert run.settings["backend"] == "nccl"
 
 

@@ -325,7 +325,7 @@ def _batch(kind: Any, config: Any, sequence: int | None) -> tuple[_Shape, str]:
             f"what a batch of {kind.__name__} looks like is not known here", hint=_BY_HAND
         )
     if sequence is None or sequence < 1:
-        raise CaptureError("how many tokens a sequence has is not told", hint="Give --seq N")
+        raise CaptureError("the length of a sequence, in tokens, is not given", hint="Give --seq N")
     note = f"every sequence has {sequence} tokens, without padding"
     longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and sequence > longest:

@@ -28,7 +28,8 @@ def changing_sizes(first: Recorded, second: Recorded, batches: tuple[int, int]) 
     if not _grow(small, large, batches):
         notes.append(
             f"at batch {batches[1]} the batches have other sizes than at {batches[0]} besides the "
-            "number of samples, as the data are; other batch sizes are told as if these grew so"
+            "number of samples, as the data are; other batch sizes are predicted as if these sizes "
+            "grew with the batch"
         )
     return notes
 

@@ -115,7 +115,7 @@ class Recording(contextlib.ContextDecorator):
             return
         self.active = False
         atexit.unregister(self._at_exit)
-        with _told("the recording could not be ended"):
+        with _or_say("the recording could not be ended"):
             self._history.end()
 
     def __enter__(self) -> Recording:
@@ -128,7 +128,7 @@ class Recording(contextlib.ContextDecorator):
     def _begin(self) -> None:
         if not self._mine():
             return
-        with _told("nothing is recorded"):
+        with _or_say("nothing is recorded"):
             self._history.begin(self._on_out_of_memory)
 
     def _at_exit(self) -> None:
@@ -153,7 +153,7 @@ class Recording(contextlib.ContextDecorator):
         if not self._mine() or not self._torch.cuda.is_initialized():
             return None
         path = self.path
-        with _told(f"{path} could not be written"):
+        with _or_say(f"{path} could not be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._history.write(str(path))
             self.written = path
@@ -167,10 +167,10 @@ class Recording(contextlib.ContextDecorator):
 
     def _check_folder(self) -> None:
         """Said at once, and not after a night."""
-        folder = self.path.absolute().parent
-        while not folder.exists():  # write makes it
-            folder = folder.parent
-        if self.path.is_dir() or not os.access(folder, os.W_OK):
+        folder = os.path.dirname(os.path.abspath(self.path))
+        while not os.path.exists(folder):  # write makes it
+            folder = os.path.dirname(folder)
+        if os.path.isdir(self.path) or not os.access(folder, os.W_OK):
             _say(f"{self.path} cannot be written: no snapshot will be kept unless that changes")
 
     def _tell_why(self) -> None:
@@ -178,7 +178,7 @@ class Recording(contextlib.ContextDecorator):
         wanted = self._explain and (self._history.ooms > 0 or rank() in (None, 0))
         if not wanted or self.written is None:
             return
-        with _told("the snapshot could not be explained"):
+        with _or_say("the snapshot could not be explained"):
             from ..answers.questions import explain
 
             print(explain(self.written), file=sys.stderr, flush=True)
@@ -217,7 +217,7 @@ def _hint(path: Path | None) -> str:
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
+def _or_say(what: str) -> Iterator[None]:
     """What fails inside is a line; a recording must not end the job that it is of."""
     try:
         yield

@@ -275,8 +275,8 @@ def _wrapper(kind: str, note: Note, script: ScriptSettings) -> Any:
         if kind.startswith("Distributed"):
             script.data_parallel = _ddp_options(**kwargs)
         note(
-            f"{current_line()}: told is the model inside {kind}, as it runs on one GPU"
-            + ("; predict --ddp adds what that takes" if kind.startswith("Distributed") else "")
+            f"{current_line()}: the model inside {kind} is captured, as it runs on one GPU"
+            + ("; predict --ddp N adds what DDP takes" if kind.startswith("Distributed") else "")
         )
         OneRank.__init__(self, module)
 
@@ -321,8 +321,8 @@ def _sharding(note: Note, script: ScriptSettings) -> list[Patch]:
             keep = ":keep" if kwargs.get("reshard_after_forward") is False else ""
             left = [name for name in ("mp_policy", "offload_policy") if name in kwargs]
             note(
-                f"{current_line()}: fully_shard is left out; told is the whole model on one GPU "
-                f"(predict --fsdp N{keep} shards it)"
+                f"{current_line()}: fully_shard is left out: the whole model is captured on one "
+                f"GPU (predict --fsdp N{keep} shards it)"
                 + (f", without its {' and '.join(left)}" if left else "")
             )
             return module

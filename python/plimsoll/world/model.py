@@ -77,12 +77,12 @@ def _unwrapped(model: nn.Module, note: Callable[[str], None]) -> nn.Module:
     while type(model).__name__ in wrappers:
         kind = type(model).__name__
         note(
-            f"the model is wrapped in {kind}; captured is what is inside, as it runs uncompiled "
-            "on one GPU"
+            f"the model is wrapped in {kind}: the model inside is captured, in eager mode on one "
+            "GPU"
         )
         model = getattr(model, wrappers[kind])
     if any(getattr(module, "_compiled_call_impl", None) for module in model.modules()):
-        note("module.compile() is left out; told is what runs without it")
+        note("module.compile() is left out: the figures are those of eager mode")
     return model
 
 

@@ -117,7 +117,7 @@ def _loaders() -> list[Patch]:
 
 def _compilers(note: Note) -> list[Patch]:
     def left_out() -> None:
-        note(f"{current_line()}: torch.compile is left out; told is what runs without it")
+        note(f"{current_line()}: torch.compile is left out: the figures are those of eager mode")
 
     def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
         if getattr(what, "__module__", None) != _FLEX:  # which compiles itself

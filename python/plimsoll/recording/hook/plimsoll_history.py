@@ -71,6 +71,7 @@ class History:
         """`on_out_of_memory` is called with True where a snapshot may be written."""
         self._pid = os.getpid()
         self._begun = time.monotonic()
+        self._allocations_then = None
         self.owner = self._switch_on()
         observe = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
         if observe is None or self._observed:
@@ -146,6 +147,7 @@ class History:
         """Beside the file and then renamed: one that is there stays whole until then. What it
         cost, and how much of the history it has."""
         begun = time.monotonic()
+        self._allocations_then = None
         snapshot = self.torch.cuda.memory._snapshot()
         part = "%s.%d.part" % (path, os.getpid())
         try:
