@@ -41,9 +41,11 @@ check_versions() {
   fi
 }
 
-# What the test of the wheel needs from PyPI, since no test uses the network.
-prepare_wheels() {
-  [[ $purpose != test ]] || "$(dirname "$0")/package_tools"
+# What tests need from PyPI, since no test uses the network or makes a virtual environment.
+prepare_python() {
+  [[ $purpose == test ]] || return 0
+  "$(dirname "$0")/package_tools"
+  "$(dirname "$0")/python_tools"
 }
 
 # Elsewhere than Debian: look for the headers and programs themselves, then list what is needed.
@@ -84,7 +86,7 @@ TEXT
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   check_elsewhere
   check_versions
-  prepare_wheels
+  prepare_python
   exit 0
 fi
 
@@ -111,7 +113,7 @@ if ((${#missing[@]} + ${#missing_nice[@]})); then
       echo "install_deps: not root and no sudo; as root: apt-get install ${missing[*]} ${missing_nice[*]}" >&2
       ((${#missing[@]})) && exit 2
       check_versions
-      prepare_wheels
+      prepare_python
       exit 0
     fi
     as_root=(sudo)
@@ -129,4 +131,4 @@ if ((${#missing[@]} + ${#missing_nice[@]})); then
   done
 fi
 check_versions
-prepare_wheels
+prepare_python

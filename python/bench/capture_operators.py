@@ -25,13 +25,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from zoo_jobs import load_tool
 
-from plimsoll.api import SCHEMA
-from plimsoll.device import phantom_device
-from plimsoll.gpus import capability
-from plimsoll.merge import Tables, merged
-from plimsoll.model import OnDevice, building
-from plimsoll.recorder import Recorder, Tensor
-from plimsoll.session import recording
+from plimsoll.base.gpus import capability
+from plimsoll.capturing.session import recording
+from plimsoll.events.event import Call, Event, Free, NewStorage, Phase, Recorded, Tensor
+from plimsoll.events.merge import merged
+from plimsoll.events.recorder import Recorder
+from plimsoll.events.step_file import SCHEMA, Tables
+from plimsoll.world.device import phantom_device
+from plimsoll.world.model import OnDevice, building
 
 _SHARED = Path(__file__).resolve().parents[3] / "shared"
 _PHASE = {"forward": "forward", "backward": "backward"}
@@ -90,7 +91,7 @@ class CallRecorder:
         pass
 
 
-def own_storages(events: list[Any]) -> list[Any]:
+def own_storages(events: list[Event]) -> list[Event]:
     """Of one row, with its storages counted from 1 and without the frees of earlier rows'."""
     known: dict[int, int] = {0: 0}
 
@@ -99,14 +100,18 @@ def own_storages(events: list[Any]) -> list[Any]:
             return told._replace(storage=known.setdefault(told.storage, len(known)))
         return [value(part) for part in told] if isinstance(told, list) else told
 
-    kept: list[Any] = []
+    def own(new: NewStorage) -> NewStorage:
+        return new._replace(storage=known.setdefault(new.storage, len(known)))
+
+    kept: list[Event] = []
     for event in events:
-        if event[0] == "call":
-            args, kwargs = value(event[5]), {key: value(v) for key, v in event[6].items()}
-            new = [[known.setdefault(n, len(known)), size, index] for n, size, index in event[8]]
-            kept.append([*event[:5], args, kwargs, value(event[7]), new])
-        elif event[0] == "free":
-            kept.append(["free", known[event[1]]] if event[1] in known else ["phase", "inputs"])
+        if isinstance(event, Call):
+            args, kwargs = value(event.args), {key: value(v) for key, v in event.kwargs.items()}
+            made = [own(new) for new in event.made]
+            kept.append(Call(event.op, event.place, args, kwargs, value(event.results), made))
+        elif isinstance(event, Free):
+            is_own = event.storage in known
+            kept.append(Free(known[event.storage]) if is_own else Phase("inputs"))
         else:
             kept.append(event)
     return kept
@@ -177,8 +182,8 @@ def main() -> int:
 
 def document(events: list[Any], recorder: Recorder) -> dict[str, Any]:
     tables = Tables()
-    run = Recorder(None, None)  # type: ignore[arg-type]
-    run.events, run.layouts = events, recorder.layouts
+    run = Recorded(events, recorder.layouts)
+    rows = tables.rows(merged(run, run, tables, (1, 2), print))
     return {
         "schema": SCHEMA,
         "torch": str(torch.__version__),
@@ -186,9 +191,7 @@ def document(events: list[Any], recorder: Recorder) -> dict[str, Any]:
         "model": "",
         "settings": {},
         "batches": [1, 2],
-        "variants": [
-            {"precision": "as_written", "events": merged(run, run, tables, (1, 2), print)}
-        ],
+        "variants": [{"precision": "as_written", "events": rows}],
         "strings": tables.strings,
         "layouts": tables.layouts,
         "notes": [],
@@ -220,11 +223,11 @@ def sequence(events: list[Any], begin: int, end: int) -> list[int]:
     sizes: dict[int, int] = {}
     signed = []
     for position, event in enumerate(events[:end]):
-        if event[0] == "call":
-            sizes.update({number: size for number, size, _ in event[8]})
-            signed += [size for _, size, _ in event[8] if position >= begin]
-        elif event[0] == "free" and position >= begin:
-            signed.append(-sizes[event[1]])
+        if isinstance(event, Call):
+            sizes.update({new.storage: int(new.size) for new in event.made})
+            signed += [int(new.size) for new in event.made if position >= begin]
+        elif isinstance(event, Free) and position >= begin:
+            signed.append(-sizes[event.storage])
     return signed
 
 

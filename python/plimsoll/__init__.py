@@ -18,21 +18,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Needs no torch until it is called. Here and not below: the module has the function's name.
-from .calibrate import calibrate
-from .calibration_file import Calibration
-from .errors import CaptureError, PlanError, ProgramError
+from .base.errors import CaptureError, PlanError, ProgramError
 
 if TYPE_CHECKING:
     from . import callbacks
-    from .answers import Explanation, Plan, Prediction
-    from .api import Capture, capture
-    from .applied import Applied
-    from .apply import apply
-    from .batch_fit import BatchFit, fit_batch
-    from .chunked_loss import chunked_cross_entropy
-    from .memory_history import Recording, record
-    from .questions import explain, plan, predict
+    from .answers.answers import Explanation, Plan, Prediction
+    from .answers.questions import explain, plan, predict
+    from .applying.applied import Applied
+    from .applying.apply import apply
+    from .applying.chunked_loss import chunked_cross_entropy
+    from .capturing.api import Capture, capture
+    from .measuring.batch_fit import BatchFit, fit_batch
+    from .measuring.calibrate import calibrate
+    from .measuring.calibration_file import Calibration
+    from .recording.record import Recording, record
 
 __all__ = [
     "Applied",
@@ -59,23 +58,25 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Where each is. Torch is imported when it is first needed: the package imports without it.
+# Where each is. No module is imported before it is needed: the package does without torch.
 _LAZY = {
-    "Applied": "applied",
-    "BatchFit": "batch_fit",
-    "Capture": "api",
-    "Explanation": "answers",
-    "Plan": "answers",
-    "Prediction": "answers",
-    "Recording": "memory_history",
-    "apply": "apply",
-    "capture": "api",
-    "chunked_cross_entropy": "chunked_loss",
-    "explain": "questions",
-    "fit_batch": "batch_fit",
-    "plan": "questions",
-    "predict": "questions",
-    "record": "memory_history",
+    "Applied": "applying.applied",
+    "BatchFit": "measuring.batch_fit",
+    "Calibration": "measuring.calibration_file",
+    "Capture": "capturing.api",
+    "Explanation": "answers.answers",
+    "Plan": "answers.answers",
+    "Prediction": "answers.answers",
+    "Recording": "recording.record",
+    "apply": "applying.apply",
+    "calibrate": "measuring.calibrate",
+    "capture": "capturing.api",
+    "chunked_cross_entropy": "applying.chunked_loss",
+    "explain": "answers.questions",
+    "fit_batch": "measuring.batch_fit",
+    "plan": "answers.questions",
+    "predict": "answers.questions",
+    "record": "recording.record",
 }
 
 
@@ -85,10 +86,9 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'plimsoll' has no attribute {name!r}")
-    if module == "api":
-        from .phantom import require_torch
+    if module == "capturing.api":
+        from .world.phantom import require_torch
 
         require_torch()
-    found = getattr(import_module(f".{module}", __name__), name)
-    globals()[name] = found  # a module may have the function's name, and is there by now
+    globals()[name] = found = getattr(import_module(f".{module}", __name__), name)
     return found

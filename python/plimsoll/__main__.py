@@ -14,8 +14,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import configuration, program
-from .errors import CaptureError, ProgramError
+from .answers import program
+from .base.errors import CaptureError, ProgramError
+from .base.output import check_output
+from .capturing import configuration
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,6 +65,8 @@ def _by_name(arguments: Sequence[str]) -> int:
     if not asked.model.startswith(configuration.PREFIX):
         raise CaptureError(f"{asked.model} is not hf:CONFIG.json")
     found = program.find()  # before a capture that may take a minute
+    if asked.save is not None:
+        check_output(asked.save, inputs=[asked.model[len(configuration.PREFIX) :]])
     flags = ["--gpu", asked.gpu, *others]
     if asked.optimizer not in configuration.OPTIMIZERS:
         flags += ["--optimizer", asked.optimizer]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .memory_history import Recording, record
+from .recording.record import Recording, record
 
 if TYPE_CHECKING:
     TrainerCallback: Any

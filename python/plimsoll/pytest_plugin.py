@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from .errors import ProgramError
-from .memory_gate import Baseline, Checked, Figure, checked, table, write_report
-from .memory_history import record
-from .questions import explain
-from .sizes import share, size
+from .answers.questions import explain
+from .base.errors import ProgramError
+from .base.sizes import share, size
+from .measuring.memory_gate import Baseline, Checked, Figure, checked, table, write_report
+from .recording.record import record
 
 MARK = "gpu_memory"
 _NO_CARD = "no GPU is here, and neither --gpu-memory-gpu nor the mark names one"
@@ -101,7 +101,7 @@ def _predicted(card: str, parts: Any, batch: int, options: dict[str, Any]) -> Fi
 
 
 def _measured(card: str, parts: Any, batch: int, options: dict[str, Any]) -> Figure:
-    from .gpu_run import job_of, measure
+    from .measuring.gpu_run import job_of, measure
 
     model, *job = parts
     channels_last = bool(options.get("channels_last"))
@@ -183,7 +183,7 @@ class _Watch:
     def __init__(self, item: pytest.Item) -> None:
         import torch
 
-        from .gpu_run import give_back
+        from .measuring.gpu_run import give_back
 
         self._cuda = torch.cuda
         give_back()

@@ -1,3 +1,4 @@
+import gc
 import sys
 from pathlib import Path
 
@@ -15,3 +16,10 @@ def torchvision_or_not():
     from zoo_jobs import torchvision_without_extension
 
     torchvision_without_extension()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_loaded_is_garbage(torchvision_or_not):
+    """Each capture has the collector look through all there is, and torch alone is a lot."""
+    gc.collect()
+    gc.freeze()

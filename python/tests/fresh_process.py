@@ -12,13 +12,15 @@ import os
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import plimsoll.script_run
-from plimsoll.errors import CaptureError
+import plimsoll
+from plimsoll.base.errors import CaptureError
+from plimsoll.scripts.process import load_all
 
-plimsoll.script_run.load_all()
+load_all()
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 
@@ -38,13 +40,19 @@ def _call(to: Connection, function: Callable[..., Any], arguments: tuple[Any, ..
         to.send({"what": error.what, "where": error.where, "hint": error.hint})
 
 
+def started(function: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
+    """The process, running."""
+    package = Path(plimsoll.__file__).parents[1]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(package)])
+    process = _context.Process(target=function, args=arguments)
+    process.start()
+    return process
+
+
 def fresh(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """What it returns and writes to stderr; a CaptureError comes through."""
-    here, package = str(Path(__file__).parent), str(Path(plimsoll.script_run.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, package])
     ours, theirs = _context.Pipe()
-    process = _context.Process(target=_call, args=(theirs, function, arguments))
-    process.start()
+    process = started(_call, theirs, function, arguments)
     theirs.close()
     try:
         outcome = ours.recv()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll import ProgramError
-from plimsoll.program import find
+from plimsoll.answers.program import find
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 SNAPSHOT = DATA / "kinds" / "out_in_backward.pickle.xz"

@@ -357,6 +357,7 @@ def stepped(model):
     [
         ("nowhere.json", {}, "nowhere.json cannot be read"),
         ("{", {}, "no JSON"),
+        ('{"a": ' + "[" * 100_000, {}, "nested more than 64 levels deep"),
         ({"schema": "plimsoll.plan/7"}, {}, "schema"),
         ("[]", {}, "cannot be read"),
         ({"schema": "plimsoll.plan/1", "ways": []}, {}, "no way that fits"),

@@ -1,8 +1,8 @@
 import json
 from pathlib import Path
 
-from plimsoll.attention_choice import Case, kernel_of
-from plimsoll.gpus import capability
+from plimsoll.base.gpus import capability
+from plimsoll.knowledge.attention_choice import Case, kernel_of
 
 _CASES = Path(__file__).resolve().parents[2] / "tests/data/operators/attention_choice.jsonl"
 

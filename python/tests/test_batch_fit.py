@@ -9,8 +9,8 @@ from program_here import DATA, GPT2, needs_program
 torch = pytest.importorskip("torch")
 
 import plimsoll
-from plimsoll import batch_fit, gpu_run
-from plimsoll.optimizers import nothing_overflows
+from plimsoll.capturing.optimizers import no_overflow
+from plimsoll.measuring import batch_fit, gpu_run
 
 JOB = (
     lambda: torch.nn.Linear(256, 256),
@@ -78,8 +78,8 @@ def test_the_run_is_the_job_that_was_captured(way):
     """On the phantom device, where every figure is 0: the loop itself."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from plimsoll.device import phantom_device
-    from plimsoll.model import building
+    from plimsoll.world.device import phantom_device
+    from plimsoll.world.model import building
 
     calls = []
 
@@ -101,7 +101,7 @@ def test_the_run_is_the_job_that_was_captured(way):
     with phantom_device("L4"), FakeTensorMode(allow_non_fake_inputs=True), building():
         given = None if way == "train_step" else loss
         job = gpu_run.job_of(JOB[1], JOB[2], given, **options)
-        with nothing_overflows():
+        with no_overflow():
             found = gpu_run.measure(JOB[0], job, 5)
     assert calls == [5] * (6 if way == "train_step" else 12)
     assert found.batch == 5 and found.steps == 6 and found.gpu == "NVIDIA L4"

@@ -18,9 +18,9 @@ nn = torch.nn
 
 import plimsoll
 from plimsoll import calibrate as calibrate_function
-from plimsoll.calibrate import Gauge, cudnn_release, gpu_name, measure
-from plimsoll.calibration_file import Calibration, Shape, file_lines, reduced
-from plimsoll.calibration_work import Layout, batch_sizes, collect, shape_of
+from plimsoll.measuring.calibrate import Gauge, cudnn_release, gpu_name, measure
+from plimsoll.measuring.calibration_file import Calibration, Shape, file_lines, reduced
+from plimsoll.measuring.calibration_work import Layout, batch_sizes, collect, shape_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -326,12 +326,12 @@ def test_names():
 def test_names_are_those_of_the_catalogue():
     catalogue = (REPOSITORY / "src" / "hardware" / "catalogue.cc").read_text()
     known = set(re.findall(r'\{k\w+, "([^"]+)"', catalogue))
-    module = sys.modules["plimsoll.calibrate"]
+    module = sys.modules["plimsoll.measuring.calibrate"]
     assert len(known) > 40 and set(module._CATALOGUE.values()) <= known
 
 
 def test_the_function_is_not_hidden_by_its_module():
-    script = "import plimsoll.calibrate, sys; plimsoll.calibrate.__call__; print(callable("
+    script = "import plimsoll.measuring.calibrate, plimsoll, sys; print(callable("
     script += "plimsoll.calibrate), 'torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY / "python", capture_output=True, text=True

@@ -11,7 +11,7 @@ nn = torch.nn
 F = torch.nn.functional
 
 import plimsoll
-from plimsoll.deferred_logits import ChunkedHead, DeferredLogits, defer
+from plimsoll.applying.deferred_logits import ChunkedHead, DeferredLogits, defer
 
 WIDTH, CLASSES = 16, 50
 

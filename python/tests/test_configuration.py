@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import json
 import sys
+import types
 
 import pytest
 from program_here import needs_program
 
-from plimsoll import CaptureError, configuration
+from plimsoll import CaptureError
 from plimsoll.__main__ import main
+from plimsoll.capturing import configuration
 
 SMALL = {
     "hidden_size": 32,
@@ -37,7 +40,7 @@ def config(folder, document):
 
 def test_a_missing_library_is_told(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.setattr("plimsoll.program.find", lambda: "plimsoll")
+    monkeypatch.setattr("plimsoll.answers.program.find", lambda: "plimsoll")
     assert main(["predict", f"hf:{config(tmp_path, LLAMA)}", "--seq", "8"]) == 2
     assert capsys.readouterr().err.startswith("plimsoll: transformers is not installed here.")
 
@@ -146,3 +149,75 @@ def test_what_cannot_be_captured_is_a_line(tmp_path, capfd, monkeypatch):
         "plimsoll: this model cannot be captured: RuntimeError: no kernel. "
         "Another --precision may work\n"
     )
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (DEEP, "nested more than 64 levels deep"),
+        ('{"model_type": "llama", "a": ' + "[" * 70 + "]" * 70 + "}", "nested more than 64"),
+        ('{"model_type": "gpt2", "n_layer": 1000000000}', "n_layer is 1,000,000,000"),
+        ('{"model_type": "swin", "depths": [2, 2, 1e300, 2]}', "depths is 1"),
+        ('{"model_type": "x", "text_config": {"num_experts": 123456}}', "num_experts is 123,456"),
+    ],
+)
+def test_a_configuration_out_of_all_bounds(tmp_path, text, what):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CaptureError, match=what):
+        configuration._document(tmp_path)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """In place of transformers."""
+    found = types.ModuleType("transformers")
+    found.__spec__ = importlib.machinery.ModuleSpec("transformers", None)
+    found.__version__ = "5.0"
+    found.logging = types.SimpleNamespace(set_verbosity_error=lambda: None)
+    monkeypatch.setitem(sys.modules, "transformers", found)
+    return found
+
+
+class Broken(dict):
+    """As transformers finds a configuration: by an import, when it is asked for."""
+
+    def __getitem__(self, name):
+        raise RuntimeError("Failed to import transformers.models.llama\nbecause of flash_attn")
+
+
+def test_a_failing_import_is_not_blamed_on_the_configuration(tmp_path, library):
+    library.CONFIG_MAPPING = Broken(llama=None)
+    with pytest.raises(CaptureError) as caught:
+        configuration.job_from(config(tmp_path, LLAMA), sequence=8)
+    assert "llama in transformers 5.0 is installed here and cannot be imported" in caught.value.what
+    assert "RuntimeError: Failed to import transformers.models.llama" in caught.value.what
+    assert "not of the configuration" in caught.value.hint
+
+
+def test_a_library_that_cannot_be_imported_is_there_all_the_same(tmp_path, monkeypatch, library):
+    def fails(name):
+        raise ImportError("libcudart.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(configuration, "import_module", fails)
+    with pytest.raises(CaptureError, match="is installed here and cannot be imported: ImportErr"):
+        configuration.job_from(config(tmp_path, LLAMA), sequence=8)
+
+
+def test_a_model_without_end_is_not_built(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(configuration, "_MOST_MODULES", 10)
+    with pytest.raises(CaptureError, match="asks for more than 10 modules"):
+        with configuration._counted_modules(torch):
+            torch.nn.Sequential(*(torch.nn.ReLU() for _ in range(1_000_000)))
+    torch.nn.Sequential(*(torch.nn.ReLU() for _ in range(20)))
+
+
+def test_the_configuration_is_not_overwritten(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("plimsoll.answers.program.find", lambda: "plimsoll")
+    path = config(tmp_path, LLAMA)
+    assert main(["predict", f"hf:{path}", "--seq", "8", "--save", str(path)]) == 2
+    assert "config.json is read as well" in capfd.readouterr().err
+    assert json.loads(path.read_text()) == LLAMA

@@ -14,7 +14,7 @@ nn = torch.nn
 import torch.optim.optimizer as optimizer  # noqa: E402
 
 import plimsoll  # noqa: E402
-from plimsoll import phantom  # noqa: E402
+from plimsoll.world import phantom  # noqa: E402
 
 HERE = Path(__file__).parent
 

@@ -1,4 +1,4 @@
-from plimsoll.gpus import capability, named
+from plimsoll.base.gpus import capability, named
 
 
 def test_names():

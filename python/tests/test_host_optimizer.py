@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 import plimsoll
-from plimsoll.host_optimizer import HostOptimizer
+from plimsoll.applying.host_optimizer import HostOptimizer
 
 
 def net(dtype=torch.float32):

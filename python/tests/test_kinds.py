@@ -29,7 +29,7 @@ def parameter(kind: Kind) -> object:
 @pytest.mark.parametrize("kind", [parameter(kind) for kind in KINDS])
 def test_a_kind_of_job(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     # What could be freed earlier takes several times as long, and is for test_release.py.
-    monkeypatch.setattr("plimsoll.release._MOST_TRIALS", 0)
+    monkeypatch.setattr("plimsoll.capturing.release._MOST_TRIALS", 0)
     for package in kind.needs:
         pytest.importorskip(package)
     if kind.refused:

@@ -13,7 +13,7 @@ F = torch.nn.functional
 from step_checks import Checked  # noqa: E402
 
 import plimsoll  # noqa: E402
-from plimsoll import phantom  # noqa: E402
+from plimsoll.world import phantom  # noqa: E402
 
 
 class Attention(nn.Module):

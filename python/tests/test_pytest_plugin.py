@@ -11,7 +11,7 @@ import pytest
 from fresh_process import fresh
 from program_here import needs_program
 
-from plimsoll.memory_gate import Baseline, Checked, Figure, checked, table, write_report
+from plimsoll.measuring.memory_gate import Baseline, Checked, Figure, checked, table, write_report
 
 JOB = """
 import pytest

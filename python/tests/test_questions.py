@@ -13,7 +13,7 @@ import pytest
 from program_here import DATA, GPT2, SNAPSHOT, STEP, needs_program
 
 import plimsoll
-from plimsoll import program
+from plimsoll.answers import program
 
 
 def fake_program(folder, document, text="as text\n", code=0, error=""):
@@ -231,7 +231,7 @@ def test_the_other_words_go_to_the_program(tmp_path):
 def test_nothing_needs_torch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import plimsoll, plimsoll.questions, plimsoll.callbacks, plimsoll.__main__\n"
+        "import plimsoll, plimsoll.answers.questions, plimsoll.callbacks, plimsoll.__main__\n"
         "plimsoll.record(); plimsoll.record()\n"
     )
     here = str(Path(plimsoll.__file__).parents[1])

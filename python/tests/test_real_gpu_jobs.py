@@ -74,7 +74,7 @@ def test_a_batch_is_confirmed_by_a_run():
 
 
 def test_a_module_and_its_optimizer_are_left_alone():
-    from plimsoll.gpu_run import job_of, measure
+    from plimsoll.measuring.gpu_run import job_of, measure
 
     model = JOB[0]()
     before = {name: one.clone() for name, one in model.state_dict().items()}

@@ -3,15 +3,19 @@ told. On a GPU it is tried by test_real_gpu.py."""
 
 from __future__ import annotations
 
+import ast
 import atexit
 import os
+import pickle
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
 import plimsoll
-from plimsoll import memory_history
+from plimsoll.recording import record as memory_history
+from plimsoll.recording.hook import plimsoll_history
 
 
 class Stub(types.SimpleNamespace):
@@ -24,7 +28,7 @@ class Stub(types.SimpleNamespace):
         self.initialized = initialized
         self.enabled = False
         memory = types.SimpleNamespace(
-            _record_memory_history=record or self._record, _dump_snapshot=self._dump
+            _record_memory_history=record or self._record, _snapshot=self._snapshot
         )
         self.cuda = types.SimpleNamespace(
             device_count=lambda: 1,
@@ -45,9 +49,8 @@ class Stub(types.SimpleNamespace):
         self.calls.append((enabled, max_entries))
         self.enabled = enabled is not None
 
-    def _dump(self, path):
-        with open(path, "w") as file:
-            file.write(f"after {self.allocations}")
+    def _snapshot(self):
+        return f"after {self.allocations}"
 
     def _mark(self, name):
         marks = self.marks
@@ -86,6 +89,10 @@ def torch(monkeypatch, tmp_path):
     return stub
 
 
+def snapshot(path):
+    return pickle.loads(path.read_bytes())
+
+
 def told(capsys):
     return capsys.readouterr().err.splitlines()
 
@@ -95,7 +102,7 @@ def test_one_line_records_and_writes_at_exit(torch, tmp_path, capsys):
     assert torch.calls == [("all", 200_000)] and recording.active
     torch.exit()
     assert torch.calls[-1] == (None, 0) and not recording.active
-    assert (tmp_path / "snapshot.pickle").read_text() == "after 7"
+    assert snapshot(tmp_path / "snapshot.pickle") == "after 7"
     assert told(capsys) == [
         "plimsoll: wrote snapshot.pickle (exit); plimsoll explain snapshot.pickle"
     ]
@@ -111,12 +118,20 @@ def test_files_have_the_rank_in_their_name(torch, tmp_path, monkeypatch):
 def test_what_was_alive_when_memory_ran_out_stays(torch, tmp_path, capsys):
     plimsoll.record()
     torch.run_out()
-    assert (tmp_path / "snapshot.pickle").read_text() == "after 7"
+    assert snapshot(tmp_path / "snapshot.pickle") == "after 7"
     (tmp_path / "snapshot.pickle").write_text("of the failure")
     torch.exit()
-    assert (tmp_path / "snapshot.pickle").read_text() == "of the failure"
+    assert (tmp_path / "snapshot.pickle").read_bytes() == b"of the failure"
     first, last = told(capsys)
     assert "(out of memory)" in first and "has what was alive when memory ran out" in last
+
+
+def test_a_snapshot_on_demand_takes_the_place_of_that_of_the_failure(torch, tmp_path, capsys):
+    recording = plimsoll.record()
+    torch.run_out()
+    recording.write()
+    torch.exit()
+    assert "what was alive" not in "".join(told(capsys))
 
 
 def test_a_job_that_went_on_is_written_anew(torch, tmp_path):
@@ -124,20 +139,20 @@ def test_a_job_that_went_on_is_written_anew(torch, tmp_path):
     torch.run_out()
     torch.allocations = 100
     torch.exit()
-    assert (tmp_path / "snapshot.pickle").read_text() == "after 100"
+    assert snapshot(tmp_path / "snapshot.pickle") == "after 100"
 
 
 def test_a_job_that_survives_many_is_not_held_up(torch, tmp_path, monkeypatch):
     clock = [0.0]
     dumped = []
 
-    def dump(path):
+    def snapshot():
         clock[0] += 1.0
-        dumped.append(path)
-        open(path, "w").close()
+        dumped.append(clock[0])
+        return {}
 
-    torch.cuda.memory._dump_snapshot = dump
-    monkeypatch.setattr(memory_history.time, "monotonic", lambda: clock[0])
+    torch.cuda.memory._snapshot = snapshot
+    monkeypatch.setattr(plimsoll_history.time, "monotonic", lambda: clock[0])
     plimsoll.record()
     for _ in range(20):
         torch.run_out()
@@ -183,9 +198,9 @@ def test_as_a_decorator(torch, tmp_path, as_decorator):
         return x
 
     assert train(1) == 1 and train.__doc__ == "Trains."
-    assert (tmp_path / "snapshot.pickle").read_text() == "after 8" and not torch.enabled
+    assert snapshot(tmp_path / "snapshot.pickle") == "after 8" and not torch.enabled
     train(2)
-    assert (tmp_path / "snapshot.pickle").read_text() == "after 10"
+    assert snapshot(tmp_path / "snapshot.pickle") == "after 10"
     assert torch.exit() == []
 
 
@@ -222,7 +237,7 @@ def test_what_fails_is_a_line(torch, capsys):
         raise RuntimeError("the driver is too old")
 
     torch.cuda.memory._record_memory_history = fails
-    torch.cuda.memory._dump_snapshot = fails
+    torch.cuda.memory._snapshot = fails
     with plimsoll.record(explain=True):
         pass
     lines = told(capsys)
@@ -252,7 +267,7 @@ def test_without_cuda_it_says_so_once(torch, capsys):
 
 
 def test_it_can_explain_in_the_end(torch, monkeypatch, capsys):
-    import plimsoll.questions as questions
+    import plimsoll.answers.questions as questions
 
     monkeypatch.setattr(questions, "explain", lambda path: f"why {path}")
     with plimsoll.record(explain=True):
@@ -310,3 +325,27 @@ def test_the_callback_of_lightning(torch, monkeypatch, tmp_path, name):
     callback.on_exception(None, None, RuntimeError())
     assert (tmp_path / "pl.pickle").exists() and not callback.recording.active
     vars(plimsoll.callbacks).pop("LightningCallback")
+
+
+@pytest.mark.parametrize("rank", ["²", "٣", "x", "", "9" * 5000])
+def test_a_rank_that_is_no_number_does_not_count(torch, tmp_path, monkeypatch, rank):
+    monkeypatch.setenv("RANK", rank)
+    plimsoll.record()
+    torch.exit()
+    assert (tmp_path / "snapshot.pickle").exists()
+
+
+def test_a_file_that_cannot_be_written_is_told_at_once(torch, tmp_path, capsys):
+    (tmp_path / "folder").mkdir()
+    plimsoll.record(tmp_path / "folder")
+    assert "folder cannot be written: no snapshot will be kept" in told(capsys)[0]
+
+
+def test_the_hook_is_plain_python():
+    """Of any release from 3.7 on, and without this package."""
+    for path in Path(plimsoll_history.__file__).parent.glob("*.py"):
+        tree = ast.parse(path.read_text(), feature_version=(3, 7))
+        for node in ast.walk(tree):
+            names = [alias.name for alias in getattr(node, "names", [])]
+            assert not isinstance(node, ast.ImportFrom) or node.level == 0
+            assert not (isinstance(node, ast.Import) and "plimsoll" in names)

@@ -23,7 +23,7 @@ from release_jobs import (  # noqa: E402
 from step_checks import Checked  # noqa: E402
 
 import plimsoll  # noqa: E402
-from plimsoll.liveness import done_with, statement_at  # noqa: E402
+from plimsoll.base.liveness import done_with, statement_at  # noqa: E402
 
 
 def steps_of(train_step, model=Language, make=text, **options):

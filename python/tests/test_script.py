@@ -6,7 +6,7 @@ import gzip
 import json
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,8 +16,20 @@ from fresh_process import fresh  # noqa: E402
 from step_checks import Checked  # noqa: E402
 
 import plimsoll  # noqa: E402
-from plimsoll.errors import CaptureError  # noqa: E402
-from plimsoll.script import Run, at_batch, main, ranks_of, run_each, words_of_script  # noqa: E402
+from plimsoll.base.errors import CaptureError  # noqa: E402
+from plimsoll.events.event import (  # noqa: E402
+    Call,
+    Free,
+    Label,
+    Parameter,
+    Phase,
+    StepBegin,
+)
+from plimsoll.scripts.command import main, run_each  # noqa: E402
+from plimsoll.scripts.launchers import at_batch, ranks_of, words_of_script  # noqa: E402
+from plimsoll.scripts.run import Run, RunResult  # noqa: E402
+
+Kind = TypeVar("Kind")
 
 HEAD = """
 import sys, torch
@@ -41,19 +53,30 @@ def captured(folder: Path, text: str, *words: str) -> Checked:
         return Checked(json.load(file))
 
 
-def once(folder: Path, text: str, batch: int = 4) -> dict[str, Any]:
-    runs: list[dict[str, Any]]
-    runs = fresh(run_each, [Run([script(folder, text), str(batch)], None, "H200")]).value
+def once(folder: Path, text: str, batch: int = 4) -> RunResult:
+    run = Run([script(folder, text), str(batch)], None, "H200")
+    runs: list[RunResult] = fresh(run_each, [run]).value
     return runs[0]
 
 
-def calls(run: dict[str, Any]) -> list[str]:
-    return [event[1] for event in run["events"] if event[0] == "call"]
+def of(kind: type[Kind], run: RunResult) -> list[Kind]:
+    return [event for event in run.recorded.events if isinstance(event, kind)]
 
 
-def phases(run: dict[str, Any]) -> list[str]:
-    found = [e[0] if e[0] == "step" else e[1] for e in run["events"] if e[0] in ("step", "phase")]
-    return found
+def calls(run: RunResult) -> list[str]:
+    return [call.op for call in of(Call, run)]
+
+
+def parameters(run: RunResult) -> list[str]:
+    return [parameter.name for parameter in of(Parameter, run)]
+
+
+def phases(run: RunResult) -> list[str]:
+    return [
+        event.name if isinstance(event, Phase) else "step"
+        for event in run.recorded.events
+        if isinstance(event, (Phase, StepBegin))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +194,8 @@ def test_what_scripts_do_besides_training(tmp_path: Path) -> None:
     assert not saved.exists(), "neither by torch.save nor by a handler"
     assert calls(run).count("aten._amp_update_scale_.default") == 3
     assert phases(run).count("step") == 3
-    assert any("nothing is saved" in note for note in run["notes"])
-    assert any("torch.int64" in note and "1 is assumed" in note for note in run["notes"])
+    assert any("nothing is saved" in note for note in run.notes)
+    assert any("torch.int64" in note and "1 is assumed" in note for note in run.notes)
 
 
 def test_an_optimizer_made_before_the_model_moves(tmp_path: Path) -> None:
@@ -188,9 +211,9 @@ def test_an_optimizer_made_before_the_model_moves(tmp_path: Path) -> None:
             optimizer.zero_grad()
         """,
     )
-    told = [event[1] for event in run["events"] if event[0] == "label"]
+    told = [label.category for label in of(Label, run)]
     assert "optimizer_state" in told
-    assert [event[3] for event in run["events"] if event[0] == "parameter"] == ["weight", "bias"]
+    assert parameters(run) == ["weight", "bias"]
 
 
 def test_two_optimizers_share_a_step(tmp_path: Path) -> None:
@@ -211,7 +234,7 @@ def test_two_optimizers_share_a_step(tmp_path: Path) -> None:
     )
     half = ["inputs", "forward", "backward", "optimizer"]
     assert phases(run) == ["step", *half, *half] * 3
-    names = [event[3] for event in run["events"] if event[0] == "parameter"]
+    names = parameters(run)
     assert names == ["weight", "bias", "Linear.weight", "Linear.bias"]
 
 
@@ -255,10 +278,10 @@ def test_one_rank_of_a_job(tmp_path: Path) -> None:
         dist.destroy_process_group()
         """,
     )
-    assert run["model"] == "Linear"
-    assert [event[3] for event in run["events"] if event[0] == "parameter"] == ["weight", "bias"]
-    assert any("told is the model inside DistributedDataParallel" in note for note in run["notes"])
-    assert run["settings"]["backend"] == "nccl"
+    assert run.model == "Linear"
+    assert parameters(run) == ["weight", "bias"]
+    assert any("the model inside DistributedDataParallel is captured" in note for note in run.notes)
+    assert run.settings["backend"] == "nccl"
 
 
 @pytest.mark.parametrize(
@@ -274,11 +297,11 @@ def test_one_rank_of_a_job(tmp_path: Path) -> None:
 def test_by_what_gpus_would_exchange_is_told(tmp_path: Path, arguments: str, backend: str) -> None:
     begin = f"import torch.distributed as dist\ndist.init_process_group({arguments})"
     run = once(tmp_path, begin + PLAIN)
-    assert run["settings"]["backend"] == backend
+    assert run.settings["backend"] == backend
 
 
 def test_a_job_without_ranks_tells_nothing_of_them(tmp_path: Path) -> None:
-    assert not {"backend", "data_parallel", "sharded"} & once(tmp_path, PLAIN)["settings"].keys()
+    assert not {"backend", "data_parallel", "sharded"} & once(tmp_path, PLAIN).settings.keys()
 
 
 @pytest.mark.parametrize(
@@ -292,7 +315,7 @@ def test_a_job_without_ranks_tells_nothing_of_them(tmp_path: Path) -> None:
 def test_what_ddp_is_told(tmp_path: Path, arguments: str, told: str | None) -> None:
     wrapped = f".cuda()\nmodel = nn.parallel.DistributedDataParallel(model, {arguments})\n"
     run = once(tmp_path, PLAIN.replace(".cuda()\n", wrapped, 1))
-    assert run["settings"].get("data_parallel") == told
+    assert run.settings.get("data_parallel") == told
 
 
 def test_what_is_sharded(tmp_path: Path) -> None:
@@ -303,8 +326,8 @@ fully_shard([model[1], model[2]])
 fully_shard(model)
 """
     run = once(tmp_path, PLAIN.replace(".cuda()\n", ".cuda()\n" + shard, 1))
-    assert run["settings"]["sharded"] == [["0"], ["1", "2"], [""]]
-    assert any("--fsdp N:keep shards it" in note for note in run["notes"])
+    assert run.settings["sharded"] == [["0"], ["1", "2"], [""]]
+    assert any("--fsdp N:keep shards it" in note for note in run.notes)
 
 
 def test_a_loaders_own_batch_size_is_varied(tmp_path: Path) -> None:
@@ -404,7 +427,7 @@ for i in range(20):
 )
 def test_batches_of_a_step_are_counted(tmp_path: Path, loop: str, passes: int) -> None:
     run = once(tmp_path, ACCUMULATING + loop)
-    assert run["passes"] == passes
+    assert run.passes == passes
     found = phases(run)
     last = found[len(found) - found[::-1].index("step") :]
     # A closure's forward is none of the optimizer's turn.
@@ -560,20 +583,20 @@ for _ in range(STEPS):
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 def test_few_steps_hold_what_many_do(tmp_path: Path, steps: int) -> None:
     run = once(tmp_path, FEW.replace("STEPS", str(steps)))
-    made = {number for e in run["events"] if e[0] == "call" for number, _, _ in e[8]}
-    gone = {e[1] for e in run["events"] if e[0] == "free"}
-    gradients = [e[2] for e in run["events"] if e[0] == "label" and e[1] == "gradient"]
+    made = {new.storage for call in of(Call, run) for new in call.made}
+    gone = {free.storage for free in of(Free, run)}
+    gradients = [label.storages for label in of(Label, run) if label.category == "gradient"]
     assert gradients
     kept = {number for numbers in gradients for number in numbers} & made - gone
     assert len(kept) <= 2, "gradients of one step at most"
-    told = any("ended within" in note for note in run["notes"])
+    told = any("ended within" in note for note in run.notes)
     assert told == (steps < 4)
 
 
 def test_an_optimizer_without_a_turn_is_told(tmp_path: Path) -> None:
     more = "\nother = torch.optim.SGD(nn.Linear(8, 8).cuda().parameters(), 0.1)"
     run = once(tmp_path, FEW.replace("STEPS", "5").replace("\nfor", more + "\nfor"))
-    assert [note for note in run["notes"] if "SGD, 2 parameter tensors" in note]
+    assert [note for note in run.notes if "SGD, 2 parameter tensors" in note]
 
 
 @pytest.mark.parametrize(

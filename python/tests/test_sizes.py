@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.sizes import share, shown, size
+from plimsoll.base.sizes import share, shown, size, whole_number
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,9 @@ def test_shares_and_how_sizes_are_shown():
     with pytest.raises(ValueError, match="is no share"):
         share("0.05")
     assert [shown(n) for n in (5, 2048, 6 << 30)] == ["5 B", "2.00 KiB", "6.00 GiB"]
+
+
+def test_whole_numbers_are_those_that_int_reads():
+    assert [whole_number(text) for text in ("0", "12", "007")] == [0, 12, 7]
+    for text in ("", "²", "٣", "-1", "1.0", " 1", "1_0", "9" * 5000):
+        assert whole_number(text) is None

@@ -16,9 +16,10 @@
 
 namespace plimsoll {
 
-// From hook/, by plimsoll_embed.
+// From python/plimsoll/recording/hook, by plimsoll_embed.
 std::string HookSite();
 std::string HookRecorder();
+std::string HookHistory();
 std::string HookSignals();
 std::string HookModules();
 
@@ -128,6 +129,7 @@ std::optional<Error> InstallHook(RunFolder& folder) {
   folder.hook = *std::move(hook);
   const std::pair<const char*, std::string> files[] = {{"sitecustomize.py", HookSite()},
                                                        {"plimsoll_recorder.py", HookRecorder()},
+                                                       {"plimsoll_history.py", HookHistory()},
                                                        {"plimsoll_signals.py", HookSignals()},
                                                        {"plimsoll_modules.py", HookModules()}};
   for (const auto& [name, text] : files) {

@@ -1,6 +1,6 @@
 // Step files that the Python package makes which is part of this program: of an unedited training
-// script, run on tensors without memory (python/plimsoll/script.py), or of a model's configuration
-// alone (python/plimsoll/configuration.py).
+// script, run on tensors without memory (python/plimsoll/scripts), or of a model's configuration
+// alone (python/plimsoll/capturing/configuration.py).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #!/bin/bash
 # The wheel in a fresh virtual environment, as a stranger has it: wheel_test.sh PROGRAM
+# The environment is build/package/fresh (tools/package_tools), which is as fresh again when this ends.
 set -euo pipefail
 program=$(realpath "$1")
 repository=$(cd "$(dirname "$0")/../.." && pwd)
@@ -8,11 +9,15 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "wheel_test: $*"; exit 1; }
 unset PYTHONPATH PYTHONHOME
 
+venv=$repository/build/package/fresh
+[[ -d $venv ]] || { echo "wheel_test: skipped, tools/package_tools has not made build/package/fresh"; exit 77; }
+# Two builds may test at once.
+if command -v flock >/dev/null; then exec 9>"$venv.lock" && flock 9; fi
 "$repository/tools/make_wheel" "$program" "$work"
-"${PYTHON:-python3}" -m venv "$work/venv"
-bin=$work/venv/bin
+bin=$venv/bin
 pip() { "$bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
-pip install --no-index "$work"/plimsoll-*.whl
+pip install --no-index --force-reinstall "$work"/plimsoll-*.whl
+trap 'pip uninstall --yes plimsoll >/dev/null 2>&1; rm -rf "$work"' EXIT
 
 # Away from the repository, where another plimsoll could be imported.
 cd "$work"
@@ -31,16 +36,16 @@ assert importlib.util.find_spec("torch") is None, "not a fresh environment"
 versions = {sys.argv[1], plimsoll.__version__, importlib.metadata.version("plimsoll")}
 assert len(versions) == 1, versions
 folder = pathlib.Path(plimsoll.__file__).parent
-for name in ("phantom.cc", "py.typed"):
+for name in ("world/phantom.cc", "py.typed"):
     assert (folder / name).is_file(), name
 assert not importlib.metadata.requires("plimsoll")
 PYTHON
 for file in man/man1/plimsoll.1 man/man1/plimsoll-explain.1 bash-completion/completions/plimsoll \
   zsh/site-functions/_plimsoll fish/vendor_completions.d/plimsoll.fish; do
-  [[ -s venv/share/$file ]] || fail "share/$file is not installed"
+  [[ -s $venv/share/$file ]] || fail "share/$file is not installed"
 done
 
 pip uninstall --yes plimsoll
-left=$(find venv -iname '*plimsoll*')
+left=$(find "$venv" -iname '*plimsoll*')
 [[ -z $left ]] || fail "uninstalling leaves" $left
 echo "wheel_test: installed, explained, imported, uninstalled"

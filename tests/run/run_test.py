@@ -16,6 +16,8 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = ""
+# Against hanging alone: seconds that no job takes, however busy the machine is.
+LONG = 1000
 # One step each; the third request of 6 GiB does not fit into the device's 16.
 TRAIN = """
     import torch
@@ -79,7 +81,7 @@ class RunTest(unittest.TestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             universal_newlines=True,
-            timeout=60,
+            timeout=LONG,
         )
         return Job(folder, done)
 
@@ -97,7 +99,7 @@ class RunTest(unittest.TestCase):
         return folder, started
 
     def finish(self, folder, started):
-        out, err = started.communicate(timeout=60)
+        out, err = started.communicate(timeout=LONG)
         return Job(folder, subprocess.CompletedProcess([], started.returncode, out, err))
 
     # How it ends.
@@ -171,14 +173,18 @@ class RunTest(unittest.TestCase):
 
     def test_survived_refusals_are_bounded(self):
         many = """
+    memory, written = torch.cuda.memory, []
+    snapshot = memory._snapshot
+    memory._snapshot = lambda: written.append(1) or snapshot()
     for _ in range(500):
         try: torch.cuda.allocate(40 << 30)
         except torch.OutOfMemoryError: pass
         torch.cuda.allocate(2 << 20)
+    print(len(written))
 """
         job = self.run_job(TRAIN + many)
         self.assertEqual(job.processes[0]["ooms"], 500)
-        self.assertLess(job.processes[0]["seconds"], 1.5)
+        self.assertLess(int(job.out), 100)
 
     # Signals.
 
@@ -196,14 +202,12 @@ class RunTest(unittest.TestCase):
         # A lock that nobody releases: no handler of Python's would ever be called.
         script = TRAIN + """
     import ctypes, threading; print('ready', flush=True)
-    ctypes.CDLL(None).sleep(30) and ctypes.CDLL(None).sleep(30)
+    while True: ctypes.CDLL(None).sleep(1000000)
 """
         folder, started = self.start_job(script)
         time.sleep(0.1)
-        begun = time.time()
         started.send_signal(signal.SIGTERM)
         job = self.finish(folder, started)
-        self.assertLess(time.time() - begun, 10)
         self.assertEqual(job.code, 128 + signal.SIGTERM)
         self.assertEqual(len(job.names()), 1)
 
@@ -235,9 +239,11 @@ class RunTest(unittest.TestCase):
     def test_a_key_of_the_terminal_comes_once(self):
         script = TRAIN + """
     import signal, time
-    signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+    came = []
+    signal.signal(signal.SIGINT, lambda *_: came.append(1) or print("interrupted", flush=True))
     print("ready", flush=True)
-    for _ in range(50): time.sleep(0.01)
+    while not came: time.sleep(0.01)
+    for _ in range(30): time.sleep(0.01)  # in which it could come again
 """
         folder, line = self.command(script)
         child, terminal = pty.fork()
@@ -289,7 +295,7 @@ class RunTest(unittest.TestCase):
         if child == 0:
             if way == "exit": sys.exit(0)
             if way == "_exit": os._exit(0)
-            time.sleep(60)
+            time.sleep(100000)
             os._exit(1)
         children.append(child)
     os.kill(children[2], signal.SIGTERM)
@@ -332,6 +338,14 @@ class RunTest(unittest.TestCase):
         (process,) = job.processes
         self.assertEqual(process["ooms"], 1)
         self.assertIn(VERDICT, job.err)
+
+    def test_a_rank_that_is_no_number_does_not_end_the_recording(self):
+        for rank in ("²", "x", "9" * 5000):
+            odd = {"RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_RESTART_COUNT": rank}
+            job = self.run_job(TRAIN, ["--budget", "8GiB"], CUDA_VISIBLE_DEVICES="²", **odd)
+            (process,) = job.processes
+            self.assertEqual((job.code, process["rank"], process["restart"]), (0, None, 0), job.err)
+            self.assertEqual(len(job.names()), 1)
 
     def test_ranks_are_explained_together(self):
         script = """

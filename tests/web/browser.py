@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 DRIVER = "/usr/bin/chromedriver"
-# Far longer than a page of a million events takes on a busy machine: what takes longer hangs.
-PATIENCE_SECONDS = 20
+# Against hanging alone: a page of a million events takes seconds, and on a busy machine a minute.
+PATIENCE_SECONDS = 600
 
 
 def skip_without_browser() -> None:
@@ -54,6 +54,7 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
         self.driver.set_script_timeout(PATIENCE_SECONDS)
+        self.driver.set_page_load_timeout(PATIENCE_SECONDS)
         self.resize(width, height)
 
     def quit(self) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import plimsoll
-from plimsoll.api import Capture
+from plimsoll.capturing.api import Capture
 
 from . import adamw, capture, classify, kind, labelled, mlp, ops, rows, sgd, tokens
 

@@ -29,7 +29,7 @@ StackId ForwardStackOf(const Phases& p, const Allocation& a) {
   return row != nullptr ? row->stack : StackId();
 }
 
-/// What `plimsoll run --modules` notes with a request (src/job/hook/plimsoll_modules.py).
+/// What `plimsoll run --modules` notes with a request (python/plimsoll/recording/hook).
 constexpr std::string_view kModuleNote = "plimsoll.module:";
 
 /// The note that names the module whose forward made it; not valid where there is none.

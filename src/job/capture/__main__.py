@@ -16,9 +16,9 @@ zipfile.ZipFile(archive).extractall(sys.path[0])
 
 def capture_configuration(arguments):
     from plimsoll.__main__ import _capture
-    from plimsoll.configuration import PREFIX
-    from plimsoll.errors import CaptureError
-    from plimsoll.script import _in_two_lines
+    from plimsoll.capturing.configuration import PREFIX
+    from plimsoll.base.errors import CaptureError
+    from plimsoll.scripts.command import in_two_lines
 
     parser = argparse.ArgumentParser()
     for name in ("-o", "--gpu", "--complaint", "--precision"):
@@ -32,7 +32,7 @@ def capture_configuration(arguments):
     try:
         _capture(asked, asked.o)
     except CaptureError as error:
-        Path(asked.complaint).write_text(_in_two_lines(error))
+        Path(asked.complaint).write_text(in_two_lines(error))
         return 2
     except KeyboardInterrupt:
         return 130

@@ -1,5 +1,5 @@
 // The last linear layer and its cross-entropy in chunks of rows, as plimsoll.chunked_cross_entropy
-// (python/plimsoll/chunked_loss.py) does it: the gradients of a chunk are computed as soon as its
+// (python/plimsoll/applying/chunked_loss.py) does it: the gradients of a chunk are computed as soon as its
 // logits are there, so that nothing of rows by classes outlives its chunk.
 #pragma once
 

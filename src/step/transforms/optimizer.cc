@@ -16,7 +16,7 @@ namespace {
 
 /// How the step is computed.
 /// kHost: on the host, where the state lies too (src/train/optimizers/host_optimizer.h,
-/// python/plimsoll/host_optimizer.py).
+/// python/plimsoll/applying/host_optimizer.py).
 enum class Form { kForeach, kLoop, kFused, kHost };
 
 /// What an optimizer allocates for parameters in fp32, measured on an H200 with torch 2.11

@@ -1,0 +1,1 @@
+"""The program's answers in Python: plimsoll.explain, plimsoll.predict, plimsoll.plan."""

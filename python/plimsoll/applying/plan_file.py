@@ -1,0 +1,82 @@
+"""What `plimsoll plan --json` prints, as far as it is to be applied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Union
+
+from ..base.errors import PlanError
+from ..base.json_text import BadJson, parse_json
+
+SCHEMA = "plimsoll.plan/1"
+
+PlanSource = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+
+
+class Way(NamedTuple):
+    """One way of a plan: how to cut a step, and what each lever is set to."""
+
+    batch: int
+    passes: int
+    levers: dict[str, str]
+
+
+def read_way(plan: PlanSource, way: int | Mapping[str, Any]) -> Way:
+    """A way by its number, from 0; or one that was taken out of the document."""
+    document = _document(getattr(plan, "document", plan))
+    if isinstance(way, Mapping):
+        return _way(way)
+    ways = document.get("ways")
+    if not isinstance(ways, list) or not ways:
+        raise PlanError("the plan has no way that fits")
+    if not 0 <= way < len(ways):
+        raise PlanError(f"the plan has no way {way}", hint=f"They count from 0 to {len(ways) - 1}")
+    return _way(ways[way])
+
+
+def _document(plan: PlanSource) -> Mapping[str, Any]:
+    if isinstance(plan, Mapping):
+        document = plan
+    else:
+        is_text = isinstance(plan, str) and plan.lstrip().startswith("{")
+        text, name = (plan, "the plan") if is_text else (_text(plan), os.fspath(plan))
+        try:
+            document = parse_json(str(text))
+        except BadJson as error:
+            raise PlanError(
+                f"{name} is no JSON: {error}", hint="It is what `plimsoll plan ... --json` prints"
+            ) from error
+    schema = document.get("schema") if isinstance(document, Mapping) else None
+    if schema != SCHEMA:
+        raise PlanError(
+            f"the plan's schema is {schema!r} instead of {SCHEMA!r}",
+            hint="It is what `plimsoll plan ... --json` prints",
+        )
+    return document
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{os.fspath(path)} cannot be read: {error}") from error
+
+
+def _way(way: Any) -> Way:
+    levers = way.get("set") if isinstance(way, Mapping) else None
+    if not isinstance(levers, Mapping):
+        raise PlanError('this way of the plan has no "set"', hint="Make the plan anew")
+    return Way(
+        _count(way, "batch"),
+        _count(way, "passes"),
+        {str(lever): str(value) for lever, value in levers.items()},
+    )
+
+
+def _count(way: Mapping[str, Any], key: str) -> int:
+    value = way.get(key)
+    if not isinstance(value, int) or value < 1:
+        raise PlanError(f'"{key}" of this way is {value!r} instead of a number from 1 on')
+    return value

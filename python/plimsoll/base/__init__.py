@@ -1,0 +1,1 @@
+"""What every room may use, and what needs no other room."""

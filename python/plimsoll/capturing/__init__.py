@@ -1,0 +1,1 @@
+"""plimsoll.capture: a training step, run on fake tensors and written down."""

@@ -1,0 +1,252 @@
+"""plimsoll.capture: a training step, run on nothing, written down."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from typing import Any, Callable
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..base.errors import CaptureError, in_a_line
+from ..base.gpus import capability
+from ..base.notes import Notes
+from ..base.output import check_output, write_whole
+from ..base.precision import AS_WRITTEN, PRECISIONS, Precision, Wanted, are_known, for_a_plan, names
+from ..base.seed import fixed_seed
+from ..events.merge import merged
+from ..events.recorder import Recorder
+from ..events.step_file import SCHEMA, Tables
+from ..knowledge.values import Values
+from ..world.device import phantom_device
+from ..world.model import on_device, template
+from ..world.surroundings import surroundings
+from .garbage import collector_paused
+from .job import Job, run
+from .release import Attendant, Watcher, in_all_events, releases
+from .session import recording
+from .torch_errors import clear_errors
+
+
+class Capture:
+    """A captured step: what docs/formats/step.md describes."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+
+    @property
+    def events(self) -> list[Any]:
+        """Of the job as it was written."""
+        events: list[Any] = self.document["variants"][0]["events"]
+        return events
+
+    @property
+    def notes(self) -> list[str]:
+        """What had to be assumed, in words."""
+        notes: list[str] = self.document["notes"]
+        return notes
+
+    @property
+    def variants(self) -> list[str]:
+        return [variant["precision"] for variant in self.document["variants"]]
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """As JSON, packed where the name ends in .gz."""
+        text = json.dumps(self.document, separators=(",", ":"), allow_nan=False).encode()
+        if os.fspath(path).endswith(".gz"):
+            text = gzip.compress(text, compresslevel=5, mtime=0)
+        write_whole(path, text)
+
+    def __repr__(self) -> str:
+        document = self.document
+        return (
+            f"<plimsoll.Capture of {document['model']}: {len(self.events)} events, "
+            f"batches {document['batches']}, {', '.join(self.variants)}>"
+        )
+
+
+def capture(
+    model: Any,
+    optimizer: Any,
+    make_batch: Callable[[int], Any],
+    loss: Callable[..., torch.Tensor] | None = None,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    batches: tuple[int, int] = (2, 3),
+    steps: int = 3,
+    accumulate: int = 1,
+    autocast: torch.dtype | None = None,
+    scaler: Any = None,
+    gpu: str = "H200",
+    precisions: Wanted = (),
+    train_step: Callable[..., Any] | None = None,
+    channels_last: bool = False,
+) -> Capture:
+    """Runs a training job on fake tensors at two batch sizes and writes down what it does.
+
+    Nothing is allocated and no GPU is needed. `docs/capture.md` tells what each argument may be.
+    """
+    _check(make_batch, loss, train_step, batches, steps, accumulate)
+    _check_precisions(precisions, channels_last)
+    if path is not None:
+        check_output(path)
+    job = Job(optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler)
+    notes = Notes()
+    if capability(gpu) is None:
+        notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
+    if train_step is not None and any(name.startswith("amp_fp16") for name in precisions):
+        notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
+    with phantom_device(gpu), clear_errors(notes), collector_paused(), surroundings(notes):
+        session = _Session(model, job, gpu, notes)
+        variants = session.variants(precisions, channels_last, batches)
+        session.add_releases()
+    made = Capture(
+        {
+            "schema": SCHEMA,
+            "torch": str(torch.__version__),
+            "gpu": gpu,
+            "model": session.name,
+            "batches": list(batches),
+            "settings": settings_of_torch(),
+            "names_root": True,
+            "passes": accumulate,
+            "strings": session.tables.strings,
+            "layouts": session.tables.layouts,
+            "variants": variants,
+            "notes": notes.texts,
+        }
+    )
+    if path is not None:
+        made.write(path)
+    return made
+
+
+class _Session:
+    """One fake mode, in which the model is built once and run once for each batch and precision."""
+
+    def __init__(self, model: Any, job: Job, gpu: str, notes: Notes) -> None:
+        self._job = job
+        self._notes = notes
+        self._capability = capability(gpu) or (9, 0)
+        self._releases: list[Callable[[], None]] = []
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        with fixed_seed(), self._fake, Recorder(None, Values(notes)):
+            self._template = template(model, notes)
+        self.name = type(self._template).__name__
+        self.tables = Tables()
+
+    def variants(
+        self, wanted: Wanted, channels_last: bool, batches: tuple[int, int]
+    ) -> list[dict[str, Any]]:
+        """The job as it was written first."""
+        choice = isinstance(wanted, str)  # ours: what does not run is not what the user asked for
+        found = []
+        for precision in (AS_WRITTEN, *self._precisions(wanted, channels_last)):
+            if channels_last:
+                precision = precision._replace(channels_last=True)
+            try:
+                variant = self._variant(precision, batches)
+            except Exception as error:
+                if precision.name == AS_WRITTEN.name or not choice:
+                    raise
+                self._notes(f"{precision.name} is left out: {in_a_line(error)}")
+                continue
+            found.append(variant)
+        return found
+
+    def _precisions(self, wanted: Wanted, channels_last: bool) -> list[Precision]:
+        if not isinstance(wanted, str):
+            return [PRECISIONS[name] for name in wanted]
+        scalable = self._job.train_step is None
+        found = for_a_plan(self._template, self._job.autocast, scalable)
+        return [p for p in found if not (p.channels_last and channels_last)]
+
+    def _variant(self, precision: Precision, batches: tuple[int, int]) -> dict[str, Any]:
+        tables = self.tables
+        watcher = Watcher()
+        first = self._run(precision, batches[0], watcher)
+        second = self._run(precision, batches[1], Attendant())
+        events = merged(first.recorded, second.recorded, tables, batches, self._notes)
+        variant: dict[str, Any] = {"precision": precision.name, "events": tables.rows(events)}
+
+        def add_releases() -> None:
+            found = releases(
+                watcher, first, self._job.steps, lambda t: self._run(precision, batches[0], t)
+            )
+            if found:
+                variant["releases"] = [
+                    in_all_events(release, first.events).row(tables.string) for release in found
+                ]
+
+        if len(events) == len(first.events):  # else they are not the events of the first run
+            self._releases.append(add_releases)
+        return variant
+
+    def add_releases(self) -> None:
+        """After all that is recorded: a trial changes what the user's objects hold."""
+        before = list(self._notes.texts)
+        for add in self._releases:
+            add()
+        self._notes.texts[:] = before
+
+    def _run(self, precision: Precision, batch_size: int, attendant: Attendant) -> Recorder:
+        with fixed_seed(), self._fake:
+            with Recorder(None, Values(self._notes)):
+                target = on_device(self._template, precision)
+            with recording(target, self._capability, self._notes) as recorder:
+                run(self._job, target, precision, batch_size, recorder, self._notes, attendant)
+        return recorder
+
+
+def settings_of_torch() -> dict[str, bool]:
+    backends = torch.backends
+    return {
+        "deterministic": torch.are_deterministic_algorithms_enabled()
+        or backends.cudnn.deterministic,
+        "cudnn_benchmark": backends.cudnn.benchmark,
+        "matmul_tf32": backends.cuda.matmul.allow_tf32,
+        "cudnn_tf32": backends.cudnn.allow_tf32,
+    }
+
+
+def _check(
+    make_batch: Any,
+    loss: Any,
+    train_step: Any,
+    batches: Any,
+    steps: int,
+    accumulate: int,
+) -> None:
+    if not callable(make_batch):
+        raise CaptureError(
+            "`make_batch` is no function",
+            hint="It takes a batch size and gives "
+            "back a tensor, a tuple or a dictionary of tensors",
+        )
+    if (loss is None) == (train_step is None):
+        raise CaptureError(
+            "give either `loss` or `train_step`",
+            hint="loss(model, *batch) gives "
+            "back a scalar; train_step(model, optimizer, batch) does a whole step",
+        )
+    if len(batches) != 2 or not 1 <= batches[0] < batches[1]:
+        raise CaptureError(f"`batches` is {batches!r}", hint="Give two growing sizes, (2, 3)")
+    if steps < 1 or accumulate < 1:
+        raise CaptureError("`steps` and `accumulate` are 1 or more")
+
+
+def _check_precisions(wanted: Wanted, channels_last: bool) -> None:
+    if not are_known(wanted):
+        raise CaptureError(
+            f"`precisions` is {wanted!r}",
+            hint=f'Give "plan" for all that a plan can choose from, or a list of these: {names()}',
+        )
+    if channels_last and not isinstance(wanted, str):
+        for name in wanted:
+            if PRECISIONS[name].channels_last:
+                raise CaptureError(
+                    f"`precisions` has {name}, and `channels_last` is set",
+                    hint="With channels_last=True everything is captured in that format",
+                )

@@ -1,0 +1,57 @@
+"""All that has to be in place while operators are recorded, put in place and taken away again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ..base.notes import Note
+from ..base.places import Places
+from ..events.recorder import Recorder
+from ..knowledge.values import Values
+from ..world.libraries import libraries_not_tracing
+from ..world.model import OnDevice, tensors_in_order
+from ..world.quantized import products_of_4_bit_weights
+from .attention import attention_as_one_call, flex_attention_as_one_call
+from .optimizers import no_overflow, scalers_as_new
+from .recurrent import recurrent_as_one_call
+
+
+@contextlib.contextmanager
+def recording(target: OnDevice, capability: tuple[int, int], note: Note) -> Iterator[Recorder]:
+    """Records what runs inside, in a FakeTensorMode on the phantom device (device.py). What the
+    model holds is told first."""
+    places = Places(target.model)
+    recorder = Recorder(places, Values(note))
+    places.on_forward = lambda: recorder.phase("forward")
+    _tell_model(recorder, target)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(attention_as_one_call(recorder, capability))
+        stack.enter_context(flex_attention_as_one_call(recorder, capability, note))
+        stack.enter_context(recurrent_as_one_call(recorder))
+        stack.enter_context(libraries_not_tracing())
+        stack.enter_context(products_of_4_bit_weights())
+        stack.enter_context(no_overflow())
+        stack.enter_context(scalers_as_new(recorder, note))
+        stack.enter_context(places)
+        stack.enter_context(recorder)
+        yield recorder
+    recorder.finish()
+
+
+def _tell_model(recorder: Recorder, target: OnDevice) -> None:
+    """As `model.to("cuda")` makes it; and, in another memory format, `model.to(memory_format=...)`
+    after that: each tensor is made anew before the old one goes, which leaves gaps."""
+    later = []
+    for kind, name, tensor in tensors_in_order(target.model):
+        first = target.reordered.pop(id(tensor), None)
+        if first is None:
+            recorder.model_tensor(kind, name, tensor)
+        else:
+            layout = [list(first.shape), list(first.stride())]
+            recorder.call("aten.empty_strided.default", layout, {}, [first])
+            later.append((kind, name, tensor, first))
+    while later:
+        kind, name, tensor, first = later.pop(0)
+        recorder.model_tensor(kind, name, tensor)
+        del first

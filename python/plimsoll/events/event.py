@@ -1,0 +1,134 @@
+"""What happens in a recorded job, event by event.
+
+One run's events have its own numbers: a layout is an index into the run's `layouts`. Of two runs
+that were merged (merge.py) a number that differs is a `Pair`, and layouts are those of the file.
+step_file.py writes them down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Union
+
+from ..base.place import Place
+
+
+class Pair(NamedTuple):
+    """A number at the smaller and at the larger batch."""
+
+    first: int
+    second: int
+
+
+Number = Union[int, Pair]
+
+
+class Layout(NamedTuple):
+    dtype: str
+    sizes: tuple[Number, ...]
+    strides: tuple[Number, ...]
+
+
+class Tensor(NamedTuple):
+    """A tensor as an argument or a result. Storage 0: on the host, or without bytes."""
+
+    storage: int
+    layout: int
+    flags: int
+
+
+VIEW, PARAMETER, NEEDS_GRAD = 1, 2, 4
+
+
+class NewStorage(NamedTuple):
+    """Memory that a call takes for the result of this index."""
+
+    storage: int
+    size: Number
+    result: int
+
+
+# Dataclasses and not named tuples: two events of different kinds are never equal. Python 3.9 has no
+# `slots=True`.
+
+
+@dataclass
+class Parameter:
+    __slots__ = ("storage", "layout", "name", "trainable")
+    storage: int
+    layout: int
+    name: str
+    trainable: bool
+
+
+@dataclass
+class Buffer:
+    __slots__ = ("storage", "layout", "name")
+    storage: int
+    layout: int
+    name: str
+
+
+@dataclass
+class StepBegin:
+    __slots__ = ()
+
+
+@dataclass
+class Phase:
+    """`name`: inputs, forward, backward, optimizer, other."""
+
+    __slots__ = ("name",)
+    name: str
+
+
+@dataclass
+class Label:
+    """`category`: gradient, optimizer_state, input."""
+
+    __slots__ = ("category", "storages")
+    category: str
+    storages: list[int]
+
+
+@dataclass
+class Call:
+    """One operator. In `args` and `kwargs` are `Tensor`s, numbers, texts and lists of those."""
+
+    __slots__ = ("op", "place", "args", "kwargs", "results", "made")
+    op: str
+    place: Place
+    args: list[Any]
+    kwargs: dict[str, Any]
+    results: list[Tensor]
+    made: list[NewStorage]
+
+    @property
+    def site(self) -> tuple[str, Place]:
+        """The same for the same operator in the same line and module."""
+        return self.op, self.place
+
+
+@dataclass
+class Free:
+    __slots__ = ("storage",)
+    storage: int
+
+
+Event = Union[Parameter, Buffer, StepBegin, Phase, Label, Call, Free]
+
+
+class Recorded(NamedTuple):
+    """One run of a job."""
+
+    events: list[Event]
+    layouts: list[Layout]
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Those of an argument, however deep in lists."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, list):
+        return [tensor for element in value for tensor in tensors_in(element)]
+    return []

@@ -1,0 +1,256 @@
+"""Operators whose results have a size that only values tell, run at a size that is assumed.
+
+As much as there can be is assumed, or, where indices are compared, that each comes up equally
+often (facts.py). A note says which. Where there is no most, as in `repeat_interleave`, nothing
+can be assumed, and the user is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Callable, NamedTuple
+
+import torch
+from torch.utils._mode_utils import no_dispatch
+
+from ..base.errors import CaptureError
+from ..base.notes import Note
+from ..base.places import current_line
+from .facts import SMALL, Facts, facts_of, set_facts
+
+_aten = torch.ops.aten
+
+
+class Selected(NamedTuple):
+    """What was run in place of an operator."""
+
+    #: As it is told.
+    name: str
+    args: list[Any]
+    result: Any
+
+
+
+def run_assumed(
+    func: Any, args: Any, kwargs: dict[str, Any], note: Note, has_data: bool = False
+) -> Selected | None:
+    """Runs among fake tensors, unless the size of what it gives back is known without values.
+    `has_data`: what the host has is the job's own, not made up."""
+    if has_data and func is _aten._pack_padded_sequence.default and _is_real(args[1]):
+        return _packed_by_length(str(func), args)
+    if func is _aten.index.Tensor:
+        if any(_is_mask(index) for index in args[1]):
+            return Selected(str(func), list(args), _indexed(func, args, note))
+        return None
+    operator = _operator(func)
+    return None if operator is None else operator(str(func), args, kwargs, note)
+
+
+@functools.cache
+def _operator(func: Any) -> _Operator | None:
+    return _OPERATORS.get(str(func))
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+# How many.
+
+
+def _count(mask: torch.Tensor, note: Note) -> int:
+    """Of the elements of a mask that are true."""
+    about = facts_of(mask)
+    if about.values is not None:
+        with no_dispatch():
+            return int(about.values.count_nonzero())
+    if about.share is None:
+        _say(note, "how much is selected", "all, the most there can be")
+        return mask.numel()
+    _say(note, "how much is selected", _in_words(about.share))
+    return math.ceil(mask.numel() * about.share - 1e-6)
+
+
+def _in_words(share: float) -> str:
+    if share in (0, 1):
+        return "all" if share else "nothing"
+    return f"one in {1 / share:.4g}"
+
+
+def _say(note: Note, what: str, assumed: str) -> None:
+    note(f"{what} depends on values; assumed: {assumed}")
+
+
+def _places(count: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.empty(count, dtype=torch.int64, device=like.device)
+
+
+# One function for each operator.
+
+
+def _nonzero(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
+    (mask,) = args
+    count, dims = _count(mask, note), mask.dim()
+    # As a GPU makes it: one row for each dimension, turned.
+    made = torch.empty_strided((count, dims), (1, count), dtype=torch.int64, device=mask.device)
+    values = None
+    if count == mask.numel() <= SMALL:
+        with no_dispatch():
+            values = torch.ones(tuple(mask.shape)).nonzero()
+    set_facts(made, Facts(below=max(mask.shape, default=1), values=values))
+    return Selected(name, list(args), made)
+
+
+def _indexed(func: Any, args: Any, note: Note) -> torch.Tensor:
+    """`x[mask]`"""
+    places: list[Any] = []
+    for index in args[1]:
+        if _is_mask(index):
+            count = _count(index, note)
+            places += [_places(count, index) for _ in range(index.dim())]
+        else:
+            places.append(index)
+    made: torch.Tensor = func(args[0], places)
+    return made
+
+
+def _masked_select(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
+    """A GPU does `x[mask]`."""
+    own, mask = torch.broadcast_tensors(args[0], args[1])
+    if facts_of(args[1]).share is not None:
+        set_facts(mask, facts_of(args[1]))
+    made = own.new_empty(_count(mask, note))
+    return Selected("aten.index.Tensor", [own, [mask]], made)
+
+
+def _most_different(tensor: torch.Tensor, length: int, note: Note) -> int:
+    choices = None if tensor.is_floating_point() else facts_of(tensor).choices
+    if choices is not None and choices <= length:
+        _say(note, "how many are different", f"all {choices} that there can be")
+        return choices
+    _say(note, "how many are different", "all")
+    return length
+
+
+def _unique(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
+    tensor = args[0]
+    by_dim = "dim" in name
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) if by_dim else None
+    if "consecutive" in name and not by_dim:
+        dim = kwargs.get("dim", args[3] if len(args) > 3 else None)
+    length = tensor.numel() if dim is None else tensor.shape[dim]
+    count = _most_different(tensor, length, note)
+    shape = [count] if dim is None else list(tensor.shape)
+    if dim is not None:
+        shape[dim] = count
+    made = tensor.new_empty(shape)
+    set_facts(made, facts_of(tensor)._replace(values=None))
+    inverse = _places(length, tensor).view(tensor.shape if dim is None else [length])
+    return Selected(name, list(args), (made, inverse, _places(count, tensor)))
+
+
+def _bincount(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
+    tensor = args[0]
+    weights = kwargs.get("weights", args[1] if len(args) > 1 else None)
+    length = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
+    below = facts_of(tensor).below
+    if not length and below is None:
+        raise _refused(
+            "torch.bincount gives back as many as the largest value says",
+            "Give it the number of bins: torch.bincount(x, minlength=...)",
+        )
+    bins = max(length, below or 0)
+    _say(note, "what torch.bincount counts", f"as much in each of {bins} bins, and nothing beyond")
+    dtype = torch.int64 if weights is None else torch.float64
+    made = torch.empty(bins, dtype=dtype, device=tensor.device)
+    if weights is None and bins <= SMALL:
+        each, more = divmod(tensor.numel(), bins)
+        with no_dispatch():
+            set_facts(made, Facts(values=torch.tensor([each + (i < more) for i in range(bins)])))
+    return Selected(name, list(args), made)
+
+
+def _repeat(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
+    length = kwargs.get("output_size")
+    if length is None:
+        raise _refused(
+            "repeat_interleave gives back as many as the values of `repeats` add up to",
+            "Give the sum: repeat_interleave(..., output_size=...)",
+        )
+    return Selected(name, list(args), _places(length, args[0]))
+
+
+def _refused(what: str, hint: str) -> CaptureError:
+    return CaptureError(f"{what}, and a capture has no values", where=current_line(), hint=hint)
+
+
+def _overlapping(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
+    """torchvision's suppression of boxes that overlap: places of those that stay, best first."""
+    boxes = args[0]
+    _say(note, "how many boxes stay", "all, the most there can be")
+    made = _places(boxes.shape[0], boxes)
+    set_facts(made, Facts(below=max(boxes.shape[0], 1)))
+    return Selected(name, list(args), made)
+
+
+def _is_real(tensor: Any) -> bool:
+    return type(tensor) is torch.Tensor
+
+
+def _packed_by_length(name: str, args: Any) -> Selected:
+    """As `_packed`, for lengths that are known."""
+    padded, lengths, batch_first = args
+    steps = padded.shape[1 if batch_first else 0]
+    with no_dispatch():
+        sizes = (lengths.unsqueeze(0) > torch.arange(steps).unsqueeze(1)).sum(1)
+        sizes = sizes[sizes > 0]
+        rows = int(lengths.sum())
+    made = padded.new_empty((rows, *padded.shape[2:]))
+    return Selected(name, list(args), (made, sizes))
+
+
+def _packed(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:
+    """_pack_padded_sequence(input, lengths, batch_first) -> data, how many have each step."""
+    padded, lengths, batch_first = args
+    batch, steps = padded.shape[:2] if batch_first else padded.shape[1::-1]
+    with no_dispatch():
+        known_to_be_full = _is_real(lengths) and bool((lengths == steps).all())
+        sizes = torch.full((steps,), batch)
+    if not known_to_be_full:
+        _say(note, "the length of a sequence", "each is as long as the longest")
+    made = padded.new_empty((batch * steps, *padded.shape[2:]))
+    return Selected(name, list(args), (made, sizes))
+
+
+def _grouped(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected | None:
+    """_grouped_mm(self, mat2, offs, bias, out_dtype): one product for each group of rows, of sizes
+    that values tell. Torch describes it for bfloat16 alone; a GPU takes other types too."""
+    a, b = args[:2]
+    if a.dtype is torch.bfloat16:
+        return None
+    if a.dim() == b.dim() == 2:
+        groups: Any = kwargs.get("offs", args[2] if len(args) > 2 else None)
+        shape = [groups.shape[0], a.shape[0], b.shape[1]]
+    else:
+        shape = [*(a.shape[:-1] if b.dim() == 3 else a.shape[1:-1]), b.shape[-1]]
+    along = 16 // a.element_size()  # rows begin at multiples of 16 bytes
+    row = -(-shape[-1] // along) * along
+    strides = [row, 1] if len(shape) == 2 else [shape[1] * row, row, 1]
+    made = torch.empty_strided(shape, strides, dtype=a.dtype, device=a.device)
+    return Selected(name, list(args), made)
+
+
+_Operator = Callable[[str, Any, "dict[str, Any]", Note], "Selected | None"]
+_OPERATORS: dict[str, _Operator] = {
+    "aten.nonzero.default": _nonzero,
+    "aten.masked_select.default": _masked_select,
+    "aten._unique2.default": _unique,
+    "aten.unique_dim.default": _unique,
+    "aten.unique_consecutive.default": _unique,
+    "aten.bincount.default": _bincount,
+    "aten.repeat_interleave.Tensor": _repeat,
+    "aten._pack_padded_sequence.default": _packed,
+    "aten._grouped_mm.default": _grouped,
+    "torchvision.nms.default": _overlapping,
+}

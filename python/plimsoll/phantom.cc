@@ -1,1 +1,0 @@
-../../src/phantom/phantom.cc

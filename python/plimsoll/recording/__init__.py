@@ -1,0 +1,1 @@
+"""plimsoll.record: the allocator's history of this process, as snapshots."""

@@ -1,0 +1,184 @@
+"""The CUDA allocator's history of this process, and snapshots of it: for `plimsoll run` and for
+`plimsoll.record`, which decide where snapshots go and what is said.
+
+Works with PyTorch 1.13 and newer, on Python 3.7 and newer, and needs nothing else.
+"""
+
+import os
+import pickle
+import sys
+import time
+
+ENTRIES = 200000
+# As launchers tell it: torchrun and accelerate, Slurm, the MPIs.
+_RANKS = (
+    "RANK",
+    "SLURM_PROCID",
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "LOCAL_RANK",
+)
+# A job may survive many out-of-memory events. After the first ones, writing may take at most this
+# share of the job's time; the snapshot at the end has them all.
+_ALWAYS_WRITTEN = 3
+_SHARE_OF_TIME = 0.02
+
+
+def whole_number(text):
+    """From 0 on, or None. isdigit() takes what int() does not: "²"."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def rank():
+    """Which rank of a distributed job this process is; None outside of one."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank())
+    except Exception:
+        pass  # it is not imported, or in the middle of it
+    for name in _RANKS:
+        number = whole_number(os.environ.get(name, ""))
+        if number is not None:
+            return number
+    return None
+
+
+class History:
+    """Of the process in which it began. A forked child cannot use CUDA: there it does nothing."""
+
+    def __init__(self, torch, max_entries):
+        self.torch = torch
+        self.max_entries = max_entries
+        self.owner = None  # who switched it on: "plimsoll", or the "script"; None: nobody could
+        self.ooms = 0
+        self.last_oom = None
+        self.seconds = 0.0  # that writing took
+        self._pid = None
+        self._begun = 0.0
+        self._observed = False
+        self._allocations_then = None  # when memory ran out and that was written
+        self._mark = None
+
+    def mine(self):
+        return self._pid == os.getpid()
+
+    # Beginning and end.
+
+    def begin(self, on_out_of_memory):
+        """`on_out_of_memory` is called with True where a snapshot may be written."""
+        self._pid = os.getpid()
+        self._begun = time.monotonic()
+        self._allocations_then = None
+        self.owner = self._switch_on()
+        observe = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if observe is None or self._observed:
+            return
+        self._observed = True  # there is no way to take it back
+
+        def observer(device, requested, *rest):
+            if self.mine():
+                on_out_of_memory(self._run_out(device, requested))
+
+        observe(observer)
+
+    def _switch_on(self):
+        enabled = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
+        if enabled and enabled():
+            return "script"
+        begin = self.torch.cuda.memory._record_memory_history
+        most = self.max_entries
+        # As the releases spell it, the newest first.
+        ways = (
+            ("all", {"context": "alloc", "stacks": "python", "max_entries": most}),
+            (True, {"trace_alloc_max_entries": most, "trace_alloc_record_context": True}),
+            (True, {}),
+        )
+        for how, options in ways:
+            try:
+                begin(how, **options)
+                return "plimsoll"
+            except TypeError:
+                continue
+        return None
+
+    def end(self):
+        """Nothing more is recorded, unless the script wants it."""
+        self.end_step()
+        ours, self.owner, self._pid = self.owner == "plimsoll", None, None
+        if not ours:
+            return
+        begin = self.torch.cuda.memory._record_memory_history
+        try:
+            begin(None)
+        except TypeError:  # before PyTorch 2.1
+            begin(False)
+
+    # Out of memory.
+
+    def _run_out(self, device, requested):
+        self.ooms += 1
+        self.last_oom = {"device": device, "requested": requested}
+        self._allocations_then = None
+        allowed = _SHARE_OF_TIME * (time.monotonic() - self._begun)
+        return self.ooms <= _ALWAYS_WRITTEN or self.seconds <= allowed
+
+    def wrote_out_of_memory(self):
+        """The latest snapshot has what was alive when memory ran out."""
+        self._allocations_then = self._allocations()
+
+    def only_unwound(self):
+        """Whether that snapshot shows more than one of now: nothing was allocated since."""
+        return self._allocations_then is not None and self._allocations() == self._allocations_then
+
+    def _allocations(self):
+        """How many were made so far on the device that ran out."""
+        try:
+            statistics = self.torch.cuda.memory_stats(self.last_oom["device"])
+            return statistics["allocation.all.allocated"]
+        except Exception:
+            return None
+
+    # Snapshots.
+
+    def write(self, path):
+        """Beside the file and then renamed: one that is there stays whole until then. What it
+        cost, and how much of the history it has."""
+        begun = time.monotonic()
+        self._allocations_then = None
+        snapshot = self.torch.cuda.memory._snapshot()
+        part = "%s.%d.part" % (path, os.getpid())
+        try:
+            with open(part, "wb") as file:
+                pickle.dump(snapshot, file, protocol=4)
+            size = os.path.getsize(part)
+            os.replace(part, path)
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+        traces = snapshot.get("device_traces", []) if isinstance(snapshot, dict) else []
+        events = [len(trace) for trace in traces]
+        seconds = time.monotonic() - begun
+        self.seconds += seconds
+        return {
+            "bytes": size,
+            "seconds": round(seconds, 4),
+            "events": sum(events),
+            # A full ring buffer has dropped its oldest entries.
+            "full": self.owner == "plimsoll" and any(n >= self.max_entries for n in events),
+        }
+
+    # Marks in the record.
+
+    def begin_step(self, number):
+        self.end_step()
+        name = "plimsoll.step#%d" % number
+        self._mark = self.torch.autograd.profiler.record_function(name)
+        self._mark.__enter__()
+
+    def end_step(self):
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.__exit__(None, None, None)

@@ -1,0 +1,1 @@
+"""An unedited training script, captured: python -m plimsoll.script, plimsoll predict --run."""

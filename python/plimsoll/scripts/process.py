@@ -1,0 +1,226 @@
+"""Runs a script's file under a recording, at one batch size, in a process of its own.
+
+command.py starts it. The process ends where enough was seen, from within the script and without
+going back through it: no handler of the script is run, no checkpoint written, nothing sent.
+Everything that ends it is `NoReturn`, and comes to `_leave`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import runpy
+import sys
+import traceback
+from types import TracebackType
+from typing import NoReturn
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..base.errors import CaptureError, in_a_line
+from ..base.gpus import capability
+from ..base.notes import Notes
+from ..base.places import in_own_file, line_of
+from ..base.seed import fixed_seed
+from ..capturing.api import settings_of_torch
+from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
+from ..capturing.garbage import collector_paused
+from ..capturing.optimizers import no_overflow
+from ..capturing.recurrent import recurrent_as_one_call
+from ..capturing.torch_errors import clear_errors
+from ..events.event import Parameter, Recorded
+from ..knowledge.values import Values
+from ..world.device import phantom_device
+from ..world.libraries import libraries_not_tracing
+from ..world.model import building
+from ..world.surroundings import surroundings
+from .progress import Progress
+from .run import Failure, Outcome, Run, RunResult, write_outcome
+from .stand_ins import ScriptSettings, world
+from .watch import STEPS, ScriptPlaces, ScriptRecorder, Watch
+
+#: What is noted of them takes some gigabytes: a script that does more does not come to its steps.
+MOST_CALLS = 4_000_000
+_TOLD_EVERY = 256
+
+
+class _Process:
+    """One run, from the script's first line to the end of the process."""
+
+    def __init__(self, place: str, run: Run, progress: Progress) -> None:
+        self._place = place
+        self._run = run
+        self._progress = progress
+        self._calls = 0
+        self._notes = Notes()
+        self._settings = ScriptSettings()
+        self._places = ScriptPlaces()
+        self._recorder = ScriptRecorder(self._places, Values(self._notes, has_data=True))
+        self._recorder.on_call = self._count
+        self._contexts = contextlib.ExitStack()
+        self._capability = capability(run.gpu) or (9, 0)
+        if capability(run.gpu) is None:
+            self._notes(f"GPU {run.gpu} is not known; attention as on an H200 is assumed")
+        # Libraries before the watch: what they are told counts in the model's first forward.
+        self._libraries_are_patched = False
+        self._places.call_at_model(self._patch_libraries)
+        self._watch = Watch(self._recorder, self._places, self._notes, self.finish)
+
+    def execute(self) -> None:
+        """As far as the script's last line. Mostly `finish` is called before."""
+        run, settings = self._run, self._settings
+        around = world(run.loader_batch, run.stretch, self._notes, settings, self._watch.fetched)
+        with self._contexts as stack:
+            for context in (
+                phantom_device(run.gpu),
+                collector_paused(),
+                fixed_seed(),
+                building(),
+                surroundings(self._notes),
+                around,
+                FakeTensorMode(allow_non_fake_inputs=True),
+                attention_as_one_call(self._recorder, self._capability),
+                recurrent_as_one_call(self._recorder),
+                no_overflow(),
+                self._places,
+                self._recorder,
+                self._watch.watching(),
+                clear_errors(self._notes),
+            ):
+                stack.enter_context(context)  # type: ignore[arg-type]
+            try:
+                _execute(run.words)
+            except SystemExit as end:
+                if end.code and not self._watch.steps:
+                    raise CaptureError(f"the script ended itself: exit code {end.code}") from end
+            self._watch.script_ended()
+            self.finish()
+
+    def _patch_libraries(self, model: nn.Module) -> None:
+        """The script imports them; by its first forward it has."""
+        if not self._libraries_are_patched:
+            self._libraries_are_patched = True
+            self._contexts.enter_context(libraries_not_tracing())
+            self._contexts.enter_context(
+                flex_attention_as_one_call(self._recorder, self._capability, self._notes)
+            )
+
+    def _count(self) -> None:
+        self._calls += 1
+        if self._calls % _TOLD_EVERY == 0:
+            self._progress.tell(self._watch.steps, self._calls)
+        if self._calls > MOST_CALLS:
+            self.fail(
+                CaptureError(
+                    f"the script ran {MOST_CALLS:,} operators on the GPU before {STEPS} training "
+                    "steps were seen",
+                    hint="Give arguments with which it begins to train at once",
+                )
+            )
+
+    # The end.
+
+    def finish(self) -> NoReturn:
+        """With what was seen."""
+        try:
+            result = self._result()
+        except CaptureError as error:
+            self.fail(error)
+        _leave(self._place, result)
+
+    def fail(self, error: CaptureError) -> NoReturn:
+        _leave(self._place, Failure.of(error))
+
+    def _result(self) -> RunResult:
+        watch, recorder = self._watch, self._recorder
+        recorder.finish()
+        events = watch.events() if watch.steps and watch.roots else []
+        self._check(any(isinstance(event, Parameter) for event in events))
+        if watch.steps < STEPS:
+            self._notes(
+                f"the script ended within its first {STEPS} training steps; the whole ones count"
+            )
+        self._notes(
+            "only the first training steps were seen: an evaluation later in the script is not "
+            "counted"
+        )
+        watch.note_waiting_optimizers()
+        return RunResult(
+            Recorded(events, recorder.layouts),
+            type(watch.roots[0]).__name__,
+            self._notes.texts,
+            {**settings_of_torch(), **self._settings.settings(watch.roots)},
+            str(torch.__version__),
+            self._settings.batch_sizes,
+            watch.passes,
+        )
+
+    def _check(self, has_parameters: bool) -> None:
+        if not self._watch.steps:
+            raise CaptureError(
+                "the script ended without a step of an optimizer",
+                hint="A training script is needed, with the arguments with which it trains",
+            )
+        if not has_parameters:
+            raise CaptureError(
+                "no model on the GPU was seen to train",
+                hint="Give the arguments with which the script trains on cuda; a GPU need not be "
+                "in this machine",
+            )
+
+
+def _leave(place: str, outcome: Outcome) -> NoReturn:
+    write_outcome(place, outcome)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the script may have closed it
+            stream.flush()
+    # What Python does at an exit: nobody is left behind.
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(2 if isinstance(outcome, Failure) else 0)
+
+
+def _execute(words: list[str]) -> None:
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(words)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def load_all() -> None:
+    """Before processes are forked: what takes long to import, also where it is used alone. The
+    collector does not look through it again in each of them, so that they share its memory."""
+    FakeTensorMode()
+    gc.collect()
+    gc.freeze()
+
+
+def run_script(place: str, run: Run, progress: Progress) -> NoReturn:
+    """`place`: the file that the outcome is written to."""
+    if sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]  # where `python -m` looks first, and `python train.py` does not
+    process = _Process(place, run, progress)
+    try:
+        process.execute()
+        process.finish()
+    except CaptureError as error:
+        process.fail(error)
+    except BaseException as error:
+        traceback.print_exception(type(error), error, _in_script(error.__traceback__))
+        process.fail(CaptureError(in_a_line(error), where=line_of(error)))
+
+
+def _in_script(trace: TracebackType | None) -> TracebackType | None:
+    """Without what stands above the script: this module and runpy."""
+    inner = trace
+    while inner is not None and not in_own_file(inner.tb_frame.f_code):
+        inner = inner.tb_next
+    return inner or trace

@@ -1,0 +1,65 @@
+"""How far the runs of a script are: told by their processes, read by the one that waits."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+# Seconds until the first word, and from one to the next.
+_FIRST = 20
+_EVERY = 60
+_COUNTS = struct.Struct("QQ")
+
+
+class Counts(NamedTuple):
+    steps: int
+    operators: int
+
+
+class Progress:
+    """Of one run, in memory that its process shares with the one that forks it."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _COUNTS.size)
+
+    def tell(self, steps: int, operators: int) -> None:
+        _COUNTS.pack_into(self._memory, 0, steps, operators)
+
+    def read(self) -> Counts:
+        return Counts(*_COUNTS.unpack_from(self._memory, 0))
+
+
+@contextlib.contextmanager
+def said(runs: Sequence[Progress], steps: int, first: float = _FIRST) -> Iterator[None]:
+    """A line on stderr now and then, so that a script that never trains is not waited for in the
+    dark. `steps`: how many each run is to see."""
+    over = threading.Event()
+
+    def speak() -> None:
+        begun, pause = time.monotonic(), first
+        while not over.wait(pause):
+            slowest = min(progress.read() for progress in runs)
+            print(_sentence(slowest, steps, time.monotonic() - begun), file=sys.stderr, flush=True)
+            pause = _EVERY
+
+    thread = threading.Thread(target=speak, name="plimsoll", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _sentence(counts: Counts, steps: int, seconds: float) -> str:
+    if not counts.operators:
+        seen = "nothing was put on the GPU yet"
+    else:
+        seen = f"{counts.steps} of {steps} training steps were seen, {counts.operators:,} operators"
+    return f"plimsoll: the script has been running for {seconds:.0f} s: {seen}. Ctrl-C ends it"

@@ -1,0 +1,80 @@
+"""One run of a script: what it is given, and what its process sends back."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Union
+
+from ..base.errors import CaptureError
+from ..events.event import Recorded
+
+
+class Stretch(NamedTuple):
+    """The larger batch has the samples of the smaller one, some of them again. So both are padded
+    to the same length, and differ in nothing else than the number of samples."""
+
+    few: int
+    many: int
+
+    def drawn(self, size: int) -> int | None:
+        """How many samples a batch of this size is made of; None if it cannot be."""
+        drawn, rest = divmod(size * self.few, self.many)
+        return None if rest else drawn
+
+
+class Run(NamedTuple):
+    words: list[str]
+    #: What every DataLoader is given, or nothing where the script has it from the command.
+    loader_batch: int | None
+    gpu: str
+    #: With the variables that torchrun sets, for so many.
+    ranks: int = 0
+    #: Of the run at the larger batch.
+    stretch: Stretch | None = None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    recorded: Recorded
+    #: The class of the first model.
+    model: str
+    #: What was assumed, in words.
+    notes: list[str]
+    #: As the step file has them.
+    settings: dict[str, Any]
+    #: The release.
+    torch: str
+    #: The batch sizes that the script's loaders asked for.
+    loader_batches: list[int]
+    #: Batches that a step of the optimizer takes.
+    passes: int
+
+
+class Failure(NamedTuple):
+    """A CaptureError, in a form that can be sent."""
+
+    what: str
+    where: str | None
+    hint: str | None
+
+    @classmethod
+    def of(cls, error: CaptureError) -> Failure:
+        return cls(error.what, error.where, error.hint)
+
+
+Outcome = Union[RunResult, Failure]
+
+
+def write_outcome(path: str, outcome: Outcome) -> None:
+    with open(path, "wb") as file:
+        pickle.dump(outcome, file)
+
+
+def read_outcome(path: str) -> RunResult:
+    """Raises what a failed run has sent. Written by our own process a moment ago."""
+    with open(path, "rb") as file:
+        outcome: Outcome = pickle.load(file)
+    if isinstance(outcome, Failure):
+        raise CaptureError(outcome.what, where=outcome.where, hint=outcome.hint)
+    return outcome

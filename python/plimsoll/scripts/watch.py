@@ -1,0 +1,349 @@
+"""Finds the models, the optimizers and the steps of a script by watching it run.
+
+Everything on the device is written down from the script's first line. Which of it is the model and
+where a step begins is known later: a model at its first forward, a step when an optimizer that has
+had its turn gets it again. So those marks are kept apart, with the event before which they belong,
+and are put in at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Callable, NamedTuple, NoReturn
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..base.notes import Note
+from ..base.places import Places
+from ..capturing.garbage import collect_after_step
+from ..capturing.optimizers import state_tensors
+from ..capturing.phases import mark_phases
+from ..events.event import (
+    Buffer,
+    Call,
+    Event,
+    Free,
+    Label,
+    Parameter,
+    Phase,
+    StepBegin,
+    Tensor,
+)
+from ..events.recorder import Recorder, on_device
+from ..knowledge.values import Values
+from ..world.model import tensors_in_order
+from .stand_ins import OneRank
+
+STEPS = 3
+
+
+class _FromHost(NamedTuple):
+    """A call that made memory out of nothing that was on the device: a batch, or a model."""
+
+    event: int
+    storages: list[int]
+
+
+class ScriptRecorder(Recorder):
+    """Tells when something comes from the host."""
+
+    # Data sets are looked into on the host: permutations, lengths, labels.
+    small = 1 << 20
+
+    def __init__(self, places: Places, values: Values) -> None:
+        super().__init__(places, values)
+        self.before_from_host: Callable[[], None] = lambda: None
+        self.from_host: list[_FromHost] = []
+        #: Called after each operator.
+        self.on_call: Callable[[], None] = lambda: None
+
+    def call(
+        self, op: str, args: list[Any], kwargs: dict[str, Any], results: list[torch.Tensor]
+    ) -> None:
+        comes = self._comes_from_host(args, kwargs, results)
+        if comes:
+            self.before_from_host()
+        super().call(op, args, kwargs, results)
+        last = self.events[-1]
+        if comes and isinstance(last, Call):
+            made = [new.storage for new in last.made]
+            self.from_host.append(_FromHost(len(self.events) - 1, made))
+            if self._phase == "inputs":
+                self.label("input", results)
+        self.on_call()
+
+    def _comes_from_host(self, args: Any, kwargs: Any, results: list[torch.Tensor]) -> bool:
+        assert self._places is not None
+        if self._places.in_model() or torch._C._current_autograd_node() is not None:
+            return False
+        # A single number is a constant of some formula.
+        if not any(result.numel() > 1 and self._is_new(result) for result in results):
+            return False
+        return not any(on_device(tensor) for tensor in _tensors_in([args, kwargs]))
+
+    def is_in(self, phase: str) -> bool:
+        return self._phase == phase
+
+    def _runs_for_real(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        # The order in which a loader takes a large data set.
+        order = func.overloadpacket is torch.ops.aten.randperm
+        return order or super()._runs_for_real(func, args, kwargs)
+
+
+class ScriptPlaces(Places):
+    """Finds the models: what is called outside any other module, and has parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._at_model: list[Callable[[nn.Module], None]] = []
+
+    def call_at_model(self, function: Callable[[nn.Module], None]) -> None:
+        """`function` is called with each model, before its first forward: in the order in which
+        functions were given."""
+        self._at_model.append(function)
+
+    def before_module(self, module: nn.Module) -> None:
+        if not self.in_model() and not self.knows(module) and _has_tensors(module):
+            for function in self._at_model:
+                function(module)
+
+
+class Watch:
+    """Follows one script, as far as the end of the third step."""
+
+    def __init__(
+        self,
+        recorder: ScriptRecorder,
+        places: ScriptPlaces,
+        note: Note,
+        enough: Callable[[], NoReturn],
+    ) -> None:
+        """`enough` is called, from within the script, when the third step is over. It ends the
+        process: nothing of the script runs any more."""
+        self._recorder = recorder
+        self._places = places
+        self._note = note
+        self._enough = enough
+        self.roots: list[nn.Module] = []
+        #: What the models hold: by storage, the event that tells it.
+        self._held: dict[int, Parameter | Buffer] = {}
+        #: Where each step begins.
+        self.begins: list[int] = []
+        self._first_forward = 0
+        #: Where the next one does, if this one is over.
+        self._next: int | None = None
+        self._stepped: list[int] = []
+        self._in_a_step: set[int] = set()
+        #: Parameters that an optimizer has stepped, by their ids.
+        self._updated: set[int] = set()
+        self._depth = 0
+        #: By data set: batches that loaders have given, in all and by the optimizer's turn in each
+        #: step.
+        self.fetched: Counter[int] = Counter()
+        self._fetched_by_step: list[Counter[int]] = []
+        places.call_at_model(self._found)
+        places.on_forward = self._forward
+        recorder.before_from_host = self._from_host
+
+    # What is found.
+
+    def _found(self, module: nn.Module) -> None:
+        inner = module.module if isinstance(module, OneRank) else module
+        self._places.know(inner)
+        self._places.know_as(module, "")
+        self.roots.append(inner)
+        recorder = self._recorder
+        prefix = f"{type(inner).__name__}." if len(self.roots) > 1 else ""
+        for kind, name, tensor in tensors_in_order(inner):
+            number = recorder.number(tensor)
+            if number and number not in self._held:
+                self._held[number] = recorder.as_model_tensor(kind, prefix + name, tensor)
+        if len(self.begins) <= 1:
+            self._begin_first()
+
+    def _begin_first(self) -> None:
+        """The first step begins with what comes from the host after the models were made, as far
+        as those have been found; the others are found later in the step."""
+        if not self.begins:
+            self._first_forward = len(self._recorder.events)
+        setup = self._recorder.events[: self._first_forward]
+        last = max((i for i, event in enumerate(setup) if self._makes_model(event)), default=-1)
+        after = (made.event for made in self._recorder.from_host if made.event > last)
+        self.begins = [min(next(after, self._first_forward), self._first_forward)]
+
+    def _makes_model(self, event: Event) -> bool:
+        return isinstance(event, Call) and any(new.storage in self._held for new in event.made)
+
+    # What happens.
+
+    def _from_host(self) -> None:
+        if self._depth or not self.roots:
+            return
+        if self._stepped:
+            self._may_begin()
+        # Labels that are made beside a forward are part of it.
+        if not self._recorder.is_in("forward"):
+            self._recorder.phase("inputs")
+
+    def _forward(self) -> None:
+        # Inside an optimizer's step it is a closure's.
+        if self._stepped and not self._depth:
+            self._may_begin()
+        if self._depth:
+            self._recorder.turn_into("forward")
+        self._recorder.phase("forward")
+
+    def _may_begin(self) -> None:
+        """A step may begin here: something is fetched or computed after an optimizer's step."""
+        if self._next is not None:
+            return
+        collect_after_step(self._recorder, self._note)
+        whole = len(self.begins) == STEPS and self._in_a_step <= set(self._stepped)
+        self._next = len(self._recorder.events)
+        if whole:
+            self._end(self._next)
+
+    def _before_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._depth == 0 and (not self._stepped or id(optimizer) in self._stepped):
+            self._fetched_by_step.append(self.fetched.copy())
+        if self._depth == 0 and id(optimizer) in self._stepped:
+            self._in_a_step = set(self._stepped)
+            begin = self._next if self._next is not None else len(self._recorder.events)
+            if len(self.begins) == STEPS:
+                self._end(begin)
+            self.begins.append(begin)
+            self._stepped = []
+        self._depth += 1
+        self._recorder.phase("optimizer")
+
+    def _after_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._depth -= 1
+        self._recorder.label("optimizer_state", state_tensors(optimizer))
+        self._updated |= _parameters_of(optimizer)
+        if self._depth == 0:
+            if not self.begins:
+                self.begins = [0]
+            self._stepped.append(id(optimizer))
+            self._next = None
+
+    def _end(self, at: int) -> NoReturn:
+        self._recorder.finish()
+        del self._recorder.events[at:]
+        self._enough()
+
+    def script_ended(self) -> None:
+        """The last step is over where something came after it: gradients may go only then."""
+        self._recorder.finish()
+        if self._stepped and self._next is None and len(self.begins) > 1:
+            del self._recorder.events[self.begins.pop() :]
+
+    def note_waiting_optimizers(self) -> None:
+        """Notes the optimizers that are there and had no turn, for parameters of their own."""
+        for optimizer in [one for one in gc.get_objects() if isinstance(one, Optimizer)]:
+            waiting = _parameters_of(optimizer) - self._updated
+            if waiting:
+                self._note(
+                    f"an optimizer ({type(optimizer).__name__}, {len(waiting)} parameter tensors) "
+                    "had no turn in the steps that were seen; what it takes is not counted"
+                )
+
+    @property
+    def passes(self) -> int:
+        """Batches that a step of the optimizer takes, one after the other."""
+        if len(self._fetched_by_step) > 1:
+            before, after = self._fetched_by_step[-2:]
+            if after - before:
+                return max((after - before).values())
+        if len(set(self._stepped) | self._in_a_step) > 1:
+            return 1  # networks that train against each other have a backward each
+        return _passes_in(self._recorder.events[self.begins[-1] :])
+
+    @property
+    def steps(self) -> int:
+        return len(self.begins) if self._stepped else 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        def parameters() -> Iterator[torch.Tensor]:
+            return (p for root in self.roots for p in root.parameters())
+
+        hooks = (self._before_optimizer, self._after_optimizer)
+        with mark_phases(self._recorder, parameters, *hooks):
+            yield
+
+    # The end.
+
+    def events(self) -> list[Event]:
+        """With the models and the steps in their places."""
+        begins = set(self.begins)
+        first = self.begins[0]
+        fetched = {made.event: made.storages for made in self._recorder.from_host}
+        forward = next(
+            (
+                i
+                for i, event in enumerate(self._recorder.events)
+                if i >= first and isinstance(event, Phase)
+            ),
+            len(self._recorder.events),
+        )
+        events: list[Event] = []
+        for index, event in enumerate(self._recorder.events):
+            if index in begins:
+                events.append(StepBegin())
+            if index == first and not isinstance(event, Phase):
+                events.append(Phase("inputs"))
+            events.extend(self._before_steps(event) if index < first else [event])
+            # What came before the first forward was not known to be of a step.
+            if first <= index < forward and index in fetched:
+                events.append(Label("input", fetched[index]))
+        return events
+
+    def _before_steps(self, event: Event) -> list[Event]:
+        """The model where it is made. What fills it with values is left out."""
+        if not isinstance(event, Call):
+            return [event] if isinstance(event, Free) else []
+        made = [new.storage for new in event.made]
+        if len(made) == 1 and made[0] in self._held:
+            return [self._held[made[0]]]
+        return [event] if made else []
+
+
+def _passes_in(step: list[Event]) -> int:
+    """Backwards before each of which something came from the host."""
+    passes, fetched = 0, False
+    for event in step:
+        if isinstance(event, Call) and event.made:
+            fetched |= _takes_from_host(event)
+        elif event == Phase("backward"):
+            passes += fetched
+            fetched = False
+    return max(passes, 1)
+
+
+def _takes_from_host(call: Call) -> bool:
+    given = [tensor for tensor in call.args if isinstance(tensor, Tensor)]
+    return bool(given) and not any(tensor.storage for tensor in given)
+
+
+def _has_tensors(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for element in value:
+            yield from _tensors_in(element)
+
+
+def _parameters_of(optimizer: Optimizer) -> set[int]:
+    groups = getattr(optimizer, "param_groups", [])
+    return {id(parameter) for group in groups for parameter in group["params"]}

@@ -1,0 +1,1 @@
+../../../src/phantom/phantom.cc

@@ -1,0 +1,143 @@
+"""What a job finds around it while it is captured: values that are not there, loaders without
+processes, nothing compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+from ..base.notes import Note
+from ..base.patching import Patch, patched
+from ..base.places import current_line
+from ..knowledge.facts import facts_of
+
+_FLEX = "torch.nn.attention.flex_attention"
+
+
+@contextlib.contextmanager
+def surroundings(note: Note) -> Iterator[None]:
+    with patched([*_values(note), *_pinning(), *_no_inference(), *_loaders(), *_compilers(note)]):
+        yield
+
+
+def _values(note: Note) -> list[Patch]:
+    tensor = torch.Tensor
+    numpy, array, form = tensor.numpy, tensor.__array__, tensor.__format__
+
+    def ones(self: torch.Tensor) -> Any:
+        values = facts_of(self).values
+        if values is not None:
+            return values
+        note(f"{current_line()}: the values of a tensor are read; ones are assumed")
+        with no_dispatch():
+            return torch.ones(tuple(self.shape), dtype=self.dtype)
+
+    def to_numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return numpy(ones(self) if isinstance(self, FakeTensor) else self, *args, **kwargs)
+
+    def to_array(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return array(ones(self) if isinstance(self, FakeTensor) else self, *args, **kwargs)
+
+    def to_list(self: torch.Tensor) -> Any:
+        """One number is read, and the others are taken to be the same, unless they are known."""
+        values = facts_of(self).values
+        number: Any = 0
+        if values is None and self.numel():
+            one = self
+            while one.dim():
+                one = one[0]
+            number = one.item()
+        with no_dispatch():
+            if values is None:
+                values = torch.full(tuple(self.shape), number, dtype=self.dtype)
+            return values.tolist()
+
+    def formatted(self: torch.Tensor, spec: str) -> str:
+        if isinstance(self, FakeTensor) and self.dim() == 0:
+            return format(self.item(), spec)
+        return str(form(self, spec))
+
+    return [
+        Patch(tensor, "numpy", to_numpy),
+        Patch(tensor, "__array__", to_array),
+        Patch(FakeTensor, "tolist", to_list),
+        Patch(tensor, "__format__", formatted),
+    ]
+
+
+def _pinning() -> list[Patch]:
+    def same(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self
+
+    tensor = torch.Tensor
+    return [
+        Patch(tensor, "pin_memory", same),
+        Patch(tensor, "record_stream", lambda *args: None),
+        Patch(tensor, "share_memory_", same),
+    ]
+
+
+def _no_inference() -> list[Patch]:
+    """Inference mode passes by the level at which operators are told apart. Without gradients it
+    is the same operators."""
+
+    def enter(self: Any) -> None:
+        self.prev = torch.is_grad_enabled()
+        torch.set_grad_enabled(not self.mode)
+
+    def leave(self: Any, *args: object) -> None:
+        torch.set_grad_enabled(self.prev)
+
+    mode = torch.inference_mode
+    return [Patch(mode, "__enter__", enter), Patch(mode, "__exit__", leave)]
+
+
+def _loaders() -> list[Patch]:
+    def alone(self: DataLoader[Any]) -> Any:
+        """A worker is another process, where tensors are real; pinning asks for a device."""
+        loader = copy.copy(self)
+        loader.__dict__.update(num_workers=0, pin_memory=False, timeout=0)
+        return _SingleProcessDataLoaderIter(loader)
+
+    return [Patch(DataLoader, "_get_iterator", alone)]
+
+
+# Compilers: what runs without one is what is told.
+
+
+def _compilers(note: Note) -> list[Patch]:
+    def left_out() -> None:
+        note(f"{current_line()}: torch.compile is left out: the figures are those of eager mode")
+
+    def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if getattr(what, "__module__", None) != _FLEX:  # which compiles itself
+            left_out()
+        return (lambda function: function) if what is None else what
+
+    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        left_out()
+
+    patches = [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+    # What was compiled before the capture began switches its compiler on when it is called.
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is not None:
+        name = next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(dynamo, n))
+        switch = getattr(dynamo, name)
+
+        def off(callback: Any) -> Any:
+            if callable(callback):
+                left_out()
+            return switch(None if callable(callback) else callback)
+
+        patches.append(Patch(dynamo, name, off))
+    return patches
