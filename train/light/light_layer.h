@@ -114,7 +114,7 @@ class LightLinearImpl : public LightLayer {
       const std::optional<at::Device>& device = std::nullopt) const override;
 
   /// Of a layer that has only a part of its weight, since ranks share it
-  /// (train/parallel/tensor_parallel.h). Null: the layer has all of it.
+  /// (train/parallel/tensor/tensor_parallel.h). Null: the layer has all of it.
   using Product = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight,
                                            const at::Tensor& bias)>;
   void set_product(Product product) { product_ = std::move(product); }

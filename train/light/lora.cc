@@ -6,7 +6,7 @@
 #include <set>
 
 #include "train/light/layers.h"
-#include "train/state_tensors.h"
+#include "train/saving/state_tensors.h"
 
 namespace plimsoll::train {
 namespace {

@@ -11,7 +11,7 @@
 namespace plimsoll::train {
 
 /// A vocabulary of which each of several ranks has some classes, one after the other
-/// (train/parallel/vocabulary_parallel.h): what they do together, all in the same order.
+/// (train/parallel/tensor/vocabulary_parallel.h): what they do together, all in the same order.
 class SplitVocabulary {
  public:
   virtual ~SplitVocabulary() = default;

@@ -1,5 +1,5 @@
 // Rows of a table by their numbers, as nn::Embedding, with the same options, first weights and
-// names of parameters; ranks can share its rows (train/parallel/tensor_parallel.h).
+// names of parameters; ranks can share its rows (train/parallel/tensor/tensor_parallel.h).
 #pragma once
 
 #include <torch/nn/modules/embedding.h>

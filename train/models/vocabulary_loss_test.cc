@@ -5,7 +5,7 @@
 
 #include "train/models/gpt.h"
 #include "train/optimizers/fused_adam.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train::vocabulary_loss_test {
 namespace {

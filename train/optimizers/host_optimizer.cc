@@ -12,8 +12,8 @@
 #include <type_traits>
 
 #include "train/budget/host_memory.h"
+#include "train/common/wall_clock.h"
 #include "train/optimizers/memory_order.h"
-#include "train/wall_clock.h"
 
 namespace plimsoll::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <functional>
 #include <string>
 
-#include "train/state_tensors.h"
+#include "train/saving/state_tensors.h"
 
 namespace plimsoll::train {
 

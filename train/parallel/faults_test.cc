@@ -9,9 +9,9 @@
 #include <future>
 #include <thread>
 
-#include "train/parallel/rank_processes_for_tests.h"
+#include "train/parallel/ranks/rank_processes_for_tests.h"
 #include "train/parallel/training_for_tests.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train::faults_test {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "train/budget/memory.h"
+#include "train/gradients/recovery.h"
 #include "train/light/lora.h"
-#include "train/parallel/agreement.h"
-#include "train/recovery.h"
+#include "train/parallel/ranks/agreement.h"
 
 namespace plimsoll::train {
 namespace {

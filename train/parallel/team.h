@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "train/micro_batch.h"
-#include "train/not_finite.h"
-#include "train/parallel/data_parallel.h"
-#include "train/parallel/mesh.h"
-#include "train/parallel/pipeline.h"
-#include "train/parallel/ranks.h"
-#include "train/parallel/sharded.h"
-#include "train/parallel/tensor_parallel.h"
+#include "train/common/not_finite.h"
+#include "train/gradients/micro_batch.h"
+#include "train/parallel/data_parallel/data_parallel.h"
+#include "train/parallel/pipeline/pipeline.h"
+#include "train/parallel/ranks/mesh.h"
+#include "train/parallel/ranks/ranks.h"
+#include "train/parallel/sharded/sharded.h"
+#include "train/parallel/tensor/tensor_parallel.h"
 
 namespace plimsoll::train {
 

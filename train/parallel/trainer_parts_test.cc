@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "train/budget/cpu_allocator.h"
-#include "train/parallel/rank_processes_for_tests.h"
+#include "train/parallel/ranks/rank_processes_for_tests.h"
 #include "train/parallel/training_for_tests.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train::trainer_parts_test {
 namespace {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "train/micro_batch.h"
+#include "train/gradients/micro_batch.h"
 #include "train/models/gpt.h"
 #include "train/models/mlp.h"
 #include "train/models/model_layers.h"
-#include "train/parallel/launch.h"
+#include "train/parallel/ranks/launch.h"
 
 namespace plimsoll::train {
 

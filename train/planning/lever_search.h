@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "recompute/checkpoint_sets.h"
-#include "train/levers.h"
 #include "train/planning/block_profile.h"
+#include "train/planning/levers.h"
 
 namespace plimsoll::train {
 

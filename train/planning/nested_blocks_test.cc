@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train::nested_blocks_test {
 namespace {

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <filesystem>
 
-#include "train/parallel/launch.h"
-#include "train/plan_file.h"
+#include "train/parallel/ranks/launch.h"
+#include "train/trainer/plan_file.h"
 
 namespace plimsoll::train {
 namespace {

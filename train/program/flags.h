@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "train/models/model.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train {
 

@@ -19,11 +19,11 @@
 #include "train/models/gpt.h"
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/optimizer_forms.h"
-#include "train/parallel/local_launcher.h"
+#include "train/parallel/ranks/local_launcher.h"
 #include "train/program/flags.h"
 #include "train/program/split_model.h"
-#include "train/run_log.h"
-#include "train/weights.h"
+#include "train/saving/weights.h"
+#include "train/trainer/run_log.h"
 
 namespace plimsoll::train {
 namespace {

@@ -5,7 +5,7 @@
 #include "train/data/loader.h"
 #include "train/models/gpt.h"
 #include "train/models/model_layers.h"
-#include "train/parallel/stage_split.h"
+#include "train/parallel/pipeline/stage_split.h"
 
 namespace plimsoll::train {
 namespace {
