@@ -15,13 +15,13 @@
 #include "train/data/collate.h"
 #include "train/data/random.h"
 #include "train/data/synthetic.h"
+#include "train/gradients/recovery.h"
 #include "train/models/unet.h"
 #include "train/optimizers/fused_adam.h"
-#include "train/parallel/balanced_sampler.h"
-#include "train/parallel/local_launcher.h"
-#include "train/recovery.h"
-#include "train/run_log.h"
-#include "train/trainer.h"
+#include "train/parallel/data_parallel/balanced_sampler.h"
+#include "train/parallel/ranks/local_launcher.h"
+#include "train/trainer/run_log.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train {
 namespace {

@@ -22,12 +22,12 @@
 #include "train/budget/budget.h"
 #include "train/models/mlp.h"
 #include "train/optimizers/fused_adam.h"
-#include "train/parallel/data_parallel.h"
-#include "train/parallel/sharded.h"
-#include "train/parallel/sharded_state.h"
+#include "train/parallel/data_parallel/data_parallel.h"
+#include "train/parallel/sharded/sharded.h"
+#include "train/parallel/sharded/sharded_state.h"
+#include "train/saving/state_tensors.h"
+#include "train/saving/weights.h"
 #include "train/state/safetensors.h"
-#include "train/state_tensors.h"
-#include "train/weights.h"
 
 namespace plimsoll::train {
 namespace {

@@ -2,9 +2,9 @@
 """Data parallel and sharded training of plimsoll::train beside PyTorch's DistributedDataParallel and FSDP2
 (fully_shard on each block and on the model), the same model on the same ranks and backend.
 
-    bench/parallel_twins.py exact build/train/src/train/parallel_bench
-    bench/parallel_twins.py speed build/train-release/src/train/parallel_bench --device cpu --ranks 2 4 --threads 4
-    bench/parallel_twins.py timeline build/train-release/src/train/parallel_bench --device cuda --ranks 4
+    bench/parallel_twins.py exact build/train/train/parallel_bench
+    bench/parallel_twins.py speed build/train-release/train/parallel_bench --device cpu --ranks 2 4 --threads 4
+    bench/parallel_twins.py timeline build/train-release/train/parallel_bench --device cuda --ranks 4
 
 `exact`: 20 steps of a small GPT and MLP on 4 gloo ranks of the CPU from the same weights and batches (exchanged as
 safetensors); prints how far losses and parameters are from Python's, relative; exit code 1 above 1e-6. `speed`:

@@ -14,14 +14,14 @@
 #include "bench/train_speed.h"
 #include "train/checkpointing/autocast.h"
 #include "train/checkpointing/saved_tensors.h"
-#include "train/graphed_step.h"
-#include "train/memory_format.h"
+#include "train/common/wall_clock.h"
+#include "train/data/memory_format.h"
+#include "train/gradients/recovery.h"
+#include "train/graphs/graphed_step.h"
 #include "train/optimizers/adam8bit.h"
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/host_optimizer.h"
-#include "train/recovery.h"
-#include "train/trainer.h"
-#include "train/wall_clock.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train {
 namespace {

@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "train/checkpointing/autocast.h"
-#include "train/memory_format.h"
+#include "train/common/wall_clock.h"
+#include "train/data/memory_format.h"
+#include "train/gradients/recovery.h"
 #include "train/optimizers/fused_adam.h"
-#include "train/recovery.h"
-#include "train/trainer.h"
-#include "train/wall_clock.h"
+#include "train/trainer/trainer.h"
 
 namespace plimsoll::train {
 namespace {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Milliseconds a step of plimsoll::train beside the same models in Python (bench/train_twins.py), on a GPU.
 
-    bench/train_speed.py build/train-release/src/train/train_bench
+    bench/train_speed.py build/train-release/train/train_bench
 
 First what `train_bench speed` measures, then Python, eager with a fused optimizer, on the same batches. Then half of the
 memory: what Trainer does with half of what the plain step held, against torch.utils.checkpoint on every block of the

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The library's GPT and U-Net (src/train/models), and the ResNet-50 and the transformer of bench/train_models.h,
+"""The library's GPT and U-Net (train/models), and the ResNet-50 and the transformer of bench/train_models.h,
 written plainly in Python and trained eagerly.
 
     bench/train_twins.py gpt --batch 8 --precision bf16 --checkpoint all
@@ -8,7 +8,7 @@ written plainly in Python and trained eagerly.
     bench/train_twins.py own --batch 8
 
 What plimsoll::train is measured against (bench/train_speed.py does it). Same modules, in the same order, under the same names and made from the
-same random numbers, so that with one seed both compute the same losses (src/train/models/*_test.cc hold some of
+same random numbers, so that with one seed both compute the same losses (train/models/*_test.cc hold some of
 them). Prints the time of a step and the peak of memory; runs on a CPU too.
 """
 import argparse

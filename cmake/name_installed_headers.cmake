@@ -1,4 +1,4 @@
-# Run by cmake --install: "train/trainer.h" becomes "plimsoll/train/trainer.h" in the installed headers, so that a
+# Run by cmake --install: "train/trainer/trainer.h" becomes "plimsoll/train/trainer/trainer.h" in the installed headers, so that a
 # project with a folder train or base of its own cannot come between them.
 file(GLOB_RECURSE headers "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/include/plimsoll/*.h")
 foreach(header IN LISTS headers)

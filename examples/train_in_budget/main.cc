@@ -1,7 +1,7 @@
 // A model of one's own, trained within a budget on the CPU: train_in_budget [MiB]
 #include <plimsoll/train/checkpointing/checkpoint_policy.h>
 #include <plimsoll/train/optimizers/optimizer_forms.h>
-#include <plimsoll/train/trainer.h>
+#include <plimsoll/train/trainer/trainer.h>
 #include <torch/torch.h>
 
 #include <cstdio>

@@ -15,7 +15,7 @@ namespace plimsoll {
 namespace {
 
 /// How the step is computed.
-/// kHost: on the host, where the state lies too (src/train/optimizers/host_optimizer.h,
+/// kHost: on the host, where the state lies too (train/optimizers/host_optimizer.h,
 /// python/plimsoll/applying/host_optimizer.py).
 enum class Form { kForeach, kLoop, kFused, kHost };
 

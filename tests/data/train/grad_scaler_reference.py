@@ -1,6 +1,6 @@
 """What Python's torch.amp.GradScaler makes of a sequence of gradients, for grad_scaler_test.cc.
 
-    python tests/data/train/grad_scaler_reference.py > src/train/grad_scaler_reference.h
+    python tests/data/train/grad_scaler_reference.py > train/grad_scaler_reference.h
 
 Two parameters under SGD with momentum. The loss of a step is sum(c0 * p0) + sum(c1 * p1), so that
 the gradients are the coefficients (times the scale); some steps have one that is not finite, in

@@ -1,0 +1,52 @@
+// Several ranks in processes of their own, for tests.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "train/parallel/ranks/launch.h"
+
+namespace plimsoll::train {
+
+/// What a rank found out, by name.
+using Findings = std::map<std::string, at::Tensor>;
+/// Runs in each rank. The words are those given to RunRanks, a line each at most.
+using RankTask = std::function<Findings(const Launch& launch, const std::vector<std::string>&)>;
+
+/// Makes a task known by its name; a variable outside of functions.
+struct RankTaskNamed {
+  RankTaskNamed(const char* name, RankTask task);
+};
+
+struct RankOutcome {
+  Findings findings;
+  /// What the task threw; empty if it returned.
+  std::string error;
+  /// Ended by this signal, or 0.
+  int signal = 0;
+  /// Was still running at the end of the time.
+  bool late = false;
+  double seconds = 0;
+
+  bool good() const { return error.empty() && signal == 0 && !late; }
+};
+
+struct RankProcesses {
+  std::string task;
+  int size = 2;
+  std::vector<std::string> words;
+  /// The launcher keeps the store, as torchrun does; else rank 0.
+  bool store_is_kept = true;
+  /// Killed as soon as all others have ended; -1: none.
+  int not_awaited = -1;
+  /// After it every process is killed.
+  std::chrono::milliseconds time_limit = std::chrono::seconds(60);
+};
+std::vector<RankOutcome> RunRanks(const RankProcesses& processes);
+
+}  // namespace plimsoll::train
