@@ -85,13 +85,11 @@ Action ActionNamed(std::string_view name) {
 
 }  // namespace
 
-Builder::Builder(const Input& input)
-    : budget_(input),
-      stack_budget_(ShareOf(input)),
-      rebuild_budget_(input.bytes().size() / 4 + 4096) {
+Builder::Builder(InputSize file)
+    : budget_(file), stack_budget_(ShareOf(file)), rebuild_budget_(file.unpacked / 4 + 4096) {
   // An event takes at least some sixty bytes of a pickle; the pages of this reservation are not
   // touched before they are needed.
-  events_.reserve(input.bytes().size() / 72);
+  events_.reserve(file.unpacked / 72);
 }
 
 Value Builder::String(std::string_view text) {
@@ -195,6 +193,15 @@ void Builder::Extend(Value& dict, std::span<const Value> items) {
     seen_[static_cast<std::size_t>(key)] = true;
     SetField(dict, key, items[i], items[i + 1]);
   }
+}
+
+Value Builder::AddEvent(std::span<const Field> fields) {
+  const Value event = NewRow(Kind::kEvent);
+  for (const Field& field : fields) {
+    seen_[static_cast<std::size_t>(field.key)] = true;
+    SetEventField(event.payload, field.key, field.value);
+  }
+  return event;
 }
 
 void Builder::SetField(Value row, Key key, Value key_value, Value value) {

@@ -77,8 +77,8 @@ inline constexpr std::size_t kKeyCount = static_cast<std::size_t>(Key::kDivision
 
 class Builder {
  public:
-  /// The input's size bounds what it can legitimately ask for.
-  explicit Builder(const Input& input);
+  /// The file's size bounds what it can legitimately ask for.
+  explicit Builder(InputSize file);
   Builder(const Builder&) = delete;
 
   Value String(std::string_view text);
@@ -89,6 +89,16 @@ class Builder {
   Value Tuple(std::span<const Value> items);
   /// The stack of these frames, each distinct one once.
   Value Stack(std::span<const FrameId> frames);
+  /// What a key means, wherever it stands.
+  Key KeyOf(Value v) const {
+    return v.kind == Kind::kString ? key_of_string_[v.payload] : Key::kUnknown;
+  }
+  struct Field {
+    Key key = Key::kUnknown;
+    Value value;
+  };
+  /// What Extend makes of a new dict with these keys, of which the first is "action".
+  Value AddEvent(std::span<const Field> fields);
   /// What the tables may take; once it is spent, the reader gives up.
   ReadBudget& budget() { return budget_; }
 
@@ -115,9 +125,6 @@ class Builder {
   };
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  Key KeyOf(Value v) const {
-    return v.kind == Kind::kString ? key_of_string_[v.payload] : Key::kUnknown;
-  }
   Kind TypeOfDict(std::span<const Value> items) const;
   Value NewRow(Kind kind);
   void SetField(Value row, Key key, Value key_value, Value value);

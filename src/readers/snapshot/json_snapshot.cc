@@ -96,7 +96,7 @@ bool RecogniseJsonSnapshot(std::string_view bytes) {
 }
 
 Result<Recording> ReadJsonSnapshot(const Input& input) {
-  Builder builder(input);
+  Builder builder(input.size());
   JsonHandler handler(builder);
   const bool fine = nlohmann::json::sax_parse(input.bytes(), &handler);
   if (builder.budget().spent()) return ReadBudget::Refusal();

@@ -17,6 +17,8 @@ class Memo {
   explicit Memo(std::size_t most) : most_(most) {}
 
   std::uint64_t size() const { return size_; }
+  /// Whether so many more can follow the last.
+  bool HasRoom(std::size_t more) const { return size_ + more <= most_; }
 
   bool Put(std::uint64_t index, Value value) {
     if (index >= most_) return false;
