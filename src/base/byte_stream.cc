@@ -97,10 +97,10 @@ std::optional<Error> ByteStream::Advance(std::size_t done, std::size_t wanted) {
     Show(std::move(next));
   }
   if (!IsLast() && !ahead_.valid()) {
-    ahead_ = std::async([fd = *file_, piece = std::move(spare_),
-                         asked = std::min(unread_, kPiece)]() mutable {
-      return Fill(fd, std::move(piece), asked);
-    });
+    ahead_ = std::async(
+        [fd = *file_, piece = std::move(spare_), asked = std::min(unread_, kPiece)]() mutable {
+          return Fill(fd, std::move(piece), asked);
+        });
   }
   return std::nullopt;
 }

@@ -16,8 +16,8 @@ namespace plimsoll {
 inline double ShareOf(InputSize file) {
   constexpr double kSmallFile = 10e6;
   constexpr double kUsualRatio = 50;
-  const double size = std::max(static_cast<double>(file.stored),
-                               static_cast<double>(file.unpacked) / kUsualRatio);
+  const double size =
+      std::max(static_cast<double>(file.stored), static_cast<double>(file.unpacked) / kUsualRatio);
   return std::max(1.0, size / kSmallFile);
 }
 

@@ -128,7 +128,7 @@ class Builder {
   Kind TypeOfDict(std::span<const Value> items) const;
   Value NewRow(Kind kind);
   void SetField(Value row, Key key, Value key_value, Value value);
-  void SetEventField(std::size_t row, Key key, Value value);
+  void SetEventField(Event& event, std::size_t row, Key key, Value value);
   void SetBlockField(std::size_t row, Key key, Value value);
   void SetSegmentField(std::size_t row, Key key, Value value);
   void SetSettingsField(Key key, Value value);
@@ -152,12 +152,19 @@ class Builder {
     skipped_.emplace_back(what, 1);
   }
 
-  std::uint16_t StreamIndex(Value v);
+  /// Nearly every event names the stream of the one before.
+  std::uint16_t StreamIndex(Value v) {
+    const std::uint64_t stream = v.kind == Kind::kInt ? v.payload : 0;
+    return stream == last_stream_ && !streams_.empty() ? last_stream_index_ : FindStream(stream);
+  }
+  std::uint16_t FindStream(std::uint64_t stream);
   std::uint8_t PoolIndex(Value v);
   Action ActionOf(Value v) const {
     return v.kind == Kind::kString ? action_of_string_[v.payload] : Action::kOther;
   }
-  StackId StackOf(Value v) const;
+  static StackId StackOf(Value v) {
+    return v.kind == Kind::kStack ? StackId(v.payload) : StackId();
+  }
   StackId ForwardStackOf(Value strings);
   Bytes SizeOf(Value v);
   std::string TorchRelease() const;
@@ -174,6 +181,7 @@ class Builder {
   StackBuilder stack_builder_{stacks_, stack_budget_};
   std::vector<Key> key_of_string_;        // by StringId
   std::vector<Action> action_of_string_;  // by StringId
+  StringId no_text_;                      // "", which most events carry as their metadata
   std::vector<FrameId> scratch_frames_;
   std::size_t rebuild_budget_;
 

@@ -42,29 +42,25 @@ bool IsNumber(std::uint8_t opcode) {
   return opcode == kBinInt1 || opcode == kBinInt2 || opcode == kBinInt || opcode == kLong1;
 }
 
-/// A number of up to 64 bits. False where it has more, or none.
-bool TakeNumber(const std::uint8_t*& at, Value& value) {
+/// A number of up to 64 bits.
+[[gnu::always_inline]] inline const std::uint8_t* Number(const std::uint8_t* at, Value& value) {
   switch (*at) {
     case kBinInt1:
       value = Value::Int(at[1]);
-      at += 2;
-      return true;
+      return at + 2;
     case kBinInt2:
       value = Value::Int(LoadAt<std::uint16_t>(at + 1));
-      at += 3;
-      return true;
+      return at + 3;
     case kBinInt:
       value = Value::Int(LoadAt<std::int32_t>(at + 1));
-      at += 5;
-      return true;
+      return at + 5;
     default: {
       const unsigned bytes = at[1];
-      if (bytes - 1 > 7) return false;
+      if (bytes - 1 > 7) return nullptr;
       const unsigned unused = 64 - 8 * bytes;
-      value = Value::Int(static_cast<std::int64_t>(LoadAt<std::uint64_t>(at + 2) << unused) >>
-                         unused);
-      at += 2 + bytes;
-      return true;
+      value =
+          Value::Int(static_cast<std::int64_t>(LoadAt<std::uint64_t>(at + 2) << unused) >> unused);
+      return at + 2 + bytes;
     }
   }
 }
@@ -78,164 +74,175 @@ EventReader::EventReader(Memo& memo, Builder& builder, InputSize file)
       spelled_(std::max(std::size_t{16} << 20, file.unpacked / 8)) {}
 
 /// What the machine is to remember: protocol 4 counts by itself, before that the number was spelled
-/// out. False, and nothing is taken, where the next opcode does neither.
-bool EventReader::TakePut(Cursor& c, Value value) const {
-  const std::uint64_t index = memo_.size() + c.put_count;
+/// out. False, and `at` stays, where the next opcode does neither.
+inline bool EventReader::Put(At& at, Value value) {
+  const std::uint64_t index = memo_.size() + put_count_;
   std::size_t length = 0;
-  if (*c.at == kMemoize) length = 1;
-  if (*c.at == kBinPut && c.at[1] == index) length = 2;
-  if (*c.at == kLongBinPut && LoadAt<std::uint32_t>(c.at + 1) == index) length = 5;
-  if (length == 0 || c.put_count == c.puts.size()) return false;
-  c.at += length;
-  if (value.kind == Kind::kNewList) value.payload = index;
-  c.puts[c.put_count++] = value;
-  return true;
-}
-
-bool EventReader::TakeReference(Cursor& c, Value& value) const {
-  if (*c.at == kBinGet) {
-    const std::uint8_t index = c.at[1];
-    c.at += 2;
-    return memo_.Get(index, value);
+  if (*at == kMemoize) {
+    length = 1;
+  } else if (*at == kBinPut && at[1] == index) {
+    length = 2;
+  } else if (*at == kLongBinPut && LoadAt<std::uint32_t>(at + 1) == index) {
+    length = 5;
   }
-  if (*c.at != kLongBinGet) return false;
-  const auto index = LoadAt<std::uint32_t>(c.at + 1);
-  c.at += 5;
-  return memo_.Get(index, value);
+  if (length == 0 || put_count_ == puts_.size()) return false;
+  at += length;
+  if (value.kind == Kind::kNewList) value.payload = index;
+  puts_[put_count_++] = value;
+  return true;
 }
 
-bool EventReader::TakePair(Cursor& c, Value& value) {
+bool EventReader::Remember() {
+  if (!memo_.HasRoom(put_count_)) return false;
+  for (std::size_t i = 0; i < put_count_; ++i) memo_.Add(puts_[i]);
+  return true;
+}
+
+inline EventReader::At EventReader::Reference(At at, Value& value) const {
+  if (*at == kBinGet) return memo_.Get(at[1], value) ? at + 2 : nullptr;
+  if (*at != kLongBinGet) return nullptr;
+  return memo_.Get(LoadAt<std::uint32_t>(at + 1), value) ? at + 5 : nullptr;
+}
+
+/// Events have the same keys in the same order, so a key is known by its bytes; to look it up in
+/// the memo takes as long as all else that is done for it.
+[[gnu::always_inline]] inline EventReader::At EventReader::KeyAt(At at, SpelledKey& known) const {
+  const auto bytes = LoadAt<std::uint64_t>(at);
+  if ((bytes & known.mask) == known.bytes) return at + known.length;
+  Value name;
+  const At behind = Reference(at, name);
+  if (behind == nullptr) return nullptr;
+  known.length = static_cast<std::size_t>(behind - at);
+  known.mask = ~std::uint64_t{0} >> (64 - 8 * known.length);
+  known.bytes = bytes & known.mask;
+  known.key = builder_.KeyOf(name);
+  return behind;
+}
+
+EventReader::At EventReader::Pair(At at, Value& value) {
   std::array<Value, 2> items = {value, {}};
-  if (!TakeNumber(c.at, items[1]) || *c.at != kTuple2) return false;
-  ++c.at;
+  at = Number(at, items[1]);
+  if (at == nullptr || *at != kTuple2) return nullptr;
+  ++at;
   value = builder_.Tuple(items);
-  TakePut(c, value);
-  return true;
+  Put(at, value);
+  return at;
 }
 
-bool EventReader::TakeText(Cursor& c, Value& value) {
-  const bool is_short = *c.at == kShortBinUnicode;
-  const std::size_t length = is_short ? c.at[1] : LoadAt<std::uint32_t>(c.at + 1);
-  c.at += is_short ? 2 : 5;
-  if (static_cast<std::size_t>(c.end - c.at) < length + kFieldBytes) return false;
-  value = builder_.String({reinterpret_cast<const char*>(c.at), length});
-  c.at += length;
-  TakePut(c, value);
-  return true;
+EventReader::At EventReader::Text(At at, Value& value) {
+  const bool is_short = *at == kShortBinUnicode;
+  const std::size_t length = is_short ? at[1] : LoadAt<std::uint32_t>(at + 1);
+  at += is_short ? 2 : 5;
+  if (static_cast<std::size_t>(end_ - at) < length + kFieldBytes) return nullptr;
+  value = builder_.String({reinterpret_cast<const char*>(at), length});
+  at += length;
+  Put(at, value);
+  return at;
 }
 
-bool EventReader::TakeValue(Cursor& c, Value& value) {
-  switch (*c.at) {
+[[gnu::always_inline]] inline EventReader::At EventReader::ValueAt(At at, Value& value) {
+  switch (*at) {
     case kBinGet:
     case kLongBinGet:
-      return TakeReference(c, value);
+      return Reference(at, value);
     case kBinInt1:
     case kBinInt2:
     case kBinInt:
     case kLong1:
-      return TakeNumber(c.at, value) && (!IsNumber(*c.at) || TakePair(c, value));
+      at = Number(at, value);
+      return at != nullptr && IsNumber(*at) ? Pair(at, value) : at;
     case kEmptyList:
-      ++c.at;
-      return TakeList(c, value);
+      return List(at + 1, value);
     case kShortBinUnicode:
     case kBinUnicode:
-      return TakeText(c, value);
+      return Text(at, value);
     default:
-      return false;
+      return nullptr;
   }
 }
 
 /// The frames that these references name, as a stack.
 std::optional<std::uint64_t> EventReader::NewStack(std::string_view spelling) {
   scratch_.clear();
-  Cursor c{reinterpret_cast<const std::uint8_t*>(spelling.data()), nullptr};
-  c.end = c.at + spelling.size();
-  while (c.at < c.end) {
+  At at = reinterpret_cast<At>(spelling.data());
+  for (const At end = at + spelling.size(); at < end;) {
     Value v;
-    if (!TakeReference(c, v) || v.kind != Kind::kFrame) return std::nullopt;
+    at = Reference(at, v);
+    if (at == nullptr || v.kind != Kind::kFrame) return std::nullopt;
     scratch_.push_back(FrameId(v.payload));
   }
   return builder_.Stack(scratch_).payload;
 }
 
-/// `]`, memoize, `(`, then "get item n" forty times, `e`: such a list is recognised by its bytes,
-/// without looking at its items.
-std::optional<std::uint64_t> EventReader::TakeFrames(Cursor& c) {
-  const std::string_view rest(reinterpret_cast<const char*>(c.at),
-                              static_cast<std::size_t>(c.end - c.at));
+/// "Get item n" forty times, then `e`: recognised by the bytes, without looking at the items.
+EventReader::At EventReader::Frames(At at, Value& stack) {
+  const std::string_view rest(reinterpret_cast<const char*>(at),
+                              static_cast<std::size_t>(end_ - at));
   const SpelledStacks::Spelled* known = spelled_.Expected(rest);
-  if (known == nullptr || rest.size() == known->length || c.at[known->length] != kAppends) {
-    const std::uint8_t* const end = EndOfReferences(c.at, c.end);
-    if (end == c.at || end >= c.end || *end != kAppends) return std::nullopt;
-    const std::string_view spelling = rest.substr(0, static_cast<std::size_t>(end - c.at));
+  if (known == nullptr || rest.size() == known->length || at[known->length] != kAppends) {
+    const At behind = EndOfReferences(at, end_);
+    if (behind == at || behind >= end_ || *behind != kAppends) return nullptr;
+    const std::string_view spelling = rest.substr(0, static_cast<std::size_t>(behind - at));
     known = spelled_.Find(spelling);
     if (known == nullptr) {
-      const std::optional<std::uint64_t> stack = NewStack(spelling);
-      if (!stack) return std::nullopt;
-      known = spelled_.Add(spelling, *stack);
-      if (known == nullptr) {
-        c.at = end + 1;
-        return stack;
-      }
+      const std::optional<std::uint64_t> made = NewStack(spelling);
+      if (!made) return nullptr;
+      stack = {Kind::kStack, *made};
+      known = spelled_.Add(spelling, *made);
+      if (known == nullptr) return behind + 1;
       builder_.budget().Take(spelling.size() + SpelledStacks::kBytesEach);
     }
   }
   spelled_.Found(*known);
-  c.at += known->length + 1;
-  return known->stack;
+  stack = {Kind::kStack, known->stack};
+  return at + known->length + 1;
 }
 
-bool EventReader::TakeList(Cursor& c, Value& value) {
+/// `]`, memoize, `(`, frames, `e`; or an empty list.
+EventReader::At EventReader::List(At at, Value& value) {
   value = {Kind::kNewList, kNoMemo};
-  const bool put = TakePut(c, value);
-  Value& remembered = put ? c.puts[c.put_count - 1] : value;
-  if (*c.at != kMark) {
-    value = remembered;  // an empty list
-    return true;
+  const bool put = Put(at, value);
+  if (*at == kMark) {
+    at = Frames(at + 1, value);
+    if (put) puts_[put_count_ - 1] = value;
+  } else if (put) {
+    value = puts_[put_count_ - 1];
   }
-  ++c.at;
-  const std::optional<std::uint64_t> stack = TakeFrames(c);
-  if (!stack) return false;
-  remembered = value = {Kind::kStack, *stack};
-  return true;
+  return at;
 }
 
-std::optional<EventReader::Made> EventReader::Finish(const Cursor& c, Value value) {
-  for (std::size_t i = 0; i < c.put_count; ++i) memo_.Put(memo_.size(), c.puts[i]);
-  return Made{value, c.at};
+EventReader::At EventReader::Stack(At at, At end, Value& stack) {
+  end_ = end;
+  put_count_ = 0;
+  if (end - at < kFieldBytes) return nullptr;
+  at = List(at, stack);
+  return at != nullptr && Remember() ? at : nullptr;
 }
 
-std::optional<EventReader::Made> EventReader::Stack(const std::uint8_t* at,
-                                                    const std::uint8_t* end) {
-  Cursor c{at, end};
-  Value list;
-  if (end - at < kFieldBytes || !TakeList(c, list) || !memo_.HasRoom(c.put_count)) return {};
-  return Finish(c, list);
-}
-
-std::optional<EventReader::Made> EventReader::Event(const std::uint8_t* at,
-                                                    const std::uint8_t* end) {
-  Cursor c{at, end};
-  if (end - at < kFieldBytes) return {};
-  const bool put = TakePut(c, {Kind::kNewDict, kNoMemo});
-  if (*c.at != kMark) return {};
-  ++c.at;
+EventReader::At EventReader::Event(At at, At end, Value& event) {
+  end_ = end;
+  put_count_ = 0;
+  if (end - at < kFieldBytes) return nullptr;
+  const bool put = Put(at, {Kind::kNewDict, kNoMemo});
+  if (*at != kMark) return nullptr;
+  ++at;
   std::size_t count = 0;
-  while (end - c.at >= kFieldBytes && *c.at != kSetItems) {
-    Value name;
-    if (!TakeReference(c, name)) return {};
-    const Key key = builder_.KeyOf(name);
-    if (count == 0 && key != Key::kAction) return {};
+  for (SpelledKey& spelled : keys_) {
+    if (end - at < kFieldBytes) return nullptr;
+    if (*at == kSetItems) break;
+    at = KeyAt(at, spelled);
+    if (at == nullptr || (count == 0 && spelled.key != Key::kAction)) return nullptr;
     Builder::Field& field = fields_[count];
-    field.key = key;
-    if (!TakeValue(c, field.value)) return {};
-    if (key != Key::kUnknown && ++count == fields_.size()) return {};
+    at = ValueAt(at, field.value);
+    if (at == nullptr) return nullptr;
+    field.key = spelled.key;
+    if (field.key != Key::kUnknown) ++count;
   }
-  if (count == 0 || c.at >= end || *c.at != kSetItems || !memo_.HasRoom(c.put_count)) return {};
-  ++c.at;
-  const Value event = builder_.AddEvent(std::span(fields_).first(count));
-  if (put) c.puts[0] = event;
-  return Finish(c, event);
+  if (count == 0 || at >= end || *at != kSetItems || !memo_.HasRoom(put_count_)) return nullptr;
+  event = builder_.AddEvent(std::span(fields_).first(count));
+  if (put) puts_[0] = event;
+  Remember();
+  return at + 1;
 }
 
 }  // namespace plimsoll::snapshot

@@ -19,50 +19,61 @@ namespace plimsoll::snapshot {
 
 class EventReader {
  public:
+  using At = const std::uint8_t*;
+
   EventReader(Memo& memo, Builder& builder, InputSize file);
 
-  struct Made {
-    Value value;
-    const std::uint8_t* end = nullptr;
-  };
-  /// The dict whose opcode stands before `at`, if it is an event whose keys were all written before
-  /// and whose values are numbers, texts and lists of frames. Where it is not, or is not whole,
-  /// there is nothing, and nothing has changed.
-  std::optional<Made> Event(const std::uint8_t* at, const std::uint8_t* end);
-  /// The list whose opcode stands before `at`, likewise, if its items are frames that were written
+  /// Reads the dict whose opcode stands before `at`, if it is an event whose keys were all written
+  /// before and whose values are numbers, texts and lists of frames. Returns where it ends; null,
+  /// and nothing has changed, where it is written in another way or is not whole.
+  At Event(At at, At end, Value& event);
+  /// Likewise the list whose opcode stands before `at`, if its items are frames that were written
   /// before.
-  std::optional<Made> Stack(const std::uint8_t* at, const std::uint8_t* end);
+  At Stack(At at, At end, Value& stack);
+  using Read = At (EventReader::*)(At, At, Value&);
   /// An index of the memo got another meaning.
-  void ForgetReferences() { spelled_.Clear(); }
+  void ForgetReferences() {
+    spelled_.Clear();
+    keys_ = {};
+  }
 
-  /// What the machine would have put on its stack for an event.
   static constexpr std::size_t kMostFields = 16;
+  /// What the machine would have had on its stack for an event.
   static constexpr std::size_t kMostValues = 2 * kMostFields + 2;
 
  private:
-  /// How far an event has been read. What is to be remembered is remembered once it is whole.
-  struct Cursor {
-    const std::uint8_t* at;
-    const std::uint8_t* end;
-    std::array<Value, 4> puts = {};
-    std::size_t put_count = 0;
+  /// A key as it was spelled at this place of the last event: a reference of two or five bytes.
+  struct SpelledKey {
+    std::uint64_t bytes = 1;
+    std::uint64_t mask = 0;  // which of the bytes count
+    std::size_t length = 0;
+    Key key = Key::kUnknown;
   };
 
-  bool TakePut(Cursor& cursor, Value value) const;
-  bool TakeReference(Cursor& cursor, Value& value) const;
-  bool TakeValue(Cursor& cursor, Value& value);
-  bool TakePair(Cursor& cursor, Value& value);
-  bool TakeText(Cursor& cursor, Value& value);
-  bool TakeList(Cursor& cursor, Value& value);
-  std::optional<std::uint64_t> TakeFrames(Cursor& cursor);
+  // Each reads something at `at` and returns where it ends, or null.
+  At Reference(At at, Value& value) const;
+  At KeyAt(At at, SpelledKey& known) const;
+  At ValueAt(At at, Value& value);
+  At Pair(At at, Value& value);
+  At Text(At at, Value& value);
+  At List(At at, Value& value);
+  At Frames(At at, Value& stack);
+
+  bool Put(At& at, Value value);
   std::optional<std::uint64_t> NewStack(std::string_view spelling);
-  std::optional<Made> Finish(const Cursor& cursor, Value value);
+  bool Remember();
 
   Memo& memo_;
   Builder& builder_;
   SpelledStacks spelled_;
-  std::array<Builder::Field, kMostFields> fields_;
+  std::array<SpelledKey, kMostFields> keys_;
   std::vector<FrameId> scratch_;
+
+  // What is being read. The machine's memo gets what it is to remember once all of it is read.
+  At end_ = nullptr;
+  std::array<Builder::Field, kMostFields> fields_;
+  std::array<Value, 4> puts_;
+  std::size_t put_count_ = 0;
 };
 
 }  // namespace plimsoll::snapshot

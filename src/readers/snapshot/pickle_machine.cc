@@ -90,8 +90,7 @@ bool PickleMachine::More(std::size_t n) {
 
 bool PickleMachine::Fail(std::string message, std::string hint) {
   if (!error_) {
-    error_ =
-        Error{.message = std::move(message), .offset = Offset(), .hint = std::move(hint)};
+    error_ = Error{.message = std::move(message), .offset = Offset(), .hint = std::move(hint)};
   }
   return false;
 }
@@ -330,11 +329,13 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
   }
 }
 
-/// Takes what `events_` has read past an opcode, if it could.
-bool PickleMachine::Take(std::optional<EventReader::Made> made) {
-  if (!made) return false;
-  at_ = made->end;
-  stack_.push_back(made->value);
+/// Puts on the stack what the reader of events makes of the bytes from here on, if it can.
+bool PickleMachine::ReadAhead(EventReader::Read read) {
+  Value value;
+  const std::uint8_t* const behind = HasRoom() ? (events_.*read)(at_, end_, value) : nullptr;
+  if (behind == nullptr) return false;
+  at_ = behind;
+  stack_.push_back(value);
   return true;
 }
 
@@ -366,9 +367,9 @@ bool PickleMachine::Step(std::uint8_t opcode) {
     case kMemoize:
       return MemoPut(memo_.size());
     case kEmptyDict:
-      return (HasRoom() && Take(events_.Event(at_, end_))) || Push({Kind::kNewDict, kNoMemo});
+      return ReadAhead(&EventReader::Event) || Push({Kind::kNewDict, kNoMemo});
     case kEmptyList:
-      return (HasRoom() && Take(events_.Stack(at_, end_))) || Push({Kind::kNewList, kNoMemo});
+      return ReadAhead(&EventReader::Stack) || Push({Kind::kNewList, kNoMemo});
     default:
       return StepContainer(opcode);
   }

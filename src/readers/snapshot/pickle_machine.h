@@ -66,7 +66,7 @@ class PickleMachine {
   bool HasRoom() const {
     return std::max(stack_.size(), marks_.size()) + EventReader::kMostValues < most_values_;
   }
-  bool Take(std::optional<EventReader::Made> made);
+  bool ReadAhead(EventReader::Read read);
 
   /// A window is left when so little of it is left: events are read ahead.
   static constexpr std::size_t kLookAhead = std::size_t{16} << 10;

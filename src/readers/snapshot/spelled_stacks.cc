@@ -43,7 +43,6 @@ void SpelledStacks::Clear() {
   texts_.clear();
   all_.clear();
   slots_.clear();
-  last_ = 0;
 }
 
 }  // namespace plimsoll::snapshot

@@ -18,26 +18,25 @@ class SpelledStacks {
     std::size_t text = 0;  // where its bytes are among the texts
     std::size_t length = 0;
     std::uint64_t stack = 0;
-    std::uint32_t next = 0;  // the list that came after it the last time
   };
 
-  /// The list that `bytes` begin with, if it is the one that came after the last one found the last
-  /// time that this one was found: a training step is like the one before. So most lists are
-  /// compared with one other and not hashed.
+  /// The list that `bytes` begin with, if it is the one that came the last time after the three
+  /// before it: a training step is like the step before. So nine lists of ten are compared with
+  /// one other and not hashed.
   const Spelled* Expected(std::string_view bytes) const {
-    if (all_.empty()) return nullptr;
-    const Spelled& expected = all_[all_[last_].next];
-    return bytes.starts_with(TextOf(expected)) ? &expected : nullptr;
+    const std::uint32_t index = followers_[ContextOf(recent_)];
+    if (index >= all_.size()) return nullptr;
+    return bytes.starts_with(TextOf(all_[index])) ? &all_[index] : nullptr;
   }
   /// The list that these bytes spell, or nothing.
   const Spelled* Find(std::string_view spelling) const;
   /// What is now known of a spelling that Find did not find; nothing if there is no room for it.
   const Spelled* Add(std::string_view spelling, std::uint64_t stack);
-  /// A list was found: what comes next is expected to be what came after it before.
+  /// This list came next.
   void Found(const Spelled& spelled) {
     const auto index = static_cast<std::uint32_t>(&spelled - all_.data());
-    all_[last_].next = index;
-    last_ = index;
+    followers_[ContextOf(recent_)] = index;
+    recent_ = recent_ << 21 | index;
   }
   void Clear();
 
@@ -53,7 +52,13 @@ class SpelledStacks {
   std::size_t most_text_;
   std::string texts_;
   std::vector<Spelled> all_;
-  std::uint32_t last_ = 0;
+  /// A slot of the table below; two that fall into one are mistaken for one another, no more.
+  static std::size_t ContextOf(std::uint64_t recent) {
+    return static_cast<std::size_t>(recent * 0x9e3779b97f4a7c15u >> (64 - kContextBits));
+  }
+  static constexpr unsigned kContextBits = 16;
+  std::vector<std::uint32_t> followers_ = std::vector<std::uint32_t>(1u << kContextBits);
+  std::uint64_t recent_ = 0;  // the last three
   struct Slot {
     std::uint64_t hash = 0;
     std::uint32_t index = kEmpty;
