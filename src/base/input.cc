@@ -15,6 +15,17 @@
 #include "base/unpack.h"
 
 namespace plimsoll {
+
+Error CannotRead(const std::string& path, int code) {
+  std::string hint;
+  if (code == ENOENT) hint = "check the path";
+  if (code == EACCES) hint = "check who may read it";
+  if (code == EISDIR) hint = "name the files in it, for example " + path + "/*.pickle";
+  return Error{.message = fmt::format("cannot be read: {}", std::strerror(code)),
+               .file = path,
+               .hint = hint};
+}
+
 namespace {
 
 constexpr std::size_t kChunk = 16 << 20;
@@ -27,16 +38,6 @@ struct FileDescriptor {
     if (fd > STDERR_FILENO) ::close(fd);
   }
 };
-
-Error CannotRead(const std::string& path, int code) {
-  std::string hint;
-  if (code == ENOENT) hint = "check the path";
-  if (code == EACCES) hint = "check who may read it";
-  if (code == EISDIR) hint = "name the files in it, for example " + path + "/*.pickle";
-  return Error{.message = fmt::format("cannot be read: {}", std::strerror(code)),
-               .file = path,
-               .hint = hint};
-}
 
 /// Up to `most` bytes, or to the end. Read and not mapped: a mapped file that somebody cuts short
 /// ends the program, and one that somebody changes is not the one that was checked.

@@ -10,6 +10,15 @@
 
 namespace plimsoll {
 
+/// How large a file is. Limits go by `stored`: what whoever sent the file had to send.
+struct InputSize {
+  std::size_t stored = 0;
+  std::size_t unpacked = 0;
+};
+
+/// `code`: errno.
+Error CannotRead(const std::string& path, int code);
+
 class Input {
  public:
   /// Opens a file ("-" is standard input) and reads all of it; .gz, .xz and .zst are unpacked,
@@ -21,8 +30,7 @@ class Input {
 
   const std::string& name() const { return name_; }
   std::string_view bytes() const { return bytes_; }
-  /// How large the file itself is: what whoever sent it had to send. Limits go by it.
-  std::size_t stored_size() const { return stored_size_; }
+  InputSize size() const { return {.stored = stored_size_, .unpacked = bytes_.size()}; }
 
  private:
   /// `stored` owns the bytes as they were found.

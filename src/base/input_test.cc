@@ -91,7 +91,7 @@ TEST(Input, KnowsHowLargeTheFileItselfIs) {
   const std::string packed = Zstd(std::string(10'000, 'x'));
   const Result<Input> input = Input::FromMemory("x", packed);
   ASSERT_TRUE(input.ok());
-  EXPECT_EQ(input->stored_size(), packed.size());
+  EXPECT_EQ(input->size().stored, packed.size());
   EXPECT_EQ(input->bytes().size(), 10'000u);
 }
 

@@ -13,19 +13,22 @@ namespace plimsoll {
 
 /// How many times the allowance of a small file (10 MB) a file has. Packed ones count as what they
 /// usually pack from.
-inline double ShareOf(const Input& input) {
+inline double ShareOf(InputSize file) {
   constexpr double kSmallFile = 10e6;
   constexpr double kUsualRatio = 50;
-  const double size = std::max(static_cast<double>(input.stored_size()),
-                               static_cast<double>(input.bytes().size()) / kUsualRatio);
+  const double size =
+      std::max(static_cast<double>(file.stored), static_cast<double>(file.unpacked) / kUsualRatio);
   return std::max(1.0, size / kSmallFile);
 }
+
+inline double ShareOf(const Input& input) { return ShareOf(input.size()); }
 
 /// The bytes of a reader's tables.
 class ReadBudget {
  public:
-  explicit ReadBudget(const Input& input)
-      : left_(static_cast<std::size_t>(kOfSmallFile * ShareOf(input))) {}
+  explicit ReadBudget(const Input& input) : ReadBudget(input.size()) {}
+  explicit ReadBudget(InputSize file)
+      : left_(static_cast<std::size_t>(kOfSmallFile * ShareOf(file))) {}
 
   /// False, and from then on, where the tables have become too large for the file.
   bool Take(std::size_t bytes) {

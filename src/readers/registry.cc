@@ -1,6 +1,7 @@
 #include "readers/registry.h"
 
 #include <array>
+#include <optional>
 
 #include "readers/error_text/error_text.h"
 #include "readers/memory_summary/memory_summary.h"
@@ -23,6 +24,16 @@ constexpr std::array<Reader, 7> kReaders = {{
     {"error text", RecogniseErrorText, ReadErrorText},
 }};
 
+/// No reader need look whether what it read can be.
+Result<Recording> Vetted(Result<Recording> recording, const std::string& file) {
+  if (recording) {
+    TakeOutImpossible(*recording);
+  } else if (recording.error().file.empty()) {
+    recording.error().file = file;
+  }
+  return recording;
+}
+
 }  // namespace
 
 std::span<const Reader> Readers() { return kReaders; }
@@ -33,13 +44,7 @@ Result<Recording> Read(const Input& input) {
   }
   for (const Reader& reader : kReaders) {
     if (!reader.recognise(input.bytes())) continue;
-    Result<Recording> recording = reader.read(input);
-    if (recording) {
-      TakeOutImpossible(*recording);
-    } else if (recording.error().file.empty()) {
-      recording.error().file = input.name();
-    }
-    return recording;
+    return Vetted(reader.read(input), input.name());
   }
   return Error{.message = "not a memory snapshot, and no out-of-memory message in it",
                .file = input.name(),
@@ -50,6 +55,11 @@ Result<Recording> Read(const Input& input) {
 }
 
 Result<Recording> ReadFile(const std::string& path) {
+  // A pickle is the first of the table, and read from its beginning to its end: it need not be in
+  // memory as a whole.
+  std::optional<ByteStream> stream = ByteStream::OfFile(path);
+  if (stream && RecognisePickle(stream->window())) return Vetted(ReadPickleStream(*stream), path);
+  stream.reset();
   Result<Input> input = Input::Open(path);
   if (!input) return input.error();
   return Read(*input);

@@ -85,13 +85,11 @@ Action ActionNamed(std::string_view name) {
 
 }  // namespace
 
-Builder::Builder(const Input& input)
-    : budget_(input),
-      stack_budget_(ShareOf(input)),
-      rebuild_budget_(input.bytes().size() / 4 + 4096) {
+Builder::Builder(InputSize file)
+    : budget_(file), stack_budget_(ShareOf(file)), rebuild_budget_(file.unpacked / 4 + 4096) {
   // An event takes at least some sixty bytes of a pickle; the pages of this reservation are not
   // touched before they are needed.
-  events_.reserve(input.bytes().size() / 72);
+  events_.reserve(file.unpacked / 72);
 }
 
 Value Builder::String(std::string_view text) {
@@ -197,10 +195,83 @@ void Builder::Extend(Value& dict, std::span<const Value> items) {
   }
 }
 
+Bytes Builder::SizeOf(Value v) {
+  if (v.kind != Kind::kInt || v.AsInt() < 0) {
+    Skip("sizes that are no number");
+    return 0;
+  }
+  if (v.AsInt() > kLargestSize || size_total_ > kMostInAll) {
+    Skip("sizes beyond any device");
+    return 0;
+  }
+  size_total_ += v.AsInt();
+  return v.AsInt();
+}
+
+[[gnu::always_inline]] inline void Builder::SetEventField(Event& event, std::size_t row, Key key,
+                                                          Value value) {
+  switch (key) {
+    case Key::kAction:
+      event.action = ActionOf(value);
+      if (event.action == Action::kOther) Skip("events of an unknown kind");
+      return;
+    case Key::kAddr:
+      if (value.kind == Kind::kInt) event.address = value.payload;
+      return;
+    case Key::kDeviceFree:
+      if (value.kind == Kind::kInt) {
+        event.address = std::min(value.payload, static_cast<Address>(kLargestSize));
+      }
+      return;
+    case Key::kSize:
+      event.size = SizeOf(value);
+      return;
+    case Key::kStream:
+      event.stream = StreamIndex(value);
+      return;
+    case Key::kTimeUs:
+      if (value.kind == Kind::kInt) event.time_us = value.AsInt();
+      return;
+    case Key::kFrames:
+      event.stack = StackOf(value);
+      return;
+    case Key::kForwardFrames:
+      if (value.kind == Kind::kStrings) {
+        AddRow(forward_, ForwardStack{static_cast<EventIndex>(row), ForwardStackOf(value)});
+      }
+      return;
+    case Key::kPoolId:
+      event.pool = PoolIndex(value);
+      return;
+    case Key::kUserMetadata:
+      if (value.kind != Kind::kString || StringId(value.payload) == no_text_) return;
+      if (stacks_.strings[StringId(value.payload)].empty()) {
+        no_text_ = StringId(value.payload);
+      } else {
+        const StringId text = stack_builder_.Shortened(StringId(value.payload));
+        AddRow(notes_, EventNote{static_cast<EventIndex>(row), text});
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+Value Builder::AddEvent(std::span<const Field> fields) {
+  const Value row = NewRow(Kind::kEvent);
+  Event event;
+  for (const Field& field : fields) {
+    seen_[static_cast<std::size_t>(field.key)] = true;
+    SetEventField(event, row.payload, field.key, field.value);
+  }
+  events_[row.payload] = event;
+  return row;
+}
+
 void Builder::SetField(Value row, Key key, Value key_value, Value value) {
   switch (row.kind) {
     case Kind::kEvent:
-      return SetEventField(row.payload, key, value);
+      return SetEventField(events_[row.payload], row.payload, key, value);
     case Kind::kBlock:
       return SetBlockField(row.payload, key, value);
     case Kind::kSegment:
@@ -242,65 +313,6 @@ void Builder::SetField(Value row, Key key, Value key_value, Value value) {
       if (key == Key::kHostSegments) snapshot.host_segments = value;
       return;
     }
-    default:
-      return;
-  }
-}
-
-Bytes Builder::SizeOf(Value v) {
-  if (v.kind != Kind::kInt || v.AsInt() < 0) {
-    Skip("sizes that are no number");
-    return 0;
-  }
-  if (v.AsInt() > kLargestSize || size_total_ > kMostInAll) {
-    Skip("sizes beyond any device");
-    return 0;
-  }
-  size_total_ += v.AsInt();
-  return v.AsInt();
-}
-
-void Builder::SetEventField(std::size_t row, Key key, Value value) {
-  Event& event = events_[row];
-  switch (key) {
-    case Key::kAction:
-      event.action = ActionOf(value);
-      if (event.action == Action::kOther) Skip("events of an unknown kind");
-      return;
-    case Key::kAddr:
-      if (value.kind == Kind::kInt) event.address = value.payload;
-      return;
-    case Key::kDeviceFree:
-      if (value.kind == Kind::kInt) {
-        event.address = std::min(value.payload, static_cast<Address>(kLargestSize));
-      }
-      return;
-    case Key::kSize:
-      event.size = SizeOf(value);
-      return;
-    case Key::kStream:
-      event.stream = StreamIndex(value);
-      return;
-    case Key::kTimeUs:
-      if (value.kind == Kind::kInt) event.time_us = value.AsInt();
-      return;
-    case Key::kFrames:
-      event.stack = StackOf(value);
-      return;
-    case Key::kForwardFrames:
-      if (value.kind == Kind::kStrings) {
-        AddRow(forward_, ForwardStack{static_cast<EventIndex>(row), ForwardStackOf(value)});
-      }
-      return;
-    case Key::kPoolId:
-      event.pool = PoolIndex(value);
-      return;
-    case Key::kUserMetadata:
-      if (value.kind == Kind::kString && !stacks_.strings[StringId(value.payload)].empty()) {
-        const StringId text = stack_builder_.Shortened(StringId(value.payload));
-        AddRow(notes_, EventNote{static_cast<EventIndex>(row), text});
-      }
-      return;
     default:
       return;
   }

@@ -77,8 +77,8 @@ inline constexpr std::size_t kKeyCount = static_cast<std::size_t>(Key::kDivision
 
 class Builder {
  public:
-  /// The input's size bounds what it can legitimately ask for.
-  explicit Builder(const Input& input);
+  /// The file's size bounds what it can legitimately ask for.
+  explicit Builder(InputSize file);
   Builder(const Builder&) = delete;
 
   Value String(std::string_view text);
@@ -89,6 +89,16 @@ class Builder {
   Value Tuple(std::span<const Value> items);
   /// The stack of these frames, each distinct one once.
   Value Stack(std::span<const FrameId> frames);
+  /// What a key means, wherever it stands.
+  Key KeyOf(Value v) const {
+    return v.kind == Kind::kString ? key_of_string_[v.payload] : Key::kUnknown;
+  }
+  struct Field {
+    Key key = Key::kUnknown;
+    Value value;
+  };
+  /// What Extend makes of a new dict with these keys, of which the first is "action".
+  Value AddEvent(std::span<const Field> fields);
   /// What the tables may take; once it is spent, the reader gives up.
   ReadBudget& budget() { return budget_; }
 
@@ -115,13 +125,10 @@ class Builder {
   };
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  Key KeyOf(Value v) const {
-    return v.kind == Kind::kString ? key_of_string_[v.payload] : Key::kUnknown;
-  }
   Kind TypeOfDict(std::span<const Value> items) const;
   Value NewRow(Kind kind);
   void SetField(Value row, Key key, Value key_value, Value value);
-  void SetEventField(std::size_t row, Key key, Value value);
+  void SetEventField(Event& event, std::size_t row, Key key, Value value);
   void SetBlockField(std::size_t row, Key key, Value value);
   void SetSegmentField(std::size_t row, Key key, Value value);
   void SetSettingsField(Key key, Value value);
@@ -145,12 +152,19 @@ class Builder {
     skipped_.emplace_back(what, 1);
   }
 
-  std::uint16_t StreamIndex(Value v);
+  /// Nearly every event names the stream of the one before.
+  std::uint16_t StreamIndex(Value v) {
+    const std::uint64_t stream = v.kind == Kind::kInt ? v.payload : 0;
+    return stream == last_stream_ && !streams_.empty() ? last_stream_index_ : FindStream(stream);
+  }
+  std::uint16_t FindStream(std::uint64_t stream);
   std::uint8_t PoolIndex(Value v);
   Action ActionOf(Value v) const {
     return v.kind == Kind::kString ? action_of_string_[v.payload] : Action::kOther;
   }
-  StackId StackOf(Value v) const;
+  static StackId StackOf(Value v) {
+    return v.kind == Kind::kStack ? StackId(v.payload) : StackId();
+  }
   StackId ForwardStackOf(Value strings);
   Bytes SizeOf(Value v);
   std::string TorchRelease() const;
@@ -167,6 +181,7 @@ class Builder {
   StackBuilder stack_builder_{stacks_, stack_budget_};
   std::vector<Key> key_of_string_;        // by StringId
   std::vector<Action> action_of_string_;  // by StringId
+  StringId no_text_;                      // "", which most events carry as their metadata
   std::vector<FrameId> scratch_frames_;
   std::size_t rebuild_budget_;
 

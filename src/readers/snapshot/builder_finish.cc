@@ -13,13 +13,7 @@ namespace {
 constexpr std::int32_t kMostDevices = 64;
 }  // namespace
 
-StackId Builder::StackOf(Value v) const {
-  return v.kind == Kind::kStack ? StackId(v.payload) : StackId();
-}
-
-std::uint16_t Builder::StreamIndex(Value v) {
-  const std::uint64_t stream = v.kind == Kind::kInt ? v.payload : 0;
-  if (stream == last_stream_ && !streams_.empty()) return last_stream_index_;
+std::uint16_t Builder::FindStream(std::uint64_t stream) {
   const auto known = stream_index_.find(stream);
   if (known != stream_index_.end()) {
     last_stream_index_ = known->second;

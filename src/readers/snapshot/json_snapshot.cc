@@ -81,7 +81,7 @@ bool RecogniseJsonSnapshot(std::string_view bytes) {
 }
 
 Result<Recording> ReadJsonSnapshot(const Input& input) {
-  Builder builder(input);
+  Builder builder(input.size());
   JsonHandler handler(builder);
   if (std::optional<Error> fault = VisitJson(input, handler)) {
     if (builder.budget().spent()) return ReadBudget::Refusal();

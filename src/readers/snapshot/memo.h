@@ -17,20 +17,19 @@ class Memo {
   explicit Memo(std::size_t most) : most_(most) {}
 
   std::uint64_t size() const { return size_; }
+  /// Whether so many more can follow the last.
+  bool HasRoom(std::size_t more) const { return size_ + more <= most_; }
 
+  /// Puts it behind the last. Only where there is room.
+  void Add(Value value) {
+    if (size_ / kPage >= pages_.size()) AddPage();
+    pages_[size_ / kPage][size_ % kPage] = EntryOf(value);
+    ++size_;
+  }
   bool Put(std::uint64_t index, Value value) {
     if (index >= most_) return false;
-    while (index / kPage >= pages_.size()) {
-      pages_.push_back(std::make_unique<std::uint64_t[]>(kPage));
-    }
-    std::uint64_t tag = kSet | static_cast<std::uint64_t>(value.kind);
-    if (value.payload > kPayload) {
-      // An integer (or a double) that needs all its bits stands in a table of its own.
-      tag |= kWide;
-      wide_.push_back(value.payload);
-      value.payload = wide_.size() - 1;
-    }
-    pages_[index / kPage][index % kPage] = tag << 56 | value.payload;
+    while (index / kPage >= pages_.size()) AddPage();
+    pages_[index / kPage][index % kPage] = EntryOf(value);
     size_ = std::max(size_, index + 1);
     return true;
   }
@@ -54,6 +53,18 @@ class Memo {
   static constexpr std::uint64_t kKind = 0x3f;
   static constexpr std::uint64_t kPayload = kNoMemo;
   static constexpr std::size_t kPage = 1 << 13;
+
+  void AddPage() { pages_.push_back(std::make_unique<std::uint64_t[]>(kPage)); }
+  std::uint64_t EntryOf(Value value) {
+    std::uint64_t tag = kSet | static_cast<std::uint64_t>(value.kind);
+    if (value.payload > kPayload) [[unlikely]] {
+      // An integer (or a double) that needs all its bits stands in a table of its own.
+      tag |= kWide;
+      wide_.push_back(value.payload);
+      value.payload = wide_.size() - 1;
+    }
+    return tag << 56 | value.payload;
+  }
 
   std::size_t most_;
   std::uint64_t size_ = 0;

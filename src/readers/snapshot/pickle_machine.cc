@@ -5,57 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/hash.h"
+#include "base/read_budget.h"
+#include "readers/snapshot/opcodes.h"
 
 namespace plimsoll::snapshot {
 namespace {
-
-// The opcodes of data. https://docs.python.org/3/library/pickletools.html has all of them.
-enum Opcode : std::uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kBinFloat = 'G',
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kNone = 'N',
-  kBinUnicode = 'X',
-  kAppend = 'a',
-  kAppends = 'e',
-  kSetItem = 's',
-  kSetItems = 'u',
-  kEmptyDict = '}',
-  kEmptyList = ']',
-  kEmptyTuple = ')',
-  kTuple = 't',
-  kList = 'l',
-  kDict = 'd',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kBinString = 'T',
-  kShortBinString = 'U',
-  kBinBytes = 'B',
-  kShortBinBytes = 'C',
-  kProto = 0x80,
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kLong1 = 0x8a,
-  kLong4 = 0x8b,
-  kShortBinUnicode = 0x8c,
-  kBinUnicode8 = 0x8d,
-  kBinBytes8 = 0x8e,
-  kMemoize = 0x94,
-  kFrame = 0x95,
-  kByteArray8 = 0x96,
-};
 
 /// Opcodes that load or call something, by the name under which pickletools lists them.
 const char* CodeOpcode(std::uint8_t opcode) {
@@ -95,26 +49,6 @@ const char* CodeOpcode(std::uint8_t opcode) {
   }
 }
 
-/// Where a run of "get item n" ends. Five bytes each are the commonest by far, so eight of those
-/// are looked at together.
-const std::uint8_t* EndOfReferences(const std::uint8_t* p, const std::uint8_t* end) {
-  while (end - p > 40) {
-    bool all = true;
-    for (int i = 0; i < 8; ++i) all &= p[5 * i] == kLongBinGet;
-    if (!all) break;
-    p += 40;
-  }
-  while (true) {
-    if (end - p > 5 && *p == kLongBinGet) {
-      p += 5;
-    } else if (end - p > 2 && *p == kBinGet) {
-      p += 2;
-    } else {
-      return p;
-    }
-  }
-}
-
 std::size_t AtMost(std::size_t wanted, double most) {
   return std::min(wanted, static_cast<std::size_t>(most));
 }
@@ -123,26 +57,48 @@ std::size_t AtMost(std::size_t wanted, double most) {
 
 // The limits are generous: every memo entry of a real file stands for at least four bytes of it,
 // every value on the stack for at least one; and what unpacks to very much has few that large.
-PickleMachine::PickleMachine(const Input& input, Builder& builder)
-    : builder_(builder),
-      begin_(reinterpret_cast<const std::uint8_t*>(input.bytes().data())),
-      at_(begin_),
-      end_(begin_ + input.bytes().size()),
-      most_values_(AtMost(input.bytes().size() / 8 + 65536, 4e6 * ShareOf(input))),
-      memo_(AtMost(input.bytes().size() / 4 + 1024, 16e6 * ShareOf(input))) {}
+PickleMachine::PickleMachine(ByteStream& stream, Builder& builder)
+    : stream_(stream),
+      builder_(builder),
+      most_values_(AtMost(stream.size().unpacked / 8 + 65536, 4e6 * ShareOf(stream.size()))),
+      memo_(AtMost(stream.size().unpacked / 4 + 1024, 16e6 * ShareOf(stream.size()))),
+      events_(memo_, builder, stream.size()) {
+  LookAtWindow();
+}
+
+void PickleMachine::LookAtWindow() {
+  begin_ = at_ = reinterpret_cast<const std::uint8_t*>(stream_.window().data());
+  end_ = begin_ + stream_.window().size();
+  turn_ = stream_.IsLast() ? end_ : end_ - std::min(stream_.window().size(), kLookAhead);
+}
+
+bool PickleMachine::TurnWindow(std::size_t wanted) {
+  const auto done = static_cast<std::size_t>(at_ - begin_);
+  passed_ += done;
+  if (std::optional<Error> error = stream_.Advance(done, wanted)) {
+    error_ = std::move(error);
+    return false;
+  }
+  LookAtWindow();
+  return at_ < end_ || CutShort();
+}
+
+bool PickleMachine::More(std::size_t n) {
+  if (n > stream_.size().unpacked - Offset()) return CutShort();
+  return TurnWindow(n) && (static_cast<std::size_t>(end_ - at_) >= n || CutShort());
+}
 
 bool PickleMachine::Fail(std::string message, std::string hint) {
   if (!error_) {
-    error_ = Error{.message = std::move(message),
-                   .offset = static_cast<std::uint64_t>(at_ - begin_),
-                   .hint = std::move(hint)};
+    error_ = Error{.message = std::move(message), .offset = Offset(), .hint = std::move(hint)};
   }
   return false;
 }
 
 bool PickleMachine::CutShort() {
-  at_ = end_;
-  return Fail("the snapshot ends in the middle", "copy the file again, or record it again");
+  Fail("the snapshot ends in the middle", "copy the file again, or record it again");
+  error_->offset = stream_.size().unpacked;
+  return false;
 }
 
 bool PickleMachine::RefuseCode(std::uint8_t opcode) {
@@ -214,8 +170,7 @@ bool PickleMachine::MemoPut(std::uint64_t index) {
   if (stack_.empty()) return Fail("there is nothing to remember");
   Value& top = stack_.back();
   if (top.kind == Kind::kNewDict || top.kind == Kind::kNewList) top.payload = index;
-  // Spelled stacks rely on an index meaning the same thing throughout.
-  if (index < memo_.size()) spelled_.Clear();
+  if (index < memo_.size()) events_.ForgetReferences();
   if (!memo_.Put(index, top)) {
     return Fail(fmt::format("item number {} is more than such a file can hold", index));
   }
@@ -223,7 +178,7 @@ bool PickleMachine::MemoPut(std::uint64_t index) {
 }
 
 bool PickleMachine::PushText(std::uint64_t length) {
-  if (length > static_cast<std::uint64_t>(end_ - at_)) return CutShort();
+  if (!Need(length)) return false;
   const std::string_view text(reinterpret_cast<const char*>(at_), static_cast<std::size_t>(length));
   at_ += length;
   return Push(builder_.String(text));
@@ -374,42 +329,18 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
   }
 }
 
-/// Nearly all of a large file is lists of references to frames that were written before: `]`,
-/// memoize, `(`, then "get item n" forty times, `e`. Such a list is recognised by its bytes,
-/// without looking at its items. Returns false, and changes nothing, where the list is of another
-/// shape.
-bool PickleMachine::TryStackOfReferences() {
-  if (end_ - at_ < 3 || at_[0] != kMemoize || at_[1] != kMark) return false;
-  const std::uint8_t* first = at_ + 2;
-  const std::uint8_t* p = EndOfReferences(first, end_);
-  if (p == first || p >= end_ || *p != kAppends) return false;
-  const std::string_view spelling(reinterpret_cast<const char*>(first),
-                                  static_cast<std::size_t>(p - first));
-  const std::uint64_t hash = HashBytes(spelling);
-  std::uint64_t stack = spelled_.Find(hash, spelling);
-  if (stack == SpelledStacks::kUnknown) {
-    scratch_.clear();
-    for (const std::uint8_t* q = first; q < p;) {
-      std::uint32_t index = q[1];
-      if (*q == kLongBinGet) std::memcpy(&index, q + 1, 4);
-      q += *q == kLongBinGet ? 5 : 2;
-      Value v;
-      if (!memo_.Get(index, v) || v.kind != Kind::kFrame) return false;
-      scratch_.push_back(FrameId(v.payload));
-    }
-    stack = builder_.Stack(scratch_).payload;
-    // What it takes in the table, which is never full.
-    builder_.budget().Take(3 * sizeof(hash) + 3 * sizeof(spelling));
-    spelled_.Add(hash, spelling, stack);
-  }
-  if (!Push({Kind::kStack, stack}) || !MemoPut(memo_.size())) return true;  // error_ is set
-  at_ = p + 1;
+/// Puts on the stack what the reader of events makes of the bytes from here on, if it can.
+bool PickleMachine::ReadAhead(EventReader::Read read) {
+  Value value;
+  const std::uint8_t* const behind = HasRoom() ? (events_.*read)(at_, end_, value) : nullptr;
+  if (behind == nullptr) return false;
+  at_ = behind;
+  stack_.push_back(value);
   return true;
 }
 
-/// The opcodes that events are made of come first; all others are rare. Inlined: with a call for
-/// each opcode `explain` takes 6 % longer.
-[[gnu::always_inline]] inline bool PickleMachine::Step(std::uint8_t opcode) {
+/// The opcodes that events are made of come first; all others are rare.
+bool PickleMachine::Step(std::uint8_t opcode) {
   switch (opcode) {
     case kLongBinGet: {
       Value v;
@@ -436,10 +367,9 @@ bool PickleMachine::TryStackOfReferences() {
     case kMemoize:
       return MemoPut(memo_.size());
     case kEmptyDict:
-      return Push({Kind::kNewDict, kNoMemo});
+      return ReadAhead(&EventReader::Event) || Push({Kind::kNewDict, kNoMemo});
     case kEmptyList:
-      if (TryStackOfReferences()) return !error_;
-      return Push({Kind::kNewList, kNoMemo});
+      return ReadAhead(&EventReader::Stack) || Push({Kind::kNewList, kNoMemo});
     default:
       return StepContainer(opcode);
   }
@@ -447,10 +377,7 @@ bool PickleMachine::TryStackOfReferences() {
 
 Result<Value> PickleMachine::Run() {
   while (true) {
-    if (at_ >= end_) {
-      CutShort();
-      return *error_;
-    }
+    if (at_ >= turn_ && !TurnWindow(2 * kLookAhead)) return *error_;
     const std::uint8_t opcode = *at_++;
     if (opcode == kStop) break;
     // A mark must not outlive the values below it.

@@ -2,22 +2,23 @@
 // or call a function, so whatever a file says, nothing of it is executed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "base/input.h"
+#include "base/byte_stream.h"
 #include "base/result.h"
 #include "readers/snapshot/builder.h"
+#include "readers/snapshot/event_reader.h"
 #include "readers/snapshot/memo.h"
-#include "readers/snapshot/spelled_stacks.h"
 
 namespace plimsoll::snapshot {
 
 class PickleMachine {
  public:
-  PickleMachine(const Input& input, Builder& builder);
+  PickleMachine(ByteStream& stream, Builder& builder);
 
   /// Runs the file up to STOP and returns the root value.
   Result<Value> Run();
@@ -33,7 +34,12 @@ class PickleMachine {
   bool Fail(std::string message, std::string hint = {});
   bool CutShort();
 
-  bool Need(std::size_t n) { return static_cast<std::size_t>(end_ - at_) >= n || CutShort(); }
+  void LookAtWindow();
+  /// Goes on to the next window, which holds so many bytes or reaches to the end of the file.
+  bool TurnWindow(std::size_t wanted);
+  bool More(std::size_t n);
+  bool Need(std::size_t n) { return static_cast<std::size_t>(end_ - at_) >= n || More(n); }
+  std::size_t Offset() const { return passed_ + static_cast<std::size_t>(at_ - begin_); }
   bool TooManyValues();
   template <typename T>
   T Take();
@@ -56,21 +62,29 @@ class PickleMachine {
     return v.payload != kNoMemo && memo_.Get(v.payload, now) ? now : v;
   }
   void Settle(std::size_t stack_at, Value before, Value after);
-  bool TryStackOfReferences();
+  /// Whether a whole event finds room on the stack, item by item.
+  bool HasRoom() const {
+    return std::max(stack_.size(), marks_.size()) + EventReader::kMostValues < most_values_;
+  }
+  bool ReadAhead(EventReader::Read read);
 
+  /// A window is left when so little of it is left: events are read ahead.
+  static constexpr std::size_t kLookAhead = std::size_t{16} << 10;
+
+  ByteStream& stream_;
   Builder& builder_;
-  const std::uint8_t* begin_;
-  const std::uint8_t* at_;
-  const std::uint8_t* end_;
+  std::size_t passed_ = 0;  // bytes before the window
+  const std::uint8_t* begin_ = nullptr;
+  const std::uint8_t* at_ = nullptr;
+  const std::uint8_t* turn_ = nullptr;  // from here on it is time for the next window
+  const std::uint8_t* end_ = nullptr;
   int protocol_ = 0;
   std::size_t most_values_;
   std::vector<Value> stack_;
   std::vector<std::size_t> marks_;
   Memo memo_;
+  EventReader events_;
   std::optional<Error> error_;
-
-  SpelledStacks spelled_;
-  std::vector<FrameId> scratch_;
 };
 
 }  // namespace plimsoll::snapshot

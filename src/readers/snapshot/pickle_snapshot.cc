@@ -10,19 +10,24 @@ bool RecognisePickle(std::string_view bytes) {
 }
 
 Result<Recording> ReadPickleSnapshot(const Input& input) {
-  snapshot::Builder builder(input);
-  snapshot::PickleMachine machine(input, builder);
+  ByteStream stream(input);
+  return ReadPickleStream(stream);
+}
+
+Result<Recording> ReadPickleStream(ByteStream& stream) {
+  snapshot::Builder builder(stream.size());
+  snapshot::PickleMachine machine(stream, builder);
   Result<snapshot::Value> root = machine.Run();
   if (!root) {
-    root.error().file = input.name();
+    root.error().file = stream.name();
     return root.error();
   }
   Result<Recording> recording = builder.Finish(*root);
   if (!recording) {
-    recording.error().file = input.name();
+    recording.error().file = stream.name();
     return recording;
   }
-  recording->file = input.name();
+  recording->file = stream.name();
   recording->format =
       fmt::format("PyTorch memory snapshot (pickle, protocol {})", machine.protocol());
   return recording;

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "base/byte_stream.h"
 #include "base/input.h"
 #include "base/result.h"
 #include "timeline/recording.h"
@@ -11,6 +12,8 @@ namespace plimsoll {
 
 bool RecognisePickle(std::string_view bytes);
 Result<Recording> ReadPickleSnapshot(const Input& input);
+/// The same of a file that is not in memory as a whole.
+Result<Recording> ReadPickleStream(ByteStream& stream);
 
 bool RecogniseJsonSnapshot(std::string_view bytes);
 Result<Recording> ReadJsonSnapshot(const Input& input);
