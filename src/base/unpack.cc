@@ -14,7 +14,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kPiece = 1 << 20;
+constexpr std::size_t kUnpackedAtOnce = 1 << 20;
 
 constexpr std::size_t kMostRatio = 100;
 constexpr std::size_t kAlwaysAllowed = std::size_t{64} << 20;
@@ -41,7 +41,7 @@ class Output {
   explicit Output(std::size_t packed) : packed_(packed), most_(MostUnpacked(packed)) {}
 
   /// One byte more than there may be, so that a file with just as many is seen to end.
-  std::size_t RoomLeft() const { return std::min(kPiece, most_ + 1 - bytes.size()); }
+  std::size_t RoomLeft() const { return std::min(kUnpackedAtOnce, most_ + 1 - bytes.size()); }
   char* Room() { return bytes.Room(RoomLeft()); }
   bool TooMuch() const { return bytes.size() > most_; }
   Error Refusal() const {

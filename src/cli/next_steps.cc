@@ -113,7 +113,7 @@ std::vector<std::string> Settings(const std::vector<std::string>& levers) {
 
 std::string CountWord(std::int64_t count) { return fmt::format("{}", count); }
 
-std::vector<std::string> Cluster(const PlanOutcome& outcome) {
+std::vector<std::string> ClusterFlags(const PlanOutcome& outcome) {
   std::vector<std::string> words;
   if (outcome.gpus > outcome.nodes) {
     words.insert(words.end(), {"--gpus", CountWord(outcome.gpus / outcome.nodes)});
@@ -214,14 +214,15 @@ std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& ou
     StepQuestion larger = asked;
     larger.gpu = *outcome.larger;
     larger.limit.reset();
-    return {{Asked(larger, "plan", Cluster(outcome)), "the fastest ways on a card that holds it"}};
+    return {
+        {Asked(larger, "plan", ClusterFlags(outcome)), "the fastest ways on a card that holds it"}};
   }
   std::vector<std::string> way = {"--batch", CountWord(outcome.batch)};
   for (const std::string& word : Settings(*outcome.first)) way.push_back(word);
   const NextStep check = {Asked(asked, "predict", way),
                           "the first way by itself: what it needs, and what holds it"};
   if (outcome.first->empty()) return {check};
-  std::vector<std::string> as_json = Cluster(outcome);
+  std::vector<std::string> as_json = ClusterFlags(outcome);
   as_json.emplace_back("--json");
   return {
       {Asked(asked, "plan", as_json, ">plan.json"),

@@ -10,7 +10,7 @@
 namespace plimsoll::snapshot {
 namespace {
 /// Far more than a machine has; each gets tables of its own.
-constexpr std::int32_t kMostDevices = 64;
+constexpr std::int32_t kMostSnapshotDevices = 64;
 }  // namespace
 
 std::uint16_t Builder::FindStream(std::uint64_t stream) {
@@ -66,7 +66,7 @@ void Builder::TakeSegments(Value list, std::map<std::int32_t, Timeline>& by_devi
   const Range range = lists_[list.payload];
   for (std::size_t i = range.first; i < range.first + range.count; ++i) {
     const SegmentRow& row = segments_[i];
-    if (row.device < 0 || row.device >= kMostDevices) {
+    if (row.device < 0 || row.device >= kMostSnapshotDevices) {
       Skip("segments of devices that no machine has");
       continue;
     }
@@ -210,7 +210,7 @@ Result<Recording> Builder::Finish(Value root) {
   TakeSegments(snapshot.segments, by_device);
   if (snapshot.traces.kind == Kind::kTraces) {
     const std::vector<std::size_t>& traces = traces_[snapshot.traces.payload];
-    const std::size_t devices = std::min<std::size_t>(traces.size(), kMostDevices);
+    const std::size_t devices = std::min<std::size_t>(traces.size(), kMostSnapshotDevices);
     const auto used =
         std::count_if(traces.begin(), traces.end(), [](std::size_t list) { return list != kNone; });
     for (std::size_t device = 0; device < devices; ++device) {

@@ -30,8 +30,8 @@ constexpr double kRefusedHalfBackwardShare = 0.56;
 
 /// The sizes of a convolution; one that is transposed has become the one that it is the gradient
 /// of.
-struct Sizes {
-  explicit Sizes(const ConvShape& s)
+struct ConvolutionSizes {
+  explicit ConvolutionSizes(const ConvShape& s)
       : pixels_in(double(s.n) * double(s.h) * double(s.w)),
         pixels_out(double(s.n) * double(s.ho) * double(s.wo)),
         c(double(s.c)),
@@ -56,7 +56,7 @@ struct Convolver {
   const ConvolutionCall& call;
   const TimeContext& context;
   const ConvolutionModel& model;
-  Sizes size;
+  ConvolutionSizes size;
 
   double element() const { return double(ElementSize(call.dtype)); }
   double plane() const { return double(call.shape.h) * double(call.shape.w); }
@@ -165,7 +165,7 @@ KernelTime ConvolutionTime(const Call& made, const ConvolutionCall& call,
   if (IsDepthwise(call)) return time += DepthwiseTime(call, context);
   const Convolver convolver{call, context,
                             IsHalf(call.dtype) ? models.convolution_half : models.convolution_tf32,
-                            Sizes(call.shape)};
+                            ConvolutionSizes(call.shape)};
   const auto add = [&](Way way) {
     time += refused-- > 0 ? convolver.Refused(way) : convolver.One(way);
   };

@@ -10,9 +10,9 @@ namespace {
 /// So many calls in the order of the forward are no chance, if they are not all the same.
 constexpr std::size_t kLeastRun = 4;
 
-class Finder {
+class RecomputationFinder {
  public:
-  Finder(const Step& step, const Variant& variant)
+  RecomputationFinder(const Step& step, const Variant& variant)
       : step_(step), variant_(variant), found_(variant.calls.size()) {}
 
   std::vector<bool> Run() {
@@ -86,7 +86,7 @@ class Finder {
 }  // namespace
 
 std::vector<bool> FindRecomputed(const Step& step, const Variant& variant) {
-  return Finder(step, variant).Run();
+  return RecomputationFinder(step, variant).Run();
 }
 
 }  // namespace plimsoll

@@ -29,9 +29,9 @@ struct Lives {
 };
 
 /// Finds what checkpointing changes in each forward of a segment.
-class Finder {
+class SegmentFinder {
  public:
-  Finder(const Step& step, const Variant& variant, const CheckpointSegments& segments)
+  SegmentFinder(const Step& step, const Variant& variant, const CheckpointSegments& segments)
       : step_(step), variant_(variant), lives_(variant) {
     for (std::size_t i = 0; i < segments.size(); ++i) {
       for (const std::string& module : segments[i]) segments_with_[module].push_back(i);
@@ -309,7 +309,7 @@ class Checkpointer {
 
 std::vector<CheckpointedForward> FindCheckpointed(const Step& step, const Variant& variant,
                                                   const CheckpointSegments& segments) {
-  return Finder(step, variant, segments).Run();
+  return SegmentFinder(step, variant, segments).Run();
 }
 
 Variant AddCheckpointing(Step& step, const Variant& variant, const CheckpointSegments& segments) {

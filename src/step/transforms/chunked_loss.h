@@ -1,6 +1,6 @@
 // The last linear layer and its cross-entropy in chunks of rows, as plimsoll.chunked_cross_entropy
-// (python/plimsoll/applying/chunked_loss.py) does it: the gradients of a chunk are computed as soon as its
-// logits are there, so that nothing of rows by classes outlives its chunk.
+// (python/plimsoll/applying/chunked_loss.py) does it: the gradients of a chunk are computed as soon
+// as its logits are there, so that nothing of rows by classes outlives its chunk.
 #pragma once
 
 #include "base/result.h"

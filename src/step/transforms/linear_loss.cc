@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+constexpr std::size_t kNoCall = static_cast<std::size_t>(-1);
 
 /// "aten.mm.default" -> "mm"
 std::string_view BaseName(std::string_view op) {
@@ -26,7 +26,7 @@ const TensorUse* TensorArg(const CallRecord& call, std::size_t i) {
 /// Which calls make and read each storage, by event.
 class Uses {
  public:
-  explicit Uses(const Variant& variant) : maker_(variant.storages, kNone) {
+  explicit Uses(const Variant& variant) : maker_(variant.storages, kNoCall) {
     readers_.resize(variant.storages);
     Phase phase = Phase::kOther;
     for (std::size_t i = 0; i < variant.events.size(); ++i) {
@@ -119,7 +119,7 @@ class LinearLossFinder {
     if (each_row_) return Because("the loss of each row is used by itself");
     for (TensorUse at = logits;;) {
       const std::size_t maker = uses_.MakerOf(at.storage);
-      if (maker == kNone) return Because("no linear layer makes its logits");
+      if (maker == kNoCall) return Because("no linear layer makes its logits");
       const CallRecord& call = CallAt(maker);
       const std::string_view op = OpAt(maker);
       found_.events.insert(maker);
@@ -171,7 +171,7 @@ class LinearLossFinder {
   /// What it was before a cast, which is taken to be a part of the loss.
   TensorUse SourceOf(const TensorUse& use) {
     const std::size_t maker = uses_.MakerOf(use.storage);
-    if (maker == kNone || OpAt(maker) != "_to_copy") return use;
+    if (maker == kNoCall || OpAt(maker) != "_to_copy") return use;
     const TensorUse* from = TensorArg(CallAt(maker), 0);
     if (from == nullptr || LayoutOf(*from).dtype == LayoutOf(use).dtype) return use;
     casts_.insert({maker, use.storage});
