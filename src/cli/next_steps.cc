@@ -25,13 +25,6 @@ JobCommand OfScript(const std::string& script) {
   return script.empty() ? JobCommand{} : JobCommand{.words = {"python", script}};
 }
 
-/// "22.00 GiB" is two words.
-std::string SizeWord(Bytes bytes) {
-  std::string text = FormatBytes(bytes);
-  std::erase(text, ' ');
-  return text;
-}
-
 NextStep RunAgain(const JobCommand& job, const std::string& purpose,
                   const std::string& settings = {}) {
   const std::string command = CommandText("run").Plain("--").Words(WordsOf(job)).str();
@@ -45,12 +38,15 @@ NextStep FromScript(const char* command, const JobCommand& job,
                     const std::vector<std::string>& card, const std::string& purpose) {
   CommandText text(command);
   text.Flag("--run").Words(card).Plain("--").Words(WithBatchPlace(WordsOf(job)));
-  return {text.str(), purpose + (card.empty() ? "; --gpu names your card" : "") + LeftToAdd(job)};
+  return {text.str(), purpose + (card.empty() ? "; --gpu names your card" : "")};
 }
 
 std::vector<std::string> CardOf(const RankReport& rank) {
   if (!rank.capacity) return {};
-  return {"--gpu", SizeWord(*rank.capacity)};
+  // As logs print it, to two places.
+  std::string size = FormatBytes(*rank.capacity);
+  std::erase(size, ' ');
+  return {"--gpu", size};
 }
 
 bool HasFinding(const Explanation& explanation, FindingId id, Severity least) {
@@ -61,7 +57,7 @@ bool HasFinding(const Explanation& explanation, FindingId id, Severity least) {
 
 NextStep ShowPage(const std::vector<std::string>& files) {
   return {CommandText("report").Words(files).Flag("-o", "report.html").str(),
-          "a page that shows when each of these was made and let go"};
+          "a page that shows when each allocation was made and let go"};
 }
 
 NextStep TuneRecord(const std::string& file, const std::vector<std::string>& limits,
@@ -137,11 +133,19 @@ NextStep PlanIt(const StepQuestion& asked, const PredictOutcome& outcome,
                 const std::string& purpose) {
   std::vector<std::string> words;
   if (outcome.ranks > 1) words = {"--gpus", CountWord(outcome.ranks)};
-  words.insert(words.end(), {"--global-batch", CountWord(outcome.batch * outcome.ranks)});
+  words.insert(words.end(), {"--global-batch", CountWord(outcome.samples * outcome.ranks)});
   return {Asked(asked, "plan", words), purpose};
 }
 
 }  // namespace
+
+std::string SizeWord(Bytes bytes) {
+  std::string text = FormatBytes(bytes);
+  std::erase(text, ' ');
+  const Result<Bytes> read = ParseBytes(text);
+  if (read && *read == bytes) return text;
+  return bytes % kMiB == 0 ? fmt::format("{}MiB", bytes / kMiB) : fmt::format("{}B", bytes);
+}
 
 std::string GpuWord(const Gpu& gpu) { return gpu.assumed ? SizeWord(gpu.memory) : gpu.name; }
 
@@ -162,8 +166,9 @@ std::vector<NextStep> AfterExplain(const Explanation& explanation,
   const NextStep tune =
       TuneRecord(shown.file, {}, "the allocator settings under which this run holds least");
   if (!shown.RanOut()) return {tune, ShowPage(files)};
-  const NextStep plan = FromScript("plan", job, CardOf(shown),
-                                   "what to change so that it fits, the fastest way first");
+  const NextStep plan =
+      FromScript("plan", job, CardOf(shown),
+                 "what to change so that it fits, the fastest way first" + LeftToAdd(job));
   if (HasFinding(explanation, FindingId::kFragmentation, Severity::kMedium)) return {tune, plan};
   return {plan, ShowPage(files)};
 }
@@ -241,8 +246,9 @@ std::vector<NextStep> AfterTune(const TuneReport& report, const std::string& scr
   }
   const std::vector<std::string> card =
       gpu ? std::vector<std::string>{"--gpu", GpuWord(*gpu)} : std::vector<std::string>{};
-  return {FromScript("plan", job, card,
-                     "what else lowers its memory: precision, checkpointing, the optimizer")};
+  return {FromScript(
+      "plan", job, card,
+      "what else lowers its memory: precision, checkpointing, the optimizer" + LeftToAdd(job))};
 }
 
 std::vector<NextStep> AfterReplay(const ReplayReport& report, const std::string& script,

@@ -50,6 +50,8 @@ struct PredictOutcome {
   /// The largest batch was asked for.
   bool largest = false;
   std::int64_t batch = 0;
+  /// In each step of the optimizer, of one GPU.
+  std::int64_t samples = 0;
   /// Of a job on several GPUs, how many; 0 where that is not told.
   std::int64_t ranks = 1;
 };
@@ -79,6 +81,8 @@ std::vector<NextStep> AfterPack(const std::string& file);
 /// Where no process tells what PyTorch has.
 std::vector<NextStep> AfterWatch();
 
+/// A size as flags take it, to the byte: "22.00GiB", "11436MiB".
+std::string SizeWord(Bytes bytes);
 /// As --gpu takes it.
 std::string GpuWord(const Gpu& gpu);
 

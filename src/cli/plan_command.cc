@@ -116,7 +116,7 @@ Result<Step> StepOf(const PlanFlags& flags) {
   return ReadOrCapture({.files = flags.files,
                         .script = flags.script,
                         .batches = flags.batches,
-                        .gpu = flags.gpu ? flags.gpu->name : "",
+                        .gpu = CapturedFor(flags.gpu),
                         .every_precision = true});
 }
 

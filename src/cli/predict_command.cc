@@ -53,7 +53,8 @@ std::int64_t RanksIn(std::string_view parallel) {
   return ranks;
 }
 
-std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job, bool fits) {
+std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job,
+                             const Prediction& prediction) {
   StepQuestion asked{.files = flags.files,
                      .script = flags.script,
                      .batches = flags.batches,
@@ -63,9 +64,10 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job, b
                      .torch = flags.torch ? flags.torch->ToText() : ""};
   for (const auto& [lever, value] : flags.Chosen().set) asked.levers.push_back(lever + "=" + value);
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
-  const PredictOutcome outcome{.fits = fits,
+  const PredictOutcome outcome{.fits = prediction.fits,
                                .largest = flags.FindsLargest(),
-                               .batch = job.options.batch,
+                               .batch = prediction.batch,
+                               .samples = prediction.batch * prediction.passes,
                                .ranks = RanksIn(flags.Chosen().Get(kParallelLever.name))};
   return AfterPredict(asked, outcome);
 }
@@ -93,7 +95,7 @@ int RunPredict(const PredictFlags& flags) {
   const PredictAnswer answer{*prediction, max_batch, *earlier_frees};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
-                                                 NextOf(flags, job, prediction->fits));
+                                                 NextOf(flags, job, *prediction));
   if (printed != kFine) return printed;
   if (flags.html) {
     const int written = WritePage(*flags.html, job, answer);

@@ -107,7 +107,7 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
   StepRequest request{.files = flags.files,
                       .script = flags.script,
                       .batches = flags.batches,
-                      .gpu = flags.gpu ? flags.gpu->name : ""};
+                      .gpu = CapturedFor(flags.gpu)};
   Choice choice = flags.Chosen();
   if (!flags.script.run) {
     if (std::optional<Error> error = NoStep(flags.files[0])) return *error;

@@ -134,6 +134,11 @@ void ScriptFlags::AddTo(Flags& flags) {
                     "--run");
 }
 
+std::string CapturedFor(const std::optional<Gpu>& gpu) {
+  if (!gpu) return "";
+  return gpu->assumed ? gpu->like : gpu->name;
+}
+
 bool IsConfiguration(const std::string& path) { return path.starts_with(kPrefix); }
 
 Result<Step> ReadOrCapture(const StepRequest& request) {

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "hardware/gpu.h"
 #include "step/file/step.h"
 
 namespace plimsoll {
@@ -41,6 +42,10 @@ struct StepRequest {
 
 /// The step of a file, of a script, which runs for a minute or so, or of a configuration.
 Result<Step> ReadOrCapture(const StepRequest& request);
+
+/// Whose kernels a capture assumes: the card that was named, or the one that stands for its size;
+/// nothing where none was.
+std::string CapturedFor(const std::optional<Gpu>& gpu);
 
 /// Whether a path is hf:config.json.
 bool IsConfiguration(const std::string& path);

@@ -52,7 +52,7 @@ std::optional<Error> WhatIfFlags::AddSettings(const std::string& text) {
 std::vector<std::string> WhatIfFlags::LimitWords() const {
   std::vector<std::string> words;
   const auto add = [&](const char* name, const std::optional<Bytes>& size) {
-    if (size) words.insert(words.end(), {name, fmt::format("{}B", *size)});
+    if (size) words.insert(words.end(), {name, SizeWord(*size)});
   };
   if (gpu) words.insert(words.end(), {"--gpu", GpuWord(*gpu)});
   add("--capacity", capacity);

@@ -25,8 +25,13 @@ std::string Cards(const PlanJob& job) {
 }
 
 /// What would come of the job as it was captured, where that is no way to train it.
-std::string Unchanged(const Outcome& captured) {
+std::string Unchanged(const PlanJob& job, const Outcome& captured) {
   if (captured.surely_fits) return "";
+  if (job.options.limit) {
+    return fmt::format("; unchanged, the job {} within {} of reserved memory",
+                       captured.fits ? "may not fit" : "does not fit",
+                       FormatBytes(*job.options.limit));
+  }
   if (captured.fits) {
     return fmt::format("; unchanged, the job may not fit: it may need up to {}",
                        FormatBytes(captured.device.high));
@@ -64,7 +69,7 @@ std::string Verdict(const PlanJob& job, const Plan& plan) {
   }
   return fmt::format("{}: {} samples a second with {}{}.", what,
                      std::lround(best.SamplesPerSecond()), LeverList(job, best.choice),
-                     Unchanged(plan.as_captured));
+                     Unchanged(job, plan.as_captured));
 }
 
 void WriteWays(Writer& w, const PlanJob& job, const Plan& plan) {
@@ -211,9 +216,10 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
         "precisions=[\"amp_bf16\"]) autocast is planned for too");
   }
   if (job.gpu.name != "H200") {
-    notes.push_back(fmt::format(
-        "times were measured on an H200 and scaled to {} by arithmetic rates and memory bandwidth",
-        WhoseTimes(job.gpu)));
+    notes.push_back(
+        fmt::format("times were measured on an H200 and scaled, by arithmetic rates and memory "
+                    "bandwidth, to {}",
+                    WhoseTimes(job.gpu)));
   }
   for (const std::string& note : job.step.notes) notes.push_back("assumed: " + note);
   return notes;

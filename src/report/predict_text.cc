@@ -57,10 +57,9 @@ std::string Milliseconds(double us) { return fmt::format("{:.1f} ms", us / 1000)
 /// Empty where it never meets the limit.
 std::string IfUnlimited(const Prediction& p, const Compared& c) {
   if (c.unlimited.best <= c.figure.best) return "";
-  return fmt::format(
-      " Without that limit it would use {}; so PyTorch has to give cached memory back{}.",
-      FormatBytes(c.unlimited.best),
-      p.refused_in_a_step > 0 ? ", and cuDNN to do without workspaces" : "");
+  return fmt::format(" With more room it would use {}: here PyTorch gives cached memory back{}.",
+                     FormatBytes(c.unlimited.best),
+                     p.refused_in_a_step > 0 ? ", and cuDNN does without workspaces" : "");
 }
 
 std::string Refused(const Prediction& p) {

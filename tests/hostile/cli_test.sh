@@ -34,7 +34,7 @@ refuse "unknown command" "frobnicate" frobnicate
 refuse "unknown flag" "--frobnicate" explain --frobnicate "$data"
 refuse "a file is missing from the command" "" explain
 refuse "missing file" "nowhere.pickle" explain "$work/nowhere.pickle"
-refuse "directory" "$work" explain "$work"
+refuse "directory" "folder without memory snapshots" explain "$work"
 : >"$work/empty.pickle"
 refuse "empty file" "empty" explain "$work/empty.pickle"
 refuse "empty standard input" "empty" explain -
@@ -126,6 +126,46 @@ clean "replay" replay "$work/names.json"
 clean "tune --json" tune --json "$work/names.json"
 printf 'id,lower,upper,size\n=1+1,0,2,4\n@x\033[31m,1,3,4\n' >"$work/ids.csv"
 clean "pack --csv" pack --csv "$work/ids.csv"
+
+# What is read is never written over, by whatever name; nor is half a file left anywhere.
+cp "$data" "$work/own.pickle.xz" && ln "$work/own.pickle.xz" "$work/other_name"
+refuse "a page over its input" "overwrite" report "$work/own.pickle.xz" -o "$work/own.pickle.xz"
+refuse "the same by another name" "overwrite" report "$work/own.pickle.xz" -o "$work/other_name"
+refuse "a page over what it is compared with" "overwrite" report "$data" --compare "$work/own.pickle.xz" -o "$work/own.pickle.xz"
+step=$PWD/tests/data/steps/mlp_adamw_fp32.step.json.gz
+cp "$step" "$work/own.step.json.gz"
+refuse "a prediction's page over its step" "overwrite" predict "$work/own.step.json.gz" --html "$work/own.step.json.gz"
+refuse "a plan's page over its step" "overwrite" plan "$work/own.step.json.gz" --html "$work/own.step.json.gz"
+printf 'print()\n' >"$work/train.py"
+refuse "a step over its script" "overwrite" predict --run --keep-step "$work/train.py" -- python "$work/train.py"
+refuse "a step where none can be" "cannot be written" plan --run --keep-step "$work/no/folder" -- python "$work/train.py"
+if ! cmp -s "$data" "$work/own.pickle.xz" || [[ $(cat "$work/train.py") != "print()" ]]; then
+  echo "FAILED an input was overwritten"
+  failed=1
+fi
+ulimit -S -f 4
+printf 'old\n' >"$work/page.html"
+refuse "a file larger than the limit" "File too large" report "$data" -q -o "$work/page.html"
+ulimit -S -f unlimited
+long=$work/$(printf 'n%.0s' {1..245})
+"$program" report "$data" -q -o "$long" </dev/null || failed=1
+if [[ $(cat "$work/page.html") != old || ! -s $long ]] || compgen -G "$work/*.part" >/dev/null; then
+  echo "FAILED half a file was left, or none under a long name"
+  failed=1
+fi
+# No room for another file: only root can make such a place.
+mkdir "$work/full"
+if unshare -m true 2>/dev/null; then
+  count=$((count + 1))
+  unshare -m bash -c 'mount -t tmpfs -o nr_inodes=2 none "$2" || exit 0; echo old >"$2/page"
+    "$1" report "$3" -q -o "$2/page" 2>"$2/../err"; code=$?; [[ $code == 2 && $(cat "$2/page") == old ]] &&
+    [[ $(wc -l <"$2/../err") == 1 ]]' _ "$program" "$work/full" "$data" || {
+    echo "FAILED a page where no file can be made: one line, and the old page stays"
+    failed=1
+  }
+fi
+mkfifo "$work/pipe"
+refuse "a pipe that nobody writes to" "nobody writes" explain "$work/pipe"
 
 # One bad file among several: the others are still explained, and the exit code tells.
 count=$((count + 1))

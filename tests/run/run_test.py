@@ -362,6 +362,83 @@ class RunTest(unittest.TestCase):
         self.assertEqual([p["rank"] for p in job.processes], [0, 1])
         self.assertIn("1 of 2 ran out of memory: rank 1.", job.err)
 
+    def ask(self, *words):
+        done = subprocess.run(
+            [PROGRAM, *words],
+            env=self.environment(),
+            cwd=self.work.name,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def test_the_folder_is_taken_by_other_commands(self):
+        fine = self.run_job(TRAIN)
+        dead = self.run_job(RUN_OUT)
+        code, out, _ = self.ask("explain", dead.folder)
+        self.assertEqual(code, 0)
+        self.assertIn(VERDICT, out)
+        self.assertEqual(self.ask(dead.folder)[1], out)  # without a command
+        self.assertEqual(self.ask("report", dead.folder, "-q", "-o", "page.html")[0], 0)
+        self.assertEqual(self.ask("diff", fine.folder, dead.folder)[0], 0)
+        code, _, err = self.ask("diff", fine.folder, dead.folder, "--fail-above", "100GiB")
+        self.assertEqual(code, 1)
+        self.assertIn("the second run ran out of memory, and the first did not", err)
+        self.assertEqual(self.ask("diff", dead.folder, dead.folder, "--fail-above", "0B")[0], 0)
+
+    def test_what_to_type_next_has_the_command_in_it(self):
+        job = self.run_job(RUN_OUT, words=["--batch-size", "64"])
+        self.assertRegex(job.err, r"plimsoll plan --run .*train1.py --batch-size \{batch\}")
+
+    def test_a_folder_in_use_gets_a_neighbour(self):
+        first = self.run_job(TRAIN)
+        path = self.write("again.py", TRAIN)
+        line = ["run", "-o", first.folder, "--", sys.executable, path]
+        code, _, err = self.ask(*line)
+        self.assertEqual(code, 0)
+        self.assertIn("is not empty: recording into %s.2" % first.folder, err)
+        self.assertEqual(len(glob.glob(first.folder + ".2/*.pickle")), 1)
+
+    def test_the_job_runs_where_nothing_can_be_recorded(self):
+        path = self.write("train.py", "print('trains')\n" + textwrap.dedent(TRAIN))
+        file = self.write("file", "")
+        for folder in (os.path.join(file, "run"), ""):
+            code, out, err = self.ask("run", "-o", folder, "--", sys.executable, path)
+            self.assertEqual((code, out), (0, "trains\n"))
+            self.assertIn("the job runs without being recorded: ", err)
+
+    def test_several_nodes_share_a_folder(self):
+        """As under srun: the environment is all that a process needs."""
+        script = TRAIN + """
+    import os, subprocess, sys
+    if "NODE" not in os.environ:
+        for rank in "12":
+            variables = dict(os.environ, NODE=rank, RANK=rank)
+            subprocess.run([sys.executable, __file__], env=variables, check=True)
+"""
+        job = self.run_job(script, RANK="0")
+        self.assertEqual(sorted(p["rank"] for p in job.processes), [0, 1, 2])
+
+    def test_each_task_in_a_folder_of_its_own(self):
+        """As where srun starts plimsoll run."""
+        path = self.write("train.py", TRAIN)
+        for rank in "01":
+            subprocess.run(
+                [PROGRAM, "run", "--", sys.executable, path],
+                env=self.environment(RANK=rank),
+                cwd=self.work.name,
+                stderr=subprocess.DEVNULL,
+                check=True,
+            )
+        code, out, _ = self.ask("explain", "plimsoll-run-1", "plimsoll-run-2")
+        self.assertEqual(code, 0)
+        self.assertIn("2 ranks", out)
+
+    def test_a_log_that_is_a_pipe_is_not_waited_for(self):
+        script = TRAIN + "    import os; os.mkfifo(os.path.join(os.environ['PLIMSOLL_RUN'], 'log.txt'))\n"
+        self.assertEqual(self.run_job(script).code, 0)
+
     def test_two_jobs_at_once_and_numbered_folders(self):
         path = self.write("train.py", TRAIN)
         line = [PROGRAM, "run", "-q", "--", sys.executable, path]

@@ -66,7 +66,8 @@ RecordAdvice OutsideToo(const OomMessage& message) {
   if (!IsTorchScript(RunnerOf(message))) return {};
   return {.by_run = true,
           .trains = Trains(message),
-          .lines = {"# and what no snapshot sees:", std::string(FactsOf(message).watch)}};
+          .lines = {"# what no snapshot sees, while the job runs:",
+                    std::string(FactsOf(message).watch)}};
 }
 
 }  // namespace
