@@ -59,9 +59,8 @@ awk -v ours="$ours" -v theirs="$theirs" -v size="$size" -v events="$events" -v f
     row("plimsoll explain --json", o)
     if (t[1] > 0) row("pickle.load", t)
     print ""
-    if (t[1] > 0) bar(sprintf("time      1/%.1f of pickle.load (bar: 1/8)", t[1] / o[1]), o[1] * 8 <= t[1])
-    # The file itself is one of it: it is read, not mapped.
-    bar(sprintf("private   %.2f of the file (bar: 1.50)", o[3] / size), o[3] < 1.5 * size)
+    if (t[1] > 0) bar(sprintf("time      1/%.1f of pickle.load (bar: 1/10)", t[1] / o[1]), o[1] * 10 <= t[1])
+    bar(sprintf("private   %.2f of the file (bar: 0.50)", o[3] / size), o[3] < 0.5 * size)
   }'
 
 # Time grows linearly: the same cost an event at a quarter, half and all of them.

@@ -32,12 +32,12 @@ ByteStream::ByteStream(std::string name, int fd, std::size_t size)
 
 std::optional<ByteStream> ByteStream::OfFile(const std::string& path) {
   if (path == "-") return std::nullopt;  // standard input
-  // A pipe would wait for its other end.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return std::nullopt;
   struct stat info {};
-  const bool plain = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  ByteStream stream(path, fd, plain ? static_cast<std::size_t>(info.st_size) : 0);
+  // Asked before the file is opened: to open and close a pipe is to end it for who writes to it.
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  ByteStream stream(path, fd, static_cast<std::size_t>(info.st_size));
   // A first look, to recognise the file by: it may be something else.
   const std::size_t first = std::min(stream.unread_, kRoomBefore);
   Piece piece = Fill(fd, {}, first);

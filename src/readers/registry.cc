@@ -24,7 +24,7 @@ constexpr std::array<Reader, 7> kReaders = {{
     {"error text", RecogniseErrorText, ReadErrorText},
 }};
 
-/// No reader need look whether what it read can be.
+/// Readers take what a file says; what no device has goes here.
 Result<Recording> Vetted(Result<Recording> recording, const std::string& file) {
   if (recording) {
     TakeOutImpossible(*recording);
@@ -55,11 +55,11 @@ Result<Recording> Read(const Input& input) {
 }
 
 Result<Recording> ReadFile(const std::string& path) {
-  // A pickle is the first of the table, and read from its beginning to its end: it need not be in
-  // memory as a whole.
-  std::optional<ByteStream> stream = ByteStream::OfFile(path);
-  if (stream && RecognisePickle(stream->window())) return Vetted(ReadPickleStream(*stream), path);
-  stream.reset();
+  // A pickle is read from its beginning to its end: it need not be in memory as a whole.
+  if (std::optional<ByteStream> stream = ByteStream::OfFile(path);
+      stream && RecognisePickle(stream->window())) {
+    return Vetted(ReadPickleStream(*stream), path);
+  }
   Result<Input> input = Input::Open(path);
   if (!input) return input.error();
   return Read(*input);

@@ -1,6 +1,11 @@
 #include "readers/snapshot/snapshot.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "readers/registry.h"
 
@@ -55,6 +60,30 @@ TEST_P(Dialect, TellsTheSameStory) {
 INSTANTIATE_TEST_SUITE_P(All, Dialect,
                          testing::Values("protocol2.pickle", "protocol3.pickle", "protocol4.pickle",
                                          "protocol5.pickle", "libtorch.pickle", "plain.json"));
+
+/// The file, a window at a time, and its bytes, all in memory: the same events.
+TEST(Snapshot, IsTheSameReadAsAStream) {
+  const std::string packed = std::string(PLIMSOLL_TEST_DATA) + "/large/big_gpt2m_all.pickle.xz";
+  const Result<Input> input = Input::Open(packed);
+  ASSERT_TRUE(input.ok());
+  const std::string plain = testing::TempDir() + "snapshot_test." + std::to_string(::getpid());
+  std::ofstream(plain, std::ios::binary) << input->bytes();
+  const Result<Recording> whole = Read(*input);
+  const Result<Recording> stream = ReadFile(plain);
+  std::filesystem::remove(plain);
+  ASSERT_TRUE(whole.ok() && stream.ok());
+  EXPECT_EQ(whole->skipped, stream->skipped);
+  const Timeline& a = whole->timelines.at(0);
+  const Timeline& b = stream->timelines.at(0);
+  ASSERT_EQ(a.events.size(), b.events.size());
+  EXPECT_EQ(a.stacks.stack_count(), b.stacks.stack_count());
+  EXPECT_EQ(a.stacks.frame_count(), b.stacks.frame_count());
+  const auto same = [](const Event& x, const Event& y) {
+    return x.address == y.address && x.size == y.size && x.time_us == y.time_us &&
+           x.stack == y.stack && x.stream == y.stream && x.pool == y.pool && x.action == y.action;
+  };
+  EXPECT_TRUE(std::equal(a.events.begin(), a.events.end(), b.events.begin(), same));
+}
 
 TEST(Snapshot, Of113IsAListOfSegmentsWithHistories) {
   const Recording recording = ReadDialect("torch1.13.pickle");
