@@ -213,13 +213,20 @@ def test_a_torch_too_old(monkeypatch):
     assert phantom.release("2.13.0a0+git12") == (2, 13)
 
 
-def test_no_compiler(tmp_path):
-    done = run(
-        "import torch, plimsoll" + JOB, PATH="/nowhere", CXX="", PLIMSOLL_CACHE=str(tmp_path)
-    )
-    assert "no C++ compiler" in done.stderr and "apt install g++" in done.stderr
+@pytest.fixture
+def never_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(phantom, "_library", None)
+    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path))
 
 
-def test_a_compiler_that_fails(tmp_path):
-    done = run("import torch, plimsoll" + JOB, PLIMSOLL_CACHE=str(tmp_path), CXX="false")
-    assert "does not compile" in done.stderr
+def test_no_compiler(never_compiled, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CXX", "")
+    with pytest.raises(plimsoll.CaptureError, match=r"no C\+\+ compiler.*apt install g\+\+"):
+        phantom.load()
+
+
+def test_a_compiler_that_fails(never_compiled, monkeypatch):
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(plimsoll.CaptureError, match="does not compile"):
+        phantom.load()

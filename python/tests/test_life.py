@@ -59,10 +59,10 @@ def words_of_endless(tmp_path: Path) -> list[str]:
     return ["--", sys.executable, str(script), str(tmp_path / "at{batch}")]
 
 
-def processes_of(tmp_path: Path) -> list[int]:
+def processes_of(tmp_path: Path, is_alive: Callable[[], bool]) -> list[int]:
     """Those of the script, at both batch sizes, once they run."""
     told = [tmp_path / "at4", tmp_path / "at8"]
-    wait_until(lambda: all(one.exists() for one in told), "the script has not begun")
+    wait_until(lambda: all(one.exists() for one in told) or not is_alive(), "nothing has begun")
     processes = [int(word) for one in told for word in one.read_text().split()]
     assert all(is_running(process) for process in processes)
     return processes
@@ -76,7 +76,7 @@ def exit_with_code_of_main(words: list[str]) -> None:
 def test_nothing_outlives_the_one_who_waits(tmp_path: Path, by: signal.Signals) -> None:
     words = ["-o", str(tmp_path / "job.step.json.gz"), *words_of_endless(tmp_path)]
     waiting = started(exit_with_code_of_main, words)
-    processes = processes_of(tmp_path)
+    processes = processes_of(tmp_path, waiting.is_alive)
     assert waiting.pid is not None
     os.kill(waiting.pid, by)
     waiting.join(LONG)
@@ -88,9 +88,10 @@ def test_nothing_outlives_the_one_who_waits(tmp_path: Path, by: signal.Signals) 
 @needs_program
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_the_program(tmp_path: Path, by: signal.Signals) -> None:
-    command = [find(), "predict", "--run", "--gpu", "H200", *words_of_endless(tmp_path)]
+    flags = ["--run", "--gpu", "H200", "--batch", "8"]
+    command = [find(), "predict", *flags, *words_of_endless(tmp_path)]
     program = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    processes = processes_of(tmp_path)
+    processes = processes_of(tmp_path, lambda: program.poll() is None)
     program.send_signal(by)
     assert program.wait(LONG) != 0
     wait_until(lambda: not any(map(is_running, processes)), "a process is left behind")

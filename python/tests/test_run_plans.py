@@ -65,6 +65,7 @@ def test_plans_are_run_and_told(tmp_path):
     assert "times as fast as the best lever alone" in text
 
 
+@pytest.mark.nightly
 def test_time_that_is_up_is_told(tmp_path):
     plans, results = tmp_path / "plans", tmp_path / "results.jsonl"
     plans.mkdir()

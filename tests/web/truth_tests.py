@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from program import DATA, size_from_text, size_text, snapshot_file
 
 # Lines of the device beyond PyTorch, known only where it ran out: no other instant has them.
 BEYOND_PYTORCH = {"free", "outside", "nccl", "other_processes"}
-INSTANTS = 12
-# Where there is no slider, each takes another load of the page.
-INSTANTS_BY_ADDRESS = 6
+# Each takes an explanation of the whole file, so the more the better by night (`make nightly`).
+INSTANTS = 12 if os.environ.get("PLIMSOLL_PYTHON_TESTS") == "all" else 6
+# Where there is no slider, each takes another load of the page as well.
+INSTANTS_BY_ADDRESS = INSTANTS // 2
 
 
 def known_of_every_instant(report: dict[str, Any]) -> list[list[Any]]:

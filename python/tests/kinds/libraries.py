@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -11,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fresh_process import fresh
 from torch import nn
 from torch.nn import functional as F
 
 import plimsoll
 from plimsoll.capturing.api import Capture
+from plimsoll.script import main
 
 from . import adamw, capture, classify, kind, labelled, mlp, ops, rows, sgd, tokens
 
@@ -91,12 +92,9 @@ def captured_script(text: str) -> plimsoll.Capture:
         script, out = Path(folder, "train.py"), Path(folder, "job.step.json")
         bench = Path(__file__).resolve().parents[2] / "bench"
         script.write_text(f"import sys\nsys.path.append({str(bench)!r})\n" + textwrap.dedent(text))
-        # In a process of its own, as the program starts it.
-        subprocess.run(
-            [sys.executable, "-m", "plimsoll.script", "-o", out, "--", "python", script, "{batch}"],
-            cwd=bench.parent,
-            check=True,
-        )
+        words = ["-o", str(out), "--", "python", str(script), "{batch}"]
+        outcome = fresh(main, words)
+        assert outcome.value == 0, outcome.said
         return Capture(json.loads(out.read_text()))
 
 
