@@ -62,7 +62,7 @@ test: ## Install what is missing, then every check and test
 nightly: ## What takes longer: everything under sanitizers, pip install from source, every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
 	@tools/install_deps.sh test
 	@tests/package/source_test.sh
-	@PLIMSOLL_PYTHON_TESTS=all tools/run_tests --jobs $(JOBS) asan train-asan
+	@PLIMSOLL_PYTHON_TESTS=all PLIMSOLL_NIGHTLY=1 tools/run_tests --jobs $(JOBS) asan train-asan
 	@tools/install_deps.sh fuzz
 	@fuzz/run.sh $(NIGHTLY_FUZZ_SECONDS)
 

@@ -12,7 +12,7 @@ export GLOO_SOCKET_IFNAME=lo
 port=$((20000 + RANDOM % 10000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 rank() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
-  MASTER_PORT=$port timeout 60 "$program" "$2"; }
+  MASTER_PORT=$port timeout 3600 "$program" "$2"; }
 for way in data agreed sharded pipeline tensor trainer stages heads; do
   "$program" "$way" >"$folder/alone"
   rank 1 "$way" >"$folder/second" &

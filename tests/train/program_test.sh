@@ -5,7 +5,8 @@ set -euo pipefail
 program=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-small=(gpt --width 32 --layers 2 --heads 2 --context 32 --batch 8 --workers 1)
+tiny=(gpt --width 32 --layers 2 --heads 2 --context 32 --batch 8)
+small=("${tiny[@]}" --workers 1)
 
 fail() {
   echo "program_test: $1"
@@ -21,6 +22,12 @@ losses() { grep -o '"loss":[^,]*' "$1"; }
 "$program" "${small[@]}" --steps 3 --budget 2MiB --log "$folder/tight" 2>/dev/null
 awk -F'"peak_reserved":' '{split($2, a, ","); if (a[1] > 2097152) exit 1}' "$folder/tight" ||
   fail "more is held than the budget"
+# What threads load ahead is in no budget: however many there are, the levers and the figures are the same.
+without_times() { sed 's/"ms":[^,]*,//' "$1"; }
+for workers in 0 4; do
+  "$program" "${tiny[@]}" --steps 3 --budget 2MiB --workers $workers --log "$folder/tight.$workers" 2>/dev/null
+  [[ $(without_times "$folder/tight.$workers") == $(without_times "$folder/tight") ]] || fail "$workers workers: other levers"
+done
 
 for model in unet classifier mlp; do
   "$program" "$model" --width 8 --image 32 --steps 2 --batch 4 --log "$folder/$model" 2>/dev/null
@@ -74,6 +81,49 @@ complains 2 mlp --steps 1 --data "$folder/whole"
 complains 2 "${small[@]}" --steps 1 --from "$folder/nothing"
 [[ ! -e $folder/never ]] || fail "something was trained before the flags were read"
 
+# One mistyped name costs nothing: no output is an input or another output, and what is there is of its kind.
+for _ in {1..40}; do echo 'a text that is dear to somebody'; done >"$folder/dear"
+cp "$folder/dear" "$folder/dear.before"
+same() { complains 2 "${small[@]}" --steps 1 "$@"; grep -q 'name the same file' "$folder/out" || fail "$*: $(cat "$folder/out")"; }
+same --data "$folder/dear" --weights "$folder/dear"
+same --data "$folder/dear" --log "$folder/./dear"
+same --save "$folder/new" --weights "$folder/new"
+same --save "$folder/new" --snapshot "$folder/new"
+ln -s dear "$folder/link"
+same --data "$folder/dear" --weights "$folder/link"
+for flag in --log --weights --snapshot; do
+  complains 2 "${small[@]}" --steps 1 "$flag" "$folder/dear"
+  grep -q 'is there already and is no ' "$folder/out" || fail "$flag: $(cat "$folder/out")"
+done
+cmp -s "$folder/dear" "$folder/dear.before" || fail "a file was written over"
+
+# Nobody is waited for, and no name is found too long after the last step.
+mkfifo "$folder/pipe"
+for flag in --data --from --plan --log --weights --save; do
+  complains 2 "${small[@]}" --steps 1 "$flag" "$folder/pipe"
+  grep -q -- "$flag: .* is a pipe\|--save: .* is there already" "$folder/out" || fail "$flag: $(cat "$folder/out")"
+done
+for length in 245 300; do
+  complains 2 "${small[@]}" --steps 1 --save "$folder/$(head -c $length /dev/zero | tr '\0' x)"
+  grep -q -- '--save: .*File name too long' "$folder/out" || fail "a long name: $(cat "$folder/out")"
+done
+
+# What the model would say in its own words is said with the flag's name.
+named() { complains 2 "${@:2}" --steps 1; grep -q -- "^plimsoll-train: $1" "$folder/out" || fail "${*:2}: $(cat "$folder/out")"; }
+named '--width: 1 cannot be split' gpt --width 1 --heads 2
+named '--width: the mlp' mlp --width 1
+named '--image: the unet' unet --image 20
+named '--vocabulary: .*dear has the token' gpt --context 32 --vocabulary 10 --data "$folder/dear"
+named "--seed: '18446744073709551616' is not" mlp --seed 18446744073709551616
+named "--dropout: '2' is not" gpt --dropout 2
+named "--learning-rate: 'nan' is not" mlp --learning-rate nan
+named 'with classifier .*--width 8' classifier --width 8 --image 1 --batch 1 --normalization batch
+# And flags that change nothing are told.
+"$program" mlp --layers 100000 --separable --allow-changes --steps 1 2>"$folder/out"
+for flag in --layers --separable --allow-changes; do
+  grep -q -- "^$flag has no effect" "$folder/out" || fail "$flag: $(cat "$folder/out")"
+done
+
 # Changed flags are refused, or allowed and told.
 "$program" "${small[@]}" --steps 2 --save "$folder/changed" 2>/dev/null
 complains 2 "${small[@]}" --learning-rate 0.1 --steps 4 --save "$folder/changed" --resume
@@ -126,6 +176,10 @@ photos=(classifier --width 8 --image 16 --batch 3 --data "$folder/photos" --step
 code=0
 "$program" "${photos[@]}" 2>"$folder/out" || code=$?
 [[ $code == 2 ]] || fail "a broken image ends with $code"
+mkdir "$folder/photos/c"
+cp "$folder/photos/a/1.ppm" "$folder/photos/c"
+named '--classes: .*photos has folders of 3 classes, and the classifier tells 2 apart' "${photos[@]:0:5}" --classes 2 --data "$folder/photos"
+rm -r "$folder/photos/c"
 "$program" "${photos[@]}" --skip-broken 2>"$folder/out" || fail "a broken image is not left out: $(cat "$folder/out")"
 grep -q '^1 broken sample was left out; the first: .*b/5.ppm' "$folder/out" || fail "not told: $(cat "$folder/out")"
 

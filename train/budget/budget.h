@@ -41,7 +41,7 @@ class Budget {
   std::vector<MemoryFigures> peaks_;
 };
 
-/// The peak while it lives. Scopes nest.
+/// RAII guard: measures the peak from its making on. Scopes nest.
 class PeakScope {
  public:
   explicit PeakScope(Budget& budget);

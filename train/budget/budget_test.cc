@@ -50,6 +50,23 @@ TEST(Budget, PeakScopesNest) {
   EXPECT_EQ(budget.figures().peak_allocated, before + 4 * kMiB);
 }
 
+TEST(CpuAllocator, CountsOnlyFromThenOn) {
+  CpuAllocator& allocator = CpuAllocator::Installed();
+  const Bytes before = allocator.allocated();
+  std::optional<CpuAllocator::Uncounted> uncounted(std::in_place);
+  at::Tensor tensor = Floats(kMiB);
+  uncounted.reset();
+  EXPECT_EQ(allocator.allocated(), before);
+  const at::Tensor rows = tensor.slice(0, 0, 10);
+  for (int i = 0; i < 2; ++i) {
+    allocator.CountFromNowOn(rows);
+    EXPECT_EQ(allocator.allocated(), before + kMiB) << "the whole piece, once";
+  }
+  float foreign = 0;
+  allocator.CountFromNowOn(torch::from_blob(&foreign, {1}));
+  EXPECT_EQ(allocator.allocated(), before + kMiB);
+}
+
 TEST(CpuAllocator, FailsOnceOnPurpose) {
   CpuAllocator& allocator = CpuAllocator::Installed();
   allocator.FailAt(allocator.requests() + 1);

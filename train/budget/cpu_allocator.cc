@@ -4,19 +4,26 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace plimsoll::train {
 namespace {
 
-/// In front of every piece: its size. As large as torch wants its data aligned. The pointer that
-/// torch gets must be the context of its DataPtr too (oneDNN asks for raw pointers and asserts it),
-/// so that the size has no other place.
-constexpr std::size_t kHeader = 64;
+/// In front of every piece. The pointer that torch gets must be the context of its DataPtr too
+/// (oneDNN asks for raw pointers and asserts it), so that there is no other place for it. As large
+/// as torch wants its data aligned.
+struct alignas(64) PieceHeader {
+  Bytes bytes = 0;
+  bool counted = true;
+};
+PieceHeader& PieceHeaderOf(void* data) { return *(static_cast<PieceHeader*>(data) - 1); }
 
 /// Before main, so that no model is made before its memory is counted.
 [[maybe_unused]] const CpuAllocator& kInstalled = CpuAllocator::Installed();
 
 }  // namespace
+
+thread_local int CpuAllocator::uncounted_ = 0;
 
 CpuAllocator& CpuAllocator::Installed() {
   // Never destroyed: tensors in static storage are freed after main.
@@ -48,31 +55,43 @@ void CpuAllocator::Count(Bytes bytes) {
   }
 }
 
-void* CpuAllocator::Take(std::size_t bytes) {
+void CpuAllocator::CountRequest(Bytes bytes) {
   const std::int64_t request = requests_++;
   if (std::int64_t failing = request; fail_at_.compare_exchange_strong(failing, -1)) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CPU out of memory, on purpose, at request ",
                      request);
   }
-  Count(static_cast<Bytes>(bytes));
-  made_ += static_cast<Bytes>(bytes);
+  Count(bytes);
+  made_ += bytes;
+}
+
+void* CpuAllocator::Take(std::size_t bytes) {
+  const PieceHeader header{.bytes = static_cast<Bytes>(bytes), .counted = uncounted_ == 0};
+  if (header.counted) CountRequest(header.bytes);
   void* piece = nullptr;
-  if (posix_memalign(&piece, kHeader, bytes + kHeader) != 0) {
-    allocated_ -= static_cast<Bytes>(bytes);
+  if (posix_memalign(&piece, alignof(PieceHeader), bytes + sizeof(PieceHeader)) != 0) {
+    if (header.counted) allocated_ -= header.bytes;
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CPU out of memory: the system has no ", bytes,
                      " bytes");
   }
-  std::memcpy(piece, &bytes, sizeof bytes);
-  return static_cast<char*>(piece) + kHeader;
+  return new (piece) PieceHeader(header) + 1;
 }
 
 void CpuAllocator::Free(void* data) {
   if (data == nullptr) return;
-  void* const piece = static_cast<char*>(data) - kHeader;
-  std::size_t bytes = 0;
-  std::memcpy(&bytes, piece, sizeof bytes);
-  Installed().allocated_ -= static_cast<Bytes>(bytes);
-  std::free(piece);
+  PieceHeader& header = PieceHeaderOf(data);
+  if (header.counted) Installed().allocated_ -= header.bytes;
+  std::free(&header);
+}
+
+void CpuAllocator::CountFromNowOn(const at::TensorBase& tensor) {
+  const c10::DataPtr& piece = tensor.storage().data_ptr();
+  // Not of one that was made of memory from elsewhere.
+  if (piece.get_deleter() != &Free || piece.get() == nullptr) return;
+  PieceHeader& header = PieceHeaderOf(piece.get());
+  if (header.counted) return;
+  CountRequest(header.bytes);
+  header.counted = true;
 }
 
 c10::DataPtr CpuAllocator::allocate(std::size_t bytes) {

@@ -16,7 +16,7 @@ struct AutocastState {
   static AutocastState Of(at::DeviceType device);
 };
 
-/// While it lives, operators run in `state`'s precision. Leaving the outermost one forgets the
+/// RAII guard: operators run in `state`'s precision. Leaving the outermost one forgets the
 /// copies of weights that were made in it.
 class AutocastScope {
  public:

@@ -42,7 +42,7 @@ class RecomputeWatcher {
   virtual void End() = 0;
 };
 
-/// What is checkpointed on this thread while it lives tells the watcher.
+/// RAII guard: what is checkpointed on this thread tells the watcher.
 class RecomputeScope {
  public:
   explicit RecomputeScope(std::shared_ptr<RecomputeWatcher> watcher);

@@ -75,7 +75,7 @@ class BlockWatcher {
                      const at::Tensor& result) = 0;
 };
 
-/// For as long as it lives.
+/// RAII guard: blocks that run on this thread tell the watcher.
 class WatchBlocks {
  public:
   explicit WatchBlocks(BlockWatcher& watcher);

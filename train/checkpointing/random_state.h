@@ -47,7 +47,7 @@ class RandomStateScope {
   RandomState before_;
 };
 
-/// While it lives, random numbers are those of one part of what several ranks compute: they differ
+/// RAII guard: random numbers are those of one part of what several ranks compute: they differ
 /// between parts, and are the same when it is computed again. After it they go on as on all other
 /// ranks. Without a part nothing changes.
 class RandomPartScope {

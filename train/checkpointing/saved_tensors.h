@@ -22,7 +22,7 @@ class SavedTensorPolicy {
   virtual std::unique_ptr<PackedTensor> Pack(const at::Tensor& tensor) = 0;
 };
 
-/// On this thread, while it lives, tensors are saved by this policy; a null one saves as usual. The
+/// RAII guard: on this thread tensors are saved by this policy; a null one saves as usual. The
 /// innermost scope decides.
 class SavedTensorScope {
  public:

@@ -8,7 +8,7 @@
 
 namespace plimsoll::train {
 
-/// In evaluation for as long as this lives.
+/// RAII guard: the model is in evaluation.
 class Evaluating {
  public:
   explicit Evaluating(torch::nn::Module& model);

@@ -29,7 +29,7 @@ class Metrics {
   std::map<std::string, Sum> sums_;
 };
 
-/// While it lives, on this thread, nothing is added: what is computed belongs to no sample.
+/// RAII guard: on this thread nothing is added; what is computed belongs to no sample.
 class UncountedMetrics {
  public:
   UncountedMetrics();

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace plimsoll::train {
 
 Batch Batch::Rows(std::int64_t begin, std::int64_t end) const {
@@ -16,6 +18,13 @@ Batch Batch::To(c10::Device device, bool non_blocking) const {
     moved.tensors.push_back(tensor.to(tensor.options().device(device), non_blocking));
   }
   return moved;
+}
+
+Batch Batch::On(c10::Device device) const {
+  const auto elsewhere = [&](const at::Tensor& tensor) {
+    return tensor.device().type() != device.type();
+  };
+  return std::ranges::all_of(tensors, elsewhere) ? To(device, /*non_blocking=*/true) : *this;
 }
 
 void Batch::CheckRows(std::int64_t least) const {

@@ -205,6 +205,12 @@ bool ReadsPackedImages() { return kReadsPackedImages; }
 
 Image ReadImage(const std::filesystem::path& path, int channels) {
   const std::string file = path.string();
+  // A pipe would be waited for.
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    Fail(file, "is not an image but a folder, a pipe or a device");
+  }
   const Result<Input> input = Input::Open(file);
   if (!input.ok()) throw DataError(input.error().ToLine());
   const std::string_view bytes = input.value().bytes();

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "train/budget/cpu_allocator.h"
 #include "train/data/deal.h"
 
 namespace plimsoll::train {
@@ -56,6 +57,9 @@ Batch Loader::Next() {
   for (std::int64_t passed = 0; passed < batches_per_epoch(); ++passed) {
     Loaded loaded = Take(lock);
     Count(loaded.broken);
+    for (const at::Tensor& tensor : loaded.batch.tensors) {
+      CpuAllocator::Installed().CountFromNowOn(tensor);
+    }
     loaded_.erase(position_);
     ++position_;
     room_.notify_all();
@@ -100,7 +104,7 @@ std::int64_t Loader::position() const {
 }
 
 void Loader::Seek(std::int64_t position) {
-  TORCH_CHECK(position >= 0, "there is no batch ", position);
+  TORCH_CHECK(position >= 0 && position <= kLastPosition, "there is no batch ", position);
   const std::lock_guard lock(mutex_);
   if (position == position_) return;
   position_ = next_ = position;
@@ -133,6 +137,7 @@ std::optional<Loader::Loaded> Loader::TryLoad(std::int64_t number) const {
 }
 
 Loader::Loaded Loader::Load(std::int64_t number) const {
+  const CpuAllocator::Uncounted uncounted;
   const auto where = at::TensorOptions(at::kCPU).pinned_memory(options_.pinned);
   std::vector<std::int64_t> indices = plan_.Indices(number);
   const bool padded = options_.budget > 0 || options_.bucket > 0;

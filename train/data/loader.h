@@ -32,7 +32,8 @@ struct LoaderOptions {
   bool drop_last = false;
   /// Threads. None: batches are loaded when they are asked for.
   int workers = 2;
-  /// So many batches are held ready, or in the making, at most. On a CPU with a budget they count.
+  /// So many batches are held ready, or in the making, at most. Until Next gives it, a batch counts
+  /// in no budget, also where the device is the CPU: how far threads are ahead is chance.
   int prefetch = 4;
   /// In pinned memory, from which copies to a GPU go on by themselves. Without a GPU as usual.
   bool pinned = false;
@@ -87,6 +88,8 @@ class Loader {
   /// same source and options that seeks here goes on with the same batches.
   std::int64_t position() const;
   std::int64_t epoch() const { return position() / batches_per_epoch(); }
+  /// So that batches after it can still be counted.
+  static constexpr std::int64_t kLastPosition = std::int64_t{1} << 53;
   void Seek(std::int64_t position);
 
  private:

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <set>
 
+#include "train/budget/cpu_allocator.h"
+#include "train/common/wait_for_tests.h"
 #include "train/data/folder_for_tests.h"
 #include "train/data/synthetic.h"
 
@@ -110,11 +112,30 @@ TEST(Loader, HoldsNoMoreThanItMay) {
   const auto source = std::make_shared<Numbers>(1000);
   Loader loader(source, {.batch = 1, .workers = 4, .prefetch = 3});
   loader.Next();
-  for (int i = 0; i < 100 && source->calls < 4; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  EXPECT_TRUE(WaitUntil([&] { return source->calls >= 4; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(source->calls, 4);
+}
+
+TEST(Loader, BatchesAheadCountInNoBudget) {
+  CpuAllocator& memory = CpuAllocator::Installed();
+  constexpr Bytes kBatch = 8 * 4096;
+  for (const int workers : {0, 1, 3}) {
+    const auto source = std::make_shared<Numbers>(20 * 4096);
+    const Bytes before = memory.allocated();
+    Loader loader(source, {.batch = 4096, .workers = workers, .prefetch = 5});
+    // One batch, and never two.
+    memory.SetLimit(before + kBatch + kBatch / 2);
+    for (int i = 0; i < 50; ++i) {
+      const Batch batch = loader.Next();
+      EXPECT_EQ(memory.allocated(), before + kBatch);
+    }
+    const Batch kept = loader.Next();
+    EXPECT_THROW(loader.Next(), c10::OutOfMemoryError);
+    EXPECT_EQ(loader.position(), 51);
+    memory.SetLimit(std::nullopt);
+    EXPECT_EQ(loader.Next().size(), 4096) << "nothing was lost";
+  }
 }
 
 TEST(Loader, ThrowsWhatAWorkerMet) {
@@ -164,6 +185,7 @@ TEST(Loader, RefusesWhatCannotBe) {
   EXPECT_THROW(Loader(nullptr, {}), c10::Error);
   EXPECT_THROW(Loader(std::make_shared<Numbers>(0), {}), c10::Error);
   EXPECT_THROW(Loader(source, {}).Seek(-1), c10::Error);
+  EXPECT_THROW(Loader(source, {}).Seek(INT64_MAX), c10::Error);
 }
 
 TEST(Loader, AsksForPinnedMemoryOnlyWhereThereIsAGpu) {

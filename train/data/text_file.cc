@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace plimsoll::train {
 namespace {
 
@@ -26,6 +28,14 @@ TextFile::TextFile(const std::filesystem::path& file, std::int64_t context)
 std::int64_t TextFile::size() const {
   const auto bytes = static_cast<std::int64_t>(input_.bytes().size());
   return bytes == 0 ? 0 : (bytes - 1) / context_;
+}
+
+std::int64_t TextFile::LargestToken() const {
+  unsigned char largest = 0;
+  for (const char byte : input_.bytes()) {
+    largest = std::max(largest, static_cast<unsigned char>(byte));
+  }
+  return largest;
 }
 
 Batch TextFile::Get(std::span<const std::int64_t> indices, const at::TensorOptions& where) const {

@@ -18,6 +18,8 @@ class TextFile : public Source {
   TextFile(const std::filesystem::path& file, std::int64_t context);
 
   std::int64_t size() const override;
+  /// Goes through all of the file.
+  std::int64_t LargestToken() const;
   /// Tokens.
   std::int64_t Length(std::int64_t /*index*/) const override { return context_; }
   Batch Get(std::span<const std::int64_t> indices, const at::TensorOptions& where) const override;

@@ -27,6 +27,9 @@ struct UNetOptions {
 /// checkpoint block: five on the way down, four on the way up.
 class UNet : public TrainModel {
  public:
+  /// So often the way down halves the sides.
+  static constexpr int kDowns = 4;
+
   explicit UNet(const UNetOptions& options);
 
   at::Tensor forward(const at::Tensor& images);
@@ -37,8 +40,6 @@ class UNet : public TrainModel {
   const UNetOptions& options() const { return options_; }
 
  private:
-  static constexpr int kDowns = 4;
-
   at::Tensor Down(int level, const at::Tensor& x) const;
   at::Tensor Up(int step, const at::Tensor& below, const at::Tensor& skip) const;
 

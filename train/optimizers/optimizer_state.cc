@@ -23,11 +23,19 @@ namespace optim = torch::optim;
 
 using StateMap = std::decay_t<decltype(std::declval<optim::Optimizer&>().state())>;
 
+/// What torch's constructors and kernels expect of a number. A state may have come from anywhere.
+enum class NumberRange { kAny, kFromZero, kFromZeroBelowOne };
+
+bool IsWithin(double number, NumberRange range) {
+  if (range == NumberRange::kAny) return true;
+  return number >= 0 && (range == NumberRange::kFromZero || number < 1);
+}
+
 /// Goes through the members of a state or of options, to save or to load them.
 class Fields {
  public:
   virtual ~Fields() = default;
-  virtual void Number(const char* name, double& number) = 0;
+  virtual void Number(const char* name, double& number, NumberRange range) = 0;
   virtual void Flag(const char* name, bool& flag) = 0;
   virtual void Count(const char* name, std::int64_t& count) = 0;
   /// Which must be the same when it is loaded.
@@ -41,7 +49,7 @@ class SavedFields final : public Fields {
  public:
   SavedFields(StateSaver& saver, std::string prefix) : saver_(saver), prefix_(std::move(prefix)) {}
 
-  void Number(const char* name, double& number) override { Add(name, number); }
+  void Number(const char* name, double& number, NumberRange) override { Add(name, number); }
   void Flag(const char* name, bool& flag) override { Add(name, flag); }
   void Count(const char* name, std::int64_t& count) override { Add(name, count); }
   void Same(const char* name, const std::string& text) override { Add(name, text); }
@@ -66,8 +74,10 @@ class LoadedFields final : public Fields {
   LoadedFields(StateLoader& loader, std::string prefix, Place place = {})
       : loader_(loader), prefix_(std::move(prefix)), place_(std::move(place)) {}
 
-  void Number(const char* name, double& number) override {
+  void Number(const char* name, double& number, NumberRange range) override {
     number = loader_.Number(prefix_ + name);
+    if (IsWithin(number, range)) return;
+    loader_.Fail(c10::str("'", prefix_, name, "' is ", number, ", which no optimizer works with"));
   }
   void Flag(const char* name, bool& flag) override { flag = loader_.Flag(prefix_ + name); }
   void Count(const char* name, std::int64_t& count) override {
@@ -94,39 +104,40 @@ class LoadedFields final : public Fields {
 template <class Options>
 void VisitAdamOptions(Options& options, Fields& fields) {
   auto& [beta1, beta2] = options.betas();
-  fields.Number("lr", options.lr());
-  fields.Number("beta1", beta1);
-  fields.Number("beta2", beta2);
-  fields.Number("eps", options.eps());
-  fields.Number("weight_decay", options.weight_decay());
+  fields.Number("lr", options.lr(), NumberRange::kFromZero);
+  fields.Number("beta1", beta1, NumberRange::kFromZeroBelowOne);
+  fields.Number("beta2", beta2, NumberRange::kFromZeroBelowOne);
+  fields.Number("eps", options.eps(), NumberRange::kFromZero);
+  fields.Number("weight_decay", options.weight_decay(), NumberRange::kFromZero);
   fields.Flag("amsgrad", options.amsgrad());
 }
 void Visit(optim::AdamOptions& options, Fields& fields) { VisitAdamOptions(options, fields); }
 void Visit(optim::AdamWOptions& options, Fields& fields) { VisitAdamOptions(options, fields); }
 
 void Visit(optim::SGDOptions& options, Fields& fields) {
-  fields.Number("lr", options.lr());
-  fields.Number("momentum", options.momentum());
-  fields.Number("dampening", options.dampening());
-  fields.Number("weight_decay", options.weight_decay());
+  fields.Number("lr", options.lr(), NumberRange::kFromZero);
+  fields.Number("momentum", options.momentum(), NumberRange::kFromZero);
+  fields.Number("dampening", options.dampening(), NumberRange::kAny);
+  fields.Number("weight_decay", options.weight_decay(), NumberRange::kFromZero);
   fields.Flag("nesterov", options.nesterov());
 }
 
 void Visit(optim::RMSpropOptions& options, Fields& fields) {
-  fields.Number("lr", options.lr());
-  fields.Number("alpha", options.alpha());
-  fields.Number("eps", options.eps());
-  fields.Number("weight_decay", options.weight_decay());
-  fields.Number("momentum", options.momentum());
+  fields.Number("lr", options.lr(), NumberRange::kFromZero);
+  fields.Number("alpha", options.alpha(), NumberRange::kFromZero);
+  fields.Number("eps", options.eps(), NumberRange::kFromZero);
+  fields.Number("weight_decay", options.weight_decay(), NumberRange::kFromZero);
+  fields.Number("momentum", options.momentum(), NumberRange::kFromZero);
   fields.Flag("centered", options.centered());
 }
 
 void Visit(optim::AdagradOptions& options, Fields& fields) {
-  fields.Number("lr", options.lr());
-  fields.Number("lr_decay", options.lr_decay());
-  fields.Number("weight_decay", options.weight_decay());
-  fields.Number("initial_accumulator_value", options.initial_accumulator_value());
-  fields.Number("eps", options.eps());
+  fields.Number("lr", options.lr(), NumberRange::kFromZero);
+  fields.Number("lr_decay", options.lr_decay(), NumberRange::kFromZero);
+  fields.Number("weight_decay", options.weight_decay(), NumberRange::kFromZero);
+  fields.Number("initial_accumulator_value", options.initial_accumulator_value(),
+                NumberRange::kFromZero);
+  fields.Number("eps", options.eps(), NumberRange::kFromZero);
 }
 
 // A tensor may be missing only where the options, as saved beside it, have no use for it: torch and

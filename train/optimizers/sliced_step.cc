@@ -106,7 +106,7 @@ struct Job {
   std::vector<at::Tensor> tensors;
 };
 
-/// For as long as it lives the optimizer has one parameter, with its state, in one group.
+/// RAII guard: the optimizer has one parameter, with its state, in one group.
 class OnlyOne {
  public:
   OnlyOne(optim::Optimizer& optimizer, std::size_t group, const at::Tensor& parameter,

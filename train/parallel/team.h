@@ -1,5 +1,5 @@
-// Who makes the steps of a training: one process alone, or ranks together, each with all of the
-// model or with a part of it. What Trainer does differently for each is here.
+// What Trainer does differently for each kind of parallelism: one process alone, data parallel,
+// sharded (ZeRO), a pipeline, tensor parallel.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -30,38 +30,38 @@ class Team {
 
   Ranks& ranks() { return ranks_; }
 
-  /// The optimizer, which was made for parameters of the model and has no state, steps what this
-  /// rank keeps of them.
+  /// Gives the optimizer, which was made for parameters of the model and has no state, the parts of
+  /// them that this rank keeps.
   virtual void Adopt(torch::optim::Optimizer& /*optimizer*/) {}
 
-  /// Where the team computes the loss itself, and is given none: what lives during each forward.
+  /// A pipeline computes the loss itself: it makes this guard for each forward of a micro-batch.
   virtual void UseForwardScope(ForwardScope /*scope*/) {}
 
   /// Adds the gradients of the loss over all ranks' rows, and returns that loss.
   virtual at::Tensor AddGradients(const LossFunction& loss, const Batch& batch,
                                   const Pieces& pieces) = 0;
-  /// While what is returned lives, the loss and AddGradients take their memory and do nothing with
-  /// other ranks. Nothing comes of it where no rank can do anything alone.
+  /// Whether a rank can try a step by itself. Not in a pipeline, where each has other layers.
   virtual bool tries_alone() const { return true; }
+  /// RAII guard: collectives become no-ops, but take the memory that they take. Null in a pipeline.
   virtual std::shared_ptr<void> BeginTrial() = 0;
-  /// How many of these rows to take at a time where that cannot be tried.
+  /// Rows of a micro-batch to begin with where the largest that fits cannot be tried.
   virtual std::int64_t UsualRows(std::int64_t rows) const { return rows; }
   /// The loss over all ranks' rows, without gradients.
   virtual double Evaluate(const LossFunction& loss, const Batch& batch, const Pieces& pieces) = 0;
-  /// As it is before a step.
+  /// Gradients become what they are before a step: none, or zeros in the buckets.
   virtual void ClearGradients() = 0;
   virtual NamedTensors gradients() const = 0;
   /// Scales gradients down to this norm, over all there are.
   virtual void ClipNorm(double most) = 0;
-  /// Whether it holds on all ranks, where their gradients are not the same.
+  /// Whether gradients are finite on all ranks. Collective where ranks have different gradients.
   virtual bool OnAll(bool finite) { return finite; }
-  /// The optimizers have made their step.
+  /// To be called after the optimizers' step: a sharded model's parameters are stale then.
   virtual void AfterStep() {}
 
   /// Whether all ranks must compute the same operations in the same order, so that they need the
   /// same levers.
   virtual bool in_step() const { return false; }
-  /// Null where no parameter is cut into parts that ranks share evenly.
+  /// Null where parameters are not sharded.
   virtual Sharded* sharded() { return nullptr; }
   /// Which of the parts of a model this rank has, where it is cut by layers or within them.
   struct Part {
@@ -73,7 +73,7 @@ class Team {
     bool first = true;
   };
   virtual std::optional<Part> part() const { return std::nullopt; }
-  /// While what is returned lives, the model has all parameters that this rank ever has whole.
+  /// RAII guard: sharded or split parameters are gathered. In a pipeline each rank has its stage.
   virtual std::shared_ptr<void> WholeModel() { return {}; }
   /// What this rank keeps.
   virtual Bytes parameter_bytes() const = 0;

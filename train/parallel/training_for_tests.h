@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "train/common/nightly_for_tests.h"
 #include "train/gradients/micro_batch.h"
 #include "train/models/gpt.h"
 #include "train/models/mlp.h"
@@ -17,7 +18,7 @@
 
 namespace plimsoll::train {
 
-constexpr int kSteps = 20;
+inline const int kSteps = Nightly(20, 6);
 
 /// "mlp", "gpt", "deep gpt", or "four heads": a GPT that four ranks can share, with 8 positions.
 /// Its parameters follow from the seed.

@@ -37,7 +37,7 @@ DeviceRates CudaRatesOf(c10::DeviceIndex index);
 
 double Microseconds(const ForwardWork& work, const DeviceRates& rates);
 
-/// Counts on this thread while it lives; one at a time.
+/// RAII guard: counts on this thread; one at a time.
 class FlopCounter {
  public:
   FlopCounter();

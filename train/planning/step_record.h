@@ -63,7 +63,7 @@ struct StepRecord {
   CheckpointPolicy OutermostAlone() const;
 };
 
-/// Records what happens while it lives, on this thread and in the backward that belongs to it.
+/// RAII guard: records what happens on this thread and in the backward that belongs to it.
 class StepRecorder final : public BlockWatcher {
  public:
   StepRecorder(Budget& budget, const ModelBlocks& blocks);

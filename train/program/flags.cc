@@ -1,19 +1,15 @@
 #include "train/program/flags.h"
 
-#include <torch/cuda.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
+#include <cmath>
 
 #include "train/parallel/ranks/launch.h"
+#include "train/program/check_files.h"
 #include "train/trainer/plan_file.h"
 
 namespace plimsoll::train {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kExamples = R"(Examples:
   plimsoll-train unet --budget 2GiB               a U-Net on images made on the spot
@@ -39,6 +35,29 @@ CLI::Validator AtLeast(std::int64_t least) {
     return c10::str("'", text, "' is not a whole number from ", least, " to ", kMost);
   };
   return {check, "NUMBER"};
+}
+
+/// A number from 0 on, below `bound` if there is one.
+CLI::Validator FromZero(std::optional<double> bound = std::nullopt) {
+  const auto check = [bound](const std::string& text) -> std::string {
+    double number = 0;
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, number);
+    const bool whole = parsed.ec == std::errc() && parsed.ptr == end && std::isfinite(number);
+    if (whole && number >= 0 && number < bound.value_or(number + 1)) return {};
+    return c10::str("'", text, "' is not a number from 0 on",
+                    bound ? c10::str(" and below ", *bound) : std::string());
+  };
+  return {check, "NUMBER"};
+}
+
+std::uint64_t ParseSeed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, seed);
+  TORCH_CHECK(parsed.ec == std::errc() && parsed.ptr == end, "'", text,
+              "' is not a whole number from 0 to ", UINT64_MAX);
+  return seed;
 }
 
 template <class Value, class Parse>
@@ -77,7 +96,7 @@ void AddModelFlags(CLI::App& app, Flags& flags) {
   app.add_option("--classes", flags.sizes.classes, "classes of images or pixels")
       ->check(AtLeast(2));
   app.add_option("--image", flags.image, "height and width of images")->check(AtLeast(1));
-  app.add_option("--dropout", flags.sizes.dropout, "of the gpt");
+  app.add_option("--dropout", flags.sizes.dropout, "of the gpt")->check(FromZero(1));
   app.add_flag("--separable", flags.sizes.separable, "depthwise-separable convolutions");
   AddParsed(app, "--normalization", flags.sizes.normalization, ParseNormalization,
             "group (default), batch or none");
@@ -97,22 +116,24 @@ void AddTrainingFlags(CLI::App& app, Flags& flags) {
   pixels->check(AtLeast(1))->excludes(batch);
   app.add_flag("--skip-broken", flags.skip_broken,
                "leave files out that cannot be read; the end says how many");
-  app.add_option("--learning-rate", flags.learning_rate);
+  app.add_option("--learning-rate", flags.learning_rate)->check(FromZero());
   app.add_option(
          "--schedule", flags.schedule,
          "of the learning rate: constant (default), linear, cosine, inverse-sqrt or one-cycle")
       ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt", "one-cycle"}));
   app.add_option("--warm-up", flags.warm_up, "steps in which the learning rate rises")
       ->check(AtLeast(0));
-  app.add_option("--ema", flags.ema, "decay of moving averages of the model, such as 0.999");
+  app.add_option("--ema", flags.ema, "decay of moving averages of the model, such as 0.999")
+      ->check(FromZero(1));
   app.add_option("--optimizer", flags.optimizer,
                  "adamw (on the host where it does not fit), adamw8bit, adamw-host or sgd")
       ->check(CLI::IsMember({"adamw", "adamw8bit", "adamw-host", "sgd"}));
   app.add_option("--lora", flags.lora,
                  "train adapters of this rank in place of the model, such as 8")
       ->check(AtLeast(1));
-  app.add_option("--seed", flags.seed);
-  app.add_option("--workers", flags.workers, "threads that load batches")->check(AtLeast(0));
+  AddParsed(app, "--seed", flags.seed, ParseSeed, "of all random numbers (0)");
+  app.add_option("--workers", flags.workers, "threads that load batches")
+      ->check(CLI::Range(0, 1024));
 }
 
 void AddMemoryFlags(CLI::App& app, Flags& flags) {
@@ -131,7 +152,8 @@ void AddMemoryFlags(CLI::App& app, Flags& flags) {
                  "the gpt's logits are never whole: true or false; otherwise chosen");
   app.add_flag("--cuda-graph", trainer.cuda_graph,
                "replay a step as a CUDA graph where that gives the same");
-  app.add_option("--clip", trainer.clip_norm, "the largest norm of the gradients");
+  app.add_option("--clip", trainer.clip_norm, "the largest norm of the gradients")
+      ->check(FromZero());
 }
 
 /// "parameters" and so on, as Shard has it; "nothing".
@@ -192,6 +214,7 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
 /// What the plan says and no flag does.
 void FollowPlan(const CLI::App& app, Flags& flags) {
   if (flags.plan.empty()) return;
+  CheckInput("--plan", flags.plan);
   const PlannedWay way = ReadPlan(flags.plan, flags.way);
   const auto free = [&app](const char* flag) { return app.count(flag) == 0; };
   TrainerOptions planned = flags.trainer;
@@ -220,90 +243,6 @@ void FollowPlan(const CLI::App& app, Flags& flags) {
   flags.left_out = way.left_out;
 }
 
-void SetSchedule(Flags& flags) {
-  using Shape = ScheduleOptions::Shape;
-  const std::map<std::string, Shape> shapes = {{"constant", Shape::kConstant},
-                                               {"linear", Shape::kLinear},
-                                               {"cosine", Shape::kCosine},
-                                               {"inverse-sqrt", Shape::kInverseSquareRoot},
-                                               {"one-cycle", Shape::kOneCycle}};
-  if (flags.schedule != "constant" || flags.warm_up > 0) {
-    flags.trainer.schedule = {
-        .shape = shapes.at(flags.schedule), .warm_up = flags.warm_up, .steps = flags.steps};
-    CheckSchedule(*flags.trainer.schedule);
-  }
-  if (flags.ema != 0) flags.trainer.ema = EmaOptions{.decay = flags.ema};
-}
-
-void CheckNoFolder(const char* flag, const std::string& path) {
-  TORCH_CHECK(!fs::is_directory(path), flag, ": ", path, " is a folder, and should be a file");
-}
-
-void CheckInput(const char* flag, const std::string& path) {
-  if (path.empty() || path == "-") return;
-  TORCH_CHECK(fs::exists(path), flag, ": there is no ", path);
-  CheckNoFolder(flag, path);
-}
-
-void CheckOutput(const char* flag, const std::string& path) {
-  if (path.empty()) return;
-  CheckNoFolder(flag, path);
-  const fs::path folder = fs::absolute(path).parent_path();
-  TORCH_CHECK(fs::is_directory(folder), flag, ": there is no folder ", folder.string());
-  const fs::path written = fs::exists(path) ? fs::path(path) : folder;
-  TORCH_CHECK(::access(written.c_str(), W_OK) == 0, flag, ": there is no permission to write to ",
-              written.string());
-}
-
-/// A text file for the gpt, a folder of images for the others.
-void CheckData(const Flags& flags) {
-  if (flags.data.empty()) return;
-  TORCH_CHECK(flags.model != "mlp", "--data: the mlp has no data but what is made on the spot");
-  if (flags.model == "gpt") return CheckInput("--data", flags.data);
-  TORCH_CHECK(fs::exists(flags.data), "--data: there is no ", flags.data);
-  TORCH_CHECK(fs::is_directory(flags.data), "--data: ", flags.data,
-              " is a file, and should be a folder of images");
-}
-
-/// All files, before the first step and not after the last.
-void CheckFiles(const Flags& flags) {
-  CheckData(flags);
-  CheckInput("--from", flags.initial_weights);
-  CheckInput("--plan", flags.plan);
-  CheckOutput("--save", flags.save);
-  CheckOutput("--weights", flags.weights);
-  CheckOutput("--log", flags.log);
-  CheckOutput("--snapshot", flags.snapshot);
-  TORCH_CHECK(flags.resume || flags.save.empty() || !fs::exists(flags.save), "--save: ", flags.save,
-              " is there already; --resume goes on from it, or give another name");
-}
-
-void CheckBatch(const Flags& flags) {
-  TORCH_CHECK(flags.batch_tokens == 0 || flags.model == "gpt", "--batch-tokens is for the gpt");
-  TORCH_CHECK(flags.batch_pixels == 0 || flags.model == "unet" || flags.model == "classifier",
-              "--batch-pixels is for the unet and the classifier");
-}
-
-void CheckGroups(const Flags& flags) {
-  const int ranks = flags.ranks > 0 ? flags.ranks : LaunchFromEnvironment().size;
-  for (const auto& [flag, size] :
-       {std::pair{"--pipeline", flags.pipeline}, std::pair{"--tensor", flags.tensor}}) {
-    TORCH_CHECK(ranks % size == 0, flag, ": ", ranks, ranks == 1 ? " rank" : " ranks",
-                " cannot be groups of ", size);
-  }
-  const bool gpt = flags.model == "gpt";
-  TORCH_CHECK(flags.pipeline == 1 || gpt || flags.model == "mlp", "--pipeline: the ", flags.model,
-              " is no sequence of layers; --shard parameters spreads any model");
-  TORCH_CHECK(flags.tensor == 1 || gpt, "--tensor: the ", flags.model,
-              " has no layers that ranks can share; the gpt has");
-  TORCH_CHECK(flags.tensor == 1 || flags.lora == 0, "--tensor does not go with --lora");
-  TORCH_CHECK(!flags.trainer.chunked_loss.value_or(false) || (gpt && flags.pipeline == 1),
-              "--chunked-loss is for the gpt, and not for a pipeline");
-  TORCH_CHECK(ranks == 1 || !flags.trainer.cuda_graph, "--cuda-graph is for one rank alone");
-  TORCH_CHECK(!flags.trainer.team.shard || flags.ema == 0,
-              "--ema does not go with --shard: moving averages need all that is trained");
-}
-
 }  // namespace
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -313,39 +252,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
   AddRankFlags(app, flags);
   AddOutputFlags(app, flags);
   app.footer(kExamples);
-  app.final_callback([&app, &flags] { FollowPlan(app, flags); });
-}
-
-void Complete(Flags& flags) {
-  TORCH_CHECK(!flags.trainer.device.is_cuda() || torch::cuda::is_available(),
-              "there is no CUDA device here");
-  TORCH_CHECK(flags.save_every == 0 || !flags.save.empty(), "--save-every needs --save");
-  TORCH_CHECK(!flags.resume || !flags.save.empty(), "--resume needs --save, which names the state");
-  SetSchedule(flags);
-  CheckBatch(flags);
-  CheckGroups(flags);
-  CheckFiles(flags);
-  ModelSizes& sizes = flags.sizes;
-  const auto at_least = [](std::int64_t& size, std::int64_t usual) {
-    if (size == 0) size = usual;
-  };
-  TORCH_CHECK(flags.tensor == 1 || (sizes.heads == 0 ? 6 : sizes.heads) % flags.tensor == 0,
-              "--tensor: ", sizes.heads == 0 ? 6 : sizes.heads,
-              " heads cannot be split evenly among ", flags.tensor, " ranks");
-  at_least(flags.image, flags.model == "unet" ? 128 : 64);
-  at_least(sizes.classes, flags.model == "unet" ? 2 : 10);
-  if (flags.model == "gpt") {
-    at_least(sizes.vocabulary, 256);
-    at_least(sizes.context, 128);
-    at_least(sizes.width, 192);
-    at_least(sizes.layers, 6);
-    at_least(sizes.heads, 6);
-  } else if (flags.model != "mlp") {
-    at_least(sizes.width, 16);
-    at_least(sizes.in_channels, 3);
-  } else {
-    at_least(sizes.in_channels, 1000);
-  }
+  app.final_callback([&app, &flags] {
+    for (const CLI::Option* const option : app.get_options()) {
+      if (option->count() > 0) flags.given.insert(option->get_name());
+    }
+    FollowPlan(app, flags);
+  });
 }
 
 std::map<std::string, std::string> RunSettings(const Flags& flags) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,11 +60,12 @@ struct Flags {
   std::int64_t save_every = 0;
   bool resume = false;
   bool allow_changes = false;
+
+  /// Which of them were given.
+  std::set<std::string> given;
 };
 
 void AddFlags(CLI::App& app, Flags& flags);
-/// After parsing: sizes that the model leaves open; and what cannot work is refused at once.
-void Complete(Flags& flags);
 
 /// All that a run depends on, by the name of its flag, for the state to hold.
 std::map<std::string, std::string> RunSettings(const Flags& flags);

@@ -20,9 +20,12 @@
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/optimizer_forms.h"
 #include "train/parallel/ranks/local_launcher.h"
+#include "train/program/check_files.h"
+#include "train/program/check_flags.h"
 #include "train/program/flags.h"
 #include "train/program/split_model.h"
 #include "train/saving/weights.h"
+#include "train/state/json_limits.h"
 #include "train/trainer/run_log.h"
 
 namespace plimsoll::train {
@@ -46,6 +49,22 @@ std::shared_ptr<Source> MadeOnTheSpot(const Flags& flags) {
       {.seed = flags.seed, .context = flags.sizes.context, .vocabulary = flags.sizes.vocabulary});
 }
 
+std::shared_ptr<Source> OpenImages(const Flags& flags, const ImageOptions& images) {
+  auto folder = std::make_shared<ImageFolder>(flags.data, images);
+  TORCH_CHECK(std::cmp_less_equal(folder->classes().size(), flags.sizes.classes),
+              "--classes: ", flags.data, " has folders of ", folder->classes().size(),
+              " classes, and the classifier tells ", flags.sizes.classes, " apart");
+  return folder;
+}
+
+std::shared_ptr<Source> OpenText(const Flags& flags) {
+  auto text = std::make_shared<TextFile>(flags.data, flags.sizes.context);
+  TORCH_CHECK(text->LargestToken() < flags.sizes.vocabulary, "--vocabulary: ", flags.data,
+              " has the token (byte) ", text->LargestToken(), ", and the gpt knows those below ",
+              flags.sizes.vocabulary);
+  return text;
+}
+
 std::shared_ptr<Source> MakeSource(const Flags& flags) {
   if (flags.data.empty()) return MadeOnTheSpot(flags);
   const ImageOptions images{.height = flags.image,
@@ -53,8 +72,7 @@ std::shared_ptr<Source> MakeSource(const Flags& flags) {
                             .channels = static_cast<int>(flags.sizes.in_channels)};
   if (flags.model == "unet")
     return std::make_shared<SegmentationFolder>(flags.data, flags.sizes.classes, images);
-  if (flags.model == "classifier") return std::make_shared<ImageFolder>(flags.data, images);
-  return std::make_shared<TextFile>(flags.data, flags.sizes.context);
+  return flags.model == "classifier" ? OpenImages(flags, images) : OpenText(flags);
 }
 
 OptimizerForms MakeOptimizer(const Flags& flags, const std::vector<at::Tensor>& parameters) {
@@ -134,12 +152,8 @@ void JoinRanks(Flags& flags) {
   flags.trainer.ranks = std::make_shared<Ranks>(launch, options);
 }
 
-/// "run.pickle" of rank 2 is "run.rank2.pickle".
-fs::path OfRank(const fs::path& path, const Ranks& ranks) {
-  if (ranks.alone()) return path;
-  fs::path own = path;
-  return own.replace_filename(
-      c10::str(path.stem().string(), ".rank", ranks.rank(), path.extension().string()));
+fs::path OwnPath(const fs::path& path, const Ranks& ranks) {
+  return ranks.alone() ? path : OfRank(path, ranks.rank());
 }
 
 /// On a terminal one line that is written over, elsewhere one now and then.
@@ -191,14 +205,21 @@ std::vector<std::string> ChangesOf(const Flags& flags, const nlohmann::json& sav
 void Resume(const Flags& flags, Trainer& trainer, Loader& loader) {
   const std::string& path = flags.save;
   // Read twice, so that nothing is loaded from a state that is then refused.
-  const auto extra = nlohmann::json::parse(trainer.ExtraIn(path), nullptr, /*exceptions=*/false);
+  const std::string text = trainer.ExtraIn(path);
+  constexpr int kDeepest = 2;
+  const auto extra = WithinJsonLimits(text, kDeepest)
+                         ? nlohmann::json::parse(text, nullptr, /*exceptions=*/false)
+                         : nlohmann::json();
   const bool ours = extra.is_object() && extra.contains("position") && extra.contains("settings") &&
                     extra["position"].is_number_unsigned() && extra["settings"].is_object();
   TORCH_CHECK(ours, path,
               ": it was saved by another program, and does not say which batch is next");
+  const auto position = extra["position"].get<std::uint64_t>();
+  TORCH_CHECK(position <= Loader::kLastPosition, path, ": it says that batch ", position,
+              " is next, which cannot be");
   const std::vector<std::string> changes = ChangesOf(flags, extra["settings"]);
   trainer.Load(path);
-  loader.Seek(extra["position"].get<std::int64_t>());
+  loader.Seek(static_cast<std::int64_t>(position));
   for (const auto& optimizer : trainer.optimizers()) {
     for (auto& group : optimizer->param_groups()) group.options().set_lr(flags.learning_rate);
   }
@@ -246,15 +267,32 @@ void WriteWeights(const Flags& flags, Trainer& trainer, TrainModel& model) {
   SaveWeights(flags.weights, model);
 }
 
+/// Calls the function. Where torch or the model refuses sizes, its words know no flags: here they
+/// are told.
+template <class Function>
+auto NamingFlags(const Flags& flags, Function function) {
+  try {
+    return function();
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const DataError&) {
+    throw;
+  } catch (const NotFiniteError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    TORCH_CHECK(false, "with ", GivenSizes(flags), ": ", error.what_without_backtrace());
+  }
+}
+
 void Train(const Flags& flags, Trainer& trainer, Loader& loader) {
   Ranks& ranks = *flags.trainer.ranks;
   const auto save = [&] { trainer.Save(flags.save, ExtraOf(flags, loader)); };
   std::optional<RunLog> log;
-  if (!flags.log.empty()) log.emplace(OfRank(flags.log, ranks));
+  if (!flags.log.empty()) log.emplace(OwnPath(flags.log, ranks));
   // All ranks stop after the same step.
   const auto stop = [&] { return ranks.Sum(asked_to_stop != 0 ? 1.0 : 0.0) > 0; };
   while (trainer.steps() < flags.steps && !stop()) {
-    const StepReport report = trainer.Step(loader.Next().To(flags.trainer.device, true));
+    const StepReport report = NamingFlags(flags, [&] { return trainer.Step(loader.Next()); });
     if (log) log->Write(report);
     if (ranks.rank() == 0) ShowProgress(report, flags.steps);
     if (flags.save_every > 0 && trainer.steps() % flags.save_every == 0) save();
@@ -267,7 +305,7 @@ class Recording {
  public:
   explicit Recording(const Flags& flags) {
     if (flags.snapshot.empty()) return;
-    path_ = OfRank(flags.snapshot, *flags.trainer.ranks);
+    path_ = OwnPath(flags.snapshot, *flags.trainer.ranks);
     RecordMemory(flags.trainer.device);
   }
   ~Recording() {
@@ -285,8 +323,11 @@ class Recording {
   fs::path path_;
 };
 
-void TellLeftOut(const Flags& flags) {
+void TellWhatIsNotDone(const Flags& flags) {
   if (flags.trainer.ranks->rank() != 0) return;
+  for (const std::string& flag : FlagsWithoutEffect(flags)) {
+    std::fprintf(stderr, "%s\n", flag.c_str());
+  }
   for (const std::string& lever : flags.left_out) {
     std::fprintf(stderr, "of the plan this is not done here: %s\n", Printable(lever).c_str());
   }
@@ -295,11 +336,11 @@ void TellLeftOut(const Flags& flags) {
 int Run(Flags& flags) {
   Complete(flags);
   JoinRanks(flags);
-  TellLeftOut(flags);
+  TellWhatIsNotDone(flags);
   torch::manual_seed(flags.seed);
   const auto source = MakeSource(flags);
   const Recording recording(flags);
-  const auto model = ModelOf(flags);
+  const auto model = NamingFlags(flags, [&] { return ModelOf(flags); });
   const SplitModel split = Split(model, flags, source);
   flags.trainer.weight = [model](const Batch& rows) { return model->Weight(rows); };
   Trainer trainer(

@@ -31,7 +31,7 @@ class Ema {
   /// or where a parameter has changed its size or device since.
   void Update();
 
-  /// While it lives, the model has the averages for its parameters and buffers, of their own types.
+  /// RAII guard: the model has the averages for its parameters and buffers, of their own types.
   /// They are the averages themselves where the types agree, so the model must not be trained then.
   /// No memory is taken otherwise. What the model had comes back when this ends, however it ends.
   class Swapped {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "train/state/json_limits.h"
 #include "train/state/layout.h"
 #include "train/state/state_file.h"
 
@@ -138,19 +139,11 @@ class Reader {
     return true;
   }
 
-  /// Nothing where it is not JSON, or lies deeper in itself than an index does, which could take
-  /// any memory.
+  /// Nothing where it is not JSON, or could take any memory.
   Json ParseIndex() const {
-    constexpr int kDeepest = 3;  // the sizes of a tensor
-    bool too_deep = false;
-    const auto keep = [&](int depth, Json::parse_event_t event, Json&) {
-      const bool begins =
-          event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-      too_deep = too_deep || (begins && depth > kDeepest);
-      return !too_deep;
-    };
-    Json index = Json::parse(index_, keep, /*allow_exceptions=*/false);
-    return too_deep ? Json() : index;
+    constexpr int kDeepest = 4;  // the sizes of a tensor
+    if (!WithinJsonLimits(index_, kDeepest)) return {};
+    return Json::parse(index_, nullptr, /*allow_exceptions=*/false);
   }
 
   static bool IsArray(const Json& object, const char* name) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "train/state/json_limits.h"
 
 namespace plimsoll::train {
 namespace {
@@ -36,6 +37,11 @@ class SafetensorsReader {
       return Fault(0, "its header would be " + std::to_string(length) + " bytes long");
     }
     const std::string_view text = bytes_.substr(kLengthBytes, length);
+    // The metadata of some programs is an object of objects.
+    constexpr int kDeepest = 16;
+    if (!WithinJsonLimits(text, kDeepest)) {
+      return Fault(kLengthBytes, "its header holds more than one of real weights does");
+    }
     const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!header.is_object()) return Fault(kLengthBytes, "its header is no JSON object");
     data_ = bytes_.substr(kLengthBytes + length);

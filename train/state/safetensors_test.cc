@@ -80,6 +80,17 @@ TEST(Safetensors, RefusesWhatIsWrong) {
   }
 }
 
+TEST(Safetensors, AHeaderUnfoldsToNothingLarge) {
+  const Result<SafeTensors> deep = Read(FileOf(std::string(95'000'000, '['), ""));
+  ASSERT_FALSE(deep.ok());
+  EXPECT_NE(deep.error().ToLine().find("more than one of real weights"), std::string::npos);
+  std::string wide = "{\"__metadata__\":[0";
+  for (int i = 0; i < 12'000'000; ++i) wide += ",0";
+  EXPECT_FALSE(Read(FileOf(wide + "]}", "")).ok());
+  // What is quoted is no bracket.
+  EXPECT_TRUE(Read(FileOf(R"({"__metadata__":{"a":"[[[[[[[[[[[[[[[[[[[[[\"["}})", "")).ok());
+}
+
 TEST(Safetensors, AnyTruncationIsRefused) {
   SafeTensors tensors;
   tensors["x"] = {.type = ElementType::kUint8, .sizes = {100}, .bytes = {}};

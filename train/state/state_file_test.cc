@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -157,6 +158,32 @@ TEST(StateFile, RefusesAnIndexThatIsNotOne) {
   }
   EXPECT_NE(Fault(WithIndex(std::string(1 << 20, '['))), "");
   EXPECT_NE(Fault(WithIndex(R"({"tensors":[],"values":{}})", "more")), "");
+}
+
+/// Processor time, which a busy machine does not change much.
+double SecondsToRead(int tensors) {
+  const std::string bytes = *Written([&](StateWriter& writer) {
+    for (int i = 0; i < tensors; ++i) {
+      writer.AddTensor("tensor " + std::to_string(i), ElementType::kInt8, {0}, "");
+    }
+  });
+  const std::clock_t begin = std::clock();
+  EXPECT_EQ(Fault(bytes), "");
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+TEST(StateFile, ReadingTakesTimeInProportionToItsTensors) {
+  // Eight times the tensors; the square of it would be 64 times.
+  const double few = SecondsToRead(8192);
+  EXPECT_LT(SecondsToRead(65536), 24 * few);
+}
+
+TEST(StateFile, AnIndexUnfoldsToNothingLarge) {
+  for (const std::string part : {"[],", "0,"}) {
+    std::string index = "[";
+    for (int i = 0; i < 12'000'000; ++i) index += part;
+    EXPECT_NE(Fault(WithIndex(index)).find("the index is not a list"), std::string::npos) << part;
+  }
 }
 
 TEST(StateFile, RefusesTensorsThatCannotBe) {

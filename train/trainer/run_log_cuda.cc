@@ -1,7 +1,7 @@
 #include <torch/csrc/cuda/memory_snapshot.h>
 
-#include <fstream>
-
+#include "base/output.h"
+#include "base/printable.h"
 #include "train/trainer/run_log.h"
 
 namespace plimsoll::train {
@@ -13,11 +13,8 @@ void RecordMemory(c10::Device device) {
 }
 
 void WriteSnapshot(const std::filesystem::path& path) {
-  const std::string bytes = torch::cuda::_memory_snapshot_pickled();
-  std::ofstream out(path, std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  TORCH_CHECK(out.good(), path.string(), ": cannot be written");
+  const auto error = WriteFile(path.string(), torch::cuda::_memory_snapshot_pickled());
+  TORCH_CHECK(!error.has_value(), Printable(error->ToLine()));
 }
 
 }  // namespace plimsoll::train

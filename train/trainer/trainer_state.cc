@@ -1,4 +1,5 @@
-// Save and Load of the trainer: everything that the next step depends on.
+#include "train/trainer/trainer_state.h"
+
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -12,8 +13,6 @@
 #include "train/parallel/ranks/agreement.h"
 #include "train/parallel/sharded/saved_in_parts.h"
 #include "train/parallel/sharded/sharded_state.h"
-#include "train/saving/state_tensors.h"
-#include "train/trainer/trainer.h"
 
 namespace plimsoll::train {
 namespace {
@@ -80,7 +79,10 @@ GradScaler::State TakeScaler(StateLoader& loader) {
                                 .growth_tracker = loader.Count("scaler growth_tracker")};
   // The kernel counts in 32 bits.
   constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
-  if (state.scale <= 0 || state.growth_interval > kMost || state.growth_tracker > kMost) {
+  const bool counts = state.growth_interval <= kMost && state.growth_tracker <= kMost;
+  const bool factors =
+      state.growth_factor > 1 && state.backoff_factor > 0 && state.backoff_factor < 1;
+  if (state.scale <= 0 || !counts || !factors) {
     loader.Fail("its gradient scaler is not one");
   }
   return state;
@@ -104,6 +106,13 @@ Levers TakeLevers(StateLoader& loader, const std::string& prefix) {
     loader.Fail(error.what_without_backtrace());
   }
   return levers;
+}
+
+/// That a model of so many blocks can have them.
+void CheckLevers(const StateLoader& loader, const Levers& levers, int blocks) {
+  if (levers.checkpoint.last() < blocks) return;
+  loader.Fail(
+      c10::str("it checkpoints block ", levers.checkpoint.last(), ", and the model has ", blocks));
 }
 
 constexpr const char* kForm = "optimizer form";
@@ -139,45 +148,35 @@ RandomState TakeRandom(StateLoader& loader, c10::Device device) {
   return saved;
 }
 
-/// The levers, and what they were chosen for.
-struct Choice {
+/// What each rank has for itself.
+struct OwnState {
+  RandomState random;
   Levers levers;
-  std::int64_t made_for = 0;
+  /// What these were chosen within.
   std::string within;
-  std::vector<Levers> better;
+  LeverChoice::History history;
 };
 
-Choice TakeChoice(StateLoader& loader) {
-  Choice choice{.levers = TakeLevers(loader, "levers "),
-                .made_for = loader.Count("levers chosen_for"),
-                .within = loader.Text(kChosenWithin)};
+OwnState TakeOwn(StateLoader& loader, c10::Device device) {
+  OwnState own{.random = TakeRandom(loader, device),
+               .levers = TakeLevers(loader, "levers "),
+               .within = loader.Text(kChosenWithin),
+               .history = {.chosen_for = loader.Count("levers chosen_for"),
+                           .better = {},
+                           .patience = loader.Count("patience"),
+                           .calm_steps = loader.Count("calm_steps")}};
   const std::int64_t better = loader.Count("levers better");
   for (std::int64_t i = 0; i < better; ++i) {
-    choice.better.push_back(TakeLevers(loader, BetterPrefix(static_cast<std::size_t>(i))));
+    own.history.better.push_back(TakeLevers(loader, BetterPrefix(static_cast<std::size_t>(i))));
   }
-  return choice;
-}
-
-/// What each rank has for itself.
-struct Own {
-  RandomState random;
-  Choice choice;
-  std::int64_t patience = 0;
-  std::int64_t calm_steps = 0;
-};
-
-Own TakeOwn(StateLoader& loader, c10::Device device) {
-  return {.random = TakeRandom(loader, device),
-          .choice = TakeChoice(loader),
-          .patience = loader.Count("patience"),
-          .calm_steps = loader.Count("calm_steps")};
+  return own;
 }
 
 /// None where fewer ranks were there when it was saved.
-std::optional<Own> TakeOwnOf(int rank, StateLoader& loader, c10::Device device) {
-  std::optional<Own> own;
+std::optional<OwnState> TakeOwnOf(int rank, StateLoader& loader, c10::Device device) {
+  std::optional<OwnState> own;
   // That of rank 0 is always there, whoever asks.
-  Own first = TakeOwn(loader, device);
+  OwnState first = TakeOwn(loader, device);
   if (rank == 0) own = std::move(first);
   for (int other = 1; loader.HasTensor(OwnName(other)); ++other) {
     std::string bytes = loader.Bytes(OwnName(other));
@@ -191,46 +190,35 @@ std::optional<Own> TakeOwnOf(int rank, StateLoader& loader, c10::Device device) 
 
 }  // namespace
 
-std::string Trainer::ChosenWithin() const {
-  const auto text = [](const auto& value) {
-    return value ? c10::str(*value) : std::string("free");
-  };
-  return c10::str(
-      options_.device.type(), ", budget ", text(options_.budget), ", precision ",
-      PrecisionName(options_.precision), ", micro-batch ", text(options_.micro_batch),
-      ", checkpoint ", options_.checkpoint ? options_.checkpoint->ToString() : std::string("free"),
-      ", offload ", text(options_.offload), ", chunked loss ", text(options_.chunked_loss),
-      team_->ranks().alone() ? std::string() : c10::str(", ranks ", team_->ranks().size()));
-}
-
-void Trainer::AddOwn(StateSaver& saver) const {
-  const RandomState random = RandomState::Of(options_.device);
+void TrainerState::AddOwn(StateSaver& saver) {
+  const RandomState random = RandomState::Of(engine_.options().device);
   saver.AddTensor(kRandomCpu, random.cpu());
   if (random.cuda().defined()) saver.AddTensor(kRandomCuda, random.cuda());
-  AddLevers(saver, "levers ", levers_);
-  saver.AddValue("levers chosen_for", chosen_for_);
-  saver.AddValue(kChosenWithin, ChosenWithin());
-  saver.AddValue("levers better", static_cast<std::int64_t>(better_.size()));
-  for (std::size_t i = 0; i < better_.size(); ++i) AddLevers(saver, BetterPrefix(i), better_[i]);
-  saver.AddValue("patience", patience_);
-  saver.AddValue("calm_steps", calm_steps_);
+  AddLevers(saver, "levers ", engine_.levers());
+  const auto& [chosen_for, better, patience, calm_steps] = choice_.history();
+  saver.AddValue("levers chosen_for", chosen_for);
+  saver.AddValue(kChosenWithin, choice_.ChosenWithin());
+  saver.AddValue("levers better", static_cast<std::int64_t>(better.size()));
+  for (std::size_t i = 0; i < better.size(); ++i) AddLevers(saver, BetterPrefix(i), better[i]);
+  saver.AddValue("patience", patience);
+  saver.AddValue("calm_steps", calm_steps);
 }
 
-void Trainer::Save(const std::filesystem::path& path, const std::string& extra) const {
-  CheckNotSwapped();
-  Ranks& ranks = team_->ranks();
+void TrainerState::Save(const std::filesystem::path& path, const std::string& extra) {
+  Ranks& ranks = engine_.team().ranks();
   ranks.Doing(c10::str("saving after step ", steps_));
   StateSaver own;
   AddOwn(own);
   const std::vector<std::string> own_of_all =
       ranks.alone() ? std::vector<std::string>(1) : ranks.Tell(own.Bytes());
   StateSaver saver;
-  if (const Sharded* const sharded = team_->sharded()) {
+  if (const Sharded* const sharded = engine_.team().sharded()) {
     AddRest(saver, extra, own_of_all);
-    SaveSharded(path, *sharded, {stepped_.begin(), stepped_.end()}, ranks, saver.Bytes());
+    const auto& stepped = optimizers_.stepped();
+    SaveSharded(path, *sharded, {stepped.begin(), stepped.end()}, ranks, saver.Bytes());
     return;
   }
-  if (const auto part = team_->part()) {
+  if (const auto part = engine_.team().part()) {
     AddRest(saver, extra, own_of_all);
     SaveInParts(
         path, ranks, part->parts, part->first ? std::optional(part->number) : std::nullopt,
@@ -249,23 +237,25 @@ void Trainer::Save(const std::filesystem::path& path, const std::string& extra) 
   });
 }
 
-void Trainer::AddModelAndOptimizers(StateSaver& saver) const {
-  ForEachTensor(*model_, [&](const std::string& name, const at::Tensor& tensor) {
+void TrainerState::AddModelAndOptimizers(StateSaver& saver) {
+  ForEachTensor(engine_.model(), [&](const std::string& name, const at::Tensor& tensor) {
     saver.AddTensor(name, tensor);
   });
-  saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers_.size()));
-  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
+  const TrainedOptimizers::List& optimizers = optimizers_.list();
+  saver.AddValue("optimizers", static_cast<std::int64_t>(optimizers.size()));
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    AddOptimizer(saver, PrefixOf(i), *optimizers[i]);
   }
   if (!ema_) return;
   saver.AddValue("ema updates", ema_->updates());
   for (const auto& [name, average] : ema_->tensors()) saver.AddTensor("ema " + name, average);
 }
 
-void Trainer::AddRest(StateSaver& saver, const std::string& extra,
-                      const std::vector<std::string>& own_of_all) const {
-  AddScaler(saver, scaler_.state());
-  saver.AddValue(kForm, std::string(form_ ? FormName(*form_) : kGivenForm));
+void TrainerState::AddRest(StateSaver& saver, const std::string& extra,
+                           const std::vector<std::string>& own_of_all) {
+  AddScaler(saver, engine_.scaler().state());
+  const std::optional<OptimizerForm> form = optimizers_.form();
+  saver.AddValue(kForm, std::string(form ? FormName(*form) : kGivenForm));
   AddOwn(saver);
   for (std::size_t rank = 1; rank < own_of_all.size(); ++rank) {
     saver.AddBytes(OwnName(static_cast<int>(rank)), own_of_all[rank]);
@@ -274,50 +264,28 @@ void Trainer::AddRest(StateSaver& saver, const std::string& extra,
   saver.AddBytes("extra", extra);
 }
 
-/// The form that was saved; for another budget the one that takes least first, from which choosing
-/// goes on. A state in 8 bits is neither made of one in fp32 nor made one.
-std::vector<std::optional<OptimizerForm>> Trainer::FormsToLoad(std::optional<OptimizerForm> saved,
-                                                               bool still_good) const {
-  if (!form_) return {std::nullopt};
-  const OptimizerForm before = saved.value_or(*form_);
-  std::vector<std::optional<OptimizerForm>> forms;
-  const auto add = [&](OptimizerForm form) {
-    constexpr auto kEight = OptimizerForm::kEightBits;
-    const bool allowed = std::ranges::count(forms_.allowed, form) > 0;
-    const bool same_kind = (form == kEight) == (before == kEight);
-    const bool known = std::ranges::count(forms, std::optional(form)) > 0;
-    if (allowed && same_kind && !known) forms.emplace_back(form);
-  };
-  if (still_good) add(before);
-  for (auto form = forms_.allowed.rbegin(); form != forms_.allowed.rend(); ++form) add(*form);
-  if (forms.empty()) forms.push_back(form_);
-  return forms;
-}
-
-std::string Trainer::ExtraIn(const std::filesystem::path& path) const {
+std::string TrainerState::ExtraIn(const std::filesystem::path& path) {
   return RestIn(path).Bytes("extra");
 }
 
-StateLoader Trainer::RestIn(const std::filesystem::path& path) const {
+StateLoader TrainerState::RestIn(const std::filesystem::path& path) {
   StateLoader main = StateLoader::Open(path);
   CheckSavedAlike(main);
-  if (team_->sharded() != nullptr) return StateLoader::FromBytes(main.Bytes("extra"));
-  return team_->part() ? StateLoader::FromBytes(main.Bytes(kRest)) : std::move(main);
+  if (engine_.team().sharded() != nullptr) return StateLoader::FromBytes(main.Bytes("extra"));
+  return engine_.team().part() ? StateLoader::FromBytes(main.Bytes(kRest)) : std::move(main);
 }
 
-std::shared_ptr<void> Trainer::WholeModel() { return team_->WholeModel(); }
-
-std::string Trainer::Load(const std::filesystem::path& path) {
-  CheckNotSwapped();
-  team_->ranks().Doing("loading");
+std::string TrainerState::Load(const std::filesystem::path& path) {
+  Ranks& ranks = engine_.team().ranks();
+  ranks.Doing("loading");
   // What is put in place lies in them.
   std::optional<StateLoader> rest;
   std::optional<StateLoader> own;
   Loaded loaded;
-  DoEach(team_->ranks(), [&] {
-    if (team_->part()) own.emplace(OwnPartIn(path));
+  DoEach(ranks, [&] {
+    if (engine_.team().part()) own.emplace(OwnPartIn(path));
     rest.emplace(RestIn(path));
-    if (team_->sharded() != nullptr) {
+    if (engine_.team().sharded() != nullptr) {
       TakeFormOfSharded(*rest, loaded);
     } else {
       TakeModelAndOptimizers(own ? *own : *rest, *rest, loaded);
@@ -325,75 +293,52 @@ std::string Trainer::Load(const std::filesystem::path& path) {
     if (own) own->CheckThatNothingIsLeft();
     TakeRest(*rest, loaded);
   });
-  if (Sharded* const sharded = team_->sharded()) {
-    if (form_ && loaded.form) UseForm(*loaded.form);
-    LoadSharded(path, *sharded, stepped_, team_->ranks());
+  if (Sharded* const sharded = engine_.team().sharded()) {
+    if (optimizers_.form() && loaded.form) optimizers_.Use(*loaded.form);
+    LoadSharded(path, *sharded, optimizers_.stepped(), ranks);
   }
   // All of it is right on all ranks, and nothing is refused from here on.
   for (const auto& put : loaded.puts) put();
   // Where one had no room for it, ranks may have taken different forms: then all choose anew.
-  if (form_) {
-    for (const std::string& form : team_->ranks().Tell(std::string(FormName(*form_)))) {
-      if (form != FormName(*form_)) chosen_for_ = 0;
+  if (const std::optional<OptimizerForm> own_form = optimizers_.form()) {
+    for (const std::string& form : ranks.Tell(std::string(FormName(*own_form)))) {
+      if (form != FormName(*own_form)) choice_.ChooseAnew();
     }
   }
   return loaded.extra;
 }
 
-void Trainer::CheckSavedAlike(StateLoader& main) const {
+void TrainerState::CheckSavedAlike(StateLoader& main) {
   constexpr const char* kWhole = "ranks, or one process, with all of the model each";
   constexpr const char* kShards = "ranks that shard";
   std::string saved = kWhole;
   if (main.HasValue(kSaveInParts)) saved = kShards;
   if (main.HasValue(kCut)) saved = main.Text(kCut);
-  std::string here = team_->sharded() != nullptr ? kShards : kWhole;
-  if (const auto part = team_->part()) here = part->cut;
+  std::string here = engine_.team().sharded() != nullptr ? kShards : kWhole;
+  if (const auto part = engine_.team().part()) here = part->cut;
   if (saved != here) main.Fail(c10::str("it was saved by ", saved, ", and here are ", here));
 }
 
-StateLoader Trainer::OwnPartIn(const std::filesystem::path& path) const {
+StateLoader TrainerState::OwnPartIn(const std::filesystem::path& path) {
   StateLoader main = StateLoader::Open(path);
   CheckSavedAlike(main);
   PartsList parts(path, main);
-  const auto part = team_->part();
+  const auto part = engine_.team().part();
   main.Text(kCut);
   parts.Take(main, part->parts);
   return parts.Load(part->number);
 }
 
-void Trainer::TakeFormOfSharded(StateLoader& rest, Loaded& loaded) {
+void TrainerState::TakeFormOfSharded(StateLoader& rest, Loaded& loaded) {
   loaded.form = TakeForm(rest);
-  const bool allowed =
-      !form_ || !loaded.form || std::ranges::count(forms_.allowed, *loaded.form) > 0;
+  const bool allowed = !optimizers_.form() || !loaded.form ||
+                       std::ranges::count(optimizers_.allowed(), *loaded.form) > 0;
   if (!allowed) rest.Fail("its optimizer has a form that is not allowed here");
 }
 
-void Trainer::TakeModelAndOptimizers(StateLoader& loader, StateLoader& rest, Loaded& loaded) {
-  loaded.puts.emplace_back([model = TakeModel(loader, *model_)] { Put(model); });
-  const std::int64_t count = loader.Count("optimizers");
-  if (count != static_cast<std::int64_t>(optimizers_.size())) {
-    loader.Fail(c10::str("it has ", count, " optimizers, and here are ", optimizers_.size()));
-  }
-  Optimizers optimizers;
-  std::vector<std::function<void()>> puts;
-  const auto forms = FormsToLoad(TakeForm(rest), rest.Text(kChosenWithin) == ChosenWithin());
-  for (std::size_t tried = 0; tried < forms.size(); ++tried) {
-    loaded.form = forms[tried];
-    optimizers = loaded.form == form_ ? optimizers_ : Optimizers{Made(*loaded.form)};
-    puts.clear();
-    try {
-      for (std::size_t i = 0; i < optimizers.size(); ++i) {
-        puts.push_back(TakeOptimizer(loader, PrefixOf(i), *optimizers[i]));
-      }
-      break;
-    } catch (const c10::OutOfMemoryError&) {
-      if (tried + 1 == forms.size()) throw;
-    }
-  }
-  std::ranges::copy(puts, std::back_inserter(loaded.puts));
-  if (optimizers != optimizers_) {
-    loaded.puts.emplace_back([this, optimizers, form = *loaded.form] { Take(optimizers, form); });
-  }
+void TrainerState::TakeModelAndOptimizers(StateLoader& loader, StateLoader& rest, Loaded& loaded) {
+  loaded.puts.emplace_back([model = TakeModel(loader, engine_.model())] { Put(model); });
+  TakeOptimizers(loader, rest, loaded);
   if (!ema_) return;
   const std::int64_t updates = loader.Count("ema updates");
   Copies averages;
@@ -407,22 +352,50 @@ void Trainer::TakeModelAndOptimizers(StateLoader& loader, StateLoader& rest, Loa
   });
 }
 
-void Trainer::TakeRest(StateLoader& loader, Loaded& loaded) {
-  std::optional<Own> own = TakeOwnOf(team_->ranks().rank(), loader, options_.device);
-  const bool still_good = own && own->choice.within == ChosenWithin();
+void TrainerState::TakeOptimizers(StateLoader& loader, StateLoader& rest, Loaded& loaded) {
+  using List = TrainedOptimizers::List;
+  const List& here = optimizers_.list();
+  const std::int64_t count = loader.Count("optimizers");
+  if (count != static_cast<std::int64_t>(here.size())) {
+    loader.Fail(c10::str("it has ", count, " optimizers, and here are ", here.size()));
+  }
+  List optimizers;
+  std::vector<std::function<void()>> puts;
+  const bool still_good = rest.Text(kChosenWithin) == choice_.ChosenWithin();
+  const auto forms = optimizers_.FormsToLoad(TakeForm(rest), still_good);
+  for (std::size_t tried = 0; tried < forms.size(); ++tried) {
+    loaded.form = forms[tried];
+    optimizers = loaded.form == optimizers_.form() ? here : List{optimizers_.Make(*loaded.form)};
+    puts.clear();
+    try {
+      for (std::size_t i = 0; i < optimizers.size(); ++i) {
+        puts.push_back(TakeOptimizer(loader, PrefixOf(i), *optimizers[i]));
+      }
+      break;
+    } catch (const c10::OutOfMemoryError&) {
+      if (tried + 1 == forms.size()) throw;
+    }
+  }
+  std::ranges::copy(puts, std::back_inserter(loaded.puts));
+  if (optimizers == here) return;
+  loaded.puts.emplace_back(
+      [this, optimizers, form = *loaded.form] { optimizers_.Take(optimizers, form); });
+}
+
+void TrainerState::TakeRest(StateLoader& loader, Loaded& loaded) {
+  std::optional<OwnState> own =
+      TakeOwnOf(engine_.team().ranks().rank(), loader, engine_.options().device);
+  const bool still_good = own && own->within == choice_.ChosenWithin();
+  if (still_good) CheckLevers(loader, own->levers, engine_.blocks().size());
   const GradScaler::State scaler = TakeScaler(loader);
   const std::int64_t steps = loader.Count("steps");
   loaded.extra = loader.Bytes("extra");
   loader.CheckThatNothingIsLeft();
   loaded.puts.emplace_back([=, this, own = std::move(own)] {
-    scaler_.Load(scaler);
-    Use(still_good ? own->choice.levers : Levers());
-    before_trying_.reset();
-    better_ = still_good ? own->choice.better : std::vector<Levers>();
-    chosen_for_ = still_good ? own->choice.made_for : 0;
+    engine_.scaler().Load(scaler);
+    choice_.GoOnFrom(still_good ? own->levers : Levers(),
+                     still_good ? own->history : LeverChoice::History());
     steps_ = steps;
-    patience_ = still_good ? own->patience : 0;
-    calm_steps_ = still_good ? own->calm_steps : 0;
     if (own) own->random.Restore();
   });
 }

@@ -7,10 +7,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "base/output.h"
 #include "train/checkpointing/random_state.h"
+#include "train/common/nightly_for_tests.h"
+#include "train/common/wait_for_tests.h"
 #include "train/optimizers/adam8bit.h"
 #include "train/optimizers/fused_adam.h"
 #include "train/optimizers/host_optimizer.h"
@@ -216,7 +219,7 @@ TEST_F(TrainerState, RefusesDamage) {
             std::string::npos);
 }
 
-TEST_F(TrainerState, ThirtyKillsWhileSavingLeaveAGoodState) {
+TEST_F(TrainerState, KillsWhileSavingLeaveAGoodState) {
   const auto make = Named<FusedAdamW>("", optim::AdamWOptions(0.01)).make;
   // Two states, saved in turn, and the loss of the step that follows each.
   std::array<std::unique_ptr<TrainingRun>, 2> runs;
@@ -237,12 +240,15 @@ TEST_F(TrainerState, ThirtyKillsWhileSavingLeaveAGoodState) {
   // A kill between two saves shows nothing.
   int in_the_middle = 0;
   int attempt = 0;
-  for (; in_the_middle < 30 && attempt < 600; ++attempt) {
+  const auto saving = [&] { return std::distance(fs::directory_iterator(folder_), {}) > 1; };
+  const int kills = Nightly(30, 8);
+  for (; in_the_middle < kills && attempt < 10000; ++attempt) {
     const pid_t child = fork();
     if (child == 0) {
       for (int i = attempt;; ++i) save(i % 2);
     }
-    usleep(static_cast<useconds_t>(2000 + 537 * (attempt % 30)));
+    EXPECT_TRUE(WaitUntil(saving));
+    usleep(static_cast<useconds_t>(53 * (attempt % 30)));
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
@@ -257,7 +263,7 @@ TEST_F(TrainerState, ThirtyKillsWhileSavingLeaveAGoodState) {
     }
   }
   std::printf("killed %d times, %d of them with a file half written\n", attempt, in_the_middle);
-  EXPECT_EQ(in_the_middle, 30);
+  EXPECT_EQ(in_the_middle, kills);
 }
 
 TEST_F(TrainerState, TwoThreadsMaySaveToOnePath) {
@@ -354,12 +360,35 @@ TEST_F(ChangedState, IsRefused) {
   EXPECT_NE(with("optimizer groups", std::int64_t{2}), "");
   EXPECT_NE(with("levers checkpoint", "\033[2J"), "");
   EXPECT_NE(with("levers micro_batch", std::int64_t{-4}), "");
+  EXPECT_NE(with("levers checkpoint", "plan:99"), "");
   EXPECT_NE(with("scaler scale", 0.0), "");
   EXPECT_NE(with("steps", true), "");
   // A parameter without state leaves what the file holds of it.
   EXPECT_NE(with(parameter + "has_state", false), "");
   EXPECT_NE(RefusalOf([](StateFile& file) { file.values["more"] = true; }), "");
   EXPECT_NE(RefusalOf([](StateFile& file) { file.values.erase("steps"); }), "");
+}
+
+TEST_F(ChangedState, WithNumbersThatNoOptimizerWorksWithIsRefused) {
+  const std::map<std::string, std::vector<double>> wrong = {
+      {"optimizer group 0 lr", {-0.1}},         {"optimizer group 0 beta1", {-0.1, 1, 1e300}},
+      {"optimizer group 0 beta2", {-0.1, 1}},   {"optimizer group 0 eps", {-1e-8}},
+      {"optimizer group 0 weight_decay", {-1}}, {"scaler growth_factor", {1, -2}},
+      {"scaler backoff_factor", {0, 1, -0.5}}};
+  for (const auto& [name, values] : wrong) {
+    for (const double value : values) {
+      EXPECT_NE(RefusalOf([&, &key = name](StateFile& file) {
+                  EXPECT_TRUE(file.values.contains(key)) << key;
+                  file.values[key] = value;
+                }),
+                "")
+          << name << ' ' << value;
+    }
+  }
+  EXPECT_NE(RefusalOf([](StateFile& file) {
+              file.values["optimizer group 0 lr"] = -1.0;
+            }).find("'optimizer group 0 lr' is -1, which no optimizer works with"),
+            std::string::npos);
 }
 
 TEST_F(ChangedState, WithImpossibleRandomNumbersIsRefused) {

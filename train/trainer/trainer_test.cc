@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "train/budget/cpu_allocator.h"
+#include "train/common/nightly_for_tests.h"
 #include "train/models/model.h"
 #include "train/optimizers/fused_adam.h"
 
@@ -127,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Trainer, EveryModel, testing::Values(Gpt(), Unet()),
                          [](const auto& chosen) { return chosen.param.name; });
 
 TEST_P(EveryModel, TrainsAsPlainTrainingDoes) {
-  const int steps = 20;
+  const int steps = Nightly(20, 6);
   const PlainResult plain = PlainTraining(GetParam(), steps);
   {
     Training whole(GetParam());
@@ -157,7 +158,7 @@ TEST_P(EveryModel, TrainsInPiecesAsInOne) {
     const auto loss = [model](const Batch& rows) { return model->Loss(rows); };
     Trainer trainer(model, optimizer, loss, {.micro_batch = micro_batch});
     double last = 0;
-    for (int i = 0; i < 20; ++i) last = trainer.Step(BatchOf(GetParam(), i)).loss;
+    for (int i = 0; i < Nightly(20, 8); ++i) last = trainer.Step(BatchOf(GetParam(), i)).loss;
     return std::pair(last, model);
   };
   const auto [whole_loss, whole] = train(8);
@@ -217,7 +218,8 @@ TEST_P(EveryModel, SurvivesRunningOutAtEveryAllocation) {
   const std::int64_t requests = allocator.requests() - before;
   const auto [loss, parameters] = train(std::nullopt);
   // All of them take minutes.
-  const std::int64_t stride = std::getenv("PLIMSOLL_EVERY_ALLOCATION") != nullptr ? 1 : 7;
+  const std::int64_t stride =
+      std::getenv("PLIMSOLL_EVERY_ALLOCATION") != nullptr ? 1 : Nightly(7, 29);
   for (std::int64_t i = 0; i < requests; i += stride) {
     const auto [again, moved] = train(i);
     EXPECT_EQ(again, loss) << i;
@@ -264,6 +266,27 @@ TEST(Trainer, GivesWayAndTriesAgainLater) {
   }
   training.Run(200);
   EXPECT_EQ(training.trainer->levers(), whole);
+}
+
+TEST(Trainer, TakesABatchFromTheHost) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
+  std::vector<double> losses;
+  std::vector<Bytes> peaks;
+  for (const bool on_host : {true, false}) {
+    torch::manual_seed(1);
+    const auto model = std::make_shared<torch::nn::LinearImpl>(1024, 1);
+    model->to(at::kCUDA);
+    Trainer trainer(
+        model, std::make_shared<FusedAdamW>(model->parameters(), torch::optim::AdamWOptions(0.01)),
+        [model](const Batch& rows) { return model->forward(rows.tensors[0]).square().mean(); },
+        {.device = at::kCUDA, .micro_batch = 64});
+    const Batch batch{{torch::ones({4096, 1024})}};
+    const StepReport report = trainer.Step(on_host ? batch : batch.To(at::kCUDA));
+    losses.push_back(report.loss);
+    peaks.push_back(report.memory.peak_allocated);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_LT(peaks[0], peaks[1]) << "a piece at a time";
 }
 
 TEST(Trainer, SaysWhenNothingFits) {

@@ -15,11 +15,11 @@ namespace plimsoll::train::agreed_gradients_test {
 namespace {
 
 // Trainer's test goes further, by the same way.
-constexpr int kFailures = 12;
+const int kFailures = Nightly(12, 6);
 
 /// Each step one of the ranks runs out of memory, at one allocation further on than the last.
 const RankTaskNamed kOutOfMemory("out of memory", [](const Launch& launch, const auto&) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(20)});
+  Ranks ranks(launch, {.time_limit = kAmpleLimit});
   const auto model = SmallModel("gpt", launch.rank + 1);
   DataParallel parallel(*model, ranks);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -67,7 +67,7 @@ TEST(Agreement, OutOfMemoryOnOneRankChangesNothing) {
 
 /// Rank 1 cannot hold more rows than the word says; 0: not even one.
 const RankTaskNamed kLittleRoom("little room", [](const Launch& launch, const auto& words) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(20)});
+  Ranks ranks(launch, {.time_limit = kAmpleLimit});
   const auto model = SmallModel("mlp", 1);
   DataParallel parallel(*model, ranks);
   const std::int64_t most = std::stoll(words[0]);
@@ -109,14 +109,14 @@ TEST(Agreement, AllTakeTheRowsThatFitEverywhere) {
 
 /// Rank 2 is killed while it computes its gradients, or throws, or ends there.
 const RankTaskNamed kFault("fault in a step", [](const Launch& launch, const auto& words) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(4)});
+  Ranks ranks(launch, {.time_limit = kFaultLimit});
   const auto model = SmallModel("mlp", 1);
   DataParallel parallel(*model, ranks);
   for (int step = 0; step < 4; ++step) {
     ranks.Doing("step " + std::to_string(step));
     const auto loss = [&](const Batch& rows) {
       if (launch.rank == 2 && step == 2) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::this_thread::sleep_for(kUntilSaid);
         if (words[0] == "killed") raise(SIGKILL);
         throw std::runtime_error("an error of its own");
       }
@@ -137,8 +137,7 @@ TEST(Agreement, ARankThatDiesInAStepIsNamed) {
     for (const std::string way : {"agreed", "overlapped"}) {
       const auto outcomes = RunRanks({.task = "fault in a step",
                                       .size = 3,
-                                      .words = {how, way},
-                                      .time_limit = std::chrono::seconds(20)});
+                                      .words = {how, way}});
       for (const int rank : {0, 1}) {
         const std::string said =
             how == "killed"   ? "rank 2 does not answer any more; it was at: step 2"

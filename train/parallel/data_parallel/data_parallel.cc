@@ -18,7 +18,7 @@ namespace {
 using Buckets = std::vector<std::vector<std::size_t>>;
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-/// While it lives, autograd does not know that views are views. Optimizer::zero_grad detaches
+/// RAII guard: autograd does not know that views are views. Optimizer::zero_grad detaches
 /// gradients in place, which it refuses for those that it knows.
 using UntrackedViews = at::AutoDispatchBelowADInplaceOrView;
 

@@ -48,7 +48,7 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// Backward adds to the gradients of this rank alone for as long as it lives.
+  /// RAII guard: backward adds to the gradients of this rank alone.
   class NoSync {
    public:
     explicit NoSync(DataParallel& parallel) : parallel_(parallel), outer_(parallel.sync_) {

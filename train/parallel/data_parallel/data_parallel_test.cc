@@ -190,7 +190,7 @@ TEST(DataParallel, SaysAtOnceThatAParameterIsUnused) {
 }
 
 const RankTaskNamed kDifferent("different models", [](const Launch& launch, const auto&) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(2)});
+  Ranks ranks(launch, {.time_limit = kFaultLimit});
   torch::nn::Linear model(3, launch.rank + 1);
   const DataParallel parallel(*model, ranks);
   return Findings{};

@@ -21,7 +21,7 @@ namespace {
 /// out of memory, further on than in the last one, from the first allocation to the last.
 const RankTaskNamed kOutOfMemory("pipeline out of memory", [](const Launch& launch,
                                                               const auto& words) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(20)});
+  Ranks ranks(launch, {.time_limit = kAmpleLimit});
   const int failures = std::stoi(words[2]);
   const auto model = SmallModel("deep gpt", 1);
   Pipeline pipeline(model->AsLayers(), ranks,

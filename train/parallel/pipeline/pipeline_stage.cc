@@ -47,7 +47,7 @@ void StageModel::Add(const ModelLayer& layer) {
 PipelineStage::PipelineStage(ModelLayers layers, const std::vector<int>& split,
                              const PipelineShape& shape, int rank, c10::Device device,
                              const CheckpointPolicy& checkpoint)
-    : rank_(rank) {
+    : rank_(rank), device_(device) {
   FindTied(layers, RanksOfLayers(layers.size(), split, shape));
   int first = 0;
   for (int part = 0; part < shape.parts(); ++part) {
@@ -89,7 +89,8 @@ void PipelineStage::FindTied(const ModelLayers& layers, const std::vector<int>& 
   }
 }
 
-Tensors PipelineStage::Forward(int chunk, const Tensors& given, const Batch& rows) const {
+Tensors PipelineStage::Forward(int chunk, const Tensors& given, const Batch& whole) const {
+  const Batch rows = whole.On(device_);
   const auto& [first_of_all, first, layers] = chunks_[static_cast<std::size_t>(chunk)];
   const int count = static_cast<int>(layers.size());
   const auto scope = scope_ ? scope_(rows) : nullptr;

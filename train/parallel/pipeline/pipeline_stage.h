@@ -53,6 +53,7 @@ class PipelineStage {
   void set_forward_scope(ForwardScope scope) { scope_ = std::move(scope); }
   const std::vector<TiedParameter>& tied() const { return tied_; }
 
+  /// Rows that lie elsewhere are moved to the device for it.
   Tensors Forward(int chunk, const Tensors& given, const Batch& rows) const;
 
  private:
@@ -65,6 +66,7 @@ class PipelineStage {
     ModelLayers layers;
   };
   int rank_;
+  c10::Device device_;
   std::vector<Chunk> chunks_;
   std::shared_ptr<StageModel> model_ = std::make_shared<StageModel>();
   ForwardScope scope_;

@@ -223,7 +223,7 @@ TEST(Pipeline, EqualsOneRankOnTheWholeBatch) {
 
 /// Rank 2 throws in the second step.
 const RankTaskNamed kFault("fault in a pipeline", [](const Launch& launch, const auto&) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(4)});
+  Ranks ranks(launch, {.time_limit = kFaultLimit});
   ModelLayers layers = SmallModel("gpt", 1)->AsLayers();
   int calls = 0;
   for (ModelLayer& layer : layers) {

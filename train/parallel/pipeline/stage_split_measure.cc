@@ -26,7 +26,7 @@ double SecondsOn(c10::Device device) {
   return Seconds();
 }
 
-/// A layer on the device for as long as it lives, as it was before afterwards.
+/// RAII guard: a layer is on the device; afterwards it is where it was.
 class Borrowed {
  public:
   Borrowed(const ModelLayer& layer, c10::Device device) : layer_(layer) {

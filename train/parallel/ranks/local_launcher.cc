@@ -17,6 +17,8 @@
 #include <string_view>
 #include <thread>
 
+#include "train/parallel/ranks/roll_call.h"
+
 extern char** environ;
 
 namespace plimsoll::train {
@@ -27,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 volatile sig_atomic_t signal_to_pass_on = 0;
 void PassOn(int signal) { signal_to_pass_on = signal; }
 
-/// While it lives.
+/// RAII guard: SIGINT and SIGTERM are kept for the ranks.
 class PassSignalsOn {
  public:
   PassSignalsOn() {
@@ -105,6 +107,8 @@ struct Running {
   Clock::time_point failed_at;
   /// It said itself what was wrong.
   bool ended_itself = false;
+  /// In words, for the others.
+  std::string failure;
 
   void SendAll(int signal) const {
     for (const auto& [process, rank] : rank_of) kill(process, signal);
@@ -123,9 +127,9 @@ struct Running {
       status = code;
       failed_at = Clock::now();
       ended_itself = !killed;
-      if (killed) {
-        std::fprintf(stderr, "rank %d was killed: %s\n", rank, strsignal(WTERMSIG(status_now)));
-      }
+      failure = killed ? c10::str("rank ", rank, " was killed: ", strsignal(WTERMSIG(status_now)))
+                       : c10::str("rank ", rank, " ended with exit code ", code);
+      if (killed) std::fprintf(stderr, "%s\n", failure.c_str());
     }
   }
 };
@@ -151,8 +155,13 @@ int RunOnThisMachine(int ranks, const std::vector<std::string>& arguments, int g
     const pid_t process = Start(arguments, EnvironmentOf(rank, ranks, store->getPort()));
     running.rank_of[process] = rank;
   }
+  bool told = false;
   while (!running.rank_of.empty()) {
     running.Reap();
+    if (!told && running.status != 0) {
+      TellThatRankEnded(*store, running.failure);
+      told = true;
+    }
     if (signal_to_pass_on != 0) {
       running.SendAll(signal_to_pass_on);
       signal_to_pass_on = 0;

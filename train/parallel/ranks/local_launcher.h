@@ -18,8 +18,9 @@ c10::intrusive_ptr<c10d::TCPStore> StoreOnThisMachine();
 
 /// Starts `arguments` (the program first) `ranks` times, with the variables that
 /// LaunchFromEnvironment reads, and waits for all. This process keeps the store. SIGINT and SIGTERM
-/// are passed on. When a rank has failed, the others have until their own time limit to say so;
-/// those that are still there after it, and `grace_seconds`, are killed.
+/// are passed on. When a rank has failed, the others are told, which those that have not met yet
+/// wait for; they have until their own time limit to say so. Those that are still there after it,
+/// and `grace_seconds`, are killed.
 /// Returns 0, or the exit status of the first rank that failed (128 + signal where it was killed),
 /// and says which that was on stderr where it was killed.
 int RunOnThisMachine(int ranks, const std::vector<std::string>& arguments, int grace_seconds);

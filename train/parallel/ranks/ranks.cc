@@ -12,6 +12,7 @@
 #include <numeric>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "train/budget/host_memory.h"
 #include "train/gradients/recovery.h"
@@ -72,6 +73,47 @@ void KeepStore(const Launch& launch, milliseconds limit) {
   if (!store) store = OpenStore(launch, /*keep=*/true, limit);
 }
 
+/// Through which ranks connect. Whoever waits here for another rank's address learns at once that
+/// it has ended, where the launcher that keeps the store says so.
+class StoreToConnect final : public c10d::PrefixStore {
+ public:
+  StoreToConnect(const char* prefix, intrusive_ptr<c10d::Store> store, int rank, int size)
+      : PrefixStore(prefix, std::move(store)),
+        launcher_(getUnderlyingNonPrefixStore()),
+        who_("rank " + std::to_string(rank) + " of " + std::to_string(size) + ": ") {}
+
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    Await({key}, getTimeout());
+    return PrefixStore::get(key);
+  }
+  std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override {
+    Await(keys, getTimeout());
+    return PrefixStore::multiGet(keys);
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& limit) override {
+    // Whose words say what is missing after the limit.
+    if (!Await(keys, limit)) PrefixStore::wait(keys, milliseconds(1));
+  }
+
+ private:
+  /// Returns when the keys are there, or false after the limit.
+  bool Await(const std::vector<std::string>& keys, milliseconds limit) {
+    constexpr milliseconds kPause{5};
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!check(keys)) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      const auto ended = RankThatEnded(*launcher_);
+      if (ended) throw RankError(who_ + *ended + ", and nobody can connect to it.");
+      std::this_thread::sleep_for(kPause);
+    }
+    return true;
+  }
+
+  intrusive_ptr<c10d::Store> launcher_;
+  std::string who_;
+};
+
 /// Releases that cannot change it keep the longer one.
 template <class Gloo>
 void SetLimit(Gloo& gloo, milliseconds limit) {
@@ -85,7 +127,7 @@ intrusive_ptr<c10d::ProcessGroup> MakeGroup(const intrusive_ptr<c10d::Store>& st
   const bool nccl = options.transport == Transport::kNccl ||
                     (options.transport == Transport::kOfDevice && options.device.is_cuda());
   auto group = c10::make_intrusive<c10d::ProcessGroup>(rank, size);
-  const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
+  const auto gloo_store = c10::make_intrusive<StoreToConnect>("gloo", store, rank, size);
   const auto gloo =
       MakeGloo(gloo_store, rank, size, first ? std::max(limit, options.meeting_limit) : limit);
   SetLimit(*gloo, limit);
@@ -167,7 +209,7 @@ struct Ranks::Meeting {
   std::list<std::function<void()>> to_let_go;
   std::map<std::vector<int>, int> groups_made;
 
-  intrusive_ptr<c10d::Store> Connect() const {
+  intrusive_ptr<c10d::PrefixStore> Connect() const {
     return c10::make_intrusive<c10d::PrefixStore>(
         prefix, OpenStore(launch, /*keep=*/false, options.meeting_limit));
   }
@@ -175,11 +217,17 @@ struct Ranks::Meeting {
   void Meet() {
     const bool keep = launch.rank == 0 && !launch.store_is_kept;
     if (keep) KeepStore(launch, options.meeting_limit);
-    roll_call = std::make_unique<RollCall>(
-        Connect(), Connect(),
-        RollCall::Place{launch.rank, launch.size, IntervalOf(options.time_limit),
-                        launch.store_is_kept ? "the launcher, which keeps the store of all ranks,"
-                                             : "rank 0, which keeps the store of all ranks,"});
+    const auto asked = Connect();
+    RollCall::Place place{.rank = launch.rank,
+                          .size = launch.size,
+                          .interval = IntervalOf(options.time_limit),
+                          .keeper = "rank 0, which keeps the store of all ranks,",
+                          .launcher = {}};
+    if (launch.store_is_kept) {
+      place.keeper = "the launcher, which keeps the store of all ranks,";
+      place.launcher = asked->getUnderlyingStore();
+    }
+    roll_call = std::make_unique<RollCall>(Connect(), asked, std::move(place));
     group_store = Connect();
     roll_call->Meet(options.meeting_limit);
   }

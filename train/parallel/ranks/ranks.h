@@ -104,8 +104,8 @@ class Ranks {
   Work BeginSend(const at::Tensor& tensor, int to, int tag = 0);
   Work BeginReceive(at::Tensor& tensor, int from, int tag = 0);
 
-  /// This rank waits for others while it lives, for their errors: whoever does not keeps them
-  /// waiting. What is called here says so itself.
+  /// RAII guard: this rank waits for others. Their errors name a rank that does not wait as the one
+  /// that keeps them waiting. Functions of this class make one themselves.
   class Waiting {
    public:
     explicit Waiting(Ranks& ranks);
@@ -117,9 +117,9 @@ class Ranks {
     std::shared_ptr<Meeting> meeting_;
   };
 
-  /// While it lives nothing is sent by any group of this process: each rank goes on with what it
-  /// has itself, in place of what others would send, so that one can see by itself what memory
-  /// something takes. Not for BeginSend and BeginReceive, nor for what is done with group().
+  /// RAII guard: collectives of all groups of this process become no-ops, in which the rank's own
+  /// values stand for those of the others, so that one rank can try what memory something takes.
+  /// Not BeginSend and BeginReceive, nor what is done with group().
   class Rehearsal {
    public:
     explicit Rehearsal(Ranks& ranks);
@@ -135,8 +135,8 @@ class Ranks {
   /// For what this class does not do; not alone. Call it within Guard. After a Try that did not go
   /// well it is another one, and nothing may hold the former: see OnBreak.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group();
-  /// The function is called when a Try did not go well, to let go of the group and of all work that
-  /// was begun; for as long as what is returned lives. It must not throw.
+  /// RAII guard: the function is called when a Try did not go well, to let go of the group and of
+  /// all work that was begun. It must not throw.
   [[nodiscard]] std::shared_ptr<void> OnBreak(std::function<void()> let_go);
   /// Calls the function. Its error becomes a RankError if it came from the transport.
   template <class Function>

@@ -13,8 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLimit{4000};
-
 const RankTaskNamed kCollectives("collectives", [](const Launch& launch, const auto&) {
   // A process may have one group after the other.
   Ranks(launch).Barrier();
@@ -98,16 +96,16 @@ const RankTaskNamed kFault("fault", [](const Launch& launch, const auto& words) 
   const std::string& fault = words[0];
   const bool odd = launch.rank == std::stoi(words[1]);
   if (odd && fault == "absent") return {};
-  Ranks ranks(launch, {.time_limit = kLimit, .meeting_limit = kLimit});
+  Ranks ranks(launch, {.time_limit = kFaultLimit, .meeting_limit = kFaultLimit});
   for (int step = 0; step < 5; ++step) {
     ranks.Doing("step " + std::to_string(step));
     if (odd && step == 2) {
-      // What is said is on its way for a moment.
-      std::this_thread::sleep_for(milliseconds(100));
+      std::this_thread::sleep_for(kUntilSaid);
       if (fault == "killed") raise(SIGKILL);
       if (fault == "stopped") raise(SIGSTOP);
       if (fault == "throws") throw std::runtime_error("an error of its own");
-      if (fault == "stalls") std::this_thread::sleep_for(3 * kLimit);
+      // Until it is killed.
+      if (fault == "stalls") std::this_thread::sleep_for(kAmpleLimit);
     }
     ranks.Sum(1.0);
   }
@@ -127,8 +125,7 @@ void ExpectNamed(const Fault& fault, bool kept) {
                                   .size = 3,
                                   .words = {fault.name, std::to_string(fault.rank)},
                                   .store_is_kept = kept,
-                                  .not_awaited = fault.rank,
-                                  .time_limit = std::chrono::seconds(12)});
+                                  .not_awaited = fault.rank});
   for (int rank = 0; rank < 3; ++rank) {
     if (rank == fault.rank) continue;
     EXPECT_FALSE(outcomes[rank].late);
@@ -145,7 +142,7 @@ TEST(Ranks, AFaultOfOneIsToldByTheOthers) {
   // These take the time limit, and little else: all at once.
   std::vector<std::jthread> waiting;
   for (const Fault& fault :
-       {Fault{"absent", 1, "rank 1 did not come within 4 s"},
+       {Fault{"absent", 1, "rank 1 did not come within 10 s"},
         Fault{"stopped", 2, "rank 2 does not answer any more; it was at: step 2"},
         Fault{"stalls", 0, "rank 0 is behind the others, at: step 2"}}) {
     waiting.emplace_back([fault] { ExpectNamed(fault, true); });
@@ -157,7 +154,7 @@ TEST(Ranks, AFaultOfTheOneThatKeepsTheStoreIsTold) {
   ExpectNamed({"stopped", 0, "rank 0, which keeps the store of all ranks, does not answer"}, false);
   ExpectNamed({"throws", 0, "rank 0 has left; it was at: step 2"}, false);
   // And its own error of another does not take the store away from under the rest.
-  ExpectNamed({"absent", 2, "rank 2 did not come within 4 s"}, false);
+  ExpectNamed({"absent", 2, "rank 2 did not come within 10 s"}, false);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 
 std::string KeyOf(int rank) { return "roll call/" + std::to_string(rank); }
 const std::string kVerdict = "roll call/verdict";
+const std::string kEnded = "plimsoll launcher/ended";
 constexpr std::string_view kErrorEnd = "error: ";
 constexpr std::string_view kOutOfMemoryEnd = "out of memory: ";
 
@@ -75,6 +76,8 @@ struct Roll {
     while (Clock::now() < end && !store->check({kVerdict})) {
       std::erase_if(missing, [&](int rank) { return store->check({KeyOf(rank)}); });
       if (missing.empty()) return "";
+      const auto ended = place.launcher ? RankThatEnded(*place.launcher) : std::nullopt;
+      if (ended) return Agree(*ended + " before all ranks had met");
       std::this_thread::sleep_for(kPause);
     }
     std::ostringstream text;
@@ -179,6 +182,16 @@ auto InTime(milliseconds limit, Function function) -> std::optional<decltype(fun
 }
 
 }  // namespace
+
+void TellThatRankEnded(c10d::Store& store, const std::string& words) {
+  store.compareSet(kEnded, {}, AsBytes(words));
+}
+
+std::optional<std::string> RankThatEnded(c10d::Store& store) {
+  if (!store.check({kEnded})) return std::nullopt;
+  const std::vector<std::uint8_t> bytes = store.get(kEnded);
+  return std::string(bytes.begin(), bytes.end());
+}
 
 RollCall::RollCall(c10::intrusive_ptr<c10d::Store> said, c10::intrusive_ptr<c10d::Store> asked,
                    Place place)

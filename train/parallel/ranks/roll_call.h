@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,6 +24,12 @@ class RankError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// For a launcher that keeps the store: one of its ranks has ended, as the words say ("rank 1 was
+/// killed"). Ranks that have not met yet would wait for it in vain.
+void TellThatRankEnded(c10d::Store& store, const std::string& words);
+/// What a launcher has told so, once it has.
+std::optional<std::string> RankThatEnded(c10d::Store& store);
+
 class RollCall {
  public:
   struct Place {
@@ -32,6 +39,9 @@ class RollCall {
     std::chrono::milliseconds interval;
     /// Whoever keeps the store, in words.
     std::string keeper;
+    /// The way to the same store on which a launcher tells of ranks that ended. Null where none
+    /// does.
+    c10::intrusive_ptr<c10d::Store> launcher;
   };
 
   /// Two ways to the same store, each used by nothing else: it answers one question after the

@@ -71,8 +71,7 @@ class Sharded {
   /// A step of the optimizer, after which all ranks have the new parameters.
   void Step(torch::optim::Optimizer& optimizer);
 
-  /// The whole model is there for as long as it lives, to be saved or looked at. On all ranks at
-  /// once.
+  /// RAII guard: all parameters are gathered, to be saved or looked at. Collective.
   class Whole {
    public:
     explicit Whole(Sharded& sharded);
@@ -91,10 +90,9 @@ class Sharded {
   /// repeated, if all ranks have done this.
   void Abandon();
 
-  /// While it lives nothing is sent, so that one rank can try what memory a step takes: values of
-  /// other ranks' parts are zeros where they would have to be asked for, and no sum is over all
-  /// ranks. Between steps only; gradients are dropped at its end. The parts must then be as they
-  /// were.
+  /// RAII guard: collectives become no-ops, so that one rank can try what memory a step takes.
+  /// All-gathers give zeros for other ranks' parts, and sums are of this rank alone. Between steps
+  /// only; at its end gradients are dropped, and the parts must be as they were.
   class Alone {
    public:
     explicit Alone(Sharded& sharded);

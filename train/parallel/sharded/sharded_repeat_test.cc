@@ -83,8 +83,7 @@ TEST(Sharded, GoesOnAfterAnyAllocationFailed) {
 /// shard, and which allocation fails.
 const RankTaskNamed kRepeat("sharded repeat", [](const Launch& launch, const auto& words) {
   const auto shard = static_cast<Shard>(std::stoi(words[0]));
-  const RanksOptions limits{.time_limit = std::chrono::seconds(10),
-                            .meeting_limit = std::chrono::seconds(20)};
+  const RanksOptions limits{.time_limit = kFaultLimit, .meeting_limit = kAmpleLimit};
   std::optional<Ranks> ranks(std::in_place, launch, limits);
   const auto before = [&](int step) {
     if (step == 1 && launch.rank == 2) FailAfter(std::stoi(words[1]));

@@ -42,9 +42,11 @@ Bytes PeakOfStep(Gpt& model) {
 /// message is there, and on a busy machine later.
 Bytes HeldBytes() {
   Bytes least = CpuAllocator::Installed().allocated();
-  for (int i = 0; i < 20; ++i) {
+  for (int unchanged = 0; unchanged < 50; ++unchanged) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    least = std::min(least, CpuAllocator::Installed().allocated());
+    const Bytes now = CpuAllocator::Installed().allocated();
+    if (now < least) unchanged = 0;
+    least = std::min(least, now);
   }
   return least;
 }
@@ -102,12 +104,12 @@ TEST(TensorMemory, EachRankHoldsItsPart) {
   }
 }
 
-constexpr int kFailures = 20;
+const int kFailures = Nightly(20, 6);
 
 /// In each step but the first, one of the ranks runs out of memory, always further on: from the
 /// first allocation of forward to the last ones of backward.
 const RankTaskNamed kOutOfMemory("tensor out of memory", [](const Launch& launch, const auto&) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(20)});
+  Ranks ranks(launch, {.time_limit = kAmpleLimit});
   Mesh mesh(ranks, {.data = 2, .tensor = 2});
   const auto model = std::dynamic_pointer_cast<Gpt>(SmallModel("four heads", launch.rank + 1));
   model->set_checkpoint_policy(CheckpointPolicy::Plan({{1, 2}}));
@@ -155,7 +157,7 @@ TEST(TensorMemory, OutOfMemoryOnOneRankChangesNothing) {
     optimizer.step();
   }
   for (const RankOutcome& outcome : RunRanks(
-           {.task = "tensor out of memory", .size = 4, .time_limit = std::chrono::minutes(2)})) {
+           {.task = "tensor out of memory", .size = 4})) {
     ASSERT_TRUE(outcome.good()) << outcome.error;
     EXPECT_EQ(outcome.findings.at("repeats").item<std::int64_t>(), kFailures);
     EXPECT_LT(RelativeError(outcome.findings.at("losses"), at::stack(losses).detach()), 1e-6);

@@ -71,7 +71,7 @@ class TensorParallel {
   /// was. Where the gradients are split further, see ClipNorm of train/parallel/ranks/clip_norm.h.
   double ClipNorm(double most);
 
-  /// For as long as it lives the model is whole on every rank, and computes alone: to be saved,
+  /// RAII guard: the model is whole on every rank, and computes alone: to be saved,
   /// loaded or evaluated, not trained. On all ranks at once. What it has been made to hold is split
   /// again.
   class WholeModel {

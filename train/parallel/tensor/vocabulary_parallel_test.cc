@@ -107,7 +107,7 @@ TEST(TensorVocabulary, LossAndGradientsAreThoseOfOneRank) {
 
 /// A number that is in no table is an error, as on one rank, and not a row of zeros.
 const RankTaskNamed kNoToken("no token", [](const Launch& launch, const auto&) {
-  Ranks ranks(launch, {.time_limit = std::chrono::seconds(5)});
+  Ranks ranks(launch, {.time_limit = kFaultLimit});
   const at::Tensor own = at::randn({PartOf(kClasses, ranks).size, 3});
   LookUp(at::full({1, 2}, kClasses), own, kClasses, Outside::kWhole, ranks);
   return Findings{};

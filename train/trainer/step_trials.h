@@ -1,13 +1,15 @@
-// What Trainer tries before it decides. Not for users.
+// What is tried before levers are chosen.
 #pragma once
 
-#include "train/trainer/trainer.h"
+#include "train/planning/lever_planner.h"
+#include "train/trainer/step_engine.h"
 
 namespace plimsoll::train {
 
-class Trainer::Trials final : public LeverTrials {
+class StepTrials final : public LeverTrials {
  public:
-  Trials(Trainer& trainer, const Batch& batch) : trainer_(trainer), batch_(batch) {}
+  StepTrials(StepEngine& engine, const TrainedOptimizers& optimizers, const Batch& batch)
+      : engine_(engine), optimizers_(optimizers), batch_(batch) {}
 
   bool Fits(const Levers& levers) override;
   Bytes Room() const override;
@@ -22,7 +24,8 @@ class Trainer::Trials final : public LeverTrials {
   template <class Function>
   bool Undone(const Levers& levers, Function function);
 
-  Trainer& trainer_;
+  StepEngine& engine_;
+  const TrainedOptimizers& optimizers_;
   const Batch& batch_;
   Bytes most_ = 0;
   std::optional<double> expected_seconds_;
