@@ -61,10 +61,11 @@ function(plimsoll_in_batches files)
   endif()
 endfunction()
 
-# plimsoll_optimise(LAYERS...): where a second of the program's time goes, a release is worth compiling longer for.
+# plimsoll_optimise(LAYERS...): where a second of the program's time goes, a release is worth compiling longer for. The
+# others are sentences and flags, and -O1 compiles them in two thirds of the time of -O2.
 function(plimsoll_optimise)
   foreach(layer IN LISTS ARGN)
-    target_compile_options(plimsoll_${layer} PRIVATE $<$<CONFIG:Release>:-O3>)
+    target_compile_options(plimsoll_${layer} PRIVATE $<$<CONFIG:Release>:-O2>)
   endforeach()
 endfunction()
 

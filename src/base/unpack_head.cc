@@ -22,8 +22,7 @@ std::string GzipHead(std::string_view in, std::string out) {
   z.next_out = reinterpret_cast<Bytef*>(out.data());
   z.avail_out = static_cast<uInt>(out.size());
   inflate(&z, Z_SYNC_FLUSH);
-  out.resize(out.size() - z.avail_out);
-  return out;
+  return out.substr(0, z.total_out);
 }
 
 std::string XzHead(std::string_view in, std::string out) {
