@@ -1,16 +1,12 @@
 #include "base/input.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <new>
 
 #include "base/byte_buffer.h"
+#include "base/byte_stream.h"
 #include "base/unpack.h"
 
 namespace plimsoll {
@@ -27,16 +23,6 @@ struct FileDescriptor {
   }
 };
 
-Error CannotRead(const std::string& path, int code) {
-  std::string hint;
-  if (code == ENOENT) hint = "check the path";
-  if (code == EACCES) hint = "check who may read it";
-  if (code == EISDIR) hint = "name the files in it, for example " + path + "/*.pickle";
-  return Error{.message = fmt::format("cannot be read: {}", std::strerror(code)),
-               .file = path,
-               .hint = hint};
-}
-
 /// Up to `most` bytes, or to the end. Read and not mapped: a mapped file that somebody cuts short
 /// ends the program, and one that somebody changes is not the one that was checked.
 Result<ByteBuffer> ReadUpTo(std::size_t most, const std::string& name, int fd) {
@@ -44,37 +30,32 @@ Result<ByteBuffer> ReadUpTo(std::size_t most, const std::string& name, int fd) {
   if (most != kMostStreamed) out.Reserve(most);
   while (out.size() < most) {
     const std::size_t wanted = std::min(most - out.size(), kChunk);
-    const ssize_t n = ::read(fd, out.Room(wanted), wanted);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return CannotRead(name, errno);
-    if (n == 0) break;
-    out.Grow(static_cast<std::size_t>(n));
+    const Result<std::size_t> n = ReadSome(name, fd, out.Room(wanted), wanted);
+    if (!n) return n.error();
+    if (*n == 0) break;
+    out.Grow(*n);
   }
   return out;
 }
 
+Error TooLongForAPipe(const std::string& name) {
+  return Error{.message = "more than 8 GiB came through the pipe",
+               .file = name,
+               .hint = "write it to a file and give that"};
+}
+
 Result<ByteBuffer> ReadStream(const std::string& name, int fd) {
   Result<ByteBuffer> all = ReadUpTo(kMostStreamed, name, fd);
-  if (all && all->size() == kMostStreamed) {
-    return Error{.message = "more than 8 GiB came through the pipe",
-                 .file = name,
-                 .hint = "write it to a file and give that"};
-  }
+  if (all && all->size() == kMostStreamed) return TooLongForAPipe(name);
   return all;
 }
 
 Result<ByteBuffer> ReadPath(const std::string& path) {
-  if (path == "-") return ReadStream("standard input", STDIN_FILENO);
-  FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  struct stat info {};
-  if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return CannotRead(path, errno);
-  if (S_ISDIR(info.st_mode)) return CannotRead(path, EISDIR);
-  if (S_ISCHR(info.st_mode) && path != "/dev/stdin" && path != "/dev/null") {
-    return Error{.message = "it is a device, not a file", .file = path};
-  }
-  // Pipes and the files of /proc have no size.
-  if (!S_ISREG(info.st_mode) || info.st_size == 0) return ReadStream(path, file.fd);
-  return ReadUpTo(static_cast<std::size_t>(info.st_size), path, file.fd);
+  const Result<OpenedFile> opened = OpenToRead(path);
+  if (!opened) return opened.error();
+  const FileDescriptor file{opened->descriptor};
+  if (opened->size) return ReadUpTo(*opened->size, path, file.fd);
+  return ReadStream(path == "-" ? "standard input" : path, file.fd);
 }
 
 Error NotEnoughMemory(std::string name) {
@@ -115,6 +96,30 @@ Result<Input> Input::Open(const std::string& path) {
     return Unpacked(name, std::move(owner), stored);
   } catch (const std::bad_alloc&) {
     return NotEnoughMemory(name);
+  }
+}
+
+Result<Input> Input::FromStream(ByteStream& stream, std::string_view head) {
+  try {
+    ByteBuffer all;
+    std::copy(head.begin(), head.end(), all.Room(head.size()));
+    all.Grow(head.size());
+    while (true) {
+      const Result<std::size_t> n = stream.Fill(all.Room(kChunk), kChunk);
+      if (!n) return n.error();
+      all.Grow(*n);
+      const std::size_t stored = stream.stored();
+      if (all.size() > stored && all.size() > MostUnpacked(stored)) {
+        return UnpacksToTooMuch(stream.name(), MostUnpacked(stored));
+      }
+      if (*n < kChunk) break;
+      if (all.size() > kMostStreamed) return TooLongForAPipe(stream.name());
+    }
+    auto owner = std::make_shared<const ByteBuffer>(std::move(all));
+    const std::string_view bytes = owner->view();
+    return Input(stream.name(), std::move(owner), bytes, stream.stored());
+  } catch (const std::bad_alloc&) {
+    return NotEnoughMemory(stream.name());
   }
 }
 
