@@ -40,10 +40,10 @@ Read ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError,
     ReadSharedWrite, ReadNcclShared, ReadNcclSegment, ReadJavaHeap;
 
 // wordings_kills.cc: processes that were killed.
-Read ReadKernelKill, ReadKernelConstraint, ReadReaper, ReadInvoked, ReadCgroupUsage, ReadSlurm,
-    ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf, ReadKubernetes, ReadEvicted,
-    ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode, ReadSignal, ReadShellKilled,
-    ReadSystemd, ReadRayStore, ReadKilledProcess;
+Read ReadKernelKill, ReadKernelConstraint, ReadCgroupLimit, ReadReaper, ReadInvoked,
+    ReadCgroupUsage, ReadSlurm, ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf,
+    ReadKubernetes, ReadEvicted, ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode,
+    ReadSignal, ReadShellKilled, ReadSystemd, ReadRayStore, ReadKilledProcess;
 
 // wordings_xla.cc: TensorFlow and JAX.
 Read ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,
