@@ -200,8 +200,12 @@ std::string JoinedVerdict(const Explanation& joined, std::string rest, const std
   const auto dead = std::count_if(joined.ranks.begin(), joined.ranks.end(),
                                   [](const RankReport& r) { return r.RanOut(); });
   if (dead > 0 && joined.ranks.size() > 1) {
-    text = fmt::format("{} of {} {} ran out of memory{}. ", dead, joined.ranks.size(),
-                       NounFor(joined.ranks), WhichRanOut(joined.ranks));
+    const auto all = static_cast<std::ptrdiff_t>(joined.ranks.size());
+    const std::string how_many = dead < all ? fmt::format("{} of {}", dead, all)
+                                 : all == 2 ? "Both"
+                                            : fmt::format("All {}", all);
+    text = fmt::format("{} {} ran out of memory{}. ", how_many, NounFor(joined.ranks),
+                       WhichRanOut(joined.ranks));
   }
   const bool grave =
       !joined.findings.empty() && joined.findings.front().severity <= Severity::kMedium;

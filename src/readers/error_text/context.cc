@@ -54,10 +54,11 @@ class WalkUp {
   std::string where;
   std::vector<TracedFrame> frames;  // the innermost first
   SignSet signs;
+  ServerFigures server;
 
  private:
   void SeeFrame(const LogLine& line) {
-    constexpr std::size_t kMostFrames = 400;
+    constexpr std::size_t kMostFrames = 200;
     std::optional<TextFrame> frame = line.frame;
     if (!frame) frame = ReadOlderFrame(line, marked_);
     if (!line.marked.empty()) {
@@ -80,7 +81,7 @@ class WalkUp {
 
 /// What stands in front of the message in its own line.
 std::optional<LogLine> OwnLine(const LogPart& part, std::size_t line_begin, std::size_t begin) {
-  constexpr std::size_t kMost = 4096;
+  constexpr std::size_t kMost = 1024;
   if (begin <= line_begin) return {};
   const std::size_t from = std::max(line_begin, begin > kMost ? begin - kMost : 0);
   const std::string_view raw = part.text.substr(from - part.offset, begin - from);
@@ -103,8 +104,11 @@ WalkUp LookAbove(const LogPart& part, const MessagePlace& place, Surroundings& s
     ++at;
   }
   for (; at != top && at->begin >= floor; ++at) {
+    walk.server.Add(at->server);
     if (!walk.See(*at)) break;
   }
+  // The log of a server's start may stand far above the traceback.
+  for (; at != top && at->begin >= floor; ++at) walk.server.Add(at->server);
   return walk;
 }
 
@@ -164,41 +168,19 @@ std::optional<int> RankBelow(std::string_view rest_of_line, const Surroundings::
   return {};
 }
 
-/// The last size or number behind `key` in the lines above.
-std::optional<double> NumberAbove(std::string_view above, std::string_view key) {
-  const std::size_t at = above.rfind(key);
-  if (at == kNoMatch) return {};
-  double value = 0;
-  const char* const begin = above.data() + at + key.size();
-  const auto [p, error] = std::from_chars(begin, above.data() + above.size(), value);
-  return error == std::errc() ? std::optional(value) : std::nullopt;
-}
-
-/// vLLM logs what it may use before it says that this is too little: "total_gpu_memory (79.15GiB) x
-/// gpu_memory_utilization (0.90)", "Available KV cache memory: -3.20 GiB".
-void ReadServerLog(const LogPart& part, const MessagePlace& place, OomMessage& message) {
-  const std::size_t reach = std::min(place.begin, kReachBack);
-  const std::string_view above = part.text.substr(place.begin - reach, reach);
+/// vLLM logs what it may use before it says that this is too little.
+void TakeServerFigures(const ServerFigures& figures, OomMessage& message) {
   const auto gib = [](double value) { return static_cast<Bytes>(value * double(kGiB)); };
-  if (!message.capacity) {
-    if (auto total = NumberAbove(above, "total_gpu_memory (")) message.capacity = gib(*total);
+  const auto sane = [](double value) { return value > -1e6 && value < 1e6; };
+  if (!message.capacity && figures.total && sane(*figures.total)) {
+    message.capacity = gib(*figures.total);
   }
-  for (std::string_view key :
-       {"gpu_memory_utilization (", "gpu_memory_utilization=", "--gpu-memory-utilization ",
-        "'gpu_memory_utilization': ", "--gpu-memory-utilization="}) {
-    if (!message.share) message.share = NumberAbove(above, key);
-  }
-  if (!message.free && message.subject == "the KV cache") {
-    for (std::string_view key :
-         {"Available KV cache memory: ", "KV Cache is ", "KV cache memory: "}) {
-      if (message.free) break;
-      const std::optional<double> left = NumberAbove(above, key);
-      if (!left) continue;
-      message.free = gib(std::max(0.0, *left));
-      // By so much the weights alone exceed what the server may use.
-      if (*left < 0) message.other = gib(-*left);
-    }
-  }
+  if (!message.share) message.share = figures.share;
+  if (message.free || message.subject != "the KV cache") return;
+  if (!figures.cache || !sane(*figures.cache)) return;
+  message.free = gib(std::max(0.0, *figures.cache));
+  // By so much the weights alone exceed what the server may use.
+  if (*figures.cache < 0) message.other = gib(-*figures.cache);
 }
 
 }  // namespace
@@ -251,7 +233,7 @@ void ReadContext(const LogPart& part, const MessagePlace& place, Surroundings& s
   }
   ApplySigns(around, message);
   if (message.source == MessageSource::kServer && message.program == Program::kVllm) {
-    ReadServerLog(part, place, message);
+    TakeServerFigures(found.server, message);
   }
   if (WentOn(part.text, place.begin, place.end, message)) {
     message.survived = true;

@@ -31,22 +31,23 @@ bool LooksLikeText(std::string_view head) {
 }
 
 LogWindow::LogWindow(std::string_view whole) : complete_(true) {
-  utf16_ = whole.starts_with(kUtf16Mark);
-  if (utf16_) {
-    Append(whole.substr(kUtf16Mark.size()));
+  if (whole.starts_with(kUtf16Mark)) {
+    Append(whole);
     text_ = buffer_;
   } else {
     text_ = whole;
   }
 }
 
-LogWindow::LogWindow(ByteStream& stream, std::string_view head) : stream_(&stream) {
-  utf16_ = head.starts_with(kUtf16Mark);
-  Append(utf16_ ? head.substr(kUtf16Mark.size()) : head);
-}
+LogWindow::LogWindow(ByteStream& stream, std::string_view head) : stream_(&stream) { Append(head); }
 
 /// PowerShell writes what it redirects as UTF-16.
 void LogWindow::Append(std::string_view bytes) {
+  if (!begun_ && !bytes.empty()) {
+    begun_ = true;
+    utf16_ = bytes.starts_with(kUtf16Mark);
+    if (utf16_) bytes.remove_prefix(kUtf16Mark.size());
+  }
   if (!utf16_) {
     buffer_ += bytes;
     return;

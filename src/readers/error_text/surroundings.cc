@@ -141,6 +141,31 @@ std::optional<int> DeviceInLine(std::string_view line) {
   return {};
 }
 
+std::optional<double> FractionBehind(std::string_view line, std::string_view key) {
+  const std::size_t at = line.find(key);
+  if (at == kNoPlace) return {};
+  double value = 0;
+  const char* const begin = line.data() + at + key.size();
+  const auto [p, error] = std::from_chars(begin, line.data() + line.size(), value);
+  return error == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+ServerFigures ReadServerFigures(std::string_view line) {
+  ServerFigures figures;
+  const bool utilization =
+      line.find("memory_utilization") != kNoPlace || line.find("memory-utilization") != kNoPlace;
+  if (utilization) {
+    figures.total = FractionBehind(line, "total_gpu_memory (");
+    for (std::string_view key :
+         {"gpu_memory_utilization (", "gpu_memory_utilization=", "'gpu_memory_utilization': ",
+          "--gpu-memory-utilization ", "--gpu-memory-utilization="}) {
+      if (!figures.share) figures.share = FractionBehind(line, key);
+    }
+  }
+  figures.cache = FractionBehind(line, "KV cache memory: ");
+  return figures;
+}
+
 /// The length of the ANSI sequence at the beginning: "ESC [ 35 m".
 std::size_t ColourLength(std::string_view text) {
   if (!text.starts_with("\x1b[")) return text.starts_with('\x1b') ? 1 : 0;
@@ -198,6 +223,12 @@ std::optional<int> NumberBehindKey(std::string_view line, std::string_view key) 
   return NumberAt(WithoutBlanks(rest.substr(1)));
 }
 
+void ServerFigures::Add(const ServerFigures& other) {
+  if (!total) total = other.total;
+  if (!share) share = other.share;
+  if (!cache) cache = other.cache;
+}
+
 bool IsEscapedText(std::string_view line) {
   std::size_t length = 0;
   return line.find("\\\"") != kNoPlace && EscapedLineEnd(line, length) != kNoPlace;
@@ -212,10 +243,14 @@ LogLine ReadLogLine(std::string_view raw, std::size_t begin, bool escaped) {
   const LinePrefix prefix = ReadLinePrefix(line.text, {});
   line.rank = prefix.rank;
   line.told_rank = RankInReport(line.text);
-  line.device = DeviceInLine(line.text);
+  // Another message speaks of its own device.
+  const bool message =
+      line.text.find("out of memory") != kNoPlace || line.text.find("total capacity") != kNoPlace;
+  if (!message) line.device = DeviceInLine(line.text);
   line.title = line.text.find("Traceback (most recent call last)") != kNoPlace;
   line.frame = ReadFrame(line.text);
   if (!line.frame) line.frame = ReadRichFrame(line.text);
+  line.server = ReadServerFigures(line.text);
   line.signs = SignsOf(raw);
   line.text.erase(0, prefix.length);
   line.marked = MarkedLine(line.text);

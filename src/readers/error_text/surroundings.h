@@ -25,6 +25,17 @@ struct TextFrame {
   std::string function;
 };
 
+/// What vLLM's log says of the memory that it may use, in GiB and as a share: "total_gpu_memory
+/// (79.15GiB) x gpu_memory_utilization (0.90)", "Available KV cache memory: -3.20 GiB".
+struct ServerFigures {
+  std::optional<double> total = {};
+  std::optional<double> share = {};
+  std::optional<double> cache = {};
+
+  /// What is known already stays.
+  void Add(const ServerFigures& other);
+};
+
 struct LogLine {
   /// In the log. A traceback inside a JSON string is as many lines as it has.
   std::size_t begin = 0;
@@ -38,6 +49,7 @@ struct LogLine {
   std::optional<TextFrame> frame = {};
   /// The number in IPython's `---> 23     x = self.c2(x)`.
   std::string marked = {};
+  ServerFigures server = {};
   SignSet signs = {};
 };
 

@@ -71,9 +71,13 @@ bool ReadKernelKill(Scanner& scanner, std::string_view before, OomMessage& messa
 bool ReadKernelConstraint(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host =
       scanner.Literal("CONSTRAINT_MEMCG") ? HostEvent::kCgroupKill : HostEvent::kKernelKill;
-  if (message.host == HostEvent::kCgroupKill && scanner.SkipPast(",oom_memcg=", 400)) {
+  // Looked for as it is first: a hostile text of nothing but such beginnings must not take minutes.
+  const std::string_view ahead = scanner.Ahead(1000);
+  if (ahead.find("oom_memcg=") != std::string_view::npos && scanner.SkipPast(",oom_memcg=", 400) &&
+      message.host == HostEvent::kCgroupKill) {
     message.cgroup = ReadCgroup(scanner);
   }
+  if (ahead.find("task=") == std::string_view::npos) return true;
   if (!scanner.SkipPast(",task=", 600)) return true;
   message.subject = scanner.Until(",", 32);
   if (!scanner.Literal(",pid=")) return true;

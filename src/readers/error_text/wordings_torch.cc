@@ -130,6 +130,15 @@ bool ReadClause(Scanner& scanner, OomMessage& message, Releases& releases) {
   return false;
 }
 
+/// A figure, "Process 12 has", "Including non-PyTorch memory", "this process has".
+bool MayBeginClause(const Scanner& scanner) {
+  const std::string_view ahead = scanner.Ahead(16);
+  const std::size_t next = ahead.find_first_not_of(" \t");
+  if (next == std::string_view::npos) return true;
+  // Behind a line's end there may be a prefix.
+  return std::string_view("0123456789PIt\r\n").find(ahead[next]) != std::string_view::npos;
+}
+
 /// Goes on behind what somebody left out of the middle: "GPU 0 has a total capacity of 79.15 GiB
 /// ... Of the allocated memory 70.10 GiB is allocated by PyTorch".
 bool SkipElision(Scanner& scanner, const OomMessage& message) {
@@ -143,12 +152,14 @@ bool SkipElision(Scanner& scanner, const OomMessage& message) {
   for (std::size_t i = 0; i < kReach; ++i) {
     // Another message begins, or the traceback of another process.
     if (probe.Literal("out of memory") || probe.Literal("Traceback (most")) return false;
-    Scanner clause = probe;
-    OomMessage found = message;
-    Releases releases;
-    if (ReadClause(clause, found, releases)) {
-      scanner = probe;
-      return true;
+    if (MayBeginClause(probe)) {
+      Scanner clause = probe;
+      OomMessage found = message;
+      Releases releases;
+      if (ReadClause(clause, found, releases)) {
+        scanner = probe;
+        return true;
+      }
     }
     if (!probe.Skip()) return false;
   }
@@ -183,6 +194,15 @@ void ReadHint(Scanner& scanner, Releases& releases) {
   }
 }
 
+/// The figures with their words, and the hint behind them.
+void ReadSentences(Scanner& scanner, OomMessage& message, Releases releases) {
+  while (ReadClause(scanner, message, releases) || SkipElision(scanner, message)) {
+  }
+  message.cut_off = !message.reserved_free;
+  ReadHint(scanner, releases);
+  SetReleases(message, releases);
+}
+
 /// "GPU D has a total capacity of S of which S is free. " and sentences about the processes, the
 /// limit and the allocator. PyTorch 2.1 and newer.
 void ReadInSentences(Scanner& scanner, OomMessage& message, Releases releases) {
@@ -194,11 +214,7 @@ void ReadInSentences(Scanner& scanner, OomMessage& message, Releases releases) {
     releases.Narrow(202, Releases::kNewest);
   }
   scanner.Size(message.capacity);
-  while (ReadClause(scanner, message, releases) || SkipElision(scanner, message)) {
-  }
-  message.cut_off = !message.reserved_free;
-  ReadHint(scanner, releases);
-  SetReleases(message, releases);
+  ReadSentences(scanner, message, releases);
 }
 
 /// "Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit.
@@ -233,6 +249,8 @@ bool ReadFigures(Scanner& scanner, OomMessage& message, Releases releases) {
   } else if (!scanner.AnyOf({"GPU", "XPU", "MUSA", "MLU", "device"})) {
     // What is left behind an elision has the words of 2.1 and newer, or tells nothing.
     if (parentheses || !SkipElision(scanner, message)) return false;
+    ReadSentences(scanner, message, releases);
+    return true;
   }
   if (parentheses) {
     ReadInParentheses(scanner, message, releases);

@@ -61,7 +61,11 @@ bool ReadRow(Scanner& scanner, std::string_view& metric, MemorySummary& summary)
   bool counts = false;
   std::size_t cells = 0;
   for (Bytes* cell : {&row.current, &row.peak, &row.total_allocated, &row.total_freed}) {
-    if (!ReadCell(scanner, *cell, counts)) break;
+    bool count = false;
+    if (!ReadCell(scanner, *cell, count)) break;
+    // A size that is cut looks like a count; large counts are printed as "2166 K".
+    if (cells > 0 && count && !counts) break;
+    if (cells == 0) counts = count;
     ++cells;
   }
   if (cells >= 2) (counts ? summary.counts : summary.rows).push_back(std::move(row));
