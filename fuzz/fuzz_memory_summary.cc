@@ -1,6 +1,6 @@
 #include "fuzz.h"
-#include "readers/memory_summary/memory_summary.h"
+#include "readers/error_text/error_text.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return plimsoll::Fuzz(plimsoll::ReadMemorySummary, data, size);
+  return plimsoll::Fuzz(plimsoll::ReadErrorText, data, size);
 }

@@ -60,6 +60,7 @@ enum class Lever : std::uint8_t {
   kSharedMemory,
   kCheckSize,  // a shape or a size that is larger than meant
   kEvaluation,
+  kChunkedLoss,
 };
 /// As JSON has it: "checkpointing".
 std::string_view LeverName(Lever lever);

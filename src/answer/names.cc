@@ -106,11 +106,11 @@ std::string_view SeverityName(Severity severity) {
 }
 
 std::string_view LeverName(Lever lever) {
-  static constexpr std::array<std::string_view, 18> kNames = {
+  static constexpr std::array<std::string_view, 19> kNames = {
       "other",          "smaller_batch",     "checkpointing", "mixed_precision", "optimizer",
       "sharding",       "allocator_setting", "memory_limit",  "other_processes", "release_tensors",
       "server_setting", "quantization",      "offload",       "loader_workers",  "host_limit",
-      "shared_memory",  "check_size",        "evaluation"};
+      "shared_memory",  "check_size",        "evaluation",    "chunked_loss"};
   return Named(kNames, lever);
 }
 

@@ -1,6 +1,8 @@
 #include "base/byte_stream.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,101 +10,141 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/bytes.h"
+#include "base/input.h"
+
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{4} << 20;
-/// What is left of a window is copied in front of the next piece; there is room for so much.
-constexpr std::size_t kRoomBefore = std::size_t{64} << 10;
+constexpr std::size_t kPackedChunk = 256 << 10;
+/// What a packed stream may always unpack to, and how many times its own size beyond that: a stream
+/// takes no memory, but a hostile one must not take hours.
+constexpr std::size_t kAlwaysStreamed = std::size_t{1} << 30;
+constexpr std::size_t kMostStreamedRatio = 100;
+
+/// Whether anything comes through a named pipe. Nobody may ever write to it, so that is waited for
+/// only so long. The pipes of a shell (<(command)) have their writer from the beginning.
+bool AwaitsNobody(const std::string& path, int descriptor) {
+  constexpr int kMostMilliseconds = 5000;
+  if (path.starts_with("/dev/") || path.starts_with("/proc/")) return false;
+  pollfd waiting{.fd = descriptor, .events = POLLIN, .revents = 0};
+  return ::poll(&waiting, 1, kMostMilliseconds) == 0;
+}
 
 }  // namespace
 
-ByteStream::ByteStream(const Input& input)
-    : name_(input.name()), size_(input.size()), window_(input.bytes()) {}
-
-ByteStream::ByteStream(std::string name, int fd, std::size_t size)
-    : name_(std::move(name)),
-      size_{.stored = size, .unpacked = size},
-      file_(new int(fd),
-            [](const int* open) {
-              ::close(*open);
-              delete open;
-            }),
-      unread_(size) {}
-
-std::optional<ByteStream> ByteStream::OfFile(const std::string& path) {
-  if (path == "-") return std::nullopt;  // standard input
+Result<OpenedFile> OpenToRead(const std::string& path) {
+  if (path == "-") return OpenedFile{.descriptor = STDIN_FILENO, .size = {}};
+  // To open a pipe is to wait for its writer, otherwise.
+  OpenedFile file{.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK),
+                  .size = {}};
   struct stat info {};
-  // Asked before the file is opened: to open and close a pipe is to end it for who writes to it.
-  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  ByteStream stream(path, fd, static_cast<std::size_t>(info.st_size));
-  // A first look, to recognise the file by: it may be something else.
-  const std::size_t first = std::min(stream.unread_, kRoomBefore);
-  Piece piece = Fill(fd, {}, first);
-  if (piece.size == 0) return std::nullopt;
-  stream.unread_ = piece.size < first ? 0 : stream.unread_ - first;
-  stream.Show(std::move(piece));
+  if (file.descriptor < 0) return CannotRead(path, errno);
+  std::optional<Error> error;
+  if (::fstat(file.descriptor, &info) != 0) {
+    error = CannotRead(path, errno);
+  } else if (S_ISDIR(info.st_mode)) {
+    error = CannotRead(path, EISDIR);
+  } else if (S_ISCHR(info.st_mode) && path != "/dev/stdin" && path != "/dev/null") {
+    error = Error{.message = "it is a device, not a file", .file = path};
+  } else if (S_ISFIFO(info.st_mode) && AwaitsNobody(path, file.descriptor)) {
+    error = Error{.message = "it is a pipe, and nobody writes to it",
+                  .file = path,
+                  .hint = "give a file, or pipe into standard input (-)"};
+  }
+  if (error) {
+    ::close(file.descriptor);
+    return *error;
+  }
+  ::fcntl(file.descriptor, F_SETFL, ::fcntl(file.descriptor, F_GETFL) & ~O_NONBLOCK);
+  if (S_ISREG(info.st_mode) && info.st_size > 0) {
+    file.size = static_cast<std::size_t>(info.st_size);
+  }
+  return file;
+}
+
+Result<std::size_t> ReadSome(const std::string& name, int descriptor, char* into,
+                             std::size_t room) {
+  while (true) {
+    const ssize_t n = ::read(descriptor, into, room);
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno != EINTR) return CannotRead(name, errno);
+  }
+}
+
+Error UnpacksToTooMuch(const std::string& name, std::size_t most) {
+  return Error{
+      .message = fmt::format("it unpacks to more than {}", FormatBytes(static_cast<Bytes>(most))),
+      .file = name,
+      .hint = "if the file is real, unpack it first and give the plain file"};
+}
+
+void ByteStream::Closer::operator()(const int* descriptor) const {
+  if (*descriptor > STDERR_FILENO) ::close(*descriptor);
+  delete descriptor;
+}
+
+ByteStream::ByteStream(std::string name, OpenedFile file)
+    : name_(std::move(name)),
+      file_(new int(file.descriptor)),
+      size_(file.size),
+      packed_(std::make_unique<char[]>(kPackedChunk)) {}
+
+Result<ByteStream> ByteStream::Open(const std::string& path) {
+  const Result<OpenedFile> file = OpenToRead(path);
+  if (!file) return file.error();
+  ByteStream stream(path == "-" ? "standard input" : path, *file);
+  if (auto error = stream.ReadOn()) return *error;
+  stream.unpacker_.emplace(RecogniseCompression(stream.waiting_));
   return stream;
 }
 
-ByteStream::Piece ByteStream::Fill(int fd, Piece piece, std::size_t wanted) {
-  if (piece.room < wanted) {
-    piece.memory = std::make_unique_for_overwrite<char[]>(kRoomBefore + wanted);
-    piece.room = wanted;
+/// More packed bytes, behind those that wait. The first few of a pipe may come one by one.
+std::optional<Error> ByteStream::ReadOn() {
+  std::copy(waiting_.begin(), waiting_.end(), packed_.get());
+  std::size_t held = waiting_.size();
+  while (held < kPackedChunk && !last_) {
+    const Result<std::size_t> n =
+        ReadSome(name_, *file_, packed_.get() + held, kPackedChunk - held);
+    if (!n) return n.error();
+    last_ = *n == 0;
+    held += *n;
+    stored_ += *n;
   }
-  piece.size = 0;
-  while (piece.size < wanted) {
-    char* const to = piece.memory.get() + kRoomBefore + piece.size;
-    const ssize_t n = ::read(fd, to, wanted - piece.size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) piece.error = errno;
-    if (n <= 0) break;
-    piece.size += static_cast<std::size_t>(n);
-  }
-  return piece;
+  waiting_ = std::string_view(packed_.get(), held);
+  return {};
 }
 
-/// The window becomes what is left of it and `next`.
-void ByteStream::Show(Piece next) {
-  if (window_.size() > kRoomBefore) {
-    // Only a text that is longer than that leaves so much.
-    const std::size_t both = window_.size() + next.size;
-    Piece joined{.memory = std::make_unique_for_overwrite<char[]>(kRoomBefore + both),
-                 .room = both,
-                 .size = both};
-    char* const begin = joined.memory.get() + kRoomBefore;
-    std::memcpy(begin, window_.data(), window_.size());
-    std::memcpy(begin + window_.size(), next.memory.get() + kRoomBefore, next.size);
-    window_ = {begin, both};
-    next = std::move(joined);
-  } else {
-    char* const begin = next.memory.get() + kRoomBefore - window_.size();
-    std::memcpy(begin, window_.data(), window_.size());
-    window_ = {begin, window_.size() + next.size};
-  }
-  spare_ = std::exchange(current_, std::move(next));
-  if (spare_.room > kPiece) spare_ = {};
+std::optional<Error> ByteStream::CheckAmount() const {
+  const bool packed = made_ > stored_;
+  const std::size_t most = std::max(kAlwaysStreamed, size_.value_or(stored_) * kMostStreamedRatio);
+  if (!packed || made_ <= most) return {};
+  return UnpacksToTooMuch(name_, most);
 }
 
-std::optional<Error> ByteStream::Advance(std::size_t done, std::size_t wanted) {
-  window_.remove_prefix(done);
-  while (window_.size() < wanted && !IsLast()) {
-    const std::size_t more = std::min(unread_, std::max(kPiece, wanted - window_.size()));
-    const std::size_t asked = ahead_.valid() ? std::min(unread_, kPiece) : more;
-    Piece next = ahead_.valid() ? ahead_.get() : Fill(*file_, std::move(spare_), asked);
-    unread_ = next.size < asked ? 0 : unread_ - asked;  // less: the file was cut short meanwhile
-    if (next.error != 0) return CannotRead(name_, next.error);
-    Show(std::move(next));
+Result<std::size_t> ByteStream::Fill(char* into, std::size_t room) {
+  std::size_t filled = 0;
+  while (filled < room && !ended_) {
+    if (waiting_.empty() && !last_) {
+      if (auto error = ReadOn()) return *error;
+    }
+    Result<Unpacker::Progress> progress =
+        unpacker_->Run(waiting_, last_, std::span<char>(into + filled, room - filled));
+    if (!progress) {
+      progress.error().file = name_;
+      return progress.error();
+    }
+    waiting_.remove_prefix(progress->taken);
+    filled += progress->made;
+    made_ += progress->made;
+    ended_ = progress->ended;
+    if (auto error = CheckAmount()) return *error;
+    const bool stuck = progress->taken == 0 && progress->made == 0 && !ended_;
+    if (stuck && !last_) {
+      if (auto error = ReadOn()) return *error;
+    }
   }
-  if (!IsLast() && !ahead_.valid()) {
-    ahead_ = std::async(
-        [fd = *file_, piece = std::move(spare_), asked = std::min(unread_, kPiece)]() mutable {
-          return Fill(fd, std::move(piece), asked);
-        });
-  }
-  return std::nullopt;
+  return filled;
 }
 
 }  // namespace plimsoll

@@ -1,58 +1,64 @@
-// The bytes of a file, one window after the other, for a reader that goes through the file once,
-// from its beginning to its end. What the reader has left behind takes no memory: `explain` of a
-// snapshot needs a third of the file's size and not 1.2 times it. The next piece is read in another
-// thread while the reader works on this one, which is a tenth of what `explain` has to do.
+// The bytes of a file or of standard input one after the other, unpacked: for what is too long to
+// be held whole.
 #pragma once
 
 #include <cstddef>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "base/unpack.h"
 
 namespace plimsoll {
 
+/// A file that was opened to be read, or standard input.
+struct OpenedFile {
+  int descriptor = -1;
+  /// None for pipes and for the files of /proc, which have no size.
+  std::optional<std::size_t> size;
+};
+/// "-" is standard input. Folders and devices are refused.
+Result<OpenedFile> OpenToRead(const std::string& path);
+/// Up to `room` bytes; 0 at the end.
+Result<std::size_t> ReadSome(const std::string& name, int descriptor, char* into, std::size_t room);
+/// Of a packed stream that is refused.
+Error UnpacksToTooMuch(const std::string& name, std::size_t most);
+
 class ByteStream {
  public:
-  /// Bytes in memory, which must outlive the stream: one window holds all of them.
-  explicit ByteStream(const Input& input);
-  /// A plain file; nothing where `path` is something else or cannot be read (Input::Open has the
-  /// words for it).
-  static std::optional<ByteStream> OfFile(const std::string& path);
+  static Result<ByteStream> Open(const std::string& path);
 
   const std::string& name() const { return name_; }
-  InputSize size() const { return size_; }
-  std::string_view window() const { return window_; }
-  /// Whether the file ends where the window ends.
-  bool IsLast() const { return unread_ == 0; }
-  /// Lets go of the window's first `done` bytes and reads on, until the window holds `wanted` bytes
-  /// or the file ends. No view of the window stays valid.
-  std::optional<Error> Advance(std::size_t done, std::size_t wanted);
+  /// Whether the file can be opened again and has the same bytes then: not so with a pipe.
+  bool IsFile() const { return size_.has_value(); }
+  /// How many bytes of the file itself have been read.
+  std::size_t stored() const { return stored_; }
+
+  /// Up to `room` bytes, as many as there are; fewer only at the end.
+  Result<std::size_t> Fill(char* into, std::size_t room);
 
  private:
-  struct Piece {
-    std::unique_ptr<char[]> memory;  // room for what the reader has left of the window, then `size`
-    std::size_t room = 0;
-    std::size_t size = 0;
-    int error = 0;
+  struct Closer {
+    void operator()(const int* descriptor) const;
   };
 
-  ByteStream(std::string name, int fd, std::size_t size);
-  static Piece Fill(int fd, Piece piece, std::size_t wanted);
-  void Show(Piece next);
+  ByteStream(std::string name, OpenedFile file);
+
+  std::optional<Error> ReadOn();
+  std::optional<Error> CheckAmount() const;
 
   std::string name_;
-  InputSize size_;
-  std::string_view window_;
-  std::shared_ptr<const int> file_;
-  std::size_t unread_ = 0;  // bytes of the file behind the window
-  Piece current_;           // holds the window
-  Piece spare_;
-  std::future<Piece> ahead_;  // last, so that it ends before what it uses
+  std::unique_ptr<const int, Closer> file_;
+  std::optional<std::size_t> size_;
+  std::optional<Unpacker> unpacker_;
+  std::unique_ptr<char[]> packed_;  // what was read and is not yet unpacked
+  std::string_view waiting_;
+  bool last_ = false;   // nothing follows what waits
+  bool ended_ = false;  // nothing follows what was unpacked
+  std::size_t stored_ = 0;
+  std::size_t made_ = 0;
 };
 
 }  // namespace plimsoll

@@ -1,9 +1,7 @@
 #include "base/input.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/stat.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <new>
 
 #include "base/byte_buffer.h"
+#include "base/byte_stream.h"
 #include "base/unpack.h"
 
 namespace plimsoll {
@@ -46,65 +45,32 @@ Result<ByteBuffer> ReadUpTo(std::size_t most, const std::string& name, int fd) {
   if (most != kMostStreamed) out.Reserve(most);
   while (out.size() < most) {
     const std::size_t wanted = std::min(most - out.size(), kChunk);
-    const ssize_t n = ::read(fd, out.Room(wanted), wanted);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return CannotRead(name, errno);
-    if (n == 0) break;
-    out.Grow(static_cast<std::size_t>(n));
+    const Result<std::size_t> n = ReadSome(name, fd, out.Room(wanted), wanted);
+    if (!n) return n.error();
+    if (*n == 0) break;
+    out.Grow(*n);
   }
   return out;
 }
 
+Error TooLongForAPipe(const std::string& name) {
+  return Error{.message = "more than 8 GiB came through the pipe",
+               .file = name,
+               .hint = "write it to a file and give that"};
+}
+
 Result<ByteBuffer> ReadStream(const std::string& name, int fd) {
   Result<ByteBuffer> all = ReadUpTo(kMostStreamed, name, fd);
-  if (all && all->size() == kMostStreamed) {
-    return Error{.message = "more than 8 GiB came through the pipe",
-                 .file = name,
-                 .hint = "write it to a file and give that"};
-  }
+  if (all && all->size() == kMostStreamed) return TooLongForAPipe(name);
   return all;
 }
 
-/// All that comes through a named pipe. Nobody may ever write to it: that is waited for only so
-/// long, and then told.
-Result<ByteBuffer> ReadNamedPipe(const std::string& name, int fd) {
-  constexpr int kTick = 100;  // milliseconds
-  constexpr int kTicksForAWriter = 50;
-  ByteBuffer out;
-  for (int ticks = 0; out.size() < kMostStreamed;) {
-    const ssize_t n = ::read(fd, out.Room(kChunk), kChunk);
-    if (n > 0) out.Grow(static_cast<std::size_t>(n));
-    if (n > 0 || (n < 0 && errno == EINTR)) continue;
-    if (n < 0 && errno != EAGAIN) return CannotRead(name, errno);
-    // Without a writer it is at its end; with one that is silent it is not.
-    const bool at_end = n == 0;
-    if (at_end && out.size() > 0) return out;
-    if (at_end && ++ticks > kTicksForAWriter) {
-      return Error{.message = "it is a pipe, and nobody writes to it",
-                   .file = name,
-                   .hint = "give a file, or pipe into standard input (-)"};
-    }
-    pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
-    ::poll(&waiting, 1, kTick);
-  }
-  return Error{.message = "more than 8 GiB came through the pipe", .file = name};
-}
-
 Result<ByteBuffer> ReadPath(const std::string& path) {
-  if (path == "-") return ReadStream("standard input", STDIN_FILENO);
-  // To open a pipe is to wait for its writer, otherwise.
-  FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  struct stat info {};
-  if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return CannotRead(path, errno);
-  if (S_ISDIR(info.st_mode)) return CannotRead(path, EISDIR);
-  if (S_ISCHR(info.st_mode) && path != "/dev/stdin" && path != "/dev/null") {
-    return Error{.message = "it is a device, not a file", .file = path};
-  }
-  if (S_ISFIFO(info.st_mode)) return ReadNamedPipe(path, file.fd);
-  ::fcntl(file.fd, F_SETFL, ::fcntl(file.fd, F_GETFL) & ~O_NONBLOCK);
-  // The files of /proc have no size.
-  if (!S_ISREG(info.st_mode) || info.st_size == 0) return ReadStream(path, file.fd);
-  return ReadUpTo(static_cast<std::size_t>(info.st_size), path, file.fd);
+  const Result<OpenedFile> opened = OpenToRead(path);
+  if (!opened) return opened.error();
+  const FileDescriptor file{opened->descriptor};
+  if (opened->size) return ReadUpTo(*opened->size, path, file.fd);
+  return ReadStream(path == "-" ? "standard input" : path, file.fd);
 }
 
 Error NotEnoughMemory(std::string name) {
@@ -145,6 +111,30 @@ Result<Input> Input::Open(const std::string& path) {
     return Unpacked(name, std::move(owner), stored);
   } catch (const std::bad_alloc&) {
     return NotEnoughMemory(name);
+  }
+}
+
+Result<Input> Input::FromStream(ByteStream& stream, std::string_view head) {
+  try {
+    ByteBuffer all;
+    std::copy(head.begin(), head.end(), all.Room(head.size()));
+    all.Grow(head.size());
+    while (true) {
+      const Result<std::size_t> n = stream.Fill(all.Room(kChunk), kChunk);
+      if (!n) return n.error();
+      all.Grow(*n);
+      const std::size_t stored = stream.stored();
+      if (all.size() > stored && all.size() > MostUnpacked(stored)) {
+        return UnpacksToTooMuch(stream.name(), MostUnpacked(stored));
+      }
+      if (*n < kChunk) break;
+      if (all.size() > kMostStreamed) return TooLongForAPipe(stream.name());
+    }
+    auto owner = std::make_shared<const ByteBuffer>(std::move(all));
+    const std::string_view bytes = owner->view();
+    return Input(stream.name(), std::move(owner), bytes, stream.stored());
+  } catch (const std::bad_alloc&) {
+    return NotEnoughMemory(stream.name());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/byte_stream.h"
 #include "base/result.h"
 
 namespace plimsoll {
@@ -27,6 +28,9 @@ class Input {
 
   /// Bytes already in memory, unpacked if they are compressed.
   static Result<Input> FromMemory(std::string name, std::string bytes);
+
+  /// What a stream still has, behind the bytes that were read from it before.
+  static Result<Input> FromStream(ByteStream& stream, std::string_view head);
 
   const std::string& name() const { return name_; }
   std::string_view bytes() const { return bytes_; }

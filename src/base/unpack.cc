@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <variant>
 
 #include "base/bytes.h"
 
@@ -58,93 +59,116 @@ class Output {
   std::size_t most_;
 };
 
-Result<ByteBuffer> Gunzip(std::string_view in) {
-  z_stream z{};
-  if (inflateInit2(&z, 15 + 32) != Z_OK) return NoMemory("gzip", 0);
-  std::unique_ptr<z_stream, int (*)(z_stream*)> closer(&z, inflateEnd);
-  Output out(in.size());
-  std::size_t taken = 0;
-  while (true) {
-    if (z.avail_in == 0 && taken < in.size()) {
-      const std::size_t n = std::min<std::size_t>(in.size() - taken, std::size_t{1} << 30);
-      z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data() + taken));
-      z.avail_in = static_cast<uInt>(n);
-      taken += n;
-    }
-    const std::size_t room = out.RoomLeft();
-    z.next_out = reinterpret_cast<Bytef*>(out.Room());
-    z.avail_out = static_cast<uInt>(room);
-    const int rc = inflate(&z, Z_NO_FLUSH);
-    out.bytes.Grow(room - z.avail_out);
-    if (out.TooMuch()) return out.Refusal();
-    const std::size_t at = taken - z.avail_in;
+using Progress = Unpacker::Progress;
+
+class Gunzip {
+ public:
+  Gunzip() : made_(inflateInit2(&z_, 15 + 32) == Z_OK) {}
+  ~Gunzip() { inflateEnd(&z_); }
+  Gunzip(const Gunzip&) = delete;
+  Gunzip& operator=(const Gunzip&) = delete;
+
+  Result<Progress> Run(std::string_view in, bool last, std::span<char> out, std::size_t at) {
+    if (!made_) return NoMemory("gzip", 0);
+    if (between_ && in.empty() && last) return Progress{.ended = true};
+    z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
+    z_.avail_in = static_cast<uInt>(std::min<std::size_t>(in.size(), std::size_t{1} << 30));
+    z_.next_out = reinterpret_cast<Bytef*>(out.data());
+    z_.avail_out = static_cast<uInt>(out.size());
+    const uInt offered = z_.avail_in;
+    const int rc = inflate(&z_, Z_NO_FLUSH);
+    Progress progress{.taken = offered - z_.avail_in, .made = out.size() - z_.avail_out};
+    at += progress.taken;
+    if (progress.taken > 0) between_ = false;
     if (rc == Z_STREAM_END) {
-      if (at >= in.size()) return std::move(out.bytes);
-      inflateReset(&z);  // gzip files may be several members one after the other
-      continue;
+      inflateReset(&z_);  // gzip files may be several members one after the other
+      between_ = true;
+      progress.ended = last && progress.taken == in.size();
+      return progress;
     }
     if (rc == Z_MEM_ERROR) return NoMemory("gzip", at);
-    if (rc != Z_OK) return Damaged("gzip", at, z.msg ? z.msg : "it ends too early");
-    if (z.avail_in == 0 && taken == in.size() && z.avail_out == room) {
-      return Damaged("gzip", at, "it ends too early");
-    }
+    const bool stuck = progress.taken == 0 && progress.made == 0;
+    if (rc == Z_BUF_ERROR && !(stuck && last)) return progress;
+    if (rc != Z_OK) return Damaged("gzip", at, z_.msg ? z_.msg : "it ends too early");
+    return progress;
   }
-}
 
-Result<ByteBuffer> Unxz(std::string_view in) {
-  lzma_stream s = LZMA_STREAM_INIT;
-  if (lzma_stream_decoder(&s, kMostForXz, LZMA_CONCATENATED) != LZMA_OK) return NoMemory("xz", 0);
-  std::unique_ptr<lzma_stream, void (*)(lzma_stream*)> closer(&s, lzma_end);
-  s.next_in = reinterpret_cast<const std::uint8_t*>(in.data());
-  s.avail_in = in.size();
-  Output out(in.size());
-  while (true) {
-    const std::size_t room = out.RoomLeft();
-    s.next_out = reinterpret_cast<std::uint8_t*>(out.Room());
-    s.avail_out = room;
-    const lzma_ret rc = lzma_code(&s, LZMA_FINISH);
-    out.bytes.Grow(room - s.avail_out);
-    if (out.TooMuch()) return out.Refusal();
-    if (rc == LZMA_STREAM_END) return std::move(out.bytes);
-    if (rc == LZMA_MEM_ERROR) return NoMemory("xz", s.total_in);
+ private:
+  z_stream z_{};
+  bool made_;
+  bool between_ = false;  // two members
+};
+
+class Unxz {
+ public:
+  Unxz() : made_(lzma_stream_decoder(&s_, kMostForXz, LZMA_CONCATENATED) == LZMA_OK) {}
+  ~Unxz() { lzma_end(&s_); }
+  Unxz(const Unxz&) = delete;
+  Unxz& operator=(const Unxz&) = delete;
+
+  Result<Progress> Run(std::string_view in, bool last, std::span<char> out, std::size_t at) {
+    if (!made_) return NoMemory("xz", 0);
+    s_.next_in = reinterpret_cast<const std::uint8_t*>(in.data());
+    s_.avail_in = in.size();
+    s_.next_out = reinterpret_cast<std::uint8_t*>(out.data());
+    s_.avail_out = out.size();
+    const lzma_ret rc = lzma_code(&s_, last ? LZMA_FINISH : LZMA_RUN);
+    const Progress progress{.taken = in.size() - s_.avail_in,
+                            .made = out.size() - s_.avail_out,
+                            .ended = rc == LZMA_STREAM_END};
+    at += progress.taken;
+    if (rc == LZMA_MEM_ERROR) return NoMemory("xz", at);
     if (rc == LZMA_MEMLIMIT_ERROR) {
       return Error{.message = fmt::format("unpacking the xz data takes more than {}",
                                           FormatBytes(static_cast<Bytes>(kMostForXz))),
-                   .offset = s.total_in,
+                   .offset = at,
                    .hint = "if the file is real, unpack it first and give the plain file"};
     }
-    if (rc != LZMA_OK) {
-      return Damaged("xz", s.total_in, rc == LZMA_BUF_ERROR ? "it ends too early" : "bad content");
-    }
+    if (rc == LZMA_OK || rc == LZMA_STREAM_END || (rc == LZMA_BUF_ERROR && !last)) return progress;
+    return Damaged("xz", at, rc == LZMA_BUF_ERROR ? "it ends too early" : "bad content");
   }
-}
 
-Result<ByteBuffer> Unzstd(std::string_view in) {
-  std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(),
-                                                                       ZSTD_freeDStream);
-  if (stream == nullptr) return NoMemory("zstd", 0);
-  ZSTD_inBuffer input{in.data(), in.size(), 0};
-  Output out(in.size());
-  std::size_t pending = 1;
-  while (input.pos < input.size || pending != 0) {
-    ZSTD_outBuffer output{out.Room(), out.RoomLeft(), 0};
-    const std::size_t before = input.pos;
-    pending = ZSTD_decompressStream(stream.get(), &output, &input);
-    out.bytes.Grow(output.pos);
-    if (ZSTD_isError(pending)) {
-      if (ZSTD_getErrorCode(pending) == ZSTD_error_memory_allocation) {
-        return NoMemory("zstd", input.pos);
-      }
-      return Damaged("zstd", input.pos, ZSTD_getErrorName(pending));
+ private:
+  lzma_stream s_ = LZMA_STREAM_INIT;
+  bool made_;
+};
+
+class Unzstd {
+ public:
+  Unzstd() : stream_(ZSTD_createDStream(), ZSTD_freeDStream) {}
+
+  Result<Progress> Run(std::string_view in, bool last, std::span<char> out, std::size_t at) {
+    if (stream_ == nullptr) return NoMemory("zstd", 0);
+    if (pending_ == 0 && in.empty() && last) return Progress{.ended = true};
+    ZSTD_inBuffer input{in.data(), in.size(), 0};
+    ZSTD_outBuffer output{out.data(), out.size(), 0};
+    pending_ = ZSTD_decompressStream(stream_.get(), &output, &input);
+    at += input.pos;
+    if (ZSTD_isError(pending_)) {
+      if (ZSTD_getErrorCode(pending_) == ZSTD_error_memory_allocation) return NoMemory("zstd", at);
+      return Damaged("zstd", at, ZSTD_getErrorName(pending_));
     }
-    if (out.TooMuch()) return out.Refusal();
-    if (pending != 0 && input.pos == input.size && input.pos == before &&
-        output.pos < output.size) {
-      return Damaged("zstd", input.pos, "it ends too early");
+    if (pending_ != 0 && last && input.pos == 0 && in.empty() && output.pos < output.size) {
+      return Damaged("zstd", at, "it ends too early");
     }
+    return Progress{.taken = input.pos,
+                    .made = output.pos,
+                    .ended = pending_ == 0 && last && input.pos == in.size()};
   }
-  return std::move(out.bytes);
-}
+
+ private:
+  std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> stream_;
+  std::size_t pending_ = 1;
+};
+
+/// What is not packed.
+struct Copy {
+  Result<Progress> Run(std::string_view in, bool last, std::span<char> out, std::size_t) {
+    const std::size_t n = std::min(in.size(), out.size());
+    std::copy_n(in.begin(), n, out.begin());
+    return Progress{.taken = n, .made = n, .ended = last && n == in.size()};
+  }
+};
 
 }  // namespace
 
@@ -163,21 +187,49 @@ std::size_t MostUnpacked(std::size_t packed) {
   return packed < kSmallFile ? std::min(by_ratio, kMostOfSmallFile) : by_ratio;
 }
 
-Result<ByteBuffer> Unpack(Compression compression, std::string_view packed) {
+struct Unpacker::State {
+  std::variant<Copy, Gunzip, Unxz, Unzstd> way;
+  std::size_t taken = 0;
+};
+
+Unpacker::Unpacker(Compression compression) : state_(std::make_unique<State>()) {
   switch (compression) {
     case Compression::kGzip:
-      return Gunzip(packed);
+      state_->way.emplace<Gunzip>();
+      break;
     case Compression::kXz:
-      return Unxz(packed);
+      state_->way.emplace<Unxz>();
+      break;
     case Compression::kZstd:
-      return Unzstd(packed);
+      state_->way.emplace<Unzstd>();
+      break;
     case Compression::kNone:
       break;
   }
-  ByteBuffer plain;
-  std::copy(packed.begin(), packed.end(), plain.Room(packed.size()));
-  plain.Grow(packed.size());
-  return plain;
+}
+Unpacker::~Unpacker() = default;
+Unpacker::Unpacker(Unpacker&&) noexcept = default;
+Unpacker& Unpacker::operator=(Unpacker&&) noexcept = default;
+
+Result<Unpacker::Progress> Unpacker::Run(std::string_view in, bool last, std::span<char> out) {
+  Result<Progress> progress =
+      std::visit([&](auto& way) { return way.Run(in, last, out, state_->taken); }, state_->way);
+  if (progress) state_->taken += progress->taken;
+  return progress;
+}
+
+Result<ByteBuffer> Unpack(Compression compression, std::string_view packed) {
+  Unpacker unpacker(compression);
+  Output out(packed.size());
+  while (true) {
+    const std::span<char> room(out.Room(), out.RoomLeft());
+    const Result<Unpacker::Progress> progress = unpacker.Run(packed, true, room);
+    if (!progress) return progress.error();
+    packed.remove_prefix(progress->taken);
+    out.bytes.Grow(progress->made);
+    if (out.TooMuch()) return out.Refusal();
+    if (progress->ended) return std::move(out.bytes);
+  }
 }
 
 }  // namespace plimsoll

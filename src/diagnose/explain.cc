@@ -164,7 +164,9 @@ Result<Explanation> ExplainRecording(const AnalysedRecording& analysed,
                  .file = recording.file,
                  .hint = "they are counted from 0"};
   }
-  if (!recording.messages.empty()) parts.push_back(ExplainMessages(recording));
+  if (!recording.messages.empty()) {
+    parts.push_back(ExplainMessages(recording, RankFromName(recording.file)));
+  }
   if (!recording.summaries.empty()) parts.push_back(ExplainSummaries(recording));
   if (recording.categories) parts.push_back(ExplainCategories(recording));
   if (parts.empty()) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "diagnose/explain.h"
+#include "diagnose/findings/remedies.h"
 #include "diagnose/ranks.h"
 #include "diagnose/verdict.h"
 
@@ -51,6 +52,8 @@ bool SameMoment(const RankReport& trace, const RankReport& text) {
 struct Told {
   RankReport rank;
   std::string verdict;
+  std::size_t part = 0;
+  Severity gravest = Severity::kInfo;
 };
 
 /// Pairs traces with error texts: by rank, or where there is one of each.
@@ -79,14 +82,16 @@ void CompleteTraces(std::vector<Told>& all) {
 }
 
 /// Which of them the answer speaks of: one that ran out before one that did not, then that which
-/// the gravest finding names, then a trace before an error text, which says less; else the first.
+/// the gravest finding names, then a trace before an error text, which says less, then that of the
+/// gravest finding; else the first.
 std::size_t ChooseShown(const std::vector<Told>& all, const std::vector<Finding>& findings) {
   const auto named = std::find_if(findings.begin(), findings.end(), [](const Finding& f) {
     return f.rank && f.severity != Severity::kInfo;
   });
   const auto weight = [&](const Told& told) {
     const bool is_named = named != findings.end() && told.rank.rank == named->rank;
-    return std::tuple(told.rank.RanOut(), is_named, IsTrace(told.rank));
+    return std::tuple(told.rank.RanOut(), is_named, IsTrace(told.rank),
+                      -static_cast<int>(told.gravest));
   };
   std::size_t shown = 0;
   for (std::size_t i = 1; i < all.size(); ++i) {
@@ -124,6 +129,48 @@ void NumberRanks(std::vector<Explanation>& parts) {
   }
 }
 
+/// Ranks are GPUs to share the model over.
+void ShareOver(std::size_t ranks, const RankReport& shown, std::vector<Finding>& findings) {
+  if (ranks < 2) return;
+  const Bytes held = BytesOf(shown.account, AccountItem::kParameters) +
+                     BytesOf(shown.account, AccountItem::kGradients) +
+                     BytesOf(shown.account, AccountItem::kOptimizerState);
+  for (Finding& finding : findings) {
+    for (Remedy& remedy : finding.remedies) {
+      const bool estimated = remedy.basis == Basis::kEstimated && remedy.saves;
+      if (remedy.lever == Lever::kSharding && estimated) remedy = ShardedOver(ranks, held);
+    }
+  }
+}
+
+/// Those of all parts, of the one called first before the others', and what tells ranks apart.
+std::vector<Finding> FindingsOf(const std::vector<Explanation>& parts, std::size_t first,
+                                const std::vector<Finding>& odd) {
+  std::vector<Finding> findings = parts[first].findings;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i == first) continue;
+    findings.insert(findings.end(), parts[i].findings.begin(), parts[i].findings.end());
+  }
+  findings.insert(findings.end(), odd.begin(), odd.end());
+  return findings;
+}
+
+/// The arithmetic of the error text that the answer speaks of; where it speaks of a trace, which
+/// has none, that of the texts beside it.
+void TakeArithmetic(std::vector<Explanation>& parts, std::size_t first, Explanation& joined) {
+  const bool own = !parts[first].arithmetic.empty() || !parts[first].ruled_out.empty();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (own && i != first) continue;
+    MoveInto(joined.arithmetic, parts[i].arithmetic);
+    MoveInto(joined.ruled_out, parts[i].ruled_out);
+  }
+  // What one rank's figures exclude, another's may show.
+  std::erase_if(joined.ruled_out, [&](const RuledOut& excluded) {
+    return std::any_of(joined.findings.begin(), joined.findings.end(),
+                       [&](const Finding& f) { return f.id == excluded.id; });
+  });
+}
+
 /// ": rank 2" where a few ranks of several did; nothing where they have no numbers.
 std::string WhichRanOut(const std::vector<RankReport>& ranks) {
   constexpr std::size_t kMostNamed = 4;
@@ -136,6 +183,16 @@ std::string WhichRanOut(const std::vector<RankReport>& ranks) {
   return fmt::format(": rank{} {}", dead.size() == 1 ? "" : "s", fmt::join(dead, ", "));
 }
 
+/// "ranks" where all have a number; else whatever the files are of.
+std::string_view NounFor(const std::vector<RankReport>& ranks) {
+  const bool numbered = std::all_of(ranks.begin(), ranks.end(),
+                                    [](const RankReport& r) { return r.rank.has_value(); });
+  const bool one_file = std::all_of(ranks.begin(), ranks.end(), [&](const RankReport& r) {
+    return r.file == ranks.front().file;
+  });
+  return numbered ? "ranks" : one_file ? "devices" : "files";
+}
+
 /// The verdict of a job: how many died, the gravest finding's own sentence, or that all is even;
 /// and what the rank that is shown says by itself.
 std::string JoinedVerdict(const Explanation& joined, std::string rest, const std::string& even) {
@@ -143,7 +200,11 @@ std::string JoinedVerdict(const Explanation& joined, std::string rest, const std
   const auto dead = std::count_if(joined.ranks.begin(), joined.ranks.end(),
                                   [](const RankReport& r) { return r.RanOut(); });
   if (dead > 0 && joined.ranks.size() > 1) {
-    text = fmt::format("{} of {} ran out of memory{}. ", dead, joined.ranks.size(),
+    const auto all = static_cast<std::ptrdiff_t>(joined.ranks.size());
+    const std::string how_many = dead < all ? fmt::format("{} of {}", dead, all)
+                                 : all == 2 ? "Both"
+                                            : fmt::format("All {}", all);
+    text = fmt::format("{} {} ran out of memory{}. ", how_many, NounFor(joined.ranks),
                        WhichRanOut(joined.ranks));
   }
   const bool grave =
@@ -171,13 +232,14 @@ Explanation Join(std::vector<Explanation> parts) {
   if (parts.size() == 1) return std::move(parts.front());
   NumberRanks(parts);
   Explanation joined;
-  std::vector<Finding> findings;
   std::vector<Told> all;
-  for (Explanation& part : parts) {
-    for (RankReport& rank : part.ranks) all.push_back({std::move(rank), part.verdict});
-    MoveInto(findings, part.findings);
-    MoveInto(joined.arithmetic, part.arithmetic);
-    MoveInto(joined.ruled_out, part.ruled_out);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Explanation& part = parts[i];
+    const Severity gravest =
+        part.findings.empty() ? Severity::kInfo : part.findings.front().severity;
+    for (RankReport& rank : part.ranks) {
+      all.push_back({std::move(rank), part.verdict, i, gravest});
+    }
     if (joined.record_next.empty()) joined.record_next = std::move(part.record_next);
   }
   CompleteTraces(all);
@@ -187,11 +249,16 @@ Explanation Join(std::vector<Explanation> parts) {
   // Whoever has a trace needs no advice how to record one.
   if (traces > 0) joined.record_next = {};
   std::string even;
-  std::vector<Finding> odd = CompareRanks(joined.ranks, even);
+  const std::vector<Finding> odd = CompareRanks(joined.ranks, even);
   if (!odd.empty()) even.clear();
-  MoveInto(findings, odd);
-  joined.findings = MergeFindings(std::move(findings), traces);
-  joined.shown = ChooseShown(all, joined.findings);
+  // Error texts have no traces, and are ranks all the same.
+  const std::size_t ranks = traces > 0 ? traces : joined.ranks.size();
+  for (const Told& told : all) ShareOver(ranks, told.rank, parts[told.part].findings);
+  joined.shown = ChooseShown(all, MergeFindings(FindingsOf(parts, 0, odd), ranks));
+  // What several of them show is told with the figures of the first: that which is shown.
+  const std::size_t first = all.empty() ? 0 : all[joined.shown].part;
+  joined.findings = MergeFindings(FindingsOf(parts, first, odd), ranks);
+  TakeArithmetic(parts, first, joined);
   const std::string own = all.empty() ? parts.front().verdict : all[joined.shown].verdict;
   joined.verdict = JoinedVerdict(joined, own, even);
   return joined;

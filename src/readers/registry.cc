@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "readers/error_text/error_text.h"
-#include "readers/memory_summary/memory_summary.h"
 #include "readers/nsys/nsys.h"
 #include "readers/profiler/profiler.h"
 #include "readers/snapshot/snapshot.h"
@@ -13,25 +12,59 @@
 namespace plimsoll {
 namespace {
 
-// The order matters: a binary format first, free text last, since a log may quote anything.
-constexpr std::array<Reader, 7> kReaders = {{
+// The order matters: a binary format first. They are asked before a text is taken for a log, since
+// a log may quote anything.
+constexpr std::array<Reader, 5> kReaders = {{
     {"PyTorch memory snapshot (pickle)", RecognisePickle, ReadPickleSnapshot},
     {"Nsight Systems SQLite export", RecogniseNsys, ReadNsys},
     {"torch.profiler chrome trace", RecogniseChromeTrace, ReadChromeTrace},
     {"torch.profiler memory timeline", RecogniseMemoryTimeline, ReadMemoryTimeline},
     {"PyTorch memory snapshot (JSON)", RecogniseJsonSnapshot, ReadJsonSnapshot},
-    {"torch.cuda.memory_summary() text", RecogniseMemorySummary, ReadMemorySummary},
-    {"error text", RecogniseErrorText, ReadErrorText},
 }};
+/// All of them tell by less than this, with blanks in front of it.
+constexpr std::size_t kHead = 2 << 20;
 
-/// Readers take what a file says; what no device has goes here.
-Result<Recording> Vetted(Result<Recording> recording, const std::string& file) {
+const Reader* ReaderOf(std::string_view head) {
+  for (const Reader& reader : kReaders) {
+    if (reader.recognise(head)) return &reader;
+  }
+  return nullptr;
+}
+
+Error EmptyFile(const std::string& name) {
+  return Error{.message = "the file is empty", .file = name, .offset = 0};
+}
+
+Error NothingInIt(const std::string& name) {
+  return Error{.message = "not a memory snapshot, and no out-of-memory message in it",
+               .file = name,
+               .offset = 0,
+               .hint =
+                   "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
+                   "text, a profiler trace or an nsys SQLite export"};
+}
+
+/// What a reader returned, checked.
+Result<Recording> Checked(Result<Recording> recording, const std::string& name) {
   if (recording) {
     TakeOutImpossible(*recording);
   } else if (recording.error().file.empty()) {
-    recording.error().file = file;
+    recording.error().file = name;
   }
   return recording;
+}
+
+/// Logs may be longer than memory; everything else is read as a whole.
+Result<Recording> ReadStream(ByteStream& stream, const std::string& path, std::string_view head) {
+  if (ReaderOf(head) == nullptr && LooksLikeText(head)) {
+    Result<Recording> recording = ReadLog(stream, head);
+    const bool nothing = recording && recording->messages.empty() && recording->summaries.empty();
+    if (nothing) return NothingInIt(stream.name());
+    return Checked(std::move(recording), stream.name());
+  }
+  const Result<Input> input = stream.IsFile() ? Input::Open(path) : Input::FromStream(stream, head);
+  if (!input) return input.error();
+  return Read(*input);
 }
 
 }  // namespace
@@ -39,30 +72,29 @@ Result<Recording> Vetted(Result<Recording> recording, const std::string& file) {
 std::span<const Reader> Readers() { return kReaders; }
 
 Result<Recording> Read(const Input& input) {
-  if (input.bytes().empty()) {
-    return Error{.message = "the file is empty", .file = input.name(), .offset = 0};
+  if (input.bytes().empty()) return EmptyFile(input.name());
+  if (const Reader* reader = ReaderOf(input.bytes())) {
+    return Checked(reader->read(input), input.name());
   }
-  for (const Reader& reader : kReaders) {
-    if (!reader.recognise(input.bytes())) continue;
-    return Vetted(reader.read(input), input.name());
-  }
-  return Error{.message = "not a memory snapshot, and no out-of-memory message in it",
-               .file = input.name(),
-               .offset = 0,
-               .hint =
-                   "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
-                   "text, a profiler trace or an nsys SQLite export"};
+  if (!LooksLikeText(input.bytes())) return NothingInIt(input.name());
+  Result<Recording> recording = ReadErrorText(input);
+  if (!recording) return NothingInIt(input.name());
+  return Checked(std::move(recording), input.name());
 }
 
 Result<Recording> ReadFile(const std::string& path) {
   // A pickle is read from its beginning to its end: it need not be in memory as a whole.
-  if (std::optional<ByteStream> stream = ByteStream::OfFile(path);
-      stream && RecognisePickle(stream->window())) {
-    return Vetted(ReadPickleStream(*stream), path);
+  if (std::optional<ByteWindow> window = ByteWindow::OfFile(path);
+      window && RecognisePickle(window->window())) {
+    return Checked(ReadPickleWindow(*window), path);
   }
-  Result<Input> input = Input::Open(path);
-  if (!input) return input.error();
-  return Read(*input);
+  Result<ByteStream> stream = ByteStream::Open(path);
+  if (!stream) return stream.error();
+  std::string head(kHead, '\0');
+  const Result<std::size_t> filled = stream->Fill(head.data(), head.size());
+  if (!filled) return filled.error();
+  if (*filled == 0) return EmptyFile(stream->name());
+  return ReadStream(*stream, path, std::string_view(head).substr(0, *filled));
 }
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "timeline/releases.h"
+#include "timeline/stage.h"
 
 namespace plimsoll {
 
@@ -88,17 +89,6 @@ enum class Program : std::uint8_t {
   kOther,  // a call into CUDA in words that PyTorch does not use
 };
 
-/// What the program was doing, by the functions in the traceback.
-enum class Activity : std::uint8_t {
-  kUnknown,
-  kLoading,
-  kForward,
-  kBackward,
-  kOptimizerStep,
-  kEvaluation,
-  kGeneration,
-};
-
 /// What the lines near a message tell about the machine and the job.
 struct Signs {
   bool windows = false;
@@ -107,7 +97,13 @@ struct Signs {
   bool data_parallel = false;  // torch.nn.DataParallel
   bool pins_memory = false;    // a thread or a call that page-locks memory
   bool tpu = false;
-  bool went_on = false;  // the log shows that the program caught the error
+  bool went_on = false;            // the log shows that the program caught the error
+  bool hf_trainer = false;         // the Trainer of transformers
+  bool joins_predictions = false;  // an evaluation puts the predictions of its batches together
+  bool attention_scores = false;   // the innermost lines compute the scores of attention
+  bool deep_copy = false;          // a model is copied as a whole
+
+  Signs& operator|=(const Signs& other);
 };
 
 /// One "Process 1234 has 3.21 GiB memory in use." of PyTorch 2.1 and newer.
@@ -122,7 +118,8 @@ struct OomMessage {
   MessageSource source = MessageSource::kTorchCuda;
   HostEvent host = HostEvent::kNone;
   Program program = Program::kUnknown;
-  Activity activity = Activity::kUnknown;
+  /// What the job was doing, by the functions in the traceback.
+  Stage stage = Stage::kUnknown;
   Signs signs = {};
   /// The releases of PyTorch that write these words, as narrow as they allow.
   std::optional<Releases> torch;
@@ -142,6 +139,10 @@ struct OomMessage {
   std::optional<Bytes> other;
   /// A server's KV cache: the tokens that it has room for, or the longest context that would fit.
   std::optional<std::int64_t> tokens_that_fit;
+  /// A server's share of the device, where the text or the lines near it tell.
+  std::optional<double> share;
+  /// The control group whose limit was reached: "/slurm/uid_1000/job_77".
+  std::string cgroup;
   /// The tensor, operator, call, process or job step that the text names.
   std::string subject;
   /// XLA prints its largest buffers with their source: "1.50 GiB train.py:12 dot_general".

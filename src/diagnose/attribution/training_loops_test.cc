@@ -306,7 +306,7 @@ TEST(Join, TheRankThatIsShownIsTheOneTheVerdictSpeaksOf) {
   }
   const Explanation joined = Join(std::move(parts));
   EXPECT_EQ(joined.shown, 1u);
-  EXPECT_TRUE(joined.verdict.starts_with("1 of 3 ran out of memory: rank 1. 20.00 MiB could"))
+  EXPECT_TRUE(joined.verdict.starts_with("1 of 3 ranks ran out of memory: rank 1. 20.00 MiB could"))
       << joined.verdict;
 }
 

@@ -110,7 +110,9 @@ std::string Rest(const Figures& f) {
 std::vector<AccountLine> AccountOf(const Figures& f) {
   Lines lines;
   if (!f.IsTorch()) {
-    if (f.message.source != MessageSource::kHostMemory) {
+    // What is left for a server's KV cache is not what is free on the device.
+    const bool cache = f.message.subject == "the KV cache";
+    if (f.message.source != MessageSource::kHostMemory && !cache) {
       lines.Add(AccountItem::kFree, f.free, Confidence::kHigh, "as printed");
     }
     return lines.Take();

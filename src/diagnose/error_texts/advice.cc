@@ -29,10 +29,7 @@ struct RunnerName {
   std::string_view name;
 };
 constexpr auto kNames = std::to_array<RunnerName>({
-    {Runner::kTraining, "PyTorch"},
-    {Runner::kGeneration, "PyTorch"},
-    {Runner::kInference, "PyTorch"},
-    {Runner::kLoading, "PyTorch"},
+    {Runner::kTorch, "PyTorch"},
     {Runner::kVllm, "vLLM"},
     {Runner::kSglang, "SGLang"},
     {Runner::kTextGenerationInference, "text-generation-inference"},
@@ -95,24 +92,6 @@ Runner RunnerOfProgram(Program program) {
       break;
   }
   return Runner::kUnknown;
-}
-
-/// PyTorch trains unless the text shows something else.
-Runner RunnerOfTorch(const OomMessage& message) {
-  switch (message.activity) {
-    case Activity::kGeneration:
-      return Runner::kGeneration;
-    case Activity::kEvaluation:
-      return Runner::kInference;
-    case Activity::kLoading:
-      return Runner::kLoading;
-    case Activity::kBackward:
-    case Activity::kOptimizerStep:
-      return Runner::kTraining;
-    default:
-      // Graphs are captured for serving, hardly ever for training.
-      return message.private_pools ? Runner::kInference : Runner::kTraining;
-  }
 }
 
 /// Releases that have a setting against fragmentation, and the setting.
@@ -221,7 +200,7 @@ Runner RunnerOf(const OomMessage& message) {
     case kHostMemory:
       return Runner::kUnknown;
     default:
-      return RunnerOfTorch(message);
+      return Runner::kTorch;
   }
 }
 
@@ -232,10 +211,7 @@ std::string_view NameOf(Runner runner) {
   return "the program";
 }
 
-bool IsTorchScript(Runner runner) {
-  return runner == Runner::kTraining || runner == Runner::kGeneration ||
-         runner == Runner::kInference || runner == Runner::kLoading;
-}
+bool IsTorchScript(Runner runner) { return runner == Runner::kTorch; }
 
 /// PyTorch 2.1 and newer on Linux has expandable segments; 1.10 and newer a limit for splitting. A
 /// release that is not known counts as the oldest of its range.

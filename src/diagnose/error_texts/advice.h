@@ -32,10 +32,7 @@ const VendorFacts& FactsOf(const OomMessage& message);
 
 /// Who runs: decides what a smaller job is.
 enum class Runner : std::uint8_t {
-  kTraining,    // PyTorch, and nothing that shows that it only infers
-  kGeneration,  // PyTorch that writes text
-  kInference,   // PyTorch without training: an evaluation, captured CUDA graphs
-  kLoading,     // PyTorch, while weights were read
+  kTorch,  // a script of PyTorch's: what it was doing decides further
   kVllm,
   kSglang,
   kTextGenerationInference,
@@ -66,9 +63,16 @@ bool IsTorchScript(Runner runner);
 /// "PyTorch", "vLLM"; what a sentence calls the program.
 std::string_view NameOf(Runner runner);
 
-/// Ways to need less memory, what helps most and costs least first; what the traceback shows comes
-/// before the general ones.
+/// Ways to need less memory, what helps most and costs least first.
 std::vector<Remedy> NeedLess(const OomMessage& message);
+/// The same for a script of PyTorch's, by the stage that its traceback shows (stage_ways.cc).
+std::vector<Remedy> StageWays(const OomMessage& message);
+/// Those that are about that stage alone: told first, whatever else is found.
+std::vector<Remedy> OwnWaysOfStage(const OomMessage& message);
+/// Whether a smaller batch can help at all: not before the first one, nor where state is made.
+bool BatchMatters(const OomMessage& message);
+/// Room for the KV cache that vLLM asks for: what can suffice first (vllm_cache.cc).
+std::vector<Remedy> RoomForVllmCache(const OomMessage& message);
 /// The same for the host's memory, where a program that serves a model ran out of it.
 std::vector<Remedy> NeedLessOnHost(const OomMessage& message);
 /// The setting of the allocator that keeps its pieces together, with the lines that say where it
@@ -76,6 +80,9 @@ std::vector<Remedy> NeedLessOnHost(const OomMessage& message);
 std::optional<Remedy> KeepTogether(const OomMessage& message);
 /// Lines for CUDA as they are typed for the message's device: torch.cuda becomes torch.xpu.
 void AdaptToDevice(const OomMessage& message, std::vector<std::string>& lines);
+/// Whether the process that was killed may run a script of PyTorch's, as far as its name tells
+/// (host.cc).
+bool MayBePython(const OomMessage& message);
 /// How to see who uses the device.
 Remedy SeeWhoUsesIt(const OomMessage& message, std::string change);
 

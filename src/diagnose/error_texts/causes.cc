@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "diagnose/error_texts/advice.h"
 
@@ -61,8 +62,9 @@ std::optional<Finding> Tensors(const Figures& f, bool explained) {
 /// The causes that exclude all others, in the order in which they are asked.
 constexpr auto kDecisive =
     std::to_array({BugInSize, LargerThanTheDevice, ALimit, Oversubscription, FreeSuffices});
-constexpr auto kContributing = std::to_array(
-    {InFreePieces, PrivatePools, OtherProcesses, OutsideTheAllocator, OneLargeRequest});
+constexpr auto kContributing =
+    std::to_array({KeptPredictions, InFreePieces, PrivatePools, OtherProcesses,
+                   OutsideTheAllocator, OneLargeRequest});
 
 /// Collects opinions.
 class Court {
@@ -74,6 +76,11 @@ class Court {
     if (opinion.excluded) ruled_out_.push_back(std::move(*opinion.excluded));
     if (!opinion.found) return false;
     opinion.found->rank = f_.message.rank;
+    if (!BatchMatters(f_.message)) {
+      std::erase_if(opinion.found->remedies, [](const Remedy& remedy) {
+        return remedy.lever == Lever::kSmallerBatch || remedy.lever == Lever::kCheckpointing;
+      });
+    }
     for (Remedy& remedy : opinion.found->remedies) AdaptToDevice(f_.message, remedy.code);
     found_.push_back(std::move(opinion));
     return true;
@@ -96,6 +103,7 @@ class Court {
       return a.explains > b.explains;
     });
     if (found_.empty()) Hear({.found = NoCause(f_)});
+    TellStageFirst(*found_.front().found);
     Judgement judgement;
     judgement.why = found_.front().why;
     for (Opinion& opinion : found_) judgement.findings.push_back(std::move(*opinion.found));
@@ -104,6 +112,23 @@ class Court {
   }
 
  private:
+  /// What the traceback shows comes before what figures suggest, where the memory is this program's
+  /// own.
+  void TellStageFirst(Finding& finding) const {
+    if (finding.id != FindingId::kFragmentation && finding.id != FindingId::kCapacity &&
+        finding.id != FindingId::kEvalSpike) {
+      return;
+    }
+    std::vector<Remedy> first = OwnWaysOfStage(f_.message);
+    for (Remedy& remedy : first) AdaptToDevice(f_.message, remedy.code);
+    std::erase_if(finding.remedies, [&](const Remedy& remedy) {
+      return std::any_of(first.begin(), first.end(),
+                         [&](const Remedy& own) { return own.change == remedy.change; });
+    });
+    finding.remedies.insert(finding.remedies.begin(), std::make_move_iterator(first.begin()),
+                            std::make_move_iterator(first.end()));
+  }
+
   const Figures& f_;
   std::vector<Opinion> found_;
   std::vector<RuledOut> ruled_out_;

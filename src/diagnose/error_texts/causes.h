@@ -42,6 +42,7 @@ Opinion ALimit(const Figures& figures);
 Opinion Oversubscription(const Figures& figures);
 Opinion FreeSuffices(const Figures& figures);
 
+Opinion KeptPredictions(const Figures& figures);
 Opinion InFreePieces(const Figures& figures);
 Opinion PrivatePools(const Figures& figures);
 Opinion OtherProcesses(const Figures& figures);

@@ -123,6 +123,24 @@ std::vector<std::string> WhoTheyAre(const Figures& f) {
 
 }  // namespace
 
+/// The predictions of all batches on the device: the free pieces that they leave are no cause of
+/// their own.
+Opinion KeptPredictions(const Figures& f) {
+  if (!f.message.signs.joins_predictions) return {};
+  Finding finding;
+  finding.id = FindingId::kEvalSpike;
+  finding.severity = Severity::kHigh;
+  finding.title =
+      "The evaluation keeps the predictions of all its batches on the device, and was joining them";
+  finding.evidence = {
+      "the traceback ends where predictions are put together; that needs room for all of them a "
+      "second time"};
+  finding.remedies = NeedLess(f.message);
+  return {.found = std::move(finding),
+          .why = OomCause::kCapacity,
+          .explains = std::max(f.missing, f.held.value_or(0))};
+}
+
 Opinion InFreePieces(const Figures& f) {
   if (!f.reserved_free || !f.requested || !f.reserved || RoomIsMissing(f)) return {};
   const Bytes pieces = *f.reserved_free;
@@ -153,7 +171,9 @@ Opinion InFreePieces(const Figures& f) {
       "PyTorch gives back every segment that is wholly free before it fails: what "
       "is left lies between tensors that are in use"};
   if (auto remedy = KeepTogether(f.message)) finding.remedies.push_back(std::move(*remedy));
-  finding.remedies.push_back(Rule("fewer different shapes: pad or bucket the batches"));
+  if (BatchMatters(f.message)) {
+    finding.remedies.push_back(Rule("fewer different shapes: pad or bucket the batches"));
+  }
   return {.found = std::move(finding), .why = OomCause::kFragmentation, .explains = pieces};
 }
 
@@ -254,10 +274,15 @@ Opinion OneLargeRequest(const Figures& f) {
   if (f.held) {
     finding.evidence = {fmt::format("PyTorch held {} before it", S(held))};
   }
+  const std::string at = f.message.where.empty() ? "" : " at " + f.message.where;
   finding.remedies = {
-      Rule(fmt::format("find what is so large{}: a tensor of batch x length x vocabulary, full "
-                       "attention scores, an image at full resolution",
-                       f.message.where.empty() ? "" : " at " + f.message.where),
+      Rule(BatchMatters(f.message)
+               ? fmt::format("find what is so large{}: a tensor of batch x length x vocabulary, "
+                             "full attention scores, an image at full resolution",
+                             at)
+               : fmt::format("find what is so large{}: one parameter, or a buffer in which all of "
+                             "them are joined",
+                             at),
            Lever::kCheckSize)};
   for (Remedy& remedy : NeedLess(f.message)) finding.remedies.push_back(std::move(remedy));
   return {.found = std::move(finding), .why = OomCause::kTooLarge, .explains = *f.requested};

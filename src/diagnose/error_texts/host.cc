@@ -114,9 +114,22 @@ constexpr auto kMore = std::to_array<MoreRow>({
      "DataLoader(dataset, num_workers=0)"},
 });
 
+/// Who set the limit, by the path of the control group.
+HostEvent WhoseLimit(const OomMessage& m) {
+  if (m.host != HostEvent::kCgroupKill) return m.host;
+  if (m.cgroup.find("slurm") != std::string::npos) return HostEvent::kSlurmKill;
+  if (m.cgroup.find("kubepods") != std::string::npos) return HostEvent::kKubernetesKill;
+  return m.host;
+}
+
 std::optional<Remedy> MoreMemory(const OomMessage& m) {
+  if (m.host == HostEvent::kCgroupKill && m.cgroup.find(".slice") != std::string::npos) {
+    const std::string unit = m.cgroup.substr(m.cgroup.rfind('/') + 1);
+    return Rule("raise the memory limit of the systemd unit", Lever::kHostLimit,
+                {"systemctl set-property " + unit + " MemoryMax=64G"});
+  }
   for (const MoreRow& row : kMore) {
-    if (row.event != m.host) continue;
+    if (row.event != WhoseLimit(m)) continue;
     return Rule(std::string(row.change), row.lever, LinesOf(row.code));
   }
   if (!m.signs.windows) return {};
@@ -132,6 +145,9 @@ std::vector<Remedy> LessHostMemory(const OomMessage& m) {
     return NeedLessOnHost(m);
   }
   if (m.subject == "NCCL") return {};
+  if (!MayBePython(m)) {
+    return {Rule("less in that process at a time: fewer threads and requests, smaller inputs")};
+  }
   if (m.subject == "Ray" && m.host == HostEvent::kSharedMemory) {
     return {Rule("a larger object store, fewer and smaller objects at once", Lever::kOther,
                  {"ray.init(object_store_memory=32 * 1024**3)"})};
@@ -158,6 +174,7 @@ void AddFigures(const OomMessage& m, Finding& finding) {
     finding.evidence.push_back(fmt::format("{} of {} on the node in use", FormatBytes(*m.allocated),
                                            FormatBytes(*m.capacity)));
   }
+  if (!m.cgroup.empty()) finding.evidence.push_back("the control group is " + m.cgroup);
   if (m.allowed) {
     finding.evidence.push_back(m.allocated && !m.capacity
                                    ? fmt::format("{} in use, the limit is {}",
@@ -174,6 +191,17 @@ void AddFigures(const OomMessage& m, Finding& finding) {
 }
 
 }  // namespace
+
+bool MayBePython(const OomMessage& m) {
+  const bool kill = m.host == HostEvent::kKernelKill || m.host == HostEvent::kCgroupKill ||
+                    m.host == HostEvent::kSystemdKill;
+  if (!kill || m.subject.empty()) return true;
+  for (std::string_view name : {"python", "pt_", "ray", "torchrun", "accelerate", "deepspeed",
+                                "ipykernel", "jupyter", "Worker", "DataLoader"}) {
+    if (m.subject.find(name) != std::string::npos) return true;
+  }
+  return false;
+}
 
 Opinion OfHost(const Figures& f) {
   const OomMessage& m = f.message;

@@ -183,7 +183,7 @@ void JudgeServing(const OomMessage& m, Finding& finding) {
   if (m.source == kServer && m.program == Program::kTextGenerationInference) {
     finding.title = "What is left beside the weights is too little for so many prefill tokens";
   }
-  if (m.source != kServer || m.activity != Activity::kGeneration) return;
+  if (m.source != kServer || m.stage != Stage::kGeneration) return;
   finding.title = "The KV cache has no room left beside the requests that run";
   finding.evidence = {"the server was serving; its KV cache has a fixed size"};
 }
@@ -191,6 +191,8 @@ void JudgeServing(const OomMessage& m, Finding& finding) {
 /// vLLM names what it wanted and what was there: the largest share that would start follows.
 void JudgeServer(const Figures& f, Opinion& opinion) {
   const OomMessage& m = f.message;
+  // What it says is free for the KV cache is not what was free on the device.
+  if (m.subject == "the KV cache") return;
   if (!m.capacity || !m.free || !m.requested || *m.capacity <= 0) return;
   Finding& finding = *opinion.found;
   finding.id = FindingId::kOtherProcess;

@@ -166,9 +166,13 @@ void AddSummaries(const Recording& recording, Explanation& explanation) {
 
 }  // namespace
 
-Explanation ExplainMessages(const Recording& recording) {
+Explanation ExplainMessages(const Recording& recording, std::optional<int> file_rank) {
   Explanation explanation;
-  const std::vector<Judged> all = JudgeAll(recording.messages);
+  std::vector<OomMessage> messages = recording.messages;
+  for (OomMessage& message : messages) {
+    if (!message.rank) message.rank = file_rank;
+  }
+  const std::vector<Judged> all = JudgeAll(messages);
   if (all.empty()) return explanation;
   std::vector<Finding> findings;
   for (const Judged& judged : all) {

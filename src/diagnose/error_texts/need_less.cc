@@ -1,4 +1,4 @@
-// Ways to need less memory, a row each.
+// Ways to need less memory, a row each, for programs that are no scripts of PyTorch's.
 #include <fmt/format.h>
 
 #include <array>
@@ -21,37 +21,6 @@ using enum Runner;
 using enum Lever;
 
 constexpr auto kWays = std::to_array<Way>({
-    {kTraining, kSmallerBatch, "a smaller batch, or the same batch in several accumulation steps",
-     "for i, (x, y) in enumerate(loader):\n"
-     "    (loss_fn(model(x), y) / 4).backward()   # a quarter of the batch each time\n"
-     "    if i % 4 == 3: optimizer.step(); optimizer.zero_grad()"},
-    {kTraining, kCheckpointing, "checkpointed activations",
-     "from torch.utils.checkpoint import checkpoint\n"
-     "x = checkpoint(block, x, use_reentrant=False)   # around each large block",
-     "time for one more forward pass"},
-    {kTraining, kMixedPrecision, "bf16 autocast: activations take half",
-     "with torch.autocast(\"cuda\", dtype=torch.bfloat16):\n    loss = loss_fn(model(x), y)"},
-    {kTraining, kOptimizer, "an optimizer with less state (8-bit Adam, Adafactor)"},
-    {kTraining, kSharding, "sharding of parameters and optimizer over more devices (FSDP, ZeRO)"},
-
-    {kInference, kEvaluation, "no autograd where nothing is trained",
-     "with torch.inference_mode():\n    out = model(x)"},
-    {kInference, kSmallerBatch, "a smaller batch or shorter sequences; results moved to the host"},
-    {kInference, kQuantization, "weights in bf16, or quantized to 8 or 4 bits"},
-
-    {kLoading, kQuantization, "weights in bf16, or quantized to 8 or 4 bits",
-     "model = AutoModel.from_pretrained(name, torch_dtype=torch.bfloat16)"},
-    {kLoading, kOther, "some layers in the host's memory",
-     "model = AutoModel.from_pretrained(name, device_map=\"auto\")", "speed"},
-    {kLoading, kSharding, "the weights over more devices"},
-
-    {kGeneration, kEvaluation, "no autograd where nothing is trained",
-     "with torch.inference_mode():\n    out = model.generate(...)"},
-    {kGeneration, kSmallerBatch, "fewer sequences at once, shorter prompts, fewer new tokens"},
-    {kGeneration, kQuantization, "weights in bf16, or quantized to 8 or 4 bits"},
-    {kGeneration, kOffload, "some layers in the host's memory",
-     "model = AutoModelForCausalLM.from_pretrained(name, device_map=\"auto\")", "speed"},
-
     {kVllm, kServerSetting,
      "a lower --gpu-memory-utilization leaves room beside the KV cache, fewer --max-num-seqs and a "
      "shorter --max-model-len need less of it",
@@ -180,12 +149,6 @@ constexpr auto kWays = std::to_array<Way>({
 /// A server that found no room for its KV cache needs a larger share of the device, not a smaller
 /// one.
 constexpr auto kCacheWays = std::to_array<Way>({
-    {kVllm, kServerSetting,
-     "a higher --gpu-memory-utilization: the KV cache gets what the weights leave of that share",
-     "vllm serve MODEL --gpu-memory-utilization 0.95"},
-    {kVllm, kQuantization, "a KV cache of half the size, or a quantized model (AWQ, GPTQ, FP8)",
-     "vllm serve MODEL --kv-cache-dtype fp8"},
-    {kVllm, kSharding, "--tensor-parallel-size over more GPUs"},
     {kSglang, kServerSetting,
      "a higher --mem-fraction-static: the KV cache gets what the weights leave of that share",
      "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.92"},
@@ -220,54 +183,12 @@ std::vector<Remedy> Listed(std::span<const Way> ways, Runner runner) {
 
 std::vector<Remedy> RoomForCache(const OomMessage& message) {
   const Runner runner = RunnerOf(message);
-  std::vector<Remedy> remedies = Listed(kCacheWays, runner);
-  if (runner != kVllm) return remedies;
-  const std::int64_t tokens = message.tokens_that_fit.value_or(8192);
-  remedies.insert(
-      remedies.begin() + 1,
-      Rule(message.tokens_that_fit
-               ? fmt::format("a --max-model-len of {}, for which the text says there is room",
-                             tokens)
-               : "a shorter --max-model-len needs a smaller KV cache",
-           Lever::kSmallerBatch, {fmt::format("vllm serve MODEL --max-model-len {}", tokens)}));
-  return remedies;
+  return runner == kVllm ? RoomForVllmCache(message) : Listed(kCacheWays, runner);
 }
 
-/// What the traceback or the log shows comes first.
-std::vector<Remedy> OfTheMoment(const OomMessage& message) {
-  std::vector<Remedy> remedies;
-  if (message.signs.data_parallel) {
-    remedies.push_back(Rule(
-        "DistributedDataParallel instead of DataParallel, which gathers outputs and gradients on "
-        "the first GPU: only that one fills",
-        Lever::kSharding, {"torchrun --nproc_per_node=4 train.py"}));
-  }
-  switch (message.activity) {
-    case Activity::kEvaluation:
-      remedies.push_back(
-          Rule("the traceback is in an evaluation: without autograd it keeps no activations; move "
-               "results to the host",
-               Lever::kEvaluation,
-               {"with torch.inference_mode():", "    outputs.append(model(x).cpu())"}));
-      break;
-    case Activity::kLoading:
-      // Without a traceback, the text itself says that the weights are too large.
-      if (message.subject == "the weights") break;
-      remedies.push_back(
-          Rule("the traceback is in loading: read checkpoints to the host first, so that the model "
-               "is not on the device twice",
-               Lever::kOffload, {"state = torch.load(path, map_location=\"cpu\")"}));
-      break;
-    case Activity::kOptimizerStep:
-      remedies.push_back(
-          Rule("the traceback is in the optimizer: its state is made in the first step (Adam: two "
-               "values for each parameter), so an optimizer with less state helps most",
-               Lever::kOptimizer));
-      break;
-    default:
-      break;
-  }
-  return remedies;
+std::vector<Remedy> Ways(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  return runner == kTorch ? StageWays(message) : Listed(kWays, runner);
 }
 
 }  // namespace
@@ -276,12 +197,21 @@ std::vector<Remedy> NeedLess(const OomMessage& message) {
   if (message.source == MessageSource::kServer && message.subject == "the KV cache") {
     return RoomForCache(message);
   }
-  std::vector<Remedy> remedies = OfTheMoment(message);
+  std::vector<Remedy> remedies;
+  if (message.signs.data_parallel) {
+    remedies.push_back(Rule(
+        "DistributedDataParallel instead of DataParallel, which gathers outputs and gradients on "
+        "the first GPU: only that one fills",
+        Lever::kSharding, {"torchrun --nproc_per_node=4 train.py"}));
+  }
   const bool apple = VendorOf(message) == Vendor::kApple;
-  for (Remedy& remedy : Listed(kWays, RunnerOf(message))) {
+  for (Remedy& remedy : Ways(message)) {
     // One GPU, and no 8-bit optimizer for it.
     if (apple && (remedy.lever == kSharding || remedy.lever == kOptimizer)) continue;
     if (message.subject == "every batch size" && remedy.lever == kSmallerBatch) continue;
+    // While weights are loaded, nothing but the weights is on the device.
+    const bool serves = message.program == Program::kVllm || message.program == Program::kSglang;
+    if (serves && !BatchMatters(message) && remedy.lever == kServerSetting) continue;
     remedies.push_back(std::move(remedy));
   }
   return remedies;

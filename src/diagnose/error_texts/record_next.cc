@@ -76,6 +76,7 @@ RecordAdvice RecordNext(const OomMessage& message) {
   using enum MessageSource;
   // There is no script of the user's to record.
   if (message.source == kHostMemory && message.program != Program::kUnknown) return {};
+  if (!MayBePython(message)) return {};
   if (message.program == Program::kTorchXla) {
     return {.lines = {"# XLA's devices have no snapshots; print what is in use at every step:",
                       "print(torch_xla.core.xla_model.get_memory_info(torch_xla.device()))"}};

@@ -43,6 +43,10 @@ std::string WhatWasAsked(const Figures& f) {
   const OomMessage& m = f.message;
   if (m.source == MessageSource::kTorchAbsurd) return WhoAsked(m) + " asked for an absurd size.";
   if (!f.requested) return WithoutRequest(m);
+  if (m.source == MessageSource::kServer && m.subject == "the KV cache" && f.free) {
+    return fmt::format("The KV cache needs {}, and {} is left for it on {}.", S(*f.requested),
+                       S(*f.free), DeviceName(m));
+  }
   const std::string where = m.source == MessageSource::kHostMemory ? "of host memory"
                             : m.source == MessageSource::kVirtualAddress
                                 ? "of addresses"

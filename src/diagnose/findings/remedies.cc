@@ -170,17 +170,27 @@ void Study::AddOptimizer(std::vector<Remedy>& remedies) const {
                                  "optimizer = bnb.optim.AdamW8bit(model.parameters(), lr=lr)"}});
   }
   const Bytes shared = state + Held(Category::kGradients) + Held(Category::kParameters);
-  remedies.push_back(
-      {.change = "shard parameters, gradients and optimizer state over two GPUs (FSDP2)",
-       .saves = shared / 2,
-       .costs = "a second GPU, and communication in every step",
-       .basis = Basis::kEstimated,
-       .lever = Lever::kSharding,
-       .code = {"from torch.distributed.fsdp import fully_shard",
-                "for block in model.blocks: fully_shard(block)", "fully_shard(model)"}});
+  remedies.push_back(ShardedOver(2, shared));
+  remedies.back().change = "shard parameters, gradients and optimizer state over two GPUs (FSDP2)";
+  remedies.back().costs = "a second GPU, and communication in every step";
 }
 
 }  // namespace
+
+Remedy ShardedOver(std::size_t ranks, Bytes held) {
+  const auto n = static_cast<Bytes>(ranks);
+  return {
+      .change = fmt::format(
+          "shard parameters, gradients and optimizer state over the {} GPUs of the job (FSDP2), "
+          "if they are not sharded yet",
+          ranks),
+      .saves = held / n * (n - 1),
+      .costs = "communication in every step",
+      .basis = Basis::kEstimated,
+      .lever = Lever::kSharding,
+      .code = {"from torch.distributed.fsdp import fully_shard",
+               "for block in model.blocks: fully_shard(block)", "fully_shard(model)"}};
+}
 
 std::vector<Remedy> MemoryRemedies(const Evidence& evidence) { return Study(evidence).Run(); }
 

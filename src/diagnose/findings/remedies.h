@@ -12,4 +12,7 @@ namespace plimsoll {
 /// that is computed from the record; what cannot be computed is not advised.
 std::vector<Remedy> MemoryRemedies(const Evidence& evidence);
 
+/// What is `held` of parameters, gradients and optimizer state, over the ranks of a job.
+Remedy ShardedOver(std::size_t ranks, Bytes held);
+
 }  // namespace plimsoll

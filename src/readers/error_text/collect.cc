@@ -51,6 +51,52 @@ bool HasFigures(const OomMessage& m) {
          !m.processes.empty();
 }
 
+/// How much a report tells: a request that failed most, then who sets the limit, then the kernel,
+/// then whoever merely saw the process die.
+int Telling(HostEvent event) {
+  switch (event) {
+    case HostEvent::kSlurmKill:
+    case HostEvent::kBatchKill:
+    case HostEvent::kKubernetesKill:
+      return 5;
+    case HostEvent::kCgroupKill:
+      return 4;
+    case HostEvent::kKernelKill:
+    case HostEvent::kNodePressure:
+    case HostEvent::kSystemdKill:
+    case HostEvent::kRayKill:
+      return 3;
+    case HostEvent::kWorkerKilled:
+      return 2;
+    case HostEvent::kWorkerLost:
+    case HostEvent::kKilled:
+      return 1;
+    case HostEvent::kNone:
+      return 0;
+    default:
+      return 6;
+  }
+}
+
+/// Whether the report only says that a process died.
+bool IsWitness(const OomMessage& m) {
+  return m.source == MessageSource::kHostMemory &&
+         (m.host == HostEvent::kKilled || m.host == HostEvent::kWorkerKilled ||
+          m.host == HostEvent::kWorkerLost);
+}
+
+/// Whether the report says who killed, and so that memory was the reason.
+bool NamesKiller(const OomMessage& m) {
+  const int telling = m.source == MessageSource::kHostMemory ? Telling(m.host) : 0;
+  return telling > Telling(HostEvent::kWorkerKilled) && telling < Telling(HostEvent::kRequest);
+}
+
+/// Whether both name the same process.
+bool SharePid(const OomMessage& a, const OomMessage& b) {
+  return !a.processes.empty() && !b.processes.empty() &&
+         a.processes.front().pid == b.processes.front().pid;
+}
+
 /// Whether both texts can be about the same event: the same author and no figure that differs.
 bool SameEvent(const OomMessage& a, const OomMessage& b) {
   if (a.source != b.source || a.survived != b.survived) return false;
@@ -58,6 +104,9 @@ bool SameEvent(const OomMessage& a, const OomMessage& b) {
   for (auto figure : kFigures) {
     if (!Agree(a.*figure, b.*figure)) return false;
   }
+  // A process has another pid in its container than outside.
+  const bool told = (IsWitness(a) && NamesKiller(b)) || (IsWitness(b) && NamesKiller(a));
+  if (told && !SharePid(a, b)) return false;
   // On the host the same process is named by its program, its job or its role.
   const bool host = a.source == MessageSource::kHostMemory;
   if (!host && !a.subject.empty() && !b.subject.empty() && a.subject != b.subject) return false;
@@ -81,27 +130,14 @@ bool Announces(const OomMessage& warning, const OomMessage& error) {
   return std::abs(difference) <= *error.requested / 8 + kMiB;
 }
 
-/// Of two reports of one event on the host, the one that tells more: the kernel and a limit before
-/// whoever merely saw the process die.
-HostEvent MoreTelling(HostEvent a, HostEvent b) {
-  const auto vague = [](HostEvent event) {
-    return event == HostEvent::kNone || event == HostEvent::kKilled;
-  };
-  if (vague(a)) return vague(b) ? std::max(a, b) : b;
-  return a == HostEvent::kKernelKill && b == HostEvent::kCgroupKill ? b : a;
-}
-
 void Merge(OomMessage& into, const OomMessage& from) {
-  into.host = MoreTelling(into.host, from.host);
+  if (Telling(from.host) > Telling(into.host)) {
+    into.host = from.host;
+    if (!from.subject.empty()) into.subject = from.subject;
+  }
   if (into.program == Program::kUnknown) into.program = from.program;
-  if (into.activity == Activity::kUnknown) into.activity = from.activity;
-  into.signs.windows |= from.signs.windows;
-  into.signs.wsl |= from.signs.wsl;
-  into.signs.communicates |= from.signs.communicates;
-  into.signs.data_parallel |= from.signs.data_parallel;
-  into.signs.pins_memory |= from.signs.pins_memory;
-  into.signs.tpu |= from.signs.tpu;
-  into.signs.went_on |= from.signs.went_on;
+  if (into.stage == Stage::kUnknown) into.stage = from.stage;
+  into.signs |= from.signs;
   for (auto figure : kFigures) {
     if (!(into.*figure)) into.*figure = from.*figure;
   }
@@ -114,6 +150,7 @@ void Merge(OomMessage& into, const OomMessage& from) {
   }
   if (into.buffers.size() < from.buffers.size()) into.buffers = from.buffers;
   if (into.subject.empty()) into.subject = from.subject;
+  if (into.cgroup.empty()) into.cgroup = from.cgroup;
   if (into.where.empty()) into.where = from.where;
   if (!into.torch || (into.cut_off && !from.cut_off)) into.torch = from.torch;
   into.cut_off = into.cut_off && from.cut_off;
@@ -138,11 +175,21 @@ bool MessageCollector::Repeats(OomMessage& message, std::size_t index) {
   return true;
 }
 
-/// TensorFlow's allocator prints its totals below a refusal, as a paragraph of its own.
-bool MessageCollector::Continues(const OomMessage& message) {
+/// TensorFlow's allocator prints its totals below a refusal, as a paragraph of its own, and may do
+/// so above the error that is raised. They are no message.
+bool MessageCollector::Continues(OomMessage& message) {
   const bool totals = message.source == MessageSource::kTensorFlow && !message.requested &&
                       message.allowed && message.subject.empty();
-  if (!totals) return false;
+  if (!totals) {
+    const bool xla =
+        message.source == MessageSource::kTensorFlow || message.source == MessageSource::kJax;
+    if (totals_ && xla && !message.survived && !message.allowed) {
+      message.allowed = totals_->allowed;
+      message.allocated = totals_->allocated;
+      totals_.reset();
+    }
+    return false;
+  }
   for (std::size_t i = kept_.size(); i > 0 && kept_.size() - i < kCompared; --i) {
     OomMessage& kept = kept_[i - 1];
     const bool xla =
@@ -152,7 +199,20 @@ bool MessageCollector::Continues(const OomMessage& message) {
     kept.allocated = message.allocated;
     return true;
   }
-  return false;
+  totals_ = std::move(message);
+  return true;
+}
+
+/// Where the text says who killed, those that only saw a process die add nothing but its rank.
+void MessageCollector::DropWitnesses() {
+  const auto killer = std::find_if(kept_.begin(), kept_.end(), NamesKiller);
+  if (killer == kept_.end()) return;
+  for (const OomMessage& m : kept_) {
+    if (!IsWitness(m)) continue;
+    if (!killer->rank) killer->rank = m.rank;
+    if (killer->where.empty()) killer->where = m.where;
+  }
+  std::erase_if(kept_, IsWitness);
 }
 
 /// Looks among the latest that asked for as much, and among the latest of any size.
@@ -190,6 +250,10 @@ void MessageCollector::Add(OomMessage message) {
   kept_.push_back(std::move(message));
 }
 
-std::vector<OomMessage> MessageCollector::Take() { return std::move(kept_); }
+std::vector<OomMessage> MessageCollector::Take() {
+  if (kept_.empty() && totals_) kept_.push_back(std::move(*totals_));
+  DropWitnesses();
+  return std::move(kept_);
+}
 
 }  // namespace plimsoll

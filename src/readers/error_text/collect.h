@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,11 +27,13 @@ class MessageCollector {
   std::map<std::string, std::int64_t> skipped;
 
  private:
-  bool Continues(const OomMessage& message);
+  bool Continues(OomMessage& message);
+  void DropWitnesses();
   bool Repeats(OomMessage& message, std::size_t index);
   std::optional<std::size_t> FindRepeated(OomMessage& message);
 
   std::vector<OomMessage> kept_;
+  std::optional<OomMessage> totals_;  // of a pool, in front of the error that they belong to
   std::unordered_map<std::string, std::size_t> seen_;  // every text to its place in kept_
   std::unordered_map<Bytes, std::vector<std::size_t>> by_request_;
 };

@@ -28,7 +28,7 @@ constexpr std::array<Sequence, 12> kEntities = {{{"&lt;br&gt;", 0},
                                                  {"&apos;", '\''},
                                                  {"&#34;", '"'},
                                                  {"&nbsp;", 0}}};
-constexpr std::array<Sequence, 12> kUnicode = {{{"\xc2\xa0", 0},         // no-break space
+constexpr std::array<Sequence, 13> kUnicode = {{{"\xc2\xa0", 0},         // no-break space
                                                 {"\xc2\xad", 0},         // soft hyphen
                                                 {"\xe2\x80\x8b", 0},     // zero width space
                                                 {"\xe2\x80\xaf", 0},     // narrow no-break space
@@ -37,8 +37,9 @@ constexpr std::array<Sequence, 12> kUnicode = {{{"\xc2\xa0", 0},         // no-b
                                                 {"\xe2\x80\x99", '\''},  //
                                                 {"\xe2\x80\x9c", '"'},   //
                                                 {"\xe2\x80\x9d", '"'},   //
-                                                {"\xe2\x94\x82", 0},  // the frame that rich draws
-                                                {"\xef\xbb\xbf", 0},  // byte order mark
+                                                {"\xe2\x94\x82", 0},    // the frame that rich draws
+                                                {"\xef\xbb\xbf", 0},    // byte order mark
+                                                {"\xe2\x80\xa6", '.'},  // an ellipsis
                                                 {"\xe2\x94\x83", 0}}};
 
 // Tags that format text. Other words in angle brackets are part of messages: "<stderr>:",
@@ -95,6 +96,11 @@ Flow::Flow(std::string_view text, std::size_t begin, std::optional<int> rank)
     : text_(text), position_(std::min(begin, text.size())), rank_(rank) {
   line_ = LineBegin(text, position_);
   if (position_ == 0) BeginLine();
+}
+
+void Flow::MoveTo(std::size_t position) {
+  position_ = position;
+  if (position_ < text_.size() && text_[position_] == '\n') line_ = LineBegin(text_, position);
 }
 
 int Flow::Special(unsigned char c) {

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 namespace plimsoll {
 
@@ -37,15 +36,8 @@ class Flow {
     return kEnd;
   }
 
-  /// Moves on to the next place where two bytes are among `pairs` (indexed by the first times 256
-  /// plus the second); a pair with a byte that is not plain must be among them.
-  void SkipTo(const std::vector<bool>& pairs) {
-    while (position_ + 1 < text_.size() &&
-           !pairs[static_cast<unsigned char>(text_[position_]) * 256u +
-                  static_cast<unsigned char>(text_[position_ + 1])]) {
-      ++position_;
-    }
-  }
+  /// Goes on at another place of the text.
+  void MoveTo(std::size_t position);
 
   /// Whether the byte stands for itself.
   static bool IsPlain(unsigned char byte) { return kKinds[byte] == Kind::kPlain; }

@@ -11,83 +11,124 @@ constexpr std::size_t Folded(std::size_t c) { return c >= 'A' && c <= 'Z' ? c + 
 
 }  // namespace
 
-PhraseFinder::PhraseFinder(std::span<const std::string_view> phrases) : states_(1) {
+PhraseFinder::PhraseFinder(std::span<const std::string_view> phrases) {
+  Classify(phrases);
+  next_.assign(kClasses, 0);
+  phrase_.assign(1, kNoPhrase);
   for (std::size_t i = 0; i < phrases.size(); ++i) {
     Add(phrases[i], static_cast<std::uint16_t>(i));
   }
-  FindPairs();
+  // Outside of a phrase, line ends and what stands in front of lines do not matter, nor do colours
+  // and escapes: a phrase begins behind them. Only the bracket of a tag may be a phrase's own.
+  for (std::size_t c = 0; c < 256; ++c) {
+    may_begin_[c] = next_[class_of_byte_[c]] != 0 || c == '<' || c == '&';
+  }
   Link();
 }
 
-/// Before Link: the states have only the phrases' own transitions.
-void PhraseFinder::FindPairs() {
-  pairs_.assign(256 * 256, false);
-  for (std::size_t first = 0; first < 256; ++first) {
-    const auto byte = static_cast<unsigned char>(first);
-    const std::uint16_t state = first < 128 ? states_[0].next[Folded(first)] : std::uint16_t{0};
-    if (Flow::IsSkipped(byte) || (Flow::IsPlain(byte) && state == 0)) continue;
-    for (std::size_t second = 0; second < 256; ++second) {
-      const bool follows = second < 128 && states_[state].next[Folded(second)] != 0;
-      const bool hidden = !Flow::IsPlain(static_cast<unsigned char>(second));
-      pairs_[first * 256 + second] = !Flow::IsPlain(byte) || follows || hidden;
+/// A class for each character that a phrase has; both cases share one.
+void PhraseFinder::Classify(std::span<const std::string_view> phrases) {
+  std::size_t used = kSpecial + 1;
+  for (std::string_view phrase : phrases) {
+    for (char each : phrase) {
+      const auto c = static_cast<unsigned char>(each);
+      if (Flow::IsNoise(each)) continue;
+      PLIMSOLL_CHECK(c < 128);
+      std::uint8_t& folded = class_[Folded(c)];
+      if (folded == kOther) folded = static_cast<std::uint8_t>(used++);
     }
+  }
+  PLIMSOLL_CHECK(used <= kClasses);
+  for (std::size_t c = 'A'; c <= 'Z'; ++c) class_[c] = class_[Folded(c)];
+  for (std::size_t c = 0; c < 256; ++c) {
+    const auto byte = static_cast<unsigned char>(c);
+    class_of_byte_[c] = Flow::IsSkipped(byte)  ? kNoise
+                        : !Flow::IsPlain(byte) ? kSpecial
+                        : c < 128              ? class_[c]
+                                               : kOther;
   }
 }
 
 void PhraseFinder::Add(std::string_view phrase, std::uint16_t index) {
-  std::uint16_t state = 0;
+  std::uint32_t state = 0;
   std::size_t length = 0;
-  for (char c : phrase) {
-    if (Flow::IsNoise(c)) continue;
-    PLIMSOLL_CHECK(static_cast<unsigned char>(c) < 128);
-    const std::size_t folded = Folded(static_cast<unsigned char>(c));
-    std::uint16_t next = states_[state].next[folded];
+  for (char each : phrase) {
+    if (Flow::IsNoise(each)) continue;
+    const std::uint8_t c = class_[Folded(static_cast<unsigned char>(each))];
+    std::uint32_t next = Next(state, c);
     if (next == 0) {
-      next = static_cast<std::uint16_t>(states_.size());
-      states_[state].next[folded] = next;
-      states_.emplace_back();
+      next = static_cast<std::uint32_t>(next_.size());
+      Next(state, c) = next;
+      next_.resize(next_.size() + kClasses, 0);
+      phrase_.push_back(kNoPhrase);
     }
     state = next;
     ++length;
   }
   PLIMSOLL_CHECK(length > 0 && length <= 64);
-  states_[state].phrase = index;
+  phrase_[state / kClasses] = index;
   lengths_.push_back(length);
 }
 
-/// Gives every state a transition for every character, breadth first.
+/// Gives every state a transition for every class, breadth first. Noise leaves the state as it is.
 void PhraseFinder::Link() {
-  std::deque<std::uint16_t> queue;
-  for (std::uint16_t child : states_[0].next) {
-    if (child != 0) queue.push_back(child);
+  std::vector<std::uint32_t> fallback(phrase_.size(), 0);
+  std::deque<std::uint32_t> queue;
+  for (std::size_t c = 0; c < kClasses; ++c) {
+    if (next_[c] != 0) queue.push_back(next_[c]);
   }
   while (!queue.empty()) {
-    State& state = states_[queue.front()];
+    const std::uint32_t state = queue.front();
     queue.pop_front();
-    const State& fallback = states_[state.fallback];
-    if (state.phrase == kNoPhrase) state.phrase = fallback.phrase;
-    for (std::size_t c = 0; c < state.next.size(); ++c) {
-      if (state.next[c] == 0) {
-        state.next[c] = fallback.next[c];
+    const std::uint32_t shorter = fallback[state / kClasses];
+    std::uint16_t& phrase = phrase_[state / kClasses];
+    if (phrase == kNoPhrase) phrase = phrase_[shorter / kClasses];
+    for (std::size_t c = 0; c < kClasses; ++c) {
+      std::uint32_t& next = next_[state + c];
+      if (next == 0) {
+        next = next_[shorter + c];
       } else {
-        states_[state.next[c]].fallback = fallback.next[c];
-        queue.push_back(state.next[c]);
+        fallback[next / kClasses] = next_[shorter + c];
+        queue.push_back(next);
       }
     }
+    next_[state + kNoise] = state;
   }
+}
+
+/// Passes over bytes that begin no phrase.
+void PhraseFinder::Walk::SkipToPhrase() {
+  const bool* const may_begin = finder_.may_begin_.data();
+  while (at_ < text_.size() && !may_begin[static_cast<unsigned char>(text_[at_])]) ++at_;
+}
+
+std::optional<std::uint8_t> PhraseFinder::Walk::ReadSpecial() {
+  flow_.MoveTo(at_);
+  const int c = flow_.Next();
+  at_ = flow_.position();
+  offset_ = flow_.offset();
+  if (c == Flow::kEnd) return {};
+  return c < 128 ? finder_.class_[static_cast<std::size_t>(c)] : kOther;
 }
 
 std::optional<PhraseFinder::Hit> PhraseFinder::Walk::Next() {
   while (true) {
-    if (state_ == 0) flow_.SkipTo(finder_.pairs_);
-    const int c = flow_.Next();
-    if (c == Flow::kEnd) return {};
-    offsets_[count_++ % offsets_.size()] = flow_.offset();
-    state_ = c < 128 ? finder_.states_[state_].next[Folded(static_cast<std::size_t>(c))] : 0;
-    const std::uint16_t phrase = finder_.states_[state_].phrase;
-    if (phrase == kNoPhrase) continue;
-    const std::size_t first = count_ - finder_.lengths_[phrase];
-    return Hit{phrase, offsets_[first % offsets_.size()], flow_.position()};
+    if (state_ == 0) SkipToPhrase();
+    if (at_ >= text_.size()) return {};
+    std::uint8_t kind = finder_.class_of_byte_[static_cast<unsigned char>(text_[at_])];
+    if (kind == kSpecial) {
+      const std::optional<std::uint8_t> special = ReadSpecial();
+      if (!special) return {};
+      kind = *special;
+    } else {
+      offset_ = at_++;
+      if (kind == kNoise) continue;
+    }
+    state_ = finder_.next_[state_ + kind];
+    if (state_ == 0) continue;
+    offsets_[count_++ % offsets_.size()] = offset_;
+    const std::uint16_t phrase = finder_.phrase_[state_ / kClasses];
+    if (phrase != kNoPhrase) return Hit{phrase, BeginOf(phrase), at_};
   }
 }
 

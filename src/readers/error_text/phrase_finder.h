@@ -1,5 +1,5 @@
 // Finds many phrases at once in one pass over the flow of a log (Aho and Corasick's automaton), so
-// that a log of hundreds of megabytes costs about a second however many wordings there are.
+// that a log of gigabytes costs seconds however many wordings there are.
 #pragma once
 
 #include <array>
@@ -24,16 +24,30 @@ class PhraseFinder {
   /// Phrases of at most 64 characters, blanks not counted, in any case.
   explicit PhraseFinder(std::span<const std::string_view> phrases);
 
-  /// Walks one text.
+  /// Walks one text from `begin` on.
   class Walk {
    public:
-    Walk(const PhraseFinder& finder, std::string_view text) : finder_(finder), flow_(text, 0) {}
+    Walk(const PhraseFinder& finder, std::string_view text, std::size_t begin = 0)
+        : finder_(finder), text_(text), at_(begin), flow_(text, begin) {}
     std::optional<Hit> Next();
+    /// How far it has come.
+    std::size_t position() const { return at_; }
+    /// Where another phrase begins that ends where the last hit does.
+    std::size_t BeginOf(std::size_t phrase) const {
+      return offsets_[(count_ - finder_.lengths_[phrase]) % offsets_.size()];
+    }
 
    private:
+    void SkipToPhrase();
+    /// The class of the next character, which ends at `at_`; none at the end of the text.
+    std::optional<std::uint8_t> ReadSpecial();
+
     const PhraseFinder& finder_;
-    Flow flow_;
-    std::uint16_t state_ = 0;
+    std::string_view text_;
+    std::size_t at_;
+    Flow flow_;  // for bytes that do not stand for themselves
+    std::size_t offset_ = 0;
+    std::uint32_t state_ = 0;
     std::size_t count_ = 0;
     std::array<std::size_t, 64> offsets_{};  // of the last characters, to find where a hit begins
   };
@@ -41,19 +55,24 @@ class PhraseFinder {
  private:
   friend class Walk;
   static constexpr std::uint16_t kNoPhrase = 0xffff;
-  struct State {
-    std::array<std::uint16_t, 128> next{};
-    std::uint16_t fallback = 0;
-    std::uint16_t phrase = kNoPhrase;
-  };
+  /// Characters of no phrase; bytes that are left out; bytes that only Flow can read.
+  static constexpr std::uint8_t kOther = 0;
+  static constexpr std::uint8_t kNoise = 1;
+  static constexpr std::uint8_t kSpecial = 2;
+  static constexpr std::size_t kClasses = 64;
 
+  void Classify(std::span<const std::string_view> phrases);
   void Add(std::string_view phrase, std::uint16_t index);
   void Link();
-  void FindPairs();
+  std::uint32_t& Next(std::uint32_t state, std::uint8_t c) { return next_[state + c]; }
 
-  std::vector<State> states_;
+  /// A state is the index of its row in `next_`, so that a step is one addition and one load.
+  std::vector<std::uint32_t> next_;
+  std::vector<std::uint16_t> phrase_;              // by row
+  std::array<std::uint8_t, 128> class_{};          // of a character
+  std::array<std::uint8_t, 256> class_of_byte_{};  // the same, or that it is noise or special
+  std::array<bool, 256> may_begin_{};              // whether a phrase may begin with the byte
   std::vector<std::size_t> lengths_;
-  std::vector<bool> pairs_;  // with which a phrase may begin: everything else is passed quickly
 };
 
 }  // namespace plimsoll

@@ -57,6 +57,32 @@ std::optional<Bytes> ToBytes(const std::string& digits, Bytes factor) {
   return static_cast<Bytes>(std::llround(value));
 }
 
+/// Where the fraction of a number begins, if it has one. A point begins it, and so does a comma
+/// behind which there are not three digits; where both stand, the last one does.
+std::size_t DecimalMark(std::string_view written) {
+  const std::size_t last = written.find_last_of(".,");
+  if (last == std::string_view::npos) return last;
+  const std::size_t first = written.find_first_of(".,");
+  const bool same = written[first] == written[last];
+  // "25.600.000" has no fraction.
+  if (first != last && same) return std::string_view::npos;
+  if (first != last || written[last] == '.') return last;
+  return written.size() - last - 1 == 3 ? std::string_view::npos : last;
+}
+
+std::string Normalised(std::string_view written) {
+  const std::size_t mark = DecimalMark(written);
+  std::string digits;
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    if (i == mark) {
+      digits += '.';
+    } else if (IsDigit(written[i])) {
+      digits += written[i];
+    }
+  }
+  return digits;
+}
+
 }  // namespace
 
 bool Scanner::Literal(std::string_view phrase) {
@@ -89,6 +115,8 @@ bool Scanner::Exactly(std::string_view unit) {
   flow_ = probe;
   return true;
 }
+
+bool Scanner::Skip() { return flow_.Next() != Flow::kEnd; }
 
 bool Scanner::AtLineEnd() const {
   constexpr std::string_view kMarks = " \t\r.!\"'`*)";
@@ -127,26 +155,25 @@ bool Scanner::Unit(Bytes& factor) {
   return false;
 }
 
-/// Digits with at most one point; commas between digits are left out.
+/// Digits with at most one point, as from_chars reads them. What stands between digits may group
+/// them or be the decimal mark of another country: "25,600,000", "1,50", "1.234,56".
 std::string Scanner::Number() {
-  constexpr std::size_t kLongestNumber = 32;
-  std::string digits;
-  for (int c = Peek(); digits.size() < kLongestNumber; c = Peek()) {
-    const bool point = c == '.' && !digits.empty() && digits.find('.') == std::string::npos;
-    if (c == ',' && !digits.empty()) {
+  constexpr std::size_t kLongestNumber = 40;
+  std::string written;
+  int c = Peek();
+  for (; written.size() < kLongestNumber; c = Peek()) {
+    const bool mark = (c == '.' || c == ',') && !written.empty();
+    if (mark) {
       Flow probe = flow_;
       probe.Next();
       if (!IsDigit(probe.Next())) break;
-      flow_.Next();
-      continue;
-    }
-    if (!IsDigit(c) && !point) {
-      if (c == Flow::kEnd) ended_ = true;
+    } else if (!IsDigit(c)) {
       break;
     }
-    digits += static_cast<char>(flow_.Next());
+    written += static_cast<char>(flow_.Next());
   }
-  return digits;
+  if (c == Flow::kEnd) ended_ = true;
+  return Normalised(written);
 }
 
 bool Scanner::Size(std::optional<Bytes>& size) {

@@ -34,6 +34,10 @@ class Scanner {
   /// The characters up to (not with) the first of `stops`; at most `most`.
   std::string Until(std::string_view stops, std::size_t most = 4096);
 
+  /// Passes over one character; false at the end.
+  bool Skip();
+  /// The input behind the last consumed character, as it is, at most so many bytes.
+  std::string_view Ahead(std::size_t most) const { return text_.substr(position(), most); }
   /// Whether the line ends here, but for blanks and marks that end a sentence or a quotation.
   bool AtLineEnd() const;
   /// Whether something failed because the text ended in the middle of it.

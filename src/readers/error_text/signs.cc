@@ -1,6 +1,5 @@
 #include "readers/error_text/signs.h"
 
-#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -29,6 +28,7 @@ constexpr auto kPrograms = std::to_array<ProgramSign>({
     {"ggml", Program::kLlamaCpp},
     {"llama_model_load", Program::kLlamaCpp},
     {"llama.cpp", Program::kLlamaCpp},
+    {"llama-server", Program::kLlamaCpp},
     {"ollama", Program::kLlamaCpp},
     {"llama runner process", Program::kLlamaCpp},
     {"llama_decode", Program::kLlamaCpp},
@@ -97,35 +97,51 @@ constexpr auto kFrameworks = std::to_array<ProgramSign>({
     {"jax.errors", Program::kJax},
 });
 
-void FindProgram(std::string_view lines, OomMessage& message) {
+// One number for each sign: programs, frameworks, flags, and whether PyTorch is named at all.
+constexpr std::size_t kFirstFramework = kPrograms.size();
+constexpr std::size_t kFirstFlag = kFirstFramework + kFrameworks.size();
+constexpr std::size_t kTorch = kFirstFlag + kFlags.size();
+static_assert(kTorch < SignSet().size());
+
+void FindProgram(const SignSet& signs, OomMessage& message) {
   const auto open = [&] {
     return message.program == Program::kUnknown || message.program == Program::kOther;
   };
-  for (const ProgramSign& sign : kPrograms) {
-    if (open() && Contains(lines, sign.words)) message.program = sign.program;
+  for (std::size_t i = 0; i < kPrograms.size(); ++i) {
+    if (open() && signs[i]) message.program = kPrograms[i].program;
   }
   // PyTorch's own messages stay PyTorch's where TensorFlow only warns in the same log.
   const bool library =
       message.source == MessageSource::kCudaRuntime || message.source == MessageSource::kCublas ||
       message.source == MessageSource::kCudnn || message.source == MessageSource::kHostMemory;
-  if (!library || Contains(lines, "torch")) return;
-  for (const ProgramSign& sign : kFrameworks) {
-    if (open() && Contains(lines, sign.words)) message.program = sign.program;
+  if (!library || signs[kTorch]) return;
+  for (std::size_t i = 0; i < kFrameworks.size(); ++i) {
+    if (open() && signs[kFirstFramework + i]) message.program = kFrameworks[i].program;
   }
 }
 
 }  // namespace
 
-void ReadSigns(std::string_view lines, OomMessage& message) {
-  // Words that PyTorch does not use, below a traceback of it: some extension's, and PyTorch runs.
-  if (message.program == Program::kOther && Contains(lines, "torch")) {
-    message.program = Program::kUnknown;
+SignSet SignsOf(std::string_view line) {
+  SignSet signs;
+  const auto look = [&](std::size_t number, std::string_view words) {
+    if (line.find(words) != std::string_view::npos) signs.set(number);
+  };
+  for (std::size_t i = 0; i < kPrograms.size(); ++i) look(i, kPrograms[i].words);
+  for (std::size_t i = 0; i < kFrameworks.size(); ++i) {
+    look(kFirstFramework + i, kFrameworks[i].words);
   }
-  FindProgram(lines, message);
-  for (const FlagSign& sign : kFlags) {
-    if (!(message.signs.*sign.flag) && Contains(lines, sign.words)) {
-      message.signs.*sign.flag = true;
-    }
+  for (std::size_t i = 0; i < kFlags.size(); ++i) look(kFirstFlag + i, kFlags[i].words);
+  look(kTorch, "torch");
+  return signs;
+}
+
+void ApplySigns(const SignSet& signs, OomMessage& message) {
+  // Words that PyTorch does not use, below a traceback of it: some extension's, and PyTorch runs.
+  if (message.program == Program::kOther && signs[kTorch]) message.program = Program::kUnknown;
+  FindProgram(signs, message);
+  for (std::size_t i = 0; i < kFlags.size(); ++i) {
+    if (signs[kFirstFlag + i]) message.signs.*kFlags[i].flag = true;
   }
   if (message.rank) message.signs.communicates = true;
   // A call into CUDA that page-locks memory fails for lack of the host's.
@@ -133,32 +149,6 @@ void ReadSigns(std::string_view lines, OomMessage& message) {
     message.source = MessageSource::kHostMemory;
     message.host = HostEvent::kPinned;
   }
-}
-
-Activity ActivityOf(std::string_view file, std::string_view function) {
-  if (Contains(function, "from_pretrained") || Contains(function, "load_state_dict") ||
-      Contains(function, "load_checkpoint") || Contains(function, "load_model") ||
-      Contains(file, "serialization.py")) {
-    return Activity::kLoading;
-  }
-  if (function == "generate" || Contains(file, "/generation/")) return Activity::kGeneration;
-  for (std::string_view name : {"evaluate", "eval_", "validat", "evaluation_loop", "test_step"}) {
-    if (Contains(function, name)) return Activity::kEvaluation;
-  }
-  if (function == "backward" || Contains(file, "autograd")) return Activity::kBackward;
-  if (Contains(file, "/optim/") || Contains(file, "\\optim\\")) return Activity::kOptimizerStep;
-  return function == "forward" ? Activity::kForward : Activity::kUnknown;
-}
-
-Activity MoreTelling(Activity a, Activity b) {
-  // Of the two, the outer one decides: what calls a forward tells more than the forward.
-  constexpr auto kOrder =
-      std::to_array({Activity::kLoading, Activity::kGeneration, Activity::kEvaluation,
-                     Activity::kOptimizerStep, Activity::kBackward, Activity::kForward});
-  for (Activity activity : kOrder) {
-    if (a == activity || b == activity) return activity;
-  }
-  return Activity::kUnknown;
 }
 
 }  // namespace plimsoll

@@ -1,18 +1,18 @@
-// What the lines near a message show of the program, the machine and the work.
+// What the lines near a message show of the program, the machine and the job.
 #pragma once
 
+#include <bitset>
 #include <string_view>
 
 #include "timeline/message.h"
 
 namespace plimsoll {
 
-/// Adds what the lines show; what is known already stays.
-void ReadSigns(std::string_view lines, OomMessage& message);
+/// Which of the words that tell something stand in a line.
+using SignSet = std::bitset<128>;
+SignSet SignsOf(std::string_view line);
 
-/// What a frame of a traceback says about what was being done.
-Activity ActivityOf(std::string_view file, std::string_view function);
-/// Of the activities of two frames, the one that tells more: an evaluation calls a forward.
-Activity MoreTelling(Activity a, Activity b);
+/// Adds what the lines show together; what is known already stays.
+void ApplySigns(const SignSet& signs, OomMessage& message);
 
 }  // namespace plimsoll

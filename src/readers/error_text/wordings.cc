@@ -90,6 +90,7 @@ constexpr std::array kWordings = std::to_array<Wording>({
 
     {"ut of memory: Kill", kHostMemory, ReadKernelKill},
     {"oom-kill:constraint=", kHostMemory, ReadKernelConstraint},
+    {"killed as a result of limit of", kHostMemory, ReadCgroupLimit},
     {"oom_reaper:", kHostMemory, ReadReaper},
     {"invoked", kHostMemory, ReadInvoked},
     {"memory: usage", kHostMemory, ReadCgroupUsage},

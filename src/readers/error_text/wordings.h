@@ -40,10 +40,10 @@ WordingReader ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMem
     ReadSharedWrite, ReadNcclShared, ReadNcclSegment, ReadJavaHeap;
 
 // wordings_kills.cc: processes that were killed.
-WordingReader ReadKernelKill, ReadKernelConstraint, ReadReaper, ReadInvoked, ReadCgroupUsage,
-    ReadSlurm, ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf, ReadKubernetes, ReadEvicted,
-    ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode, ReadSignal, ReadShellKilled,
-    ReadSystemd, ReadRayStore, ReadKilledProcess;
+WordingReader ReadKernelKill, ReadKernelConstraint, ReadCgroupLimit, ReadReaper, ReadInvoked,
+    ReadCgroupUsage, ReadSlurm, ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf,
+    ReadKubernetes, ReadEvicted, ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode,
+    ReadSignal, ReadShellKilled, ReadSystemd, ReadRayStore, ReadKilledProcess;
 
 // wordings_xla.cc: TensorFlow and JAX.
 WordingReader ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,

@@ -24,6 +24,9 @@ std::optional<int> DeviceOfNcclLine(std::string_view before) {
 /// "CUDA error: out of memory" and its relatives: no figure at all. ggml adds the device below.
 bool ReadCudaRuntime(Scanner& scanner, std::string_view, OomMessage& message) {
   scanner.Literal(": out of memory");
+  // Programs that call the driver themselves name the call: "CUDA error: Out of memory in
+  // cuMemAlloc".
+  if (scanner.AnyOf({"in cuMem", "in cuMalloc", "in cuArray"})) message.program = Program::kOther;
   if (scanner.Literal("current device:")) {
     if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   }
@@ -118,7 +121,7 @@ bool ReadNoBatchSize(Scanner&, std::string_view, OomMessage& message) {
 /// the quantized model.": transformers found that before it loaded.
 bool ReadTooLargeToLoad(Scanner&, std::string_view, OomMessage& message) {
   message.subject = "the weights";
-  message.activity = Activity::kLoading;
+  message.stage = Stage::kLoad;
   return true;
 }
 

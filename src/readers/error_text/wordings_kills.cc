@@ -1,4 +1,5 @@
 // A process that somebody killed because the host's memory was full, or that was simply killed.
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/text.h"
@@ -27,11 +28,26 @@ bool ReadVictim(Scanner& scanner, OomMessage& message) {
   ProcessUse process;
   process.pid = scanner.Integer();
   if (!process.pid) return false;
+  if (scanner.Literal(", UID")) scanner.Integer();
   scanner.Literal(",");
   if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
-  if (scanner.SkipPast("anon-rss:", 64)) scanner.Size(process.bytes);
+  if (scanner.SkipPast("anon-rss:", 80)) scanner.Size(process.bytes);
+  // Shared memory counts too: DataLoader workers pass their batches through it.
+  for (std::string_view part : {", file-rss:", ", shmem-rss:"}) {
+    std::optional<Bytes> bytes;
+    if (scanner.Literal(part) && scanner.Size(bytes) && bytes && process.bytes) {
+      *process.bytes += *bytes;
+    }
+  }
   message.processes.push_back(process);
   return true;
+}
+
+/// The path of a control group, up to the first blank or comma.
+std::string ReadCgroup(const Scanner& scanner) {
+  std::string_view ahead = scanner.Ahead(300);
+  ahead.remove_prefix(std::min(ahead.size(), ahead.find_first_not_of(" \t")));
+  return std::string(ahead.substr(0, ahead.find_first_of(" \t\r\n,\"'")));
 }
 
 }  // namespace
@@ -52,6 +68,13 @@ bool ReadKernelKill(Scanner& scanner, std::string_view before, OomMessage& messa
 bool ReadKernelConstraint(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host =
       scanner.Literal("CONSTRAINT_MEMCG") ? HostEvent::kCgroupKill : HostEvent::kKernelKill;
+  // Looked for as it is first: a hostile text of nothing but such beginnings must not take minutes.
+  const std::string_view ahead = scanner.Ahead(1000);
+  if (ahead.find("oom_memcg=") != std::string_view::npos && scanner.SkipPast(",oom_memcg=", 400) &&
+      message.host == HostEvent::kCgroupKill) {
+    message.cgroup = ReadCgroup(scanner);
+  }
+  if (ahead.find("task=") == std::string_view::npos) return true;
   if (!scanner.SkipPast(",task=", 600)) return true;
   message.subject = scanner.Until(",", 32);
   if (!scanner.Literal(",pid=")) return true;
@@ -65,6 +88,13 @@ bool ReadReaper(Scanner& scanner, std::string_view, OomMessage& message) {
   if (!scanner.SkipPast("reaped process", 4)) return false;
   if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
   if (scanner.Literal("(")) message.subject = scanner.Until(")", 32);
+  return true;
+}
+
+/// "Task in /docker/4f2a killed as a result of limit of /docker/4f2a": older kernels.
+bool ReadCgroupLimit(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kCgroupKill;
+  message.cgroup = ReadCgroup(scanner);
   return true;
 }
 

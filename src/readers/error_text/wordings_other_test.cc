@@ -95,7 +95,7 @@ TEST(HostWordings, TheKernelsAndSlurmsKillers) {
   EXPECT_EQ(m.subject, "python");
   ASSERT_EQ(m.processes.size(), 1u);
   EXPECT_EQ(m.processes[0].pid, 4242);
-  EXPECT_EQ(m.processes[0].bytes, 64000000 * kKiB);
+  EXPECT_EQ(m.processes[0].bytes, (64000000 + 1024) * kKiB);
   m = ReadOne("[1.5] Out of memory: Kill process 99 (python3) score 900 or sacrifice child");
   EXPECT_EQ(m.processes.at(0).pid, 99);
   m = ReadOne("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task=python,pid=4242,uid=0");

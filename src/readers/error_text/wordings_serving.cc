@@ -138,7 +138,7 @@ bool ReadSglang(Scanner& scanner, std::string_view, OomMessage& message) {
 bool ReadSglangPool(Scanner& scanner, std::string_view, OomMessage& message) {
   message.program = Program::kSglang;
   message.subject = "the KV cache";
-  message.activity = Activity::kGeneration;
+  message.stage = Stage::kGeneration;
   message.survived = scanner.SkipPast("retract", 40);
   message.called_harmless = message.survived;
   return true;

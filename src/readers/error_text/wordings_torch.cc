@@ -56,9 +56,14 @@ void ReadInParentheses(Scanner& scanner, OomMessage& message, Releases releases)
   if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   const bool xpu = message.source == MessageSource::kTorchXpu;
   releases.Narrow(100, xpu ? 205 : 200);
+  bool elided = false;
   while (scanner.Literal(";")) {
     std::optional<Bytes> size;
-    if (!scanner.Size(size)) break;
+    if (!scanner.Size(size)) {
+      elided = true;
+      scanner.Until(";)", 80);
+      continue;
+    }
     bool known = false;
     for (const Label& label : kOldLabels) {
       if (!scanner.Literal(label.text)) continue;
@@ -69,7 +74,7 @@ void ReadInParentheses(Scanner& scanner, OomMessage& message, Releases releases)
     }
     if (!known) scanner.Until(";)", 80);
   }
-  message.cut_off = !scanner.Literal(")");
+  message.cut_off = !scanner.Literal(")") || elided;
   scanner.Literal(".");
   if (scanner.Literal("If reserved memory is >> allocated memory")) {
     releases.Narrow(110, 200);
@@ -125,6 +130,42 @@ bool ReadClause(Scanner& scanner, OomMessage& message, Releases& releases) {
   return false;
 }
 
+/// A figure, "Process 12 has", "Including non-PyTorch memory", "this process has".
+bool MayBeginClause(const Scanner& scanner) {
+  const std::string_view ahead = scanner.Ahead(16);
+  const std::size_t next = ahead.find_first_not_of(" \t");
+  if (next == std::string_view::npos) return true;
+  // Behind a line's end there may be a prefix.
+  return std::string_view("0123456789PIt\r\n").find(ahead[next]) != std::string_view::npos;
+}
+
+/// Goes on behind what somebody left out of the middle: "GPU 0 has a total capacity of 79.15 GiB
+/// ... Of the allocated memory 70.10 GiB is allocated by PyTorch".
+bool SkipElision(Scanner& scanner, const OomMessage& message) {
+  constexpr std::size_t kReach = 600;
+  const std::string_view ahead = scanner.Ahead(kReach);
+  const bool more = ahead.find("by PyTorch") != std::string_view::npos ||
+                    ahead.find("memory in use") != std::string_view::npos ||
+                    ahead.find("is free") != std::string_view::npos;
+  if (message.reserved_free || !more) return false;
+  Scanner probe = scanner;
+  for (std::size_t i = 0; i < kReach; ++i) {
+    // Another message begins, or the traceback of another process.
+    if (probe.Literal("out of memory") || probe.Literal("Traceback (most")) return false;
+    if (MayBeginClause(probe)) {
+      Scanner clause = probe;
+      OomMessage found = message;
+      Releases releases;
+      if (ReadClause(clause, found, releases)) {
+        scanner = probe;
+        return true;
+      }
+    }
+    if (!probe.Skip()) return false;
+  }
+  return false;
+}
+
 /// What the hint recommends, and where it sends the reader.
 void ReadHint(Scanner& scanner, Releases& releases) {
   if (scanner.Literal("Please use `empty_cache` to release all unoccupied cached memory")) {
@@ -153,6 +194,15 @@ void ReadHint(Scanner& scanner, Releases& releases) {
   }
 }
 
+/// The figures with their words, and the hint behind them.
+void ReadSentences(Scanner& scanner, OomMessage& message, Releases releases) {
+  while (ReadClause(scanner, message, releases) || SkipElision(scanner, message)) {
+  }
+  message.cut_off = !message.reserved_free;
+  ReadHint(scanner, releases);
+  SetReleases(message, releases);
+}
+
 /// "GPU D has a total capacity of S of which S is free. " and sentences about the processes, the
 /// limit and the allocator. PyTorch 2.1 and newer.
 void ReadInSentences(Scanner& scanner, OomMessage& message, Releases releases) {
@@ -164,11 +214,7 @@ void ReadInSentences(Scanner& scanner, OomMessage& message, Releases releases) {
     releases.Narrow(202, Releases::kNewest);
   }
   scanner.Size(message.capacity);
-  while (ReadClause(scanner, message, releases)) {
-  }
-  message.cut_off = !message.reserved_free;
-  ReadHint(scanner, releases);
-  SetReleases(message, releases);
+  ReadSentences(scanner, message, releases);
 }
 
 /// "Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit.
@@ -201,7 +247,10 @@ bool ReadFigures(Scanner& scanner, OomMessage& message, Releases releases) {
     message.source = MessageSource::kTorchNpu;
     message.torch.reset();
   } else if (!scanner.AnyOf({"GPU", "XPU", "MUSA", "MLU", "device"})) {
-    return false;
+    // What is left behind an elision has the words of 2.1 and newer, or tells nothing.
+    if (parentheses || !SkipElision(scanner, message)) return false;
+    ReadSentences(scanner, message, releases);
+    return true;
   }
   if (parentheses) {
     ReadInParentheses(scanner, message, releases);

@@ -1,17 +1,10 @@
 #include "readers/memory_summary/memory_summary.h"
 
 #include <array>
-#include <cstring>
-#include <optional>
-
-#include "readers/error_text/error_text.h"
-#include "readers/error_text/scanner.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::string_view kTitle = "memory summary, device ID";
-constexpr std::size_t kMostTables = 10'000;
 constexpr std::size_t kMostRows = 64;
 
 // As they are printed, down the table. Those of counts come last.
@@ -42,36 +35,63 @@ bool ReadCell(Scanner& scanner, Bytes& value, bool& counts) {
   return scanner.Literal("|");
 }
 
+/// The metric or the pool with which a row begins; `metric` is carried from row to row.
+bool ReadLabel(Scanner& scanner, std::string_view& metric, SummaryRow& row) {
+  for (std::string_view name : kMetrics) {
+    if (!scanner.Literal(name)) continue;
+    metric = name;
+    row.metric = name;
+    return true;
+  }
+  for (std::string_view pool : kPools) {
+    if (metric.empty() || !scanner.Literal(pool)) continue;
+    row.metric = metric;
+    row.pool = pool;
+    return true;
+  }
+  return false;
+}
+
 /// "| Allocated memory      | 496530 KiB |   5767 MiB |  61316 MiB |  60831 MiB |", or the same
-/// metric "from large pool". `metric` is carried from row to row.
+/// metric "from large pool". Of a row that is cut, what is used now and at most suffices.
 bool ReadRow(Scanner& scanner, std::string_view& metric, MemorySummary& summary) {
   SkipRules(scanner);
   SummaryRow row;
-  for (std::string_view name : kMetrics) {
-    if (scanner.Literal(name)) {
-      metric = name;
-      row.metric = name;
-      break;
-    }
-  }
-  if (row.metric.empty()) {
-    for (std::string_view pool : kPools) {
-      if (scanner.Literal(pool)) row.pool = pool;
-    }
-    if (row.pool.empty() || metric.empty()) return false;
-    row.metric = metric;
-  }
+  if (!ReadLabel(scanner, metric, row) || !scanner.Literal("|")) return false;
   bool counts = false;
-  if (!scanner.Literal("|")) return false;
+  std::size_t cells = 0;
   for (Bytes* cell : {&row.current, &row.peak, &row.total_allocated, &row.total_freed}) {
-    if (!ReadCell(scanner, *cell, counts)) return false;
+    bool count = false;
+    if (!ReadCell(scanner, *cell, count)) break;
+    // A size that is cut looks like a count; large counts are printed as "2166 K".
+    if (cells > 0 && count && !counts) break;
+    if (cells == 0) counts = count;
+    ++cells;
   }
-  (counts ? summary.counts : summary.rows).push_back(std::move(row));
+  if (cells >= 2) (counts ? summary.counts : summary.rows).push_back(std::move(row));
   return true;
 }
 
-/// A table from behind its title on; none where no row follows.
-std::optional<MemorySummary> ReadTable(Scanner& scanner) {
+/// Behind a row that is cut, the next one that is not.
+bool SkipToRow(Scanner& scanner, std::string_view metric) {
+  constexpr std::size_t kReach = 160;
+  Scanner probe = scanner;
+  for (std::size_t i = 0; i < kReach; ++i) {
+    Scanner row = probe;
+    SummaryRow ignored;
+    std::string_view carried = metric;
+    if (ReadLabel(row, carried, ignored) && row.Literal("|")) {
+      scanner = probe;
+      return true;
+    }
+    if (!probe.Skip()) return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<MemorySummary> ReadSummary(Scanner& scanner) {
   MemorySummary summary;
   if (auto device = scanner.Integer()) summary.device = static_cast<int>(*device & 0xffff);
   SkipRules(scanner);
@@ -81,48 +101,12 @@ std::optional<MemorySummary> ReadTable(Scanner& scanner) {
   SkipRules(scanner);
   scanner.Literal("Metric | Cur Usage | Peak Usage | Tot Alloc | Tot Freed |");
   std::string_view metric;
-  for (std::size_t rows = 0; rows < kMostRows && ReadRow(scanner, metric, summary); ++rows) {
+  for (std::size_t rows = 0; rows < kMostRows; ++rows) {
+    if (ReadRow(scanner, metric, summary)) continue;
+    if (metric.empty() || !SkipToRow(scanner, metric)) break;
   }
   if (summary.rows.empty()) return {};
   return summary;
 }
-
-std::size_t FindTitle(std::string_view text, std::size_t from) {
-  const void* found = memmem(text.data() + from, text.size() - from, kTitle.data(), kTitle.size());
-  if (found == nullptr) return std::string_view::npos;
-  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
-}
-
-}  // namespace
-
-std::vector<MemorySummary> ReadSummaries(std::string_view text) {
-  std::vector<MemorySummary> summaries;
-  std::size_t at = FindTitle(text, 0);
-  while (at != std::string_view::npos && summaries.size() < kMostTables) {
-    at += kTitle.size();
-    Scanner scanner(text, at);
-    if (auto summary = ReadTable(scanner)) {
-      summaries.push_back(std::move(*summary));
-      at = scanner.position();
-    }
-    at = FindTitle(text, at);
-  }
-  return summaries;
-}
-
-bool RecogniseMemorySummary(std::string_view bytes) {
-  if (!LooksLikeText(bytes)) return false;
-  std::string storage;
-  const std::string_view text = AsUtf8(bytes, storage);
-  for (std::size_t at = FindTitle(text, 0); at != std::string_view::npos;
-       at = FindTitle(text, at)) {
-    at += kTitle.size();
-    Scanner scanner(text, at);
-    if (ReadTable(scanner)) return true;
-  }
-  return false;
-}
-
-Result<Recording> ReadMemorySummary(const Input& input) { return ReadErrorText(input); }
 
 }  // namespace plimsoll

@@ -1,21 +1,18 @@
-// The tables that torch.cuda.memory_summary() prints, alone or inside a log.
+// torch.cuda.memory_summary(): a table in the text of a log.
 #pragma once
 
+#include <optional>
 #include <string_view>
-#include <vector>
 
-#include "base/input.h"
-#include "base/result.h"
+#include "readers/error_text/scanner.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {
 
-bool RecogniseMemorySummary(std::string_view bytes);
+/// The words with which a table begins.
+inline constexpr std::string_view kSummaryTitle = "memory summary, device ID";
 
-/// The tables, and the out-of-memory messages of the same text.
-Result<Recording> ReadMemorySummary(const Input& input);
-
-/// Every table in the text, in its order.
-std::vector<MemorySummary> ReadSummaries(std::string_view text);
+/// A table from behind its title on; none where no row follows.
+std::optional<MemorySummary> ReadSummary(Scanner& scanner);
 
 }  // namespace plimsoll

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <string>
 
+#include "readers/error_text/error_text.h"
+
 namespace plimsoll::memory_summary_test {
 namespace {
 
@@ -42,16 +44,14 @@ std::string Abbreviated() {
   }
 }
 
-std::vector<MemorySummary> Read(const std::string& text) {
-  EXPECT_TRUE(RecogniseMemorySummary(text));
-  Result<Input> input = Input::FromMemory("run.log", text);
-  Result<Recording> recording = ReadMemorySummary(*input);
-  EXPECT_TRUE(recording.ok());
+std::vector<MemorySummary> TablesOf(const std::string& text) {
+  const Result<Input> input = Input::FromMemory("run.log", text);
+  Result<Recording> recording = ReadErrorText(*input);
   return recording.ok() ? recording->summaries : std::vector<MemorySummary>{};
 }
 
 TEST(MemorySummaryReader, EveryRow) {
-  const auto tables = Read(kTable);
+  const auto tables = TablesOf(kTable);
   ASSERT_EQ(tables.size(), 1u);
   const MemorySummary& t = tables[0];
   EXPECT_EQ(t.device, 3);
@@ -74,7 +74,7 @@ TEST(MemorySummaryReader, EveryRow) {
 }
 
 TEST(MemorySummaryReader, Abbreviated) {
-  const auto tables = Read(Abbreviated());
+  const auto tables = TablesOf(Abbreviated());
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].rows.size(), 3u);
 }
@@ -91,7 +91,7 @@ TEST(MemorySummaryReader, InsideALogWithPrefixesAndEscapes) {
   }
   for (const std::string& text :
        {"step 1\n" + prefixed + "step 2\n" + Abbreviated(), escaped + "\"}" + Abbreviated()}) {
-    const auto tables = Read(text);
+    const auto tables = TablesOf(text);
     ASSERT_EQ(tables.size(), 2u);
     EXPECT_EQ(tables[0].rows.size(), 5u);
     EXPECT_EQ(tables[1].rows.size(), 3u);
@@ -101,7 +101,7 @@ TEST(MemorySummaryReader, InsideALogWithPrefixesAndEscapes) {
 TEST(MemorySummaryReader, WithAnErrorMessageBeside) {
   const std::string text = "RuntimeError: CUDA error: out of memory\n" + std::string(kTable);
   Result<Input> input = Input::FromMemory("run.log", text);
-  Result<Recording> recording = ReadMemorySummary(*input);
+  Result<Recording> recording = ReadErrorText(*input);
   ASSERT_TRUE(recording.ok());
   EXPECT_EQ(recording->summaries.size(), 1u);
   EXPECT_EQ(recording->messages.size(), 1u);
@@ -112,7 +112,7 @@ TEST(MemorySummaryReader, CutAnywhere) {
   const std::string table = kTable;
   std::size_t rows = 0;
   for (std::size_t length = 0; length <= table.size(); ++length) {
-    const auto tables = ReadSummaries(std::string_view(table).substr(0, length));
+    const auto tables = TablesOf(table.substr(0, length));
     const std::size_t now = tables.empty() ? 0 : tables[0].rows.size();
     EXPECT_GE(now, rows);
     rows = now;
@@ -139,7 +139,7 @@ TEST(MemorySummaryReader, RealTablesAgreeWithTheStatistics) {
     std::ifstream file(entry.path());
     const std::string json(std::istreambuf_iterator<char>(file), {});
     if (json.find("memory summary") == std::string::npos) continue;
-    const std::vector<MemorySummary> tables = ReadSummaries(json);
+    const std::vector<MemorySummary> tables = TablesOf(json);
     ASSERT_EQ(tables.size(), 1u);
     EXPECT_EQ(tables[0].rows.size(), 15u);
     EXPECT_EQ(tables[0].counts.size(), 14u);
@@ -156,8 +156,8 @@ TEST(MemorySummaryReader, RealTablesAgreeWithTheStatistics) {
 }
 
 TEST(MemorySummaryReader, ATitleAloneIsNoTable) {
-  EXPECT_FALSE(RecogniseMemorySummary("PyTorch CUDA memory summary, device ID 0\nand so on"));
-  EXPECT_FALSE(RecogniseMemorySummary(""));
+  EXPECT_TRUE(TablesOf("PyTorch CUDA memory summary, device ID 0\nand so on").empty());
+  EXPECT_TRUE(TablesOf("").empty());
 }
 
 }  // namespace

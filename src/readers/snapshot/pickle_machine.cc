@@ -57,7 +57,7 @@ std::size_t AtMost(std::size_t wanted, double most) {
 
 // The limits are generous: every memo entry of a real file stands for at least four bytes of it,
 // every value on the stack for at least one; and what unpacks to very much has few that large.
-PickleMachine::PickleMachine(ByteStream& stream, Builder& builder)
+PickleMachine::PickleMachine(ByteWindow& stream, Builder& builder)
     : stream_(stream),
       builder_(builder),
       most_values_(AtMost(stream.size().unpacked / 8 + 65536, 4e6 * ShareOf(stream.size()))),

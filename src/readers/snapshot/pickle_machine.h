@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/byte_stream.h"
+#include "base/byte_window.h"
 #include "base/result.h"
 #include "readers/snapshot/builder.h"
 #include "readers/snapshot/event_reader.h"
@@ -18,7 +18,7 @@ namespace plimsoll::snapshot {
 
 class PickleMachine {
  public:
-  PickleMachine(ByteStream& stream, Builder& builder);
+  PickleMachine(ByteWindow& stream, Builder& builder);
 
   /// Runs the file up to STOP and returns the root value.
   Result<Value> Run();
@@ -71,7 +71,7 @@ class PickleMachine {
   /// A window is left when so little of it is left: events are read ahead.
   static constexpr std::size_t kLookAhead = std::size_t{16} << 10;
 
-  ByteStream& stream_;
+  ByteWindow& stream_;
   Builder& builder_;
   std::size_t passed_ = 0;  // bytes before the window
   const std::uint8_t* begin_ = nullptr;

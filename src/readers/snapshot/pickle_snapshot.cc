@@ -10,11 +10,11 @@ bool RecognisePickle(std::string_view bytes) {
 }
 
 Result<Recording> ReadPickleSnapshot(const Input& input) {
-  ByteStream stream(input);
-  return ReadPickleStream(stream);
+  ByteWindow stream(input);
+  return ReadPickleWindow(stream);
 }
 
-Result<Recording> ReadPickleStream(ByteStream& stream) {
+Result<Recording> ReadPickleWindow(ByteWindow& stream) {
   snapshot::Builder builder(stream.size());
   snapshot::PickleMachine machine(stream, builder);
   Result<snapshot::Value> root = machine.Run();

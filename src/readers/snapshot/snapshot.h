@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "base/byte_stream.h"
+#include "base/byte_window.h"
 #include "base/input.h"
 #include "base/result.h"
 #include "timeline/recording.h"
@@ -13,7 +13,7 @@ namespace plimsoll {
 bool RecognisePickle(std::string_view bytes);
 Result<Recording> ReadPickleSnapshot(const Input& input);
 /// The same of a file that is not in memory as a whole.
-Result<Recording> ReadPickleStream(ByteStream& stream);
+Result<Recording> ReadPickleWindow(ByteWindow& stream);
 
 bool RecogniseJsonSnapshot(std::string_view bytes);
 Result<Recording> ReadJsonSnapshot(const Input& input);

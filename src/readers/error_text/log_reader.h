@@ -1,0 +1,53 @@
+// Reads a log part by part: finds the openings of messages and of tables, reads each with what
+// stands around it, and brings them together.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "readers/error_text/collect.h"
+#include "readers/error_text/phrase_finder.h"
+#include "readers/error_text/surroundings.h"
+#include "readers/error_text/wordings.h"
+#include "timeline/recording.h"
+
+namespace plimsoll {
+
+class LogReader {
+ public:
+  /// Reads what begins in [begin, end) of the part. Parts follow one another in the log.
+  void Read(const LogPart& part, std::size_t begin, std::size_t end);
+  /// What was found, in the order of the log.
+  Recording Finish() &&;
+
+ private:
+  /// Messages of one list of wordings.
+  struct Search {
+    MessageCollector collector = {};
+    std::size_t last_end = 0;  // in the log
+    std::optional<int> last_rank = {};
+    int messages = 0;
+  };
+
+  bool ReadOpening(const LogPart& part, const PhraseFinder::Hit& hit, const Wording& wording,
+                   Search& search);
+  void ReadTable(const LogPart& part, const PhraseFinder::Hit& hit);
+  std::optional<OomMessage> ReadAt(const LogPart& part, const Wording& wording,
+                                   const PhraseFinder::Hit& hit, std::optional<int> rank,
+                                   std::size_t& end);
+  std::size_t LineOf(const LogPart& part, std::size_t place);
+
+  Search precise_;
+  Search vague_;  // words that only say that memory ran out: for a log without any other
+  std::vector<MemorySummary> summaries_;
+  std::size_t table_end_ = 0;
+  Surroundings surroundings_;
+  std::size_t openings_ = 0;
+  std::size_t judged_ = 0;
+  bool gave_up_ = false;
+  // Lines are counted up to a place of the log.
+  std::size_t counted_ = 0;
+  std::size_t lines_ = 1;
+};
+
+}  // namespace plimsoll

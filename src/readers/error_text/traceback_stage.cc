@@ -1,0 +1,309 @@
+#include "readers/error_text/traceback_stage.h"
+
+#include <algorithm>
+#include <array>
+
+namespace plimsoll {
+namespace {
+
+constexpr auto kNotThere = std::string_view::npos;
+
+bool Mentions(std::string_view text, std::string_view part) { return text.find(part) != kNotThere; }
+
+/// A frame whose file has `file` in its path and whose function is `function`; empty: any. A star
+/// stands for what may be in front of the name or behind it.
+struct FrameRule {
+  Stage stage;
+  std::string_view file;
+  std::string_view function;
+};
+
+// The first rule that a frame fits decides for that frame.
+constexpr auto kFrameRules = std::to_array<FrameRule>({
+    {Stage::kSave, "", "save_pretrained"},
+    {Stage::kSave, "", "save_model"},
+    {Stage::kSave, "", "*save_checkpoint"},
+    {Stage::kSave, "", "state_dict"},
+    {Stage::kSave, "", "get_model_state_dict"},
+    {Stage::kSave, "", "get_state_dict"},
+    {Stage::kSave, "", "*optim_state_dict"},
+    {Stage::kSave, "", "*post_state_dict_hook"},
+    {Stage::kSave, "", "*consolidated_16bit_state_dict"},
+    {Stage::kSave, "", "consolidate_state_dict"},
+    {Stage::kSave, "serialization.py", "save"},
+    {Stage::kSave, "serialization.py", "*_save"},
+
+    {Stage::kLoad, "", "*from_pretrained"},
+    {Stage::kLoad, "", "*load_state_dict"},
+    {Stage::kLoad, "", "*load_checkpoint"},
+    {Stage::kLoad, "", "_load_from_checkpoint"},
+    {Stage::kLoad, "", "_load_optimizer_and_scheduler"},
+    {Stage::kLoad, "", "_load_pretrained_model"},
+    {Stage::kLoad, "", "set_module_tensor_to_device"},
+    {Stage::kLoad, "", "load_weights"},
+    {Stage::kLoad, "vllm/", "load_model"},
+    {Stage::kLoad, "sglang/", "load_model"},
+    {Stage::kLoad, "serialization.py", ""},
+    {Stage::kLoad, "safetensors/", ""},
+
+    {Stage::kBuild, "nn/modules/module.py", "to"},
+    {Stage::kBuild, "nn/modules/module.py", "cuda"},
+    {Stage::kBuild, "nn/modules/module.py", "_apply"},
+    {Stage::kBuild, "nn/modules/module.py", "to_empty"},
+    {Stage::kBuild, "nn/modules/module.py", "half"},
+    {Stage::kBuild, "nn/modules/module.py", "float"},
+    {Stage::kBuild, "nn/modules/module.py", "bfloat16"},
+    {Stage::kBuild, "nn/modules/", "__init__"},
+    {Stage::kBuild, "nn/init.py", ""},
+    {Stage::kBuild, "", "reset_parameters"},
+    {Stage::kBuild, "", "model_to_device"},
+    {Stage::kBuild, "", "_move_model_to_device"},
+    {Stage::kBuild, "", "prepare_model"},
+    {Stage::kBuild, "", "_prepare_deepspeed"},
+    {Stage::kBuild, "", "_prepare_fsdp"},
+    {Stage::kBuild, "", "_configure_distributed_model"},
+    {Stage::kBuild, "", "_configure_zero_optimizer"},
+    {Stage::kBuild, "", "initialize_optimizer_states"},
+    {Stage::kBuild, "nn/parallel/distributed.py", "__init__"},
+    {Stage::kBuild, "nn/parallel/distributed.py", "_ddp_init_helper"},
+    {Stage::kBuild, "fully_sharded_data_parallel.py", "__init__"},
+    {Stage::kBuild, "fsdp/_init_utils.py", ""},
+    {Stage::kBuild, "fsdp/_wrap_utils.py", ""},
+    {Stage::kBuild, "fsdp/wrap.py", ""},
+    {Stage::kBuild, "fsdp/_fully_shard/_fsdp_init.py", ""},
+    {Stage::kBuild, "fsdp/", "__init__"},
+    {Stage::kBuild, "", "fully_shard"},
+    {Stage::kBuild, "deepspeed/__init__.py", "initialize"},
+    {Stage::kBuild, "deepspeed/runtime/", "__init__"},
+    {Stage::kBuild, "partition_parameters.py", "_post_init_method"},
+    {Stage::kBuild, "partition_parameters.py", "_zero_init_param"},
+    {Stage::kBuild, "/copy.py", ""},
+    {Stage::kBuild, "", "__deepcopy__"},
+
+    {Stage::kOptimizer, "/optim/", ""},
+    {Stage::kOptimizer, "/optimizers/", ""},
+    {Stage::kOptimizer, "deepspeed/ops/", ""},
+    {Stage::kOptimizer, "clip_grad.py", ""},
+    {Stage::kOptimizer, "", "clip_grad_norm_"},
+    {Stage::kOptimizer, "grad_scaler.py", ""},
+    {Stage::kOptimizer, "deepspeed/runtime/zero/", "step"},
+    {Stage::kOptimizer, "deepspeed/runtime/engine.py", "step"},
+    {Stage::kOptimizer, "", "_take_model_step"},
+    {Stage::kOptimizer, "", "optimizer_step"},
+    {Stage::kOptimizer, "optimizer.py", "step"},
+
+    {Stage::kAllGather, "fsdp/_flat_param.py", ""},
+    {Stage::kAllGather, "fsdp/flat_param.py", ""},
+    {Stage::kAllGather, "fsdp/", "*unshard"},
+    {Stage::kAllGather, "fsdp/", "all_gather*"},
+    {Stage::kAllGather, "fsdp/", "*all_gather_outputs"},
+    {Stage::kAllGather, "fsdp/_fully_shard/_fsdp_collectives.py", ""},
+    {Stage::kAllGather, "", "summon_full_params"},
+    {Stage::kAllGather, "partition_parameters.py", "*all_gather*"},
+    {Stage::kAllGather, "partitioned_param_coordinator.py", ""},
+    {Stage::kAllGather, "parameter_offload.py", ""},
+
+    {Stage::kEvaluation, "", "evaluation_loop"},
+    {Stage::kEvaluation, "", "prediction_loop"},
+    {Stage::kEvaluation, "", "prediction_step"},
+    {Stage::kEvaluation, "", "nested_concat"},
+    {Stage::kEvaluation, "", "validation_step"},
+    {Stage::kEvaluation, "", "test_step"},
+    {Stage::kEvaluation, "", "_run_sanity_check"},
+    {Stage::kEvaluation, "evaluation_loop.py", ""},
+    {Stage::kEvaluation, "trainer", "evaluate"},
+    {Stage::kEvaluation, "trainer", "predict"},
+
+    {Stage::kGeneration, "/generation/", ""},
+    {Stage::kGeneration, "", "generate"},
+    {Stage::kGeneration, "/cache_utils.py", ""},
+
+    {Stage::kBackward, "autograd/__init__.py", ""},
+    {Stage::kBackward, "autograd/graph.py", ""},
+    {Stage::kBackward, "", "backward"},
+
+    {Stage::kLoss, "nn/modules/loss.py", ""},
+    {Stage::kLoss, "loss/loss_utils.py", ""},
+    {Stage::kLoss, "", "*cross_entropy*"},
+    {Stage::kLoss, "", "*log_softmax*"},
+    {Stage::kLoss, "", "nll_loss"},
+    {Stage::kLoss, "", "*CausalLMLoss"},
+
+    {Stage::kTransfer, "", "send_to_device"},
+    {Stage::kTransfer, "", "move_data_to_device"},
+    {Stage::kTransfer, "", "batch_to_device"},
+    {Stage::kTransfer, "", "*transfer_batch_to_device"},
+    {Stage::kTransfer, "", "_prepare_input"},
+    {Stage::kTransfer, "", "_prepare_inputs"},
+    {Stage::kTransfer, "tokenization_utils_base.py", "to"},
+    {Stage::kTransfer, "feature_extraction_utils.py", "to"},
+
+    {Stage::kForward, "", "forward"},
+    {Stage::kForward, "nn/modules/module.py", "_call_impl"},
+});
+
+/// What a line of source calls, wherever it stands in the traceback: the call is being made.
+struct SourceRule {
+  Stage stage;
+  std::string_view words;
+};
+constexpr auto kSourceRules = std::to_array<SourceRule>({
+    {Stage::kSave, "torch.save("},
+    {Stage::kSave, ".save_pretrained("},
+    {Stage::kLoad, "torch.load("},
+    {Stage::kLoad, ".load_state_dict("},
+    {Stage::kLoad, ".from_pretrained("},
+    {Stage::kBuild, "deepspeed.initialize("},
+    {Stage::kBuild, "copy.deepcopy("},
+    {Stage::kBuild, "model.to("},
+    {Stage::kBuild, "model.cuda("},
+    {Stage::kBuild, "net.to("},
+    {Stage::kBuild, "net.cuda("},
+    {Stage::kBuild, "pipe.to("},
+    {Stage::kOptimizer, "optimizer.step("},
+    {Stage::kOptimizer, "scaler.step("},
+    {Stage::kOptimizer, "clip_grad_norm_("},
+    {Stage::kGeneration, ".generate("},
+    {Stage::kBackward, ".backward("},
+    {Stage::kLoss, "lm_head("},
+});
+/// Calls whose arguments may be calls of their own: only of the innermost frame.
+constexpr auto kInnermostRules = std::to_array<SourceRule>({
+    {Stage::kLoss, "cross_entropy("},
+    {Stage::kLoss, "log_softmax("},
+    {Stage::kLoss, "logits.float("},
+    {Stage::kLoss, "nll_loss("},
+    {Stage::kTransfer, ".to("},
+    {Stage::kTransfer, ".cuda("},
+});
+
+/// Of the stages that frames show, the one that tells most: an evaluation calls a forward, which
+/// ends in a loss.
+constexpr auto kMostTelling =
+    std::to_array({Stage::kSave, Stage::kLoad, Stage::kGeneration, Stage::kEvaluation,
+                   Stage::kBuild, Stage::kOptimizer, Stage::kAllGather, Stage::kBackward,
+                   Stage::kLoss, Stage::kTransfer, Stage::kForward});
+
+bool FitsName(std::string_view name, std::string_view pattern) {
+  const bool front = pattern.starts_with('*');
+  const bool back = pattern.ends_with('*');
+  if (front) pattern.remove_prefix(1);
+  if (back) pattern.remove_suffix(1);
+  if (front && back) return Mentions(name, pattern);
+  if (front) return name.ends_with(pattern);
+  return back ? name.starts_with(pattern) : name == pattern;
+}
+
+/// "Module.to" and "Net.forward" of IPython: the last part.
+std::string_view BareName(std::string_view function) {
+  const std::size_t dot = function.rfind('.');
+  return dot == kNotThere ? function : function.substr(dot + 1);
+}
+
+std::string WithSlashes(std::string_view file) {
+  std::string path(file);
+  std::replace(path.begin(), path.end(), '\\', '/');
+  return path;
+}
+
+Stage StageOfFrame(const std::string& path, std::string_view function) {
+  for (const FrameRule& rule : kFrameRules) {
+    if (!rule.file.empty() && !Mentions(path, rule.file)) continue;
+    if (rule.function.empty() || FitsName(function, rule.function)) return rule.stage;
+  }
+  return Stage::kUnknown;
+}
+
+template <std::size_t n>
+Stage StageOfSource(std::string_view source, const std::array<SourceRule, n>& rules) {
+  for (const SourceRule& rule : rules) {
+    if (Mentions(source, rule.words)) return rule.stage;
+  }
+  return Stage::kUnknown;
+}
+
+/// People's own functions: `evaluate`, `validate_epoch`, `run_eval`; but `train_and_evaluate`
+/// trains as well.
+bool IsNamedForEvaluation(std::string_view function) {
+  if (Mentions(function, "train") || Mentions(function, "fit")) return false;
+  for (std::string_view begin : {"eval", "valid", "test", "infer", "predict"}) {
+    if (function.starts_with(begin)) return true;
+  }
+  return Mentions(function, "_eval") || Mentions(function, "_valid") || Mentions(function, "_test");
+}
+
+struct FoundStages {
+  std::array<bool, 16> of_libraries{};
+  bool named_for_evaluation = false;
+  bool named_for_loading = false;
+
+  void Add(Stage stage) { of_libraries[static_cast<std::size_t>(stage)] = true; }
+  bool Shows(Stage stage) const { return of_libraries[static_cast<std::size_t>(stage)]; }
+
+  Stage Decide() const {
+    // Whatever a function is called, a backward or an optimizer's step is training.
+    const bool trains = Shows(Stage::kBackward) || Shows(Stage::kOptimizer) || Shows(Stage::kBuild);
+    for (Stage stage : kMostTelling) {
+      if (stage == Stage::kEvaluation && named_for_evaluation && !trains) return stage;
+      if (Shows(stage)) return stage;
+      if (stage == Stage::kTransfer && named_for_loading) return Stage::kLoad;
+    }
+    return named_for_loading ? Stage::kLoad : Stage::kUnknown;
+  }
+};
+
+/// The scores of attention, which grow with the square of the length.
+bool IsOfAttentionScores(std::string_view source) {
+  for (std::string_view words :
+       {"attn_weights", "attention_scores", "attn_scores", "q @ k", "torch.matmul(q",
+        "torch.matmul(query", "softmax(att", "softmax(scores", "baddbmm("}) {
+    if (Mentions(source, words)) return true;
+  }
+  return false;
+}
+
+bool JoinsPredictions(std::string_view function, std::string_view source) {
+  for (std::string_view name : {"nested_concat", "torch_pad_and_concatenate",
+                                "pad_across_processes", "nested_truncate", "gather_for_metrics"}) {
+    if (function == name) return true;
+  }
+  return Mentions(source, "torch.cat(") || Mentions(source, "torch.stack(") ||
+         Mentions(source, "nested_concat(");
+}
+
+}  // namespace
+
+bool IsUserCode(std::string_view file) {
+  for (std::string_view foreign :
+       {"site-packages", "dist-packages", "lib/python", "/torch/", "\\torch\\", "lib\\python"}) {
+    if (Mentions(file, foreign)) return false;
+  }
+  return !file.starts_with("<") || file.starts_with("<ipython-input-");
+}
+
+void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
+  constexpr std::size_t kInnermost = 3;
+  FoundStages found;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const std::string path = WithSlashes(frames[i].frame.file);
+    const std::string_view function = BareName(frames[i].frame.function);
+    const std::string_view source = frames[i].source;
+    const bool user = IsUserCode(frames[i].frame.file);
+    found.Add(StageOfFrame(path, function));
+    found.Add(StageOfSource(source, kSourceRules));
+    if (i == 0) found.Add(StageOfSource(source, kInnermostRules));
+    found.named_for_evaluation |= user && IsNamedForEvaluation(function);
+    found.named_for_loading |= user && Mentions(function, "load_model");
+    message.signs.hf_trainer |= Mentions(path, "transformers/trainer");
+    message.signs.deep_copy |= Mentions(path, "/copy.py") || Mentions(source, "copy.deepcopy(");
+    if (i < kInnermost) {
+      message.signs.attention_scores |= IsOfAttentionScores(source);
+      message.signs.joins_predictions |= JoinsPredictions(function, source);
+    }
+  }
+  const Stage stage = found.Decide();
+  if (stage != Stage::kUnknown) message.stage = stage;
+  message.signs.joins_predictions &= message.stage == Stage::kEvaluation;
+}
+
+}  // namespace plimsoll

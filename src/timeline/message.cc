@@ -1,0 +1,16 @@
+#include "timeline/message.h"
+
+#include <array>
+
+namespace plimsoll {
+
+Signs& Signs::operator|=(const Signs& other) {
+  constexpr auto kAll = std::to_array<bool Signs::*>(
+      {&Signs::windows, &Signs::wsl, &Signs::communicates, &Signs::data_parallel,
+       &Signs::pins_memory, &Signs::tpu, &Signs::went_on, &Signs::hf_trainer,
+       &Signs::joins_predictions, &Signs::attention_scores, &Signs::deep_copy});
+  for (bool Signs::*sign : kAll) this->*sign |= other.*sign;
+  return *this;
+}
+
+}  // namespace plimsoll
