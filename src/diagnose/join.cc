@@ -7,12 +7,18 @@
 #include <set>
 #include <tuple>
 
+#include "answer/shares.h"
 #include "diagnose/explain.h"
 #include "diagnose/ranks.h"
 #include "diagnose/verdict.h"
 
 namespace plimsoll {
 namespace {
+
+template <typename T>
+void MoveInto(std::vector<T>& to, std::vector<T>& from) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+}
 
 bool IsTrace(const RankReport& r) { return r.peaks.has_value(); }
 
@@ -24,11 +30,16 @@ AccountLine* Find(RankReport& rank, AccountItem what) {
 }
 
 /// The error text of a rank knows the card; its trace knows the tensors. Together the account
-/// reaches from the tensors to the capacity.
+/// reaches from the tensors to the capacity, or to the budget or the limit of the process.
 void Complete(RankReport& trace, RankReport& text) {
   trace.capacity = text.capacity;
   trace.limit = text.limit;
   if (!trace.device) trace.device = text.device;
+  if (trace.budget || trace.limit) {
+    AddRoomLeft(trace);
+    trace.notes.push_back("the capacity and the limit come from the error text in " + text.file);
+    return;
+  }
   for (const AccountItem what :
        {AccountItem::kOutside, AccountItem::kOtherProcesses, AccountItem::kFree}) {
     const AccountLine* line = Find(text, what);
@@ -51,10 +62,28 @@ bool SameMoment(const RankReport& trace, const RankReport& text) {
 struct Told {
   RankReport rank;
   std::string verdict;
+  std::vector<Finding> findings;
 };
 
+bool SaysWhyItFailed(const Finding& f) {
+  return f.id == FindingId::kLimit || f.id == FindingId::kCapacity;
+}
+
+/// One limit is one finding: the trace tells why the request failed, the text how high the limit
+/// is.
+void TellLimitOnce(Told& trace, Told& text) {
+  if (std::ranges::none_of(trace.findings, SaysWhyItFailed)) return;
+  std::erase_if(text.findings, SaysWhyItFailed);
+  if (!trace.rank.limit || trace.rank.budget) return;
+  for (Finding& f : trace.findings) {
+    if (f.id != FindingId::kLimit || f.severity != Severity::kHigh) continue;
+    f.title = fmt::format("a limit of {} on this process stops it", FormatBytes(*trace.rank.limit));
+  }
+  trace.verdict = TraceVerdict(trace.rank, trace.findings);
+}
+
 /// Pairs traces with error texts: by rank, or where there is one of each.
-void CompleteTraces(std::vector<Told>& all) {
+void CompleteTraces(std::vector<Told>& all, std::vector<Finding>& leftover) {
   std::vector<std::size_t> traces;
   std::vector<std::size_t> texts;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -71,11 +100,15 @@ void CompleteTraces(std::vector<Told>& all) {
       if ((!same_rank && !only) || !trace.RanOut()) continue;
       if (used.contains(x) || !SameMoment(trace, text)) continue;
       Complete(trace, text);
+      TellLimitOnce(all[t], all[x]);
       used.insert(x);
       break;
     }
   }
-  for (std::size_t x : used) all.erase(all.begin() + static_cast<std::ptrdiff_t>(x));
+  for (std::size_t x : used) {
+    MoveInto(leftover, all[x].findings);
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(x));
+  }
 }
 
 /// Which of them the answer speaks of: one that ran out before one that did not, then that which
@@ -93,11 +126,6 @@ std::size_t ChooseShown(const std::vector<Told>& all, const std::vector<Finding>
     if (weight(all[i]) > weight(all[shown])) shown = i;
   }
   return shown;
-}
-
-template <typename T>
-void MoveInto(std::vector<T>& to, std::vector<T>& from) {
-  std::move(from.begin(), from.end(), std::back_inserter(to));
 }
 
 /// Files whose names tell no rank are numbered as they were given.
@@ -174,14 +202,20 @@ Explanation Join(std::vector<Explanation> parts) {
   std::vector<Finding> findings;
   std::vector<Told> all;
   for (Explanation& part : parts) {
-    for (RankReport& rank : part.ranks) all.push_back({std::move(rank), part.verdict});
-    MoveInto(findings, part.findings);
+    for (RankReport& rank : part.ranks) all.push_back({std::move(rank), part.verdict, {}});
+    // Of a file with several devices, a finding does not name its own.
+    MoveInto(part.ranks.size() == 1 ? all.back().findings : findings, part.findings);
     MoveInto(joined.arithmetic, part.arithmetic);
     MoveInto(joined.ruled_out, part.ruled_out);
     if (joined.record_next.empty()) joined.record_next = std::move(part.record_next);
   }
-  CompleteTraces(all);
-  for (const Told& told : all) joined.ranks.push_back(told.rank);
+  std::vector<Finding> of_texts;
+  CompleteTraces(all, of_texts);
+  for (Told& told : all) {
+    joined.ranks.push_back(told.rank);
+    MoveInto(findings, told.findings);
+  }
+  MoveInto(findings, of_texts);
   const auto traces =
       static_cast<std::size_t>(std::count_if(joined.ranks.begin(), joined.ranks.end(), IsTrace));
   // Whoever has a trace needs no advice how to record one.

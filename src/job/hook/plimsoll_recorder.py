@@ -85,6 +85,7 @@ class _Recorder:
         self.seconds = 0.0
         self.signals = None
         self.status = None  # the file for `plimsoll watch`
+        self.budget = None  # that was set
 
     def mine(self):
         return self.pid == os.getpid()
@@ -156,6 +157,7 @@ class _Recorder:
                 continue
             with cuda.device(device):
                 cuda.set_per_process_memory_fraction(budget / total, device)
+            self.budget = budget
 
     @_guarded("counting steps")
     def count_steps(self):
@@ -293,6 +295,9 @@ class _Recorder:
     def write(self, at):
         begun = time.monotonic()
         snapshot = self.torch.cuda.memory._snapshot()
+        if self.budget and isinstance(snapshot, dict):
+            # Whoever reads the file must know that the limit is the user's own.
+            snapshot.setdefault("allocator_settings", {})["plimsoll_budget"] = self.budget
         self.settle_rank()
         name = self.name() + ".pickle"
         path = os.path.join(self.folder, name)
