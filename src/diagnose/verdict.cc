@@ -66,15 +66,16 @@ std::string WhatHappened(const RankReport& rank, const std::string& during) {
 /// The gravest findings' own sentences, two at most: why memory was short, and why the request
 /// failed. So a cause whose share is just below the next grade is told as well as one just above.
 std::string Causes(const std::vector<Finding>& findings) {
-  constexpr int kMostTold = 2;
-  std::string text;
-  int told = 0;
-  for (const Finding& f : findings) {
-    if (f.severity > Severity::kMedium || told == kMostTold) break;
-    text += Capitalised(f.title) + ". ";
-    ++told;
+  constexpr std::size_t kMostTold = 2;
+  std::string causes;
+  std::string failure;
+  for (std::size_t i = 0; i < findings.size() && i < kMostTold; ++i) {
+    const Finding& f = findings[i];
+    if (f.severity > Severity::kMedium) break;
+    const bool why_it_failed = f.id == FindingId::kLimit || f.id == FindingId::kCapacity;
+    (why_it_failed ? failure : causes) += Capitalised(f.title) + ". ";
   }
-  return text;
+  return causes + failure;
 }
 
 }  // namespace

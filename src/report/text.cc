@@ -90,18 +90,22 @@ void WriteParts(const Holder& holder, Table& table) {
 
 void WriteHolders(Writer& w, const RankReport& r) {
   if (r.holders.empty()) return;
-  constexpr std::size_t kShown = 10;
+  constexpr std::size_t kMostShown = 10;
+  // Less than a thousandth is not worth a row.
+  const Bytes least = r.instant.allocated.value_or(0) / 1000;
+  std::size_t shown = 1;
+  while (shown < r.holders.size() && shown < kMostShown && r.holders[shown].bytes >= least) ++shown;
   w.Heading("Who holds it");
   Table table({{.right = true}, {.right = true}, {}, {.wraps = true}});
-  for (std::size_t i = 0; i < r.holders.size() && i < kShown; ++i) {
+  for (std::size_t i = 0; i < shown; ++i) {
     const Holder& h = r.holders[i];
     table.Row({FormatBytes(h.bytes), fmt::format("{}×", h.count),
                h.others > 0 ? "" : std::string(CategoryLabel(h.category)), Printable(h.where)});
     WriteParts(h, table);
   }
   table.WriteTo(w);
-  if (r.holders.size() > kShown) {
-    w.Line(w.Dim(fmt::format("  … {} more with --json", r.holders.size() - kShown)));
+  if (r.holders.size() > shown) {
+    w.Line(w.Dim(fmt::format("  … {} more with --json", r.holders.size() - shown)));
   }
 }
 

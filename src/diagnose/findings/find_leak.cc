@@ -177,12 +177,11 @@ std::string MadeWhen(const Evidence& e, const LeakGrowth& growth, const std::str
   }
   if (moments.empty()) return "";
   std::string text = "made " + LeakGrowth::Largest(moments).first;
-  const std::vector<std::string> chain =
-      p.stacks.UserFrames(LeakGrowth::Largest(growth.by_stack).first);
-  // The outermost line is the program's start.
-  if (chain.size() > 2 && chain[chain.size() - 2] != where) {
-    text += ", in a call from " + chain[chain.size() - 2];
-  }
+  const std::vector<CallLine> calls =
+      p.stacks.CallLines(LeakGrowth::Largest(growth.by_stack).first);
+  const std::string call = calls.empty() ? "" : p.stacks.Where(calls.front().frame);
+  const bool new_line = call != where && call != LeakGrowth::Largest(growth.by_place).first;
+  if (!call.empty() && new_line) text += ", by the model called at " + call;
   return text;
 }
 
