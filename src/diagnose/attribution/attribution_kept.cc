@@ -62,7 +62,7 @@ class KeptFinder {
     CollectStaying();
     CountAlive();
     for (const auto& [place, history] : places_) {
-      if (const auto rounds = PilesUp(history)) Keep(place, history, *rounds);
+      if (const auto rounds = PilesUp(place, history)) Keep(place, history, *rounds);
     }
     if (p_.fatal) AddUnfinishedRounds();
     return std::move(sites_);
@@ -85,7 +85,7 @@ class KeptFinder {
   std::optional<RoundsOfPlace> RoundsOf(const PlaceHistory& history) const;
   bool SpansSteps(const RoundsOfPlace& rounds) const;
   bool Grows(const PlaceHistory& history, const RoundsOfPlace& rounds) const;
-  std::optional<RoundsOfPlace> PilesUp(const PlaceHistory& history) const;
+  std::optional<RoundsOfPlace> PilesUp(const Place& place, const PlaceHistory& history) const;
   void Keep(const Place& place, const PlaceHistory& history, const RoundsOfPlace& rounds);
   void AddUnfinishedRounds();
 
@@ -197,15 +197,21 @@ bool KeptFinder::Grows(const PlaceHistory& history, const RoundsOfPlace& rounds)
     if (pass < whole_ && alive[pass] <= alive[rounds.passes[i - 1]]) return false;
   }
   const auto before = alive.begin() + static_cast<std::ptrdiff_t>(first);
-  if (first > 0 && alive.back() <= *std::max_element(alive.begin(), before)) return false;
+  // Of a record that begins mid-run, one round may not be known by its place.
+  const std::int64_t unknown = p_.ledger.before > 0 ? 1 : 0;
+  if (first > 0 && alive.back() <= *std::max_element(alive.begin(), before) + unknown) return false;
   // A single proven round: the growth must also begin with it.
   const bool one = !Proven(rounds.passes[1]);
   return !one || first == 0 || alive[first] > alive[first - 1];
 }
 
-std::optional<RoundsOfPlace> KeptFinder::PilesUp(const PlaceHistory& history) const {
+std::optional<RoundsOfPlace> KeptFinder::PilesUp(const Place& place,
+                                                 const PlaceHistory& history) const {
   std::optional<RoundsOfPlace> rounds = RoundsOf(history);
   if (!rounds || !SpansSteps(*rounds) || !Grows(history, *rounds)) return std::nullopt;
+  // Blocks of one size that are alive because the program ran out need not be of one line.
+  const bool named = std::get<Bytes>(place) == 0;
+  if (!named && p_.fatal && !Proven(rounds->passes[2])) return std::nullopt;
   // A cache that is full: the next round would have come within the record.
   if (rounds->passes.back() + rounds->period < whole_) return std::nullopt;
   return rounds;

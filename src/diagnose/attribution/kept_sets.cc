@@ -32,7 +32,8 @@ WholeSet WholeSetOf(const Phases& p) {
   for (const Allocation& x : p.ledger.allocations) {
     if (x.made >= p.first_forward) break;
     const bool stays = p.Released(x) == kNotYet || p.Released(x) > p.backwards.back().end;
-    if (stays && gradients.contains(x.requested)) parameters += double(x.requested);
+    const bool state = (p.Signs(x) & kSignOptimizer) != 0;
+    if (stays && !state && gradients.contains(x.requested)) parameters += double(x.requested);
   }
   whole.models = parameters / std::max(whole.bytes, 1.0);
   return whole;
@@ -79,12 +80,14 @@ std::vector<KeptSite> FindKeptSets(const Phases& p) {
     }
   }
   SetsByPass states;
+  Position first_gone = kNotYet;
   for (const Allocation& x : p.Between(p.first_forward, p.end)) {
     const bool by_optimizer = (p.Signs(x) & kSignOptimizer) != 0 || p.InMarkedStep(x.made);
-    const bool stays = p.Released(x) > std::max(last, x.made) && p.Outlived(x) >= 1;
-    if (by_optimizer && (stays || p.Released(x) == kNotYet) && !p.is_gradient[p.IndexOf(x)]) {
-      states[p.GapOf(x.made)].push_back(p.IndexOf(x));
-    }
+    if (!by_optimizer || p.is_gradient[p.IndexOf(x)] || p.Released(x) <= last) continue;
+    // What was made after the last backward stays if it does not go before the older ones.
+    if (x.made < last) first_gone = std::min(first_gone, p.Released(x));
+    if (x.made > last && p.Released(x) < first_gone) continue;
+    states[p.GapOf(x.made)].push_back(p.IndexOf(x));
   }
   std::vector<KeptSite> kept = OlderSets(p, std::move(gradients), whole);
   for (KeptSite& site : kept) site.kind = KeptKind::kGradients;
