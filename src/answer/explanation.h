@@ -90,7 +90,10 @@ struct RankReport {
   std::optional<Bytes> peak_allocated;
   std::optional<Bytes> peak_reserved;
   std::optional<Bytes> capacity;
+  /// What this process may take of the device, by a limit of the program's own.
   std::optional<Bytes> limit;
+  /// The same by `plimsoll run --budget`: it stands for the card in all that is said.
+  std::optional<Bytes> budget;
   /// Whether nn.DataParallel is at work: one process, several devices.
   bool data_parallel = false;
   Instant instant;

@@ -31,6 +31,7 @@ enum class FindingId : std::uint8_t {
   kRoundingLoss,
   kPrivatePools,
   kKvCache,
+  kUnusedGraph,
   kSavings,
   kNone,
 };
@@ -107,6 +108,8 @@ struct Finding {
   std::vector<Remedy> remedies = {};
   /// The event that it is about, where there is one.
   std::optional<std::int64_t> event = {};
+  /// Bytes that would not be there without it, at the instant of the account; 0 where it has none.
+  Bytes explains = 0;
 };
 
 /// The findings of one rank, or of several, as they are told: the gravest first, each remedy once.

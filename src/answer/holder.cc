@@ -2,7 +2,49 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
 namespace plimsoll {
+
+std::string FoldedLayers(std::string_view module) {
+  std::string folded;
+  bool layer_known = false;
+  while (!module.empty()) {
+    const std::string_view part = module.substr(0, module.find('.'));
+    module.remove_prefix(std::min(module.size(), part.size() + 1));
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    const bool layer = number && !(layer_known && module.empty());
+    layer_known |= layer;
+    folded += fmt::format("{}{}", folded.empty() ? "" : ".", layer ? "*" : part);
+  }
+  return folded;
+}
+
+std::vector<Holder> ByLine(std::vector<Holder> rows) {
+  const auto larger = [](const auto& a, const auto& b) { return a.bytes > b.bytes; };
+  std::stable_sort(rows.begin(), rows.end(), larger);
+  std::map<std::pair<std::string, Category>, std::size_t> places;
+  std::vector<Holder> holders;
+  for (Holder& row : rows) {
+    const auto [place, fresh] = places.try_emplace({row.where, row.category}, holders.size());
+    const HolderPart part{.module = row.module, .bytes = row.bytes, .count = row.count};
+    if (fresh) {
+      holders.push_back(std::move(row));
+    } else {
+      holders[place->second].bytes += part.bytes;
+      holders[place->second].count += part.count;
+    }
+    holders[place->second].parts.push_back(part);
+  }
+  for (Holder& holder : holders) {
+    if (holder.parts.size() == 1) holder.parts.clear();
+  }
+  std::stable_sort(holders.begin(), holders.end(), larger);
+  return holders;
+}
 
 void KeepLargest(std::vector<Holder>& holders, std::size_t most) {
   // One more row is no longer than the row that would say that one is missing.

@@ -77,26 +77,14 @@ std::string_view ConfidenceName(Confidence confidence) {
 }
 
 std::string_view FindingName(FindingId id) {
-  static constexpr std::array<std::string_view, 20> kNames = {"capacity",
-                                                              "fragmentation",
-                                                              "limit",
-                                                              "leak",
-                                                              "crumbs",
-                                                              "warm_up",
-                                                              "longest_batch",
-                                                              "eval_spike",
-                                                              "workspace_refused",
-                                                              "rank_imbalance",
-                                                              "device_imbalance",
-                                                              "stray_context",
-                                                              "other_process",
-                                                              "outside_pytorch",
-                                                              "host_memory",
-                                                              "rounding_loss",
-                                                              "private_pools",
-                                                              "kv_cache",
-                                                              "savings",
-                                                              "none"};
+  static constexpr std::array<std::string_view, 21> kNames = {
+      "capacity",       "fragmentation",    "limit",
+      "leak",           "crumbs",           "warm_up",
+      "longest_batch",  "eval_spike",       "workspace_refused",
+      "rank_imbalance", "device_imbalance", "stray_context",
+      "other_process",  "outside_pytorch",  "host_memory",
+      "rounding_loss",  "private_pools",    "kv_cache",
+      "unused_graph",   "savings",          "none"};
   return Named(kNames, id);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "diagnose/analysed_trace.h"
+#include "diagnose/attribution/analysed_trace.h"
 #include "readers/registry.h"
 #include "step/file/from_traces.h"
 

@@ -45,7 +45,7 @@ int RunReplay(const ReplayFlags& flags) {
   const Result<Recording> recording = ReadFile(*file);
   if (!recording) return Complain(recording.error());
   progress.Next("analysing");
-  const AnalysedRecording analysed(*recording);
+  const AnalysedRecording analysed = AnalyseRecording(*recording);
   const Result<Job> job = PrepareJob(analysed, *options);
   if (!job) return Complain(job.error());
   progress.Next("replaying and packing");

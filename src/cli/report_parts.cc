@@ -48,7 +48,7 @@ Result<ReportPart> ReadPart(const std::string& path, std::size_t number,
   if (!recording) return recording.error();
   options.progress();
   if (options.salt) RedactFileNames(*recording, *options.salt);
-  const AnalysedRecording analysed(*recording);
+  const AnalysedRecording analysed = AnalyseRecording(*recording);
   ExplainOptions explain;
   if (options.every_holder) explain.most_holders = std::numeric_limits<std::size_t>::max();
   Result<Explanation> explanation = ExplainRecording(analysed, explain);

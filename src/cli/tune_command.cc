@@ -23,7 +23,7 @@ Result<Tuned> TuneFile(const WhatIfFlags& flags) {
   const Result<Recording> recording = ReadFile(*file);
   if (!recording) return recording.error();
   progress.Next("analysing");
-  const AnalysedRecording analysed(*recording);
+  const AnalysedRecording analysed = AnalyseRecording(*recording);
   const Result<Job> job = PrepareJob(analysed, *options);
   if (!job) return job.error();
   std::once_flag begun;

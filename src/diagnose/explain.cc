@@ -4,10 +4,12 @@
 
 #include <algorithm>
 
+#include "answer/shares.h"
 #include "diagnose/attribution/account.h"
 #include "diagnose/attribution/holders.h"
 #include "diagnose/error_texts/messages.h"
 #include "diagnose/findings/findings.h"
+#include "diagnose/phases/phase_at.h"
 #include "diagnose/ranks.h"
 #include "diagnose/script_of.h"
 #include "diagnose/verdict.h"
@@ -90,20 +92,11 @@ bool UsesDataParallel(const AnalysedTrace& trace) {
   return false;
 }
 
-/// One device of one trace, from following its events to naming its causes.
-Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
-                         const ExplainOptions& options) {
+/// What the record says of one device, before anything is judged.
+RankReport DescribeRank(const Recording& recording, const AnalysedTrace& trace,
+                        const Account& account, const Instant& instant) {
   const Timeline& timeline = trace.timeline;
-  const Ledger& ledger = trace.ledger;
-  const Phases& phases = trace.phases;
-  const Attribution& attribution = trace.attribution;
-  // Where every byte is at the instant that matters, who holds it, and why.
-  Position at = kBefore;
   RankReport rank;
-  rank.instant = ChooseInstant(phases, options, at);
-  const Account account = AccountAt(phases, attribution, at);
-  const Evidence evidence{trace, account, at};
-
   rank.file = recording.file;
   rank.format = recording.format;
   rank.rank = RankFromName(recording.file);
@@ -111,37 +104,57 @@ Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
   rank.torch = timeline.torch;
   rank.script = ScriptOf(timeline.stacks);
   rank.events = static_cast<std::int64_t>(timeline.events.size());
-  if (!timeline.events.empty()) rank.steps = phases.steps;
-  rank.complete_steps = phases.complete_steps;
+  if (!timeline.events.empty()) rank.steps = trace.phases.steps;
+  rank.complete_steps = trace.phases.complete_steps;
   rank.data_parallel = UsesDataParallel(trace);
-  rank.peak_allocated = ledger.peak_allocated;
-  rank.peak_reserved = ledger.peak_reserved;
+  rank.peak_allocated = trace.ledger.peak_allocated;
+  rank.peak_reserved = std::max(trace.ledger.peak_reserved, account.reserved);
   for (const Totals& totals : timeline.totals) {
-    if (!ledger.has_segments) rank.peak_reserved = std::max(*rank.peak_reserved, totals.reserved);
+    if (trace.ledger.has_segments) break;
+    rank.peak_reserved = std::max(*rank.peak_reserved, totals.reserved);
   }
-  rank.peak_reserved = std::max(*rank.peak_reserved, account.reserved);
+  rank.budget = timeline.settings.budget;
+  rank.instant = instant;
   rank.instant.allocated = account.allocated;
   rank.instant.reserved = account.reserved;
   rank.account = account.lines;
   rank.peaks = trace.sweep.peaks;
-  rank.holders = HoldersAt(phases, attribution, at);
-  KeepLargest(rank.holders, options.most_holders);
-  rank.ooms = OomRows(evidence);
-  if (rank.RanOut() && rank.ooms.back().device_free) {
+  rank.step_table = trace.sweep.steps;
+  rank.notes = NotesOn(recording, trace.phases);
+  return rank;
+}
+
+/// What is left for the process: of its budget, else of the device, where the driver told it.
+void AddFree(RankReport& rank) {
+  if (!rank.budget && rank.RanOut() && rank.ooms.back().device_free) {
     rank.account.push_back({.what = AccountItem::kFree,
                             .bytes = *rank.ooms.back().device_free,
                             .confidence = Confidence::kHigh,
                             .because = "free on the device, says the driver"});
   }
-  rank.phase = PhaseAt(phases, at);
-  rank.notes = NotesOn(recording, phases);
+  AddRoomLeft(rank);
+}
+
+/// One device of one trace: where every byte is at the instant that matters, who holds it, and why.
+Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
+                         const ExplainOptions& options) {
+  Position at = kBefore;
+  const Instant instant = ChooseInstant(trace.phases, options, at);
+  const Account account = AccountAt(trace.phases, trace.attribution, at);
+  const Evidence evidence{trace, account, at};
+
+  RankReport rank = DescribeRank(recording, trace, account, instant);
+  rank.phase = PhaseAt(trace.phases, at);
+  rank.holders = HoldersAt(trace.phases, trace.attribution, at);
+  KeepLargest(rank.holders, options.most_holders);
+  rank.ooms = OomRows(evidence);
+  AddFree(rank);
 
   Explanation explanation;
   explanation.findings = FindAll(evidence);
   for (Finding& finding : explanation.findings) finding.rank = rank.rank;
-  rank.step_table = trace.sweep.steps;
+  explanation.verdict = TraceVerdict(rank, explanation.findings);
   explanation.ranks.push_back(std::move(rank));
-  explanation.verdict = TraceVerdict(explanation.ranks.front(), explanation.findings);
   return explanation;
 }
 
@@ -176,7 +189,7 @@ Result<Explanation> ExplainRecording(const AnalysedRecording& analysed,
 }
 
 Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOptions& options) {
-  return ExplainRecording(AnalysedRecording(recording), options);
+  return ExplainRecording(AnalyseRecording(recording), options);
 }
 
 }  // namespace plimsoll

@@ -9,7 +9,7 @@
 
 #include "answer/explanation.h"
 #include "base/result.h"
-#include "diagnose/analysed_trace.h"
+#include "diagnose/attribution/analysed_trace.h"
 
 namespace plimsoll {
 

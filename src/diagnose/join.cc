@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "answer/shares.h"
 #include "diagnose/explain.h"
 #include "diagnose/findings/remedies.h"
 #include "diagnose/ranks.h"
@@ -14,6 +15,11 @@
 
 namespace plimsoll {
 namespace {
+
+template <typename T>
+void MoveInto(std::vector<T>& to, std::vector<T>& from) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+}
 
 bool IsTrace(const RankReport& r) { return r.peaks.has_value(); }
 
@@ -25,11 +31,16 @@ AccountLine* Find(RankReport& rank, AccountItem what) {
 }
 
 /// The error text of a rank knows the card; its trace knows the tensors. Together the account
-/// reaches from the tensors to the capacity.
+/// reaches from the tensors to the capacity, or to the budget or the limit of the process.
 void Complete(RankReport& trace, RankReport& text) {
   trace.capacity = text.capacity;
   trace.limit = text.limit;
   if (!trace.device) trace.device = text.device;
+  if (trace.budget || trace.limit) {
+    AddRoomLeft(trace);
+    trace.notes.push_back("the capacity and the limit come from the error text in " + text.file);
+    return;
+  }
   for (const AccountItem what :
        {AccountItem::kOutside, AccountItem::kOtherProcesses, AccountItem::kFree}) {
     const AccountLine* line = Find(text, what);
@@ -56,8 +67,25 @@ struct Told {
   Severity gravest = Severity::kInfo;
 };
 
+bool SaysWhyItFailed(const Finding& f) {
+  return f.id == FindingId::kLimit || f.id == FindingId::kCapacity;
+}
+
+/// One limit is one finding: the trace tells why the request failed, the text how high the limit
+/// is.
+void TellLimitOnce(Told& trace, std::vector<Finding>& own, std::vector<Finding>& of_text) {
+  if (std::ranges::none_of(own, SaysWhyItFailed)) return;
+  std::erase_if(of_text, SaysWhyItFailed);
+  if (!trace.rank.limit || trace.rank.budget) return;
+  for (Finding& f : own) {
+    if (f.id != FindingId::kLimit || f.severity != Severity::kHigh) continue;
+    f.title = fmt::format("a limit of {} on this process stops it", FormatBytes(*trace.rank.limit));
+  }
+  trace.verdict = TraceVerdict(trace.rank, own);
+}
+
 /// Pairs traces with error texts: by rank, or where there is one of each.
-void CompleteTraces(std::vector<Told>& all) {
+void CompleteTraces(std::vector<Told>& all, std::vector<Explanation>& parts) {
   std::vector<std::size_t> traces;
   std::vector<std::size_t> texts;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -74,6 +102,9 @@ void CompleteTraces(std::vector<Told>& all) {
       if ((!same_rank && !only) || !trace.RanOut()) continue;
       if (used.contains(x) || !SameMoment(trace, text)) continue;
       Complete(trace, text);
+      Explanation& own = parts[all[t].part];
+      // Of a file with several devices, a finding does not name its own.
+      if (own.ranks.size() == 1) TellLimitOnce(all[t], own.findings, parts[all[x].part].findings);
       used.insert(x);
       break;
     }
@@ -98,11 +129,6 @@ std::size_t ChooseShown(const std::vector<Told>& all, const std::vector<Finding>
     if (weight(all[i]) > weight(all[shown])) shown = i;
   }
   return shown;
-}
-
-template <typename T>
-void MoveInto(std::vector<T>& to, std::vector<T>& from) {
-  std::move(from.begin(), from.end(), std::back_inserter(to));
 }
 
 /// Files whose names tell no rank are numbered as they were given.
@@ -242,7 +268,7 @@ Explanation Join(std::vector<Explanation> parts) {
     }
     if (joined.record_next.empty()) joined.record_next = std::move(part.record_next);
   }
-  CompleteTraces(all);
+  CompleteTraces(all, parts);
   for (const Told& told : all) joined.ranks.push_back(told.rank);
   const auto traces =
       static_cast<std::size_t>(std::count_if(joined.ranks.begin(), joined.ranks.end(), IsTrace));

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <map>
 
+#include "answer/severity.h"
 #include "base/median.h"
 
 namespace plimsoll {
@@ -87,7 +88,9 @@ Finding Describe(const std::vector<const RankReport*>& ranks, const RankReport& 
   const bool larger = more > 0;
   Finding finding;
   finding.id = odd.rank ? FindingId::kRankImbalance : FindingId::kDeviceImbalance;
-  finding.severity = larger ? Severity::kHigh : Severity::kLow;
+  finding.explains = std::max<Bytes>(0, more);
+  const double share = double(more) / double(std::max<Bytes>(1, *odd.peak_allocated));
+  finding.severity = LeastLow(SeverityOfShare(share));
   finding.rank = odd.rank;
   finding.title = fmt::format("{} needs {} {} than the others: {} against {} at the median",
                               NameOf(odd), FormatBytes(std::abs(more)), larger ? "more" : "less",

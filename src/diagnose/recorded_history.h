@@ -1,7 +1,7 @@
 // A recorded run as a History, each block with its category and its line.
 #pragma once
 
-#include "diagnose/analysed_trace.h"
+#include "diagnose/attribution/analysed_trace.h"
 #include "timeline/history.h"
 #include "timeline/timeline.h"
 

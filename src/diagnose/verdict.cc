@@ -12,35 +12,6 @@ std::string Capitalised(std::string text) {
   return text;
 }
 
-std::string PhaseAt(const Phases& p, Position at) {
-  if (at < 0 || p.timeline.events.empty()) return "";
-  const std::size_t gap = p.GapOf(at);
-  if (gap == p.backwards.size()) {
-    const Event& event = p.timeline.events[static_cast<std::size_t>(at)];
-    const std::uint16_t signs = p.stacks.of(event.stack).signs;
-    if (p.backwards.empty()) {
-      if (p.Trains()) return "before the first backward";
-      return (signs & kSignModuleCall) != 0 ? "in a forward" : "";
-    }
-    if (at <= p.last_optimizer_end || (signs & kSignOptimizer) != 0)
-      return fmt::format("in the optimizer of step {}", p.steps);
-    if ((signs & kSignModuleCall) != 0 && p.IsTrainingCall(event.stack)) {
-      return fmt::format("in the forward of step {}", p.steps + 1);
-    }
-    return fmt::format("after step {}", p.steps);
-  }
-  const Backward& b = p.backwards[gap];
-  if (at >= b.start) return fmt::format("in the backward of step {}", b.step + 1);
-  if (b.forward_start && at >= *b.forward_start) {
-    return fmt::format("in the forward of step {}", b.step + 1);
-  }
-  if (gap == 0) return "before the first forward";
-  const std::int32_t before = p.backwards[gap - 1].step + 1;
-  if (at <= b.optimizer_end) return fmt::format("in the optimizer of step {}", before);
-  if (before == b.step + 1) return fmt::format("in step {}", before);
-  return fmt::format("between steps {} and {}", before, b.step + 1);
-}
-
 std::string LargestLines(const RankReport& rank, std::size_t most) {
   std::vector<AccountLine> lines = rank.account;
   std::erase_if(lines, [](const AccountLine& l) {
@@ -92,18 +63,19 @@ std::string WhatHappened(const RankReport& rank, const std::string& during) {
                                         FormatBytes(rank.peak_reserved.value_or(0)));
 }
 
-/// The gravest finding's own sentence, and why the request failed where that is another one's.
+/// The gravest findings' own sentences, two at most: why memory was short, and why the request
+/// failed. So a cause whose share is just below the next grade is told as well as one just above.
 std::string Causes(const std::vector<Finding>& findings) {
-  if (findings.empty() || findings.front().severity > Severity::kMedium) return "";
-  const Finding& gravest = findings.front();
-  std::string text = Capitalised(gravest.title) + ". ";
-  for (const Finding& f : findings) {
-    const bool why = f.id == FindingId::kLimit || f.id == FindingId::kCapacity;
-    if (why && &f != &gravest && f.severity == Severity::kHigh) {
-      text += Capitalised(f.title) + ". ";
-    }
+  constexpr std::size_t kMostTold = 2;
+  std::string causes;
+  std::string failure;
+  for (std::size_t i = 0; i < findings.size() && i < kMostTold; ++i) {
+    const Finding& f = findings[i];
+    if (f.severity > Severity::kMedium) break;
+    const bool why_it_failed = f.id == FindingId::kLimit || f.id == FindingId::kCapacity;
+    (why_it_failed ? failure : causes) += Capitalised(f.title) + ". ";
   }
-  return text;
+  return causes + failure;
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "allocator/tune.h"
 #include "allocator/verify.h"
 #include "base/result.h"
-#include "diagnose/analysed_trace.h"
+#include "diagnose/attribution/analysed_trace.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {

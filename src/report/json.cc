@@ -1,21 +1,30 @@
 #include "report/json.h"
 
+#include "answer/shares.h"
 #include "report/json_values.h"
 
 namespace plimsoll {
 namespace {
 
-Json ToJson(const AccountLine& line) {
+Json ToJson(const AccountLine& line, const std::optional<double>& share) {
   return {{"what", AccountItemName(line.what)},
           {"bytes", line.bytes},
+          {"share", OrNull(share)},
           {"confidence", ConfidenceName(line.confidence)},
           {"because", line.because}};
 }
 
+Json ToJson(const HolderPart& part) {
+  return {{"module", part.module}, {"bytes", part.bytes}, {"count", part.count}};
+}
+
 Json ToJson(const Holder& h) {
+  Json parts = Json::array();
+  for (const HolderPart& part : h.parts) parts.push_back(ToJson(part));
   return {{"where", h.where},   {"category", CategoryName(h.category)},
           {"bytes", h.bytes},   {"count", h.count},
-          {"module", h.module}, {"stack", h.stack}};
+          {"module", h.module}, {"parts", std::move(parts)},
+          {"stack", h.stack}};
 }
 
 Json ToJson(const OomReport& oom) {
@@ -56,6 +65,9 @@ Json ToJson(const RankReport& r) {
       peaks[std::string(CategoryName(static_cast<Category>(c)))] = (*r.peaks)[c];
     }
   }
+  const Whole whole = WholeOf(r);
+  Json account = Json::array();
+  for (const AccountLine& line : r.account) account.push_back(ToJson(line, ShareOf(r, line)));
   return {{"file", r.file},
           {"format", r.format},
           {"rank", OrNull(r.rank)},
@@ -68,6 +80,8 @@ Json ToJson(const RankReport& r) {
           {"peak_reserved", OrNull(r.peak_reserved)},
           {"capacity", OrNull(r.capacity)},
           {"limit", OrNull(r.limit)},
+          {"budget", OrNull(r.budget)},
+          {"shares_of", {{"what", ShareBasisName(whole.basis)}, {"bytes", whole.bytes}}},
           {"instant",
            {{"kind", InstantName(r.instant.kind)},
             {"event", OrNull(r.instant.event)},
@@ -75,7 +89,7 @@ Json ToJson(const RankReport& r) {
             {"allocated", OrNull(r.instant.allocated)},
             {"reserved", OrNull(r.instant.reserved)},
             {"phase", r.phase}}},
-          {"account", List(r.account)},
+          {"account", std::move(account)},
           {"peaks", std::move(peaks)},
           {"holders", List(r.holders)},
           {"ooms", List(r.ooms)},

@@ -77,8 +77,13 @@ std::string PredictJson(const PredictAnswer& answer) {
   }
   Json holders = Json::array();
   for (const Holder& h : p.holders) {
+    Json parts = Json::array();
+    for (const HolderPart& part : h.parts) {
+      parts.push_back({{"module", part.module}, {"bytes", part.bytes}, {"count", part.count}});
+    }
     holders.push_back({{"where", h.where},
                        {"module", h.module},
+                       {"parts", std::move(parts)},
                        {"category", CategoryName(h.category)},
                        {"bytes", h.bytes},
                        {"count", h.count}});

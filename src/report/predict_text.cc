@@ -192,8 +192,15 @@ void WriteHolders(Writer& w, const Prediction& p) {
     const std::string first = fmt::format("  {:>10} {:>{}}×  {:<{}}  ", FormatBytes(h.bytes),
                                           h.count, counts, PurposeOf(h), names);
     // The sign is two bytes and one column.
-    w.Wrapped(h.module.empty() ? h.where : h.where + "  " + h.module, first,
-              std::string(first.size() - 1, ' '));
+    const std::string indent(first.size() - 1, ' ');
+    w.Wrapped(h.module.empty() || !h.parts.empty() ? h.where : h.where + "  " + h.module, first,
+              indent);
+    constexpr std::size_t kShown = 3;
+    for (std::size_t i = 0; i < h.parts.size() && i < kShown; ++i) {
+      w.Wrapped(fmt::format("{}  {}", FormatBytes(h.parts[i].bytes),
+                            h.parts[i].module.empty() ? "outside of modules" : h.parts[i].module),
+                indent + "  ", indent + "  ");
+    }
   }
 }
 

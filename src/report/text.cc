@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "answer/shares.h"
 #include "base/printable.h"
 #include "report/table.h"
 #include "report/writer.h"
@@ -41,18 +42,16 @@ std::string SumText(const RankReport& r) {
   add(r.instant.allocated, "allocated");
   add(r.instant.reserved, "reserved");
   add(r.capacity, "capacity");
-  add(r.limit, "allowed");
+  add(r.budget ? std::nullopt : r.limit, "allowed");
+  // Of a card's whole memory it goes without saying.
+  const Whole whole = WholeOf(r);
+  if (whole.basis != ShareBasis::kCapacity) sum += "; " + WhatSharesAreOf(whole);
   return sum;
 }
 
 void WriteAccount(Writer& w, const RankReport& r) {
   if (r.account.empty()) return;
   w.Heading(InstantTitle(r));
-  // The bars compare what the process holds; what is free on the device is another scale.
-  Bytes held = 0;
-  for (const AccountLine& line : r.account)
-    held += line.what == AccountItem::kFree ? 0 : line.bytes;
-  const Bytes total = r.capacity.value_or(held);
   constexpr std::size_t kBar = 10;
   Table table({{},
                {.right = true},
@@ -62,31 +61,51 @@ void WriteAccount(Writer& w, const RankReport& r) {
                {.wraps = true, .dim = true}});
   for (const AccountLine& line : r.account) {
     if (line.bytes == 0) continue;
-    const double share = total > 0 ? std::clamp(double(line.bytes) / double(total), 0.0, 1.0) : 0;
-    const bool scaled = line.what != AccountItem::kFree || r.capacity;
+    const std::optional<double> share = ShareOf(r, line);
     table.Row({std::string(AccountItemLabel(line.what)), FormatBytes(line.bytes),
-               scaled ? fmt::format("{:.1f} %", 100 * share) : "",
-               scaled ? PadRight(Bar(share, kBar), kBar) : "",
+               share ? fmt::format("{:.1f} %", 100 * *share) : "",
+               share ? PadRight(Bar(*share, kBar), kBar) : "",
                std::string(ConfidenceName(line.confidence)), Printable(line.because)});
   }
   table.WriteTo(w);
   if (const std::string sum = SumText(r); !sum.empty()) w.Wrapped(sum, "  = ", "    ");
 }
 
+/// The modules of a line below it, a few of them.
+void WriteParts(const Holder& holder, Table& table) {
+  constexpr std::size_t kShown = 3;
+  if (holder.parts.empty() && !holder.module.empty()) {
+    table.Under("in " + Printable(holder.module));
+  }
+  for (std::size_t i = 0; i < holder.parts.size() && i < kShown; ++i) {
+    const HolderPart& part = holder.parts[i];
+    const std::string where = part.module.empty() ? "outside of modules" : "in " + part.module;
+    table.Under(fmt::format("{} {}", FormatBytes(part.bytes), Printable(where)));
+  }
+  if (holder.parts.size() <= kShown) return;
+  Bytes rest = holder.bytes;
+  for (std::size_t i = 0; i < kShown; ++i) rest -= holder.parts[i].bytes;
+  table.Under(fmt::format("{} in {} more", FormatBytes(rest), holder.parts.size() - kShown));
+}
+
 void WriteHolders(Writer& w, const RankReport& r) {
   if (r.holders.empty()) return;
-  constexpr std::size_t kShown = 10;
+  constexpr std::size_t kMostShown = 10;
+  // Less than a thousandth is not worth a row.
+  const Bytes least = r.instant.allocated.value_or(0) / 1000;
+  std::size_t shown = 1;
+  while (shown < r.holders.size() && shown < kMostShown && r.holders[shown].bytes >= least) ++shown;
   w.Heading("Who holds it");
   Table table({{.right = true}, {.right = true}, {}, {.wraps = true}});
-  for (std::size_t i = 0; i < r.holders.size() && i < kShown; ++i) {
+  for (std::size_t i = 0; i < shown; ++i) {
     const Holder& h = r.holders[i];
     table.Row({FormatBytes(h.bytes), fmt::format("{}×", h.count),
                h.others > 0 ? "" : std::string(CategoryLabel(h.category)), Printable(h.where)});
-    if (!h.module.empty()) table.Under("in " + Printable(h.module));
+    WriteParts(h, table);
   }
   table.WriteTo(w);
-  if (r.holders.size() > kShown) {
-    w.Line(w.Dim(fmt::format("  … {} more with --json", r.holders.size() - kShown)));
+  if (r.holders.size() > shown) {
+    w.Line(w.Dim(fmt::format("  … {} more with --json", r.holders.size() - shown)));
   }
 }
 

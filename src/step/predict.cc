@@ -113,7 +113,7 @@ void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive,
 void AddHolders(const Lowered& lowered, const Setting& setting,
                 const std::vector<std::uint32_t>& alive, Prediction& prediction) {
   const StringTable& strings = setting.step.strings;
-  std::map<std::tuple<std::string_view, std::string_view, Category>, Holder> sums;
+  std::map<std::tuple<std::string_view, std::string, Category>, Holder> sums;
   for (const std::uint32_t b : alive) {
     const LoweredBlock& block = lowered.blocks[b];
     std::string_view where;
@@ -126,16 +126,16 @@ void AddHolders(const Lowered& lowered, const Setting& setting,
     } else if (block.model_tensor != LoweredBlock::kNoCall) {
       where = "the model";
     }
-    Holder& holder = sums[{where, module, block.category}];
+    Holder& holder = sums[{where, FoldedLayers(module), block.category}];
     holder.bytes += block.requested;
     ++holder.count;
   }
+  std::vector<Holder> rows;
   for (auto& [key, holder] : sums) {
     std::tie(holder.where, holder.module, holder.category) = key;
-    prediction.holders.push_back(std::move(holder));
+    rows.push_back(std::move(holder));
   }
-  std::stable_sort(prediction.holders.begin(), prediction.holders.end(),
-                   [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
+  prediction.holders = ByLine(std::move(rows));
   KeepLargest(prediction.holders, kMostHolders);
 }
 

@@ -144,6 +144,8 @@ struct RecordedSettings {
   std::optional<bool> expandable_segments;
   /// One entry for each power of two from 1 MiB to 32 GiB; 0 is no rounding.
   std::array<std::int64_t, 16> roundup_power2_divisions{};
+  /// What `plimsoll run --budget` allowed the process to take of the device.
+  std::optional<Bytes> budget;
 };
 
 /// A range or instant that the program marked (record_function, from PyTorch 2.5).

@@ -39,8 +39,11 @@ enum class Reason : std::uint8_t {
   kSameSite,   // another allocation of the same place was attributed so
 };
 
+enum class KeptKind : std::uint8_t { kTensors, kOptimizerState, kGradients };
+
+/// What one place keeps, the oldest first.
 struct KeptSite {
-  std::uint32_t site = 0;
+  KeptKind kind = KeptKind::kTensors;
   std::vector<AllocationIndex> allocations;
 };
 
@@ -53,8 +56,9 @@ struct Attribution {
 
 Attribution Attribute(const Phases& phases);
 
-/// Kept: the same place makes something in two or more rounds, outside the optimizer, and the older
-/// ones are alive when the newer ones are made.
+/// Kept: the same place leaves something behind in three steps or more, holds more with each of
+/// them, and does so until the record ends (attribution_kept.cc); or whole sets of gradients or of
+/// an optimizer's state stay beside the newest (kept_sets.h).
 std::vector<KeptSite> FindKeptSites(const Phases& phases);
 
 /// How sure a category is, given the rules that decided for its bytes.

@@ -41,7 +41,9 @@ void Attributor::AttributeEarlierStaying() {
     if (x.made != kBefore) break;
     if (p_.Released(x) != kNotYet) continue;
     const std::uint16_t signs = p_.Signs(x);
-    if ((signs & (kSignApply | kSignConstructor)) != 0) {
+    if (IsKept(a)) {
+      Set(a, Category::kKept, Reason::kGrowing);
+    } else if ((signs & (kSignApply | kSignConstructor)) != 0) {
       Set(a, Category::kParameters, Reason::kModelFrames);
     } else if ((signs & (kSignOptimizer | kSignScalerStep)) != 0) {
       Set(a, Category::kOptimizerState, Reason::kOptimizerPhase);

@@ -7,7 +7,7 @@ void Attributor::AttributeTheRest() {
   for (const Allocation& x : p_.Between(kBefore, kNotYet)) {
     const AllocationIndex a = p_.IndexOf(x);
     if (Done(a)) continue;
-    if (p_.is_gradient[a]) {
+    if (p_.is_gradient[a] && !IsKept(a)) {
       Set(a, Category::kGradients, Reason::kGradient);
       continue;
     }

@@ -40,21 +40,9 @@ StringId ModuleNoteOf(const Phases& p, const Allocation& a) {
   return named ? row->text : StringId();
 }
 
-/// "blocks.*.mlp.2" of "plimsoll.module:blocks.11.mlp.2": layers that are alike are one holder, the
-/// parts of a layer are not.
+/// "blocks.*.mlp.2" of "plimsoll.module:blocks.11.mlp.2".
 std::string ModuleNamed(std::string_view note) {
-  note.remove_prefix(kModuleNote.size());
-  std::string name;
-  bool layer_known = false;
-  while (!note.empty()) {
-    const std::string_view part = note.substr(0, note.find('.'));
-    note.remove_prefix(std::min(note.size(), part.size() + 1));
-    const bool number = part.find_first_not_of("0123456789") == part.npos;
-    const bool layer = number && !(layer_known && note.empty());
-    layer_known |= layer;
-    name += fmt::format("{}{}", name.empty() ? "" : ".", layer ? "*" : part);
-  }
-  return name;
+  return FoldedLayers(note.substr(kModuleNote.size()));
 }
 
 }  // namespace
@@ -138,7 +126,7 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     holder.stack = p.stacks.UserFrames(largest->first);
     for (const std::string& frame : holder.stack) text += frame.size();
   }
-  return holders;
+  return ByLine(std::move(holders));
 }
 
 }  // namespace plimsoll

@@ -49,7 +49,9 @@ void AddFailure(const Timeline& timeline, const Ledger& ledger, const Verificati
 
 /// The limit that the replay assumes is the highest that explains the refusals; the least is what
 /// the run was seen to hold.
-std::optional<LimitRange> RangeOfLimit(const Ledger& ledger, const Verification& verified) {
+std::optional<LimitRange> RangeOfLimit(const Timeline& timeline, const Ledger& ledger,
+                                       const Verification& verified) {
+  if (timeline.settings.budget) return std::nullopt;  // it is known
   const std::optional<Bytes> most = verified.limits.limit;
   if (!most || *most <= ledger.peak_reserved) return std::nullopt;
   return LimitRange{.least = ledger.peak_reserved, .most = *most};
@@ -65,7 +67,7 @@ std::optional<AllocatorStudy> StudyAllocator(const AnalysedTrace& trace) {
   if (!verified.Exact() || !verified.rules.settings.native) return std::nullopt;
   const DeviceLimits unlimited{.total = verified.limits.total};
   const bool limited = verified.limits.limit || verified.limits.capacity;
-  const std::optional<LimitRange> range = RangeOfLimit(ledger, verified);
+  const std::optional<LimitRange> range = RangeOfLimit(timeline, ledger, verified);
   DeviceLimits least = verified.limits;
   if (range) least.limit = range->least;
   const auto try_out = [&](const AllocatorSettings& settings) -> std::optional<SettingOutcome> {

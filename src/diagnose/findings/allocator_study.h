@@ -8,7 +8,7 @@
 
 #include "allocator/fragmentation.h"
 #include "answer/finding.h"
-#include "diagnose/analysed_trace.h"
+#include "diagnose/attribution/analysed_trace.h"
 
 namespace plimsoll {
 

@@ -1,10 +1,41 @@
 #include <algorithm>
+#include <array>
 
 #include "diagnose/findings/findings.h"
 
 namespace plimsoll {
 
 namespace {
+
+/// Of equal gravity, the one that explains most comes first: why memory grew before that it ended.
+constexpr auto kCauses = std::to_array({FindLeak, FindUnusedGraph, FindEvalSpike, FindLongestBatch,
+                                        FindOutOfMemory, FindFragmentation, FindRounding,
+                                        FindPrivatePools, FindCache, FindWarmUp, FindSavings});
+
+/// What looks like a cause of its own and is the work of another: it is not told where that one is
+/// found and explains as much.
+struct Excludes {
+  FindingId cause;
+  FindingId looks_like;
+};
+constexpr auto kExcludes = std::to_array<Excludes>({
+    // A leak makes later steps, and what comes after them, larger.
+    {FindingId::kLeak, FindingId::kLongestBatch},
+    {FindingId::kLeak, FindingId::kEvalSpike},
+    // So does a graph that is held from one step into the next.
+    {FindingId::kUnusedGraph, FindingId::kLongestBatch},
+});
+
+void DropWhatOthersExplain(std::vector<Finding>& all) {
+  for (const Excludes& rule : kExcludes) {
+    Bytes explained = -1;
+    for (const Finding& f : all) {
+      if (f.id == rule.cause) explained = std::max(explained, f.explains);
+    }
+    std::erase_if(
+        all, [&](const Finding& f) { return f.id == rule.looks_like && f.explains <= explained; });
+  }
+}
 
 /// What a program of C++ cannot type is not told to it: lines of Python, and FSDP.
 void FitToCpp(std::vector<Finding>& findings) {
@@ -20,18 +51,10 @@ void FitToCpp(std::vector<Finding>& findings) {
 
 std::vector<Finding> FindAll(const Evidence& e) {
   std::vector<Finding> all;
-  // Of equal gravity, the one that explains most comes first: why memory grew before that it ended.
-  for (auto find : {FindLeak, FindEvalSpike, FindLongestBatch, FindOutOfMemory, FindFragmentation,
-                    FindRounding, FindPrivatePools, FindCache, FindWarmUp, FindSavings}) {
-    std::vector<Finding> found = find(e);
-    // A leak makes later steps larger; that is no long batch.
-    const bool leak = std::any_of(all.begin(), all.end(),
-                                  [](const Finding& f) { return f.id == FindingId::kLeak; });
-    for (Finding& finding : found) {
-      if (leak && finding.id == FindingId::kLongestBatch) continue;
-      all.push_back(std::move(finding));
-    }
+  for (auto find : kCauses) {
+    for (Finding& finding : find(e)) all.push_back(std::move(finding));
   }
+  DropWhatOthersExplain(all);
   if (e.trace.stacks.IsCpp()) FitToCpp(all);
   return InOrder(std::move(all));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "allocator/rules.h"
+#include "answer/severity.h"
 #include "diagnose/findings/allocator_study.h"
 #include "diagnose/findings/findings.h"
 #include "diagnose/findings/remedies.h"
@@ -81,16 +82,22 @@ bool LargerThanCompleteSteps(const Evidence& e, const Refusal& r) {
 
 std::string In(const std::string& where) { return where.empty() ? "" : " at " + where; }
 
-/// Free pieces decide only where they are enough for the request and a good part of what is held.
-constexpr double kMuchInPieces = 0.2;
-
 bool PiecesWouldDo(const Account& account, const Refusal& r) {
   return account.fragmented + account.cached >= r.requested;
 }
 
-bool PiecesDecide(const Account& account, const Refusal& r) {
-  const Bytes free = account.fragmented + account.cached;
-  return PiecesWouldDo(account, r) && double(free) >= kMuchInPieces * double(account.reserved);
+Severity SeverityOfPieces(const Evidence& e) {
+  return LeastLow(SeverityOfShare(e.ShareOf(e.account.fragmented + e.account.cached)));
+}
+
+/// Free pieces decide only where they are enough for the request and a good part of what is held.
+bool PiecesDecide(const Evidence& e, const Refusal& r) {
+  return PiecesWouldDo(e.account, r) && SeverityOfPieces(e) == Severity::kHigh;
+}
+
+/// The process came to the end of the budget that its user gave it: to it, the card is full.
+bool ByBudget(const Evidence& e, const Refusal& r) {
+  return e.trace.timeline.settings.budget && ByLimit(r);
 }
 
 /// Where the limit must lie: above all that was ever held, and below what this request wanted; all
@@ -124,12 +131,19 @@ Finding FullFinding(const Evidence& e, const Refusal& r,
   finding.evidence.push_back(fmt::format(
       "event {}: {} were requested{}; for that the allocator needs {} from the driver", r.at,
       FormatBytes(r.requested), In(WhereOf(e.trace.phases, r.at)), FormatBytes(r.segment)));
+  const bool budget = ByBudget(e, r);
   finding.evidence.push_back(
-      fmt::format("PyTorch held {}, of which {} in tensors; the driver "
-                  "reported {}",
-                  FormatBytes(account.reserved), FormatBytes(account.allocated), FreeText(r)));
+      fmt::format("PyTorch held {}, of which {} in tensors; {}", FormatBytes(account.reserved),
+                  FormatBytes(account.allocated),
+                  budget ? FormatBytes(e.Whole() - account.reserved) + " of the budget were left"
+                         : "the driver reported " + FreeText(r)));
   if (study && study->at_failure) finding.evidence.push_back(WhyNoBlock(*study));
-  if (ByLimit(r)) {
+  if (budget) {
+    finding.id = FindingId::kCapacity;
+    finding.title = fmt::format("the budget of {} is full: {} were left, and {} were needed",
+                                FormatBytes(e.Whole()), FormatBytes(e.Whole() - account.reserved),
+                                FormatBytes(r.segment));
+  } else if (ByLimit(r)) {
     finding.id = FindingId::kLimit;
     finding.title = fmt::format("a limit on this process stops it {}, although the device has {}",
                                 LimitText(e, r, study), FreeText(r));
@@ -150,7 +164,7 @@ Finding PiecesFinding(const Evidence& e, const Refusal& r,
   const Account& account = e.account;
   Finding finding;
   finding.id = FindingId::kFragmentation;
-  finding.severity = PiecesDecide(account, r) ? Severity::kHigh : Severity::kLow;
+  finding.severity = SeverityOfPieces(e);
   finding.event = r.at;
   finding.title =
       fmt::format("{} are free inside PyTorch, but in pieces too small for {}",
@@ -190,18 +204,20 @@ Finding FellBackFinding(const Evidence& e, const std::vector<Refusal>& refused) 
   return finding;
 }
 
-Finding CaughtFinding(const std::vector<Refusal>& caught) {
+Finding CaughtFinding(const Evidence& e, const std::vector<Refusal>& caught) {
   Finding finding;
-  finding.id = ByLimit(caught.back()) ? FindingId::kLimit : FindingId::kCapacity;
+  const bool limit = ByLimit(caught.back()) && !ByBudget(e, caught.back());
+  finding.id = limit ? FindingId::kLimit : FindingId::kCapacity;
   finding.severity = Severity::kMedium;
   finding.event = caught.back().at;
   finding.title = fmt::format("it ran out of memory {} time{}, caught the error and went on",
                               caught.size(), caught.size() == 1 ? "" : "s");
   constexpr std::size_t kShown = 3;
   for (std::size_t i = 0; i < caught.size() && i < kShown; ++i) {
-    finding.evidence.push_back(fmt::format("event {}: {} refused with {} on the device",
-                                           caught[i].at, FormatBytes(caught[i].requested),
-                                           FreeText(caught[i])));
+    finding.evidence.push_back(
+        fmt::format("event {}: {} refused {}", caught[i].at, FormatBytes(caught[i].requested),
+                    ByBudget(e, caught[i]) ? "at the end of the budget"
+                                           : "with " + FreeText(caught[i]) + " on the device"));
   }
   if (caught.size() > kShown) {
     finding.evidence.push_back(fmt::format("and {} more", caught.size() - kShown));
@@ -228,7 +244,7 @@ std::vector<Finding> FindOutOfMemory(const Evidence& e) {
     if (r.end == OomEnd::kFellBack) fell_back.push_back(r);
     if (r.end == OomEnd::kCaught) caught.push_back(r);
   }
-  if (!caught.empty()) findings.push_back(CaughtFinding(caught));
+  if (!caught.empty()) findings.push_back(CaughtFinding(e, caught));
   if (!fell_back.empty()) findings.push_back(FellBackFinding(e, fell_back));
   return findings;
 }
@@ -237,14 +253,15 @@ std::vector<OomReport> OomRows(const Evidence& e) {
   std::vector<OomReport> rows;
   for (const Refusal& r : Refusals(e.trace.phases)) {
     const bool fatal = r.end == OomEnd::kFatal;
-    const bool pieces = fatal && PiecesDecide(e.account, r);
+    const bool pieces = fatal && PiecesDecide(e, r);
+    const bool limit = ByLimit(r) && !ByBudget(e, r);
     rows.push_back({.event = r.at,
                     .requested = r.requested,
                     .fatal = fatal,
                     .caught = r.end == OomEnd::kCaught,
-                    .why = pieces       ? OomCause::kFragmentation
-                           : ByLimit(r) ? OomCause::kLimit
-                                        : OomCause::kCapacity,
+                    .why = pieces  ? OomCause::kFragmentation
+                           : limit ? OomCause::kLimit
+                                   : OomCause::kCapacity,
                     .where = PlaceOfRefusal(e, r),
                     .in_backward = NamedByForward(e.trace.phases, r),
                     .device_free = r.device_free});

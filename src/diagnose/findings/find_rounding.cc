@@ -3,13 +3,16 @@
 
 #include <algorithm>
 
+#include "answer/severity.h"
 #include "diagnose/findings/findings.h"
 
 namespace plimsoll {
 std::vector<Finding> FindRounding(const Evidence& e) {
   const Bytes lost = BytesOf(e.account.lines, AccountItem::kRounding);
   if (!Notable(lost, e.account.allocated)) return {};
-  Finding finding{.id = FindingId::kRoundingLoss, .severity = Severity::kLow};
+  Finding finding{.id = FindingId::kRoundingLoss,
+                  .severity = LeastLow(SeverityOfShare(e.ShareOf(lost))),
+                  .explains = lost};
   finding.title = fmt::format(
       "{} of what is allocated are rounding: blocks are larger than the tensors in them",
       FormatBytes(lost));

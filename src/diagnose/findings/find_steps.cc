@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "answer/severity.h"
 #include "base/median.h"
 #include "diagnose/attribution/holders.h"
 #include "diagnose/findings/findings.h"
@@ -64,19 +65,19 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
   if (whole.size() < 3 || retried) return {};
   const Bytes median = UpperMedian(whole);
   const Bytes most = *std::max_element(whole.begin(), whole.end());
-  Finding finding{.id = FindingId::kLongestBatch,
-                  .severity = Severity::kMedium,
-                  .rank = {},
-                  .title = {},
-                  .evidence = {},
-                  .remedies = {}};
+  Finding finding{
+      .id = FindingId::kLongestBatch, .rank = {}, .title = {}, .evidence = {}, .remedies = {}};
   const auto now = e.account.by_category[static_cast<std::size_t>(Category::kActivations)];
+  const auto judge = [&](Bytes activations) {
+    finding.explains = std::max<Bytes>(0, activations - median);
+    finding.severity = LeastLow(SeverityOfShare(e.ShareOf(finding.explains)));
+  };
   const bool in_training =
       e.trace.phases.fatal &&
       e.trace.phases.IsTrainingCall(
           e.trace.phases.timeline.events[static_cast<std::size_t>(*e.trace.phases.fatal)].stack);
   if (in_training && double(now) > kLongBatch * double(median) && now >= most) {
-    finding.severity = Severity::kHigh;
+    judge(now);
     finding.event = e.instant;
     finding.title = fmt::format(
         "this step had {} of activations when it ran out; the median step before it had {}",
@@ -90,6 +91,7 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
     }
     const StepReport& step = steps[longest];
     const bool sets_peak = e.instant >= step.first_event && e.instant <= step.last_event;
+    judge(most);
     if (!sets_peak) finding.severity = Severity::kInfo;
     finding.event = sets_peak ? e.instant : step.first_event;
     finding.title = fmt::format("step {} has {} of activations, the median step {}", longest + 1,
@@ -104,7 +106,7 @@ std::vector<Finding> FindLongestBatch(const Evidence& e) {
   finding.remedies.push_back(
       {.change = "cap the batch by its number of tokens or pixels, or sort by length, so that no "
                  "step exceeds the median",
-       .saves = std::max<Bytes>(0, (finding.severity == Severity::kHigh ? now : most) - median),
+       .saves = finding.explains,
        .costs = "",
        .basis = Basis::kRecorded,
        .lever = Lever::kSmallerBatch});
@@ -119,24 +121,22 @@ std::optional<Finding> FatalBetweenSteps(const Evidence& e) {
   if (!p.fatal || p.backwards.empty() || *p.fatal <= p.last_optimizer_end) return std::nullopt;
   const StackId stack = p.timeline.events[static_cast<std::size_t>(*p.fatal)].stack;
   if (p.IsTrainingCall(stack) || p.GapOf(*p.fatal) < p.backwards.size()) return std::nullopt;
-  // What is kept step after step fills the device, whoever asks last.
-  if (e.account.by_category[static_cast<std::size_t>(Category::kKept)] * 2 > e.account.allocated) {
-    return std::nullopt;
-  }
-  Finding finding{.id = FindingId::kEvalSpike, .severity = Severity::kHigh};
+  Finding finding{.id = FindingId::kEvalSpike};
   finding.event = e.instant;
   finding.title = fmt::format("it ran out between the training steps (validation?), at {}",
                               OwnLine(p, e.trace.attribution, stack));
   const Position from = std::max<Position>(p.last_optimizer_end, 0);
+  finding.explains = std::max<Bytes>(
+      0, e.account.allocated - e.trace.sweep.allocated[static_cast<std::size_t>(from)]);
+  finding.severity = LeastLow(SeverityOfShare(e.ShareOf(finding.explains)));
   finding.evidence.push_back(
       fmt::format("after step {}: {} when it ran out, {} when the step was over", p.steps,
                   FormatBytes(e.account.allocated),
                   FormatBytes(e.trace.sweep.allocated[static_cast<std::size_t>(from)])));
-  finding.evidence.push_back("training reaches the model through other lines");
+  finding.evidence.push_back("the training steps call the model from other lines");
   finding.remedies.push_back(
       {.change = "validate under torch.no_grad(), with a smaller batch or in pieces",
-       .saves = std::max<Bytes>(
-           0, e.account.allocated - e.trace.sweep.allocated[static_cast<std::size_t>(from)]),
+       .saves = finding.explains,
        .costs = "more validation batches",
        .basis = Basis::kRecorded,
        .code = {"with torch.no_grad():", "    loss = criterion(model(x), y).item()"},
@@ -189,12 +189,8 @@ std::vector<Finding> FindEvalSpike(const Evidence& e) {
     largest_stack = a.stack;
   }
   const std::string where = OwnLine(p, e.trace.attribution, largest_stack);
-  Finding finding{.id = FindingId::kEvalSpike,
-                  .severity = Severity::kHigh,
-                  .rank = {},
-                  .title = {},
-                  .evidence = {},
-                  .remedies = {}};
+  Finding finding{.id = FindingId::kEvalSpike, .explains = highest - training};
+  finding.severity = LeastLow(SeverityOfShare(e.ShareOf(finding.explains)));
   finding.event = first;
   finding.title = fmt::format("work between the steps (validation?) needs {}, training {}",
                               FormatBytes(highest), FormatBytes(training));

@@ -2,11 +2,12 @@
 // trace to findings that carry their evidence.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "answer/explanation.h"
-#include "diagnose/analysed_trace.h"
 #include "diagnose/attribution/account.h"
+#include "diagnose/attribution/analysed_trace.h"
 
 namespace plimsoll {
 
@@ -15,6 +16,13 @@ struct Evidence {
   const AnalysedTrace& trace;
   const Account& account;  // at the instant
   Position instant;
+
+  /// The memory at hand, which shares are of: the budget, else what PyTorch held at most.
+  Bytes Whole() const {
+    const Bytes held = std::max({trace.ledger.peak_reserved, account.reserved, Bytes{1}});
+    return trace.timeline.settings.budget.value_or(held);
+  }
+  double ShareOf(Bytes bytes) const { return double(bytes) / double(Whole()); }
 };
 
 /// Why the fatal request failed: capacity, limit or fragmentation; and requests that failed but
@@ -30,6 +38,8 @@ std::vector<Finding> FindWarmUp(const Evidence& evidence);
 std::vector<Finding> FindLongestBatch(const Evidence& evidence);
 /// Work between the steps that needs more than training does.
 std::vector<Finding> FindEvalSpike(const Evidence& evidence);
+/// A forward whose graph is held although no backward ever goes through it.
+std::vector<Finding> FindUnusedGraph(const Evidence& evidence);
 
 /// Memory in pools of CUDA graphs; rounding that a setting asks for; the cache of generation.
 std::vector<Finding> FindPrivatePools(const Evidence& evidence);

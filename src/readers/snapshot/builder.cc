@@ -56,6 +56,7 @@ const HashMap<std::string_view, Key>& Keys() {
       {"roundup_power2_divisions", Key::kDivisions},
       {"graph_capture_record_stream_reuse", Key::kGraphCaptureReuse},
       {"max_cached_size", Key::kMaxCachedSize},
+      {"plimsoll_budget", Key::kBudget},
   };
   return keys;
 }
@@ -419,6 +420,9 @@ void Builder::SetSettingsField(Key key, Value value) {
       return;
     case Key::kExpandableSegments:
       if (value.kind == Kind::kBool) settings_.expandable_segments = value.payload != 0;
+      return;
+    case Key::kBudget:
+      if (is_int && value.AsInt() > 0) settings_.budget = std::min(value.AsInt(), kLargestSize);
       return;
     default:
       return;

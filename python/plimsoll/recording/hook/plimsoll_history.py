@@ -56,6 +56,7 @@ class History:
         self.ooms = 0
         self.last_oom = None
         self.seconds = 0.0  # that writing took
+        self.budget = None  # the limit that the user gave, in bytes
         self._pid = None
         self._begun = 0.0
         self._observed = False
@@ -149,6 +150,9 @@ class History:
         begun = time.monotonic()
         self._allocations_then = None
         snapshot = self.torch.cuda.memory._snapshot()
+        if self.budget and isinstance(snapshot, dict):
+            # Whoever reads the file must know that the limit is the user's own.
+            snapshot.setdefault("allocator_settings", {})["plimsoll_budget"] = self.budget
         part = "%s.%d.part" % (path, os.getpid())
         try:
             with open(part, "wb") as file:

@@ -106,6 +106,7 @@ class _Recorder:
                 continue
             with cuda.device(device):
                 cuda.set_per_process_memory_fraction(budget / total, device)
+            self.history.budget = budget
 
     @_guarded("counting steps")
     def count_steps(self):

@@ -39,8 +39,8 @@ class AnalysedTrace {
   const Attribution attribution;
   const Sweep sweep;
 
-  /// The allocator's model beside the record, under the limits that the record itself shows. Made
-  /// when it is first asked for: not every answer needs it.
+  /// The allocator's model beside the record, under its budget or the limits that the record itself
+  /// shows. Made when it is first asked for: not every answer needs it.
   const Verification& verified() const;
 
  private:
@@ -49,14 +49,13 @@ class AnalysedTrace {
 };
 
 /// A record with each of its devices analysed.
-class AnalysedRecording {
- public:
-  /// `read` must outlive this.
-  explicit AnalysedRecording(const Recording& read);
-
+struct AnalysedRecording {
   const Recording& recording;
   /// In the order of Recording::timelines.
   std::vector<std::unique_ptr<const AnalysedTrace>> traces;
 };
+
+/// `recording` must outlive the analysis.
+AnalysedRecording AnalyseRecording(const Recording& recording);
 
 }  // namespace plimsoll
