@@ -57,8 +57,8 @@ constexpr auto kRecordRows = std::to_array<RecordRow>({
 });
 
 bool Trains(const OomMessage& message) {
-  const Runner runner = RunnerOf(message);
-  return runner == Runner::kTraining || runner == Runner::kLoading;
+  return RunnerOf(message) == Runner::kTorch && message.stage != Stage::kEvaluation &&
+         message.stage != Stage::kGeneration;
 }
 
 /// A snapshot, and what no snapshot sees; only where PyTorch runs.
