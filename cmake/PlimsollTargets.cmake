@@ -12,6 +12,10 @@ target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconve
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                        $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-stringop-overflow>
                        $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-array-bounds>)
+if(PLIMSOLL_UNITY)
+  # g++ takes what a batch includes for headers, which must not use unnamed namespaces.
+  target_compile_options(plimsoll_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
 if(PLIMSOLL_WERROR)
   target_compile_options(plimsoll_options INTERFACE -Werror)
 endif()
@@ -85,11 +89,7 @@ function(plimsoll_layer name)
   target_link_libraries(plimsoll_${name} PUBLIC $<BUILD_INTERFACE:plimsoll_options> ${ARG_LINK})
   # Beside CMAKE_CXX_STANDARD, which does not go with an installed library.
   target_compile_features(plimsoll_${name} PUBLIC cxx_std_20)
-  # One file in a batch of its own only gets warnings about its anonymous namespace.
-  list(LENGTH sources files)
-  if(files GREATER 1)
-    plimsoll_in_batches(16 plimsoll_${name})
-  endif()
+  plimsoll_in_batches(16 plimsoll_${name})
   plimsoll_read_once(plimsoll_${name} <fmt/format.h> <algorithm> <array> <deque> <functional> <map> <memory>
                      <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
   if(PLIMSOLL_TESTS AND tests)

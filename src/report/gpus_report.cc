@@ -127,7 +127,7 @@ void RateFields(Writer& w, const MatrixRates& rates) {
 }
 
 /// Per second, as an integer like all else in the documents.
-Json Whole(const std::optional<double>& rate) {
+Json WholeOrNull(const std::optional<double>& rate) {
   return rate ? Json(std::llround(*rate)) : Json(nullptr);
 }
 
@@ -143,16 +143,17 @@ Json GpuJson(const Gpu& gpu) {
           {"compute_capability", Capability(gpu)},
           {"multiprocessors", gpu.multiprocessors},
           {"threads_per_multiprocessor", gpu.threads_per_multiprocessor},
-          {"bandwidth", Whole(gpu.bandwidth)},
+          {"bandwidth", WholeOrNull(gpu.bandwidth)},
           {"flops",
-           {{"fp32", Whole(gpu.rates.fp32)},
-            {"tf32", Whole(gpu.rates.tf32)},
-            {"fp16", Whole(gpu.rates.fp16)},
-            {"bf16", Whole(gpu.rates.bf16)},
-            {"fp8", Whole(gpu.rates.fp8)}}},
-          {"nvlink", link.nvlink > 0 ? Whole(link.nvlink) : Json(nullptr)},
+           {{"fp32", WholeOrNull(gpu.rates.fp32)},
+            {"tf32", WholeOrNull(gpu.rates.tf32)},
+            {"fp16", WholeOrNull(gpu.rates.fp16)},
+            {"bf16", WholeOrNull(gpu.rates.bf16)},
+            {"fp8", WholeOrNull(gpu.rates.fp8)}}},
+          {"nvlink", link.nvlink > 0 ? WholeOrNull(link.nvlink) : Json(nullptr)},
           {"pcie", {{"generation", link.pcie_generation}, {"lanes", link.pcie_lanes}}},
-          {"host", {{"bandwidth", Whole(link.host)}, {"kind", link.host_is_c2c ? "c2c" : "pcie"}}},
+          {"host",
+           {{"bandwidth", WholeOrNull(link.host)}, {"kind", link.host_is_c2c ? "c2c" : "pcie"}}},
           {"cublas_workspace", gpu.cublas_workspace},
           {"cublas_workspace_before_2_12", gpu.cublas_workspace_before_2_12},
           {"context",

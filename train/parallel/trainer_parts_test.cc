@@ -21,8 +21,7 @@ const std::string kModel = "four heads";
 class Job {
  public:
   Job(const Launch& launch, const std::string& way, std::optional<Bytes> budget = {})
-      : ranks_(
-            std::make_shared<Ranks>(launch, RanksOptions{.time_limit = kAmpleLimit})),
+      : ranks_(std::make_shared<Ranks>(launch, RanksOptions{.time_limit = kAmpleLimit})),
         model_(std::static_pointer_cast<Gpt>(SmallModel(kModel, 1))) {
     const auto whole = model_;
     TrainerOptions options{.budget = budget,
