@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "step/json_size.h"
+#include "step/file/json_size.h"
 
 namespace plimsoll {
 namespace {
