@@ -16,9 +16,9 @@
 #include "base/input.h"
 #include "plan/checkpoint_model.h"
 #include "recompute/checkpoint_choice.h"
-#include "step/calibration.h"
+#include "step/answer/predict.h"
 #include "step/file/step_file.h"
-#include "step/predict.h"
+#include "step/rules/calibration.h"
 #include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
@@ -65,13 +65,16 @@ class Job {
     const auto begin = std::chrono::steady_clock::now();
     const Prediction p = With(segments);
     seconds += Since(begin);
-    return {.fits = p.surely_fits, .high = p.reserved.high, .room = p.room, .us = p.step_us};
+    return {.fits = p.trial.surely_fits,
+            .high = p.trial.needs.reserved.high,
+            .room = p.trial.room,
+            .us = p.trial.step_us};
   }
   CheckpointModel Model() const {
     return ModelCheckpointing(step_, step_.variants[0], gpu_,
                               {.batch = batch_,
                                .torch = TorchVersion{2, 11},
-                               .calibration = Calibration::BuiltIn("H200")});
+                               .calibration = Calibration::BuiltIn("H200").get()});
   }
   std::vector<std::string> Blocks() const { return CheckpointBlocks(step_, step_.variants[0]); }
 
@@ -159,7 +162,7 @@ void Compare(Job& job, Bytes plain_peak, int percent) {
     Print("first few", score, static_cast<int>(first), fmt::format("{} blocks", first));
     break;
   }
-  Exhaustive(job, model, plain.room);
+  Exhaustive(job, model, plain.trial.room);
 }
 
 int Measured(const std::string& steps, const char* runs) {
@@ -172,8 +175,9 @@ int Measured(const std::string& steps, const char* runs) {
       return 100 * (ours / double(row[key]) - 1);
     };
     fmt::print("{:28} allocated {:+8.3f} %  reserved {:+8.3f} %  time {:+6.1f} %\n",
-               std::string(row["id"]), off(double(p.allocated.best), "peak_allocated"),
-               off(double(p.reserved.best), "peak_reserved"), off(p.step_us / 1e3, "ms"));
+               std::string(row["id"]), off(double(p.trial.needs.allocated.best), "peak_allocated"),
+               off(double(p.trial.needs.reserved.best), "peak_reserved"),
+               off(p.trial.step_us / 1e3, "ms"));
   }
   return 0;
 }
@@ -186,9 +190,9 @@ int Main(int argc, char** argv) {
   if (argc > 3) percents.clear();
   for (int i = 3; i < argc; ++i) percents.push_back(std::atoi(argv[i]));
   const Prediction plain = job.With({});
-  fmt::print("plain: {:.1f} MiB, {:.2f} ms\n", double(plain.reserved.high) / kMiB,
-             plain.step_us / 1e3);
-  for (const int percent : percents) Compare(job, plain.reserved.best, percent);
+  fmt::print("plain: {:.1f} MiB, {:.2f} ms\n", double(plain.trial.needs.reserved.high) / kMiB,
+             plain.trial.step_us / 1e3);
+  for (const int percent : percents) Compare(job, plain.trial.needs.reserved.best, percent);
   return 0;
 }
 

@@ -10,8 +10,8 @@
 #include "base/input.h"
 #include "base/parallel.h"
 #include "plan/search.h"
-#include "step/calibration.h"
 #include "step/file/step_file.h"
+#include "step/rules/calibration.h"
 #include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
@@ -59,8 +59,8 @@ Best Exhaust(const PlanJob& job) {
   std::vector<double> us(all.size(), 0);
   Evaluator evaluator(job);
   ParallelFor(all.size(), [&](std::size_t i) {
-    const Result<Outcome> outcome = evaluator.Evaluate(all[i]);
-    if (outcome && outcome->surely_fits) us[i] = outcome->step_us;
+    const Result<Way> outcome = evaluator.Evaluate(all[i]);
+    if (outcome && outcome->SurelyFits()) us[i] = outcome->trial.step_us;
   });
   Best best{.tried = all.size()};
   for (const double one : us) {
@@ -77,17 +77,17 @@ bool Compare(const std::string& path, std::int64_t samples) {
               .gpu = gpu,
               .options = {.calibration = Calibration::BuiltIn("H200")},
               .samples = samples};
-  const Result<Outcome> captured = Evaluator(job).Evaluate({.batch = samples});
+  const Result<Way> captured = Evaluator(job).Evaluate({.batch = samples});
   if (!captured) return fmt::print("{}\n", captured.error().ToLine()), false;
   bool good = true;
   for (const int percent : {80, 55, 35}) {
-    job.options.limit = captured->reserved.best * percent / 100;
+    job.options.limit = captured->trial.needs.reserved.best * percent / 100;
     const auto start = std::chrono::steady_clock::now();
     const Result<Plan> plan = FindPlan(job);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     if (!plan) return fmt::print("{}\n", plan.error().ToLine()), false;
     const Best best = Exhaust(job);
-    const double ours = plan->ways.empty() ? 0 : plan->ways.front().step_us;
+    const double ours = plan->ways.empty() ? 0 : plan->ways.front().trial.step_us;
     // Other results are sought only where nothing else fits, which the reduced space leaves out.
     const bool fine = best.us == 0 || (ours > 0 && ours <= 1.01 * best.us);
     good = good && fine;

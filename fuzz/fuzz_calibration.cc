@@ -1,5 +1,5 @@
 // A calibration file: whatever is read answers for any batch, with an upper end that is one.
-#include "step/calibration.h"
+#include "step/rules/calibration.h"
 
 #include <fmt/format.h>
 

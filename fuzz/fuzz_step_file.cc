@@ -3,9 +3,9 @@
 #include "step/file/step_file.h"
 
 #include "fuzz.h"
-#include "step/earlier_frees.h"
-#include "step/predict.h"
-#include "step/prediction_invariants.h"
+#include "step/answer/earlier_frees.h"
+#include "step/answer/predict.h"
+#include "step/answer/prediction_invariants.h"
 #include "step/transforms/data_parallel.h"
 #include "step/transforms/fully_sharded.h"
 #include "step/transforms/optimizer.h"
@@ -31,10 +31,10 @@ void PredictAll(Step& step) {
     CheckPrediction(Predict(step, gpu, {.batch = batch, .steps = 4}));
     CheckPrediction(Predict(step, gpu, {.batch = batch, .steps = 4, .limit = 30 * kMiB}));
   }
-  const Result<std::optional<EarlierFrees>> frees =
-      FindEarlierFrees(step, gpu, {.batch = 3, .steps = 4});
-  PLIMSOLL_CHECK(frees.ok());
-  PLIMSOLL_CHECK(!*frees || !(*frees)->changes.empty());
+  const Result<Setting> setting = MakeSetting(step, gpu, {.batch = 3, .steps = 4});
+  PLIMSOLL_CHECK(setting.ok());
+  const std::optional<EarlierFrees> frees = FindEarlierFrees(Trial(*setting));
+  PLIMSOLL_CHECK(!frees || !frees->changes.empty());
   const Variant plain = step.variants.front();
   step.variants.front() = AddFullySharded(step, plain, {.ranks = 3});
   CheckPrediction(Predict(step, gpu, {.batch = 2, .steps = 4}));

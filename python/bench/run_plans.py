@@ -143,7 +143,7 @@ def run_all(options: argparse.Namespace) -> int:
             built[name] = jobs[name].build().train()
         for kind, number, way in ways_of(plan, options):
             row = {"job": name, "budget": budget, "kind": kind, "number": number}
-            row["way"] = {key: way[key] for key in ("batch", "passes", "set")}
+            row["way"] = {key: way[key] for key in ("batch", "passes", "set", "levers")}
             same = json.dumps([name, row["way"]], sort_keys=True)
             left = options.seconds - (time.monotonic() - begin)
             if same in finished:

@@ -56,8 +56,23 @@ def adamw(model):
 
 
 def plan(batch=8, passes=1, **levers):
-    way = {"batch": batch, "passes": passes, "set": levers}
+    """Each lever by its value, as `plimsoll plan --json` has it."""
+    told = [
+        {"lever": lever, "set_to": set_to(value), "value": value} for lever, value in levers.items()
+    ]
+    way = {"batch": batch, "passes": passes, "levers": told}
     return {"schema": "plimsoll.plan/1", "ways": [way]}
+
+
+def set_to(value):
+    return ":".join(map(str, value.values()))
+
+
+def optimizer_of(name, form="", in_backward=False):
+    return {"name": name, "form": form, "in_backward": in_backward}
+
+
+EARLY = optimizer_of("adamw", "for", True)
 
 
 def plain(model=None, optimizer=adamw, passes=1):
@@ -97,14 +112,20 @@ def same(first, second, exactly=True):
     "passes, levers",
     [
         (1, {}),
-        (2, {"accumulation": "2"}),
-        (4, {"accumulation": "4"}),
-        (1, {"checkpointing": "blocks.0,blocks.2"}),
-        (2, {"checkpointing": "blocks.0,blocks.1,blocks.2", "accumulation": "2"}),
-        (1, {"offload": "activations"}),
-        (1, {"optimizer": "adamw:for:in_backward"}),
-        (1, {"optimizer": "adamw:for"}),
-        (1, {"optimizer": "adamw:for:in_backward", "checkpointing": "blocks.1"}),
+        (2, {"accumulation": {"passes": 2}}),
+        (4, {"accumulation": {"passes": 4}}),
+        (1, {"checkpointing": {"modules": ["blocks.0", "blocks.2"]}}),
+        (
+            2,
+            {
+                "checkpointing": {"modules": ["blocks.0", "blocks.1", "blocks.2"]},
+                "accumulation": {"passes": 2},
+            },
+        ),
+        (1, {"offload": {"what": ["activations"]}}),
+        (1, {"optimizer": EARLY}),
+        (1, {"optimizer": optimizer_of("adamw", "for")}),
+        (1, {"optimizer": EARLY, "checkpointing": {"modules": ["blocks.1"]}}),
     ],
 )
 def test_the_same_results_to_the_bit(passes, levers):
@@ -121,7 +142,7 @@ def test_another_form_of_the_optimizer_keeps_what_the_user_chose(form):
         rest = {"params": model.head.parameters(), "weight_decay": 0.0}
         return torch.optim.AdamW([first, rest], 0.01, betas=(0.8, 0.9), weight_decay=0.1)
 
-    applied = planned(plan(optimizer=f"adamw:{form}"), optimizer=groups)
+    applied = planned(plan(optimizer=optimizer_of("adamw", form)), optimizer=groups)
     assert type(applied.optimizer) is torch.optim.AdamW
     assert [(g["lr"], g["weight_decay"]) for g in applied.optimizer.param_groups] == [
         (0.02, 0.1),
@@ -134,19 +155,19 @@ def test_another_form_of_the_optimizer_keeps_what_the_user_chose(form):
 @pytest.mark.parametrize(
     "given, value, kind, kept",
     [
-        (adamw, "sgd", torch.optim.SGD, {"lr": 0.01, "momentum": 0, "weight_decay": 0.1}),
-        (adamw, "sgd_momentum", torch.optim.SGD, {"momentum": 0.9}),
-        (adamw, "adafactor", torch.optim.Adafactor, {"lr": 0.01, "eps": (None, 0.001)}),
+        (adamw, ("sgd",), torch.optim.SGD, {"lr": 0.01, "momentum": 0, "weight_decay": 0.1}),
+        (adamw, ("sgd_momentum",), torch.optim.SGD, {"momentum": 0.9}),
+        (adamw, ("adafactor",), torch.optim.Adafactor, {"lr": 0.01, "eps": (None, 0.001)}),
         (
             lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.7, nesterov=True),
-            "sgd:fused",
+            ("sgd", "fused"),
             torch.optim.SGD,
             {"momentum": 0.7, "nesterov": True, "fused": True},
         ),
     ],
 )
 def test_another_optimizer(given, value, kind, kept):
-    applied = planned(plan(optimizer=value), optimizer=given)
+    applied = planned(plan(optimizer=optimizer_of(*value)), optimizer=given)
     assert type(applied.optimizer) is kind
     group = applied.optimizer.param_groups[0]
     assert {key: group[key] for key in kept} == kept
@@ -161,7 +182,7 @@ def test_a_scheduler_and_a_checkpoint_of_an_optimizer_in_the_backward():
         return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
 
     model, other = net(), net()
-    applied = plimsoll.apply(plan(optimizer="adamw:for:in_backward"), model, adamw(model))
+    applied = plimsoll.apply(plan(optimizer=EARLY), model, adamw(model))
     reference = adamw(other)
     schedules = scheduled(applied.optimizer), scheduled(reference)
     for x, y in batches():
@@ -216,7 +237,7 @@ def test_precisions(value, weights, result, format):
     model = Types()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     before = model.convolution.weight.detach().clone()
-    applied = plimsoll.apply(plan(4, precision=name), model, optimizer)
+    applied = plimsoll.apply(plan(4, precision={"name": name}), model, optimizer)
     applied.step(torch.randn(4, 3, 8, 8), lambda m, x: m(x))
     assert model.seen == [(weights, result, bool(format))]
     assert (applied.scaler is not None) == (value == "amp_fp16")
@@ -230,7 +251,7 @@ def test_clipping_is_of_unscaled_gradients(monkeypatch):
     monkeypatch.setattr(nn.utils, "clip_grad_norm_", lambda *args: norms.append(float(clip(*args))))
     for name in ("fp32", "amp_fp16"):
         model = net().eval()
-        applied = plimsoll.apply(plan(precision=name), model, torch.optim.SGD(model.parameters()))
+        applied = plimsoll.apply(plan(precision={"name": name}), model, torch.optim.SGD(model.parameters()))
         applied.step(batches()[0], loss, clip_norm=0.1)
     assert norms[0] == pytest.approx(norms[1], rel=1e-2)
 
@@ -294,50 +315,50 @@ def test_an_iterator_is_not_read_ahead():
 
 def test_what_is_left_is_said():
     levers = {
-        "parallel": "fsdp:8:bf16",
-        "loss": "chunked:8",
-        "offload": "optimizer",
-        "allocator": "expandable_segments:True",
-        "optimizer": "lion",
-        "precision": "fp4",
-        "warp_drive": "on",
+        "parallel": {"kind": "fsdp", "ranks": 8, "compute": "bf16"},
+        "loss": {"chunks": 8},
+        "offload": {"what": ["optimizer"]},
+        "allocator": {"conf": "expandable_segments:True"},
+        "optimizer": optimizer_of("lion"),
+        "precision": {"name": "fp4"},
+        "warp_drive": {"on": True},
     }
     model = net()
     applied = plimsoll.apply(plan(**levers), model, adamw(model))
     assert not applied.done and len(applied.left_to_you) == len(levers)
     shown = repr(applied)
-    assert all(f"left to you: {name} = {value}" in shown for name, value in levers.items())
+    assert all(f"left to you: {n} = {set_to(value)}" in shown for n, value in levers.items())
     assert "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in shown
     assert "torchrun --nproc_per_node 8" in shown
     applied.step(batches()[0], loss)
 
 
 def test_an_optimizer_in_the_backward_needs_whole_gradients():
-    for options in ({"passes": 2}, {"precision": "amp_fp16"}):
+    for options in ({"passes": 2}, {"precision": {"name": "amp_fp16"}}):
         model = net()
         given = adamw(model)
-        applied = plimsoll.apply(plan(**options, optimizer="adamw:fused:in_backward"), model, given)
+        applied = plimsoll.apply(plan(**options, optimizer=optimizer_of("adamw", "fused", True)), model, given)
         assert applied.optimizer is given
         assert "gradient is not whole" in applied.left_to_you[0]
 
 
 def test_allocator_settings_that_are_there_already(monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True")
-    applied = plimsoll.apply(plan(allocator="expandable_segments:True"), net())
+    applied = plimsoll.apply(plan(allocator={"conf": "expandable_segments:True"}), net())
     assert len(applied.done) == 1 and not applied.left_to_you
 
 
 def test_tf32():
     before = torch.backends.cuda.matmul.allow_tf32
     try:
-        plimsoll.apply(plan(tf32="on"), net())
+        plimsoll.apply(plan(tf32={"on": True}), net())
         assert torch.backends.cuda.matmul.allow_tf32
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def test_where_a_plan_may_come_from(tmp_path):
-    document = plan(4, 2, accumulation="2")
+    document = plan(4, 2, accumulation={"passes": 2})
     (tmp_path / "plan.json").write_text(json.dumps(document))
     for source in (document, json.dumps(document), tmp_path / "plan.json"):
         applied = plimsoll.apply(source, net())
@@ -363,14 +384,26 @@ def stepped(model):
         ({"schema": "plimsoll.plan/1", "ways": []}, {}, "no way that fits"),
         (plan(), {"way": 1}, "no way 1"),
         (plan(batch=0), {}, "batch"),
-        ({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "passes": 1}]}, {}, "set"),
-        (plan(checkpointing="blocks.0,blocks.7"), {}, "no block 'blocks.7'"),
+        ({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "passes": 1}]}, {}, "levers"),
         (
-            plan(optimizer="adamw:fused", checkpointing="blocks.0", precision="fp32"),
+            {
+                "schema": "plimsoll.plan/1",
+                "ways": [{"batch": 1, "passes": 1, "levers": [{"lever": "tf32", "set_to": "on"}]}],
+            },
+            {},
+            "older release",
+        ),
+        (plan(checkpointing={"modules": ["blocks.0", "blocks.7"]}), {}, "no block 'blocks.7'"),
+        (
+            plan(
+                optimizer=optimizer_of("adamw", "fused"),
+                checkpointing={"modules": ["blocks.0"]},
+                precision={"name": "fp32"},
+            ),
             {"optimizer": stepped},
             "state already",
         ),
-        (plan(precision="bf16"), {"optimizer": stepped}, "state in another type"),
+        (plan(precision={"name": "bf16"}), {"optimizer": stepped}, "state in another type"),
         (plan(), {"optimizer": lambda m: 3}, "`optimizer` is int"),
     ],
 )
@@ -391,10 +424,10 @@ def test_checkpointing_is_in_a_shared_module_everywhere():
     shared = Block()
     model = nn.Sequential(shared, nn.Linear(8, 8), shared)
     names = list(model.state_dict())
-    applied = plimsoll.apply(plan(checkpointing="0"), model)
+    applied = plimsoll.apply(plan(checkpointing={"modules": ["0"]}), model)
     assert all(isinstance(model[i], CheckpointWrapper) == (i != 1) for i in range(3))
     assert list(model.state_dict()) == names
     model.load_state_dict(model.state_dict())
     assert "batch norm" not in applied.done[0]
     normed = nn.Sequential(nn.Sequential(nn.BatchNorm1d(3)))
-    assert "batch norm" in plimsoll.apply(plan(checkpointing="0"), normed).done[0]
+    assert "batch norm" in plimsoll.apply(plan(checkpointing={"modules": ["0"]}), normed).done[0]

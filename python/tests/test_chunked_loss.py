@@ -110,6 +110,17 @@ def test_a_models_own_loss_takes_it_in_chunks(monkeypatch, autocast):
         torch.testing.assert_close(ours[name], grad, **close)
 
 
+def test_flattened_logits_stay_in_chunks(monkeypatch):
+    torch.manual_seed(2)
+    model, ids = Tied(), torch.randint(0, CLASSES, (4, 9))
+    theirs = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+    defer(model, 4)
+    assert model(ids).flatten().shape == (4 * 9 * CLASSES,)  # rows and classes in one
+    monkeypatch.setattr(DeferredLogits, "whole", None)
+    for logits in (model(ids).flatten(0, 1), torch.flatten(model(ids), end_dim=-2)):
+        torch.testing.assert_close(F.cross_entropy(logits, ids.flatten()), theirs)
+
+
 def test_whoever_else_reads_the_logits_gets_them():
     torch.manual_seed(2)
     model, ids = Tied(), torch.randint(0, CLASSES, (4, 9))
@@ -130,7 +141,8 @@ def test_whoever_else_reads_the_logits_gets_them():
 
 
 def test_apply_says_what_it_did_and_what_it_could_not():
-    way = {"batch": 8, "passes": 1, "set": {"loss": "chunked:4"}}
+    lever = {"lever": "loss", "set_to": "chunked:4", "value": {"chunks": 4}}
+    way = {"batch": 8, "passes": 1, "levers": [lever]}
     document = {"schema": "plimsoll.plan/1", "ways": [way]}
     model = Tied()
     applied = plimsoll.apply(document, model)

@@ -88,7 +88,9 @@ def test_weights_that_somebody_loads_are_taken_over():
 
 
 def test_apply():
-    way = {"batch": 8, "passes": 1, "set": {"optimizer": "adamw:host"}}
+    value = {"name": "adamw", "form": "host", "in_backward": False}
+    lever = {"lever": "optimizer", "set_to": "adamw:host", "value": value}
+    way = {"batch": 8, "passes": 1, "levers": [lever]}
     model = net()
     applied = plimsoll.apply(
         {"schema": "plimsoll.plan/1", "ways": [way]},

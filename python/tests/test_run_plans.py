@@ -19,7 +19,11 @@ def way(batch, passes, step_us=1000, **levers):
     return {
         "batch": batch,
         "passes": passes,
-        "set": levers,
+        "set": {lever: text for lever, (text, _) in levers.items()},
+        "levers": [
+            {"lever": lever, "set_to": text, "value": value}
+            for lever, (text, value) in levers.items()
+        ],
         "step_us": step_us,
         "reserved": reserved,
         "surely_fits": True,
@@ -39,12 +43,25 @@ def run(*arguments):
 def test_plans_are_run_and_told(tmp_path):
     plans, results = tmp_path / "plans", tmp_path / "results.jsonl"
     plans.mkdir()
-    first = way(4, 2, accumulation="2", checkpointing="1", precision="amp_bf16+channels_last")
+    checkpointed = ("1", {"modules": ["1"]})
+    precision = "amp_bf16+channels_last"
+    first = way(
+        4,
+        2,
+        accumulation=("2", {"passes": 2}),
+        checkpointing=checkpointed,
+        precision=(precision, {"name": precision}),
+    )
+    fused = {"name": "adamw", "form": "fused", "in_backward": False}
     plan = {
         "schema": "plimsoll.plan/1",
         "samples": 8,
-        "ways": [first, way(8, 1, checkpointing="nowhere"), way(8, 1, optimizer="adamw:fused")],
-        "alone": [way(8, 1, checkpointing="1")],
+        "ways": [
+            first,
+            way(8, 1, checkpointing=("nowhere", {"modules": ["nowhere"]})),
+            way(8, 1, optimizer=("adamw:fused", fused)),
+        ],
+        "alone": [way(8, 1, checkpointing=checkpointed)],
     }
     (plans / "tiny_images@1.json").write_text(json.dumps(plan))
     (plans / "tiny_images@2.json").write_text(json.dumps({**plan, "ways": [first], "alone": []}))

@@ -13,9 +13,9 @@
 #include "report/plan.h"
 #include "report/plan_page.h"
 #include "report/text.h"
-#include "step/calibration.h"
-#include "step/max_batch.h"
-#include "step/predicted_history.h"
+#include "step/answer/max_batch.h"
+#include "step/answer/predict.h"
+#include "step/answer/predicted_history.h"
 
 namespace plimsoll {
 namespace {
@@ -37,10 +37,10 @@ struct PlanFlags {
 };
 
 /// What is drawn comes with its ranges, the frontier too.
-std::optional<Error> MakeWhole(const PlanJob& job, std::vector<Outcome>& outcomes) {
+std::optional<Error> MakeWhole(const PlanJob& job, std::vector<Way>& outcomes) {
   Evaluator evaluator(job);
-  for (Outcome& outcome : outcomes) {
-    Result<Outcome> whole = evaluator.EvaluateWhole(outcome.choice);
+  for (Way& outcome : outcomes) {
+    Result<Way> whole = evaluator.EvaluateWhole(outcome.choice);
     if (!whole) return whole.error();
     outcome = std::move(*whole);
   }
@@ -53,11 +53,10 @@ int WritePage(const std::string& path, const PlanJob& job, Plan plan) {
   if (const std::optional<Error> error = MakeWhole(job, plan.frontier)) return Complain(*error);
   const Result<PlannedRun> run = RunOf(job, ShownWay(plan).choice);
   if (!run) return Complain(run.error());
-  const Result<Prediction> prediction = Predict(run->step, job.gpu, run->options);
-  if (!prediction) return Complain(prediction.error());
-  const Result<History> history = PredictedHistory(run->step, job.gpu, run->options);
-  if (!history) return Complain(history.error());
-  return WriteOut(path, PageHtml(PlanPage(job, plan, *prediction, *history, run->passes)));
+  const Result<Trial> trial = Trial::Of(run->setting);
+  if (!trial) return Complain(trial.error());
+  return WriteOut(
+      path, PageHtml(PlanPage(job, plan, Predict(*trial), PredictedHistory(*trial), run->passes)));
 }
 
 constexpr std::string_view kOfARecord =

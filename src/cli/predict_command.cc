@@ -10,37 +10,37 @@
 #include "plan/lever.h"
 #include "report/predict.h"
 #include "report/predict_page.h"
-#include "step/earlier_frees.h"
-#include "step/max_batch.h"
-#include "step/predicted_history.h"
-#include "step/trade_offs.h"
+#include "step/answer/earlier_frees.h"
+#include "step/answer/max_batch.h"
+#include "step/answer/predicted_history.h"
+#include "step/answer/trade_offs.h"
 
 namespace plimsoll {
 namespace {
 
-int PrintEvents(const PredictJob& job) {
-  const Result<const Variant*> variant = ChooseVariant(job.step, job.options);
-  if (!variant) return Complain(variant.error());
-  return Print(LoweredCsv(job.step, **variant,
-                          Lower(job.step, **variant, job.gpu,
-                                {.batch = job.options.batch,
-                                 .steps = job.options.steps,
-                                 .torch = TorchFor(job.step, job.options),
-                                 .calibration = job.options.calibration})));
-}
-
 /// The same answer as a page, with the run that was predicted and the ways around it.
-int WritePage(const std::string& path, const PredictJob& job, const PredictAnswer& answer) {
-  const Result<History> history = PredictedHistory(job.step, job.gpu, job.options);
-  if (!history) return Complain(history.error());
+int WritePage(const std::string& path, const PredictJob& job, const Trial& trial,
+              const PredictAnswer& answer) {
   Progress progress("predicting other batches and precisions");
-  const Result<std::vector<TradeOff>> trade_offs =
+  const Result<TradeOffTable> trade_offs =
       TradeOffs(job.step, job.gpu, job.options, [&](std::size_t done, std::size_t all) {
         if (done == 1) progress.Next("predicting other batches and precisions", all);
         progress.Advance();
       });
   if (!trade_offs) return Complain(trade_offs.error());
-  return WriteOut(path, PageHtml(PredictionPage(answer, *history, *trade_offs)));
+  return WriteOut(path, PageHtml(PredictionPage(answer, PredictedHistory(trial), *trade_offs)));
+}
+
+/// The trial that is asked for; with --max-batch, that of the largest batch.
+Result<Trial> TrialFor(const PredictFlags& flags, PredictJob& job,
+                       std::optional<MaxBatch>& max_batch) {
+  Result<Setting> setting = MakeSetting(job.step, job.gpu, job.options);
+  if (!setting) return setting.error();
+  if (flags.FindsLargest()) {
+    max_batch = FindMaxBatch(*setting);
+    if (!flags.batch) job.options.batch = std::max<std::int64_t>(1, max_batch->Answer());
+  }
+  return Trial::Of(setting->WithBatch(job.options.batch));
 }
 
 /// The first number of "fsdp:4:keep", which is how many GPUs share the job; 0 where none is told.
@@ -64,7 +64,7 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job,
                      .torch = flags.torch ? flags.torch->ToText() : ""};
   for (const auto& [lever, value] : flags.Chosen().set) asked.levers.push_back(lever + "=" + value);
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
-  const PredictOutcome outcome{.fits = prediction.fits,
+  const PredictOutcome outcome{.fits = prediction.trial.fits,
                                .largest = flags.FindsLargest(),
                                .batch = prediction.batch,
                                .samples = prediction.batch * prediction.passes,
@@ -74,34 +74,27 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job,
 
 int RunPredict(const PredictFlags& flags) {
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
-  const Result<std::unique_ptr<PredictJob>> read = ReadPredictJob(flags);
-  if (!read) return Complain(read.error());
-  PredictJob& job = **read;
+  Result<PredictJob> job = ReadPredictJob(flags);
+  if (!job) return Complain(job.error());
+  progress.Next(flags.FindsLargest() ? "finding the largest batch" : "predicting");
   std::optional<MaxBatch> max_batch;
-  if (flags.FindsLargest()) {
-    progress.Next("finding the largest batch");
-    const Result<MaxBatch> found = FindMaxBatch(job.step, job.gpu, job.options);
-    if (!found) return Complain(found.error());
-    max_batch = *found;
-    if (!flags.batch) job.options.batch = std::max<std::int64_t>(1, found->Answer());
+  const Result<Trial> trial = TrialFor(flags, *job, max_batch);
+  if (!trial) return Complain(trial.error());
+  if (flags.events) {
+    const Setting& setting = trial->setting();
+    return Print(LoweredCsv(*setting.step, setting.variant(), trial->lowered()));
   }
-  if (flags.events) return PrintEvents(job);
   progress.Next("predicting");
-  const Result<Prediction> prediction = Predict(job.step, job.gpu, job.options);
-  if (!prediction) return Complain(prediction.error());
-  const Result<std::optional<EarlierFrees>> earlier_frees =
-      FindEarlierFrees(job.step, job.gpu, job.options);
-  if (!earlier_frees) return Complain(earlier_frees.error());
-  const PredictAnswer answer{*prediction, max_batch, *earlier_frees};
+  const PredictAnswer answer{Predict(*trial), max_batch, FindEarlierFrees(*trial)};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
-                                                 NextOf(flags, job, *prediction));
+                                                 NextOf(flags, *job, answer.prediction));
   if (printed != kFine) return printed;
   if (flags.html) {
-    const int written = WritePage(*flags.html, job, answer);
+    const int written = WritePage(*flags.html, *job, *trial, answer);
     if (written != kFine) return written;
   }
-  return prediction->fits ? kFine : kNo;
+  return answer.prediction.trial.fits ? kFine : kNo;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "cli/shared_flags.h"
 #include "cli/terminal.h"
 #include "plan/lever.h"
-#include "step/max_batch.h"
+#include "step/answer/max_batch.h"
 
 namespace plimsoll {
 namespace {
@@ -52,15 +52,22 @@ std::optional<Error> NoStep(const std::string& file) {
 }
 
 /// What was measured on the GPU: a file's, or the program's own. `none` is for the rules alone.
-Result<std::optional<Calibration>> ReadCalibration(const PredictFlags& flags) {
-  std::optional<Calibration> read;
-  if (!flags.calibration || *flags.calibration == "none") return read;
+Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags,
+                                                           const Gpu& gpu) {
+  std::shared_ptr<const Calibration> calibration;
+  if (!flags.calibration) return Calibration::BuiltIn(gpu.name);
+  if (*flags.calibration == "none") return calibration;
   const Result<Input> input = Input::Open(*flags.calibration);
   if (!input) return input.error();
-  Result<Calibration> calibration = Calibration::Read(*input);
-  if (!calibration) return calibration.error();
-  read = std::move(*calibration);
-  return read;
+  Result<Calibration> read = Calibration::Read(*input);
+  if (!read) return read.error();
+  if (read->gpu() != gpu.name) {
+    return Error{.message = fmt::format("it was measured on {}, not on {}", read->gpu(), gpu.name),
+                 .file = *flags.calibration,
+                 .hint = "give the --gpu that it is for"};
+  }
+  calibration = std::make_shared<const Calibration>(std::move(*read));
+  return calibration;
 }
 
 Result<Step> ReadRecorded(const PredictFlags& flags) {
@@ -135,32 +142,22 @@ Result<Gpu> GpuOf(const PredictFlags& flags, const Step& step) {
 
 }  // namespace
 
-Result<std::unique_ptr<PredictJob>> ReadPredictJob(const PredictFlags& flags) {
+Result<PredictJob> ReadPredictJob(const PredictFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return *error;
   Result<Step> step = ReadFiles(flags);
   if (!step) return step.error();
   const Result<Gpu> gpu = GpuOf(flags, *step);
   if (!gpu) return gpu.error();
-  Result<std::optional<Calibration>> calibration = ReadCalibration(flags);
+  Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();
-  if (*calibration && (*calibration)->gpu() != gpu->name) {
-    return Error{.message = fmt::format("it was measured on {}, not on {}", (*calibration)->gpu(),
-                                        gpu->name),
-                 .file = *flags.calibration,
-                 .hint = "give the --gpu that it is for"};
-  }
-  auto job = std::make_unique<PredictJob>(
-      PredictJob{.step = std::move(*step),
+  PredictJob job{.step = std::make_shared<const Step>(std::move(*step)),
                  .gpu = *gpu,
-                 .calibration = std::move(*calibration),
                  .options = {.batch = flags.batch.value_or(1),
                              .steps = static_cast<int>(flags.steps.value_or(5)),
                              .torch = flags.torch,
-                             .limit = flags.limit}});
-  if (std::optional<Error> error = Configure(job->options, flags.Chosen())) return *error;
-  job->options.calibration = job->calibration    ? &*job->calibration
-                             : flags.calibration ? nullptr
-                                                 : Calibration::BuiltIn(gpu->name);
+                             .calibration = std::move(*calibration),
+                             .limit = flags.limit}};
+  if (std::optional<Error> error = Configure(job.options, flags.Chosen())) return *error;
   return job;
 }
 

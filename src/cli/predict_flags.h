@@ -12,9 +12,8 @@
 #include "cli/script_flags.h"
 #include "hardware/gpu.h"
 #include "plan/choice.h"
-#include "step/calibration.h"
 #include "step/file/step.h"
-#include "step/predict.h"
+#include "step/trial/setting.h"
 
 namespace plimsoll {
 
@@ -44,16 +43,15 @@ struct PredictFlags {
   bool FindsLargest() const { return max_batch || !batch; }
 };
 
-/// What is to be predicted. Not moved: the options refer to its calibration.
+/// What is to be predicted.
 struct PredictJob {
-  Step step;
+  std::shared_ptr<const Step> step;
   Gpu gpu;
-  std::optional<Calibration> calibration;
   /// Without the batch, unless it is given.
   PredictOptions options;
 };
 
 /// Reads the files that the flags name.
-Result<std::unique_ptr<PredictJob>> ReadPredictJob(const PredictFlags& flags);
+Result<PredictJob> ReadPredictJob(const PredictFlags& flags);
 
 }  // namespace plimsoll

@@ -13,11 +13,12 @@
 namespace plimsoll {
 namespace {
 
-/// What the search may visit: more than most traces need, and a count rather than a time, so that
-/// every machine gives the same answer.
+/// What the search may visit, and how much it may look at there: more than most traces need, and
+/// counts rather than a time, so that every machine gives the same answer.
 constexpr std::uint64_t kPackingNodes = 100'000;
-/// Only an enormous trace on a slow machine comes near it.
-constexpr double kLongestPacking = 60;
+constexpr std::uint64_t kPackingWork = 400'000'000;
+/// Only a very slow machine comes near it.
+constexpr double kLongestPacking = 30;
 constexpr std::size_t kMostPinned = 5;
 
 Result<const AnalysedTrace*> ChooseTrace(const AnalysedRecording& analysed,
@@ -113,7 +114,8 @@ void AddBounds(const Job& job, ReplayReport& report) {
   report.lower_bound = MostAlive(problem);
   report.packed = report.lower_bound;
   const Result<PackResult> packed =
-      Pack(problem, {.seconds = kLongestPacking, .most_nodes = kPackingNodes});
+      Pack(problem,
+           {.seconds = kLongestPacking, .most_nodes = kPackingNodes, .most_work = kPackingWork});
   if (!packed) return;
   report.packed = packed->packing.height;
   report.packed_is_least = packed->optimal;

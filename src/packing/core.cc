@@ -92,14 +92,17 @@ SearchResult Core::Solve(Bytes capacity, SameSections same, Effort effort) {
     if (same == SameSections::kMerged) MergeItems();
     SearchResult found = RunPortfolio(items_, sections_, capacity, effort);
     answer.nodes += found.nodes;
+    answer.work += found.work;
     effort.most_nodes -= std::min(effort.most_nodes, found.nodes);
+    effort.most_work -= std::min(effort.most_work, found.work);
     answer.outcome = found.outcome;
     if (found.outcome != Outcome::kFound) return answer;
     if (PlaceAround(capacity, found.offsets, effort.deadline)) {
       answer.offsets = best_offsets_;
       return answer;
     }
-    if (std::chrono::steady_clock::now() >= effort.deadline || effort.most_nodes == 0 || !Grow()) {
+    if (std::chrono::steady_clock::now() >= effort.deadline || effort.most_nodes == 0 ||
+        effort.most_work == 0 || !Grow()) {
       break;
     }
   }
@@ -118,6 +121,7 @@ bool Core::PlaceAround(Bytes capacity, const std::vector<Bytes>& core_offsets,
   });
   std::vector<char> in_core(instance_.items.size(), 0);
   std::vector<std::uint32_t> order;
+  too_high_.clear();
   for (const std::uint32_t i : by_offset) {
     for (const std::uint32_t member : members_[i]) {
       order.push_back(member);
@@ -129,12 +133,13 @@ bool Core::PlaceAround(Bytes capacity, const std::vector<Bytes>& core_offsets,
   }
   Repair repair(instance_, first_fit_, order);
   for (int step = 0; step < kRepairs; ++step) {
-    const Bytes height = repair.Step(capacity);
-    if (height < best_height_) {
-      best_height_ = height;
+    const std::optional<Bytes> height = repair.Step(capacity);
+    if (!height) break;
+    if (*height < best_height_) {
+      best_height_ = *height;
       best_offsets_ = repair.offsets();
     }
-    if (height <= capacity) return true;
+    if (*height <= capacity) return true;
     if (step == 0) too_high_ = repair.too_high();
     if (std::chrono::steady_clock::now() >= deadline) break;
   }

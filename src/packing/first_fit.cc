@@ -6,7 +6,8 @@
 
 namespace plimsoll {
 
-FirstFit::FirstFit(const Instance& instance) : instance_(instance) {
+FirstFit::FirstFit(const Instance& instance, const PlacingLimit& limit)
+    : instance_(instance), limit_(limit) {
   while (leaves_ < instance.sections) leaves_ *= 2;
   nodes_.resize(2 * std::size_t{leaves_});
   Clear();
@@ -56,6 +57,7 @@ void FirstFit::Unite(Union& sorted, Taken taken) {
     taken.bottom = std::min(taken.bottom, last->bottom);
     taken.top = std::max(taken.top, last->top);
   }
+  work_ += static_cast<std::uint64_t>(sorted.end() - first) / 8 + 1;  // eight are moved at once
   if (first == last) {
     sorted.insert(first, taken);
   } else {
@@ -71,11 +73,13 @@ Bytes FirstFit::LowestOffset(const Item& item) {
   for (bool moved = true; moved;) {
     moved = false;
     for (Cursor& cursor : collected_) {
+      const Taken* const begin = cursor.next;
       for (; cursor.next != cursor.end && cursor.next->bottom < offset + item.size; ++cursor.next) {
         if (cursor.next->top <= offset) continue;
         offset = AlignUp(cursor.next->top, item.alignment);
         moved = true;
       }
+      work_ += static_cast<std::uint64_t>(cursor.next - begin) + 1;
     }
   }
   return offset;
@@ -86,6 +90,7 @@ Bytes FirstFit::TightestOffset(const Item& item) {
   for (const Cursor& cursor : collected_) {
     all_taken_.insert(all_taken_.end(), cursor.next, cursor.end);
   }
+  work_ += 8 * all_taken_.size();
   std::sort(all_taken_.begin(), all_taken_.end(),
             [](const Taken& a, const Taken& b) { return a.bottom < b.bottom; });
   Bytes top = 0;
@@ -111,11 +116,17 @@ Bytes FirstFit::Place(std::uint32_t index, Fit fit) {
   return offsets_[index];
 }
 
-Bytes FirstFit::PlaceAll(const std::vector<std::uint32_t>& order, Fit fit) {
+bool FirstFit::LimitReached() const {
+  return work_ >= limit_.most_work || std::chrono::steady_clock::now() >= limit_.deadline;
+}
+
+std::optional<Bytes> FirstFit::PlaceAll(const std::vector<std::uint32_t>& order, Fit fit) {
+  constexpr std::size_t kBetweenLooks = 256;
   Clear();
   Bytes height = 0;
-  for (const std::uint32_t item : order) {
-    height = std::max(height, Place(item, fit) + instance_.items[item].size);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i % kBetweenLooks == kBetweenLooks - 1 && LimitReached()) return std::nullopt;
+    height = std::max(height, Place(order[i], fit) + instance_.items[order[i]].size);
   }
   return height;
 }

@@ -1,7 +1,9 @@
 // Places items one after the other, each where it fits among those placed before it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,17 +18,26 @@ enum class Fit {
   kTightest,
 };
 
+/// When placing has to end, done or not.
+struct PlacingLimit {
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  /// Intervals looked at or moved, by one FirstFit since it was made.
+  std::uint64_t most_work = ~std::uint64_t{0};
+};
+
 /// Items of one instance, to be placed again and again in different orders.
 class FirstFit {
  public:
-  explicit FirstFit(const Instance& instance);
+  explicit FirstFit(const Instance& instance, const PlacingLimit& limit = {});
 
   /// Forgets every placement.
   void Clear();
   /// Places the item and returns its offset.
   Bytes Place(std::uint32_t index, Fit fit);
-  /// Clears, then places all items in that order; returns the height.
-  Bytes PlaceAll(const std::vector<std::uint32_t>& order, Fit fit);
+  /// Clears, then places all items in that order; returns the height. Nothing, and some items not
+  /// placed, where the limit came first.
+  std::optional<Bytes> PlaceAll(const std::vector<std::uint32_t>& order, Fit fit);
+  std::uint64_t work() const { return work_; }
 
   const std::vector<Bytes>& offsets() const { return offsets_; }
 
@@ -49,9 +60,12 @@ class FirstFit {
   void Enter(std::uint32_t index, std::size_t node, std::uint32_t begin, std::uint32_t end);
   Bytes LowestOffset(const Item& item);
   Bytes TightestOffset(const Item& item);
-  static void Unite(Union& sorted, Taken taken);
+  void Unite(Union& sorted, Taken taken);
+  bool LimitReached() const;
 
   const Instance& instance_;
+  const PlacingLimit limit_;
+  std::uint64_t work_ = 0;
   std::vector<Bytes> offsets_;
   /// The root is nodes_[1]; the leaves are single sections.
   std::vector<Node> nodes_;

@@ -62,9 +62,9 @@ Packing PackGreedily(const Problem& problem) {
   for (const Order order : kOrders) {
     const std::vector<std::uint32_t> items = InOrder(instance, order);
     for (const Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      const Bytes height = first_fit.PlaceAll(items, fit);
-      if (height >= least) continue;
-      least = height;
+      const std::optional<Bytes> height = first_fit.PlaceAll(items, fit);
+      if (!height || *height >= least) continue;
+      least = *height;
       best = first_fit.offsets();
     }
   }

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "packing/as_they_come.h"
 #include "packing/bound.h"
 #include "packing/greedy.h"
 #include "packing/instance.h"
@@ -225,6 +226,29 @@ TEST(Pack, StaysValidWithoutTime) {
     const auto result = Pack(problem, {.seconds = round % 3 == 0 ? 0.0 : 0.05});
     ASSERT_TRUE(result.ok());
     ExpectSound(problem, *result);
+  }
+}
+
+/// However long its lives are, a problem of many buffers is answered when the work is done.
+TEST(Pack, StaysValidWithoutWork) {
+  std::mt19937_64 random(29);
+  for (int round = 0; round < 20; ++round) {
+    const Problem problem = RandomProblem(random, 3000, 1500, 1000, 1 + 7 * (round % 2));
+    const PackOptions options{.seconds = 600, .most_work = std::uint64_t{1000} << (round % 12)};
+    const auto result = Pack(problem, options);
+    ASSERT_TRUE(result.ok());
+    ExpectSound(problem, *result);
+    EXPECT_EQ(Pack(problem, options)->packing.offsets, result->packing.offsets) << "not the clock";
+  }
+}
+
+TEST(PackAsTheyCome, IsValid) {
+  std::mt19937_64 random(31);
+  for (int round = 0; round < 200; ++round) {
+    const Problem problem = RandomProblem(random, 60, 40, 50, 1 + round % 9);
+    const Packing packing = PackAsTheyCome(problem);
+    EXPECT_EQ(FindFault(problem, packing).value_or("valid"), "valid");
+    EXPECT_GE(packing.height, MostAlive(problem));
   }
 }
 

@@ -37,6 +37,7 @@ SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections
     Search search(items, sections, capacity);
     StopSign stop{.deadline = effort.deadline, .first_success = &first_success};
     stop.number = effort.first_attempt + worker;
+    stop.most_work = std::max<std::uint64_t>(1, effort.most_work / threads);
     for (; stop.number < effort.end_attempt; stop.number += threads) {
       Attempt attempt = MakeAttempt(stop.number, items.size());
       attempt.most_nodes = std::min(attempt.most_nodes, most_nodes - search.nodes());
@@ -49,14 +50,16 @@ SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections
         if (before < stop.number) result.outcome = Outcome::kGaveUp;  // another one counts
         break;
       }
-      if (stop.Reached() || search.nodes() >= most_nodes) break;
+      if (stop.Reached() || search.nodes() >= most_nodes || search.work() >= stop.most_work) break;
     }
     result.nodes = search.nodes();
+    result.work = search.work();
   };
   ParallelFor(threads, work, threads);
   SearchResult answer;
   for (SearchResult& result : results) {
     answer.nodes += result.nodes;
+    answer.work += result.work;
   }
   if (first_success == ~std::uint64_t{0}) return answer;
   SearchResult& first = results[(first_success - effort.first_attempt) % threads];

@@ -17,6 +17,8 @@ struct Effort {
   std::uint64_t end_attempt = ~std::uint64_t{0};
   /// States to visit in all. Unlike the deadline it ends the search at the same point each time.
   std::uint64_t most_nodes = ~std::uint64_t{0};
+  /// Likewise: items and sections that are looked at in these states.
+  std::uint64_t most_work = ~std::uint64_t{0};
 };
 
 struct SearchResult {
@@ -24,6 +26,7 @@ struct SearchResult {
   /// Of each item, where one was found.
   std::vector<Bytes> offsets;
   std::uint64_t nodes = 0;
+  std::uint64_t work = 0;
 };
 
 /// Do the items fit below the capacity? With the same threads and enough time, the answer is the

@@ -20,7 +20,7 @@ Repair::Repair(const Instance& instance, FirstFit& first_fit, std::vector<std::u
       best_height_(std::numeric_limits<Bytes>::max()),
       random_(1) {}
 
-Bytes Repair::Step(Bytes goal) {
+std::optional<Bytes> Repair::Step(Bytes goal) {
   if (!too_high_.empty()) {
     if (steps_since_best_ > kPatience) {
       order_ = best_order_;
@@ -28,15 +28,16 @@ Bytes Repair::Step(Bytes goal) {
     }
     MoveForward();
   }
-  const Bytes height = first_fit_.PlaceAll(order_, Fit::kLowest);
+  const std::optional<Bytes> height = first_fit_.PlaceAll(order_, Fit::kLowest);
+  if (!height) return std::nullopt;
   offsets_ = first_fit_.offsets();
   too_high_.clear();
   for (const std::uint32_t i : order_) {
     if (offsets_[i] + instance_.items[i].size > goal) too_high_.push_back(i);
   }
   ++steps_since_best_;
-  if (height < best_height_) {
-    best_height_ = height;
+  if (*height < best_height_) {
+    best_height_ = *height;
     best_order_ = order_;
     steps_since_best_ = 0;
   }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -15,8 +16,9 @@ class Repair {
  public:
   Repair(const Instance& instance, FirstFit& first_fit, std::vector<std::uint32_t> order);
 
-  /// Places all items once, the troublesome ones earlier than before, and returns the height.
-  Bytes Step(Bytes goal);
+  /// Places all items once, the troublesome ones earlier than before, and returns the height;
+  /// nothing where the limit of the first fit came first.
+  std::optional<Bytes> Step(Bytes goal);
 
   /// Of the last step: where the items lie, and which reach over the goal.
   const std::vector<Bytes>& offsets() const { return offsets_; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -55,6 +57,22 @@ Search::Search(const std::vector<Item>& items, std::uint32_t sections, Bytes cap
       if (s < items[i].last) ++crossing_[s];
     }
   }
+  FindKinds();
+}
+
+void Search::FindKinds() {
+  std::vector<Index> order(items_.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto key = [&](Index i) {
+    const Item& item = items_[i];
+    return std::tuple(item.first, item.last, item.size, item.alignment);
+  };
+  std::sort(order.begin(), order.end(), [&](Index a, Index b) { return key(a) < key(b); });
+  kind_.assign(items_.size(), 0);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    kind_[order[i]] = kind_[order[i - 1]] + (key(order[i]) == key(order[i - 1]) ? 0u : 1u);
+  }
+  seen_.assign(items_.size(), 0);
 }
 
 Outcome Search::Run(const Attempt& attempt, const StopSign& stop) {
@@ -123,8 +141,12 @@ void Search::Queues::PutBack(Index queue, Index item) {
 }
 
 bool Search::MustStop() {
+  constexpr std::uint64_t kBetweenLooks = 1'000'000;
   ++nodes_;
-  if (nodes_ >= most_nodes_ || depth_ > kDeepest || ((nodes_ & 255) == 0 && stop_->Reached())) {
+  const bool looks = (nodes_ & 255) == 0 || work_ - work_at_last_look_ > kBetweenLooks;
+  if (looks) work_at_last_look_ = work_;
+  if (nodes_ >= most_nodes_ || work_ >= stop_->most_work || depth_ > kDeepest ||
+      (looks && stop_->Reached())) {
     gave_up_ = true;
   }
   return gave_up_;
@@ -165,6 +187,7 @@ bool Search::Solve(Span span) {
 /// cannot be mended in another.
 void Search::FindPieces(Span span) {
   Index begin = kNone;
+  work_ += span.end - span.begin;
   for (Index s = span.begin; s < span.end; ++s) {
     if (waiting_[s] == 0) continue;
     if (begin == kNone) begin = s;
@@ -217,19 +240,15 @@ bool Search::Branch(Span span, const Place& place) {
 }
 
 void Search::CollectCandidates(const Place& place) {
-  const std::size_t base = candidates_.size();
   const Queues& queues = place.left ? begins_ : ends_;
   const Span span = place.valley.span;
+  ++collection_;
   for (Index i = queues.head[place.Section()]; i != kNone; i = queues.next[i]) {
+    ++work_;
     const Item& item = items_[i];
     if (item.first < span.begin || item.last >= span.end) continue;
     if (!FitsOnFloor(i, place.valley.floor)) continue;
-    const auto same = [&](Index other) {
-      return items_[other].first == item.first && items_[other].last == item.last &&
-             items_[other].size == item.size && items_[other].alignment == item.alignment;
-    };
-    const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(base);
-    if (std::none_of(first, candidates_.end(), same)) candidates_.push_back(i);
+    if (std::exchange(seen_[kind_[i]], collection_) != collection_) candidates_.push_back(i);
   }
 }
 
@@ -265,6 +284,7 @@ bool Search::RaiseFloor(Index section, Bytes floor) {
   floor_[section] = floor;
   last_change_ = section;
   const Bytes gap = floor - gap_bottom_[section];
+  work_ += covering_[section].size();
   for (const Index i : covering_[section]) {
     const Item& item = items_[i];
     if (placed_[i] || item.size > gap) continue;

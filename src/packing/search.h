@@ -41,6 +41,8 @@ struct StopSign {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   const std::atomic<std::uint64_t>* first_success = nullptr;
   std::uint64_t number = 0;
+  /// By one search, over all its runs.
+  std::uint64_t most_work = ~std::uint64_t{0};
 
   bool Reached() const {
     return (first_success && first_success->load(std::memory_order_relaxed) < number) ||
@@ -58,6 +60,8 @@ class Search {
   /// Where each item lies, after kFound.
   const std::vector<Bytes>& offsets() const { return offsets_; }
   std::uint64_t nodes() const { return all_nodes_; }
+  /// Items and sections that were looked at in them.
+  std::uint64_t work() const { return work_; }
 
  private:
   using Index = std::uint32_t;
@@ -112,6 +116,7 @@ class Search {
     void PutBack(Index queue, Index item);
   };
 
+  void FindKinds();
   void SetOrder(const Attempt& attempt);
   void Fill(Queues& queues, const std::vector<Index>& order, bool by_first);
 
@@ -167,6 +172,11 @@ class Search {
   Index last_change_ = 0;
   std::vector<Span> pieces_;
   std::vector<Index> candidates_;
+  /// Items that are alike in all respects have the same number; which were seen in the last
+  /// collection.
+  std::vector<Index> kind_;
+  std::vector<std::uint64_t> seen_;
+  std::uint64_t collection_ = 0;
   std::vector<Bytes> difference_;
   FailedStates failed_;
 
@@ -174,6 +184,8 @@ class Search {
   std::uint64_t nodes_ = 0;
   std::uint64_t most_nodes_ = 0;
   std::uint64_t all_nodes_ = 0;
+  std::uint64_t work_ = 0;
+  std::uint64_t work_at_last_look_ = 0;
   std::uint32_t depth_ = 0;
   bool gave_up_ = false;
 };

@@ -59,7 +59,9 @@ void Search::GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right) 
   left.smallest_elsewhere = right.smallest_elsewhere = kNoItem;
   std::fill(difference_.begin() + begin, difference_.begin() + end + 1, 0);
   for (Index s = begin; s < end; ++s) {
+    ++work_;
     for (Index i = begins_.head[s]; i != kNone; i = begins_.next[i]) {
+      ++work_;
       const Item& item = items_[i];
       if (item.last >= end) {
         left.crosses_far_wall |= s == begin;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <thread>
 
+#include "packing/as_they_come.h"
 #include "packing/bound.h"
 #include "packing/core.h"
 #include "packing/greedy.h"
@@ -35,7 +36,7 @@ class Packer {
         begin_(Clock::now()),
         deadline_(begin_ + Seconds(options.seconds)),
         instance_(Reduce(problem)),
-        first_fit_(instance_),
+        first_fit_(instance_, {.deadline = deadline_, .most_work = options.most_work}),
         core_(instance_, first_fit_) {}
 
   PackResult Run() {
@@ -73,7 +74,12 @@ class Packer {
   std::uint64_t NodesLeft() const {
     return options_.most_nodes - std::min(options_.most_nodes, result_.nodes);
   }
-  bool OutOfTime() const { return Clock::now() >= deadline_ || NodesLeft() == 0; }
+  std::uint64_t WorkLeft() const {
+    return options_.most_work - std::min(options_.most_work, work_ + first_fit_.work());
+  }
+  bool OutOfTime() const {
+    return Clock::now() >= deadline_ || NodesLeft() == 0 || WorkLeft() == 0;
+  }
 
   /// The simple orders, and then a few repairs of the best: enough for most real traces.
   void TryOrders() {
@@ -82,7 +88,7 @@ class Packer {
                               Order::kLongestFirst}) {
       const std::vector<std::uint32_t> items = InOrder(instance_, order);
       const Bytes before = Height();
-      first_fit_.PlaceAll(items, Fit::kLowest);
+      if (!first_fit_.PlaceAll(items, Fit::kLowest)) return KeepSomething();
       Keep(first_fit_.offsets());
       if (Done() || OutOfTime()) return;
       if (best.empty() || Height() < before) best = items;
@@ -90,10 +96,15 @@ class Packer {
     RepairOrder(best, kFirstRepairs);
   }
 
+  /// Where not even one order could be gone through.
+  void KeepSomething() {
+    if (!Known()) result_.packing = PackAsTheyCome(problem_);
+  }
+
   void RepairOrder(const std::vector<std::uint32_t>& order, int steps) {
     Repair repair(instance_, first_fit_, order);
     for (int step = 0; step < steps && !Done() && !OutOfTime(); ++step) {
-      repair.Step(Goal() - instance_.bottom_size);
+      if (!repair.Step(Goal() - instance_.bottom_size)) return;
       Keep(repair.offsets());
     }
   }
@@ -102,6 +113,7 @@ class Packer {
   Outcome TryOnce(Bytes height, SameSections same, const Effort& effort) {
     const SearchResult found = core_.Solve(height - instance_.bottom_size, same, effort);
     result_.nodes += found.nodes;
+    work_ += found.work;
     if (core_.best_height() < Height() - instance_.bottom_size) Keep(core_.best_offsets());
     // A proof about merged items says nothing about the items.
     if (found.outcome == Outcome::kImpossible && same == SameSections::kMerged) {
@@ -119,9 +131,11 @@ class Packer {
       Effort half = effort;
       half.deadline = Clock::now() + (effort.deadline - Clock::now()) / 2;
       half.most_nodes = effort.most_nodes / 2;
+      half.most_work = effort.most_work / 2;
       const Outcome outcome = TryOnce(height, SameSections::kMerged, half);
       if (outcome != Outcome::kGaveUp) return outcome;
       effort.most_nodes -= half.most_nodes;
+      effort.most_work -= half.most_work;
     }
     return TryOnce(height, SameSections::kApart, effort);
   }
@@ -132,7 +146,8 @@ class Packer {
     return {.deadline = now + (deadline_ - now) / 10 * tenths,
             .threads = options_.threads > 0 ? options_.threads
                                             : std::max(1u, std::thread::hardware_concurrency()),
-            .most_nodes = (NodesLeft() + 9) / 10 * static_cast<std::uint64_t>(tenths)};
+            .most_nodes = (NodesLeft() + 9) / 10 * static_cast<std::uint64_t>(tenths),
+            .most_work = (WorkLeft() + 9) / 10 * static_cast<std::uint64_t>(tenths)};
   }
 
   /// The capacity, and in turn less: a tighter search wastes less time on what cannot become good,
@@ -154,6 +169,7 @@ class Packer {
   /// The bound first, then halving between what is out of reach and what is known.
   void FindLeast() {
     Bytes too_low = result_.lower_bound;
+    if (OutOfTime()) return;
     if (Try(too_low, Tenths(6)) == Outcome::kFound) return;
     while (too_low + step_ < Height() && !OutOfTime()) {
       const Bytes middle = too_low + (Height() - too_low) / step_ / 2 * step_;
@@ -162,6 +178,7 @@ class Packer {
   }
 
   void Conclude() {
+    result_.cut_short = !Done() && OutOfTime();
     result_.optimal = Height() == result_.lower_bound;
     if (options_.capacity) {
       const bool proven = *options_.capacity < result_.lower_bound;
@@ -180,6 +197,8 @@ class Packer {
   FirstFit first_fit_;
   Core core_;
   Bytes step_ = 0;
+  /// Of the search; the first fit counts its own.
+  std::uint64_t work_ = 0;
   PackResult result_;
 };
 

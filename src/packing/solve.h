@@ -17,6 +17,8 @@ struct PackOptions {
   /// States that the search may visit. With one thread and time enough the answer is then the same
   /// on every machine.
   std::uint64_t most_nodes = std::uint64_t{1} << 60;
+  /// Looks at items, sections and intervals; likewise.
+  std::uint64_t most_work = std::uint64_t{1} << 60;
   /// 0: one for each core.
   unsigned threads = 1;
   /// Called with each better height and the height that is proven to be needed.
@@ -36,6 +38,8 @@ struct PackResult {
   Fits fits = Fits::kYes;
   /// States that the search visited; 0 if it was not needed.
   std::uint64_t nodes = 0;
+  /// The time or the work came to its end before the search did.
+  bool cut_short = false;
   double seconds = 0;
 };
 

@@ -11,9 +11,9 @@
 #include "base/input.h"
 #include "plan/checkpoint_model.h"
 #include "recompute/checkpoint_sets.h"
-#include "step/calibration.h"
+#include "step/answer/predict.h"
 #include "step/file/step_file.h"
-#include "step/predict.h"
+#include "step/rules/calibration.h"
 #include "step/transforms/checkpoint.h"
 
 namespace plimsoll::checkpoint_choice_test {
@@ -174,8 +174,9 @@ TEST(CheckpointModel, AgreesWithTheReplay) {
   const Step step =
       *ReadStep(*Input::Open(PLIMSOLL_TEST_DATA "/steps/gpt2_adamw_fp32.step.json.gz"));
   const Gpu gpu = *FindGpu("H200");
+  const std::shared_ptr<const Calibration> calibration = Calibration::BuiltIn("H200");
   const LowerOptions options{
-      .batch = 8, .torch = TorchVersion{2, 11}, .calibration = Calibration::BuiltIn("H200")};
+      .batch = 8, .torch = TorchVersion{2, 11}, .calibration = calibration.get()};
   const CheckpointModel model = ModelCheckpointing(step, step.variants[0], gpu, options);
   const CheckpointSets sets(model);
   for (const std::string_view part : {".h.", ".mlp", ".act", ".attn", "h.3"}) {
@@ -191,11 +192,11 @@ TEST(CheckpointModel, AgreesWithTheReplay) {
     ASSERT_FALSE(set.empty()) << part;
     Step changed = CopyOf(step, 0);
     changed.variants[0] = AddCheckpointing(changed, changed.variants[0], segments);
-    const Result<Prediction> p = Predict(
-        changed, gpu, {.batch = 8, .torch = options.torch, .calibration = options.calibration});
+    const Result<Prediction> p =
+        Predict(changed, gpu, {.batch = 8, .torch = options.torch, .calibration = calibration});
     ASSERT_TRUE(p.ok());
-    EXPECT_NEAR(double(sets.PeakOf(set)), double(p->allocated.best),
-                0.02 * double(p->allocated.best))
+    EXPECT_NEAR(double(sets.PeakOf(set)), double(p->trial.needs.allocated.best),
+                0.02 * double(p->trial.needs.allocated.best))
         << part;
   }
 }

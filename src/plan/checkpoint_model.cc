@@ -1,6 +1,7 @@
 #include "plan/checkpoint_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "step/time/kernel_time.h"
@@ -16,6 +17,9 @@ constexpr std::size_t After(std::size_t event) { return 2 * event + 2; }
 
 /// What saves less than this part of the peak is not worth a checkpoint.
 constexpr Bytes kLeastShare = 1000;
+/// Of more modules than this, those that save the most: the search for sets takes longer than their
+/// number grows.
+constexpr std::size_t kMostModules = 400;
 
 class Modeller {
  public:
@@ -36,10 +40,15 @@ class Modeller {
     FindBeside(Lower(step, variant, gpu, as_captured));
   }
 
-  CheckpointModel Run() {
+  CheckpointModel Run(const std::vector<std::string>& apart) {
     FindPlain();
     CheckpointSegments segments;
-    for (std::string& module : CheckpointModules(step_, variant_)) segments.push_back({module});
+    for (std::string& module : CheckpointModules(step_, variant_)) {
+      const bool stays = std::any_of(apart.begin(), apart.end(), [&](const std::string& other) {
+        return IsPartOf(other, module);
+      });
+      if (!stays) segments.push_back({std::move(module)});
+    }
     std::vector<CheckpointBlock> blocks(segments.size());
     for (std::size_t i = 0; i < segments.size(); ++i) blocks[i].module = segments[i].front();
     for (const CheckpointedForward& one : FindCheckpointed(step_, variant_, segments)) {
@@ -49,11 +58,27 @@ class Modeller {
     for (CheckpointBlock& block : blocks) {
       if (SavedBy(block) > peak / kLeastShare) model_.blocks.push_back(std::move(block));
     }
+    KeepThoseThatSaveMost();
     FindConflicts();
     return std::move(model_);
   }
 
  private:
+  void KeepThoseThatSaveMost() {
+    std::vector<CheckpointBlock>& blocks = model_.blocks;
+    if (blocks.size() <= kMostModules) return;
+    std::vector<Bytes> saved;
+    for (const CheckpointBlock& block : blocks) saved.push_back(SavedBy(block));
+    std::vector<Bytes> sorted = saved;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    const Bytes least = sorted[kMostModules - 1];
+    std::vector<CheckpointBlock> kept;
+    for (std::size_t i = 0; i < blocks.size() && kept.size() < kMostModules; ++i) {
+      if (saved[i] >= least) kept.push_back(std::move(blocks[i]));
+    }
+    blocks = std::move(kept);
+  }
+
   void FindConflicts() {
     for (CheckpointBlock& block : model_.blocks) {
       for (std::size_t i = 0; i < model_.blocks.size(); ++i) {
@@ -189,8 +214,9 @@ class Modeller {
 }  // namespace
 
 CheckpointModel ModelCheckpointing(const Step& step, const Variant& variant, const Gpu& gpu,
-                                   const LowerOptions& options) {
-  return Modeller(step, variant, gpu, options).Run();
+                                   const LowerOptions& options,
+                                   const std::vector<std::string>& apart) {
+  return Modeller(step, variant, gpu, options).Run(apart);
 }
 
 }  // namespace plimsoll

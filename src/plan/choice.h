@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "hardware/gpu.h"
-#include "step/predict.h"
+#include "step/trial/setting.h"
 
 namespace plimsoll {
 

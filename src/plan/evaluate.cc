@@ -6,10 +6,12 @@
 
 #include "plan/lever.h"
 #include "plan/planned_run.h"
-#include "step/fit.h"
 
 namespace plimsoll {
 namespace {
+
+/// How many events may be kept in rewritten steps: about 300 MB.
+constexpr std::size_t kMostEventsKept = 2'000'000;
 
 /// The part of a choice that makes another step of it; all of it where `whole`.
 std::string KeyOf(const Choice& choice, bool whole) {
@@ -48,57 +50,48 @@ Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
   };
   // Sets of blocks are many, and hardly one is asked for again.
   if (!choice.Get(kCheckpointingLever.name).empty()) return make();
+  const std::size_t events = job_.step.variants.front().events.size();
+  if (steps_.size() * events > kMostEventsKept) return make();
   return steps_.Get(KeyOf(WithPasses(choice, PassesRun(choice)), false), make);
 }
 
-Result<Outcome> Evaluator::Evaluate(const Choice& choice) {
-  return outcomes_.Get(KeyOf(choice, true), [&] { return EvaluateAnew(choice); });
-}
-
-StepDuration Evaluator::TimeOf(const Step& step, std::int64_t batch) const {
-  return StepTime(step, step.variants.front(), job_.gpu, batch, {}, MeasuredHost(),
-                  job_.options.cluster);
-}
-
-Result<Outcome> Evaluator::EvaluateAnew(const Choice& choice) {
+Result<Setting> Evaluator::SettingFor(const Changed& step, const Choice& choice) const {
   const Result<PredictOptions> options = OptionsOf(job_, choice);
   if (!options) return options.error();
+  return MakeSetting(step, job_.gpu, *options);
+}
+
+Result<Way> Evaluator::Evaluate(const Choice& choice) {
+  return ways_.Get(KeyOf(choice, true), [&] { return EvaluateAnew(choice, Figures::kBest); });
+}
+
+Result<Way> Evaluator::EvaluateWhole(const Choice& choice) {
+  return EvaluateAnew(choice, Figures::kRanges);
+}
+
+Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
   const Result<Steps> steps = StepsFor(choice);
   if (!steps) return steps.error();
-  const Result<Fit> fit = FitOf(*steps->run, job_.gpu, *options);
-  if (!fit) return fit.error();
-  const Bytes device = fit->reserved + job_.gpu.context.bytes;
-  Outcome outcome{.choice = choice,
-                  .samples = SamplesOf(job_.step, choice),
-                  .reserved = {fit->reserved, fit->reserved, fit->reserved},
-                  .device = {device, device, device},
-                  .in_use = fit->in_use,
-                  .room = fit->room,
-                  .fits = fit->fits,
-                  .surely_fits = fit->surely_fits && fit->unlimited <= fit->room,
-                  .step_us = fit->step_us,
-                  .gpu_busy_us = fit->gpu_busy_us};
+  Result<Setting> setting = SettingFor(steps->run, choice);
+  if (!setting) return setting.error();
+  const Result<Trial> trial = Trial::Of(std::move(*setting));
+  if (!trial) return trial.error();
+  Way way{.choice = choice,
+          .samples = SamplesOf(job_.step, choice),
+          .trial = figures == Figures::kRanges ? trial->WithRanges() : trial->Best()};
+  way.work = trial->work() + WorkToTime();
   if (const double further = PassesOf(choice) - PassesRun(choice); further > 0) {
-    const StepDuration first = TimeOf(*steps->one, choice.batch);
-    outcome.step_us += further * (fit->step_us - first.us);
-    outcome.gpu_busy_us += further * (fit->gpu_busy_us - first.gpu.us);
+    const StepDuration first = DurationOf(trial->setting().WithStep(steps->one));
+    way.trial.step_us += further * (way.trial.step_us - first.us);
+    way.trial.gpu_busy_us += further * (way.trial.gpu_busy_us - first.gpu.us);
   }
-  return outcome;
+  return way;
 }
 
-Result<Outcome> Evaluator::EvaluateWhole(const Choice& choice) {
-  Result<Outcome> outcome = Evaluate(choice);
-  if (!outcome) return outcome;
-  const Result<PredictOptions> options = OptionsOf(job_, choice);
-  if (!options) return options.error();
-  const Result<Steps> steps = StepsFor(choice);
-  if (!steps) return steps.error();
-  const Result<Prediction> prediction = Predict(*steps->run, job_.gpu, *options);
-  if (!prediction) return prediction.error();
-  outcome->reserved = prediction->reserved;
-  outcome->device = prediction->device;
-  outcome->whole = true;
-  return outcome;
+std::int64_t Evaluator::WorkToTime() const {
+  const Variant& variant = job_.step.variants.front();
+  return 2 * static_cast<std::int64_t>(variant.events.size()) +
+         12 * static_cast<std::int64_t>(variant.calls.size());
 }
 
 Result<double> Evaluator::StepMicroseconds(const Choice& choice) {
@@ -109,10 +102,12 @@ Result<double> Evaluator::StepMicroseconds(const Choice& choice) {
 Result<double> Evaluator::TimeAnew(const Choice& choice) {
   const Result<Steps> steps = StepsFor(choice);
   if (!steps) return steps.error();
-  const double us = TimeOf(*steps->run, choice.batch).us;
+  const Result<Setting> setting = SettingFor(steps->run, choice);
+  if (!setting) return setting.error();
+  const double us = DurationOf(*setting).us;
   const int further = PassesOf(choice) - PassesRun(choice);
   if (further == 0) return us;
-  return us + further * (us - TimeOf(*steps->one, choice.batch).us);
+  return us + further * (us - DurationOf(setting->WithStep(steps->one)).us);
 }
 
 }  // namespace plimsoll

@@ -6,32 +6,27 @@
 
 #include "plan/choice.h"
 #include "plan/memo.h"
-#include "step/time/step_time.h"
+#include "step/trial/trial.h"
 
 namespace plimsoll {
 
-struct Outcome {
+/// One way to train the job, and what came of its trial.
+struct Way {
   Choice choice;
   /// In each step of the optimizer, on all GPUs together.
   std::int64_t samples = 1;
-  /// What PyTorch reserves, and with the context on the device. The ends are known where the
-  /// outcome is whole.
-  Range reserved;
-  Range device;
-  bool whole = false;
-  /// The most that is in use at once if nothing limits it.
-  Bytes in_use = 0;
-  Bytes room = 0;
-  bool fits = false;
-  /// Even if everything takes as much as it may, and likely without giving cached memory back to
-  /// ask for it again, which holds up every step.
-  bool surely_fits = false;
-  /// From one step of the optimizer to the next.
-  double step_us = 0;
-  double gpu_busy_us = 0;
+  /// Its times are from one step of the optimizer to the next.
+  TrialResult trial;
+  /// What the trial took, for a WorkBudget.
+  std::int64_t work = 0;
 
-  double SamplesPerSecond() const { return step_us > 0 ? 1e6 * double(samples) / step_us : 0; }
-  double MicrosecondsPerSample() const { return step_us / double(samples); }
+  /// Even if everything takes as much as it may, and likely without giving cached memory back to
+  /// ask for it again.
+  bool SurelyFits() const { return trial.surely_fits && trial.KeepsItsCache(); }
+  double SamplesPerSecond() const {
+    return trial.step_us > 0 ? 1e6 * double(samples) / trial.step_us : 0;
+  }
+  double MicrosecondsPerSample() const { return trial.step_us / double(samples); }
 };
 
 /// Remembers what it made of the step, so that another batch costs no rewriting. From any thread.
@@ -39,13 +34,15 @@ class Evaluator {
  public:
   explicit Evaluator(const PlanJob& job) : job_(job) {}
 
-  Result<Outcome> Evaluate(const Choice& choice);
+  Result<Way> Evaluate(const Choice& choice);
   /// The same with the ends of its ranges.
-  Result<Outcome> EvaluateWhole(const Choice& choice);
+  Result<Way> EvaluateWhole(const Choice& choice);
   /// The time alone, if nothing were refused for lack of memory: much cheaper.
   Result<double> StepMicroseconds(const Choice& choice);
+  /// What it takes to rewrite the step and to time it, for a WorkBudget.
+  std::int64_t WorkToTime() const;
   /// How many were put to the allocator.
-  std::size_t evaluations() const { return outcomes_.size(); }
+  std::size_t evaluations() const { return ways_.size(); }
 
  private:
   using Changed = std::shared_ptr<const Step>;
@@ -57,14 +54,15 @@ class Evaluator {
   Result<Steps> StepsFor(const Choice& choice);
   Result<Steps> Rewritten(const Choice& choice) const;
   Result<Steps> InPasses(const Changed& one, const Choice& choice) const;
-  Result<Outcome> EvaluateAnew(const Choice& choice);
+  enum class Figures : bool { kBest, kRanges };
+  Result<Way> EvaluateAnew(const Choice& choice, Figures figures);
+  Result<Setting> SettingFor(const Changed& step, const Choice& choice) const;
   Result<double> TimeAnew(const Choice& choice);
-  StepDuration TimeOf(const Step& step, std::int64_t batch) const;
 
   const PlanJob& job_;
   Memo<std::string, Result<Steps>> steps_;
   Memo<std::string, Result<double>> times_;
-  Memo<std::string, Result<Outcome>> outcomes_;
+  Memo<std::string, Result<Way>> ways_;
 };
 
 }  // namespace plimsoll

@@ -53,6 +53,22 @@ double Order(const Family& family) {
   return family.least_us / std::pow(1 - kWorthALever, double(family.base.set.size()));
 }
 
+/// To time a combination takes a part of what there is to spend: a third for all of them.
+std::size_t LeaveOutUnaffordable(std::vector<Choice>& choices, const Evaluator& evaluator,
+                                 WorkBudget& budget) {
+  constexpr std::int64_t kShare = 3;
+  constexpr std::int64_t kLeast = 6;
+  const std::int64_t affordable =
+      std::max(kLeast, budget.left() / kShare / std::max<std::int64_t>(1, evaluator.WorkToTime()));
+  const auto all = static_cast<std::int64_t>(choices.size());
+  budget.Spend(std::min(affordable, all) * evaluator.WorkToTime());
+  if (all <= affordable) return 0;
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](const Choice& a, const Choice& b) { return a.set.size() < b.set.size(); });
+  choices.resize(static_cast<std::size_t>(affordable));
+  return static_cast<std::size_t>(all - affordable);
+}
+
 }  // namespace
 
 Choice StartOf(const PlanJob& job) {
@@ -68,20 +84,16 @@ Choice WithLever(const PlanJob& job, const Choice& choice, const PlanLever& leve
   return other;
 }
 
-const Variant& VariantOf(const Step& step, const Choice& choice) {
-  const Result<std::size_t> variant = VariantFor(step, choice);
-  return step.variants[variant ? *variant : 0];
-}
-
 bool CannotBeDone(const Choice& choice, const Error& error, std::set<std::string>& refused) {
   if (choice.set.empty()) return false;
   refused.insert(error.message);
   return true;
 }
 
-Result<std::vector<Family>> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
-                                       std::set<std::string>& refused) {
-  const std::vector<Choice> choices = AllChoices(job, most);
+Result<Families> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
+                            WorkBudget& budget, std::set<std::string>& refused) {
+  std::vector<Choice> choices = AllChoices(job, most);
+  const std::size_t left_out = LeaveOutUnaffordable(choices, evaluator, budget);
   std::vector<std::optional<Result<double>>> times(choices.size());
   ParallelFor(choices.size(),
               [&](std::size_t i) { times[i] = evaluator.StepMicroseconds(choices[i]); });
@@ -96,7 +108,7 @@ Result<std::vector<Family>> FamiliesOf(const PlanJob& job, Numerics most, Evalua
   LeaveOutNeedless(families);
   std::stable_sort(families.begin(), families.end(),
                    [](const Family& a, const Family& b) { return Order(a) < Order(b); });
-  return families;
+  return Families{.all = std::move(families), .left_out = left_out};
 }
 
 }  // namespace plimsoll

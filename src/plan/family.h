@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/work_budget.h"
 #include "plan/evaluate.h"
 #include "plan/lever.h"
 
@@ -24,14 +25,17 @@ Choice StartOf(const PlanJob& job);
 Choice WithLever(const PlanJob& job, const Choice& choice, const PlanLever& lever,
                  std::string value);
 
-/// The precision that a choice is about.
-const Variant& VariantOf(const Step& step, const Choice& choice);
+struct Families {
+  /// Those that may be fastest first.
+  std::vector<Family> all;
+  /// Of a long step only those that set the fewest levers are: so many are not.
+  std::size_t left_out = 0;
+};
 
-/// Every combination of the levers that are not searched and change results by no more than `most`,
-/// those that may be fastest first. What the job does not allow is left out, and `refused` gets the
-/// reason.
-Result<std::vector<Family>> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
-                                       std::set<std::string>& refused);
+/// Every combination of the levers that are not searched and change results by no more than `most`.
+/// What the job does not allow is left out, and `refused` gets the reason.
+Result<Families> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
+                            WorkBudget& budget, std::set<std::string>& refused);
 
 /// A lever that this job does not allow is left out, and the reason is told. An error without any
 /// lever is one of the job.

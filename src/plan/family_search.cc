@@ -13,6 +13,8 @@ namespace {
 constexpr std::size_t kMostPasses = 10;
 /// For each choice of modules to checkpoint.
 constexpr int kReplays = 6;
+/// What a model of checkpoints takes, as many times as the time of a step does.
+constexpr std::int64_t kModelling = 1;
 
 Choice InPasses(const Choice& base, int passes) {
   Choice choice = base.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
@@ -20,16 +22,21 @@ Choice InPasses(const Choice& base, int passes) {
   return choice;
 }
 
+int ReplaysWithin(const WorkBudget& budget, const Way& plain) {
+  const std::int64_t affordable = budget.left() / std::max<std::int64_t>(1, plain.work);
+  return static_cast<int>(std::clamp<std::int64_t>(affordable, 1, kReplays));
+}
+
 LeverSet WithCheckpoints(const Choice& choice) {
   return SetBy(choice.With(kCheckpointingLever.name, "some"));
 }
 
-CheckpointScore ScoreOf(const Outcome& outcome) {
-  return {.fits = outcome.surely_fits,
-          .in_use = outcome.in_use,
-          .high = outcome.reserved.best,
-          .room = outcome.room,
-          .us = outcome.step_us};
+CheckpointScore ScoreOf(const Way& outcome) {
+  return {.fits = outcome.SurelyFits(),
+          .in_use = outcome.trial.unlimited.allocated.best,
+          .high = outcome.trial.needs.reserved.best,
+          .room = outcome.trial.room,
+          .us = outcome.trial.step_us};
 }
 
 }  // namespace
@@ -48,12 +55,13 @@ std::vector<int> FamilySearch::PassesFor(const Choice& base) const {
 }
 
 std::optional<Error> FamilySearch::Plain(const Family& family, Standings standings,
-                                         std::vector<Outcome>& found) {
+                                         WorkBudget& budget, std::vector<Way>& found) {
   const auto evaluate = [&](int passes) -> Result<bool> {
-    const Result<Outcome> outcome = evaluator_.Evaluate(InPasses(family.base, passes));
+    const Result<Way> outcome = evaluator_.Evaluate(InPasses(family.base, passes));
     if (!outcome) return outcome.error();
     found.push_back(*outcome);
-    return outcome->surely_fits;
+    budget.Spend(outcome->work);
+    return outcome->SurelyFits();
   };
   const Result<bool> in_one = evaluate(1);
   if (!in_one) return in_one.error();
@@ -61,15 +69,17 @@ std::optional<Error> FamilySearch::Plain(const Family& family, Standings standin
   std::vector<int> passes;
   for (const int n : PassesFor(family.base)) {
     if (n == 1) continue;
+    if (budget.spent()) break;
     const Choice choice = InPasses(family.base, n);
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
+    budget.Spend(evaluator_.WorkToTime());
     if (*us / double(SamplesOf(job_.step, choice)) < standings.Limit(SetBy(choice)))
       passes.push_back(n);
   }
   // More passes take more time and less memory: the most of them decide whether any fit.
   std::size_t fails = 0;
-  for (std::size_t fits = passes.size(); fits > fails;) {
+  for (std::size_t fits = passes.size(); fits > fails && !budget.spent();) {
     const std::size_t middle = fits == passes.size() ? fits - 1 : fails + (fits - fails) / 2;
     const Result<bool> in_so_many = evaluate(passes[middle]);
     if (!in_so_many) return in_so_many.error();
@@ -83,29 +93,35 @@ std::optional<Error> FamilySearch::Plain(const Family& family, Standings standin
 /// is seen by the replays.
 const CheckpointSets& FamilySearch::SetsFor(const Choice& choice) {
   const Variant& variant = VariantOf(job_.step, choice);
-  return sets_.Get({&variant, choice.batch}, [&] {
+  const std::vector<std::string> apart = NotCheckpointed(job_.step, variant, choice);
+  return sets_.Get({&variant, choice.batch, apart}, [&] {
     return CheckpointSets(ModelCheckpointing(job_.step, variant, job_.gpu,
                                              {.batch = choice.batch,
                                               .torch = TorchFor(job_.step, job_.options),
-                                              .calibration = job_.options.calibration}));
+                                              .calibration = job_.options.calibration.get()},
+                                             apart));
   });
 }
 
 Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Family& family,
                                                                       const Standings& standings,
-                                                                      std::vector<Outcome>& found) {
+                                                                      WorkBudget& budget,
+                                                                      std::vector<Way>& found) {
   std::vector<Candidate> candidates;
   for (const int passes : PassesFor(family.base)) {
+    if (budget.spent()) break;
     const Choice choice = InPasses(family.base, passes);
     const double limit_us = standings.Limit(WithCheckpoints(choice));
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
     if (*us / double(SamplesOf(job_.step, choice)) >= limit_us) break;
-    const Result<Outcome> plain = evaluator_.Evaluate(choice);
+    const Result<Way> plain = evaluator_.Evaluate(choice);
     if (!plain) return plain.error();
-    if (plain->surely_fits) break;
+    budget.Spend(plain->work);
+    if (plain->SurelyFits()) break;
     found.push_back(*plain);
     if (standings.IsDominated(*plain)) continue;
+    budget.Spend(kModelling * evaluator_.WorkToTime());
     const CheckpointSets& sets = SetsFor(choice);
     if (sets.empty()) break;
     const double least_us =
@@ -117,8 +133,8 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
 }
 
 std::optional<Error> FamilySearch::Checkpointed(const Family& family, Standings standings,
-                                                std::vector<Outcome>& found) {
-  Result<std::vector<Candidate>> candidates = Candidates(family, standings, found);
+                                                WorkBudget& budget, std::vector<Way>& found) {
+  Result<std::vector<Candidate>> candidates = Candidates(family, standings, budget, found);
   if (!candidates) return candidates.error();
   std::stable_sort(candidates->begin(), candidates->end(),
                    [](const Candidate& a, const Candidate& b) { return a.least_us < b.least_us; });
@@ -132,7 +148,8 @@ std::optional<Error> FamilySearch::Checkpointed(const Family& family, Standings 
   for (const Candidate& candidate : *candidates) {
     const double limit_us = standings.Limit(WithCheckpoints(candidate.plain.choice));
     if (candidate.least_us >= limit_us && limit_us < Standings::kNone) continue;
-    const Result<bool> helps = CheckpointOne(candidate.plain, found, limit_us);
+    if (budget.spent()) break;
+    const Result<bool> helps = CheckpointOne(candidate.plain, budget, found, limit_us);
     if (!helps) return helps.error();
     standings.Add(found.back());
     if (!*helps || standings.Best() == Standings::kNone) return std::nullopt;
@@ -140,8 +157,8 @@ std::optional<Error> FamilySearch::Checkpointed(const Family& family, Standings 
   return std::nullopt;
 }
 
-Result<bool> FamilySearch::CheckpointOne(const Outcome& plain, std::vector<Outcome>& found,
-                                         double limit_us) {
+Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
+                                         std::vector<Way>& found, double limit_us) {
   const CheckpointSets& sets = SetsFor(plain.choice);
   if (sets.empty()) return false;
   const auto with = [&](const std::vector<std::string>& modules) {
@@ -149,18 +166,19 @@ Result<bool> FamilySearch::CheckpointOne(const Outcome& plain, std::vector<Outco
         plain.choice.With(kCheckpointingLever.name, fmt::format("{}", fmt::join(modules, ","))));
   };
   const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
-    const Result<Outcome> outcome = with(modules);
+    const Result<Way> outcome = with(modules);
     if (!outcome) return outcome.error();
+    budget.Spend(outcome->work);
     return ScoreOf(*outcome);
   };
   const Result<CheckpointChoice> best =
       BestCheckpoints(sets, ScoreOf(plain), score,
-                      {.replays = kReplays,
+                      {.replays = ReplaysWithin(budget, plain),
                        .most_us = limit_us * double(plain.samples),
                        .passes = PassesOf(plain.choice)});
   if (!best) return best.error();
   if (best->modules.empty()) return !best->model_fails;
-  const Result<Outcome> outcome = with(best->modules);
+  const Result<Way> outcome = with(best->modules);
   if (!outcome) return outcome.error();
   found.push_back(*outcome);
   return !best->model_fails;

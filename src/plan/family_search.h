@@ -2,7 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <utility>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "plan/family.h"
@@ -12,38 +13,40 @@
 namespace plimsoll {
 
 /// From any thread. What is found is appended, also what does not fit; ways that would not be shown
-/// beside the standings are not looked for.
+/// beside the standings are not looked for, nor anything once the budget is spent.
 class FamilySearch {
  public:
   FamilySearch(const PlanJob& job, Evaluator& evaluator) : job_(job), evaluator_(evaluator) {}
 
   /// In one pass, and in as few as fit.
-  std::optional<Error> Plain(const Family& family, Standings standings,
-                             std::vector<Outcome>& found);
+  std::optional<Error> Plain(const Family& family, Standings standings, WorkBudget& budget,
+                             std::vector<Way>& found);
   /// With checkpoints, for each number of passes that does not fit without.
-  std::optional<Error> Checkpointed(const Family& family, Standings standings,
-                                    std::vector<Outcome>& found);
+  std::optional<Error> Checkpointed(const Family& family, Standings standings, WorkBudget& budget,
+                                    std::vector<Way>& found);
   /// The best modules to checkpoint in what does not fit without, below a time for a sample.
   /// Whether checkpoints help this family.
-  Result<bool> CheckpointOne(const Outcome& plain, std::vector<Outcome>& found,
+  Result<bool> CheckpointOne(const Way& plain, WorkBudget& budget, std::vector<Way>& found,
                              double limit_us = Standings::kNone);
 
  private:
   struct Candidate {
-    Outcome plain;
+    Way plain;
     /// For a sample, by the model of checkpoints.
     double least_us = 0;
   };
   /// Those that may be worth showing; what they are without checkpoints is appended to `found`.
   Result<std::vector<Candidate>> Candidates(const Family& family, const Standings& standings,
-                                            std::vector<Outcome>& found);
+                                            WorkBudget& budget, std::vector<Way>& found);
 
   std::vector<int> PassesFor(const Choice& base) const;
   const CheckpointSets& SetsFor(const Choice& choice);
 
   const PlanJob& job_;
   Evaluator& evaluator_;
-  Memo<std::pair<const Variant*, std::int64_t>, CheckpointSets> sets_;
+  /// By precision, batch and the modules that are not to be checkpointed.
+  using SetsKey = std::tuple<const Variant*, std::int64_t, std::vector<std::string>>;
+  Memo<SetsKey, CheckpointSets> sets_;
 };
 
 }  // namespace plimsoll

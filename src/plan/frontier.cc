@@ -12,12 +12,12 @@ constexpr std::size_t kMostWays = 6;
 
 /// The fastest of each set of levers, but for those that nobody would take: something about as fast
 /// sets fewer.
-std::vector<Outcome> Ways(const std::vector<Outcome>& fastest_first) {
+std::vector<Way> Ways(const std::vector<Way>& fastest_first) {
   Standings standings;
-  for (const Outcome& outcome : fastest_first) standings.Add(outcome);
+  for (const Way& outcome : fastest_first) standings.Add(outcome);
   std::set<LeverSet> seen;
-  std::vector<Outcome> ways;
-  for (const Outcome& outcome : fastest_first) {
+  std::vector<Way> ways;
+  for (const Way& outcome : fastest_first) {
     const LeverSet levers = SetBy(outcome.choice);
     const double us = outcome.MicrosecondsPerSample();
     if (!seen.insert(levers).second || standings.IsNeedless(levers, us)) continue;
@@ -28,10 +28,15 @@ std::vector<Outcome> Ways(const std::vector<Outcome>& fastest_first) {
   return ways;
 }
 
-std::vector<Outcome> Frontier(const std::vector<Outcome>& fastest_first) {
-  std::vector<Outcome> frontier;
-  for (const Outcome& outcome : fastest_first) {
-    if (frontier.empty() || outcome.device.best < frontier.back().device.best) {
+/// From the first way on: what is faster by less than a lever is worth is not shown.
+std::vector<Way> Frontier(const std::vector<Way>& fastest_first, const Way& first) {
+  std::vector<Way> frontier;
+  bool begun = false;
+  for (const Way& outcome : fastest_first) {
+    begun = begun || outcome.choice == first.choice;
+    if (!begun) continue;
+    if (frontier.empty() ||
+        outcome.trial.needs.device.best < frontier.back().trial.needs.device.best) {
       frontier.push_back(outcome);
     }
   }
@@ -41,23 +46,28 @@ std::vector<Outcome> Frontier(const std::vector<Outcome>& fastest_first) {
 
 }  // namespace
 
-void ArrangeOutcomes(std::vector<Outcome> found, Plan& plan) {
-  for (const Outcome& outcome : found) {
-    if (!outcome.surely_fits &&
-        (!plan.closest || outcome.device.best < plan.closest->device.best)) {
+void ArrangeWays(std::vector<Way> found, Plan& plan) {
+  for (const Way& outcome : found) {
+    if (!outcome.SurelyFits() && (!plan.closest || outcome.trial.needs.device.best <
+                                                       plan.closest->trial.needs.device.best)) {
       plan.closest = outcome;
     }
   }
-  std::erase_if(found, [](const Outcome& outcome) { return !outcome.surely_fits; });
+  std::erase_if(found, [](const Way& outcome) { return !outcome.SurelyFits(); });
   // Of two that are as fast the one with fewer levers is the better.
-  std::stable_sort(found.begin(), found.end(), [](const Outcome& a, const Outcome& b) {
+  std::stable_sort(found.begin(), found.end(), [](const Way& a, const Way& b) {
     const double a_speed = a.SamplesPerSecond();
     const double b_speed = b.SamplesPerSecond();
     return a_speed != b_speed ? a_speed > b_speed : a.choice.set.size() < b.choice.set.size();
   });
   plan.ways = Ways(found);
-  plan.frontier = Frontier(found);
-  if (!plan.ways.empty()) plan.closest.reset();
+  plan.frontier.clear();
+  if (plan.ways.empty()) return;
+  plan.frontier = Frontier(found, plan.ways.front());
+  std::erase_if(plan.single, [&](const Way& single) {
+    return single.MicrosecondsPerSample() < plan.ways.front().MicrosecondsPerSample();
+  });
+  plan.closest.reset();
 }
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Which of the outcomes that a search met are worth showing.
+// Which of the ways that a search met are worth showing.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,9 @@
 
 namespace plimsoll {
 
-/// Fills the plan's ways, frontier and, where nothing fits for certain, what comes closest.
-void ArrangeOutcomes(std::vector<Outcome> found, Plan& plan);
+/// Fills the plan's ways, frontier and, where nothing fits for certain, what comes closest. Nothing
+/// that the plan shows as fitting is faster than its first way: single levers that are, by less
+/// than a lever is worth, go.
+void ArrangeWays(std::vector<Way> found, Plan& plan);
 
 }  // namespace plimsoll

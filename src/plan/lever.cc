@@ -9,7 +9,6 @@
 
 namespace plimsoll {
 
-extern const PlanLever kLossLever;
 extern const PlanLever kOffloadLever;
 extern const PlanLever kTf32Lever;
 
@@ -87,6 +86,11 @@ Result<std::size_t> VariantFor(const Step& step, const Choice& choice) {
   return std::size_t{0};
 }
 
+const Variant& VariantOf(const Step& step, const Choice& choice) {
+  const Result<std::size_t> variant = VariantFor(step, choice);
+  return step.variants[variant ? *variant : 0];
+}
+
 void KeepSuited(Step& step, const Choice& choice) {
   const auto unfit = [&](const Variant& variant) { return !Suits(step, variant, choice); };
   if (!std::all_of(step.variants.begin(), step.variants.end(), unfit)) {
@@ -94,16 +98,40 @@ void KeepSuited(Step& step, const Choice& choice) {
   }
 }
 
+namespace {
+
+/// Two levers that cannot be set as they are at the same time.
+struct Conflict {
+  const PlanLever* one;
+  const PlanLever* other;
+  bool (*clashes)(const Choice& choice);
+  std::string_view why;
+};
+
+/// What does not go together, all of it; and what a chunked loss and checkpointing have to do with
+/// each other, which depends on the step (NotCheckpointed).
+const Conflict kConflicts[] = {
+    {&kAccumulationLever, &kOptimizerLever,
+     [](const Choice& choice) { return PassesOf(choice) > 1 && StepsInBackward(choice); },
+     "a gradient that is let go when it is complete cannot be added to"},
+    {&kLossLever, &kParallelLever, SplitsTheModel,
+     "FSDP and pipelines hand a weight to its own layer alone"},
+    {&kParallelLever, &kPrecisionLever,
+     [](const Choice& choice) {
+       return ComputesUnderAPolicy(choice) && choice.Get(kPrecisionLever.name) != "bf16";
+     },
+     "under a MixedPrecisionPolicy the job has to be captured with its weights in bf16"},
+};
+
+}  // namespace
+
 std::optional<Error> Contradiction(const Choice& choice) {
-  for (const PlanLever* lever : LeversOf(choice)) {
-    if (lever->goes_with == nullptr || lever->goes_with(choice)) continue;
-    std::vector<std::string> others;
-    for (const PlanLever* other : LeversOf(choice)) {
-      if (other == lever) continue;
-      others.push_back(fmt::format("{}={}", other->name, choice.Get(other->name)));
-    }
-    return Error{.message = fmt::format("{}={} does not go with {}", lever->name,
-                                        choice.Get(lever->name), fmt::join(others, ", ")),
+  for (const Conflict& conflict : kConflicts) {
+    const std::string_view one = choice.Get(conflict.one->name);
+    const std::string_view other = choice.Get(conflict.other->name);
+    if (one.empty() || other.empty() || !conflict.clashes(choice)) continue;
+    return Error{.message = fmt::format("{}={} does not go with {}={}: {}", conflict.one->name, one,
+                                        conflict.other->name, other, conflict.why),
                  .hint = "leave one of them out"};
   }
   return std::nullopt;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "plan/choice.h"
@@ -22,6 +23,13 @@ enum class Numerics : std::uint8_t {
 };
 std::string_view NumericsName(Numerics numerics);
 
+/// A part of what a lever is set to, for programs: {"chunks", 8}.
+struct LeverField {
+  std::string_view name;
+  std::variant<bool, std::int64_t, std::string, std::vector<std::string>> is;
+};
+using LeverFields = std::vector<LeverField>;
+
 /// Functions that a lever has no need of are null.
 struct PlanLever {
   /// "checkpointing", as --set, JSON and plimsoll.apply have it.
@@ -32,14 +40,17 @@ struct PlanLever {
   /// The values that the search should try beside that of the capture. Null for what the search
   /// sets by itself: passes and blocks.
   std::vector<std::string> (*worth_trying)(const PlanJob& job, const Variant& variant) = nullptr;
+  /// Why a value that would be worth trying cannot be set in this precision; nothing where it can,
+  /// or where it would gain nothing.
+  std::optional<std::string> (*why_not)(const PlanJob& job, const Variant& variant) = nullptr;
   /// It changes time alone: where it does not, it need not be tried.
   bool time_alone = false;
-  /// Whether it can be set as it is beside the rest of the choice. Null: beside anything.
-  bool (*goes_with)(const Choice& choice) = nullptr;
   /// Whether this precision of the job can be changed so. Null: any can.
   bool (*suits)(const Step& step, const Variant& variant, std::string_view value) = nullptr;
   /// A few words for a table: "fused optimizer".
   std::string (*describe)(const Step& step, const Choice& choice);
+  /// What it is set to, in its parts: what plimsoll.apply and the trainer go by.
+  LeverFields (*fields)(const Step& step, const Choice& choice);
   /// The lines to type.
   std::vector<std::string> (*code)(const Step& step, const Choice& choice);
   /// How the step becomes another. What it assumes goes to the step's notes.
@@ -59,6 +70,16 @@ extern const PlanLever kAccumulationLever;
 extern const PlanLever kCheckpointingLever;
 extern const PlanLever kParallelLever;
 extern const PlanLever kAllocatorLever;
+extern const PlanLever kLossLever;
+
+// What levers need to know of one another, each answered by the lever that is asked about.
+
+/// Whether each parameter is stepped when its gradient is there.
+bool StepsInBackward(const Choice& choice);
+/// Whether FSDP or a pipeline hands a weight to its own layer alone.
+bool SplitsTheModel(const Choice& choice);
+/// Whether FSDP computes in the type of a MixedPrecisionPolicy.
+bool ComputesUnderAPolicy(const Choice& choice);
 
 /// Those that the choice sets.
 std::vector<const PlanLever*> LeversOf(const Choice& choice);
@@ -68,11 +89,16 @@ Numerics NumericsOf(const Step& step, const Choice& choice);
 /// The precision that the choice is about, an index into the step's variants: the one it names, or
 /// the first that suits its levers.
 Result<std::size_t> VariantFor(const Step& step, const Choice& choice);
+/// The same, or the first where the choice names none that there is.
+const Variant& VariantOf(const Step& step, const Choice& choice);
 /// Leaves the precisions that suit the choice's levers; all where none does.
 void KeepSuited(Step& step, const Choice& choice);
 
 /// Why levers of the choice cannot be set together.
 std::optional<Error> Contradiction(const Choice& choice);
+/// The modules that cannot be checkpointed beside the rest of the choice.
+std::vector<std::string> NotCheckpointed(const Step& step, const Variant& variant,
+                                         const Choice& choice);
 /// Every variant of the step, as the choice has it.
 std::optional<Error> Rewrite(Step& step, const Choice& choice);
 std::optional<Error> Configure(PredictOptions& options, const Choice& choice);

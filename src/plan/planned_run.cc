@@ -33,9 +33,12 @@ Result<PlannedRun> RunOf(const PlanJob& job, const Choice& choice) {
   const int passes = PassesRun(choice);
   Result<Step> step = StepOf(job, WithPasses(choice, passes));
   if (!step) return step.error();
-  Result<PredictOptions> options = OptionsOf(job, choice);
+  const Result<PredictOptions> options = OptionsOf(job, choice);
   if (!options) return options.error();
-  return PlannedRun{.step = std::move(*step), .options = std::move(*options), .passes = passes};
+  Result<Setting> setting =
+      MakeSetting(std::make_shared<const Step>(std::move(*step)), job.gpu, *options);
+  if (!setting) return setting.error();
+  return PlannedRun{.setting = std::move(*setting), .passes = passes};
 }
 
 }  // namespace plimsoll

@@ -18,8 +18,7 @@ Result<Step> StepOf(const PlanJob& job, const Choice& choice);
 Result<PredictOptions> OptionsOf(const PlanJob& job, const Choice& choice);
 
 struct PlannedRun {
-  Step step;
-  PredictOptions options;
+  Setting setting;
   /// Of each step of the optimizer; the choice may have more, which only repeat the last.
   int passes = 1;
 };

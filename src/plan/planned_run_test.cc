@@ -5,8 +5,8 @@
 #include "base/input.h"
 #include "plan/evaluate.h"
 #include "plan/lever.h"
-#include "step/calibration.h"
 #include "step/file/step_file.h"
+#include "step/rules/calibration.h"
 
 namespace plimsoll::planned_run_test {
 namespace {
@@ -17,12 +17,13 @@ class PlannedRunTest : public testing::Test {
   void ExpectSameMemory(const Choice& choice) const {
     const Result<PlannedRun> run = RunOf(job_, choice);
     ASSERT_TRUE(run.ok()) << run.error().ToLine();
-    const Result<Prediction> prediction = Predict(run->step, job_.gpu, run->options);
-    ASSERT_TRUE(prediction.ok()) << prediction.error().ToLine();
-    const Result<Outcome> outcome = Evaluator(job_).EvaluateWhole(choice);
+    const Result<Trial> trial = Trial::Of(run->setting);
+    ASSERT_TRUE(trial.ok()) << trial.error().ToLine();
+    const Result<Way> outcome = Evaluator(job_).EvaluateWhole(choice);
     ASSERT_TRUE(outcome.ok()) << outcome.error().ToLine();
-    EXPECT_EQ(prediction->reserved.best, outcome->reserved.best);
-    EXPECT_EQ(prediction->device.high, outcome->device.high);
+    const TrialResult shown = trial->WithRanges();
+    EXPECT_EQ(shown.needs.reserved.best, outcome->trial.needs.reserved.best);
+    EXPECT_EQ(shown.needs.device.high, outcome->trial.needs.device.high);
   }
 
   const Step step_ = *ReadStep(*Input::Open(PLIMSOLL_TEST_DATA "/steps/vgg16_sgdm.step.json.gz"));
@@ -46,7 +47,7 @@ TEST_F(PlannedRunTest, PassesThatRepeatTheLastAreLeftOut) {
   const Result<PlannedRun> run = RunOf(job_, many);
   ASSERT_TRUE(run.ok());
   EXPECT_EQ(run->passes, 2);
-  EXPECT_EQ(run->options.batch, 1);
+  EXPECT_EQ(run->setting.batch, 1);
 }
 
 TEST_F(PlannedRunTest, WhatCannotBeSetTogetherIsRefused) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "base/parallel.h"
@@ -11,7 +10,7 @@
 #include "plan/family_search.h"
 #include "plan/frontier.h"
 #include "plan/standings.h"
-#include "step/max_batch.h"
+#include "step/answer/max_batch.h"
 
 namespace plimsoll {
 namespace {
@@ -21,6 +20,10 @@ namespace {
 constexpr std::size_t kFamiliesAnyway = 6;
 /// Looked through together; the same on every machine, so that the answer is.
 constexpr std::size_t kAtOnce = 2;
+/// What may be spent on finding ways, on what single levers do, and on the ranges of what is shown.
+constexpr std::int64_t kWorkForWays = 70'000'000;
+constexpr std::int64_t kWorkForSingles = 10'000'000;
+constexpr std::int64_t kWorkForRanges = 20'000'000;
 
 /// Without checkpoints first: that is soon known, and says how fast checkpoints have to be.
 class Search {
@@ -29,7 +32,8 @@ class Search {
 
   Result<Plan> Run() {
     Plan plan;
-    const Result<Outcome> captured = evaluator_.Evaluate(StartOf(job_));
+    FindRefusals();
+    const Result<Way> captured = evaluator_.Evaluate(StartOf(job_));
     if (!captured) return captured.error();
     plan.as_captured = *captured;
     for (const Numerics most : Tiers()) {
@@ -37,12 +41,15 @@ class Search {
       if (standings_.Best() < Standings::kNone) break;
     }
     if (std::optional<Error> error = Singles(plan)) return *error;
-    ArrangeOutcomes(std::move(found_), plan);
-    if (!plan.ways.empty()) Worth(plan);
+    do {
+      ArrangeWays(found_, plan);
+    } while (!plan.ways.empty() && FindWorth(plan));
     if (std::optional<Error> error = MakeWhole(plan)) return *error;
     if (plan.closest) FindCard(plan);
     plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
+    plan.combinations = combinations_;
+    plan.left_out = left_out_;
     return plan;
   }
 
@@ -53,18 +60,39 @@ class Search {
     return {Numerics::kRounding, Numerics::kOther};
   }
 
-  std::optional<Error> SearchTier(Numerics most) {
-    const Result<std::vector<Family>> families = FamiliesOf(job_, most, evaluator_, refused_);
-    if (!families) return families.error();
-    if (std::optional<Error> error = SearchAll(*families, &FamilySearch::Plain)) return error;
-    return SearchAll(*families, &FamilySearch::Checkpointed);
+  /// What stands in the way of levers that would be worth trying.
+  void FindRefusals() {
+    if (job_.keep_numerics) return;
+    for (const PlanLever* lever : Levers()) {
+      for (const Variant& variant : job_.step.variants) {
+        if (lever->why_not == nullptr) break;
+        const std::optional<std::string> why = lever->why_not(job_, variant);
+        if (why) refused_.insert(*why);
+      }
+    }
   }
 
-  using HowToSearch = std::optional<Error> (FamilySearch::*)(const Family&, Standings,
-                                                             std::vector<Outcome>&);
+  std::optional<Error> SearchTier(Numerics most) {
+    const Result<Families> families = FamiliesOf(job_, most, evaluator_, budget_, refused_);
+    if (!families) return families.error();
+    combinations_ += families->all.size() + families->left_out;
+    left_out_ += families->left_out;
+    std::size_t not_plain = 0;
+    std::size_t not_checkpointed = 0;
+    const std::vector<Family>& all = families->all;
+    if (auto error = SearchAll(all, &FamilySearch::Plain, not_plain)) return error;
+    if (auto error = SearchAll(all, &FamilySearch::Checkpointed, not_checkpointed)) return error;
+    left_out_ += std::max(not_plain, not_checkpointed);
+    return std::nullopt;
+  }
+
+  using HowToSearch = std::optional<Error> (FamilySearch::*)(const Family&, Standings, WorkBudget&,
+                                                             std::vector<Way>&);
 
   /// A few at once, so that those that follow know what these found.
-  std::optional<Error> SearchAll(const std::vector<Family>& families, HowToSearch search) {
+  /// `left_out` counts those that nothing is left to spend on.
+  std::optional<Error> SearchAll(const std::vector<Family>& families, HowToSearch search,
+                                 std::size_t& left_out) {
     for (std::size_t i = 0; i < families.size();) {
       std::vector<const Family*> now;
       for (; i < families.size() && now.size() < kAtOnce; ++i) {
@@ -73,14 +101,21 @@ class Search {
         if (!now.empty() && SetBy(now.back()->base) == SetBy(families[i].base)) break;
         now.push_back(&families[i]);
       }
-      std::vector<std::vector<Outcome>> found(now.size());
+      if (budget_.spent()) {
+        left_out += now.size();
+        continue;
+      }
+      std::vector<std::vector<Way>> found(now.size());
+      // Each has its own share, so that what one finds does not depend on how fast the other is.
+      std::vector<WorkBudget> budgets(now.size(), WorkBudget(budget_.left() / 2));
       std::vector<std::optional<Error>> failed(now.size());
       ParallelFor(now.size(), [&](std::size_t k) {
-        failed[k] = (within_.*search)(*now[k], standings_, found[k]);
+        failed[k] = (within_.*search)(*now[k], standings_, budgets[k], found[k]);
       });
       for (std::size_t k = 0; k < now.size(); ++k) {
         if (failed[k] && !CannotBeDone(now[k]->base, *failed[k], refused_)) return failed[k];
-        for (Outcome& outcome : found[k]) Keep(std::move(outcome));
+        budget_.Spend(budgets[k].used());
+        for (Way& outcome : found[k]) Keep(std::move(outcome));
       }
     }
     return std::nullopt;
@@ -93,7 +128,7 @@ class Search {
             NumericsOf(job_.step, family.base) == Numerics::kSame);
   }
 
-  void Keep(Outcome outcome) {
+  void Keep(Way outcome) {
     standings_.Add(outcome);
     found_.push_back(std::move(outcome));
   }
@@ -115,32 +150,36 @@ class Search {
   /// The fastest that fits with one lever and no other.
   std::optional<Error> Singles(Plan& plan) {
     const Family captured{.base = StartOf(job_)};
-    std::vector<Outcome> tried;
-    if (std::optional<Error> error = within_.Plain(captured, {}, tried)) return error;
-    if (!tried.front().surely_fits) {
-      const Outcome in_one_pass = tried.front();
-      if (const auto helps = within_.CheckpointOne(in_one_pass, tried); !helps)
+    std::vector<Way> tried;
+    WorkBudget budget(kWorkForSingles);
+    if (std::optional<Error> error = within_.Plain(captured, {}, budget, tried)) return error;
+    if (!tried.front().SurelyFits() && !budget.spent()) {
+      const Way in_one_pass = tried.front();
+      if (const auto helps = within_.CheckpointOne(in_one_pass, budget, tried); !helps)
         return helps.error();
     }
-    const std::vector<Choice> choices = SingleChoices();
-    std::vector<std::optional<Result<Outcome>>> outcomes(choices.size());
+    std::vector<Choice> choices = SingleChoices();
+    const auto affordable =
+        static_cast<std::size_t>(budget.left() / std::max<std::int64_t>(1, tried.front().work));
+    if (choices.size() > affordable) choices.resize(affordable);
+    std::vector<std::optional<Result<Way>>> outcomes(choices.size());
     ParallelFor(choices.size(),
                 [&](std::size_t i) { outcomes[i] = evaluator_.Evaluate(choices[i]); });
-    for (const std::optional<Result<Outcome>>& outcome : outcomes) {
+    for (const std::optional<Result<Way>>& outcome : outcomes) {
       if (*outcome) tried.push_back(**outcome);
     }
     for (const PlanLever* lever : Levers()) {
-      const Outcome* best = nullptr;
-      for (const Outcome& outcome : tried) {
+      const Way* best = nullptr;
+      for (const Way& outcome : tried) {
         if (Changed(outcome.choice) != std::vector<const PlanLever*>{lever}) continue;
-        if (!outcome.surely_fits) continue;
+        if (!outcome.SurelyFits()) continue;
         if (best == nullptr || outcome.SamplesPerSecond() > best->SamplesPerSecond()) {
           best = &outcome;
         }
       }
       if (best != nullptr) plan.single.push_back(*best);
     }
-    for (Outcome& outcome : tried) Keep(std::move(outcome));
+    for (Way& outcome : tried) Keep(std::move(outcome));
     return std::nullopt;
   }
 
@@ -154,30 +193,45 @@ class Search {
     return changed;
   }
 
-  /// The first way with each of its levers alone, and without it.
-  void Worth(Plan& plan) {
-    const Choice best = plan.ways.front().choice;
+  /// The first way with each of its levers alone, and without it. Whether one of them, which the
+  /// search did not come by, is faster: then it is found.
+  bool FindWorth(Plan& plan) {
+    const Way& first = plan.ways.front();
     const Choice start = StartOf(job_);
-    for (const PlanLever* lever : Changed(best)) {
-      Choice alone = WithLever(job_, start, *lever, std::string(best.Get(lever->name)));
-      Choice without = WithLever(job_, best, *lever, std::string(start.Get(lever->name)));
+    bool faster = false;
+    plan.worth.clear();
+    if (budget_.spent()) return false;
+    for (const PlanLever* lever : Changed(first.choice)) {
+      Choice alone = WithLever(job_, start, *lever, std::string(first.choice.Get(lever->name)));
+      Choice without = WithLever(job_, first.choice, *lever, std::string(start.Get(lever->name)));
       // What rests on another lever cannot stand alone.
-      const Result<Outcome> a = evaluator_.Evaluate(alone);
-      const Result<Outcome> w = evaluator_.Evaluate(without);
+      const Result<Way> a = evaluator_.Evaluate(alone);
+      const Result<Way> w = evaluator_.Evaluate(without);
       if (!a || !w) continue;
       plan.worth.push_back({lever, *a, *w});
+      const bool better = w->SurelyFits() &&
+                          w->MicrosecondsPerSample() < first.MicrosecondsPerSample() &&
+                          NumericsOf(job_.step, without) <= NumericsOf(job_.step, first.choice);
+      if (better) Keep(*w);
+      faster = faster || better;
     }
+    return faster;
   }
 
-  /// Everything that is shown, with its ranges.
+  /// Everything that is shown, with its ranges. Of a long step, less is shown.
   std::optional<Error> MakeWhole(Plan& plan) {
-    std::vector<Outcome*> shown = {&plan.as_captured};
-    for (Outcome& way : plan.ways) shown.push_back(&way);
-    for (Outcome& single : plan.single) shown.push_back(&single);
+    std::vector<Way*> shown = {&plan.as_captured};
+    for (Way& way : plan.ways) shown.push_back(&way);
     if (plan.closest) shown.push_back(&*plan.closest);
+    for (Way& single : plan.single) shown.push_back(&single);
+    // Ranges take about twice what a way takes to be tried.
+    const std::int64_t work = 2 * std::max<std::int64_t>(1, plan.as_captured.work);
+    const auto affordable =
+        static_cast<std::size_t>(std::max<std::int64_t>(3, kWorkForRanges / work));
+    if (shown.size() > affordable) shown.resize(affordable);
     std::vector<std::optional<Error>> failed(shown.size());
     ParallelFor(shown.size(), [&](std::size_t i) {
-      Result<Outcome> whole = evaluator_.EvaluateWhole(shown[i]->choice);
+      Result<Way> whole = evaluator_.EvaluateWhole(shown[i]->choice);
       if (whole) {
         *shown[i] = std::move(*whole);
       } else {
@@ -187,12 +241,16 @@ class Search {
     for (const std::optional<Error>& error : failed) {
       if (error) return error;
     }
+    const auto unknown = [](const Way& way) { return !way.trial.has_ranges; };
+    std::erase_if(plan.ways, unknown);
+    std::erase_if(plan.single, unknown);
     return std::nullopt;
   }
 
   void FindCard(Plan& plan) const {
     for (const Gpu& gpu : Gpus()) {
-      const Bytes need = plan.closest->device.high - job_.gpu.context.high + gpu.context.high;
+      const Bytes need =
+          plan.closest->trial.needs.device.high - job_.gpu.context.high + gpu.context.high;
       if (gpu.memory < need) continue;
       if (!plan.smallest_card || gpu.memory < plan.smallest_card->memory) plan.smallest_card = gpu;
     }
@@ -201,9 +259,12 @@ class Search {
   const PlanJob& job_;
   Evaluator evaluator_;
   FamilySearch within_;
-  std::vector<Outcome> found_;
+  std::vector<Way> found_;
   Standings standings_;
   std::set<std::string> refused_;
+  WorkBudget budget_{kWorkForWays};
+  std::size_t combinations_ = 0;
+  std::size_t left_out_ = 0;
 };
 
 }  // namespace
@@ -228,12 +289,11 @@ Result<std::int64_t> DefaultSamples(const PlanJob& job) {
   for (const Variant& variant : job.step.variants) {
     PredictOptions options = job.options;
     options.precision = variant.precision;
-    const Result<MaxBatch> found = FindMaxBatch(job.step, job.gpu, options);
-    if (!found) return found.error();
-    most = std::max(most, found->sure.batch);
+    const Result<Setting> setting = MakeSetting(job.step, job.gpu, options);
+    if (!setting) return setting.error();
+    most = std::max(most, LargestPowerThatSurelyFits(*setting));
   }
-  return CapturedPasses(job.step) *
-         static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
+  return CapturedPasses(job.step) * most;
 }
 
 }  // namespace plimsoll

@@ -14,28 +14,32 @@ namespace plimsoll {
 /// One lever of a way: what it does alone, and what the way would be without it.
 struct LeverWorth {
   const PlanLever* lever = nullptr;
-  Outcome alone;
-  Outcome without;
+  Way alone;
+  Way without;
 };
 
 struct Plan {
   /// Those that fit for certain, the fastest first; one for each set of levers.
-  std::vector<Outcome> ways;
+  std::vector<Way> ways;
   /// The job as it was captured, with all samples in one pass.
-  Outcome as_captured;
+  Way as_captured;
   /// The fastest with each single lever, of those that fit for certain.
-  std::vector<Outcome> single;
+  std::vector<Way> single;
   /// Of the first way.
   std::vector<LeverWorth> worth;
   /// Everything that fits and that nothing else beats in both memory and time, least memory first.
-  std::vector<Outcome> frontier;
+  std::vector<Way> frontier;
   /// Where nothing fits: what comes closest.
-  std::optional<Outcome> closest;
+  std::optional<Way> closest;
   /// The smallest card of the catalogue on which it would fit.
   std::optional<Gpu> smallest_card;
   /// Why some levers were left out.
   std::vector<std::string> refused;
   std::size_t evaluations = 0;
+  /// Of a long step not every combination of levers is looked through: of so many, so many were
+  /// not.
+  std::size_t combinations = 0;
+  std::size_t left_out = 0;
 };
 
 Result<Plan> FindPlan(const PlanJob& job);

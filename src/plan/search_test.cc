@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "base/input.h"
+#include "plan/checkpoint_model.h"
 #include "plan/lever.h"
-#include "step/calibration.h"
 #include "step/file/step_file.h"
+#include "step/rules/calibration.h"
 #include "step/transforms/checkpoint.h"
 
 namespace plimsoll::search_test {
@@ -41,8 +42,8 @@ TEST_F(PlanTest, WhatIsShownFitsAndIsSorted) {
     ASSERT_FALSE(plan.ways.empty());
     EXPECT_FALSE(plan.closest.has_value());
     double last = plan.ways.front().SamplesPerSecond();
-    for (const Outcome& way : plan.ways) {
-      EXPECT_TRUE(way.surely_fits);
+    for (const Way& way : plan.ways) {
+      EXPECT_TRUE(way.SurelyFits());
       EXPECT_EQ(way.samples, 8);
       EXPECT_LE(way.SamplesPerSecond(), last);
       EXPECT_FALSE(LeversOf(way.choice).empty()) << "as captured it needs 14.8 GiB";
@@ -65,7 +66,7 @@ TEST_F(PlanTest, MoreRoomIsNeverSlower) {
 TEST_F(PlanTest, KeepsTheResultsWhereAskedTo) {
   PlanJob job = Job(8, Bytes{9} << 30);
   job.keep_numerics = true;
-  for (const Outcome& way : Find(job).ways) {
+  for (const Way& way : Find(job).ways) {
     EXPECT_EQ(NumericsOf(step_, way.choice), Numerics::kSame);
   }
 }
@@ -74,7 +75,7 @@ TEST_F(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
   const Plan plan = Find(Job(8, Bytes{1} << 30));
   EXPECT_TRUE(plan.ways.empty());
   ASSERT_TRUE(plan.closest.has_value());
-  EXPECT_LT(plan.closest->device.high, plan.as_captured.device.low / 4);
+  EXPECT_LT(plan.closest->trial.needs.device.high, plan.as_captured.trial.needs.device.low / 4);
   ASSERT_TRUE(plan.smallest_card.has_value());
   EXPECT_GT(plan.smallest_card->memory, Bytes{2} << 30);
 }
@@ -97,9 +98,9 @@ TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
         for (std::size_t i = 0; i < count; ++i) {
           choice.set["checkpointing"] += (i == 0 ? "" : ",") + blocks[i];
         }
-        const Result<Outcome> outcome = evaluator.Evaluate(choice);
+        const Result<Way> outcome = evaluator.Evaluate(choice);
         ASSERT_TRUE(outcome.ok());
-        if (outcome->surely_fits) best = std::max(best, outcome->SamplesPerSecond());
+        if (outcome->SurelyFits()) best = std::max(best, outcome->SamplesPerSecond());
       }
     }
   }
@@ -109,13 +110,13 @@ TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
 TEST_F(PlanTest, TheLossInChunksTakesTheLogitsAway) {
   const PlanJob job = Job(8);
   Evaluator evaluator(job);
-  const Result<Outcome> plain = evaluator.Evaluate({.batch = 8});
-  const Result<Outcome> chunked = evaluator.Evaluate(Choice{.batch = 8}.With("loss", "chunked:8"));
+  const Result<Way> plain = evaluator.Evaluate({.batch = 8});
+  const Result<Way> chunked = evaluator.Evaluate(Choice{.batch = 8}.With("loss", "chunked:8"));
   ASSERT_TRUE(plain.ok() && chunked.ok());
   // Of 8 samples of 1,024 tokens; the backward had two of them beside the logarithms.
   const Bytes logits = Bytes{8} * 1024 * 50257 * 4;
-  EXPECT_LT(chunked->reserved.best, plain->reserved.best - 2 * logits);
-  EXPECT_NEAR(chunked->step_us, plain->step_us, 0.02 * plain->step_us);
+  EXPECT_LT(chunked->trial.needs.reserved.best, plain->trial.needs.reserved.best - 2 * logits);
+  EXPECT_NEAR(chunked->trial.step_us, plain->trial.step_us, 0.02 * plain->trial.step_us);
   EXPECT_EQ(NumericsOf(step_, chunked->choice), Numerics::kRounding);
 }
 
@@ -179,7 +180,7 @@ TEST_F(PlanTest, AValueThatMakesNoSenseIsRefused) {
 TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
   const Plan plan = Find(Job(8, Bytes{9} << 30));
   ASSERT_FALSE(plan.ways.empty());
-  const Outcome& best = plan.ways.front();
+  const Way& best = plan.ways.front();
   EXPECT_EQ(plan.worth.size(), LeversOf(best.choice).size());
   for (const LeverWorth& worth : plan.worth) {
     EXPECT_TRUE(worth.without.choice.Get(worth.lever->name).empty());
@@ -187,14 +188,14 @@ TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
     EXPECT_EQ(worth.alone.samples, 8);
     EXPECT_EQ(worth.without.samples, 8);
     // Otherwise the way without it would have been found.
-    if (worth.without.surely_fits) {
-      EXPECT_GE(worth.without.step_us, best.step_us);
+    if (worth.without.SurelyFits()) {
+      EXPECT_GE(worth.without.trial.step_us, best.trial.step_us);
     }
   }
-  for (const Outcome& single : plan.single) {
+  for (const Way& single : plan.single) {
     EXPECT_EQ(LeversOf(single.choice).size(), 1u);
-    EXPECT_TRUE(single.surely_fits);
-    EXPECT_GE(single.step_us, best.step_us);
+    EXPECT_TRUE(single.SurelyFits());
+    EXPECT_GE(single.trial.step_us, best.trial.step_us);
   }
 }
 
@@ -202,9 +203,44 @@ TEST_F(PlanTest, NothingOnTheFrontierIsBeaten) {
   const Plan plan = Find(Job(8, Bytes{12} << 30));
   ASSERT_FALSE(plan.frontier.empty());
   for (std::size_t i = 1; i < plan.frontier.size(); ++i) {
-    EXPECT_LT(plan.frontier[i - 1].device.best, plan.frontier[i].device.best);
-    EXPECT_GE(plan.frontier[i - 1].step_us, plan.frontier[i].step_us);
+    EXPECT_LT(plan.frontier[i - 1].trial.needs.device.best,
+              plan.frontier[i].trial.needs.device.best);
+    EXPECT_GE(plan.frontier[i - 1].trial.step_us, plan.frontier[i].trial.step_us);
   }
+}
+
+/// On several GPUs, where what NCCL takes counts too.
+TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
+  const Step step = ReadIt("vgg16_sgdm");
+  const PlanJob job{
+      .step = step, .gpu = *FindGpu("RTX3060"), .options = {}, .samples = 128, .gpus = 4};
+  const Result<Plan> plan = FindPlan(job);
+  ASSERT_TRUE(plan.ok() && !plan->ways.empty());
+  std::vector<Way> shown = plan->ways;
+  for (const auto& more : {plan->single, plan->frontier}) {
+    shown.insert(shown.end(), more.begin(), more.end());
+  }
+  for (const LeverWorth& worth : plan->worth)
+    shown.insert(shown.end(), {worth.alone, worth.without});
+  const Bytes outside =
+      plan->ways.front().trial.needs.device.best - plan->ways.front().trial.needs.reserved.best;
+  EXPECT_GT(outside, job.gpu.context.bytes) << "NCCL";
+  for (const Way& way : shown) {
+    const Needs& needs = way.trial.needs;
+    EXPECT_EQ(needs.device.best - needs.reserved.best, outside);
+    EXPECT_TRUE(!way.SurelyFits() ||
+                way.MicrosecondsPerSample() >= plan->ways.front().MicrosecondsPerSample());
+  }
+}
+
+/// plimsoll.apply replaces the layer that makes the logits: a plan does not checkpoint it too.
+TEST_F(PlanTest, WhatMakesTheLogitsIsNotCheckpointedBesideAChunkedLoss) {
+  Step step = CopyOf(step_, 0);
+  const Choice both = Choice{.batch = 4}.With("loss", "chunked:8").With("checkpointing", "lm_head");
+  EXPECT_EQ(NotCheckpointed(step, step.variants[0], both), std::vector<std::string>{"lm_head"});
+  const CheckpointModel model = ModelCheckpointing(step, step.variants[0], gpu_, {.batch = 4},
+                                                   NotCheckpointed(step, step.variants[0], both));
+  for (const CheckpointBlock& block : model.blocks) EXPECT_NE(block.module, "lm_head");
 }
 
 }  // namespace

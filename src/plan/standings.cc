@@ -16,8 +16,8 @@ LeverSet SetBy(const Choice& choice) {
   return set;
 }
 
-void Standings::Add(const Outcome& outcome) {
-  if (!outcome.surely_fits) {
+void Standings::Add(const Way& outcome) {
+  if (!outcome.SurelyFits()) {
     if (outcome.choice.Get(kCheckpointingLever.name).empty()) too_large_.push_back(outcome);
     return;
   }
@@ -44,15 +44,16 @@ bool Standings::IsNeedless(LeverSet levers, double us) const {
   });
 }
 
-bool Standings::IsDominated(const Outcome& plain) const {
+bool Standings::IsDominated(const Way& plain) const {
   const LeverSet levers = SetBy(plain.choice);
-  return std::any_of(too_large_.begin(), too_large_.end(), [&](const Outcome& other) {
+  return std::any_of(too_large_.begin(), too_large_.end(), [&](const Way& other) {
     const LeverSet set = SetBy(other.choice);
     const double worth = set == levers ? 0 : kWorthALever;
     return other.choice.batch == plain.choice.batch && other.choice != plain.choice &&
            (set & levers) == set &&
            (1 - worth) * other.MicrosecondsPerSample() <= plain.MicrosecondsPerSample() &&
-           other.in_use <= plain.in_use && other.reserved.best <= plain.reserved.best;
+           other.trial.unlimited.allocated.best <= plain.trial.unlimited.allocated.best &&
+           other.trial.needs.reserved.best <= plain.trial.needs.reserved.best;
   });
 }
 

@@ -23,7 +23,7 @@ class Standings {
  public:
   static constexpr double kNone = std::numeric_limits<double>::infinity();
 
-  void Add(const Outcome& outcome);
+  void Add(const Way& outcome);
   /// Microseconds for a sample; kNone where nothing fits.
   double Best() const { return best_us_; }
   /// Whoever sets these levers and takes as long for a sample is not shown: something as good is
@@ -33,13 +33,13 @@ class Standings {
   bool IsNeedless(LeverSet levers, double us) const;
   /// Whether another way without checkpoints, in as many passes, sets these levers or fewer and
   /// takes no more time and no more memory: then checkpoints do no more for this one.
-  bool IsDominated(const Outcome& plain) const;
+  bool IsDominated(const Way& plain) const;
 
  private:
   /// Of those that fit for certain.
   std::map<LeverSet, double> fastest_;
   /// Those without checkpoints that do not fit.
-  std::vector<Outcome> too_large_;
+  std::vector<Way> too_large_;
   double best_us_ = kNone;
 };
 

@@ -7,13 +7,11 @@
 namespace plimsoll::standings_test {
 namespace {
 
-Outcome Way(const Choice& choice, double us, bool fits = true) {
-  return {.choice = choice,
-          .samples = 1,
-          .reserved = {100, 100, 100},
-          .in_use = 90,
-          .surely_fits = fits,
-          .step_us = us};
+Way Tried(const Choice& choice, double us, bool fits = true) {
+  TrialResult trial{.room = 200, .surely_fits = fits, .step_us = us};
+  trial.needs.reserved = {100, 100, 100};
+  trial.unlimited.allocated = {90, 90, 90};
+  return {.choice = choice, .samples = 1, .trial = trial};
 }
 
 const Choice kBf16 = Choice{}.With(kPrecisionLever.name, "amp_bf16");
@@ -23,14 +21,14 @@ const Choice kFused = Choice{}.With(kOptimizerLever.name, "adamw:fused");
 
 TEST(Standings, WithoutAnythingThatFitsThereIsNoLimit) {
   Standings standings;
-  standings.Add(Way(kBf16, 100, false));
+  standings.Add(Tried(kBf16, 100, false));
   EXPECT_EQ(standings.Best(), Standings::kNone);
   EXPECT_EQ(standings.Limit(SetBy(kBf16)), Standings::kNone);
 }
 
 TEST(Standings, ALeverHasToEarnAPercent) {
   Standings standings;
-  standings.Add(Way(kBf16, 100));
+  standings.Add(Tried(kBf16, 100));
   EXPECT_DOUBLE_EQ(standings.Limit(SetBy(kFp16)), 100) << "another value of the same lever";
   EXPECT_DOUBLE_EQ(standings.Limit(SetBy(kBf16Fused)), 99) << "one more lever";
   EXPECT_DOUBLE_EQ(standings.Limit(SetBy(kFused)), 200) << "another lever";
@@ -41,14 +39,14 @@ TEST(Standings, ALeverHasToEarnAPercent) {
 
 TEST(Standings, WhatNeedsNoLessThanAnotherWithFewerLeversIsDominated) {
   Standings standings;
-  standings.Add(Way(kBf16, 100, false));
-  EXPECT_TRUE(standings.IsDominated(Way(kFp16, 100, false)));
-  EXPECT_TRUE(standings.IsDominated(Way(kBf16Fused, 99.5, false)));
-  EXPECT_FALSE(standings.IsDominated(Way(kBf16Fused, 95, false))) << "it is faster";
-  EXPECT_FALSE(standings.IsDominated(Way(kFused, 100, false))) << "it sets other levers";
-  EXPECT_FALSE(standings.IsDominated(Way(kBf16, 100, false))) << "it is the same";
-  Outcome smaller = Way(kBf16Fused, 100, false);
-  smaller.reserved.best = 80;
+  standings.Add(Tried(kBf16, 100, false));
+  EXPECT_TRUE(standings.IsDominated(Tried(kFp16, 100, false)));
+  EXPECT_TRUE(standings.IsDominated(Tried(kBf16Fused, 99.5, false)));
+  EXPECT_FALSE(standings.IsDominated(Tried(kBf16Fused, 95, false))) << "it is faster";
+  EXPECT_FALSE(standings.IsDominated(Tried(kFused, 100, false))) << "it sets other levers";
+  EXPECT_FALSE(standings.IsDominated(Tried(kBf16, 100, false))) << "it is the same";
+  Way smaller = Tried(kBf16Fused, 100, false);
+  smaller.trial.needs.reserved.best = 80;
   EXPECT_FALSE(standings.IsDominated(smaller)) << "it needs less";
 }
 

@@ -12,6 +12,8 @@ namespace {
 constexpr double kLeastTime = 1;
 /// How many intervals the exact search looks at, over all sets that it goes through.
 constexpr std::size_t kMostWork = 500'000;
+/// How many intervals exchanges look at.
+constexpr std::size_t kMostExchangeWork = 100'000'000;
 
 using Over = std::vector<Bytes>;
 
@@ -164,17 +166,20 @@ void Improve(const CoverProblem& problem, State& state) {
   std::iota(dearest.begin(), dearest.end(), 0);
   std::stable_sort(dearest.begin(), dearest.end(),
                    [&](std::size_t a, std::size_t b) { return problem.time[a] > problem.time[b]; });
-  for (bool better = true; better;) {
+  std::size_t work = 0;
+  for (bool better = true; better && work < kMostExchangeWork;) {
     better = false;
     for (const std::size_t out : dearest) {
-      if (!state.Has(out)) continue;
+      if (!state.Has(out) || work >= kMostExchangeWork) continue;
       state.Flip(out);
+      work += state.over().size();
       if (Fits(state.over())) {
         better = true;
         continue;
       }
       const auto in = std::find_if(dearest.rbegin(), dearest.rend(), [&](std::size_t block) {
         if (problem.time[block] >= problem.time[out] || !state.CanAdd(block)) return false;
+        work += 2 * state.over().size();
         state.Flip(block);
         const bool fits = Fits(state.over());
         if (!fits) state.Flip(block);

@@ -76,7 +76,7 @@ std::vector<std::string> EarlierFreeTexts(const EarlierFrees& frees, const Predi
   }
   if (frees.changes.size() > 1)
     texts.push_back("All of them together: " + Saved(frees.together) + ".");
-  if (frees.fits && !p.fits) texts.back() += fmt::format(" Then batch {} fits.", p.batch);
+  if (frees.fits && !p.trial.fits) texts.back() += fmt::format(" Then batch {} fits.", p.batch);
   return texts;
 }
 

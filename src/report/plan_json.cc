@@ -8,12 +8,20 @@ namespace plimsoll {
 namespace {
 
 /// The ends of a range are null where they were not asked for.
-Json FigureJson(const Outcome& way, const Range& range) {
-  if (way.whole) return RangeJson(range);
+Json FigureJson(const Way& way, const Range& range) {
+  if (way.trial.has_ranges) return RangeJson(range);
   return {{"low", nullptr}, {"best", range.best}, {"high", nullptr}};
 }
 
-Json WayJson(const PlanJob& job, const Outcome& way) {
+Json ValueJson(const LeverFields& fields) {
+  Json value = Json::object();
+  for (const LeverField& field : fields) {
+    std::visit([&](const auto& is) { value[field.name] = is; }, field.is);
+  }
+  return value;
+}
+
+Json WayJson(const PlanJob& job, const Way& way) {
   Json set = Json::object();
   Json levers = Json::array();
   for (const PlanLever* lever : LeversOf(way.choice)) {
@@ -21,6 +29,7 @@ Json WayJson(const PlanJob& job, const Outcome& way) {
     set[lever->name] = value;
     levers.push_back({{"lever", lever->name},
                       {"set_to", value},
+                      {"value", ValueJson(lever->fields(job.step, way.choice))},
                       {"words", lever->describe(job.step, way.choice)},
                       {"numerics", NumericsName(lever->numerics(job.step, value))},
                       {"code", lever->code(job.step, way.choice)}});
@@ -31,19 +40,19 @@ Json WayJson(const PlanJob& job, const Outcome& way) {
           {"set", std::move(set)},
           {"levers", std::move(levers)},
           {"numerics", NumericsName(NumericsOf(job.step, way.choice))},
-          {"reserved", FigureJson(way, way.reserved)},
-          {"device", FigureJson(way, way.device)},
-          {"room", way.room},
-          {"fits", way.fits},
-          {"surely_fits", way.surely_fits},
-          {"step_us", std::llround(way.step_us)},
-          {"gpu_busy_us", std::llround(way.gpu_busy_us)},
+          {"reserved", FigureJson(way, way.trial.needs.reserved)},
+          {"device", FigureJson(way, way.trial.needs.device)},
+          {"room", way.trial.room},
+          {"fits", way.trial.fits},
+          {"surely_fits", way.SurelyFits()},
+          {"step_us", std::llround(way.trial.step_us)},
+          {"gpu_busy_us", std::llround(way.trial.gpu_busy_us)},
           {"samples_per_second", way.SamplesPerSecond()}};
 }
 
-Json WaysJson(const PlanJob& job, const std::vector<Outcome>& outcomes) {
+Json WaysJson(const PlanJob& job, const std::vector<Way>& outcomes) {
   Json ways = Json::array();
-  for (const Outcome& way : outcomes) ways.push_back(WayJson(job, way));
+  for (const Way& way : outcomes) ways.push_back(WayJson(job, way));
   return ways;
 }
 
@@ -74,7 +83,9 @@ std::string PlanJson(const PlanJob& job, const Plan& plan) {
        {"as_captured", WayJson(job, plan.as_captured)},
        {"closest", plan.closest ? WayJson(job, *plan.closest) : Json(nullptr)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},
-       {"evaluations", plan.evaluations}});
+       {"evaluations", plan.evaluations},
+       {"combinations", plan.combinations},
+       {"left_out", plan.left_out}});
 }
 
 }  // namespace plimsoll

@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-const Outcome& ShownWay(const Plan& plan) {
+const Way& ShownWay(const Plan& plan) {
   return plan.ways.empty() ? *plan.closest : plan.ways.front();
 }
 

@@ -3,13 +3,13 @@
 
 #include "plan/search.h"
 #include "report/page.h"
-#include "step/predict.h"
+#include "step/answer/predict.h"
 #include "timeline/history.h"
 
 namespace plimsoll {
 
 /// The way whose run the page shows: the first, or what comes closest.
-const Outcome& ShownWay(const Plan& plan);
+const Way& ShownWay(const Plan& plan);
 
 /// `prediction` and `history` are of the way that is shown, with `passes` of its passes.
 PageContent PlanPage(const PlanJob& job, const Plan& plan, const Prediction& prediction,

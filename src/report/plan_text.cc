@@ -52,7 +52,7 @@ std::string Verdict(const PlanJob& job, const Plan& plan) {
     std::string text = fmt::format(
         "Nothing that was tried fits {} for certain: what comes closest takes up to {} on the "
         "device",
-        what, FormatBytes(plan.closest->device.high));
+        what, FormatBytes(plan.closest->trial.needs.device.high));
     if (job.options.limit) {
       return text + fmt::format(", and PyTorch may hold {}.", FormatBytes(*job.options.limit));
     }
@@ -63,8 +63,8 @@ std::string Verdict(const PlanJob& job, const Plan& plan) {
     }
     return text + ".";
   }
-  const Outcome& best = plan.ways.front();
-  if (plan.as_captured.surely_fits && best.choice == plan.as_captured.choice) {
+  const Way& best = plan.ways.front();
+  if (plan.as_captured.SurelyFits() && best.choice == plan.as_captured.choice) {
     return fmt::format("{}: it fits as it is, and nothing that was tried is faster.", what);
   }
   return fmt::format("{}: {} samples a second with {}{}.", what,
@@ -81,11 +81,12 @@ void WriteWays(Writer& w, const PlanJob& job, const Plan& plan) {
                {.heading = "results", .may_go = true},
                {.heading = "what to change", .wraps = true}});
   for (std::size_t i = 0; i < plan.ways.size(); ++i) {
-    const Outcome& way = plan.ways[i];
-    table.Row(
-        {std::to_string(i + 1), fmt::format("{:.1f}", way.SamplesPerSecond()),
-         WholeMilliseconds(way.step_us), FormatBytes(way.device.best), FormatBytes(way.device.high),
-         std::string(NumericsName(NumericsOf(job.step, way.choice))), LeverList(job, way.choice)});
+    const Way& way = plan.ways[i];
+    table.Row({std::to_string(i + 1), fmt::format("{:.1f}", way.SamplesPerSecond()),
+               WholeMilliseconds(way.trial.step_us), FormatBytes(way.trial.needs.device.best),
+               FormatBytes(way.trial.needs.device.high),
+               std::string(NumericsName(NumericsOf(job.step, way.choice))),
+               LeverList(job, way.choice)});
   }
   table.WriteTo(w);
 }
@@ -107,7 +108,7 @@ std::string LeftOut(const PlanJob& job) {
   return fmt::format("{}", fmt::join(left_out, ", "));
 }
 
-void WriteHow(Writer& w, const PlanJob& job, const Outcome& way, std::string_view heading) {
+void WriteHow(Writer& w, const PlanJob& job, const Way& way, std::string_view heading) {
   w.Heading(heading);
   w.Line(fmt::format("  batch_size={}", way.choice.batch));
   for (const PlanLever* lever : LeversOf(way.choice)) {
@@ -116,8 +117,8 @@ void WriteHow(Writer& w, const PlanJob& job, const Outcome& way, std::string_vie
   }
 }
 
-std::string FitWord(const Outcome& outcome) {
-  return outcome.surely_fits ? "yes" : outcome.fits ? "likely" : "no";
+std::string FitWord(const Way& outcome) {
+  return outcome.SurelyFits() ? "yes" : outcome.trial.fits ? "likely" : "no";
 }
 
 std::string AsCaptured(const PlanJob& job) {
@@ -134,9 +135,9 @@ void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
                {.heading = "memory", .right = true},
                {.heading = "fits"},
                {.heading = "how", .wraps = true}});
-  const auto row = [&](const Outcome& outcome, std::string what, std::string how) {
-    table.Row({std::move(what), WholeMilliseconds(outcome.step_us),
-               FormatBytes(outcome.device.best), FitWord(outcome), std::move(how)});
+  const auto row = [&](const Way& outcome, std::string what, std::string how) {
+    table.Row({std::move(what), WholeMilliseconds(outcome.trial.step_us),
+               FormatBytes(outcome.trial.needs.device.best), FitWord(outcome), std::move(how)});
   };
   row(plan.as_captured, "as captured", AsCaptured(job));
   for (const LeverWorth& worth : plan.worth) {
@@ -147,16 +148,16 @@ void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
   row(plan.ways.front(), "together", "the first way");
   table.WriteTo(w);
   if (plan.ways.size() < 2) return;
-  const Outcome& first = plan.ways[0];
-  const Outcome& second = plan.ways[1];
-  const double more_us = second.step_us - first.step_us;
+  const Way& first = plan.ways[0];
+  const Way& second = plan.ways[1];
+  const double more_us = second.trial.step_us - first.trial.step_us;
   w.Line();
   w.Wrapped(
       fmt::format(
           "The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} on the device.",
-          LeverList(job, second.choice), more_us / 1e3, 100 * more_us / first.step_us,
-          FormatBytes(std::abs(second.device.best - first.device.best)),
-          second.device.best > first.device.best ? "more" : "less"),
+          LeverList(job, second.choice), more_us / 1e3, 100 * more_us / first.trial.step_us,
+          FormatBytes(std::abs(second.trial.needs.device.best - first.trial.needs.device.best)),
+          second.trial.needs.device.best > first.trial.needs.device.best ? "more" : "less"),
       "  ", "  ");
 }
 
@@ -186,6 +187,12 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
     notes.back() += fmt::format(
         "; {} fit even if every workspace of cuDNN and cuBLAS is as large as it can be", fitting);
   }
+  if (plan.left_out > 0) {
+    notes.push_back(fmt::format(
+        "the step is long ({} calls), and the search ended before {} of {} combinations of levers "
+        "were looked through: a faster way may have been missed",
+        job.step.variants.front().calls.size(), plan.left_out, plan.combinations));
+  }
   if (job.samples_by_default) {
     notes.push_back(fmt::format(
         "no --global-batch was given: {} is the largest power of two that is certain to fit in one "
@@ -195,10 +202,9 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
             ? fmt::format("; the captured step has {} passes", CapturedPasses(job.step))
             : std::string()));
   }
-  const bool other_passes =
-      std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Outcome& way) {
-        return PassesOf(way.choice) > 1 && NumericsOf(job.step, way.choice) == Numerics::kOther;
-      });
+  const bool other_passes = std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Way& way) {
+    return PassesOf(way.choice) > 1 && NumericsOf(job.step, way.choice) == Numerics::kOther;
+  });
   if (other_passes) {
     notes.push_back(
         "batch norm averages over the samples of one pass, so that several passes give other "

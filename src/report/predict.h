@@ -5,9 +5,9 @@
 #include <string>
 
 #include "report/text.h"
-#include "step/earlier_frees.h"
-#include "step/max_batch.h"
-#include "step/predict.h"
+#include "step/answer/earlier_frees.h"
+#include "step/answer/max_batch.h"
+#include "step/answer/predict.h"
 
 namespace plimsoll {
 

@@ -13,13 +13,13 @@ Json ToJson(const TradeOff& t) {
   return {{"precision", t.precision},
           {"batch", t.batch},
           {"settings", t.settings},
-          {"allocated", t.allocated},
-          {"reserved", t.reserved},
-          {"device", t.device},
-          {"high", t.high},
-          {"step_us", t.step_us},
-          {"fits", t.fits},
-          {"surely_fits", t.surely_fits},
+          {"allocated", t.trial.needs.allocated.best},
+          {"reserved", t.trial.needs.reserved.best},
+          {"device", t.trial.needs.device.best},
+          {"high", t.trial.needs.device.high},
+          {"step_us", t.trial.step_us},
+          {"fits", t.trial.fits},
+          {"surely_fits", t.trial.surely_fits},
           {"on_frontier", t.on_frontier},
           {"chosen", t.chosen}};
 }
@@ -30,8 +30,8 @@ RankReport AsRank(const PredictAnswer& answer, const History& history) {
   rank.torch = p.torch.ToText();
   rank.events = static_cast<std::int64_t>(history.times.size());
   rank.steps = p.steps;
-  rank.peak_allocated = p.allocated.best;
-  rank.peak_reserved = p.reserved.best;
+  rank.peak_allocated = p.trial.needs.allocated.best;
+  rank.peak_reserved = p.trial.needs.reserved.best;
   rank.capacity = p.gpu.memory;
   rank.limit = p.limit;
   rank.phase = InstantText(p);
@@ -56,13 +56,17 @@ PageContent RunPage(const PredictAnswer& answer, const History& history, std::st
 }
 
 PageContent PredictionPage(const PredictAnswer& answer, const History& history,
-                           const std::vector<TradeOff>& trade_offs) {
+                           const TradeOffTable& trade_offs) {
   Json points = Json::array();
-  for (const TradeOff& point : trade_offs) points.push_back(ToJson(point));
+  for (const TradeOff& point : trade_offs.points) points.push_back(ToJson(point));
   PageContent page = RunPage(answer, history, "predicted");
   page.explanation.verdict = PredictVerdict(answer.prediction, answer.max_batch);
   page.prediction = PredictJson(answer);
   page.trade_offs = Dump(points, kOneLine);
+  if (trade_offs.left_out > 0) {
+    page.explanation.ranks.front().notes.push_back(fmt::format(
+        "the step is long: {} other batches and settings were not tried", trade_offs.left_out));
+  }
   return page;
 }
 

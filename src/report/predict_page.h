@@ -6,7 +6,7 @@
 
 #include "report/page.h"
 #include "report/predict.h"
-#include "step/trade_offs.h"
+#include "step/answer/trade_offs.h"
 #include "timeline/history.h"
 
 namespace plimsoll {
@@ -15,6 +15,6 @@ namespace plimsoll {
 PageContent RunPage(const PredictAnswer& answer, const History& history, std::string_view how);
 
 PageContent PredictionPage(const PredictAnswer& answer, const History& history,
-                           const std::vector<TradeOff>& trade_offs);
+                           const TradeOffTable& trade_offs);
 
 }  // namespace plimsoll

@@ -45,10 +45,11 @@ struct Compared {
 
 Compared CompareIn(const Prediction& p) {
   // The smaller of the two decides.
-  if (p.limit && *p.limit <= p.room) {
-    return {p.reserved, p.unlimited.reserved, FormatBytes(*p.limit) + " reserved"};
+  if (p.limit && *p.limit <= p.trial.room) {
+    return {p.trial.needs.reserved, p.trial.unlimited.reserved,
+            FormatBytes(*p.limit) + " reserved"};
   }
-  return {p.device, p.unlimited.device, FormatBytes(p.gpu.memory)};
+  return {p.trial.needs.device, p.trial.unlimited.device, FormatBytes(p.gpu.memory)};
 }
 
 /// "118.2 ms"
@@ -59,16 +60,16 @@ std::string IfUnlimited(const Prediction& p, const Compared& c) {
   if (c.unlimited.best <= c.figure.best) return "";
   return fmt::format(" With more room it would use {}: here PyTorch gives cached memory back{}.",
                      FormatBytes(c.unlimited.best),
-                     p.refused_in_a_step > 0 ? ", and cuDNN does without workspaces" : "");
+                     p.trial.refused_in_a_step > 0 ? ", and cuDNN does without workspaces" : "");
 }
 
 std::string Refused(const Prediction& p) {
-  std::string text =
-      fmt::format("{} convolution{} of each step get{} no workspace and take{} a slower way",
-                  p.refused_in_a_step, p.refused_in_a_step == 1 ? "" : "s",
-                  p.refused_in_a_step == 1 ? "s" : "", p.refused_in_a_step == 1 ? "s" : "");
-  if (p.step_us > p.unlimited_step_us) {
-    text += fmt::format(" (a step about {} instead of {})", Milliseconds(p.step_us),
+  std::string text = fmt::format(
+      "{} convolution{} of each step get{} no workspace and take{} a slower way",
+      p.trial.refused_in_a_step, p.trial.refused_in_a_step == 1 ? "" : "s",
+      p.trial.refused_in_a_step == 1 ? "s" : "", p.trial.refused_in_a_step == 1 ? "s" : "");
+  if (p.trial.step_us > p.unlimited_step_us) {
+    text += fmt::format(" (a step about {} instead of {})", Milliseconds(p.trial.step_us),
                         Milliseconds(p.unlimited_step_us));
   }
   return text;
@@ -77,18 +78,18 @@ std::string Refused(const Prediction& p) {
 std::string VerdictOfSeen(const Prediction& p) {
   const Compared c = CompareIn(p);
   const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
-  if (p.beyond_count) {
+  if (p.trial.beyond_count) {
     return fmt::format("Batch {} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
                        p.batch, Place(p));
   }
-  if (!p.fits) {
+  if (!p.trial.fits) {
     return fmt::format("Batch {} does not fit {}: it would use {} of {}.", p.batch, Place(p),
                        FormatBytes(c.unlimited.best), c.of);
   }
-  if (p.surely_fits) {
+  if (p.trial.surely_fits) {
     return fmt::format("Batch {} fits {}: {}.", p.batch, Place(p), used) + IfUnlimited(p, c);
   }
-  if (p.refused_in_a_step > 0) {
+  if (p.trial.refused_in_a_step > 0) {
     return fmt::format("Batch {} may just fit {}: {}; {}.", p.batch, Place(p), used, Refused(p)) +
            IfUnlimited(p, c);
   }
@@ -103,7 +104,7 @@ std::string Verdict(const Prediction& p) {
                                             : "");
 }
 
-std::string Largest(const Prediction& p, const MaxBatch& m) {
+std::string LargestFound(const Prediction& p, const MaxBatch& m) {
   const std::string_view surely = p.sizes_change ? "fits" : "fits for certain";
   if (m.most.batch == 0) return fmt::format("Not even a batch of 1 fits {}.", Place(p));
   if (m.sure.batch == m.most.batch) {
@@ -121,6 +122,14 @@ std::string Largest(const Prediction& p, const MaxBatch& m) {
       "Batch {} {} {}, and so does every smaller one that was tried; up to {} may "
       "fit.",
       m.sure.batch, surely, Place(p), m.most.batch);
+}
+
+std::string Largest(const Prediction& p, const MaxBatch& m) {
+  if (m.untried_below == 0) return LargestFound(p, m);
+  return fmt::format(
+      "{} The step is long, and the search ended before every batch was tried: up to {} may fit "
+      "too.",
+      LargestFound(p, m), m.untried_below - 1);
 }
 
 /// Only where it is news: where the largest batches are slower.
@@ -145,16 +154,16 @@ constexpr double kBusy = 0.8;
 constexpr double kWaits = 0.05;
 
 std::string StepTimeText(const Prediction& p) {
-  std::string text = "about " + Milliseconds(p.step_us);
+  std::string text = "about " + Milliseconds(p.trial.step_us);
   if (p.passes > 1) text += fmt::format(" for {} passes of {}", p.passes, p.batch);
-  if (p.waited_us > kWaits * p.step_us) {
+  if (p.trial.waited_us > kWaits * p.trial.step_us) {
     text += fmt::format(", {} of it waiting for other GPUs, by the rates of their links",
-                        Milliseconds(p.waited_us));
+                        Milliseconds(p.trial.waited_us));
   }
-  if (p.gpu_busy_us + p.waited_us < kBusy * p.step_us) {
+  if (p.trial.gpu_busy_us + p.trial.waited_us < kBusy * p.trial.step_us) {
     text +=
         fmt::format(": the GPU is busy for {} and waits for Python (as fast as where we measured)",
-                    Milliseconds(p.gpu_busy_us));
+                    Milliseconds(p.trial.gpu_busy_us));
   }
   if (p.gpu.name == "H200") return text;
   text += "; measured on an H200, scaled to ";
@@ -165,13 +174,13 @@ std::string StepTimeText(const Prediction& p) {
 }
 
 void WriteFigures(Writer& w, const Prediction& p) {
-  WriteRow(w, "allocated at most", RangeText(p.allocated));
-  WriteRow(w, "reserved at most", RangeText(p.reserved));
-  WriteRow(w, "on the device", RangeText(p.device));
-  if (p.fits && p.unlimited.device.best > p.device.best) {
-    WriteRow(w, "  without limits", RangeText(p.unlimited.device));
+  WriteRow(w, "allocated at most", RangeText(p.trial.needs.allocated));
+  WriteRow(w, "reserved at most", RangeText(p.trial.needs.reserved));
+  WriteRow(w, "on the device", RangeText(p.trial.needs.device));
+  if (p.trial.fits && p.trial.unlimited.device.best > p.trial.needs.device.best) {
+    WriteRow(w, "  without limits", RangeText(p.trial.unlimited.device));
   }
-  if (p.step_us > 0) WriteRow(w, "a step takes", StepTimeText(p));
+  if (p.trial.step_us > 0) WriteRow(w, "a step takes", StepTimeText(p));
   WriteRow(w, "peak", InstantText(p));
 }
 
@@ -237,10 +246,10 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   w.Headline(Verdict(p));
   w.Line();
   WriteFigures(w, p);
-  w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.device.best)));
+  w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));
   for (const AccountLine& line : p.account) {
     w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),
-                       100.0 * double(line.bytes) / double(p.device.best)));
+                       100.0 * double(line.bytes) / double(p.trial.needs.device.best)));
   }
   WriteHolders(w, p);
   if (answer.earlier_frees) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "report/json_values.h"
-#include "step/predict.h"
+#include "step/trial/trial.h"
 
 namespace plimsoll {
 

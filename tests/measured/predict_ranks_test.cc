@@ -8,9 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "step/calibration.h"
+#include "step/answer/predict.h"
 #include "step/file/step_file.h"
-#include "step/predict.h"
+#include "step/rules/calibration.h"
 #include "step/transforms/data_parallel.h"
 #include "step/transforms/fully_sharded.h"
 #include "step/transforms/pipeline.h"
@@ -60,10 +60,10 @@ TEST(MeasuredPredictRanks, PeaksOfEveryRank) {
     const Result<Prediction> p = PredictRank(job);
     ASSERT_TRUE(p.ok()) << p.error().ToLine();
     const auto allocated = measured["peak_allocated"].get<double>();
-    EXPECT_LE(std::abs(double(p->allocated.best) / allocated - 1), 0.01);
+    EXPECT_LE(std::abs(double(p->trial.needs.allocated.best) / allocated - 1), 0.01);
     const auto reserved = measured["peak_reserved"].get<double>();
-    EXPECT_LE(std::abs(double(p->reserved.best) / reserved - 1), 0.02);
-    EXPECT_GE(p->reserved.high, measured["peak_reserved"].get<Bytes>());
+    EXPECT_LE(std::abs(double(p->trial.needs.reserved.best) / reserved - 1), 0.02);
+    EXPECT_GE(p->trial.needs.reserved.high, measured["peak_reserved"].get<Bytes>());
   }
 }
 
@@ -104,8 +104,9 @@ TEST(MeasuredPredictRanks, PeaksOfAGpt) {
     const auto allocated = row["peak_allocated"].get<double>();
     const auto reserved = row["peak_reserved"].get<double>();
     const bool pipeline = row.contains("pipeline");
-    EXPECT_LE(std::abs(double(p->allocated.best) / allocated - 1), pipeline ? 0.021 : 1e-6);
-    EXPECT_LE(std::abs(double(p->reserved.best) / reserved - 1), pipeline ? 0.02 : 0);
+    EXPECT_LE(std::abs(double(p->trial.needs.allocated.best) / allocated - 1),
+              pipeline ? 0.021 : 1e-6);
+    EXPECT_LE(std::abs(double(p->trial.needs.reserved.best) / reserved - 1), pipeline ? 0.02 : 0);
   }
 }
 
@@ -127,8 +128,8 @@ TEST(MeasuredPredictRanks, PeaksOfScripts) {
                                           .calibration = Calibration::BuiltIn("H200")});
     ASSERT_TRUE(p.ok()) << p.error().ToLine();
     const auto allocated = row["peak_allocated"].get<double>();
-    EXPECT_LE(std::abs(double(p->allocated.best) / allocated - 1), 0.001);
-    EXPECT_EQ(p->reserved.best, row["peak_reserved"].get<Bytes>());
+    EXPECT_LE(std::abs(double(p->trial.needs.allocated.best) / allocated - 1), 0.001);
+    EXPECT_EQ(p->trial.needs.reserved.best, row["peak_reserved"].get<Bytes>());
     EXPECT_EQ(BytesOf(p->account, AccountItem::kNccl), 0);
   }
 }
@@ -141,8 +142,8 @@ TEST(MeasuredPredictRanks, NcclHasALineOfItsOwn) {
   ASSERT_TRUE(p.ok());
   const Bytes nccl = BytesOf(p->account, AccountItem::kNccl);
   EXPECT_GT(nccl, 0);
-  EXPECT_EQ(p->device.best, p->reserved.best + p->gpu.context.bytes + nccl);
-  EXPECT_GT(p->device.high - p->device.best, nccl) << "an estimate";
+  EXPECT_EQ(p->trial.needs.device.best, p->trial.needs.reserved.best + p->gpu.context.bytes + nccl);
+  EXPECT_GT(p->trial.needs.device.high - p->trial.needs.device.best, nccl) << "an estimate";
 }
 
 }  // namespace plimsoll::predict_ranks_test

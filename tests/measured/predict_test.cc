@@ -10,15 +10,15 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/lever.h"
-#include "step/calibration.h"
-#include "step/earlier_frees.h"
+#include "step/answer/earlier_frees.h"
+#include "step/answer/max_batch.h"
+#include "step/answer/predict.h"
+#include "step/answer/prediction_invariants.h"
 #include "step/file/step_file.h"
-#include "step/max_batch.h"
-#include "step/predict.h"
-#include "step/prediction_invariants.h"
+#include "step/rules/calibration.h"
 #include "step/transforms/checkpoint.h"
 #include "step/transforms/tensors_of_call.h"
-#include "step/trial.h"
+#include "step/trial/trial.h"
 
 namespace plimsoll::predict_test {
 
@@ -52,10 +52,10 @@ TEST(MeasuredPredict, PeaksAreThoseOfTheRealRuns) {
                                           .torch = TorchVersion{2, 11},
                                           .calibration = Calibration::BuiltIn("H200")});
     ASSERT_TRUE(p.ok()) << p.error().ToLine();
-    EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 0.1);
-    EXPECT_LE(ErrorInPercent(p->reserved.best, row["peak_reserved"]), 0.3);
-    EXPECT_GE(p->reserved.high, row["peak_reserved"].get<Bytes>());
-    EXPECT_TRUE(p->fits);
+    EXPECT_LE(ErrorInPercent(p->trial.needs.allocated.best, row["peak_allocated"]), 0.1);
+    EXPECT_LE(ErrorInPercent(p->trial.needs.reserved.best, row["peak_reserved"]), 0.3);
+    EXPECT_GE(p->trial.needs.reserved.high, row["peak_reserved"].get<Bytes>());
+    EXPECT_TRUE(p->trial.fits);
     EXPECT_TRUE(p->assumptions.empty()) << p->assumptions.front();
   }
 }
@@ -78,8 +78,8 @@ TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
                                           .torch = TorchVersion{2, 11},
                                           .calibration = Calibration::BuiltIn("H200")});
     ASSERT_TRUE(p.ok()) << p.error().ToLine();
-    EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 0.1);
-    EXPECT_LE(ErrorInPercent(p->reserved.best, row["peak_reserved"]), 2);
+    EXPECT_LE(ErrorInPercent(p->trial.needs.allocated.best, row["peak_allocated"]), 0.1);
+    EXPECT_LE(ErrorInPercent(p->trial.needs.reserved.best, row["peak_reserved"]), 2);
   }
 }
 
@@ -99,8 +99,8 @@ TEST(MeasuredPredict, CheckpointedModulesAreThoseOfTheRealRuns) {
                                           .torch = TorchVersion{2, 11},
                                           .calibration = Calibration::BuiltIn("H200")});
     ASSERT_TRUE(p.ok()) << p.error().ToLine();
-    EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 0.2);
-    EXPECT_LE(ErrorInPercent(p->reserved.best, row["peak_reserved"]), 2);
+    EXPECT_LE(ErrorInPercent(p->trial.needs.allocated.best, row["peak_allocated"]), 0.2);
+    EXPECT_LE(ErrorInPercent(p->trial.needs.reserved.best, row["peak_reserved"]), 2);
   }
 }
 
@@ -197,8 +197,8 @@ TEST(MeasuredPredict, TheRulesAloneComeClose) {
     const Result<Prediction> p =
         Predict(*step, *FindGpu("H200"), {.batch = row["batch"], .torch = TorchVersion{2, 11}});
     ASSERT_TRUE(p.ok());
-    EXPECT_LE(ErrorInPercent(p->allocated.best, row["peak_allocated"]), 2);
-    EXPECT_GE(p->reserved.high, row["peak_reserved"].get<Bytes>());
+    EXPECT_LE(ErrorInPercent(p->trial.needs.allocated.best, row["peak_allocated"]), 2);
+    EXPECT_GE(p->trial.needs.reserved.high, row["peak_reserved"].get<Bytes>());
   }
 }
 
@@ -234,12 +234,9 @@ TEST(MeasuredPredict, NoBatchBelowTheSureOneIsInDoubt) {
     for (const auto& [name, limit] : places) {
       const Gpu gpu = *FindGpu(name);
       const PredictOptions options{.calibration = Calibration::BuiltIn(gpu.name), .limit = limit};
-      const std::int64_t sure = FindMaxBatch(step, gpu, options)->sure.batch;
       const Setting setting = *MakeSetting(step, gpu, options);
-      const auto surely = [&](std::int64_t n) {
-        return SurelyFits(Decide(LowerFor(setting, n, Estimate::kLikely), setting),
-                          LowerFor(setting, n, Estimate::kUpper), setting);
-      };
+      const std::int64_t sure = FindMaxBatch(setting).sure.batch;
+      const auto surely = [&](std::int64_t n) { return Trial(setting.WithBatch(n)).surely_fits(); };
       EXPECT_FALSE(surely(sure + 1)) << file << " on " << name << " " << sure;
       std::int64_t n = sure;
       for (int i = 0; i < 40 && n > 0; ++i) {
@@ -264,7 +261,7 @@ TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
                                .precision = step.variants.back().precision,
                                .calibration = Calibration::BuiltIn(gpu.name),
                                .limit = limit};
-        const MaxBatch largest = *FindMaxBatch(step, gpu, options);
+        const MaxBatch largest = FindMaxBatch(*MakeSetting(step, gpu, options));
         const std::string what = file.filename().string() + " on " + name;
         ExpectNoneBroken(BrokenInvariants(largest), what);
         const std::int64_t most = largest.most.batch;
@@ -278,9 +275,9 @@ TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
             ExpectNoneBroken(BrokenInvariants(p),
                              fmt::format("{}, batch {}, {}", what, batch, conf));
             if (*conf != 0) continue;
-            EXPECT_EQ(p.fits, batch <= most) << what << " " << batch;
+            EXPECT_EQ(p.trial.fits, batch <= most) << what << " " << batch;
             if (batch == largest.sure.batch) {
-              EXPECT_TRUE(p.surely_fits) << what << " " << batch;
+              EXPECT_TRUE(p.trial.surely_fits) << what << " " << batch;
             }
           }
         }
@@ -308,12 +305,12 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
     if (!row["limit"].is_null()) options.limit = row["limit"].get<Bytes>();
     const Result<Prediction> p = Predict(step, *FindGpu("H200"), options);
     ASSERT_TRUE(p.ok());
-    EXPECT_EQ(p->fits, row["fits"].get<bool>());
+    EXPECT_EQ(p->trial.fits, row["fits"].get<bool>());
     const bool refused = row["refusals"].get<int>() > 0;
-    EXPECT_FALSE(p->surely_fits && refused) << "what surely fits is refused nothing";
+    EXPECT_FALSE(p->trial.surely_fits && refused) << "what surely fits is refused nothing";
     refusing += refused;
-    foreseen += refused && p->step_us > p->unlimited_step_us;
-    false_alarms += !refused && p->workspaces_refused > 0;
+    foreseen += refused && p->trial.step_us > p->unlimited_step_us;
+    false_alarms += !refused && p->trial.workspaces_refused > 0;
   }
   EXPECT_EQ(refusing, 5);
   EXPECT_EQ(foreseen, 5);
@@ -323,6 +320,11 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
 Result<Step> ReadNamed(const std::string& name) {
   const Result<Input> input = Input::Open((kSteps / (name + ".step.json.gz")).string());
   return input ? ReadStep(*input) : Result<Step>(input.error());
+}
+
+std::optional<EarlierFrees> EarlierFreesIn(const Step& step, const Gpu& gpu,
+                                           const PredictOptions& options) {
+  return FindEarlierFrees(Trial(*MakeSetting(step, gpu, options)));
 }
 
 /// The same scripts captured again after the edit that is offered: python/tests/release_jobs.py.
@@ -339,14 +341,16 @@ TEST_P(EarlierFreesOf, SaveWhatTheEditedJobTakesLess) {
     const PredictOptions options{.batch = batch};
     const Result<Prediction> before = Predict(*kept, *gpu, options);
     const Result<Prediction> after = Predict(*freed, *gpu, options);
-    const Result<std::optional<EarlierFrees>> offered = FindEarlierFrees(*kept, *gpu, options);
-    ASSERT_TRUE(before.ok() && after.ok() && offered.ok() && offered->has_value());
-    const PeakSaving& saved = (*offered)->together;
-    EXPECT_EQ((*offered)->changes.size(), 1u);
-    EXPECT_EQ(saved.allocated, before->unlimited.allocated.best - after->unlimited.allocated.best);
-    EXPECT_EQ(saved.device, before->unlimited.device.best - after->unlimited.device.best);
-    EXPECT_EQ((*offered)->fits, after->fits);
-    EXPECT_FALSE(FindEarlierFrees(*freed, *gpu, options)->has_value());
+    const std::optional<EarlierFrees> offered = EarlierFreesIn(*kept, *gpu, options);
+    ASSERT_TRUE(before.ok() && after.ok() && offered);
+    const PeakSaving& saved = offered->together;
+    EXPECT_EQ(offered->changes.size(), 1u);
+    EXPECT_EQ(saved.allocated,
+              before->trial.unlimited.allocated.best - after->trial.unlimited.allocated.best);
+    EXPECT_EQ(saved.device,
+              before->trial.unlimited.device.best - after->trial.unlimited.device.best);
+    EXPECT_EQ(offered->fits, after->trial.fits);
+    EXPECT_FALSE(EarlierFreesIn(*freed, *gpu, options).has_value());
   }
 }
 

@@ -49,7 +49,11 @@ code=0
 # As a plan says, but for the flags.
 cat >"$folder/plan.json" <<'PLAN'
 {"schema": "plimsoll.plan/1", "ways": [{"batch": 2, "passes": 2, "samples": 8,
-  "set": {"parallel": "zero2:2", "checkpointing": "h.0,h.1", "accumulation": "2", "allocator": "expandable_segments:True"}}]}
+  "levers": [
+   {"lever": "parallel", "set_to": "zero2:2", "value": {"kind": "zero2", "ranks": 2, "views": false}},
+   {"lever": "checkpointing", "set_to": "h.0,h.1", "value": {"modules": ["h.0", "h.1"]}},
+   {"lever": "accumulation", "set_to": "2", "value": {"passes": 2}},
+   {"lever": "allocator", "set_to": "expandable_segments:True", "value": {"conf": "expandable_segments:True"}}]}]}
 PLAN
 "$program" gpt --width 32 --layers 2 --heads 2 --context 32 --workers 1 --steps 8 --plan "$folder/plan.json" \
   --log "$folder/plan.log" 2>"$folder/out" || fail "the plan is not followed: $(cat "$folder/out")"

@@ -15,17 +15,6 @@ namespace {
 using Json = nlohmann::json;
 constexpr const char* kSchema = "plimsoll.plan/1";
 
-std::vector<std::string> Words(const std::string& text, char between) {
-  std::vector<std::string> words;
-  std::size_t begin = 0;
-  while (true) {
-    const std::size_t end = text.find(between, begin);
-    words.push_back(text.substr(begin, end - begin));
-    if (end == std::string::npos) return words;
-    begin = end + 1;
-  }
-}
-
 std::optional<int> NumberOf(std::string_view text) {
   int number = 0;
   const char* const end = text.data() + text.size();
@@ -35,11 +24,16 @@ std::optional<int> NumberOf(std::string_view text) {
 }
 
 /// "transformer.h.3" is block 3; what is within a block, or has no number, is none.
-std::optional<int> BlockOf(const std::string& module) {
-  const std::vector<std::string> words = Words(module, '.');
-  const auto numbers = std::ranges::count_if(
-      words, [](const std::string& word) { return NumberOf(word).has_value(); });
-  return numbers == 1 ? NumberOf(words.back()) : std::nullopt;
+std::optional<int> BlockOf(std::string_view module) {
+  std::optional<int> last;
+  int numbers = 0;
+  for (std::size_t begin = 0; begin <= module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
+    last = NumberOf(module.substr(begin, end - begin));
+    numbers += last ? 1 : 0;
+    begin = end + 1;
+  }
+  return numbers == 1 ? last : std::nullopt;
 }
 
 /// Reads one way, lever by lever. Whatever it does not know it leaves out, and says so.
@@ -51,12 +45,9 @@ class WayReader {
     const Json way = WayOf(Document(), number);
     way_.micro_batch = Count(way, "batch");
     way_.batch = Count(way, "samples");
-    const auto set = way.find("set");
-    if (set == way.end() || !set->is_object()) Fail("this way has no \"set\"");
-    for (const auto& [lever, value] : set->items()) {
-      if (!value.is_string()) Fail("\"set\" has a value that is no text");
-      Take(lever, value.get<std::string>());
-    }
+    const auto levers = way.find("levers");
+    if (levers == way.end() || !levers->is_array()) Fail("this way has no \"levers\"");
+    for (const Json& lever : *levers) Take(lever);
     LeaveOutOfPipelines();
     return way_;
   }
@@ -109,82 +100,81 @@ class WayReader {
     return found->get<std::int64_t>();
   }
 
-  void Take(const std::string& lever, const std::string& value) {
-    bool taken = true;
-    if (lever == "accumulation") {
-      // It follows from the batch, the ranks and the micro-batch.
-    } else if (lever == "parallel") {
-      taken = TakeParallel(Words(value, ':'));
-    } else if (lever == "checkpointing") {
-      taken = TakeCheckpoint(value);
-    } else if (lever == "precision") {
-      taken = TakePrecision(value);
-    } else if (lever == "optimizer") {
-      taken = TakeOptimizer(value);
-    } else if (lever == "loss") {
-      taken = value.starts_with("chunked");
-      if (taken) way_.chunked_loss = true;
-    } else if (lever == "offload") {
-      taken = value == "activations";
-      if (taken) way_.offload = true;
-    } else {
-      taken = false;
+  /// {"lever": "loss", "set_to": "chunked:8", "value": {"chunks": 8}}
+  void Take(const Json& lever) {
+    const bool good = lever.is_object() && lever.value("lever", Json()).is_string() &&
+                      lever.value("set_to", Json()).is_string() &&
+                      lever.value("value", Json()).is_object();
+    if (!good) Fail("a lever of this way has no \"value\"");
+    const auto name = lever["lever"].get<std::string>();
+    if (!Take(name, lever["value"])) {
+      way_.left_out.push_back(name + " " + lever["set_to"].get<std::string>());
     }
-    if (!taken) way_.left_out.push_back(lever + " " + value);
   }
 
-  bool TakeParallel(const std::vector<std::string>& words) {
-    const std::string& kind = words[0];
-    const auto ranks = words.size() > 1 ? NumberOf(words[1]) : std::nullopt;
-    constexpr int kMostRanks = 1 << 20;
-    if (!ranks || *ranks < 1 || *ranks > kMostRanks) FailParallel(words);
-    bool all = true;
-    if (kind == "zero1") {
-      way_.shard = Shard::kOptimizerState;
-    } else if (kind == "zero2") {
-      way_.shard = Shard::kGradients;
-    } else if (kind == "fsdp") {
-      way_.shard = Shard::kParameters;
-    } else if (kind == "pipeline") {
-      way_.stages = *ranks;
-      const int pieces = words.size() > 2 ? NumberOf(words[2]).value_or(1) : 1;
-      way_.micro_batch = std::max<std::int64_t>(1, way_.micro_batch / std::max(pieces, 1));
-    } else if (kind != "ddp") {
-      FailParallel(words);
-    }
-    for (std::size_t i = 2; i < words.size(); ++i) {
-      // Gradients are views of what is sent in any case.
-      const bool known = (kind == "ddp" && words[i] == "views") || (kind == "pipeline" && i == 2);
-      const bool bf16 = kind == "fsdp" && words[i] == "bf16";
-      const bool interleaved = kind == "pipeline" && words[i].starts_with("interleaved");
-      if (bf16) way_.compute_dtype = at::kBFloat16;
-      if (interleaved) way_.chunks = NumberOf(words[i].substr(11)).value_or(2);
-      all = all && (known || bf16 || interleaved);
-    }
-    way_.ranks = *ranks;
-    return all;
+  bool Take(const std::string& lever, const Json& value) {
+    if (lever == "accumulation") return true;  // the batch, the ranks and the micro-batch say it
+    if (lever == "parallel") return TakeParallel(value);
+    if (lever == "checkpointing") return TakeCheckpoint(value);
+    if (lever == "precision") return TakePrecision(TextIn(value, "name"));
+    if (lever == "optimizer") return TakeOptimizer(value);
+    if (lever == "loss") way_.chunked_loss = true;
+    if (lever == "offload") way_.offload = true;
+    return lever == "loss" || lever == "offload";
   }
 
-  /// Without it, it would be another run altogether.
-  [[noreturn]] void FailParallel(const std::vector<std::string>& words) const {
-    std::string value;
-    for (const std::string& word : words) value += (value.empty() ? "" : ":") + word;
-    Fail("\"parallel\" is '" + value + "', which is not known here");
+  static std::string TextIn(const Json& value, const char* key) {
+    const auto found = value.find(key);
+    return found != value.end() && found->is_string() ? found->get<std::string>() : std::string();
+  }
+  /// 0 where there is none.
+  static int NumberIn(const Json& value, const char* key) {
+    constexpr std::int64_t kMost = 1 << 20;
+    const auto found = value.find(key);
+    if (found == value.end() || !found->is_number_integer()) return 0;
+    const auto number = found->get<std::int64_t>();
+    return number >= 1 && number <= kMost ? static_cast<int>(number) : 0;
+  }
+  static bool IsIn(const Json& value, const char* key) {
+    const auto found = value.find(key);
+    return found != value.end() && found->is_boolean() && found->get<bool>();
+  }
+
+  bool TakeParallel(const Json& value) {
+    const std::string kind = TextIn(value, "kind");
+    way_.ranks = NumberIn(value, "ranks");
+    // Without it, it would be another run altogether.
+    if (way_.ranks < 1) Fail("\"parallel\" does not say how many ranks");
+    if (kind == "ddp") return true;  // gradients are views of what is sent in any case
+    if (kind == "zero1") way_.shard = Shard::kOptimizerState;
+    if (kind == "zero2") way_.shard = Shard::kGradients;
+    if (kind == "zero1" || kind == "zero2") return true;
+    if (kind == "fsdp") return TakeSharding(value);
+    if (kind != "pipeline") Fail("\"parallel\" is '" + kind + "', which is not known here");
+    way_.stages = way_.ranks;
+    way_.chunks = std::max(1, NumberIn(value, "chunks"));
+    way_.micro_batch =
+        std::max<std::int64_t>(1, way_.micro_batch / std::max(1, NumberIn(value, "micro_batches")));
+    return true;
+  }
+
+  /// Parameters are given back after each block's forward, and no model is built without memory.
+  bool TakeSharding(const Json& value) {
+    way_.shard = Shard::kParameters;
+    const std::string compute = TextIn(value, "compute");
+    const std::string keep = TextIn(value, "keep");
+    if (compute == "bf16") way_.compute_dtype = at::kBFloat16;
+    return (compute.empty() || compute == "bf16") && (keep.empty() || keep == "none") &&
+           !IsIn(value, "meta");
   }
 
   /// Blocks as a whole. What else a plan names, the trainer chooses by itself.
-  bool TakeCheckpoint(const std::string& value) {
-    if (value == "all" || value == "all blocks") {
-      way_.checkpoint = CheckpointPolicy::All();
-      return true;
-    }
-    if (value == "sqrt" || value.starts_with("every:")) {
-      way_.checkpoint = CheckpointPolicy::Parse(value);
-      return true;
-    }
+  bool TakeCheckpoint(const Json& value) {
+    const auto modules = value.find("modules");
+    if (modules == value.end() || !modules->is_array()) return false;
     std::vector<CheckpointPolicy::Range> blocks;
-    for (const std::string& module : Words(value, ',')) {
-      const auto block = BlockOf(module);
+    for (const Json& module : *modules) {
+      const auto block = module.is_string() ? BlockOf(module.get<std::string>()) : std::nullopt;
       if (!block) return false;
       blocks.push_back({*block, *block + 1});
     }
@@ -192,21 +182,20 @@ class WayReader {
     return true;
   }
 
-  bool TakePrecision(const std::string& value) {
-    if (value == "fp32") way_.precision = Precision::kFloat32;
-    if (value == "amp_bf16") way_.precision = Precision::kBfloat16;
-    if (value == "amp_fp16") way_.precision = Precision::kFloat16;
+  bool TakePrecision(const std::string& name) {
+    if (name == "fp32") way_.precision = Precision::kFloat32;
+    if (name == "amp_bf16") way_.precision = Precision::kBfloat16;
+    if (name == "amp_fp16") way_.precision = Precision::kFloat16;
     return way_.precision.has_value();
   }
 
-  bool TakeOptimizer(const std::string& value) {
-    if (value == "adam8bit" || value == "adamw8bit") way_.optimizer = OptimizerForm::kEightBits;
-    if (value.starts_with("adam") && value.ends_with(":host")) {
-      way_.optimizer = OptimizerForm::kHost;
-    }
-    if (value.starts_with("adam") && value.ends_with(":fused")) {
-      way_.optimizer = OptimizerForm::kFused;
-    }
+  bool TakeOptimizer(const Json& value) {
+    const std::string name = TextIn(value, "name");
+    const std::string form = TextIn(value, "form");
+    if (IsIn(value, "in_backward")) return false;
+    if (name == "adam8bit" || name == "adamw8bit") way_.optimizer = OptimizerForm::kEightBits;
+    if (name.starts_with("adam") && form == "host") way_.optimizer = OptimizerForm::kHost;
+    if (name.starts_with("adam") && form == "fused") way_.optimizer = OptimizerForm::kFused;
     return way_.optimizer.has_value();
   }
 

@@ -9,12 +9,23 @@ namespace plimsoll::train::plan_file_test {
 namespace {
 
 constexpr const char* kPlan = R"({"schema": "plimsoll.plan/1", "ways": [
-  {"batch": 2, "passes": 4, "samples": 32, "set": {
-    "parallel": "fsdp:4:bf16", "checkpointing": "model.layers.0,model.layers.3", "precision": "amp_bf16",
-    "optimizer": "adamw:host", "loss": "chunked:8", "accumulation": "4", "tf32": "on"}},
-  {"batch": 16, "passes": 1, "samples": 32, "set": {
-    "parallel": "pipeline:4:16:interleaved2", "checkpointing": "h.0.mlp.act", "offload": "activations"}},
-  {"batch": 8, "passes": 1, "samples": 8, "set": {}}]})";
+  {"batch": 2, "passes": 4, "samples": 32, "levers": [
+    {"lever": "tf32", "set_to": "on", "value": {"on": true}},
+    {"lever": "precision", "set_to": "amp_bf16", "value": {"name": "amp_bf16"}},
+    {"lever": "checkpointing", "set_to": "model.layers.0,model.layers.3",
+     "value": {"modules": ["model.layers.0", "model.layers.3"]}},
+    {"lever": "loss", "set_to": "chunked:8", "value": {"chunks": 8}},
+    {"lever": "parallel", "set_to": "fsdp:4:bf16",
+     "value": {"kind": "fsdp", "ranks": 4, "keep": "none", "meta": false, "compute": "bf16"}},
+    {"lever": "optimizer", "set_to": "adamw:host",
+     "value": {"name": "adamw", "form": "host", "in_backward": false}},
+    {"lever": "accumulation", "set_to": "4", "value": {"passes": 4}}]},
+  {"batch": 16, "passes": 1, "samples": 32, "levers": [
+    {"lever": "checkpointing", "set_to": "h.0.mlp.act", "value": {"modules": ["h.0.mlp.act"]}},
+    {"lever": "offload", "set_to": "activations", "value": {"what": ["activations"]}},
+    {"lever": "parallel", "set_to": "pipeline:4:16:interleaved2",
+     "value": {"kind": "pipeline", "ranks": 4, "micro_batches": 16, "chunks": 2}}]},
+  {"batch": 8, "passes": 1, "samples": 8, "levers": []}]})";
 
 class PlanFile : public testing::Test {
  protected:
@@ -64,13 +75,27 @@ TEST_F(PlanFile, HasPipelines) {
 }
 
 TEST_F(PlanFile, RefusesAWayOfSeveralRanksThatItDoesNotKnow) {
-  for (const std::string value : {"tensor:2", "zero2:0", "zero2:-2", "zero2", "fsdp:99999999999"}) {
-    const std::string error = ErrorOf(
-        R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "samples": 1, "set": {"parallel": ")" +
-        value + R"("}}]})");
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"kind": "tensor", "ranks": 2})", "tensor"},
+      {R"({"kind": "zero2", "ranks": 0})", "how many ranks"},
+      {R"({"kind": "zero2", "ranks": -2})", "how many ranks"},
+      {R"({"kind": "zero2"})", "how many ranks"},
+      {R"({"kind": "fsdp", "ranks": 99999999999})", "how many ranks"}};
+  for (const auto& [value, said] : cases) {
+    const std::string error =
+        ErrorOf(R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "samples": 1, "levers": [)"
+                R"({"lever": "parallel", "set_to": "", "value": )" +
+                value + "}]}]}");
     EXPECT_NE(error.find("plan.json"), std::string::npos) << value << ": " << error;
-    EXPECT_NE(error.find(value), std::string::npos) << error;
+    EXPECT_NE(error.find(said), std::string::npos) << error;
   }
+}
+
+TEST_F(PlanFile, LeavesOutALeverThatItDoesNotKnow) {
+  const PlannedWay way = ReadPlan(
+      Write(R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "samples": 1, "levers": [)"
+            R"({"lever": "warp_drive", "set_to": "on", "value": {"speed": 9}}]}]})"));
+  EXPECT_EQ(way.left_out, std::vector<std::string>{"warp_drive on"});
 }
 
 TEST_F(PlanFile, IsOneRankAsCaptured) {
@@ -86,7 +111,8 @@ TEST_F(PlanFile, RefusesWhatIsNone) {
         R"({"schema": "plimsoll.plan/1"})", R"({"schema": "plimsoll.plan/1", "ways": []})",
         R"({"schema": "plimsoll.plan/1", "ways": [3]})",
         R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 0}]})",
-        R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "samples": 1}]})"}) {
+        R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "samples": 1}]})",
+        R"({"schema": "plimsoll.plan/1", "ways": [{"batch": 1, "samples": 1, "levers": [3]}]})"}) {
     EXPECT_NE(ErrorOf(text).find("plan.json"), std::string::npos) << text;
   }
   EXPECT_NE(ErrorOf(kPlan, 3).find("from 0 to 2"), std::string::npos);

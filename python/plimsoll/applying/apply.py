@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 from ..base.errors import PlanError
 from ..base.precision import PRECISIONS
 from .applied import Applied
-from .chunked_loss import CHUNKS
 from .deferred_logits import defer
 from .host_optimizer import HostOptimizer
 from .new_optimizer import Unavailable, in_backward, refuse_state, remade_as
@@ -44,16 +43,16 @@ def apply(
     if optimizer is not None and "optimizer" in chosen.levers:
         refuse_state(optimizer)
     for lever, set_lever in _LEVERS.items():
-        value = chosen.levers.get(lever)
-        if value is None:
+        is_set = chosen.levers.get(lever)
+        if is_set is None:
             continue
         try:
-            applied.done.append(set_lever(applied, value))
+            applied.done.append(set_lever(applied, is_set.value))
         except _LeftToYou as left:
-            applied.left_to_you.append(f"{lever} = {value}: {left}")
-    for lever, value in chosen.levers.items():
+            applied.left_to_you.append(f"{lever} = {is_set.text}: {left}")
+    for lever, is_set in chosen.levers.items():
         if lever not in _LEVERS:
-            applied.left_to_you.append(f"{lever} = {value}: this release does not know it")
+            applied.left_to_you.append(f"{lever} = {is_set.text}: this release does not know it")
     return applied
 
 
@@ -61,11 +60,15 @@ class _LeftToYou(Exception):
     """Why, or how."""
 
 
+#: The parts of a lever's value, as `plimsoll plan --json` names them (docs/json.md).
+_Value = Mapping[str, Any]
+
+
 # Each sets one lever and says in words what it did.
 
 
-def _set_precision(applied: Applied, value: str) -> str:
-    precision = PRECISIONS.get(value)
+def _set_precision(applied: Applied, value: _Value) -> str:
+    precision = PRECISIONS.get(value.get("name", ""))
     if precision is None:
         raise _LeftToYou("this release does not know it")
     told = []
@@ -108,53 +111,52 @@ def _accelerator(applied: Applied) -> str:
     return "cuda" if torch.cuda.is_available() else applied.device.type
 
 
-def _set_tf32(applied: Applied, value: str) -> str:
-    if value not in ("on", "off"):
+def _set_tf32(applied: Applied, value: _Value) -> str:
+    on = value.get("on")
+    if not isinstance(on, bool):
         raise _LeftToYou("it is on or off")
-    torch.backends.cuda.matmul.allow_tf32 = value == "on"
-    return f"torch.backends.cuda.matmul.allow_tf32 = {value == 'on'}"
+    torch.backends.cuda.matmul.allow_tf32 = on
+    return f"torch.backends.cuda.matmul.allow_tf32 = {on}"
 
 
-def _set_optimizer(applied: Applied, value: str) -> str:
+def _set_optimizer(applied: Applied, value: _Value) -> str:
     given = applied.optimizer
     if given is None:
         raise _LeftToYou("no optimizer was passed to apply")
-    name = value.removesuffix(":in_backward")
-    early = name != value
+    name, form, early = value.get("name", ""), value.get("form", ""), value.get("in_backward")
     if early and (applied.passes > 1 or applied.scaler is not None):
         raise _LeftToYou("with several passes or a gradient scaler a gradient is not whole in time")
     try:
-        made = remade_as(name, given)
+        made = remade_as(name, form, given)
     except Unavailable as error:
         raise _LeftToYou(str(error)) from error
     applied.optimizer = in_backward(made) if early else made
-    applied.steps_in_backward = early
+    applied.steps_in_backward = bool(early)
     kind = type(made.inner if isinstance(made, HostOptimizer) else made)
     if not isinstance(given, kind):
         applied.left_to_you.append(
             f"the learning rate of {kind.__name__}: that of {type(given).__name__} was kept"
         )
-    form = name.partition(":")[2]
     told = f"a new optimizer, {kind.__name__}{f' ({form})' if form else ''}, with your groups"
     told += " and settings; give `.optimizer` to a scheduler that holds the old one"
     told += (form == "host") * "; its state lies on the host, where its step is computed"
-    return told + early * "; each parameter is stepped in the backward, and its gradient let go"
+    return told + bool(early) * "; each parameter is stepped in the backward, and its gradient let go"
 
 
-def _set_accumulation(applied: Applied, value: str) -> str:
-    if value != str(applied.passes):
+def _set_accumulation(applied: Applied, value: _Value) -> str:
+    if value.get("passes") != applied.passes:
         raise _LeftToYou(f"the way itself has {applied.passes} passes")
     return f"`.step` makes {applied.passes} passes of {applied.batch} samples"
 
 
-def _set_checkpointing(applied: Applied, value: str) -> str:
+def _set_checkpointing(applied: Applied, value: _Value) -> str:
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         CheckpointImpl,
         CheckpointWrapper,
         checkpoint_wrapper,
     )
 
-    names = value.split(",")
+    names = _modules(value)
     blocks = [applied.model.get_submodule(name) for name in names]
     wrappers = {
         id(block): checkpoint_wrapper(block, checkpoint_impl=CheckpointImpl.NO_REENTRANT)
@@ -172,9 +174,16 @@ def _set_checkpointing(applied: Applied, value: str) -> str:
     return told
 
 
+def _modules(value: _Value) -> list[str]:
+    modules = value.get("modules")
+    if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
+        raise PlanError("the plan's checkpointing names no modules", hint="Make the plan anew")
+    return modules
+
+
 def _check_blocks(way: Way, model: nn.Module) -> None:
-    value = way.levers.get("checkpointing")
-    for name in [] if value is None else value.split(","):
+    lever = way.levers.get("checkpointing")
+    for name in [] if lever is None else _modules(lever.value):
         try:
             found = model.get_submodule(name)
         except AttributeError:
@@ -187,16 +196,17 @@ def _check_blocks(way: Way, model: nn.Module) -> None:
             )
 
 
-def _set_allocator(applied: Applied, value: str) -> str:
-    line = f"export PYTORCH_CUDA_ALLOC_CONF={value}"
-    if _allocator_has(value):
-        return f"PYTORCH_CUDA_ALLOC_CONF has {value}"
+def _set_allocator(applied: Applied, value: _Value) -> str:
+    conf = str(value.get("conf", ""))
+    line = f"export PYTORCH_CUDA_ALLOC_CONF={conf}"
+    if _allocator_has(conf):
+        return f"PYTORCH_CUDA_ALLOC_CONF has {conf}"
     if not torch.cuda.is_available():
         raise _LeftToYou(f"there is no GPU here; before the job starts: {line}")
     if torch.cuda.memory_reserved() > 0:
         raise _LeftToYou(f"there is memory on the GPU already; before the job starts: {line}")
-    _allocator_settings()(",".join(text for text in (_environment(), value) if text))
-    return f"the allocator's settings: {value}"
+    _allocator_settings()(",".join(text for text in (_environment(), conf) if text))
+    return f"the allocator's settings: {conf}"
 
 
 def _allocator_settings() -> Callable[[str], None]:
@@ -214,23 +224,22 @@ def _environment() -> str:
     return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
 
 
-def _allocator_has(value: str) -> bool:
+def _allocator_has(conf: str) -> bool:
     there = {text.strip() for text in _environment().split(",")}
-    return all(text.strip() in there for text in value.split(","))
+    return all(text.strip() in there for text in conf.split(","))
 
 
-def _set_offload(applied: Applied, value: str) -> str:
-    rest = [what for what in value.split(",") if what != "activations"]
+def _set_offload(applied: Applied, value: _Value) -> str:
+    rest = [what for what in value.get("what", []) if what != "activations"]
     if rest:
         raise _LeftToYou(f"{', '.join(rest)} cannot be moved to the host from here")
     applied.offloads_activations = True
     return "what the backward needs is kept on the host (`.forward` does it)"
 
 
-def _set_loss(applied: Applied, value: str) -> str:
-    kind, _, parts = value.partition(":")
-    chunks = int(parts) if parts.isdigit() else CHUNKS
-    if kind != "chunked" or chunks < 1:
+def _set_loss(applied: Applied, value: _Value) -> str:
+    chunks = value.get("chunks")
+    if not isinstance(chunks, int) or chunks < 1:
         raise _LeftToYou("this release does not know it")
     head = defer(applied.model, chunks)
     if head is None:
@@ -245,19 +254,18 @@ def _set_loss(applied: Applied, value: str) -> str:
     )
 
 
-def _set_parallel(applied: Applied, value: str) -> str:
-    kind, _, rest = value.partition(":")
-    ranks = rest.partition(":")[0]
+def _set_parallel(applied: Applied, value: _Value) -> str:
+    kind, ranks = value.get("kind", ""), value.get("ranks")
     how = {
         "ddp": "model = torch.nn.parallel.DistributedDataParallel(model)",
         "fsdp": "torch.distributed.fsdp.fully_shard on each block and on the model",
     }.get(kind, "")
-    start = f"torchrun --nproc_per_node {ranks} train.py" if ranks.isdigit() else "torchrun"
+    start = f"torchrun --nproc_per_node {ranks} train.py" if ranks else "torchrun"
     raise _LeftToYou(f"start it with {start}{f', and {how}' if how else ''}")
 
 
 #: In the order in which they are set: an optimizer is made of weights that have their type.
-_LEVERS: dict[str, Callable[[Applied, str], str]] = {
+_LEVERS: dict[str, Callable[[Applied, _Value], str]] = {
     "precision": _set_precision,
     "tf32": _set_tf32,
     "checkpointing": _set_checkpointing,

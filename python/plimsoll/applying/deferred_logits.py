@@ -110,6 +110,15 @@ def _reshaped(logits: DeferredLogits, *sizes: Any) -> DeferredLogits | None:
     return logits.like(logits.hidden.reshape(*wanted[:-1], logits.hidden.shape[-1]))
 
 
+def _flattened(
+    logits: DeferredLogits, start_dim: int = 0, end_dim: int = -1
+) -> DeferredLogits | None:
+    dims = logits.hidden.dim()
+    if end_dim % dims == dims - 1:
+        return None  # rows and classes in one
+    return logits.like(logits.hidden.flatten(start_dim, end_dim))
+
+
 def _item(logits: DeferredLogits, index: Any) -> DeferredLogits | None:
     parts = index if isinstance(index, tuple) else (index,)
     if not all(part is Ellipsis or isinstance(part, (slice, int)) for part in parts):
@@ -165,6 +174,8 @@ _DEFERRED: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.view: _reshaped,
     torch.Tensor.reshape: _reshaped,
     torch.reshape: _reshaped,
+    torch.Tensor.flatten: _flattened,
+    torch.flatten: _flattened,
     torch.Tensor.__getitem__: _item,
     nn.functional.cross_entropy: _cross_entropy,
 }

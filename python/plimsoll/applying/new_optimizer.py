@@ -44,11 +44,11 @@ class Unavailable(Exception):
     """This optimizer cannot be made here: why."""
 
 
-def remade_as(name: str, given: Optimizer) -> Optimizer:
-    """`name` is "adamw:fused", "sgd" or the like. What the new class has a setting for is kept."""
-    kind, _, form = name.partition(":")
+def remade_as(kind: str, form: str, given: Optimizer) -> Optimizer:
+    """`kind` is "adamw", "sgd" or the like, `form` "fused", "host" or nothing. What the new class
+    has a setting for is kept."""
     if form == "host":
-        return HostOptimizer(remade_as(kind, given))
+        return HostOptimizer(remade_as(kind, "", given))
     if kind not in _CLASSES or form not in _FORMS:
         raise Unavailable("it is not known here")
     made = _class(_CLASSES[kind][0])

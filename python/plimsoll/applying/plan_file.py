@@ -14,12 +14,19 @@ SCHEMA = "plimsoll.plan/1"
 PlanSource = Union[str, "os.PathLike[str]", Mapping[str, Any]]
 
 
+class Lever(NamedTuple):
+    """What a lever is set to: as people write it, and in its parts."""
+
+    text: str
+    value: Mapping[str, Any]
+
+
 class Way(NamedTuple):
     """One way of a plan: how to cut a step, and what each lever is set to."""
 
     batch: int
     passes: int
-    levers: dict[str, str]
+    levers: dict[str, Lever]
 
 
 def read_way(plan: PlanSource, way: int | Mapping[str, Any]) -> Way:
@@ -65,14 +72,20 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 
 def _way(way: Any) -> Way:
-    levers = way.get("set") if isinstance(way, Mapping) else None
-    if not isinstance(levers, Mapping):
-        raise PlanError('this way of the plan has no "set"', hint="Make the plan anew")
-    return Way(
-        _count(way, "batch"),
-        _count(way, "passes"),
-        {str(lever): str(value) for lever, value in levers.items()},
-    )
+    levers = way.get("levers") if isinstance(way, Mapping) else None
+    if not isinstance(levers, list):
+        raise PlanError('this way of the plan has no "levers"', hint="Make the plan anew")
+    return Way(_count(way, "batch"), _count(way, "passes"), dict(map(_lever, levers)))
+
+
+def _lever(lever: Any) -> tuple[str, Lever]:
+    value = lever.get("value") if isinstance(lever, Mapping) else None
+    if not isinstance(value, Mapping) or "lever" not in lever:
+        raise PlanError(
+            'a lever of this way of the plan has no "value"',
+            hint="Make the plan anew: an older release made it",
+        )
+    return str(lever["lever"]), Lever(str(lever.get("set_to", "")), value)
 
 
 def _count(way: Mapping[str, Any], key: str) -> int:

@@ -42,16 +42,13 @@ const PlanLever kAccumulationLever = {
         [](const Step& step, std::string_view) {
           return HasBatchNorm(step) ? Numerics::kOther : Numerics::kSame;
         },
-    // A gradient that is dropped when it is complete cannot be added to.
-    .goes_with =
-        [](const Choice& choice) {
-          return PassesOf(choice) == 1 ||
-                 choice.Get(kOptimizerLever.name).find("in_backward") == std::string_view::npos;
-        },
     .describe =
         [](const Step&, const Choice& choice) {
           return fmt::format("{} passes of {}", PassesOf(choice), choice.batch);
         },
+    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+      return {{"passes", std::int64_t{PassesOf(choice)}}};
+    },
     .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
       const int passes = PassesOf(choice);
       return {

@@ -16,6 +16,9 @@ const PlanLever kAllocatorLever = {
           const std::string_view conf = choice.Get(kAllocatorLever.name);
           return std::string(conf == "expandable_segments:True" ? "expandable segments" : conf);
         },
+    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+      return {{"conf", std::string(choice.Get(kAllocatorLever.name))}};
+    },
     .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
       return {"export PYTORCH_CUDA_ALLOC_CONF=" + std::string(choice.Get(kAllocatorLever.name)) +
               "  # before Python starts"};

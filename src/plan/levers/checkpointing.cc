@@ -59,6 +59,9 @@ const PlanLever kCheckpointingLever = {
           }
           return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
         },
+    .fields = [](const Step& step, const Choice& choice) -> LeverFields {
+      return {{"modules", Names(step, choice)}};
+    },
     .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
       std::vector<std::string> quoted;
       for (const std::string& name : Names(step, choice)) quoted.push_back(Quoted(name));

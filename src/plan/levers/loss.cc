@@ -9,8 +9,6 @@
 
 namespace plimsoll {
 
-extern const PlanLever kLossLever;
-
 namespace {
 
 constexpr std::string_view kChunked = "chunked";
@@ -33,7 +31,27 @@ Result<int> ChunksOf(std::string_view value) {
 /// Logits of the captured batch, two samples mostly, that are smaller are not worth a try.
 constexpr Bytes kWorthIt = 16 * kMiB;
 
+std::vector<std::string> LossCode(const Step& step, const Choice& choice) {
+  const Result<int> read = ChunksOf(choice.Get(kLossLever.name));
+  const int chunks = read ? *read : kDefaultChunks;
+  const std::vector<std::string> layers = LogitLayers(step, VariantOf(step, choice), chunks);
+  const std::string layer = layers.empty() ? "head" : layers.front();
+  const std::string name = layers.empty() ? layer : "model." + layer;
+  return {
+      fmt::format("# in place of the last linear layer ({}{}) and F.cross_entropy of its logits,",
+                  layers.empty() ? "here " : "", layer),
+      "# with the labels that it got (those of a causal model are shifted)",
+      fmt::format("loss = plimsoll.chunked_cross_entropy(hidden, {}.weight, labels, chunks={})",
+                  name, chunks)};
+}
+
 }  // namespace
+
+std::vector<std::string> NotCheckpointed(const Step& step, const Variant& variant,
+                                         const Choice& choice) {
+  const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
+  return chunks ? LogitLayers(step, variant, *chunks) : std::vector<std::string>();
+}
 
 const PlanLever kLossLever = {
     .name = "loss",
@@ -43,26 +61,20 @@ const PlanLever kLossLever = {
       if (LogitsOf(job.step, variant, kDefaultChunks) < kWorthIt) return {};
       return {fmt::format("{}:{}", kChunked, kDefaultChunks)};
     },
-    // FSDP and pipelines hand a weight to its own layer alone.
-    .goes_with =
-        [](const Choice& choice) {
-          const std::string_view parallel = choice.Get(kParallelLever.name);
-          return !parallel.starts_with("fsdp") && !parallel.starts_with("pipeline");
+    .why_not =
+        [](const PlanJob& job, const Variant& variant) {
+          return WhyNotChunked(job.step, variant, kDefaultChunks, kWorthIt);
         },
     .describe =
         [](const Step&, const Choice& choice) {
           const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
           return fmt::format("loss in {} chunks", chunks ? *chunks : kDefaultChunks);
         },
-    .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
+    .fields = [](const Step&, const Choice& choice) -> LeverFields {
       const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
-      return {
-          "# in place of the last linear layer (here `head`) and F.cross_entropy of its logits,",
-          "# with the labels that it got (those of a causal model are shifted)",
-          fmt::format("loss = plimsoll.chunked_cross_entropy(hidden, head.weight, labels, "
-                      "chunks={})",
-                      chunks ? *chunks : kDefaultChunks)};
+      return {{"chunks", std::int64_t{chunks ? *chunks : kDefaultChunks}}};
     },
+    .code = LossCode,
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
       const Result<int> chunks = ChunksOf(value);
       if (!chunks) return chunks.error();

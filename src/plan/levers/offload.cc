@@ -13,6 +13,9 @@ const PlanLever kOffloadLever = {
       return {"activations"};
     },
     .describe = [](const Step&, const Choice&) { return std::string("activations on the host"); },
+    .fields = [](const Step&, const Choice&) -> LeverFields {
+      return {{"what", std::vector<std::string>{"activations"}}};
+    },
     .code = [](const Step&, const Choice&) -> std::vector<std::string> {
       return {"with torch.autograd.graph.save_on_cpu(pin_memory=True):",
               "    loss = criterion(model(x), y)"};

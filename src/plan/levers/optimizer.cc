@@ -4,12 +4,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/lever.h"
 #include "step/time/host_step.h"
 #include "step/transforms/step_editor.h"
 
 namespace plimsoll {
 namespace {
+
+constexpr std::string_view kInBackward = "in_backward";
 
 struct Named {
   std::string_view name;
@@ -42,6 +46,17 @@ std::string ClassOf(std::string_view name) {
     if (known == name) return std::string(python);
   }
   return std::string(name);
+}
+
+/// "fused:in_backward" is the form "fused", stepped in the backward.
+LeverFields OptimizerFields(const Step&, const Choice& choice) {
+  const Named is = Split(choice.Get(kOptimizerLever.name));
+  std::string_view form = is.form;
+  if (StepsInBackward(choice)) form.remove_suffix(std::min(form.size(), kInBackward.size()));
+  if (form.ends_with(':')) form.remove_suffix(1);
+  return {{"name", std::string(is.name)},
+          {"form", std::string(form)},
+          {"in_backward", StepsInBackward(choice)}};
 }
 
 CapturedOptimizer Captured(const Step& step) { return OptimizerOf(step, step.variants.front()); }
@@ -86,7 +101,7 @@ std::string Describe(const Step& step, const Choice& choice) {
 
 std::vector<std::string> Code(const Step&, const Choice& choice) {
   const Named is = Split(choice.Get(kOptimizerLever.name));
-  if (is.form.ends_with("in_backward")) {
+  if (is.form.ends_with(kInBackward)) {
     return {fmt::format("optimizers = {{p: {}([p], ..., {}) for p in model.parameters()}}",
                         ClassOf(is.name),
                         is.form.starts_with("fused") ? "fused=True" : "foreach=False"),
@@ -108,6 +123,10 @@ std::vector<std::string> Code(const Step&, const Choice& choice) {
 
 }  // namespace
 
+bool StepsInBackward(const Choice& choice) {
+  return Split(choice.Get(kOptimizerLever.name)).form.ends_with(kInBackward);
+}
+
 const PlanLever kOptimizerLever = {
     .name = "optimizer",
     .values =
@@ -115,6 +134,7 @@ const PlanLever kOptimizerLever = {
     .numerics = NumericsOfOptimizer,
     .worth_trying = WorthTrying,
     .describe = Describe,
+    .fields = OptimizerFields,
     .code = Code,
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
       Result<Variant> replaced = ReplaceOptimizer(step, variant, value);

@@ -15,16 +15,16 @@ namespace {
 constexpr std::string_view kForms =
     "ddp, ddp:4, ddp:4:views, zero1:4, zero2:4, fsdp:4, fsdp:4:keep, fsdp:4:bf16, pipeline:4:16";
 
-using Way = std::variant<DataParallel, Sharding, Pipeline>;
+using Parallel = std::variant<DataParallel, Sharding, Pipeline>;
 
 template <typename T>
-Result<Way> AsWay(const Result<T>& parsed) {
+Result<Parallel> AsWay(const Result<T>& parsed) {
   if (!parsed) return parsed.error();
-  return Way(*parsed);
+  return Parallel(*parsed);
 }
 
-Result<Way> ParseWay(std::string_view value) {
-  if (value == "ddp") return Way(DataParallel{});
+Result<Parallel> ParseWay(std::string_view value) {
+  if (value == "ddp") return Parallel(DataParallel{});
   if (value.starts_with("ddp:")) return AsWay(ParseDataParallel(value.substr(4)));
   if (value.starts_with("zero")) return AsWay(ParseDataParallel(value));
   if (value.starts_with("fsdp:")) return AsWay(ParseSharding(value.substr(5)));
@@ -33,13 +33,13 @@ Result<Way> ParseWay(std::string_view value) {
                .hint = std::string(kForms)};
 }
 
-Way WayOf(const Choice& choice) {
-  const Result<Way> way = ParseWay(choice.Get(kParallelLever.name));
-  return way ? *way : Way(DataParallel{});
+Parallel WayOf(const Choice& choice) {
+  const Result<Parallel> way = ParseWay(choice.Get(kParallelLever.name));
+  return way ? *way : Parallel(DataParallel{});
 }
 
 Numerics NumericsOfWay(const Step&, std::string_view value) {
-  const Result<Way> way = ParseWay(value);
+  const Result<Parallel> way = ParseWay(value);
   const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
   return sharding != nullptr && sharding->policy ? Numerics::kRounding : Numerics::kSame;
 }
@@ -59,7 +59,7 @@ std::vector<std::string> WaysWorthTrying(const PlanJob& job, const Variant&) {
 }
 
 std::string DescribeWay(const Step&, const Choice& choice) {
-  const Way way = WayOf(choice);
+  const Parallel way = WayOf(choice);
   if (const auto* pipeline = std::get_if<Pipeline>(&way)) {
     return fmt::format("pipeline of {} stages, {} micro-batches", pipeline->stages,
                        pipeline->micro_batches);
@@ -75,6 +75,38 @@ std::string DescribeWay(const Step&, const Choice& choice) {
   return fmt::format("{} on {} GPUs", name, ddp.ranks);
 }
 
+LeverFields FieldsOf(const DataParallel& ddp) {
+  const std::string_view kind = ddp.zero == DataParallel::Zero::kNothing ? "ddp"
+                                : ddp.zero == DataParallel::Zero::kState ? "zero1"
+                                                                         : "zero2";
+  return {{"kind", std::string(kind)}, {"ranks", ddp.ranks}, {"views", ddp.views}};
+}
+
+LeverFields FieldsOf(const Sharding& sharding) {
+  const std::string_view keep = sharding.keep == Sharding::Keep::kNone  ? "none"
+                                : sharding.keep == Sharding::Keep::kAll ? "all"
+                                                                        : "last";
+  const bool half = sharding.policy && sharding.policy->param == DType::kFloat16;
+  return {{"kind", std::string("fsdp")},
+          {"ranks", std::int64_t{sharding.ranks}},
+          {"keep", std::string(keep)},
+          {"meta", sharding.meta},
+          {"compute", std::string(!sharding.policy ? ""
+                                  : half           ? "fp16"
+                                                   : "bf16")}};
+}
+
+LeverFields FieldsOf(const Pipeline& pipeline) {
+  return {{"kind", std::string("pipeline")},
+          {"ranks", std::int64_t{pipeline.stages}},
+          {"micro_batches", std::int64_t{pipeline.micro_batches}},
+          {"chunks", std::int64_t{pipeline.chunks}}};
+}
+
+LeverFields ParallelFields(const Step&, const Choice& choice) {
+  return std::visit([](const auto& way) { return FieldsOf(way); }, WayOf(choice));
+}
+
 std::vector<std::string> ShardingCode(const Sharding& sharding) {
   std::string arguments;
   if (sharding.keep == Sharding::Keep::kAll) arguments += ", reshard_after_forward=False";
@@ -88,7 +120,7 @@ std::vector<std::string> ShardingCode(const Sharding& sharding) {
 }
 
 std::vector<std::string> CodeOfWay(const Step&, const Choice& choice) {
-  const Way way = WayOf(choice);
+  const Parallel way = WayOf(choice);
   std::vector<std::string> lines;
   std::int64_t ranks = 1;
   if (const auto* sharding = std::get_if<Sharding>(&way)) {
@@ -122,7 +154,7 @@ DataParallel AsScriptHas(const Step& step) {
   return told ? *told : plain;
 }
 
-std::string DescribeGloo(const Way& way) {
+std::string DescribeGloo(const Parallel& way) {
   const auto* ddp = std::get_if<DataParallel>(&way);
   const bool zero = ddp != nullptr && ddp->zero != DataParallel::Zero::kNothing;
   return fmt::format(
@@ -132,7 +164,7 @@ std::string DescribeGloo(const Way& way) {
 }
 
 std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view value) {
-  const Result<Way> way = ParseWay(value);
+  const Result<Parallel> way = ParseWay(value);
   if (!way) return way.error();
   if (const auto* sharding = std::get_if<Sharding>(&*way)) {
     if (std::optional<Error> error = CannotShard(step, variant, *sharding)) return error;
@@ -156,27 +188,30 @@ std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view 
 
 }  // namespace
 
+bool SplitsTheModel(const Choice& choice) {
+  return !choice.Get(kParallelLever.name).empty() &&
+         !std::holds_alternative<DataParallel>(WayOf(choice));
+}
+
+bool ComputesUnderAPolicy(const Choice& choice) {
+  const Parallel way = WayOf(choice);
+  const auto* sharding = std::get_if<Sharding>(&way);
+  return sharding != nullptr && sharding->policy.has_value();
+}
+
 const PlanLever kParallelLever = {
     .name = "parallel",
     .values = kForms,
     .numerics = NumericsOfWay,
     .worth_trying = WaysWorthTrying,
-    // Under a policy it computes in that type: the capture has to be in it, and in no other.
-    .goes_with =
-        [](const Choice& choice) {
-          const std::string_view precision = choice.Get(kPrecisionLever.name);
-          const Way way = WayOf(choice);
-          const auto* sharding = std::get_if<Sharding>(&way);
-          return sharding == nullptr || !sharding->policy || precision.empty() ||
-                 precision == "bf16";
-        },
     .suits =
         [](const Step& step, const Variant& variant, std::string_view value) {
-          const Result<Way> way = ParseWay(value);
+          const Result<Parallel> way = ParseWay(value);
           const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
           return sharding == nullptr || !CannotShard(step, variant, *sharding);
         },
     .describe = DescribeWay,
+    .fields = ParallelFields,
     .code = CodeOfWay,
     .rewrite = RewriteStep,
 };
@@ -184,7 +219,7 @@ const PlanLever kParallelLever = {
 std::int64_t SamplesOf(const Step& step, const Choice& choice) {
   const std::int64_t samples = choice.batch * PassesOf(choice) * CapturedPasses(step);
   if (choice.Get(kParallelLever.name).empty()) return samples;
-  const Way way = WayOf(choice);
+  const Parallel way = WayOf(choice);
   if (const auto* sharding = std::get_if<Sharding>(&way)) return samples * sharding->ranks;
   if (const auto* pipeline = std::get_if<Pipeline>(&way)) return samples * pipeline->micro_batches;
   return samples * std::get<DataParallel>(way).ranks;

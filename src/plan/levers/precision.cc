@@ -94,6 +94,12 @@ const PlanLever kPrecisionLever = {
     },
     .describe = [](const Step&,
                    const Choice& choice) { return Words(choice.Get(kPrecisionLever.name)); },
+    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+      const Parts parts = PartsOf(choice.Get(kPrecisionLever.name));
+      return {{"name", std::string(choice.Get(kPrecisionLever.name))},
+              {"type", std::string(parts.type)},
+              {"channels_last", parts.channels_last}};
+    },
     .code = [](const Step&,
                const Choice& choice) { return Code(choice.Get(kPrecisionLever.name)); },
     .configure = [](PredictOptions& options, std::string_view value) -> std::optional<Error> {

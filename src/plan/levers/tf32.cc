@@ -19,6 +19,9 @@ const PlanLever kTf32Lever = {
         [](const Step&, const Choice& choice) {
           return std::string(choice.Get("tf32") == "on" ? "TF32 products" : "no TF32 products");
         },
+    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+      return {{"on", choice.Get("tf32") == "on"}};
+    },
     .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
       return {fmt::format("torch.backends.cuda.matmul.allow_tf32 = {}",
                           choice.Get("tf32") == "on" ? "True" : "False")};

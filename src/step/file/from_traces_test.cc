@@ -6,7 +6,7 @@
 
 #include "allocator/model_for_tests.h"
 #include "step/lowering/lower.h"
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 
 namespace plimsoll::from_traces_test {
 namespace {

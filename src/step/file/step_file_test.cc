@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "step/predict.h"
+#include "step/answer/predict.h"
 
 namespace plimsoll::step_file_test {
 namespace {

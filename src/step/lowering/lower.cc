@@ -93,16 +93,15 @@ class Lowerer final : public Emitter {
     lowered_.blocks[block].beside = true;
     return {block};
   }
-  Slot Take(const Workspace& workspace) override {
-    return Take(options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely);
-  }
+  Slot Take(const Workspace& workspace) override { return Take(Estimated(workspace)); }
   void Borrow(const Workspace& workspace) override {
-    Bytes bytes = options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
+    Bytes bytes = Estimated(workspace);
     if (bytes <= 0) return;
     bytes = Count(bytes);
     const auto block = static_cast<std::uint32_t>(lowered_.blocks.size());
     lowered_.blocks.push_back({.requested = bytes, .call = moment_.call, .beside = true});
     users_.push_back(0);
+    lowered_.borrows = true;
     Request(bytes, block, plimsoll::Request::Kind::kBorrow);
   }
   void Give(Slot slot) override {
@@ -165,6 +164,10 @@ class Lowerer final : public Emitter {
     std::uint32_t block = 0;
   };
 
+  Bytes Estimated(const Workspace& workspace) {
+    lowered_.certain &= workspace.likely == workspace.upper;
+    return options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
+  }
   /// What is left of a request, once those before it are counted.
   Bytes Count(Bytes bytes) {
     bytes = std::min(bytes, std::max<Bytes>(1, kMostBytes - asked_));

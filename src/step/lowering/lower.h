@@ -40,6 +40,10 @@ struct Lowered {
   std::vector<Moment> moments;
   /// Operators of which nothing is known but their results, and how often they are called.
   std::map<std::string, int, std::less<>> unknown;
+  /// No workspace has a likely size that differs from its upper one: both estimates are this.
+  bool certain = true;
+  /// Whether any workspace is borrowed, which may be refused.
+  bool borrows = false;
 };
 
 /// Which of a workspace's sizes is taken.

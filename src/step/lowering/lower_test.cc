@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "step/calibration.h"
+#include "step/lowering/step_for_tests.h"
+#include "step/rules/calibration.h"
 #include "step/rules/testing.h"
-#include "step/step_for_tests.h"
 
 namespace plimsoll::lower_test {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <limits>
 
+#include "step/lowering/step_for_tests.h"
 #include "step/rules/testing.h"
-#include "step/step_for_tests.h"
 
 namespace plimsoll::call_test {
 namespace {

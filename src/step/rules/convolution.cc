@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "step/calibration.h"
+#include "step/rules/calibration.h"
 #include "step/rules/common.h"
 #include "step/rules/convolution_workspace.h"
 #include "step/rules/reduction.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 #include "step/time/step_time.h"
 #include "step/transforms/step_editor.h"
 

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "step/lowering/step_for_tests.h"
 #include "step/rules/testing.h"
-#include "step/step_for_tests.h"
 
 namespace plimsoll::step_time_test {
 namespace {

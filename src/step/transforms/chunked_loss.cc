@@ -355,16 +355,44 @@ class Chunker {
   std::map<std::size_t, std::vector<Storage>> frees_after_;
 };
 
-Result<std::vector<LinearLoss>> LossesFor(const Step& step, const Variant& variant, int chunks) {
-  Result<std::vector<LinearLoss>> losses = FindLinearLosses(step, variant);
-  if (!losses) return losses;
-  for (const LinearLoss& loss : *losses) {
+std::optional<Error> TooFewRows(const std::vector<LinearLoss>& losses, int chunks) {
+  for (const LinearLoss& loss : losses) {
     if (loss.rows.second - loss.rows.first >= chunks) continue;
     return Error{
         .message = fmt::format("the loss has fewer rows for each sample than {} chunks", chunks),
         .hint = "leave out loss=chunked"};
   }
+  return std::nullopt;
+}
+
+/// The layer is replaced by one whose logits are computed in chunks: a checkpoint around it would
+/// compute nothing again.
+std::optional<Error> IsCheckpointed(const Step& step, const Variant& variant,
+                                    const std::vector<LinearLoss>& losses) {
+  for (const LinearLoss& loss : losses) {
+    const std::string_view layer = step.strings[loss.layer];
+    if (layer.empty()) continue;
+    for (const CallRecord& call : variant.calls) {
+      if (!call.recomputed || call.module != loss.layer) continue;
+      return Error{.message = fmt::format("{} makes the logits: it cannot be checkpointed where "
+                                          "the loss goes in chunks",
+                                          layer),
+                   .hint = "leave it, and the modules around it, out of checkpointing"};
+    }
+  }
+  return std::nullopt;
+}
+
+Result<std::vector<LinearLoss>> LossesFor(const Step& step, const Variant& variant, int chunks) {
+  Result<std::vector<LinearLoss>> losses = FindLinearLosses(step, variant);
+  if (!losses) return losses;
+  if (std::optional<Error> error = TooFewRows(*losses, chunks)) return *error;
+  if (std::optional<Error> error = IsCheckpointed(step, variant, *losses)) return *error;
   return losses;
+}
+
+Bytes LogitsOf(const LinearLoss& loss) {
+  return Bounded(Bounded(loss.rows.first, loss.classes.first), ElementSize(loss.type));
 }
 
 }  // namespace
@@ -375,14 +403,37 @@ Result<Variant> ChunkLoss(Step& step, const Variant& variant, int chunks) {
   return Chunker(step, variant, *losses, chunks).Run();
 }
 
+std::vector<std::string> LogitLayers(const Step& step, const Variant& variant, int chunks) {
+  std::vector<std::string> layers;
+  const Result<std::vector<LinearLoss>> losses = LossesFor(step, variant, chunks);
+  if (!losses) return layers;
+  for (const LinearLoss& loss : *losses) {
+    const std::string_view layer = step.strings[loss.layer];
+    const bool known = std::find(layers.begin(), layers.end(), layer) != layers.end();
+    if (!layer.empty() && !known) layers.emplace_back(layer);
+  }
+  return layers;
+}
+
+std::optional<std::string> WhyNotChunked(const Step& step, const Variant& variant, int chunks,
+                                         Bytes least) {
+  const LinearLosses losses = LookForLinearLosses(step, variant);
+  const auto large = [&](const LinearLoss& loss) { return LogitsOf(loss) >= least; };
+  if (std::any_of(losses.found.begin(), losses.found.end(), large)) {
+    const std::optional<Error> error = TooFewRows(losses.found, chunks);
+    return error ? std::optional(error->message) : std::nullopt;
+  }
+  for (const LinearLosses::Refused& refused : losses.refused) {
+    if (refused.logits >= least) return refused.why.message;
+  }
+  return std::nullopt;
+}
+
 Bytes LogitsOf(const Step& step, const Variant& variant, int chunks) {
   const Result<std::vector<LinearLoss>> losses = LossesFor(step, variant, chunks);
   if (!losses) return 0;
   Bytes most = 0;
-  for (const LinearLoss& loss : *losses) {
-    most = std::max(most,
-                    Bounded(Bounded(loss.rows.first, loss.classes.first), ElementSize(loss.type)));
-  }
+  for (const LinearLoss& loss : *losses) most = std::max(most, LogitsOf(loss));
   return most;
 }
 

@@ -3,6 +3,10 @@
 // as its logits are there, so that nothing of rows by classes outlives its chunk.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "base/result.h"
 #include "step/file/step.h"
 
@@ -14,6 +18,15 @@ inline constexpr int kMostChunks = 1024;
 
 /// Adds to the step's strings and layouts.
 Result<Variant> ChunkLoss(Step& step, const Variant& variant, int chunks);
+
+/// The layers that make logits, which plimsoll.apply replaces: they cannot be checkpointed too.
+/// None where ChunkLoss has an error, or the capture names no module.
+std::vector<std::string> LogitLayers(const Step& step, const Variant& variant, int chunks);
+
+/// Why logits of at least so many bytes at the first captured batch size cannot go in chunks.
+/// Nothing where there are none.
+std::optional<std::string> WhyNotChunked(const Step& step, const Variant& variant, int chunks,
+                                         Bytes least);
 
 /// Bytes of the logits at the first captured batch size; 0 where ChunkLoss has an error.
 Bytes LogitsOf(const Step& step, const Variant& variant, int chunks);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 #include "step/transforms/linear_loss.h"
 #include "step/transforms/offload.h"
 
@@ -23,6 +23,8 @@ constexpr std::int64_t kClasses = 1000;
 struct Extras {
   bool reads_logits = false;
   bool scales_logits = false;
+  /// F.cross_entropy inside autocast: nll_loss reads a copy of what log_softmax gives.
+  bool widens_logs = false;
   std::int64_t reduction = 1;
 };
 
@@ -53,18 +55,26 @@ StepMaker Head(const Extras& extras = {}) {
   }
   if (extras.reads_logits) maker.Make("aten.argmax.default", Each(kRows), {wide(logits)});
   const Storage logs = maker.Make("aten._log_softmax.default", logits_size, {wide(logits)});
+  const Storage read =
+      extras.widens_logs ? maker.Make("aten._to_copy.default", logits_size, {wide(logs)}) : logs;
   const Storage loss =
       maker.Make("aten.nll_loss_forward.default", std::vector<Number>{},
-                 {wide(logs), flat(labels), {}, Arg(extras.reduction), Arg(std::int64_t{-100})});
+                 {wide(read), flat(labels), {}, Arg(extras.reduction), Arg(std::int64_t{-100})});
   const Storage total = maker.variant().storages++;
   maker.last_call().results.push_back(maker.Floats(total, {}));
   maker.last_call().fresh.push_back({.storage = total, .bytes = Always(4), .result = 1});
   maker.Free(logits);
   maker.Begin(Phase::kBackward);
   const Storage one = maker.Make("aten.ones_like.default", std::vector<Number>{});
-  const Storage of_logs = maker.Make("aten.nll_loss_backward.default", logits_size,
-                                     {number(one), wide(logs), flat(labels)});
+  Storage of_logs = maker.Make("aten.nll_loss_backward.default", logits_size,
+                               {number(one), wide(read), flat(labels)});
   maker.Free(total);
+  if (extras.widens_logs) {
+    maker.Free(read);
+    const Storage narrow = maker.Make("aten._to_copy.default", logits_size, {wide(of_logs)});
+    maker.Free(of_logs);
+    of_logs = narrow;
+  }
   const Storage of_logits = maker.Make("aten._log_softmax_backward_data.default", logits_size,
                                        {wide(of_logs), wide(logs)});
   maker.Free(of_logs);
@@ -134,6 +144,24 @@ TEST(ChunkedLoss, OnlyTheLogitsOfOneChunkAreThere) {
   EXPECT_EQ(LeftOf(lowered), LeftOf(plain)) << "everything that is made is freed";
 }
 
+TEST(ChunkedLoss, IsFoundInsideAutocast) {
+  StepMaker maker = Head({.widens_logs = true});
+  const Lowered plain = LowerIt(maker, maker.variant());
+  const Result<Variant> chunked = ChunkLoss(maker.step, maker.variant(), 8);
+  ASSERT_TRUE(chunked.ok()) << chunked.error().ToLine();
+  const Lowered lowered = LowerIt(maker, *chunked);
+  EXPECT_LT(PeakOf(lowered), PeakOf(plain) / 4);
+  EXPECT_EQ(LeftOf(lowered), LeftOf(plain));
+}
+
+TEST(ChunkedLoss, ALayerThatIsCheckpointedStaysWhole) {
+  StepMaker maker = Head();
+  EXPECT_EQ(LogitLayers(maker.step, maker.variant(), 8), std::vector<std::string>{"layer"});
+  maker.variant().calls.back().recomputed = true;
+  EXPECT_EQ(ChunkLoss(maker.step, maker.variant(), 8).error().message,
+            "layer makes the logits: it cannot be checkpointed where the loss goes in chunks");
+}
+
 TEST(ChunkedLoss, TheProductsAreTheSameThree) {
   StepMaker maker = Head();
   const Result<Variant> chunked = ChunkLoss(maker.step, maker.variant(), 4);
@@ -175,6 +203,10 @@ TEST(ChunkedLoss, SaysWhyItCannotBe) {
   EXPECT_EQ(ChunkLoss(other.step, other.variant(), 8).error().message,
             "the loss is no cross-entropy over a linear layer");
   EXPECT_EQ(LogitsOf(other.step, other.variant(), 8), 0);
+  EXPECT_EQ(WhyNotChunked(other.step, other.variant(), 8, 0), std::nullopt) << "no cross-entropy";
+  StepMaker scaled = Head({.scales_logits = true});
+  EXPECT_NE(WhyNotChunked(scaled.step, scaled.variant(), 8, 1000), std::nullopt);
+  EXPECT_EQ(WhyNotChunked(scaled.step, scaled.variant(), 8, kGiB), std::nullopt) << "small";
 }
 
 }  // namespace

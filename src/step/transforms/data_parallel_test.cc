@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "step/lowering/lower.h"
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 #include "step/transforms/collective.h"
 
 namespace plimsoll::data_parallel_test {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "step/lowering/lower.h"
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 #include "step/transforms/optimizer.h"
 
 namespace plimsoll::fully_sharded_test {

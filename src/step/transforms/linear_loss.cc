@@ -55,9 +55,9 @@ class Uses {
 };
 
 /// Follows one log_softmax to both sides.
-class LinearLossFinder {
+class LossFinder {
  public:
-  LinearLossFinder(const Step& step, const Variant& variant, const Uses& uses)
+  LossFinder(const Step& step, const Variant& variant, const Uses& uses)
       : step_(step), variant_(variant), uses_(uses) {
     for (const ModelTensor& tensor : variant.model_tensors) {
       if (!tensor.buffer) parameters_.insert(tensor.storage);
@@ -73,7 +73,7 @@ class LinearLossFinder {
     found_.events.insert(log_softmax);
     const TensorUse* logits = TensorArg(call, 0);
     if (logits == nullptr) return std::nullopt;
-    if (FindProduct(*logits) && FindBackward(call.results[0].storage) && OnlyHere()) {
+    if (FindProduct(*logits) && FindBackward() && OnlyHere()) {
       return Result<LinearLoss>(std::move(found_));
     }
     return Result<LinearLoss>(Error{.message = "the loss cannot be computed in chunks: " + why_,
@@ -95,7 +95,8 @@ class LinearLossFinder {
 
   /// nll_loss(log_probabilities, labels, weight, reduction, ignore_index)
   bool FindLoss(Storage log_probabilities) {
-    const auto& readers = uses_.ReadersOf(log_probabilities);
+    read_ = AsLossReads(log_probabilities);
+    const auto& readers = uses_.ReadersOf(read_);
     if (readers.empty() || OpAt(readers.front()) != "nll_loss_forward") return false;
     const CallRecord& call = CallAt(readers.front());
     const TensorUse* labels = TensorArg(call, 1);
@@ -110,8 +111,20 @@ class LinearLossFinder {
     each_row_ = reduction != nullptr && reduction->first == 0;
     found_.events.insert(found_.forward);
     found_.inner.insert(log_probabilities);
+    found_.inner.insert(read_);
     found_.inner.insert(call.results[1].storage);
     return true;
+  }
+
+  /// Autocast leaves log_softmax its own type where F.cross_entropy is called with logits in half
+  /// precision, and widens what it gives for nll_loss.
+  Storage AsLossReads(Storage log_probabilities) {
+    const auto& readers = uses_.ReadersOf(log_probabilities);
+    if (readers.empty() || OpAt(readers.front()) != "_to_copy") return log_probabilities;
+    const CallRecord& cast = CallAt(readers.front());
+    if (cast.results.empty()) return log_probabilities;
+    found_.events.insert(readers.front());
+    return cast.results[0].storage;
   }
 
   /// Back from what log_softmax reads to the product that made it.
@@ -149,6 +162,7 @@ class LinearLossFinder {
         LayoutOf(*hidden).sizes.size() != 2 || LayoutOf(*weight).sizes.size() != 2) {
       return Because("no linear layer makes its logits");
     }
+    found_.layer = call.module;
     found_.read_weight = *weight;
     found_.weight = SourceOf(*weight);
     if (!parameters_.contains(found_.weight.storage)) {
@@ -178,8 +192,8 @@ class LinearLossFinder {
     return *from;
   }
 
-  bool FindBackward(Storage log_probabilities) {
-    for (const std::size_t reader : uses_.ReadersOf(log_probabilities)) {
+  bool FindBackward() {
+    for (const std::size_t reader : uses_.ReadersOf(read_)) {
       if (OpAt(reader) == "nll_loss_backward") found_.backward = reader;
     }
     if (found_.backward == 0) return Because("it has no backward");
@@ -261,6 +275,8 @@ class LinearLossFinder {
   const Uses& uses_;
   std::set<Storage> parameters_;
   LinearLoss found_;
+  /// The log-probabilities, as nll_loss reads them.
+  Storage read_ = kElsewhere;
   /// Of hidden states and weight: the cast and what it makes.
   std::set<std::pair<std::size_t, Storage>> casts_;
   bool each_row_ = false;
@@ -269,24 +285,30 @@ class LinearLossFinder {
 
 }  // namespace
 
-Result<std::vector<LinearLoss>> FindLinearLosses(const Step& step, const Variant& variant) {
+LinearLosses LookForLinearLosses(const Step& step, const Variant& variant) {
   const Uses uses(variant);
-  std::vector<LinearLoss> losses;
-  Error why{.message = "the loss is no cross-entropy over a linear layer",
-            .hint = "leave out loss=chunked"};
+  LinearLosses losses;
   for (const std::size_t event : uses.forward()) {
     const CallRecord& call = variant.calls[variant.events[event].index];
     if (BaseName(step.strings[call.op]) != "_log_softmax") continue;
-    std::optional<Result<LinearLoss>> found = LinearLossFinder(step, variant, uses).From(event);
+    std::optional<Result<LinearLoss>> found = LossFinder(step, variant, uses).From(event);
     if (!found) continue;
     if (*found) {
-      losses.push_back(std::move(**found));
+      losses.found.push_back(std::move(**found));
     } else {
-      why = found->error();
+      const Bytes logits = call.fresh.empty() ? 0 : call.fresh.front().bytes.first;
+      losses.refused.push_back({.logits = logits, .why = found->error()});
     }
   }
-  if (losses.empty()) return why;
   return losses;
+}
+
+Result<std::vector<LinearLoss>> FindLinearLosses(const Step& step, const Variant& variant) {
+  LinearLosses losses = LookForLinearLosses(step, variant);
+  if (!losses.found.empty()) return std::move(losses.found);
+  if (!losses.refused.empty()) return losses.refused.back().why;
+  return Error{.message = "the loss is no cross-entropy over a linear layer",
+               .hint = "leave out loss=chunked"};
 }
 
 }  // namespace plimsoll

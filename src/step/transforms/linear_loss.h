@@ -31,6 +31,8 @@ struct LinearLoss {
   Number rows;
   Number width;
   Number classes;
+  /// The module that makes the logits; nothing where the capture does not tell.
+  StringId layer;
   /// Of the product.
   DType type = DType::kFloat32;
   /// Divided by the number of rows that count.
@@ -44,7 +46,19 @@ struct LinearLoss {
   TensorUse bias_gradient;
 };
 
-/// All of the variant, in order. An error says why there is none.
+/// What a variant has of them, in order.
+struct LinearLosses {
+  std::vector<LinearLoss> found;
+  /// A cross-entropy that is none: its logits at the first captured batch size, and why.
+  struct Refused {
+    Bytes logits = 0;
+    Error why;
+  };
+  std::vector<Refused> refused = {};
+};
+LinearLosses LookForLinearLosses(const Step& step, const Variant& variant);
+
+/// An error where there is none, which says why.
 Result<std::vector<LinearLoss>> FindLinearLosses(const Step& step, const Variant& variant);
 
 }  // namespace plimsoll

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "step/lowering/lower.h"
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 #include "step/time/host_step.h"
 #include "step/time/step_time.h"
 

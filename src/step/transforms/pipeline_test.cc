@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "step/lowering/lower.h"
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 #include "step/transforms/collective.h"
 #include "step/transforms/optimizer.h"
 #include "step/transforms/pipeline_schedule.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 
 namespace plimsoll::release_test {
 namespace {

@@ -4,13 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "step/max_batch.h"
-#include "step/predict.h"
+#include "step/answer/predict.h"
 
 namespace plimsoll {
 
 /// The invariants that do not hold, each as a sentence; empty if all do.
 std::vector<std::string> BrokenInvariants(const Prediction& prediction);
-std::vector<std::string> BrokenInvariants(const MaxBatch& max_batch);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-#include "step/calibration.h"
+#include "step/rules/calibration.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 
 #include "base/encode.h"
 #include "base/json.h"
-#include "step/calibration_data.h"
 #include "step/file/layout.h"
+#include "step/rules/calibration_data.h"
 
 namespace plimsoll {
 namespace {
@@ -185,15 +185,14 @@ Result<Calibration> Calibration::Read(const Input& input) {
   return calibration;
 }
 
-const Calibration* Calibration::BuiltIn(std::string_view gpu) {
-  static const std::optional<Calibration> h200 = [] {
-    std::optional<Calibration> calibration;
+std::shared_ptr<const Calibration> Calibration::BuiltIn(std::string_view gpu) {
+  static const std::shared_ptr<const Calibration> h200 = []() -> std::shared_ptr<Calibration> {
     const Result<Input> input = Input::FromMemory("the built-in calibration", CalibrationBytes());
-    if (!input) return calibration;
-    if (Result<Calibration> read = Calibration::Read(*input)) calibration = std::move(*read);
-    return calibration;
+    if (!input) return nullptr;
+    Result<Calibration> read = Calibration::Read(*input);
+    return read ? std::make_shared<Calibration>(std::move(*read)) : nullptr;
   }();
-  return h200 && h200->gpu_ == gpu ? &*h200 : nullptr;
+  return h200 && h200->gpu_ == gpu ? h200 : nullptr;
 }
 
 std::optional<Workspace> Calibration::Find(const ConvShape& shape, ConvDirection direction) const {

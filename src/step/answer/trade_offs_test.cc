@@ -1,4 +1,4 @@
-#include "step/trade_offs.h"
+#include "step/answer/trade_offs.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/input.h"
 #include "step/file/step_file.h"
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 
 namespace plimsoll::trade_offs_test {
 namespace {
@@ -43,10 +43,16 @@ StepMaker TwoPrecisions(Bytes each) {
   return maker;
 }
 
+/// Of a step that is not to be copied.
+std::shared_ptr<const Step> Shared(const Step& step) {
+  return {std::shared_ptr<const Step>(), &step};
+}
+
 std::vector<TradeOff> All(const Step& step, const Gpu& gpu, const PredictOptions& chosen) {
-  const Result<std::vector<TradeOff>> all = TradeOffs(step, gpu, chosen);
+  const Result<TradeOffTable> all = TradeOffs(Shared(step), gpu, chosen);
   EXPECT_TRUE(all.ok()) << all.error().ToLine();
-  return *all;
+  EXPECT_EQ(all->left_out, 0u);
+  return all->points;
 }
 
 std::vector<std::int64_t> BatchesOf(const std::vector<TradeOff>& all, const std::string& precision,
@@ -59,19 +65,20 @@ std::vector<std::int64_t> BatchesOf(const std::vector<TradeOff>& all, const std:
 }
 
 bool Beats(const TradeOff& a, const TradeOff& b) {
-  const double a_us = a.step_us / double(a.batch);
-  const double b_us = b.step_us / double(b.batch);
-  return a.high <= b.high && a_us <= b_us && (a.high < b.high || a_us < b_us);
+  const double a_us = a.trial.step_us / double(a.batch);
+  const double b_us = b.trial.step_us / double(b.batch);
+  return a.trial.needs.device.high <= b.trial.needs.device.high && a_us <= b_us &&
+         (a.trial.needs.device.high < b.trial.needs.device.high || a_us < b_us);
 }
 
 void ExpectFrontier(const std::vector<TradeOff>& all) {
-  EXPECT_EQ(std::any_of(all.begin(), all.end(), [](const TradeOff& t) { return t.fits; }),
+  EXPECT_EQ(std::any_of(all.begin(), all.end(), [](const TradeOff& t) { return t.trial.fits; }),
             std::any_of(all.begin(), all.end(), [](const TradeOff& t) { return t.on_frontier; }));
   for (const TradeOff& t : all) {
     const bool beaten = std::any_of(all.begin(), all.end(), [&](const TradeOff& other) {
-      return other.fits && Beats(other, t);
+      return other.trial.fits && Beats(other, t);
     });
-    EXPECT_EQ(t.on_frontier, t.fits && !beaten) << t.precision << " " << t.batch;
+    EXPECT_EQ(t.on_frontier, t.trial.fits && !beaten) << t.precision << " " << t.batch;
   }
 }
 
@@ -82,7 +89,7 @@ TEST(TradeOffs, EveryPrecisionDoublesUntilNothingFits) {
             (std::vector<std::int64_t>{1, 2, 4, 8, 16, 24, 32, 64, 128}));
   EXPECT_EQ(BatchesOf(all, "amp_bf16", "expandable_segments:True").back(), 256);
   for (const TradeOff& t : all) {
-    EXPECT_EQ(t.fits, t.batch < (t.precision == "amp_bf16" ? 256 : 128)) << t.batch;
+    EXPECT_EQ(t.trial.fits, t.batch < (t.precision == "amp_bf16" ? 256 : 128)) << t.batch;
   }
   ExpectFrontier(all);
 }
@@ -108,13 +115,13 @@ TEST(TradeOffs, TheChosenOneIsThereOnceAndIsThePrediction) {
     EXPECT_EQ(chosen.precision, "amp_bf16");
     EXPECT_EQ(chosen.batch, batch);
     EXPECT_EQ(chosen.settings, "");
-    EXPECT_EQ(chosen.allocated, p.allocated.best);
-    EXPECT_EQ(chosen.reserved, p.reserved.best);
-    EXPECT_EQ(chosen.device, p.device.best);
-    EXPECT_EQ(chosen.high, p.device.high);
-    EXPECT_EQ(chosen.step_us, p.step_us);
-    EXPECT_EQ(chosen.fits, p.fits);
-    EXPECT_EQ(chosen.surely_fits, p.surely_fits);
+    EXPECT_EQ(chosen.trial.needs.allocated.best, p.trial.needs.allocated.best);
+    EXPECT_EQ(chosen.trial.needs.reserved.best, p.trial.needs.reserved.best);
+    EXPECT_EQ(chosen.trial.needs.device.best, p.trial.needs.device.best);
+    EXPECT_EQ(chosen.trial.needs.device.high, p.trial.needs.device.high);
+    EXPECT_EQ(chosen.trial.step_us, p.trial.step_us);
+    EXPECT_EQ(chosen.trial.fits, p.trial.fits);
+    EXPECT_EQ(chosen.trial.surely_fits, p.trial.surely_fits);
   }
 }
 
@@ -154,22 +161,24 @@ TEST(TradeOffs, ProgressGoesToTheEnd) {
   const StepMaker maker = TwoPrecisions(8 * kMiB);
   std::size_t last = 0;
   std::size_t all_of_them = 0;
-  const auto all = TradeOffs(maker.step, WithRoom(kGiB), {}, [&](std::size_t done, std::size_t of) {
-    EXPECT_EQ(done, last + 1);
-    last = done;
-    all_of_them = of;
-  });
+  const auto all =
+      TradeOffs(Shared(maker.step), WithRoom(kGiB), {}, [&](std::size_t done, std::size_t of) {
+        EXPECT_EQ(done, last + 1);
+        last = done;
+        all_of_them = of;
+      });
   ASSERT_TRUE(all.ok());
-  EXPECT_EQ(last, all->size());
-  EXPECT_EQ(all_of_them, all->size());
+  EXPECT_EQ(last, all->points.size());
+  EXPECT_EQ(all_of_them, all->points.size());
 }
 
 TEST(TradeOffs, SaysWhatIsWrong) {
   const Gpu gpu = WithRoom(kGiB);
   const StepMaker maker = TwoPrecisions(8 * kMiB);
-  EXPECT_FALSE(TradeOffs(maker.step, gpu, {.precision = "fp8"}).ok());
-  EXPECT_FALSE(TradeOffs(maker.step, gpu, {.conf = "max_split_size_mb:no"}).ok());
-  EXPECT_FALSE(TradeOffs(StepMaker().step, gpu, {}).ok());
+  EXPECT_FALSE(TradeOffs(Shared(maker.step), gpu, {.precision = "fp8"}).ok());
+  EXPECT_FALSE(TradeOffs(Shared(maker.step), gpu, {.conf = "max_split_size_mb:no"}).ok());
+  const StepMaker empty;
+  EXPECT_FALSE(TradeOffs(Shared(empty.step), gpu, {}).ok());
 }
 
 TEST(TradeOffs, OfCapturedSteps) {

@@ -1,11 +1,10 @@
-#include "step/earlier_frees.h"
+#include "step/answer/earlier_frees.h"
 
 #include <algorithm>
 #include <map>
 
 #include "step/rules/call.h"
 #include "step/transforms/release.h"
-#include "step/trial.h"
 
 namespace plimsoll {
 namespace {
@@ -18,14 +17,16 @@ constexpr std::size_t kMostReleases = 4;
 
 using Releases = std::vector<const Release*>;
 
-class Finder {
+class FreeFinder {
  public:
-  Finder(const Setting& setting, std::int64_t batch) : setting_(setting), batch_(batch) {}
+  explicit FreeFinder(const Trial& trial)
+      : setting_(trial.setting()),
+        variant_(trial.setting().variant()),
+        before_(trial.unlimited()) {}
 
   std::optional<EarlierFrees> Run() {
-    before_ = PeaksOf(setting_.variant, setting_.steps);
     Releases all;
-    for (const Release& release : setting_.variant.releases) {
+    for (const Release& release : variant_.releases) {
       if (all.size() < kMostReleases) all.push_back(&release);
     }
     const PeakSaving together = SavedBy(all);
@@ -39,36 +40,27 @@ class Finder {
         all = std::move(others);
       }
     }
-    EarlierFrees found{.together = SavedBy(all), .fits = FitsWith(all)};
+    const Trial with_all = With(all, setting_.steps);
+    EarlierFrees found{.together = SavedBy(all), .fits = with_all.decided().fits};
     for (const Release* release : all) found.changes.push_back(Tell(*release));
     return found;
   }
 
  private:
-  /// The same setting for another form of the job.
-  Setting With(const Variant& variant, int steps) const {
-    return {.step = setting_.step,
-            .variant = variant,
-            .gpu = setting_.gpu,
-            .rules = setting_.rules,
-            .torch = setting_.torch,
-            .calibration = setting_.calibration,
-            .limits = setting_.limits,
-            .steps = steps};
-  }
-  Peaks PeaksOf(const Variant& variant, int steps) const {
-    const Setting setting = With(variant, steps);
-    return plimsoll::Run(LowerFor(setting, batch_, Estimate::kLikely), setting, kUnlimitedDevice);
+  /// The same job with these releases, over so many steps.
+  Trial With(const Releases& releases, int steps) const {
+    Step step = CopyOf(*setting_.step, setting_.precision);
+    if (!releases.empty()) step.variants.front() = FreeEarlier(variant_, releases);
+    Setting setting = setting_.WithStep(std::make_shared<const Step>(std::move(step)));
+    setting.precision = 0;
+    setting.steps = steps;
+    return Trial(std::move(setting));
   }
   PeakSaving SavedBy(const Releases& releases) const {
     if (releases.empty()) return {};
-    const Peaks after = PeaksOf(FreeEarlier(setting_.variant, releases), setting_.steps);
+    const Trial trial = With(releases, setting_.steps);
+    const Peaks& after = trial.unlimited();
     return {before_.allocated - after.allocated, before_.reserved - after.reserved};
-  }
-  bool FitsWith(const Releases& releases) const {
-    const Variant variant = FreeEarlier(setting_.variant, releases);
-    const Setting setting = With(variant, setting_.steps);
-    return Decide(LowerFor(setting, batch_, Estimate::kLikely), setting).fits;
   }
   /// What raises one of the peaks is not offered for the other's sake.
   bool WorthTelling(const PeakSaving& saving) const {
@@ -78,7 +70,7 @@ class Finder {
   }
 
   EarlierFree Tell(const Release& release) const {
-    const StringTable& strings = setting_.step.strings;
+    const StringTable& strings = setting_.step->strings;
     EarlierFree change{.saved = SavedBy({&release})};
     SayWhereMade(release, change);
     for (const ReleaseEdit& edit : release.edits) {
@@ -87,18 +79,18 @@ class Finder {
                               .where = std::string(strings[edit.where])});
     }
     const int more = setting_.steps + 1;
-    const Bytes then = PeaksOf(setting_.variant, more).allocated -
-                       PeaksOf(FreeEarlier(setting_.variant, {&release}), more).allocated;
+    const Bytes then =
+        With({}, more).unlimited().allocated - With({&release}, more).unlimited().allocated;
     change.by_step = std::max<Bytes>(0, then - change.saved.allocated);
     return change;
   }
 
   void SayWhereMade(const Release& release, EarlierFree& change) const {
-    std::vector<char> released(setting_.variant.storages, 0);
+    std::vector<char> released(variant_.storages, 0);
     for (const Release::Free& free : release.frees) released[free.storage] = 1;
-    const AtBatch at(setting_.step, batch_);
+    const AtBatch at(*setting_.step, setting_.batch);
     std::map<StringId, Bytes> lines;
-    for (const CallRecord& call : setting_.variant.calls) {
+    for (const CallRecord& call : variant_.calls) {
       for (const NewStorage& fresh : call.fresh) {
         if (released[fresh.storage]) lines[call.where] += at.BytesOf(call, fresh);
       }
@@ -107,23 +99,20 @@ class Finder {
         std::max_element(lines.begin(), lines.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most == lines.end()) return;
-    change.made_at = setting_.step.strings[most->first];
+    change.made_at = setting_.step->strings[most->first];
     change.made_there_alone = lines.size() == 1;
   }
 
   const Setting& setting_;
-  const std::int64_t batch_;
-  Peaks before_;
+  const Variant& variant_;
+  const Peaks& before_;
 };
 
 }  // namespace
 
-Result<std::optional<EarlierFrees>> FindEarlierFrees(const Step& step, const Gpu& gpu,
-                                                     const PredictOptions& options) {
-  const Result<Setting> setting = MakeSetting(step, gpu, options);
-  if (!setting) return setting.error();
-  if (setting->variant.releases.empty()) return std::optional<EarlierFrees>();
-  return Finder(*setting, options.batch).Run();
+std::optional<EarlierFrees> FindEarlierFrees(const Trial& trial) {
+  if (trial.setting().variant().releases.empty()) return std::nullopt;
+  return FreeFinder(trial).Run();
 }
 
 }  // namespace plimsoll

@@ -1,8 +1,8 @@
-#include "step/earlier_frees.h"
+#include "step/answer/earlier_frees.h"
 
 #include <gtest/gtest.h>
 
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
 
 namespace plimsoll::earlier_frees_test {
 namespace {
@@ -39,10 +39,9 @@ class EarlierFreesTest : public ::testing::Test {
             .where = maker.step.strings.Intern("train.py:9 in step")};
   }
   std::optional<EarlierFrees> Find() {
-    const Result<std::optional<EarlierFrees>> found =
-        FindEarlierFrees(maker.step, *FindGpu("H200"), {.batch = 2});
-    EXPECT_TRUE(found.ok());
-    return *found;
+    const Result<Setting> setting = MakeSetting(maker.step, *FindGpu("H200"), {.batch = 2});
+    EXPECT_TRUE(setting.ok());
+    return FindEarlierFrees(Trial(*setting));
   }
   StepMaker maker;
 };

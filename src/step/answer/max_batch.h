@@ -2,16 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
-#include "base/result.h"
-#include "step/predict.h"
+#include "step/trial/trial.h"
 
 namespace plimsoll {
 
 /// What is asked for at most.
 inline constexpr std::int64_t kLargestBatch = std::int64_t{1} << 24;
 
-/// A batch, and how fast it trains, roughly.
+/// What a trial says of a batch: how fast it trains, roughly.
 struct BatchSpeed {
   /// 0: there is none.
   std::int64_t batch = 0;
@@ -36,16 +37,23 @@ struct MaxBatch {
   /// That with the most samples a second, of those that may fit: one that surely fits unless
   /// another is clearly faster. Refused workspaces can make the largest batches slow.
   BatchSpeed fastest;
+  /// Where the step is so long that the search ended before all that could be larger was tried:
+  /// none of these batches and above fits, of those that were. 0: it went to its end.
+  std::int64_t untried_below = 0;
 
   /// The batch that a user who asks for the largest is answered with.
   std::int64_t Answer() const { return sure.batch > 0 ? sure.batch : most.batch; }
 };
 
-// `options.batch` is ignored.
+// The setting's own batch is ignored.
 
-Result<MaxBatch> FindMaxBatch(const Step& step, const Gpu& gpu, const PredictOptions& options);
+MaxBatch FindMaxBatch(const Setting& setting);
 /// `most` alone, which takes less time.
-Result<std::int64_t> LargestThatMayFit(const Step& step, const Gpu& gpu,
-                                       const PredictOptions& options);
+std::int64_t LargestThatMayFit(const Setting& setting);
+/// Of the powers of two; 0 where none does.
+std::int64_t LargestPowerThatSurelyFits(const Setting& setting);
+
+/// What must hold of every answer and does not, each as a sentence.
+std::vector<std::string> BrokenInvariants(const MaxBatch& max_batch);
 
 }  // namespace plimsoll

@@ -1,13 +1,13 @@
-#include "step/predict.h"
+#include "step/answer/predict.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "step/max_batch.h"
-#include "step/prediction_invariants.h"
+#include "step/answer/max_batch.h"
+#include "step/answer/prediction_invariants.h"
+#include "step/lowering/step_for_tests.h"
 #include "step/rules/testing.h"
-#include "step/step_for_tests.h"
 
 namespace plimsoll::predict_test {
 namespace {
@@ -58,24 +58,24 @@ TEST(Predict, ExpandableSegmentsMayHoldUpToAPageAboveTheLimit) {
   const Prediction p =
       PredictIt(Simple(), WithRoom(kGiB),
                 {.batch = 4, .conf = "expandable_segments:True", .limit = 72 * kMiB});
-  EXPECT_TRUE(p.fits);
-  EXPECT_FALSE(p.surely_fits);
-  EXPECT_EQ(p.room, 72 * kMiB);
-  EXPECT_EQ(p.reserved.best, 80 * kMiB);
-  EXPECT_LE(p.reserved.best, p.most);
+  EXPECT_TRUE(p.trial.fits);
+  EXPECT_FALSE(p.trial.surely_fits);
+  EXPECT_EQ(p.trial.room, 72 * kMiB);
+  EXPECT_EQ(p.trial.needs.reserved.best, 80 * kMiB);
+  EXPECT_LE(p.trial.needs.reserved.best, p.trial.most);
   const Prediction less =
       PredictIt(Simple(), WithRoom(kGiB),
                 {.batch = 4, .conf = "expandable_segments:True", .limit = 71 * kMiB});
-  EXPECT_FALSE(less.fits);
+  EXPECT_FALSE(less.trial.fits);
 }
 
 TEST(Predict, PeaksAreThoseOfTheAllocator) {
   const Prediction p = PredictIt(Simple(), WithRoom(kGiB), {.batch = 4});
-  EXPECT_EQ(p.allocated.best, 72 * kMiB);
-  EXPECT_EQ(p.reserved.best, 72 * kMiB);
-  EXPECT_EQ(p.device.best, 72 * kMiB + p.gpu.context.bytes);
-  EXPECT_TRUE(p.fits);
-  EXPECT_TRUE(p.surely_fits);
+  EXPECT_EQ(p.trial.needs.allocated.best, 72 * kMiB);
+  EXPECT_EQ(p.trial.needs.reserved.best, 72 * kMiB);
+  EXPECT_EQ(p.trial.needs.device.best, 72 * kMiB + p.gpu.context.bytes);
+  EXPECT_TRUE(p.trial.fits);
+  EXPECT_TRUE(p.trial.surely_fits);
   EXPECT_EQ(p.reserved_after_step, std::vector<Bytes>(5, 72 * kMiB));
   EXPECT_TRUE(p.assumptions.empty());
 }
@@ -98,7 +98,7 @@ TEST(Predict, TheAccountAddsUpToTheDeviceFigure) {
       const Prediction p = PredictIt(maker, *FindGpu("H200"), {.batch = batch});
       Bytes sum = 0;
       for (const AccountLine& line : p.account) sum += line.bytes;
-      EXPECT_EQ(sum, p.device.best) << batch;
+      EXPECT_EQ(sum, p.trial.needs.device.best) << batch;
     }
   }
 }
@@ -107,9 +107,9 @@ TEST(Predict, RangesContainTheBestFigure) {
   for (const TorchVersion torch : {TorchVersion{2, 11}, TorchVersion{2, 13}}) {
     const Prediction p =
         PredictIt(TrainingLoop(), *FindGpu("H200"), {.batch = 100'000, .torch = torch});
-    ExpectInOrder(p.allocated);
-    ExpectInOrder(p.reserved);
-    ExpectInOrder(p.device);
+    ExpectInOrder(p.trial.needs.allocated);
+    ExpectInOrder(p.trial.needs.reserved);
+    ExpectInOrder(p.trial.needs.device);
   }
 }
 
@@ -127,28 +127,28 @@ TEST(Predict, UnknownOperatorsAreNamed) {
 
 TEST(Predict, WhatExceedsTheDeviceDoesNotFitAndItsNeedIsTold) {
   const Prediction p = PredictIt(Simple(), WithRoom(70 * kMiB), {.batch = 4});
-  EXPECT_FALSE(p.fits);
-  EXPECT_FALSE(p.surely_fits);
-  EXPECT_EQ(p.allocated.best, 72 * kMiB) << "what it would take";
-  EXPECT_EQ(p.room, 70 * kMiB);
-  EXPECT_TRUE(PredictIt(Simple(), WithRoom(72 * kMiB), {.batch = 4}).fits);
+  EXPECT_FALSE(p.trial.fits);
+  EXPECT_FALSE(p.trial.surely_fits);
+  EXPECT_EQ(p.trial.needs.allocated.best, 72 * kMiB) << "what it would take";
+  EXPECT_EQ(p.trial.room, 70 * kMiB);
+  EXPECT_TRUE(PredictIt(Simple(), WithRoom(72 * kMiB), {.batch = 4}).trial.fits);
 }
 
 TEST(Predict, WhatJustFitsDoesNotSurelyFit) {
   const Prediction p = PredictIt(Simple(), WithRoom(72 * kMiB), {.batch = 4});
-  EXPECT_TRUE(p.fits);
-  EXPECT_FALSE(p.surely_fits);
+  EXPECT_TRUE(p.trial.fits);
+  EXPECT_FALSE(p.trial.surely_fits);
 }
 
 TEST(Predict, ALimitHoldsBesideTheCapacity) {
   const Gpu large = WithRoom(10 * kGiB);
-  EXPECT_TRUE(PredictIt(Simple(), large, {.batch = 4, .limit = 80 * kMiB}).fits);
+  EXPECT_TRUE(PredictIt(Simple(), large, {.batch = 4, .limit = 80 * kMiB}).trial.fits);
   const Prediction p = PredictIt(Simple(), large, {.batch = 4, .limit = 71 * kMiB});
-  EXPECT_FALSE(p.fits);
-  EXPECT_EQ(p.room, 71 * kMiB);
+  EXPECT_FALSE(p.trial.fits);
+  EXPECT_EQ(p.trial.room, 71 * kMiB);
   const Prediction small = PredictIt(Simple(), WithRoom(70 * kMiB), {.batch = 4, .limit = kGiB});
-  EXPECT_FALSE(small.fits) << "the limit makes no memory";
-  EXPECT_EQ(small.room, 70 * kMiB);
+  EXPECT_FALSE(small.trial.fits) << "the limit makes no memory";
+  EXPECT_EQ(small.trial.room, 70 * kMiB);
 }
 
 TEST(Predict, TheLimitMayStandInTheSettings) {
@@ -165,12 +165,12 @@ TEST(Predict, AWorkspaceThatIsRefusedIsDoneWithout) {
   AddConvolution(maker);
   // The result alone takes 98 MiB at this batch; its workspace comes on top.
   const Prediction wide = PredictIt(maker, WithRoom(kGiB), {.batch = 128});
-  ASSERT_GT(wide.allocated.best, 98 * kMiB);
-  EXPECT_EQ(wide.workspaces_refused, 0);
+  ASSERT_GT(wide.trial.needs.allocated.best, 98 * kMiB);
+  EXPECT_EQ(wide.trial.workspaces_refused, 0);
   const Prediction tight = PredictIt(maker, WithRoom(100 * kMiB), {.batch = 128});
-  EXPECT_TRUE(tight.fits);
-  EXPECT_EQ(tight.workspaces_refused, 1);
-  EXPECT_FALSE(tight.surely_fits);
+  EXPECT_TRUE(tight.trial.fits);
+  EXPECT_EQ(tight.trial.workspaces_refused, 1);
+  EXPECT_FALSE(tight.trial.surely_fits);
 }
 
 TEST(Predict, ChoosesAPrecisionThatWasCaptured) {
@@ -194,16 +194,19 @@ TEST(Predict, RefusesWhatThereIsNoModelOf) {
   EXPECT_EQ(nothing.error().message, "the step allocates nothing");
 }
 
+MaxBatch Largest(const StepMaker& maker, const Gpu& gpu, const PredictOptions& options = {}) {
+  return FindMaxBatch(*MakeSetting(maker.step, gpu, options));
+}
+
 TEST(MaxBatch, IsTheLargestThatFits) {
   const StepMaker maker = Simple();
   for (const Bytes room : {60 * kMiB, 100 * kMiB, 333 * kMiB, 5 * kGiB}) {
     const Gpu gpu = WithRoom(room);
-    const Result<MaxBatch> found = FindMaxBatch(maker.step, gpu, {});
-    ASSERT_TRUE(found.ok());
-    EXPECT_GE(found->most.batch, 1);
-    EXPECT_TRUE(PredictIt(maker, gpu, {.batch = found->most.batch}).fits) << room;
-    EXPECT_FALSE(PredictIt(maker, gpu, {.batch = found->most.batch + 1}).fits) << room;
-    EXPECT_LE(found->sure.batch, found->most.batch);
+    const MaxBatch found = Largest(maker, gpu);
+    EXPECT_GE(found.most.batch, 1);
+    EXPECT_TRUE(PredictIt(maker, gpu, {.batch = found.most.batch}).trial.fits) << room;
+    EXPECT_FALSE(PredictIt(maker, gpu, {.batch = found.most.batch + 1}).trial.fits) << room;
+    EXPECT_LE(found.sure.batch, found.most.batch);
   }
 }
 
@@ -211,7 +214,7 @@ TEST(MaxBatch, GrowsWithTheRoom) {
   const StepMaker maker = Simple();
   std::int64_t before = 0;
   for (Bytes room = 30 * kMiB; room < 400 * kMiB; room += 10 * kMiB) {
-    const std::int64_t batch = FindMaxBatch(maker.step, WithRoom(room), {})->most.batch;
+    const std::int64_t batch = Largest(maker, WithRoom(room)).most.batch;
     EXPECT_GE(batch, before) << room;
     before = batch;
   }
@@ -220,23 +223,21 @@ TEST(MaxBatch, GrowsWithTheRoom) {
 
 TEST(MaxBatch, IsZeroWhereNothingFits) {
   const StepMaker maker = Simple();
-  const Result<MaxBatch> found = FindMaxBatch(maker.step, WithRoom(20 * kMiB), {});
-  ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->most.batch, 0);
-  EXPECT_EQ(found->sure.batch, 0);
+  const MaxBatch found = Largest(maker, WithRoom(20 * kMiB));
+  EXPECT_EQ(found.most.batch, 0);
+  EXPECT_EQ(found.sure.batch, 0);
 }
 
 TEST(MaxBatch, ObeysTheLimit) {
   const StepMaker maker = Simple();
-  EXPECT_EQ(FindMaxBatch(maker.step, WithRoom(10 * kGiB), {.limit = 80 * kMiB})->most.batch, 5);
+  EXPECT_EQ(Largest(maker, WithRoom(10 * kGiB), {.limit = 80 * kMiB}).most.batch, 5);
 }
 
 TEST(MaxBatch, EndsWhereNothingDependsOnTheBatch) {
   StepMaker maker;
   maker.Parameter(100);
-  const Result<MaxBatch> found = FindMaxBatch(maker.step, WithRoom(kGiB), {});
-  ASSERT_TRUE(found.ok());
-  EXPECT_GE(found->most.batch, 1 << 23);
+  const MaxBatch found = Largest(maker, WithRoom(kGiB));
+  EXPECT_GE(found.most.batch, 1 << 23);
 }
 
 TEST(Predict, AbsurdBatchesAreAnsweredToo) {
@@ -244,8 +245,8 @@ TEST(Predict, AbsurdBatchesAreAnsweredToo) {
   for (int i = 0; i < 200; ++i) maker.Make("aten.relu.default", Each(std::int64_t{1} << 45));
   for (const char* conf : {"", "expandable_segments:True", "roundup_power2_divisions:4"}) {
     const Prediction p = PredictIt(maker, *FindGpu("H200"), {.batch = 1 << 24, .conf = conf});
-    EXPECT_FALSE(p.fits) << conf;
-    ExpectInOrder(p.device);
+    EXPECT_FALSE(p.trial.fits) << conf;
+    ExpectInOrder(p.trial.needs.device);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "step/predicted_history.h"
+#include "step/answer/predicted_history.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "base/input.h"
-#include "step/calibration.h"
 #include "step/file/step_file.h"
-#include "step/step_for_tests.h"
+#include "step/lowering/step_for_tests.h"
+#include "step/rules/calibration.h"
 #include "step/transforms/fully_sharded.h"
 
 namespace plimsoll::predicted_history_test {
@@ -30,9 +30,9 @@ Step ReadCaptured(const std::string& name) {
 }
 
 History HistoryOf(const Step& step, const PredictOptions& options) {
-  const Result<History> history = PredictedHistory(step, *FindGpu("H200"), options);
-  EXPECT_TRUE(history.ok()) << history.error().ToLine();
-  return *history;
+  const Result<Setting> setting = MakeSetting(step, *FindGpu("H200"), options);
+  EXPECT_TRUE(setting.ok()) << setting.error().ToLine();
+  return PredictedHistory(Trial(*setting));
 }
 
 /// What is there at each position, out of things that come at `from` and go at `to`.
@@ -104,8 +104,8 @@ void ExpectAgrees(const Step& step, const PredictOptions& options) {
   ASSERT_TRUE(p.ok());
   const std::vector<Bytes> allocated = Allocated(h);
   const std::vector<Bytes> reserved = Reserved(h);
-  EXPECT_EQ(*std::max_element(allocated.begin(), allocated.end()), p->allocated.best);
-  EXPECT_EQ(*std::max_element(reserved.begin(), reserved.end()), p->reserved.best);
+  EXPECT_EQ(*std::max_element(allocated.begin(), allocated.end()), p->trial.needs.allocated.best);
+  EXPECT_EQ(*std::max_element(reserved.begin(), reserved.end()), p->trial.needs.reserved.best);
   const Position peak = FirstPeak(h);
   ExpectAccount(h, *p, peak);
   ExpectPlaced(h, peak);
@@ -128,7 +128,7 @@ std::string StackOf(const History& h, std::uint32_t node) {
 TEST(PredictedHistory, AgreesWithThePrediction) {
   for (const char* name : {"mlp_adamw_fp32", "resnet18_adamw_amp_bf16", "gpt2_adamw_fp32"}) {
     const Step step = ReadCaptured(name);
-    const Calibration* measured = Calibration::BuiltIn("H200");
+    const std::shared_ptr<const Calibration> measured = Calibration::BuiltIn("H200");
     for (const std::int64_t batch : {3, 64}) {
       ExpectAgrees(step, {.batch = batch, .calibration = measured});
       ExpectAgrees(step,
@@ -244,15 +244,6 @@ TEST(PredictedHistory, MarksAreStepsAndTheirPhases) {
     EXPECT_LE(h.marks[i].first, h.marks[i].last);
     EXPECT_LE(h.marks[i].last, step.last);
   }
-}
-
-TEST(PredictedHistory, RefusesWhatPredictRefuses) {
-  const Gpu gpu = *FindGpu("H200");
-  const StepMaker maker = TrainingLoop();
-  EXPECT_FALSE(PredictedHistory(maker.step, gpu, {.precision = "fp8"}).ok());
-  EXPECT_FALSE(PredictedHistory(maker.step, gpu, {.conf = "backend:cudaMallocAsync"}).ok());
-  EXPECT_FALSE(PredictedHistory(maker.step, gpu, {.conf = "max_split_size_mb:no"}).ok());
-  EXPECT_FALSE(PredictedHistory(StepMaker().step, gpu, {}).ok());
 }
 
 TEST(PredictedHistory, AbsurdBatchesAreTakenToo) {

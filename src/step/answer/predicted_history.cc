@@ -1,4 +1,4 @@
-#include "step/predicted_history.h"
+#include "step/answer/predicted_history.h"
 
 #include <charconv>
 #include <unordered_map>
@@ -6,7 +6,6 @@
 
 #include "allocator/held_spans.h"
 #include "allocator/replay.h"
-#include "step/trial.h"
 
 namespace plimsoll {
 namespace {
@@ -219,24 +218,17 @@ void AddMarks(const std::vector<Moment>& moments, History& history) {
 
 }  // namespace
 
-Result<History> PredictedHistory(const Step& step, const Gpu& gpu, const PredictOptions& options) {
-  const Result<Setting> setting = MakeSetting(step, gpu, options);
-  if (!setting) return setting.error();
-  const Lowered lowered = LowerFor(*setting, options.batch, Estimate::kLikely);
-  if (lowered.workload.requests.empty()) {
-    return Error{.message = "the step allocates nothing", .file = step.file};
-  }
+History PredictedHistory(const Trial& trial) {
+  const Lowered& lowered = trial.lowered();
   History history;
   history.has_spans = true;
   history.times.assign(lowered.workload.requests.size(), 0);
   for (std::size_t p = 0; p < kCategoryCount; ++p) {
     history.categories.emplace_back(CategoryName(static_cast<Category>(p)));
   }
-  const Peaks decided = Decide(Run(lowered, *setting, kUnlimitedDevice), lowered, *setting);
-  Origins origins(step, setting->variant, history);
-  Recorder(lowered, setting->rules, decided.fits ? decided.limits : kUnlimitedDevice, origins,
-           history)
-      .Run();
+  const Setting& setting = trial.setting();
+  Origins origins(*setting.step, setting.variant(), history);
+  Recorder(lowered, setting.rules, trial.shown().limits, origins, history).Run();
   AddMarks(lowered.moments, history);
   return history;
 }

@@ -22,7 +22,7 @@ class Calibration {
   /// The whole file is checked: a damaged one must not change an answer.
   static Result<Calibration> Read(const Input& input);
   /// The one that is part of the program, for this GPU; null if there is none.
-  static const Calibration* BuiltIn(std::string_view gpu);
+  static std::shared_ptr<const Calibration> BuiltIn(std::string_view gpu);
 
   const std::string& gpu() const { return gpu_; }
   std::size_t size() const { return lines_.size(); }

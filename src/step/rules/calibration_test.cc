@@ -1,4 +1,4 @@
-#include "step/calibration.h"
+#include "step/rules/calibration.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -134,7 +134,7 @@ TEST(Calibration, Fp16FallsBackOnBf16AndFp32DoesNot) {
 }
 
 TEST(Calibration, TheBuiltInOneIsForTheH200) {
-  const Calibration* h200 = Calibration::BuiltIn("H200");
+  const std::shared_ptr<const Calibration> h200 = Calibration::BuiltIn("H200");
   ASSERT_NE(h200, nullptr);
   EXPECT_GT(h200->size(), 1000u);
   EXPECT_EQ(Calibration::BuiltIn("RTX 4090"), nullptr);

@@ -1,4 +1,4 @@
-#include "step/prediction_invariants.h"
+#include "step/answer/prediction_invariants.h"
 
 #include <algorithm>
 #include <string_view>
@@ -33,28 +33,33 @@ void ExpectFigures(const Needs& f, Broken& broken) {
 }
 
 /// The verdict and the figures beside it are of one run.
-void ExpectVerdict(const Prediction& p, Broken& broken) {
-  broken.Expect(!p.limit || p.room <= *p.limit, "the room is within the limit");
+void ExpectVerdict(const Prediction& prediction, Broken& broken) {
+  const TrialResult& p = prediction.trial;
+  const std::optional<Bytes> limit = prediction.limit;
+  broken.Expect(!limit || p.room <= *limit, "the room is within the limit");
   broken.Expect(p.room <= p.most, "what may be asked for can be held");
   if (p.fits) {
-    broken.Expect(p.reserved.best <= p.most, "what fits is within what can be held");
-    broken.Expect(p.device.best <= p.gpu.memory, "what fits is within the card's memory");
+    broken.Expect(p.needs.reserved.best <= p.most, "what fits is within what can be held");
+    broken.Expect(p.needs.device.best <= prediction.gpu.memory,
+                  "what fits is within the card's memory");
   } else {
     broken.Expect(!p.surely_fits, "what does not fit does not surely fit");
-    broken.Expect(Same(p.allocated, p.unlimited.allocated) &&
-                      Same(p.reserved, p.unlimited.reserved) && Same(p.device, p.unlimited.device),
+    broken.Expect(Same(p.needs.allocated, p.unlimited.allocated) &&
+                      Same(p.needs.reserved, p.unlimited.reserved) &&
+                      Same(p.needs.device, p.unlimited.device),
                   "what does not fit is shown without limits");
   }
   broken.Expect(!p.beyond_count || !p.fits, "what is beyond count does not fit");
   // Garbage collection changes a run within its limits.
-  const bool collects = p.settings.find("garbage_collection") != std::string::npos;
+  const bool collects = prediction.settings.find("garbage_collection") != std::string::npos;
   if (p.surely_fits) {
-    broken.Expect(p.reserved.high <= p.most,
+    broken.Expect(p.needs.reserved.high <= p.most,
                   "what surely fits is within what can be held at its highest");
-    broken.Expect(p.device.high <= p.gpu.memory, "what surely fits is within the card's memory");
+    broken.Expect(p.needs.device.high <= prediction.gpu.memory,
+                  "what surely fits is within the card's memory");
     broken.Expect(p.workspaces_refused == 0, "what surely fits is refused nothing");
   } else if (!collects && !p.beyond_count) {
-    broken.Expect(p.device.high > p.gpu.memory || p.reserved.high > p.room,
+    broken.Expect(p.needs.device.high > prediction.gpu.memory || p.needs.reserved.high > p.room,
                   "what may not fit exceeds the room at its highest");
   }
   broken.Expect(p.fits || collects || p.beyond_count || p.unlimited.reserved.best > p.room,
@@ -72,11 +77,11 @@ void ExpectAccount(const Prediction& p, Broken& broken) {
     broken.Expect(line.bytes > 0, "every line of the account is above 0");
   }
   for (const Holder& holder : p.holders) held -= holder.bytes;
-  broken.Expect(sum == p.device.best, "the account adds up to the device's figure");
+  broken.Expect(sum == p.trial.needs.device.best, "the account adds up to the device's figure");
   broken.Expect(held == 0, "the holders add up to what is requested");
   const std::vector<Bytes>& steps = p.reserved_after_step;
   broken.Expect(std::is_sorted(steps.begin(), steps.end()), "a peak does not go down");
-  broken.Expect(steps.empty() || steps.back() == p.reserved.best,
+  broken.Expect(steps.empty() || steps.back() == p.trial.needs.reserved.best,
                 "the last step ends at the peak of reserved memory");
 }
 
@@ -84,23 +89,13 @@ void ExpectAccount(const Prediction& p, Broken& broken) {
 
 std::vector<std::string> BrokenInvariants(const Prediction& p) {
   Broken broken;
-  ExpectFigures(p, broken);
-  ExpectFigures(p.unlimited, broken);
+  ExpectFigures(p.trial.needs, broken);
+  ExpectFigures(p.trial.unlimited, broken);
   ExpectVerdict(p, broken);
   ExpectAccount(p, broken);
-  broken.Expect(p.unlimited_step_us <= p.step_us, "what is refused makes nothing faster");
-  broken.Expect(p.gpu_busy_us <= p.step_us, "the GPU is busy no longer than the step takes");
-  return broken.Take();
-}
-
-std::vector<std::string> BrokenInvariants(const MaxBatch& m) {
-  Broken broken;
-  broken.Expect(m.sure.batch <= m.most.batch, "what surely fits may fit");
-  broken.Expect(m.fastest.batch <= m.most.batch, "the fastest fits");
-  broken.Expect(m.sure.refused == 0, "what surely fits is refused nothing");
-  const double fastest = m.fastest.SamplesPerSecond();
-  broken.Expect(m.fastest.batch == 0 || fastest >= m.sure.SamplesPerSecond(),
-                "nothing that surely fits is faster than the fastest");
+  broken.Expect(p.unlimited_step_us <= p.trial.step_us, "what is refused makes nothing faster");
+  broken.Expect(p.trial.gpu_busy_us <= p.trial.step_us,
+                "the GPU is busy no longer than the step takes");
   return broken.Take();
 }
 

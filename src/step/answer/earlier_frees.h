@@ -1,15 +1,13 @@
 // What the job keeps at its peak though nothing uses it again, and what would come of letting it
-// go: each change that the capture tried is predicted anew.
+// go: each change that the capture found is tried anew.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/result.h"
-#include "hardware/gpu.h"
 #include "step/file/step.h"
-#include "step/predict.h"
+#include "step/trial/trial.h"
 
 namespace plimsoll {
 
@@ -46,7 +44,6 @@ struct EarlierFrees {
 };
 
 /// Nothing where no change lowers the peak by a thousandth of it.
-Result<std::optional<EarlierFrees>> FindEarlierFrees(const Step& step, const Gpu& gpu,
-                                                     const PredictOptions& options);
+std::optional<EarlierFrees> FindEarlierFrees(const Trial& trial);
 
 }  // namespace plimsoll

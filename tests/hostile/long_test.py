@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""No file under 10 MB takes more than 10 s or 1 GB, however long what is in it: tests/hostile/long_test.py PROGRAM
+
+Steps, snapshots and tables are drawn at random (long_inputs.py), each with a command that searches. Time is the
+processor's, since other programs take theirs; what is allowed of it is told by PLIMSOLL_LONG_SECONDS, as a build for tests
+is several times slower. PLIMSOLL_LONG_CASES=300 is what `make nightly` draws.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import long_inputs
+
+CASES = int(os.environ.get("PLIMSOLL_LONG_CASES", "9"))
+SECONDS = float(os.environ.get("PLIMSOLL_LONG_SECONDS", "40"))
+MOST_KIB = 1_000_000
+#: Only against hanging.
+WALL_SECONDS = 1200
+
+
+def step_command(draw: random.Random, file: str, page: str) -> list[str]:
+    gpu = ["--gpu", draw.choice(["1GiB", "8GiB", "4090", "H200"])]
+    batch = str(2 ** draw.randint(0, 12))
+    return draw.choice(
+        [
+            ["predict", file, "--max-batch", *gpu],
+            ["predict", file, "--batch", batch, *gpu, "--html", page],
+            ["plan", file, *gpu],
+            ["plan", file, *gpu, "--global-batch", batch],
+            ["plan", file, *gpu, "--gpus", "8"],
+        ]
+    )
+
+
+def snapshot_command(draw: random.Random, file: str, page: str) -> list[str]:
+    return draw.choice(
+        [
+            ["replay", file],
+            ["replay", file, "--set", "expandable_segments:True"],
+            ["pack", file, "--seconds", "2"],
+            ["explain", file],
+            ["report", file, "-o", page],
+        ]
+    )
+
+
+def table_command(draw: random.Random, file: str, page: str) -> list[str]:
+    capacity = draw.choice([[], ["--capacity", str(2 ** draw.randint(25, 40))]])
+    return ["pack", file, "--seconds", "2", *capacity]
+
+
+KINDS = [
+    ("step.json", long_inputs.long_step, step_command),
+    ("pickle", long_inputs.long_snapshot, snapshot_command),
+    ("csv", long_inputs.long_table, table_command),
+]
+
+
+def run(command: list[str]) -> tuple[int, float, int]:
+    """The exit code, seconds of the processor, and KiB of memory at most."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGALRM, lambda *_: child.kill())
+    signal.alarm(WALL_SECONDS)
+    complaint = child.stderr.read() if child.stderr else ""
+    _, status, usage = os.wait4(child.pid, 0)
+    signal.alarm(0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, 1):
+        print(f"    {complaint.strip()[:200]}")
+    return code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+
+
+def main(program: str, folder: Path) -> int:
+    failed = 0
+    for case in range(CASES):
+        draw = random.Random(case)
+        ending, make, choose = KINDS[case % len(KINDS)]
+        file = folder / f"long.{ending}"
+        content = make(draw)
+        file.write_bytes(content)
+        arguments = choose(draw, str(file), str(folder / "page.html"))
+        code, seconds, kib = run([program, *arguments])
+        # A packing that may not fit, a plan without a way: 1 is an answer, too.
+        good = code in (0, 1) and seconds <= SECONDS and kib <= MOST_KIB
+        failed += not good
+        told = " ".join(a for a in arguments if not a.startswith(str(folder)))
+        print(
+            f"{'ok' if good else 'FAILED'} {case:3d}  {seconds:5.1f} s  {kib / 1024:5.0f} MiB  exit {code}  "
+            f"{len(content) / 1e6:5.2f} MB {ending}  {told}",
+            flush=True,
+        )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with tempfile.TemporaryDirectory() as made:
+        sys.exit(main(sys.argv[1], Path(made)))
