@@ -27,9 +27,7 @@ def parameter(kind: Kind) -> object:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("kind", [parameter(kind) for kind in KINDS])
-def test_a_kind_of_job(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What could be freed earlier takes several times as long, and is for test_release.py.
-    monkeypatch.setattr("plimsoll.capturing.release._MOST_TRIALS", 0)
+def test_a_kind_of_job(kind: Kind) -> None:
     for package in kind.needs:
         pytest.importorskip(package)
     if kind.refused:
