@@ -104,8 +104,8 @@ inline EventReader::At EventReader::Reference(At at, Value& value) const {
   return memo_.Get(LoadAt<std::uint32_t>(at + 1), value) ? at + 5 : nullptr;
 }
 
-/// Events have the same keys in the same order, so a key is known by its bytes; to look it up in
-/// the memo takes as long as all else that is done for it.
+/// Events have the same keys in the same order, so a key is known by its bytes and need not be
+/// looked up in the memo.
 [[gnu::always_inline]] inline EventReader::At EventReader::KeyAt(At at, SpelledKey& known) const {
   const auto bytes = LoadAt<std::uint64_t>(at);
   if ((bytes & known.mask) == known.bytes) return at + known.length;
