@@ -97,7 +97,10 @@ FileKind KindOfContent(const std::string& path, std::string_view head) {
   if (HasKeys(head, {"\"cells\"", "\"nbformat\""}) || path.ends_with(".ipynb")) {
     return FileKind::kNotebook;
   }
-  if (HasKeys(head, {"\"model_type\""})) return FileKind::kConfiguration;
+  // By its name too: a log may begin with the configuration of what it trains.
+  if (path.ends_with(".json") && HasKeys(head, {"\"model_type\""})) {
+    return FileKind::kConfiguration;
+  }
   if (path.ends_with(".py")) return FileKind::kScript;
   return IsBufferTable(head) ? FileKind::kBuffers : FileKind::kText;
 }

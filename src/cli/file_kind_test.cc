@@ -42,7 +42,9 @@ TEST_F(FileKindTest, ByContent) {
   EXPECT_EQ(KindWith("a", "<!DOCTYPE html><meta name=\"generator\" content=\"plimsoll\">"), kPage);
   EXPECT_EQ(KindWith("a", "\x40\0\0\0\0\0\0\0{\"w\":{\"dtype\":\"F32\"}}"s), kWeights);
   EXPECT_EQ(KindWith("a", "PK\x03\x04..........archive/data.pkl"), kWeights);
-  EXPECT_EQ(KindWith("a", R"({"architectures": ["X"], "model_type": "llama"})"), kConfiguration);
+  EXPECT_EQ(KindWith("config.json", R"({"architectures": ["X"], "model_type": "llama"})"),
+            kConfiguration);
+  EXPECT_EQ(KindWith("train.log", R"({"event": "start", "model_type": "llama"})"), kText);
   EXPECT_EQ(KindWith("a", R"({"cells": [], "nbformat": 4})"), kNotebook);
   EXPECT_EQ(KindWith("a", "id,lower,upper,size\n1,0,1,8\n"), kBuffers);
   EXPECT_EQ(KindWith("a", "\x80\x04\x95"), kTrace);

@@ -49,6 +49,11 @@ std::vector<std::string> CardOf(const RankReport& rank) {
   return {"--gpu", size};
 }
 
+/// What came through standard input cannot be named again.
+bool IsGone(const std::vector<std::string>& files) {
+  return std::ranges::find(files, "-") != files.end();
+}
+
 bool HasFinding(const Explanation& explanation, FindingId id, Severity least) {
   return std::ranges::any_of(explanation.findings, [&](const Finding& finding) {
     return finding.id == id && finding.severity <= least;
@@ -162,6 +167,7 @@ std::vector<NextStep> AfterExplain(const Explanation& explanation,
   if (explanation.ranks.empty()) return {};
   const RankReport& shown = explanation.ranks[explanation.shown];
   if (shown.events == 0) return AfterLog(explanation, shown, job);
+  if (IsGone(files)) return {};
   if (HasFinding(explanation, FindingId::kLeak, Severity::kHigh)) return {ShowPage(files)};
   const NextStep tune =
       TuneRecord(shown.file, {}, "the allocator settings under which this run holds least");
@@ -188,6 +194,7 @@ std::vector<NextStep> AfterRun(const Explanation& explanation, const std::string
 }
 
 std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutcome& outcome) {
+  if (IsGone(asked.files)) return {};
   std::vector<std::string> largest = {"--max-batch"};
   largest.insert(largest.end(), asked.more.begin(), asked.more.end());
   for (const std::string& word : Settings(asked.levers)) largest.push_back(word);
@@ -214,6 +221,7 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
 }
 
 std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& outcome) {
+  if (IsGone(asked.files)) return {};
   if (!outcome.first) {
     if (!outcome.larger) return {};
     StepQuestion larger = asked;
@@ -264,6 +272,7 @@ std::vector<NextStep> AfterReplay(const ReplayReport& report, const std::string&
 
 std::vector<NextStep> AfterDiff(const std::vector<std::string>& before,
                                 const std::vector<std::string>& after) {
+  if (IsGone(before) || IsGone(after)) return {};
   CommandText text("report");
   text.Words(after);
   for (const std::string& file : before) text.Flag("--compare", file);

@@ -139,6 +139,21 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanJob& job, const P
   return AfterPlan(asked, outcome);
 }
 
+/// Refers to the step.
+PlanJob JobOf(const PlanFlags& flags, const Step& step, const Gpu& gpu) {
+  return {.step = step,
+          .gpu = gpu,
+          .options = {.torch = flags.torch,
+                      .calibration = Calibration::BuiltIn(gpu.name),
+                      .limit = flags.budget,
+                      .cluster = {.gpus_in_a_node = NodeSize(flags)}},
+          .samples = flags.samples.value_or(1),
+          .samples_by_default = !flags.samples,
+          .gpus = flags.gpus.value_or(1) * flags.nodes.value_or(1),
+          .nodes = flags.nodes.value_or(1),
+          .keep_numerics = flags.keep_numerics};
+}
+
 int RunPlan(const PlanFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return Complain(*error);
   if (IsRecord(flags)) return PlanFromRecord(flags);
@@ -147,17 +162,7 @@ int RunPlan(const PlanFlags& flags) {
   if (!step) return Complain(step.error());
   const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(step->gpu);
   if (!gpu) return Complain(gpu.error());
-  PlanJob job{.step = *step,
-              .gpu = *gpu,
-              .options = {.torch = flags.torch,
-                          .calibration = Calibration::BuiltIn(gpu->name),
-                          .limit = flags.budget,
-                          .cluster = {.gpus_in_a_node = NodeSize(flags)}},
-              .samples = flags.samples.value_or(1),
-              .samples_by_default = !flags.samples,
-              .gpus = flags.gpus.value_or(1) * flags.nodes.value_or(1),
-              .nodes = flags.nodes.value_or(1),
-              .keep_numerics = flags.keep_numerics};
+  PlanJob job = JobOf(flags, *step, *gpu);
   if (job.samples_by_default) {
     progress.Next("finding how many samples fit");
     const Result<std::int64_t> samples = DefaultSamples(job);

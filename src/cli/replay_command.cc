@@ -56,9 +56,10 @@ int RunReplay(const ReplayFlags& flags) {
       flags.what_if.json
           ? Print(ReplayJson(*report, flags.verify))
           : PrintWithNext(ReplayText(*report, flags.verify, StyleOfStdout()),
-                          flags.verify ? std::vector<NextStep>{}
-                                       : AfterReplay(*report, ScriptOf(job->trace->timeline.stacks),
-                                                     flags.what_if.LimitWords()));
+                          flags.verify || *file == "-"
+                              ? std::vector<NextStep>{}
+                              : AfterReplay(*report, ScriptOf(job->trace->timeline.stacks),
+                                            flags.what_if.LimitWords()));
   if (printed != kFine) return printed;
   const bool same = job->verified().Exact() && job->verified().final_block_differences == 0 &&
                     report->replayed.counters.peak_reserved == report->recorded_peak_reserved;

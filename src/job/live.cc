@@ -53,6 +53,11 @@ std::optional<std::int64_t> NumberIn(const std::string& name) {
   return number;
 }
 
+/// A hook that lies in its run's folder is as safe as that; one among temporary files is by itself.
+bool IsSafe(const fs::path& hook) {
+  return IsOwnersAlone(hook) && (hook.filename() != "hook" || IsOwnersAlone(hook.parent_path()));
+}
+
 /// The hook's folder of each run that is entered and under way.
 std::vector<fs::path> HooksOfRuns() {
   std::vector<fs::path> hooks;
@@ -68,7 +73,7 @@ std::vector<fs::path> HooksOfRuns() {
       }
       std::error_code no_link;
       const fs::path hook = fs::read_symlink(i->path(), no_link);
-      if (!no_link && IsOwnersAlone(hook)) hooks.push_back(hook);
+      if (!no_link && IsSafe(hook)) hooks.push_back(hook);
     }
   }
   return hooks;
