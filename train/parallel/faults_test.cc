@@ -43,8 +43,7 @@ void Fail(const std::string& how, const Launch& launch) {
 
 /// State file, steps, how rank 2 fails, in which step, after how many microseconds of it.
 const RankTaskNamed kFaulty("faulty training", [](const Launch& launch, const auto& words) {
-  const auto ranks =
-      std::make_shared<Ranks>(launch, RanksOptions{.time_limit = kFaultLimit});
+  const auto ranks = std::make_shared<Ranks>(launch, RanksOptions{.time_limit = kFaultLimit});
   const auto model = SmallModel("gpt", 1);
   Trainer trainer(
       model, AdamWForms(model->parameters(), torch::optim::AdamWOptions(0.01)),
