@@ -1,4 +1,5 @@
-// How much of a test is run: `make test` takes enough to see every behaviour, `make nightly` all of it.
+// How much of a test is run: `make test` takes enough to see every behaviour, `make nightly` all of
+// it.
 #pragma once
 
 #include <cstdlib>

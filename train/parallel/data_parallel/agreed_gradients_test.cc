@@ -135,9 +135,7 @@ const RankTaskNamed kFault("fault in a step", [](const Launch& launch, const aut
 TEST(Agreement, ARankThatDiesInAStepIsNamed) {
   for (const std::string how : {"killed", "throws"}) {
     for (const std::string way : {"agreed", "overlapped"}) {
-      const auto outcomes = RunRanks({.task = "fault in a step",
-                                      .size = 3,
-                                      .words = {how, way}});
+      const auto outcomes = RunRanks({.task = "fault in a step", .size = 3, .words = {how, way}});
       for (const int rank : {0, 1}) {
         const std::string said =
             how == "killed"   ? "rank 2 does not answer any more; it was at: step 2"

@@ -156,8 +156,7 @@ TEST(TensorMemory, OutOfMemoryOnOneRankChangesNothing) {
     losses.back().backward();
     optimizer.step();
   }
-  for (const RankOutcome& outcome : RunRanks(
-           {.task = "tensor out of memory", .size = 4})) {
+  for (const RankOutcome& outcome : RunRanks({.task = "tensor out of memory", .size = 4})) {
     ASSERT_TRUE(outcome.good()) << outcome.error;
     EXPECT_EQ(outcome.findings.at("repeats").item<std::int64_t>(), kFailures);
     EXPECT_LT(RelativeError(outcome.findings.at("losses"), at::stack(losses).detach()), 1e-6);
