@@ -54,7 +54,7 @@ class LogWindow {
   std::size_t end_ = 0;
   bool started_ = false;
   bool complete_ = false;  // nothing follows
-  bool begun_ = false;  // some of the log has been read
+  bool begun_ = false;     // some of the log has been read
   bool utf16_ = false;
   std::string odd_;  // the first half of a UTF-16 unit
 };
