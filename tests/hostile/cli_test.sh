@@ -192,5 +192,21 @@ for command in explain report diff replay tune predict pack gpus; do
     failed=1
   fi
 done
+# A log is read as a stream: one of 150 MB in 120 MB of addresses, as it is, packed and from a pipe. (Sanitizers need
+# terabytes of addresses.)
+if ! grep -q __asan_init "$program"; then
+  {
+    yes '2025-06-01 12:00:00 step 812 loss 2.3112 lr 3e-4 mem 61.2GiB(77%)' | head -c 150000000
+    cat tests/data/errors/stage_model_to.txt
+  } >"$work/long.log"
+  gzip -1 -k "$work/long.log"
+  for file in "$work/long.log" "$work/long.log.gz" -; do
+    count=$((count + 1))
+    if ! (ulimit -v 120000; exec "$program" explain "$file") <"$work/long.log" 2>&1 | grep -q 'train.py:41 in main'; then
+      echo "FAILED a long log in little memory: $file"
+      failed=1
+    fi
+  done
+fi
 ((failed)) || echo "cli_test: $count cases, each refused with one line and exit code 2"
 exit "$failed"

@@ -47,8 +47,10 @@ CacheWay LargerShare(const OomMessage& m) {
                            FormatBytes(gives), FormatBytes(*missing));
     }
   } else if (missing && spare > 0) {
-    words += fmt::format("; {} more takes a device of at least {}", FormatBytes(*missing),
-                         FormatBytes(static_cast<Bytes>(double(*missing) / spare)));
+    words +=
+        fmt::format("; from {}{:.2f} to {:.2f} gives the missing {} on a device of at least {}",
+                    m.share ? "" : "the default of ", share, kMostShare, FormatBytes(*missing),
+                    FormatBytes(static_cast<Bytes>(double(*missing) / spare)));
   }
   if (spare <= 0) way.suffices = Suffices::kNo;
   way.remedy = Rule(std::move(words), Lever::kServerSetting,

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kReachBack = 32 * 1024;
 constexpr std::size_t kReachAhead = 4 * 1024;
+constexpr std::size_t kRestOfLine = 400;
 /// A traceback below its message, and how near it begins.
 constexpr std::size_t kLongestBelow = 16 * 1024;
 constexpr std::size_t kDirectlyBelow = 600;
@@ -58,7 +59,7 @@ class WalkUp {
 
  private:
   void SeeFrame(const LogLine& line) {
-    constexpr std::size_t kMostFrames = 200;
+    constexpr std::size_t kMostFrames = 150;
     std::optional<TextFrame> frame = line.frame;
     if (!frame) frame = ReadOlderFrame(line, marked_);
     if (!line.marked.empty()) {
@@ -194,7 +195,9 @@ std::optional<int> RankOfLine(std::string_view text, std::size_t offset) {
       ReadLinePrefix(WithoutColours(raw), text.substr(before, begin - before)).rank;
   if (rank) return rank;
   // "ERROR train failed: [rank5]: torch.OutOfMemoryError: …": the nearest in front of the message.
-  const std::string_view front = text.substr(begin, offset - begin);
+  constexpr std::size_t kNear = 512;
+  const std::size_t near = std::max(begin, offset > kNear ? offset - kNear : 0);
+  const std::string_view front = text.substr(near, offset - near);
   const std::size_t mark = front.rfind("[rank");
   if (mark == kNoMatch) return {};
   const std::string_view behind = front.substr(mark + 5);
@@ -222,7 +225,7 @@ void ReadContext(const LogPart& part, const MessagePlace& place, Surroundings& s
   const std::size_t begin = part.offset + LineBegin(part.text, place.begin);
   const std::size_t end = part.offset + place.end;
   const Surroundings::Range behind = surroundings.Lines(part, end, end + kReachAhead);
-  std::string_view rest = part.text.substr(place.end, kReachAhead);
+  std::string_view rest = part.text.substr(place.end, kRestOfLine);
   rest = rest.substr(0, rest.find('\n'));
   if (!message.rank) message.rank = rank_above ? rank_above : RankBelow(rest, behind);
   if (!message.device) message.device = found.device;
