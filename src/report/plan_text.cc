@@ -25,19 +25,19 @@ std::string Cards(const PlanJob& job) {
 }
 
 /// What would come of the job as it was captured, where that is no way to train it.
-std::string Unchanged(const PlanJob& job, const Outcome& captured) {
-  if (captured.surely_fits) return "";
+std::string Unchanged(const PlanJob& job, const Way& captured) {
+  if (captured.SurelyFits()) return "";
   if (job.options.limit) {
     return fmt::format("; unchanged, the job {} within {} of reserved memory",
-                       captured.fits ? "may not fit" : "does not fit",
+                       captured.trial.fits ? "may not fit" : "does not fit",
                        FormatBytes(*job.options.limit));
   }
-  if (captured.fits) {
+  if (captured.trial.fits) {
     return fmt::format("; unchanged, the job may not fit: it may need up to {}",
-                       FormatBytes(captured.device.high));
+                       FormatBytes(captured.trial.needs.device.high));
   }
   return fmt::format("; unchanged, the job does not fit: it would need {}",
-                     FormatBytes(captured.device.best));
+                     FormatBytes(captured.trial.needs.device.best));
 }
 
 /// "an RTX 4090, assumed since the card has about as much memory", where only that was given.

@@ -46,7 +46,7 @@ std::set<std::int64_t> Batches(std::int64_t largest, std::int64_t chosen, int mo
 }
 
 /// One to be tried.
-struct Candidate {
+struct TradeOffCandidate {
   Setting setting;
   bool chosen = false;
 };
@@ -81,7 +81,7 @@ int PowersToTry(const Setting& setting, std::size_t settings) {
   return static_cast<int>(std::clamp<std::int64_t>(trials - 2, 1, kMostPowers));
 }
 
-Result<std::vector<Candidate>> Candidates(const std::shared_ptr<const Step>& step, const Gpu& gpu,
+Result<std::vector<TradeOffCandidate>> Candidates(const std::shared_ptr<const Step>& step, const Gpu& gpu,
                                           const PredictOptions& chosen, std::size_t& left_out) {
   const Result<const Variant*> chosen_variant = ChooseVariant(*step, chosen);
   if (!chosen_variant) return chosen_variant.error();
@@ -92,7 +92,7 @@ Result<std::vector<Candidate>> Candidates(const std::shared_ptr<const Step>& ste
   ParallelFor(largest.size(),
               [&](std::size_t i) { largest[i] = LargestThatMayFit((*settings)[i]); });
   const int powers = PowersToTry(settings->front(), settings->size());
-  std::vector<Candidate> candidates;
+  std::vector<TradeOffCandidate> candidates;
   for (std::size_t p = 0; p < step->variants.size(); ++p) {
     const auto first = largest.begin() + static_cast<std::ptrdiff_t>(p * confs.size());
     const std::int64_t fits =
@@ -139,14 +139,14 @@ void MarkFrontier(std::vector<TradeOff>& all) {
 Result<TradeOffTable> TradeOffs(const std::shared_ptr<const Step>& step, const Gpu& gpu,
                                 const PredictOptions& chosen, const TradeOffProgress& progress) {
   TradeOffTable table;
-  const Result<std::vector<Candidate>> candidates = Candidates(step, gpu, chosen, table.left_out);
+  const Result<std::vector<TradeOffCandidate>> candidates = Candidates(step, gpu, chosen, table.left_out);
   if (!candidates) return candidates.error();
   table.points.resize(candidates->size());
   std::optional<Error> failure;
   std::size_t done = 0;
   std::mutex mutex;
   ParallelFor(table.points.size(), [&](std::size_t i) {
-    const Candidate& candidate = (*candidates)[i];
+    const TradeOffCandidate& candidate = (*candidates)[i];
     const Result<Trial> trial = Trial::Of(candidate.setting);
     if (trial) table.points[i] = Try(*trial, candidate.chosen);
     const std::lock_guard lock(mutex);
