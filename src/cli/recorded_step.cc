@@ -11,7 +11,7 @@ namespace plimsoll {
 namespace {
 
 /// A recorded run and what it refers to.
-struct ReadRun {
+struct RecordedRunParts {
   Recording recording;
   std::unique_ptr<const AnalysedTrace> trace;
   RecordedRun run;
@@ -33,7 +33,7 @@ const Timeline* Busiest(const Recording& recording) {
 }
 
 /// Fills `read`, in place: the run refers to its parts.
-std::optional<Error> Read(const std::string& file, std::int64_t batch, ReadRun& read) {
+std::optional<Error> Read(const std::string& file, std::int64_t batch, RecordedRunParts& read) {
   Result<Recording> recording = ReadFile(file);
   if (!recording) return recording.error();
   read.recording = std::move(*recording);
@@ -58,8 +58,8 @@ std::optional<Error> Read(const std::string& file, std::int64_t batch, ReadRun& 
 
 Result<Step> ReadRecordedStep(const std::string& small_file, const std::string& large_file,
                               std::pair<std::int64_t, std::int64_t> batches) {
-  ReadRun small;
-  ReadRun large;
+  RecordedRunParts small;
+  RecordedRunParts large;
   if (auto error = Read(small_file, batches.first, small)) return *error;
   if (auto error = Read(large_file, batches.second, large)) return *error;
   return StepFromTraces(small.run, large.run);
