@@ -127,7 +127,7 @@ Point PointAt(const std::vector<Point>& points, std::int64_t batch) {
 /// another: then no line through them says what it takes. The range goes up to what any engine of
 /// the two measured batches on either side takes here. Each of 118,089 measured batches from 8 on
 /// left out in turn, this is exceeded in 0.6 % (the larger neighbour as it is: in 2.2 %).
-Workspace Between(const std::vector<Point>& points, const std::vector<std::int64_t>& measured,
+Workspace BetweenMeasured(const std::vector<Point>& points, const std::vector<std::int64_t>& measured,
                   std::int64_t batch) {
   const auto above = std::lower_bound(measured.begin(), measured.end(), batch);
   const Bytes on_line = PointAt(points, batch).bytes;
@@ -227,7 +227,7 @@ std::optional<Workspace> Calibration::Find(const ConvShape& shape, ConvDirection
     const Bytes bytes = std::max<Bytes>(0, OnLine(before, points.back(), shape.n));
     return Workspace{bytes, std::max(bytes, Grown(points.back(), shape.n))};
   }
-  return Between(points, batches_[static_cast<std::size_t>(list)], shape.n);
+  return BetweenMeasured(points, batches_[static_cast<std::size_t>(list)], shape.n);
 }
 
 }  // namespace plimsoll
