@@ -16,7 +16,8 @@ std::string FoldedLayers(std::string_view module) {
     const std::string_view part = module.substr(0, module.find('.'));
     module.remove_prefix(std::min(module.size(), part.size() + 1));
     const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    const bool layer = number && !(layer_known && module.empty());
+    // A number alone is a part of a container that has no layers, and so is one inside a layer.
+    const bool layer = number && !(module.empty() && (layer_known || folded.empty()));
     layer_known |= layer;
     folded += fmt::format("{}{}", folded.empty() ? "" : ".", layer ? "*" : part);
   }

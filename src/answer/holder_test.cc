@@ -10,6 +10,7 @@ TEST(FoldedLayers, AreOneHolder) {
   EXPECT_EQ(FoldedLayers("blocks.3.mlp.2"), "blocks.*.mlp.2");
   EXPECT_EQ(FoldedLayers("layer4.1.conv2"), "layer4.*.conv2");
   EXPECT_EQ(FoldedLayers("head"), "head");
+  EXPECT_EQ(FoldedLayers("4"), "4");
   EXPECT_EQ(FoldedLayers(""), "");
 }
 

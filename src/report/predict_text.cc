@@ -202,8 +202,9 @@ void WriteHolders(Writer& w, const Prediction& p) {
                                           h.count, counts, PurposeOf(h), names);
     // The sign is two bytes and one column.
     const std::string indent(first.size() - 1, ' ');
-    w.Wrapped(h.module.empty() || !h.parts.empty() ? h.where : h.where + "  " + h.module, first,
-              indent);
+    w.Wrapped(
+        h.module.empty() || !h.parts.empty() ? h.where : fmt::format("{} ({})", h.where, h.module),
+        first, indent);
     constexpr std::size_t kShown = 3;
     for (std::size_t i = 0; i < h.parts.size() && i < kShown; ++i) {
       w.Wrapped(fmt::format("{}  {}", FormatBytes(h.parts[i].bytes),

@@ -45,8 +45,8 @@ std::string SumText(const RankReport& r) {
   add(r.budget ? std::nullopt : r.limit, "allowed");
   // Of a card's whole memory it goes without saying.
   const Whole whole = WholeOf(r);
-  if (whole.basis != ShareBasis::kCapacity) sum += "; " + WhatSharesAreOf(whole);
-  return sum;
+  const bool says = !sum.empty() && whole.basis != ShareBasis::kCapacity;
+  return says ? sum + "; " + WhatSharesAreOf(whole) : sum;
 }
 
 void WriteAccount(Writer& w, const RankReport& r) {

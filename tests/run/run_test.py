@@ -461,6 +461,8 @@ class RunTest(unittest.TestCase):
         job = self.run_job(script, ["--budget", "5GiB"])
         self.assertEqual(job.code, 1)
         self.assertIn(VERDICT, job.err)
+        # The snapshot says that the limit is the user's own.
+        self.assertIn("shares are of the budget of 5.00 GiB", " ".join(job.err.split()))
         job = self.run_job(script, ["--budget", "100GiB"])
         self.assertEqual(job.code, 0)
         self.assertIn("--budget is not below", job.err)
