@@ -10,8 +10,8 @@
 namespace plimsoll {
 namespace {
 
-/// How many events may be kept in rewritten steps: about 300 MB.
-constexpr std::size_t kMostEventsKept = 2'000'000;
+/// Rewritten steps of more events than this are not kept: a hundred of them would take about 300 MB.
+constexpr std::size_t kMostEventsKept = 20'000;
 
 /// The part of a choice that makes another step of it; all of it where `whole`.
 std::string KeyOf(const Choice& choice, bool whole) {
@@ -50,8 +50,7 @@ Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
   };
   // Sets of blocks are many, and hardly one is asked for again.
   if (!choice.Get(kCheckpointingLever.name).empty()) return make();
-  const std::size_t events = job_.step.variants.front().events.size();
-  if (steps_.size() * events > kMostEventsKept) return make();
+  if (IsLong()) return make();
   return steps_.Get(KeyOf(WithPasses(choice, PassesRun(choice)), false), make);
 }
 
@@ -90,8 +89,14 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
 
 std::int64_t Evaluator::WorkToTime() const {
   const Variant& variant = job_.step.variants.front();
-  return 2 * static_cast<std::int64_t>(variant.events.size()) +
-         12 * static_cast<std::int64_t>(variant.calls.size());
+  const auto events = static_cast<std::int64_t>(variant.events.size());
+  const auto calls = static_cast<std::int64_t>(variant.calls.size());
+  // What is kept is written once for many.
+  return IsLong() ? 8 * events + 40 * calls : 2 * events + 12 * calls;
+}
+
+bool Evaluator::IsLong() const {
+  return job_.step.variants.front().events.size() > kMostEventsKept;
 }
 
 Result<double> Evaluator::StepMicroseconds(const Choice& choice) {

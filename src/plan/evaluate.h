@@ -51,6 +51,8 @@ class Evaluator {
     Changed one;
     Changed run;
   };
+  /// Too long for its rewritten forms to be kept.
+  bool IsLong() const;
   Result<Steps> StepsFor(const Choice& choice);
   Result<Steps> Rewritten(const Choice& choice) const;
   Result<Steps> InPasses(const Changed& one, const Choice& choice) const;
