@@ -360,7 +360,7 @@ class RunTest(unittest.TestCase):
         job = self.run_job(script)
         self.assertEqual(job.code, 1)
         self.assertEqual([p["rank"] for p in job.processes], [0, 1])
-        self.assertIn("1 of 2 ran out of memory: rank 1.", job.err)
+        self.assertIn("1 of 2 ranks ran out of memory: rank 1.", job.err)
 
     def ask(self, *words):
         done = subprocess.run(
