@@ -15,25 +15,35 @@ constexpr double kNearlyWhole = 0.8;
 /// What a set must have to be a whole one, and how many of them a job that is well may hold: one
 /// for each model that has parameters of these sizes.
 struct WholeSet {
+  HashMap<Bytes, std::int64_t> sizes;
   double bytes = 0;
-  double count = 0;
   double models = 0;
+
+  /// A gradient or a state has the size of its parameter; the history of L-BFGS, which grows up to
+  /// a length, has not.
+  bool IsCoveredBy(const Phases& p, const std::vector<AllocationIndex>& set) const {
+    HashMap<Bytes, std::int64_t> left = sizes;
+    double covered = 0;
+    for (AllocationIndex a : set) {
+      const auto found = left.find(p.at(a).requested);
+      if (found != left.end() && found->second-- > 0) covered += double(p.at(a).requested);
+    }
+    return covered >= kNearlyWhole * bytes;
+  }
 };
 
 WholeSet WholeSetOf(const Phases& p) {
-  HashMap<Bytes, std::int64_t> gradients;
   WholeSet whole;
   for (AllocationIndex g : p.gradient_set) {
-    ++gradients[p.at(g).requested];
+    ++whole.sizes[p.at(g).requested];
     whole.bytes += double(p.at(g).requested);
-    whole.count += 1;
   }
   double parameters = 0;
   for (const Allocation& x : p.ledger.allocations) {
     if (x.made >= p.first_forward) break;
     const bool stays = p.Released(x) == kNotYet || p.Released(x) > p.backwards.back().end;
     const bool state = (p.Signs(x) & kSignOptimizer) != 0;
-    if (stays && !state && gradients.contains(x.requested)) parameters += double(x.requested);
+    if (stays && !state && whole.sizes.contains(x.requested)) parameters += double(x.requested);
   }
   whole.models = parameters / std::max(whole.bytes, 1.0);
   return whole;
@@ -45,12 +55,7 @@ using SetsByPass = std::map<std::size_t, std::vector<AllocationIndex>>;
 /// All but the newest, which is in use.
 std::vector<KeptSite> OlderSets(const Phases& p, SetsByPass sets, std::size_t whole_backwards) {
   const WholeSet whole = WholeSetOf(p);
-  std::erase_if(sets, [&](const auto& set) {
-    double bytes = 0;
-    for (AllocationIndex a : set.second) bytes += double(p.at(a).requested);
-    return bytes < kNearlyWhole * whole.bytes ||
-           double(set.second.size()) < kNearlyWhole * whole.count;
-  });
+  std::erase_if(sets, [&](const auto& set) { return !whole.IsCoveredBy(p, set.second); });
   if (sets.size() < kLeastSets || double(sets.size()) < whole.models + 0.5) return {};
   const std::size_t period =
       (sets.rbegin()->first - sets.begin()->first + sets.size() - 2) / (sets.size() - 1);

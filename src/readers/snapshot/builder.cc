@@ -134,6 +134,7 @@ Kind Builder::TypeOfDict(std::span<const Value> items) const {
         return Kind::kHistory;
       case Key::kConf:
       case Key::kMaxSplitSize:
+      case Key::kBudget:
       case Key::kExpandableSegments:
       case Key::kGarbageCollectionThreshold:
         return Kind::kSettings;
