@@ -10,7 +10,8 @@
 namespace plimsoll {
 namespace {
 
-/// Rewritten steps of more events than this are not kept: a hundred of them would take about 300 MB.
+/// Rewritten steps of more events than this are not kept: a hundred of them would take about 300
+/// MB.
 constexpr std::size_t kMostEventsKept = 20'000;
 
 /// The part of a choice that makes another step of it; all of it where `whole`.

@@ -81,8 +81,9 @@ int PowersToTry(const Setting& setting, std::size_t settings) {
   return static_cast<int>(std::clamp<std::int64_t>(trials - 2, 1, kMostPowers));
 }
 
-Result<std::vector<TradeOffCandidate>> Candidates(const std::shared_ptr<const Step>& step, const Gpu& gpu,
-                                          const PredictOptions& chosen, std::size_t& left_out) {
+Result<std::vector<TradeOffCandidate>> Candidates(const std::shared_ptr<const Step>& step,
+                                                  const Gpu& gpu, const PredictOptions& chosen,
+                                                  std::size_t& left_out) {
   const Result<const Variant*> chosen_variant = ChooseVariant(*step, chosen);
   if (!chosen_variant) return chosen_variant.error();
   const std::vector<std::string> confs = Settings(*step, chosen);
@@ -139,7 +140,8 @@ void MarkFrontier(std::vector<TradeOff>& all) {
 Result<TradeOffTable> TradeOffs(const std::shared_ptr<const Step>& step, const Gpu& gpu,
                                 const PredictOptions& chosen, const TradeOffProgress& progress) {
   TradeOffTable table;
-  const Result<std::vector<TradeOffCandidate>> candidates = Candidates(step, gpu, chosen, table.left_out);
+  const Result<std::vector<TradeOffCandidate>> candidates =
+      Candidates(step, gpu, chosen, table.left_out);
   if (!candidates) return candidates.error();
   table.points.resize(candidates->size());
   std::optional<Error> failure;
