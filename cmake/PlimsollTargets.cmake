@@ -7,11 +7,11 @@ target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconve
                        -ffp-contract=off
                        # Designated initializers leave the other members at their defaults.
                        -Wno-missing-field-initializers
-                       # g++ 12 warns of std::string's own members: of concatenation (GCC bug
-                       # 105651), and where replace() or an inlined copy is followed to the end.
+                       # g++ 12 and 13 warn of members of the C++ library: of concatenation (GCC bug 105651),
+                       # and where replace() or an inlined copy is followed to the end.
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-stringop-overflow>
-                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-array-bounds>)
+                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,14>>:-Wno-stringop-overflow>
+                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,14>>:-Wno-array-bounds>)
 if(PLIMSOLL_UNITY)
   # g++ takes what a batch includes for headers, which must not use unnamed namespaces.
   target_compile_options(plimsoll_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
@@ -32,11 +32,11 @@ if(PLIMSOLL_FUZZ)
 endif()
 target_include_directories(plimsoll_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
-# plimsoll_read_once(TARGET HEADERS...): what nearly every file of it reads is compiled once, for all targets that have
+# plimsoll_read_once(TARGET KIND HEADERS...): what nearly every file of it reads is compiled once, for all targets that have
 # the same: a precompiled header for each would take as long as a fifth of the rest. It belongs to the first of them,
-# whose options the others share.
-function(plimsoll_read_once target)
-  string(MAKE_C_IDENTIFIER "plimsoll_reads_${ARGN}" readers)
+# whose options the others share: targets with other options are of another KIND.
+function(plimsoll_read_once target kind)
+  string(MAKE_C_IDENTIFIER "plimsoll_${kind}_reads_${ARGN}" readers)
   get_property(first GLOBAL PROPERTY ${readers})
   if(first)
     target_precompile_headers(${target} REUSE_FROM ${first})
@@ -53,7 +53,7 @@ function(plimsoll_quick_to_compile test)
   if(PLIMSOLL_SANITIZE OR PLIMSOLL_UNITY)
     target_compile_options(${test} PRIVATE -O0)
   endif()
-  plimsoll_read_once(${test} <gtest/gtest.h> ${ARGN})
+  plimsoll_read_once(${test} test <gtest/gtest.h> ${ARGN})
 endfunction()
 
 # plimsoll_in_batches(FILES TARGETS...): so many files at a time where PLIMSOLL_UNITY is on, which takes a third of the time:
@@ -65,18 +65,12 @@ function(plimsoll_in_batches files)
   endif()
 endfunction()
 
-# plimsoll_optimise(LAYERS...): where a second of the program's time goes, a release is worth compiling longer for. The
-# others are sentences and flags, and -O1 compiles them in two thirds of the time of -O2.
-function(plimsoll_optimise)
-  foreach(layer IN LISTS ARGN)
-    target_compile_options(plimsoll_${layer} PRIVATE $<$<CONFIG:Release>:-O2>)
-  endforeach()
-endfunction()
-
-# plimsoll_layer(NAME FOLDER LINKS...): a static library of every .cc in FOLDER (not below it),
-# and a unit test binary of every *_test.cc beside them.
+# plimsoll_layer(NAME [RECURSE] [OPTIMISE] LINK LIBRARIES...): a static library of every .cc in this folder (RECURSE: and
+# below it), and a unit test binary of every *_test.cc beside them. OPTIMISE: where a second of the program's time goes, a
+# release is worth compiling longer for. The others are sentences and flags, and -O1 compiles them in two thirds of the
+# time of -O2.
 function(plimsoll_layer name)
-  cmake_parse_arguments(ARG "RECURSE" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "RECURSE;OPTIMISE" "" "LINK" ${ARGN})
   if(ARG_RECURSE)
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc)
   else()
@@ -89,8 +83,17 @@ function(plimsoll_layer name)
   target_link_libraries(plimsoll_${name} PUBLIC $<BUILD_INTERFACE:plimsoll_options> ${ARG_LINK})
   # Beside CMAKE_CXX_STANDARD, which does not go with an installed library.
   target_compile_features(plimsoll_${name} PUBLIC cxx_std_20)
-  plimsoll_in_batches(16 plimsoll_${name})
-  plimsoll_read_once(plimsoll_${name} <fmt/format.h> <algorithm> <array> <deque> <functional> <map> <memory>
+  # Not one file alone: g++ 13 dies of its unnamed namespace then.
+  list(LENGTH sources files)
+  if(files GREATER 1)
+    plimsoll_in_batches(16 plimsoll_${name})
+  endif()
+  set(kind layer)
+  if(ARG_OPTIMISE AND CMAKE_BUILD_TYPE STREQUAL Release)
+    target_compile_options(plimsoll_${name} PRIVATE -O2)
+    set(kind optimised)
+  endif()
+  plimsoll_read_once(plimsoll_${name} ${kind} <fmt/format.h> <algorithm> <array> <deque> <functional> <map> <memory>
                      <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
   if(PLIMSOLL_TESTS AND tests)
     add_executable(${name}_test ${tests})
