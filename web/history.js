@@ -261,7 +261,20 @@ export class History {
 
   /** Who holds what the program holds, by line and module, the largest first: {place, module, category, bytes, count}. */
   holdersAt(event) {
-    return this.heldBy(event, (i) => this.names[this.module[i]]);
+    const lines = new Map();
+    // The largest first: of several modules, the first is the one that took most.
+    for (const row of this.heldBy(event, (i) => this.names[this.module[i]])) {
+      const key = `${row.place}\n${row.category}`;
+      const line = lines.get(key);
+      if (!line) {
+        lines.set(key, {...row, modules: 1});
+      } else {
+        line.bytes += row.bytes;
+        line.count += row.count;
+        ++line.modules;
+      }
+    }
+    return [...lines.values()].sort((a, b) => b.bytes - a.bytes);
   }
 
   /** As holdersAt, by line alone, as `plimsoll diff` compares them. */

@@ -31,13 +31,20 @@ function totals(account) {
   return `${format.bytes(account.allocated)} allocated, ${format.bytes(account.reserved)} reserved`;
 }
 
+/** "in layer1.0.conv1 and 12 more modules": the one that took most. */
+function modulesHint(holder) {
+  if (!holder.module) return null;
+  const more = holder.modules > 1 ? ` and ${holder.modules - 1} more` : "";
+  return element("div", {class: "hint"}, `in ${holder.module}${more}`);
+}
+
 function plainHolders(state) {
   const holders = state.history.holdersAt(state.event);
   const rows = holders.slice(0, kMostHolders).map((holder) => picking(state, holder, element("tr", {},
       element("td", {class: "number"}, format.bytes(holder.bytes)),
       element("td", {class: "number"}, `${format.count(holder.count)}×`),
       element("td", {}, swatch(format.words(holder.category), colour(holder.category))),
-      element("td", {class: "mono"}, holder.place, holder.module ? element("div", {class: "hint"}, `in ${holder.module}`) : null))));
+      element("td", {class: "mono"}, holder.place, modulesHint(holder)))));
   const rest = holders.slice(kMostHolders);
   if (rest.length > 0) {
     rows.push(element("tr", {},

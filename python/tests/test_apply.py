@@ -251,7 +251,9 @@ def test_clipping_is_of_unscaled_gradients(monkeypatch):
     monkeypatch.setattr(nn.utils, "clip_grad_norm_", lambda *args: norms.append(float(clip(*args))))
     for name in ("fp32", "amp_fp16"):
         model = net().eval()
-        applied = plimsoll.apply(plan(precision={"name": name}), model, torch.optim.SGD(model.parameters()))
+        applied = plimsoll.apply(
+            plan(precision={"name": name}), model, torch.optim.SGD(model.parameters())
+        )
         applied.step(batches()[0], loss, clip_norm=0.1)
     assert norms[0] == pytest.approx(norms[1], rel=1e-2)
 
@@ -337,7 +339,9 @@ def test_an_optimizer_in_the_backward_needs_whole_gradients():
     for options in ({"passes": 2}, {"precision": {"name": "amp_fp16"}}):
         model = net()
         given = adamw(model)
-        applied = plimsoll.apply(plan(**options, optimizer=optimizer_of("adamw", "fused", True)), model, given)
+        applied = plimsoll.apply(
+            plan(**options, optimizer=optimizer_of("adamw", "fused", True)), model, given
+        )
         assert applied.optimizer is given
         assert "gradient is not whole" in applied.left_to_you[0]
 

@@ -45,25 +45,6 @@ def test_a_missing_library_is_told(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("plimsoll: transformers is not installed here.")
 
 
-def test_a_failing_import_is_not_the_configurations_fault(monkeypatch, tmp_path):
-    """transformers imports a model's file when it is asked for it."""
-
-    class Broken(dict):
-        def __contains__(self, name):
-            return True
-
-        def __getitem__(self, name):
-            raise RuntimeError("Failed to import transformers.models.llama: No module named 'x'")
-
-    broken = types.ModuleType("transformers")
-    broken.CONFIG_MAPPING, broken.__version__ = Broken(), "5"
-    broken.logging = types.SimpleNamespace(set_verbosity_error=lambda: None)
-    monkeypatch.setitem(sys.modules, "transformers", broken)
-    with pytest.raises(CaptureError, match="cannot be imported here.*No module named 'x'") as told:
-        configuration.job_from(config(tmp_path, LLAMA), sequence=8)
-    assert "refuses" not in str(told.value)
-
-
 @needs_transformers
 @pytest.mark.parametrize(
     "text, what",

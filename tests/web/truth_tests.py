@@ -24,7 +24,8 @@ def known_of_every_instant(report: dict[str, Any]) -> list[list[Any]]:
 
 
 def in_module(holder: dict[str, Any]) -> str:
-    return f"in {holder['module']}" if holder["module"] else ""
+    more = len(holder["parts"]) - 1
+    return f"in {holder['module']}" + (f" and {more} more" if more > 0 else "") if holder["module"] else ""
 
 
 class Truth(PageTest):

@@ -139,8 +139,11 @@ def _set_optimizer(applied: Applied, value: _Value) -> str:
         )
     told = f"a new optimizer, {kind.__name__}{f' ({form})' if form else ''}, with your groups"
     told += " and settings; give `.optimizer` to a scheduler that holds the old one"
-    told += (form == "host") * "; its state lies on the host, where its step is computed"
-    return told + bool(early) * "; each parameter is stepped in the backward, and its gradient let go"
+    if form == "host":
+        told += "; its state lies on the host, where its step is computed"
+    if early:
+        told += "; each parameter is stepped in the backward, and its gradient let go"
+    return told
 
 
 def _set_accumulation(applied: Applied, value: _Value) -> str:

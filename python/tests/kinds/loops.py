@@ -84,7 +84,7 @@ def plain_ops() -> list[str]:
     return ops(capture(mlp, adamw, rows, classify))
 
 
-@kind("torch.compile(model)", assumes="as it runs uncompiled")
+@kind("torch.compile(model)", assumes="in eager mode")
 def compiled_model() -> plimsoll.Capture:
     return compiled(model=torch.compile(mlp()))
 
