@@ -66,9 +66,8 @@ function(plimsoll_in_batches files)
 endfunction()
 
 # plimsoll_layer(NAME [RECURSE] [OPTIMISE] LINK LIBRARIES...): a static library of every .cc in this folder (RECURSE: and
-# below it), and a unit test binary of every *_test.cc beside them. OPTIMISE: where a second of the program's time goes, a
-# release is worth compiling longer for. The others are sentences and flags, and -O1 compiles them in two thirds of the
-# time of -O2.
+# below it), and a unit test binary of every *_test.cc beside them. OPTIMISE: where a second of the program's time goes,
+# compiling longer is worth it. The others are sentences and flags, and -Og compiles them in half the time of -O2.
 function(plimsoll_layer name)
   cmake_parse_arguments(ARG "RECURSE;OPTIMISE" "" "LINK" ${ARGN})
   if(ARG_RECURSE)
@@ -89,8 +88,8 @@ function(plimsoll_layer name)
     plimsoll_in_batches(16 plimsoll_${name})
   endif()
   set(kind layer)
-  if(ARG_OPTIMISE AND CMAKE_BUILD_TYPE STREQUAL Release)
-    target_compile_options(plimsoll_${name} PRIVATE -O2)
+  if(ARG_OPTIMISE AND PLIMSOLL_OPTIMISE)
+    target_compile_options(plimsoll_${name} PRIVATE ${PLIMSOLL_OPTIMISE})
     set(kind optimised)
   endif()
   plimsoll_read_once(plimsoll_${name} ${kind} <fmt/format.h> <algorithm> <array> <deque> <functional> <map> <memory>

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The libraries that plimsoll links, as archives: packaging/libraries.sh SOURCES PREFIX
 # SOURCES is a folder in which this was run:
-#   apt-get source fmtlib cli11 nlohmann-json3 zlib xz-utils libzstd sqlite3
+#   apt-get source fmtlib nlohmann-json3 zlib xz-utils libzstd sqlite3
 # apt checks Debian's signatures. Compiled with CC and CXX, for where no archives are installed, as in the images of
 # manylinux, or for another C library. Needs CMake, make and tclsh.
 set -euo pipefail
@@ -44,7 +44,6 @@ sqlite() {
 }
 
 with_cmake 'fmtlib-*' -DFMT_TEST=OFF -DFMT_DOC=OFF
-with_cmake 'cli11-*' -DCLI11_BUILD_TESTS=OFF -DCLI11_BUILD_EXAMPLES=OFF -DCLI11_BUILD_DOCS=OFF
 with_cmake 'nlohmann-json3-*' -DJSON_BuildTests=OFF
 zlib
 with_cmake 'xz-utils-*'

@@ -5,13 +5,13 @@
 set -euo pipefail
 
 purpose=${1:-build}
-want=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev zlib1g-dev liblzma-dev
+want=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev zlib1g-dev liblzma-dev
       libzstd-dev libsqlite3-dev node-d3)
 # Without these the checks that need them are skipped, aloud; the rest still runs.
 nice_to_have=()
 case $purpose in
   build) ;;
-  test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev clang-format-16 libstb-dev libgloo-dev mkdocs mkdocs-material
+  test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev libcli11-dev clang-format-16 libstb-dev libgloo-dev mkdocs mkdocs-material
                                                            chromium chromium-driver python3-selenium groff-base tmux) ;;
   fuzz) want+=(libgtest-dev clang-16 libclang-rt-16-dev) ;;
   tidy) want+=(libgtest-dev clang-tidy-16) ;;
@@ -57,7 +57,7 @@ check_elsewhere() {
   for program in cmake ninja; do
     command -v "$program" >/dev/null || missing+=("$program")
   done
-  local headers=(fmt/format.h CLI/CLI.hpp nlohmann/json.hpp zlib.h lzma.h zstd.h sqlite3.h)
+  local headers=(fmt/format.h nlohmann/json.hpp zlib.h lzma.h zstd.h sqlite3.h)
   [[ $purpose == build ]] || headers+=(gtest/gtest.h)
   for header in "${headers[@]}"; do
     local root found=
@@ -69,13 +69,13 @@ check_elsewhere() {
   if ((${#missing[@]})); then
     cat >&2 <<TEXT
 install_deps: this is not Debian or Ubuntu, and these were not found: ${missing[*]}
-Needed: a C++20 compiler (g++ 11 or clang 14, or newer), CMake 3.25, Ninja, fmt, CLI11,
+Needed: a C++20 compiler (g++ 11 or clang 14, or newer), CMake 3.25, Ninja, fmt,
 nlohmann-json 3.11, zlib, liblzma, zstd, SQLite 3, d3 (npm pack d3, then
 -DPLIMSOLL_D3=…/dist/d3.min.js); for the tests GoogleTest, xz and clang-format 16.
-  Fedora:   dnf install gcc-c++ cmake ninja-build fmt-devel cli11-devel json-devel zlib-devel \\
+  Fedora:   dnf install gcc-c++ cmake ninja-build fmt-devel json-devel zlib-devel \\
                 xz-devel libzstd-devel sqlite-devel gtest-devel google-benchmark-devel
-  Arch:     pacman -S gcc cmake ninja fmt cli11 nlohmann-json zlib xz zstd sqlite gtest benchmark
-  Homebrew: brew install cmake ninja fmt cli11 nlohmann-json xz zstd sqlite googletest \\
+  Arch:     pacman -S gcc cmake ninja fmt nlohmann-json zlib xz zstd sqlite gtest benchmark
+  Homebrew: brew install cmake ninja fmt nlohmann-json xz zstd sqlite googletest \\
                 google-benchmark
 Then run make again.
 TEXT

@@ -20,4 +20,16 @@ inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNumber(std::string_view text);
 std::string Lower(std::string_view text);
 
+/// "a, b, c". In place of fmt::join, which compiles a formatter into every file that names it.
+template <typename Texts>
+std::string Joined(const Texts& texts, std::string_view between) {
+  std::string joined;
+  for (bool first = true; const std::string_view text : texts) {
+    if (!first) joined += between;
+    joined += text;
+    first = false;
+  }
+  return joined;
+}
+
 }  // namespace plimsoll

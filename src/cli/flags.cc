@@ -2,90 +2,60 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 
 #include "base/suggest.h"
+#include "base/text.h"
 
 namespace plimsoll {
 namespace {
 
-/// Thrown out of the library's parser, which knows no hints.
-struct Refused {
-  Error error;
-};
-
-Refused OfFlag(const std::string& name, Error error) {
-  error.message = fmt::format("{}: {}", name, error.message);
-  return {std::move(error)};
+/// "-o,--output" as {"-o", "--output"}.
+std::vector<std::string> NamesOf(std::string_view names) {
+  std::vector<std::string> apart;
+  for (;;) {
+    const std::size_t comma = names.find(',');
+    apart.emplace_back(names.substr(0, comma));
+    if (comma == names.npos) return apart;
+    names.remove_prefix(comma + 1);
+  }
 }
 
-std::string SeeHelp(const CLI::App& app) {
-  return fmt::format("see plimsoll {} --help", app.get_name());
-}
-
-/// "N" of "N:INT in [1 - 1000]", which the library makes of a type and its checks.
-std::string TypeOf(const CLI::Option& option) {
-  if (option.get_items_expected_max() == 0) return "";
-  const std::string type = option.get_type_name();
-  return type.substr(0, type.find(':'));
-}
-
-bool IsNegativeNumber(std::string_view word) {
-  return word.size() > 1 && word[0] == '-' && word[1] >= '0' && word[1] <= '9';
+/// A number is a value, though it begins as a flag does.
+bool LooksLikeAFlag(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && !IsDigit(word[1]);
 }
 
 /// Lines of a footer: examples are indented, and two blanks end the command.
-void ReadFooter(const std::string& footer, CommandInfo& info) {
-  for (std::string line : CLI::detail::split(footer, '\n')) {
-    if (line.empty() || line == "Examples:") continue;
-    if (!line.starts_with("  ")) {
-      info.remarks.push_back(line);
-      continue;
-    }
-    line.erase(0, line.find_first_not_of(' '));
-    const std::size_t gap = line.find("  ");
-    Example& example = info.examples.emplace_back(Example{.line = line.substr(0, gap)});
-    if (gap != line.npos) example.purpose = line.substr(line.find_first_not_of(' ', gap));
+void ReadExampleLine(std::string line, CommandInfo& info) {
+  if (line.empty()) return;
+  if (!line.starts_with("  ")) {
+    info.remarks.push_back(std::move(line));
+    return;
   }
-}
-
-Error ErrorOf(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<std::string> left = app.remaining();
-  if (!left.empty()) {
-    return {.message = fmt::format("'{}' is one argument too many", left.front()),
-            .hint = SeeHelp(app)};
-  }
-  const std::string what = error.what();
-  const std::string flag = what.substr(0, what.find(':'));
-  const CLI::Option* const option = app.get_option_no_throw(flag);
-  if (error.get_name() == "ArgumentMismatch" && option != nullptr) {
-    const bool missing = what.ends_with("missing");
-    return {.message = missing ? fmt::format("{} needs {} after it", flag, TypeOf(*option))
-                               : fmt::format("{} is given more than once", flag),
-            .hint = SeeHelp(app)};
-  }
-  return {.message = what, .hint = SeeHelp(app)};
+  line.erase(0, line.find_first_not_of(' '));
+  const std::size_t gap = line.find("  ");
+  Example& example = info.examples.emplace_back(Example{.line = line.substr(0, gap)});
+  if (gap != line.npos) example.purpose = line.substr(line.find_first_not_of(' ', gap));
 }
 
 }  // namespace
 
 Flags::Flags(std::string name, std::string what)
-    : app_(std::make_unique<CLI::App>(std::move(what), std::move(name))) {
-  app_->set_help_flag();  // help is ours
-}
+    : info_{.name = std::move(name), .what = std::move(what)} {}
 
-Flags::~Flags() = default;
-Flags::Flags(Flags&&) noexcept = default;
+std::string Flags::SeeHelp() const { return fmt::format("see plimsoll {} --help", info_.name); }
 
 void Flags::Argument(const std::string& name, std::string& to, const std::string& help) {
-  app_->add_option(name, to, help)->required();
+  info_.arguments.push_back({.name = name, .help = help});
+  take_argument_.push_back([&to](std::string word) { to = std::move(word); });
 }
 
 void Flags::Arguments(const std::string& name, std::vector<std::string>& to,
                       const std::string& help, bool required) {
-  app_->add_option(name, to, help)->required(required);
+  info_.arguments.push_back({.name = name, .help = help, .required = required, .many = true});
+  take_argument_.push_back([&to](std::string word) { to.push_back(std::move(word)); });
 }
 
 void Flags::CommandLine(const std::string& name, std::vector<std::string>& to,
@@ -96,28 +66,28 @@ void Flags::CommandLine(const std::string& name, std::vector<std::string>& to,
       .name = "-- " + name, .help = help, .required = only_with.empty(), .many = true};
 }
 
+Flags::Declared& Flags::Declare(const std::string& names, const std::string& type,
+                                const std::string& help, Reader read) {
+  info_.flags.push_back({.names = NamesOf(names), .type = type, .help = help});
+  return declared_.emplace_back(Declared{.read = std::move(read)});
+}
+
 void Flags::Switch(const std::string& name, bool& to, const std::string& help) {
-  app_->add_flag(name, to, help);
+  const auto set = [&to](const std::string&) -> std::optional<Error> {
+    to = true;
+    return std::nullopt;
+  };
+  Declare(name, "", help, set).again = true;
 }
 
 void Flags::Value(const std::string& name, const std::string& type, const std::string& help,
-                  std::function<std::optional<Error>(const std::string&)> read) {
-  const auto take = [name, read = std::move(read)](const std::string& text) {
-    if (std::optional<Error> error = read(text)) throw OfFlag(name, *std::move(error));
-  };
-  app_->add_option_function<std::string>(name, take, help)->type_name(type);
+                  Reader read) {
+  Declare(name, type, help, std::move(read));
 }
 
 void Flags::Repeated(const std::string& name, const std::string& type, const std::string& help,
-                     std::function<std::optional<Error>(const std::string&)> read) {
-  const auto take = [name, read = std::move(read)](const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) {
-      if (std::optional<Error> error = read(text)) throw OfFlag(name, *std::move(error));
-    }
-  };
-  app_->add_option_function<std::vector<std::string>>(name, take, help)
-      ->type_name(type)
-      ->allow_extra_args(false);
+                     Reader read) {
+  Declare(name, type, help, std::move(read)).again = true;
 }
 
 void Flags::Text(const std::string& name, const std::string& type, std::optional<std::string>& to,
@@ -130,7 +100,10 @@ void Flags::Text(const std::string& name, const std::string& type, std::optional
 
 void Flags::Texts(const std::string& name, const std::string& type, std::vector<std::string>& to,
                   const std::string& help) {
-  app_->add_option(name, to, help)->type_name(type)->allow_extra_args(false);
+  Repeated(name, type, help, [&to](const std::string& text) -> std::optional<Error> {
+    to.push_back(text);
+    return std::nullopt;
+  });
 }
 
 void Flags::Size(const std::string& name, std::optional<Bytes>& to, const std::string& help) {
@@ -177,72 +150,73 @@ void Flags::Seconds(const std::string& name, double& to, const std::string& help
 
 void Flags::Choice(const std::string& name, const std::string& type, std::string& to,
                    std::vector<std::string> choices, const std::string& help) {
-  choices_[name] = choices;
   Value(name, type, help, [&to, choices](const std::string& text) -> std::optional<Error> {
     if (std::ranges::find(choices, text) == choices.end()) {
       return Error{.message = fmt::format("'{}' is not known", text),
                    .hint = SuggestOr(text, {choices.begin(), choices.end()},
-                                     fmt::format("give {}", fmt::join(choices, ", ")))};
+                                     "give " + Joined(choices, ", "))};
     }
     to = text;
     return std::nullopt;
   });
+  info_.flags.back().choices = std::move(choices);
 }
 
-void Flags::Examples(const std::string& text) { app_->footer(text); }
+void Flags::Examples(const std::string& text) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    ReadExampleLine(text.substr(begin, end - begin), info_);
+    begin = end + 1;
+  }
+}
 
 CommandInfo Flags::Describe() const {
-  CommandInfo info{.name = app_->get_name(), .what = app_->get_description()};
-  for (const CLI::Option* option : std::as_const(*app_).get_options()) {
-    const bool named = option->nonpositional();
-    if (!named) {
-      info.arguments.push_back({.name = option->get_name(true, false),
-                                .help = option->get_description(),
-                                .required = option->get_required(),
-                                .many = option->get_items_expected_max() > 1});
-      continue;
-    }
-    FlagInfo& flag = info.flags.emplace_back(
-        FlagInfo{.type = TypeOf(*option), .help = option->get_description()});
-    for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
-    for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
-    const auto choices = choices_.find(flag.names.back());
-    if (choices != choices_.end()) flag.choices = choices->second;
-  }
+  CommandInfo info = info_;
   if (command_line_ != nullptr) info.arguments.push_back(command_line_info_);
-  ReadFooter(app_->get_footer(), info);
   return info;
+}
+
+Flags::Word Flags::Apart(const std::string& word) const {
+  const std::size_t equals = word.find('=');
+  for (std::size_t i = 0; i < info_.flags.size(); ++i) {
+    for (const std::string& name : info_.flags[i].names) {
+      if (word == name) return {.flag = i, .name = name};
+      if (word.substr(0, equals) == name) {
+        return {.flag = i, .name = name, .value = word.substr(equals + 1)};
+      }
+      const bool brief = name.size() == 2;  // "-ofile"
+      if (brief && word.starts_with(name)) {
+        return {.flag = i, .name = name, .value = word.substr(2)};
+      }
+    }
+  }
+  return {.name = word.substr(0, equals)};
 }
 
 /// Before anything else is judged: after a mistyped flag the rest is misread.
 std::optional<Error> Flags::FindUnknown(const std::vector<std::string>& words) const {
-  const CommandInfo info = Describe();
-  std::vector<std::string_view> known = {"--help"};
-  for (const FlagInfo& flag : info.flags)
-    known.insert(known.end(), flag.names.begin(), flag.names.end());
   for (const std::string& word : words) {
     if (word == "--") break;
-    if (!word.starts_with('-') || word == "-" || IsNegativeNumber(word)) continue;
-    const std::string name = word.substr(0, word.find('='));
-    const bool is_known = std::ranges::any_of(known, [&](std::string_view flag) {
-      const bool brief = flag.size() == 2;  // "-ofile"
-      return brief && !name.starts_with("--") ? name.starts_with(flag) : name == flag;
-    });
-    if (is_known) continue;
-    return Error{.message = fmt::format("{} has no flag {}", info.name, name),
-                 .hint = SuggestOr(name, known, SeeHelp(*app_))};
+    if (!LooksLikeAFlag(word)) continue;
+    const Word apart = Apart(word);
+    if (apart.flag) continue;
+    std::vector<std::string_view> known = {"--help"};
+    for (const FlagInfo& flag : info_.flags) {
+      known.insert(known.end(), flag.names.begin(), flag.names.end());
+    }
+    return Error{.message = fmt::format("{} has no flag {}", info_.name, apart.name),
+                 .hint = SuggestOr(apart.name, known, SeeHelp())};
   }
   return std::nullopt;
 }
 
-/// By ourselves: the library would take "[1,2]" apart.
 std::optional<Error> Flags::TakeCommandLine(std::vector<std::string>& words) {
   const auto dashes = std::ranges::find(words, "--");
   const std::string& only_with = command_line_switch_;
   if (!only_with.empty() && std::find(words.begin(), dashes, only_with) == dashes) {
     return std::nullopt;
   }
-  const std::string name = app_->get_name() + (only_with.empty() ? "" : " " + only_with);
+  const std::string name = info_.name + (only_with.empty() ? "" : " " + only_with);
   if (dashes == words.end() || std::next(dashes) == words.end()) {
     return Error{.message = fmt::format("{} needs a command after --", name),
                  .hint = fmt::format("plimsoll {} -- python train.py{}", name,
@@ -253,18 +227,66 @@ std::optional<Error> Flags::TakeCommandLine(std::vector<std::string>& words) {
   return std::nullopt;
 }
 
+/// Reads the flag at `at` and the value after it, and moves `at` to the last word that was read.
+std::optional<Error> Flags::TakeFlag(const std::vector<std::string>& words, std::size_t& at) {
+  Word word = Apart(words[at]);
+  const FlagInfo& info = info_.flags[*word.flag];
+  Declared& declared = declared_[*word.flag];
+  if (std::exchange(declared.given, true) && !declared.again) {
+    return Error{.message = word.name + " is given more than once", .hint = SeeHelp()};
+  }
+  if (info.type.empty()) {
+    if (word.value) {
+      return Error{.message = word.name + " takes no value", .hint = SeeHelp()};
+    }
+    return declared.read("");
+  }
+  if (!word.value) {
+    if (at + 1 == words.size() || LooksLikeAFlag(words[at + 1])) {
+      return Error{.message = fmt::format("{} needs {} after it", word.name, info.type),
+                   .hint = SeeHelp()};
+    }
+    word.value = words[++at];
+  }
+  std::optional<Error> error = declared.read(*word.value);
+  if (error) error->message = fmt::format("{}: {}", info.names.back(), error->message);
+  return error;
+}
+
+std::optional<Error> Flags::TakeArgument(const std::string& word) {
+  const std::size_t at = arguments_taken_;
+  if (at == take_argument_.size()) {
+    return Error{.message = fmt::format("'{}' is one argument too many", word), .hint = SeeHelp()};
+  }
+  take_argument_[at](word);
+  some_taken_ = true;
+  if (!info_.arguments[at].many) {
+    ++arguments_taken_;
+    some_taken_ = false;
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> Flags::Parse(std::vector<std::string> words) {
   if (command_line_ != nullptr) {
     if (std::optional<Error> missing = TakeCommandLine(words)) return missing;
   }
   if (std::optional<Error> unknown = FindUnknown(words)) return unknown;
-  std::ranges::reverse(words);  // as the library takes them
-  try {
-    app_->parse(std::move(words));
-  } catch (const Refused& refused) {
-    return refused.error;
-  } catch (const CLI::ParseError& error) {
-    return ErrorOf(*app_, error);
+  bool all_arguments = false;  // after "--"
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (!all_arguments && words[at] == "--") {
+      all_arguments = true;
+      continue;
+    }
+    const bool flag = !all_arguments && LooksLikeAFlag(words[at]);
+    if (std::optional<Error> error = flag ? TakeFlag(words, at) : TakeArgument(words[at])) {
+      return error;
+    }
+  }
+  for (std::size_t at = arguments_taken_ + (some_taken_ ? 1 : 0); at < info_.arguments.size();
+       ++at) {
+    if (!info_.arguments[at].required) continue;
+    return Error{.message = info_.arguments[at].name + " is required", .hint = SeeHelp()};
   }
   return std::nullopt;
 }

@@ -1,12 +1,9 @@
-// How a command declares its flags, and what help, completion and suggestions know of them. Only
-// flags.cc sees the library behind it, which is large and slow to compile.
+// How a command declares its flags, and what help, completion and suggestions know of them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,10 +11,6 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-
-namespace CLI {
-class App;
-}
 
 namespace plimsoll {
 
@@ -53,9 +46,10 @@ struct CommandInfo {
 
 class Flags {
  public:
+  /// Takes a flag's value, and says what is wrong with it.
+  using Reader = std::function<std::optional<Error>(const std::string&)>;
+
   Flags(std::string name, std::string what);
-  ~Flags();
-  Flags(Flags&&) noexcept;
 
   // Each binds a variable, which must outlive the parsing.
 
@@ -81,12 +75,12 @@ class Flags {
   void Seconds(const std::string& name, double& to, const std::string& help);
   void Choice(const std::string& name, const std::string& type, std::string& to,
               std::vector<std::string> choices, const std::string& help);
-  /// Whatever `read` takes, which says what is wrong with a value.
+  /// Whatever `read` takes.
   void Value(const std::string& name, const std::string& type, const std::string& help,
-             std::function<std::optional<Error>(const std::string&)> read);
+             Reader read);
   /// The same, and it may be given again.
   void Repeated(const std::string& name, const std::string& type, const std::string& help,
-                std::function<std::optional<Error>(const std::string&)> read);
+                Reader read);
   /// Lines "  plimsoll explain FILE   what for"; any other line is a remark.
   void Examples(const std::string& text);
 
@@ -95,15 +89,35 @@ class Flags {
   std::optional<Error> Parse(std::vector<std::string> words);
 
  private:
+  struct Declared {
+    Reader read;
+    bool again = false;  // may be given more than once
+    bool given = false;
+  };
+  /// A word that looks like a flag, taken apart: "--format=html", "-ofile".
+  struct Word {
+    std::optional<std::size_t> flag = {};  // none where it is unknown
+    std::string name;
+    std::optional<std::string> value = {};
+  };
+
+  std::string SeeHelp() const;
+  Declared& Declare(const std::string& names, const std::string& type, const std::string& help,
+                    Reader read);
+  Word Apart(const std::string& word) const;
   std::optional<Error> FindUnknown(const std::vector<std::string>& words) const;
-
   std::optional<Error> TakeCommandLine(std::vector<std::string>& words);
+  std::optional<Error> TakeFlag(const std::vector<std::string>& words, std::size_t& at);
+  std::optional<Error> TakeArgument(const std::string& word);
 
-  std::unique_ptr<CLI::App> app_;
+  CommandInfo info_;
+  std::vector<Declared> declared_ = {};                               // as info_.flags
+  std::vector<std::function<void(std::string)>> take_argument_ = {};  // as info_.arguments
+  std::size_t arguments_taken_ = 0;
+  bool some_taken_ = false;  // of the one that takes many
   std::vector<std::string>* command_line_ = nullptr;
   std::string command_line_switch_ = {};
   ArgumentInfo command_line_info_ = {};
-  std::map<std::string, std::vector<std::string>> choices_;
 };
 
 }  // namespace plimsoll

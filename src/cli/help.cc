@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "report/table.h"
 #include "report/writer.h"
 
@@ -20,8 +21,7 @@ std::string Usage(const CommandInfo& command) {
 
 /// "-o, --output OUT"
 std::string Spelled(const FlagInfo& flag) {
-  return fmt::format("{}{}{}", fmt::join(flag.names, ", "), flag.type.empty() ? "" : " ",
-                     flag.type);
+  return fmt::format("{}{}{}", Joined(flag.names, ", "), flag.type.empty() ? "" : " ", flag.type);
 }
 
 void AddCommand(const CommandInfo& command, Table& table) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "answer/shares.h"
+#include "base/text.h"
 #include "diagnose/explain.h"
 #include "diagnose/findings/remedies.h"
 #include "diagnose/ranks.h"
@@ -200,13 +201,13 @@ void TakeArithmetic(std::vector<Explanation>& parts, std::size_t first, Explanat
 /// ": rank 2" where a few ranks of several did; nothing where they have no numbers.
 std::string WhichRanOut(const std::vector<RankReport>& ranks) {
   constexpr std::size_t kMostNamed = 4;
-  std::vector<int> dead;
+  std::vector<std::string> dead;
   for (const RankReport& r : ranks) {
     if (!r.rank) return "";
-    if (r.RanOut()) dead.push_back(*r.rank);
+    if (r.RanOut()) dead.push_back(std::to_string(*r.rank));
   }
   if (dead.size() == ranks.size() || dead.size() > kMostNamed) return "";
-  return fmt::format(": rank{} {}", dead.size() == 1 ? "" : "s", fmt::join(dead, ", "));
+  return fmt::format(": rank{} {}", dead.size() == 1 ? "" : "s", Joined(dead, ", "));
 }
 
 /// "ranks" where all have a number; else whatever the files are of.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "plan/checkpoint_model.h"
 #include "step/transforms/accumulate.h"
 
@@ -162,8 +163,7 @@ Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
   const CheckpointSets& sets = SetsFor(plain.choice);
   if (sets.empty()) return false;
   const auto with = [&](const std::vector<std::string>& modules) {
-    return evaluator_.Evaluate(
-        plain.choice.With(kCheckpointingLever.name, fmt::format("{}", fmt::join(modules, ","))));
+    return evaluator_.Evaluate(plain.choice.With(kCheckpointingLever.name, Joined(modules, ",")));
   };
   const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
     const Result<Way> outcome = with(modules);

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/suggest.h"
+#include "base/text.h"
 
 namespace plimsoll {
 
@@ -42,7 +43,7 @@ Result<const PlanLever*> FindLever(std::string_view name) {
     names.push_back(lever->name);
   }
   return Error{.message = fmt::format("'{}' is no lever", name),
-               .hint = SuggestOr(name, names, fmt::format("one of {}", fmt::join(names, ", ")))};
+               .hint = SuggestOr(name, names, "one of " + Joined(names, ", "))};
 }
 
 std::vector<const PlanLever*> LeversOf(const Choice& choice) {

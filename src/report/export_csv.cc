@@ -48,17 +48,16 @@ class CsvWriter {
   void Line(const HistoryChange& change, const HeldMemory& held) {
     const std::string_view action = ActionName(change.kind);
     if (action.empty()) return;
-    const auto out = std::back_inserter(out_);
-    fmt::format_to(out, "{},{},{},", change.at, TimeOf(change.at), action);
+    out_ += fmt::format("{},{},{},", change.at, TimeOf(change.at), action);
     if (change.kind == Kind::kMake || change.kind == Kind::kRelease) {
       const HistoryBlock& block = history_.blocks[change.index];
-      fmt::format_to(out, "{},{},{:#x},{},{},{}", block.size, change.index, block.address,
-                     categories_[block.category], names_[block.place], names_[block.module]);
+      out_ += fmt::format("{},{},{:#x},{},{},{}", block.size, change.index, block.address,
+                          categories_[block.category], names_[block.place], names_[block.module]);
     } else {
       const HistorySpan& span = history_.spans[change.index];
-      fmt::format_to(out, "{},,{:#x},,,", span.size, span.address);
+      out_ += fmt::format("{},,{:#x},,,", span.size, span.address);
     }
-    fmt::format_to(out, ",{},{}\n", held.allocated(), held.reserved());
+    out_ += fmt::format(",{},{}\n", held.allocated(), held.reserved());
   }
   std::string Take() { return std::move(out_); }
 

@@ -69,7 +69,7 @@ class EventList {
   template <typename... Args>
   void Add(fmt::format_string<Args...> format, Args&&... args) {
     if (!json_.empty()) json_ += ",\n";
-    fmt::format_to(std::back_inserter(json_), format, std::forward<Args>(args)...);
+    json_ += fmt::format(format, std::forward<Args>(args)...);
   }
   const std::string& json() const { return json_; }
 
@@ -224,9 +224,9 @@ void RunTrace::WriteCategories(const std::vector<HistoryChange>& changes) {
     for (std::size_t c = 0; c < keys.size(); ++c) {
       if (!used[c]) continue;
       if (!args.empty()) args += ',';
-      fmt::format_to(std::back_inserter(args), "{}:{}", keys[c], held.by_category()[c]);
+      args += fmt::format("{}:{}", keys[c], held.by_category()[c]);
     }
-    if (rounded) fmt::format_to(std::back_inserter(args), ",\"rounding\":{}", held.rounding());
+    if (rounded) args += fmt::format(",\"rounding\":{}", held.rounding());
     events_.Add(R"({{"ph":"C","name":"allocated by category","pid":{},"ts":{},"args":{{{}}}}})",
                 pid_, clock_.At(at), args);
   });
@@ -348,8 +348,8 @@ std::string RunTrace::StackText(std::uint32_t node) const {
     const HistoryNode& frame = history_.nodes[node];
     if (!text.empty()) text += '\n';
     if (text.size() > kLongestStack) return text + "…";
-    fmt::format_to(std::back_inserter(text), "{}:{} in {}", history_.names[frame.file], frame.line,
-                   history_.names[frame.function]);
+    text += fmt::format("{}:{} in {}", history_.names[frame.file], frame.line,
+                        history_.names[frame.function]);
   }
   return text;
 }

@@ -75,8 +75,7 @@ class FrameList {
     return found->second;
   }
   void Append(const std::string& name) {
-    fmt::format_to(std::back_inserter(json_), "{}{{\"name\":{}", json_.empty() ? "" : ",\n",
-                   JsonText(name));
+    json_ += fmt::format("{}{{\"name\":{}", json_.empty() ? "" : ",\n", JsonText(name));
   }
 
   const History& history_;
@@ -105,9 +104,12 @@ std::string SpeedscopeJson(const ExportedRun& run, Position at) {
   std::string weights;
   Bytes total = 0;
   for (const Held& held : HeldByStack(*run.history, at)) {
-    fmt::format_to(std::back_inserter(samples), "{}[{}]", samples.empty() ? "" : ",\n",
-                   fmt::join(frames.StackOf(held), ","));
-    fmt::format_to(std::back_inserter(weights), "{}{}", weights.empty() ? "" : ",", held.bytes);
+    samples += samples.empty() ? "[" : ",\n[";
+    for (bool first = true; const std::size_t frame : frames.StackOf(held)) {
+      samples += fmt::format("{}{}", std::exchange(first, false) ? "" : ",", frame);
+    }
+    samples += ']';
+    weights += fmt::format("{}{}", weights.empty() ? "" : ",", held.bytes);
     total += held.bytes;
   }
   const std::string name =

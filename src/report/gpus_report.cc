@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
 #include "report/json.h"
 #include "report/json_values.h"
 #include "report/table.h"
@@ -181,7 +182,7 @@ std::string GpusText(const std::vector<Gpu>& gpus, const TextStyle& style) {
   }
   w.Line();
   if (!left_out.empty()) {
-    w.Wrapped(fmt::format("A wider terminal shows {} too.", fmt::join(left_out, ", ")), "", "");
+    w.Wrapped(fmt::format("A wider terminal shows {} too.", Joined(left_out, ", ")), "", "");
   }
   w.Wrapped(
       "GiB: what torch.cuda.mem_get_info() gives as total, ~ where estimated. fp32 to fp8: TFLOP/s "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "plan/lever.h"
 #include "report/plan.h"
 #include "report/table.h"
@@ -15,7 +16,7 @@ std::string WholeMilliseconds(double us) { return fmt::format("{:.0f} ms", us / 
 std::string LeverList(const PlanJob& job, const Choice& choice) {
   std::vector<std::string> used;
   for (const PlanLever* lever : LeversOf(choice)) used.push_back(lever->describe(job.step, choice));
-  return used.empty() ? "as it was captured" : fmt::format("{}", fmt::join(used, ", "));
+  return used.empty() ? "as it was captured" : Joined(used, ", ");
 }
 
 std::string Cards(const PlanJob& job) {
@@ -105,7 +106,7 @@ std::string LeftOut(const PlanJob& job) {
       left_out.push_back(lever->describe(job.step, Choice{}.With(lever->name, value)));
     }
   }
-  return fmt::format("{}", fmt::join(left_out, ", "));
+  return Joined(left_out, ", ");
 }
 
 void WriteHow(Writer& w, const PlanJob& job, const Way& way, std::string_view heading) {

@@ -90,12 +90,11 @@ constexpr Metric<WatchedProcess> kOfProcesses[] = {
 
 template <typename Of>
 void Head(const Metric<Of>& metric, std::string& out) {
-  fmt::format_to(std::back_inserter(out), "# HELP {0} {1}\n# TYPE {0} {2}\n", metric.name,
-                 metric.help, metric.type);
+  out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", metric.name, metric.help, metric.type);
 }
 
 void Line(const char* name, const std::string& labels, const Value& value, std::string& out) {
-  if (value) fmt::format_to(std::back_inserter(out), "{}{{{}}} {}\n", name, labels, *value);
+  if (value) out += fmt::format("{}{{{}}} {}\n", name, labels, *value);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/text.h"
 #include "diagnose/error_texts/sentences.h"
 
 namespace plimsoll {
@@ -139,9 +140,7 @@ std::string OtherRanks(const std::vector<Judged>& all) {
   }
   if (names.empty()) return {};
   const std::size_t shown = std::min<std::size_t>(names.size(), 8);
-  std::string out = fmt::format(
-      " Out of memory as well: {}",
-      fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  std::string out = " Out of memory as well: " + Joined(std::span(names).first(shown), ", ");
   if (shown < names.size()) out += fmt::format(" and {} more", names.size() - shown);
   return out + ".";
 }

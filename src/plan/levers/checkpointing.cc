@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "plan/lever.h"
 #include "step/transforms/checkpoint.h"
 
@@ -67,7 +68,7 @@ const PlanLever kCheckpointingLever = {
       for (const std::string& name : Names(step, choice)) quoted.push_back(Quoted(name));
       return {
           "import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
-          fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}", fmt::join(quoted, ", ")),
+          fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}", Joined(quoted, ", ")),
           "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
     },
     .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {

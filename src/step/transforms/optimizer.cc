@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/suggest.h"
+#include "base/text.h"
 #include "step/transforms/step_editor.h"
 #include "step/transforms/tensors_of_call.h"
 
@@ -109,9 +110,9 @@ Result<Chosen> Choose(std::string_view text) {
   const auto facts = std::find_if(std::begin(kFacts), std::end(kFacts),
                                   [&](const Facts& known) { return known.name == name; });
   if (facts == std::end(kFacts)) {
-    return Error{.message = fmt::format("optimizer '{}' is not known", name),
-                 .hint = SuggestOr(name, OptimizerNames(),
-                                   fmt::format("known are {}", fmt::join(OptimizerNames(), ", ")))};
+    return Error{
+        .message = fmt::format("optimizer '{}' is not known", name),
+        .hint = SuggestOr(name, OptimizerNames(), "known are " + Joined(OptimizerNames(), ", "))};
   }
   Chosen chosen{.facts = *facts};
   if (facts->state_element > 0) chosen.form = Form::kFused;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "base/text.h"
 #include "step/transforms/collective.h"
 #include "step/transforms/shard_groups.h"
 
@@ -58,7 +59,7 @@ std::string DescribeGroups(const Step& step, const Variant& variant) {
   }
   if (lists.empty()) return "on the model as a whole, which has no numbered list of modules";
   return fmt::format("on each of the {} members of {}, and on the whole", parts,
-                     fmt::join(lists, " and "));
+                     Joined(lists, " and "));
 }
 
 }  // namespace

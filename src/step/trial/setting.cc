@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/suggest.h"
+#include "base/text.h"
 #include "hardware/nccl.h"
 #include "step/transforms/collective.h"
 
@@ -50,7 +51,7 @@ Result<const Variant*> ChooseVariant(const Step& step, const PredictOptions& opt
   }
   const std::string near = DidYouMean(*options.precision, known);
   return Error{.message = fmt::format("precision {} was not captured (there is: {})",
-                                      *options.precision, fmt::join(known, ", ")),
+                                      *options.precision, Joined(known, ", ")),
                .file = step.file,
                .hint = near.empty()
                            ? fmt::format("capture with precisions=[\"{}\"]", *options.precision)
