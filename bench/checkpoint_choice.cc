@@ -13,13 +13,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/input.h"
+#include "files/input.h"
+#include "job/answer/predict.h"
+#include "job/file/step_file.h"
+#include "job/rules/calibration.h"
+#include "job/transforms/checkpoint.h"
 #include "plan/checkpoint_model.h"
 #include "recompute/checkpoint_choice.h"
-#include "step/answer/predict.h"
-#include "step/file/step_file.h"
-#include "step/rules/calibration.h"
-#include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
 namespace {
@@ -28,13 +28,13 @@ constexpr double kMiB = 1 << 20;
 /// Sets of more blocks are too many to go through.
 constexpr std::size_t kMostBlocks = 16;
 
-Step Read(const std::string& name) {
-  Result<Step> step = ReadStep(*Input::Open(name));
-  if (!step) {
-    fmt::print(stderr, "{}\n", step.error().ToLine());
+Job Read(const std::string& name) {
+  Result<Job> job = ReadJob(*Input::Open(name));
+  if (!job) {
+    fmt::print(stderr, "{}\n", job.error().ToLine());
     std::exit(2);
   }
-  return CopyOf(*step, 0);
+  return CopyOf(*job, 0);
 }
 
 CheckpointSegments Singly(const std::vector<std::string>& modules) {
@@ -49,13 +49,13 @@ double Since(std::chrono::steady_clock::time_point begin) {
 
 class Job {
  public:
-  Job(const std::string& file, std::int64_t batch) : step_(Read(file)), batch_(batch) {}
+  Job(const std::string& file, std::int64_t batch) : job_(Read(file)), batch_(batch) {}
 
   Prediction With(const CheckpointSegments& segments) {
     ++replays;
-    Step step = CopyOf(step_, 0);
-    step.variants[0] = AddCheckpointing(step, step.variants[0], segments);
-    return *Predict(step, gpu_,
+    Job job = CopyOf(job_, 0);
+    job.variants[0] = AddCheckpointing(job, job.variants[0], segments);
+    return *Predict(job, gpu_,
                     {.batch = batch_,
                      .torch = TorchVersion{2, 11},
                      .calibration = Calibration::BuiltIn("H200"),
@@ -71,19 +71,19 @@ class Job {
             .us = p.trial.step_us};
   }
   CheckpointModel Model() const {
-    return ModelCheckpointing(step_, step_.variants[0], gpu_,
+    return ModelCheckpointing(job_, job_.variants[0], gpu_,
                               {.batch = batch_,
                                .torch = TorchVersion{2, 11},
                                .calibration = Calibration::BuiltIn("H200").get()});
   }
-  std::vector<std::string> Blocks() const { return CheckpointBlocks(step_, step_.variants[0]); }
+  std::vector<std::string> Blocks() const { return CheckpointBlocks(job_, job_.variants[0]); }
 
   std::optional<Bytes> limit = {};
   int replays = 0;
   double seconds = 0;
 
  private:
-  Step step_;
+  Job job_;
   std::int64_t batch_;
   Gpu gpu_ = *FindGpu("H200");
 };

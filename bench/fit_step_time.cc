@@ -1,4 +1,4 @@
-// Fits the constants of src/step/time to measured operators, and says how well they fit:
+// Fits the constants of src/job/time to measured operators, and says how well they fit:
 //   fit_step_time TIMES.step.json.xz... [--write FILE] [--only NAMES] [--worst GROUP]
 //   fit_step_time --host CAPTURES TIMES.jsonl       the constants of the host, by wall times
 //   fit_step_time --step JOB.step.json.gz BATCH     the time of a captured step, by operator
@@ -20,10 +20,10 @@
 #include <set>
 #include <sstream>
 
-#include "base/input.h"
-#include "step/file/step_file.h"
-#include "step/rules/convolution_workspace.h"
-#include "step/time/step_time.h"
+#include "files/input.h"
+#include "job/file/step_file.h"
+#include "job/rules/convolution_workspace.h"
+#include "job/time/step_time.h"
 
 namespace plimsoll {
 namespace {
@@ -39,12 +39,12 @@ struct Row {
   bool aside = false;
   double weight = 1;
 
-  Call call() const { return {*record, *at, Phase::kOther}; }
+  Call call() const { return {*record, *at, Stage::kUnknown}; }
 };
 
 struct Measured {
-  explicit Measured(Step&& of) : step(std::move(of)), at(step, step.batches[0]) {}
-  Step step;
+  explicit Measured(Job&& of) : job(std::move(of)), at(job, job.batches[0]) {}
+  Job job;
   AtBatch at;
   std::vector<Row> rows;
 };
@@ -85,13 +85,13 @@ bool IsAside(const Call& call, std::size_t every) {
 std::unique_ptr<Measured> ReadMeasured(const std::string& path) {
   const Result<Input> input = Input::Open(path);
   if (!input) throw std::runtime_error(input.error().ToLine());
-  Result<Step> step = ReadStep(*input);
-  if (!step) throw std::runtime_error(step.error().ToLine());
-  auto measured = std::make_unique<Measured>(std::move(*step));
+  Result<Job> job = ReadJob(*input);
+  if (!job) throw std::runtime_error(job.error().ToLine());
+  auto measured = std::make_unique<Measured>(std::move(*job));
   const nlohmann::json document = nlohmann::json::parse(input->bytes());
   const auto& times = document["times"];
-  for (std::size_t v = 0; v < measured->step.variants.size(); ++v) {
-    const Variant& variant = measured->step.variants[v];
+  for (std::size_t v = 0; v < measured->job.variants.size(); ++v) {
+    const Variant& variant = measured->job.variants[v];
     const auto& settings = times[v]["settings"];
     const bool tf32 = settings.value("matmul_tf32", false);
     for (std::size_t i = 0; i < variant.calls.size(); ++i) {
@@ -160,7 +160,7 @@ class Fitter {
   void Write(const std::string& path) {
     std::ofstream out(path);
     out << "// Written by bench/fit_step_time; not to be edited.\n"
-           "#include \"step/time/h200_times.h\"\n\nnamespace plimsoll {\nnamespace {\n\n"
+           "#include \"job/time/h200_times.h\"\n\nnamespace plimsoll {\nnamespace {\n\n"
            "constexpr MeasuredConstant kConstants[] = {\n";
     ForEachConstant(model_, [&](std::string_view group, std::string_view name, Scaling, double& v) {
       out << fmt::format("    {{\"{}\", \"{}\", {:.4g}}},\n", group, name, v);
@@ -180,11 +180,11 @@ class Fitter {
     }
     if (rows.empty()) return;
     double best = Loss(rows);
-    for (double step = 0.4; step > 0.01; step *= 0.6) {
+    for (double job = 0.4; job > 0.01; job *= 0.6) {
       for (bool better = true; better;) {
         better = false;
         for (double* constant : constants) {
-          for (const double factor : {1 + step, 1 / (1 + step)}) {
+          for (const double factor : {1 + job, 1 / (1 + job)}) {
             const double before = *constant;
             *constant = before * factor;
             const double loss = Loss(rows);
@@ -259,17 +259,17 @@ class Fitter {
 int ShowStep(const std::string& path, std::int64_t batch) {
   const Result<Input> input = Input::Open(path);
   if (!input) throw std::runtime_error(input.error().ToLine());
-  const Result<Step> step = ReadStep(*input);
-  if (!step) throw std::runtime_error(step.error().ToLine());
+  const Result<Job> job = ReadJob(*input);
+  if (!job) throw std::runtime_error(job.error().ToLine());
   const Gpu gpu = *FindGpu("H200");
   const TimeModel model = TimeModelOf(gpu);
-  const AtBatch at(*step, batch);
-  const Variant& variant = step->variants.front();
+  const AtBatch at(*job, batch);
+  const Variant& variant = job->variants.front();
   std::map<std::string, std::pair<double, int>> by;
-  for (const StepEvent& event : variant.events) {
-    if (event.kind == StepEvent::Kind::kStep) by.clear();
-    if (event.kind != StepEvent::Kind::kCall) continue;
-    const Call call(variant.calls[event.index], at, Phase::kOther);
+  for (const JobEvent& event : variant.events) {
+    if (event.kind == JobEvent::Kind::kStep) by.clear();
+    if (event.kind != JobEvent::Kind::kCall) continue;
+    const Call call(variant.calls[event.index], at, Stage::kUnknown);
     const double us = TimeOf(call, {.model = model, .gpu = gpu, .torch = {2, 11}}).us;
     auto& [sum, count] = by[std::string(call.op())];
     sum += us;
@@ -281,14 +281,14 @@ int ShowStep(const std::string& path, std::int64_t batch) {
 
 struct Timed {
   std::string id;
-  const Step* step = nullptr;
+  const Job* job = nullptr;
   std::int64_t batch = 0;
   double wall_us = 0;
 };
 
 /// The constants of the host, by the wall times of captured jobs.
 int FitHost(const std::string& captures, const std::string& times) {
-  std::map<std::string, Step> steps;
+  std::map<std::string, Job> steps;
   std::map<std::string, std::pair<std::string, std::int64_t>> index;
   for (const auto& entry : std::filesystem::directory_iterator(captures)) {
     if (!entry.path().filename().string().starts_with("index")) continue;
@@ -304,7 +304,7 @@ int FitHost(const std::string& captures, const std::string& times) {
     const nlohmann::json row = nlohmann::json::parse(line);
     const auto& [file, batch] = index.at(row["id"]);
     if (!steps.contains(file)) {
-      steps.emplace(file, *ReadStep(*Input::Open(captures + "/" + file)));
+      steps.emplace(file, *ReadJob(*Input::Open(captures + "/" + file)));
     }
     jobs.push_back({row["id"], &steps.at(file), batch, 1e3 * double(row["median_ms"])});
   }
@@ -313,8 +313,7 @@ int FitHost(const std::string& captures, const std::string& times) {
   const auto errors = [&] {
     std::vector<double> found;
     for (const Timed& job : jobs) {
-      const double us =
-          StepTime(*job.step, job.step->variants.front(), gpu, job.batch, {}, host).us;
+      const double us = StepTime(*job.job, job.job->variants.front(), gpu, job.batch, {}, host).us;
       found.push_back(us / job.wall_us - 1);
     }
     return found;
@@ -327,9 +326,9 @@ int FitHost(const std::string& captures, const std::string& times) {
   double best = loss();
   double* constants[] = {&host.forward, &host.backward, &host.other,
                          &host.tensor,  &host.step,     &host.gap};
-  for (double step = 0.4; step > 0.03; step *= 0.6) {
+  for (double job = 0.4; job > 0.03; job *= 0.6) {
     for (double* constant : constants) {
-      for (const double factor : {1 + step, 1 / (1 + step)}) {
+      for (const double factor : {1 + job, 1 / (1 + job)}) {
         const double before = *constant;
         *constant *= factor;
         const double now = loss();

@@ -7,34 +7,35 @@
 #include <chrono>
 #include <filesystem>
 
-#include "base/input.h"
 #include "base/parallel.h"
+#include "files/input.h"
+#include "job/file/step_file.h"
+#include "job/rules/calibration.h"
+#include "job/transforms/checkpoint.h"
 #include "plan/search.h"
-#include "step/file/step_file.h"
-#include "step/rules/calibration.h"
-#include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
 namespace {
 
-std::vector<Choice> AllChoices(const PlanJob& job) {
-  std::vector<Choice> choices = {{.batch = job.samples}};
+std::vector<Choice> AllChoices(const PlanRequest& request) {
+  std::vector<Choice> choices = {{.batch = request.samples}};
   for (const PlanLever* lever : Levers()) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
     for (std::size_t i = 0; i < before; ++i) {
-      for (std::string& value : lever->worth_trying(job, job.step.variants.front())) {
-        if (lever->numerics(job.step, value) > Numerics::kRounding) continue;
+      for (std::string& value : lever->worth_trying(request, request.job.variants.front())) {
+        if (lever->numerics(request.job, value) > Numerics::kRounding) continue;
         choices.push_back(choices[i].With(lever->name, std::move(value)));
       }
     }
   }
-  const std::vector<std::string> blocks = CheckpointBlocks(job.step, job.step.variants.front());
+  const std::vector<std::string> blocks =
+      CheckpointBlocks(request.job, request.job.variants.front());
   std::vector<Choice> all;
   for (const Choice& base : choices) {
-    for (std::int64_t passes = 1; passes <= job.samples; passes *= 2) {
+    for (std::int64_t passes = 1; passes <= request.samples; passes *= 2) {
       Choice choice = base;
-      choice.batch = job.samples / passes;
+      choice.batch = request.samples / passes;
       if (passes > 1) choice = choice.With(kAccumulationLever.name, std::to_string(passes));
       for (std::size_t quarter = 0; quarter <= (blocks.empty() ? 0 : 4); ++quarter) {
         std::string names;
@@ -54,10 +55,10 @@ struct Best {
   std::size_t tried = 0;
 };
 
-Best Exhaust(const PlanJob& job) {
-  const std::vector<Choice> all = AllChoices(job);
+Best Exhaust(const PlanRequest& request) {
+  const std::vector<Choice> all = AllChoices(request);
   std::vector<double> us(all.size(), 0);
-  Evaluator evaluator(job);
+  Evaluator evaluator(request);
   ParallelFor(all.size(), [&](std::size_t i) {
     const Result<Way> outcome = evaluator.Evaluate(all[i]);
     if (outcome && outcome->SurelyFits()) us[i] = outcome->trial.step_us;
@@ -70,23 +71,23 @@ Best Exhaust(const PlanJob& job) {
 }
 
 bool Compare(const std::string& path, std::int64_t samples) {
-  const Result<Step> step = ReadStep(*Input::Open(path));
-  if (!step) return fmt::print("{}\n", step.error().ToLine()), false;
+  const Result<Job> job = ReadJob(*Input::Open(path));
+  if (!job) return fmt::print("{}\n", job.error().ToLine()), false;
   const Gpu gpu = *FindGpu("H200");
-  PlanJob job{.step = *step,
-              .gpu = gpu,
-              .options = {.calibration = Calibration::BuiltIn("H200")},
-              .samples = samples};
-  const Result<Way> captured = Evaluator(job).Evaluate({.batch = samples});
+  PlanRequest request{.job = *job,
+                      .gpu = gpu,
+                      .options = {.calibration = Calibration::BuiltIn("H200")},
+                      .samples = samples};
+  const Result<Way> captured = Evaluator(request).Evaluate({.batch = samples});
   if (!captured) return fmt::print("{}\n", captured.error().ToLine()), false;
   bool good = true;
   for (const int percent : {80, 55, 35}) {
-    job.options.limit = captured->trial.needs.reserved.best * percent / 100;
+    request.options.limit = captured->trial.needs.reserved.best * percent / 100;
     const auto start = std::chrono::steady_clock::now();
-    const Result<Plan> plan = FindPlan(job);
+    const Result<Plan> plan = FindPlan(request);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     if (!plan) return fmt::print("{}\n", plan.error().ToLine()), false;
-    const Best best = Exhaust(job);
+    const Best best = Exhaust(request);
     const double ours = plan->ways.empty() ? 0 : plan->ways.front().trial.step_us;
     // Other results are sought only where nothing else fits, which the reduced space leaves out.
     const bool fine = best.us == 0 || (ours > 0 && ours <= 1.01 * best.us);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/input.h"
+#include "files/input.h"
 #include "readers/registry.h"
 
 namespace plimsoll {

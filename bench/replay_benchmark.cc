@@ -2,9 +2,9 @@
 // on the largest real trace (107,161 events).
 #include <benchmark/benchmark.h>
 
-#include "allocator/replay.h"
-#include "allocator/tune.h"
-#include "allocator/verify.h"
+#include "allocator/replay/replay.h"
+#include "allocator/replay/tune.h"
+#include "allocator/replay/verify.h"
 #include "readers/registry.h"
 
 namespace plimsoll {
@@ -38,7 +38,7 @@ void BM_VerifyTheModel(benchmark::State& state) {
 }
 
 void Replayed(benchmark::State& state, const AllocatorSettings& settings) {
-  const ReplayOptions options{.rules = {settings, Verified().rules.release}, .limits = {}};
+  const ReplayOptions options{.rules = {settings, Verified().rules.version}, .limits = {}};
   for (auto _ : state) {
     benchmark::DoNotOptimize(Replay(LargeTrace(), Verified().workload, options));
   }
@@ -57,7 +57,7 @@ void BM_TuneOnAllCores(benchmark::State& state) {
   std::size_t settings = 0;
   for (auto _ : state) {
     const TuneResult result =
-        Tune(LargeTrace(), Verified(), {.limits = {}, .release = Verified().rules.release});
+        Tune(LargeTrace(), Verified(), {.limits = {}, .version = Verified().rules.version});
     settings = result.rows.size();
   }
   CountEvents(state, settings);

@@ -75,6 +75,8 @@ function(plimsoll_layer name)
   else()
     file(GLOB sources CONFIGURE_DEPENDS *.cc)
   endif()
+  # main() stands alone, so that tests can link the rest.
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")

@@ -3,6 +3,6 @@
 file(GLOB_RECURSE headers "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/include/plimsoll/*.h")
 foreach(header IN LISTS headers)
   file(READ "${header}" text)
-  string(REGEX REPLACE "(#include \")((base|recompute|train)/)" "\\1plimsoll/\\2" text "${text}")
+  string(REGEX REPLACE "(#include \")((base|files|recompute|train)/)" "\\1plimsoll/\\2" text "${text}")
   file(WRITE "${header}" "${text}")
 endforeach()

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 #include "timeline/recording.h"
 #include "timeline/vet.h"
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 
-#include "allocator/fragmentation.h"
-#include "allocator/replay.h"
-#include "allocator/replay_check.h"
-#include "allocator/verify.h"
+#include "allocator/replay/fragmentation.h"
+#include "allocator/replay/replay.h"
+#include "allocator/replay/replay_check.h"
+#include "allocator/replay/verify.h"
 #include "fuzz.h"
 
 namespace plimsoll {
@@ -28,7 +28,7 @@ AllocatorRules RulesFrom(Bytestream& in) {
   constexpr std::array<int, 4> kMinors = {4, 11, 12, 15};
   AllocatorRules rules;
   const std::uint8_t bits = in.Next();
-  rules.release = RulesOf({.major = 2, .minor = kMinors[bits & 3]});
+  rules.version = RulesOf({.major = 2, .minor = kMinors[bits & 3]});
   rules.settings.expandable_segments = (bits & 4) != 0;
   if ((bits & 8) != 0) rules.settings.max_split_size = (21 + in.Next()) * kMiB;
   if ((bits & 16) != 0) rules.settings.garbage_collection_threshold = 0.5;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "allocator/rules.h"
+#include "allocator/settings/rules.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       ParseAllocatorSettings(FormatSettings(*settings), version);
   PLIMSOLL_CHECK(again && *again == *settings);
 
-  const AllocatorRules rules{.settings = *settings, .release = RulesOf(version)};
+  const AllocatorRules rules{.settings = *settings, .version = RulesOf(version)};
   for (const Bytes request : {Bytes{1}, kMiB, 3 * kMiB, 11 * kMiB, 5 * kGiB + 1}) {
     const Bytes rounded = rules.Round(request);
     PLIMSOLL_CHECK(rounded >= request && rounded <= 2 * request + kMinBlock);

@@ -9,7 +9,7 @@
 #include "diagnose/explain.h"
 #include "diagnose/recorded_history.h"
 #include "fuzz.h"
-#include "report/exports.h"
+#include "report/exports/exports.h"
 #include "report/history_pack.h"
 #include "report/json.h"
 #include "report/page.h"

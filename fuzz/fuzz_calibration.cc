@@ -1,9 +1,9 @@
 // A calibration file: whatever is read answers for any batch, with an upper end that is one.
-#include "step/rules/calibration.h"
+#include "job/rules/calibration.h"
 
 #include <fmt/format.h>
 
-#include "base/encode.h"
+#include "files/encode.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
 #include <string_view>
 
-#include "base/unpack.h"
+#include "files/unpack.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/ledger.h"
+#include "allocator/record/ledger.h"
 #include "diagnose/diff.h"
 #include "diagnose/explain.h"
 #include "diagnose/pack_trace.h"
@@ -178,7 +178,7 @@ void ReplayAndTune(const Recording& recording) {
   for (const Timeline& timeline : recording.timelines) {
     const WhatIfOptions options;
     const AnalysedTrace trace(timeline);
-    const Result<Job> job = PrepareJob(recording, trace, options);
+    const Result<ReplayableJob> job = PrepareJob(recording, trace, options);
     if (!job) {
       CheckError(job.error());
       continue;

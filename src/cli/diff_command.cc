@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "diagnose/diff.h"
 #include "readers/registry.h"
 #include "report/json.h"

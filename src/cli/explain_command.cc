@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/explain_pipeline.h"
 #include "cli/next_steps.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "report/json.h"
 #include "report/text.h"
 

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "base/parallel.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "readers/registry.h"
 
 namespace plimsoll {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "answer/explanation.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "diagnose/explain.h"
 

@@ -9,9 +9,9 @@
 #include <array>
 #include <filesystem>
 
-#include "base/unpack_head.h"
-#include "cli/command_text.h"
-#include "job/processes.h"
+#include "cli/command/command_text.h"
+#include "files/unpack_head.h"
+#include "launch/processes.h"
 #include "readers/registry.h"
 
 namespace plimsoll {

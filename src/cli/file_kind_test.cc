@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
-#include "base/output.h"
-#include "cli/command_text.h"
+#include "cli/command/command_text.h"
+#include "files/output.h"
 
 namespace plimsoll::file_kind_test {
 namespace {

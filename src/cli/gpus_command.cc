@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
-#include "cli/terminal.h"
+#include "cli/command/command.h"
+#include "cli/terminal/terminal.h"
 #include "hardware/gpu.h"
 #include "report/json.h"
 #include "report/text.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "cli/command_text.h"
-#include "job/logged_command.h"
+#include "cli/command/command_text.h"
+#include "launch/logged_command.h"
 
 namespace plimsoll {
 namespace {

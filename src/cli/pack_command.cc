@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
 #include "cli/pack_input.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "packing/bound.h"
 #include "packing/solve.h"
 #include "packing/validate.h"

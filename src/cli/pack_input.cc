@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "allocator/ledger.h"
+#include "allocator/record/ledger.h"
 #include "cli/file_kind.h"
 #include "readers/registry.h"
 

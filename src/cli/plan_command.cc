@@ -1,21 +1,21 @@
 #include <memory>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
+#include "cli/command/shared_flags.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
 #include "cli/script_flags.h"
-#include "cli/shared_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "cli/tune_command.h"
+#include "job/answer/max_batch.h"
+#include "job/answer/predict.h"
+#include "job/answer/predicted_history.h"
 #include "plan/planned_run.h"
 #include "plan/search.h"
 #include "report/json.h"
 #include "report/plan.h"
 #include "report/plan_page.h"
 #include "report/text.h"
-#include "step/answer/max_batch.h"
-#include "step/answer/predict.h"
-#include "step/answer/predicted_history.h"
 
 namespace plimsoll {
 namespace {
@@ -37,8 +37,8 @@ struct PlanFlags {
 };
 
 /// What is drawn comes with its ranges, the frontier too.
-std::optional<Error> MakeWhole(const PlanJob& job, std::vector<Way>& outcomes) {
-  Evaluator evaluator(job);
+std::optional<Error> MakeWhole(const PlanRequest& request, std::vector<Way>& outcomes) {
+  Evaluator evaluator(request);
   for (Way& outcome : outcomes) {
     Result<Way> whole = evaluator.EvaluateWhole(outcome.choice);
     if (!whole) return whole.error();
@@ -48,15 +48,15 @@ std::optional<Error> MakeWhole(const PlanJob& job, std::vector<Way>& outcomes) {
 }
 
 /// The same answer as a page, with the run of its first way.
-int WritePage(const std::string& path, const PlanJob& job, Plan plan) {
+int WritePage(const std::string& path, const PlanRequest& request, Plan plan) {
   const Progress progress("predicting what is drawn");
-  if (const std::optional<Error> error = MakeWhole(job, plan.frontier)) return Complain(*error);
-  const Result<PlannedRun> run = RunOf(job, ShownWay(plan).choice);
+  if (const std::optional<Error> error = MakeWhole(request, plan.frontier)) return Complain(*error);
+  const Result<PlannedRun> run = RunOf(request, ShownWay(plan).choice);
   if (!run) return Complain(run.error());
   const Result<Trial> trial = Trial::Of(run->setting);
   if (!trial) return Complain(trial.error());
-  return WriteOut(
-      path, PageHtml(PlanPage(job, plan, Predict(*trial), PredictedHistory(*trial), run->passes)));
+  return WriteOut(path, PageHtml(PlanPage(request, plan, Predict(*trial), PredictedHistory(*trial),
+                                          run->passes)));
 }
 
 constexpr std::string_view kOfARecord =
@@ -111,7 +111,7 @@ bool IsRecord(const PlanFlags& flags) {
   return kind == FileKind::kTrace || kind == FileKind::kRunFolder;
 }
 
-Result<Step> StepOf(const PlanFlags& flags) {
+Result<Job> JobOf(const PlanFlags& flags) {
   return ReadOrCapture({.files = flags.files,
                         .script = flags.script,
                         .batches = flags.batches,
@@ -119,15 +119,15 @@ Result<Step> StepOf(const PlanFlags& flags) {
                         .every_precision = true});
 }
 
-std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanJob& job, const Plan& plan) {
+std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request, const Plan& plan) {
   const StepQuestion asked{.files = flags.files,
                            .script = flags.script,
                            .batches = flags.batches,
                            .sequence = flags.script.sequence,
-                           .gpu = job.gpu,
+                           .gpu = request.gpu,
                            .limit = flags.budget,
                            .torch = flags.torch ? flags.torch->ToText() : ""};
-  PlanOutcome outcome{.samples = job.samples, .gpus = job.gpus, .nodes = job.nodes};
+  PlanOutcome outcome{.samples = request.samples, .gpus = request.gpus, .nodes = request.nodes};
   if (plan.ways.empty()) {
     outcome.larger = plan.smallest_card;
     return AfterPlan(asked, outcome);
@@ -140,8 +140,8 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanJob& job, const P
 }
 
 /// Refers to the step.
-PlanJob JobOf(const PlanFlags& flags, const Step& step, const Gpu& gpu) {
-  return {.step = step,
+PlanRequest JobOf(const PlanFlags& flags, const Job& job, const Gpu& gpu) {
+  return {.job = job,
           .gpu = gpu,
           .options = {.torch = flags.torch,
                       .calibration = Calibration::BuiltIn(gpu.name),
@@ -158,27 +158,27 @@ int RunPlan(const PlanFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return Complain(*error);
   if (IsRecord(flags)) return PlanFromRecord(flags);
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
-  const Result<Step> step = StepOf(flags);
-  if (!step) return Complain(step.error());
-  const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(step->gpu);
+  const Result<Job> job = JobOf(flags);
+  if (!job) return Complain(job.error());
+  const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(job->gpu);
   if (!gpu) return Complain(gpu.error());
-  PlanJob job = JobOf(flags, *step, *gpu);
-  if (job.samples_by_default) {
+  PlanRequest request = JobOf(flags, *job, *gpu);
+  if (request.samples_by_default) {
     progress.Next("finding how many samples fit");
-    const Result<std::int64_t> samples = DefaultSamples(job);
+    const Result<std::int64_t> samples = DefaultSamples(request);
     if (!samples) return Complain(samples.error());
-    job.samples = *samples * job.gpus;
+    request.samples = *samples * request.gpus;
   }
   progress.Next("trying ways to train");
-  const Result<Plan> plan = FindPlan(job);
+  const Result<Plan> plan = FindPlan(request);
   if (!plan) return Complain(plan.error());
   const int printed = flags.json
-                          ? Print(PlanJson(job, *plan))
-                          : PrintWithNext(PlanText(job, *plan, flags.explain, StyleOfStdout()),
-                                          NextOf(flags, job, *plan));
+                          ? Print(PlanJson(request, *plan))
+                          : PrintWithNext(PlanText(request, *plan, flags.explain, StyleOfStdout()),
+                                          NextOf(flags, request, *plan));
   if (printed != kFine) return printed;
   if (flags.html) {
-    const int written = WritePage(*flags.html, job, *plan);
+    const int written = WritePage(*flags.html, request, *plan);
     if (written != kFine) return written;
   }
   return plan->ways.empty() ? kNo : kFine;

@@ -3,27 +3,27 @@
 #include <memory>
 #include <optional>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/next_steps.h"
 #include "cli/predict_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
+#include "job/answer/earlier_frees.h"
+#include "job/answer/max_batch.h"
+#include "job/answer/predicted_history.h"
+#include "job/answer/trade_offs.h"
 #include "plan/lever.h"
 #include "report/predict.h"
 #include "report/predict_page.h"
-#include "step/answer/earlier_frees.h"
-#include "step/answer/max_batch.h"
-#include "step/answer/predicted_history.h"
-#include "step/answer/trade_offs.h"
 
 namespace plimsoll {
 namespace {
 
 /// The same answer as a page, with the run that was predicted and the ways around it.
-int WritePage(const std::string& path, const PredictJob& job, const Trial& trial,
+int WritePage(const std::string& path, const PredictRequest& request, const Trial& trial,
               const PredictAnswer& answer) {
   Progress progress("predicting other batches and precisions");
   const Result<TradeOffTable> trade_offs =
-      TradeOffs(job.step, job.gpu, job.options, [&](std::size_t done, std::size_t all) {
+      TradeOffs(request.job, request.gpu, request.options, [&](std::size_t done, std::size_t all) {
         if (done == 1) progress.Next("predicting other batches and precisions", all);
         progress.Advance();
       });
@@ -32,15 +32,15 @@ int WritePage(const std::string& path, const PredictJob& job, const Trial& trial
 }
 
 /// The trial that is asked for; with --max-batch, that of the largest batch.
-Result<Trial> TrialFor(const PredictFlags& flags, PredictJob& job,
+Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
                        std::optional<MaxBatch>& max_batch) {
-  Result<Setting> setting = MakeSetting(job.step, job.gpu, job.options);
+  Result<Setting> setting = MakeSetting(request.job, request.gpu, request.options);
   if (!setting) return setting.error();
   if (flags.FindsLargest()) {
     max_batch = FindMaxBatch(*setting);
-    if (!flags.batch) job.options.batch = std::max<std::int64_t>(1, max_batch->Answer());
+    if (!flags.batch) request.options.batch = std::max<std::int64_t>(1, max_batch->Answer());
   }
-  return Trial::Of(setting->WithBatch(job.options.batch));
+  return Trial::Of(setting->WithBatch(request.options.batch));
 }
 
 /// The first number of "fsdp:4:keep", which is how many GPUs share the job; 0 where none is told.
@@ -53,13 +53,13 @@ std::int64_t RanksIn(std::string_view parallel) {
   return ranks;
 }
 
-std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job,
+std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& request,
                              const Prediction& prediction) {
   StepQuestion asked{.files = flags.files,
                      .script = flags.script,
                      .batches = flags.batches,
                      .sequence = flags.script.sequence,
-                     .gpu = job.gpu,
+                     .gpu = request.gpu,
                      .limit = flags.limit,
                      .torch = flags.torch ? flags.torch->ToText() : ""};
   for (const auto& [lever, value] : flags.Chosen().set) asked.levers.push_back(lever + "=" + value);
@@ -74,24 +74,24 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictJob& job,
 
 int RunPredict(const PredictFlags& flags) {
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
-  Result<PredictJob> job = ReadPredictJob(flags);
-  if (!job) return Complain(job.error());
+  Result<PredictRequest> request = ReadPredictRequest(flags);
+  if (!request) return Complain(request.error());
   progress.Next(flags.FindsLargest() ? "finding the largest batch" : "predicting");
   std::optional<MaxBatch> max_batch;
-  const Result<Trial> trial = TrialFor(flags, *job, max_batch);
+  const Result<Trial> trial = TrialFor(flags, *request, max_batch);
   if (!trial) return Complain(trial.error());
   if (flags.events) {
     const Setting& setting = trial->setting();
-    return Print(LoweredCsv(*setting.step, setting.variant(), trial->lowered()));
+    return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
   }
   progress.Next("predicting");
   const PredictAnswer answer{Predict(*trial), max_batch, FindEarlierFrees(*trial)};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
-                                                 NextOf(flags, *job, answer.prediction));
+                                                 NextOf(flags, *request, answer.prediction));
   if (printed != kFine) return printed;
   if (flags.html) {
-    const int written = WritePage(*flags.html, *job, *trial, answer);
+    const int written = WritePage(*flags.html, *request, *trial, answer);
     if (written != kFine) return written;
   }
   return answer.prediction.trial.fits ? kFine : kNo;

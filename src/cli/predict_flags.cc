@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "base/input.h"
+#include "cli/command/shared_flags.h"
 #include "cli/file_kind.h"
-#include "cli/recorded_step.h"
-#include "cli/shared_flags.h"
-#include "cli/terminal.h"
+#include "cli/recorded_job.h"
+#include "cli/terminal/terminal.h"
+#include "files/input.h"
+#include "job/answer/max_batch.h"
 #include "plan/lever.h"
-#include "step/answer/max_batch.h"
 
 namespace plimsoll {
 namespace {
@@ -70,7 +70,7 @@ Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& f
   return calibration;
 }
 
-Result<Step> ReadRecorded(const PredictFlags& flags) {
+Result<Job> ReadRecorded(const PredictFlags& flags) {
   if (!flags.batches) {
     return Error{.message = "two recorded runs need their batch sizes",
                  .hint = "give --batches 8,16, the smaller one first"};
@@ -87,20 +87,20 @@ Result<Step> ReadRecorded(const PredictFlags& flags) {
     const auto wrong = WrongKind(file, {FileKind::kTrace, FileKind::kText}, "a memory snapshot");
     if (wrong) return *wrong;
   }
-  return ReadRecordedStep(flags.files[0], flags.files[1], *flags.batches);
+  return ReadRecordedJob(flags.files[0], flags.files[1], *flags.batches);
 }
 
 /// What the choice makes of a captured step: of one precision, or of all that can be changed so.
-Result<Step> Changed(Step step, const Choice& choice, bool every_precision) {
+Result<Job> Changed(Job job, const Choice& choice, bool every_precision) {
   if (every_precision) {
-    KeepSuited(step, choice);
+    KeepSuited(job, choice);
   } else {
-    const Result<std::size_t> chosen = VariantFor(step, choice);
+    const Result<std::size_t> chosen = VariantFor(job, choice);
     if (!chosen) return chosen.error();
-    step = CopyOf(step, *chosen);
+    job = CopyOf(job, *chosen);
   }
-  if (std::optional<Error> error = Rewrite(step, choice)) return *error;
-  return step;
+  if (std::optional<Error> error = Rewrite(job, choice)) return *error;
+  return job;
 }
 
 /// Optimizers that torch itself makes; of others the calls of AdamW are replaced.
@@ -109,7 +109,7 @@ bool TorchMakes(std::string_view optimizer) {
          optimizer == "sgd_momentum";
 }
 
-Result<Step> ReadFiles(const PredictFlags& flags) {
+Result<Job> ReadFiles(const PredictFlags& flags) {
   if (flags.files.size() == 2) return ReadRecorded(flags);
   StepRequest request{.files = flags.files,
                       .script = flags.script,
@@ -128,37 +128,37 @@ Result<Step> ReadFiles(const PredictFlags& flags) {
       }
     }
   }
-  Result<Step> step = ReadOrCapture(request);
-  if (!step) return step;
+  Result<Job> job = ReadOrCapture(request);
+  if (!job) return job;
   // The page shows every precision; anything else shows one.
-  return Changed(*std::move(step), choice, flags.html.has_value());
+  return Changed(*std::move(job), choice, flags.html.has_value());
 }
 
-Result<Gpu> GpuOf(const PredictFlags& flags, const Step& step) {
+Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
   if (flags.gpu) return *flags.gpu;
-  if (!step.gpu.empty()) return FindGpu(step.gpu);
+  if (!job.gpu.empty()) return FindGpu(job.gpu);
   return Error{.message = "which GPU?", .hint = "give --gpu; `plimsoll gpus` lists them"};
 }
 
 }  // namespace
 
-Result<PredictJob> ReadPredictJob(const PredictFlags& flags) {
+Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return *error;
-  Result<Step> step = ReadFiles(flags);
-  if (!step) return step.error();
-  const Result<Gpu> gpu = GpuOf(flags, *step);
+  Result<Job> job = ReadFiles(flags);
+  if (!job) return job.error();
+  const Result<Gpu> gpu = GpuOf(flags, *job);
   if (!gpu) return gpu.error();
   Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();
-  PredictJob job{.step = std::make_shared<const Step>(std::move(*step)),
-                 .gpu = *gpu,
-                 .options = {.batch = flags.batch.value_or(1),
-                             .steps = static_cast<int>(flags.steps.value_or(5)),
-                             .torch = flags.torch,
-                             .calibration = std::move(*calibration),
-                             .limit = flags.limit}};
-  if (std::optional<Error> error = Configure(job.options, flags.Chosen())) return *error;
-  return job;
+  PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
+                         .gpu = *gpu,
+                         .options = {.batch = flags.batch.value_or(1),
+                                     .steps = static_cast<int>(flags.steps.value_or(5)),
+                                     .torch = flags.torch,
+                                     .calibration = std::move(*calibration),
+                                     .limit = flags.limit}};
+  if (std::optional<Error> error = Configure(request.options, flags.Chosen())) return *error;
+  return request;
 }
 
 Choice PredictFlags::Chosen() const {

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/flags.h"
+#include "cli/command/flags.h"
 #include "cli/script_flags.h"
 #include "hardware/gpu.h"
+#include "job/file/job.h"
+#include "job/trial/setting.h"
 #include "plan/choice.h"
-#include "step/file/step.h"
-#include "step/trial/setting.h"
 
 namespace plimsoll {
 
@@ -44,14 +44,14 @@ struct PredictFlags {
 };
 
 /// What is to be predicted.
-struct PredictJob {
-  std::shared_ptr<const Step> step;
+struct PredictRequest {
+  std::shared_ptr<const Job> job;
   Gpu gpu;
   /// Without the batch, unless it is given.
   PredictOptions options;
 };
 
 /// Reads the files that the flags name.
-Result<PredictJob> ReadPredictJob(const PredictFlags& flags);
+Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags);
 
 }  // namespace plimsoll

@@ -2,10 +2,10 @@
 #include <optional>
 #include <string>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "cli/what_if_flags.h"
 #include "diagnose/script_of.h"
 #include "diagnose/what_if.h"
@@ -46,7 +46,7 @@ int RunReplay(const ReplayFlags& flags) {
   if (!recording) return Complain(recording.error());
   progress.Next("analysing");
   const AnalysedRecording analysed = AnalyseRecording(*recording);
-  const Result<Job> job = PrepareJob(analysed, *options);
+  const Result<ReplayableJob> job = PrepareJob(analysed, *options);
   if (!job) return Complain(job.error());
   progress.Next("replaying and packing");
   Result<ReplayReport> report = ReplayJob(*job, *options);

@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/report_pipeline.h"
 
 namespace plimsoll {

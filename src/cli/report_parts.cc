@@ -6,7 +6,7 @@
 #include <limits>
 #include <new>
 
-#include "allocator/rules.h"
+#include "allocator/settings/rules.h"
 #include "base/parallel.h"
 #include "diagnose/explain.h"
 #include "diagnose/recorded_history.h"
@@ -20,7 +20,7 @@ namespace {
 
 std::optional<TuneReport> WhatIf(const Recording& recording, const AnalysedTrace& trace) {
   const WhatIfOptions options{.common_only = true};
-  const Result<Job> job = PrepareJob(recording, trace, options);
+  const Result<ReplayableJob> job = PrepareJob(recording, trace, options);
   if (!job) return std::nullopt;  // A record that cannot be replayed has its other views.
   return TuneJob(*job, options, {});
 }

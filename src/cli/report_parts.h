@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "report/exports.h"
+#include "report/exports/exports.h"
 #include "report/page.h"
 #include "timeline/history.h"
 

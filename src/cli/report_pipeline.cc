@@ -5,10 +5,10 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/printable.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "cli/report_parts.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "report/page_content.h"
 
 namespace plimsoll {

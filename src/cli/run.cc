@@ -8,12 +8,12 @@
 
 #include "base/printable.h"
 #include "base/suggest.h"
-#include "cli/command.h"
-#include "cli/completion.h"
+#include "cli/command/command.h"
+#include "cli/command/completion.h"
+#include "cli/command/help.h"
+#include "cli/command/manual.h"
 #include "cli/file_kind.h"
-#include "cli/help.h"
-#include "cli/manual.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 
 namespace plimsoll {
 namespace {

@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "base/output.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/explain_pipeline.h"
 #include "cli/next_steps.h"
 #include "cli/report_pipeline.h"
-#include "cli/terminal.h"
-#include "job/child.h"
-#include "job/live.h"
-#include "job/processes.h"
-#include "job/run_folder.h"
+#include "cli/terminal/terminal.h"
+#include "files/output.h"
+#include "launch/child.h"
+#include "launch/live.h"
+#include "launch/processes.h"
+#include "launch/run_folder.h"
 #include "report/run_text.h"
 #include "report/text.h"
 

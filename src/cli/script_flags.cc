@@ -13,11 +13,11 @@
 #include <sstream>
 #include <thread>
 
-#include "base/input.h"
-#include "base/output.h"
-#include "cli/terminal.h"
-#include "job/script_capture.h"
-#include "step/file/step_file.h"
+#include "cli/terminal/terminal.h"
+#include "files/input.h"
+#include "files/output.h"
+#include "job/file/step_file.h"
+#include "launch/script_capture.h"
 
 namespace plimsoll {
 namespace {
@@ -114,10 +114,10 @@ std::optional<Error> Keep(const std::string& captured, const std::string& as) {
   return WriteFile(as, bytes.view());
 }
 
-Result<Step> ReadStepFile(const std::string& path) {
+Result<Job> ReadStepFile(const std::string& path) {
   const Result<Input> input = Input::Open(path);
   if (!input) return input.error();
-  return ReadStep(*input);
+  return ReadJob(*input);
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ std::string CapturedFor(const std::optional<Gpu>& gpu) {
 
 bool IsConfiguration(const std::string& path) { return path.starts_with(kPrefix); }
 
-Result<Step> ReadOrCapture(const StepRequest& request) {
+Result<Job> ReadOrCapture(const StepRequest& request) {
   const ScriptFlags& script = request.script;
   if (!script.run && !IsConfiguration(request.files.front())) {
     return ReadStepFile(request.files.front());

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/flags.h"
+#include "cli/command/flags.h"
 #include "hardware/gpu.h"
-#include "step/file/step.h"
+#include "job/file/job.h"
 
 namespace plimsoll {
 
@@ -41,7 +41,7 @@ struct StepRequest {
 };
 
 /// The step of a file, of a script, which runs for a minute or so, or of a configuration.
-Result<Step> ReadOrCapture(const StepRequest& request);
+Result<Job> ReadOrCapture(const StepRequest& request);
 
 /// Whose kernels a capture assumes: the card that was named, or the one that stands for its size;
 /// nothing where none was.

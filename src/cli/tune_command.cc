@@ -3,10 +3,10 @@
 #include <memory>
 #include <mutex>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "diagnose/script_of.h"
 #include "readers/registry.h"
 #include "report/json.h"
@@ -24,7 +24,7 @@ Result<Tuned> TuneFile(const WhatIfFlags& flags) {
   if (!recording) return recording.error();
   progress.Next("analysing");
   const AnalysedRecording analysed = AnalyseRecording(*recording);
-  const Result<Job> job = PrepareJob(analysed, *options);
+  const Result<ReplayableJob> job = PrepareJob(analysed, *options);
   if (!job) return job.error();
   std::once_flag begun;
   TuneReport report = TuneJob(*job, *options, [&](std::size_t, std::size_t total) {

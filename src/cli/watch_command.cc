@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
-#include "cli/metrics_server.h"
+#include "cli/command/command.h"
 #include "cli/next_steps.h"
-#include "cli/screen.h"
-#include "cli/terminal.h"
-#include "job/live.h"
+#include "cli/terminal/metrics_server.h"
+#include "cli/terminal/screen.h"
+#include "cli/terminal/terminal.h"
+#include "launch/live.h"
 #include "nvml/nvml.h"
 #include "report/watch.h"
 #include "watch/watcher.h"

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/command/shared_flags.h"
 #include "cli/next_steps.h"
-#include "cli/shared_flags.h"
 
 namespace plimsoll {
 namespace {

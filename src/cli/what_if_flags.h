@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/flags.h"
+#include "cli/command/flags.h"
 #include "diagnose/what_if.h"
 #include "hardware/gpu.h"
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <tuple>
 
-#include "allocator/rules.h"
+#include "allocator/settings/rules.h"
 #include "diagnose/explain.h"
 
 namespace plimsoll {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/ledger.h"
+#include "allocator/record/ledger.h"
 #include "packing/problem.h"
 #include "packing/solve.h"
 #include "timeline/timeline.h"

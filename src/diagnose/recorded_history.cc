@@ -5,7 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "allocator/held_spans.h"
+#include "allocator/record/held_spans.h"
 #include "diagnose/attribution/holders.h"
 
 namespace plimsoll {
@@ -106,7 +106,7 @@ void AddBlocks(const Phases& p, const Attribution& attribution, History& history
 
 void AddMarks(const AnalysedTrace& trace, History& history) {
   const Phases& p = trace.phases;
-  using Kind = HistoryMark::Kind;
+  using Kind = Stage;
   const auto add = [&](Kind kind, std::int64_t first, std::int64_t last, std::int32_t step) {
     if (first > last) return;
     history.marks.push_back(

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "allocator/replay_check.h"
+#include "allocator/replay/replay_check.h"
 #include "diagnose/pack_trace.h"
 #include "packing/bound.h"
 #include "packing/solve.h"
@@ -67,7 +67,7 @@ std::int64_t DriverCallsOf(const Timeline& timeline) {
 }
 
 /// The event after the last one of each step.
-std::vector<EventIndex> StepEnds(const Job& job, int every) {
+std::vector<EventIndex> StepEnds(const ReplayableJob& job, int every) {
   std::vector<EventIndex> ends;
   int step = 0;
   for (const StepReport& s : job.trace->sweep.steps) {
@@ -77,7 +77,8 @@ std::vector<EventIndex> StepEnds(const Job& job, int every) {
 }
 
 /// Runs once more, up to the request that matters, and looks at what is held then.
-void AddFragmentation(const Job& job, const ReplayOptions& options, ReplayReport& report) {
+void AddFragmentation(const ReplayableJob& job, const ReplayOptions& options,
+                      ReplayReport& report) {
   const std::vector<Request>& requests = job.verified().workload.requests;
   if (requests.empty()) return;
   std::size_t at = report.replayed.peak_request;
@@ -109,7 +110,7 @@ void AddFragmentation(const Job& job, const ReplayOptions& options, ReplayReport
   }
 }
 
-void AddBounds(const Job& job, ReplayReport& report) {
+void AddBounds(const ReplayableJob& job, ReplayReport& report) {
   const Problem problem = PackingProblem(job.trace->timeline, job.trace->ledger);
   report.lower_bound = MostAlive(problem);
   report.packed = report.lower_bound;
@@ -121,7 +122,7 @@ void AddBounds(const Job& job, ReplayReport& report) {
   report.packed_is_least = packed->optimal;
 }
 
-void AddCommonCaveats(const Job& job, std::vector<std::string>& caveats) {
+void AddCommonCaveats(const ReplayableJob& job, std::vector<std::string>& caveats) {
   const Verification& v = job.verified();
   if (!v.Exact()) {
     caveats.push_back(fmt::format(
@@ -142,7 +143,7 @@ void AddCommonCaveats(const Job& job, std::vector<std::string>& caveats) {
   }
 }
 
-void AddCaveats(const Job& job, const ReplayOptions& options, ReplayReport& report) {
+void AddCaveats(const ReplayableJob& job, const ReplayOptions& options, ReplayReport& report) {
   AddCommonCaveats(job, report.caveats);
   if (report.replayed.refusals_served > 0) {
     report.caveats.push_back(fmt::format(
@@ -173,10 +174,10 @@ void AddCaveats(const Job& job, const ReplayOptions& options, ReplayReport& repo
   }
 }
 
-Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
+Result<AllocatorRules> RulesFor(const ReplayableJob& job, const WhatIfOptions& options) {
   const TorchVersion version = options.torch.value_or(job.verified().torch);
   AllocatorRules rules = job.verified().rules;
-  rules.release = RulesOf(version);
+  rules.version = RulesOf(version);
   if (options.conf) {
     Result<AllocatorSettings> settings = ParseAllocatorSettings(*options.conf, version);
     if (!settings) return settings.error();
@@ -198,20 +199,20 @@ Result<AllocatorRules> RulesFor(const Job& job, const WhatIfOptions& options) {
 }
 
 /// A job may be said to fit if the record holds all of it, or a whole step at least.
-bool IsComplete(const Job& job) {
+bool IsComplete(const ReplayableJob& job) {
   return !job.trace->phases.fatal || job.trace->phases.complete_steps > 0;
 }
 
 }  // namespace
 
-Result<Job> PrepareJob(const AnalysedRecording& analysed, const WhatIfOptions& options) {
+Result<ReplayableJob> PrepareJob(const AnalysedRecording& analysed, const WhatIfOptions& options) {
   const Result<const AnalysedTrace*> trace = ChooseTrace(analysed, options.device);
   if (!trace) return trace.error();
   return PrepareJob(analysed.recording, **trace, options);
 }
 
-Result<Job> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
-                       const WhatIfOptions& options) {
+Result<ReplayableJob> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
+                                 const WhatIfOptions& options) {
   if (trace.timeline.events.empty()) return NoEvents(recording);
   if (!trace.ledger.has_segments) {
     return Error{
@@ -226,7 +227,7 @@ Result<Job> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
                      "allocator, of which there is no model",
                  .file = recording.file};
   }
-  Job job{.file = recording.file, .trace = &trace};
+  ReplayableJob job{.file = recording.file, .trace = &trace};
   const bool limited = options.limit || options.capacity;
   const bool other_torch = options.verify && options.torch;
   if (limited || other_torch) {
@@ -247,7 +248,7 @@ Result<Job> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
   return job;
 }
 
-Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
+Result<ReplayReport> ReplayJob(const ReplayableJob& job, const WhatIfOptions& options) {
   Result<AllocatorRules> rules = RulesFor(job, options);
   if (!rules) return rules.error();
   const bool same = rules->settings == job.verified().rules.settings;
@@ -297,7 +298,7 @@ Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options) {
   return report;
 }
 
-TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
+TuneReport TuneJob(const ReplayableJob& job, const WhatIfOptions& options,
                    const std::function<void(std::size_t done, std::size_t total)>& progress) {
   TuneReport report{.file = job.file,
                     .device = job.trace->timeline.device,
@@ -308,7 +309,7 @@ TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
   report.assumed = options.assumed;
   report.inferred = job.verified().inferred;
   TuneOptions tune{.limits = job.limits,
-                   .release = RulesOf(report.torch),
+                   .version = RulesOf(report.torch),
                    .common_only = options.common_only,
                    .progress = progress};
   report.result = Tune(job.trace->timeline, job.verified(), tune);

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "allocator/fragmentation.h"
-#include "allocator/replay.h"
-#include "allocator/tune.h"
-#include "allocator/verify.h"
+#include "allocator/replay/fragmentation.h"
+#include "allocator/replay/replay.h"
+#include "allocator/replay/tune.h"
+#include "allocator/replay/verify.h"
 #include "base/result.h"
 #include "diagnose/attribution/analysed_trace.h"
 #include "timeline/recording.h"
@@ -36,7 +36,7 @@ struct WhatIfOptions {
 };
 
 /// A recorded job, ready to be replayed. Keeps what the replays refer to.
-struct Job {
+struct ReplayableJob {
   std::string file;
   const AnalysedTrace* trace = nullptr;
   /// Under given limits; nothing where the record's own hold.
@@ -51,10 +51,10 @@ struct Job {
 
 /// The trace of the device that is asked about, checked: the model decides as the record did. What
 /// is given must outlive the job.
-Result<Job> PrepareJob(const AnalysedRecording& analysed, const WhatIfOptions& options);
+Result<ReplayableJob> PrepareJob(const AnalysedRecording& analysed, const WhatIfOptions& options);
 /// The same of one of its traces, whatever device the options name.
-Result<Job> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
-                       const WhatIfOptions& options);
+Result<ReplayableJob> PrepareJob(const Recording& recording, const AnalysedTrace& trace,
+                                 const WhatIfOptions& options);
 
 /// A block that keeps a segment from being used or given back.
 struct PinnedReport {
@@ -112,7 +112,7 @@ struct ReplayReport {
   std::vector<std::string> caveats = {};
 };
 
-Result<ReplayReport> ReplayJob(const Job& job, const WhatIfOptions& options);
+Result<ReplayReport> ReplayJob(const ReplayableJob& job, const WhatIfOptions& options);
 
 struct TuneReport {
   std::string file;
@@ -129,7 +129,7 @@ struct TuneReport {
   std::vector<std::string> caveats = {};
 };
 
-TuneReport TuneJob(const Job& job, const WhatIfOptions& options,
+TuneReport TuneJob(const ReplayableJob& job, const WhatIfOptions& options,
                    const std::function<void(std::size_t done, std::size_t total)>& progress);
 
 }  // namespace plimsoll

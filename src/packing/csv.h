@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 #include "packing/problem.h"
 
 namespace plimsoll {

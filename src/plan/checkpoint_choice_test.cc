@@ -8,13 +8,13 @@
 #include <optional>
 #include <random>
 
-#include "base/input.h"
+#include "files/input.h"
+#include "job/answer/predict.h"
+#include "job/file/step_file.h"
+#include "job/rules/calibration.h"
+#include "job/transforms/checkpoint.h"
 #include "plan/checkpoint_model.h"
 #include "recompute/checkpoint_sets.h"
-#include "step/answer/predict.h"
-#include "step/file/step_file.h"
-#include "step/rules/calibration.h"
-#include "step/transforms/checkpoint.h"
 
 namespace plimsoll::checkpoint_choice_test {
 namespace {
@@ -171,13 +171,12 @@ TEST(BestCheckpoints, TakeNoModuleThatIsPartOfAnother) {
 
 /// What the model says is alive is what a replay allocates, but for blocks' rounding.
 TEST(CheckpointModel, AgreesWithTheReplay) {
-  const Step step =
-      *ReadStep(*Input::Open(PLIMSOLL_TEST_DATA "/steps/gpt2_adamw_fp32.step.json.gz"));
+  const Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/gpt2_adamw_fp32.step.json.gz"));
   const Gpu gpu = *FindGpu("H200");
   const std::shared_ptr<const Calibration> calibration = Calibration::BuiltIn("H200");
   const LowerOptions options{
       .batch = 8, .torch = TorchVersion{2, 11}, .calibration = calibration.get()};
-  const CheckpointModel model = ModelCheckpointing(step, step.variants[0], gpu, options);
+  const CheckpointModel model = ModelCheckpointing(job, job.variants[0], gpu, options);
   const CheckpointSets sets(model);
   for (const std::string_view part : {".h.", ".mlp", ".act", ".attn", "h.3"}) {
     BlockSet set;
@@ -190,7 +189,7 @@ TEST(CheckpointModel, AgreesWithTheReplay) {
       segments.push_back({module});
     }
     ASSERT_FALSE(set.empty()) << part;
-    Step changed = CopyOf(step, 0);
+    Job changed = CopyOf(job, 0);
     changed.variants[0] = AddCheckpointing(changed, changed.variants[0], segments);
     const Result<Prediction> p =
         Predict(changed, gpu, {.batch = 8, .torch = options.torch, .calibration = calibration});

@@ -4,9 +4,9 @@
 #include <functional>
 #include <set>
 
-#include "step/time/kernel_time.h"
-#include "step/time/step_time.h"
-#include "step/transforms/checkpoint.h"
+#include "job/time/kernel_time.h"
+#include "job/time/step_time.h"
+#include "job/transforms/checkpoint.h"
 
 namespace plimsoll {
 namespace {
@@ -23,27 +23,27 @@ constexpr std::size_t kMostModules = 400;
 
 class Modeller {
  public:
-  Modeller(const Step& step, const Variant& variant, const Gpu& gpu, const LowerOptions& options)
-      : step_(step),
+  Modeller(const Job& job, const Variant& variant, const Gpu& gpu, const LowerOptions& options)
+      : job_(job),
         variant_(variant),
         gpu_(gpu),
-        at_(step, options.batch),
+        at_(job, options.batch),
         time_model_(TimeModelOf(gpu)),
         bytes_(variant.storages) {
     LowerOptions as_captured = options;
     as_captured.steps = 0;
     for (std::size_t i = 0; i < variant.events.size(); ++i) {
-      if (variant.events[i].kind != StepEvent::Kind::kStep) continue;
+      if (variant.events[i].kind != JobEvent::Kind::kStep) continue;
       begin_ = i;
       ++as_captured.steps;
     }
-    FindBeside(Lower(step, variant, gpu, as_captured));
+    FindBeside(Lower(job, variant, gpu, as_captured));
   }
 
   CheckpointModel Run(const std::vector<std::string>& apart) {
     FindPlain();
     CheckpointSegments segments;
-    for (std::string& module : CheckpointModules(step_, variant_)) {
+    for (std::string& module : CheckpointModules(job_, variant_)) {
       const bool stays = std::any_of(apart.begin(), apart.end(), [&](const std::string& other) {
         return IsPartOf(other, module);
       });
@@ -51,7 +51,7 @@ class Modeller {
     }
     std::vector<CheckpointBlock> blocks(segments.size());
     for (std::size_t i = 0; i < segments.size(); ++i) blocks[i].module = segments[i].front();
-    for (const CheckpointedForward& one : FindCheckpointed(step_, variant_, segments)) {
+    for (const CheckpointedForward& one : FindCheckpointed(job_, variant_, segments)) {
       if (one.calls.front() > begin_) Add(one, blocks[one.segment]);
     }
     const Bytes peak = *std::max_element(model_.plain.begin(), model_.plain.end());
@@ -115,20 +115,20 @@ class Modeller {
     }
     std::vector<Bytes> held(variant_.storages, 0);
     for (std::size_t i = 0; i < variant_.events.size(); ++i) {
-      const StepEvent& event = variant_.events[i];
+      const JobEvent& event = variant_.events[i];
       if (i > begin_) model_.plain.push_back(alive);
-      if (event.kind == StepEvent::Kind::kModelTensor) {
+      if (event.kind == JobEvent::Kind::kModelTensor) {
         const Storage storage = variant_.model_tensors[event.index].storage;
         if (held[storage] == 0) alive += held[storage] = bytes_[storage];
-      } else if (event.kind == StepEvent::Kind::kCall) {
+      } else if (event.kind == JobEvent::Kind::kCall) {
         const CallRecord& call = variant_.calls[event.index];
         for (const NewStorage& fresh : call.fresh) {
           alive += held[fresh.storage] = bytes_[fresh.storage] = at_.BytesOf(call, fresh);
         }
       }
-      const bool calls = event.kind == StepEvent::Kind::kCall;
+      const bool calls = event.kind == JobEvent::Kind::kCall;
       if (i > begin_) model_.plain.push_back(alive + (calls ? beside_[event.index] : 0));
-      if (event.kind == StepEvent::Kind::kFree) {
+      if (event.kind == JobEvent::Kind::kFree) {
         alive -= held[event.index];
         held[event.index] = 0;
       }
@@ -172,14 +172,14 @@ class Modeller {
     Bytes alive = 0;
     Bytes most = 0;
     for (std::size_t i = one.calls.front(); i <= one.stop; ++i) {
-      const StepEvent& event = variant_.events[i];
+      const JobEvent& event = variant_.events[i];
       if (own.contains(i)) {
         for (const NewStorage& fresh : variant_.calls[event.index].fresh) {
           alive += bytes_[fresh.storage];
           if (!one.Needs(fresh.storage)) passing.insert(fresh.storage);
         }
         most = std::max(most, alive + beside_[event.index]);
-      } else if (event.kind == StepEvent::Kind::kFree && passing.erase(event.index) > 0) {
+      } else if (event.kind == JobEvent::Kind::kFree && passing.erase(event.index) > 0) {
         alive -= bytes_[event.index];
       }
     }
@@ -188,17 +188,17 @@ class Modeller {
 
   double TimeToCompute(const CheckpointedForward& one) const {
     const TimeContext context{
-        .model = time_model_, .gpu = gpu_, .torch = {}, .matmul_tf32 = step_.matmul_tf32};
+        .model = time_model_, .gpu = gpu_, .torch = {}, .matmul_tf32 = job_.matmul_tf32};
     KernelTime time;
     for (const std::size_t i : one.calls) {
       if (i > one.stop) break;
       const CallRecord& record = variant_.calls[variant_.events[i].index];
-      time += TimeOf(Call(record, at_, Phase::kForward), context);
+      time += TimeOf(Call(record, at_, Stage::kForward), context);
     }
     return time.us + MeasuredHost().gap * time.kernels;
   }
 
-  const Step& step_;
+  const Job& job_;
   const Variant& variant_;
   const Gpu& gpu_;
   AtBatch at_;
@@ -213,10 +213,10 @@ class Modeller {
 
 }  // namespace
 
-CheckpointModel ModelCheckpointing(const Step& step, const Variant& variant, const Gpu& gpu,
+CheckpointModel ModelCheckpointing(const Job& job, const Variant& variant, const Gpu& gpu,
                                    const LowerOptions& options,
                                    const std::vector<std::string>& apart) {
-  return Modeller(step, variant, gpu, options).Run(apart);
+  return Modeller(job, variant, gpu, options).Run(apart);
 }
 
 }  // namespace plimsoll

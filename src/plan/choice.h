@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "hardware/gpu.h"
-#include "step/trial/setting.h"
+#include "job/trial/setting.h"
 
 namespace plimsoll {
 
@@ -36,8 +36,8 @@ struct Choice {
   bool operator==(const Choice&) const = default;
 };
 
-struct PlanJob {
-  const Step& step;
+struct PlanRequest {
+  const Job& job;
   Gpu gpu;
   /// The release, the calibration and the limit; the rest is the planner's.
   PredictOptions options;

@@ -28,19 +28,19 @@ std::string KeyOf(const Choice& choice, bool whole) {
 }  // namespace
 
 Result<Evaluator::Steps> Evaluator::Rewritten(const Choice& choice) const {
-  Result<Step> step = StepOf(job_, choice);
-  if (!step) return step.error();
-  const auto one = std::make_shared<const Step>(std::move(*step));
+  Result<Job> job = JobOf(request_, choice);
+  if (!job) return job.error();
+  const auto one = std::make_shared<const Job>(std::move(*job));
   return Steps{.one = one, .run = one};
 }
 
 // Of all levers this one rewrites last: what the others make of the step is not made again.
 Result<Evaluator::Steps> Evaluator::InPasses(const Changed& one, const Choice& choice) const {
   if (std::optional<Error> error = Contradiction(choice)) return *error;
-  Step step = CopyOf(*one, 0);
+  Job job = CopyOf(*one, 0);
   const Choice passes = WithPasses({}, PassesRun(choice));
-  if (std::optional<Error> error = Rewrite(step, passes)) return *error;
-  return Steps{.one = one, .run = std::make_shared<const Step>(std::move(step))};
+  if (std::optional<Error> error = Rewrite(job, passes)) return *error;
+  return Steps{.one = one, .run = std::make_shared<const Job>(std::move(job))};
 }
 
 Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
@@ -55,10 +55,10 @@ Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
   return steps_.Get(KeyOf(WithPasses(choice, PassesRun(choice)), false), make);
 }
 
-Result<Setting> Evaluator::SettingFor(const Changed& step, const Choice& choice) const {
-  const Result<PredictOptions> options = OptionsOf(job_, choice);
+Result<Setting> Evaluator::SettingFor(const Changed& job, const Choice& choice) const {
+  const Result<PredictOptions> options = OptionsOf(request_, choice);
   if (!options) return options.error();
-  return MakeSetting(step, job_.gpu, *options);
+  return MakeSetting(job, request_.gpu, *options);
 }
 
 Result<Way> Evaluator::Evaluate(const Choice& choice) {
@@ -77,7 +77,7 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
   const Result<Trial> trial = Trial::Of(std::move(*setting));
   if (!trial) return trial.error();
   Way way{.choice = choice,
-          .samples = SamplesOf(job_.step, choice),
+          .samples = SamplesOf(request_.job, choice),
           .trial = figures == Figures::kRanges ? trial->WithRanges() : trial->Best()};
   way.work = trial->work() + WorkToTime();
   if (const double further = PassesOf(choice) - PassesRun(choice); further > 0) {
@@ -89,7 +89,7 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
 }
 
 std::int64_t Evaluator::WorkToTime() const {
-  const Variant& variant = job_.step.variants.front();
+  const Variant& variant = request_.job.variants.front();
   const auto events = static_cast<std::int64_t>(variant.events.size());
   const auto calls = static_cast<std::int64_t>(variant.calls.size());
   // What is kept is written once for many.
@@ -97,7 +97,7 @@ std::int64_t Evaluator::WorkToTime() const {
 }
 
 bool Evaluator::IsLong() const {
-  return job_.step.variants.front().events.size() > kMostEventsKept;
+  return request_.job.variants.front().events.size() > kMostEventsKept;
 }
 
 Result<double> Evaluator::StepMicroseconds(const Choice& choice) {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "job/trial/trial.h"
 #include "plan/choice.h"
 #include "plan/memo.h"
-#include "step/trial/trial.h"
 
 namespace plimsoll {
 
@@ -32,7 +32,7 @@ struct Way {
 /// Remembers what it made of the step, so that another batch costs no rewriting. From any thread.
 class Evaluator {
  public:
-  explicit Evaluator(const PlanJob& job) : job_(job) {}
+  explicit Evaluator(const PlanRequest& request) : request_(request) {}
 
   Result<Way> Evaluate(const Choice& choice);
   /// The same with the ends of its ranges.
@@ -45,7 +45,7 @@ class Evaluator {
   std::size_t evaluations() const { return ways_.size(); }
 
  private:
-  using Changed = std::shared_ptr<const Step>;
+  using Changed = std::shared_ptr<const Job>;
   /// In one pass, and in as many as are run: what more of them do is known from these.
   struct Steps {
     Changed one;
@@ -58,10 +58,10 @@ class Evaluator {
   Result<Steps> InPasses(const Changed& one, const Choice& choice) const;
   enum class Figures : bool { kBest, kRanges };
   Result<Way> EvaluateAnew(const Choice& choice, Figures figures);
-  Result<Setting> SettingFor(const Changed& step, const Choice& choice) const;
+  Result<Setting> SettingFor(const Changed& job, const Choice& choice) const;
   Result<double> TimeAnew(const Choice& choice);
 
-  const PlanJob& job_;
+  const PlanRequest& request_;
   Memo<std::string, Result<Steps>> steps_;
   Memo<std::string, Result<double>> times_;
   Memo<std::string, Result<Way>> ways_;

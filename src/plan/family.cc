@@ -11,16 +11,16 @@
 namespace plimsoll {
 namespace {
 
-std::vector<Choice> AllChoices(const PlanJob& job, Numerics most) {
-  std::vector<Choice> choices = {StartOf(job)};
+std::vector<Choice> AllChoices(const PlanRequest& request, Numerics most) {
+  std::vector<Choice> choices = {StartOf(request)};
   for (const PlanLever* lever : Levers()) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
     for (std::size_t i = 0; i < before; ++i) {
-      for (std::string& value : lever->worth_trying(job, VariantOf(job.step, choices[i]))) {
-        if (lever->numerics(job.step, value) > most) continue;
+      for (std::string& value : lever->worth_trying(request, VariantOf(request.job, choices[i]))) {
+        if (lever->numerics(request.job, value) > most) continue;
         if (value == choices[i].Get(lever->name)) continue;
-        Choice choice = WithLever(job, choices[i], *lever, std::move(value));
+        Choice choice = WithLever(request, choices[i], *lever, std::move(value));
         if (!Contradiction(choice)) choices.push_back(std::move(choice));
       }
     }
@@ -71,16 +71,17 @@ std::size_t LeaveOutUnaffordable(std::vector<Choice>& choices, const Evaluator& 
 
 }  // namespace
 
-Choice StartOf(const PlanJob& job) {
-  const std::int64_t batch = job.samples / CapturedPasses(job.step) / job.gpus;
-  if (job.gpus == 1) return {.batch = batch};
-  return Choice{.batch = batch}.With(kParallelLever.name, fmt::format("ddp:{}", job.gpus));
+Choice StartOf(const PlanRequest& request) {
+  const std::int64_t batch = request.samples / CapturedPasses(request.job) / request.gpus;
+  if (request.gpus == 1) return {.batch = batch};
+  return Choice{.batch = batch}.With(kParallelLever.name, fmt::format("ddp:{}", request.gpus));
 }
 
-Choice WithLever(const PlanJob& job, const Choice& choice, const PlanLever& lever,
+Choice WithLever(const PlanRequest& request, const Choice& choice, const PlanLever& lever,
                  std::string value) {
   Choice other = choice.With(lever.name, std::move(value));
-  other.batch = std::max<std::int64_t>(1, job.samples * choice.batch / SamplesOf(job.step, other));
+  other.batch =
+      std::max<std::int64_t>(1, request.samples * choice.batch / SamplesOf(request.job, other));
   return other;
 }
 
@@ -90,9 +91,9 @@ bool CannotBeDone(const Choice& choice, const Error& error, std::set<std::string
   return true;
 }
 
-Result<Families> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
+Result<Families> FamiliesOf(const PlanRequest& request, Numerics most, Evaluator& evaluator,
                             WorkBudget& budget, std::set<std::string>& refused) {
-  std::vector<Choice> choices = AllChoices(job, most);
+  std::vector<Choice> choices = AllChoices(request, most);
   const std::size_t left_out = LeaveOutUnaffordable(choices, evaluator, budget);
   std::vector<std::optional<Result<double>>> times(choices.size());
   ParallelFor(choices.size(),
@@ -100,7 +101,7 @@ Result<Families> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evalua
   std::vector<Family> families;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (*times[i]) {
-      families.push_back({choices[i], **times[i] / double(SamplesOf(job.step, choices[i]))});
+      families.push_back({choices[i], **times[i] / double(SamplesOf(request.job, choices[i]))});
     } else if (!CannotBeDone(choices[i], times[i]->error(), refused)) {
       return times[i]->error();
     }

@@ -19,10 +19,10 @@ struct Family {
 };
 
 /// The job as it was captured, with all samples in one pass; on several GPUs, with DDP.
-Choice StartOf(const PlanJob& job);
+Choice StartOf(const PlanRequest& request);
 
 /// The same with one lever set, and as many samples in one pass as that leaves to a GPU.
-Choice WithLever(const PlanJob& job, const Choice& choice, const PlanLever& lever,
+Choice WithLever(const PlanRequest& request, const Choice& choice, const PlanLever& lever,
                  std::string value);
 
 struct Families {
@@ -34,7 +34,7 @@ struct Families {
 
 /// Every combination of the levers that are not searched and change results by no more than `most`.
 /// What the job does not allow is left out, and `refused` gets the reason.
-Result<Families> FamiliesOf(const PlanJob& job, Numerics most, Evaluator& evaluator,
+Result<Families> FamiliesOf(const PlanRequest& request, Numerics most, Evaluator& evaluator,
                             WorkBudget& budget, std::set<std::string>& refused);
 
 /// A lever that this job does not allow is left out, and the reason is told. An error without any

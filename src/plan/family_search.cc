@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "job/transforms/accumulate.h"
 #include "plan/checkpoint_model.h"
-#include "step/transforms/accumulate.h"
 
 namespace plimsoll {
 namespace {
@@ -44,8 +44,10 @@ CheckpointScore ScoreOf(const Way& outcome) {
 
 /// In how many passes the samples can be gone through: divisors, few of them.
 std::vector<int> FamilySearch::PassesFor(const Choice& base) const {
-  if (Contradiction(InPasses(base, 2)) || CannotAccumulate(job_.step, job_.step.variants.front()) ||
-      (job_.keep_numerics && kAccumulationLever.numerics(job_.step, "2") != Numerics::kSame)) {
+  if (Contradiction(InPasses(base, 2)) ||
+      CannotAccumulate(request_.job, request_.job.variants.front()) ||
+      (request_.keep_numerics &&
+       kAccumulationLever.numerics(request_.job, "2") != Numerics::kSame)) {
     return {1};
   }
   std::vector<int> passes;
@@ -75,7 +77,7 @@ std::optional<Error> FamilySearch::Plain(const Family& family, Standings standin
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
     budget.Spend(evaluator_.WorkToTime());
-    if (*us / double(SamplesOf(job_.step, choice)) < standings.Limit(SetBy(choice)))
+    if (*us / double(SamplesOf(request_.job, choice)) < standings.Limit(SetBy(choice)))
       passes.push_back(n);
   }
   // More passes take more time and less memory: the most of them decide whether any fit.
@@ -93,13 +95,13 @@ std::optional<Error> FamilySearch::Plain(const Family& family, Standings standin
 /// The modules to checkpoint are those of the job without other levers: what these change in memory
 /// is seen by the replays.
 const CheckpointSets& FamilySearch::SetsFor(const Choice& choice) {
-  const Variant& variant = VariantOf(job_.step, choice);
-  const std::vector<std::string> apart = NotCheckpointed(job_.step, variant, choice);
+  const Variant& variant = VariantOf(request_.job, choice);
+  const std::vector<std::string> apart = NotCheckpointed(request_.job, variant, choice);
   return sets_.Get({&variant, choice.batch, apart}, [&] {
-    return CheckpointSets(ModelCheckpointing(job_.step, variant, job_.gpu,
+    return CheckpointSets(ModelCheckpointing(request_.job, variant, request_.gpu,
                                              {.batch = choice.batch,
-                                              .torch = TorchFor(job_.step, job_.options),
-                                              .calibration = job_.options.calibration.get()},
+                                              .torch = TorchFor(request_.job, request_.options),
+                                              .calibration = request_.options.calibration.get()},
                                              apart));
   });
 }
@@ -115,7 +117,7 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
     const double limit_us = standings.Limit(WithCheckpoints(choice));
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
-    if (*us / double(SamplesOf(job_.step, choice)) >= limit_us) break;
+    if (*us / double(SamplesOf(request_.job, choice)) >= limit_us) break;
     const Result<Way> plain = evaluator_.Evaluate(choice);
     if (!plain) return plain.error();
     budget.Spend(plain->work);
@@ -126,7 +128,7 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
     const CheckpointSets& sets = SetsFor(choice);
     if (sets.empty()) break;
     const double least_us =
-        LeastTime(sets, ScoreOf(*plain), passes) / double(SamplesOf(job_.step, choice));
+        LeastTime(sets, ScoreOf(*plain), passes) / double(SamplesOf(request_.job, choice));
     if (least_us < limit_us || limit_us == Standings::kNone)
       candidates.push_back({*plain, least_us});
   }

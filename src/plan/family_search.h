@@ -16,7 +16,8 @@ namespace plimsoll {
 /// beside the standings are not looked for, nor anything once the budget is spent.
 class FamilySearch {
  public:
-  FamilySearch(const PlanJob& job, Evaluator& evaluator) : job_(job), evaluator_(evaluator) {}
+  FamilySearch(const PlanRequest& request, Evaluator& evaluator)
+      : request_(request), evaluator_(evaluator) {}
 
   /// In one pass, and in as few as fit.
   std::optional<Error> Plain(const Family& family, Standings standings, WorkBudget& budget,
@@ -42,7 +43,7 @@ class FamilySearch {
   std::vector<int> PassesFor(const Choice& base) const;
   const CheckpointSets& SetsFor(const Choice& choice);
 
-  const PlanJob& job_;
+  const PlanRequest& request_;
   Evaluator& evaluator_;
   /// By precision, batch and the modules that are not to be checkpointed.
   using SetsKey = std::tuple<const Variant*, std::int64_t, std::vector<std::string>>;

@@ -54,48 +54,48 @@ std::vector<const PlanLever*> LeversOf(const Choice& choice) {
   return used;
 }
 
-Numerics NumericsOf(const Step& step, const Choice& choice) {
+Numerics NumericsOf(const Job& job, const Choice& choice) {
   Numerics most = Numerics::kSame;
   for (const PlanLever* lever : LeversOf(choice)) {
-    most = std::max(most, lever->numerics(step, choice.Get(lever->name)));
+    most = std::max(most, lever->numerics(job, choice.Get(lever->name)));
   }
   return most;
 }
 
 namespace {
 
-bool Suits(const Step& step, const Variant& variant, const Choice& choice) {
+bool Suits(const Job& job, const Variant& variant, const Choice& choice) {
   const std::vector<const PlanLever*> levers = LeversOf(choice);
   return std::all_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
-    return lever->suits == nullptr || lever->suits(step, variant, choice.Get(lever->name));
+    return lever->suits == nullptr || lever->suits(job, variant, choice.Get(lever->name));
   });
 }
 
 }  // namespace
 
-Result<std::size_t> VariantFor(const Step& step, const Choice& choice) {
+Result<std::size_t> VariantFor(const Job& job, const Choice& choice) {
   PredictOptions options;
   if (std::optional<Error> error = Configure(options, choice)) return *error;
   if (options.precision) {
-    const Result<const Variant*> named = ChooseVariant(step, options);
+    const Result<const Variant*> named = ChooseVariant(job, options);
     if (!named) return named.error();
-    return static_cast<std::size_t>(*named - step.variants.data());
+    return static_cast<std::size_t>(*named - job.variants.data());
   }
-  for (std::size_t i = 0; i < step.variants.size(); ++i) {
-    if (Suits(step, step.variants[i], choice)) return i;
+  for (std::size_t i = 0; i < job.variants.size(); ++i) {
+    if (Suits(job, job.variants[i], choice)) return i;
   }
   return std::size_t{0};
 }
 
-const Variant& VariantOf(const Step& step, const Choice& choice) {
-  const Result<std::size_t> variant = VariantFor(step, choice);
-  return step.variants[variant ? *variant : 0];
+const Variant& VariantOf(const Job& job, const Choice& choice) {
+  const Result<std::size_t> variant = VariantFor(job, choice);
+  return job.variants[variant ? *variant : 0];
 }
 
-void KeepSuited(Step& step, const Choice& choice) {
-  const auto unfit = [&](const Variant& variant) { return !Suits(step, variant, choice); };
-  if (!std::all_of(step.variants.begin(), step.variants.end(), unfit)) {
-    std::erase_if(step.variants, unfit);
+void KeepSuited(Job& job, const Choice& choice) {
+  const auto unfit = [&](const Variant& variant) { return !Suits(job, variant, choice); };
+  if (!std::all_of(job.variants.begin(), job.variants.end(), unfit)) {
+    std::erase_if(job.variants, unfit);
   }
 }
 
@@ -138,12 +138,12 @@ std::optional<Error> Contradiction(const Choice& choice) {
   return std::nullopt;
 }
 
-std::optional<Error> Rewrite(Step& step, const Choice& choice) {
+std::optional<Error> Rewrite(Job& job, const Choice& choice) {
   if (std::optional<Error> error = Contradiction(choice)) return error;
   for (const PlanLever* lever : LeversOf(choice)) {
     if (lever->rewrite == nullptr) continue;
-    for (Variant& variant : step.variants) {
-      if (std::optional<Error> error = lever->rewrite(step, variant, choice.Get(lever->name))) {
+    for (Variant& variant : job.variants) {
+      if (std::optional<Error> error = lever->rewrite(job, variant, choice.Get(lever->name))) {
         return error;
       }
     }
@@ -180,9 +180,9 @@ int PassesOf(const Choice& choice) {
   return std::max(passes, 1);
 }
 
-void Note(Step& step, std::string text) {
-  if (std::find(step.notes.begin(), step.notes.end(), text) == step.notes.end()) {
-    step.notes.push_back(std::move(text));
+void Note(Job& job, std::string text) {
+  if (std::find(job.notes.begin(), job.notes.end(), text) == job.notes.end()) {
+    job.notes.push_back(std::move(text));
   }
 }
 

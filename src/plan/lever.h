@@ -36,25 +36,27 @@ struct PlanLever {
   std::string_view name;
   /// What a value may be, in words: "all, every:2, sqrt, or names of blocks".
   std::string_view values;
-  Numerics (*numerics)(const Step& step, std::string_view value);
+  Numerics (*numerics)(const Job& job, std::string_view value);
   /// The values that the search should try beside that of the capture. Null for what the search
   /// sets by itself: passes and blocks.
-  std::vector<std::string> (*worth_trying)(const PlanJob& job, const Variant& variant) = nullptr;
+  std::vector<std::string> (*worth_trying)(const PlanRequest& request,
+                                           const Variant& variant) = nullptr;
   /// Why a value that would be worth trying cannot be set in this precision; nothing where it can,
   /// or where it would gain nothing.
-  std::optional<std::string> (*why_not)(const PlanJob& job, const Variant& variant) = nullptr;
+  std::optional<std::string> (*why_not)(const PlanRequest& request,
+                                        const Variant& variant) = nullptr;
   /// It changes time alone: where it does not, it need not be tried.
   bool time_alone = false;
   /// Whether this precision of the job can be changed so. Null: any can.
-  bool (*suits)(const Step& step, const Variant& variant, std::string_view value) = nullptr;
+  bool (*suits)(const Job& job, const Variant& variant, std::string_view value) = nullptr;
   /// A few words for a table: "fused optimizer".
-  std::string (*describe)(const Step& step, const Choice& choice);
+  std::string (*describe)(const Job& job, const Choice& choice);
   /// What it is set to, in its parts: what plimsoll.apply and the trainer go by.
-  LeverFields (*fields)(const Step& step, const Choice& choice);
+  LeverFields (*fields)(const Job& job, const Choice& choice);
   /// The lines to type.
-  std::vector<std::string> (*code)(const Step& step, const Choice& choice);
+  std::vector<std::string> (*code)(const Job& job, const Choice& choice);
   /// How the step becomes another. What it assumes goes to the step's notes.
-  std::optional<Error> (*rewrite)(Step& step, Variant& variant, std::string_view value) = nullptr;
+  std::optional<Error> (*rewrite)(Job& job, Variant& variant, std::string_view value) = nullptr;
   /// How it is predicted otherwise.
   std::optional<Error> (*configure)(PredictOptions& options, std::string_view value) = nullptr;
 };
@@ -84,23 +86,23 @@ bool ComputesUnderAPolicy(const Choice& choice);
 /// Those that the choice sets.
 std::vector<const PlanLever*> LeversOf(const Choice& choice);
 /// The worst of them.
-Numerics NumericsOf(const Step& step, const Choice& choice);
+Numerics NumericsOf(const Job& job, const Choice& choice);
 
 /// The precision that the choice is about, an index into the step's variants: the one it names, or
 /// the first that suits its levers.
-Result<std::size_t> VariantFor(const Step& step, const Choice& choice);
+Result<std::size_t> VariantFor(const Job& job, const Choice& choice);
 /// The same, or the first where the choice names none that there is.
-const Variant& VariantOf(const Step& step, const Choice& choice);
+const Variant& VariantOf(const Job& job, const Choice& choice);
 /// Leaves the precisions that suit the choice's levers; all where none does.
-void KeepSuited(Step& step, const Choice& choice);
+void KeepSuited(Job& job, const Choice& choice);
 
 /// Why levers of the choice cannot be set together.
 std::optional<Error> Contradiction(const Choice& choice);
 /// The modules that cannot be checkpointed beside the rest of the choice.
-std::vector<std::string> NotCheckpointed(const Step& step, const Variant& variant,
+std::vector<std::string> NotCheckpointed(const Job& job, const Variant& variant,
                                          const Choice& choice);
 /// Every variant of the step, as the choice has it.
-std::optional<Error> Rewrite(Step& step, const Choice& choice);
+std::optional<Error> Rewrite(Job& job, const Choice& choice);
 std::optional<Error> Configure(PredictOptions& options, const Choice& choice);
 
 /// "optimizer=adamw:fused" into the choice. That the value makes sense is seen when it is used.
@@ -109,14 +111,14 @@ std::optional<Error> ReadSetting(std::string_view text, Choice& choice);
 /// Passes before each step of the optimizer.
 int PassesOf(const Choice& choice);
 /// In each step of the optimizer, on all GPUs together.
-std::int64_t SamplesOf(const Step& step, const Choice& choice);
+std::int64_t SamplesOf(const Job& job, const Choice& choice);
 /// Of the captured step, whatever the choice adds.
-inline int CapturedPasses(const Step& step) { return step.variants.front().passes; }
+inline int CapturedPasses(const Job& job) { return job.variants.front().passes; }
 
-inline Numerics SameResults(const Step&, std::string_view) { return Numerics::kSame; }
-inline Numerics OtherRounding(const Step&, std::string_view) { return Numerics::kRounding; }
+inline Numerics SameResults(const Job&, std::string_view) { return Numerics::kSame; }
+inline Numerics OtherRounding(const Job&, std::string_view) { return Numerics::kRounding; }
 
 /// Says it once.
-void Note(Step& step, std::string text);
+void Note(Job& job, std::string text);
 
 }  // namespace plimsoll

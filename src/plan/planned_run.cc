@@ -12,16 +12,16 @@ Choice WithPasses(const Choice& choice, int passes) {
   return choice.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
 }
 
-Result<Step> StepOf(const PlanJob& job, const Choice& choice) {
-  const Result<std::size_t> variant = VariantFor(job.step, choice);
+Result<Job> JobOf(const PlanRequest& request, const Choice& choice) {
+  const Result<std::size_t> variant = VariantFor(request.job, choice);
   if (!variant) return variant.error();
-  Step step = CopyOf(job.step, *variant);
-  if (const std::optional<Error> error = Rewrite(step, choice)) return *error;
-  return step;
+  Job job = CopyOf(request.job, *variant);
+  if (const std::optional<Error> error = Rewrite(job, choice)) return *error;
+  return job;
 }
 
-Result<PredictOptions> OptionsOf(const PlanJob& job, const Choice& choice) {
-  PredictOptions options = job.options;
+Result<PredictOptions> OptionsOf(const PlanRequest& request, const Choice& choice) {
+  PredictOptions options = request.options;
   if (const std::optional<Error> error = Configure(options, choice)) return *error;
   options.batch = choice.batch;
   // The rewritten step has one precision: that of the choice.
@@ -29,14 +29,14 @@ Result<PredictOptions> OptionsOf(const PlanJob& job, const Choice& choice) {
   return options;
 }
 
-Result<PlannedRun> RunOf(const PlanJob& job, const Choice& choice) {
+Result<PlannedRun> RunOf(const PlanRequest& request, const Choice& choice) {
   const int passes = PassesRun(choice);
-  Result<Step> step = StepOf(job, WithPasses(choice, passes));
-  if (!step) return step.error();
-  const Result<PredictOptions> options = OptionsOf(job, choice);
+  Result<Job> job = JobOf(request, WithPasses(choice, passes));
+  if (!job) return job.error();
+  const Result<PredictOptions> options = OptionsOf(request, choice);
   if (!options) return options.error();
   Result<Setting> setting =
-      MakeSetting(std::make_shared<const Step>(std::move(*step)), job.gpu, *options);
+      MakeSetting(std::make_shared<const Job>(std::move(*job)), request.gpu, *options);
   if (!setting) return setting.error();
   return PlannedRun{.setting = std::move(*setting), .passes = passes};
 }

@@ -13,9 +13,9 @@ int PassesRun(const Choice& choice);
 Choice WithPasses(const Choice& choice, int passes);
 
 /// The job's step in the precision of the choice, and in no other, rewritten as the choice says.
-Result<Step> StepOf(const PlanJob& job, const Choice& choice);
+Result<Job> JobOf(const PlanRequest& request, const Choice& choice);
 /// How that step is predicted.
-Result<PredictOptions> OptionsOf(const PlanJob& job, const Choice& choice);
+Result<PredictOptions> OptionsOf(const PlanRequest& request, const Choice& choice);
 
 struct PlannedRun {
   Setting setting;
@@ -23,6 +23,6 @@ struct PlannedRun {
   int passes = 1;
 };
 
-Result<PlannedRun> RunOf(const PlanJob& job, const Choice& choice);
+Result<PlannedRun> RunOf(const PlanRequest& request, const Choice& choice);
 
 }  // namespace plimsoll

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "base/input.h"
+#include "files/input.h"
+#include "job/file/step_file.h"
+#include "job/rules/calibration.h"
 #include "plan/evaluate.h"
 #include "plan/lever.h"
-#include "step/file/step_file.h"
-#include "step/rules/calibration.h"
 
 namespace plimsoll::planned_run_test {
 namespace {
@@ -15,22 +15,22 @@ class PlannedRunTest : public testing::Test {
  protected:
   /// The run that is shown takes what the plan says of it.
   void ExpectSameMemory(const Choice& choice) const {
-    const Result<PlannedRun> run = RunOf(job_, choice);
+    const Result<PlannedRun> run = RunOf(request_, choice);
     ASSERT_TRUE(run.ok()) << run.error().ToLine();
     const Result<Trial> trial = Trial::Of(run->setting);
     ASSERT_TRUE(trial.ok()) << trial.error().ToLine();
-    const Result<Way> outcome = Evaluator(job_).EvaluateWhole(choice);
+    const Result<Way> outcome = Evaluator(request_).EvaluateWhole(choice);
     ASSERT_TRUE(outcome.ok()) << outcome.error().ToLine();
     const TrialResult shown = trial->WithRanges();
     EXPECT_EQ(shown.needs.reserved.best, outcome->trial.needs.reserved.best);
     EXPECT_EQ(shown.needs.device.high, outcome->trial.needs.device.high);
   }
 
-  const Step step_ = *ReadStep(*Input::Open(PLIMSOLL_TEST_DATA "/steps/vgg16_sgdm.step.json.gz"));
-  const PlanJob job_ = {.step = step_,
-                        .gpu = *FindGpu("H200"),
-                        .options = {.calibration = Calibration::BuiltIn("H200")},
-                        .samples = 16};
+  const Job job_ = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/vgg16_sgdm.step.json.gz"));
+  const PlanRequest request_ = {.job = job_,
+                                .gpu = *FindGpu("H200"),
+                                .options = {.calibration = Calibration::BuiltIn("H200")},
+                                .samples = 16};
 };
 
 TEST_F(PlannedRunTest, TakesWhatThePlanSays) {
@@ -42,9 +42,9 @@ TEST_F(PlannedRunTest, TakesWhatThePlanSays) {
 }
 
 TEST_F(PlannedRunTest, PassesThatRepeatTheLastAreLeftOut) {
-  EXPECT_EQ(RunOf(job_, {.batch = 16})->passes, 1);
+  EXPECT_EQ(RunOf(request_, {.batch = 16})->passes, 1);
   const Choice many = Choice{.batch = 1}.With("accumulation", "16");
-  const Result<PlannedRun> run = RunOf(job_, many);
+  const Result<PlannedRun> run = RunOf(request_, many);
   ASSERT_TRUE(run.ok());
   EXPECT_EQ(run->passes, 2);
   EXPECT_EQ(run->setting.batch, 1);
@@ -54,7 +54,7 @@ TEST_F(PlannedRunTest, WhatCannotBeSetTogetherIsRefused) {
   const Choice odd = Choice{.batch = 8}
                          .With("accumulation", "2")
                          .With("optimizer", "sgd_momentum:fused:in_backward");
-  EXPECT_FALSE(RunOf(job_, odd).ok());
+  EXPECT_FALSE(RunOf(request_, odd).ok());
 }
 
 }  // namespace

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "base/parallel.h"
+#include "job/answer/max_batch.h"
 #include "plan/family.h"
 #include "plan/family_search.h"
 #include "plan/frontier.h"
 #include "plan/standings.h"
-#include "step/answer/max_batch.h"
 
 namespace plimsoll {
 namespace {
@@ -28,12 +28,13 @@ constexpr std::int64_t kWorkForRanges = 15'000'000;
 /// Without checkpoints first: that is soon known, and says how fast checkpoints have to be.
 class Search {
  public:
-  explicit Search(const PlanJob& job) : job_(job), evaluator_(job), within_(job, evaluator_) {}
+  explicit Search(const PlanRequest& request)
+      : request_(request), evaluator_(request), within_(request, evaluator_) {}
 
   Result<Plan> Run() {
     Plan plan;
     FindRefusals();
-    const Result<Way> captured = evaluator_.Evaluate(StartOf(job_));
+    const Result<Way> captured = evaluator_.Evaluate(StartOf(request_));
     if (!captured) return captured.error();
     plan.as_captured = *captured;
     for (const Numerics most : Tiers()) {
@@ -56,24 +57,24 @@ class Search {
  private:
   /// Other results only where nothing else fits.
   std::vector<Numerics> Tiers() const {
-    if (job_.keep_numerics) return {Numerics::kSame};
+    if (request_.keep_numerics) return {Numerics::kSame};
     return {Numerics::kRounding, Numerics::kOther};
   }
 
   /// What stands in the way of levers that would be worth trying.
   void FindRefusals() {
-    if (job_.keep_numerics) return;
+    if (request_.keep_numerics) return;
     for (const PlanLever* lever : Levers()) {
-      for (const Variant& variant : job_.step.variants) {
+      for (const Variant& variant : request_.job.variants) {
         if (lever->why_not == nullptr) break;
-        const std::optional<std::string> why = lever->why_not(job_, variant);
+        const std::optional<std::string> why = lever->why_not(request_, variant);
         if (why) refused_.insert(*why);
       }
     }
   }
 
   std::optional<Error> SearchTier(Numerics most) {
-    const Result<Families> families = FamiliesOf(job_, most, evaluator_, budget_, refused_);
+    const Result<Families> families = FamiliesOf(request_, most, evaluator_, budget_, refused_);
     if (!families) return families.error();
     combinations_ += families->all.size() + families->left_out;
     left_out_ += families->left_out;
@@ -125,7 +126,7 @@ class Search {
     const bool may_win = family.least_us < standings_.Best();
     return family.least_us < standings_.Limit(SetBy(family.base)) &&
            (may_win || place < kFamiliesAnyway ||
-            NumericsOf(job_.step, family.base) == Numerics::kSame);
+            NumericsOf(request_.job, family.base) == Numerics::kSame);
   }
 
   void Keep(Way outcome) {
@@ -138,10 +139,10 @@ class Search {
     std::vector<Choice> choices;
     for (const PlanLever* lever : Levers()) {
       if (lever->worth_trying == nullptr) continue;
-      for (std::string& value : lever->worth_trying(job_, job_.step.variants.front())) {
-        const Numerics numerics = lever->numerics(job_.step, value);
-        if (numerics > (job_.keep_numerics ? Numerics::kSame : Numerics::kRounding)) continue;
-        choices.push_back(WithLever(job_, StartOf(job_), *lever, std::move(value)));
+      for (std::string& value : lever->worth_trying(request_, request_.job.variants.front())) {
+        const Numerics numerics = lever->numerics(request_.job, value);
+        if (numerics > (request_.keep_numerics ? Numerics::kSame : Numerics::kRounding)) continue;
+        choices.push_back(WithLever(request_, StartOf(request_), *lever, std::move(value)));
       }
     }
     return choices;
@@ -149,7 +150,7 @@ class Search {
 
   /// The fastest that fits with one lever and no other.
   std::optional<Error> Singles(Plan& plan) {
-    const Family captured{.base = StartOf(job_)};
+    const Family captured{.base = StartOf(request_)};
     std::vector<Way> tried;
     WorkBudget budget(kWorkForSingles);
     if (std::optional<Error> error = within_.Plain(captured, {}, budget, tried)) return error;
@@ -185,7 +186,7 @@ class Search {
 
   /// The levers that are set otherwise than at the start.
   std::vector<const PlanLever*> Changed(const Choice& choice) const {
-    const Choice start = StartOf(job_);
+    const Choice start = StartOf(request_);
     std::vector<const PlanLever*> changed;
     for (const PlanLever* lever : Levers()) {
       if (choice.Get(lever->name) != start.Get(lever->name)) changed.push_back(lever);
@@ -197,21 +198,22 @@ class Search {
   /// search did not come by, is faster: then it is found.
   bool FindWorth(Plan& plan) {
     const Way& first = plan.ways.front();
-    const Choice start = StartOf(job_);
+    const Choice start = StartOf(request_);
     bool faster = false;
     plan.worth.clear();
     if (budget_.spent()) return false;
     for (const PlanLever* lever : Changed(first.choice)) {
-      Choice alone = WithLever(job_, start, *lever, std::string(first.choice.Get(lever->name)));
-      Choice without = WithLever(job_, first.choice, *lever, std::string(start.Get(lever->name)));
+      Choice alone = WithLever(request_, start, *lever, std::string(first.choice.Get(lever->name)));
+      Choice without =
+          WithLever(request_, first.choice, *lever, std::string(start.Get(lever->name)));
       // What rests on another lever cannot stand alone.
       const Result<Way> a = evaluator_.Evaluate(alone);
       const Result<Way> w = evaluator_.Evaluate(without);
       if (!a || !w) continue;
       plan.worth.push_back({lever, *a, *w});
-      const bool better = w->SurelyFits() &&
-                          w->MicrosecondsPerSample() < first.MicrosecondsPerSample() &&
-                          NumericsOf(job_.step, without) <= NumericsOf(job_.step, first.choice);
+      const bool better =
+          w->SurelyFits() && w->MicrosecondsPerSample() < first.MicrosecondsPerSample() &&
+          NumericsOf(request_.job, without) <= NumericsOf(request_.job, first.choice);
       if (better) Keep(*w);
       faster = faster || better;
     }
@@ -250,13 +252,13 @@ class Search {
   void FindCard(Plan& plan) const {
     for (const Gpu& gpu : Gpus()) {
       const Bytes need =
-          plan.closest->trial.needs.device.high - job_.gpu.context.high + gpu.context.high;
+          plan.closest->trial.needs.device.high - request_.gpu.context.high + gpu.context.high;
       if (gpu.memory < need) continue;
       if (!plan.smallest_card || gpu.memory < plan.smallest_card->memory) plan.smallest_card = gpu;
     }
   }
 
-  const PlanJob& job_;
+  const PlanRequest& request_;
   Evaluator evaluator_;
   FamilySearch within_;
   std::vector<Way> found_;
@@ -269,31 +271,31 @@ class Search {
 
 }  // namespace
 
-Result<Plan> FindPlan(const PlanJob& job) {
-  if (const int passes = CapturedPasses(job.step); job.samples % passes != 0) {
+Result<Plan> FindPlan(const PlanRequest& request) {
+  if (const int passes = CapturedPasses(request.job); request.samples % passes != 0) {
     return Error{.message = fmt::format("{} samples are not {} batches, which the captured step "
                                         "takes before its optimizer's step",
-                                        job.samples, passes),
+                                        request.samples, passes),
                  .hint = fmt::format("give a --global-batch that is a multiple of {}", passes)};
   }
-  if (job.samples / CapturedPasses(job.step) % job.gpus != 0) {
+  if (request.samples / CapturedPasses(request.job) % request.gpus != 0) {
     return Error{.message = fmt::format("{} samples cannot be shared out evenly to {} GPUs",
-                                        job.samples, job.gpus),
+                                        request.samples, request.gpus),
                  .hint = "give a --global-batch that is a multiple of --gpus"};
   }
-  return Search(job).Run();
+  return Search(request).Run();
 }
 
-Result<std::int64_t> DefaultSamples(const PlanJob& job) {
+Result<std::int64_t> DefaultSamples(const PlanRequest& request) {
   std::int64_t most = 1;
-  for (const Variant& variant : job.step.variants) {
-    PredictOptions options = job.options;
+  for (const Variant& variant : request.job.variants) {
+    PredictOptions options = request.options;
     options.precision = variant.precision;
-    const Result<Setting> setting = MakeSetting(job.step, job.gpu, options);
+    const Result<Setting> setting = MakeSetting(request.job, request.gpu, options);
     if (!setting) return setting.error();
     most = std::max(most, LargestPowerThatSurelyFits(*setting));
   }
-  return CapturedPasses(job.step) * most;
+  return CapturedPasses(request.job) * most;
 }
 
 }  // namespace plimsoll

@@ -42,10 +42,10 @@ struct Plan {
   std::size_t left_out = 0;
 };
 
-Result<Plan> FindPlan(const PlanJob& job);
+Result<Plan> FindPlan(const PlanRequest& request);
 
 /// Where nobody says how many samples a step has: the largest power of two that surely fits in one
 /// pass, in any precision; 1 where nothing fits.
-Result<std::int64_t> DefaultSamples(const PlanJob& job);
+Result<std::int64_t> DefaultSamples(const PlanRequest& request);
 
 }  // namespace plimsoll

@@ -4,41 +4,41 @@
 
 #include <algorithm>
 
-#include "base/input.h"
+#include "files/input.h"
+#include "job/file/step_file.h"
+#include "job/rules/calibration.h"
+#include "job/transforms/checkpoint.h"
 #include "plan/checkpoint_model.h"
 #include "plan/lever.h"
-#include "step/file/step_file.h"
-#include "step/rules/calibration.h"
-#include "step/transforms/checkpoint.h"
 
 namespace plimsoll::search_test {
 namespace {
 
-Step ReadIt(const std::string& name) {
-  return *ReadStep(*Input::Open(PLIMSOLL_TEST_DATA "/steps/" + name + ".step.json.gz"));
+Job ReadIt(const std::string& name) {
+  return *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/" + name + ".step.json.gz"));
 }
 
 class PlanTest : public testing::Test {
  protected:
-  PlanJob Job(std::int64_t samples, std::optional<Bytes> limit = {}) const {
-    return {.step = step_,
+  PlanRequest Ask(std::int64_t samples, std::optional<Bytes> limit = {}) const {
+    return {.job = job_,
             .gpu = gpu_,
             .options = {.calibration = Calibration::BuiltIn("H200"), .limit = limit},
             .samples = samples};
   }
-  static Plan Find(const PlanJob& job) {
-    const Result<Plan> plan = FindPlan(job);
+  static Plan Find(const PlanRequest& request) {
+    const Result<Plan> plan = FindPlan(request);
     EXPECT_TRUE(plan.ok()) << plan.error().ToLine();
     return *plan;
   }
 
-  Step step_ = ReadIt("gpt2_adamw_fp32");
+  Job job_ = ReadIt("gpt2_adamw_fp32");
   Gpu gpu_ = *FindGpu("H200");
 };
 
 TEST_F(PlanTest, WhatIsShownFitsAndIsSorted) {
   for (const Bytes limit : {Bytes{6} << 30, Bytes{9} << 30, Bytes{14} << 30}) {
-    const Plan plan = Find(Job(8, limit));
+    const Plan plan = Find(Ask(8, limit));
     ASSERT_FALSE(plan.ways.empty());
     EXPECT_FALSE(plan.closest.has_value());
     double last = plan.ways.front().SamplesPerSecond();
@@ -55,7 +55,7 @@ TEST_F(PlanTest, WhatIsShownFitsAndIsSorted) {
 TEST_F(PlanTest, MoreRoomIsNeverSlower) {
   double last = 0;
   for (int gib = 5; gib <= 17; gib += 3) {
-    const Plan plan = Find(Job(8, Bytes{gib} << 30));
+    const Plan plan = Find(Ask(8, Bytes{gib} << 30));
     ASSERT_FALSE(plan.ways.empty()) << gib;
     // A lever that gains less than a percent is left out.
     EXPECT_GE(plan.ways.front().SamplesPerSecond(), 0.99 * last) << gib;
@@ -64,15 +64,15 @@ TEST_F(PlanTest, MoreRoomIsNeverSlower) {
 }
 
 TEST_F(PlanTest, KeepsTheResultsWhereAskedTo) {
-  PlanJob job = Job(8, Bytes{9} << 30);
-  job.keep_numerics = true;
-  for (const Way& way : Find(job).ways) {
-    EXPECT_EQ(NumericsOf(step_, way.choice), Numerics::kSame);
+  PlanRequest request = Ask(8, Bytes{9} << 30);
+  request.keep_numerics = true;
+  for (const Way& way : Find(request).ways) {
+    EXPECT_EQ(NumericsOf(job_, way.choice), Numerics::kSame);
   }
 }
 
 TEST_F(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
-  const Plan plan = Find(Job(8, Bytes{1} << 30));
+  const Plan plan = Find(Ask(8, Bytes{1} << 30));
   EXPECT_TRUE(plan.ways.empty());
   ASSERT_TRUE(plan.closest.has_value());
   EXPECT_LT(plan.closest->trial.needs.device.high, plan.as_captured.trial.needs.device.low / 4);
@@ -82,12 +82,12 @@ TEST_F(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
 
 /// Every number of passes and of first blocks, against what the search finds.
 TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
-  PlanJob job = Job(8, Bytes{7} << 30);
-  job.keep_numerics = true;
-  const Plan plan = Find(job);
+  PlanRequest request = Ask(8, Bytes{7} << 30);
+  request.keep_numerics = true;
+  const Plan plan = Find(request);
   ASSERT_FALSE(plan.ways.empty());
-  Evaluator evaluator(job);
-  const std::vector<std::string> blocks = CheckpointBlocks(step_, step_.variants[0]);
+  Evaluator evaluator(request);
+  const std::vector<std::string> blocks = CheckpointBlocks(job_, job_.variants[0]);
   double best = 0;
   for (const bool expandable : {false, true}) {
     for (const int passes : {1, 2, 4, 8}) {
@@ -108,8 +108,8 @@ TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
 }
 
 TEST_F(PlanTest, TheLossInChunksTakesTheLogitsAway) {
-  const PlanJob job = Job(8);
-  Evaluator evaluator(job);
+  const PlanRequest request = Ask(8);
+  Evaluator evaluator(request);
   const Result<Way> plain = evaluator.Evaluate({.batch = 8});
   const Result<Way> chunked = evaluator.Evaluate(Choice{.batch = 8}.With("loss", "chunked:8"));
   ASSERT_TRUE(plain.ok() && chunked.ok());
@@ -117,30 +117,30 @@ TEST_F(PlanTest, TheLossInChunksTakesTheLogitsAway) {
   const Bytes logits = Bytes{8} * 1024 * 50257 * 4;
   EXPECT_LT(chunked->trial.needs.reserved.best, plain->trial.needs.reserved.best - 2 * logits);
   EXPECT_NEAR(chunked->trial.step_us, plain->trial.step_us, 0.02 * plain->trial.step_us);
-  EXPECT_EQ(NumericsOf(step_, chunked->choice), Numerics::kRounding);
+  EXPECT_EQ(NumericsOf(job_, chunked->choice), Numerics::kRounding);
 }
 
 TEST(PlanLevers, NoLogitsNoChunks) {
-  const Step step = ReadIt("vgg16_sgdm");
-  const PlanJob job{.step = step, .gpu = *FindGpu("H200"), .options = {}, .samples = 8};
+  const Job job = ReadIt("vgg16_sgdm");
+  const PlanRequest request{.job = job, .gpu = *FindGpu("H200"), .options = {}, .samples = 8};
   for (const PlanLever* lever : Levers()) {
     if (lever->name != "loss") continue;
-    EXPECT_TRUE(lever->worth_trying(job, step.variants.front()).empty());
+    EXPECT_TRUE(lever->worth_trying(request, job.variants.front()).empty());
   }
 }
 
 TEST_F(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
-  Step step = ReadIt("gpt2_adamw_fp32");
-  for (Variant& variant : step.variants) variant.passes = 2;
-  PlanJob job{.step = step,
-              .gpu = gpu_,
-              .options = {.calibration = Calibration::BuiltIn("H200")},
-              .samples = 8};
-  const Plan plan = Find(job);
+  Job job = ReadIt("gpt2_adamw_fp32");
+  for (Variant& variant : job.variants) variant.passes = 2;
+  PlanRequest request{.job = job,
+                      .gpu = gpu_,
+                      .options = {.calibration = Calibration::BuiltIn("H200")},
+                      .samples = 8};
+  const Plan plan = Find(request);
   EXPECT_EQ(plan.as_captured.choice.batch, 4);
   EXPECT_EQ(plan.as_captured.samples, 8);
-  job.samples = 7;
-  const Result<Plan> odd = FindPlan(job);
+  request.samples = 7;
+  const Result<Plan> odd = FindPlan(request);
   ASSERT_FALSE(odd.ok());
   EXPECT_NE(odd.error().ToLine().find("multiple of 2"), std::string::npos);
 }
@@ -153,12 +153,12 @@ TEST_F(PlanTest, EveryLeverCanBeTold) {
         "offload=activations", "loss=chunked:4"}) {
     ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
   }
-  EXPECT_EQ(SamplesOf(step_, choice), 32);
+  EXPECT_EQ(SamplesOf(job_, choice), 32);
   const std::vector<const PlanLever*> used = LeversOf(choice);
   EXPECT_EQ(used.size(), Levers().size());
   for (const PlanLever* lever : used) {
-    EXPECT_FALSE(lever->describe(step_, choice).empty());
-    EXPECT_FALSE(lever->code(step_, choice).empty());
+    EXPECT_FALSE(lever->describe(job_, choice).empty());
+    EXPECT_FALSE(lever->code(job_, choice).empty());
   }
 }
 
@@ -168,8 +168,8 @@ TEST_F(PlanTest, AValueThatMakesNoSenseIsRefused) {
                               "loss=chunked:1", "loss=whole", "optimizer=adamw:host:in_backward"}) {
     Choice choice;
     ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
-    Step step = CopyOf(step_, 0);
-    EXPECT_TRUE(Rewrite(step, choice).has_value()) << setting;
+    Job job = CopyOf(job_, 0);
+    EXPECT_TRUE(Rewrite(job, choice).has_value()) << setting;
   }
   Choice choice;
   EXPECT_TRUE(ReadSetting("chekpointing=all", choice).has_value());
@@ -178,7 +178,7 @@ TEST_F(PlanTest, AValueThatMakesNoSenseIsRefused) {
 }
 
 TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
-  const Plan plan = Find(Job(8, Bytes{9} << 30));
+  const Plan plan = Find(Ask(8, Bytes{9} << 30));
   ASSERT_FALSE(plan.ways.empty());
   const Way& best = plan.ways.front();
   EXPECT_EQ(plan.worth.size(), LeversOf(best.choice).size());
@@ -200,7 +200,7 @@ TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
 }
 
 TEST_F(PlanTest, NothingOnTheFrontierIsBeaten) {
-  const Plan plan = Find(Job(8, Bytes{12} << 30));
+  const Plan plan = Find(Ask(8, Bytes{12} << 30));
   ASSERT_FALSE(plan.frontier.empty());
   for (std::size_t i = 1; i < plan.frontier.size(); ++i) {
     EXPECT_LT(plan.frontier[i - 1].trial.needs.device.best,
@@ -211,10 +211,10 @@ TEST_F(PlanTest, NothingOnTheFrontierIsBeaten) {
 
 /// On several GPUs, where what NCCL takes counts too.
 TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
-  const Step step = ReadIt("vgg16_sgdm");
-  const PlanJob job{
-      .step = step, .gpu = *FindGpu("RTX3060"), .options = {}, .samples = 128, .gpus = 4};
-  const Result<Plan> plan = FindPlan(job);
+  const Job job = ReadIt("vgg16_sgdm");
+  const PlanRequest request{
+      .job = job, .gpu = *FindGpu("RTX3060"), .options = {}, .samples = 128, .gpus = 4};
+  const Result<Plan> plan = FindPlan(request);
   ASSERT_TRUE(plan.ok() && !plan->ways.empty());
   std::vector<Way> shown = plan->ways;
   for (const auto& more : {plan->single, plan->frontier}) {
@@ -224,7 +224,7 @@ TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
     shown.insert(shown.end(), {worth.alone, worth.without});
   const Bytes outside =
       plan->ways.front().trial.needs.device.best - plan->ways.front().trial.needs.reserved.best;
-  EXPECT_GT(outside, job.gpu.context.bytes) << "NCCL";
+  EXPECT_GT(outside, request.gpu.context.bytes) << "NCCL";
   for (const Way& way : shown) {
     const Needs& needs = way.trial.needs;
     EXPECT_EQ(needs.device.best - needs.reserved.best, outside);
@@ -235,11 +235,11 @@ TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
 
 /// plimsoll.apply replaces the layer that makes the logits: a plan does not checkpoint it too.
 TEST_F(PlanTest, WhatMakesTheLogitsIsNotCheckpointedBesideAChunkedLoss) {
-  Step step = CopyOf(step_, 0);
+  Job job = CopyOf(job_, 0);
   const Choice both = Choice{.batch = 4}.With("loss", "chunked:8").With("checkpointing", "lm_head");
-  EXPECT_EQ(NotCheckpointed(step, step.variants[0], both), std::vector<std::string>{"lm_head"});
-  const CheckpointModel model = ModelCheckpointing(step, step.variants[0], gpu_, {.batch = 4},
-                                                   NotCheckpointed(step, step.variants[0], both));
+  EXPECT_EQ(NotCheckpointed(job, job.variants[0], both), std::vector<std::string>{"lm_head"});
+  const CheckpointModel model = ModelCheckpointing(job, job.variants[0], gpu_, {.batch = 4},
+                                                   NotCheckpointed(job, job.variants[0], both));
   for (const CheckpointBlock& block : model.blocks) EXPECT_NE(block.module, "lm_head");
 }
 

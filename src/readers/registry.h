@@ -5,8 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {

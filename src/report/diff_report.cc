@@ -2,9 +2,9 @@
 
 #include "base/printable.h"
 #include "diagnose/diff.h"
-#include "report/table.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
 #include "report/text.h"
-#include "report/writer.h"
 
 namespace plimsoll {
 namespace {

@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "report/format/json_values.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
 #include "report/json.h"
-#include "report/json_values.h"
-#include "report/table.h"
 #include "report/text.h"
-#include "report/writer.h"
 
 namespace plimsoll {
 namespace {

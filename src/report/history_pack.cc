@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "base/encode.h"
-#include "report/json_values.h"
+#include "files/encode.h"
+#include "report/format/json_values.h"
 
 namespace plimsoll {
 namespace {
@@ -52,7 +52,7 @@ Address LowestAddress(const History& h) {
 Json Header(const History& h, Address base) {
   Json marks = Json::array();
   for (const HistoryMark& mark : h.marks) {
-    marks.push_back({MarkName(mark.kind), mark.first, mark.last, mark.step});
+    marks.push_back({StageName(mark.stage), mark.first, mark.last, mark.step});
   }
   return {{"device", h.device},
           {"events", h.times.size()},

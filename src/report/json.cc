@@ -1,7 +1,7 @@
 #include "report/json.h"
 
 #include "answer/shares.h"
-#include "report/json_values.h"
+#include "report/format/json_values.h"
 
 namespace plimsoll {
 namespace {

@@ -4,7 +4,7 @@
 #include "report/predict.h"
 
 namespace plimsoll {
-std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& lowered) {
+std::string LoweredCsv(const Job& job, const Variant& variant, const Lowered& lowered) {
   std::string out = "action,bytes,block,step,phase,category,beside,op,module,where\n";
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
     const Request& request = lowered.workload.requests[i];
@@ -15,15 +15,15 @@ std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& 
     std::string_view where;
     if (moment.call != LoweredBlock::kNoCall) {
       const CallRecord& call = variant.calls[moment.call];
-      op = step.strings[call.op];
-      module = step.strings[call.module];
-      where = step.strings[call.where];
+      op = job.strings[call.op];
+      module = job.strings[call.module];
+      where = job.strings[call.where];
     } else if (block.model_tensor != LoweredBlock::kNoCall) {
-      op = step.strings[variant.model_tensors[block.model_tensor].name];
+      op = job.strings[variant.model_tensors[block.model_tensor].name];
     }
     const auto line = [&](std::string_view action) {
       out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", action, block.requested,
-                         request.allocation, moment.step, PhaseName(moment.phase),
+                         request.allocation, moment.step, StageName(moment.stage),
                          CategoryName(block.category), block.beside ? 1 : 0, CsvCell(op),
                          CsvCell(module), CsvCell(where));
     };

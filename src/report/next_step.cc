@@ -1,6 +1,6 @@
 #include "report/next_step.h"
 
-#include "report/writer.h"
+#include "report/format/writer.h"
 
 namespace plimsoll {
 

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
+#include "report/format/json_values.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
 #include "report/json.h"
-#include "report/json_values.h"
-#include "report/table.h"
 #include "report/text.h"
-#include "report/writer.h"
 
 namespace plimsoll {
 namespace {

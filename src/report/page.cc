@@ -5,10 +5,10 @@
 #include <string_view>
 #include <utility>
 
-#include "base/encode.h"
 #include "base/printable.h"
+#include "files/encode.h"
+#include "report/format/json_values.h"
 #include "report/json.h"
-#include "report/json_values.h"
 #include "report/web_files.h"
 
 namespace plimsoll {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "report/format/json_values.h"
 #include "report/history_pack.h"
-#include "report/json_values.h"
 
 namespace plimsoll::page_test {
 namespace {

@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "plan/lever.h"
+#include "report/format/range_json.h"
 #include "report/plan.h"
-#include "report/range_json.h"
 
 namespace plimsoll {
 namespace {
@@ -21,7 +21,7 @@ Json ValueJson(const LeverFields& fields) {
   return value;
 }
 
-Json WayJson(const PlanJob& job, const Way& way) {
+Json WayJson(const PlanRequest& request, const Way& way) {
   Json set = Json::object();
   Json levers = Json::array();
   for (const PlanLever* lever : LeversOf(way.choice)) {
@@ -29,17 +29,17 @@ Json WayJson(const PlanJob& job, const Way& way) {
     set[lever->name] = value;
     levers.push_back({{"lever", lever->name},
                       {"set_to", value},
-                      {"value", ValueJson(lever->fields(job.step, way.choice))},
-                      {"words", lever->describe(job.step, way.choice)},
-                      {"numerics", NumericsName(lever->numerics(job.step, value))},
-                      {"code", lever->code(job.step, way.choice)}});
+                      {"value", ValueJson(lever->fields(request.job, way.choice))},
+                      {"words", lever->describe(request.job, way.choice)},
+                      {"numerics", NumericsName(lever->numerics(request.job, value))},
+                      {"code", lever->code(request.job, way.choice)}});
   }
   return {{"batch", way.choice.batch},
           {"passes", PassesOf(way.choice)},
           {"samples", way.samples},
           {"set", std::move(set)},
           {"levers", std::move(levers)},
-          {"numerics", NumericsName(NumericsOf(job.step, way.choice))},
+          {"numerics", NumericsName(NumericsOf(request.job, way.choice))},
           {"reserved", FigureJson(way, way.trial.needs.reserved)},
           {"device", FigureJson(way, way.trial.needs.device)},
           {"room", way.trial.room},
@@ -50,38 +50,38 @@ Json WayJson(const PlanJob& job, const Way& way) {
           {"samples_per_second", way.SamplesPerSecond()}};
 }
 
-Json WaysJson(const PlanJob& job, const std::vector<Way>& outcomes) {
+Json WaysJson(const PlanRequest& request, const std::vector<Way>& outcomes) {
   Json ways = Json::array();
-  for (const Way& way : outcomes) ways.push_back(WayJson(job, way));
+  for (const Way& way : outcomes) ways.push_back(WayJson(request, way));
   return ways;
 }
 
-Json WorthJson(const PlanJob& job, const std::vector<LeverWorth>& worth) {
+Json WorthJson(const PlanRequest& request, const std::vector<LeverWorth>& worth) {
   Json all = Json::array();
   for (const LeverWorth& one : worth) {
     all.push_back({{"lever", one.lever->name},
-                   {"alone", WayJson(job, one.alone)},
-                   {"without", WayJson(job, one.without)}});
+                   {"alone", WayJson(request, one.alone)},
+                   {"without", WayJson(request, one.without)}});
   }
   return all;
 }
 
 }  // namespace
 
-std::string PlanJson(const PlanJob& job, const Plan& plan) {
+std::string PlanJson(const PlanRequest& request, const Plan& plan) {
   return Dump(
       {{"schema", "plimsoll.plan/1"},
-       {"file", job.step.file},
-       {"model", job.step.model},
-       {"gpu", job.gpu.name},
-       {"samples", job.samples},
-       {"keep_numerics", job.keep_numerics},
-       {"ways", WaysJson(job, plan.ways)},
-       {"alone", WaysJson(job, plan.single)},
-       {"worth", WorthJson(job, plan.worth)},
-       {"frontier", WaysJson(job, plan.frontier)},
-       {"as_captured", WayJson(job, plan.as_captured)},
-       {"closest", plan.closest ? WayJson(job, *plan.closest) : Json(nullptr)},
+       {"file", request.job.file},
+       {"model", request.job.model},
+       {"gpu", request.gpu.name},
+       {"samples", request.samples},
+       {"keep_numerics", request.keep_numerics},
+       {"ways", WaysJson(request, plan.ways)},
+       {"alone", WaysJson(request, plan.single)},
+       {"worth", WorthJson(request, plan.worth)},
+       {"frontier", WaysJson(request, plan.frontier)},
+       {"as_captured", WayJson(request, plan.as_captured)},
+       {"closest", plan.closest ? WayJson(request, *plan.closest) : Json(nullptr)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},
        {"evaluations", plan.evaluations},
        {"combinations", plan.combinations},

@@ -1,9 +1,9 @@
 // A plan on the report page. Nothing is computed here.
 #pragma once
 
+#include "job/answer/predict.h"
 #include "plan/search.h"
 #include "report/page.h"
-#include "step/answer/predict.h"
 #include "timeline/history.h"
 
 namespace plimsoll {
@@ -12,7 +12,7 @@ namespace plimsoll {
 const Way& ShownWay(const Plan& plan);
 
 /// `prediction` and `history` are of the way that is shown, with `passes` of its passes.
-PageContent PlanPage(const PlanJob& job, const Plan& plan, const Prediction& prediction,
+PageContent PlanPage(const PlanRequest& request, const Plan& plan, const Prediction& prediction,
                      const History& history, int passes);
 
 }  // namespace plimsoll

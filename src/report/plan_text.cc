@@ -4,34 +4,35 @@
 
 #include "base/text.h"
 #include "plan/lever.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
 #include "report/plan.h"
-#include "report/table.h"
-#include "report/writer.h"
 
 namespace plimsoll {
 namespace {
 
 std::string WholeMilliseconds(double us) { return fmt::format("{:.0f} ms", us / 1e3); }
 
-std::string LeverList(const PlanJob& job, const Choice& choice) {
+std::string LeverList(const PlanRequest& request, const Choice& choice) {
   std::vector<std::string> used;
-  for (const PlanLever* lever : LeversOf(choice)) used.push_back(lever->describe(job.step, choice));
+  for (const PlanLever* lever : LeversOf(choice))
+    used.push_back(lever->describe(request.job, choice));
   return used.empty() ? "as it was captured" : Joined(used, ", ");
 }
 
-std::string Cards(const PlanJob& job) {
-  if (job.gpus == 1) return job.gpu.name;
-  if (job.nodes == 1) return fmt::format("{} × {}", job.gpus, job.gpu.name);
-  return fmt::format("{} × {} × {}", job.nodes, job.gpus / job.nodes, job.gpu.name);
+std::string Cards(const PlanRequest& request) {
+  if (request.gpus == 1) return request.gpu.name;
+  if (request.nodes == 1) return fmt::format("{} × {}", request.gpus, request.gpu.name);
+  return fmt::format("{} × {} × {}", request.nodes, request.gpus / request.nodes, request.gpu.name);
 }
 
 /// What would come of the job as it was captured, where that is no way to train it.
-std::string Unchanged(const PlanJob& job, const Way& captured) {
+std::string Unchanged(const PlanRequest& request, const Way& captured) {
   if (captured.SurelyFits()) return "";
-  if (job.options.limit) {
+  if (request.options.limit) {
     return fmt::format("; unchanged, the job {} within {} of reserved memory",
                        captured.trial.fits ? "may not fit" : "does not fit",
-                       FormatBytes(*job.options.limit));
+                       FormatBytes(*request.options.limit));
   }
   if (captured.trial.fits) {
     return fmt::format("; unchanged, the job may not fit: it may need up to {}",
@@ -47,17 +48,17 @@ std::string WhoseTimes(const Gpu& gpu) {
                      : "this card";
 }
 
-std::string Verdict(const PlanJob& job, const Plan& plan) {
-  const std::string what = fmt::format("{} samples a step on {}", job.samples, Cards(job));
+std::string Verdict(const PlanRequest& request, const Plan& plan) {
+  const std::string what = fmt::format("{} samples a step on {}", request.samples, Cards(request));
   if (plan.ways.empty()) {
     std::string text = fmt::format(
         "Nothing that was tried fits {} for certain: what comes closest takes up to {} on the "
         "device",
         what, FormatBytes(plan.closest->trial.needs.device.high));
-    if (job.options.limit) {
-      return text + fmt::format(", and PyTorch may hold {}.", FormatBytes(*job.options.limit));
+    if (request.options.limit) {
+      return text + fmt::format(", and PyTorch may hold {}.", FormatBytes(*request.options.limit));
     }
-    text += fmt::format(", which has {}", FormatBytes(job.gpu.memory));
+    text += fmt::format(", which has {}", FormatBytes(request.gpu.memory));
     if (plan.smallest_card) {
       text += fmt::format("; {} ({}) would hold it", plan.smallest_card->name,
                           FormatBytes(plan.smallest_card->memory));
@@ -69,11 +70,11 @@ std::string Verdict(const PlanJob& job, const Plan& plan) {
     return fmt::format("{}: it fits as it is, and nothing that was tried is faster.", what);
   }
   return fmt::format("{}: {} samples a second with {}{}.", what,
-                     std::lround(best.SamplesPerSecond()), LeverList(job, best.choice),
-                     Unchanged(job, plan.as_captured));
+                     std::lround(best.SamplesPerSecond()), LeverList(request, best.choice),
+                     Unchanged(request, plan.as_captured));
 }
 
-void WriteWays(Writer& w, const PlanJob& job, const Plan& plan) {
+void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
   Table table({{.heading = "", .right = true},
                {.heading = "samples/s", .right = true},
                {.heading = "step", .right = true},
@@ -86,35 +87,35 @@ void WriteWays(Writer& w, const PlanJob& job, const Plan& plan) {
     table.Row({std::to_string(i + 1), fmt::format("{:.1f}", way.SamplesPerSecond()),
                WholeMilliseconds(way.trial.step_us), FormatBytes(way.trial.needs.device.best),
                FormatBytes(way.trial.needs.device.high),
-               std::string(NumericsName(NumericsOf(job.step, way.choice))),
-               LeverList(job, way.choice)});
+               std::string(NumericsName(NumericsOf(request.job, way.choice))),
+               LeverList(request, way.choice)});
   }
   table.WriteTo(w);
 }
 
 /// What --keep-numerics does without.
-std::string LeftOut(const PlanJob& job) {
-  if (!job.keep_numerics) return "";
+std::string LeftOut(const PlanRequest& request) {
+  if (!request.keep_numerics) return "";
   std::vector<std::string> left_out;
   for (const PlanLever* lever : Levers()) {
     if (lever->worth_trying == nullptr) {
-      if (lever->numerics(job.step, "2") != Numerics::kSame) left_out.emplace_back(lever->name);
+      if (lever->numerics(request.job, "2") != Numerics::kSame) left_out.emplace_back(lever->name);
       continue;
     }
-    for (const std::string& value : lever->worth_trying(job, job.step.variants.front())) {
-      if (lever->numerics(job.step, value) == Numerics::kSame) continue;
-      left_out.push_back(lever->describe(job.step, Choice{}.With(lever->name, value)));
+    for (const std::string& value : lever->worth_trying(request, request.job.variants.front())) {
+      if (lever->numerics(request.job, value) == Numerics::kSame) continue;
+      left_out.push_back(lever->describe(request.job, Choice{}.With(lever->name, value)));
     }
   }
   return Joined(left_out, ", ");
 }
 
-void WriteHow(Writer& w, const PlanJob& job, const Way& way, std::string_view heading) {
+void WriteHow(Writer& w, const PlanRequest& request, const Way& way, std::string_view heading) {
   w.Heading(heading);
   w.Line(fmt::format("  batch_size={}", way.choice.batch));
   for (const PlanLever* lever : LeversOf(way.choice)) {
-    w.Line(fmt::format("  {}:", lever->describe(job.step, way.choice)));
-    w.Code(lever->code(job.step, way.choice), "      ");
+    w.Line(fmt::format("  {}:", lever->describe(request.job, way.choice)));
+    w.Code(lever->code(request.job, way.choice), "      ");
   }
 }
 
@@ -122,14 +123,14 @@ std::string FitWord(const Way& outcome) {
   return outcome.SurelyFits() ? "yes" : outcome.trial.fits ? "likely" : "no";
 }
 
-std::string AsCaptured(const PlanJob& job) {
-  const int passes = CapturedPasses(job.step);
-  if (passes == 1) return fmt::format("{} samples in one pass", job.samples);
-  return fmt::format("{} samples in {} passes", job.samples, passes);
+std::string AsCaptured(const PlanRequest& request) {
+  const int passes = CapturedPasses(request.job);
+  if (passes == 1) return fmt::format("{} samples in one pass", request.samples);
+  return fmt::format("{} samples in {} passes", request.samples, passes);
 }
 
 /// What each lever of the first way does by itself, and what the way would be without it.
-void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
+void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
   w.Heading("What each lever is worth");
   Table table({{.heading = ""},
                {.heading = "step", .right = true},
@@ -140,9 +141,9 @@ void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
     table.Row({std::move(what), WholeMilliseconds(outcome.trial.step_us),
                FormatBytes(outcome.trial.needs.device.best), FitWord(outcome), std::move(how)});
   };
-  row(plan.as_captured, "as captured", AsCaptured(job));
+  row(plan.as_captured, "as captured", AsCaptured(request));
   for (const LeverWorth& worth : plan.worth) {
-    const std::string lever = worth.lever->describe(job.step, plan.ways.front().choice);
+    const std::string lever = worth.lever->describe(request.job, plan.ways.front().choice);
     if (plan.worth.size() > 1) row(worth.alone, "alone", lever);
     if (worth.without.choice != plan.as_captured.choice) row(worth.without, "without", lever);
   }
@@ -156,7 +157,7 @@ void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
   w.Wrapped(
       fmt::format(
           "The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} on the device.",
-          LeverList(job, second.choice), more_us / 1e3, 100 * more_us / first.trial.step_us,
+          LeverList(request, second.choice), more_us / 1e3, 100 * more_us / first.trial.step_us,
           FormatBytes(std::abs(second.trial.needs.device.best - first.trial.needs.device.best)),
           second.trial.needs.device.best > first.trial.needs.device.best ? "more" : "less"),
       "  ", "  ");
@@ -164,24 +165,28 @@ void WriteWorth(Writer& w, const PlanJob& job, const Plan& plan) {
 
 }  // namespace
 
-std::string PlanText(const PlanJob& job, const Plan& plan, bool explain, const TextStyle& style) {
+std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
+                     const TextStyle& style) {
   Writer w(style);
-  w.Headline(Verdict(job, plan));
+  w.Headline(Verdict(request, plan));
   if (!plan.ways.empty()) {
     w.Line();
-    WriteWays(w, job, plan);
-    WriteHow(w, job, plan.ways.front(), "How to do the first");
-    if (explain) WriteWorth(w, job, plan);
+    WriteWays(w, request, plan);
+    WriteHow(w, request, plan.ways.front(), "How to do the first");
+    if (explain) WriteWorth(w, request, plan);
   } else {
-    WriteHow(w, job, *plan.closest, "What comes closest");
+    WriteHow(w, request, *plan.closest, "What comes closest");
   }
-  w.List("Notes", PlanNotes(job, plan, "the ways shown"));
+  w.List("Notes", PlanNotes(request, plan, "the ways shown"));
   return w.Take();
 }
 
-std::string PlanVerdict(const PlanJob& job, const Plan& plan) { return Verdict(job, plan); }
+std::string PlanVerdict(const PlanRequest& request, const Plan& plan) {
+  return Verdict(request, plan);
+}
 
-std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::string_view fitting) {
+std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
+                                   std::string_view fitting) {
   std::vector<std::string> notes = {fmt::format(
       "{} ways to train were predicted, each by simulating PyTorch's allocator", plan.evaluations)};
   if (!plan.ways.empty()) {
@@ -192,43 +197,43 @@ std::vector<std::string> PlanNotes(const PlanJob& job, const Plan& plan, std::st
     notes.push_back(fmt::format(
         "the step is long ({} calls), and the search ended before {} of {} combinations of levers "
         "were looked through: a faster way may have been missed",
-        job.step.variants.front().calls.size(), plan.left_out, plan.combinations));
+        request.job.variants.front().calls.size(), plan.left_out, plan.combinations));
   }
-  if (job.samples_by_default) {
+  if (request.samples_by_default) {
     notes.push_back(fmt::format(
         "no --global-batch was given: {} is the largest power of two that is certain to fit in one "
         "pass, in the captured precision that needs least{}",
-        job.samples / CapturedPasses(job.step),
-        CapturedPasses(job.step) > 1
-            ? fmt::format("; the captured step has {} passes", CapturedPasses(job.step))
+        request.samples / CapturedPasses(request.job),
+        CapturedPasses(request.job) > 1
+            ? fmt::format("; the captured step has {} passes", CapturedPasses(request.job))
             : std::string()));
   }
   const bool other_passes = std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Way& way) {
-    return PassesOf(way.choice) > 1 && NumericsOf(job.step, way.choice) == Numerics::kOther;
+    return PassesOf(way.choice) > 1 && NumericsOf(request.job, way.choice) == Numerics::kOther;
   });
   if (other_passes) {
     notes.push_back(
         "batch norm averages over the samples of one pass, so that several passes give other "
         "results than one (--keep-numerics leaves them out)");
   }
-  if (const std::string left_out = LeftOut(job); !left_out.empty()) {
+  if (const std::string left_out = LeftOut(request); !left_out.empty()) {
     notes.push_back("left out, since results would differ: " + left_out);
   }
   for (const std::string& reason : plan.refused) notes.push_back("left out: " + reason);
   const auto is_half = [](const LayoutRecord& layout) { return IsHalf(layout.dtype); };
-  if (job.step.variants.size() == 1 && !job.keep_numerics &&
-      std::none_of(job.step.layouts.begin(), job.step.layouts.end(), is_half)) {
+  if (request.job.variants.size() == 1 && !request.keep_numerics &&
+      std::none_of(request.job.layouts.begin(), request.job.layouts.end(), is_half)) {
     notes.push_back(
         "only the precision as written was captured; with plimsoll.capture(..., "
         "precisions=[\"amp_bf16\"]) autocast is planned for too");
   }
-  if (job.gpu.name != "H200") {
+  if (request.gpu.name != "H200") {
     notes.push_back(
         fmt::format("times were measured on an H200 and scaled, by arithmetic rates and memory "
                     "bandwidth, to {}",
-                    WhoseTimes(job.gpu)));
+                    WhoseTimes(request.gpu)));
   }
-  for (const std::string& note : job.step.notes) notes.push_back("assumed: " + note);
+  for (const std::string& note : request.job.notes) notes.push_back("assumed: " + note);
   return notes;
 }
 

@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "report/text.h"
-#include "step/answer/earlier_frees.h"
-#include "step/answer/max_batch.h"
-#include "step/answer/predict.h"
+#include "job/answer/earlier_frees.h"
+#include "job/answer/max_batch.h"
+#include "job/answer/predict.h"
+#include "report/format/style.h"
 
 namespace plimsoll {
 
@@ -26,7 +26,7 @@ struct PredictAnswer {
 };
 std::string PredictText(const PredictAnswer& answer, const TextStyle& style);
 /// Every request to the allocator, one line each.
-std::string LoweredCsv(const Step& step, const Variant& variant, const Lowered& lowered);
+std::string LoweredCsv(const Job& job, const Variant& variant, const Lowered& lowered);
 std::string PredictJson(const PredictAnswer& answer);
 
 }  // namespace plimsoll

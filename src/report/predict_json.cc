@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "report/format/range_json.h"
 #include "report/predict.h"
-#include "report/range_json.h"
 
 namespace plimsoll {
 namespace {
@@ -124,7 +124,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"instant", InstantText(p)},
                {"peak",
                 {{"step", p.peak.step},
-                 {"phase", PhaseName(p.peak.phase)},
+                 {"phase", StageName(p.peak.stage)},
                  {"op", p.peak_op},
                  {"where", p.peak_where},
                  {"module", p.peak_module}}},

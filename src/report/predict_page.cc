@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "report/format/json_values.h"
 #include "report/history_pack.h"
-#include "report/json_values.h"
 #include "report/predict.h"
 
 namespace plimsoll {

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
+#include "job/answer/trade_offs.h"
 #include "report/page.h"
 #include "report/predict.h"
-#include "step/answer/trade_offs.h"
 #include "timeline/history.h"
 
 namespace plimsoll {

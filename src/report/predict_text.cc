@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "report/format/writer.h"
 #include "report/predict.h"
-#include "report/writer.h"
 
 namespace plimsoll {
 namespace {
@@ -222,7 +222,7 @@ std::string InstantText(const Prediction& p) {
                                 : p.peak_where;
   }
   if (p.peak.step < 0) return "building the model";
-  std::string text = fmt::format("step {}, {}", p.peak.step + 1, PhaseName(p.peak.phase));
+  std::string text = fmt::format("step {}, {}", p.peak.step + 1, StageName(p.peak.stage));
   if (!p.peak_module.empty()) text += fmt::format(" of {}", p.peak_module);
   if (!p.peak_op.empty()) text += fmt::format(", {}", p.peak_op);
   if (!p.peak_where.empty()) text += fmt::format(" ({})", p.peak_where);

@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "report/format/json_values.h"
 #include "report/json.h"
-#include "report/json_values.h"
 
 namespace plimsoll {
 namespace {

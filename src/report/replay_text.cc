@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include "report/table.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
 #include "report/text.h"
-#include "report/writer.h"
 
 namespace plimsoll {
 namespace {

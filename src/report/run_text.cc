@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/printable.h"
-#include "report/table.h"
+#include "report/format/table.h"
 
 namespace plimsoll {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "job/processes.h"
+#include "launch/processes.h"
 #include "report/text.h"
 
 namespace plimsoll {

@@ -8,8 +8,8 @@
 
 #include "answer/shares.h"
 #include "base/printable.h"
-#include "report/table.h"
-#include "report/writer.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
 
 namespace plimsoll {
 namespace {

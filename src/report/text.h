@@ -9,13 +9,9 @@
 #include "diagnose/pack_trace.h"
 #include "diagnose/what_if.h"
 #include "hardware/gpu.h"
+#include "report/format/style.h"
 
 namespace plimsoll {
-
-struct TextStyle {
-  bool colour = false;
-  int width = 100;
-};
 
 std::string ExplanationText(const Explanation& explanation, const TextStyle& style);
 std::string DifferenceText(const Difference& difference, const TextStyle& style);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "report/text.h"
+#include "report/format/style.h"
 #include "watch/sample.h"
 
 namespace plimsoll {

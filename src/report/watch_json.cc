@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "report/json_values.h"
+#include "report/format/json_values.h"
 #include "report/watch.h"
 
 namespace plimsoll {

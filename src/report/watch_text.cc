@@ -4,9 +4,9 @@
 #include <ctime>
 
 #include "base/printable.h"
-#include "report/table.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
 #include "report/watch.h"
-#include "report/writer.h"
 
 namespace plimsoll {
 namespace {

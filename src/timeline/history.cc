@@ -2,20 +2,6 @@
 
 namespace plimsoll {
 
-std::string_view MarkName(HistoryMark::Kind kind) {
-  switch (kind) {
-    case HistoryMark::Kind::kStep:
-      return "step";
-    case HistoryMark::Kind::kForward:
-      return "forward";
-    case HistoryMark::Kind::kBackward:
-      return "backward";
-    case HistoryMark::Kind::kOptimizer:
-      return "optimizer";
-  }
-  return "";
-}
-
 std::uint32_t HistoryNames::Name(std::string_view text) {
   if (text.empty()) return 0;
   const std::size_t known = strings_.size();

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/interner.h"
+#include "timeline/stage.h"
 #include "timeline/timeline.h"
 
 namespace plimsoll {
@@ -59,14 +60,12 @@ struct HistoryNode {
 
 /// A stretch of events, both ends included.
 struct HistoryMark {
-  enum class Kind : std::uint8_t { kStep, kForward, kBackward, kOptimizer };
-  Kind kind = Kind::kStep;
+  Stage stage = Stage::kStep;
   Position first = 0;
   Position last = 0;
   /// From 1.
   std::int32_t step = 0;
 };
-std::string_view MarkName(HistoryMark::Kind kind);
 
 /// Reserved memory as the record itself states it, from an event on.
 struct HistoryReserved {

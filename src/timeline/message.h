@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "timeline/releases.h"
 #include "timeline/stage.h"
+#include "timeline/versions.h"
 
 namespace plimsoll {
 
@@ -122,7 +122,7 @@ struct OomMessage {
   Stage stage = Stage::kUnknown;
   Signs signs = {};
   /// The releases of PyTorch that write these words, as narrow as they allow.
-  std::optional<Releases> torch;
+  std::optional<TorchVersions> torch;
   std::optional<int> device;
   std::optional<int> rank;
   std::optional<Bytes> requested;

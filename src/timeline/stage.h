@@ -1,7 +1,8 @@
-// What a job is doing at a moment.
+// What a job is doing at a moment: in a log, in a record, in a prediction.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace plimsoll {
 
@@ -10,6 +11,7 @@ enum class Stage : std::uint8_t {
   kLoad,      // weights or a checkpoint are read
   kBuild,     // the model goes to its device; DDP, FSDP or DeepSpeed are set up
   kTransfer,  // a batch goes to the device
+  kStep,      // a step of training, as a whole
   kForward,
   kLoss,  // logits, or the loss over them
   kBackward,
@@ -19,5 +21,8 @@ enum class Stage : std::uint8_t {
   kGeneration,
   kSave,
 };
+
+/// As files and pages spell it: "inputs".
+std::string_view StageName(Stage stage);
 
 }  // namespace plimsoll

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "job/live.h"
+#include "launch/live.h"
 #include "nvml/nvml.h"
 #include "watch/trend.h"
 

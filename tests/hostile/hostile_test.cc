@@ -11,10 +11,10 @@
 #include <string>
 #include <string_view>
 
-#include "base/input.h"
 #include "bounded.h"
 #include "diagnose/explain.h"
 #include "document.h"
+#include "files/input.h"
 #include "readers/registry.h"
 #include "report/json.h"
 #include "report/text.h"

@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-#include "base/input.h"
 #include "bounded.h"
 #include "diagnose/explain.h"
 #include "diagnose/recorded_history.h"
 #include "diagnose/what_if.h"
+#include "files/input.h"
 #include "readers/registry.h"
-#include "report/exports.h"
+#include "report/exports/exports.h"
 #include "report/history_pack.h"
 #include "report/json.h"
 #include "report/page.h"
@@ -92,7 +92,7 @@ std::string Gzip(const std::string& text) {
 
 void ReplayAndTune(const Recording& recording, const AnalysedTrace& trace) {
   const WhatIfOptions options;
-  const Result<Job> job = PrepareJob(recording, trace, options);
+  const Result<ReplayableJob> job = PrepareJob(recording, trace, options);
   if (!job) return;
   (void)ReplayJob(*job, options);
   EXPECT_FALSE(TuneJson(TuneJob(*job, options, {})).empty());

@@ -8,18 +8,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "step/answer/predict.h"
-#include "step/file/step_file.h"
-#include "step/rules/calibration.h"
-#include "step/transforms/data_parallel.h"
-#include "step/transforms/fully_sharded.h"
-#include "step/transforms/pipeline.h"
+#include "job/answer/predict.h"
+#include "job/file/step_file.h"
+#include "job/parallel/data_parallel.h"
+#include "job/parallel/fully_sharded.h"
+#include "job/parallel/pipeline.h"
+#include "job/rules/calibration.h"
 
 namespace plimsoll::predict_ranks_test {
 
 const std::filesystem::path kRanks = std::filesystem::path(PLIMSOLL_TEST_DATA) / "ranks";
 
-struct Job {
+struct Row {
   std::string name;
   int rank = 0;
   std::string step;
@@ -27,8 +27,8 @@ struct Job {
   int steps = 1;
 };
 
-std::vector<Job> Jobs() {
-  std::vector<Job> jobs;
+std::vector<Row> Jobs() {
+  std::vector<Row> jobs;
   for (int rank = 0; rank < 4; ++rank) {
     jobs.push_back({"ddp_even", rank, "fcn_resnet50_320", 4, 4});
     const char* images = rank == 2 ? "fcn_resnet50_512" : "fcn_resnet50_320";
@@ -38,26 +38,26 @@ std::vector<Job> Jobs() {
   return jobs;
 }
 
-Result<Prediction> PredictRank(const Job& job) {
-  Result<Step> step = ReadStep(*Input::Open((kRanks / (job.step + ".step.json.gz")).string()));
+Result<Prediction> PredictRank(const Row& row) {
+  Result<Job> step = ReadJob(*Input::Open((kRanks / (row.step + ".step.json.gz")).string()));
   if (!step) return step.error();
   Variant& variant = step->variants.front();
   step->backend = Backend::kGloo;
-  variant = job.name == "fsdp" ? AddFullySharded(*step, variant, {.ranks = 4})
+  variant = row.name == "fsdp" ? AddFullySharded(*step, variant, {.ranks = 4})
                                : AddDataParallel(*step, variant, {.ranks = 4});
   return Predict(*step, *FindGpu("H200"),
-                 {.batch = job.batch,
-                  .steps = job.steps,
+                 {.batch = row.batch,
+                  .steps = row.steps,
                   .torch = TorchVersion{2, 11},
                   .calibration = Calibration::BuiltIn("H200")});
 }
 
 TEST(MeasuredPredictRanks, PeaksOfEveryRank) {
-  for (const Job& job : Jobs()) {
-    SCOPED_TRACE(job.name + " " + std::to_string(job.rank));
-    std::ifstream file(kRanks / (job.name + ".rank" + std::to_string(job.rank) + ".json"));
+  for (const Row& row : Jobs()) {
+    SCOPED_TRACE(row.name + " " + std::to_string(row.rank));
+    std::ifstream file(kRanks / (row.name + ".rank" + std::to_string(row.rank) + ".json"));
     const nlohmann::json measured = nlohmann::json::parse(file);
-    const Result<Prediction> p = PredictRank(job);
+    const Result<Prediction> p = PredictRank(row);
     ASSERT_TRUE(p.ok()) << p.error().ToLine();
     const auto allocated = measured["peak_allocated"].get<double>();
     EXPECT_LE(std::abs(double(p->trial.needs.allocated.best) / allocated - 1), 0.01);
@@ -68,7 +68,7 @@ TEST(MeasuredPredictRanks, PeaksOfEveryRank) {
 }
 
 /// As the row says.
-Result<Variant> Changed(Step& step, const nlohmann::json& row) {
+Result<Variant> Changed(Job& step, const nlohmann::json& row) {
   const auto text = [&](const char* key) { return row[key].get<std::string>(); };
   const Variant plain = step.variants.front();
   if (row.contains("ddp")) return AddDataParallel(step, plain, *ParseDataParallel(text("ddp")));
@@ -90,7 +90,7 @@ TEST(MeasuredPredictRanks, PeaksOfAGpt) {
   std::ifstream file(kRanks / "gpt_12x1024.json");
   for (const nlohmann::json& row : nlohmann::json::parse(file)) {
     SCOPED_TRACE(row.dump());
-    Result<Step> step = ReadStep(*Input::Open((kRanks / "gpt_12x1024.step.json.gz").string()));
+    Result<Job> step = ReadJob(*Input::Open((kRanks / "gpt_12x1024.step.json.gz").string()));
     ASSERT_TRUE(step.ok());
     Result<Variant> variant = Changed(*step, row);
     ASSERT_TRUE(variant.ok());
@@ -116,7 +116,7 @@ TEST(MeasuredPredictRanks, PeaksOfScripts) {
   for (const nlohmann::json& row : nlohmann::json::parse(file)) {
     SCOPED_TRACE(row.dump());
     const auto name = row["step"].get<std::string>() + ".step.json.gz";
-    Result<Step> step = ReadStep(*Input::Open((kRanks / name).string()));
+    Result<Job> step = ReadJob(*Input::Open((kRanks / name).string()));
     ASSERT_TRUE(step.ok());
     Result<Variant> variant = Changed(*step, row);
     ASSERT_TRUE(variant.ok());
@@ -135,7 +135,7 @@ TEST(MeasuredPredictRanks, PeaksOfScripts) {
 }
 
 TEST(MeasuredPredictRanks, NcclHasALineOfItsOwn) {
-  Result<Step> step = ReadStep(*Input::Open((kRanks / "fcn_resnet50_320.step.json.gz").string()));
+  Result<Job> step = ReadJob(*Input::Open((kRanks / "fcn_resnet50_320.step.json.gz").string()));
   ASSERT_TRUE(step.ok());
   step->variants = {AddDataParallel(*step, step->variants.front(), {.ranks = 4})};
   const Result<Prediction> p = Predict(*step, *FindGpu("H200"), {.batch = 4, .steps = 2});

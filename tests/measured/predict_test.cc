@@ -9,28 +9,28 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "job/answer/earlier_frees.h"
+#include "job/answer/max_batch.h"
+#include "job/answer/predict.h"
+#include "job/answer/prediction_invariants.h"
+#include "job/file/step_file.h"
+#include "job/rules/calibration.h"
+#include "job/transforms/checkpoint.h"
+#include "job/transforms/tensors_of_call.h"
+#include "job/trial/trial.h"
 #include "plan/lever.h"
-#include "step/answer/earlier_frees.h"
-#include "step/answer/max_batch.h"
-#include "step/answer/predict.h"
-#include "step/answer/prediction_invariants.h"
-#include "step/file/step_file.h"
-#include "step/rules/calibration.h"
-#include "step/transforms/checkpoint.h"
-#include "step/transforms/tensors_of_call.h"
-#include "step/trial/trial.h"
 
 namespace plimsoll::predict_test {
 
 const std::filesystem::path kSteps = std::filesystem::path(PLIMSOLL_TEST_DATA) / "steps";
 
 /// One file serves every batch: "gpt2_b8_adamw_fp32" is gpt2_adamw_fp32.step.json.gz at 8.
-Result<Step> ReadIt(const nlohmann::json& row) {
+Result<Job> ReadIt(const nlohmann::json& row) {
   std::string name = row["id"];
   const std::string batch = "_b" + std::to_string(row["batch"].get<int>()) + "_";
   name.replace(name.find(batch), batch.size(), "_");
   const Result<Input> input = Input::Open((kSteps / (name + ".step.json.gz")).string());
-  return input ? ReadStep(*input) : Result<Step>(input.error());
+  return input ? ReadJob(*input) : Result<Job>(input.error());
 }
 
 double ErrorInPercent(Bytes predicted, Bytes measured) {
@@ -45,9 +45,9 @@ TEST(MeasuredPredict, PeaksAreThoseOfTheRealRuns) {
   ASSERT_TRUE(gpu.ok());
   for (const nlohmann::json& row : rows) {
     SCOPED_TRACE(row["id"].get<std::string>());
-    const Result<Step> step = ReadIt(row);
-    ASSERT_TRUE(step.ok()) << step.error().ToLine();
-    const Result<Prediction> p = Predict(*step, *gpu,
+    const Result<Job> job = ReadIt(row);
+    ASSERT_TRUE(job.ok()) << job.error().ToLine();
+    const Result<Prediction> p = Predict(*job, *gpu,
                                          {.batch = row["batch"],
                                           .torch = TorchVersion{2, 11},
                                           .calibration = Calibration::BuiltIn("H200")});
@@ -67,13 +67,13 @@ TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
   for (const nlohmann::json& row : rows) {
     SCOPED_TRACE(row["id"].get<std::string>());
     const std::string name = row["file"];
-    Result<Step> step = ReadStep(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
-    ASSERT_TRUE(step.ok()) << step.error().ToLine();
+    Result<Job> job = ReadJob(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
+    ASSERT_TRUE(job.ok()) << job.error().ToLine();
     Choice choice;
     choice.set["accumulation"] = std::to_string(row["accumulate"].get<int>());
     if (row["checkpoint"].is_string()) choice.set["checkpointing"] = row["checkpoint"];
-    ASSERT_EQ(Rewrite(*step, choice), std::nullopt);
-    const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
+    ASSERT_EQ(Rewrite(*job, choice), std::nullopt);
+    const Result<Prediction> p = Predict(*job, *FindGpu("H200"),
                                          {.batch = row["batch"],
                                           .torch = TorchVersion{2, 11},
                                           .calibration = Calibration::BuiltIn("H200")});
@@ -89,12 +89,12 @@ TEST(MeasuredPredict, CheckpointedModulesAreThoseOfTheRealRuns) {
   for (const nlohmann::json& row : nlohmann::json::parse(file)) {
     SCOPED_TRACE(row["id"].get<std::string>());
     const std::string name = row["file"];
-    Result<Step> step = ReadStep(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
-    ASSERT_TRUE(step.ok()) << step.error().ToLine();
+    Result<Job> job = ReadJob(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
+    ASSERT_TRUE(job.ok()) << job.error().ToLine();
     CheckpointSegments segments;
     for (const nlohmann::json& module : row["modules"]) segments.push_back({module});
-    step->variants[0] = AddCheckpointing(*step, step->variants[0], segments);
-    const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
+    job->variants[0] = AddCheckpointing(*job, job->variants[0], segments);
+    const Result<Prediction> p = Predict(*job, *FindGpu("H200"),
                                          {.batch = row["batch"],
                                           .torch = TorchVersion{2, 11},
                                           .calibration = Calibration::BuiltIn("H200")});
@@ -106,19 +106,19 @@ TEST(MeasuredPredict, CheckpointedModulesAreThoseOfTheRealRuns) {
 
 /// What must hold of any step: storages are made once, used and freed while they are there. Under
 /// FSDP the optimizer's calls still name the whole gradients, which have become shards.
-std::vector<std::string> FaultsOf(const Step& step, const Variant& variant, bool sharded) {
+std::vector<std::string> FaultsOf(const Job& job, const Variant& variant, bool sharded) {
   std::vector<std::string> faults;
   std::vector<char> alive(variant.storages, 0);
   std::vector<char> made(variant.storages, 0);
   for (const ModelTensor& tensor : variant.model_tensors) alive[tensor.storage] = 1;
-  for (const StepEvent& event : variant.events) {
-    if (event.kind == StepEvent::Kind::kFree) {
+  for (const JobEvent& event : variant.events) {
+    if (event.kind == JobEvent::Kind::kFree) {
       if (!alive[event.index]) faults.push_back(fmt::format("free of {}", event.index));
       alive[event.index] = 0;
     }
-    if (event.kind != StepEvent::Kind::kCall) continue;
+    if (event.kind != JobEvent::Kind::kCall) continue;
     CallRecord call = variant.calls[event.index];
-    const std::string_view op = step.strings[call.op];
+    const std::string_view op = job.strings[call.op];
     ForEachArgument(call, [&](const TensorUse& tensor) {
       if (!sharded && tensor.storage != kElsewhere && !alive[tensor.storage]) {
         faults.push_back(fmt::format("{} reads {}", op, tensor.storage));
@@ -146,15 +146,15 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
     for (const Choice& choice : all) {
-      Result<Step> step = ReadStep(*Input::Open(entry.path().string()));
-      ASSERT_TRUE(step.ok());
-      if (const std::optional<Error> error = Rewrite(*step, choice)) {
+      Result<Job> job = ReadJob(*Input::Open(entry.path().string()));
+      ASSERT_TRUE(job.ok());
+      if (const std::optional<Error> error = Rewrite(*job, choice)) {
         EXPECT_NE(error->message.find("no blocks"), std::string::npos) << error->ToLine();
         continue;
       }
-      for (const Variant& variant : step->variants) {
+      for (const Variant& variant : job->variants) {
         const std::vector<std::string> faults =
-            FaultsOf(*step, variant, choice.Get("parallel").starts_with("fsdp"));
+            FaultsOf(*job, variant, choice.Get("parallel").starts_with("fsdp"));
         EXPECT_TRUE(faults.empty())
             << entry.path() << " " << choice.Get("checkpointing") << " " << PassesOf(choice) << ": "
             << faults.size() << " faults, the first: " << faults.front();
@@ -167,7 +167,7 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
 TEST(MeasuredPredict, AnyModuleCanBeCheckpointed) {
   for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
-    const Result<Step> read = ReadStep(*Input::Open(entry.path().string()));
+    const Result<Job> read = ReadJob(*Input::Open(entry.path().string()));
     ASSERT_TRUE(read.ok());
     const std::vector<std::string> modules = CheckpointModules(*read, read->variants[0]);
     std::vector<CheckpointSegments> tried(1);
@@ -178,9 +178,9 @@ TEST(MeasuredPredict, AnyModuleCanBeCheckpointed) {
     }
     for (const CheckpointSegments& segments : tried) {
       if (segments.empty()) continue;
-      Step step = CopyOf(*read, 0);
-      const Variant changed = AddCheckpointing(step, step.variants[0], segments);
-      const std::vector<std::string> faults = FaultsOf(step, changed, false);
+      Job job = CopyOf(*read, 0);
+      const Variant changed = AddCheckpointing(job, job.variants[0], segments);
+      const std::vector<std::string> faults = FaultsOf(job, changed, false);
       EXPECT_TRUE(faults.empty()) << entry.path() << " " << segments.front().front() << ": "
                                   << faults.size() << " faults, the first: " << faults.front();
     }
@@ -192,22 +192,22 @@ TEST(MeasuredPredict, TheRulesAloneComeClose) {
   std::ifstream file(kSteps / "measured.json");
   for (const nlohmann::json& row : nlohmann::json::parse(file)) {
     SCOPED_TRACE(row["id"].get<std::string>());
-    const Result<Step> step = ReadIt(row);
-    ASSERT_TRUE(step.ok());
+    const Result<Job> job = ReadIt(row);
+    ASSERT_TRUE(job.ok());
     const Result<Prediction> p =
-        Predict(*step, *FindGpu("H200"), {.batch = row["batch"], .torch = TorchVersion{2, 11}});
+        Predict(*job, *FindGpu("H200"), {.batch = row["batch"], .torch = TorchVersion{2, 11}});
     ASSERT_TRUE(p.ok());
     EXPECT_LE(ErrorInPercent(p->trial.needs.allocated.best, row["peak_allocated"]), 2);
     EXPECT_GE(p->trial.needs.reserved.high, row["peak_reserved"].get<Bytes>());
   }
 }
 
-Step ReadStepNamed(const std::filesystem::path& file) {
+Job ReadJobNamed(const std::filesystem::path& file) {
   const Result<Input> input = Input::Open(file.string());
   EXPECT_TRUE(input.ok()) << file;
-  Result<Step> step = ReadStep(*input);
-  EXPECT_TRUE(step.ok()) << file;
-  return std::move(*step);
+  Result<Job> job = ReadJob(*input);
+  EXPECT_TRUE(job.ok()) << file;
+  return std::move(*job);
 }
 
 std::vector<std::filesystem::path> StepFiles() {
@@ -228,13 +228,13 @@ void ExpectNoneBroken(const std::vector<std::string>& broken, const std::string&
 /// all the way down.
 TEST(MeasuredPredict, NoBatchBelowTheSureOneIsInDoubt) {
   for (const std::filesystem::path& file : StepFiles()) {
-    const Step step = ReadStepNamed(file);
+    const Job job = ReadJobNamed(file);
     const std::pair<const char*, std::optional<Bytes>> places[] = {
         {"8GiB", {}}, {"T4", {}}, {"RTX 4090", {}}, {"A100 40GB", 5 * kGiB}};
     for (const auto& [name, limit] : places) {
       const Gpu gpu = *FindGpu(name);
       const PredictOptions options{.calibration = Calibration::BuiltIn(gpu.name), .limit = limit};
-      const Setting setting = *MakeSetting(step, gpu, options);
+      const Setting setting = *MakeSetting(job, gpu, options);
       const std::int64_t sure = FindMaxBatch(setting).sure.batch;
       const auto surely = [&](std::int64_t n) { return Trial(setting.WithBatch(n)).surely_fits(); };
       EXPECT_FALSE(surely(sure + 1)) << file << " on " << name << " " << sure;
@@ -253,15 +253,15 @@ TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
   const char* const confs[] = {"", "expandable_segments:True", "garbage_collection_threshold:0.7"};
   const std::optional<Bytes> limits[] = {std::nullopt, 3 * kGiB};
   for (const std::filesystem::path& file : StepFiles()) {
-    const Step step = ReadStepNamed(file);
+    const Job job = ReadJobNamed(file);
     for (const char* name : {"6GiB", "RTX 4090", "H200"}) {
       const Gpu gpu = *FindGpu(name);
       for (const std::optional<Bytes>& limit : limits) {
         PredictOptions options{.steps = 3,
-                               .precision = step.variants.back().precision,
+                               .precision = job.variants.back().precision,
                                .calibration = Calibration::BuiltIn(gpu.name),
                                .limit = limit};
-        const MaxBatch largest = FindMaxBatch(*MakeSetting(step, gpu, options));
+        const MaxBatch largest = FindMaxBatch(*MakeSetting(job, gpu, options));
         const std::string what = file.filename().string() + " on " + name;
         ExpectNoneBroken(BrokenInvariants(largest), what);
         const std::int64_t most = largest.most.batch;
@@ -271,7 +271,7 @@ TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
                {largest.sure.batch, most, most + 1, most + most / 20 + 2}) {
             if (batch < 1 || batch > 1'000'000) continue;
             options.batch = batch;
-            const Prediction p = *Predict(step, gpu, options);
+            const Prediction p = *Predict(job, gpu, options);
             ExpectNoneBroken(BrokenInvariants(p),
                              fmt::format("{}, batch {}, {}", what, batch, conf));
             if (*conf != 0) continue;
@@ -289,7 +289,7 @@ TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
 /// VGG-16 under set_per_process_memory_fraction on an H200: batches that trained, some of them
 /// with workspaces refused, which made them slower.
 TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
-  const Step step = ReadStepNamed(kSteps / "vgg16_sgdm.step.json.gz");
+  const Job job = ReadJobNamed(kSteps / "vgg16_sgdm.step.json.gz");
   std::ifstream file(kSteps / "vgg16_under_limit.json");
   const nlohmann::json rows = nlohmann::json::parse(file);
   ASSERT_GE(rows.size(), 20u);
@@ -303,7 +303,7 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
                            .torch = TorchVersion{2, 11},
                            .calibration = Calibration::BuiltIn("H200")};
     if (!row["limit"].is_null()) options.limit = row["limit"].get<Bytes>();
-    const Result<Prediction> p = Predict(step, *FindGpu("H200"), options);
+    const Result<Prediction> p = Predict(job, *FindGpu("H200"), options);
     ASSERT_TRUE(p.ok());
     EXPECT_EQ(p->trial.fits, row["fits"].get<bool>());
     const bool refused = row["refusals"].get<int>() > 0;
@@ -317,14 +317,14 @@ TEST(MeasuredPredict, RefusedWorkspacesUnderALimit) {
   EXPECT_LE(false_alarms, 1) << "of 23";
 }
 
-Result<Step> ReadNamed(const std::string& name) {
+Result<Job> ReadNamed(const std::string& name) {
   const Result<Input> input = Input::Open((kSteps / (name + ".step.json.gz")).string());
-  return input ? ReadStep(*input) : Result<Step>(input.error());
+  return input ? ReadJob(*input) : Result<Job>(input.error());
 }
 
-std::optional<EarlierFrees> EarlierFreesIn(const Step& step, const Gpu& gpu,
+std::optional<EarlierFrees> EarlierFreesIn(const Job& job, const Gpu& gpu,
                                            const PredictOptions& options) {
-  return FindEarlierFrees(Trial(*MakeSetting(step, gpu, options)));
+  return FindEarlierFrees(Trial(*MakeSetting(job, gpu, options)));
 }
 
 /// The same scripts captured again after the edit that is offered: python/tests/release_jobs.py.
@@ -332,8 +332,8 @@ class EarlierFreesOf : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Jobs, EarlierFreesOf, ::testing::Values("output", "batch", "graph"));
 
 TEST_P(EarlierFreesOf, SaveWhatTheEditedJobTakesLess) {
-  const Result<Step> kept = ReadNamed("early/" + GetParam() + "_kept");
-  const Result<Step> freed = ReadNamed("early/" + GetParam() + "_freed");
+  const Result<Job> kept = ReadNamed("early/" + GetParam() + "_kept");
+  const Result<Job> freed = ReadNamed("early/" + GetParam() + "_freed");
   ASSERT_TRUE(kept.ok() && freed.ok());
   const Result<Gpu> gpu = FindGpu("RTX 4090");
   for (const std::int64_t batch : {32, 77, 300, 1024}) {

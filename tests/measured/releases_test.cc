@@ -1,7 +1,7 @@
 // Traces made by the allocators of other releases (tests/data/releases): each is exact under the
 // rules of its own release, and those that tell releases apart are not under others.
-#include "allocator/replay.h"
-#include "allocator/replay_check.h"
+#include "allocator/replay/replay.h"
+#include "allocator/replay/replay_check.h"
 #include "measured/traces.h"
 
 namespace plimsoll::releases_test {

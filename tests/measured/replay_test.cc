@@ -1,10 +1,10 @@
 // The allocator's model against every recorded run: it decides as PyTorch did, and what it says of
 // other settings is what PyTorch then measured.
-#include "allocator/replay.h"
+#include "allocator/replay/replay.h"
 
-#include "allocator/fragmentation.h"
-#include "allocator/replay_check.h"
-#include "allocator/tune.h"
+#include "allocator/replay/fragmentation.h"
+#include "allocator/replay/replay_check.h"
+#include "allocator/replay/tune.h"
 #include "measured/traces.h"
 
 namespace plimsoll::replay_test {
@@ -322,7 +322,7 @@ TEST(TuneOnTraces, TheBestIsNeverWorseAndNoReplayHasAFault) {
     const Job job(name);
     const TuneResult r =
         Tune(job.timeline, job.verified,
-             {.limits = job.verified.limits, .release = job.verified.rules.release});
+             {.limits = job.verified.limits, .version = job.verified.rules.version});
     const auto reserved = [&](std::size_t row) {
       return r.rows[row].replayed.counters.peak_reserved;
     };
@@ -338,7 +338,7 @@ TEST(TuneOnTraces, TheBestIsNeverWorseAndNoReplayHasAFault) {
 TEST(TuneOnTraces, TheUNetsBestIsWithExpandableSegments) {
   const Job job("snapshots/unet_adam_fp32_fit");
   const TuneResult r =
-      Tune(job.timeline, job.verified, {.limits = {}, .release = job.verified.rules.release});
+      Tune(job.timeline, job.verified, {.limits = {}, .version = job.verified.rules.version});
   EXPECT_TRUE(r.rows[r.best].settings.expandable_segments);
   EXPECT_EQ(FormatSettings(r.rows[r.simplest].settings), "expandable_segments:True");
 }

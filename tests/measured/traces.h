@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "allocator/ledger.h"
-#include "allocator/verify.h"
+#include "allocator/record/ledger.h"
+#include "allocator/replay/verify.h"
 #include "readers/registry.h"
 
 namespace plimsoll {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/input.h"
+#include "files/input.h"
 #include "train/data/source.h"
 
 #ifdef PLIMSOLL_TRAIN_STB

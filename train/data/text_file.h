@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "base/input.h"
+#include "files/input.h"
 #include "train/data/source.h"
 
 namespace plimsoll::train {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "base/output.h"
 #include "base/printable.h"
+#include "files/output.h"
 #include "train/budget/host_memory.h"
 
 namespace plimsoll::train {

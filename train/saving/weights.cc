@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/output.h"
 #include "base/printable.h"
+#include "files/output.h"
 #include "train/budget/host_memory.h"
 #include "train/saving/state_tensors.h"
 #include "train/state/safetensors.h"

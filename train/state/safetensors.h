@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 #include "train/state/state_file.h"
 
 namespace plimsoll::train {

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 
 namespace plimsoll::train {
 

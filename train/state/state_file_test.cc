@@ -14,7 +14,7 @@
 #include <limits>
 #include <set>
 
-#include "base/output.h"
+#include "files/output.h"
 #include "train/state/layout.h"
 
 namespace plimsoll::train::state_file_test {

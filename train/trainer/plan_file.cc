@@ -6,8 +6,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "base/input.h"
 #include "base/printable.h"
+#include "files/input.h"
 
 namespace plimsoll::train {
 namespace {

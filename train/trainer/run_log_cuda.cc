@@ -1,7 +1,7 @@
 #include <torch/csrc/cuda/memory_snapshot.h>
 
-#include "base/output.h"
 #include "base/printable.h"
+#include "files/output.h"
 #include "train/trainer/run_log.h"
 
 namespace plimsoll::train {

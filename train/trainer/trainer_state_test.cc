@@ -10,7 +10,7 @@
 #include <map>
 #include <thread>
 
-#include "base/output.h"
+#include "files/output.h"
 #include "train/checkpointing/random_state.h"
 #include "train/common/nightly_for_tests.h"
 #include "train/common/wait_for_tests.h"

@@ -1,5 +1,5 @@
 """Which kernel scaled_dot_product_attention takes: the same rules as in
-src/step/rules/attention_choice.cc.
+src/job/rules/attention_choice.cc.
 
 `tests/data/operators/attention_choice.jsonl` has cases that the tests of both sides answer, so that
 the two cannot disagree.

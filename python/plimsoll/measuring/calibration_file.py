@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
     @property
     def key(self) -> str:
-        """As KeyOf in src/step/rules/calibration.cc builds it."""
+        """As KeyOf in src/job/rules/calibration.cc builds it."""
         c, h, w, k, kh, kw, sh, sw, ph, pw, dh, dw, groups = self.sizes
         layout = "nhwc" if self.channels_last else "nchw"
         text = f"{self.dtype} {layout} {c},{h},{w} {k},{kh},{kw} {sh},{sw} {ph},{pw} {dh},{dw}"

@@ -168,7 +168,7 @@ class _AtBatch:
         self._batch = batch
 
     def number(self, number: Any) -> int:
-        """As AtBatch::Of in src/step/rules/call.cc has it."""
+        """As AtBatch::Of in src/job/rules/call.cc has it."""
         if not isinstance(number, list):
             return int(number)
         rise = (self._batch - self._first) * (number[1] - number[0])
@@ -217,7 +217,7 @@ def _add_convolution(work: Work, op: str, args: Any, at: Sequence[_AtBatch]) -> 
 
 
 def shape_of(input: Layout, weight: Layout, settings: Sequence[Any]) -> Shape:
-    """As ShapeOf in src/step/rules/convolution.cc: one dimension is two with a height of 1, and of
+    """As ShapeOf in src/job/rules/convolution.cc: one dimension is two with a height of 1, and of
     three the depth goes to the height."""
     stride, padding, dilation, transposed, _, groups = settings
     h = w = kh = kw = 1

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "allocator/verify.h"
+#include "allocator/replay/verify.h"
 #include "diagnose/attribution/attribution.h"
 #include "diagnose/attribution/sweep.h"
 #include "diagnose/phases/phases.h"

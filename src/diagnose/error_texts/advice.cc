@@ -221,13 +221,14 @@ std::optional<Remedy> KeepTogether(const OomMessage& message) {
   const bool ours =
       message.source == kTorchCuda || message.source == kTorchHip || message.source == kTorchNpu;
   if (!ours || variable.empty()) return {};
-  const int release = message.source == kTorchNpu ? 201 : message.torch.value_or(Releases{}).first;
+  const int version =
+      message.source == kTorchNpu ? 201 : message.torch.value_or(TorchVersions{}).first;
   // The name that 2.10 gives in its hint. Others say the old one, which works in all of them; the
   // new one does nothing in 2.9.
-  if (message.torch == Releases{.first = 210, .last = 210}) variable = "PYTORCH_ALLOC_CONF";
+  if (message.torch == TorchVersions{.first = 210, .last = 210}) variable = "PYTORCH_ALLOC_CONF";
   for (const PieceSetting& row : kPieceSettings) {
     const bool expandable = row.first == 201;
-    if (release < row.first || (expandable && message.signs.windows)) continue;
+    if (version < row.first || (expandable && message.signs.windows)) continue;
     return Rule(fmt::format("{}={}", variable, row.setting), Lever::kAllocatorSetting,
                 LinesOfSetting(message, variable, row.setting),
                 expandable && VendorOf(message) != Vendor::kNvidia

@@ -114,7 +114,7 @@ RankReport RankOf(const Recording& recording, const Judged& judged) {
   rank.format = recording.format;
   rank.rank = message.rank;
   rank.device = message.device;
-  rank.torch = message.torch && *message.torch != Releases{} ? message.torch->ToString() : "";
+  rank.torch = message.torch && *message.torch != TorchVersions{} ? message.torch->ToString() : "";
   // A job that dies for lack of the host's memory has none of the device's to account for.
   if (message.source != MessageSource::kHostMemory) rank.capacity = message.capacity;
   rank.limit = message.allowed;

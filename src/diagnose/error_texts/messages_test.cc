@@ -15,7 +15,7 @@ Bytes MiB(double n) { return static_cast<Bytes>(n * static_cast<double>(kMiB) + 
 /// A message of PyTorch 2.5 on a card of 24 GiB, full of tensors.
 OomMessage Full() {
   OomMessage m;
-  m.torch = Releases{.first = 205, .last = 210};
+  m.torch = TorchVersions{.first = 205, .last = 210};
   m.device = 0;
   m.requested = GiB(1.5);
   m.capacity = GiB(23.69);
@@ -133,7 +133,7 @@ TEST(ExplainMessages, ALimitFarAwayIsNotTheCause) {
 
 TEST(ExplainMessages, FreeMemoryLargerThanTheRequest) {
   OomMessage m = Full();
-  m.torch = Releases{.first = 202, .last = 203};
+  m.torch = TorchVersions{.first = 202, .last = 203};
   m.allocated = GiB(5);
   m.free = GiB(9.28);
   m.requested = MiB(12.5);
@@ -142,7 +142,7 @@ TEST(ExplainMessages, FreeMemoryLargerThanTheRequest) {
   EXPECT_EQ(Find(e, "capacity"), nullptr);
   EXPECT_NE(Find(e, "limit"), nullptr);  // this release would not print one
   EXPECT_NE(e.verdict.find("9.28 GiB"), std::string::npos);
-  m.torch = Releases{.first = 211};
+  m.torch = TorchVersions{.first = 211};
   const Explanation newer = Explain({m});
   EXPECT_EQ(Find(newer, "limit"), nullptr);
   EXPECT_TRUE(Excludes(newer, "limit"));
@@ -191,7 +191,7 @@ TEST(ExplainMessages, ANeighbour) {
 TEST(ExplainMessages, ANeighbourWhomNobodyNames) {
   // An old text without process lines: 20 GiB of the card are neither free nor ours.
   OomMessage m = Full();
-  m.torch = Releases{.first = 104, .last = 109};
+  m.torch = TorchVersions{.first = 104, .last = 109};
   m.allocated = MiB(304.36);
   m.reserved_free = {};
   m.reserved = MiB(306);

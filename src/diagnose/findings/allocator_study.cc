@@ -6,10 +6,10 @@
 #include <cmath>
 #include <tuple>
 
-#include "allocator/replay.h"
-#include "allocator/replay_check.h"
-#include "allocator/tune.h"
-#include "allocator/verify.h"
+#include "allocator/replay/replay.h"
+#include "allocator/replay/replay_check.h"
+#include "allocator/replay/tune.h"
+#include "allocator/replay/verify.h"
 #include "base/parallel.h"
 
 namespace plimsoll {
@@ -18,7 +18,7 @@ namespace {
 std::optional<ReplayResult> Run(const Timeline& timeline, const Verification& verified,
                                 const AllocatorSettings& settings, const DeviceLimits& limits) {
   ReplayLog log;
-  const ReplayOptions options{.rules = {settings, verified.rules.release},
+  const ReplayOptions options{.rules = {settings, verified.rules.version},
                               .limits = limits,
                               .keep_earlier_segments = settings == verified.rules.settings,
                               .ask_refused = limits.limit || limits.capacity};

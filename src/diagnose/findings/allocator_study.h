@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/fragmentation.h"
+#include "allocator/replay/fragmentation.h"
 #include "answer/finding.h"
 #include "diagnose/attribution/analysed_trace.h"
 

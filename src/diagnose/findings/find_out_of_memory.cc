@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allocator/rules.h"
+#include "allocator/settings/rules.h"
 #include "answer/severity.h"
 #include "diagnose/findings/allocator_study.h"
 #include "diagnose/findings/findings.h"

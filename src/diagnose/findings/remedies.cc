@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "allocator/workload.h"
+#include "allocator/replay/workload.h"
 #include "diagnose/findings/checkpointing.h"
 
 namespace plimsoll {

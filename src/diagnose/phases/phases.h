@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "allocator/ledger.h"
+#include "allocator/record/ledger.h"
 #include "diagnose/phases/stack_traits.h"
 #include "timeline/timeline.h"
 

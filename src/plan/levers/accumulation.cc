@@ -3,8 +3,8 @@
 
 #include <charconv>
 
+#include "job/transforms/accumulate.h"
 #include "plan/lever.h"
-#include "step/transforms/accumulate.h"
 
 namespace plimsoll {
 namespace {
@@ -12,14 +12,14 @@ namespace {
 constexpr int kMostAccumulated = 4096;
 
 /// Batch norm sees the samples of one pass.
-bool HasBatchNorm(const Step& step) {
-  for (const CallRecord& call : step.variants.front().calls) {
-    if (step.strings[call.op].find("batch_norm") != std::string_view::npos) return true;
+bool HasBatchNorm(const Job& job) {
+  for (const CallRecord& call : job.variants.front().calls) {
+    if (job.strings[call.op].find("batch_norm") != std::string_view::npos) return true;
   }
   return false;
 }
 
-std::optional<Error> Repeat(Step& step, Variant& variant, std::string_view value) {
+std::optional<Error> Repeat(Job& job, Variant& variant, std::string_view value) {
   int passes = 0;
   const auto read = std::from_chars(value.data(), value.data() + value.size(), passes);
   if (read.ec != std::errc() || read.ptr != value.data() + value.size() || passes < 1 ||
@@ -28,8 +28,8 @@ std::optional<Error> Repeat(Step& step, Variant& variant, std::string_view value
                  .hint = fmt::format("from 1 to {}", kMostAccumulated)};
   }
   if (passes == 1) return std::nullopt;
-  if (std::optional<Error> error = CannotAccumulate(step, variant)) return error;
-  variant = AddAccumulation(step, variant, passes);
+  if (std::optional<Error> error = CannotAccumulate(job, variant)) return error;
+  variant = AddAccumulation(job, variant, passes);
   return std::nullopt;
 }
 
@@ -39,17 +39,17 @@ const PlanLever kAccumulationLever = {
     .name = "accumulation",
     .values = "passes of forward and backward before each step of the optimizer",
     .numerics =
-        [](const Step& step, std::string_view) {
-          return HasBatchNorm(step) ? Numerics::kOther : Numerics::kSame;
+        [](const Job& job, std::string_view) {
+          return HasBatchNorm(job) ? Numerics::kOther : Numerics::kSame;
         },
     .describe =
-        [](const Step&, const Choice& choice) {
+        [](const Job&, const Choice& choice) {
           return fmt::format("{} passes of {}", PassesOf(choice), choice.batch);
         },
-    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+    .fields = [](const Job&, const Choice& choice) -> LeverFields {
       return {{"passes", std::int64_t{PassesOf(choice)}}};
     },
-    .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
+    .code = [](const Job&, const Choice& choice) -> std::vector<std::string> {
       const int passes = PassesOf(choice);
       return {
           fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),

@@ -8,18 +8,18 @@ const PlanLever kAllocatorLever = {
     .name = "allocator",
     .values = "a PYTORCH_CUDA_ALLOC_CONF string: expandable_segments:True",
     .numerics = SameResults,
-    .worth_trying = [](const PlanJob&, const Variant&) -> std::vector<std::string> {
+    .worth_trying = [](const PlanRequest&, const Variant&) -> std::vector<std::string> {
       return {"expandable_segments:True"};
     },
     .describe =
-        [](const Step&, const Choice& choice) {
+        [](const Job&, const Choice& choice) {
           const std::string_view conf = choice.Get(kAllocatorLever.name);
           return std::string(conf == "expandable_segments:True" ? "expandable segments" : conf);
         },
-    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+    .fields = [](const Job&, const Choice& choice) -> LeverFields {
       return {{"conf", std::string(choice.Get(kAllocatorLever.name))}};
     },
-    .code = [](const Step&, const Choice& choice) -> std::vector<std::string> {
+    .code = [](const Job&, const Choice& choice) -> std::vector<std::string> {
       return {"export PYTORCH_CUDA_ALLOC_CONF=" + std::string(choice.Get(kAllocatorLever.name)) +
               "  # before Python starts"};
     },

@@ -4,16 +4,15 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "job/transforms/checkpoint.h"
 #include "plan/lever.h"
-#include "step/transforms/checkpoint.h"
 
 namespace plimsoll {
 namespace {
 
-Result<CheckpointSegments> SegmentsOf(const Step& step, const Variant& variant,
+Result<CheckpointSegments> SegmentsOf(const Job& job, const Variant& variant,
                                       std::string_view value) {
-  return ParseCheckpointing(value, CheckpointBlocks(step, variant),
-                            CheckpointModules(step, variant));
+  return ParseCheckpointing(value, CheckpointBlocks(job, variant), CheckpointModules(job, variant));
 }
 
 /// As Python writes it: a name comes from a file, and the lines are for people to copy.
@@ -30,9 +29,9 @@ std::string Quoted(std::string_view name) {
   return quoted + "\"";
 }
 
-std::vector<std::string> Names(const Step& step, const Choice& choice) {
+std::vector<std::string> Names(const Job& job, const Choice& choice) {
   const Result<CheckpointSegments> segments =
-      SegmentsOf(step, step.variants.front(), choice.Get(kCheckpointingLever.name));
+      SegmentsOf(job, job.variants.front(), choice.Get(kCheckpointingLever.name));
   std::vector<std::string> names;
   if (!segments) return names;
   for (const std::vector<std::string>& segment : *segments) {
@@ -48,9 +47,9 @@ const PlanLever kCheckpointingLever = {
     .values = "all blocks, every:2, sqrt, or names of modules (transformer.h.0,transformer.h.1)",
     .numerics = SameResults,
     .describe =
-        [](const Step& step, const Choice& choice) {
-          const std::vector<std::string> names = Names(step, choice);
-          const std::vector<std::string> blocks = CheckpointBlocks(step, step.variants.front());
+        [](const Job& job, const Choice& choice) {
+          const std::vector<std::string> names = Names(job, choice);
+          const std::vector<std::string> blocks = CheckpointBlocks(job, job.variants.front());
           const bool only_blocks =
               std::all_of(names.begin(), names.end(), [&](const std::string& name) {
                 return std::find(blocks.begin(), blocks.end(), name) != blocks.end();
@@ -60,21 +59,21 @@ const PlanLever kCheckpointingLever = {
           }
           return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
         },
-    .fields = [](const Step& step, const Choice& choice) -> LeverFields {
-      return {{"modules", Names(step, choice)}};
+    .fields = [](const Job& job, const Choice& choice) -> LeverFields {
+      return {{"modules", Names(job, choice)}};
     },
-    .code = [](const Step& step, const Choice& choice) -> std::vector<std::string> {
+    .code = [](const Job& job, const Choice& choice) -> std::vector<std::string> {
       std::vector<std::string> quoted;
-      for (const std::string& name : Names(step, choice)) quoted.push_back(Quoted(name));
+      for (const std::string& name : Names(job, choice)) quoted.push_back(Quoted(name));
       return {
           "import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
           fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}", Joined(quoted, ", ")),
           "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
     },
-    .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
-      const Result<CheckpointSegments> segments = SegmentsOf(step, variant, value);
+    .rewrite = [](Job& job, Variant& variant, std::string_view value) -> std::optional<Error> {
+      const Result<CheckpointSegments> segments = SegmentsOf(job, variant, value);
       if (!segments) return segments.error();
-      variant = AddCheckpointing(step, variant, *segments);
+      variant = AddCheckpointing(job, variant, *segments);
       return std::nullopt;
     },
 };

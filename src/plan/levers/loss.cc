@@ -4,8 +4,8 @@
 
 #include <charconv>
 
+#include "job/transforms/chunked_loss.h"
 #include "plan/lever.h"
-#include "step/transforms/chunked_loss.h"
 
 namespace plimsoll {
 
@@ -31,10 +31,10 @@ Result<int> ChunksOf(std::string_view value) {
 /// Logits of the captured batch, two samples mostly, that are smaller are not worth a try.
 constexpr Bytes kWorthIt = 16 * kMiB;
 
-std::vector<std::string> LossCode(const Step& step, const Choice& choice) {
+std::vector<std::string> LossCode(const Job& job, const Choice& choice) {
   const Result<int> read = ChunksOf(choice.Get(kLossLever.name));
   const int chunks = read ? *read : kDefaultChunks;
-  const std::vector<std::string> layers = LogitLayers(step, VariantOf(step, choice), chunks);
+  const std::vector<std::string> layers = LogitLayers(job, VariantOf(job, choice), chunks);
   const std::string layer = layers.empty() ? "head" : layers.front();
   const std::string name = layers.empty() ? layer : "model." + layer;
   return {
@@ -47,38 +47,39 @@ std::vector<std::string> LossCode(const Step& step, const Choice& choice) {
 
 }  // namespace
 
-std::vector<std::string> NotCheckpointed(const Step& step, const Variant& variant,
+std::vector<std::string> NotCheckpointed(const Job& job, const Variant& variant,
                                          const Choice& choice) {
   const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
-  return chunks ? LogitLayers(step, variant, *chunks) : std::vector<std::string>();
+  return chunks ? LogitLayers(job, variant, *chunks) : std::vector<std::string>();
 }
 
 const PlanLever kLossLever = {
     .name = "loss",
     .values = "chunked or chunked:N, in so many chunks of rows",
     .numerics = OtherRounding,
-    .worth_trying = [](const PlanJob& job, const Variant& variant) -> std::vector<std::string> {
-      if (LogitsOf(job.step, variant, kDefaultChunks) < kWorthIt) return {};
+    .worth_trying = [](const PlanRequest& request,
+                       const Variant& variant) -> std::vector<std::string> {
+      if (LogitsOf(request.job, variant, kDefaultChunks) < kWorthIt) return {};
       return {fmt::format("{}:{}", kChunked, kDefaultChunks)};
     },
     .why_not =
-        [](const PlanJob& job, const Variant& variant) {
-          return WhyNotChunked(job.step, variant, kDefaultChunks, kWorthIt);
+        [](const PlanRequest& request, const Variant& variant) {
+          return WhyNotChunked(request.job, variant, kDefaultChunks, kWorthIt);
         },
     .describe =
-        [](const Step&, const Choice& choice) {
+        [](const Job&, const Choice& choice) {
           const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
           return fmt::format("loss in {} chunks", chunks ? *chunks : kDefaultChunks);
         },
-    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+    .fields = [](const Job&, const Choice& choice) -> LeverFields {
       const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
       return {{"chunks", std::int64_t{chunks ? *chunks : kDefaultChunks}}};
     },
     .code = LossCode,
-    .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
+    .rewrite = [](Job& job, Variant& variant, std::string_view value) -> std::optional<Error> {
       const Result<int> chunks = ChunksOf(value);
       if (!chunks) return chunks.error();
-      Result<Variant> chunked = ChunkLoss(step, variant, *chunks);
+      Result<Variant> chunked = ChunkLoss(job, variant, *chunks);
       if (!chunked) return chunked.error();
       variant = std::move(*chunked);
       return std::nullopt;

@@ -1,14 +1,14 @@
 // The optimizer and its form: one kernel for all needs no lists of temporaries, 8-bit states take a
 // quarter.
-#include "step/transforms/optimizer.h"
+#include "job/transforms/optimizer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "job/time/host_step.h"
+#include "job/transforms/job_editor.h"
 #include "plan/lever.h"
-#include "step/time/host_step.h"
-#include "step/transforms/step_editor.h"
 
 namespace plimsoll {
 namespace {
@@ -49,7 +49,7 @@ std::string ClassOf(std::string_view name) {
 }
 
 /// "fused:in_backward" is the form "fused", stepped in the backward.
-LeverFields OptimizerFields(const Step&, const Choice& choice) {
+LeverFields OptimizerFields(const Job&, const Choice& choice) {
   const Named is = Split(choice.Get(kOptimizerLever.name));
   std::string_view form = is.form;
   if (StepsInBackward(choice)) form.remove_suffix(std::min(form.size(), kInBackward.size()));
@@ -59,47 +59,47 @@ LeverFields OptimizerFields(const Step&, const Choice& choice) {
           {"in_backward", StepsInBackward(choice)}};
 }
 
-CapturedOptimizer Captured(const Step& step) { return OptimizerOf(step, step.variants.front()); }
+CapturedOptimizer Captured(const Job& job) { return OptimizerOf(job, job.variants.front()); }
 
 /// The same optimizer in another form only rounds otherwise.
-Numerics NumericsOfOptimizer(const Step& step, std::string_view value) {
-  return Split(value).name == Captured(step).name ? Numerics::kRounding : Numerics::kOther;
+Numerics NumericsOfOptimizer(const Job& job, std::string_view value) {
+  return Split(value).name == Captured(job).name ? Numerics::kRounding : Numerics::kOther;
 }
 
 /// A step on the host is slow: worth it where the two moments take a tenth of the card.
-bool StateIsMuch(const PlanJob& job, const Variant& variant) {
+bool StateIsMuch(const PlanRequest& request, const Variant& variant) {
   Bytes parameters = 0;
   for (const ModelTensor& tensor : variant.model_tensors) {
-    if (tensor.trainable) parameters += BytesOf(job.step, tensor);
+    if (tensor.trainable) parameters += BytesOf(request.job, tensor);
   }
-  return 2 * parameters >= job.options.limit.value_or(job.gpu.memory) / 10;
+  return 2 * parameters >= request.options.limit.value_or(request.gpu.memory) / 10;
 }
 
-std::vector<std::string> WorthTrying(const PlanJob& job, const Variant& variant) {
-  const CapturedOptimizer captured = OptimizerOf(job.step, variant);
+std::vector<std::string> WorthTrying(const PlanRequest& request, const Variant& variant) {
+  const CapturedOptimizer captured = OptimizerOf(request.job, variant);
   if (captured.name.empty()) return {};
   std::vector<std::string> values;
   if (!captured.fused) values.push_back(captured.name + ":fused");
   values.push_back(captured.name + ":fused:in_backward");
   if (captured.name.starts_with("adam")) {
-    if (StateIsMuch(job, variant)) values.push_back(captured.name + ":host");
+    if (StateIsMuch(request, variant)) values.push_back(captured.name + ":host");
     values.push_back("adam8bit");
     values.push_back("adafactor");
   }
   return values;
 }
 
-std::string Describe(const Step& step, const Choice& choice) {
+std::string Describe(const Job& job, const Choice& choice) {
   const std::string_view value = choice.Get(kOptimizerLever.name);
   const Named is = Split(value);
-  if (is.name == Captured(step).name && is.form == "fused") return "fused optimizer";
+  if (is.name == Captured(job).name && is.form == "fused") return "fused optimizer";
   if (is.form == "fused:in_backward") return "fused optimizer in the backward";
   if (is.form == "host") return "optimizer on the host";
   if (is.name == "adam8bit") return "8-bit Adam";
   return std::string(value);
 }
 
-std::vector<std::string> Code(const Step&, const Choice& choice) {
+std::vector<std::string> Code(const Job&, const Choice& choice) {
   const Named is = Split(choice.Get(kOptimizerLever.name));
   if (is.form.ends_with(kInBackward)) {
     return {fmt::format("optimizers = {{p: {}([p], ..., {}) for p in model.parameters()}}",
@@ -136,14 +136,13 @@ const PlanLever kOptimizerLever = {
     .describe = Describe,
     .fields = OptimizerFields,
     .code = Code,
-    .rewrite = [](Step& step, Variant& variant, std::string_view value) -> std::optional<Error> {
-      Result<Variant> replaced = ReplaceOptimizer(step, variant, value);
+    .rewrite = [](Job& job, Variant& variant, std::string_view value) -> std::optional<Error> {
+      Result<Variant> replaced = ReplaceOptimizer(job, variant, value);
       if (!replaced) return replaced.error();
       if (Split(value).form == "host") {
-        Note(step,
-             fmt::format("the optimizer's step on the host is assumed to go through {:.0f} GB "
-                         "of its memory a second",
-                         kHostMemoryRate * 1e-3));
+        Note(job, fmt::format("the optimizer's step on the host is assumed to go through {:.0f} GB "
+                              "of its memory a second",
+                              kHostMemoryRate * 1e-3));
       }
       variant = std::move(*replaced);
       return std::nullopt;

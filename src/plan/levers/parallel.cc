@@ -3,11 +3,11 @@
 
 #include <variant>
 
+#include "job/parallel/data_parallel.h"
+#include "job/parallel/fully_sharded.h"
+#include "job/parallel/pipeline.h"
+#include "job/parallel/sharding.h"
 #include "plan/lever.h"
-#include "step/transforms/data_parallel.h"
-#include "step/transforms/fully_sharded.h"
-#include "step/transforms/pipeline.h"
-#include "step/transforms/sharding.h"
 
 namespace plimsoll {
 namespace {
@@ -38,27 +38,27 @@ Parallel WayOf(const Choice& choice) {
   return way ? *way : Parallel(DataParallel{});
 }
 
-Numerics NumericsOfWay(const Step&, std::string_view value) {
+Numerics NumericsOfWay(const Job&, std::string_view value) {
   const Result<Parallel> way = ParseWay(value);
   const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
   return sharding != nullptr && sharding->policy ? Numerics::kRounding : Numerics::kSame;
 }
 
-std::vector<std::string> WaysWorthTrying(const PlanJob& job, const Variant&) {
-  if (job.gpus == 1) return {};
-  const std::int64_t n = job.gpus;
+std::vector<std::string> WaysWorthTrying(const PlanRequest& request, const Variant&) {
+  if (request.gpus == 1) return {};
+  const std::int64_t n = request.gpus;
   std::vector<std::string> values = {fmt::format("ddp:{}", n), fmt::format("zero1:{}", n),
                                      fmt::format("fsdp:{}", n), fmt::format("fsdp:{}:keep", n)};
   const Choice policy = Choice{}.With(kParallelLever.name, fmt::format("fsdp:{}:bf16", n));
-  const Result<std::size_t> variant = VariantFor(job.step, policy);
+  const Result<std::size_t> variant = VariantFor(request.job, policy);
   const std::string value(policy.Get(kParallelLever.name));
-  if (variant && kParallelLever.suits(job.step, job.step.variants[*variant], value)) {
+  if (variant && kParallelLever.suits(request.job, request.job.variants[*variant], value)) {
     values.push_back(value);
   }
   return values;
 }
 
-std::string DescribeWay(const Step&, const Choice& choice) {
+std::string DescribeWay(const Job&, const Choice& choice) {
   const Parallel way = WayOf(choice);
   if (const auto* pipeline = std::get_if<Pipeline>(&way)) {
     return fmt::format("pipeline of {} stages, {} micro-batches", pipeline->stages,
@@ -103,7 +103,7 @@ LeverFields FieldsOf(const Pipeline& pipeline) {
           {"chunks", std::int64_t{pipeline.chunks}}};
 }
 
-LeverFields ParallelFields(const Step&, const Choice& choice) {
+LeverFields ParallelFields(const Job&, const Choice& choice) {
   return std::visit([](const auto& way) { return FieldsOf(way); }, WayOf(choice));
 }
 
@@ -119,7 +119,7 @@ std::vector<std::string> ShardingCode(const Sharding& sharding) {
           fmt::format("fully_shard(model{})  # before the optimizer is made", arguments)};
 }
 
-std::vector<std::string> CodeOfWay(const Step&, const Choice& choice) {
+std::vector<std::string> CodeOfWay(const Job&, const Choice& choice) {
   const Parallel way = WayOf(choice);
   std::vector<std::string> lines;
   std::int64_t ranks = 1;
@@ -148,9 +148,9 @@ std::vector<std::string> CodeOfWay(const Step&, const Choice& choice) {
 }
 
 /// With what the script tells DistributedDataParallel.
-DataParallel AsScriptHas(const Step& step) {
+DataParallel AsScriptHas(const Job& job) {
   const DataParallel plain;
-  const auto told = ParseDataParallel(fmt::format("{}{}", plain.ranks, step.data_parallel));
+  const auto told = ParseDataParallel(fmt::format("{}{}", plain.ranks, job.data_parallel));
   return told ? *told : plain;
 }
 
@@ -163,26 +163,26 @@ std::string DescribeGloo(const Parallel& way) {
       zero ? "not " : "");
 }
 
-std::optional<Error> RewriteStep(Step& step, Variant& variant, std::string_view value) {
+std::optional<Error> RewriteJob(Job& job, Variant& variant, std::string_view value) {
   const Result<Parallel> way = ParseWay(value);
   if (!way) return way.error();
   if (const auto* sharding = std::get_if<Sharding>(&*way)) {
-    if (std::optional<Error> error = CannotShard(step, variant, *sharding)) return error;
-    Note(step, DescribeSharding(step, variant, *sharding));
-    variant = AddFullySharded(step, variant, *sharding);
+    if (std::optional<Error> error = CannotShard(job, variant, *sharding)) return error;
+    Note(job, DescribeSharding(job, variant, *sharding));
+    variant = AddFullySharded(job, variant, *sharding);
   } else if (const auto* pipeline = std::get_if<Pipeline>(&*way)) {
-    Note(step, DescribePipeline(step, variant, *pipeline));
+    Note(job, DescribePipeline(job, variant, *pipeline));
     // What stages send each other is on GPUs, where gloo cannot take it from.
-    step.backend = Backend::kNccl;
-    Result<Variant> stage = AddPipeline(step, variant, *pipeline);
+    job.backend = Backend::kNccl;
+    Result<Variant> stage = AddPipeline(job, variant, *pipeline);
     if (!stage) return stage.error();
     variant = std::move(*stage);
   } else {
-    const DataParallel ddp = value == "ddp" ? AsScriptHas(step) : std::get<DataParallel>(*way);
-    if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(step, std::move(text));
-    variant = AddDataParallel(step, variant, ddp);
+    const DataParallel ddp = value == "ddp" ? AsScriptHas(job) : std::get<DataParallel>(*way);
+    if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(job, std::move(text));
+    variant = AddDataParallel(job, variant, ddp);
   }
-  if (step.backend == Backend::kGloo) Note(step, DescribeGloo(*way));
+  if (job.backend == Backend::kGloo) Note(job, DescribeGloo(*way));
   return std::nullopt;
 }
 
@@ -205,19 +205,19 @@ const PlanLever kParallelLever = {
     .numerics = NumericsOfWay,
     .worth_trying = WaysWorthTrying,
     .suits =
-        [](const Step& step, const Variant& variant, std::string_view value) {
+        [](const Job& job, const Variant& variant, std::string_view value) {
           const Result<Parallel> way = ParseWay(value);
           const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
-          return sharding == nullptr || !CannotShard(step, variant, *sharding);
+          return sharding == nullptr || !CannotShard(job, variant, *sharding);
         },
     .describe = DescribeWay,
     .fields = ParallelFields,
     .code = CodeOfWay,
-    .rewrite = RewriteStep,
+    .rewrite = RewriteJob,
 };
 
-std::int64_t SamplesOf(const Step& step, const Choice& choice) {
-  const std::int64_t samples = choice.batch * PassesOf(choice) * CapturedPasses(step);
+std::int64_t SamplesOf(const Job& job, const Choice& choice) {
+  const std::int64_t samples = choice.batch * PassesOf(choice) * CapturedPasses(job);
   if (choice.Get(kParallelLever.name).empty()) return samples;
   const Parallel way = WayOf(choice);
   if (const auto* sharding = std::get_if<Sharding>(&way)) return samples * sharding->ranks;

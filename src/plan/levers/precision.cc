@@ -35,7 +35,7 @@ Parts PartsOf(std::string_view name) {
   return {.type = name, .channels_last = true};
 }
 
-Numerics NumericsOfPrecision(const Step&, std::string_view value) {
+Numerics NumericsOfPrecision(const Job&, std::string_view value) {
   const std::string_view type = PartsOf(value).type;
   for (const Known& known : kKnown) {
     if (known.name == type) return known.numerics;
@@ -85,23 +85,22 @@ const PlanLever kPrecisionLever = {
     .name = "precision",
     .values = "one that was captured: amp_bf16, amp_fp16, bf16, amp_bf16+channels_last",
     .numerics = NumericsOfPrecision,
-    .worth_trying = [](const PlanJob& job, const Variant&) -> std::vector<std::string> {
+    .worth_trying = [](const PlanRequest& request, const Variant&) -> std::vector<std::string> {
       std::vector<std::string> names;
-      for (std::size_t i = 1; i < job.step.variants.size(); ++i) {
-        names.push_back(job.step.variants[i].precision);
+      for (std::size_t i = 1; i < request.job.variants.size(); ++i) {
+        names.push_back(request.job.variants[i].precision);
       }
       return names;
     },
-    .describe = [](const Step&,
+    .describe = [](const Job&,
                    const Choice& choice) { return Words(choice.Get(kPrecisionLever.name)); },
-    .fields = [](const Step&, const Choice& choice) -> LeverFields {
+    .fields = [](const Job&, const Choice& choice) -> LeverFields {
       const Parts parts = PartsOf(choice.Get(kPrecisionLever.name));
       return {{"name", std::string(choice.Get(kPrecisionLever.name))},
               {"type", std::string(parts.type)},
               {"channels_last", parts.channels_last}};
     },
-    .code = [](const Step&,
-               const Choice& choice) { return Code(choice.Get(kPrecisionLever.name)); },
+    .code = [](const Job&, const Choice& choice) { return Code(choice.Get(kPrecisionLever.name)); },
     .configure = [](PredictOptions& options, std::string_view value) -> std::optional<Error> {
       options.precision = value;
       return std::nullopt;

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 #include "readers/error_text/log_window.h"
 #include "timeline/recording.h"
 

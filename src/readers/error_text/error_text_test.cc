@@ -30,7 +30,7 @@ void ExpectWhole(const OomMessage& m, const std::string& how) {
   EXPECT_EQ(m.allocated, GiB(70.10));
   EXPECT_EQ(m.private_pools, MiB(512));
   EXPECT_EQ(m.reserved_free, GiB(6.83));
-  EXPECT_EQ(ReleasesOf(m), "2.4 to 2.10");
+  EXPECT_EQ(VersionsOf(m), "2.4 to 2.10");
   EXPECT_FALSE(m.cut_off);
 }
 

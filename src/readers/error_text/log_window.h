@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/byte_stream.h"
 #include "base/result.h"
+#include "files/byte_stream.h"
 
 namespace plimsoll {
 

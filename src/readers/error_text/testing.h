@@ -31,7 +31,7 @@ inline OomMessage ReadOne(const std::string& text) {
 }
 
 /// "2.5 to 2.10"; "" where the words do not tell.
-inline std::string ReleasesOf(const OomMessage& message) {
+inline std::string VersionsOf(const OomMessage& message) {
   return message.torch ? message.torch->ToString() : "";
 }
 

@@ -9,18 +9,18 @@ namespace {
 
 /// The exception's class changed with the releases: RuntimeError, torch.cuda.OutOfMemoryError from
 /// 1.13 on, torch.OutOfMemoryError from 2.4 on.
-Releases ReleasesOfClass(std::string_view before) {
+TorchVersions VersionsOfClass(std::string_view before) {
   constexpr std::size_t kReach = 48;
   if (before.size() > kReach) before.remove_prefix(before.size() - kReach);
-  Releases releases;
+  TorchVersions versions;
   if (before.find("torch.cuda.OutOfMemoryError") != std::string_view::npos) {
-    releases.Narrow(113, 203);
+    versions.Narrow(113, 203);
   } else if (before.find("torch.OutOfMemoryError") != std::string_view::npos) {
-    releases.Narrow(204, Releases::kNewest);
+    versions.Narrow(204, TorchVersions::kNewest);
   } else if (before.find("RuntimeError:") != std::string_view::npos) {
-    releases.Narrow(100, 112);
+    versions.Narrow(100, 112);
   }
-  return releases;
+  return versions;
 }
 
 /// A size and the words behind it.
@@ -33,7 +33,7 @@ struct Label {
 constexpr std::array<Label, 7> kOldLabels = {{
     {"total capacity", &OomMessage::capacity, 100, 205},
     {"already allocated", &OomMessage::allocated, 100, 205},
-    {"current active", &OomMessage::active, 100, Releases::kNewest},
+    {"current active", &OomMessage::active, 100, TorchVersions::kNewest},
     {"free", &OomMessage::free, 100, 200},
     {"cached", &OomMessage::reserved_free, 100, 103},
     {"reserved in total by PyTorch", &OomMessage::reserved, 104, 205},
@@ -41,21 +41,21 @@ constexpr std::array<Label, 7> kOldLabels = {{
 }};
 
 /// Other makers took over the text of 1.x or of 2.x and print it in all their releases.
-bool FollowsReleases(MessageSource source) {
+bool FollowsVersions(MessageSource source) {
   return source == MessageSource::kTorchCuda || source == MessageSource::kTorchHip ||
          source == MessageSource::kTorchXpu;
 }
 
-void SetReleases(OomMessage& message, const Releases& releases) {
-  if (FollowsReleases(message.source)) message.torch = releases;
+void SetVersions(OomMessage& message, const TorchVersions& versions) {
+  if (FollowsVersions(message.source)) message.torch = versions;
 }
 
 /// "(GPU D; S total capacity; S already allocated; S free; S reserved in total by PyTorch)", and
 /// from 1.10 on a hint behind it. PyTorch 1.0 to 2.0; XPU until 2.5; NPU always, with more clauses.
-void ReadInParentheses(Scanner& scanner, OomMessage& message, Releases releases) {
+void ReadInParentheses(Scanner& scanner, OomMessage& message, TorchVersions versions) {
   if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   const bool xpu = message.source == MessageSource::kTorchXpu;
-  releases.Narrow(100, xpu ? 205 : 200);
+  versions.Narrow(100, xpu ? 205 : 200);
   bool elided = false;
   while (scanner.Literal(";")) {
     std::optional<Bytes> size;
@@ -68,7 +68,7 @@ void ReadInParentheses(Scanner& scanner, OomMessage& message, Releases releases)
     for (const Label& label : kOldLabels) {
       if (!scanner.Literal(label.text)) continue;
       message.*label.field = size;
-      releases.Narrow(label.first, label.last);
+      versions.Narrow(label.first, label.last);
       known = true;
       break;
     }
@@ -77,14 +77,14 @@ void ReadInParentheses(Scanner& scanner, OomMessage& message, Releases releases)
   message.cut_off = !scanner.Literal(")") || elided;
   scanner.Literal(".");
   if (scanner.Literal("If reserved memory is >> allocated memory")) {
-    releases.Narrow(110, 200);
+    versions.Narrow(110, 200);
     scanner.Literal(
         "try setting max_split_size_mb to avoid fragmentation. See documentation for Memory "
         "Management and PYTORCH_CUDA_ALLOC_CONF");
   } else if (!message.cut_off && !scanner.Literal("If")) {
-    releases.Narrow(100, xpu ? 205 : 109);
+    versions.Narrow(100, xpu ? 205 : 109);
   }
-  SetReleases(message, releases);
+  SetVersions(message, versions);
 }
 
 /// "Including non-PyTorch memory, this process has S memory in use." or "Process 1234 has S memory
@@ -104,16 +104,17 @@ bool ReadProcess(Scanner& scanner, OomMessage& message) {
 }
 
 constexpr std::array<Label, 6> kLabels = {{
-    {"is free", &OomMessage::free, 201, Releases::kNewest},
-    {"allowed", &OomMessage::allowed, 205, Releases::kNewest},
-    {"is allocated by PyTorch", &OomMessage::allocated, 201, Releases::kNewest},
-    {"allocated in private pools", &OomMessage::private_pools, 204, Releases::kNewest},
-    {"is reserved by PyTorch but unallocated", &OomMessage::reserved_free, 201, Releases::kNewest},
-    {"is reserved by PyTorch", &OomMessage::reserved, 201, Releases::kNewest},
+    {"is free", &OomMessage::free, 201, TorchVersions::kNewest},
+    {"allowed", &OomMessage::allowed, 205, TorchVersions::kNewest},
+    {"is allocated by PyTorch", &OomMessage::allocated, 201, TorchVersions::kNewest},
+    {"allocated in private pools", &OomMessage::private_pools, 204, TorchVersions::kNewest},
+    {"is reserved by PyTorch but unallocated", &OomMessage::reserved_free, 201,
+     TorchVersions::kNewest},
+    {"is reserved by PyTorch", &OomMessage::reserved, 201, TorchVersions::kNewest},
 }};
 
 /// One figure with its words; what PyTorch may add between the parts is passed over.
-bool ReadClause(Scanner& scanner, OomMessage& message, Releases& releases) {
+bool ReadClause(Scanner& scanner, OomMessage& message, TorchVersions& versions) {
   while (scanner.AnyOf({".", ",", ";", "of which", "and", "with", "Of the allocated memory"})) {
   }
   if (ReadProcess(scanner, message)) return true;
@@ -122,7 +123,7 @@ bool ReadClause(Scanner& scanner, OomMessage& message, Releases& releases) {
   for (const Label& label : kLabels) {
     if (!scanner.Literal(label.text)) continue;
     message.*label.field = size;
-    releases.Narrow(label.first, label.last);
+    versions.Narrow(label.first, label.last);
     // "(e.g., CUDA Graphs)", on AMD "(e.g., HIP Graphs)".
     if (scanner.Literal("(e.g.,")) scanner.SkipPast(")", 32);
     return true;
@@ -155,8 +156,8 @@ bool SkipElision(Scanner& scanner, const OomMessage& message) {
     if (MayBeginClause(probe)) {
       Scanner clause = probe;
       OomMessage found = message;
-      Releases releases;
-      if (ReadClause(clause, found, releases)) {
+      TorchVersions versions;
+      if (ReadClause(clause, found, versions)) {
         scanner = probe;
         return true;
       }
@@ -167,20 +168,20 @@ bool SkipElision(Scanner& scanner, const OomMessage& message) {
 }
 
 /// What the hint recommends, and where it sends the reader.
-void ReadHint(Scanner& scanner, Releases& releases) {
+void ReadHint(Scanner& scanner, TorchVersions& versions) {
   if (scanner.Literal("Please use `empty_cache` to release all unoccupied cached memory")) {
-    releases.Narrow(206, Releases::kNewest);
+    versions.Narrow(206, TorchVersions::kNewest);
   }
   if (!scanner.Literal("If reserved but unallocated memory is large try setting")) return;
   if (scanner.Literal("max_split_size_mb to avoid fragmentation.")) {
-    releases.Narrow(201, 201);
+    versions.Narrow(201, 201);
     scanner.Literal("See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF");
     return;
   }
   if (scanner.Literal("PYTORCH_ALLOC_CONF=")) {
-    releases.Narrow(210, 210);
+    versions.Narrow(210, 210);
   } else if (scanner.Literal("PYTORCH_CUDA_ALLOC_CONF=")) {
-    releases.Narrow(202, Releases::kNewest);
+    versions.Narrow(202, TorchVersions::kNewest);
   } else if (!scanner.Literal("PYTORCH_HIP_ALLOC_CONF=")) {
     return;
   }
@@ -188,40 +189,40 @@ void ReadHint(Scanner& scanner, Releases& releases) {
   scanner.Literal("See documentation for Memory Management");
   if (!scanner.Literal("(https://")) return;
   if (scanner.Literal("pytorch.org/docs/stable/notes/cuda.html#environment-variables")) {
-    releases.Narrow(202, 210);
+    versions.Narrow(202, 210);
   } else if (scanner.Literal("docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory")) {
-    releases.Narrow(211, Releases::kNewest);
+    versions.Narrow(211, TorchVersions::kNewest);
   }
 }
 
 /// The figures with their words, and the hint behind them.
-void ReadSentences(Scanner& scanner, OomMessage& message, Releases releases) {
-  while (ReadClause(scanner, message, releases) || SkipElision(scanner, message)) {
+void ReadSentences(Scanner& scanner, OomMessage& message, TorchVersions versions) {
+  while (ReadClause(scanner, message, versions) || SkipElision(scanner, message)) {
   }
   message.cut_off = !message.reserved_free;
-  ReadHint(scanner, releases);
-  SetReleases(message, releases);
+  ReadHint(scanner, versions);
+  SetVersions(message, versions);
 }
 
 /// "GPU D has a total capacity of S of which S is free. " and sentences about the processes, the
 /// limit and the allocator. PyTorch 2.1 and newer.
-void ReadInSentences(Scanner& scanner, OomMessage& message, Releases releases) {
-  releases.Narrow(201, Releases::kNewest);
+void ReadInSentences(Scanner& scanner, OomMessage& message, TorchVersions versions) {
+  versions.Narrow(201, TorchVersions::kNewest);
   if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   if (scanner.Literal("has a total capacty of")) {  // so misspelled in 2.1
-    releases.Narrow(201, 201);
+    versions.Narrow(201, 201);
   } else if (scanner.Literal("has a total capacity of")) {
-    releases.Narrow(202, Releases::kNewest);
+    versions.Narrow(202, TorchVersions::kNewest);
   }
   scanner.Size(message.capacity);
-  ReadSentences(scanner, message, releases);
+  ReadSentences(scanner, message, versions);
 }
 
 /// "Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit.
 /// Requested size: S"
 bool ReadRejection(Scanner& scanner, OomMessage& message) {
   message.source = MessageSource::kTorchRejected;
-  message.torch = Releases{.first = 212};
+  message.torch = TorchVersions{.first = 212};
   scanner.Literal("because it would exceed per_process_memory_fraction limit.");
   message.cut_off = !scanner.Literal("Requested size:") || !scanner.Size(message.requested);
   return true;
@@ -239,8 +240,8 @@ std::optional<int> ValueBehind(std::string_view line, std::string_view key) {
 }
 
 /// Either form, for whatever the device is called.
-bool ReadFigures(Scanner& scanner, OomMessage& message, Releases releases) {
-  SetReleases(message, releases);
+bool ReadFigures(Scanner& scanner, OomMessage& message, TorchVersions versions) {
+  SetVersions(message, versions);
   const bool parentheses = scanner.Literal("(");
   if (!parentheses) scanner.Literal(".");
   if (scanner.Literal("NPU")) {
@@ -249,13 +250,13 @@ bool ReadFigures(Scanner& scanner, OomMessage& message, Releases releases) {
   } else if (!scanner.AnyOf({"GPU", "XPU", "MUSA", "MLU", "device"})) {
     // What is left behind an elision has the words of 2.1 and newer, or tells nothing.
     if (parentheses || !SkipElision(scanner, message)) return false;
-    ReadSentences(scanner, message, releases);
+    ReadSentences(scanner, message, versions);
     return true;
   }
   if (parentheses) {
-    ReadInParentheses(scanner, message, releases);
+    ReadInParentheses(scanner, message, versions);
   } else {
-    ReadInSentences(scanner, message, releases);
+    ReadInSentences(scanner, message, versions);
   }
   return true;
 }
@@ -263,7 +264,7 @@ bool ReadFigures(Scanner& scanner, OomMessage& message, Releases releases) {
 }  // namespace
 
 bool ReadTorch(Scanner& scanner, std::string_view before, OomMessage& message) {
-  const Releases releases = ReleasesOfClass(before);
+  const TorchVersions versions = VersionsOfClass(before);
   scanner.Literal(".");
   if (scanner.Literal("Allocation was preemptively rejected")) {
     return ReadRejection(scanner, message);
@@ -283,7 +284,7 @@ bool ReadTorch(Scanner& scanner, std::string_view before, OomMessage& message) {
     return true;
   }
   message.cut_off = true;
-  if (scanner.Size(message.requested)) ReadFigures(scanner, message, releases);
+  if (scanner.Size(message.requested)) ReadFigures(scanner, message, versions);
   return true;
 }
 
@@ -291,7 +292,7 @@ bool ReadTorch(Scanner& scanner, std::string_view before, OomMessage& message) {
 bool ReadTorchHeadless(Scanner& scanner, std::string_view before, OomMessage& message) {
   message.cut_off = true;
   return scanner.Size(message.requested) &&
-         ReadFigures(scanner, message, ReleasesOfClass(before)) && message.capacity;
+         ReadFigures(scanner, message, VersionsOfClass(before)) && message.capacity;
 }
 
 /// "Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate S
@@ -317,7 +318,7 @@ bool ReadNvmlAssert(Scanner& scanner, std::string_view, OomMessage&) {
 /// The log's line for the same event: "requested S but total_allocated_memory (S) + requested size
 /// would exceed memory limit (S = P% of S)". What it calls allocated is what is reserved.
 bool ReadTorchRejectedWarning(Scanner& scanner, std::string_view, OomMessage& message) {
-  message.torch = Releases{.first = 212};
+  message.torch = TorchVersions{.first = 212};
   message.cut_off = true;
   if (!scanner.Literal("requested")) return true;
   if (!scanner.Size(message.requested)) return true;
@@ -373,7 +374,7 @@ bool ReadTorchMps(Scanner& scanner, std::string_view, OomMessage& message) {
 /// "[ExpandableSegmentVA] Failed to reserve 90.00 GiB of virtual address space"
 bool ReadVirtualAddress(Scanner& scanner, std::string_view, OomMessage& message) {
   if (!scanner.Literal("Failed to reserve")) return scanner.ended();
-  message.torch = Releases{.first = 214};
+  message.torch = TorchVersions{.first = 214};
   message.cut_off = !scanner.Size(message.requested);
   return true;
 }

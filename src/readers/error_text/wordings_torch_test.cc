@@ -8,7 +8,7 @@ TEST(TorchWordings, OneZeroToOneThreeSaysCached) {
       "RuntimeError: CUDA out of memory. Tried to allocate 170.00 MiB (GPU 1; 10.92 GiB total "
       "capacity; 9.51 GiB already allocated; 117.06 MiB free; 243.25 MiB cached)");
   EXPECT_EQ(m.source, MessageSource::kTorchCuda);
-  EXPECT_EQ(ReleasesOf(m), "1.0 to 1.3");
+  EXPECT_EQ(VersionsOf(m), "1.0 to 1.3");
   EXPECT_EQ(m.device, 1);
   EXPECT_EQ(m.requested, MiB(170));
   EXPECT_EQ(m.capacity, GiB(10.92));
@@ -25,7 +25,7 @@ TEST(TorchWordings, OneFourToOneSevenSaysReservedInTotal) {
       "RuntimeError: CUDA out of memory. Tried to allocate 1.72 GiB (GPU 0; 15.78 GiB total "
       "capacity; 12.56 GiB already allocated; 1.25 GiB free; 13.31 GiB reserved in total by "
       "PyTorch)\n");
-  EXPECT_EQ(ReleasesOf(m), "1.4 to 1.9");
+  EXPECT_EQ(VersionsOf(m), "1.4 to 1.9");
   EXPECT_EQ(m.device, 0);
   EXPECT_EQ(m.requested, GiB(1.72));
   EXPECT_EQ(m.capacity, GiB(15.78));
@@ -41,7 +41,7 @@ TEST(TorchWordings, OneEightHasALimit) {
       "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 3; 31.75 GiB total "
       "capacity; 7.40 GiB already allocated; 23.00 GiB free; 7.94 GiB allowed; 7.75 GiB reserved "
       "in total by PyTorch)");
-  EXPECT_EQ(ReleasesOf(m), "1.8 to 1.9");
+  EXPECT_EQ(VersionsOf(m), "1.8 to 1.9");
   EXPECT_EQ(m.allowed, GiB(7.94));
   EXPECT_EQ(m.reserved, GiB(7.75));
   EXPECT_EQ(m.free, GiB(23));
@@ -54,10 +54,10 @@ TEST(TorchWordings, OneTenToTwoZeroAddsAHint) {
       "already allocated; 14.69 MiB free; 22.51 GiB reserved in total by PyTorch) If reserved "
       "memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.  See "
       "documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF";
-  EXPECT_EQ(ReleasesOf(ReadOne(text)), "1.10 to 2.0");
-  EXPECT_EQ(ReleasesOf(ReadOne("RuntimeError: " + text)), "1.10 to 1.12");
+  EXPECT_EQ(VersionsOf(ReadOne(text)), "1.10 to 2.0");
+  EXPECT_EQ(VersionsOf(ReadOne("RuntimeError: " + text)), "1.10 to 1.12");
   const OomMessage m = ReadOne("torch.cuda.OutOfMemoryError: " + text);
-  EXPECT_EQ(ReleasesOf(m), "1.13 to 2.0");
+  EXPECT_EQ(VersionsOf(m), "1.13 to 2.0");
   EXPECT_EQ(m.requested, MiB(20));
   EXPECT_EQ(m.reserved, GiB(22.51));
   EXPECT_FALSE(m.cut_off);
@@ -71,7 +71,7 @@ TEST(TorchWordings, TwoOneMisspellsCapacity) {
       "PyTorch, and 190.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated "
       "memory is large try setting max_split_size_mb to avoid fragmentation.  See documentation "
       "for Memory Management and PYTORCH_CUDA_ALLOC_CONF");
-  EXPECT_EQ(ReleasesOf(m), "2.1");
+  EXPECT_EQ(VersionsOf(m), "2.1");
   EXPECT_EQ(m.device, 0);
   EXPECT_EQ(m.requested, MiB(32));
   EXPECT_EQ(m.capacity, GiB(4));
@@ -102,7 +102,7 @@ const char kOldUrl[] =
 
 TEST(TorchWordings, TwoTwoToTwoThree) {
   const OomMessage m = ReadOne("torch.cuda.OutOfMemoryError: " + Sentences(kUse, kOldUrl));
-  EXPECT_EQ(ReleasesOf(m), "2.2 to 2.3");
+  EXPECT_EQ(VersionsOf(m), "2.2 to 2.3");
   EXPECT_EQ(m.device, 5);
   EXPECT_EQ(m.requested, GiB(2.5));
   EXPECT_EQ(m.capacity, GiB(79.15));
@@ -118,7 +118,7 @@ TEST(TorchWordings, TwoFourHasPrivatePools) {
                 "allocated in private pools (e.g., CUDA Graphs), and 6.83 GiB is reserved by "
                 "PyTorch but unallocated.",
                 kOldUrl));
-  EXPECT_EQ(ReleasesOf(m), "2.4 to 2.10");
+  EXPECT_EQ(VersionsOf(m), "2.4 to 2.10");
   EXPECT_EQ(m.allocated, GiB(70.10));
   EXPECT_EQ(m.private_pools, MiB(512));
   EXPECT_EQ(m.reserved_free, GiB(6.83));
@@ -131,7 +131,7 @@ TEST(TorchWordings, TwoFiveHasALimit) {
                 "use. 40.00 GiB allowed; Of the allocated memory 38.10 GiB is allocated by "
                 "PyTorch, and 1.83 GiB is reserved by PyTorch but unallocated.",
                 kOldUrl));
-  EXPECT_EQ(ReleasesOf(m), "2.5 to 2.10");
+  EXPECT_EQ(VersionsOf(m), "2.5 to 2.10");
   EXPECT_EQ(m.allowed, GiB(40));
   ASSERT_EQ(m.processes.size(), 2u);
   EXPECT_EQ(m.processes[0].pid, 4242);
@@ -148,7 +148,7 @@ TEST(TorchWordings, TwoTenRenamesTheVariable) {
       "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
       "Memory Management  "
       "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"));
-  EXPECT_EQ(ReleasesOf(m), "2.10");
+  EXPECT_EQ(VersionsOf(m), "2.10");
   EXPECT_EQ(m.reserved_free, GiB(6.83));
 }
 
@@ -159,7 +159,7 @@ TEST(TorchWordings, TwoElevenMovesTheDocumentation) {
       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation "
       "for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
       "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"));
-  EXPECT_EQ(ReleasesOf(m), "2.11 or newer");
+  EXPECT_EQ(VersionsOf(m), "2.11 or newer");
 }
 
 TEST(TorchWordings, AnAbsurdProcessFigureIsNone) {
@@ -196,7 +196,7 @@ TEST(TorchWordings, PreemptivelyRejected) {
       "would exceed per_process_memory_fraction limit. Requested size: 2.50 GiB\n";
   OomMessage m = ReadOne(error);
   EXPECT_EQ(m.source, MessageSource::kTorchRejected);
-  EXPECT_EQ(ReleasesOf(m), "2.12 or newer");
+  EXPECT_EQ(VersionsOf(m), "2.12 or newer");
   EXPECT_EQ(m.requested, GiB(2.5));
   EXPECT_FALSE(m.cut_off);
   // The log's warning about the same event adds its figures.

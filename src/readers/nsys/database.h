@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 
 struct sqlite3;
 struct sqlite3_stmt;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/read_budget.h"
+#include "files/read_budget.h"
 #include "timeline/limits.h"
 #include "timeline/stack_builder.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/read_budget.h"
+#include "files/read_budget.h"
 #include "readers/nsys/database.h"
 #include "readers/nsys/memory_rows.h"
 #include "timeline/limits.h"

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "base/input.h"
 #include "base/result.h"
+#include "files/input.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {

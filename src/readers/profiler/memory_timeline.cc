@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_visit.h"
-#include "base/read_budget.h"
+#include "files/json_visit.h"
+#include "files/read_budget.h"
 #include "readers/profiler/profiler.h"
 #include "timeline/limits.h"
 

@@ -11,8 +11,8 @@
 
 #include "base/bytes.h"
 #include "base/interner.h"
-#include "base/json_visit.h"
-#include "base/read_budget.h"
+#include "files/json_visit.h"
+#include "files/read_budget.h"
 
 namespace plimsoll {
 

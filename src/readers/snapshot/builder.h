@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/input.h"
-#include "base/read_budget.h"
 #include "base/result.h"
+#include "files/input.h"
+#include "files/read_budget.h"
 #include "readers/snapshot/value.h"
 #include "timeline/recording.h"
 #include "timeline/stack_builder.h"
@@ -168,7 +168,7 @@ class Builder {
   }
   StackId ForwardStackOf(Value strings);
   Bytes SizeOf(Value v);
-  std::string TorchRelease() const;
+  std::string WrittenBy() const;
 
   void TakeSegments(Value list, std::map<std::int32_t, Timeline>& by_device);
   /// `only`: no other list needs the events, so they need not be copied.

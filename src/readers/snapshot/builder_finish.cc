@@ -43,7 +43,7 @@ std::uint8_t Builder::PoolIndex(Value v) {
 }
 
 /// Which releases write these keys; research of the literals in every tag.
-std::string Builder::TorchRelease() const {
+std::string Builder::WrittenBy() const {
   const auto seen = [&](Key key) { return seen_[static_cast<std::size_t>(key)]; };
   if (seen(Key::kInternalMetadata)) return "2.14 or newer";
   if (seen(Key::kHostTraces)) return "2.14 or newer";
@@ -238,7 +238,7 @@ Result<Recording> Builder::Finish(Value root) {
     timeline.pools = pools_;
     timeline.settings = settings_;
     timeline.events_have_pools = seen_[static_cast<std::size_t>(Key::kPoolId)];
-    timeline.torch = TorchRelease();
+    timeline.torch = WrittenBy();
     timeline.host_reserved = host;
     recording.timelines.push_back(std::move(timeline));
   }

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/input.h"
+#include "files/input.h"
 #include "readers/snapshot/builder.h"
 #include "readers/snapshot/memo.h"
 #include "readers/snapshot/spelled_stacks.h"

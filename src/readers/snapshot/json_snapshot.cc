@@ -1,7 +1,7 @@
 // The JSON form of a snapshot, as memory_viz and Mosaic accept it.
 #include <bit>
 
-#include "base/json_visit.h"
+#include "files/json_visit.h"
 #include "readers/snapshot/builder.h"
 #include "readers/snapshot/snapshot.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/read_budget.h"
+#include "files/read_budget.h"
 #include "readers/snapshot/opcodes.h"
 
 namespace plimsoll::snapshot {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/byte_window.h"
 #include "base/result.h"
+#include "files/byte_window.h"
 #include "readers/snapshot/builder.h"
 #include "readers/snapshot/event_reader.h"
 #include "readers/snapshot/memo.h"

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-#include "base/byte_window.h"
-#include "base/input.h"
 #include "base/result.h"
+#include "files/byte_window.h"
+#include "files/input.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {

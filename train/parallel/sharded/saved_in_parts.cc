@@ -10,8 +10,8 @@
 #include <random>
 #include <sstream>
 
-#include "base/output.h"
 #include "base/printable.h"
+#include "files/output.h"
 #include "train/parallel/ranks/agreement.h"
 #include "train/state/layout.h"
 

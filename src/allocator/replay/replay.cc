@@ -1,0 +1,185 @@
+#include "allocator/replay/replay.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+
+Replayer::Replayer(const Workload& workload, const ReplayOptions& options, Driver& driver,
+                   ReplayLog* log)
+    : workload_(workload),
+      options_(options),
+      allocator_(options.rules, options.limits, driver, workload.streams, workload.pools()),
+      log_(log),
+      holdings_(workload.allocations) {
+  // Most requests make one entry.
+  if (log_ != nullptr) log_->entries.reserve(workload.requests.size());
+  Begin();
+}
+
+bool KeepsEarlier(const Workload& workload, const ReplayOptions& options) {
+  if (!options.keep_earlier_segments) return false;
+  Bytes held = 0;
+  for (const CachingAllocator::SeedSegment& seed : workload.seeds) {
+    held += seed.size;
+    for (const CachingAllocator::SeedPiece& piece : seed.pieces) {
+      if (piece.state == CachingAllocator::State::kUnmapped) held -= piece.size;
+    }
+  }
+  return held <= options.limits.limit.value_or(kNoDevice) &&
+         held <= options.limits.capacity.value_or(kNoDevice);
+}
+
+void Replayer::Begin() {
+  if (KeepsEarlier(workload_, options_)) {
+    Plant(workload_, allocator_, holdings_);
+    if (log_ == nullptr) return;
+    for (const CachingAllocator::Block& b : allocator_.blocks()) {
+      using State = CachingAllocator::State;
+      if (b.state == State::kUnused || b.state == State::kUnmapped) continue;
+      log_->entries.push_back({b.address, b.size, ReplayLog::What::kMemory});
+      if (b.state != State::kAllocated) continue;
+      log_->entries.push_back({b.address, b.size, ReplayLog::What::kBlock});
+    }
+    return;
+  }
+  for (const Request& request : workload_.earlier) Serve(request, 0);
+}
+
+ReplayResult Replayer::result() const {
+  ReplayResult result = result_;
+  result.counters = allocator_.counters();
+  return result;
+}
+
+void Replayer::Run(std::size_t last) {
+  const std::size_t count = workload_.requests.size();
+  const std::size_t end = last < count ? last + 1 : count;
+  while (next_ < end && !stopped_) Step(next_++);
+}
+
+void Replayer::Step(std::size_t index) {
+  const Request& request = workload_.requests[index];
+  const std::vector<EventIndex>& empties = options_.empty_cache_before;
+  if (next_empty_ < empties.size() && empties[next_empty_] <= request.event) {
+    while (next_empty_ < empties.size() && empties[next_empty_] <= request.event) ++next_empty_;
+    allocator_.EmptyCache();
+    LogCalls();
+  }
+  using Kind = Request::Kind;
+  if (request.kind == Kind::kAllocate || request.kind == Kind::kRefused ||
+      request.kind == Kind::kBorrow) {
+    return Serve(request, index);
+  }
+  if (request.kind == Kind::kEmptyCache) {
+    allocator_.EmptyCache();
+    return LogCalls();
+  }
+  if (request.kind == Kind::kAbandonPool) return allocator_.AbandonPool(request.pool);
+  if (request.kind == Kind::kCompleteFree) {
+    return allocator_.CompleteFree(holdings_.tickets[request.allocation]);
+  }
+  BlockId& block = holdings_.blocks[request.allocation];
+  if (block == CachingAllocator::kNone) return;
+  if (log_ != nullptr) LogFree(block);
+  if (request.kind == Kind::kFree) {
+    allocator_.Free(block);
+  } else {
+    holdings_.tickets[request.allocation] = allocator_.RequestFree(block);
+  }
+  block = CachingAllocator::kNone;
+}
+
+void Replayer::Serve(const Request& request, std::size_t index) {
+  const bool refused = request.kind == Request::Kind::kRefused;
+  const bool borrowed = request.kind == Request::Kind::kBorrow;
+  const bool ends = refused && workload_.fatal == index;
+  if (refused && !ends && !options_.ask_refused) return;
+  const Bytes peak = allocator_.counters().peak_reserved;
+  const BlockId block = allocator_.Allocate(request.size, request.stream, request.pool,
+                                            workload_.captures[request.pool]);
+  if (allocator_.counters().peak_reserved != peak) result_.peak_request = index;
+  LogCalls();
+  if (block == CachingAllocator::kNone) {
+    if (borrowed) {
+      ++result_.done_without;
+    } else if (!refused || ends) {
+      Fail(request);
+    }
+    return;
+  }
+  if (log_ != nullptr) {
+    const CachingAllocator::Block& b = allocator_.block(block);
+    log_->entries.push_back({b.address, b.size, ReplayLog::What::kBlock});
+  }
+  if (refused || borrowed) {
+    if (refused) ++result_.refusals_served;
+    if (log_ != nullptr) LogFree(block);
+    allocator_.Free(block);
+    // What follows the error in the record is its unwinding, which would not have been.
+    if (ends) stopped_ = true;
+  } else {
+    holdings_.blocks[request.allocation] = block;
+  }
+}
+
+void Replayer::Fail(const Request& request) {
+  stopped_ = true;
+  result_.fits = false;
+  result_.oom_event = request.event;
+  result_.oom_requested = request.size;
+}
+
+void Replayer::LogCalls() {
+  if (log_ != nullptr) {
+    for (const DriverCall& call : allocator_.calls()) {
+      const bool more = call.action == Action::kSegmentAlloc || call.action == Action::kSegmentMap;
+      log_->entries.push_back({call.address, call.size,
+                               more ? ReplayLog::What::kMemory : ReplayLog::What::kMemoryGone});
+    }
+  }
+  allocator_.ClearCalls();
+}
+
+void Replayer::LogFree(BlockId block) {
+  const CachingAllocator::Block& b = allocator_.block(block);
+  log_->entries.push_back({b.address, b.size, ReplayLog::What::kBlockGone});
+}
+
+std::vector<std::uint32_t> Replayer::Owners() const {
+  std::vector<std::uint32_t> owners(allocator_.blocks().size(), Ledger::kNoAllocation);
+  for (std::size_t i = 0; i < holdings_.blocks.size(); ++i) {
+    const BlockId block = holdings_.blocks[i];
+    if (block != CachingAllocator::kNone) owners[block] = static_cast<std::uint32_t>(i);
+  }
+  return owners;
+}
+
+ReplayResult Replay(const Timeline& timeline, const Workload& workload,
+                    const ReplayOptions& options, ReplayLog* log) {
+  AssumedDriver driver(timeline);
+  Replayer replayer(workload, options, driver, log);
+  replayer.Run();
+  return replayer.result();
+}
+
+std::optional<Bytes> SmallestCapacity(const Timeline& timeline, const Workload& workload,
+                                      ReplayOptions options) {
+  const auto fits = [&](Bytes capacity) {
+    options.limits.capacity = capacity;
+    return Replay(timeline, workload, options).fits;
+  };
+  options.limits.capacity.reset();
+  const ReplayResult free = Replay(timeline, workload, options);
+  if (!free.fits) return std::nullopt;
+  // It fits where nothing is ever refused. What is alive at once is no lower end: requests that the
+  // record refused need not be served.
+  Bytes enough = (free.counters.peak_reserved + kSegmentUnit - 1) / kSegmentUnit;
+  Bytes too_little = 0;
+  while (enough - too_little > 1) {
+    const Bytes middle = too_little + (enough - too_little) / 2;
+    (fits(middle * kSegmentUnit) ? enough : too_little) = middle;
+  }
+  return enough * kSegmentUnit;
+}
+
+}  // namespace plimsoll

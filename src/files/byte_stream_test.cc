@@ -1,0 +1,129 @@
+#include "files/byte_stream.h"
+
+#include <gtest/gtest.h>
+#include <lzma.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace plimsoll::byte_stream_test {
+namespace {
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& bytes) {
+    path = (std::filesystem::temp_directory_path() /
+            ("plimsoll_stream." + std::to_string(::getpid()) + "." + std::to_string(number_++)))
+               .string();
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path); }
+  std::string path;
+
+ private:
+  static inline int number_ = 0;
+};
+
+std::string Gzipped(const std::string& text) {
+  z_stream z{};
+  deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&z, text.size()) + 64, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  deflate(&z, Z_FINISH);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+std::string Xzipped(const std::string& text) {
+  std::string out(text.size() + 4096, '\0');
+  std::size_t used = 0;
+  lzma_easy_buffer_encode(1, LZMA_CHECK_CRC32, nullptr,
+                          reinterpret_cast<const std::uint8_t*>(text.data()), text.size(),
+                          reinterpret_cast<std::uint8_t*>(out.data()), &used, out.size());
+  out.resize(used);
+  return out;
+}
+
+std::string Zstandard(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 1));
+  return out;
+}
+
+/// Text that does not repeat itself, longer than what is read at once.
+std::string LongText() {
+  std::string text;
+  unsigned state = 1;
+  while (text.size() < 1'500'000) {
+    state = state * 1103515245 + 12345;
+    text += "line " + std::to_string(state) + "\n";
+  }
+  return text;
+}
+
+Result<std::string> ReadInPieces(const std::string& path, std::size_t piece) {
+  Result<ByteStream> stream = ByteStream::Open(path);
+  if (!stream) return stream.error();
+  std::string all;
+  std::string buffer(piece, '\0');
+  while (true) {
+    const Result<std::size_t> n = stream->Fill(buffer.data(), buffer.size());
+    if (!n) return n.error();
+    all.append(buffer, 0, *n);
+    if (*n < piece) return all;
+  }
+}
+
+TEST(ByteStream, UnpacksInPieces) {
+  const std::string text = LongText();
+  for (const std::string& packed : {text, Gzipped(text), Xzipped(text), Zstandard(text)}) {
+    const TemporaryFile file(packed);
+    for (std::size_t piece : {std::size_t{1000}, std::size_t{65536}, std::size_t{1} << 21}) {
+      const Result<std::string> read = ReadInPieces(file.path, piece);
+      ASSERT_TRUE(read.ok()) << read.error().ToLine();
+      EXPECT_EQ(*read == text, true) << piece;
+    }
+  }
+}
+
+TEST(ByteStream, SeveralPartsAreOneText) {
+  const std::string text = LongText();
+  for (auto* pack : {Gzipped, Xzipped, Zstandard}) {
+    const TemporaryFile file(pack(text) + pack("the end"));
+    const Result<std::string> read = ReadInPieces(file.path, 4096);
+    ASSERT_TRUE(read.ok()) << read.error().ToLine();
+    EXPECT_EQ(*read == text + "the end", true);
+  }
+}
+
+TEST(ByteStream, WhatEndsTooEarlyIsSaid) {
+  const std::string text = LongText();
+  for (auto* pack : {Gzipped, Xzipped, Zstandard}) {
+    std::string packed = pack(text);
+    packed.resize(packed.size() / 2);
+    const TemporaryFile file(packed);
+    const Result<std::string> read = ReadInPieces(file.path, 4096);
+    ASSERT_FALSE(read.ok());
+    EXPECT_NE(read.error().ToLine().find("ends too early"), std::string::npos)
+        << read.error().ToLine();
+  }
+}
+
+TEST(ByteStream, NothingIsFine) {
+  const TemporaryFile file("");
+  const Result<std::string> read = ReadInPieces(file.path, 16);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, "");
+  EXPECT_FALSE(ByteStream::Open("/nonexistent/file").ok());
+  EXPECT_FALSE(ByteStream::Open("/").ok());
+}
+
+}  // namespace
+}  // namespace plimsoll::byte_stream_test

@@ -1,0 +1,80 @@
+#include "files/json.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace plimsoll::json_test {
+
+Json Read(std::string text) {
+  const Result<Input> input = Input::FromMemory("a.json", std::move(text));
+  Result<Json> read = ReadJson(*input);
+  EXPECT_TRUE(read) << read.error().ToLine();
+  return read ? *std::move(read) : Json();
+}
+
+std::string Fault(std::string text) {
+  const Result<Input> input = Input::FromMemory("a.json", std::move(text));
+  const Result<Json> read = ReadJson(*input);
+  return read ? "" : read.error().ToLine();
+}
+
+TEST(Json, BracesMakeObjectsAndArrays) {
+  const Json json = {{"name", "x"}, {"sizes", {1, 2}}, {"none", nullptr}, {"empty", Json::array()}};
+  EXPECT_EQ(json.Dump(), R"({"name":"x","sizes":[1,2],"none":null,"empty":[]})");
+  EXPECT_EQ(json.Dump(1),
+            "{\n \"name\": \"x\",\n \"sizes\": [\n  1,\n  2\n ],\n \"none\": null,\n"
+            " \"empty\": []\n}");
+}
+
+TEST(Json, AnswersNothingWhereItIsSomethingElse) {
+  const Json json = Read(R"({"a": [1, -2, 3.5, true, "t"], "big": 18446744073709551615})");
+  EXPECT_EQ(json["a"][0].integer(), 1);
+  EXPECT_EQ(json["a"][1].integer(), -2);
+  EXPECT_FALSE(json["a"][1].whole());
+  EXPECT_FALSE(json["a"][2].integer());
+  EXPECT_EQ(json["a"][2].number(), 3.5);
+  EXPECT_EQ(json["a"][3].boolean(), true);
+  EXPECT_EQ(json["a"][4].text_or("else"), "t");
+  EXPECT_EQ(json["a"][5].text_or("else"), "else");
+  EXPECT_FALSE(json["big"].integer());
+  EXPECT_EQ(json["big"].whole(), 18446744073709551615u);
+  EXPECT_TRUE(json["none"]["deeper"][7].is_null());
+  EXPECT_TRUE(json["a"].members().empty());
+}
+
+TEST(Json, NumbersCompareByTheirValue) {
+  EXPECT_EQ(Read("[1, 2.0]"), Json({1, 2}));
+  EXPECT_NE(Read("[18446744073709551615]"), Json({-1}));
+  EXPECT_EQ(Read(R"({"a": 1, "b": 2})"), Read(R"({"b": 2, "a": 1})"));
+  EXPECT_EQ(Read(R"({"a": 1, "a": 2})")["a"], 2);
+}
+
+TEST(Json, TextsAreEscapedAndValid) {
+  EXPECT_EQ(Json("a\"\\\n\x01z").Dump(), R"("a\"\\\n\u0001z")");
+  EXPECT_EQ(Json(std::string("\xc3\xa4\xff\xc3")).Dump(), "\"\xc3\xa4\xef\xbf\xbd\xef\xbf\xbd\"");
+}
+
+TEST(Json, NumbersComeBackAsTheyWere) {
+  for (const double value : {0.0, 1.0, -0.1, 1e-5, 123456.75, 1e15, 1.7976931348623157e308}) {
+    EXPECT_EQ(Read(Json(value).Dump()).number(), value) << Json(value).Dump();
+  }
+  EXPECT_EQ(Json(2.0).Dump(), "2.0");
+  EXPECT_EQ(Json(NAN).Dump(), "null");
+  EXPECT_EQ(Json(std::int64_t{-5}).Dump(), "-5");
+}
+
+TEST(Json, SaysWhereItIsBroken) {
+  EXPECT_EQ(Fault("[1, 2").substr(0, 41), "a.json: offset 5: the JSON ends too early");
+  EXPECT_EQ(Fault("[1, x]").substr(0, 30), "a.json: offset 4: not valid JS");
+}
+
+TEST(Json, NestingAndSizeHaveABudget) {
+  EXPECT_NE(Fault(std::string(1'000'000, '[')).find("nested more than 128 deep"),
+            std::string::npos);
+  std::string wide = "[[]";
+  for (int i = 0; i < 4'000'000; ++i) wide += ",[]";
+  EXPECT_NE(Fault(wide + "]").find("unfolds"), std::string::npos);
+}
+
+}  // namespace plimsoll::json_test

@@ -1,0 +1,147 @@
+#include "job/answer/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "base/check.h"
+#include "job/answer/prediction_invariants.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::size_t kMostHolders = 12;
+
+/// The blocks that are alive after a request.
+std::vector<std::uint32_t> AliveAt(const Lowered& lowered, std::size_t request) {
+  std::vector<char> alive(lowered.blocks.size(), 0);
+  for (std::size_t i = 0; i <= request && i < lowered.workload.requests.size(); ++i) {
+    const Request& r = lowered.workload.requests[i];
+    // What is borrowed is there at its own request only.
+    alive[r.allocation] =
+        r.kind == Request::Kind::kAllocate || (r.kind == Request::Kind::kBorrow && i == request);
+  }
+  std::vector<std::uint32_t> blocks;
+  for (std::uint32_t b = 0; b < alive.size(); ++b) {
+    if (alive[b]) blocks.push_back(b);
+  }
+  return blocks;
+}
+
+void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive, Bytes nccl,
+                Prediction& prediction) {
+  std::array<Bytes, kCategoryCount> sums{};
+  Bytes requested = 0;
+  for (const std::uint32_t b : alive) {
+    sums[static_cast<std::size_t>(lowered.blocks[b].category)] += lowered.blocks[b].requested;
+    requested += lowered.blocks[b].requested;
+  }
+  const auto line = [&](AccountItem what, Bytes bytes) {
+    if (bytes != 0) prediction.account.push_back({.what = what, .bytes = bytes});
+  };
+  for (const Category c : kCategories) line(ItemOf(c), sums[static_cast<std::size_t>(c)]);
+  const Needs& needs = prediction.trial.needs;
+  line(AccountItem::kRounding, needs.allocated.best - requested);
+  line(AccountItem::kCached, needs.reserved.best - needs.allocated.best);
+  line(AccountItem::kOutside, needs.device.best - needs.reserved.best - nccl);
+  line(AccountItem::kNccl, nccl);
+}
+
+void AddHolders(const Trial& trial, const std::vector<std::uint32_t>& alive,
+                Prediction& prediction) {
+  const StringTable& strings = trial.setting().job->strings;
+  std::map<std::tuple<std::string_view, std::string, Category>, Holder> sums;
+  for (const std::uint32_t b : alive) {
+    const LoweredBlock& block = trial.lowered().blocks[b];
+    std::string_view where;
+    std::string_view module;
+    if (block.call != LoweredBlock::kNoCall) {
+      const CallRecord& call = trial.setting().variant().calls[block.call];
+      where = strings[call.where];
+      module = strings[call.module];
+      if (where.empty()) where = strings[call.op];
+    } else if (block.model_tensor != LoweredBlock::kNoCall) {
+      where = "the model";
+    }
+    Holder& holder = sums[{where, FoldedLayers(module), block.category}];
+    holder.bytes += block.requested;
+    ++holder.count;
+  }
+  std::vector<Holder> rows;
+  for (auto& [key, holder] : sums) {
+    std::tie(holder.where, holder.module, holder.category) = key;
+    rows.push_back(std::move(holder));
+  }
+  prediction.holders = ByLine(std::move(rows));
+  KeepLargest(prediction.holders, kMostHolders);
+}
+
+void AddPeak(const Trial& trial, Prediction& prediction) {
+  prediction.peak = trial.lowered().moments[trial.shown().request];
+  if (prediction.peak.call == LoweredBlock::kNoCall) return;
+  const CallRecord& call = trial.setting().variant().calls[prediction.peak.call];
+  const StringTable& strings = trial.setting().job->strings;
+  prediction.peak_op = strings[call.op];
+  prediction.peak_where = strings[call.where];
+  prediction.peak_module = strings[call.module];
+}
+
+void AddAssumptions(const Trial& trial, Prediction& prediction) {
+  prediction.assumptions = trial.setting().job->notes;
+  std::string names;
+  int count = 0;
+  for (const auto& [name, calls] : trial.lowered().unknown) {
+    names += (names.empty() ? "" : ", ") + name;
+    count += calls;
+  }
+  if (count > 0) {
+    prediction.assumptions.push_back(
+        fmt::format("{} call{} of operators that were never measured count with their results "
+                    "alone: {}",
+                    count, count == 1 ? "" : "s", names));
+  }
+}
+
+}  // namespace
+
+Prediction Predict(const Trial& trial) {
+  const Setting& setting = trial.setting();
+  Prediction prediction;
+  prediction.file = setting.job->file;
+  prediction.model = setting.job->model;
+  prediction.precision = setting.variant().precision;
+  prediction.settings = FormatSettings(setting.rules.settings);
+  prediction.gpu = setting.gpu;
+  prediction.torch = setting.torch;
+  prediction.batch = setting.batch;
+  prediction.passes = setting.variant().passes;
+  prediction.sizes_change = setting.job->sizes_change;
+  prediction.steps = setting.steps;
+  prediction.limit = setting.limits.limit;
+  prediction.trial = trial.WithRanges();
+  prediction.unlimited_step_us = DurationOf(setting).us;
+  prediction.reserved_after_step = trial.shown().reserved_after_step;
+
+  const std::vector<std::uint32_t> alive = AliveAt(trial.lowered(), trial.shown().request);
+  AddPeak(trial, prediction);
+  AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
+  AddHolders(trial, alive, prediction);
+  AddAssumptions(trial, prediction);
+#ifndef NDEBUG
+  PLIMSOLL_CHECK(BrokenInvariants(prediction).empty());
+#endif
+  return prediction;
+}
+
+Result<Prediction> Predict(const Job& job, const Gpu& gpu, const PredictOptions& options) {
+  Result<Setting> setting = MakeSetting(job, gpu, options);
+  if (!setting) return setting.error();
+  const Result<Trial> trial = Trial::Of(std::move(*setting));
+  if (!trial) return trial.error();
+  return Predict(*trial);
+}
+
+}  // namespace plimsoll

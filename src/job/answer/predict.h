@@ -1,0 +1,50 @@
+// Will it fit? What a trial says, and where the memory is at its peak.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answer/account.h"
+#include "answer/holder.h"
+#include "base/result.h"
+#include "job/trial/trial.h"
+
+namespace plimsoll {
+
+struct Prediction {
+  std::string file;
+  std::string model;
+  std::string precision;
+  std::string settings;
+  Gpu gpu;
+  TorchVersion torch;
+  std::int64_t batch = 0;
+  /// Batches in each step of the optimizer.
+  int passes = 1;
+  /// The data decide sizes: batches that were not seen may be larger.
+  bool sizes_change = false;
+  int steps = 0;
+
+  std::optional<Bytes> limit = {};
+  TrialResult trial;
+  /// How long a step would take if nothing were refused.
+  double unlimited_step_us = 0;
+  /// Where allocated memory peaks.
+  Moment peak;
+  std::string peak_op;
+  std::string peak_where;
+  std::string peak_module;
+  /// Adds up to the best figure for the device.
+  std::vector<AccountLine> account;
+  std::vector<Holder> holders;
+  /// By captured or repeated step: the peaks up to its end.
+  std::vector<Bytes> reserved_after_step;
+
+  std::vector<std::string> assumptions;
+};
+
+Prediction Predict(const Trial& trial);
+Result<Prediction> Predict(const Job& job, const Gpu& gpu, const PredictOptions& options);
+
+}  // namespace plimsoll

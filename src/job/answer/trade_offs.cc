@@ -1,0 +1,163 @@
+#include "job/answer/trade_offs.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "allocator/settings/settings.h"
+#include "base/parallel.h"
+#include "job/answer/max_batch.h"
+
+namespace plimsoll {
+namespace {
+
+/// With one that does not fit and the chosen batch there are ten.
+constexpr int kMostPowers = 8;
+constexpr int kLargestPower = 24;
+
+/// The settings as given, and the same with expandable segments.
+std::vector<std::string> Settings(const Job& job, const PredictOptions& chosen) {
+  std::vector<std::string> confs = {chosen.conf};
+  const TorchVersion torch = TorchFor(job, chosen);
+  Result<AllocatorSettings> settings = ParseAllocatorSettings(chosen.conf, torch);
+  // Predicting what is chosen will say what is wrong with it.
+  if (!settings || settings->expandable_segments) return confs;
+  settings->expandable_segments = true;
+  const std::string with = FormatSettings(*settings);
+  if (ParseAllocatorSettings(with, torch)) confs.push_back(with);
+  return confs;
+}
+
+/// Powers of two up to `largest`, which fits: the first, the last, and between them every second or
+/// third where there are too many. Then the next one, and the chosen batch.
+std::set<std::int64_t> Batches(std::int64_t largest, std::int64_t chosen, int most_powers) {
+  std::set<std::int64_t> batches = {chosen};
+  int top = 0;
+  while (top < kLargestPower && (std::int64_t{2} << top) <= largest) ++top;
+  if (most_powers > 1 || top == 0) batches.insert(1);
+  const int stride = std::max(1, (top + most_powers - 2) / std::max(1, most_powers - 1));
+  for (int power = top; power > 0 && most_powers > 0; power -= stride) {
+    batches.insert(std::int64_t{1} << power);
+    if (most_powers == 1) break;
+  }
+  if (largest >= 1 && top < kLargestPower) batches.insert(std::int64_t{2} << top);
+  return batches;
+}
+
+/// One to be tried.
+struct TradeOffCandidate {
+  Setting setting;
+  bool chosen = false;
+};
+
+/// Every precision with every setting of the allocator, by precision.
+Result<std::vector<Setting>> SettingsToTry(const std::shared_ptr<const Job>& job, const Gpu& gpu,
+                                           const PredictOptions& chosen,
+                                           const std::vector<std::string>& confs) {
+  std::vector<Setting> settings;
+  for (const Variant& variant : job->variants) {
+    for (const std::string& conf : confs) {
+      PredictOptions options = chosen;
+      options.precision = variant.precision;
+      options.conf = conf;
+      Result<Setting> setting = MakeSetting(job, gpu, options);
+      if (!setting) return setting.error();
+      settings.push_back(std::move(*setting));
+    }
+  }
+  return settings;
+}
+
+/// What all trials may take, as Trial counts it.
+constexpr std::int64_t kWorkForTradeOffs = 60'000'000;
+
+/// How many powers of two can be afforded with each setting: fewer of a long step.
+int PowersToTry(const Setting& setting, std::size_t settings) {
+  // With ranges, a trial is about twice what it takes to be sure.
+  const std::int64_t work =
+      std::max<std::int64_t>(1, 2 * Trial(setting.WithBatch(setting.batch)).WorkToBeSure());
+  const std::int64_t trials = kWorkForTradeOffs / work / static_cast<std::int64_t>(settings);
+  return static_cast<int>(std::clamp<std::int64_t>(trials - 2, 1, kMostPowers));
+}
+
+Result<std::vector<TradeOffCandidate>> Candidates(const std::shared_ptr<const Job>& job,
+                                                  const Gpu& gpu, const PredictOptions& chosen,
+                                                  std::size_t& left_out) {
+  const Result<const Variant*> chosen_variant = ChooseVariant(*job, chosen);
+  if (!chosen_variant) return chosen_variant.error();
+  const std::vector<std::string> confs = Settings(*job, chosen);
+  const Result<std::vector<Setting>> settings = SettingsToTry(job, gpu, chosen, confs);
+  if (!settings) return settings.error();
+  std::vector<std::int64_t> largest(settings->size());
+  ParallelFor(largest.size(),
+              [&](std::size_t i) { largest[i] = LargestThatMayFit((*settings)[i]); });
+  const int powers = PowersToTry(settings->front(), settings->size());
+  std::vector<TradeOffCandidate> candidates;
+  for (std::size_t p = 0; p < job->variants.size(); ++p) {
+    const auto first = largest.begin() + static_cast<std::ptrdiff_t>(p * confs.size());
+    const std::int64_t fits =
+        *std::max_element(first, first + static_cast<std::ptrdiff_t>(confs.size()));
+    const std::set<std::int64_t> batches = Batches(fits, chosen.batch, powers);
+    left_out += confs.size() * (Batches(fits, chosen.batch, kMostPowers).size() - batches.size());
+    for (std::size_t c = 0; c < confs.size(); ++c) {
+      for (const std::int64_t batch : batches) {
+        candidates.push_back(
+            {.setting = (*settings)[p * confs.size() + c].WithBatch(batch),
+             .chosen = &job->variants[p] == *chosen_variant && c == 0 && batch == chosen.batch});
+      }
+    }
+  }
+  return candidates;
+}
+
+TradeOff Try(const Trial& trial, bool chosen) {
+  const Setting& setting = trial.setting();
+  return {.precision = setting.variant().precision,
+          .batch = setting.batch,
+          .settings = FormatSettings(setting.rules.settings),
+          .trial = trial.WithRanges(),
+          .chosen = chosen};
+}
+
+void MarkFrontier(std::vector<TradeOff>& all) {
+  const auto beats = [](const TradeOff& a, const TradeOff& b) {
+    const double a_us = a.MicrosecondsPerSample();
+    const double b_us = b.MicrosecondsPerSample();
+    const Bytes a_high = a.trial.needs.device.high;
+    const Bytes b_high = b.trial.needs.device.high;
+    return a.trial.fits && a_high <= b_high && a_us <= b_us && (a_high < b_high || a_us < b_us);
+  };
+  for (TradeOff& one : all) {
+    one.on_frontier =
+        one.trial.fits && std::none_of(all.begin(), all.end(),
+                                       [&](const TradeOff& other) { return beats(other, one); });
+  }
+}
+
+}  // namespace
+
+Result<TradeOffTable> TradeOffs(const std::shared_ptr<const Job>& job, const Gpu& gpu,
+                                const PredictOptions& chosen, const TradeOffProgress& progress) {
+  TradeOffTable table;
+  const Result<std::vector<TradeOffCandidate>> candidates =
+      Candidates(job, gpu, chosen, table.left_out);
+  if (!candidates) return candidates.error();
+  table.points.resize(candidates->size());
+  std::optional<Error> failure;
+  std::size_t done = 0;
+  std::mutex mutex;
+  ParallelFor(table.points.size(), [&](std::size_t i) {
+    const TradeOffCandidate& candidate = (*candidates)[i];
+    const Result<Trial> trial = Trial::Of(candidate.setting);
+    if (trial) table.points[i] = Try(*trial, candidate.chosen);
+    const std::lock_guard lock(mutex);
+    if (!trial) failure = trial.error();
+    if (progress) progress(++done, table.points.size());
+  });
+  if (failure) return *failure;
+  MarkFrontier(table.points);
+  return table;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,167 @@
+// A training job as a program over tensors, as docs/formats/step.md describes it: operators in
+// order, with what each got and made, when each storage dies, and where its stages begin. Numbers
+// that depend on the batch are kept at the two sizes of the capture.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "answer/category.h"
+#include "base/interner.h"
+#include "job/file/layout.h"
+#include "timeline/stage.h"
+
+namespace plimsoll {
+
+/// A number at the two batch sizes of the capture.
+struct Number {
+  std::int64_t first = 0;
+  std::int64_t second = 0;
+
+  bool depends() const { return first != second; }
+};
+
+using Storage = std::uint32_t;
+/// A tensor that is not on the device.
+inline constexpr Storage kElsewhere = 0;
+
+struct TensorUse {
+  Storage storage = kElsewhere;
+  std::uint32_t layout = 0;
+  bool view = false;
+  bool parameter = false;
+  bool needs_grad = false;
+};
+
+struct Argument {
+  using List = std::vector<Argument>;
+  std::variant<std::monostate, bool, Number, double, StringId, TensorUse, List> is = {};
+};
+
+struct NewStorage {
+  Storage storage = 0;
+  Number bytes;
+  /// The result that lies in it; an index into the call's results.
+  std::uint32_t result = 0;
+};
+
+struct CallRecord {
+  StringId op;
+  /// The line of the user's code, and the path of the module.
+  StringId where;
+  StringId module;
+  int thread = 0;
+  /// In which it makes its storages; 0 is the one that computes.
+  std::uint8_t stream = 0;
+  std::vector<Argument> args;
+  std::vector<std::pair<StringId, Argument>> kwargs;
+  std::vector<TensorUse> results;
+  std::vector<NewStorage> fresh;
+  /// A call of the forward that a checkpoint repeats in the backward.
+  bool recomputed = false;
+};
+
+/// An operator without its namespace and overload: "mm" of "aten.mm.default".
+std::string_view BaseName(std::string_view op);
+
+/// A parameter or a buffer.
+struct ModelTensor {
+  Storage storage = 0;
+  std::uint32_t layout = 0;
+  StringId name;
+  bool trainable = false;
+  bool buffer = false;
+};
+
+struct JobEvent {
+  enum class Kind : std::uint8_t { kModelTensor, kStep, kStage, kCall, kFree, kLabel };
+  Kind kind = Kind::kCall;
+  Stage stage = Stage::kUnknown;               // kStage
+  Category category = Category::kTemporaries;  // kLabel
+  /// Into model_tensors or calls; the storage itself for kFree and kLabel.
+  std::uint32_t index = 0;
+};
+
+/// A change of the user's code that frees memory earlier.
+struct ReleaseEdit {
+  enum class Kind : std::uint8_t {
+    kVariable,   ///< `del name` before the line `where`
+    kPlace,      ///< what `name` keeps from step to step, let go at the end of the step
+    kGraph,      ///< the graph of the number that `name` keeps, likewise
+    kBatch,      ///< the batch, before the backward
+    kGradients,  ///< the gradients, after the optimizer's step at the line `where`
+  };
+  Kind kind = Kind::kVariable;
+  StringId name;
+  StringId where;
+};
+
+/// What the capture found by trying: with these edits, made together, the storages are free before
+/// these events (one past the last: at the end), and nothing else changes.
+struct Release {
+  struct Free {
+    std::size_t event = 0;
+    Storage storage = 0;
+  };
+  std::vector<ReleaseEdit> edits;
+  std::vector<Free> frees;
+};
+
+/// The same job in one precision.
+struct Variant {
+  std::string precision;
+  std::vector<ModelTensor> model_tensors;
+  std::vector<CallRecord> calls;
+  std::vector<JobEvent> events;
+  /// One more than the highest.
+  Storage storages = 1;
+  /// Batches that one step of the optimizer takes, one after the other.
+  int passes = 1;
+  /// Of the job as captured; a variant that is written anew has none.
+  std::vector<Release> releases = {};
+};
+
+struct LayoutRecord {
+  DType dtype = DType::kFloat32;
+  std::vector<Number> sizes;
+  std::vector<Number> strides;
+};
+
+/// What ranks exchange tensors by. Gloo goes through the host, and makes copies on the device.
+enum class Backend : std::uint8_t { kNccl, kGloo };
+
+struct Job {
+  std::string file;
+  std::string torch;
+  std::string gpu;
+  std::string model;
+  std::int64_t batches[2] = {2, 3};
+  /// torch.backends.cuda.matmul.allow_tf32
+  bool matmul_tf32 = false;
+  /// That of the script, where it names one; of the ranks that a transform adds.
+  Backend backend = Backend::kNccl;
+  /// The paths of the modules that the script gives to fully_shard, those of one call together; the
+  /// whole model has the empty path. Nothing where no script tells.
+  std::vector<std::vector<std::string>> sharded = {};
+  /// What the script tells DistributedDataParallel, as ParseDataParallel takes it behind the ranks:
+  /// ":views".
+  std::string data_parallel = {};
+  /// Calls of the model's own forward have a module whose path is empty, and those outside of the
+  /// model have none. In older captures neither has one.
+  bool names_root = false;
+  /// The data decide sizes: batches that were not seen may be larger.
+  bool sizes_change = false;
+  StringTable strings;
+  std::vector<LayoutRecord> layouts;
+  std::vector<Variant> variants;
+  std::vector<std::string> notes;
+};
+
+/// The same job in one of its precisions alone.
+Job CopyOf(const Job& job, std::size_t variant);
+
+}  // namespace plimsoll

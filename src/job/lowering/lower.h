@@ -1,0 +1,64 @@
+// Lowers a step to what eager PyTorch asks of the allocator, in order: for a batch size, on a GPU,
+// over several steps of training.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "allocator/replay/workload.h"
+#include "hardware/gpu.h"
+#include "job/file/job.h"
+#include "job/rules/call.h"
+
+namespace plimsoll {
+
+struct LoweredBlock {
+  Bytes requested = 0;
+  Category category = Category::kTemporaries;
+  /// Where it was made: an index into the variant's calls, or into its model tensors.
+  std::uint32_t call = kNoCall;
+  std::uint32_t model_tensor = kNoCall;
+  /// It is not a result but something that the kernel takes beside.
+  bool beside = false;
+
+  static constexpr std::uint32_t kNoCall = 0xffffffffu;
+};
+
+/// When a request is made.
+struct Moment {
+  int step = -1;
+  Stage stage = Stage::kBuild;
+  std::uint32_t call = LoweredBlock::kNoCall;
+};
+
+struct Lowered {
+  Workload workload;
+  /// By allocation.
+  std::vector<LoweredBlock> blocks;
+  /// By request.
+  std::vector<Moment> moments;
+  /// Operators of which nothing is known but their results, and how often they are called.
+  std::map<std::string, int, std::less<>> unknown;
+  /// No workspace has a likely size that differs from its upper one: both estimates are this.
+  bool certain = true;
+  /// Whether any workspace is borrowed, which may be refused.
+  bool borrows = false;
+};
+
+/// Which of a workspace's sizes is taken.
+enum class Estimate : std::uint8_t { kLikely, kUpper };
+
+class Calibration;
+
+struct LowerOptions {
+  std::int64_t batch = 1;
+  int steps = 5;
+  TorchVersion torch = {};
+  const Calibration* calibration = nullptr;
+  Estimate estimate = Estimate::kLikely;
+};
+
+Lowered Lower(const Job& step, const Variant& variant, const Gpu& gpu, const LowerOptions& options);
+
+}  // namespace plimsoll

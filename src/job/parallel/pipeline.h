@@ -1,0 +1,34 @@
+// Pipeline parallelism: the blocks of a model on several GPUs, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "job/file/job.h"
+
+namespace plimsoll {
+
+struct Pipeline {
+  /// GPUs; at least 2.
+  int stages = 2;
+  /// In each step of the optimizer. The captured batch is one of them.
+  int micro_batches = 4;
+  /// Pieces of the model on each GPU: 1 is 1F1B, more is its interleaved form.
+  int chunks = 1;
+  /// Which of the GPUs, from 0; that with the largest peak unless given.
+  std::optional<int> stage = {};
+};
+
+/// "4:16" (stages, micro-batches), "4:16:interleaved2" (two pieces on each GPU).
+Result<Pipeline> ParsePipeline(std::string_view text);
+
+/// The variant as one GPU of the pipeline runs it. Adds to the step's strings.
+Result<Variant> AddPipeline(Job& job, const Variant& variant, const Pipeline& pipeline);
+
+/// What is assumed of the job, in words for the user.
+std::string DescribePipeline(const Job& job, const Variant& variant, const Pipeline& pipeline);
+
+}  // namespace plimsoll

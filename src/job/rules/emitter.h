@@ -1,0 +1,66 @@
+// What a rule says about a call: the allocations and releases that really happen in it, in order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "allocator/settings/version.h"
+#include "hardware/gpu.h"
+#include "job/rules/call.h"
+#include "job/rules/workspace.h"
+
+namespace plimsoll {
+
+class Calibration;
+
+/// A block that a call took and that is not one of its results.
+struct Slot {
+  std::uint32_t value = 0xffffffffu;
+  bool valid() const { return value != 0xffffffffu; }
+};
+
+class Emitter {
+ public:
+  virtual ~Emitter() = default;
+
+  /// For whom the step is lowered.
+  virtual const Gpu& gpu() const = 0;
+  /// What was measured on it; null if nothing was.
+  virtual const Calibration* calibration() const = 0;
+  /// The release that will train.
+  virtual TorchVersion torch() const = 0;
+
+  /// Takes a block that is not a result. Nothing is taken for 0 bytes; giving that back is no harm.
+  virtual Slot Take(Bytes bytes) = 0;
+  virtual Slot Take(const Workspace& workspace) = 0;
+  virtual void Give(Slot slot) = 0;
+  /// Takes a workspace and gives it back at once. A library that is refused it does without.
+  virtual void Borrow(const Workspace& workspace) = 0;
+
+  /// The call's i-th new storage is made here. Those that a rule does not mention are made, in
+  /// order, when it returns.
+  virtual void Make(std::size_t fresh) = 0;
+  /// The same, where the real kernel asks for another size than the capture saw.
+  virtual void Make(std::size_t fresh, Bytes bytes) = 0;
+  /// The new storage is in truth that of an argument: the call works in place.
+  virtual void Reuse(std::size_t fresh, Storage argument) = 0;
+
+  /// Takes a block that is given back when `storage` dies, or before that with GiveHeld. `name`
+  /// tells several of one storage apart and orders them: at its death the negative ones go first,
+  /// then the storage itself, then the others, each from the lowest name up.
+  virtual void Hold(Storage storage, int name, Bytes bytes) = 0;
+  /// Gives back what was held for the storage under this name; no harm if there is nothing.
+  virtual void GiveHeld(Storage storage, int name) = 0;
+
+  /// Taken at the first call of this name in this thread and kept for good: a library's workspace.
+  virtual void Keep(std::string_view name, int thread, Bytes bytes) = 0;
+
+  /// Whether the storage dies before the next call but one: the argument of a sum of gradients.
+  virtual bool DiesSoon(Storage storage) const = 0;
+};
+
+/// What one operator allocates beyond what the capture shows.
+using Rule = void (*)(const Call& call, Emitter& emit);
+
+}  // namespace plimsoll

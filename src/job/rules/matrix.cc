@@ -1,0 +1,52 @@
+#include "job/rules/matrix.h"
+
+#include <array>
+
+#include "job/rules/common.h"
+#include "job/rules/rules.h"
+
+namespace plimsoll {
+
+void KeepCublasWorkspace(int thread, Emitter& emit) {
+  const Gpu& gpu = emit.gpu();
+  emit.Keep("cublas", thread,
+            emit.torch() >= TorchVersion{2, 12} ? gpu.cublas_workspace
+                                                : gpu.cublas_workspace_before_2_12);
+}
+
+namespace {
+
+constexpr Bytes kCublasLtWorkspace = 1 * kMiB;
+
+void MatrixProduct(const Call& call, Emitter& emit) {
+  MakeAll(call, emit);
+  KeepCublasWorkspace(call.thread(), emit);
+}
+
+/// A bias of one dimension is added by cuBLASLt, which has a workspace of its own: in all jobs with
+/// biases, and in no Llama, which has none.
+void ProductWithBias(const Call& call, Emitter& emit) {
+  MatrixProduct(call, emit);
+  const auto bias = call.TensorArg(0);
+  if (bias && (*bias)->dims() == 1) emit.Keep("cublasLt", call.thread(), kCublasLtWorkspace);
+}
+
+constexpr std::array kMatrixRules = std::to_array<RuleEntry>({
+    {"mm", MatrixProduct},
+    {"bmm", MatrixProduct},
+    {"baddbmm", MatrixProduct},
+    {"addbmm", MatrixProduct},
+    {"addmv", MatrixProduct},
+    {"mv", MatrixProduct},
+    {"dot", MatrixProduct},
+    {"vdot", MatrixProduct},
+    {"addr", MatrixProduct},
+    {"addmm", ProductWithBias},
+    {"_addmm_activation", ProductWithBias},
+});
+
+}  // namespace
+
+std::span<const RuleEntry> MatrixRules() { return kMatrixRules; }
+
+}  // namespace plimsoll

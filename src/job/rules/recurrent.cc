@@ -1,0 +1,167 @@
+// LSTM and GRU, which cuDNN runs as one call.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "job/rules/arithmetic.h"
+#include "job/rules/common.h"
+#include "job/rules/rules.h"
+
+namespace plimsoll {
+namespace {
+
+// As cuDNN counts them; 0 and 1 are plain recurrent layers.
+constexpr std::int64_t kLstm = 2;
+constexpr std::int64_t kGru = 3;
+constexpr Bytes kDropoutState = 6'488'064;
+
+struct Recurrent {
+  /// A cell is one step of one sequence.
+  std::int64_t cells = 0, batch = 0, input = 0, hidden = 0, layers = 1, directions = 1;
+  std::int64_t mode = kLstm;
+  bool dropout = false;
+  Bytes el = 4;
+  Bytes input_bytes = 0;
+  /// The matrices alone, and with the biases.
+  std::int64_t matrix_elements = 0;
+  Bytes weight_bytes = 0;
+  /// The input is copied to put the steps first.
+  bool transposed = false;
+};
+
+/// The arguments that both directions have; `mode` is where the mode of cuDNN stands, and after it
+/// the sizes.
+std::optional<Recurrent> Read(const Call& call, std::size_t mode) {
+  const auto input = call.TensorArg(0);
+  if (!input || (*input)->dims() < 2 || (*input)->dims() > 3) return std::nullopt;
+  Recurrent r;
+  r.mode = call.IntArg(mode).value_or(kLstm);
+  r.hidden = call.IntArg(mode + 1).value_or(1);
+  r.layers = call.IntArg(mode + 3).value_or(1);
+  const bool batch_first = call.BoolArg(mode + 4, false);
+  r.dropout = call.FloatArg(mode + 5, 0) > 0 && call.BoolArg(mode + 6, true);
+  r.directions = call.BoolArg(mode + 7, false) ? 2 : 1;
+  const Layout& x = **input;
+  r.el = ElementSize(x.dtype);
+  r.input = x.sizes.back();
+  r.input_bytes = x.bytes();
+  r.cells = x.Numel() / std::max<std::int64_t>(r.input, 1);
+  if (x.dims() == 3) {
+    r.batch = x.sizes[batch_first ? 0 : 1];
+    r.transposed = batch_first ? r.batch > 1 && r.cells > r.batch : !x.IsContiguous();
+  } else {  // packed: how many sequences are left at each step
+    const std::vector<std::int64_t> left = call.IntsArg(mode + 8);
+    r.batch = left.empty() ? 1 : left.front();
+  }
+  for (const Tensor& weight : call.TensorsArg(1)) {
+    r.weight_bytes += weight->bytes();
+    if (weight->dims() == 2) r.matrix_elements += weight->Numel();
+  }
+  return r;
+}
+
+/// What the backward needs of every step. (52 rows)
+Bytes Reserve(const Recurrent& r) {
+  const std::int64_t gates = r.mode == kLstm ? 5 : r.mode == kGru ? 6 : 1;
+  const Bytes one = r.cells * r.hidden * r.el;
+  const Bytes states = gates * r.layers * r.directions + r.directions * (r.layers - 1);
+  const Bytes dropped = r.dropout ? r.cells * r.directions * r.hidden / 4 * (r.layers - 1) : 0;
+  return one * states + 256 + dropped;
+}
+
+/// How many numbers a workspace has for each hidden value: of every cell, and of every sequence.
+struct Share {
+  std::int64_t cell = 3;
+  std::int64_t sequence = 10;
+  bool measured = true;
+};
+/// From 52 rows, some kinds with two shapes only; kinds that were not measured are said to be like
+/// the nearest.
+Share ShareOf(const Recurrent& r) {
+  const bool single = r.el == 4;
+  const bool lstm = r.mode == kLstm;
+  if (r.directions == 2) {
+    if (lstm && r.layers == 1) return {.cell = single ? 20 : 6, .sequence = single ? 18 : 26};
+    if (lstm) return {.cell = single ? 20 : 8, .sequence = 52, .measured = r.layers == 2};
+    return {.cell = single ? 22 : 8, .sequence = 28, .measured = r.mode == kGru && r.layers == 2};
+  }
+  if (lstm) return {.sequence = r.layers > 1 || r.input <= r.hidden ? 10 * r.layers : 11};
+  if (r.mode != kGru) {
+    return {.cell = single ? 12 : 3, .sequence = single ? 6 : 5, .measured = r.layers == 1};
+  }
+  if (r.layers == 1) return {.sequence = 5};
+  return {.cell = 2, .sequence = r.batch < 16 ? 58 : 34, .measured = r.layers == 2};
+}
+
+Workspace WorkspaceOf(const Recurrent& r) {
+  const Share share = ShareOf(r);
+  const std::int64_t widest =
+      r.directions == 1 ? std::max(r.input, r.hidden) : r.input;  // input of a layer
+  const std::int64_t of_cell = r.directions * (2 * widest + r.input) + share.cell * r.hidden;
+  const Bytes likely = Product(8 * kMiB, r.layers, r.directions) + 256 +
+                       2 * RoundUp(4 * r.batch, 16) + Product(r.el, r.matrix_elements) +
+                       Product(r.el, r.cells, of_cell) +
+                       Product(r.el, share.sequence, r.batch, r.hidden);
+  const Bytes room =
+      share.measured ? 0 : Product(10, r.layers, r.directions, r.cells, r.hidden, r.el);
+  return {.likely = likely, .upper = likely + room};
+}
+
+// _cudnn_rnn(input, weight, weight_stride0, weight_buf, hx, cx, mode, hidden_size, proj_size,
+//            num_layers, batch_first, dropout, train, bidirectional, batch_sizes, dropout_state)
+//   -> output, hy, cy (an LSTM's), reserve, weight_buf (where the weights are not flat already, as
+//   in
+//      bf16, and are copied into one buffer)
+void RecurrentForward(const Call& call, Emitter& emit) {
+  const std::optional<Recurrent> r = Read(call, 6);
+  if (!r) return MakeAll(call, emit);
+  if (r->dropout) emit.Keep("cudnn dropout", call.thread(), kDropoutState);
+  const Slot input = emit.Take(r->transposed ? r->input_bytes : 0);
+  const std::size_t reserve_at = r->mode == kLstm ? 3 : 2;
+  for (std::size_t result = 0; result < reserve_at; ++result) MakeResult(call, result, emit);
+  MakeResult(call, reserve_at + 1, emit);
+  const Slot workspace = emit.Take(WorkspaceOf(*r));
+  if (const auto reserve = call.FreshOfResult(reserve_at)) {
+    emit.Make(*reserve, Reserve(*r));
+  } else if (call.results() > 0) {
+    emit.Hold(call.Result(0).storage, 0, Reserve(*r));
+  }
+  emit.Give(workspace);
+  emit.Give(input);
+}
+
+// _cudnn_rnn_backward(input, weight, weight_stride0, weight_buf, hx, cx, output, grad_output,
+//                     grad_hy, grad_cy, mode, …, reserve, output_mask)
+//   -> grad_input, grad_hx, grad_cx (an LSTM's), grad_weight…
+void RecurrentBackward(const Call& call, Emitter& emit) {
+  const std::optional<Recurrent> r = Read(call, 10);
+  const auto hx = call.TensorArg(4);
+  if (!r || !hx) return MakeAll(call, emit);
+  // Gradients that are not given are zeros.
+  const Slot grad_hy = emit.Take(call.TensorArg(8) ? 0 : (*hx)->bytes());
+  const Slot grad_cy = emit.Take(r->mode != kLstm || call.TensorArg(9) ? 0 : (*hx)->bytes());
+  const Workspace workspace = WorkspaceOf(*r);
+  const Slot input = emit.Take(r->transposed ? r->input_bytes : 0);
+  for (std::size_t result = 0; result < (r->mode == kLstm ? 3u : 2u); ++result) {
+    MakeResult(call, result, emit);
+  }
+  emit.Give(emit.Take(workspace));
+  emit.Give(input);
+  const Slot input_again = emit.Take(r->transposed ? r->input_bytes : 0);
+  MakeAll(call, emit);  // the weights' gradients lie in one buffer
+  emit.Give(emit.Take(workspace));
+  emit.Give(input_again);
+  emit.Give(grad_cy);
+  emit.Give(grad_hy);
+}
+
+constexpr std::array kRecurrentRules = std::to_array<RuleEntry>({
+    {"_cudnn_rnn", RecurrentForward},
+    {"_cudnn_rnn_backward", RecurrentBackward},
+});
+
+}  // namespace
+
+std::span<const RuleEntry> RecurrentRules() { return kRecurrentRules; }
+
+}  // namespace plimsoll

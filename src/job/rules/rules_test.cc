@@ -1,0 +1,153 @@
+#include "job/rules/rules.h"
+
+#include <gtest/gtest.h>
+
+#include "job/rules/testing.h"
+
+namespace plimsoll::rules_test {
+namespace {
+
+using Events = std::vector<Bytes>;
+
+TEST(RulesTest, OperatorsAreFoundByTheirName) {
+  EXPECT_NE(FactsOf("aten.mm.default").rule, nullptr);
+  EXPECT_NE(FactsOf("plimsoll.attention").rule, nullptr);
+  EXPECT_NE(FactsOf("aten.sum.dim_IntList").rule, nullptr);
+  EXPECT_TRUE(FactsOf("aten.gelu.default").known);
+  EXPECT_EQ(FactsOf("aten.gelu.default").rule, nullptr);
+  EXPECT_TRUE(FactsOf("aten.mul_.Tensor").known);
+  EXPECT_TRUE(FactsOf("aten._foreach_addcdiv_.ScalarList").known);
+  EXPECT_FALSE(FactsOf("aten.cholesky.default").known);
+  EXPECT_FALSE(FactsOf("mylib.mul_like.default").known);
+  EXPECT_FALSE(FactsOf("").known);
+}
+
+class RuleTest : public testing::Test {
+ protected:
+  RecordingEmitter emit_{*FindGpu("H200")};
+  CallMaker maker_;
+
+  TensorUse Floats(const std::vector<std::int64_t>& sizes, std::vector<std::int64_t> strides = {}) {
+    return maker_.MakeTensor(DType::kFloat32, sizes, std::move(strides));
+  }
+  Events Run(std::string_view op, std::vector<Argument> args, const std::vector<TensorUse>& results,
+             Stage stage = Stage::kForward) {
+    return emit_.Run(maker_.job(), maker_.MakeCall(op, std::move(args), results), stage);
+  }
+};
+
+TEST_F(RuleTest, ACublasWorkspaceIsKept) {
+  Run("aten.mm.default", {Arg(Floats({8, 8})), Arg(Floats({8, 8}))}, {Floats({8, 8})});
+  EXPECT_EQ(emit_.kept().at("cublas"), 32 * kMiB);
+  EXPECT_FALSE(emit_.kept().contains("cublasLt"));
+  Run("aten.addmm.default", {Arg(Floats({8, 8})), Arg(Floats({8, 8})), Arg(Floats({8, 8}))},
+      {Floats({8, 8})});
+  EXPECT_FALSE(emit_.kept().contains("cublasLt"));
+  Run("aten.addmm.default", {Arg(Floats({8})), Arg(Floats({8, 8})), Arg(Floats({8, 8}))},
+      {Floats({8, 8})});
+  EXPECT_EQ(emit_.kept().at("cublasLt"), kMiB);
+}
+
+TEST_F(RuleTest, GradientsAreSummedInPlace) {
+  const TensorUse older = Floats({4, 16});
+  const TensorUse newer = Floats({4, 16});
+  const auto add = [&](const TensorUse& a, Stage stage) {
+    return Run("aten.add.Tensor", {Arg(a), Arg(newer)}, {Floats({4, 16})}, stage);
+  };
+  EXPECT_EQ(add(older, Stage::kBackward), Events{256});  // somebody else still has it
+  emit_.SayItDiesSoon(older.storage);
+  EXPECT_EQ(add(older, Stage::kBackward), Events{});
+  EXPECT_EQ(add(older, Stage::kForward), Events{256});
+  TensorUse view = older;
+  view.view = true;
+  EXPECT_EQ(add(view, Stage::kBackward), Events{256});
+  TensorUse recomputed = older;
+  recomputed.needs_grad = true;
+  EXPECT_EQ(add(recomputed, Stage::kBackward), Events{256});
+}
+
+TEST_F(RuleTest, ALinearLayerAddsItsBiasInPlace) {
+  const TensorUse product = Floats({2, 4, 16});
+  emit_.SayItDiesSoon(product.storage);
+  EXPECT_EQ(Run("aten.add.Tensor", {Arg(product), Arg(Floats({16}))}, {Floats({2, 4, 16})}),
+            Events{});
+  EXPECT_EQ(Run("aten.add.Tensor", {Arg(product), Arg(Floats({2, 4, 16}))}, {Floats({2, 4, 16})}),
+            Events{512});
+}
+
+TEST_F(RuleTest, LayerNormCopiesWhatIsNotContiguous) {
+  const TensorUse weight = Floats({16});
+  const auto norm = [&](const TensorUse& input) {
+    return Run("aten.native_layer_norm.default",
+               {Arg(input), ListArg(std::vector<std::int64_t>{16}), Arg(weight), Arg(weight)},
+               {Floats({4, 8, 16}), Floats({4, 8, 1}), Floats({4, 8, 1})});
+  };
+  EXPECT_EQ(norm(Floats({4, 8, 16})), (Events{2048, 128, 128}));
+  EXPECT_EQ(norm(Floats({4, 8, 16}, {16, 64, 1})), (Events{2048, 2048, 128, 128, -2048}));
+}
+
+TEST_F(RuleTest, ManyShortRowsAreSummedByBlocks) {
+  const std::int64_t rows = 100352;  // 32 images of 56 x 56
+  const TensorUse x = Floats({rows, 96});
+  const Events events =
+      Run("aten.native_layer_norm_backward.default",
+          {Arg(x), Arg(x), ListArg(std::vector<std::int64_t>{96}), Arg(Floats({rows, 1})),
+           Arg(Floats({rows, 1})), Arg(Floats({96})), Arg(Floats({96}))},
+          {Floats({rows, 96}), Floats({96}), Floats({96})}, Stage::kBackward);
+  const Bytes blocks = 3136 * 96 * 4;
+  ASSERT_GE(events.size(), 5u);
+  EXPECT_EQ(Events(events.begin(), events.begin() + 5),
+            (Events{rows * 96 * 4, 384, 384, blocks, blocks}));
+}
+
+TEST_F(RuleTest, DropoutMakesItsMaskFirst) {
+  EXPECT_EQ(Run("aten.native_dropout.default", {Arg(Floats({64})), Arg(0.1), Arg(true)},
+                {Floats({64}), maker_.MakeTensor(DType::kBool, {64})}),
+            (Events{64, 256}));
+}
+
+TEST_F(RuleTest, RulesBearCallsWithoutArguments) {
+  for (const char* op : {"plimsoll.attention",
+                         "plimsoll.attention_backward",
+                         "aten.convolution.default",
+                         "aten.convolution_backward.default",
+                         "aten.sum.default",
+                         "aten.logsumexp.default",
+                         "aten.native_layer_norm_backward.default",
+                         "aten.native_group_norm.default",
+                         "aten.native_batch_norm_backward.default",
+                         "aten.embedding_dense_backward.default",
+                         "aten.index.Tensor",
+                         "aten.index_put.default",
+                         "aten.topk.default",
+                         "aten.sort.default",
+                         "aten._cudnn_rnn.default",
+                         "aten._cudnn_rnn_backward.default",
+                         "aten.mse_loss.default",
+                         "aten.roll.default",
+                         "aten.add.Tensor",
+                         "aten._foreach_norm.Scalar"}) {
+    EXPECT_EQ(Run(op, {}, {Floats({64})}).back(), 256) << op;
+    Run(op, {}, {});
+  }
+}
+
+TEST_F(RuleTest, RulesBearEmptyTensors) {
+  const TensorUse empty = Floats({0, 0, 0, 0});
+  const TensorUse scalar = Floats({});
+  const std::vector<Argument> args(12, Arg(empty));
+  const std::vector<Argument> scalars(12, Arg(scalar));
+  for (const char* op :
+       {"plimsoll.attention", "plimsoll.attention_backward", "aten.convolution.default",
+        "aten.convolution_backward.default", "aten.sum.default", "aten.native_layer_norm.default",
+        "aten.native_layer_norm_backward.default", "aten.cudnn_batch_norm.default",
+        "aten.embedding_dense_backward.default", "aten.index.Tensor", "aten.index_put.default",
+        "aten.topk.default", "aten.sort.default", "aten.cumsum.default", "aten._cudnn_rnn.default",
+        "aten.im2col.default", "aten._embedding_bag_backward.default"}) {
+    Run(op, args, {Floats({64})});
+    Run(op, scalars, {Floats({64})}, Stage::kBackward);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::rules_test

@@ -1,0 +1,86 @@
+// What streams through memory, or between it and the host.
+#include "job/time/kernel_rules.h"
+
+#include <algorithm>
+
+#include "job/time/product_time.h"
+#include "job/time/traffic.h"
+
+namespace plimsoll {
+namespace {
+
+double AtLeast(double bytes, double elements, double ps, const TimeContext& context) {
+  const MemoryModel& memory = context.model.memory;
+  return memory.start + std::max(MemoryTime(bytes, memory), elements * ps * 1e-6);
+}
+
+}  // namespace
+
+KernelTime Pointwise(const Call& call, const TimeContext& context) {
+  const Traffic traffic = TrafficOf(call);
+  const double ps = traffic.permuted ? context.model.memory.scalar : 0;
+  return {.us = AtLeast(traffic.bytes(), traffic.elements, ps, context), .kernels = 1};
+}
+
+KernelTime Concatenate(const Call& call, const TimeContext& context) {
+  return {.us = AtLeast(TrafficOf(call).bytes(), 0, 0, context), .kernels = 1};
+}
+
+/// To another type or into another order.
+KernelTime Copy(const Call& call, const TimeContext& context) {
+  const auto from = call.TensorArg(0);
+  if (!from || call.results() == 0) return Pointwise(call, context);
+  const MemoryModel& memory = context.model.memory;
+  const Traffic traffic = TrafficOf(call);
+  const bool widens = ElementSize((*from)->dtype) < ElementSize(call.Result(0)->dtype);
+  const double ps = traffic.permuted ? memory.reorder : widens ? memory.widen : 0;
+  return {.us = AtLeast(traffic.bytes(), traffic.elements, ps, context), .kernels = 1};
+}
+
+/// Writes what does not depend on what it is like.
+KernelTime Fill(const Call& call, const TimeContext& context) {
+  const MemoryModel& memory = context.model.memory;
+  return {.us = memory.start + MemoryTime(TrafficOf(call).written, memory), .kernels = 1};
+}
+
+/// A gradient of a view: zeros, and a copy into a part of them.
+KernelTime FillAndCopy(const Call& call, const TimeContext& context) {
+  KernelTime time = Fill(call, context);
+  const MemoryModel& memory = context.model.memory;
+  time += {.us = memory.start + MemoryTime(2 * TrafficOf(call).read, memory), .kernels = 1};
+  return time;
+}
+
+KernelTime Random(const Call& call, const TimeContext& context) {
+  const MemoryModel& memory = context.model.memory;
+  const Traffic traffic = TrafficOf(call);
+  return {.us = memory.start + std::max(MemoryTime(traffic.bytes(), memory),
+                                        traffic.elements * memory.random_number * 1e-6),
+          .kernels = 1};
+}
+
+KernelTime Gather(const Call& call, const TimeContext& context) {
+  const MemoryModel& memory = context.model.memory;
+  return {.us = memory.start + MemoryTime(2 * TrafficOf(call).written, memory), .kernels = 1};
+}
+
+/// scatter_(self, dim, index, src): of `self` only what is written is touched.
+KernelTime Scatter(const Call& call, const TimeContext& context) {
+  const MemoryModel& memory = context.model.memory;
+  const auto index = call.TensorArg(2);
+  if (!index) return Pointwise(call, context);
+  return {.us = memory.start + MemoryTime(2 * TouchedBytes(**index), memory), .kernels = 1};
+}
+
+/// plimsoll.to_host_(tensors), plimsoll.to_device(tensors) and, into what is there, to_device_:
+/// between pinned memory and the device, one after the other.
+KernelTime HostCopy(const Call& call, const TimeContext& context) {
+  double bytes = 0;
+  const std::vector<Tensor> tensors = call.TensorsArg(0);
+  for (const Tensor& t : tensors) bytes += TouchedBytes(*t.layout);
+  return {.us = context.model.other.host_copy_start * double(tensors.size()) +
+                1e6 * bytes / (context.model.other.host_copy_share * context.gpu.interconnect.host),
+          .kernels = double(tensors.size())};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,207 @@
+#include "job/time/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include "job/lowering/job_for_tests.h"
+#include "job/rules/testing.h"
+
+namespace plimsoll::step_time_test {
+namespace {
+
+using testing_job::Always;
+using testing_job::Each;
+using testing_job::JobMaker;
+
+using Sizes = std::vector<std::int64_t>;
+
+class KernelTimeTest : public testing::Test {
+ protected:
+  TensorUse Tensor(const Sizes& sizes, DType dtype = DType::kFloat32, Sizes strides = {}) {
+    return maker_.MakeTensor(dtype, sizes, std::move(strides));
+  }
+  double Of(std::string_view op, std::vector<Argument> args, const std::vector<TensorUse>& results,
+            const Gpu& gpu = H200(), bool tf32 = false) {
+    const CallRecord record = maker_.MakeCall(op, std::move(args), results);
+    return OfRecord(record, gpu, tf32);
+  }
+  double OfRecord(const CallRecord& record, const Gpu& gpu = H200(), bool tf32 = false) {
+    const AtBatch at(maker_.job(), 2);
+    const TimeModel model = TimeModelOf(gpu);
+    return TimeOf(Call(record, at, Stage::kForward),
+                  {.model = model, .gpu = gpu, .torch = {}, .matmul_tf32 = tf32})
+        .us;
+  }
+  double ProductOf(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype,
+                   const Gpu& gpu = H200(), bool tf32 = false) {
+    return Of("aten.mm.default", {Arg(Tensor({m, k}, dtype)), Arg(Tensor({k, n}, dtype))},
+              {Tensor({m, n}, dtype)}, gpu, tf32);
+  }
+  static const Gpu& H200() {
+    static const Gpu kGpu = *FindGpu("H200");
+    return kGpu;
+  }
+  CallMaker maker_;
+};
+
+TEST_F(KernelTimeTest, LargeProductsRunNearTheRateOfTheCard) {
+  const double flops = 2.0 * 8192 * 8192 * 8192;
+  const double half = flops / ProductOf(8192, 8192, 8192, DType::kBFloat16) * 1e6;
+  const double plain = flops / ProductOf(8192, 8192, 8192, DType::kFloat32) * 1e6;
+  const double tf32 = flops / ProductOf(8192, 8192, 8192, DType::kFloat32, H200(), true) * 1e6;
+  EXPECT_GT(half, 0.5 * *H200().rates.bf16);
+  EXPECT_LT(half, *H200().rates.bf16);
+  EXPECT_GT(plain, 0.5 * H200().rates.fp32);
+  EXPECT_LT(plain, H200().rates.fp32);
+  EXPECT_GT(tf32, 3 * plain);
+}
+
+TEST_F(KernelTimeTest, OddWidthsAreSlower) {
+  EXPECT_GT(ProductOf(8192, 50257, 768, DType::kBFloat16),
+            2 * ProductOf(8192, 50304, 768, DType::kBFloat16));
+}
+
+TEST_F(KernelTimeTest, WhatCannotGoByVectorsIsSlower) {
+  const std::int64_t rows = 32768;
+  const auto add = [&](TensorUse other) {
+    return Of("aten.add.Tensor", {Arg(Tensor({rows, 1024}, DType::kBFloat16)), Arg(other)},
+              {Tensor({rows, 1024}, DType::kBFloat16)});
+  };
+  EXPECT_GT(add(Tensor({1024}, DType::kBFloat16)), add(Tensor({rows, 1024}, DType::kBFloat16)));
+  const auto copy = [&](Sizes strides) {
+    return Of("aten.clone.default", {Arg(Tensor({1024, 1024, 8}, DType::kFloat32, strides))},
+              {Tensor({1024, 1024, 8})});
+  };
+  EXPECT_GT(copy({1, 1024 * 8, 1024}), 2 * copy({1024 * 8, 8, 1}));
+}
+
+TEST_F(KernelTimeTest, ADepthwiseConvolutionGoesByItsKernelAndItsLayout) {
+  const auto time = [&](std::int64_t kernel, std::int64_t dilation, bool last) {
+    const Sizes strides = last ? Sizes{56 * 56 * 96, 1, 56 * 96, 96} : Sizes{};
+    const auto image = [&] { return Tensor({32, 96, 56, 56}, DType::kBFloat16, strides); };
+    const std::int64_t padding = dilation * (kernel / 2);
+    const auto pair = [](std::int64_t n) { return ListArg(Sizes{n, n}); };
+    return Of("aten.convolution.default",
+              {Arg(image()),
+               Arg(Tensor({96, 1, kernel, kernel}, DType::kBFloat16)),
+               {},
+               pair(1),
+               pair(padding),
+               pair(dilation),
+               Arg(false),
+               pair(0),
+               Arg(std::int64_t{96})},
+              {image()});
+  };
+  EXPECT_LT(time(3, 1, true), time(3, 1, false)) << "cuDNN's kernels";
+  EXPECT_GT(time(7, 1, true), time(3, 1, true));
+  EXPECT_GT(time(3, 2, true), 5 * time(3, 1, true)) << "not written for dilation";
+  EXPECT_GT(time(9, 1, true), 5 * time(7, 1, true)) << "nor for large kernels";
+}
+
+TEST_F(KernelTimeTest, AViewTakesNothing) {
+  const auto no_memory = [&](std::string_view op) {
+    CallRecord record = maker_.MakeCall(op, {Arg(Tensor({100}))}, {Tensor({100})});
+    record.fresh.clear();
+    return OfRecord(record);
+  };
+  EXPECT_EQ(no_memory("aten.view.default"), 0);
+  EXPECT_GT(no_memory("aten.mul_.Tensor"), 0);
+  EXPECT_EQ(Of("aten.empty.memory_format", {}, {Tensor({100})}), 0);
+}
+
+TEST_F(KernelTimeTest, ACardWithHalfOfEverythingTakesTwiceAsLong) {
+  Gpu slow = H200();
+  slow.bandwidth /= 2;
+  slow.rates.fp32 /= 2;
+  slow.rates.fp16 /= 2;
+  slow.rates.bf16 = *slow.rates.bf16 / 2;
+  slow.rates.tf32 = *slow.rates.tf32 / 2;
+  EXPECT_NEAR(ProductOf(8192, 8192, 8192, DType::kBFloat16, slow) /
+                  ProductOf(8192, 8192, 8192, DType::kBFloat16),
+              2, 0.02);
+  const auto relu = [&](const Gpu& gpu) {
+    return Of("aten.relu.default", {Arg(Tensor({1 << 30}))}, {Tensor({1 << 30})}, gpu);
+  };
+  EXPECT_NEAR(relu(slow) / relu(H200()), 2, 0.02);
+}
+
+TEST_F(KernelTimeTest, CallsThatMakeNoSenseAreTimedByTheirTraffic) {
+  EXPECT_EQ(Of("aten.mm.default", {}, {}), 0);
+  EXPECT_GT(Of("aten.mm.default", {Arg(Tensor({8}))}, {Tensor({8})}), 0);
+  EXPECT_GE(Of("aten.convolution.default", {}, {Tensor({8})}), 0);
+  EXPECT_GE(Of("aten.convolution_backward.default", {Arg(Tensor({8}))}, {Tensor({8})}), 0);
+  EXPECT_GE(Of("plimsoll.attention", {Arg(Tensor({8}))}, {Tensor({8})}), 0);
+  EXPECT_GE(Of("aten.native_layer_norm.default", {}, {Tensor({8})}), 0);
+}
+
+TEST(StepTime, IsThatOfTheLastStepAndGrowsWithTheBatch) {
+  JobMaker maker;
+  maker.BeginStep();
+  maker.Make("aten.relu.default", Each(1'000'000'000));
+  maker.BeginStep();
+  maker.Make("aten.relu.default", Each(1'000'000));
+  const Gpu gpu = *FindGpu("H200");
+  const double two = StepTime(maker.job, maker.variant(), gpu, 2000).gpu.us;
+  const double four = StepTime(maker.job, maker.variant(), gpu, 4000).gpu.us;
+  EXPECT_NEAR(four / two, 2, 0.01);
+  // 8 GB at 4.8 TB/s, of which a part is reached.
+  EXPECT_GT(two, 1e6 * 8e9 / 4.8e12);
+  EXPECT_LT(two, 2e6 * 8e9 / 4.8e12);
+}
+
+TEST(StepTime, TheHostAndTheGpuWorkSideBySide) {
+  JobMaker maker;
+  const Gpu gpu = *FindGpu("H200");
+  EXPECT_EQ(StepTime(maker.job, maker.variant(), gpu, 2).us, 0);
+  maker.BeginStep();
+  maker.Begin(Stage::kForward);
+  for (int i = 0; i < 100; ++i) maker.Make("aten.relu.default", Each(1));
+  const StepDuration small = StepTime(maker.job, maker.variant(), gpu, 2);
+  EXPECT_GT(small.host_us, 10 * small.gpu.us) << "kernels wait for the host";
+  EXPECT_NEAR(small.us / small.host_us, 1, 0.05);
+  const StepDuration large = StepTime(maker.job, maker.variant(), gpu, 1'000'000'000);
+  EXPECT_EQ(large.host_us, small.host_us);
+  EXPECT_NEAR(large.us / large.gpu.us, 1, 0.05) << "the host is long done";
+  HostModel fast = MeasuredHost();
+  fast.forward /= 10;
+  EXPECT_LT(StepTime(maker.job, maker.variant(), gpu, 2, {}, fast).us, small.us);
+}
+
+TEST(StepTime, WhatACheckpointRepeatsTakesTheHostLonger) {
+  const auto host_us = [](std::vector<std::string_view> backward) {
+    JobMaker maker;
+    maker.BeginStep();
+    maker.Begin(Stage::kForward);
+    for (const char* op : {"aten.relu.default", "aten.silu.default", "aten.tanh.default",
+                           "aten.gelu.default", "aten.exp.default"}) {
+      maker.Make(op, Each(1));
+    }
+    maker.Begin(Stage::kBackward);
+    for (const std::string_view op : backward) maker.Make(op, Each(1));
+    return StepTime(maker.job, maker.variant(), *FindGpu("H200"), 2).host_us;
+  };
+  const double gradients =
+      host_us({"aten.exp.default", "aten.gelu.default", "aten.tanh.default", "aten.silu.default"});
+  const double repeated =
+      host_us({"aten.relu.default", "aten.silu.default", "aten.tanh.default", "aten.gelu.default"});
+  EXPECT_GT(repeated, gradients + MeasuredHost().checkpoint);
+  const double alike =
+      host_us({"aten.relu.default", "aten.relu.default", "aten.relu.default", "aten.relu.default"});
+  EXPECT_EQ(alike, gradients);
+}
+
+TEST(StepTime, WhatIsRefusedItsWorkspaceIsSlower) {
+  JobMaker maker;
+  maker.BeginStep();
+  maker.Begin(Stage::kForward);
+  testing_job::AddConvolution(maker);
+  const Gpu gpu = *FindGpu("H200");
+  const auto last = static_cast<std::uint32_t>(maker.variant().calls.size() - 1);
+  const double with = StepTime(maker.job, maker.variant(), gpu, 4000).gpu.us;
+  const double without = StepTime(maker.job, maker.variant(), gpu, 4000, {{last, 1}}).gpu.us;
+  EXPECT_GT(without, with);
+  EXPECT_EQ(StepTime(maker.job, maker.variant(), gpu, 4000, {{last + 9, 1}}).gpu.us, with);
+}
+
+}  // namespace
+}  // namespace plimsoll::step_time_test

@@ -1,0 +1,57 @@
+// Writes a variant of a step anew: what was captured is copied over event by event, or left out,
+// and what a transform adds is made, labelled and freed here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "job/file/job.h"
+
+namespace plimsoll {
+
+class JobEditor {
+ public:
+  /// Everything of the old variant but its events. `op` is the name of the calls that are added.
+  JobEditor(Job& job, const Variant& old, std::string_view op);
+
+  void Copy(const JobEvent& event) { new_.events.push_back(event); }
+
+  /// Makes a storage, at any batch of the same size; kElsewhere for 0 bytes. `where` is who holds
+  /// it.
+  Storage Make(std::string_view where, Bytes bytes, std::optional<Category> category = {},
+               std::uint8_t stream = 0);
+  /// A call as it is; its new storages have numbers of their own.
+  void Call(CallRecord call);
+  /// One storage added to another, in place.
+  void AddInto(Storage sum, Storage part);
+  Storage NewStorageNumber() { return new_.storages++; }
+  void Label(Storage storage, Category category);
+  /// No harm for kElsewhere.
+  void Free(Storage storage);
+  /// The same, and forgets it.
+  void FreeNow(Storage& storage);
+
+  Variant& variant() { return new_; }
+  Variant Take() { return std::move(new_); }
+
+ private:
+  /// As whoever made it last has it.
+  TensorUse UseOf(Storage storage);
+
+  Job& job_;
+  StringId op_;
+  Variant new_;
+  /// Empty until something is asked for.
+  std::unordered_map<Storage, TensorUse> made_;
+};
+
+/// No parameter is as large; sums of such sizes do not overflow.
+inline constexpr Bytes kLargestTensor = Bytes{1} << 42;
+
+/// At the first batch size; the second of a parameter or a buffer.
+Bytes BytesOf(const LayoutRecord& layout);
+Bytes BytesOf(const Job& job, const ModelTensor& tensor);
+
+}  // namespace plimsoll

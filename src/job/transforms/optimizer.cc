@@ -1,0 +1,443 @@
+#include "job/transforms/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "job/transforms/job_editor.h"
+#include "job/transforms/tensors_of_call.h"
+
+namespace plimsoll {
+namespace {
+
+/// How the step is computed.
+/// kHost: on the host, where the state lies too (train/optimizers/host_optimizer.h,
+/// python/plimsoll/applying/host_optimizer.py).
+enum class Form { kForeach, kLoop, kFused, kHost };
+
+/// What an optimizer allocates for parameters in fp32, measured on an H200 with torch 2.11
+/// (docs/prediction.md, "Optimizers"): 42 optimizers and forms, three steps each.
+struct Facts {
+  std::string_view name;
+  /// Tensors of state for each parameter, each of the parameter's size.
+  int states = 0;
+  /// The foreach form: full lists that are held until its end.
+  int lists = 0;
+  bool can_fuse = false;
+  /// Bytes of state for each element, where it is not the parameter's type; 0 where it is.
+  int state_element = 0;
+  /// The state comes in blocks of so many elements with a 4-byte scale each; 0 for none.
+  int state_block = 0;
+  /// The state of a matrix is a row and a column.
+  bool factored = false;
+  /// For the time of a step: bytes read and written for each element of a parameter, in fp32, by
+  /// the foreach form (in so many calls) and by the fused one. Of Adam and SGD as PyTorch calls
+  /// them; of the others by their definitions.
+  double foreach_bytes = 0;
+  int foreach_calls = 1;
+  double fused_bytes = 0;
+  /// It reads values from the device, and the host waits for them.
+  bool waits = false;
+};
+
+constexpr Facts kFacts[] = {
+    {.name = "sgd", .can_fuse = true, .foreach_bytes = 12, .fused_bytes = 12},
+    {.name = "sgd_momentum",
+     .states = 1,
+     .can_fuse = true,
+     .foreach_bytes = 32,
+     .foreach_calls = 3,
+     .fused_bytes = 20},
+    {.name = "adam",
+     .states = 2,
+     .lists = 1,
+     .can_fuse = true,
+     .foreach_bytes = 72,
+     .foreach_calls = 7,
+     .fused_bytes = 28},
+    {.name = "adamw",
+     .states = 2,
+     .lists = 1,
+     .can_fuse = true,
+     .foreach_bytes = 80,
+     .foreach_calls = 8,
+     .fused_bytes = 28},
+    {.name = "adam_amsgrad", .states = 3, .lists = 1, .foreach_bytes = 92, .foreach_calls = 9},
+    {.name = "nadam", .states = 2, .lists = 1, .foreach_bytes = 96, .foreach_calls = 9},
+    {.name = "radam", .states = 2, .lists = 1, .foreach_bytes = 96, .foreach_calls = 9},
+    {.name = "adamax", .states = 2, .lists = 1, .foreach_bytes = 72, .foreach_calls = 7},
+    {.name = "rmsprop", .states = 1, .lists = 1, .foreach_bytes = 60, .foreach_calls = 6},
+    {.name = "adagrad", .states = 1, .lists = 2, .foreach_bytes = 56, .foreach_calls = 5},
+    {.name = "adadelta", .states = 2, .lists = 2, .foreach_bytes = 92, .foreach_calls = 9},
+    {.name = "adafactor",
+     .states = 1,
+     .lists = 1,
+     .factored = true,
+     .foreach_bytes = 64,
+     .foreach_calls = 55,
+     .waits = true},
+    // From its definition, not measured: two states of one byte, scales for blocks of 256.
+    {.name = "adam8bit",
+     .states = 2,
+     .can_fuse = true,
+     .state_element = 1,
+     .state_block = 256,
+     .fused_bytes = 16},
+};
+
+struct Chosen {
+  Facts facts;
+  Form form = Form::kForeach;
+  /// Each parameter is updated as soon as its gradient is complete, which is then dropped.
+  bool in_backward = false;
+};
+
+/// Up to the next colon, which is taken off as well.
+std::string_view TakeWord(std::string_view& text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string_view word = text.substr(0, colon);
+  text.remove_prefix(std::min(text.size(), colon + 1));
+  return word;
+}
+
+Result<Chosen> Choose(std::string_view text) {
+  const std::string_view name = TakeWord(text);
+  const auto facts = std::find_if(std::begin(kFacts), std::end(kFacts),
+                                  [&](const Facts& known) { return known.name == name; });
+  if (facts == std::end(kFacts)) {
+    return Error{
+        .message = fmt::format("optimizer '{}' is not known", name),
+        .hint = SuggestOr(name, OptimizerNames(), "known are " + Joined(OptimizerNames(), ", "))};
+  }
+  Chosen chosen{.facts = *facts};
+  if (facts->state_element > 0) chosen.form = Form::kFused;
+  while (!text.empty()) {
+    const std::string_view form = TakeWord(text);
+    if (form == "fused" && facts->can_fuse) {
+      chosen.form = Form::kFused;
+    } else if (form == "for") {
+      chosen.form = Form::kLoop;
+    } else if (form == "host" && facts->state_element == 0) {
+      chosen.form = Form::kHost;
+    } else if (form == "in_backward") {
+      chosen.in_backward = true;
+    } else if (form != "foreach") {
+      return Error{
+          .message = fmt::format("{} has no form '{}'", name, form),
+          .hint = "foreach (the default), for, fused (sgd, adam, adamw), host; in_backward"};
+    }
+  }
+  if (chosen.form == Form::kHost && chosen.in_backward) {
+    return Error{.message = "an optimizer on the host steps after the backward",
+                 .hint = "leave out host or in_backward"};
+  }
+  return chosen;
+}
+
+/// When each gradient is complete: by event, the gradient and its parameter.
+struct Completed {
+  Storage gradient = kElsewhere;
+  const ModelTensor* parameter = nullptr;
+};
+using Completions = std::multimap<std::size_t, Completed>;
+
+/// Gradients are labelled at the end of each backward. Which parameter each belongs to is not told,
+/// and does not matter among those of one size.
+class GradientFinder {
+ public:
+  GradientFinder(const Job& job, const Variant& variant) : job_(job), variant_(variant) {}
+
+  Result<Completions> Run() {
+    Stage stage = Stage::kUnknown;
+    for (std::size_t i = 0; i < variant_.events.size(); ++i) {
+      const JobEvent& event = variant_.events[i];
+      if (event.kind == JobEvent::Kind::kStep) gradients_.clear();
+      if (event.kind == JobEvent::Kind::kStage) {
+        stage = event.stage;
+        if (stage == Stage::kOptimizer && gradients_.empty()) return Kept();
+        if (stage == Stage::kBackward) updated_.clear();
+      }
+      if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients) {
+        if (!Add(event.index)) return Kept();
+      }
+      if (event.kind == JobEvent::Kind::kCall && stage != Stage::kOptimizer) {
+        CallRecord call = variant_.calls[event.index];
+        for (const NewStorage& fresh : call.fresh) Use(fresh.storage, i);
+        ForEachArgument(call, [&](const TensorUse& tensor) { Use(tensor.storage, i); });
+        if (used_after_) {
+          return Error{.message =
+                           "the optimizer cannot step inside the backward: gradients are used "
+                           "between the two",
+                       .hint = "updates in the backward do not go with clipping or a scaler"};
+        }
+      }
+    }
+    return std::move(completions_);
+  }
+
+ private:
+  static Error Kept() {
+    return {.message = "gradients are not made anew in each step",
+            .hint = "updates in the backward need one pass and zero_grad(set_to_none=True)"};
+  }
+
+  void Use(Storage storage, std::size_t event) {
+    last_use_[storage] = event;
+    used_after_ |= gradients_.contains(storage);
+  }
+
+  bool Add(Storage gradient) {
+    const auto made = last_use_.find(gradient);
+    if (made == last_use_.end()) return false;
+    const auto bytes_of = [&](Storage storage) {
+      for (const NewStorage& fresh : variant_.calls[variant_.events[made->second].index].fresh) {
+        if (fresh.storage == storage) return fresh.bytes.first;
+      }
+      return Bytes{0};
+    };
+    const Bytes bytes = bytes_of(gradient);
+    for (const ModelTensor& tensor : variant_.model_tensors) {
+      // A gradient that something was added to is not made by the last call that has to do with it.
+      if (!tensor.trainable || (bytes > 0 && bytes != BytesOf(job_, tensor))) continue;
+      if (!updated_.insert(&tensor).second) continue;
+      gradients_.insert(gradient);
+      completions_.insert({made->second, {gradient, &tensor}});
+      return true;
+    }
+    return false;
+  }
+
+  const Job& job_;
+  const Variant& variant_;
+  std::map<Storage, std::size_t> last_use_;
+  std::set<Storage> gradients_;
+  std::set<const ModelTensor*> updated_;
+  bool used_after_ = false;
+  Completions completions_;
+};
+
+class Replacement {
+ public:
+  Replacement(Job& job, const Variant& old, const Chosen& chosen, Completions completions)
+      : job_(job),
+        old_(old),
+        chosen_(chosen),
+        completions_(std::move(completions)),
+        edit_(job, old, "plimsoll.optimizer") {}
+
+  Variant Run() {
+    std::vector<char> dropped(old_.storages, 0);
+    for (const auto& [event, done] : completions_) dropped[done.gradient] = 1;
+    bool optimizer = false;
+    for (std::size_t i = 0; i < old_.events.size(); ++i) {
+      const JobEvent& event = old_.events[i];
+      if (event.kind == JobEvent::Kind::kStage) optimizer = event.stage == Stage::kOptimizer;
+      if (event.kind == JobEvent::Kind::kStep) optimizer = false;
+      if (event.kind == JobEvent::Kind::kCall && optimizer) {
+        for (const NewStorage& fresh : old_.calls[event.index].fresh) dropped[fresh.storage] = 1;
+        continue;
+      }
+      const bool names_storage =
+          event.kind == JobEvent::Kind::kFree || event.kind == JobEvent::Kind::kLabel;
+      if (names_storage && dropped[event.index]) continue;
+      edit_.Copy(event);
+      if (event.kind == JobEvent::Kind::kStage && optimizer && !chosen_.in_backward && Steps(i)) {
+        Update(Trainable());
+      }
+      for (auto [at, end] = completions_.equal_range(i); at != end; ++at) {
+        edit_.Label(at->second.gradient, Category::kGradients);
+        Update({at->second.parameter});
+        edit_.Free(at->second.gradient);
+      }
+    }
+    return edit_.Take();
+  }
+
+ private:
+  using Tensors = std::vector<const ModelTensor*>;
+
+  /// Whether the optimizer's phase that begins here has a step, or none of the job has: between the
+  /// passes of an accumulation it has nothing to do.
+  bool Steps(std::size_t stage) const {
+    const auto has_calls = [&](std::size_t i) {
+      for (++i; i < old_.events.size(); ++i) {
+        const JobEvent::Kind kind = old_.events[i].kind;
+        if (kind == JobEvent::Kind::kCall) return true;
+        if (kind == JobEvent::Kind::kStage || kind == JobEvent::Kind::kStep) return false;
+      }
+      return false;
+    };
+    if (has_calls(stage)) return true;
+    for (std::size_t i = 0; i < old_.events.size(); ++i) {
+      const JobEvent& event = old_.events[i];
+      const bool begins = event.kind == JobEvent::Kind::kStage && event.stage == Stage::kOptimizer;
+      if (begins && has_calls(i)) return false;
+    }
+    return true;
+  }
+
+  Tensors Trainable() const {
+    Tensors tensors;
+    for (const ModelTensor& tensor : old_.model_tensors) {
+      if (tensor.trainable) tensors.push_back(&tensor);
+    }
+    return tensors;
+  }
+
+  Storage Make(const ModelTensor& like) {
+    return edit_.Make(chosen_.facts.name, BytesOf(job_, like));
+  }
+  void MakeState(Bytes bytes) { edit_.Make(chosen_.facts.name, bytes, Category::kOptimizerState); }
+
+  /// A row for all columns and a column for all rows of the last two dimensions.
+  void AddFactored(Bytes bytes, const LayoutRecord& layout) {
+    const std::size_t dimensions = layout.sizes.size();
+    if (dimensions < 2) return MakeState(bytes);
+    for (std::size_t i = dimensions - 2; i < dimensions; ++i) {
+      MakeState(bytes / std::max<Bytes>(1, layout.sizes[2 * dimensions - 3 - i].first));
+    }
+  }
+
+  void AddState(const ModelTensor& tensor) {
+    const Facts& facts = chosen_.facts;
+    const LayoutRecord& layout = job_.layouts[tensor.layout];
+    const Bytes bytes = BytesOf(job_, tensor);
+    if (chosen_.form == Form::kFused && facts.states >= 2) MakeState(4);  // the count of steps
+    if (facts.factored) return AddFactored(bytes, layout);
+    const Bytes elements = bytes / ElementSize(layout.dtype);
+    for (int i = 0; i < facts.states; ++i) {
+      MakeState(facts.state_element > 0 ? elements * facts.state_element : bytes);
+      if (facts.state_block > 0) {
+        MakeState((elements + facts.state_block - 1) / facts.state_block * 4);
+      }
+    }
+  }
+
+  /// What the kernels do, for the time that it takes.
+  void AddWork(const Tensors& tensors) {
+    const Facts& facts = chosen_.facts;
+    const bool fused = chosen_.form == Form::kFused;
+    const int calls = fused ? 1 : facts.foreach_calls;
+    Argument::List list;
+    for (const ModelTensor* tensor : tensors) {
+      list.push_back({TensorUse{.storage = tensor->storage, .layout = tensor->layout}});
+    }
+    for (int i = 0; i < calls; ++i) {
+      CallRecord call{.op = job_.strings.Intern("plimsoll.optimizer_step_")};
+      call.where = job_.strings.Intern(facts.name);
+      call.args = {{list},
+                   {(fused ? facts.fused_bytes : facts.foreach_bytes) / calls},
+                   {chosen_.form == Form::kLoop},
+                   {facts.waits}};
+      edit_.Call(std::move(call));
+    }
+  }
+
+  /// Gradients go to the host, are stepped there, and the parameters come back; nothing is made on
+  /// the device.
+  void UpdateOnHost(const Tensors& tensors) {
+    const Facts& facts = chosen_.facts;
+    Argument::List list;
+    for (const ModelTensor* tensor : tensors) {
+      list.push_back({TensorUse{.storage = tensor->storage, .layout = tensor->layout}});
+    }
+    const double bytes = facts.can_fuse ? facts.fused_bytes : facts.foreach_bytes;
+    for (const std::string_view op :
+         {"plimsoll.to_host_", "plimsoll.host_step_", "plimsoll.to_device_"}) {
+      CallRecord call{.op = job_.strings.Intern(op), .where = job_.strings.Intern(facts.name)};
+      call.args = {{list}, {bytes}};
+      edit_.Call(std::move(call));
+    }
+  }
+
+  void Update(const Tensors& tensors) {
+    if (chosen_.form == Form::kHost) return UpdateOnHost(tensors);
+    for (const ModelTensor* tensor : tensors) {
+      if (has_state_.insert(tensor->storage).second) AddState(*tensor);
+    }
+    AddWork(tensors);
+    if (chosen_.form == Form::kForeach) {
+      std::vector<Storage> held;
+      for (int list = 0; list < chosen_.facts.lists; ++list) {
+        for (const ModelTensor* tensor : tensors) held.push_back(Make(*tensor));
+      }
+      for (auto s = held.rbegin(); s != held.rend(); ++s) edit_.Free(*s);
+    } else if (chosen_.form == Form::kLoop && chosen_.facts.lists > 0) {
+      // One tensor at a time; the last one is let go when the next parameter has its own.
+      Storage before = kElsewhere;
+      for (const ModelTensor* tensor : tensors) {
+        const Storage kept = Make(*tensor);
+        edit_.Free(Make(*tensor));
+        edit_.Free(before);
+        before = kept;
+      }
+      edit_.Free(before);
+    }
+  }
+
+  Job& job_;
+  const Variant& old_;
+  const Chosen chosen_;
+  /// Empty unless parameters are updated in the backward.
+  const Completions completions_;
+  JobEditor edit_;
+  std::set<Storage> has_state_;
+};
+
+}  // namespace
+
+std::vector<std::string_view> OptimizerNames() {
+  std::vector<std::string_view> names;
+  for (const Facts& facts : kFacts) names.push_back(facts.name);
+  return names;
+}
+
+CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
+  // How often the last step calls each operator, by its name without the overload.
+  std::map<std::string, int, std::less<>> calls;
+  Stage stage = Stage::kUnknown;
+  for (const JobEvent& event : variant.events) {
+    if (event.kind == JobEvent::Kind::kStep) calls.clear();
+    if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
+    if (event.kind != JobEvent::Kind::kCall || stage != Stage::kOptimizer) continue;
+    std::string_view op = job.strings[variant.calls[event.index].op];
+    op.remove_prefix(std::min(op.size(), op.find('.') + 1));
+    ++calls[std::string(op.substr(0, op.find('.')))];
+  }
+  const auto count = [&](std::string_view name) {
+    const auto found = calls.find(name);
+    return found == calls.end() ? 0 : found->second;
+  };
+  if (count("_fused_adamw_") > 0) return {.name = "adamw", .fused = true};
+  if (count("_fused_adam_") > 0) return {.name = "adam", .fused = true};
+  if (count("_fused_sgd_") > 0) return {.name = "sgd", .fused = true};
+  // Adam's own: the mean drawn to the gradient, and one quotient at the end.
+  if (count("_foreach_lerp_") > 0 && count("_foreach_addcdiv_") > 0) {
+    return {.name = count("_foreach_mul_") > 1 ? "adamw" : "adam"};
+  }
+  const int adds = count("_foreach_add_");
+  const bool nothing_else = std::all_of(calls.begin(), calls.end(), [](const auto& call) {
+    return call.first == "_foreach_add_" || call.first == "_foreach_mul_";
+  });
+  if (!nothing_else || adds == 0) return {};
+  return {.name = count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
+}
+
+Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant, std::string_view name) {
+  const Result<Chosen> chosen = Choose(name);
+  if (!chosen) return chosen.error();
+  Completions completions;
+  if (chosen->in_backward) {
+    Result<Completions> found = GradientFinder(job, variant).Run();
+    if (!found) return found.error();
+    completions = std::move(*found);
+  }
+  return Replacement(job, variant, *chosen, std::move(completions)).Run();
+}
+
+}  // namespace plimsoll

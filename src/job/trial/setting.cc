@@ -1,0 +1,129 @@
+#include "job/trial/setting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "hardware/nccl.h"
+#include "job/parallel/collective.h"
+
+namespace plimsoll {
+namespace {
+
+/// How the allocator will be set. Settings that there is no model of are refused.
+Result<AllocatorRules> AllocatorRulesFor(const Job& job, const PredictOptions& options) {
+  const TorchVersion torch = TorchFor(job, options);
+  const Result<AllocatorSettings> settings = ParseAllocatorSettings(options.conf, torch);
+  if (!settings) return settings.error();
+  if (!settings->native) {
+    return Error{.message =
+                     "backend:cudaMallocAsync is the driver's own allocator, of which there "
+                     "is no model",
+                 .hint = "leave backend out"};
+  }
+  return AllocatorRules{.settings = *settings, .version = RulesOf(torch)};
+}
+
+DeviceLimits LimitsFor(const AllocatorRules& rules, const Gpu& gpu, const ContextSize& nccl,
+                       const PredictOptions& options) {
+  DeviceLimits limits{.limit = options.limit,
+                      .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes - nccl.bytes),
+                      .total = gpu.memory};
+  const std::optional<double> fraction = rules.settings.per_process_memory_fraction;
+  if (fraction && !limits.limit) {
+    limits.limit = static_cast<Bytes>(*fraction * static_cast<double>(gpu.memory));
+  }
+  return limits;
+}
+
+}  // namespace
+
+Result<const Variant*> ChooseVariant(const Job& job, const PredictOptions& options) {
+  if (!options.precision) return &job.variants.front();
+  std::vector<std::string_view> known;
+  for (const Variant& variant : job.variants) {
+    if (variant.precision == *options.precision) return &variant;
+    known.push_back(variant.precision);
+  }
+  const std::string near = DidYouMean(*options.precision, known);
+  return Error{.message = fmt::format("precision {} was not captured (there is: {})",
+                                      *options.precision, Joined(known, ", ")),
+               .file = job.file,
+               .hint = near.empty()
+                           ? fmt::format("capture with precisions=[\"{}\"]", *options.precision)
+                           : near};
+}
+
+TorchVersion TorchFor(const Job& job, const PredictOptions& options) {
+  return options.torch.value_or(ParseTorchVersion(job.torch).value_or(TorchVersion{}));
+}
+
+Setting Setting::WithBatch(std::int64_t other) const {
+  Setting setting = *this;
+  setting.batch = other;
+  return setting;
+}
+
+Setting Setting::WithStep(std::shared_ptr<const Job> other) const {
+  Setting setting = *this;
+  setting.job = std::move(other);
+  return setting;
+}
+
+Bytes Setting::Room() const {
+  return std::min(limits.capacity.value_or(gpu.memory), limits.limit.value_or(gpu.memory));
+}
+
+Bytes Setting::Most() const {
+  const bool by_pages = limits.limit && rules.settings.expandable_segments;
+  return std::min(limits.capacity.value_or(gpu.memory),
+                  Room() + (by_pages ? rules.settings.large_segment_size : 0));
+}
+
+ContextSize Setting::Outside() const {
+  return {.bytes = gpu.context.bytes + nccl.bytes,
+          .low = gpu.context.low + nccl.low,
+          .high = gpu.context.high + nccl.high};
+}
+
+Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
+                            const PredictOptions& options) {
+  const Result<const Variant*> variant = ChooseVariant(*job, options);
+  if (!variant) return variant.error();
+  const Result<AllocatorRules> rules = AllocatorRulesFor(*job, options);
+  if (!rules) return rules.error();
+  const ContextSize nccl =
+      job->backend == Backend::kNccl ? NcclTakes(RanksOf(*job, **variant)) : ContextSize{};
+  const auto precision = static_cast<std::size_t>(*variant - job->variants.data());
+  const TorchVersion torch = TorchFor(*job, options);
+  return Setting{.job = std::move(job),
+                 .precision = precision,
+                 .batch = options.batch,
+                 .steps = options.steps,
+                 .gpu = gpu,
+                 .rules = *rules,
+                 .torch = torch,
+                 .calibration = options.calibration,
+                 .limits = LimitsFor(*rules, gpu, nccl, options),
+                 .nccl = nccl,
+                 .cluster = options.cluster,
+                 .host = MeasuredHost()};
+}
+
+Result<Setting> MakeSetting(const Job& job, const Gpu& gpu, const PredictOptions& options) {
+  const Result<const Variant*> variant = ChooseVariant(job, options);
+  if (!variant) return variant.error();
+  const auto precision = static_cast<std::size_t>(*variant - job.variants.data());
+  return MakeSetting(std::make_shared<const Job>(CopyOf(job, precision)), gpu, options);
+}
+
+StepDuration DurationOf(const Setting& setting, const RefusedCalls& refused) {
+  return StepTime(*setting.job, setting.variant(), setting.gpu, setting.batch, refused,
+                  setting.host, setting.cluster);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,217 @@
+#include "launch/logged_command.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace plimsoll {
+namespace {
+
+/// Of a log that is longer, only its ends are looked at.
+constexpr std::size_t kEndOfLog = std::size_t{1} << 20;
+constexpr std::size_t kMostWords = 100;
+
+bool IsHarmless(std::string_view word) {
+  constexpr std::string_view kSigns = "_./=:,@%+-{}[]^";
+  return !word.empty() && word.size() < 300 && std::ranges::all_of(word, [&](unsigned char c) {
+    return std::isalnum(c) != 0 || kSigns.find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+std::string_view BaseName(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+bool IsPython(std::string_view word) { return BaseName(word).starts_with("python"); }
+
+bool IsScript(std::string_view word) { return word.ends_with(".py") && IsHarmless(word); }
+
+/// A file of a library, which nobody starts by its name.
+bool IsLibrary(std::string_view path) {
+  constexpr std::array<std::string_view, 5> kParts = {"site-packages/", "dist-packages/",
+                                                      "/lib/python", "<frozen", "\\lib\\"};
+  return std::ranges::any_of(
+      kParts, [&](std::string_view part) { return path.find(part) != std::string_view::npos; });
+}
+
+/// Whether the words start a script: "python -u train.py", "torchrun train.py", "python -m mod".
+bool StartsScript(const std::vector<std::string>& words) {
+  constexpr std::array<std::string_view, 4> kLaunchers = {"torchrun", "accelerate", "deepspeed",
+                                                          "srun"};
+  if (words.size() < 2 || words.size() > kMostWords) return false;
+  if (!std::ranges::all_of(words, IsHarmless)) return false;
+  const bool known =
+      IsPython(words[0]) || std::ranges::find(kLaunchers, words[0]) != kLaunchers.end();
+  const bool script = std::ranges::any_of(words, IsScript);
+  const bool module = IsPython(words[0]) && words[1] == "-m" && words.size() > 2;
+  return known && (script || module);
+}
+
+/// As somebody would type it: a launcher adds its own path of Python, and a rank to each process.
+std::vector<std::string> AsTyped(std::vector<std::string> words) {
+  if (IsPython(words.front()) && words.front().starts_with('/')) words.front() = "python";
+  std::erase_if(words, [](const std::string& word) {
+    return word == "-u" || word.starts_with("--local_rank=") || word.starts_with("--local-rank=");
+  });
+  return words;
+}
+
+/// "'/usr/bin/python', '-u', 'train.py']…", as Python prints a list, behind its bracket.
+std::vector<std::string> WordsOfList(std::string_view text) {
+  std::vector<std::string> words;
+  std::size_t at = 0;
+  while (at < text.size() && (text[at] == '\'' || text[at] == '"')) {
+    const std::size_t end = text.find(text[at], at + 1);
+    if (end == std::string_view::npos) return {};
+    words.emplace_back(text.substr(at + 1, end - at - 1));
+    at = end + 1;
+    if (!text.substr(at).starts_with(", ")) break;
+    at += 2;
+  }
+  return at < text.size() && text[at] == ']' ? words : std::vector<std::string>();
+}
+
+std::vector<std::string> WordsOfLine(std::string_view line) {
+  std::vector<std::string> words;
+  while (!line.empty()) {
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first == std::string_view::npos) break;
+    line.remove_prefix(first);
+    const std::string_view word = line.substr(0, line.find_first_of(" \t\r"));
+    words.emplace_back(word);
+    line.remove_prefix(word.size());
+  }
+  return words;
+}
+
+/// "Command '['/usr/bin/python', 'train.py']' returned", "cmd=['python', …": of accelerate,
+/// DeepSpeed and whoever starts processes.
+std::vector<std::string> FromLauncher(std::string_view line) {
+  for (std::size_t at = line.find('['); at != std::string_view::npos; at = line.find('[', at + 1)) {
+    std::vector<std::string> words = WordsOfList(line.substr(at + 1));
+    if (StartsScript(words)) return AsTyped(std::move(words));
+  }
+  return {};
+}
+
+/// "+ python train.py --lr 1e-4" of `set -x`, "me@host:~$ torchrun train.py" of a terminal.
+std::vector<std::string> FromShell(std::string_view line) {
+  std::string_view typed;
+  if (line.starts_with("+ ")) typed = line.substr(2);
+  for (const std::string_view prompt : {"$ ", "# ", "% "}) {
+    const std::size_t found = line.find(prompt);
+    const bool begins = found != std::string_view::npos && found < 80;
+    if (typed.empty() && begins) typed = line.substr(found + 2);
+  }
+  std::vector<std::string> words = WordsOfLine(typed);
+  while (!words.empty() && words.front().find('=') != std::string::npos) words.erase(words.begin());
+  if (!words.empty() && words.front() == "plimsoll") return {};
+  return StartsScript(words) ? AsTyped(std::move(words)) : std::vector<std::string>();
+}
+
+/// The file of "  File "train.py", line 57, in <module>".
+std::string FromTraceback(std::string_view line) {
+  const std::size_t file = line.find("File \"");
+  if (file == std::string_view::npos || !line.ends_with(", in <module>")) return {};
+  const std::string_view rest = line.substr(file + 6);
+  const std::string_view path = rest.substr(0, rest.find('"'));
+  return IsScript(path) && !IsLibrary(path) ? std::string(path) : std::string();
+}
+
+struct SeenInLog {
+  std::vector<std::string> launcher = {};
+  std::vector<std::string> shell = {};
+  /// The first of the last traceback: what it imports stands below it.
+  std::string script = {};
+  bool torchrun = false;
+};
+
+void LookAt(std::string_view line, bool& in_traceback, SeenInLog& seen) {
+  if (line.size() > 4096) return;
+  if (line.find("Traceback (most recent call last)") != std::string_view::npos) {
+    in_traceback = false;
+  }
+  if (std::string script = FromTraceback(line); !script.empty() && !in_traceback) {
+    seen.script = std::move(script);
+    in_traceback = true;
+  }
+  if (line.find("torch.distributed.elastic") != std::string_view::npos) seen.torchrun = true;
+  if (std::vector<std::string> words = FromLauncher(line); !words.empty()) {
+    seen.launcher = std::move(words);
+  }
+  if (std::vector<std::string> words = FromShell(line); !words.empty()) {
+    seen.shell = std::move(words);
+  }
+}
+
+}  // namespace
+
+LoggedCommand CommandIn(std::string_view log) {
+  SeenInLog seen;
+  bool in_traceback = false;
+  while (!log.empty()) {
+    std::string_view line = log.substr(0, log.find('\n'));
+    log.remove_prefix(std::min(log.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    LookAt(line, in_traceback, seen);
+  }
+  if (!seen.shell.empty()) return {seen.shell, true};
+  if (!seen.launcher.empty()) return {seen.launcher, true};
+  if (seen.script.empty()) return {};
+  if (seen.torchrun) return {{"torchrun", "--nproc-per-node", "gpu", seen.script}, false};
+  return {{"python", seen.script}, false};
+}
+
+LoggedCommand CommandOfLog(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return {};
+  struct stat found = {};
+  std::string text;
+  if (::fstat(file, &found) == 0 && S_ISREG(found.st_mode)) {
+    const auto all = static_cast<std::size_t>(found.st_size);
+    const auto read = [&](std::size_t from, std::size_t size) {
+      std::string part(size, '\0');
+      const ssize_t got = ::pread(file, part.data(), size, static_cast<off_t>(from));
+      text.append(part, 0, got > 0 ? static_cast<std::size_t>(got) : 0);
+    };
+    read(0, std::min(all, kEndOfLog));
+    if (all > kEndOfLog)
+      read(std::max(all - kEndOfLog, kEndOfLog), std::min(all - kEndOfLog, kEndOfLog));
+  }
+  ::close(file);
+  return CommandIn(text);
+}
+
+std::vector<std::string> WithBatchPlace(std::vector<std::string> words) {
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.size() < 8 && text.find_first_not_of("0123456789") == text.npos;
+  };
+  const auto names_batch = [](std::string name) {
+    std::ranges::replace(name, '-', '_');
+    name.erase(0, name.find_first_not_of('_'));
+    name = name.substr(name.rfind('.') + 1);
+    return name == "batch_size" || name == "batch" || name == "bs" || name == "train_batch_size" ||
+           name == "per_device_train_batch_size" || name == "micro_batch_size" || name == "b";
+  };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t equals = words[i].find('=');
+    if (equals != std::string::npos && names_batch(words[i].substr(0, equals)) &&
+        is_number(std::string_view(words[i]).substr(equals + 1))) {
+      words[i] = words[i].substr(0, equals + 1) + "{batch}";
+    } else if (words[i].starts_with('-') && names_batch(words[i]) && i + 1 < words.size() &&
+               is_number(words[i + 1])) {
+      words[i + 1] = "{batch}";
+    }
+  }
+  return words;
+}
+
+}  // namespace plimsoll

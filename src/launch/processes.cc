@@ -1,0 +1,157 @@
+#include "launch/processes.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <thread>
+#include <tuple>
+
+#include "files/json.h"
+#include "launch/plain_file.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestProcessFile = std::size_t{1} << 20;
+
+/// A file of the folder that is there; nothing outside of it.
+std::optional<std::string> FileIn(const fs::path& folder, const std::string& name) {
+  const fs::path path = folder / name;
+  const bool inside = !name.empty() && name.find("..") == std::string::npos && name[0] != '/';
+  std::error_code failed;
+  if (!inside || !fs::is_regular_file(path, failed)) return std::nullopt;
+  return path.string();
+}
+
+void ReadSnapshots(const Json& object, const fs::path& folder, RecordedProcess& process) {
+  for (const Json& entry : object["snapshots"].items()) {
+    const std::string name = entry["file"].text_or("");
+    const std::optional<std::string> path = FileIn(folder, name);
+    if (!path) continue;
+    process.snapshots.push_back({.path = *path,
+                                 .bytes = entry["bytes"].integer().value_or(0),
+                                 .full = entry["full"].boolean().value_or(false),
+                                 .aside = name.find('/') != std::string::npos});
+  }
+}
+
+void ReadEnd(const Json& object, RecordedProcess& process) {
+  const Json& end = object["ended"];
+  const std::string how = end["how"].text_or("");
+  if (how == "exit") process.end = ProcessEnd::kExit;
+  if (how == "exception") process.end = ProcessEnd::kException;
+  if (how == "signal") process.end = ProcessEnd::kSignal;
+  process.detail = end[process.end == ProcessEnd::kSignal ? "signal" : "type"].text_or("");
+}
+
+std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
+  const std::optional<std::string> text = ReadPlainFile(path, kLongestProcessFile);
+  if (!text) return std::nullopt;
+  const Json object = ParseOwnJson(*text);
+  if (object["schema"] != "plimsoll.process/1") return std::nullopt;
+  RecordedProcess process{.pid = object["pid"].integer().value_or(0),
+                          .host = object["host"].text_or(""),
+                          .restart = object["restart"].integer().value_or(0),
+                          .began = object["began"].number().value_or(0),
+                          .wrote = object["wrote"].number().value_or(0),
+                          .ooms = object["ooms"].integer().value_or(0),
+                          .optimizer_steps = object["optimizer_steps"].integer().value_or(0),
+                          .by_script = object["history"].text_or("") == "script",
+                          .max_entries = object["max_entries"].integer().value_or(0),
+                          .seconds = object["seconds"].number().value_or(0)};
+  if (const auto rank = object["rank"].integer()) process.rank = static_cast<int>(*rank);
+  process.error_text = FileIn(path.parent_path(), object["error_text"].text_or(""));
+  ReadEnd(object, process);
+  ReadSnapshots(object, path.parent_path(), process);
+  return process;
+}
+
+bool IsHere(const RecordedProcess& process) {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 && process.host == name.data();
+}
+
+/// The one to be explained stands before the other.
+bool Matters(const RecordedProcess* a, const RecordedProcess* b) {
+  const auto key = [](const RecordedProcess& p) {
+    return std::tuple(-p.restart, p.ooms == 0, p.began);
+  };
+  return key(*a) < key(*b);
+}
+
+std::vector<const RecordedProcess*> Chosen(const std::vector<RecordedProcess>& processes) {
+  std::map<int, const RecordedProcess*> by_rank;
+  const RecordedProcess* single = nullptr;
+  for (const RecordedProcess& process : processes) {
+    if (process.Main() == nullptr) continue;
+    if (process.rank) {
+      const RecordedProcess*& best = by_rank[*process.rank];
+      if (best == nullptr || Matters(&process, best)) best = &process;
+    } else {
+      const auto key = [](const RecordedProcess& p) {
+        return std::tuple(p.ooms > 0, p.ooms > 0 ? p.wrote : p.wrote - p.began);
+      };
+      if (single == nullptr || key(process) > key(*single)) single = &process;
+    }
+  }
+  std::vector<const RecordedProcess*> chosen;
+  for (const auto& [rank, process] : by_rank) chosen.push_back(process);
+  if (chosen.empty() && single != nullptr) chosen.push_back(single);
+  return chosen;
+}
+
+}  // namespace
+
+const SnapshotFile* RecordedProcess::Main() const {
+  const auto found =
+      std::ranges::find_if(snapshots, [](const SnapshotFile& file) { return !file.aside; });
+  return found == snapshots.end() ? nullptr : &*found;
+}
+
+std::vector<RecordedProcess> ReadProcesses(const RunFolder& folder) {
+  std::vector<RecordedProcess> processes;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path, failed)) {
+    if (entry.path().extension() != ".json") continue;
+    if (std::optional<RecordedProcess> process = ReadProcess(entry.path())) {
+      processes.push_back(*std::move(process));
+    }
+  }
+  std::ranges::sort(processes, {}, [](const RecordedProcess& p) {
+    return std::tuple(!p.rank, p.rank.value_or(0), p.began, p.pid);
+  });
+  return processes;
+}
+
+bool IsAlive(const RecordedProcess& process) {
+  return IsHere(process) && process.pid > 0 && ::kill(static_cast<pid_t>(process.pid), 0) == 0;
+}
+
+void AwaitStragglers(const RunFolder& folder, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + std::chrono::duration<double>(seconds);
+  const auto writes = [](const RecordedProcess& process) {
+    return process.end == ProcessEnd::kUnknown && IsAlive(process);
+  };
+  while (Clock::now() < until && std::ranges::any_of(ReadProcesses(folder), writes)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+FilesOfRun FilesToExplain(const std::vector<RecordedProcess>& processes) {
+  FilesOfRun files;
+  for (const RecordedProcess* process : Chosen(processes)) {
+    files.snapshots.push_back(process->Main()->path);
+    if (process->error_text) files.error_texts.push_back(*process->error_text);
+  }
+  return files;
+}
+
+}  // namespace plimsoll
