@@ -21,8 +21,8 @@
 #include <sstream>
 
 #include "files/input.h"
+#include "job/cudnn/convolution_workspace.h"
 #include "job/file/step_file.h"
-#include "job/rules/convolution_workspace.h"
 #include "job/time/step_time.h"
 
 namespace plimsoll {

@@ -1,15 +1,16 @@
 #!/bin/bash
-# Builds the fuzz targets and runs each for SECONDS (60), two at a time:
+# Builds the fuzz targets and runs each for SECONDS (60), FUZZ_JOBS (2) at a time:
 #   fuzz/run.sh [SECONDS] [NAME…]
 # Findings stay in build/fuzz/findings/NAME-*, new inputs in build/fuzz/grown/NAME. Add a finding to
 # fuzz/corpus/NAME together with its fix. Exits with a failure if anything was found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+jobs=${FUZZ_JOBS:-2}
 seconds=${1:-60}
 shift || true
 
 cmake --preset fuzz --log-level=WARNING
-nice cmake --build --preset fuzz --target fuzzers --parallel 2
+nice cmake --build --preset fuzz --target fuzzers --parallel "$jobs"
 mkdir -p build/fuzz/findings build/fuzz/grown build/fuzz/logs
 
 names=("$@")
@@ -40,4 +41,4 @@ fuzz_one() {
 }
 export -f fuzz_one
 printf '%-16s %10s %8s %9s\n' target runs coverage findings
-printf '%s\n' "${names[@]}" | xargs -P 2 -I{} bash -c 'fuzz_one "$1" "$2"' _ {} "$seconds"
+printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'fuzz_one "$1" "$2"' _ {} "$seconds"

@@ -168,7 +168,7 @@ class _AtBatch:
         self._batch = batch
 
     def number(self, number: Any) -> int:
-        """As AtBatch::Of in src/job/rules/call.cc has it."""
+        """As AtBatch::Of in src/job/calls/call.cc has it."""
         if not isinstance(number, list):
             return int(number)
         rise = (self._batch - self._first) * (number[1] - number[0])

@@ -34,10 +34,10 @@ void Replayer::Begin() {
     Plant(workload_, allocator_, holdings_);
     if (log_ == nullptr) return;
     for (const CachingAllocator::Block& b : allocator_.blocks()) {
-      using State = CachingAllocator::State;
-      if (b.state == State::kUnused || b.state == State::kUnmapped) continue;
+      using In = CachingAllocator::State;
+      if (b.state == In::kUnused || b.state == In::kUnmapped) continue;
       log_->entries.push_back({b.address, b.size, ReplayLog::What::kMemory});
-      if (b.state != State::kAllocated) continue;
+      if (b.state != In::kAllocated) continue;
       log_->entries.push_back({b.address, b.size, ReplayLog::What::kBlock});
     }
     return;

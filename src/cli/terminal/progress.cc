@@ -15,13 +15,13 @@
 
 namespace plimsoll {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 struct Progress::Task {
   std::string what;
   std::size_t total = 0;
   std::size_t done = 0;
-  Clock::time_point started = Clock::now();
+  SteadyClock::time_point started = SteadyClock::now();
 };
 
 namespace {
@@ -92,7 +92,7 @@ class ProgressLine {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, kTick, [this] { return tasks_.empty(); })) {
       const Progress::Task& task = *tasks_.back();
-      const auto elapsed = Clock::now() - task.started;
+      const auto elapsed = SteadyClock::now() - task.started;
       if (elapsed < kBeforeFirstBar) continue;
       std::string text = Printable(task.what);
       if (task.total > 1) text += fmt::format(" {}/{}", task.done, task.total);

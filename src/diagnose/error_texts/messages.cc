@@ -117,7 +117,10 @@ RankReport RankOf(const Recording& recording, const Judged& judged) {
   rank.torch = message.torch && *message.torch != TorchVersions{} ? message.torch->ToString() : "";
   // A job that dies for lack of the host's memory has none of the device's to account for.
   if (message.source != MessageSource::kHostMemory) rank.capacity = message.capacity;
-  rank.limit = message.allowed;
+  // A text may be garbled: nobody is allowed more than there is.
+  const bool possible =
+      !message.allowed || !message.capacity || *message.allowed <= *message.capacity;
+  if (possible) rank.limit = message.allowed;
   rank.instant.kind = InstantKind::kOutOfMemory;
   rank.instant.allocated = message.allocated;
   rank.instant.reserved = judged.figures.reserved;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "job/rules/call.h"
+#include "job/calls/call.h"
 #include "job/transforms/release.h"
 
 namespace plimsoll {

@@ -8,8 +8,8 @@
 
 #include "allocator/replay/workload.h"
 #include "hardware/gpu.h"
+#include "job/calls/call.h"
 #include "job/file/job.h"
-#include "job/rules/call.h"
 
 namespace plimsoll {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "job/rules/arithmetic.h"
+#include "job/calls/arithmetic.h"
 #include "job/rules/rules.h"
 
 namespace plimsoll {

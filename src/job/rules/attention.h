@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "job/rules/emitter.h"
+#include "job/calls/emitter.h"
 
 namespace plimsoll {
 

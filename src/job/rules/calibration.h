@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "files/input.h"
-#include "job/rules/convolution_workspace.h"
+#include "job/cudnn/convolution_workspace.h"
 
 namespace plimsoll {
 

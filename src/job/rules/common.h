@@ -1,7 +1,7 @@
 // Habits that many operators share.
 #pragma once
 
-#include "job/rules/emitter.h"
+#include "job/calls/emitter.h"
 
 namespace plimsoll {
 

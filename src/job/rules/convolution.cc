@@ -5,9 +5,9 @@
 #include <numeric>
 #include <vector>
 
+#include "job/cudnn/convolution_workspace.h"
 #include "job/rules/calibration.h"
 #include "job/rules/common.h"
-#include "job/rules/convolution_workspace.h"
 #include "job/rules/reduction.h"
 #include "job/rules/rules.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "job/rules/arithmetic.h"
+#include "job/calls/arithmetic.h"
 #include "job/rules/common.h"
 #include "job/rules/rules.h"
 

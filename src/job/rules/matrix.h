@@ -1,7 +1,7 @@
 // What matrix products keep for good.
 #pragma once
 
-#include "job/rules/emitter.h"
+#include "job/calls/emitter.h"
 
 namespace plimsoll {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "job/rules/arithmetic.h"
+#include "job/calls/arithmetic.h"
 #include "job/rules/common.h"
 #include "job/rules/reduction.h"
 #include "job/rules/rules.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "job/rules/arithmetic.h"
+#include "job/calls/arithmetic.h"
 #include "job/rules/common.h"
 #include "job/rules/rules.h"
 

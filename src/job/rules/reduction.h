@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "job/rules/emitter.h"
+#include "job/calls/emitter.h"
 
 namespace plimsoll {
 

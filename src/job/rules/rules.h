@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "job/rules/emitter.h"
+#include "job/calls/emitter.h"
 
 namespace plimsoll {
 

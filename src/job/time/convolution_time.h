@@ -1,6 +1,6 @@
 #pragma once
 
-#include "job/rules/convolution_workspace.h"
+#include "job/cudnn/convolution_workspace.h"
 #include "job/time/kernel_time.h"
 
 namespace plimsoll {

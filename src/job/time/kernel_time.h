@@ -3,7 +3,7 @@
 #pragma once
 
 #include "allocator/settings/version.h"
-#include "job/rules/call.h"
+#include "job/calls/call.h"
 #include "job/time/time_model.h"
 
 namespace plimsoll {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "job/rules/call.h"
+#include "job/calls/call.h"
 
 namespace plimsoll {
 

@@ -6,12 +6,12 @@
 #include <string>
 
 #include "base/text.h"
-#include "readers/error_text/line_prefix.h"
+#include "readers/wordings/line_prefix.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kReach = 2048;
+constexpr std::size_t kAftermathReach = 2048;
 constexpr std::size_t kSentenceReach = 400;
 
 /// What programs write that catch the error.
@@ -71,7 +71,7 @@ bool IsRaised(std::string_view line) {
 bool WentOn(std::string_view text, std::size_t begin, std::size_t end, const OomMessage& message) {
   if (message.survived || message.source == MessageSource::kHostMemory) return false;
   const std::size_t line_begin = LineBegin(text, begin);
-  const std::string behind = Lower(text.substr(end, kReach));
+  const std::string behind = Lower(text.substr(end, kAftermathReach));
   // The rest of its line, and the two below it.
   std::size_t near = 0;
   for (int lines = 0; lines < 3 && near != kNowhere; ++lines) near = behind.find('\n', near + 1);

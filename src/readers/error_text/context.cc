@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "readers/error_text/aftermath.h"
-#include "readers/error_text/line_prefix.h"
 #include "readers/error_text/signs.h"
 #include "readers/error_text/traceback_stage.h"
+#include "readers/wordings/line_prefix.h"
 
 namespace plimsoll {
 namespace {

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "readers/error_text/collect.h"
-#include "readers/error_text/phrase_finder.h"
 #include "readers/error_text/surroundings.h"
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/phrase_finder.h"
+#include "readers/wordings/wordings.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "readers/error_text/line_prefix.h"
+#include "readers/wordings/line_prefix.h"
 
 namespace plimsoll {
 namespace {

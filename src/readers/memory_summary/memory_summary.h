@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "readers/error_text/scanner.h"
+#include "readers/wordings/scanner.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "job/rules/call.h"
-#include "job/rules/workspace.h"
+#include "job/calls/call.h"
+#include "job/calls/workspace.h"
 
 namespace plimsoll {
 

@@ -1,4 +1,4 @@
-#include "readers/error_text/phrase_finder.h"
+#include "readers/wordings/phrase_finder.h"
 
 #include <deque>
 

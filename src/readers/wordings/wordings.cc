@@ -1,4 +1,4 @@
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/wordings.h"
 
 #include <array>
 

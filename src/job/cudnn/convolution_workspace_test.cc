@@ -1,4 +1,4 @@
-#include "job/rules/convolution_workspace.h"
+#include "job/cudnn/convolution_workspace.h"
 
 #include <gtest/gtest.h>
 

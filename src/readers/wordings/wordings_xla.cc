@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/wordings.h"
 
 namespace plimsoll {
 namespace {

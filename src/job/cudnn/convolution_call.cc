@@ -1,4 +1,4 @@
-#include "job/rules/convolution_call.h"
+#include "job/cudnn/convolution_call.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,9 +1,9 @@
-#include "readers/error_text/flow.h"
+#include "readers/wordings/flow.h"
 
 #include <algorithm>
 #include <cctype>
 
-#include "readers/error_text/line_prefix.h"
+#include "readers/wordings/line_prefix.h"
 
 namespace plimsoll {
 namespace {

@@ -1,4 +1,4 @@
-#include "readers/error_text/line_prefix.h"
+#include "readers/wordings/line_prefix.h"
 
 #include <array>
 #include <cctype>

@@ -1,7 +1,7 @@
 // Requests for the host's memory that failed. They are taken for GPU problems often enough.
 #include <cctype>
 
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/wordings.h"
 
 namespace plimsoll {
 

@@ -1,4 +1,4 @@
-#include "job/rules/convolution_engines.h"
+#include "job/cudnn/convolution_engines.h"
 
 #include <algorithm>
 

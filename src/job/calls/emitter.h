@@ -7,8 +7,8 @@
 
 #include "allocator/settings/version.h"
 #include "hardware/gpu.h"
-#include "job/rules/call.h"
-#include "job/rules/workspace.h"
+#include "job/calls/call.h"
+#include "job/calls/workspace.h"
 
 namespace plimsoll {
 

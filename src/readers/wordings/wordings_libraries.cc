@@ -2,7 +2,7 @@
 // bitsandbytes.
 #include <algorithm>
 
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/wordings.h"
 
 namespace plimsoll {
 

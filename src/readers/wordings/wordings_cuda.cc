@@ -2,7 +2,7 @@
 // little else.
 #include <charconv>
 
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/wordings.h"
 
 namespace plimsoll {
 namespace {

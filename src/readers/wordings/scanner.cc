@@ -1,4 +1,4 @@
-#include "readers/error_text/scanner.h"
+#include "readers/wordings/scanner.h"
 
 #include <array>
 #include <charconv>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "readers/error_text/flow.h"
+#include "readers/wordings/flow.h"
 
 namespace plimsoll {
 

@@ -1,9 +1,9 @@
-#include "job/rules/convolution_workspace.h"
+#include "job/cudnn/convolution_workspace.h"
 
 #include <algorithm>
 
-#include "job/rules/convolution_call.h"
-#include "job/rules/convolution_engines.h"
+#include "job/cudnn/convolution_call.h"
+#include "job/cudnn/convolution_engines.h"
 
 namespace plimsoll {
 

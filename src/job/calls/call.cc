@@ -1,4 +1,4 @@
-#include "job/rules/call.h"
+#include "job/calls/call.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
-#include "readers/error_text/flow.h"
+#include "readers/wordings/flow.h"
 
 namespace plimsoll {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/bytes.h"
-#include "job/rules/convolution_call.h"
+#include "job/cudnn/convolution_call.h"
 
 namespace plimsoll::convolution {
 

@@ -1,7 +1,7 @@
 // Programs that serve models: llama.cpp with its ggml, vLLM, SGLang, Ollama.
 #include <cstdlib>
 
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/wordings.h"
 
 namespace plimsoll {
 namespace {

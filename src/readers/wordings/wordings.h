@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "readers/error_text/scanner.h"
+#include "readers/wordings/scanner.h"
 #include "timeline/message.h"
 
 namespace plimsoll {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include "job/rules/convolution_engines.h"
+#include "job/cudnn/convolution_engines.h"
 
 namespace plimsoll::convolution {
 

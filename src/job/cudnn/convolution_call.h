@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
-#include "job/rules/convolution_workspace.h"
+#include "job/cudnn/convolution_workspace.h"
 
 namespace plimsoll::convolution {
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "base/text.h"
-#include "readers/error_text/wordings.h"
+#include "readers/wordings/wordings.h"
 
 namespace plimsoll {
 namespace {
