@@ -24,7 +24,7 @@ struct Held : torch::CustomClassHolder {
   Backward backward;
 };
 
-struct Function : autograd::Function<Function> {
+struct Differentiated : autograd::Function<Differentiated> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& /*x*/,
                             const std::function<at::Tensor()>& forward, const Backward& backward) {
     context->saved_data["backward"] = at::IValue::make_capsule(c10::make_intrusive<Held>(backward));
@@ -41,7 +41,7 @@ struct Function : autograd::Function<Function> {
 /// What `forward` makes of x, which autograd does not look into.
 at::Tensor Differentiable(const at::Tensor& x, const std::function<at::Tensor()>& forward,
                           const Backward& backward) {
-  return Function::apply(x, forward, backward);
+  return Differentiated::apply(x, forward, backward);
 }
 
 at::Tensor Sum(const at::Tensor& x, Ranks& ranks) {

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using torch::optim::Optimizer;
 
 std::string PartName(std::size_t group) { return "part " + std::to_string(group); }
-std::string PrefixOf(std::size_t optimizer) { return c10::str("optimizer ", optimizer, " "); }
+std::string PartPrefix(std::size_t optimizer) { return c10::str("optimizer ", optimizer, " "); }
 /// As AddOptimizer names what belongs to its parameters, and to its groups of them.
 std::string ParameterPrefix(const std::string& optimizer, std::int64_t index) {
   return c10::str(optimizer, "parameter ", index, " ");
@@ -65,10 +65,10 @@ void AddPart(StateSaver& saver, const Sharded& sharded,
   const std::vector<at::Tensor> parts = sharded.parts();
   for (std::size_t i = 0; i < parts.size(); ++i) saver.AddTensor(PartName(i), parts[i]);
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
-    AddOptimizer(saver, PrefixOf(i), *optimizers[i]);
+    AddOptimizer(saver, PartPrefix(i), *optimizers[i]);
     std::int64_t index = 0;
     for (const std::size_t group : GroupsOf(*optimizers[i], sharded)) {
-      saver.AddValue(PlaceName(PrefixOf(i), group), index++);
+      saver.AddValue(PlaceName(PartPrefix(i), group), index++);
     }
   }
   if (rank != 0) return;
@@ -190,8 +190,8 @@ void TakeOptimizers(SavedParts& saved, const Sharded& sharded,
   }
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     const std::vector<std::size_t> groups = GroupsOf(*optimizers[i], sharded);
-    StateLoader file = JoinedOptimizer(saved, PrefixOf(i)).Make(*optimizers[i], groups);
-    loaded.put_optimizers.push_back(TakeOptimizer(file, PrefixOf(i), *optimizers[i]));
+    StateLoader file = JoinedOptimizer(saved, PartPrefix(i)).Make(*optimizers[i], groups);
+    loaded.put_optimizers.push_back(TakeOptimizer(file, PartPrefix(i), *optimizers[i]));
     file.CheckThatNothingIsLeft();
   }
 }
