@@ -119,20 +119,21 @@ void FlatGroup::BeginGather() {
 
 void FlatGroup::SendWhole(at::Tensor whole) {
   if (!IsGloo()) {
-    gather_works_.push_back(ranks_.BeginGather(whole, Own(whole)));
+    gather_works_.push_back(BegunWork::Gather(whole, Own(whole), ranks_));
     return;
   }
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     std::vector<at::Tensor> part{whole.narrow(0, part_.numel() * rank, part_.numel())};
     c10d::BroadcastOptions options;
     options.rootRank = rank;
-    gather_works_.push_back(ranks_.Guard([&] { return ranks_.group()->broadcast(part, options); }));
+    gather_works_.push_back(
+        BegunWork::With(ranks_, [&](auto& group) { return group.broadcast(part, options); }));
   }
 }
 
 void FlatGroup::Gather() {
   BeginGather();
-  for (const Ranks::Work& work : gather_works_) ranks_.Wait(work);
+  for (const BegunWork& work : gather_works_) work.Wait();
   gather_works_.clear();
   gathering_ = false;
   gathered_ = true;
@@ -182,13 +183,13 @@ void FlatGroup::BeginSum() {
     sum_ = Own(sent_);
     if (alone_ || ranks_.alone()) return;
     std::vector<at::Tensor> all{sent_};
-    sum_work_ = ranks_.Guard([&] { return ranks_.group()->allreduce(all); });
+    sum_work_ = BegunWork::With(ranks_, [&](auto& group) { return group.allreduce(all); });
   } else {
     sum_ = at::empty(part_.sizes(), sent_.options());
     if (alone_) {
       sum_.copy_(Own(sent_));
     } else {
-      sum_work_ = ranks_.BeginSumParts(sum_, sent_);
+      sum_work_ = BegunWork::SumParts(sum_, sent_, ranks_);
     }
   }
 }
@@ -200,7 +201,7 @@ at::Tensor FlatGroup::ForPart(const at::Tensor& sum) const {
 
 void FlatGroup::FinishSum() {
   const at::NoGradGuard no_grad;
-  ranks_.Wait(std::exchange(sum_work_, {}));
+  std::exchange(sum_work_, {}).Wait();
   const at::Tensor sum = ForPart(sum_);
   at::Tensor& gradient = part_.mutable_grad();
   if (gradient.defined()) {
@@ -228,7 +229,7 @@ void FlatGroup::DropGradients() {
 
 void FlatGroup::Abandon() {
   gather_works_.clear();
-  sum_work_.reset();
+  sum_work_ = {};
   gathering_ = false;
   // Other ranks may not have come as far as this one.
   gathered_ = false;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "train/parallel/ranks/begun_work.h"
 #include "train/parallel/ranks/ranks.h"
 
 namespace plimsoll::train {
@@ -106,13 +107,13 @@ class FlatGroup {
   bool gathering_ = false;
   bool alone_ = false;
   bool gathered_before_alone_ = false;
-  std::vector<Ranks::Work> gather_works_;
+  std::vector<BegunWork> gather_works_;
   at::Tensor gradients_;
   std::size_t arrived_ = 0;
   /// On its way: what is sent, and this rank's part of its sum.
   at::Tensor sent_;
   at::Tensor sum_;
-  Ranks::Work sum_work_;
+  BegunWork sum_work_;
 };
 
 }  // namespace plimsoll::train
