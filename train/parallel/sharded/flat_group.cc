@@ -2,27 +2,21 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/StorageImpl.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "train/budget/host_memory.h"
+#include "train/parallel/sharded/lent_memory.h"
 
 namespace plimsoll::train {
 namespace {
 
-/// What is read without memory is an error, in releases that can say so.
-template <class Storage>
-void SayWhereItIs(Storage& storage, bool away) {
-  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
-    if (away) {
-      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
-          "these parameters are with all ranks, a part each; make a Sharded::Whole to see them");
-    } else {
-      storage.clear_data_ptr_access_error_msg_();
-    }
-  }
+/// It gathers into a copy of the whole, and sums parts as all of a copy. Sent part by part, and
+/// summed whole in place, it needs none, and is quicker.
+bool IsGloo(Ranks& ranks, c10::Device device) {
+  const auto& group = ranks.group();
+  return !group || group->getBackend(device.type())->getBackendName() == "gloo";
 }
 
 }  // namespace
@@ -83,32 +77,12 @@ at::Tensor FlatGroup::Own(const at::Tensor& whole) const {
   return whole.narrow(0, part_.numel() * ranks_.rank(), part_.numel());
 }
 
-/// Views stay views of it, and see what is there when it has memory again.
-void FlatGroup::DropMemory() {
-  c10::StorageImpl& storage = *whole_.storage().unsafeGetStorageImpl();
-  storage.set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
-  storage.set_nbytes(0);
-  SayWhereItIs(storage, /*away=*/true);
-  memory_.reset();
-}
-
-void FlatGroup::TakeMemory() {
-  memory_ = at::empty(whole_.sizes(), whole_.options());
-  c10::StorageImpl& storage = *whole_.storage().unsafeGetStorageImpl();
-  SayWhereItIs(storage, /*away=*/false);
-  storage.set_nbytes(memory_.nbytes());
-  const auto let_go = [](void* lent) { delete static_cast<at::Tensor*>(lent); };
-  storage.set_data_ptr_noswap(
-      at::DataPtr(memory_.data_ptr(), new at::Tensor(memory_), let_go, whole_.device()));
-}
-
 void FlatGroup::BeginGather() {
   if (gathered_ || gathering_) return;
   const at::NoGradGuard no_grad;
   at::Tensor whole = whole_;
   if (form_.shard == Shard::kParameters) {
-    TakeMemory();
-    whole = memory_;
+    whole = LendMemoryTo(whole_);
     if (alone_) whole.zero_();
   }
   // Nothing changes the part before its gradient has come, and that is waited for.
@@ -118,7 +92,7 @@ void FlatGroup::BeginGather() {
 }
 
 void FlatGroup::SendWhole(at::Tensor whole) {
-  if (!IsGloo()) {
+  if (!IsGloo(ranks_, device())) {
     gather_works_.push_back(BegunWork::Gather(whole, Own(whole), ranks_));
     return;
   }
@@ -143,7 +117,7 @@ void FlatGroup::Release() {
   if (form_.shard != Shard::kParameters || !(gathered_ || gathering_)) return;
   // What is on its way must have come before its place is gone.
   Gather();
-  DropMemory();
+  TakeMemoryFrom(whole_);
   gathered_ = false;
 }
 
@@ -170,16 +144,11 @@ bool FlatGroup::TakeGradient(std::size_t index, bool counts) {
   return ++arrived_ == parameters_.size();
 }
 
-bool FlatGroup::IsGloo() const {
-  const auto& group = ranks_.group();
-  return !group || group->getBackend(whole_.device().type())->getBackendName() == "gloo";
-}
-
 void FlatGroup::BeginSum() {
   const at::NoGradGuard no_grad;
   if (!gradients_.defined()) NewGradients();
   sent_ = form_.send_bf16 ? gradients_.to(at::kBFloat16) : gradients_;
-  if (IsGloo()) {
+  if (IsGloo(ranks_, device())) {
     sum_ = Own(sent_);
     if (alone_ || ranks_.alone()) return;
     std::vector<at::Tensor> all{sent_};
@@ -233,7 +202,7 @@ void FlatGroup::Abandon() {
   gathering_ = false;
   // Other ranks may not have come as far as this one.
   gathered_ = false;
-  if (form_.shard == Shard::kParameters) DropMemory();
+  if (form_.shard == Shard::kParameters) TakeMemoryFrom(whole_);
   DropGradients();
 }
 

@@ -85,12 +85,7 @@ class FlatGroup {
   void TakePart(std::size_t index);
   /// A sum as the part's gradient has to be.
   at::Tensor ForPart(const at::Tensor& sum) const;
-  void TakeMemory();
-  void DropMemory();
   void NewGradients();
-  /// gloo gathers into a copy of the whole, and sums parts as all of a copy. Sent part by part, and
-  /// summed whole in place, it needs none, and is quicker.
-  bool IsGloo() const;
   void SendWhole(at::Tensor whole);
 
   std::vector<at::Tensor> parameters_;
@@ -99,9 +94,8 @@ class FlatGroup {
   GroupForm form_;
   at::ScalarType part_dtype_;
   /// What the parameters are views of. With Shard::kParameters it has no memory of its own, but
-  /// borrows that of `memory_`, which others on their way to it keep alive.
+  /// is lent some while it is gathered.
   at::Tensor whole_;
-  at::Tensor memory_;
   at::Tensor part_;
   bool gathered_ = true;
   bool gathering_ = false;
