@@ -127,7 +127,8 @@ int PipelineMessages::TagFrom(const PipelineAction& action, std::size_t index) c
 
 void PipelineMessages::SendForms(const PipelineAction& action, const TensorForms& forms) {
   Message message{{HeaderOf(forms)}, {}};
-  message.works.push_back(WayTo(action).BeginSend(message.tensors[0], action.to, TagTo(action, 0)));
+  message.works.push_back(
+      BegunWork::Send(message.tensors[0], action.to, TagTo(action, 0), WayTo(action)));
   Keep(action, std::move(message));
 }
 
@@ -135,8 +136,8 @@ void PipelineMessages::Send(const PipelineAction& action, const Tensors& tensors
   Message message;
   for (const at::Tensor& tensor : tensors) {
     message.tensors.push_back(tensor.detach().to(ways_.wire()).contiguous());
-    message.works.push_back(WayTo(action).BeginSend(message.tensors.back(), action.to,
-                                                    TagTo(action, message.tensors.size())));
+    message.works.push_back(BegunWork::Send(message.tensors.back(), action.to,
+                                            TagTo(action, message.tensors.size()), WayTo(action)));
   }
   Keep(action, std::move(message));
 }
@@ -149,8 +150,7 @@ void PipelineMessages::Keep(const PipelineAction& action, Message message) {
 
 TensorForms PipelineMessages::ReceiveForms(const PipelineAction& action) {
   at::Tensor header = at::empty({kHeader}, at::kLong);
-  Ranks& way = WayFrom(action);
-  way.Wait(way.BeginReceive(header, action.from, TagFrom(action, 0)));
+  BegunWork::Receive(header, action.from, TagFrom(action, 0), WayFrom(action)).Wait();
   return ReadHeader(header);
 }
 
@@ -160,15 +160,16 @@ void PipelineMessages::BeginReceive(const PipelineAction& action, const TensorFo
   Message& message = place->second;
   for (const TensorForm& form : forms) {
     message.tensors.push_back(at::empty(form.sizes, at::device(ways_.wire()).dtype(form.type)));
-    message.works.push_back(WayFrom(action).BeginReceive(message.tensors.back(), action.from,
-                                                         TagFrom(action, message.tensors.size())));
+    message.works.push_back(BegunWork::Receive(message.tensors.back(), action.from,
+                                               TagFrom(action, message.tensors.size()),
+                                               WayFrom(action)));
   }
 }
 
 Tensors PipelineMessages::Receive(const PipelineAction& action, const TensorForms& forms) {
   BeginReceive(action, forms);
   const auto place = coming_.find(TagFrom(action, 0));
-  for (const Ranks::Work& work : place->second.works) WayFrom(action).Wait(work);
+  for (const BegunWork& work : place->second.works) work.Wait();
   Tensors tensors = std::move(place->second.tensors);
   coming_.erase(place);
   if (!tensors.empty()) LetGoOfArrived(action);
@@ -182,14 +183,14 @@ void PipelineMessages::LetGoOfArrived(const PipelineAction& received) {
   const int done = PlaceOf(received.backward, part, received.micro_batch);
   std::erase_if(sent_, [&](const Sent& sent) {
     if (sent.to != received.from || sent.awaited_by > done) return false;
-    for (const Ranks::Work& work : sent.message.works) ways_.all().Wait(work);
+    for (const BegunWork& work : sent.message.works) work.Wait();
     return true;
   });
 }
 
 void PipelineMessages::FinishSends() {
   for (const Sent& sent : sent_) {
-    for (const Ranks::Work& work : sent.message.works) ways_.all().Wait(work);
+    for (const BegunWork& work : sent.message.works) work.Wait();
   }
   sent_.clear();
 }

@@ -10,6 +10,7 @@
 
 #include "train/checkpointing/checkpoint.h"
 #include "train/parallel/pipeline/pipeline_schedule.h"
+#include "train/parallel/ranks/begun_work.h"
 #include "train/parallel/ranks/ranks.h"
 
 namespace plimsoll::train {
@@ -70,7 +71,7 @@ class PipelineMessages {
  private:
   struct Message {
     Tensors tensors;
-    std::vector<Ranks::Work> works;
+    std::vector<BegunWork> works;
   };
   struct Sent {
     Message message;

@@ -15,6 +15,8 @@
 
 namespace plimsoll::train {
 
+class Meeting;
+
 /// How ranks speak with one another.
 enum class Transport {
   /// NCCL for a CUDA device, gloo for the CPU.
@@ -43,8 +45,6 @@ struct RanksOptions {
 /// memory, which stays what it is. After a RankError nothing more can be done with it but to let it
 /// go.
 class Ranks {
-  struct Meeting;
-
  public:
   /// Alone.
   Ranks();
@@ -79,7 +79,7 @@ class Ranks {
   /// so. For all ranks that were started, never for some of them.
   std::vector<int> Try(const std::function<void()>& function);
 
-  /// In place, over all ranks.
+  /// In place, over all ranks. BegunWork has the functions that only begin something.
   void Sum(at::Tensor& tensor);
   void Least(at::Tensor& tensor);
   /// The same of one number.
@@ -94,16 +94,6 @@ class Ranks {
   std::vector<std::string> Tell(const std::string& text);
   void Barrier();
 
-  /// The same two, begun only; `Wait` for what they return, which is null for one rank alone.
-  using Work = c10::intrusive_ptr<c10d::Work>;
-  Work BeginGather(at::Tensor& whole, const at::Tensor& part);
-  Work BeginSumParts(at::Tensor& part, const at::Tensor& whole);
-  void Wait(const Work& work);
-
-  /// Of members, by their place among them. Both begun only; the tensor must stay until they end.
-  Work BeginSend(const at::Tensor& tensor, int to, int tag = 0);
-  Work BeginReceive(at::Tensor& tensor, int from, int tag = 0);
-
   /// RAII guard: this rank waits for others. Their errors name a rank that does not wait as the one
   /// that keeps them waiting. Functions of this class make one themselves.
   class Waiting {
@@ -113,13 +103,16 @@ class Ranks {
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
 
+    /// How long something that is waited for may take. Not alone.
+    std::chrono::milliseconds limit() const;
+
    private:
     std::shared_ptr<Meeting> meeting_;
   };
 
   /// RAII guard: collectives of all groups of this process become no-ops, in which the rank's own
   /// values stand for those of the others, so that one rank can try what memory something takes.
-  /// Not BeginSend and BeginReceive, nor what is done with group().
+  /// Not messages from rank to rank, nor what is done with group().
   class Rehearsal {
    public:
     explicit Rehearsal(Ranks& ranks);
@@ -131,6 +124,8 @@ class Ranks {
     std::shared_ptr<Meeting> meeting_;
   };
   bool rehearsing() const;
+  /// Collectives send nothing.
+  bool silent() const { return alone() || rehearsing(); }
 
   /// For what this class does not do; not alone. Call it within Guard. After a Try that did not go
   /// well it is another one, and nothing may hold the former: see OnBreak.
@@ -154,7 +149,6 @@ class Ranks {
   /// Throws a RankError if the error came from the transport.
   void Explain(const std::exception& error);
   std::vector<int> EndRound(RollCall::End end, const std::string& text);
-  bool silent() const { return alone() || rehearsing(); }
   /// Does it, counted and guarded; nothing where it is silent.
   template <class Function>
   void Together(Function&& begin);

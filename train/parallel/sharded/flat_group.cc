@@ -2,27 +2,21 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/StorageImpl.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "train/budget/host_memory.h"
+#include "train/parallel/sharded/lent_memory.h"
 
 namespace plimsoll::train {
 namespace {
 
-/// What is read without memory is an error, in releases that can say so.
-template <class Storage>
-void SayWhereItIs(Storage& storage, bool away) {
-  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
-    if (away) {
-      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
-          "these parameters are with all ranks, a part each; make a Sharded::Whole to see them");
-    } else {
-      storage.clear_data_ptr_access_error_msg_();
-    }
-  }
+/// It gathers into a copy of the whole, and sums parts as all of a copy. Sent part by part, and
+/// summed whole in place, it needs none, and is quicker.
+bool IsGloo(Ranks& ranks, c10::Device device) {
+  const auto& group = ranks.group();
+  return !group || group->getBackend(device.type())->getBackendName() == "gloo";
 }
 
 }  // namespace
@@ -83,32 +77,12 @@ at::Tensor FlatGroup::Own(const at::Tensor& whole) const {
   return whole.narrow(0, part_.numel() * ranks_.rank(), part_.numel());
 }
 
-/// Views stay views of it, and see what is there when it has memory again.
-void FlatGroup::DropMemory() {
-  c10::StorageImpl& storage = *whole_.storage().unsafeGetStorageImpl();
-  storage.set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
-  storage.set_nbytes(0);
-  SayWhereItIs(storage, /*away=*/true);
-  memory_.reset();
-}
-
-void FlatGroup::TakeMemory() {
-  memory_ = at::empty(whole_.sizes(), whole_.options());
-  c10::StorageImpl& storage = *whole_.storage().unsafeGetStorageImpl();
-  SayWhereItIs(storage, /*away=*/false);
-  storage.set_nbytes(memory_.nbytes());
-  const auto let_go = [](void* lent) { delete static_cast<at::Tensor*>(lent); };
-  storage.set_data_ptr_noswap(
-      at::DataPtr(memory_.data_ptr(), new at::Tensor(memory_), let_go, whole_.device()));
-}
-
 void FlatGroup::BeginGather() {
   if (gathered_ || gathering_) return;
   const at::NoGradGuard no_grad;
   at::Tensor whole = whole_;
   if (form_.shard == Shard::kParameters) {
-    TakeMemory();
-    whole = memory_;
+    whole = LendMemoryTo(whole_);
     if (alone_) whole.zero_();
   }
   // Nothing changes the part before its gradient has come, and that is waited for.
@@ -118,21 +92,22 @@ void FlatGroup::BeginGather() {
 }
 
 void FlatGroup::SendWhole(at::Tensor whole) {
-  if (!IsGloo()) {
-    gather_works_.push_back(ranks_.BeginGather(whole, Own(whole)));
+  if (!IsGloo(ranks_, device())) {
+    gather_works_.push_back(BegunWork::Gather(whole, Own(whole), ranks_));
     return;
   }
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     std::vector<at::Tensor> part{whole.narrow(0, part_.numel() * rank, part_.numel())};
     c10d::BroadcastOptions options;
     options.rootRank = rank;
-    gather_works_.push_back(ranks_.Guard([&] { return ranks_.group()->broadcast(part, options); }));
+    gather_works_.push_back(
+        BegunWork::With(ranks_, [&](auto& group) { return group.broadcast(part, options); }));
   }
 }
 
 void FlatGroup::Gather() {
   BeginGather();
-  for (const Ranks::Work& work : gather_works_) ranks_.Wait(work);
+  for (const BegunWork& work : gather_works_) work.Wait();
   gather_works_.clear();
   gathering_ = false;
   gathered_ = true;
@@ -142,7 +117,7 @@ void FlatGroup::Release() {
   if (form_.shard != Shard::kParameters || !(gathered_ || gathering_)) return;
   // What is on its way must have come before its place is gone.
   Gather();
-  DropMemory();
+  TakeMemoryFrom(whole_);
   gathered_ = false;
 }
 
@@ -169,26 +144,21 @@ bool FlatGroup::TakeGradient(std::size_t index, bool counts) {
   return ++arrived_ == parameters_.size();
 }
 
-bool FlatGroup::IsGloo() const {
-  const auto& group = ranks_.group();
-  return !group || group->getBackend(whole_.device().type())->getBackendName() == "gloo";
-}
-
 void FlatGroup::BeginSum() {
   const at::NoGradGuard no_grad;
   if (!gradients_.defined()) NewGradients();
   sent_ = form_.send_bf16 ? gradients_.to(at::kBFloat16) : gradients_;
-  if (IsGloo()) {
+  if (IsGloo(ranks_, device())) {
     sum_ = Own(sent_);
     if (alone_ || ranks_.alone()) return;
     std::vector<at::Tensor> all{sent_};
-    sum_work_ = ranks_.Guard([&] { return ranks_.group()->allreduce(all); });
+    sum_work_ = BegunWork::With(ranks_, [&](auto& group) { return group.allreduce(all); });
   } else {
     sum_ = at::empty(part_.sizes(), sent_.options());
     if (alone_) {
       sum_.copy_(Own(sent_));
     } else {
-      sum_work_ = ranks_.BeginSumParts(sum_, sent_);
+      sum_work_ = BegunWork::SumParts(sum_, sent_, ranks_);
     }
   }
 }
@@ -200,7 +170,7 @@ at::Tensor FlatGroup::ForPart(const at::Tensor& sum) const {
 
 void FlatGroup::FinishSum() {
   const at::NoGradGuard no_grad;
-  ranks_.Wait(std::exchange(sum_work_, {}));
+  std::exchange(sum_work_, {}).Wait();
   const at::Tensor sum = ForPart(sum_);
   at::Tensor& gradient = part_.mutable_grad();
   if (gradient.defined()) {
@@ -228,11 +198,11 @@ void FlatGroup::DropGradients() {
 
 void FlatGroup::Abandon() {
   gather_works_.clear();
-  sum_work_.reset();
+  sum_work_ = {};
   gathering_ = false;
   // Other ranks may not have come as far as this one.
   gathered_ = false;
-  if (form_.shard == Shard::kParameters) DropMemory();
+  if (form_.shard == Shard::kParameters) TakeMemoryFrom(whole_);
   DropGradients();
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "train/parallel/ranks/begun_work.h"
 #include "train/parallel/ranks/ranks.h"
 
 namespace plimsoll::train {
@@ -84,12 +85,7 @@ class FlatGroup {
   void TakePart(std::size_t index);
   /// A sum as the part's gradient has to be.
   at::Tensor ForPart(const at::Tensor& sum) const;
-  void TakeMemory();
-  void DropMemory();
   void NewGradients();
-  /// gloo gathers into a copy of the whole, and sums parts as all of a copy. Sent part by part, and
-  /// summed whole in place, it needs none, and is quicker.
-  bool IsGloo() const;
   void SendWhole(at::Tensor whole);
 
   std::vector<at::Tensor> parameters_;
@@ -98,21 +94,20 @@ class FlatGroup {
   GroupForm form_;
   at::ScalarType part_dtype_;
   /// What the parameters are views of. With Shard::kParameters it has no memory of its own, but
-  /// borrows that of `memory_`, which others on their way to it keep alive.
+  /// is lent some while it is gathered.
   at::Tensor whole_;
-  at::Tensor memory_;
   at::Tensor part_;
   bool gathered_ = true;
   bool gathering_ = false;
   bool alone_ = false;
   bool gathered_before_alone_ = false;
-  std::vector<Ranks::Work> gather_works_;
+  std::vector<BegunWork> gather_works_;
   at::Tensor gradients_;
   std::size_t arrived_ = 0;
   /// On its way: what is sent, and this rank's part of its sum.
   at::Tensor sent_;
   at::Tensor sum_;
-  Ranks::Work sum_work_;
+  BegunWork sum_work_;
 };
 
 }  // namespace plimsoll::train

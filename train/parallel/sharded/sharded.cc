@@ -3,35 +3,16 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
-#include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
+#include "train/checkpointing/checkpoint_policy.h"
 #include "train/common/evaluating.h"
 #include "train/common/metrics.h"
-#include "train/light/lora.h"
-#include "train/parallel/ranks/broadcast_model.h"
 
 namespace plimsoll::train {
 namespace {
-
-namespace autograd = torch::autograd;
-
-/// The modules of its blocks: a list that has as many.
-std::vector<std::shared_ptr<torch::nn::Module>> BlocksOf(const torch::nn::Module& module,
-                                                         const Checkpointable& checkpointable) {
-  for (const auto& child : module.children()) {
-    const auto* list = child->as<torch::nn::ModuleListImpl>();
-    const bool blocks =
-        list != nullptr && static_cast<int>(list->size()) == checkpointable.checkpoint_blocks();
-    if (blocks) return {list->begin(), list->end()};
-  }
-  return {};
-}
 
 struct Piece {
   Batch rows;
@@ -65,209 +46,42 @@ Batch OneRow(const Batch& batch) {
 
 }  // namespace
 
-/// Lives in the parameter.
-class Sharded::Hook : public autograd::PostAccumulateGradHook {
- public:
-  Hook(Sharded& owner, std::size_t group, std::size_t parameter)
-      : owner_(owner), group_(group), parameter_(parameter) {}
-
-  void operator()(const at::Tensor& /*parameter*/) override {
-    owner_.TakeGradient(group_, parameter_);
-  }
-
- private:
-  Sharded& owner_;
-  std::size_t group_;
-  std::size_t parameter_;
-};
-
-/// Gathers the parameters of a block for its forward, releases them after it, and has them gathered
-/// again when backward comes to the block's result.
-class Sharded::Blocks : public BlockWatcher {
- public:
-  explicit Blocks(Sharded& owner) : owner_(owner) {}
-
-  void Enter(const Checkpointable& module, CheckpointPolicy::Range blocks,
-             bool /*in_chain*/) override {
-    for (int i = blocks.begin; i < blocks.end; ++i) owner_.GatherBlock({&module, i});
-    owner_.BeginBlock({&module, blocks.end});
-  }
-
-  void Leave(const Checkpointable& module, CheckpointPolicy::Range blocks,
-             const at::Tensor& result) override {
-    for (int i = blocks.begin; i < blocks.end; ++i) owner_.ReleaseBlock({&module, i});
-    if (!result.requires_grad()) return;
-    result.register_hook([&owner = owner_, &module, blocks](const at::Tensor& gradient) {
-      for (int i = blocks.begin; i < blocks.end; ++i) owner.GatherBlock({&module, i});
-      owner.BeginBlock({&module, blocks.begin - 1});
-      return gradient;
-    });
-  }
-
- private:
-  Sharded& owner_;
-};
-
 Sharded::Sharded(torch::nn::Module& model, Ranks& ranks, const ShardedOptions& options)
-    : model_(model), ranks_(ranks), shard_(options.shard), ahead_(options.ahead) {
-  TORCH_CHECK(options.group >= 1, "a group of ", options.group, " bytes can hold no parameter.");
-  BroadcastModel(model, ranks);
-  MakeGroups(model, options);
-  TORCH_CHECK(!groups_.empty(), "the model has no parameter that is trained.");
-  complete_.resize(groups_.size());
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    const auto& parameters = groups_[i]->parameters();
-    for (std::size_t j = 0; j < parameters.size(); ++j) {
-      autograd::impl::set_post_acc_grad_hooks(parameters[j], std::make_unique<Hook>(*this, i, j));
-    }
-  }
-}
-
-Sharded::~Sharded() {
-  for (const auto& group : groups_) {
-    for (const at::Tensor& parameter : group->parameters()) {
-      autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
-    }
-  }
-}
-
-void Sharded::MakeGroups(torch::nn::Module& model, const ShardedOptions& options) {
-  std::set<const void*> in_block;
-  std::vector<std::pair<BlockKey, std::vector<at::Tensor>>> blocks(1);
-  // The model itself need not be in a shared_ptr.
-  std::vector<const torch::nn::Module*> modules{&model};
-  for (const auto& module : model.modules(/*include_self=*/false)) modules.push_back(module.get());
-  for (const torch::nn::Module* module : modules) {
-    const auto* checkpointable = dynamic_cast<const Checkpointable*>(module);
-    if (checkpointable == nullptr) continue;
-    int number = 0;
-    for (const auto& block : BlocksOf(*module, *checkpointable)) {
-      auto& own =
-          blocks.emplace_back(BlockKey{checkpointable, number++}, std::vector<at::Tensor>{}).second;
-      for (const at::Tensor& parameter : TrainedParameters(*block)) {
-        // A block within a block, or one that shares its parameters: the first has them.
-        if (in_block.insert(parameter.unsafeGetTensorImpl()).second) own.push_back(parameter);
-      }
-    }
-  }
-  for (const at::Tensor& parameter : TrainedParameters(model)) {
-    if (!in_block.contains(parameter.unsafeGetTensorImpl())) blocks[0].second.push_back(parameter);
-  }
-  for (const auto& [key, parameters] : blocks) AddGroups(key, parameters, options);
-}
-
-void Sharded::AddGroups(const BlockKey& block, std::vector<at::Tensor> parameters,
-                        const ShardedOptions& options) {
-  const auto kind = [&](const at::Tensor& one) { return options.kind ? options.kind(one) : 0; };
-  std::stable_sort(parameters.begin(), parameters.end(),
-                   [&](const auto& a, const auto& b) { return kind(a) < kind(b); });
-  const GroupForm form{.shard = options.shard,
-                       .compute_dtype = options.compute_dtype,
-                       .send_bf16 = options.send_bf16,
-                       .offload = options.offload};
-  std::vector<at::Tensor> group;
-  Bytes bytes = 0;
-  const auto close = [&] {
-    if (group.empty()) return;
-    groups_of_[block].push_back(groups_.size());
-    kinds_.push_back(kind(group[0]));
-    groups_.push_back(std::make_unique<FlatGroup>(std::move(group), ranks_, form));
-    group.clear();
-    bytes = 0;
-  };
-  for (const at::Tensor& parameter : parameters) {
-    const bool other = !group.empty() && (group[0].dtype() != parameter.dtype() ||
-                                          group[0].device() != parameter.device() ||
-                                          kind(group[0]) != kind(parameter));
-    if (other || bytes >= options.group) close();
-    group.push_back(parameter);
-    bytes += static_cast<Bytes>(parameter.nbytes());
-  }
-  close();
-}
+    : model_(model),
+      ranks_(ranks),
+      shard_(options.shard),
+      blocks_(model, ranks, options),
+      sums_(blocks_.groups()) {}
 
 std::vector<at::Tensor> Sharded::parts() const {
   std::vector<at::Tensor> parts;
-  for (const auto& group : groups_) parts.push_back(group->part());
+  for (const auto& group : groups()) parts.push_back(group->part());
   return parts;
 }
 
 std::vector<at::Tensor> Sharded::parts(int kind) const {
   std::vector<at::Tensor> parts;
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    if (kinds_[i] == kind) parts.push_back(groups_[i]->part());
+  for (std::size_t i = 0; i < groups().size(); ++i) {
+    if (blocks_.kinds()[i] == kind) parts.push_back(groups()[i]->part());
   }
   return parts;
 }
 
-void Sharded::GatherBlock(const BlockKey& block) {
-  const auto found = groups_of_.find(block);
-  if (found == groups_of_.end()) return;
-  for (const std::size_t group : found->second) groups_[group]->Gather();
-}
-
-void Sharded::BeginBlock(const BlockKey& block) {
-  const auto found = groups_of_.find(block);
-  if (!ahead_ || found == groups_of_.end()) return;
-  for (const std::size_t group : found->second) groups_[group]->BeginGather();
-}
-
-void Sharded::ReleaseBlock(const BlockKey& block) {
-  const auto found = groups_of_.find(block);
-  if (found == groups_of_.end()) return;
-  for (const std::size_t group : found->second) groups_[group]->Release();
-}
-
-void Sharded::TakeGradient(std::size_t group, std::size_t parameter) {
-  if (!groups_[group]->TakeGradient(parameter, counts_)) return;
-  // All that needs these parameters in this backward is done.
-  groups_[group]->Release();
-  complete_[group] = true;
-  std::size_t ready = begun_;
-  while (ready > 0 && complete_[ready - 1]) --ready;
-  if (send_) BeginSums(ready);
-}
-
-/// Two at a time, so that whole gradients do not pile up.
-void Sharded::BeginSums(std::size_t down_to) {
-  constexpr std::size_t kAtOnce = 2;
-  while (begun_ > down_to) {
-    if (on_their_way_.size() == kAtOnce) {
-      groups_[on_their_way_.front()]->FinishSum();
-      on_their_way_.pop_front();
-    }
-    --begun_;
-    groups_[begun_]->BeginSum();
-    on_their_way_.push_back(begun_);
-  }
-}
-
-void Sharded::ForgetPass() {
-  for (const auto& group : groups_) group->NewPass();
-  std::fill(complete_.begin(), complete_.end(), false);
-  begun_ = groups_.size();
-  on_their_way_.clear();
-}
-
-void Sharded::Pass(const std::function<void()>& forward_and_backward) {
-  ForgetPass();
+void Sharded::Pass(GradientSums::Pass pass, const std::function<void()>& forward_and_backward) {
+  sums_.Begin(pass);
   if (shard_ == Shard::kParameters) {
-    GatherBlock({});
+    blocks_.GatherOutside();
   } else {
     // Where a step was abandoned. All of them, since not every rank has rows for all blocks.
-    GatherAll();
+    blocks_.GatherAll();
   }
   forward_and_backward();
-  // Those without a gradient too.
-  if (send_) BeginSums(0);
-  for (const std::size_t group : on_their_way_) groups_[group]->FinishSum();
-  on_their_way_.clear();
-  for (const auto& group : groups_) group->Release();
+  sums_.Finish();
+  blocks_.ReleaseAll();
 }
 
 at::Tensor Sharded::Forward(const LossFunction& loss, const Batch& rows) {
-  Blocks blocks(*this);
-  const WatchBlocks watch(blocks);
+  const WatchBlocks watch(blocks_);
   return loss(rows);
 }
 
@@ -302,13 +116,13 @@ at::Tensor Sharded::AddAll(const LossFunction& loss, const Batch& batch, const P
   double weight = 0;
   for (const Piece& piece : mine) weight += piece.weight;
   const Plan plan = PlanOfAll(weight, mine.size());
-  const FlatGroup& any = *groups_[0];
+  const FlatGroup& any = *groups()[0];
   at::Tensor sum = at::zeros({}, at::TensorOptions(any.device()).dtype(any.part().scalar_type()));
   for (std::size_t pass = 0; pass < plan.passes; ++pass) {
-    send_ = shard_ != Shard::kOptimizerState || pass + 1 == plan.passes;
-    counts_ = pass < mine.size();
-    Pass([&] {
-      if (counts_) {
+    const bool send = shard_ != Shard::kOptimizerState || pass + 1 == plan.passes;
+    const bool counts = pass < mine.size();
+    Pass({.send = send, .counts = counts}, [&] {
+      if (counts) {
         const bool mean = pieces.reduction != Reduction::kSum;
         sum += Backward(loss, mine[pass].rows, pieces, mean ? mine[pass].weight / plan.weight : 1);
       } else if (shard_ == Shard::kParameters) {
@@ -336,10 +150,9 @@ double Sharded::Evaluate(const LossFunction& loss, const Batch& batch, const Pie
     for (const Piece& piece : mine) weight += piece.weight;
     const Plan plan = PlanOfAll(weight, mine.size());
     const bool mean = pieces.reduction != Reduction::kSum;
-    send_ = false;
     double sum = 0;
     for (std::size_t pass = 0; pass < plan.passes; ++pass) {
-      Pass([&] {
+      Pass({.send = false}, [&] {
         if (pass < mine.size()) {
           const double share = mean ? mine[pass].weight / plan.weight : 1;
           sum += share * Forward(loss, mine[pass].rows).item<double>();
@@ -356,7 +169,7 @@ double Sharded::Evaluate(const LossFunction& loss, const Batch& batch, const Pie
 double Sharded::ClipNorm(double most) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
-  for (const auto& group : groups_) {
+  for (const auto& group : groups()) {
     if (group->part().grad().defined()) gradients.push_back(group->part().grad());
   }
   double squares = 0;
@@ -372,11 +185,6 @@ double Sharded::ClipNorm(double most) {
   return norm;
 }
 
-void Sharded::GatherAll() {
-  for (const auto& group : groups_) group->BeginGather();
-  for (const auto& group : groups_) group->Gather();
-}
-
 void Sharded::Step(torch::optim::Optimizer& optimizer) {
   optimizer.step();
   PartsChanged();
@@ -384,45 +192,43 @@ void Sharded::Step(torch::optim::Optimizer& optimizer) {
 
 void Sharded::PartsChanged() {
   if (shard_ == Shard::kParameters) return;
-  for (const auto& group : groups_) group->Changed();
-  GatherAll();
+  for (const auto& group : groups()) group->Changed();
+  blocks_.GatherAll();
 }
 
 void Sharded::ClearGradients() {
-  for (const auto& group : groups_) group->DropGradients();
+  for (const auto& group : groups()) group->DropGradients();
 }
 
 void Sharded::Abandon() {
-  ForgetPass();
-  for (const auto& group : groups_) group->Abandon();
+  sums_.Forget();
+  for (const auto& group : groups()) group->Abandon();
 }
 
-Sharded::Whole::Whole(Sharded& sharded) : sharded_(sharded) { sharded.GatherAll(); }
+Sharded::Whole::Whole(Sharded& sharded) : sharded_(sharded) { sharded.blocks_.GatherAll(); }
 
-Sharded::Whole::~Whole() {
-  for (const auto& group : sharded_.groups_) group->Release();
-}
+Sharded::Whole::~Whole() { sharded_.blocks_.ReleaseAll(); }
 
 Sharded::Alone::Alone(Sharded& sharded) : sharded_(sharded) {
-  for (const auto& group : sharded.groups_) group->BeginAlone();
+  for (const auto& group : sharded.groups()) group->BeginAlone();
   sharded.alone_ = true;
 }
 
 Sharded::Alone::~Alone() {
   sharded_.alone_ = false;
-  sharded_.ForgetPass();
-  for (const auto& group : sharded_.groups_) group->EndAlone();
+  sharded_.sums_.Forget();
+  for (const auto& group : sharded_.groups()) group->EndAlone();
 }
 
 Bytes Sharded::parameter_bytes() const {
   Bytes bytes = 0;
-  for (const auto& group : groups_) bytes += group->parameter_bytes();
+  for (const auto& group : groups()) bytes += group->parameter_bytes();
   return bytes;
 }
 
 Bytes Sharded::gradient_bytes() const {
   Bytes bytes = 0;
-  for (const auto& group : groups_) bytes += group->gradient_bytes();
+  for (const auto& group : groups()) bytes += group->gradient_bytes();
   return bytes;
 }
 

@@ -5,43 +5,19 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
-#include "train/checkpointing/checkpoint_policy.h"
 #include "train/gradients/micro_batch.h"
 #include "train/parallel/ranks/ranks.h"
 #include "train/parallel/sharded/flat_group.h"
+#include "train/parallel/sharded/gradient_sums.h"
+#include "train/parallel/sharded/sharded_blocks.h"
+#include "train/parallel/sharded/sharded_options.h"
 
 namespace plimsoll::train {
-
-struct ShardedOptions {
-  Shard shard = Shard::kGradients;
-  /// Parameters are of this type (bf16) for the model, gathered and in memory, while the parts that
-  /// the optimizer steps keep the type that the model has (fp32). What else goes into the model is
-  /// the caller's: its inputs, if it does not cast them. None: one type for all.
-  std::optional<at::ScalarType> compute_dtype;
-  /// Gradients travel as bf16, half the bytes, and are summed over ranks in it. Else both in the
-  /// type of the parts, whatever type they are computed in. They are added to the parts' gradients,
-  /// which have the parts' type, either way.
-  bool send_bf16 = false;
-  /// Parts, their gradients, and so the optimizer's state and its work, are on the host: what is
-  /// gathered is copied to the device, and each sum back.
-  bool offload = false;
-  /// Parameters are gathered, and their gradients sent, in groups of about this size, of one block.
-  Bytes group = 25 * kMiB;
-  /// The parameters of the next block come while one is computed, and take their place meanwhile.
-  bool ahead = true;
-  /// Parameters for which it differs share no part, so that they may have options of their own in
-  /// the optimizer, as those without weight decay. Null: all are of kind 0.
-  std::function<int(const at::Tensor&)> kind;
-};
 
 /// Blocks are those of a Checkpointable that keeps them in a ModuleList, one module a block. With
 /// Shard::kParameters the parameters of a block are there while it is computed, forward or
@@ -50,7 +26,6 @@ class Sharded {
  public:
   /// All ranks get the parameters and buffers of rank 0. The model and the ranks must outlive it.
   Sharded(torch::nn::Module& model, Ranks& ranks, const ShardedOptions& options = {});
-  ~Sharded();
   Sharded(const Sharded&) = delete;
   Sharded& operator=(const Sharded&) = delete;
 
@@ -108,53 +83,28 @@ class Sharded {
   void PartsChanged();
   const torch::nn::Module& model() const { return model_; }
   /// In the order of parts().
-  const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return groups_; }
+  const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return blocks_.groups(); }
 
   /// What this rank holds now, on the model's device.
   Bytes parameter_bytes() const;
   Bytes gradient_bytes() const;
 
  private:
-  class Hook;
-  class Blocks;
-  /// A Checkpointable and the number of its block; null: what is in no block.
-  using BlockKey = std::pair<const Checkpointable*, int>;
-
-  void MakeGroups(torch::nn::Module& model, const ShardedOptions& options);
-  void AddGroups(const BlockKey& block, std::vector<at::Tensor> parameters,
-                 const ShardedOptions& options);
-  void TakeGradient(std::size_t group, std::size_t parameter);
-  void BeginSums(std::size_t down_to);
   struct Plan;
   Plan PlanOfAll(double weight, std::size_t passes);
   at::Tensor AddAll(const LossFunction& loss, const Batch& batch, const Pieces& pieces);
-  void ForgetPass();
-  void Pass(const std::function<void()>& forward_and_backward);
+  void Pass(GradientSums::Pass pass, const std::function<void()>& forward_and_backward);
   at::Tensor Forward(const LossFunction& loss, const Batch& rows);
   at::Tensor Backward(const LossFunction& loss, const Batch& rows, const Pieces& pieces,
                       double share);
-  void GatherAll();
-  void GatherBlock(const BlockKey& block);
-  void BeginBlock(const BlockKey& block);
-  void ReleaseBlock(const BlockKey& block);
 
   torch::nn::Module& model_;
   Ranks& ranks_;
   Shard shard_;
-  bool ahead_;
   bool alone_ = false;
-  std::vector<std::unique_ptr<FlatGroup>> groups_;
-  std::vector<int> kinds_;
-  std::map<BlockKey, std::vector<std::size_t>> groups_of_;
-  std::vector<bool> complete_;
-  /// Sums begin from the last group to the first, on all ranks alike; those from here on have
-  /// begun.
-  std::size_t begun_ = 0;
-  /// Whether this backward's gradients are sent.
-  bool send_ = false;
-  /// Whether they are of rows, and not only to do what the other ranks do.
-  bool counts_ = true;
-  std::deque<std::size_t> on_their_way_;
+  ShardedBlocks blocks_;
+  /// Of its groups.
+  GradientSums sums_;
 };
 
 }  // namespace plimsoll::train
