@@ -47,9 +47,9 @@ double Since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-class Job {
+class CheckpointedJob {
  public:
-  Job(const std::string& file, std::int64_t batch) : job_(Read(file)), batch_(batch) {}
+  CheckpointedJob(const std::string& file, std::int64_t batch) : job_(Read(file)), batch_(batch) {}
 
   Prediction With(const CheckpointSegments& segments) {
     ++replays;
@@ -95,7 +95,7 @@ void Print(const char* what, const CheckpointScore& score, int replays, const st
 
 /// In order of the time that they add, so that the first that fits is the best. Sets in which more
 /// is alive than there is room cannot fit, and are not replayed.
-void Exhaustive(Job& job, const CheckpointModel& all, Bytes room) {
+void Exhaustive(CheckpointedJob& job, const CheckpointModel& all, Bytes room) {
   const std::vector<std::string> names = job.Blocks();
   const std::set<std::string> blocks(names.begin(), names.end());
   CheckpointModel model{.plain = all.plain, .blocks = {}};
@@ -135,7 +135,7 @@ void Exhaustive(Job& job, const CheckpointModel& all, Bytes room) {
   }
 }
 
-void Compare(Job& job, Bytes plain_peak, int percent) {
+void Compare(CheckpointedJob& job, Bytes plain_peak, int percent) {
   job.limit = plain_peak / 100 * percent;
   const CheckpointScore plain = job.Score({});
   fmt::print("{} %: {:.1f} MiB\n", percent, double(*job.limit) / kMiB);
@@ -153,7 +153,7 @@ void Compare(Job& job, Bytes plain_peak, int percent) {
                     fmt::join(ours->modules, " ")));
   const std::vector<std::string> blocks = job.Blocks();
   for (const char* rule : {"all", "sqrt"}) {
-    Print(rule, job.Score(*ParseCheckpointing(rule, blocks)), 1, "");
+    Print(rule, job.Score(*ResolveCheckpointing(*ParseCheckpointing(rule), blocks)), 1, "");
   }
   for (std::size_t first = 1; first <= blocks.size(); ++first) {
     const std::vector<std::string> some(blocks.begin(), blocks.begin() + std::ptrdiff_t(first));
@@ -162,14 +162,15 @@ void Compare(Job& job, Bytes plain_peak, int percent) {
     Print("first few", score, static_cast<int>(first), fmt::format("{} blocks", first));
     break;
   }
-  Exhaustive(job, model, plain.trial.room);
+  Exhaustive(job, model, plain.room);
 }
 
 int Measured(const std::string& steps, const char* runs) {
   std::ifstream file(runs);
   for (std::string line; std::getline(file, line);) {
     const auto row = nlohmann::json::parse(line);
-    Job job(fmt::format("{}/{}.step.json.gz", steps, std::string(row["file"])), row["batch"]);
+    CheckpointedJob job(fmt::format("{}/{}.step.json.gz", steps, std::string(row["file"])),
+                        row["batch"]);
     const Prediction p = job.With(Singly(row["modules"]));
     const auto off = [&](double ours, const char* key) {
       return 100 * (ours / double(row[key]) - 1);
@@ -185,7 +186,7 @@ int Measured(const std::string& steps, const char* runs) {
 int Main(int argc, char** argv) {
   if (argc == 4 && std::string_view(argv[1]) == "--measured") return Measured(argv[2], argv[3]);
   if (argc < 3) return 2;
-  Job job(argv[1], std::atoll(argv[2]));
+  CheckpointedJob job(argv[1], std::atoll(argv[2]));
   std::vector<int> percents = {70, 50, 35};
   if (argc > 3) percents.clear();
   for (int i = 3; i < argc; ++i) percents.push_back(std::atoi(argv[i]));

@@ -23,7 +23,7 @@ std::vector<Choice> AllChoices(const PlanRequest& request) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
     for (std::size_t i = 0; i < before; ++i) {
-      for (std::string& value : lever->worth_trying(request, request.job.variants.front())) {
+      for (LeverValue& value : lever->worth_trying(request, request.job.variants.front())) {
         if (lever->numerics(request.job, value) > Numerics::kRounding) continue;
         choices.push_back(choices[i].With(lever->name, std::move(value)));
       }
@@ -36,13 +36,17 @@ std::vector<Choice> AllChoices(const PlanRequest& request) {
     for (std::int64_t passes = 1; passes <= request.samples; passes *= 2) {
       Choice choice = base;
       choice.batch = request.samples / passes;
-      if (passes > 1) choice = choice.With(kAccumulationLever.name, std::to_string(passes));
+      if (passes > 1) {
+        choice = choice.With(kAccumulationLever.name, PassesValue(static_cast<int>(passes)));
+      }
       for (std::size_t quarter = 0; quarter <= (blocks.empty() ? 0 : 4); ++quarter) {
-        std::string names;
-        for (std::size_t i = 0; i < quarter * blocks.size() / 4; ++i) {
-          names += (i == 0 ? "" : ",") + blocks[i];
-        }
-        const Choice with = choice.With(kCheckpointingLever.name, std::move(names));
+        const std::size_t count = quarter * blocks.size() / 4;
+        const Choice with =
+            count == 0
+                ? choice
+                : choice.With(
+                      kCheckpointingLever.name,
+                      ModulesValue({blocks.begin(), blocks.begin() + std::ptrdiff_t(count)}));
         if (!Contradiction(with)) all.push_back(with);
       }
     }

@@ -53,7 +53,7 @@ void PredictAll(Job& job) {
     CheckPrediction(Predict(job, gpu, {.batch = 2, .steps = 4}));
   }
   job.variants.front() = plain;
-  Result<Variant> replaced = ReplaceOptimizer(job, job.variants.front(), "adam8bit");
+  Result<Variant> replaced = ReplaceOptimizer(job, job.variants.front(), {.name = "adam8bit"});
   PLIMSOLL_CHECK(replaced.ok());
   job.variants.front() = std::move(*replaced);
   CheckPrediction(Predict(job, gpu, {.batch = 1, .steps = 4}));

@@ -135,7 +135,7 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
   const Choice& first = plan.ways.front().choice;
   outcome.batch = first.batch;
   outcome.first.emplace();
-  for (const auto& [lever, value] : first.set) outcome.first->push_back(lever + "=" + value);
+  for (const auto& [lever, value] : first.set) outcome.first->push_back(lever + "=" + value.text());
   return AfterPlan(asked, outcome);
 }
 

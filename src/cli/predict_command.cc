@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 
@@ -43,16 +42,6 @@ Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
   return Trial::Of(setting->WithBatch(request.options.batch));
 }
 
-/// The first number of "fsdp:4:keep", which is how many GPUs share the job; 0 where none is told.
-std::int64_t RanksIn(std::string_view parallel) {
-  if (parallel.empty()) return 1;
-  std::int64_t ranks = 0;
-  const std::size_t colon = parallel.find(':');
-  if (colon == parallel.npos || parallel.starts_with("pipeline")) return 0;
-  std::from_chars(parallel.data() + colon + 1, parallel.data() + parallel.size(), ranks);
-  return ranks;
-}
-
 std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& request,
                              const Prediction& prediction) {
   StepQuestion asked{.files = flags.files,
@@ -62,13 +51,16 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
                      .gpu = request.gpu,
                      .limit = flags.limit,
                      .torch = flags.torch ? flags.torch->ToText() : ""};
-  for (const auto& [lever, value] : flags.Chosen().set) asked.levers.push_back(lever + "=" + value);
+  const Choice chosen = flags.Chosen();
+  for (const auto& [lever, value] : chosen.set) {
+    asked.levers.push_back(lever + "=" + value.text());
+  }
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
   const PredictOutcome outcome{.fits = prediction.trial.fits,
                                .largest = flags.FindsLargest(),
                                .batch = prediction.batch,
                                .samples = prediction.batch * prediction.passes,
-                               .ranks = RanksIn(flags.Chosen().Get(kParallelLever.name))};
+                               .ranks = RanksOf(chosen)};
   return AfterPredict(asked, outcome);
 }
 

@@ -21,7 +21,7 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
         .message = "--events prints requests instead of an answer, and --html a page of it",
         .hint = "give one of them"};
   }
-  if (flags.ddp && !flags.choice.Get(kParallelLever.name).empty()) {
+  if (flags.ddp && flags.choice.Sets(kParallelLever.name)) {
     return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
                  .hint = "give one of them"};
   }
@@ -76,7 +76,7 @@ Result<Job> ReadRecorded(const PredictFlags& flags) {
                  .hint = "give --batches 8,16, the smaller one first"};
   }
   // The allocator's settings are all that a recorded run can be given otherwise.
-  const std::size_t settings = flags.choice.Get(kAllocatorLever.name).empty() ? 0 : 1;
+  const std::size_t settings = flags.choice.Sets(kAllocatorLever.name) ? 1 : 0;
   if (flags.Chosen().set.size() > settings) {
     return Error{.message = "a recorded run has the optimizer and the precision it was run with",
                  .hint =
@@ -120,11 +120,11 @@ Result<Job> ReadFiles(const PredictFlags& flags) {
     if (std::optional<Error> error = NoStep(flags.files[0])) return *error;
     // A model that is made anew is made as it is asked for; the rest are levers.
     if (IsConfiguration(flags.files[0])) {
-      request.precision = choice.Get(kPrecisionLever.name);
-      choice = choice.With(kPrecisionLever.name, "");
-      if (TorchMakes(choice.Get(kOptimizerLever.name))) {
-        request.optimizer = choice.Get(kOptimizerLever.name);
-        choice = choice.With(kOptimizerLever.name, "");
+      request.precision = choice.TextOf(kPrecisionLever.name);
+      choice = choice.Without(kPrecisionLever.name);
+      if (TorchMakes(choice.TextOf(kOptimizerLever.name))) {
+        request.optimizer = choice.TextOf(kOptimizerLever.name);
+        choice = choice.Without(kOptimizerLever.name);
       }
     }
   }
@@ -162,7 +162,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
 }
 
 Choice PredictFlags::Chosen() const {
-  return ddp ? choice.With(kParallelLever.name, "ddp") : choice;
+  return ddp ? choice.With(kParallelLever.name, DataParallelAsWritten()) : choice;
 }
 
 void PredictFlags::AddTo(Flags& flags) {

@@ -17,9 +17,9 @@ constexpr std::size_t kMostEventsKept = 20'000;
 /// The part of a choice that makes another step of it; all of it where `whole`.
 std::string KeyOf(const Choice& choice, bool whole) {
   std::string key;
-  for (const PlanLever* lever : LeversOf(choice)) {
+  for (const auto& [lever, value] : LeversOf(choice)) {
     if (whole || lever->rewrite != nullptr || lever == &kPrecisionLever) {
-      key += fmt::format("{}={};", lever->name, choice.Get(lever->name));
+      key += fmt::format("{}={};", lever->name, value->text());
     }
   }
   return whole ? fmt::format("{}|{}", choice.batch, key) : key;
@@ -50,7 +50,7 @@ Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
     return one ? InPasses(one->one, choice) : one;
   };
   // Sets of blocks are many, and hardly one is asked for again.
-  if (!choice.Get(kCheckpointingLever.name).empty()) return make();
+  if (choice.Sets(kCheckpointingLever.name)) return make();
   if (IsLong()) return make();
   return steps_.Get(KeyOf(WithPasses(choice, PassesRun(choice)), false), make);
 }

@@ -1,7 +1,5 @@
 #include "plan/family.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -17,10 +15,11 @@ std::vector<Choice> AllChoices(const PlanRequest& request, Numerics most) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
     for (std::size_t i = 0; i < before; ++i) {
-      for (std::string& value : lever->worth_trying(request, VariantOf(request.job, choices[i]))) {
+      for (const LeverValue& value :
+           lever->worth_trying(request, VariantOf(request.job, choices[i]))) {
         if (lever->numerics(request.job, value) > most) continue;
-        if (value == choices[i].Get(lever->name)) continue;
-        Choice choice = WithLever(request, choices[i], *lever, std::move(value));
+        if (value.text() == choices[i].TextOf(lever->name)) continue;
+        Choice choice = WithLever(request, choices[i], *lever, &value);
         if (!Contradiction(choice)) choices.push_back(std::move(choice));
       }
     }
@@ -37,10 +36,10 @@ void LeaveOutNeedless(std::vector<Family>& families) {
   };
   std::vector<Family> kept;
   for (const Family& family : families) {
-    const std::vector<const PlanLever*> levers = LeversOf(family.base);
-    const bool needless = std::any_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
-      return lever->time_alone &&
-             family.least_us > (1 - kWorthALever) * time_of(family.base.With(lever->name, ""));
+    const std::vector<LeverSetting> levers = LeversOf(family.base);
+    const bool needless = std::any_of(levers.begin(), levers.end(), [&](const LeverSetting& set) {
+      return set.lever->time_alone &&
+             family.least_us > (1 - kWorthALever) * time_of(family.base.Without(set.lever->name));
     });
     if (!needless) kept.push_back(family);
   }
@@ -74,12 +73,12 @@ std::size_t LeaveOutUnaffordable(std::vector<Choice>& choices, const Evaluator& 
 Choice StartOf(const PlanRequest& request) {
   const std::int64_t batch = request.samples / CapturedPasses(request.job) / request.gpus;
   if (request.gpus == 1) return {.batch = batch};
-  return Choice{.batch = batch}.With(kParallelLever.name, fmt::format("ddp:{}", request.gpus));
+  return Choice{.batch = batch}.With(kParallelLever.name, DataParallelValue(request.gpus));
 }
 
 Choice WithLever(const PlanRequest& request, const Choice& choice, const PlanLever& lever,
-                 std::string value) {
-  Choice other = choice.With(lever.name, std::move(value));
+                 const LeverValue* value) {
+  Choice other = value == nullptr ? choice.Without(lever.name) : choice.With(lever.name, *value);
   other.batch =
       std::max<std::int64_t>(1, request.samples * choice.batch / SamplesOf(request.job, other));
   return other;

@@ -21,9 +21,10 @@ struct Family {
 /// The job as it was captured, with all samples in one pass; on several GPUs, with DDP.
 Choice StartOf(const PlanRequest& request);
 
-/// The same with one lever set, and as many samples in one pass as that leaves to a GPU.
+/// The same with one lever set (null: as captured), and as many samples in one pass as that leaves
+/// to a GPU.
 Choice WithLever(const PlanRequest& request, const Choice& choice, const PlanLever& lever,
-                 std::string value);
+                 const LeverValue* value);
 
 struct Families {
   /// Those that may be fastest first.

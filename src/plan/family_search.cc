@@ -1,12 +1,10 @@
 #include "plan/family_search.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "base/text.h"
 #include "job/transforms/accumulate.h"
 #include "plan/checkpoint_model.h"
+#include "plan/planned_run.h"
 
 namespace plimsoll {
 namespace {
@@ -18,7 +16,7 @@ constexpr int kReplays = 6;
 constexpr std::int64_t kModelling = 1;
 
 Choice InPasses(const Choice& base, int passes) {
-  Choice choice = base.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
+  Choice choice = WithPasses(base, passes);
   choice.batch = base.batch / passes;
   return choice;
 }
@@ -29,7 +27,7 @@ int ReplaysWithin(const WorkBudget& budget, const Way& plain) {
 }
 
 LeverSet WithCheckpoints(const Choice& choice) {
-  return SetBy(choice.With(kCheckpointingLever.name, "some"));
+  return SetBy(choice) | BitOf(kCheckpointingLever);
 }
 
 CheckpointScore ScoreOf(const Way& outcome) {
@@ -46,8 +44,7 @@ CheckpointScore ScoreOf(const Way& outcome) {
 std::vector<int> FamilySearch::PassesFor(const Choice& base) const {
   if (Contradiction(InPasses(base, 2)) ||
       CannotAccumulate(request_.job, request_.job.variants.front()) ||
-      (request_.keep_numerics &&
-       kAccumulationLever.numerics(request_.job, "2") != Numerics::kSame)) {
+      (request_.keep_numerics && !PassesKeepResults(request_.job))) {
     return {1};
   }
   std::vector<int> passes;
@@ -165,7 +162,7 @@ Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
   const CheckpointSets& sets = SetsFor(plain.choice);
   if (sets.empty()) return false;
   const auto with = [&](const std::vector<std::string>& modules) {
-    return evaluator_.Evaluate(plain.choice.With(kCheckpointingLever.name, Joined(modules, ",")));
+    return evaluator_.Evaluate(plain.choice.With(kCheckpointingLever.name, ModulesValue(modules)));
   };
   const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
     const Result<Way> outcome = with(modules);

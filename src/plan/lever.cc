@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -46,18 +45,18 @@ Result<const PlanLever*> FindLever(std::string_view name) {
                .hint = SuggestOr(name, names, "one of " + Joined(names, ", "))};
 }
 
-std::vector<const PlanLever*> LeversOf(const Choice& choice) {
-  std::vector<const PlanLever*> used;
+std::vector<LeverSetting> LeversOf(const Choice& choice) {
+  std::vector<LeverSetting> used;
   for (const PlanLever* lever : Levers()) {
-    if (!choice.Get(lever->name).empty()) used.push_back(lever);
+    if (const LeverValue* value = choice.Find(lever->name)) used.push_back({lever, value});
   }
   return used;
 }
 
 Numerics NumericsOf(const Job& job, const Choice& choice) {
   Numerics most = Numerics::kSame;
-  for (const PlanLever* lever : LeversOf(choice)) {
-    most = std::max(most, lever->numerics(job, choice.Get(lever->name)));
+  for (const auto& [lever, value] : LeversOf(choice)) {
+    most = std::max(most, lever->numerics(job, *value));
   }
   return most;
 }
@@ -65,9 +64,9 @@ Numerics NumericsOf(const Job& job, const Choice& choice) {
 namespace {
 
 bool Suits(const Job& job, const Variant& variant, const Choice& choice) {
-  const std::vector<const PlanLever*> levers = LeversOf(choice);
-  return std::all_of(levers.begin(), levers.end(), [&](const PlanLever* lever) {
-    return lever->suits == nullptr || lever->suits(job, variant, choice.Get(lever->name));
+  const std::vector<LeverSetting> levers = LeversOf(choice);
+  return std::all_of(levers.begin(), levers.end(), [&](const LeverSetting& set) {
+    return set.lever->suits == nullptr || set.lever->suits(job, variant, *set.value);
   });
 }
 
@@ -118,9 +117,7 @@ const Conflict kConflicts[] = {
     {&kLossLever, &kParallelLever, SplitsTheModel,
      "FSDP and pipelines hand a weight to its own layer alone"},
     {&kParallelLever, &kPrecisionLever,
-     [](const Choice& choice) {
-       return ComputesUnderAPolicy(choice) && choice.Get(kPrecisionLever.name) != "bf16";
-     },
+     [](const Choice& choice) { return ComputesUnderAPolicy(choice) && !HasWeightsInBf16(choice); },
      "under a MixedPrecisionPolicy the job has to be captured with its weights in bf16"},
 };
 
@@ -128,35 +125,32 @@ const Conflict kConflicts[] = {
 
 std::optional<Error> Contradiction(const Choice& choice) {
   for (const Conflict& conflict : kConflicts) {
-    const std::string_view one = choice.Get(conflict.one->name);
-    const std::string_view other = choice.Get(conflict.other->name);
-    if (one.empty() || other.empty() || !conflict.clashes(choice)) continue;
-    return Error{.message = fmt::format("{}={} does not go with {}={}: {}", conflict.one->name, one,
-                                        conflict.other->name, other, conflict.why),
-                 .hint = "leave one of them out"};
+    const LeverValue* const one = choice.Find(conflict.one->name);
+    const LeverValue* const other = choice.Find(conflict.other->name);
+    if (one == nullptr || other == nullptr || !conflict.clashes(choice)) continue;
+    return Error{
+        .message = fmt::format("{}={} does not go with {}={}: {}", conflict.one->name, one->text(),
+                               conflict.other->name, other->text(), conflict.why),
+        .hint = "leave one of them out"};
   }
   return std::nullopt;
 }
 
 std::optional<Error> Rewrite(Job& job, const Choice& choice) {
   if (std::optional<Error> error = Contradiction(choice)) return error;
-  for (const PlanLever* lever : LeversOf(choice)) {
+  for (const auto& [lever, value] : LeversOf(choice)) {
     if (lever->rewrite == nullptr) continue;
     for (Variant& variant : job.variants) {
-      if (std::optional<Error> error = lever->rewrite(job, variant, choice.Get(lever->name))) {
-        return error;
-      }
+      if (std::optional<Error> error = lever->rewrite(job, variant, *value)) return error;
     }
   }
   return std::nullopt;
 }
 
 std::optional<Error> Configure(PredictOptions& options, const Choice& choice) {
-  for (const PlanLever* lever : LeversOf(choice)) {
+  for (const auto& [lever, value] : LeversOf(choice)) {
     if (lever->configure == nullptr) continue;
-    if (std::optional<Error> error = lever->configure(options, choice.Get(lever->name))) {
-      return error;
-    }
+    if (std::optional<Error> error = lever->configure(options, *value)) return error;
   }
   return std::nullopt;
 }
@@ -169,15 +163,10 @@ std::optional<Error> ReadSetting(std::string_view text, Choice& choice) {
     return Error{.message = fmt::format("{} is set to what?", (*lever)->name),
                  .hint = fmt::format("{}=VALUE: {}", (*lever)->name, (*lever)->values)};
   }
-  choice = choice.With((*lever)->name, std::string(text.substr(equals + 1)));
+  Result<LeverValue> value = (*lever)->parse(text.substr(equals + 1));
+  if (!value) return value.error();
+  choice = choice.With((*lever)->name, std::move(*value));
   return std::nullopt;
-}
-
-int PassesOf(const Choice& choice) {
-  const std::string_view text = choice.Get(kAccumulationLever.name);
-  int passes = 1;
-  std::from_chars(text.data(), text.data() + text.size(), passes);
-  return std::max(passes, 1);
 }
 
 void Note(Job& job, std::string text) {

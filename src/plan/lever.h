@@ -36,11 +36,14 @@ struct PlanLever {
   std::string_view name;
   /// What a value may be, in words: "all, every:2, sqrt, or names of blocks".
   std::string_view values;
-  Numerics (*numerics)(const Job& job, std::string_view value);
+  /// What was typed, read once. What cannot be known without the job (names of blocks) is seen
+  /// when the value is used. Every other function gets values of its own lever alone.
+  Result<LeverValue> (*parse)(std::string_view text);
+  Numerics (*numerics)(const Job& job, const LeverValue& value);
   /// The values that the search should try beside that of the capture. Null for what the search
   /// sets by itself: passes and blocks.
-  std::vector<std::string> (*worth_trying)(const PlanRequest& request,
-                                           const Variant& variant) = nullptr;
+  std::vector<LeverValue> (*worth_trying)(const PlanRequest& request,
+                                          const Variant& variant) = nullptr;
   /// Why a value that would be worth trying cannot be set in this precision; nothing where it can,
   /// or where it would gain nothing.
   std::optional<std::string> (*why_not)(const PlanRequest& request,
@@ -48,17 +51,17 @@ struct PlanLever {
   /// It changes time alone: where it does not, it need not be tried.
   bool time_alone = false;
   /// Whether this precision of the job can be changed so. Null: any can.
-  bool (*suits)(const Job& job, const Variant& variant, std::string_view value) = nullptr;
-  /// A few words for a table: "fused optimizer".
-  std::string (*describe)(const Job& job, const Choice& choice);
+  bool (*suits)(const Job& job, const Variant& variant, const LeverValue& value) = nullptr;
+  /// A few words for a table: "fused optimizer". The choice is the whole that the value is part of.
+  std::string (*describe)(const Job& job, const Choice& choice, const LeverValue& value);
   /// What it is set to, in its parts: what plimsoll.apply and the trainer go by.
-  LeverFields (*fields)(const Job& job, const Choice& choice);
+  LeverFields (*fields)(const Job& job, const LeverValue& value);
   /// The lines to type.
-  std::vector<std::string> (*code)(const Job& job, const Choice& choice);
+  std::vector<std::string> (*code)(const Job& job, const Choice& choice, const LeverValue& value);
   /// How the step becomes another. What it assumes goes to the step's notes.
-  std::optional<Error> (*rewrite)(Job& job, Variant& variant, std::string_view value) = nullptr;
+  std::optional<Error> (*rewrite)(Job& job, Variant& variant, const LeverValue& value) = nullptr;
   /// How it is predicted otherwise.
-  std::optional<Error> (*configure)(PredictOptions& options, std::string_view value) = nullptr;
+  std::optional<Error> (*configure)(PredictOptions& options, const LeverValue& value) = nullptr;
 };
 
 /// In the order in which they rewrite a step, and are told.
@@ -74,17 +77,43 @@ extern const PlanLever kParallelLever;
 extern const PlanLever kAllocatorLever;
 extern const PlanLever kLossLever;
 
-// What levers need to know of one another, each answered by the lever that is asked about.
+// Values that the search, or a flag of its own, sets; each made by its lever.
 
+LeverValue PassesValue(int passes);
+LeverValue ModulesValue(std::vector<std::string> modules);
+/// DistributedDataParallel on so many GPUs.
+LeverValue DataParallelValue(std::int64_t ranks);
+/// The same as the script has it.
+LeverValue DataParallelAsWritten();
+
+// What levers, and those who set them, need to know of one another; each answered by the lever that
+// is asked about.
+
+/// Passes before each step of the optimizer.
+int PassesOf(const Choice& choice);
+/// Whether several passes give the results of one.
+bool PassesKeepResults(const Job& job);
+/// In each step of the optimizer, on all GPUs together.
+std::int64_t SamplesOf(const Job& job, const Choice& choice);
+/// How many GPUs share the job; 0 where that is not told, and of pipelines.
+std::int64_t RanksOf(const Choice& choice);
 /// Whether each parameter is stepped when its gradient is there.
 bool StepsInBackward(const Choice& choice);
 /// Whether FSDP or a pipeline hands a weight to its own layer alone.
 bool SplitsTheModel(const Choice& choice);
 /// Whether FSDP computes in the type of a MixedPrecisionPolicy.
 bool ComputesUnderAPolicy(const Choice& choice);
+/// Whether the precision is that of weights in bf16.
+bool HasWeightsInBf16(const Choice& choice);
 
-/// Those that the choice sets.
-std::vector<const PlanLever*> LeversOf(const Choice& choice);
+/// A lever, and what a choice sets it to. Refers to the choice.
+struct LeverSetting {
+  const PlanLever* lever = nullptr;
+  const LeverValue* value = nullptr;
+};
+/// Those that the choice sets, in the order of Levers().
+std::vector<LeverSetting> LeversOf(const Choice& choice);
+std::vector<LeverSetting> LeversOf(Choice&& choice) = delete;
 /// The worst of them.
 Numerics NumericsOf(const Job& job, const Choice& choice);
 
@@ -105,18 +134,14 @@ std::vector<std::string> NotCheckpointed(const Job& job, const Variant& variant,
 std::optional<Error> Rewrite(Job& job, const Choice& choice);
 std::optional<Error> Configure(PredictOptions& options, const Choice& choice);
 
-/// "optimizer=adamw:fused" into the choice. That the value makes sense is seen when it is used.
+/// "optimizer=adamw:fused" into the choice.
 std::optional<Error> ReadSetting(std::string_view text, Choice& choice);
 
-/// Passes before each step of the optimizer.
-int PassesOf(const Choice& choice);
-/// In each step of the optimizer, on all GPUs together.
-std::int64_t SamplesOf(const Job& job, const Choice& choice);
 /// Of the captured step, whatever the choice adds.
 inline int CapturedPasses(const Job& job) { return job.variants.front().passes; }
 
-inline Numerics SameResults(const Job&, std::string_view) { return Numerics::kSame; }
-inline Numerics OtherRounding(const Job&, std::string_view) { return Numerics::kRounding; }
+inline Numerics SameResults(const Job&, const LeverValue&) { return Numerics::kSame; }
+inline Numerics OtherRounding(const Job&, const LeverValue&) { return Numerics::kRounding; }
 
 /// Says it once.
 void Note(Job& job, std::string text);

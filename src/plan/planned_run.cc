@@ -9,7 +9,8 @@ namespace plimsoll {
 int PassesRun(const Choice& choice) { return std::min(PassesOf(choice), kPassesRun); }
 
 Choice WithPasses(const Choice& choice, int passes) {
-  return choice.With(kAccumulationLever.name, passes > 1 ? std::to_string(passes) : "");
+  if (passes == 1) return choice.Without(kAccumulationLever.name);
+  return choice.With(kAccumulationLever.name, PassesValue(passes));
 }
 
 Result<Job> JobOf(const PlanRequest& request, const Choice& choice) {

@@ -5,8 +5,8 @@
 #include "files/input.h"
 #include "job/file/step_file.h"
 #include "job/rules/calibration.h"
+#include "plan/choice_for_tests.h"
 #include "plan/evaluate.h"
-#include "plan/lever.h"
 
 namespace plimsoll::planned_run_test {
 namespace {
@@ -37,13 +37,13 @@ TEST_F(PlannedRunTest, TakesWhatThePlanSays) {
   const Choice captured{.batch = 16};
   ExpectSameMemory(captured);
   ExpectSameMemory(
-      captured.With("precision", "amp_bf16").With("allocator", "expandable_segments:True"));
-  ExpectSameMemory(Choice{.batch = 4}.With("accumulation", "4"));
+      WithSettings(captured, {"precision=amp_bf16", "allocator=expandable_segments:True"}));
+  ExpectSameMemory(WithSettings({.batch = 4}, {"accumulation=4"}));
 }
 
 TEST_F(PlannedRunTest, PassesThatRepeatTheLastAreLeftOut) {
   EXPECT_EQ(RunOf(request_, {.batch = 16})->passes, 1);
-  const Choice many = Choice{.batch = 1}.With("accumulation", "16");
+  const Choice many = WithSettings({.batch = 1}, {"accumulation=16"});
   const Result<PlannedRun> run = RunOf(request_, many);
   ASSERT_TRUE(run.ok());
   EXPECT_EQ(run->passes, 2);
@@ -51,9 +51,8 @@ TEST_F(PlannedRunTest, PassesThatRepeatTheLastAreLeftOut) {
 }
 
 TEST_F(PlannedRunTest, WhatCannotBeSetTogetherIsRefused) {
-  const Choice odd = Choice{.batch = 8}
-                         .With("accumulation", "2")
-                         .With("optimizer", "sgd_momentum:fused:in_backward");
+  const Choice odd =
+      WithSettings({.batch = 8}, {"accumulation=2", "optimizer=sgd_momentum:fused:in_backward"});
   EXPECT_FALSE(RunOf(request_, odd).ok());
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "job/answer/max_batch.h"
+#include "job/parallel/collective.h"
 #include "plan/family.h"
 #include "plan/family_search.h"
 #include "plan/frontier.h"
@@ -139,10 +140,10 @@ class Search {
     std::vector<Choice> choices;
     for (const PlanLever* lever : Levers()) {
       if (lever->worth_trying == nullptr) continue;
-      for (std::string& value : lever->worth_trying(request_, request_.job.variants.front())) {
+      for (const LeverValue& value : lever->worth_trying(request_, request_.job.variants.front())) {
         const Numerics numerics = lever->numerics(request_.job, value);
         if (numerics > (request_.keep_numerics ? Numerics::kSame : Numerics::kRounding)) continue;
-        choices.push_back(WithLever(request_, StartOf(request_), *lever, std::move(value)));
+        choices.push_back(WithLever(request_, StartOf(request_), *lever, &value));
       }
     }
     return choices;
@@ -189,7 +190,7 @@ class Search {
     const Choice start = StartOf(request_);
     std::vector<const PlanLever*> changed;
     for (const PlanLever* lever : Levers()) {
-      if (choice.Get(lever->name) != start.Get(lever->name)) changed.push_back(lever);
+      if (choice.TextOf(lever->name) != start.TextOf(lever->name)) changed.push_back(lever);
     }
     return changed;
   }
@@ -203,9 +204,8 @@ class Search {
     plan.worth.clear();
     if (budget_.spent()) return false;
     for (const PlanLever* lever : Changed(first.choice)) {
-      Choice alone = WithLever(request_, start, *lever, std::string(first.choice.Get(lever->name)));
-      Choice without =
-          WithLever(request_, first.choice, *lever, std::string(start.Get(lever->name)));
+      const Choice alone = WithLever(request_, start, *lever, first.choice.Find(lever->name));
+      const Choice without = WithLever(request_, first.choice, *lever, start.Find(lever->name));
       // What rests on another lever cannot stand alone.
       const Result<Way> a = evaluator_.Evaluate(alone);
       const Result<Way> w = evaluator_.Evaluate(without);
@@ -272,6 +272,10 @@ class Search {
 }  // namespace
 
 Result<Plan> FindPlan(const PlanRequest& request) {
+  if (request.gpus > kMostRanks) {
+    return Error{.message = fmt::format("{} GPUs are more than can be planned for", request.gpus),
+                 .hint = fmt::format("--gpus and --nodes together up to {}", kMostRanks)};
+  }
   if (const int passes = CapturedPasses(request.job); request.samples % passes != 0) {
     return Error{.message = fmt::format("{} samples are not {} batches, which the captured step "
                                         "takes before its optimizer's step",

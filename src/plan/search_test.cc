@@ -9,7 +9,9 @@
 #include "job/rules/calibration.h"
 #include "job/transforms/checkpoint.h"
 #include "plan/checkpoint_model.h"
+#include "plan/choice_for_tests.h"
 #include "plan/lever.h"
+#include "plan/standings.h"
 
 namespace plimsoll::search_test {
 namespace {
@@ -93,10 +95,12 @@ TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
     for (const int passes : {1, 2, 4, 8}) {
       for (std::size_t count = 0; count <= blocks.size(); ++count) {
         Choice choice{.batch = 8 / passes};
-        choice = choice.With("allocator", expandable ? "expandable_segments:True" : "")
-                     .With("accumulation", passes > 1 ? std::to_string(passes) : "");
-        for (std::size_t i = 0; i < count; ++i) {
-          choice.set["checkpointing"] += (i == 0 ? "" : ",") + blocks[i];
+        if (expandable) choice = WithSettings(choice, {"allocator=expandable_segments:True"});
+        if (passes > 1) choice = choice.With("accumulation", PassesValue(passes));
+        if (count > 0) {
+          choice =
+              choice.With("checkpointing",
+                          ModulesValue({blocks.begin(), blocks.begin() + std::ptrdiff_t(count)}));
         }
         const Result<Way> outcome = evaluator.Evaluate(choice);
         ASSERT_TRUE(outcome.ok());
@@ -111,7 +115,7 @@ TEST_F(PlanTest, TheLossInChunksTakesTheLogitsAway) {
   const PlanRequest request = Ask(8);
   Evaluator evaluator(request);
   const Result<Way> plain = evaluator.Evaluate({.batch = 8});
-  const Result<Way> chunked = evaluator.Evaluate(Choice{.batch = 8}.With("loss", "chunked:8"));
+  const Result<Way> chunked = evaluator.Evaluate(WithSettings({.batch = 8}, {"loss=chunked:8"}));
   ASSERT_TRUE(plain.ok() && chunked.ok());
   // Of 8 samples of 1,024 tokens; the backward had two of them beside the logarithms.
   const Bytes logits = Bytes{8} * 1024 * 50257 * 4;
@@ -146,35 +150,33 @@ TEST_F(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
 }
 
 TEST_F(PlanTest, EveryLeverCanBeTold) {
-  Choice choice{.batch = 4};
-  for (const char* setting :
-       {"tf32=on", "allocator=expandable_segments:True", "optimizer=adamw:fused", "accumulation=2",
-        "checkpointing=transformer.h.0", "parallel=fsdp:4", "precision=amp_bf16",
-        "offload=activations", "loss=chunked:4"}) {
-    ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
-  }
+  const Choice choice = WithSettings(
+      {.batch = 4}, {"tf32=on", "allocator=expandable_segments:True", "optimizer=adamw:fused",
+                     "accumulation=2", "checkpointing=transformer.h.0", "parallel=fsdp:4",
+                     "precision=amp_bf16", "offload=activations", "loss=chunked:4"});
   EXPECT_EQ(SamplesOf(job_, choice), 32);
-  const std::vector<const PlanLever*> used = LeversOf(choice);
+  const std::vector<LeverSetting> used = LeversOf(choice);
   EXPECT_EQ(used.size(), Levers().size());
-  for (const PlanLever* lever : used) {
-    EXPECT_FALSE(lever->describe(job_, choice).empty());
-    EXPECT_FALSE(lever->code(job_, choice).empty());
+  for (const auto& [lever, value] : used) {
+    EXPECT_FALSE(lever->describe(job_, choice, *value).empty());
+    EXPECT_FALSE(lever->fields(job_, *value).empty());
+    EXPECT_FALSE(lever->code(job_, choice, *value).empty());
   }
 }
 
-TEST_F(PlanTest, AValueThatMakesNoSenseIsRefused) {
-  for (const char* setting : {"tf32=perhaps", "optimizer=adamm", "accumulation=0",
-                              "accumulation=two", "checkpointing=h.99", "parallel=dpp:4",
-                              "loss=chunked:1", "loss=whole", "optimizer=adamw:host:in_backward"}) {
-    Choice choice;
-    ASSERT_EQ(ReadSetting(setting, choice), std::nullopt);
+TEST_F(PlanTest, WhatIsNotOfThisJobIsRefused) {
+  for (const char* setting : {"checkpointing=h.99", "checkpointing=transformer.h.0,transformer",
+                              "parallel=pipeline:1000:16", "parallel=fsdp:4:fp16"}) {
     Job job = CopyOf(job_, 0);
-    EXPECT_TRUE(Rewrite(job, choice).has_value()) << setting;
+    EXPECT_TRUE(Rewrite(job, WithSettings({}, {setting})).has_value()) << setting;
   }
-  Choice choice;
-  EXPECT_TRUE(ReadSetting("chekpointing=all", choice).has_value());
-  EXPECT_TRUE(ReadSetting("tf32=", choice).has_value());
-  EXPECT_TRUE(ReadSetting("tf32", choice).has_value());
+}
+
+TEST(Plan, MoreGpusThanThereCanBeAreRefused) {
+  const Job job = ReadIt("vgg16_sgdm");
+  const PlanRequest request{
+      .job = job, .gpu = *FindGpu("H200"), .options = {}, .samples = 1 << 22, .gpus = 1 << 22};
+  EXPECT_FALSE(FindPlan(request).ok());
 }
 
 TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
@@ -183,8 +185,8 @@ TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
   const Way& best = plan.ways.front();
   EXPECT_EQ(plan.worth.size(), LeversOf(best.choice).size());
   for (const LeverWorth& worth : plan.worth) {
-    EXPECT_TRUE(worth.without.choice.Get(worth.lever->name).empty());
-    EXPECT_EQ(LeversOf(worth.alone.choice), std::vector<const PlanLever*>{worth.lever});
+    EXPECT_FALSE(worth.without.choice.Sets(worth.lever->name));
+    EXPECT_EQ(SetBy(worth.alone.choice), BitOf(*worth.lever));
     EXPECT_EQ(worth.alone.samples, 8);
     EXPECT_EQ(worth.without.samples, 8);
     // Otherwise the way without it would have been found.
@@ -236,7 +238,7 @@ TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
 /// plimsoll.apply replaces the layer that makes the logits: a plan does not checkpoint it too.
 TEST_F(PlanTest, WhatMakesTheLogitsIsNotCheckpointedBesideAChunkedLoss) {
   Job job = CopyOf(job_, 0);
-  const Choice both = Choice{.batch = 4}.With("loss", "chunked:8").With("checkpointing", "lm_head");
+  const Choice both = WithSettings({.batch = 4}, {"loss=chunked:8", "checkpointing=lm_head"});
   EXPECT_EQ(NotCheckpointed(job, job.variants[0], both), std::vector<std::string>{"lm_head"});
   const CheckpointModel model = ModelCheckpointing(job, job.variants[0], gpu_, {.batch = 4},
                                                    NotCheckpointed(job, job.variants[0], both));

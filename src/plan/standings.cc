@@ -2,23 +2,26 @@
 
 #include <algorithm>
 
-#include "plan/lever.h"
-
 namespace plimsoll {
+
+LeverSet BitOf(const PlanLever& lever) {
+  LeverSet bit = 1;
+  for (const PlanLever* other : Levers()) {
+    if (other == &lever) return bit;
+    bit <<= 1;
+  }
+  return 0;
+}
 
 LeverSet SetBy(const Choice& choice) {
   LeverSet set = 0;
-  LeverSet bit = 1;
-  for (const PlanLever* lever : Levers()) {
-    if (!choice.Get(lever->name).empty()) set |= bit;
-    bit <<= 1;
-  }
+  for (const LeverSetting& one : LeversOf(choice)) set |= BitOf(*one.lever);
   return set;
 }
 
 void Standings::Add(const Way& outcome) {
   if (!outcome.SurelyFits()) {
-    if (outcome.choice.Get(kCheckpointingLever.name).empty()) too_large_.push_back(outcome);
+    if (!outcome.choice.Sets(kCheckpointingLever.name)) too_large_.push_back(outcome);
     return;
   }
   const double us = outcome.MicrosecondsPerSample();

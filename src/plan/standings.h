@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/evaluate.h"
+#include "plan/lever.h"
 
 namespace plimsoll {
 
@@ -17,6 +18,7 @@ inline constexpr double kWorthShowing = 2;
 
 /// Which levers a choice sets, whatever to: a bit for each of Levers().
 using LeverSet = std::uint32_t;
+LeverSet BitOf(const PlanLever& lever);
 LeverSet SetBy(const Choice& choice);
 
 class Standings {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/lever.h"
+#include "plan/choice_for_tests.h"
 
 namespace plimsoll::standings_test {
 namespace {
@@ -14,10 +14,10 @@ Way Tried(const Choice& choice, double us, bool fits = true) {
   return {.choice = choice, .samples = 1, .trial = trial};
 }
 
-const Choice kBf16 = Choice{}.With(kPrecisionLever.name, "amp_bf16");
-const Choice kFp16 = Choice{}.With(kPrecisionLever.name, "amp_fp16");
-const Choice kBf16Fused = kBf16.With(kOptimizerLever.name, "adamw:fused");
-const Choice kFused = Choice{}.With(kOptimizerLever.name, "adamw:fused");
+const Choice kBf16 = WithSettings({}, {"precision=amp_bf16"});
+const Choice kFp16 = WithSettings({}, {"precision=amp_fp16"});
+const Choice kBf16Fused = WithSettings(kBf16, {"optimizer=adamw:fused"});
+const Choice kFused = WithSettings({}, {"optimizer=adamw:fused"});
 
 TEST(Standings, WithoutAnythingThatFitsThereIsNoLimit) {
   Standings standings;

@@ -24,15 +24,14 @@ Json ValueJson(const LeverFields& fields) {
 Json WayJson(const PlanRequest& request, const Way& way) {
   Json set = Json::object();
   Json levers = Json::array();
-  for (const PlanLever* lever : LeversOf(way.choice)) {
-    const std::string_view value = way.choice.Get(lever->name);
-    set[lever->name] = value;
+  for (const auto& [lever, value] : LeversOf(way.choice)) {
+    set[lever->name] = value->text();
     levers.push_back({{"lever", lever->name},
-                      {"set_to", value},
-                      {"value", ValueJson(lever->fields(request.job, way.choice))},
-                      {"words", lever->describe(request.job, way.choice)},
-                      {"numerics", NumericsName(lever->numerics(request.job, value))},
-                      {"code", lever->code(request.job, way.choice)}});
+                      {"set_to", value->text()},
+                      {"value", ValueJson(lever->fields(request.job, *value))},
+                      {"words", lever->describe(request.job, way.choice, *value)},
+                      {"numerics", NumericsName(lever->numerics(request.job, *value))},
+                      {"code", lever->code(request.job, way.choice, *value)}});
   }
   return {{"batch", way.choice.batch},
           {"passes", PassesOf(way.choice)},

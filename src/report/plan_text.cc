@@ -15,8 +15,8 @@ std::string WholeMilliseconds(double us) { return fmt::format("{:.0f} ms", us / 
 
 std::string LeverList(const PlanRequest& request, const Choice& choice) {
   std::vector<std::string> used;
-  for (const PlanLever* lever : LeversOf(choice))
-    used.push_back(lever->describe(request.job, choice));
+  for (const auto& [lever, value] : LeversOf(choice))
+    used.push_back(lever->describe(request.job, choice, *value));
   return used.empty() ? "as it was captured" : Joined(used, ", ");
 }
 
@@ -98,13 +98,13 @@ std::string LeftOut(const PlanRequest& request) {
   if (!request.keep_numerics) return "";
   std::vector<std::string> left_out;
   for (const PlanLever* lever : Levers()) {
-    if (lever->worth_trying == nullptr) {
-      if (lever->numerics(request.job, "2") != Numerics::kSame) left_out.emplace_back(lever->name);
-      continue;
+    if (lever == &kAccumulationLever && !PassesKeepResults(request.job)) {
+      left_out.emplace_back(lever->name);
     }
-    for (const std::string& value : lever->worth_trying(request, request.job.variants.front())) {
+    if (lever->worth_trying == nullptr) continue;
+    for (const LeverValue& value : lever->worth_trying(request, request.job.variants.front())) {
       if (lever->numerics(request.job, value) == Numerics::kSame) continue;
-      left_out.push_back(lever->describe(request.job, Choice{}.With(lever->name, value)));
+      left_out.push_back(lever->describe(request.job, Choice{}.With(lever->name, value), value));
     }
   }
   return Joined(left_out, ", ");
@@ -113,9 +113,9 @@ std::string LeftOut(const PlanRequest& request) {
 void WriteHow(Writer& w, const PlanRequest& request, const Way& way, std::string_view heading) {
   w.Heading(heading);
   w.Line(fmt::format("  batch_size={}", way.choice.batch));
-  for (const PlanLever* lever : LeversOf(way.choice)) {
-    w.Line(fmt::format("  {}:", lever->describe(request.job, way.choice)));
-    w.Code(lever->code(request.job, way.choice), "      ");
+  for (const auto& [lever, value] : LeversOf(way.choice)) {
+    w.Line(fmt::format("  {}:", lever->describe(request.job, way.choice, *value)));
+    w.Code(lever->code(request.job, way.choice, *value), "      ");
   }
 }
 
@@ -142,8 +142,11 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
                FormatBytes(outcome.trial.needs.device.best), FitWord(outcome), std::move(how)});
   };
   row(plan.as_captured, "as captured", AsCaptured(request));
+  const Choice& first_choice = plan.ways.front().choice;
   for (const LeverWorth& worth : plan.worth) {
-    const std::string lever = worth.lever->describe(request.job, plan.ways.front().choice);
+    const LeverValue* const value = first_choice.Find(worth.lever->name);
+    if (value == nullptr) continue;
+    const std::string lever = worth.lever->describe(request.job, first_choice, *value);
     if (plan.worth.size() > 1) row(worth.alone, "alone", lever);
     if (worth.without.choice != plan.as_captured.choice) row(worth.without, "without", lever);
   }

@@ -18,7 +18,7 @@
 #include "job/transforms/checkpoint.h"
 #include "job/transforms/tensors_of_call.h"
 #include "job/trial/trial.h"
-#include "plan/lever.h"
+#include "plan/choice_for_tests.h"
 
 namespace plimsoll::predict_test {
 
@@ -70,8 +70,10 @@ TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
     Result<Job> job = ReadJob(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
     ASSERT_TRUE(job.ok()) << job.error().ToLine();
     Choice choice;
-    choice.set["accumulation"] = std::to_string(row["accumulate"].get<int>());
-    if (row["checkpoint"].is_string()) choice.set["checkpointing"] = row["checkpoint"];
+    choice = choice.With("accumulation", PassesValue(row["accumulate"].get<int>()));
+    if (row["checkpoint"].is_string()) {
+      choice = WithSettings(choice, {"checkpointing=" + row["checkpoint"].get<std::string>()});
+    }
     ASSERT_EQ(Rewrite(*job, choice), std::nullopt);
     const Result<Prediction> p = Predict(*job, *FindGpu("H200"),
                                          {.batch = row["batch"],
@@ -135,13 +137,13 @@ std::vector<std::string> FaultsOf(const Job& job, const Variant& variant, bool s
 TEST(MeasuredPredict, ChangedStepsMakeSense) {
   const Choice all[] = {
       {},
-      {.set = {{"checkpointing", "all"}}},
-      {.set = {{"checkpointing", "sqrt"}}},
-      {.set = {{"checkpointing", "every:2"}, {"accumulation", "3"}}},
-      {.set = {{"accumulation", "4"}}},
-      {.set = {{"accumulation", "2"}, {"optimizer", "adamw:fused"}}},
-      {.set = {{"checkpointing", "all"}, {"parallel", "ddp"}}},
-      {.set = {{"checkpointing", "all"}, {"accumulation", "2"}, {"parallel", "fsdp:4"}}},
+      WithSettings({}, {"checkpointing=all"}),
+      WithSettings({}, {"checkpointing=sqrt"}),
+      WithSettings({}, {"checkpointing=every:2", "accumulation=3"}),
+      WithSettings({}, {"accumulation=4"}),
+      WithSettings({}, {"accumulation=2", "optimizer=adamw:fused"}),
+      WithSettings({}, {"checkpointing=all", "parallel=ddp"}),
+      WithSettings({}, {"checkpointing=all", "accumulation=2", "parallel=fsdp:4"}),
   };
   for (const auto& entry : std::filesystem::recursive_directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
@@ -154,10 +156,10 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
       }
       for (const Variant& variant : job->variants) {
         const std::vector<std::string> faults =
-            FaultsOf(*job, variant, choice.Get("parallel").starts_with("fsdp"));
+            FaultsOf(*job, variant, choice.TextOf("parallel").starts_with("fsdp"));
         EXPECT_TRUE(faults.empty())
-            << entry.path() << " " << choice.Get("checkpointing") << " " << PassesOf(choice) << ": "
-            << faults.size() << " faults, the first: " << faults.front();
+            << entry.path() << " " << choice.TextOf("checkpointing") << " " << PassesOf(choice)
+            << ": " << faults.size() << " faults, the first: " << faults.front();
       }
     }
   }

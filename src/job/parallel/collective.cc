@@ -21,6 +21,11 @@ std::optional<Backend> ParseBackend(std::string_view form) {
   return std::nullopt;
 }
 
+std::string_view BackendText(std::optional<Backend> backend) {
+  if (!backend) return "";
+  return *backend == Backend::kGloo ? ":gloo" : ":nccl";
+}
+
 std::string_view OpOf(Kind kind) {
   switch (kind) {
     case Kind::kAllGather:

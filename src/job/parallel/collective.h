@@ -22,6 +22,8 @@ struct Collective {
 
 /// ":gloo", ":nccl"
 std::optional<Backend> ParseBackend(std::string_view form);
+/// As ParseBackend takes it; empty for none.
+std::string_view BackendText(std::optional<Backend> backend);
 
 /// "plimsoll.all_gather" and so on.
 std::string_view OpOf(Collective::Kind kind);

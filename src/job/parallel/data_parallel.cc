@@ -349,6 +349,18 @@ Result<DataParallel> ParseDataParallel(std::string_view text) {
                    "bucket_cap_mb=100, :gloo or :nccl where they apply"};
 }
 
+std::string DataParallelText(const DataParallel& options) {
+  const std::string_view zero = options.zero == DataParallel::Zero::kNothing ? ""
+                                : options.zero == DataParallel::Zero::kState ? "zero1:"
+                                                                             : "zero2:";
+  std::string text = fmt::format("{}{}", zero, options.ranks);
+  if (options.views) text += ":views";
+  if (options.bucket != DataParallel{}.bucket) {
+    text += fmt::format(":bucket{}", options.bucket / kMiB);
+  }
+  return text + std::string(BackendText(options.backend));
+}
+
 std::string DescribeDataParallel(const DataParallel& options) {
   switch (options.zero) {
     case DataParallel::Zero::kNothing:

@@ -32,6 +32,8 @@ struct DataParallel {
 /// "8", "8:views", "8:bucket100" (bucket_cap_mb=100), "8:views:bucket100"; "zero1:8", "zero2:8";
 /// ":gloo" or ":nccl" behind any of them.
 Result<DataParallel> ParseDataParallel(std::string_view text);
+/// As ParseDataParallel takes it.
+std::string DataParallelText(const DataParallel& options);
 
 /// What is assumed beyond DDP, in words for the user; empty without ZeRO.
 std::string DescribeDataParallel(const DataParallel& options);

@@ -148,6 +148,10 @@ TEST(DataParallel, WhatTheFlagMaySay) {
   EXPECT_TRUE(ParseDataParallel("4:views")->views);
   EXPECT_EQ(ParseDataParallel("4:bucket100:views")->bucket, 100 * kMiB);
   EXPECT_EQ(ParseDataParallel("4:views:gloo")->backend, Backend::kGloo);
+  for (const char* text :
+       {"4", "4:views", "4:views:bucket100:gloo", "zero1:4:nccl", "zero2:8:bucket100"}) {
+    EXPECT_EQ(DataParallelText(*ParseDataParallel(text)), text);
+  }
   for (const char* bad : {"", "1", "x", "4:", "4:bucket", "4:bucket0", "4:bucketx", "4:view"}) {
     EXPECT_FALSE(ParseDataParallel(bad)) << bad;
   }

@@ -279,7 +279,7 @@ TEST(FullySharded, GradientsThatStayAreAddedTo) {
 TEST(FullySharded, AnotherOptimizerWorksOnShardsToo) {
   JobMaker maker = TwoBlocks();
   const Variant sharded = AddFullySharded(maker.job, maker.variant(), {.ranks = 4});
-  const Result<Variant> variant = ReplaceOptimizer(maker.job, sharded, "adamw");
+  const Result<Variant> variant = ReplaceOptimizer(maker.job, sharded, {.name = "adamw"});
   ASSERT_TRUE(variant);
   EXPECT_EQ(AliveAtTheEnd(Lower(maker.job, *variant, *FindGpu("H200"), {.batch = 2, .steps = 3})),
             3 * 2012);
@@ -306,6 +306,10 @@ TEST(FullySharded, WhatTheFlagMaySay) {
   EXPECT_EQ(ParseSharding("8:gloo:keep")->backend, Backend::kGloo);
   EXPECT_FALSE(ParseSharding("8:gloo:nccl"));
   EXPECT_TRUE(ParseSharding("8:keep:meta")->meta);
+  for (const char* text : {"8", "8:keep", "8:keep_last:meta", "8:bf16", "8:meta:fp16:reduce_half",
+                           "8:keep:bf16:gloo", "8:nccl"}) {
+    EXPECT_EQ(ShardingText(*ParseSharding(text)), text);
+  }
   for (const char* bad :
        {"", "1", "0", "-4", "x", "4x", "4:", "4:keep:", "4:offload", "4:keep:keep_last",
         "4:reduce_half", "4:bf16:fp16", "4 keep", "99999999999999999999", "2000000000"}) {

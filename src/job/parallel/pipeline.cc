@@ -347,6 +347,12 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
   return Pipeline{.stages = *stages, .micro_batches = *micro_batches, .chunks = *chunks};
 }
 
+std::string PipelineText(const Pipeline& pipeline) {
+  std::string text = fmt::format("{}:{}", pipeline.stages, pipeline.micro_batches);
+  if (pipeline.chunks > 1) text += fmt::format(":interleaved{}", pipeline.chunks);
+  return text;
+}
+
 Result<Variant> AddPipeline(Job& job, const Variant& variant, const Pipeline& pipeline) {
   if (const std::optional<Error> error = CannotPipeline(job, variant, pipeline)) return *error;
   const int stage = pipeline.stage ? *pipeline.stage : FullestStage(job, variant, pipeline);

@@ -24,6 +24,8 @@ struct Pipeline {
 
 /// "4:16" (stages, micro-batches), "4:16:interleaved2" (two pieces on each GPU).
 Result<Pipeline> ParsePipeline(std::string_view text);
+/// As ParsePipeline takes it, which says nothing of a stage.
+std::string PipelineText(const Pipeline& pipeline);
 
 /// The variant as one GPU of the pipeline runs it. Adds to the step's strings.
 Result<Variant> AddPipeline(Job& job, const Variant& variant, const Pipeline& pipeline);

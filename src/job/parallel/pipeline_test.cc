@@ -168,7 +168,7 @@ TEST(Pipeline, AnotherOptimizerHasThisGpusParametersAlone) {
   const Result<Variant> stage =
       AddPipeline(maker.job, maker.variant(), {.stages = 4, .micro_batches = 2, .stage = 1});
   ASSERT_TRUE(stage.ok());
-  const Result<Variant> variant = ReplaceOptimizer(maker.job, *stage, "adamw");
+  const Result<Variant> variant = ReplaceOptimizer(maker.job, *stage, {.name = "adamw"});
   ASSERT_TRUE(variant.ok());
   const Lowered lowered = Lower(maker.job, *variant, *FindGpu("H200"), {.batch = 2, .steps = 3});
   EXPECT_EQ(AliveIn(lowered).first, 3 * 4000 + 2 * 2 * kBuffer);
@@ -219,6 +219,9 @@ TEST(Pipeline, WhatTheFlagMaySay) {
   EXPECT_EQ(ParsePipeline("4:16")->stages, 4);
   EXPECT_EQ(ParsePipeline("4:16")->micro_batches, 16);
   EXPECT_EQ(ParsePipeline("4:16:interleaved2")->chunks, 2);
+  for (const char* text : {"4:16", "4:16:interleaved2"}) {
+    EXPECT_EQ(PipelineText(*ParsePipeline(text)), text);
+  }
   for (const char* bad : {"", "4", "4:", "1:4", "4:0", "4:16:", "4:16:interleaved",
                           "4:6:interleaved2", "4:16:interleaved1", "4:16x", "4x16"}) {
     EXPECT_FALSE(ParsePipeline(bad)) << bad;

@@ -13,8 +13,6 @@
 namespace plimsoll {
 namespace {
 
-/// More than were ever joined.
-
 /// One of the words after the number. False if it is none, or contradicts another.
 bool ReadForm(std::string_view form, Sharding& to) {
   const bool keeps = form == ":keep" || form == ":keep_last";
@@ -80,6 +78,18 @@ Result<Sharding> ParseSharding(std::string_view text) {
                .hint =
                    "2 or more, then :keep or :keep_last, :meta, :bf16 or :fp16 and :reduce_half, "
                    ":gloo or :nccl where they apply (docs/predict.md)"};
+}
+
+std::string ShardingText(const Sharding& sharding) {
+  std::string text = std::to_string(sharding.ranks);
+  if (sharding.keep == Sharding::Keep::kAll) text += ":keep";
+  if (sharding.keep == Sharding::Keep::kLast) text += ":keep_last";
+  if (sharding.meta) text += ":meta";
+  if (sharding.policy) {
+    text += fmt::format(":{}", NameOf(sharding.policy->param));
+    if (sharding.policy->reduce == sharding.policy->param) text += ":reduce_half";
+  }
+  return text + std::string(BackendText(sharding.backend));
 }
 
 std::optional<Error> CannotShard(const Job& job, const Variant& variant, const Sharding& sharding) {

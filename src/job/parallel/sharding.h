@@ -35,6 +35,8 @@ struct Sharding {
 /// "4", then any of ":keep" or ":keep_last", ":meta", ":bf16" or ":fp16" (a MixedPrecisionPolicy
 /// that reduces in fp32), ":reduce_half" (it reduces in those 16 bits), ":gloo" or ":nccl".
 Result<Sharding> ParseSharding(std::string_view text);
+/// As ParseSharding takes it.
+std::string ShardingText(const Sharding& sharding);
 
 /// Why the variant cannot be sharded so: under a policy its parameters have to be captured in the
 /// type that it computes in.

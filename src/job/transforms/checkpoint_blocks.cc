@@ -153,12 +153,10 @@ CheckpointSegments Regular(const std::vector<std::string>& blocks, std::size_t l
   return segments;
 }
 
-Result<CheckpointSegments> ParseNames(std::string_view text,
-                                      const std::vector<std::string_view>& known) {
+Result<CheckpointSegments> ResolveNames(const std::vector<std::string>& names,
+                                        const std::vector<std::string_view>& known) {
   CheckpointSegments segments;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    const std::string_view name = text.substr(0, comma);
+  for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       return Error{.message = fmt::format("'{}' is no block of this model", name),
                    .hint = SuggestOr(name, known,
@@ -172,41 +170,71 @@ Result<CheckpointSegments> ParseNames(std::string_view text,
             .hint = "name one of them"};
       }
     }
-    segments.push_back({std::string(name)});
-    text.remove_prefix(std::min(text.size(), comma + 1));
+    segments.push_back({name});
   }
   return segments;
 }
 
+/// "2" of "every:2"
+Result<Checkpointing> ParseEvery(std::string_view text, std::string_view digits) {
+  std::size_t every = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), every);
+  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || every < 1) {
+    return Error{.message = fmt::format("'{}' names no number of blocks", text),
+                 .hint = "such as every:2"};
+  }
+  return Checkpointing{.every = every};
+}
+
 }  // namespace
 
-Result<CheckpointSegments> ParseCheckpointing(std::string_view text,
-                                              const std::vector<std::string>& blocks,
-                                              const std::vector<std::string>& modules) {
-  const bool regular = text == "all" || text == "sqrt" || text.starts_with("every:");
-  if (blocks.empty() && (regular || modules.empty())) {
+Result<Checkpointing> ParseCheckpointing(std::string_view text) {
+  constexpr std::string_view kEvery = "every:";
+  if (text == "all") return Checkpointing{};
+  if (text == "sqrt") return Checkpointing{.rule = Checkpointing::Rule::kRoot};
+  if (text.starts_with(kEvery)) return ParseEvery(text, text.substr(kEvery.size()));
+  Checkpointing named{.rule = Checkpointing::Rule::kNamed};
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    named.names.emplace_back(rest.substr(0, comma));
+    rest.remove_prefix(std::min(rest.size(), comma + 1));
+  }
+  if (named.names.empty() || std::ranges::find(named.names, "") != named.names.end()) {
+    return Error{.message = fmt::format("'{}' leaves out the name of a module", text),
+                 .hint = "all, every:2, sqrt, or names with one comma between them"};
+  }
+  return named;
+}
+
+std::string CheckpointingText(const Checkpointing& checkpointing) {
+  switch (checkpointing.rule) {
+    case Checkpointing::Rule::kEvery:
+      return checkpointing.every == 1 ? "all" : fmt::format("every:{}", checkpointing.every);
+    case Checkpointing::Rule::kRoot:
+      return "sqrt";
+    case Checkpointing::Rule::kNamed:
+      return Joined(checkpointing.names, ",");
+  }
+  return "";
+}
+
+Result<CheckpointSegments> ResolveCheckpointing(const Checkpointing& checkpointing,
+                                                const std::vector<std::string>& blocks,
+                                                const std::vector<std::string>& modules) {
+  const bool named = checkpointing.rule == Checkpointing::Rule::kNamed;
+  if (blocks.empty() && (!named || modules.empty())) {
     return Error{.message = "no blocks to checkpoint: the model has no numbered list of modules",
                  .hint = "put its repeated layers into an nn.ModuleList or nn.Sequential"};
   }
-  if (text == "all") return Regular(blocks, 1, 1);
-  if (text == "sqrt") {
+  if (checkpointing.rule == Checkpointing::Rule::kRoot) {
     const auto root =
         static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(blocks.size()))));
     return Regular(blocks, root, root);
   }
-  if (regular) {
-    const std::string_view digits = text.substr(6);
-    std::size_t every = 0;
-    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), every);
-    if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || every < 1) {
-      return Error{.message = fmt::format("'{}' names no number of blocks", text),
-                   .hint = "such as every:2"};
-    }
-    return Regular(blocks, 1, every);
-  }
+  if (!named) return Regular(blocks, 1, checkpointing.every);
   std::vector<std::string_view> known(blocks.begin(), blocks.end());
   known.insert(known.end(), modules.begin(), modules.end());
-  return ParseNames(text, known);
+  return ResolveNames(checkpointing.names, known);
 }
 
 }  // namespace plimsoll

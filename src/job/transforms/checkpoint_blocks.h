@@ -1,6 +1,7 @@
 // What can be checkpointed, and how people name it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,11 +24,31 @@ std::vector<std::string> CheckpointModules(const Job& job, const Variant& varian
 /// Modules that are computed again together: only what goes into the first of each is kept.
 using CheckpointSegments = std::vector<std::vector<std::string>>;
 
-/// "all" (each block by itself), "every:2" (the first of each two), "sqrt" (about as many segments
-/// as each has blocks), or names of blocks or other modules with commas between them.
-Result<CheckpointSegments> ParseCheckpointing(std::string_view text,
-                                              const std::vector<std::string>& blocks,
-                                              const std::vector<std::string>& modules = {});
+/// Which modules to checkpoint, whatever the job: of which job's blocks is seen when it is
+/// resolved.
+struct Checkpointing {
+  enum class Rule : std::uint8_t {
+    /// The first of every so many blocks, each by itself.
+    kEvery,
+    /// About as many segments as each has blocks.
+    kRoot,
+    kNamed,
+  };
+  Rule rule = Rule::kEvery;
+  std::size_t every = 1;
+  /// Blocks, or other modules.
+  std::vector<std::string> names = {};
+};
+
+/// "all", "every:2", "sqrt", or names with commas between them.
+Result<Checkpointing> ParseCheckpointing(std::string_view text);
+/// As ParseCheckpointing takes it.
+std::string CheckpointingText(const Checkpointing& checkpointing);
+
+/// What that is of a job with these blocks, and with these modules beside them.
+Result<CheckpointSegments> ResolveCheckpointing(const Checkpointing& checkpointing,
+                                                const std::vector<std::string>& blocks,
+                                                const std::vector<std::string>& modules = {});
 
 /// "a", "a.b" and "a.b.c" of "a.b.c".
 void ForEachModuleAround(std::string_view path, const std::function<void(std::string_view)>& each);

@@ -7,137 +7,11 @@
 #include <set>
 #include <string>
 
-#include "base/suggest.h"
-#include "base/text.h"
 #include "job/transforms/job_editor.h"
 #include "job/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
-
-/// How the step is computed.
-/// kHost: on the host, where the state lies too (train/optimizers/host_optimizer.h,
-/// python/plimsoll/applying/host_optimizer.py).
-enum class Form { kForeach, kLoop, kFused, kHost };
-
-/// What an optimizer allocates for parameters in fp32, measured on an H200 with torch 2.11
-/// (docs/prediction.md, "Optimizers"): 42 optimizers and forms, three steps each.
-struct Facts {
-  std::string_view name;
-  /// Tensors of state for each parameter, each of the parameter's size.
-  int states = 0;
-  /// The foreach form: full lists that are held until its end.
-  int lists = 0;
-  bool can_fuse = false;
-  /// Bytes of state for each element, where it is not the parameter's type; 0 where it is.
-  int state_element = 0;
-  /// The state comes in blocks of so many elements with a 4-byte scale each; 0 for none.
-  int state_block = 0;
-  /// The state of a matrix is a row and a column.
-  bool factored = false;
-  /// For the time of a step: bytes read and written for each element of a parameter, in fp32, by
-  /// the foreach form (in so many calls) and by the fused one. Of Adam and SGD as PyTorch calls
-  /// them; of the others by their definitions.
-  double foreach_bytes = 0;
-  int foreach_calls = 1;
-  double fused_bytes = 0;
-  /// It reads values from the device, and the host waits for them.
-  bool waits = false;
-};
-
-constexpr Facts kFacts[] = {
-    {.name = "sgd", .can_fuse = true, .foreach_bytes = 12, .fused_bytes = 12},
-    {.name = "sgd_momentum",
-     .states = 1,
-     .can_fuse = true,
-     .foreach_bytes = 32,
-     .foreach_calls = 3,
-     .fused_bytes = 20},
-    {.name = "adam",
-     .states = 2,
-     .lists = 1,
-     .can_fuse = true,
-     .foreach_bytes = 72,
-     .foreach_calls = 7,
-     .fused_bytes = 28},
-    {.name = "adamw",
-     .states = 2,
-     .lists = 1,
-     .can_fuse = true,
-     .foreach_bytes = 80,
-     .foreach_calls = 8,
-     .fused_bytes = 28},
-    {.name = "adam_amsgrad", .states = 3, .lists = 1, .foreach_bytes = 92, .foreach_calls = 9},
-    {.name = "nadam", .states = 2, .lists = 1, .foreach_bytes = 96, .foreach_calls = 9},
-    {.name = "radam", .states = 2, .lists = 1, .foreach_bytes = 96, .foreach_calls = 9},
-    {.name = "adamax", .states = 2, .lists = 1, .foreach_bytes = 72, .foreach_calls = 7},
-    {.name = "rmsprop", .states = 1, .lists = 1, .foreach_bytes = 60, .foreach_calls = 6},
-    {.name = "adagrad", .states = 1, .lists = 2, .foreach_bytes = 56, .foreach_calls = 5},
-    {.name = "adadelta", .states = 2, .lists = 2, .foreach_bytes = 92, .foreach_calls = 9},
-    {.name = "adafactor",
-     .states = 1,
-     .lists = 1,
-     .factored = true,
-     .foreach_bytes = 64,
-     .foreach_calls = 55,
-     .waits = true},
-    // From its definition, not measured: two states of one byte, scales for blocks of 256.
-    {.name = "adam8bit",
-     .states = 2,
-     .can_fuse = true,
-     .state_element = 1,
-     .state_block = 256,
-     .fused_bytes = 16},
-};
-
-struct Chosen {
-  Facts facts;
-  Form form = Form::kForeach;
-  /// Each parameter is updated as soon as its gradient is complete, which is then dropped.
-  bool in_backward = false;
-};
-
-/// Up to the next colon, which is taken off as well.
-std::string_view TakeWord(std::string_view& text) {
-  const std::size_t colon = std::min(text.find(':'), text.size());
-  const std::string_view word = text.substr(0, colon);
-  text.remove_prefix(std::min(text.size(), colon + 1));
-  return word;
-}
-
-Result<Chosen> Choose(std::string_view text) {
-  const std::string_view name = TakeWord(text);
-  const auto facts = std::find_if(std::begin(kFacts), std::end(kFacts),
-                                  [&](const Facts& known) { return known.name == name; });
-  if (facts == std::end(kFacts)) {
-    return Error{
-        .message = fmt::format("optimizer '{}' is not known", name),
-        .hint = SuggestOr(name, OptimizerNames(), "known are " + Joined(OptimizerNames(), ", "))};
-  }
-  Chosen chosen{.facts = *facts};
-  if (facts->state_element > 0) chosen.form = Form::kFused;
-  while (!text.empty()) {
-    const std::string_view form = TakeWord(text);
-    if (form == "fused" && facts->can_fuse) {
-      chosen.form = Form::kFused;
-    } else if (form == "for") {
-      chosen.form = Form::kLoop;
-    } else if (form == "host" && facts->state_element == 0) {
-      chosen.form = Form::kHost;
-    } else if (form == "in_backward") {
-      chosen.in_backward = true;
-    } else if (form != "foreach") {
-      return Error{
-          .message = fmt::format("{} has no form '{}'", name, form),
-          .hint = "foreach (the default), for, fused (sgd, adam, adamw), host; in_backward"};
-    }
-  }
-  if (chosen.form == Form::kHost && chosen.in_backward) {
-    return Error{.message = "an optimizer on the host steps after the backward",
-                 .hint = "leave out host or in_backward"};
-  }
-  return chosen;
-}
 
 /// When each gradient is complete: by event, the gradient and its parameter.
 struct Completed {
@@ -223,7 +97,7 @@ class GradientFinder {
 
 class Replacement {
  public:
-  Replacement(Job& job, const Variant& old, const Chosen& chosen, Completions completions)
+  Replacement(Job& job, const Variant& old, const ChosenOptimizer& chosen, Completions completions)
       : job_(job),
         old_(old),
         chosen_(chosen),
@@ -304,10 +178,11 @@ class Replacement {
   }
 
   void AddState(const ModelTensor& tensor) {
-    const Facts& facts = chosen_.facts;
+    const OptimizerFacts& facts = chosen_.facts;
     const LayoutRecord& layout = job_.layouts[tensor.layout];
     const Bytes bytes = BytesOf(job_, tensor);
-    if (chosen_.form == Form::kFused && facts.states >= 2) MakeState(4);  // the count of steps
+    if (chosen_.form == OptimizerForm::kFused && facts.states >= 2)
+      MakeState(4);  // the count of steps
     if (facts.factored) return AddFactored(bytes, layout);
     const Bytes elements = bytes / ElementSize(layout.dtype);
     for (int i = 0; i < facts.states; ++i) {
@@ -320,8 +195,8 @@ class Replacement {
 
   /// What the kernels do, for the time that it takes.
   void AddWork(const Tensors& tensors) {
-    const Facts& facts = chosen_.facts;
-    const bool fused = chosen_.form == Form::kFused;
+    const OptimizerFacts& facts = chosen_.facts;
+    const bool fused = chosen_.form == OptimizerForm::kFused;
     const int calls = fused ? 1 : facts.foreach_calls;
     Argument::List list;
     for (const ModelTensor* tensor : tensors) {
@@ -332,7 +207,7 @@ class Replacement {
       call.where = job_.strings.Intern(facts.name);
       call.args = {{list},
                    {(fused ? facts.fused_bytes : facts.foreach_bytes) / calls},
-                   {chosen_.form == Form::kLoop},
+                   {chosen_.form == OptimizerForm::kLoop},
                    {facts.waits}};
       edit_.Call(std::move(call));
     }
@@ -341,7 +216,7 @@ class Replacement {
   /// Gradients go to the host, are stepped there, and the parameters come back; nothing is made on
   /// the device.
   void UpdateOnHost(const Tensors& tensors) {
-    const Facts& facts = chosen_.facts;
+    const OptimizerFacts& facts = chosen_.facts;
     Argument::List list;
     for (const ModelTensor* tensor : tensors) {
       list.push_back({TensorUse{.storage = tensor->storage, .layout = tensor->layout}});
@@ -356,18 +231,18 @@ class Replacement {
   }
 
   void Update(const Tensors& tensors) {
-    if (chosen_.form == Form::kHost) return UpdateOnHost(tensors);
+    if (chosen_.form == OptimizerForm::kHost) return UpdateOnHost(tensors);
     for (const ModelTensor* tensor : tensors) {
       if (has_state_.insert(tensor->storage).second) AddState(*tensor);
     }
     AddWork(tensors);
-    if (chosen_.form == Form::kForeach) {
+    if (chosen_.form == OptimizerForm::kForeach) {
       std::vector<Storage> held;
       for (int list = 0; list < chosen_.facts.lists; ++list) {
         for (const ModelTensor* tensor : tensors) held.push_back(Make(*tensor));
       }
       for (auto s = held.rbegin(); s != held.rend(); ++s) edit_.Free(*s);
-    } else if (chosen_.form == Form::kLoop && chosen_.facts.lists > 0) {
+    } else if (chosen_.form == OptimizerForm::kLoop && chosen_.facts.lists > 0) {
       // One tensor at a time; the last one is let go when the next parameter has its own.
       Storage before = kElsewhere;
       for (const ModelTensor* tensor : tensors) {
@@ -382,7 +257,7 @@ class Replacement {
 
   Job& job_;
   const Variant& old_;
-  const Chosen chosen_;
+  const ChosenOptimizer chosen_;
   /// Empty unless parameters are updated in the backward.
   const Completions completions_;
   JobEditor edit_;
@@ -390,12 +265,6 @@ class Replacement {
 };
 
 }  // namespace
-
-std::vector<std::string_view> OptimizerNames() {
-  std::vector<std::string_view> names;
-  for (const Facts& facts : kFacts) names.push_back(facts.name);
-  return names;
-}
 
 CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
   // How often the last step calls each operator, by its name without the overload.
@@ -428,8 +297,9 @@ CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
   return {.name = count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
 }
 
-Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant, std::string_view name) {
-  const Result<Chosen> chosen = Choose(name);
+Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant,
+                                 const OtherOptimizer& optimizer) {
+  const Result<ChosenOptimizer> chosen = ChooseOptimizer(optimizer);
   if (!chosen) return chosen.error();
   Completions completions;
   if (chosen->in_backward) {

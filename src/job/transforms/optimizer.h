@@ -3,16 +3,12 @@
 #pragma once
 
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/result.h"
 #include "job/file/job.h"
+#include "job/transforms/optimizer_kind.h"
 
 namespace plimsoll {
-
-/// The names that ReplaceOptimizer knows.
-std::vector<std::string_view> OptimizerNames();
 
 /// What the capture was made with, as far as its calls tell.
 struct CapturedOptimizer {
@@ -22,9 +18,7 @@ struct CapturedOptimizer {
 };
 CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant);
 
-/// The variant with `name` ("adamw", "sgd", "adam8bit", "adamw:fused", "adam:for", "adam:host") as
-/// its optimizer; with ":in_backward", each parameter is updated when its gradient is complete.
-/// Adds to the step's strings and layouts.
-Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant, std::string_view name);
+/// The variant with another optimizer. Adds to the step's strings and layouts.
+Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant, const OtherOptimizer& optimizer);
 
 }  // namespace plimsoll

@@ -17,6 +17,12 @@ using testing_job::JobMaker;
 using testing_job::RequestsOf;
 using testing_job::TrainingLoop;
 
+Result<Variant> Replaced(JobMaker& maker, std::string_view optimizer) {
+  const Result<OtherOptimizer> parsed = ParseOptimizer(optimizer);
+  if (!parsed) return parsed.error();
+  return ReplaceOptimizer(maker.job, maker.variant(), *parsed);
+}
+
 /// What the optimizer steps of the replaced variant ask for, over so many steps.
 struct Asked {
   std::vector<Bytes> state;
@@ -24,7 +30,7 @@ struct Asked {
   std::string requests;
 };
 Asked AskedBy(JobMaker maker, std::string_view optimizer, int steps = 5) {
-  Result<Variant> replaced = ReplaceOptimizer(maker.job, maker.variant(), optimizer);
+  Result<Variant> replaced = Replaced(maker, optimizer);
   EXPECT_TRUE(replaced.ok()) << replaced.error().ToLine();
   const Lowered lowered =
       Lower(maker.job, *replaced, *FindGpu("H200"), {.batch = 2, .steps = steps});
@@ -89,7 +95,7 @@ TEST(ReplaceOptimizer, WhatIsNotTrainedHasNoState) {
 TEST(ReplaceOptimizer, TheRestOfTheStepStays) {
   JobMaker maker = TrainingLoop();
   const Lowered before = Lower(maker.job, maker.variant(), *FindGpu("H200"), {.batch = 2});
-  Result<Variant> replaced = ReplaceOptimizer(maker.job, maker.variant(), "sgd");
+  Result<Variant> replaced = Replaced(maker, "sgd");
   ASSERT_TRUE(replaced.ok());
   const Lowered after = Lower(maker.job, *replaced, *FindGpu("H200"), {.batch = 2});
   const auto outside = [](const Lowered& lowered) {
@@ -107,23 +113,33 @@ TEST(ReplaceOptimizer, TheRestOfTheStepStays) {
 
 TEST(ReplaceOptimizer, UnknownNamesAreAnsweredWithTheKnownOnes) {
   JobMaker maker = TrainingLoop();
-  const Result<Variant> lion = ReplaceOptimizer(maker.job, maker.variant(), "lion");
+  const Result<Variant> lion = Replaced(maker, "lion");
   ASSERT_FALSE(lion.ok());
   EXPECT_EQ(lion.error().message, "optimizer 'lion' is not known");
   for (const std::string_view name : OptimizerNames()) {
     EXPECT_NE(lion.error().hint.find(name), std::string::npos) << name;
-    EXPECT_TRUE(ReplaceOptimizer(maker.job, maker.variant(), name).ok()) << name;
+    EXPECT_TRUE(Replaced(maker, name).ok()) << name;
   }
 }
 
 TEST(ReplaceOptimizer, AFormThatItHasNotIsRefused) {
   JobMaker maker = TrainingLoop();
-  EXPECT_TRUE(ReplaceOptimizer(maker.job, maker.variant(), "adamw:foreach").ok());
+  EXPECT_TRUE(Replaced(maker, "adamw:foreach").ok());
   for (const char* name : {"adamw:quick", "nadam:fused"}) {
-    const Result<Variant> replaced = ReplaceOptimizer(maker.job, maker.variant(), name);
+    const Result<Variant> replaced = Replaced(maker, name);
     ASSERT_FALSE(replaced.ok()) << name;
     EXPECT_NE(replaced.error().hint.find("foreach"), std::string::npos);
   }
+}
+
+TEST(ParseOptimizer, WhatIsReadIsPrintedTheSame) {
+  for (const char* text : {"sgd", "adamw", "adamw:foreach", "adamw:fused", "adam:for", "adamw:host",
+                           "adam8bit", "sgd:in_backward", "adamw:fused:in_backward"}) {
+    const Result<OtherOptimizer> parsed = ParseOptimizer(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().ToLine();
+    EXPECT_EQ(OptimizerText(*parsed), text);
+  }
+  EXPECT_EQ(OptimizerText(*ParseOptimizer("adamw:in_backward:fused")), "adamw:fused:in_backward");
 }
 
 TEST(ReplaceOptimizer, InTheBackwardNoGradientWaits) {
@@ -140,7 +156,7 @@ TEST(ReplaceOptimizer, GradientsThatStayCannotBeUpdatedInTheBackward) {
   std::erase_if(maker.variant().events, [](const JobEvent& event) {
     return event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients;
   });
-  EXPECT_FALSE(ReplaceOptimizer(maker.job, maker.variant(), "sgd:in_backward").ok());
+  EXPECT_FALSE(Replaced(maker, "sgd:in_backward").ok());
 }
 
 TEST(ReplaceOptimizer, OnTheHostNothingIsMadeOnTheDevice) {
@@ -149,14 +165,14 @@ TEST(ReplaceOptimizer, OnTheHostNothingIsMadeOnTheDevice) {
   EXPECT_EQ(asked.state, Sizes{});
   EXPECT_EQ(asked.requests, "+4000 +800 +4000 +4000 -4000 +800 -800 +4000 -4000 +4000 -4000");
   JobMaker maker = TrainingLoop();
-  EXPECT_FALSE(ReplaceOptimizer(maker.job, maker.variant(), "adamw:host:in_backward").ok());
-  EXPECT_FALSE(ReplaceOptimizer(maker.job, maker.variant(), "adam8bit:host").ok());
+  EXPECT_FALSE(Replaced(maker, "adamw:host:in_backward").ok());
+  EXPECT_FALSE(Replaced(maker, "adam8bit:host").ok());
 }
 
 TEST(ReplaceOptimizer, OnTheHostTheStepTakesItsTime) {
   JobMaker maker = TrainingLoop();
   const auto time_of = [&](std::string_view name) {
-    const Result<Variant> replaced = ReplaceOptimizer(maker.job, maker.variant(), name);
+    const Result<Variant> replaced = Replaced(maker, name);
     return StepTime(maker.job, *replaced, *FindGpu("H200"), 2);
   };
   const StepDuration host = time_of("adamw:host");
@@ -169,7 +185,7 @@ TEST(ReplaceOptimizer, OnTheHostTheStepTakesItsTime) {
 TEST(ReplaceOptimizer, BetweenPassesItDoesNotStep) {
   JobMaker maker = TrainingLoop();
   const auto steps_of = [&] {
-    const Result<Variant> replaced = ReplaceOptimizer(maker.job, maker.variant(), "adamw:host");
+    const Result<Variant> replaced = Replaced(maker, "adamw:host");
     const auto& calls = replaced->calls;
     return std::count_if(calls.begin(), calls.end(), [&](const CallRecord& call) {
       return maker.job.strings[call.op] == "plimsoll.host_step_";

@@ -11,6 +11,22 @@ namespace {
 
 constexpr int kMostAccumulated = 4096;
 
+struct Accumulation {
+  /// Before each step of the optimizer.
+  int passes = 1;
+};
+
+Result<LeverValue> ParsePasses(std::string_view text) {
+  int passes = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), passes);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || passes < 1 ||
+      passes > kMostAccumulated) {
+    return Error{.message = fmt::format("'{}' is no number of passes", text),
+                 .hint = fmt::format("from 1 to {}", kMostAccumulated)};
+  }
+  return PassesValue(passes);
+}
+
 /// Batch norm sees the samples of one pass.
 bool HasBatchNorm(const Job& job) {
   for (const CallRecord& call : job.variants.front().calls) {
@@ -19,14 +35,16 @@ bool HasBatchNorm(const Job& job) {
   return false;
 }
 
-std::optional<Error> Repeat(Job& job, Variant& variant, std::string_view value) {
-  int passes = 0;
-  const auto read = std::from_chars(value.data(), value.data() + value.size(), passes);
-  if (read.ec != std::errc() || read.ptr != value.data() + value.size() || passes < 1 ||
-      passes > kMostAccumulated) {
-    return Error{.message = fmt::format("'{}' is no number of passes", value),
-                 .hint = fmt::format("from 1 to {}", kMostAccumulated)};
-  }
+std::vector<std::string> AccumulationCode(const Job&, const Choice& choice,
+                                          const LeverValue& value) {
+  const int passes = value.As<Accumulation>().passes;
+  return {fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
+          fmt::format("    (criterion(model(x), y) / {}).backward()", passes),
+          fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", passes)};
+}
+
+std::optional<Error> Repeat(Job& job, Variant& variant, const LeverValue& value) {
+  const int passes = value.As<Accumulation>().passes;
   if (passes == 1) return std::nullopt;
   if (std::optional<Error> error = CannotAccumulate(job, variant)) return error;
   variant = AddAccumulation(job, variant, passes);
@@ -35,27 +53,33 @@ std::optional<Error> Repeat(Job& job, Variant& variant, std::string_view value) 
 
 }  // namespace
 
+LeverValue PassesValue(int passes) {
+  return {std::to_string(passes), Accumulation{.passes = passes}};
+}
+
+int PassesOf(const Choice& choice) {
+  const LeverValue* const value = choice.Find(kAccumulationLever.name);
+  return value == nullptr ? 1 : value->As<Accumulation>().passes;
+}
+
+bool PassesKeepResults(const Job& job) { return !HasBatchNorm(job); }
+
 const PlanLever kAccumulationLever = {
     .name = "accumulation",
     .values = "passes of forward and backward before each step of the optimizer",
+    .parse = ParsePasses,
     .numerics =
-        [](const Job& job, std::string_view) {
-          return HasBatchNorm(job) ? Numerics::kOther : Numerics::kSame;
+        [](const Job& job, const LeverValue&) {
+          return PassesKeepResults(job) ? Numerics::kSame : Numerics::kOther;
         },
     .describe =
-        [](const Job&, const Choice& choice) {
-          return fmt::format("{} passes of {}", PassesOf(choice), choice.batch);
+        [](const Job&, const Choice& choice, const LeverValue& value) {
+          return fmt::format("{} passes of {}", value.As<Accumulation>().passes, choice.batch);
         },
-    .fields = [](const Job&, const Choice& choice) -> LeverFields {
-      return {{"passes", std::int64_t{PassesOf(choice)}}};
+    .fields = [](const Job&, const LeverValue& value) -> LeverFields {
+      return {{"passes", std::int64_t{value.As<Accumulation>().passes}}};
     },
-    .code = [](const Job&, const Choice& choice) -> std::vector<std::string> {
-      const int passes = PassesOf(choice);
-      return {
-          fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
-          fmt::format("    (criterion(model(x), y) / {}).backward()", passes),
-          fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", passes)};
-    },
+    .code = AccumulationCode,
     .rewrite = Repeat,
 };
 

@@ -3,28 +3,44 @@
 #include "plan/lever.h"
 
 namespace plimsoll {
+namespace {
+
+/// Which settings there are depends on the release that will train, which is not known here: the
+/// string is judged when the run is set up.
+struct AllocatorConf {
+  std::string conf;
+};
+
+constexpr std::string_view kExpandable = "expandable_segments:True";
+
+LeverValue ConfValue(std::string_view conf) {
+  return {std::string(conf), AllocatorConf{.conf = std::string(conf)}};
+}
+
+}  // namespace
 
 const PlanLever kAllocatorLever = {
     .name = "allocator",
     .values = "a PYTORCH_CUDA_ALLOC_CONF string: expandable_segments:True",
+    .parse = [](std::string_view text) -> Result<LeverValue> { return ConfValue(text); },
     .numerics = SameResults,
-    .worth_trying = [](const PlanRequest&, const Variant&) -> std::vector<std::string> {
-      return {"expandable_segments:True"};
+    .worth_trying = [](const PlanRequest&, const Variant&) -> std::vector<LeverValue> {
+      return {ConfValue(kExpandable)};
     },
     .describe =
-        [](const Job&, const Choice& choice) {
-          const std::string_view conf = choice.Get(kAllocatorLever.name);
-          return std::string(conf == "expandable_segments:True" ? "expandable segments" : conf);
+        [](const Job&, const Choice&, const LeverValue& value) {
+          const std::string& conf = value.As<AllocatorConf>().conf;
+          return conf == kExpandable ? "expandable segments" : conf;
         },
-    .fields = [](const Job&, const Choice& choice) -> LeverFields {
-      return {{"conf", std::string(choice.Get(kAllocatorLever.name))}};
+    .fields = [](const Job&, const LeverValue& value) -> LeverFields {
+      return {{"conf", value.As<AllocatorConf>().conf}};
     },
-    .code = [](const Job&, const Choice& choice) -> std::vector<std::string> {
-      return {"export PYTORCH_CUDA_ALLOC_CONF=" + std::string(choice.Get(kAllocatorLever.name)) +
+    .code = [](const Job&, const Choice&, const LeverValue& value) -> std::vector<std::string> {
+      return {"export PYTORCH_CUDA_ALLOC_CONF=" + value.As<AllocatorConf>().conf +
               "  # before Python starts"};
     },
-    .configure = [](PredictOptions& options, std::string_view value) -> std::optional<Error> {
-      options.conf = value;
+    .configure = [](PredictOptions& options, const LeverValue& value) -> std::optional<Error> {
+      options.conf = value.As<AllocatorConf>().conf;
       return std::nullopt;
     },
 };

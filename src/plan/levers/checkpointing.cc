@@ -10,9 +10,15 @@
 namespace plimsoll {
 namespace {
 
+LeverValue CheckpointingValue(Checkpointing checkpointing) {
+  std::string text = CheckpointingText(checkpointing);
+  return {std::move(text), std::move(checkpointing)};
+}
+
 Result<CheckpointSegments> SegmentsOf(const Job& job, const Variant& variant,
-                                      std::string_view value) {
-  return ParseCheckpointing(value, CheckpointBlocks(job, variant), CheckpointModules(job, variant));
+                                      const LeverValue& value) {
+  return ResolveCheckpointing(value.As<Checkpointing>(), CheckpointBlocks(job, variant),
+                              CheckpointModules(job, variant));
 }
 
 /// As Python writes it: a name comes from a file, and the lines are for people to copy.
@@ -29,9 +35,8 @@ std::string Quoted(std::string_view name) {
   return quoted + "\"";
 }
 
-std::vector<std::string> Names(const Job& job, const Choice& choice) {
-  const Result<CheckpointSegments> segments =
-      SegmentsOf(job, job.variants.front(), choice.Get(kCheckpointingLever.name));
+std::vector<std::string> CheckpointedNames(const Job& job, const LeverValue& value) {
+  const Result<CheckpointSegments> segments = SegmentsOf(job, job.variants.front(), value);
   std::vector<std::string> names;
   if (!segments) return names;
   for (const std::vector<std::string>& segment : *segments) {
@@ -40,37 +45,47 @@ std::vector<std::string> Names(const Job& job, const Choice& choice) {
   return names;
 }
 
+/// "checkpoint 3 of 12 blocks"
+std::string DescribeCheckpointing(const Job& job, const Choice&, const LeverValue& value) {
+  const std::vector<std::string> names = CheckpointedNames(job, value);
+  const std::vector<std::string> blocks = CheckpointBlocks(job, job.variants.front());
+  const bool only_blocks = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return std::find(blocks.begin(), blocks.end(), name) != blocks.end();
+  });
+  if (!only_blocks) {
+    return fmt::format("checkpoint {} module{}", names.size(), names.size() > 1 ? "s" : "");
+  }
+  return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
+}
+
 }  // namespace
+
+LeverValue ModulesValue(std::vector<std::string> modules) {
+  return CheckpointingValue({.rule = Checkpointing::Rule::kNamed, .names = std::move(modules)});
+}
 
 const PlanLever kCheckpointingLever = {
     .name = "checkpointing",
     .values = "all blocks, every:2, sqrt, or names of modules (transformer.h.0,transformer.h.1)",
-    .numerics = SameResults,
-    .describe =
-        [](const Job& job, const Choice& choice) {
-          const std::vector<std::string> names = Names(job, choice);
-          const std::vector<std::string> blocks = CheckpointBlocks(job, job.variants.front());
-          const bool only_blocks =
-              std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-                return std::find(blocks.begin(), blocks.end(), name) != blocks.end();
-              });
-          if (!only_blocks) {
-            return fmt::format("checkpoint {} module{}", names.size(), names.size() > 1 ? "s" : "");
-          }
-          return fmt::format("checkpoint {} of {} blocks", names.size(), blocks.size());
-        },
-    .fields = [](const Job& job, const Choice& choice) -> LeverFields {
-      return {{"modules", Names(job, choice)}};
+    .parse = [](std::string_view text) -> Result<LeverValue> {
+      Result<Checkpointing> parsed = ParseCheckpointing(text);
+      if (!parsed) return parsed.error();
+      return CheckpointingValue(std::move(*parsed));
     },
-    .code = [](const Job& job, const Choice& choice) -> std::vector<std::string> {
+    .numerics = SameResults,
+    .describe = DescribeCheckpointing,
+    .fields = [](const Job& job, const LeverValue& value) -> LeverFields {
+      return {{"modules", CheckpointedNames(job, value)}};
+    },
+    .code = [](const Job& job, const Choice&, const LeverValue& value) -> std::vector<std::string> {
       std::vector<std::string> quoted;
-      for (const std::string& name : Names(job, choice)) quoted.push_back(Quoted(name));
+      for (const std::string& name : CheckpointedNames(job, value)) quoted.push_back(Quoted(name));
       return {
           "import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as wrapper",
           fmt::format("blocks = {{model.get_submodule(n) for n in [{}]}}", Joined(quoted, ", ")),
           "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
     },
-    .rewrite = [](Job& job, Variant& variant, std::string_view value) -> std::optional<Error> {
+    .rewrite = [](Job& job, Variant& variant, const LeverValue& value) -> std::optional<Error> {
       const Result<CheckpointSegments> segments = SegmentsOf(job, variant, value);
       if (!segments) return segments.error();
       variant = AddCheckpointing(job, variant, *segments);

@@ -8,32 +8,45 @@
 #include "plan/lever.h"
 
 namespace plimsoll {
-
 namespace {
+
+struct ChunkedLoss {
+  /// kDefaultChunks where nobody said how many.
+  std::optional<int> told = {};
+
+  int chunks() const { return told.value_or(kDefaultChunks); }
+};
 
 constexpr std::string_view kChunked = "chunked";
 
-Result<int> ChunksOf(std::string_view value) {
-  if (value == kChunked) return kDefaultChunks;
+LeverValue LossValue(ChunkedLoss loss) {
+  std::string text(kChunked);
+  if (loss.told) text += fmt::format(":{}", *loss.told);
+  return {std::move(text), loss};
+}
+
+Result<LeverValue> ParseLoss(std::string_view text) {
+  if (text == kChunked) return LossValue({});
   int chunks = 0;
-  if (value.starts_with("chunked:")) {
-    const std::string_view count = value.substr(kChunked.size() + 1);
+  if (text.starts_with("chunked:")) {
+    const std::string_view count = text.substr(kChunked.size() + 1);
     const auto read = std::from_chars(count.data(), count.data() + count.size(), chunks);
     if (read.ec != std::errc() || read.ptr != count.data() + count.size()) chunks = 0;
   }
   if (chunks < 2 || chunks > kMostChunks) {
-    return Error{.message = fmt::format("the loss cannot be '{}'", value),
+    return Error{.message = fmt::format("the loss cannot be '{}'", text),
                  .hint = fmt::format("chunked, or chunked:2 to chunked:{}", kMostChunks)};
   }
-  return chunks;
+  return LossValue({.told = chunks});
 }
+
+int ChunksOf(const LeverValue& value) { return value.As<ChunkedLoss>().chunks(); }
 
 /// Logits of the captured batch, two samples mostly, that are smaller are not worth a try.
 constexpr Bytes kWorthIt = 16 * kMiB;
 
-std::vector<std::string> LossCode(const Job& job, const Choice& choice) {
-  const Result<int> read = ChunksOf(choice.Get(kLossLever.name));
-  const int chunks = read ? *read : kDefaultChunks;
+std::vector<std::string> LossCode(const Job& job, const Choice& choice, const LeverValue& value) {
+  const int chunks = ChunksOf(value);
   const std::vector<std::string> layers = LogitLayers(job, VariantOf(job, choice), chunks);
   const std::string layer = layers.empty() ? "head" : layers.front();
   const std::string name = layers.empty() ? layer : "model." + layer;
@@ -49,37 +62,35 @@ std::vector<std::string> LossCode(const Job& job, const Choice& choice) {
 
 std::vector<std::string> NotCheckpointed(const Job& job, const Variant& variant,
                                          const Choice& choice) {
-  const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
-  return chunks ? LogitLayers(job, variant, *chunks) : std::vector<std::string>();
+  const LeverValue* const loss = choice.Find(kLossLever.name);
+  if (loss == nullptr) return {};
+  return LogitLayers(job, variant, ChunksOf(*loss));
 }
 
 const PlanLever kLossLever = {
     .name = "loss",
     .values = "chunked or chunked:N, in so many chunks of rows",
+    .parse = ParseLoss,
     .numerics = OtherRounding,
     .worth_trying = [](const PlanRequest& request,
-                       const Variant& variant) -> std::vector<std::string> {
+                       const Variant& variant) -> std::vector<LeverValue> {
       if (LogitsOf(request.job, variant, kDefaultChunks) < kWorthIt) return {};
-      return {fmt::format("{}:{}", kChunked, kDefaultChunks)};
+      return {LossValue({.told = kDefaultChunks})};
     },
     .why_not =
         [](const PlanRequest& request, const Variant& variant) {
           return WhyNotChunked(request.job, variant, kDefaultChunks, kWorthIt);
         },
     .describe =
-        [](const Job&, const Choice& choice) {
-          const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
-          return fmt::format("loss in {} chunks", chunks ? *chunks : kDefaultChunks);
+        [](const Job&, const Choice&, const LeverValue& value) {
+          return fmt::format("loss in {} chunks", ChunksOf(value));
         },
-    .fields = [](const Job&, const Choice& choice) -> LeverFields {
-      const Result<int> chunks = ChunksOf(choice.Get(kLossLever.name));
-      return {{"chunks", std::int64_t{chunks ? *chunks : kDefaultChunks}}};
+    .fields = [](const Job&, const LeverValue& value) -> LeverFields {
+      return {{"chunks", std::int64_t{ChunksOf(value)}}};
     },
     .code = LossCode,
-    .rewrite = [](Job& job, Variant& variant, std::string_view value) -> std::optional<Error> {
-      const Result<int> chunks = ChunksOf(value);
-      if (!chunks) return chunks.error();
-      Result<Variant> chunked = ChunkLoss(job, variant, *chunks);
+    .rewrite = [](Job& job, Variant& variant, const LeverValue& value) -> std::optional<Error> {
+      Result<Variant> chunked = ChunkLoss(job, variant, ChunksOf(value));
       if (!chunked) return chunked.error();
       variant = std::move(*chunked);
       return std::nullopt;

@@ -15,60 +15,90 @@ namespace {
 constexpr std::string_view kForms =
     "ddp, ddp:4, ddp:4:views, zero1:4, zero2:4, fsdp:4, fsdp:4:keep, fsdp:4:bf16, pipeline:4:16";
 
-using Parallel = std::variant<DataParallel, Sharding, Pipeline>;
+struct Parallel {
+  std::variant<DataParallel, Sharding, Pipeline> way;
+  /// Told nothing but that it is DDP: with what the script tells it.
+  bool as_script_has = false;
 
-template <typename T>
-Result<Parallel> AsWay(const Result<T>& parsed) {
-  if (!parsed) return parsed.error();
-  return Parallel(*parsed);
+  const Sharding* sharding() const { return std::get_if<Sharding>(&way); }
+  const Pipeline* pipeline() const { return std::get_if<Pipeline>(&way); }
+  const DataParallel* data_parallel() const { return std::get_if<DataParallel>(&way); }
+};
+
+std::string ParallelText(const Parallel& parallel) {
+  if (parallel.as_script_has) return "ddp";
+  if (const Sharding* sharding = parallel.sharding()) return "fsdp:" + ShardingText(*sharding);
+  if (const Pipeline* pipeline = parallel.pipeline()) return "pipeline:" + PipelineText(*pipeline);
+  const DataParallel& ddp = *parallel.data_parallel();
+  const bool zero = ddp.zero != DataParallel::Zero::kNothing;
+  return (zero ? "" : "ddp:") + DataParallelText(ddp);
 }
 
-Result<Parallel> ParseWay(std::string_view value) {
-  if (value == "ddp") return Parallel(DataParallel{});
-  if (value.starts_with("ddp:")) return AsWay(ParseDataParallel(value.substr(4)));
-  if (value.starts_with("zero")) return AsWay(ParseDataParallel(value));
-  if (value.starts_with("fsdp:")) return AsWay(ParseSharding(value.substr(5)));
-  if (value.starts_with("pipeline:")) return AsWay(ParsePipeline(value.substr(9)));
-  return Error{.message = fmt::format("'{}' is no way to train on several GPUs", value),
+LeverValue ParallelValue(Parallel parallel) {
+  std::string text = ParallelText(parallel);
+  return {std::move(text), std::move(parallel)};
+}
+
+template <typename T>
+Result<LeverValue> AsValue(const Result<T>& parsed) {
+  if (!parsed) return parsed.error();
+  return ParallelValue({.way = *parsed});
+}
+
+Result<LeverValue> ParseWay(std::string_view text) {
+  if (text == "ddp") return DataParallelAsWritten();
+  if (text.starts_with("ddp:")) return AsValue(ParseDataParallel(text.substr(4)));
+  if (text.starts_with("zero")) return AsValue(ParseDataParallel(text));
+  if (text.starts_with("fsdp:")) return AsValue(ParseSharding(text.substr(5)));
+  if (text.starts_with("pipeline:")) return AsValue(ParsePipeline(text.substr(9)));
+  return Error{.message = fmt::format("'{}' is no way to train on several GPUs", text),
                .hint = std::string(kForms)};
 }
 
-Parallel WayOf(const Choice& choice) {
-  const Result<Parallel> way = ParseWay(choice.Get(kParallelLever.name));
-  return way ? *way : Parallel(DataParallel{});
+/// Null where the choice has one GPU.
+const Parallel* WayOf(const Choice& choice) {
+  const LeverValue* const value = choice.Find(kParallelLever.name);
+  return value == nullptr ? nullptr : &value->As<Parallel>();
 }
 
-Numerics NumericsOfWay(const Job&, std::string_view value) {
-  const Result<Parallel> way = ParseWay(value);
-  const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
+Numerics NumericsOfWay(const Job&, const LeverValue& value) {
+  const Sharding* const sharding = value.As<Parallel>().sharding();
   return sharding != nullptr && sharding->policy ? Numerics::kRounding : Numerics::kSame;
 }
 
-std::vector<std::string> WaysWorthTrying(const PlanRequest& request, const Variant&) {
+bool SuitsSharding(const Job& job, const Variant& variant, const LeverValue& value) {
+  const Sharding* const sharding = value.As<Parallel>().sharding();
+  return sharding == nullptr || !CannotShard(job, variant, *sharding);
+}
+
+std::vector<LeverValue> WaysWorthTrying(const PlanRequest& request, const Variant&) {
   if (request.gpus == 1) return {};
   const std::int64_t n = request.gpus;
-  std::vector<std::string> values = {fmt::format("ddp:{}", n), fmt::format("zero1:{}", n),
-                                     fmt::format("fsdp:{}", n), fmt::format("fsdp:{}:keep", n)};
-  const Choice policy = Choice{}.With(kParallelLever.name, fmt::format("fsdp:{}:bf16", n));
-  const Result<std::size_t> variant = VariantFor(request.job, policy);
-  const std::string value(policy.Get(kParallelLever.name));
-  if (variant && kParallelLever.suits(request.job, request.job.variants[*variant], value)) {
-    values.push_back(value);
+  std::vector<LeverValue> values = {
+      DataParallelValue(n),
+      ParallelValue({.way = DataParallel{.ranks = n, .zero = DataParallel::Zero::kState}}),
+      ParallelValue({.way = Sharding{.ranks = n}}),
+      ParallelValue({.way = Sharding{.ranks = n, .keep = Sharding::Keep::kAll}})};
+  LeverValue policy = ParallelValue({.way = Sharding{.ranks = n, .policy = MixedPrecision{}}});
+  const Result<std::size_t> variant =
+      VariantFor(request.job, Choice{}.With(kParallelLever.name, policy));
+  if (variant && SuitsSharding(request.job, request.job.variants[*variant], policy)) {
+    values.push_back(std::move(policy));
   }
   return values;
 }
 
-std::string DescribeWay(const Job&, const Choice& choice) {
-  const Parallel way = WayOf(choice);
-  if (const auto* pipeline = std::get_if<Pipeline>(&way)) {
+std::string DescribeWay(const Job&, const Choice&, const LeverValue& value) {
+  const auto& parallel = value.As<Parallel>();
+  if (const Pipeline* pipeline = parallel.pipeline()) {
     return fmt::format("pipeline of {} stages, {} micro-batches", pipeline->stages,
                        pipeline->micro_batches);
   }
-  if (const auto* sharding = std::get_if<Sharding>(&way)) {
+  if (const Sharding* sharding = parallel.sharding()) {
     return fmt::format("FSDP2{} on {} GPUs", sharding->policy ? " computing in 16 bit" : "",
                        sharding->ranks);
   }
-  const auto& ddp = std::get<DataParallel>(way);
+  const DataParallel& ddp = *parallel.data_parallel();
   const std::string_view name = ddp.zero == DataParallel::Zero::kNothing ? "DDP"
                                 : ddp.zero == DataParallel::Zero::kState ? "ZeRO-1"
                                                                          : "ZeRO-2";
@@ -103,8 +133,8 @@ LeverFields FieldsOf(const Pipeline& pipeline) {
           {"chunks", std::int64_t{pipeline.chunks}}};
 }
 
-LeverFields ParallelFields(const Job&, const Choice& choice) {
-  return std::visit([](const auto& way) { return FieldsOf(way); }, WayOf(choice));
+LeverFields ParallelFields(const Job&, const LeverValue& value) {
+  return std::visit([](const auto& way) { return FieldsOf(way); }, value.As<Parallel>().way);
 }
 
 std::vector<std::string> ShardingCode(const Sharding& sharding) {
@@ -119,29 +149,39 @@ std::vector<std::string> ShardingCode(const Sharding& sharding) {
           fmt::format("fully_shard(model{})  # before the optimizer is made", arguments)};
 }
 
-std::vector<std::string> CodeOfWay(const Job&, const Choice& choice) {
-  const Parallel way = WayOf(choice);
+std::vector<std::string> DataParallelCode(const DataParallel& ddp) {
+  if (ddp.zero == DataParallel::Zero::kGradients) {
+    return {"# DeepSpeed: \"zero_optimization\": {\"stage\": 2}"};
+  }
+  std::vector<std::string> lines = {
+      fmt::format("model = torch.nn.parallel.DistributedDataParallel(model{})",
+                  ddp.views ? ", gradient_as_bucket_view=True" : "")};
+  if (ddp.zero == DataParallel::Zero::kState) {
+    lines.emplace_back(
+        "optimizer = torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), ...)");
+  }
+  return lines;
+}
+
+std::vector<std::string> PipelineCode(const Pipeline& pipeline) {
+  return {fmt::format("schedule = torch.distributed.pipelining.{}(stage, n_microbatches={})",
+                      pipeline.chunks > 1 ? "ScheduleInterleaved1F1B" : "Schedule1F1B",
+                      pipeline.micro_batches)};
+}
+
+std::vector<std::string> CodeOfWay(const Job&, const Choice&, const LeverValue& value) {
+  const auto& parallel = value.As<Parallel>();
   std::vector<std::string> lines;
   std::int64_t ranks = 1;
-  if (const auto* sharding = std::get_if<Sharding>(&way)) {
+  if (const Sharding* sharding = parallel.sharding()) {
     lines = ShardingCode(*sharding);
     ranks = sharding->ranks;
-  } else if (const auto* ddp = std::get_if<DataParallel>(&way)) {
-    lines = {fmt::format("model = torch.nn.parallel.DistributedDataParallel(model{})",
-                         ddp->views ? ", gradient_as_bucket_view=True" : "")};
-    if (ddp->zero == DataParallel::Zero::kState) {
-      lines.emplace_back(
-          "optimizer = torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), ...)");
-    } else if (ddp->zero == DataParallel::Zero::kGradients) {
-      lines = {"# DeepSpeed: \"zero_optimization\": {\"stage\": 2}"};
-    }
-    ranks = ddp->ranks;
+  } else if (const Pipeline* pipeline = parallel.pipeline()) {
+    lines = PipelineCode(*pipeline);
+    ranks = pipeline->stages;
   } else {
-    const auto& pipeline = std::get<Pipeline>(way);
-    lines = {fmt::format("schedule = torch.distributed.pipelining.{}(stage, n_microbatches={})",
-                         pipeline.chunks > 1 ? "ScheduleInterleaved1F1B" : "Schedule1F1B",
-                         pipeline.micro_batches)};
-    ranks = pipeline.stages;
+    lines = DataParallelCode(*parallel.data_parallel());
+    ranks = parallel.data_parallel()->ranks;
   }
   lines.insert(lines.begin(), fmt::format("torchrun --nproc-per-node {} train.py", ranks));
   return lines;
@@ -154,8 +194,8 @@ DataParallel AsScriptHas(const Job& job) {
   return told ? *told : plain;
 }
 
-std::string DescribeGloo(const Parallel& way) {
-  const auto* ddp = std::get_if<DataParallel>(&way);
+std::string DescribeGloo(const Parallel& parallel) {
+  const DataParallel* const ddp = parallel.data_parallel();
   const bool zero = ddp != nullptr && ddp->zero != DataParallel::Zero::kNothing;
   return fmt::format(
       "the ranks exchange tensors by gloo: what it copies on the GPU is {}counted, and nothing for "
@@ -163,14 +203,13 @@ std::string DescribeGloo(const Parallel& way) {
       zero ? "not " : "");
 }
 
-std::optional<Error> RewriteJob(Job& job, Variant& variant, std::string_view value) {
-  const Result<Parallel> way = ParseWay(value);
-  if (!way) return way.error();
-  if (const auto* sharding = std::get_if<Sharding>(&*way)) {
+std::optional<Error> RewriteJob(Job& job, Variant& variant, const LeverValue& value) {
+  const auto& parallel = value.As<Parallel>();
+  if (const Sharding* sharding = parallel.sharding()) {
     if (std::optional<Error> error = CannotShard(job, variant, *sharding)) return error;
     Note(job, DescribeSharding(job, variant, *sharding));
     variant = AddFullySharded(job, variant, *sharding);
-  } else if (const auto* pipeline = std::get_if<Pipeline>(&*way)) {
+  } else if (const Pipeline* pipeline = parallel.pipeline()) {
     Note(job, DescribePipeline(job, variant, *pipeline));
     // What stages send each other is on GPUs, where gloo cannot take it from.
     job.backend = Backend::kNccl;
@@ -178,51 +217,63 @@ std::optional<Error> RewriteJob(Job& job, Variant& variant, std::string_view val
     if (!stage) return stage.error();
     variant = std::move(*stage);
   } else {
-    const DataParallel ddp = value == "ddp" ? AsScriptHas(job) : std::get<DataParallel>(*way);
+    const DataParallel ddp = parallel.as_script_has ? AsScriptHas(job) : *parallel.data_parallel();
     if (std::string text = DescribeDataParallel(ddp); !text.empty()) Note(job, std::move(text));
     variant = AddDataParallel(job, variant, ddp);
   }
-  if (job.backend == Backend::kGloo) Note(job, DescribeGloo(*way));
+  if (job.backend == Backend::kGloo) Note(job, DescribeGloo(parallel));
   return std::nullopt;
 }
 
 }  // namespace
 
+LeverValue DataParallelValue(std::int64_t ranks) {
+  return ParallelValue({.way = DataParallel{.ranks = ranks}});
+}
+
+LeverValue DataParallelAsWritten() {
+  return ParallelValue({.way = DataParallel{}, .as_script_has = true});
+}
+
 bool SplitsTheModel(const Choice& choice) {
-  return !choice.Get(kParallelLever.name).empty() &&
-         !std::holds_alternative<DataParallel>(WayOf(choice));
+  const Parallel* const parallel = WayOf(choice);
+  return parallel != nullptr && parallel->data_parallel() == nullptr;
 }
 
 bool ComputesUnderAPolicy(const Choice& choice) {
-  const Parallel way = WayOf(choice);
-  const auto* sharding = std::get_if<Sharding>(&way);
+  const Parallel* const parallel = WayOf(choice);
+  const Sharding* const sharding = parallel == nullptr ? nullptr : parallel->sharding();
   return sharding != nullptr && sharding->policy.has_value();
+}
+
+std::int64_t RanksOf(const Choice& choice) {
+  const Parallel* const parallel = WayOf(choice);
+  if (parallel == nullptr) return 1;
+  if (const Sharding* sharding = parallel->sharding()) return sharding->ranks;
+  if (parallel->as_script_has || parallel->pipeline() != nullptr) return 0;
+  return parallel->data_parallel()->ranks;
+}
+
+std::int64_t SamplesOf(const Job& job, const Choice& choice) {
+  const std::int64_t samples = choice.batch * PassesOf(choice) * CapturedPasses(job);
+  const Parallel* const parallel = WayOf(choice);
+  if (parallel == nullptr) return samples;
+  if (const Sharding* sharding = parallel->sharding()) return samples * sharding->ranks;
+  if (const Pipeline* pipeline = parallel->pipeline()) return samples * pipeline->micro_batches;
+  return samples * parallel->data_parallel()->ranks;
 }
 
 const PlanLever kParallelLever = {
     .name = "parallel",
     .values = kForms,
+    .parse = ParseWay,
     .numerics = NumericsOfWay,
     .worth_trying = WaysWorthTrying,
-    .suits =
-        [](const Job& job, const Variant& variant, std::string_view value) {
-          const Result<Parallel> way = ParseWay(value);
-          const auto* sharding = way ? std::get_if<Sharding>(&*way) : nullptr;
-          return sharding == nullptr || !CannotShard(job, variant, *sharding);
-        },
+    .suits = SuitsSharding,
     .describe = DescribeWay,
     .fields = ParallelFields,
     .code = CodeOfWay,
     .rewrite = RewriteJob,
 };
-
-std::int64_t SamplesOf(const Job& job, const Choice& choice) {
-  const std::int64_t samples = choice.batch * PassesOf(choice) * CapturedPasses(job);
-  if (choice.Get(kParallelLever.name).empty()) return samples;
-  const Parallel way = WayOf(choice);
-  if (const auto* sharding = std::get_if<Sharding>(&way)) return samples * sharding->ranks;
-  if (const auto* pipeline = std::get_if<Pipeline>(&way)) return samples * pipeline->micro_batches;
-  return samples * std::get<DataParallel>(way).ranks;
-}
 
 }  // namespace plimsoll

@@ -22,58 +22,75 @@ constexpr Known kKnown[] = {
 
 constexpr std::string_view kChannelsLast = "channels_last";
 
-/// "amp_bf16+channels_last" is "amp_bf16" in another memory format.
-struct Parts {
-  std::string_view type;
+/// Of the names that a capture gave its precisions: "amp_bf16+channels_last" is "amp_bf16" in
+/// another memory format.
+struct PrecisionName {
+  std::string name;
+  std::string type;
   bool channels_last = false;
 };
 
-Parts PartsOf(std::string_view name) {
-  if (!name.ends_with(kChannelsLast)) return {.type = name};
-  name.remove_suffix(kChannelsLast.size());
-  if (name.ends_with('+')) name.remove_suffix(1);
-  return {.type = name, .channels_last = true};
+LeverValue PrecisionValue(const std::string& name) {
+  PrecisionName is{.name = name, .type = name};
+  if (name.ends_with(kChannelsLast)) {
+    is.channels_last = true;
+    is.type.resize(name.size() - kChannelsLast.size());
+    if (is.type.ends_with('+')) is.type.pop_back();
+  }
+  return {name, std::move(is)};
 }
 
-Numerics NumericsOfPrecision(const Job&, std::string_view value) {
-  const std::string_view type = PartsOf(value).type;
+const Known* FindKnown(const PrecisionName& precision) {
   for (const Known& known : kKnown) {
-    if (known.name == type) return known.numerics;
+    if (known.name == precision.type) return &known;
   }
-  return Numerics::kRounding;
+  return nullptr;
 }
 
-std::string Words(std::string_view value) {
-  const Parts parts = PartsOf(value);
-  std::string words(parts.type);
-  for (const Known& known : kKnown) {
-    if (known.name == parts.type) words = known.words;
+Numerics NumericsOfPrecision(const Job&, const LeverValue& value) {
+  const Known* const known = FindKnown(value.As<PrecisionName>());
+  return known == nullptr ? Numerics::kRounding : known->numerics;
+}
+
+std::vector<LeverValue> PrecisionsWorthTrying(const PlanRequest& request, const Variant&) {
+  std::vector<LeverValue> values;
+  for (std::size_t i = 1; i < request.job.variants.size(); ++i) {
+    // One without a name cannot be asked for.
+    const std::string& name = request.job.variants[i].precision;
+    if (!name.empty()) values.push_back(PrecisionValue(name));
   }
-  if (!parts.channels_last) return words;
+  return values;
+}
+
+std::string DescribePrecision(const Job&, const Choice&, const LeverValue& value) {
+  const auto& is = value.As<PrecisionName>();
+  const Known* const known = FindKnown(is);
+  std::string words = known == nullptr ? is.type : std::string(known->words);
+  if (!is.channels_last) return words;
   return words.empty() ? "channels last" : words + ", channels last";
 }
 
-std::vector<std::string> Code(std::string_view value) {
-  const Parts parts = PartsOf(value);
+std::vector<std::string> PrecisionCode(const Job&, const Choice&, const LeverValue& value) {
+  const auto& is = value.As<PrecisionName>();
   std::vector<std::string> lines;
-  if (parts.channels_last) {
+  if (is.channels_last) {
     lines = {"model = model.to(memory_format=torch.channels_last)",
              "x = x.to(memory_format=torch.channels_last)"};
   }
   const auto add = [&](std::initializer_list<const char*> more) {
     lines.insert(lines.end(), more.begin(), more.end());
   };
-  if (parts.type == "amp_bf16") {
+  if (is.type == "amp_bf16") {
     add({"with torch.autocast(\"cuda\", dtype=torch.bfloat16):",
          "    loss = criterion(model(x), y)"});
-  } else if (parts.type == "amp_fp16") {
+  } else if (is.type == "amp_fp16") {
     add({"scaler = torch.amp.GradScaler(\"cuda\")",
          "with torch.autocast(\"cuda\", dtype=torch.float16):", "    loss = criterion(model(x), y)",
          "scaler.scale(loss).backward()", "scaler.step(optimizer); scaler.update()"});
-  } else if (parts.type == "bf16") {
+  } else if (is.type == "bf16") {
     add({"model = model.bfloat16()  # before the optimizer is made",
          "x = x.bfloat16()          # inputs that are no indices"});
-  } else if (parts.type == "fp32") {
+  } else if (is.type == "fp32") {
     add({"model = model.float()  # before the optimizer is made, and no autocast"});
   }
   return lines;
@@ -81,28 +98,27 @@ std::vector<std::string> Code(std::string_view value) {
 
 }  // namespace
 
+bool HasWeightsInBf16(const Choice& choice) {
+  const LeverValue* const value = choice.Find(kPrecisionLever.name);
+  return value != nullptr && value->As<PrecisionName>().name == "bf16";
+}
+
 const PlanLever kPrecisionLever = {
     .name = "precision",
     .values = "one that was captured: amp_bf16, amp_fp16, bf16, amp_bf16+channels_last",
+    .parse = [](std::string_view text) -> Result<LeverValue> {
+      return PrecisionValue(std::string(text));
+    },
     .numerics = NumericsOfPrecision,
-    .worth_trying = [](const PlanRequest& request, const Variant&) -> std::vector<std::string> {
-      std::vector<std::string> names;
-      for (std::size_t i = 1; i < request.job.variants.size(); ++i) {
-        names.push_back(request.job.variants[i].precision);
-      }
-      return names;
+    .worth_trying = PrecisionsWorthTrying,
+    .describe = DescribePrecision,
+    .fields = [](const Job&, const LeverValue& value) -> LeverFields {
+      const auto& is = value.As<PrecisionName>();
+      return {{"name", is.name}, {"type", is.type}, {"channels_last", is.channels_last}};
     },
-    .describe = [](const Job&,
-                   const Choice& choice) { return Words(choice.Get(kPrecisionLever.name)); },
-    .fields = [](const Job&, const Choice& choice) -> LeverFields {
-      const Parts parts = PartsOf(choice.Get(kPrecisionLever.name));
-      return {{"name", std::string(choice.Get(kPrecisionLever.name))},
-              {"type", std::string(parts.type)},
-              {"channels_last", parts.channels_last}};
-    },
-    .code = [](const Job&, const Choice& choice) { return Code(choice.Get(kPrecisionLever.name)); },
-    .configure = [](PredictOptions& options, std::string_view value) -> std::optional<Error> {
-      options.precision = value;
+    .code = PrecisionCode,
+    .configure = [](PredictOptions& options, const LeverValue& value) -> std::optional<Error> {
+      options.precision = value.As<PrecisionName>().name;
       return std::nullopt;
     },
 };

@@ -1,0 +1,128 @@
+#include "plan/lever.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "plan/choice_for_tests.h"
+
+namespace plimsoll::lever_test {
+namespace {
+
+using Texts = std::vector<std::string_view>;
+
+/// What each lever may be set to.
+const std::map<std::string_view, Texts> kGood = {
+    {"accumulation", {"1", "2", "4096"}},
+    {"allocator", {"expandable_segments:True", "max_split_size_mb:128,backend:native"}},
+    {"checkpointing", {"all", "every:2", "sqrt", "h.0", "h.0,h.1,ln_f"}},
+    {"loss", {"chunked", "chunked:2", "chunked:8"}},
+    {"offload", {"activations"}},
+    {"optimizer",
+     {"sgd", "adamw", "adamw:fused", "adamw:fused:in_backward", "adam:for", "adamw:host",
+      "adamw:foreach", "adam8bit", "adafactor"}},
+    {"parallel",
+     {"ddp", "ddp:4", "ddp:4:views", "ddp:4:views:bucket100:gloo", "zero1:4", "zero2:4", "fsdp:4",
+      "fsdp:4:keep", "fsdp:4:keep_last:meta", "fsdp:4:bf16:reduce_half:nccl", "pipeline:4:16",
+      "pipeline:4:16:interleaved2"}},
+    {"precision", {"amp_bf16", "bf16", "amp_bf16+channels_last", "channels_last", "my_own"}},
+    {"tf32", {"on", "off"}},
+};
+
+/// What makes no sense, whatever the job.
+const std::map<std::string_view, Texts> kBad = {
+    {"accumulation", {"0", "-1", "4097", "two", "2x", "99999999999"}},
+    {"checkpointing", {"every:", "every:0", "every:x", ",", "h.0,,h.1"}},
+    {"loss", {"whole", "chunked:", "chunked:1", "chunked:x", "chunked:99999999"}},
+    {"offload", {"weights"}},
+    {"optimizer", {"adamm", "adamw:quick", "nadam:fused", "adamw:host:in_backward"}},
+    {"parallel",
+     {"dpp:4", "ddp:1", "fsdp", "fsdp:4:often", "zero3:4", "pipeline:4", "zero2:4:views"}},
+    {"tf32", {"perhaps", "On"}},
+};
+
+TEST(PlanLevers, WhatIsReadIsPrintedTheSame) {
+  for (const PlanLever* lever : Levers()) {
+    ASSERT_TRUE(kGood.contains(lever->name)) << lever->name << " needs a row";
+    for (const std::string_view text : kGood.at(lever->name)) {
+      const Result<LeverValue> value = lever->parse(text);
+      ASSERT_TRUE(value.ok()) << lever->name << ": " << value.error().ToLine();
+      EXPECT_EQ(value->text(), text);
+    }
+  }
+}
+
+TEST(PlanLevers, AWrongValueIsRefusedInOneLineWhenItIsRead) {
+  for (const auto& [lever, texts] : kBad) {
+    for (const std::string_view text : texts) {
+      Choice choice;
+      const std::string setting = std::string(lever) + "=" + std::string(text);
+      const std::optional<Error> error = ReadSetting(setting, choice);
+      ASSERT_TRUE(error.has_value()) << setting;
+      EXPECT_FALSE(error->message.empty() || error->hint.empty()) << setting;
+      EXPECT_EQ(error->ToLine().find('\n'), std::string::npos) << setting;
+      EXPECT_TRUE(choice.set.empty()) << setting;
+    }
+  }
+}
+
+TEST(PlanLevers, OtherSpellingsOfTheSameAreTheSame) {
+  const std::pair<const char*, const char*> same[] = {
+      {"accumulation=02", "accumulation=2"},
+      {"checkpointing=every:1", "checkpointing=all"},
+      {"checkpointing=h.0,", "checkpointing=h.0"},
+      {"optimizer=adamw:in_backward:fused", "optimizer=adamw:fused:in_backward"},
+      {"parallel=ddp:4:bucket25", "parallel=ddp:4"},
+      {"parallel=fsdp:4:gloo:meta:keep", "parallel=fsdp:4:keep:meta:gloo"},
+  };
+  for (const auto& [one, other] : same) {
+    EXPECT_EQ(WithSettings({}, {one}), WithSettings({}, {other})) << one;
+  }
+}
+
+TEST(PlanLevers, SettingsThatAreNoneAreRefused) {
+  Choice choice;
+  EXPECT_TRUE(ReadSetting("chekpointing=all", choice).has_value());
+  EXPECT_TRUE(ReadSetting("tf32=", choice).has_value());
+  EXPECT_TRUE(ReadSetting("tf32", choice).has_value());
+}
+
+TEST(PlanLevers, WhatTheSearchSetsIsWhatCanBeTyped) {
+  EXPECT_EQ(PassesValue(4), *kAccumulationLever.parse("4"));
+  EXPECT_EQ(ModulesValue({"h.0", "h.1"}), *kCheckpointingLever.parse("h.0,h.1"));
+  EXPECT_EQ(DataParallelValue(4), *kParallelLever.parse("ddp:4"));
+  EXPECT_EQ(DataParallelAsWritten(), *kParallelLever.parse("ddp"));
+}
+
+TEST(PlanLevers, AnswerWhatOthersAskOfThem) {
+  EXPECT_EQ(PassesOf({}), 1);
+  EXPECT_EQ(PassesOf(WithSettings({}, {"accumulation=3"})), 3);
+  EXPECT_FALSE(StepsInBackward({}));
+  EXPECT_TRUE(StepsInBackward(WithSettings({}, {"optimizer=sgd:in_backward:fused"})));
+  EXPECT_FALSE(SplitsTheModel(WithSettings({}, {"parallel=zero2:4"})));
+  EXPECT_TRUE(SplitsTheModel(WithSettings({}, {"parallel=pipeline:4:16"})));
+  EXPECT_FALSE(ComputesUnderAPolicy(WithSettings({}, {"parallel=fsdp:4"})));
+  EXPECT_TRUE(ComputesUnderAPolicy(WithSettings({}, {"parallel=fsdp:4:bf16"})));
+  EXPECT_EQ(RanksOf({}), 1);
+  EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=zero1:4"})), 4);
+  EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=fsdp:8:keep"})), 8);
+  EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=ddp"})), 0);
+  EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=pipeline:4:16"})), 0);
+}
+
+TEST(PlanLevers, WhatDoesNotGoTogetherIsSaidInTheirOwnWords) {
+  const std::optional<Error> error =
+      Contradiction(WithSettings({}, {"accumulation=2", "optimizer=adamw:in_backward:fused"}));
+  ASSERT_TRUE(error.has_value());
+  EXPECT_NE(
+      error->message.find("accumulation=2 does not go with optimizer=adamw:fused:in_backward"),
+      std::string::npos);
+  EXPECT_FALSE(Contradiction(WithSettings({}, {"accumulation=1", "optimizer=sgd:in_backward"})));
+}
+
+TEST(PlanLevers, AValueOfOneLeverIsNoneOfAnother) {
+  EXPECT_DEATH(kLossLever.fields({}, PassesValue(2)), "internal error");
+}
+
+}  // namespace
+}  // namespace plimsoll::lever_test
