@@ -59,8 +59,9 @@ test: ## Install what is missing, then every check and test
 	@tools/run_tests --jobs $(JOBS) ci train
 
 .PHONY: nightly
-nightly: ## What takes longer: everything under sanitizers, pip install from source, every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
+nightly: release ## What takes longer: everything under sanitizers, pip install from source, 300 long inputs, every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
 	@tools/install_deps.sh test
+	@PLIMSOLL_LONG_CASES=300 PLIMSOLL_LONG_SECONDS=10 PLIMSOLL_LONG_JOBS=$(JOBS) python3 tests/hostile/long_test.py $(RELEASE)
 	@tests/package/source_test.sh
 	@PLIMSOLL_PYTHON_TESTS=all PLIMSOLL_NIGHTLY=1 tools/run_tests --jobs $(JOBS) asan train-asan
 	@tools/install_deps.sh fuzz

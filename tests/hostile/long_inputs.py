@@ -1,4 +1,4 @@
-"""Long but valid inputs, drawn at random: steps of many layers, snapshots of many events, tables of many buffers.
+"""Long but valid inputs, drawn at random: steps of many layers, snapshots of many events, tables of many buffers, logs.
 
 Each is what an honest user may have, only longer; none is over 10 MB. tests/hostile/long_test.py runs the program on
 them.
@@ -255,3 +255,49 @@ def long_table(draw: random.Random, most: int = MOST_BYTES) -> bytes:
         if length > most - 100:
             break
     return "\n".join([*lines, ""]).encode()
+
+
+def _traceback(draw: random.Random, rank: str) -> list[str]:
+    lines = [f"{rank}Traceback (most recent call last):"]
+    for depth in range(draw.randint(1, 40)):
+        name = draw.choice(["forward", "_call_impl", "step", "main", "train", "_wrapped_call_impl"])
+        lines.append(f'{rank}  File "/home/me/{draw.choice("abcdef")}/train.py", line {draw.randint(1, 999)}, in {name}')
+        lines.append(f"{rank}    x = layer_{depth}(x)")
+    total = draw.choice([8, 23.65, 79.15, 139.8])
+    used = total - draw.uniform(0, 2)
+    allocated = used * draw.uniform(0.5, 0.99)
+    lines.append(
+        f"{rank}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {draw.uniform(0.1, 9):.2f} GiB. GPU "
+        f"{draw.randint(0, 7)} has a total capacity of {total:.2f} GiB of which {total - used:.2f} GiB is free. "
+        f"Including non-PyTorch memory, this process has {used:.2f} GiB memory in use. Of the allocated memory "
+        f"{allocated:.2f} GiB is allocated by PyTorch, and {used - allocated:.2f} GiB is reserved by PyTorch but "
+        f"unallocated."
+    )
+    return lines
+
+
+def long_log(draw: random.Random, most: int = MOST_BYTES) -> bytes:
+    """Steps, bars of progress and warnings; now and then a traceback, of one rank or of several."""
+    length = int(10 ** draw.uniform(5, 7))
+    dying = draw.choice([0.0001, 0.001, 0.02])
+    ranks = draw.choice([1, 1, 8, 64])
+    out: list[str] = []
+    written = 0
+    step = 0
+    while written < min(length, most) - 12_000:
+        step += 1
+        rank = f"[rank{draw.randrange(ranks)}]: " if ranks > 1 else ""
+        lines = draw.choice(
+            [
+                [f"{rank}step {step} loss {draw.random():.4f} mem {draw.uniform(1, 80):.2f}GiB"],
+                [f"\r{step % 100}%|{'#' * (step % 50)}| {step}/99999 [00:{step % 60:02d}<1:00:00, 3.1it/s]"],
+                [f"{rank}UserWarning: lr_scheduler.step() before optimizer.step()"],
+                [f"{rank}{draw.getrandbits(256):x}" * draw.randint(1, 20)],
+            ]
+        )
+        if draw.random() < dying:
+            lines = _traceback(draw, rank)
+        out += lines
+        written += sum(len(line) + 1 for line in lines)
+    out += _traceback(draw, "")
+    return ("\n".join(out) + "\n").encode()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """No file under 10 MB takes more than 10 s or 1 GB, however long what is in it: tests/hostile/long_test.py PROGRAM
 
-Steps, snapshots and tables are drawn at random (long_inputs.py), each with a command that searches. Time is the
+Steps, snapshots, tables and logs are drawn at random (long_inputs.py), each with a command that searches. Time is the
 processor's, since other programs take theirs; what is allowed of it is told by PLIMSOLL_LONG_SECONDS, as a build for tests
-is several times slower. PLIMSOLL_LONG_CASES=300 is what `make nightly` draws.
+is several times slower. PLIMSOLL_LONG_CASES=300 is what `make nightly` draws, PLIMSOLL_LONG_JOBS of them at a time.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import os
 import random
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import long_inputs
 
-CASES = int(os.environ.get("PLIMSOLL_LONG_CASES", "9"))
+CASES = int(os.environ.get("PLIMSOLL_LONG_CASES", "8"))
+JOBS = int(os.environ.get("PLIMSOLL_LONG_JOBS", "1"))
 SECONDS = float(os.environ.get("PLIMSOLL_LONG_SECONDS", "40"))
 MOST_KIB = 1_000_000
 #: Only against hanging.
@@ -57,47 +59,56 @@ def table_command(draw: random.Random, file: str, page: str) -> list[str]:
     return ["pack", file, "--seconds", "2", *capacity]
 
 
+def log_command(draw: random.Random, file: str, page: str) -> list[str]:
+    return draw.choice([["explain", file], ["explain", "--json", file], ["report", file, "-o", page]])
+
+
 KINDS = [
     ("step.json", long_inputs.long_step, step_command),
     ("pickle", long_inputs.long_snapshot, snapshot_command),
     ("csv", long_inputs.long_table, table_command),
+    ("log", long_inputs.long_log, log_command),
 ]
 
 
-def run(command: list[str]) -> tuple[int, float, int]:
-    """The exit code, seconds of the processor, and KiB of memory at most."""
+def run(command: list[str]) -> tuple[int, float, int, str]:
+    """The exit code, seconds of the processor, KiB of memory at most, and the complaint."""
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGALRM, lambda *_: child.kill())
-    signal.alarm(WALL_SECONDS)
+    hangs = threading.Timer(WALL_SECONDS, child.kill)
+    hangs.start()
     complaint = child.stderr.read() if child.stderr else ""
     _, status, usage = os.wait4(child.pid, 0)
-    signal.alarm(0)
+    hangs.cancel()
     code = os.waitstatus_to_exitcode(status)
-    if code not in (0, 1):
-        print(f"    {complaint.strip()[:200]}")
-    return code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+    return code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, complaint
+
+
+def try_case(program: str, folder: Path, case: int) -> bool:
+    ending, _, choose = KINDS[case % len(KINDS)]
+    file = folder / f"long{case}.{ending}"
+    page = folder / f"page{case}.html"
+    # In a process of its own: a child is counted with the memory that its parent has.
+    subprocess.run([sys.executable, __file__, "--make", str(case), str(file)], check=True)
+    arguments = choose(random.Random(-1 - case), str(file), str(page))
+    code, seconds, kib, complaint = run([program, *arguments])
+    # A packing that may not fit, a plan without a way: 1 is an answer, too.
+    good = code in (0, 1) and seconds <= SECONDS and kib <= MOST_KIB
+    told = " ".join(a for a in arguments if not a.startswith(str(folder)))
+    print(
+        f"{'ok' if good else 'FAILED'} {case:3d}  {seconds:5.1f} s  {kib / 1024:5.0f} MiB  exit {code}  "
+        f"{file.stat().st_size / 1e6:5.2f} MB {ending}  {told}"
+        + (f"  {complaint.strip()[:200]}" if code not in (0, 1) else ""),
+        flush=True,
+    )
+    file.unlink()
+    page.unlink(missing_ok=True)
+    return good
 
 
 def main(program: str, folder: Path) -> int:
-    failed = 0
-    for case in range(CASES):
-        ending, _, choose = KINDS[case % len(KINDS)]
-        file = folder / f"long.{ending}"
-        # In a process of its own: a child is counted with the memory that its parent has.
-        subprocess.run([sys.executable, __file__, "--make", str(case), str(file)], check=True)
-        draw = random.Random(-1 - case)
-        arguments = choose(draw, str(file), str(folder / "page.html"))
-        code, seconds, kib = run([program, *arguments])
-        # A packing that may not fit, a plan without a way: 1 is an answer, too.
-        good = code in (0, 1) and seconds <= SECONDS and kib <= MOST_KIB
-        failed += not good
-        told = " ".join(a for a in arguments if not a.startswith(str(folder)))
-        print(
-            f"{'ok' if good else 'FAILED'} {case:3d}  {seconds:5.1f} s  {kib / 1024:5.0f} MiB  exit {code}  "
-            f"{file.stat().st_size / 1e6:5.2f} MB {ending}  {told}",
-            flush=True,
-        )
-    return 1 if failed else 0
+    with ThreadPoolExecutor(JOBS) as pool:
+        good = list(pool.map(lambda case: try_case(program, folder, case), range(CASES)))
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":
