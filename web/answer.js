@@ -1,4 +1,4 @@
-// The top of the page: what happened, where the memory is, what would help.
+// The top of the page: what happened and where the memory is; and, below the picture of it, what would help.
 import * as format from "./format.js";
 import {accountViews} from "./account.js";
 import {codeBlock, copyButton} from "./copy.js";
@@ -15,7 +15,8 @@ export function showAnswer(state) {
   show(state.plans.length > 0 ? "memory" : "answer",
       state.plans.length > 0 ? null : verdict,
       element("h2", {}, heading(state, report)),
-      ...accountViews(report.account, {capacity: report.capacity, state}),
+      ...accountViews(report.account, {capacity: report.capacity, state}));
+  show("remedies",
       ...remedies("What would help", all.filter((r) => !r.avoid)),
       ...remedies("Often advised, but worse for this job", all.filter((r) => r.avoid), false),
       ...explanation.findings.map((f) => finding(state, f)),

@@ -15,7 +15,7 @@ import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
 import {showWhatIf} from "./what_if.js";
 
-const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", ranks: "Ranks", compare: "Comparison", "trade-offs": "Trade-offs", timeline: "Timeline", steps: "Steps",
+const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", ranks: "Ranks", compare: "Comparison", timeline: "Timeline", remedies: "What would help", "trade-offs": "Trade-offs", steps: "Steps",
   instant: "Instant", flame: "Stacks", segments: "Segments", "what-if": "What if"};
 
 function showSections() {

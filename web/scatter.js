@@ -14,6 +14,11 @@ const kMark = 9;
 const kNear = 14;
 /** A card that is larger by more than this would press the points together: its line is left out. */
 const kMostAbove = 1.5;
+/** So many times what lies below it, a point or two would press the rest together: the axis bends above the rest. */
+const kFarAbove = 2;
+const kMostFarAbove = 2;
+/** What is above the bend gets so much of the height. */
+const kAboveTheBend = 0.14;
 
 /**
  * `points` have time (microseconds per sample), bytes, onFrontier, a mark (drawn around 0 0) and perhaps words, those
@@ -22,11 +27,12 @@ const kMostAbove = 1.5;
 export function scatter(points, {width, room, memory, ...attributes}) {
   const [fastest, slowest] = d3.extent(points, (p) => p.time);
   const most = Math.max(d3.max(points, (p) => p.bytes), 1);
-  const line = room && room.bytes < kMostAbove * most ? room : null;
+  const rest = restBelow(points.map((p) => p.bytes)) ?? most;
+  const line = room && room.bytes < kMostAbove * rest ? room : null;
   // Points at the edge need room for their words.
   const edge = Math.max(0.05 * fastest, 0.08 * (slowest - fastest), 0.05);
   const x = d3.scaleLinear([Math.max(0, fastest - edge), slowest + edge], [kMargin.left, width - kMargin.right]);
-  const y = d3.scaleLinear([0, 1.05 * Math.max(most, line?.bytes ?? 0)], [kHeight - kMargin.bottom, kMargin.top]);
+  const y = memoryScale(1.05 * Math.max(rest, line?.bytes ?? 0), most);
   const placed = points.map((p) => ({...p, x: x(p.time), y: y(p.bytes)}));
   for (const p of placed) p.mark.setAttribute("transform", `translate(${p.x} ${p.y})`);
   return shape("svg", {class: "chart", viewBox: `0 0 ${width} ${kHeight}`, ...attributes},
@@ -36,6 +42,22 @@ export function scatter(points, {width, room, memory, ...attributes}) {
       // What matters most lies on top.
       ...placed.map((p) => p.mark).reverse(),
       ...labels(placed, line && {words: line.words, y: y(line.bytes)}, width));
+}
+
+/** The most of those points that lie together, where one or two lie far above them; else null. */
+function restBelow(sizes) {
+  const falling = [...sizes].sort((a, b) => b - a);
+  for (let above = 1; above <= kMostFarAbove && above < falling.length; ++above) {
+    if (falling[above] > 0 && falling[above - 1] > kFarAbove * falling[above]) return falling[above];
+  }
+  return null;
+}
+
+/** Bytes to pixels, straight up to `knee`; what is above that stands close together. */
+function memoryScale(knee, most) {
+  const [bottom, top] = [kHeight - kMargin.bottom, kMargin.top];
+  if (most <= knee) return d3.scaleLinear([0, knee], [bottom, top]);
+  return d3.scaleLinear([0, knee, 1.02 * most], [bottom, top + kAboveTheBend * (bottom - top), top]);
 }
 
 function frontierPath(points) {
@@ -93,7 +115,17 @@ function meets(box, others) {
 
 function axes(x, y, width, memory) {
   const marks = [];
-  for (const value of format.roundSizes(y.domain()[1])) {
+  const bend = y.domain().length > 2 ? y.domain()[1] : null;
+  const sizes = format.roundSizes(y.domain()[1]);
+  if (bend !== null) {
+    sizes.push(y.domain()[2] / 1.02);
+    // Two strokes across the axis, as people draw it.
+    for (const dy of [-3, 3]) {
+      marks.push(styledLine({x1: kMargin.left - 8, x2: kMargin.left + 8, y1: y(bend) + dy + 3, y2: y(bend) + dy - 3}, "bad"));
+    }
+    marks.push(shape("text", {class: "bend", x: kMargin.left + 12, y: y(bend) + 4}, "the axis bends here"));
+  }
+  for (const value of sizes) {
     marks.push(styledLine({x1: kMargin.left, x2: width - kMargin.right, y1: y(value), y2: y(value)}, "line"),
         shape("text", {x: kMargin.left - 8, y: y(value) + 4, "text-anchor": "end"}, format.bytes(value)));
   }

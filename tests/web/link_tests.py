@@ -121,8 +121,8 @@ class CopyTests(LinkTest):
                     remedy["avoid"] = remedy["change"].endswith("max_split_size_mb:128")
 
         self.open_changed(self.program.page(OOM), worsen)
-        self.assertIn("Often advised, but worse for this job", self.browser.texts("#answer h2"))
-        copies = self.browser.run("return [...document.querySelectorAll('#answer .copy')].map((b) => b.dataset.copies)")
+        self.assertIn("Often advised, but worse for this job", self.browser.texts("#remedies h2"))
+        copies = self.browser.run("return [...document.querySelectorAll('#remedies .copy')].map((b) => b.dataset.copies)")
         self.assertFalse([text for text in copies if "max_split_size_mb:128" in text])
 
     def test_recording_code_is_code(self) -> None:

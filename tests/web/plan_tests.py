@@ -66,6 +66,20 @@ class Ways(PlanPage):
         self.assertLessEqual({str(i + 1) for i in range(len(self.plan["ways"]))}, set(labels))
         self.assertIn("as captured", labels)
 
+    def test_the_axis_bends_below_a_job_that_needs_far_more(self) -> None:
+        page, plan = self.program.planned(STEP, "--gpu", "5GiB", "--global-batch", 128, fine=(0, 1))
+        self.assertGreater(plan["as_captured"]["device"]["best"], 10 * plan["ways"][0]["device"]["best"])
+        self.browser.open(page)
+        self.assertEqual(self.browser.texts("#plan .bend"), ["the axis bends here"])
+        heights = self.browser.run(
+            "return [...document.querySelectorAll('#plan .point')]"
+            ".map((p) => Number(p.getAttribute('transform').match(/[ ,]([0-9.]+)/)[1]))"
+        )
+        captured = min(heights)
+        # Ways that fit are drawn apart from the axis below them, as if the job as captured were not there.
+        self.assertLess(sorted(heights)[1], 150)
+        self.assertLess(captured, 40)
+
     def test_click_on_a_point_chooses_it(self) -> None:
         self.browser.click("#plan .point[data-plan='1']")
         self.assertEqual(self.chosen(), "1")

@@ -100,7 +100,10 @@ class Truth(PageTest):
         # The page adds the rest of the card where that is known.
         self.assertEqual(lines[: len(account)], account)
         titles = [finding["title"] for finding in explanation["findings"]]
-        self.assertEqual(self.browser.texts("#answer .finding h3"), titles)
+        self.assertEqual(self.browser.texts("#remedies .finding h3"), titles)
+        # The picture first, then what to do.
+        top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+        self.assertLess(self.browser.run(top, "#timeline"), self.browser.run(top, "#remedies"))
 
     def test_sizes_read_as_the_program_writes_them(self) -> None:
         # Halves of the last digit: to even, as fmt and Python round them.
