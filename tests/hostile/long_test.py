@@ -20,7 +20,7 @@ from pathlib import Path
 
 import long_inputs
 
-CASES = int(os.environ.get("PLIMSOLL_LONG_CASES", "8"))
+CASES = int(os.environ.get("PLIMSOLL_LONG_CASES", "4"))
 JOBS = int(os.environ.get("PLIMSOLL_LONG_JOBS", "1"))
 SECONDS = float(os.environ.get("PLIMSOLL_LONG_SECONDS", "40"))
 MOST_KIB = 1_000_000

@@ -162,7 +162,8 @@ std::string WhyNoBlock(const AllocatorStudy& study) {
   if (!study.at_failure) return "";
   const Fragmentation& f = *study.at_failure;
   std::string text = fmt::format(
-      "the replay gave every whole free segment back to the driver, and the largest free block left "
+      "the replay gave every whole free segment back to the driver, and the largest free block "
+      "left "
       "in the request's pool and stream is {}",
       FormatBytes(study.largest_free));
   const auto add = [&](Bytes bytes, std::string_view what) {
