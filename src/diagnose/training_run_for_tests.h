@@ -42,10 +42,88 @@ struct Pass {
   }
 };
 
+/// Each frame as file:line and function, the innermost first.
+using Stack = std::vector<std::pair<std::string, std::string>>;
+
+inline std::string Torch(const std::string& file) {
+  return "/venv/lib/python3.12/site-packages/torch/" + file;
+}
+
+/// Called from a line of the training loop.
+inline Stack Loop(Stack inner, int line) {
+  inner.push_back({"/me/train.py:" + std::to_string(line), "main"});
+  inner.push_back({"/me/train.py:200", "<module>"});
+  return inner;
+}
+
+/// Inside a layer of the model that a line of the loop calls.
+inline Stack InModel(const std::string& leaf, int model_line, int line) {
+  Stack stack = {{Torch("nn/modules/" + leaf), "forward"}};
+  for (int i = 0; i < 2; ++i) {
+    stack.push_back({Torch("nn/modules/module.py:1762"), "_call_impl"});
+    stack.push_back({Torch("nn/modules/module.py:1751"), "_wrapped_call_impl"});
+    if (i == 0) stack.push_back({"/me/model.py:" + std::to_string(model_line), "forward"});
+  }
+  return Loop(stack, line);
+}
+
+inline Stack InOptimizer(int line) {
+  return Loop({{Torch("optim/adam.py:200"), "_init_group"},
+               {Torch("optim/adam.py:230"), "step"},
+               {Torch("optim/optimizer.py:500"), "wrapper"}},
+              line);
+}
+
+/// The record, event by event.
+class EventLog {
+ public:
+  explicit EventLog(const RunShape& shape) : with_frames_(shape.frames), marks_(shape.marks) {
+    timeline.streams = {0};
+  }
+
+  Timeline timeline;
+
+  void Add(Action action, Address at, Bytes size, const Stack& stack) {
+    std::vector<FrameId> frames;
+    for (const auto& [where, function] : stack) frames.push_back(FrameOf(where, function));
+    StackId id;
+    if (!frames.empty() && with_frames_) id = timeline.stacks.AddStack(frames);
+    timeline.events.push_back({.address = at,
+                               .size = size,
+                               .time_us = static_cast<TimeUs>(timeline.events.size()) + 1,
+                               .stack = id,
+                               .action = action});
+  }
+
+  void Mark(const std::string& name, bool start) {
+    if (!marks_) return;
+    timeline.annotations.push_back({.name = timeline.stacks.strings.Intern(name),
+                                    .start = start,
+                                    .time_us = static_cast<TimeUs>(timeline.events.size()) + 1});
+  }
+
+ private:
+  /// Each distinct frame once, as readers make them.
+  FrameId FrameOf(const std::string& where, const std::string& function) {
+    const auto [at, fresh] = frames_.try_emplace({where, function});
+    if (fresh) {
+      const std::size_t colon = where.rfind(':');
+      StackTable& stacks = timeline.stacks;
+      at->second = stacks.AddFrame({.function = stacks.strings.Intern(function),
+                                    .file = stacks.strings.Intern(where.substr(0, colon)),
+                                    .line = std::stoi(where.substr(colon + 1))});
+    }
+    return at->second;
+  }
+
+  bool with_frames_;
+  bool marks_;
+  std::map<std::pair<std::string, std::string>, FrameId> frames_;
+};
+
 class TrainingRun {
  public:
-  explicit TrainingRun(const RunShape& shape) : shape_(shape) {
-    timeline_.streams = {0};
+  explicit TrainingRun(const RunShape& shape) : shape_(shape), log_(shape) {
     for (int i = 0; i < shape.layers; ++i) {
       weights_.push_back(shape.unit / 2 + i * 65536);
       weights_.push_back(shape.unit / 256 + 1024 + i * 512);
@@ -55,36 +133,9 @@ class TrainingRun {
       Alloc(size, Loop({{Torch("nn/modules/module.py:900"), "_apply"}}, 5));
   }
 
-  using Stack = std::vector<std::pair<std::string, std::string>>;  // file:line and function
-  static std::string Torch(const std::string& file) {
-    return "/venv/lib/python3.12/site-packages/torch/" + file;
-  }
-  /// Called from a line of the training loop.
-  static Stack Loop(Stack inner, int line) {
-    inner.push_back({"/me/train.py:" + std::to_string(line), "main"});
-    inner.push_back({"/me/train.py:200", "<module>"});
-    return inner;
-  }
-  /// Inside a layer of the model that a line of the loop calls.
-  static Stack InModel(const std::string& leaf, int model_line, int line) {
-    Stack stack = {{Torch("nn/modules/" + leaf), "forward"}};
-    for (int i = 0; i < 2; ++i) {
-      stack.push_back({Torch("nn/modules/module.py:1762"), "_call_impl"});
-      stack.push_back({Torch("nn/modules/module.py:1751"), "_wrapped_call_impl"});
-      if (i == 0) stack.push_back({"/me/model.py:" + std::to_string(model_line), "forward"});
-    }
-    return Loop(stack, line);
-  }
-  static Stack InOptimizer(int line) {
-    return Loop({{Torch("optim/adam.py:200"), "_init_group"},
-                 {Torch("optim/adam.py:230"), "step"},
-                 {Torch("optim/optimizer.py:500"), "wrapper"}},
-                line);
-  }
-
   Address Alloc(Bytes size, const Stack& stack) {
     if (allocated_ + size > capacity_) {
-      Add(Action::kOutOfMemory, device_free_, size, stack);
+      log_.Add(Action::kOutOfMemory, device_free_, size, stack);
       throw RanOut{};
     }
     std::vector<Address>& cached = free_[size];
@@ -92,22 +143,22 @@ class TrainingRun {
     if (cached.empty()) {
       next_ += Address{1} << 36;
       const Bytes segment = (size + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
-      Add(Action::kSegmentAlloc, at, segment, {});
+      log_.Add(Action::kSegmentAlloc, at, segment, {});
       segments_[at] = {segment, StackId(), 0};
     } else {
       at = cached.back();
       cached.pop_back();
     }
-    Add(Action::kAlloc, at, size, stack);
-    segments_[at].stack = timeline_.events.back().stack;
+    log_.Add(Action::kAlloc, at, size, stack);
+    segments_[at].stack = log_.timeline.events.back().stack;
     segments_[at].size_in_use = size;
     allocated_ += size;
     return at;
   }
   void Free(Address at) {
     const Bytes size = segments_[at].size_in_use;
-    Add(Action::kFreeRequested, at, size, {});
-    Add(Action::kFreeCompleted, at, size, {});
+    log_.Add(Action::kFreeRequested, at, size, {});
+    log_.Add(Action::kFreeCompleted, at, size, {});
     segments_[at].size_in_use = 0;
     allocated_ -= size;
     free_[size].push_back(at);
@@ -191,10 +242,10 @@ class TrainingRun {
   }
 
   void OptimizerStep(int line = 30) {
-    Mark("Optimizer.step#Adam.step", true);
+    log_.Mark("Optimizer.step#Adam.step", true);
     if (shape_.adam && state_.empty()) MakeState(line);
     Free(Alloc(65536, InOptimizer(line)));
-    Mark("Optimizer.step#Adam.step", false);
+    log_.Mark("Optimizer.step#Adam.step", false);
   }
   void MakeState(int line = 30) {
     for (Bytes size : weights_) {
@@ -229,7 +280,7 @@ class TrainingRun {
     Recording recording;
     recording.file = "run";
     recording.format = "PyTorch memory snapshot (test)";
-    recording.timelines.push_back(std::move(timeline_));
+    recording.timelines.push_back(std::move(log_.timeline));
     return *ExplainRecording(recording, {});
   }
 
@@ -239,7 +290,7 @@ class TrainingRun {
     capacity_ = allocated_ + room;
     device_free_ = static_cast<Address>(device_free);
   }
-  Timeline& timeline() { return timeline_; }
+  Timeline& timeline() { return log_.timeline; }
 
  private:
   struct SegmentState {
@@ -248,64 +299,32 @@ class TrainingRun {
     Bytes size_in_use = 0;
   };
 
-  void Mark(const std::string& name, bool start) {
-    if (!shape_.marks) return;
-    timeline_.annotations.push_back({.name = timeline_.stacks.strings.Intern(name),
-                                     .start = start,
-                                     .time_us = static_cast<TimeUs>(timeline_.events.size()) + 1});
-  }
-
-  /// Each distinct frame once, as readers make them.
-  FrameId FrameOf(const std::string& where, const std::string& function) {
-    const auto [at, fresh] = frames_.try_emplace({where, function});
-    if (fresh) {
-      const std::size_t colon = where.rfind(':');
-      StackTable& stacks = timeline_.stacks;
-      at->second = stacks.AddFrame({.function = stacks.strings.Intern(function),
-                                    .file = stacks.strings.Intern(where.substr(0, colon)),
-                                    .line = std::stoi(where.substr(colon + 1))});
-    }
-    return at->second;
-  }
-
-  void Add(Action action, Address at, Bytes size, const Stack& stack) {
-    std::vector<FrameId> frames;
-    for (const auto& [where, function] : stack) frames.push_back(FrameOf(where, function));
-    StackId id;
-    if (!frames.empty() && shape_.frames) id = timeline_.stacks.AddStack(frames);
-    timeline_.events.push_back({.address = at,
-                                .size = size,
-                                .time_us = static_cast<TimeUs>(timeline_.events.size()) + 1,
-                                .stack = id,
-                                .action = action});
-  }
-
   void LoseOldest(double share) {
-    const auto lost = static_cast<std::ptrdiff_t>(share * double(timeline_.events.size()));
-    timeline_.events.erase(timeline_.events.begin(), timeline_.events.begin() + lost);
+    Timeline& timeline = log_.timeline;
+    const auto lost = static_cast<std::ptrdiff_t>(share * double(timeline.events.size()));
+    timeline.events.erase(timeline.events.begin(), timeline.events.begin() + lost);
     for (const auto& [at, state] : segments_) {
-      timeline_.segments.push_back({.address = at,
-                                    .size = state.size,
-                                    .first_block = timeline_.blocks.size(),
-                                    .block_count = 1});
+      timeline.segments.push_back({.address = at,
+                                   .size = state.size,
+                                   .first_block = timeline.blocks.size(),
+                                   .block_count = 1});
       const bool used = state.size_in_use > 0;
-      timeline_.blocks.push_back({.address = at,
-                                  .size = state.size,
-                                  .requested = state.size_in_use,
-                                  .state = used ? BlockState::kActive : BlockState::kInactive,
-                                  .stack = used ? state.stack : StackId()});
+      timeline.blocks.push_back({.address = at,
+                                 .size = state.size,
+                                 .requested = state.size_in_use,
+                                 .state = used ? BlockState::kActive : BlockState::kInactive,
+                                 .stack = used ? state.stack : StackId()});
     }
   }
 
   RunShape shape_;
-  Timeline timeline_;
+  EventLog log_;
   Address next_ = Address{1} << 40;
   Bytes allocated_ = 0;
   Bytes capacity_ = Bytes{1} << 50;
   Address device_free_ = 0;  // as the driver would say
   std::map<Bytes, std::vector<Address>> free_;
   std::map<Address, SegmentState> segments_;
-  std::map<std::pair<std::string, std::string>, FrameId> frames_;
   std::vector<Bytes> weights_;
   std::map<int, std::vector<Bytes>> models_;  // by the line that moved them
   std::map<int, Blocks> gradients_;

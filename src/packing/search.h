@@ -12,11 +12,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "packing/failed_states.h"
 #include "packing/instance.h"
+#include "packing/skyline.h"
 
 namespace plimsoll {
 
@@ -58,20 +58,16 @@ class Search {
   Outcome Run(const Attempt& attempt, const StopSign& stop);
 
   /// Where each item lies, after kFound.
-  const std::vector<Bytes>& offsets() const { return offsets_; }
+  const std::vector<Bytes>& offsets() const { return sky_.offsets; }
   std::uint64_t nodes() const { return all_nodes_; }
   /// Items and sections that were looked at in them.
   std::uint64_t work() const { return work_; }
 
  private:
-  using Index = std::uint32_t;
-  static constexpr Index kNone = 0xffffffffu;
+  using Index = Skyline::Index;
+  using Span = Skyline::Span;
+  static constexpr Index kNone = Skyline::kNone;
 
-  /// Sections [begin, end).
-  struct Span {
-    Index begin = 0;
-    Index end = 0;
-  };
   struct Valley {
     Span span;
     Bytes floor = 0;
@@ -100,34 +96,17 @@ class Search {
     /// The smallest item in the valley that is not in this section.
     Bytes smallest_elsewhere = 0;
   };
-  /// What to restore. `item` is kNone for a floor.
-  struct Change {
-    Index section;
-    Index item;
-    Bytes floor;
-    Bytes gap_bottom;
-  };
-  /// The waiting items that begin, or end, in each section, linked in the order of preference.
-  struct Queues {
-    std::vector<Index> head;
-    std::vector<Index> next;
-    std::vector<Index> previous;
-    void Remove(Index queue, Index item);
-    void PutBack(Index queue, Index item);
-  };
-
   void FindKinds();
   void SetOrder(const Attempt& attempt);
-  void Fill(Queues& queues, const std::vector<Index>& order, bool by_first);
 
   bool Solve(Span span);
   bool SolvePieces(std::size_t base);
   void FindPieces(Span span);
   bool Branch(Span span, const Place& place);
   void CollectCandidates(const Place& place);
+  bool Raise(const Place& place);
   bool TakeOnlyOption(const Place& place);
   bool MustStop();
-  StateKey KeyOf(Span span) const;
 
   bool ChoosePlace(Span span, Place& best);
   bool LookAtAll(Span part, Span span, Place& best);
@@ -136,40 +115,11 @@ class Search {
   void GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right);
   bool Consider(Place place, const EndFacts& facts, bool crosses_near_wall, Place& best);
   double Score(const Place& place) const;
-  bool FitsOnFloor(Index item, Bytes floor) const;
 
-  Bytes Slack(Index section) const { return capacity_ - floor_[section] - waiting_[section]; }
-  void PlaceItem(Index item, Bytes floor);
-  /// False if some waiting item would have fitted in the gap that this leaves: then a solution with
-  /// that item in the gap exists too, if any does, and the search finds it elsewhere.
-  bool RaiseFloor(Index section, Bytes floor);
-  void Undo(std::size_t mark);
-
-  const std::vector<Item>& items_;
-  const Index sections_;
-  const Bytes capacity_;
-
-  std::vector<Bytes> floor_;
-  /// Where the gap just below the floor begins; the floor itself if there is none.
-  std::vector<Bytes> gap_bottom_;
-  /// Bytes of the waiting items of each section.
-  std::vector<Bytes> waiting_;
-  /// How many waiting items are alive both in this section and in the next.
-  std::vector<Index> crossing_;
-  /// The waiting items that begin in each section, as a sum of random numbers.
-  std::vector<std::uint64_t> waiting_hash_;
-  std::vector<std::uint64_t> item_hash_;
-  std::vector<char> placed_;
-  std::vector<Bytes> offsets_;
-  /// All items of each section.
-  std::vector<std::vector<Index>> covering_;
-  Queues begins_;
-  Queues ends_;
+  Skyline sky_;
   /// How often the search failed there.
   std::vector<double> trouble_;
 
-  std::vector<Change> trail_;
-  Index last_change_ = 0;
   std::vector<Span> pieces_;
   std::vector<Index> candidates_;
   /// Items that are alike in all respects have the same number; which were seen in the last

@@ -15,9 +15,9 @@ constexpr Bytes kNoItem = std::numeric_limits<Bytes>::max();
 /// last is looked at first, because a dead end is most likely there.
 bool Search::ChoosePlace(Span span, Place& best) {
   best.score = std::numeric_limits<double>::infinity();
-  Index middle = std::clamp(last_change_, span.begin, span.end - 1);
+  Index middle = std::clamp(sky_.last_change, span.begin, span.end - 1);
   if (middle > span.begin) --middle;  // its left neighbour may have become the end of a valley
-  while (middle > span.begin && floor_[middle - 1] == floor_[middle]) --middle;
+  while (middle > span.begin && sky_.floor[middle - 1] == sky_.floor[middle]) --middle;
   return LookAtAll({middle, span.end}, span, best) && LookAtAll({span.begin, middle}, span, best);
 }
 
@@ -25,10 +25,10 @@ bool Search::ChoosePlace(Span span, Place& best) {
 bool Search::LookAtAll(Span part, Span span, Place& best) {
   for (Index begin = part.begin; begin < part.end && best.score > 0;) {
     Index end = begin + 1;
-    while (end < span.end && floor_[end] == floor_[begin]) ++end;
-    Valley valley{{begin, end}, floor_[begin], capacity_, capacity_};
-    if (begin > span.begin) valley.left_wall = floor_[begin - 1];
-    if (end < span.end) valley.right_wall = floor_[end];
+    while (end < span.end && sky_.floor[end] == sky_.floor[begin]) ++end;
+    Valley valley{{begin, end}, sky_.floor[begin], sky_.capacity, sky_.capacity};
+    if (begin > span.begin) valley.left_wall = sky_.floor[begin - 1];
+    if (end < span.end) valley.right_wall = sky_.floor[end];
     const bool low = valley.left_wall > valley.floor && valley.right_wall > valley.floor;
     if (low && !LookAt(valley, span, best)) {
       trouble_[begin] += 1;
@@ -46,8 +46,8 @@ bool Search::LookAt(const Valley& valley, Span span, Place& best) {
   if (!CanBeFilled(valley)) return false;
   const Index begin = valley.span.begin;
   const Index end = valley.span.end;
-  const bool crosses_left = begin > span.begin && crossing_[begin - 1] > 0;
-  const bool crosses_right = end < span.end && crossing_[end - 1] > 0;
+  const bool crosses_left = begin > span.begin && sky_.crossing[begin - 1] > 0;
+  const bool crosses_right = end < span.end && sky_.crossing[end - 1] > 0;
   return Consider({.valley = valley, .left = true}, left, crosses_left, best) &&
          Consider({.valley = valley, .left = false}, right, crosses_right, best);
 }
@@ -60,16 +60,16 @@ void Search::GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right) 
   std::fill(difference_.begin() + begin, difference_.begin() + end + 1, 0);
   for (Index s = begin; s < end; ++s) {
     ++work_;
-    for (Index i = begins_.head[s]; i != kNone; i = begins_.next[i]) {
+    for (Index i = sky_.begins.head[s]; i != kNone; i = sky_.begins.next[i]) {
       ++work_;
-      const Item& item = items_[i];
+      const Item& item = sky_.items[i];
       if (item.last >= end) {
         left.crosses_far_wall |= s == begin;
         continue;
       }
       difference_[s] += item.size;
       difference_[item.last + 1] -= item.size;
-      const bool fits = FitsOnFloor(i, valley.floor);
+      const bool fits = sky_.FitsOnFloor(i, valley.floor);
       if (s == begin) {
         left.candidates += fits;
         left.reaches_on |= item.last > s;
@@ -84,8 +84,9 @@ void Search::GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right) 
       }
     }
   }
-  for (Index i = ends_.head[end - 1]; i != kNone && !right.crosses_far_wall; i = ends_.next[i]) {
-    right.crosses_far_wall = items_[i].first < begin;
+  for (Index i = sky_.ends.head[end - 1]; i != kNone && !right.crosses_far_wall;
+       i = sky_.ends.next[i]) {
+    right.crosses_far_wall = sky_.items[i].first < begin;
   }
 }
 
@@ -93,11 +94,11 @@ void Search::GatherFacts(const Valley& valley, EndFacts& left, EndFacts& right) 
 /// open is wasted.
 bool Search::CanBeFilled(const Valley& valley) {
   const Bytes depth = std::min(valley.left_wall, valley.right_wall) - valley.floor;
-  if (depth + valley.floor >= capacity_) return true;
+  if (depth + valley.floor >= sky_.capacity) return true;
   Bytes inside = 0;
   for (Index s = valley.span.begin; s < valley.span.end; ++s) {
     inside += difference_[s];
-    if (depth - inside > Slack(s)) return false;
+    if (depth - inside > sky_.Slack(s)) return false;
   }
   return true;
 }
@@ -117,7 +118,7 @@ bool Search::Consider(Place place, const EndFacts& facts, bool crosses_near_wall
   }
   place.candidates = facts.candidates;
   place.raised_floor = next;
-  place.may_raise = next != kNoItem && next - valley.floor <= Slack(place.Section());
+  place.may_raise = next != kNoItem && next - valley.floor <= sky_.Slack(place.Section());
   if (place.Options() == 0) return false;
   place.score = Score(place);
   if (place.score < best.score) best = place;
@@ -128,16 +129,6 @@ bool Search::Consider(Place place, const EndFacts& facts, bool crosses_near_wall
 double Search::Score(const Place& place) const {
   if (place.Options() == 1) return 0;
   return double(place.Options()) / (1 + trouble_[place.Section()]);
-}
-
-bool Search::FitsOnFloor(Index i, Bytes floor) const {
-  const Item& item = items_[i];
-  if (item.alignment == 1) return true;
-  const Bytes padding = AlignUp(floor, item.alignment) - floor;
-  for (Index s = item.first; s <= item.last; ++s) {
-    if (padding > Slack(s)) return false;
-  }
-  return true;
 }
 
 }  // namespace plimsoll

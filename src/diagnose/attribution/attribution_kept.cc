@@ -34,7 +34,7 @@ Place PlaceOfBlock(const Phases& p, const Allocation& x) {
 /// Gradients and an optimizer's state have rules of their own (kept_sets.h).
 bool IsTensorOfTheProgram(const Phases& p, const Allocation& x) {
   return !p.is_gradient[p.IndexOf(x)] && (p.Signs(x) & (kSignOptimizer | kSignScalerStep)) == 0 &&
-         !p.InMarkedStep(x.made);
+         !p.marks.Cover(x.made);
 }
 
 struct PlaceHistory {

@@ -87,7 +87,7 @@ std::vector<KeptSite> FindKeptSets(const Phases& p) {
   SetsByPass states;
   Position first_gone = kNotYet;
   for (const Allocation& x : p.Between(p.first_forward, p.end)) {
-    const bool by_optimizer = (p.Signs(x) & kSignOptimizer) != 0 || p.InMarkedStep(x.made);
+    const bool by_optimizer = (p.Signs(x) & kSignOptimizer) != 0 || p.marks.Cover(x.made);
     if (!by_optimizer || p.is_gradient[p.IndexOf(x)] || p.Released(x) <= last) continue;
     // What was made after the last backward stays if it does not go before the older ones.
     if (x.made < last) first_gone = std::min(first_gone, p.Released(x));

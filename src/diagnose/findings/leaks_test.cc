@@ -10,6 +10,8 @@ namespace plimsoll::leaks_test {
 namespace {
 
 using testing_run::Blocks;
+using testing_run::InOptimizer;
+using testing_run::Loop;
 using testing_run::Pass;
 using testing_run::RunShape;
 using testing_run::TrainingRun;
@@ -94,13 +96,13 @@ const std::vector<Script>& Leaks() {
        }},
       {"a cache that takes something new each step",
        [](TrainingRun& run, Held& held, int) {
-         Keep(held, {run.Alloc(run.Scaled(1.5), TrainingRun::Loop({}, 12))});
+         Keep(held, {run.Alloc(run.Scaled(1.5), Loop({}, 12))});
          run.Step();
        },
        12},
       {"a cache of tensors of different sizes",
        [](TrainingRun& run, Held& held, int step) {
-         Keep(held, {run.Alloc(run.Scaled(Changing(step)), TrainingRun::Loop({}, 12))});
+         Keep(held, {run.Alloc(run.Scaled(Changing(step)), Loop({}, 12))});
          run.Step(20, Changing(step));
        },
        12, 3, true, false, true},
@@ -113,8 +115,8 @@ const std::vector<Script>& Leaks() {
       {"metrics on the GPU",
        [](TrainingRun& run, Held& held, int) {
          run.Step();
-         run.Free(run.Alloc(run.Scaled(0.5), TrainingRun::Loop({}, 61)));
-         Keep(held, {run.Alloc(run.Scaled(0.25), TrainingRun::Loop({}, 62))});
+         run.Free(run.Alloc(run.Scaled(0.5), Loop({}, 61)));
+         Keep(held, {run.Alloc(run.Scaled(0.25), Loop({}, 62))});
        },
        62},
       {"gradients of earlier steps",
@@ -139,7 +141,7 @@ const std::vector<Script>& Leaks() {
          run.Step();
          if (step % 3 != 0) return;
          for (int i = 0; i < 4; ++i) {
-           Keep(held, {run.Alloc(run.Scaled(0.5), TrainingRun::Loop({}, 70))});
+           Keep(held, {run.Alloc(run.Scaled(0.5), Loop({}, 70))});
          }
        },
        70, 8},
@@ -194,7 +196,7 @@ const std::vector<Script>& Leaks() {
        [](TrainingRun& run, Held& held, int) {
          run.Step();
          for (int i = 0; i < 6; ++i) {
-           Keep(held, {run.Alloc(run.Scaled(0.4) + i * 4096, TrainingRun::Loop({}, 71))});
+           Keep(held, {run.Alloc(run.Scaled(0.4) + i * 4096, Loop({}, 71))});
          }
        },
        71},
@@ -206,14 +208,14 @@ const std::vector<Script>& Leaks() {
          run.Assign("loss", {pass.loss});
          run.Backward(pass);
          run.OptimizerStep();
-         Keep(held, {run.Alloc(run.Scaled(0.75), TrainingRun::Loop({}, 65))});
+         Keep(held, {run.Alloc(run.Scaled(0.75), Loop({}, 65))});
        },
        65},
       {"two tensors a step, one of them let go of in the next",
        [](TrainingRun& run, Held& held, int) {
          run.Step();
-         const Blocks pair = {run.Alloc(run.Scaled(1), TrainingRun::Loop({}, 66)),
-                              run.Alloc(run.Scaled(1), TrainingRun::Loop({}, 66))};
+         const Blocks pair = {run.Alloc(run.Scaled(1), Loop({}, 66)),
+                              run.Alloc(run.Scaled(1), Loop({}, 66))};
          Keep(held, {pair[0]});
          run.Assign("latest", {pair[1]});
        },
@@ -230,18 +232,18 @@ const std::vector<Script>& Healthy() {
       {"batches that grow", [](TrainingRun& run, Held&, int s) { run.Step(20, 1 + 0.2 * s); }},
       {"a cache that the first step fills",
        [](TrainingRun& run, Held& held, int step) {
-         if (step == 0) Keep(held, {run.Alloc(run.Scaled(4), TrainingRun::Loop({}, 12))});
+         if (step == 0) Keep(held, {run.Alloc(run.Scaled(4), Loop({}, 12))});
          run.Step();
        }},
       {"a cache that is filled in three steps",
        [](TrainingRun& run, Held& held, int step) {
-         if (step < 3) Keep(held, {run.Alloc(run.Scaled(2), TrainingRun::Loop({}, 12))});
+         if (step < 3) Keep(held, {run.Alloc(run.Scaled(2), Loop({}, 12))});
          run.Step();
        },
        0, 5},
       {"a cache that all but the last step fill",
        [](TrainingRun& run, Held& held, int step) {
-         if (step < 5) Keep(held, {run.Alloc(run.Scaled(2), TrainingRun::Loop({}, 12))});
+         if (step < 5) Keep(held, {run.Alloc(run.Scaled(2), Loop({}, 12))});
          run.Step();
        },
        0, 7},
@@ -249,14 +251,14 @@ const std::vector<Script>& Healthy() {
        [](TrainingRun& run, Held&, int step) {
          if (step == 0) run.AddModel(6, 3 * kMiB);
          run.Step();
-         run.Free(run.Alloc(run.Scaled(0.5), TrainingRun::Loop({}, 75)));
+         run.Free(run.Alloc(run.Scaled(0.5), Loop({}, 75)));
        }},
       {"averaged weights, made anew",
        [](TrainingRun& run, Held&, int) {
          run.Step();
          Blocks average;
          for (int i = 0; i < 6; ++i) {
-           average.push_back(run.Alloc(run.Scaled(0.4) + i * 4096, TrainingRun::Loop({}, 75)));
+           average.push_back(run.Alloc(run.Scaled(0.4) + i * 4096, Loop({}, 75)));
          }
          run.Assign("average", average);
        }},
@@ -339,8 +341,8 @@ const std::vector<Script>& Healthy() {
       {"metrics in place",
        [](TrainingRun& run, Held&, int step) {
          run.Step();
-         if (step == 0) run.Assign("metric", {run.Alloc(run.Scaled(1), TrainingRun::Loop({}, 62))});
-         run.Free(run.Alloc(run.Scaled(1), TrainingRun::Loop({}, 63)));
+         if (step == 0) run.Assign("metric", {run.Alloc(run.Scaled(1), Loop({}, 62))});
+         run.Free(run.Alloc(run.Scaled(1), Loop({}, 63)));
        }},
       {"a buffer that is emptied when it has four",
        [](TrainingRun& run, Held& held, int) {
@@ -381,8 +383,8 @@ const std::vector<Script>& Healthy() {
        [](TrainingRun& run, Held& held, int step) {
          run.Step();
          if (step > 0) {
-           Keep(held, {run.Alloc(run.Scaled(0.5), TrainingRun::InOptimizer(30)),
-                       run.Alloc(run.Scaled(0.5), TrainingRun::InOptimizer(30))});
+           Keep(held, {run.Alloc(run.Scaled(0.5), InOptimizer(30)),
+                       run.Alloc(run.Scaled(0.5), InOptimizer(30))});
          }
        },
        0, 3, true},

@@ -26,6 +26,14 @@ std::vector<AllocationIndex> Survivors(const Phases& phases, const Backward& b) 
   return survivors;
 }
 
+/// Where the main thread allocates again.
+Position FirstMainAfter(const Phases& phases, Position position) {
+  for (const Allocation& a : phases.Between(position, phases.end)) {
+    if (!phases.framed || phases.ThreadOf(a) == Thread::kMain) return a.made;
+  }
+  return phases.end;
+}
+
 /// The last frees of a backward come after its last allocation. What goes before the main thread
 /// allocates again is that tail, unless most of the parameter-sized survivors go there too (an
 /// optimizer that allocates nothing, then zero_grad).
@@ -166,7 +174,7 @@ void Phases::FindGradients() {
   for (std::size_t k = 0; k < backwards.size(); ++k) {
     Backward& b = backwards[k];
     std::vector<AllocationIndex> survivors = Survivors(*this, b);
-    DropTail(*this, FirstMainAfter(b.end), parameters, survivors);
+    DropTail(*this, FirstMainAfter(*this, b.end), parameters, survivors);
     // A gradient lives until the optimizer has seen it; the last buffers of the backward may
     // outlive its end a little.
     const Position next = k + 1 < backwards.size() ? backwards[k + 1].start : end;

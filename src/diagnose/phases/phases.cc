@@ -21,8 +21,74 @@ Thread ThreadOfStack(const StackTraits& traits, std::uint32_t main_root) {
   return traits.root == main_root ? Thread::kMain : Thread::kOther;
 }
 
-constexpr std::string_view kStepMark = "Optimizer.step#";
-constexpr std::string_view kZeroMark = "Optimizer.zero_grad#";
+/// What came after a request was refused.
+struct Aftermath {
+  Position at = 0;
+  /// Until the next allocation or refusal.
+  Bytes released_before_next = 0;
+};
+
+/// What follows a refusal decides what it was. Looked at from the last event to the first.
+std::vector<Aftermath> Aftermaths(const Phases& p) {
+  std::vector<Aftermath> list;
+  Bytes released = 0;
+  for (Position i = static_cast<Position>(p.timeline.events.size()) - 1; i >= 0; --i) {
+    const Event& e = p.timeline.events[static_cast<std::size_t>(i)];
+    const AllocationIndex id = p.ledger.allocation_of_event[static_cast<std::size_t>(i)];
+    if (e.action == Action::kOutOfMemory) {
+      list.push_back({.at = i, .released_before_next = released});
+      released = 0;
+    } else if (id == Ledger::kNoAllocation) {
+      continue;
+    } else if (e.action == Action::kAlloc) {
+      released = 0;
+    } else if (p.at(id).released == i) {
+      released += p.at(id).block;
+    }
+  }
+  std::reverse(list.begin(), list.end());
+  return list;
+}
+
+/// Where the optimizer's work after a backward ends.
+Position OptimizerEndAfter(const Phases& p, std::size_t k, Position until) {
+  const Position after = p.backwards[k].end;
+  Position result = p.marks.LastEnd(after, until);
+  for (const Allocation& a : p.Between(after, until)) {
+    if ((p.Signs(a) & (kSignOptimizer | kSignScalerStep)) != 0) result = std::max(result, a.made);
+  }
+  // An optimizer that allocates nothing (SGD after its first step) ends where the gradients go,
+  // provided that nothing else allocates before.
+  std::vector<Position> frees;
+  for (AllocationIndex g : p.backwards[k].gradients) {
+    const Position released = p.Released(p.at(g));
+    if (released > after && released < until) frees.push_back(released);
+  }
+  if (!frees.empty() && frees.size() * 2 >= p.backwards[k].gradients.size()) {
+    std::sort(frees.begin(), frees.end());
+    const Position middle = frees[frees.size() / 2];
+    if (p.Between(result, middle).size() <= std::max<std::size_t>(2, frees.size() / 20)) {
+      result = std::max(result, frees.back());
+    }
+  }
+  return result;
+}
+
+/// Layers that save nothing for the backward (a frozen backbone) come before the first block that
+/// is released in it: the forward begins where the same line called the model.
+Position WholeForward(const Phases& p, const Backward& b, const Allocation& first_saved) {
+  Position start = first_saved.made;
+  const std::uint32_t caller = p.stacks.of(first_saved.stack).caller;
+  if (caller == 0) return start;
+  const std::span<const Allocation> before = p.Between(b.optimizer_end, first_saved.made);
+  for (auto a = before.rbegin(); a != before.rend(); ++a) {
+    const std::uint32_t other = p.stacks.of(a->stack).caller;
+    if (other == 0) continue;
+    if (other != caller) break;
+    start = a->made;
+  }
+  return start;
+}
 
 }  // namespace
 
@@ -30,7 +96,7 @@ Phases::Phases(const Timeline& t, const Ledger& l, const StackAnalysis& s)
     : timeline(t), ledger(l), stacks(s), is_gradient(l.allocations.size(), false) {
   FindThreads();
   FindOoms();
-  FindMarkedSteps();
+  marks = FindOptimizerMarks(*this);
   if (framed) {
     FindBackwards();
   } else {
@@ -39,7 +105,7 @@ Phases::Phases(const Timeline& t, const Ledger& l, const StackAnalysis& s)
   for (const Backward& b : backwards) ends_.push_back(b.end);
   // A step that is given a closure runs forward and backward inside itself: its mark says nothing.
   if (framed) {
-    std::erase_if(marked_steps_, [&](const std::pair<Position, Position>& mark) {
+    std::erase_if(marks.steps, [&](const std::pair<Position, Position>& mark) {
       const std::size_t k = GapOf(mark.first);
       return k < backwards.size() && backwards[k].start <= mark.second;
     });
@@ -113,32 +179,10 @@ void Phases::FindThreads() {
   }
 }
 
-/// What follows a refusal decides what it was. Looked at from the last event to the first.
-std::vector<Phases::Aftermath> Phases::Aftermaths() const {
-  std::vector<Aftermath> list;
-  Bytes released = 0;
-  for (Position i = static_cast<Position>(timeline.events.size()) - 1; i >= 0; --i) {
-    const Event& e = timeline.events[static_cast<std::size_t>(i)];
-    const AllocationIndex id = ledger.allocation_of_event[static_cast<std::size_t>(i)];
-    if (e.action == Action::kOutOfMemory) {
-      list.push_back({.at = i, .released_before_next = released});
-      released = 0;
-    } else if (id == Ledger::kNoAllocation) {
-      continue;
-    } else if (e.action == Action::kAlloc) {
-      released = 0;
-    } else if (at(id).released == i) {
-      released += at(id).block;
-    }
-  }
-  std::reverse(list.begin(), list.end());
-  return list;
-}
-
 void Phases::FindOoms() {
   end = static_cast<Position>(timeline.events.size());
   fatal = FatalOutOfMemory(timeline, ledger);
-  const std::vector<Aftermath> aftermaths = Aftermaths();
+  const std::vector<Aftermath> aftermaths = Aftermaths(*this);
   Bytes allocated = ledger.initial_allocated;
   std::size_t next = 0;
   for (Position i = 0; i < end && next < aftermaths.size(); ++i) {
@@ -165,36 +209,6 @@ std::optional<Position> Phases::UnwoundBy(const Allocation& a) const {
       oom_ends[static_cast<std::size_t>(after - 1 - ooms.begin())] == OomEnd::kCaught;
   const bool unwinding = a.made < oom && Between(oom, a.released).empty();
   return caught && unwinding && Released(a) != kNotYet ? std::optional(oom) : std::nullopt;
-}
-
-void Phases::FindMarkedSteps() {
-  if (timeline.annotations.empty() || timeline.events.empty()) return;
-  const auto position_of = [&](TimeUs time) {
-    const auto found = std::partition_point(timeline.events.begin(), timeline.events.end(),
-                                            [&](const Event& e) { return e.time_us < time; });
-    return static_cast<Position>(found - timeline.events.begin());
-  };
-  Position started = kBefore;
-  for (const Annotation& mark : timeline.annotations) {
-    const std::string_view name = timeline.stacks.strings[mark.name];
-    const bool step = name.starts_with(kStepMark);
-    if (!step && !name.starts_with(kZeroMark)) continue;
-    optimizer_marked_ = true;
-    // A range from the first event at or after the start to the last one before the end.
-    if (mark.start) {
-      started = position_of(mark.time_us);
-      continue;
-    }
-    const Position last = position_of(mark.time_us) - 1;
-    if (started == kBefore || last >= end) continue;
-    if (step) {
-      marked_steps_.emplace_back(started, last);
-    } else if (!marked_steps_.empty() && Between(marked_steps_.back().second, started).empty()) {
-      // zero_grad right after the step belongs to it; one just before the backward does not.
-      marked_steps_.back().second = std::max(marked_steps_.back().second, last);
-    }
-    started = kBefore;
-  }
 }
 
 void Phases::FindBackwards() {
@@ -227,18 +241,8 @@ void Phases::FindBackwards() {
   backwards.resize(kept);
 }
 
-Position Phases::FirstMainAfter(Position p) const {
-  for (const Allocation& a : Between(p, end)) {
-    if (!framed || ThreadOf(a) == Thread::kMain) return a.made;
-  }
-  return end;
-}
-
 Position Phases::OptimizerStart(Position after, Position before) const {
-  Position first = kNotYet;
-  for (const auto& [start, last] : marked_steps_) {
-    if (start > after && start <= before) first = std::min(first, start);
-  }
+  const Position first = marks.FirstStart(after, before);
   for (const Allocation& a : Between(after, std::min(first, before))) {
     if ((Signs(a) & kSignOptimizer) != 0) return a.made;
   }
@@ -264,61 +268,12 @@ void Phases::FindSteps() {
   }
 }
 
-Position Phases::OptimizerEndAfter(std::size_t k, Position until) const {
-  const Position after = backwards[k].end;
-  Position result = after;
-  for (const auto& [start, last] : marked_steps_) {
-    if (start > after && last < until) result = std::max(result, last);
-  }
-  for (const Allocation& a : Between(after, until)) {
-    if ((Signs(a) & (kSignOptimizer | kSignScalerStep)) != 0) result = std::max(result, a.made);
-  }
-  // An optimizer that allocates nothing (SGD after its first step) ends where the gradients go,
-  // provided that nothing else allocates before.
-  std::vector<Position> frees;
-  for (AllocationIndex g : backwards[k].gradients) {
-    const Position released = Released(at(g));
-    if (released > after && released < until) frees.push_back(released);
-  }
-  if (!frees.empty() && frees.size() * 2 >= backwards[k].gradients.size()) {
-    std::sort(frees.begin(), frees.end());
-    const Position middle = frees[frees.size() / 2];
-    if (Between(result, middle).size() <= std::max<std::size_t>(2, frees.size() / 20)) {
-      result = std::max(result, frees.back());
-    }
-  }
-  return result;
-}
-
 void Phases::FindOptimizerEnds() {
   for (std::size_t k = 0; k < backwards.size(); ++k) {
     const Position until = k + 1 < backwards.size() ? backwards[k + 1].start : end;
-    const Position result = OptimizerEndAfter(k, until);
+    const Position result = OptimizerEndAfter(*this, k, until);
     (k + 1 < backwards.size() ? backwards[k + 1].optimizer_end : last_optimizer_end) = result;
   }
-}
-
-bool Phases::InMarkedStep(Position position) const {
-  const auto after = std::partition_point(
-      marked_steps_.begin(), marked_steps_.end(),
-      [&](const std::pair<Position, Position>& mark) { return mark.second < position; });
-  return after != marked_steps_.end() && after->first <= position;
-}
-
-/// Layers that save nothing for the backward (a frozen backbone) come before the first block that
-/// is released in it: the forward begins where the same line called the model.
-Position Phases::WholeForward(const Backward& b, const Allocation& first_saved) const {
-  Position start = first_saved.made;
-  const std::uint32_t caller = stacks.of(first_saved.stack).caller;
-  if (caller == 0) return start;
-  const std::span<const Allocation> before = Between(b.optimizer_end, first_saved.made);
-  for (auto a = before.rbegin(); a != before.rend(); ++a) {
-    const std::uint32_t other = stacks.of(a->stack).caller;
-    if (other == 0) continue;
-    if (other != caller) break;
-    start = a->made;
-  }
-  return start;
 }
 
 /// Where the program keeps the graph, its backward releases nothing: the forward is then what the
@@ -329,7 +284,7 @@ void Phases::FindForwardOfKeptGraph(Backward& b) {
     return stacks.of(a.stack).caller != 0 && ThreadOf(a) == Thread::kMain;
   });
   if (last == before.rend()) return;
-  b.forward_start = WholeForward(b, *last);
+  b.forward_start = WholeForward(*this, b, *last);
   training_callers_.insert(stacks.of(last->stack).caller);
 }
 
@@ -351,7 +306,7 @@ void Phases::FindForwardStarts() {
       }
       const Position released = Released(a);
       if (released >= b.start && released <= b.end) {
-        if (!b.forward_start) b.forward_start = WholeForward(b, a);
+        if (!b.forward_start) b.forward_start = WholeForward(*this, b, a);
         training_callers_.insert(stacks.of(a.stack).caller);
       }
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allocator/record/ledger.h"
+#include "diagnose/phases/optimizer_marks.h"
 #include "diagnose/phases/stack_traits.h"
 #include "timeline/timeline.h"
 
@@ -55,6 +56,7 @@ class Phases {
   std::vector<Position> ooms;
   std::vector<OomEnd> oom_ends;
   std::optional<Position> fatal;
+  OptimizerMarks marks;
   std::vector<Backward> backwards;
   std::int32_t steps = 0;
   /// Those whose optimizer was done, or had nothing to allocate, before the record ends.
@@ -81,9 +83,7 @@ class Phases {
     return static_cast<AllocationIndex>(&a - ledger.allocations.data());
   }
   /// Whether the record shows that something is trained: a backward, or a mark of an optimizer.
-  bool Trains() const { return !backwards.empty() || optimizer_marked_; }
-  /// Whether the record itself marks this position as part of an optimizer's step.
-  bool InMarkedStep(Position at) const;
+  bool Trains() const { return !backwards.empty() || marks.any; }
   /// The request that ended the program came from autograd's thread.
   bool FailedInBackward() const;
   /// Whether a backward is the one that ran out.
@@ -100,34 +100,21 @@ class Phases {
 
  private:
   void FindThreads();
-  struct Aftermath {
-    Position at = 0;
-    /// Until the next allocation or refusal.
-    Bytes released_before_next = 0;
-  };
-  std::vector<Aftermath> Aftermaths() const;
   void FindOoms();
   void FindBackwards();
   void FindBackwardsWithoutStacks();
   void FindGradients();
   void FindOptimizerEnds();
-  Position OptimizerEndAfter(std::size_t backward, Position until) const;
   void FindForwardStarts();
-  Position WholeForward(const Backward& b, const Allocation& first_saved) const;
   void FindForwardOfKeptGraph(Backward& b);
   void FindSteps();
   void CountCompleteSteps();
   /// The first sign of an optimizer's step in (after, before); kNotYet where there is none.
   Position OptimizerStart(Position after, Position before) const;
-  Position FirstMainAfter(Position p) const;
 
   std::vector<Thread> threads_;  // by stack, shifted by one: 0 is "no stack"
   std::vector<Position> ends_;   // of the backwards
   std::set<std::uint32_t> training_callers_;
-  /// Optimizer.step ranges that the record itself marks (PyTorch 2.5 and newer).
-  std::vector<std::pair<Position, Position>> marked_steps_;
-  bool optimizer_marked_ = false;
-  void FindMarkedSteps();
 };
 
 }  // namespace plimsoll

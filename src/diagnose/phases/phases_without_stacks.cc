@@ -40,7 +40,7 @@ Position Fullest(const Phases& p, std::span<const Allocation> round, Position un
 
 void Phases::FindBackwardsWithoutStacks() {
   Position after = kBefore;
-  for (const auto& [start, last] : marked_steps_) {
+  for (const auto& [start, last] : marks.steps) {
     const std::span<const Allocation> round = Between(after, start);
     after = last;
     const Position fullest = Fullest(*this, round, start);

@@ -58,76 +58,31 @@ std::size_t AtMost(std::size_t wanted, double most) {
 // The limits are generous: every memo entry of a real file stands for at least four bytes of it,
 // every value on the stack for at least one; and what unpacks to very much has few that large.
 PickleMachine::PickleMachine(ByteWindow& stream, Builder& builder)
-    : stream_(stream),
+    : bytes_(stream),
       builder_(builder),
       most_values_(AtMost(stream.size().unpacked / 8 + 65536, 4e6 * ShareOf(stream.size()))),
       memo_(AtMost(stream.size().unpacked / 4 + 1024, 16e6 * ShareOf(stream.size()))),
-      events_(memo_, builder, stream.size()) {
-  LookAtWindow();
-}
-
-void PickleMachine::LookAtWindow() {
-  begin_ = at_ = reinterpret_cast<const std::uint8_t*>(stream_.window().data());
-  end_ = begin_ + stream_.window().size();
-  turn_ = stream_.IsLast() ? end_ : end_ - std::min(stream_.window().size(), kLookAhead);
-}
-
-bool PickleMachine::TurnWindow(std::size_t wanted) {
-  const auto done = static_cast<std::size_t>(at_ - begin_);
-  passed_ += done;
-  if (std::optional<Error> error = stream_.Advance(done, wanted)) {
-    error_ = std::move(error);
-    return false;
-  }
-  LookAtWindow();
-  return at_ < end_ || CutShort();
-}
-
-bool PickleMachine::More(std::size_t n) {
-  if (n > stream_.size().unpacked - Offset()) return CutShort();
-  return TurnWindow(n) && (static_cast<std::size_t>(end_ - at_) >= n || CutShort());
-}
-
-bool PickleMachine::Fail(std::string message, std::string hint) {
-  if (!error_) {
-    error_ = Error{.message = std::move(message), .offset = Offset(), .hint = std::move(hint)};
-  }
-  return false;
-}
-
-bool PickleMachine::CutShort() {
-  Fail("the snapshot ends in the middle", "copy the file again, or record it again");
-  error_->offset = stream_.size().unpacked;
-  return false;
-}
+      events_(memo_, builder, stream.size()) {}
 
 bool PickleMachine::RefuseCode(std::uint8_t opcode) {
-  --at_;
+  bytes_.GoTo(bytes_.at() - 1);
   if (const char* name = CodeOpcode(opcode)) {
-    return Fail(
+    return bytes_.Fail(
         fmt::format("the file asks to load or run Python code ({}), which a memory snapshot "
                     "never does; nothing was run",
                     name),
         "do not open it with pickle.load unless you trust who made it");
   }
-  return Fail(fmt::format("0x{:02x} is no opcode of a memory snapshot", opcode),
-              "is this a pickle at all?");
-}
-
-template <typename T>
-T PickleMachine::Take() {
-  T v;
-  std::memcpy(&v, at_, sizeof v);  // pickles are little-endian, and so are the hosts we build for
-  at_ += sizeof v;
-  return v;
+  return bytes_.Fail(fmt::format("0x{:02x} is no opcode of a memory snapshot", opcode),
+                     "is this a pickle at all?");
 }
 
 bool PickleMachine::TooManyValues() {
-  return Fail("more values are open than such a file can hold");
+  return bytes_.Fail("more values are open than such a file can hold");
 }
 
 bool PickleMachine::PopToMark(std::size_t& first_item) {
-  if (marks_.empty()) return Fail("a group of items ends that never began");
+  if (marks_.empty()) return bytes_.Fail("a group of items ends that never began");
   first_item = marks_.back();
   marks_.pop_back();
   return true;
@@ -162,51 +117,52 @@ bool PickleMachine::AppendList(std::size_t list_at, std::size_t first_item) {
 
 bool PickleMachine::MemoGet(std::uint64_t index) {
   Value v;
-  if (!memo_.Get(index, v)) return Fail(fmt::format("item {} is used before it is there", index));
+  if (!memo_.Get(index, v))
+    return bytes_.Fail(fmt::format("item {} is used before it is there", index));
   return Push(v);
 }
 
 bool PickleMachine::MemoPut(std::uint64_t index) {
-  if (stack_.empty()) return Fail("there is nothing to remember");
+  if (stack_.empty()) return bytes_.Fail("there is nothing to remember");
   Value& top = stack_.back();
   if (top.kind == Kind::kNewDict || top.kind == Kind::kNewList) top.payload = index;
   if (index < memo_.size()) events_.ForgetReferences();
   if (!memo_.Put(index, top)) {
-    return Fail(fmt::format("item number {} is more than such a file can hold", index));
+    return bytes_.Fail(fmt::format("item number {} is more than such a file can hold", index));
   }
   return true;
 }
 
 bool PickleMachine::PushText(std::uint64_t length) {
-  if (!Need(length)) return false;
-  const std::string_view text(reinterpret_cast<const char*>(at_), static_cast<std::size_t>(length));
-  at_ += length;
-  return Push(builder_.String(text));
+  if (!bytes_.Need(length)) return false;
+  return Push(builder_.String(bytes_.TakeText(static_cast<std::size_t>(length))));
 }
 
 bool PickleMachine::StepNumber(std::uint8_t opcode) {
   switch (opcode) {
     case kBinInt1:
-      return Need(1) && Push(Value::Int(Take<std::uint8_t>()));
+      return bytes_.Need(1) && Push(Value::Int(bytes_.Take<std::uint8_t>()));
     case kBinInt2:
-      return Need(2) && Push(Value::Int(Take<std::uint16_t>()));
+      return bytes_.Need(2) && Push(Value::Int(bytes_.Take<std::uint16_t>()));
     case kBinInt:
-      return Need(4) && Push(Value::Int(Take<std::int32_t>()));
+      return bytes_.Need(4) && Push(Value::Int(bytes_.Take<std::int32_t>()));
     case kBinFloat: {
-      if (!Need(8)) return false;
-      return Push({Kind::kFloat, __builtin_bswap64(Take<std::uint64_t>())});
+      if (!bytes_.Need(8)) return false;
+      return Push({Kind::kFloat, __builtin_bswap64(bytes_.Take<std::uint64_t>())});
     }
     case kLong1:
     case kLong4: {
-      if (!Need(opcode == kLong1 ? 1 : 4)) return false;
-      const std::uint32_t n = opcode == kLong1 ? Take<std::uint8_t>() : Take<std::uint32_t>();
-      if (!Need(n)) return false;
+      if (!bytes_.Need(opcode == kLong1 ? 1 : 4)) return false;
+      const std::uint32_t n =
+          opcode == kLong1 ? bytes_.Take<std::uint8_t>() : bytes_.Take<std::uint32_t>();
+      if (!bytes_.Need(n)) return false;
       // Nine bytes hold an address of 2^63 and above: the ninth is only the sign.
-      if (n > 9) return Fail("a number has more than 64 bits");
+      if (n > 9) return bytes_.Fail("a number has more than 64 bits");
       std::uint64_t v = 0;
-      std::memcpy(&v, at_, std::min<std::uint32_t>(n, 8));
-      if (n > 0 && n < 8 && (at_[n - 1] & 0x80) != 0) v |= ~std::uint64_t{0} << (8 * n);
-      at_ += n;
+      const std::uint8_t* const digits = bytes_.at();
+      std::memcpy(&v, digits, std::min<std::uint32_t>(n, 8));
+      if (n > 0 && n < 8 && (digits[n - 1] & 0x80) != 0) v |= ~std::uint64_t{0} << (8 * n);
+      bytes_.GoTo(digits + n);
       return Push({Kind::kInt, v});
     }
     case kNewTrue:
@@ -222,19 +178,19 @@ bool PickleMachine::StepText(std::uint8_t opcode) {
   switch (opcode) {
     case kShortBinUnicode:
     case kShortBinString:
-      return Need(1) && PushText(Take<std::uint8_t>());
+      return bytes_.Need(1) && PushText(bytes_.Take<std::uint8_t>());
     case kBinUnicode:
     case kBinString:
-      return Need(4) && PushText(Take<std::uint32_t>());
+      return bytes_.Need(4) && PushText(bytes_.Take<std::uint32_t>());
     case kBinUnicode8:
-      return Need(8) && PushText(Take<std::uint64_t>());
+      return bytes_.Need(8) && PushText(bytes_.Take<std::uint64_t>());
     case kShortBinBytes:
-      return Need(1) && PushText(Take<std::uint8_t>());
+      return bytes_.Need(1) && PushText(bytes_.Take<std::uint8_t>());
     case kBinBytes:
-      return Need(4) && PushText(Take<std::uint32_t>());
+      return bytes_.Need(4) && PushText(bytes_.Take<std::uint32_t>());
     case kBinBytes8:
     case kByteArray8:
-      return Need(8) && PushText(Take<std::uint64_t>());
+      return bytes_.Need(8) && PushText(bytes_.Take<std::uint64_t>());
     default:
       return StepNumber(opcode);
   }
@@ -243,24 +199,25 @@ bool PickleMachine::StepText(std::uint8_t opcode) {
 bool PickleMachine::StepMemo(std::uint8_t opcode) {
   switch (opcode) {
     case kBinGet:
-      return Need(1) && MemoGet(Take<std::uint8_t>());
+      return bytes_.Need(1) && MemoGet(bytes_.Take<std::uint8_t>());
     case kLongBinGet:
-      return Need(4) && MemoGet(Take<std::uint32_t>());
+      return bytes_.Need(4) && MemoGet(bytes_.Take<std::uint32_t>());
     case kMemoize:
       return MemoPut(memo_.size());
     case kBinPut:
-      return Need(1) && MemoPut(Take<std::uint8_t>());
+      return bytes_.Need(1) && MemoPut(bytes_.Take<std::uint8_t>());
     case kLongBinPut:
-      return Need(4) && MemoPut(Take<std::uint32_t>());
+      return bytes_.Need(4) && MemoPut(bytes_.Take<std::uint32_t>());
     case kFrame:
       // The length only helps readers that fetch in blocks; the end of the file is our bound.
-      if (!Need(8)) return false;
-      at_ += 8;
+      if (!bytes_.Need(8)) return false;
+      bytes_.GoTo(bytes_.at() + 8);
       return true;
     case kProto:
-      if (!Need(1)) return false;
-      protocol_ = Take<std::uint8_t>();
-      return protocol_ <= 5 || Fail(fmt::format("pickle protocol {} is not known", protocol_));
+      if (!bytes_.Need(1)) return false;
+      protocol_ = bytes_.Take<std::uint8_t>();
+      return protocol_ <= 5 ||
+             bytes_.Fail(fmt::format("pickle protocol {} is not known", protocol_));
     default:
       return StepText(opcode);
   }
@@ -272,19 +229,19 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
     case kAppends:
     case kSetItems: {
       if (!PopToMark(first)) return false;
-      if (first == 0) return Fail("items are added to nothing");
+      if (first == 0) return bytes_.Fail("items are added to nothing");
       const bool ok =
           opcode == kAppends ? AppendList(first - 1, first) : ExtendDict(first - 1, first);
       stack_.resize(first);
       return ok;
     }
     case kAppend:
-      if (stack_.size() < 2) return Fail("an item is added to nothing");
+      if (stack_.size() < 2) return bytes_.Fail("an item is added to nothing");
       AppendList(stack_.size() - 2, stack_.size() - 1);
       stack_.pop_back();
       return true;
     case kSetItem:
-      if (stack_.size() < 3) return Fail("a key is added to nothing");
+      if (stack_.size() < 3) return bytes_.Fail("a key is added to nothing");
       ExtendDict(stack_.size() - 3, stack_.size() - 2);
       stack_.resize(stack_.size() - 2);
       return true;
@@ -292,7 +249,7 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
     case kTuple2:
     case kTuple3: {
       const std::size_t n = static_cast<std::size_t>(opcode - kTuple1) + 1;
-      if (stack_.size() < n) return Fail("a tuple lacks its items");
+      if (stack_.size() < n) return bytes_.Fail("a tuple lacks its items");
       const Value tuple = builder_.Tuple(std::span(stack_).last(n));
       stack_.resize(stack_.size() - n);
       return Push(tuple);
@@ -314,7 +271,7 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
     case kNone:
       return Push({Kind::kNone, 0});
     case kPop:
-      if (stack_.empty()) return Fail("there is nothing to drop");
+      if (stack_.empty()) return bytes_.Fail("there is nothing to drop");
       stack_.pop_back();
       return true;
     case kPopMark:
@@ -322,7 +279,7 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
       stack_.resize(first);
       return true;
     case kDup:
-      if (stack_.empty()) return Fail("there is nothing to repeat");
+      if (stack_.empty()) return bytes_.Fail("there is nothing to repeat");
       return Push(stack_.back());
     default:
       return StepMemo(opcode);
@@ -332,9 +289,10 @@ bool PickleMachine::StepContainer(std::uint8_t opcode) {
 /// Puts on the stack what the reader of events makes of the bytes from here on, if it can.
 bool PickleMachine::ReadAhead(EventReader::Read read) {
   Value value;
-  const std::uint8_t* const behind = HasRoom() ? (events_.*read)(at_, end_, value) : nullptr;
+  const std::uint8_t* const behind =
+      HasRoom() ? (events_.*read)(bytes_.at(), bytes_.end(), value) : nullptr;
   if (behind == nullptr) return false;
-  at_ = behind;
+  bytes_.GoTo(behind);
   stack_.push_back(value);
   return true;
 }
@@ -344,24 +302,24 @@ bool PickleMachine::Step(std::uint8_t opcode) {
   switch (opcode) {
     case kLongBinGet: {
       Value v;
-      if (!Need(4)) return false;
-      const auto index = Take<std::uint32_t>();
+      if (!bytes_.Need(4)) return false;
+      const auto index = bytes_.Take<std::uint32_t>();
       return memo_.Get(index, v) ? Push(v) : MemoGet(index);
     }
     case kBinGet: {
       Value v;
-      if (!Need(1)) return false;
-      const auto index = Take<std::uint8_t>();
+      if (!bytes_.Need(1)) return false;
+      const auto index = bytes_.Take<std::uint8_t>();
       return memo_.Get(index, v) ? Push(v) : MemoGet(index);
     }
     case kBinInt1:
-      return Need(1) && Push(Value::Int(Take<std::uint8_t>()));
+      return bytes_.Need(1) && Push(Value::Int(bytes_.Take<std::uint8_t>()));
     case kBinInt:
-      return Need(4) && Push(Value::Int(Take<std::int32_t>()));
+      return bytes_.Need(4) && Push(Value::Int(bytes_.Take<std::int32_t>()));
     case kLong1:
       return StepNumber(opcode);
     case kMark:
-      if (marks_.size() >= most_values_) return Fail("groups are nested too deeply");
+      if (marks_.size() >= most_values_) return bytes_.Fail("groups are nested too deeply");
       marks_.push_back(stack_.size());
       return true;
     case kMemoize:
@@ -377,23 +335,23 @@ bool PickleMachine::Step(std::uint8_t opcode) {
 
 Result<Value> PickleMachine::Run() {
   while (true) {
-    if (at_ >= turn_ && !TurnWindow(2 * kLookAhead)) return *error_;
-    const std::uint8_t opcode = *at_++;
+    if (!bytes_.Turn()) return *bytes_.error();
+    const std::uint8_t opcode = bytes_.TakeOpcode();
     if (opcode == kStop) break;
     // A mark must not outlive the values below it.
-    if (!Step(opcode)) return *error_;
+    if (!Step(opcode)) return *bytes_.error();
     if (builder_.budget().spent()) {
-      Fail(ReadBudget::Refusal().message, ReadBudget::Refusal().hint);
-      return *error_;
+      bytes_.Fail(ReadBudget::Refusal().message, ReadBudget::Refusal().hint);
+      return *bytes_.error();
     }
     if (!marks_.empty() && marks_.back() > stack_.size()) {
-      Fail("a group lost the list or dict that it belongs to");
-      return *error_;
+      bytes_.Fail("a group lost the list or dict that it belongs to");
+      return *bytes_.error();
     }
   }
   if (stack_.empty()) {
-    Fail("the file holds nothing");
-    return *error_;
+    bytes_.Fail("the file holds nothing");
+    return *bytes_.error();
   }
   return Resolve(stack_.back());
 }

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +11,7 @@
 #include "readers/snapshot/builder.h"
 #include "readers/snapshot/event_reader.h"
 #include "readers/snapshot/memo.h"
+#include "readers/snapshot/pickle_bytes.h"
 
 namespace plimsoll::snapshot {
 
@@ -31,18 +30,7 @@ class PickleMachine {
   bool StepText(std::uint8_t opcode);
   bool StepMemo(std::uint8_t opcode);
   bool RefuseCode(std::uint8_t opcode);
-  bool Fail(std::string message, std::string hint = {});
-  bool CutShort();
-
-  void LookAtWindow();
-  /// Goes on to the next window, which holds so many bytes or reaches to the end of the file.
-  bool TurnWindow(std::size_t wanted);
-  bool More(std::size_t n);
-  bool Need(std::size_t n) { return static_cast<std::size_t>(end_ - at_) >= n || More(n); }
-  std::size_t Offset() const { return passed_ + static_cast<std::size_t>(at_ - begin_); }
   bool TooManyValues();
-  template <typename T>
-  T Take();
   bool PushText(std::uint64_t length);
   bool Push(Value v) {
     if (stack_.size() >= most_values_) [[unlikely]]
@@ -68,23 +56,14 @@ class PickleMachine {
   }
   bool ReadAhead(EventReader::Read read);
 
-  /// A window is left when so little of it is left: events are read ahead.
-  static constexpr std::size_t kLookAhead = std::size_t{16} << 10;
-
-  ByteWindow& stream_;
+  PickleBytes bytes_;
   Builder& builder_;
-  std::size_t passed_ = 0;  // bytes before the window
-  const std::uint8_t* begin_ = nullptr;
-  const std::uint8_t* at_ = nullptr;
-  const std::uint8_t* turn_ = nullptr;  // from here on it is time for the next window
-  const std::uint8_t* end_ = nullptr;
   int protocol_ = 0;
   std::size_t most_values_;
   std::vector<Value> stack_;
   std::vector<std::size_t> marks_;
   Memo memo_;
   EventReader events_;
-  std::optional<Error> error_;
 };
 
 }  // namespace plimsoll::snapshot
