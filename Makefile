@@ -61,7 +61,7 @@ test: ## Install what is missing, then every check and test
 .PHONY: nightly
 nightly: release ## What takes longer: everything under sanitizers, pip install from source, 300 long inputs, every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
 	@tools/install_deps.sh test
-	@PLIMSOLL_LONG_CASES=300 PLIMSOLL_LONG_SECONDS=10 PLIMSOLL_LONG_JOBS=$(JOBS) python3 tests/hostile/long_test.py $(RELEASE)
+	@PLIMSOLL_LONG_CASES=300 PLIMSOLL_LONG_SECONDS=15 PLIMSOLL_LONG_JOBS=$(JOBS) python3 tests/hostile/long_test.py $(RELEASE)
 	@tests/package/source_test.sh
 	@PLIMSOLL_PYTHON_TESTS=all PLIMSOLL_NIGHTLY=1 tools/run_tests --jobs $(JOBS) asan train-asan
 	@tools/install_deps.sh fuzz

@@ -22,7 +22,7 @@ constexpr std::size_t kFamiliesAnyway = 6;
 /// Looked through together; the same on every machine, so that the answer is.
 constexpr std::size_t kAtOnce = 2;
 /// What may be spent on finding ways, on what single levers do, and on the ranges of what is shown.
-constexpr std::int64_t kWorkForWays = 55'000'000;
+constexpr std::int64_t kWorkForWays = 70'000'000;
 constexpr std::int64_t kWorkForSingles = 10'000'000;
 constexpr std::int64_t kWorkForRanges = 15'000'000;
 

@@ -3,7 +3,7 @@
 
 Steps, snapshots, tables and logs are drawn at random (long_inputs.py), each with a command that searches. Time is the
 processor's, since other programs take theirs; what is allowed of it is told by PLIMSOLL_LONG_SECONDS, as a build for tests
-is several times slower. PLIMSOLL_LONG_CASES=300 is what `make nightly` draws, PLIMSOLL_LONG_JOBS of them at a time.
+is several times slower, and plan works in two threads. PLIMSOLL_LONG_CASES=300 is what `make nightly` draws, PLIMSOLL_LONG_JOBS of them at a time.
 """
 
 from __future__ import annotations
