@@ -1,5 +1,6 @@
 #include "files/json.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -17,11 +18,28 @@ const Json kNothing;
 
 constexpr std::uint64_t kMostSigned = std::numeric_limits<std::int64_t>::max();
 
+/// What a value owns is kept as the bits of a pointer, so that a value takes 16 bytes.
+template <typename T>
+std::uint64_t Owned(T value) {
+  return reinterpret_cast<std::uintptr_t>(new T(std::move(value)));
+}
+template <typename T>
+T& OwnedAt(std::uint64_t bits) {
+  return *reinterpret_cast<T*>(static_cast<std::uintptr_t>(bits));
+}
+
+const Json* FindMember(std::span<const Json::Member> all, std::string_view key) {
+  for (std::size_t i = all.size(); i-- > 0;) {
+    if (all[i].first == key) return &all[i].second;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-Json::Json(double value) { Set(Kind::kReal, std::bit_cast<std::uint64_t>(value)); }
+Json::Json(double value) : Json(Kind::kReal, std::bit_cast<std::uint64_t>(value)) {}
 
-Json::Json(std::string value) { Own(Kind::kText, std::move(value)); }
+Json::Json(std::string value) : Json(Kind::kText, Owned(std::move(value))) {}
 
 Json::Json(std::initializer_list<Json> parts) {
   bool named = true;
@@ -30,40 +48,27 @@ Json::Json(std::initializer_list<Json> parts) {
     Members members;
     members.reserve(parts.size());
     for (const Json& part : parts) members.emplace_back(*part[0].text(), part[1]);
-    Own(Kind::kObject, std::move(members));
+    bits_ = Owned(std::move(members));
   } else {
-    Own(Kind::kArray, Items(parts));
+    bits_ = Owned(Items(parts));
   }
+  kind_ = named ? Kind::kObject : Kind::kArray;
 }
 
-Json Json::array() {
-  Json empty;
-  empty.Own(Kind::kArray, Items());
-  return empty;
-}
+Json Json::array() { return Json(Kind::kArray, Owned(Items())); }
 
-Json Json::object() {
-  Json empty;
-  empty.Own(Kind::kObject, Members());
-  return empty;
-}
+Json Json::object() { return Json(Kind::kObject, Owned(Members())); }
 
-Json::Json(const Json& other) {
-  if (other.kind_ == Kind::kText) {
-    Own(Kind::kText, other.As<std::string>());
-  } else if (other.kind_ == Kind::kArray) {
-    Own(Kind::kArray, other.As<Items>());
-  } else if (other.kind_ == Kind::kObject) {
-    Own(Kind::kObject, other.As<Members>());
-  } else {
-    Set(other.kind_, other.bits_);
-  }
+Json::Json(const Json& other) : kind_(other.kind_), bits_(other.bits_) {
+  if (kind_ == Kind::kText) bits_ = Owned(OwnedAt<std::string>(bits_));
+  if (kind_ == Kind::kArray) bits_ = Owned(OwnedAt<Items>(bits_));
+  if (kind_ == Kind::kObject) bits_ = Owned(OwnedAt<Members>(bits_));
 }
 
 Json::~Json() {
-  if (kind_ == Kind::kText) delete &As<std::string>();
-  if (kind_ == Kind::kArray) delete &As<Items>();
-  if (kind_ == Kind::kObject) delete &As<Members>();
+  if (kind_ == Kind::kText) delete &OwnedAt<std::string>(bits_);
+  if (kind_ == Kind::kArray) delete &OwnedAt<Items>(bits_);
+  if (kind_ == Kind::kObject) delete &OwnedAt<Members>(bits_);
 }
 
 std::optional<bool> Json::boolean() const {
@@ -72,12 +77,13 @@ std::optional<bool> Json::boolean() const {
 
 std::optional<std::int64_t> Json::integer() const {
   if (kind_ == Kind::kUnsigned && bits_ > kMostSigned) return std::nullopt;
-  return is_integer() ? std::optional(static_cast<std::int64_t>(bits_)) : std::nullopt;
+  const bool integer = kind_ == Kind::kInteger || kind_ == Kind::kUnsigned;
+  return integer ? std::optional(static_cast<std::int64_t>(bits_)) : std::nullopt;
 }
 
 std::optional<std::uint64_t> Json::whole() const {
-  const bool negative = kind_ == Kind::kInteger && bits_ > kMostSigned;
-  return is_integer() && !negative ? std::optional(bits_) : std::nullopt;
+  const bool positive = kind_ == Kind::kInteger && bits_ <= kMostSigned;
+  return positive || kind_ == Kind::kUnsigned ? std::optional(bits_) : std::nullopt;
 }
 
 std::optional<double> Json::number() const {
@@ -88,41 +94,33 @@ std::optional<double> Json::number() const {
 }
 
 const std::string* Json::text() const {
-  return kind_ == Kind::kText ? &As<std::string>() : nullptr;
-}
-
-std::string Json::text_or(std::string_view otherwise) const {
-  return std::string(kind_ == Kind::kText ? As<std::string>() : otherwise);
+  return kind_ == Kind::kText ? &OwnedAt<std::string>(bits_) : nullptr;
 }
 
 std::span<const Json> Json::items() const {
-  return is_array() ? std::span<const Json>(As<Items>()) : std::span<const Json>();
+  return is_array() ? std::span<const Json>(OwnedAt<Items>(bits_)) : std::span<const Json>();
 }
-std::span<Json> Json::items() { return is_array() ? std::span(As<Items>()) : std::span<Json>(); }
+std::span<Json> Json::items() {
+  return is_array() ? std::span(OwnedAt<Items>(bits_)) : std::span<Json>();
+}
 
 std::span<const Json::Member> Json::members() const {
-  return is_object() ? std::span<const Member>(As<Members>()) : std::span<const Member>();
+  return is_object() ? std::span<const Member>(OwnedAt<Members>(bits_)) : std::span<const Member>();
 }
 std::span<Json::Member> Json::members() {
-  return is_object() ? std::span(As<Members>()) : std::span<Member>();
+  return is_object() ? std::span(OwnedAt<Members>(bits_)) : std::span<Member>();
 }
 
 std::size_t Json::size() const { return is_object() ? members().size() : items().size(); }
 
-const Json* Json::Find(std::string_view key) const {
-  const std::span<const Member> all = members();
-  for (std::size_t i = all.size(); i-- > 0;) {
-    if (all[i].first == key) return &all[i].second;
-  }
-  return nullptr;
-}
+bool Json::contains(std::string_view key) const { return FindMember(members(), key) != nullptr; }
 
 const Json& Json::operator[](std::string_view key) const {
-  const Json* const found = Find(key);
+  const Json* const found = FindMember(members(), key);
   return found != nullptr ? *found : kNothing;
 }
 
-const Json& Json::ItemAt(std::size_t index) const {
+const Json& Json::operator[](std::size_t index) const {
   const std::span<const Json> all = items();
   return index < all.size() ? all[index] : kNothing;
 }
@@ -130,40 +128,48 @@ const Json& Json::ItemAt(std::size_t index) const {
 void Json::push_back(Json value) {
   if (is_null()) *this = array();
   PLIMSOLL_CHECK(is_array());
-  As<Items>().push_back(std::move(value));
+  OwnedAt<Items>(bits_).push_back(std::move(value));
 }
 
 Json& Json::operator[](std::string_view key) {
   if (is_null()) *this = object();
   PLIMSOLL_CHECK(is_object());
-  if (const Json* const found = Find(key)) return const_cast<Json&>(*found);
+  if (const Json* const found = FindMember(members(), key)) return const_cast<Json&>(*found);
   return Add(std::string(key), Json());
 }
 
 Json& Json::Add(std::string key, Json value) {
   PLIMSOLL_CHECK(is_object());
-  return As<Members>().emplace_back(std::move(key), std::move(value)).second;
+  return OwnedAt<Members>(bits_).emplace_back(std::move(key), std::move(value)).second;
 }
 
 bool operator==(const Json& a, const Json& b) {
   if (a.number() && b.number()) {
-    return a.is_integer() && b.is_integer() ? a.integer() == b.integer() && a.whole() == b.whole()
-                                            : a.number() == b.number();
+    return IsInteger(a) && IsInteger(b) ? a.integer() == b.integer() && a.whole() == b.whole()
+                                        : a.number() == b.number();
   }
-  if (a.kind_ != b.kind_) return false;
-  switch (a.kind_) {
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
     case Json::Kind::kText:
       return *a.text() == *b.text();
     case Json::Kind::kArray:
-      return a.As<Json::Items>() == b.As<Json::Items>();
+      return std::ranges::equal(a.items(), b.items());
     case Json::Kind::kObject:
       for (const auto& [key, value] : a.members()) {
         if (!b.contains(key) || b[key] != value) return false;
       }
       return a.size() == b.size();
     default:
-      return a.bits_ == b.bits_;
+      return a.boolean() == b.boolean();
   }
+}
+
+bool IsInteger(const Json& value) {
+  return value.kind() == Json::Kind::kInteger || value.kind() == Json::Kind::kUnsigned;
+}
+
+std::string TextOr(const Json& value, std::string_view otherwise) {
+  return value.is_text() ? *value.text() : std::string(otherwise);
 }
 
 namespace {
@@ -361,9 +367,9 @@ Result<Json> Build(std::string_view text, ReadBudget* budget) {
 
 }  // namespace
 
-std::string Json::Dump(std::optional<int> indent) const {
+std::string WriteJson(const Json& value, std::optional<int> indent) {
   JsonWriter writer(indent);
-  writer.Write(*this);
+  writer.Write(value);
   return writer.Take();
 }
 

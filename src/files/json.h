@@ -36,14 +36,11 @@ class Json {
   Json() = default;
   Json(std::nullptr_t) {}
   template <std::integral T>
-  Json(T value) {
-    if constexpr (std::same_as<T, bool>) {
-      Set(Kind::kBool, value ? 1 : 0);
-    } else {
-      Set(std::signed_integral<T> ? Kind::kInteger : Kind::kUnsigned,
-          static_cast<std::uint64_t>(value));
-    }
-  }
+  Json(T value)
+      : Json(std::same_as<T, bool>     ? Kind::kBool
+             : std::signed_integral<T> ? Kind::kInteger
+                                       : Kind::kUnsigned,
+             static_cast<std::uint64_t>(value)) {}
   Json(double value);
   Json(std::string value);
   Json(std::string_view value) : Json(std::string(value)) {}
@@ -73,7 +70,6 @@ class Json {
   bool is_array() const { return kind_ == Kind::kArray; }
   bool is_object() const { return kind_ == Kind::kObject; }
   bool is_text() const { return kind_ == Kind::kText; }
-  bool is_integer() const { return kind_ == Kind::kInteger || kind_ == Kind::kUnsigned; }
 
   /// Each is nothing where the value is something else, or is larger than that.
   std::optional<bool> boolean() const;
@@ -83,7 +79,6 @@ class Json {
   /// Any number.
   std::optional<double> number() const;
   const std::string* text() const;
-  std::string text_or(std::string_view otherwise) const;
 
   /// Of an array; none of anything else.
   std::span<const Json> items() const;
@@ -93,22 +88,16 @@ class Json {
   std::span<Member> members();
   std::size_t size() const;
   bool empty() const { return size() == 0; }
-  bool contains(std::string_view key) const { return Find(key) != nullptr; }
+  bool contains(std::string_view key) const;
   /// Null where there is no such part. Where an object has a name twice, the last counts.
   const Json& operator[](std::string_view key) const;
-  template <std::integral I>
-  const Json& operator[](I index) const {
-    return ItemAt(static_cast<std::size_t>(index));
-  }
+  const Json& operator[](std::size_t index) const;
 
   /// Null becomes an array, or an object.
   void push_back(Json value);
   Json& operator[](std::string_view key);
   /// At the end of an object that has no such name yet.
   Json& Add(std::string key, Json value);
-
-  /// On one line, or with so many blanks for each level. Bytes that are no UTF-8 become U+FFFD.
-  std::string Dump(std::optional<int> indent = {}) const;
 
   /// Numbers by their value, objects whatever their order.
   friend bool operator==(const Json& a, const Json& b);
@@ -117,26 +106,19 @@ class Json {
   using Items = std::vector<Json>;
   using Members = std::vector<Member>;
 
-  void Set(Kind kind, std::uint64_t bits) {
-    kind_ = kind;
-    bits_ = bits;
-  }
-  template <typename T>
-  T& As() const {
-    return *reinterpret_cast<T*>(static_cast<std::uintptr_t>(bits_));
-  }
-  template <typename T>
-  void Own(Kind kind, T value) {
-    Set(kind, reinterpret_cast<std::uintptr_t>(new T(std::move(value))));
-  }
-  const Json& ItemAt(std::size_t index) const;
-  const Json* Find(std::string_view key) const;
+  Json(Kind kind, std::uint64_t bits) : kind_(kind), bits_(bits) {}
 
   Kind kind_ = Kind::kNull;
   /// The number itself, or where its text, items or members are.
   std::uint64_t bits_ = 0;
 };
 
+/// Whatever its size: it may be larger than integer() can say.
+bool IsInteger(const Json& value);
+std::string TextOr(const Json& value, std::string_view otherwise);
+
+/// On one line, or with so many blanks for each level. Bytes that are no UTF-8 become U+FFFD.
+std::string WriteJson(const Json& value, std::optional<int> indent = {});
 /// A foreign document; it may take so much memory as the budget has and is nested 128 deep at most.
 Result<Json> ReadJson(std::string_view text, ReadBudget& budget);
 Result<Json> ReadJson(const Input& input);

@@ -96,7 +96,7 @@ std::optional<LiveDevice> ParseDevice(const Json& object) {
   const auto peak_allocated = NumberOf(object, "peak_allocated", kMostBytes);
   const auto peak_reserved = NumberOf(object, "peak_reserved", kMostBytes);
   if (!device || !allocated || !reserved || !peak_allocated || !peak_reserved) return std::nullopt;
-  const std::string uuid = object["uuid"].text_or("");
+  const std::string uuid = TextOr(object["uuid"], "");
   const bool is_uuid =
       uuid.size() == 36 && uuid.find_first_not_of("0123456789abcdef-") == std::string::npos;
   return LiveDevice{.device = *device,

@@ -32,7 +32,7 @@ std::optional<std::string> FileIn(const fs::path& folder, const std::string& nam
 
 void ReadSnapshots(const Json& object, const fs::path& folder, RecordedProcess& process) {
   for (const Json& entry : object["snapshots"].items()) {
-    const std::string name = entry["file"].text_or("");
+    const std::string name = TextOr(entry["file"], "");
     const std::optional<std::string> path = FileIn(folder, name);
     if (!path) continue;
     process.snapshots.push_back({.path = *path,
@@ -44,11 +44,11 @@ void ReadSnapshots(const Json& object, const fs::path& folder, RecordedProcess& 
 
 void ReadEnd(const Json& object, RecordedProcess& process) {
   const Json& end = object["ended"];
-  const std::string how = end["how"].text_or("");
+  const std::string how = TextOr(end["how"], "");
   if (how == "exit") process.end = ProcessEnd::kExit;
   if (how == "exception") process.end = ProcessEnd::kException;
   if (how == "signal") process.end = ProcessEnd::kSignal;
-  process.detail = end[process.end == ProcessEnd::kSignal ? "signal" : "type"].text_or("");
+  process.detail = TextOr(end[process.end == ProcessEnd::kSignal ? "signal" : "type"], "");
 }
 
 std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
@@ -57,17 +57,17 @@ std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
   const Json object = ParseOwnJson(*text);
   if (object["schema"] != "plimsoll.process/1") return std::nullopt;
   RecordedProcess process{.pid = object["pid"].integer().value_or(0),
-                          .host = object["host"].text_or(""),
+                          .host = TextOr(object["host"], ""),
                           .restart = object["restart"].integer().value_or(0),
                           .began = object["began"].number().value_or(0),
                           .wrote = object["wrote"].number().value_or(0),
                           .ooms = object["ooms"].integer().value_or(0),
                           .optimizer_steps = object["optimizer_steps"].integer().value_or(0),
-                          .by_script = object["history"].text_or("") == "script",
+                          .by_script = TextOr(object["history"], "") == "script",
                           .max_entries = object["max_entries"].integer().value_or(0),
                           .seconds = object["seconds"].number().value_or(0)};
   if (const auto rank = object["rank"].integer()) process.rank = static_cast<int>(*rank);
-  process.error_text = FileIn(path.parent_path(), object["error_text"].text_or(""));
+  process.error_text = FileIn(path.parent_path(), TextOr(object["error_text"], ""));
   ReadEnd(object, process);
   ReadSnapshots(object, path.parent_path(), process);
   return process;

@@ -48,12 +48,12 @@ class Reader {
   }
   static bool IsTrue(const Json& value) { return value.boolean().value_or(false); }
   static std::int64_t Int(const Json& value) {
-    if (!value.is_integer()) Refuse("a number is no integer");
+    if (!IsInteger(value)) Refuse("a number is no integer");
     if (!value.integer()) Refuse("a number is too large");
     return *value.integer();
   }
   static Number ReadNumber(const Json& value) {
-    if (value.is_integer()) return {Int(value), Int(value)};
+    if (IsInteger(value)) return {Int(value), Int(value)};
     if (value.is_array() && value.size() == 2) return {Int(value[0]), Int(value[1])};
     Refuse("a number is neither an integer nor a pair");
   }
@@ -67,9 +67,9 @@ class Reader {
   }
 
   void ReadHead(const Json& document) {
-    job_.torch = document["torch"].text_or("");
-    job_.gpu = document["gpu"].text_or("");
-    job_.model = document["model"].text_or("");
+    job_.torch = TextOr(document["torch"], "");
+    job_.gpu = TextOr(document["gpu"], "");
+    job_.model = TextOr(document["model"], "");
     const std::span<const Json> batches = Array(document, "batches");
     if (batches.size() != 2) Refuse("\"batches\" does not hold two sizes");
     for (std::size_t i = 0; i < 2; ++i) job_.batches[i] = Int(batches[i]);
@@ -81,7 +81,7 @@ class Reader {
     job_.matmul_tf32 = IsTrue(settings["matmul_tf32"]);
     ReadRanks(settings);
     if (const Json& passes = document["passes"]; !passes.is_null()) {
-      if (!passes.is_integer()) Refuse("\"passes\" is no number");
+      if (!IsInteger(passes)) Refuse("\"passes\" is no number");
       const std::int64_t told = Int(passes);
       if (told < 1 || told > kMostPasses) Refuse("\"passes\" is not a number of batches");
       passes_ = static_cast<int>(told);
@@ -304,7 +304,7 @@ class Reader {
   void ReadVariant(const Json& json) {
     if (!json.is_object()) Refuse("a variant is no object");
     variant_ = &job_.variants.emplace_back();
-    variant_->precision = json["precision"].text_or("");
+    variant_->precision = TextOr(json["precision"], "");
     variant_->passes = passes_;
     const std::span<const Json> events = Array(json, "events");
     most_storages_ = std::ssize(events) * 64;

@@ -9,15 +9,7 @@
 //
 // Under a MixedPrecisionPolicy a rank's shards are cast into a buffer of their own before they are
 // gathered, and gradients are widened on their way into the buffer of the reduction.
-//
-// Buffers of gathering and shards of gradients are made in streams of their own, and the allocator
-// keeps what is free apart by stream.
-//
-// Gloo copies the whole of what it gathers, and of what it reduces, in the stream that asks for it.
-// Gathering is asked for in another stream than the one that the buffer is made in.
 #include "job/parallel/fully_sharded.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -25,29 +17,56 @@
 #include <utility>
 
 #include "job/parallel/collective.h"
-#include "job/parallel/shard_layouts.h"
-#include "job/transforms/job_editor.h"
-#include "job/transforms/shard_groups.h"
+#include "job/parallel/gathered_parameters.h"
+#include "job/parallel/sharded_gradients.h"
+#include "job/parallel/sharded_variant.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::uint8_t kComputeStream = 0;
-constexpr std::uint8_t kGatherStream = 1;
-constexpr std::uint8_t kReduceStream = 2;
-constexpr std::uint8_t kAskingToGatherStream = 3;
-
 constexpr std::size_t kRoot = ShardGroups::kRoot;
 
-/// What a group has on the device at one moment; kElsewhere for what it has not.
-struct State {
-  Storage gathered = kElsewhere;
-  std::vector<Storage> whole;
-  /// Made in this backward and not reduced yet.
-  std::vector<Storage> gradients;
-  /// The reduced gradients, and how many of the captured ones stand for them.
-  Storage shard = kElsewhere;
-  int stand_for_shard = 0;
+/// The model: whole on the device at first, then sharded group by group. Where it is built on the
+/// meta device there are only ever the shards.
+class ModelShards {
+ public:
+  explicit ModelShards(ShardedVariant& variant) : variant_(variant) {}
+
+  void Run(const JobEvent& event) {
+    const ModelTensor& tensor = variant_.old.model_tensors[event.index];
+    if (tensor.buffer) return variant_.edit.Copy(event);
+    if (variant_.sharding.meta) return MakeShard(event.index);
+    if (whole_.contains(tensor.storage)) return;
+    whole_[tensor.storage] =
+        variant_.Make("the whole model", variant_.AsKept(BytesOf(variant_.job, tensor)),
+                      ShardStream::kCompute, Category::kParameters);
+  }
+
+  /// Before the first step, and only then.
+  void Shard() {
+    if (std::exchange(sharded_, true) || variant_.sharding.meta) return;
+    for (std::size_t g = 1; g < variant_.groups.all().size(); ++g) ShardGroupOf(g);
+    ShardGroupOf(kRoot);
+  }
+
+ private:
+  void MakeShard(std::uint32_t index) {
+    variant_.edit.variant().model_tensors[index].layout =
+        variant_.layouts.ShardOf(variant_.old.model_tensors[index].layout);
+    variant_.edit.Copy({.kind = JobEvent::Kind::kModelTensor, .index = index});
+  }
+  void ShardGroupOf(std::size_t group) {
+    for (const std::uint32_t index : variant_.ParametersOf(group)) MakeShard(index);
+    for (const std::uint32_t index : variant_.ParametersOf(group)) {
+      const auto whole = whole_.find(variant_.old.model_tensors[index].storage);
+      if (whole != whole_.end()) variant_.edit.Free(whole->second);
+    }
+  }
+
+  ShardedVariant& variant_;
+  /// By storage of the parameter, until it is sharded.
+  std::map<Storage, Storage> whole_;
+  bool sharded_ = false;
 };
 
 /// The calls of a group in one backward, as indices of events.
@@ -56,104 +75,59 @@ struct Span {
   std::size_t last = 0;
 };
 
+/// By group; nothing for those that have no call in the backward that begins there.
+std::vector<std::optional<Span>> SpansOfBackward(const ShardedVariant& variant, std::size_t begin) {
+  std::vector<std::optional<Span>> spans(variant.groups.all().size());
+  const std::vector<JobEvent>& events = variant.old.events;
+  for (std::size_t i = begin + 1; i < events.size(); ++i) {
+    if (events[i].kind == JobEvent::Kind::kStage || events[i].kind == JobEvent::Kind::kStep) break;
+    if (events[i].kind != JobEvent::Kind::kCall) continue;
+    std::optional<Span>& span = spans[variant.GroupOf(variant.old.calls[events[i].index])];
+    if (!span) span = Span{.first = i};
+    span->last = i;
+  }
+  return spans;
+}
+
+/// Goes through the captured events, and gathers and reduces each group when its turn comes.
 class FullySharded {
  public:
   FullySharded(Job& job, const Variant& old, const Sharding& sharding)
-      : job_(job),
-        old_(old),
-        sharding_(sharding),
-        groups_(ShardGroups::AsSharded(job, old)),
-        layouts_(job, old, sharding),
-        states_(groups_.all().size()),
-        edit_(job, old, "plimsoll.fully_sharded") {
-    FindGradients();
-  }
+      : variant_(job, old, sharding),
+        model_(variant_),
+        parameters_(variant_),
+        gradients_(variant_) {}
 
   Variant Run() {
-    for (at_ = 0; at_ < old_.events.size(); ++at_) RunEvent(old_.events[at_]);
+    const std::vector<JobEvent>& events = variant_.old.events;
+    for (at_ = 0; at_ < events.size(); ++at_) RunEvent(events[at_]);
     Begin(Stage::kUnknown);
-    return edit_.Take();
+    return variant_.edit.Take();
   }
 
  private:
   void RunEvent(const JobEvent& event) {
     switch (event.kind) {
       case JobEvent::Kind::kModelTensor:
-        return RunModelTensor(event);
+        return model_.Run(event);
       case JobEvent::Kind::kStep:
-        if (!std::exchange(sharded_, true) && !sharding_.meta) ShardModel();
+        model_.Shard();
         Begin(Stage::kUnknown);
-        return edit_.Copy(event);
+        return variant_.edit.Copy(event);
       case JobEvent::Kind::kStage:
         Begin(event.stage);
-        edit_.Copy(event);
+        variant_.edit.Copy(event);
         if (event.stage == Stage::kBackward) BeginBackward();
         return;
       case JobEvent::Kind::kCall:
         return RunCall(event);
       case JobEvent::Kind::kFree:
-        return RunFree(event);
+        return gradients_.Free(event);
       case JobEvent::Kind::kLabel:
         // Gradients are labelled when they are made: later they are not there any more.
-        if (!group_of_gradient_.contains(event.index)) edit_.Copy(event);
+        if (!gradients_.Has(event.index)) variant_.edit.Copy(event);
         return;
     }
-  }
-
-  // The model: whole on the device at first, then sharded group by group.
-
-  void RunModelTensor(const JobEvent& event) {
-    const ModelTensor& tensor = old_.model_tensors[event.index];
-    if (tensor.buffer) return edit_.Copy(event);
-    if (sharding_.meta) return MakeShard(event.index);
-    if (whole_.contains(tensor.storage)) return;
-    whole_[tensor.storage] = Make("the whole model", AsKept(BytesOf(job_, tensor)), kComputeStream,
-                                  Category::kParameters);
-  }
-
-  void MakeShard(std::uint32_t index) {
-    edit_.variant().model_tensors[index].layout =
-        layouts_.ShardOf(old_.model_tensors[index].layout);
-    edit_.Copy({.kind = JobEvent::Kind::kModelTensor, .index = index});
-  }
-  void ShardModel() {
-    for (std::size_t g = 1; g < states_.size(); ++g) ShardGroupOf(g);
-    ShardGroupOf(kRoot);
-  }
-  void ShardGroupOf(std::size_t group) {
-    for (const std::uint32_t index : ParametersOf(group)) MakeShard(index);
-    for (const std::uint32_t index : ParametersOf(group)) {
-      const auto whole = whole_.find(old_.model_tensors[index].storage);
-      if (whole != whole_.end()) edit_.Free(whole->second);
-    }
-  }
-
-  const std::vector<std::uint32_t>& ParametersOf(std::size_t group) const {
-    return groups_.all()[group].parameters;
-  }
-
-  Bytes GatheredBytes(std::size_t group) const {
-    Bytes sum = 0;
-    for (const std::uint32_t p : ParametersOf(group))
-      sum += layouts_.PaddedBytes(old_.model_tensors[p]);
-    return sum;
-  }
-  Bytes GradientBytes(std::size_t group) const {
-    Bytes sum = 0;
-    for (const std::uint32_t p : ParametersOf(group)) {
-      if (old_.model_tensors[p].trainable) sum += layouts_.PaddedBytes(old_.model_tensors[p]);
-    }
-    return sum;
-  }
-
-  /// Of so many bytes as they are computed with: as shards have them, and as they are reduced.
-  Bytes AsKept(Bytes bytes) const { return Cast(bytes, DType::kFloat32); }
-  Bytes AsReduced(Bytes bytes) const {
-    return sharding_.policy ? Cast(bytes, sharding_.policy->reduce) : bytes;
-  }
-  Bytes Cast(Bytes bytes, DType to) const {
-    if (!sharding_.policy) return bytes;
-    return bytes / ElementSize(sharding_.policy->param) * ElementSize(to);
   }
 
   // Phases.
@@ -166,270 +140,106 @@ class FullySharded {
 
   void EndForward() {
     CloseBlock();
-    edit_.FreeNow(lingering_);
+    parameters_.EndForward();
   }
 
   void BeginBackward() {
     reached_model_ = false;
-    spans_.assign(states_.size(), std::nullopt);
-    for (std::size_t i = at_ + 1; i < old_.events.size(); ++i) {
-      const JobEvent& event = old_.events[i];
-      if (event.kind == JobEvent::Kind::kStage || event.kind == JobEvent::Kind::kStep) break;
-      if (event.kind != JobEvent::Kind::kCall) continue;
-      std::optional<Span>& span = spans_[GroupOf(old_.calls[event.index])];
-      if (!span) span = Span{.first = i};
-      span->last = i;
-    }
+    spans_ = SpansOfBackward(variant_, at_);
   }
 
   void EndBackward() {
-    ReduceFinished(old_.events.size());
+    ReduceFinished(variant_.old.events.size());
     Reduce(kRoot);
-    edit_.Call(WaitCall(job_));
-    for (State& state : states_) edit_.FreeNow(state.gathered);
-    edit_.FreeNow(reducing_);
+    variant_.edit.Call(WaitCall(variant_.job));
+    parameters_.EndBackward();
+    gradients_.EndBackward();
     forward_order_.clear();
   }
 
   // Calls.
 
-  std::size_t GroupOf(const CallRecord& call) const {
-    return groups_.Of(job_.strings[call.module]);
+  /// Where a capture does not tell, the loss counts as part of the model.
+  bool IsInModel(const CallRecord& call) const {
+    return !variant_.job.names_root || call.module.valid();
   }
 
-  /// Where a capture does not tell, the loss counts as part of the model.
-  bool IsInModel(const CallRecord& call) const { return !job_.names_root || call.module.valid(); }
-
   void RunCall(const JobEvent& event) {
-    const CallRecord& call = old_.calls[event.index];
+    const CallRecord& call = variant_.old.calls[event.index];
+    JobEditor& edit = variant_.edit;
     if (stage_ == Stage::kForward && !IsInModel(call)) EndForward();
-    if (stage_ == Stage::kForward && IsInModel(call)) BeforeForward(GroupOf(call));
+    if (stage_ == Stage::kForward && IsInModel(call)) BeforeForward(variant_.GroupOf(call));
     if (stage_ == Stage::kBackward) BeforeBackward(call);
-    if (stage_ == Stage::kOptimizer) layouts_.ShardCall(edit_.variant().calls[event.index]);
-    edit_.Copy(event);
-    if (stage_ == Stage::kBackward) NoteGradients(call);
+    if (stage_ == Stage::kOptimizer) {
+      variant_.layouts.ShardCall(edit.variant().calls[event.index]);
+    }
+    edit.Copy(event);
+    if (stage_ == Stage::kBackward) gradients_.Note(call);
   }
 
   void BeforeForward(std::size_t group) {
-    if (states_[kRoot].whole.empty() && !ParametersOf(kRoot).empty()) OpenInForward(kRoot);
+    if (!parameters_.IsWhole(kRoot) && !variant_.ParametersOf(kRoot).empty()) {
+      parameters_.UnshardInForward(kRoot);
+    }
     if (group == open_) return;
     CloseBlock();
     if (group == kRoot) return;
-    OpenInForward(group);
+    parameters_.UnshardInForward(group);
     open_ = group;
-  }
-  void OpenInForward(std::size_t group) {
-    Unshard(group);
-    edit_.FreeNow(lingering_);
-    lingering_ = std::exchange(states_[group].gathered, kElsewhere);
   }
   void CloseBlock() {
     if (open_ == kRoot) return;
-    if (!Keeps(open_)) Reshard(open_);
+    if (!Keeps(open_)) parameters_.Reshard(open_);
     forward_order_.push_back(open_);
     open_ = kRoot;
   }
 
   bool Keeps(std::size_t group) const {
-    if (sharding_.keep == Sharding::Keep::kLast) return group + 1 == states_.size();
-    return sharding_.keep == Sharding::Keep::kAll;
+    const Sharding::Keep keep = variant_.sharding.keep;
+    if (keep == Sharding::Keep::kLast) return group + 1 == variant_.groups.all().size();
+    return keep == Sharding::Keep::kAll;
   }
 
   void BeforeBackward(const CallRecord& call) {
     // The model hears of the backward when the gradient of its output is there.
     if (IsInModel(call) && !std::exchange(reached_model_, true) && !forward_order_.empty()) {
-      Gather(forward_order_.back());
+      parameters_.Gather(forward_order_.back());
     }
-    const std::size_t group = GroupOf(call);
+    const std::size_t group = variant_.GroupOf(call);
     ReduceFinished(at_);
     if (group == kRoot || !spans_[group] || spans_[group]->first != at_) return;
-    Unshard(group);
-    edit_.FreeNow(states_[group].gathered);
+    parameters_.UnshardInBackward(group);
     const auto found = std::find(forward_order_.rbegin(), forward_order_.rend(), group);
-    if (found != forward_order_.rend() && found + 1 != forward_order_.rend()) Gather(*(found + 1));
+    if (found != forward_order_.rend() && found + 1 != forward_order_.rend()) {
+      parameters_.Gather(*(found + 1));
+    }
   }
   void ReduceFinished(std::size_t now) {
-    for (std::size_t g = 1; g < states_.size(); ++g) {
+    for (std::size_t g = 1; g < spans_.size(); ++g) {
       if (!spans_[g] || spans_[g]->last >= now) continue;
       spans_[g].reset();
       Reduce(g);
     }
   }
-
-  // Gathering and reducing.
-
-  void Gather(std::size_t group) {
-    State& state = states_[group];
-    if (state.gathered != kElsewhere || !state.whole.empty()) return;
-    const Bytes bytes = GatheredBytes(group);
-    Storage cast = kElsewhere;
-    if (sharding_.policy) {
-      cast = Make("shards, cast", bytes / sharding_.ranks, kGatherStream, Category::kTemporaries);
-    }
-    state.gathered = MakeBy(Collective::Kind::kAllGather, "all-gather", bytes, bytes, kGatherStream,
-                            Category::kTemporaries);
-    CopyByGloo(bytes, kAskingToGatherStream);
-    edit_.Free(cast);
-  }
-  void Unshard(std::size_t group) {
-    State& state = states_[group];
-    if (!state.whole.empty()) return;
-    Gather(group);
-    if (state.gathered != kElsewhere) edit_.Call(WaitCall(job_, state.gathered));
-    for (const std::uint32_t p : ParametersOf(group)) {
-      state.whole.push_back(Make("parameters, gathered",
-                                 layouts_.PaddedBytes(old_.model_tensors[p]), kComputeStream,
-                                 Category::kParameters));
-    }
-  }
-  void Reshard(std::size_t group) {
-    for (const Storage storage : states_[group].whole) edit_.Free(storage);
-    states_[group].whole.clear();
-  }
-
   void Reduce(std::size_t group) {
-    Reshard(group);
-    edit_.FreeNow(reducing_);
-    const Bytes bytes = GradientBytes(group);
-    if (bytes == 0) return;
-    reducing_ = Make("reduce-scatter", AsReduced(bytes), kComputeStream, Category::kGradients);
-    State& state = states_[group];
-    // A loop variable of FSDP's still refers to the last parameter's gradient.
-    const Storage kept = GradientOfLast(group);
-    for (const Storage gradient : state.gradients) {
-      if (gradient != kept) edit_.Free(gradient);
-    }
-    Storage shard = MakeShardOfGradients(bytes);
-    edit_.Free(kept);
-    // What is there already gets the sum.
-    if (state.shard != kElsewhere) edit_.Free(std::exchange(shard, state.shard));
-    state.shard = shard;
-    state.stand_for_shard += static_cast<int>(state.gradients.size());
-    for (const Storage gradient : std::exchange(state.gradients, {})) reduced_[gradient] = group;
+    parameters_.Reshard(group);
+    gradients_.Reduce(group);
   }
 
-  /// `bytes` of whole gradients.
-  Storage MakeShardOfGradients(Bytes bytes) {
-    const Storage reduced =
-        MakeBy(Collective::Kind::kReduceScatter, "gradients, sharded", AsReduced(bytes),
-               AsReduced(bytes) / sharding_.ranks, kReduceStream, Category::kGradients);
-    CopyByGloo(AsReduced(bytes), kReduceStream);
-    if (AsReduced(bytes) == AsKept(bytes)) return reduced;
-    const Storage shard = Make("gradients, sharded", AsKept(bytes) / sharding_.ranks, kReduceStream,
-                               Category::kGradients);
-    edit_.Free(reduced);
-    return shard;
-  }
-
-  /// That of the group's last parameter, as far as sizes tell: the first made, since a backward
-  /// comes to the last ones first.
-  Storage GradientOfLast(std::size_t group) const {
-    const std::vector<std::uint32_t>& parameters = ParametersOf(group);
-    const auto last = std::find_if(parameters.rbegin(), parameters.rend(), [&](std::uint32_t p) {
-      return old_.model_tensors[p].trainable;
-    });
-    if (last == parameters.rend()) return kElsewhere;
-    const Bytes bytes = BytesOf(job_, old_.model_tensors[*last]);
-    for (const Storage gradient : states_[group].gradients) {
-      if (bytes_of_gradient_.at(gradient) == bytes) return gradient;
-    }
-    return kElsewhere;
-  }
-
-  // Gradients of the capture.
-
-  void FindGradients() {
-    for (const JobEvent& event : old_.events) {
-      if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients) {
-        group_of_gradient_[event.index] = kRoot;
-      }
-    }
-    for (const CallRecord& call : old_.calls) {
-      for (const NewStorage& fresh : call.fresh) {
-        const auto gradient = group_of_gradient_.find(fresh.storage);
-        if (gradient == group_of_gradient_.end()) continue;
-        gradient->second = GroupOf(call);
-        bytes_of_gradient_[fresh.storage] = fresh.bytes.first;
-      }
-    }
-  }
-
-  void NoteGradients(const CallRecord& call) {
-    for (const NewStorage& fresh : call.fresh) {
-      const auto gradient = group_of_gradient_.find(fresh.storage);
-      if (gradient == group_of_gradient_.end()) continue;
-      states_[gradient->second].gradients.push_back(fresh.storage);
-      edit_.Label(fresh.storage, Category::kGradients);
-    }
-  }
-
-  /// A gradient that was reduced is gone by now; the shard goes with the last of its group's.
-  void RunFree(const JobEvent& event) {
-    const auto reduced = reduced_.find(event.index);
-    if (reduced == reduced_.end()) {
-      const auto gradient = group_of_gradient_.find(event.index);
-      if (gradient != group_of_gradient_.end()) {
-        std::erase(states_[gradient->second].gradients, event.index);
-      }
-      return edit_.Copy(event);
-    }
-    State& state = states_[reduced->second];
-    reduced_.erase(reduced);
-    if (--state.stand_for_shard == 0) edit_.FreeNow(state.shard);
-  }
-
-  void CopyByGloo(Bytes bytes, std::uint8_t stream) {
-    if (job_.backend != Backend::kGloo) return;
-    edit_.Free(Make("gloo's copy", bytes, stream, Category::kTemporaries));
-  }
-
-  Storage Make(std::string_view what, Bytes bytes, std::uint8_t stream, Category category) {
-    return edit_.Make(fmt::format("fully_shard: {}", what), bytes, category, stream);
-  }
-  /// What a collective over `whole` bytes makes. Shards can be gathered at any time, gradients are
-  /// reduced when they are there.
-  Storage MakeBy(Collective::Kind kind, std::string_view what, Bytes whole, Bytes made,
-                 std::uint8_t stream, Category category) {
-    if (made <= 0) return kElsewhere;
-    CallRecord call =
-        CallOf(job_, {kind, {whole, whole}, sharding_.ranks}, kind == Collective::Kind::kAllGather);
-    call.where = job_.strings.Intern(fmt::format("fully_shard: {}", what));
-    call.stream = stream;
-    const Storage storage = edit_.NewStorageNumber();
-    call.fresh.push_back({.storage = storage, .bytes = {made, made}});
-    edit_.Call(std::move(call));
-    edit_.Label(storage, category);
-    return storage;
-  }
-
-  Job& job_;
-  const Variant& old_;
-  const Sharding sharding_;
-  const ShardGroups groups_;
-  ShardLayouts layouts_;
-  /// By group.
-  std::vector<State> states_;
-  std::vector<std::optional<Span>> spans_;
-  JobEditor edit_;
-  /// By storage of the parameter, until it is sharded.
-  std::map<Storage, Storage> whole_;
-  /// By captured storage.
-  std::map<Storage, std::size_t> group_of_gradient_;
-  std::map<Storage, Bytes> bytes_of_gradient_;
-  std::map<Storage, std::size_t> reduced_;
+  ShardedVariant variant_;
+  ModelShards model_;
+  GatheredParameters parameters_;
+  ShardedGradients gradients_;
   /// The event that is read, and the phase that it is in.
   std::size_t at_ = 0;
   Stage stage_ = Stage::kBuild;
-  bool sharded_ = false;
-  /// In this backward.
-  bool reached_model_ = false;
   /// The block that runs in the forward; the root if none does.
   std::size_t open_ = kRoot;
   /// Blocks in the order in which their forwards ended.
   std::vector<std::size_t> forward_order_;
-  /// The buffer from which the last group was copied, and that of the last reduction.
-  Storage lingering_ = kElsewhere;
-  Storage reducing_ = kElsewhere;
+  /// Of this backward.
+  bool reached_model_ = false;
+  std::vector<std::optional<Span>> spans_;
 };
 
 }  // namespace

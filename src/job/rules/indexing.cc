@@ -67,7 +67,7 @@ void SortedEmbeddingBackward(std::int64_t n, std::int64_t vocabulary, std::int64
 }
 
 // embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)
-void EmbeddingBackward(const Call& call, Emitter& emit) {
+void DenseEmbeddingBackward(const Call& call, Emitter& emit) {
   const auto gradient = call.TensorArg(0);
   const auto indices = call.TensorArg(1);
   if (!gradient || !indices || (*gradient)->dims() == 0) return MakeAll(call, emit);
@@ -249,7 +249,7 @@ void IndexPut(const Call& call, Emitter& emit) {
 }
 
 // scatter, scatter_add, index_add, …: into zeros that were made for it. (48 rows)
-void Scatter(const Call& call, Emitter& emit) {
+void ScatterAlong(const Call& call, Emitter& emit) {
   if (!InPlaceInBackward(call, emit)) MakeAll(call, emit);
 }
 
@@ -335,7 +335,7 @@ void Sort(const Call& call, Emitter& emit) {
 
 constexpr std::array kIndexingRules = std::to_array<RuleEntry>({
     {"embedding", Embedding},
-    {"embedding_dense_backward", EmbeddingBackward},
+    {"embedding_dense_backward", DenseEmbeddingBackward},
     {"_embedding_bag", EmbeddingBag},
     {"_embedding_bag_backward", EmbeddingBagBackward},
     {"_embedding_bag_dense_backward", EmbeddingBagBackward},
@@ -347,10 +347,10 @@ constexpr std::array kIndexingRules = std::to_array<RuleEntry>({
     {"index_put_", IndexPut},
     {"_index_put_impl_", IndexPut},
     {"_unsafe_index_put", IndexPut},
-    {"scatter", Scatter},
-    {"scatter_add", Scatter},
-    {"scatter_reduce", Scatter},
-    {"index_add", Scatter},
+    {"scatter", ScatterAlong},
+    {"scatter_add", ScatterAlong},
+    {"scatter_reduce", ScatterAlong},
+    {"index_add", ScatterAlong},
     {"topk", TopK},
     {"sort", Sort},
 });

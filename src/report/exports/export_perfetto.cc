@@ -296,7 +296,7 @@ void RunTrace::WriteOoms() {
     events_.Add(R"({{"ph":"i","s":"g","cat":"oom","name":{},"pid":{},"tid":{},"ts":{},"args":{}}})",
                 JsonText((oom.fatal ? "out of memory" : "out of memory, survived") + size), pid_,
                 StepThread(), clock_.At(static_cast<Position>(*oom.event)),
-                PrintableJson(args.Dump()));
+                PrintableJson(WriteJson(args)));
   }
 }
 

@@ -43,7 +43,7 @@ std::string RunName(const ExportedRun& run) {
   return fmt::format("rank {}, {}", *run.rank->rank, device);
 }
 
-std::string JsonText(std::string_view text) { return PrintableJson(Json(text).Dump()); }
+std::string JsonText(std::string_view text) { return PrintableJson(WriteJson(text)); }
 
 std::vector<HistoryChange> ChangesOf(const History& history) {
   std::vector<HistoryChange> changes;

@@ -20,10 +20,10 @@ inline constexpr std::optional<int> kOneLine;
 
 /// Paths and names need not be fit for a terminal.
 inline std::string Dump(const Json& document, std::optional<int> indent = 1) {
-  return PrintableJson(document.Dump(indent)) + "\n";
+  return PrintableJson(WriteJson(document, indent)) + "\n";
 }
 
 /// The document as whoever reads it back has it: names in it are those of other documents.
-inline Json ReadBack(const Json& document) { return ParseOwnJson(document.Dump()); }
+inline Json ReadBack(const Json& document) { return ParseOwnJson(WriteJson(document)); }
 
 }  // namespace plimsoll
