@@ -35,6 +35,8 @@ demo: release ## Install what is missing, build, explain a real out-of-memory sn
 	@$(RELEASE) report $(DEMO) -o build/report.html
 	@echo; echo "\$$ plimsoll report $(DEMO) -o build/report.html"
 	@echo "The same as a page: open build/report.html in a browser."
+	@echo; echo "The program is $(RELEASE). To have it as plimsoll: sudo make install, or"
+	@echo "  export PATH=\"$(CURDIR)/$(dir $(RELEASE)):\$$PATH\""
 
 .PHONY: release
 release: ## Build the program: build/release/src/cli/plimsoll

@@ -85,7 +85,13 @@ FileKind KindOfSchema(std::string_view schema) {
   return FileKind::kAnswer;
 }
 
+bool IsImage(std::string_view head) {
+  constexpr std::string_view kStarts[] = {"\x89PNG", "\xff\xd8\xff", "GIF8", "%PDF-"};
+  return std::ranges::any_of(kStarts, [&](std::string_view s) { return head.starts_with(s); });
+}
+
 FileKind KindOfContent(const std::string& path, std::string_view head) {
+  if (IsImage(head)) return FileKind::kImage;
   head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
   if (const std::string_view schema = SchemaIn(head); schema.starts_with("plimsoll.")) {
     return KindOfSchema(schema);
@@ -125,6 +131,7 @@ constexpr auto kNames = std::to_array<KindWords>({
     {FileKind::kPage, "a page made by plimsoll"},
     {FileKind::kWeights, "a file of weights, which holds no record of memory"},
     {FileKind::kBuffers, "a table of buffers with lifetimes"},
+    {FileKind::kImage, "an image, of which no text is read"},
 });
 
 NextStep RunIt(std::vector<std::string> command) {
@@ -146,6 +153,13 @@ FileKind KindOf(const std::string& path) {
   if (!fs::exists(path, failed)) return FileKind::kMissing;
   if (!fs::is_directory(path, failed)) return KindOfContent(path, HeadOf(path));
   return FilesBehind(path).snapshots.empty() ? FileKind::kFolder : FileKind::kRunFolder;
+}
+
+bool IsPlainText(const std::string& path) {
+  if (path == "-" || KindOf(path) != FileKind::kText) return false;
+  const std::string head = HeadOf(path);
+  const std::size_t first = head.find_first_not_of(" \t\r\n");
+  return first != head.npos && head[first] != '{' && head[first] != '[';
 }
 
 std::string_view KindName(FileKind kind) {
@@ -194,7 +208,9 @@ std::optional<Error> WrongKind(const std::string& path, std::vector<FileKind> ta
     return std::nullopt;
   }
   const std::vector<NextStep> uses = UsesOf(kind, path);
-  std::string hint = kind == FileKind::kPage ? "open it in a browser" : "";
+  std::string hint = kind == FileKind::kPage    ? "open it in a browser"
+                     : kind == FileKind::kImage ? "copy the text into a file, and give that"
+                                                : "";
   if (!uses.empty()) hint = uses.front().command;
   return Error{.message = fmt::format("it is {}, not {}", KindName(kind), wanted),
                .file = path,

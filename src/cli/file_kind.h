@@ -29,10 +29,14 @@ enum class FileKind : std::uint8_t {
   kPage,         // of plimsoll report, predict --html, plan --html
   kWeights,      // safetensors, or what torch.save wrote
   kBuffers,      // a table for plimsoll pack
+  kImage,        // a screenshot
 };
 
 /// Looks at the first bytes, unpacked; never waits for a pipe, which is a kText.
 FileKind KindOf(const std::string& path);
+
+/// A kText that is a log, or another text that is certainly not JSON.
+bool IsPlainText(const std::string& path);
 
 /// "a captured training step"
 std::string_view KindName(FileKind kind);

@@ -51,6 +51,7 @@ TEST_F(FileKindTest, ByContent) {
   EXPECT_EQ(KindWith("a", "torch.OutOfMemoryError: CUDA out of memory."), kText);
   EXPECT_EQ(KindWith("a", ""), kText);
   EXPECT_EQ(KindWith("train.py", "import torch  # CUDA out of memory"), kScript);
+  EXPECT_EQ(KindWith("shot.png", "\x89PNG\r\n\x1a\n"), kImage);
   EXPECT_EQ(KindOf(Path("none")), kMissing);
   EXPECT_EQ(KindOf("-"), kText);
   EXPECT_EQ(KindOf("hf:config.json"), kConfiguration);

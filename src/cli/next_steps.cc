@@ -36,8 +36,16 @@ NextStep RunAgain(const JobCommand& job, const std::string& purpose,
 /// Of the script itself, on tensors without memory. `card`: flags that say what there is room for.
 NextStep FromScript(const char* command, const JobCommand& job,
                     const std::vector<std::string>& card, const std::string& purpose) {
+  const BatchPlace place = WithBatchPlace(WordsOf(job));
   CommandText text(command);
-  text.Flag("--run").Words(card).Plain("--").Words(WithBatchPlace(WordsOf(job)));
+  text.Flag("--run").Words(card);
+  // What the job had is asked about first, and then what else there is room for.
+  if (!place.batch.empty() && text.str().starts_with("plimsoll plan")) {
+    text.Flag("--global-batch", place.batch);
+  } else if (!place.batch.empty()) {
+    text.Flag("--batch", place.batch).Flag("--max-batch");
+  }
+  text.Plain("--").Words(place.words);
   return {text.str(), purpose + (card.empty() ? "; --gpu names your card" : "")};
 }
 
@@ -76,8 +84,9 @@ std::vector<NextStep> AfterLog(const Explanation& explanation, const RankReport&
   std::vector<NextStep> steps = {
       RunAgain(job, "records every allocation with its line of code, and explains it")};
   if (explanation.record_next.trains) {
-    steps.push_back(FromScript("predict", job, CardOf(shown),
-                               "the largest batch that fits, found without a GPU"));
+    steps.push_back(
+        FromScript("predict", job, CardOf(shown),
+                   "whether it fits and the largest batch that does, found without a GPU"));
   }
   return steps;
 }
@@ -179,6 +188,11 @@ std::vector<NextStep> AfterExplain(const Explanation& explanation,
   return {plan, ShowPage(files)};
 }
 
+std::vector<NextStep> AfterUnrecordedRun(const std::vector<std::string>& command) {
+  return {FromScript("predict", {.words = command, .whole = true}, {},
+                     "what it will need, found without a GPU")};
+}
+
 std::vector<NextStep> AfterRun(const Explanation& explanation, const std::string& folder,
                                const std::vector<std::string>& command) {
   std::vector<NextStep> steps =
@@ -211,9 +225,10 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
   }
   if (!outcome.largest) steps.push_back(find_largest);
   if (outcome.fits && outcome.largest && outcome.ranks > 0) {
-    steps.push_back(PlanIt(asked, outcome, "whether anything makes so large a step faster"));
+    steps.push_back(PlanIt(asked, outcome, "whether a step of this batch can be faster"));
   }
-  if (outcome.fits && asked.script.run) {
+  const bool is_own = !outcome.own_batch || *outcome.own_batch == outcome.batch;
+  if (outcome.fits && asked.script.run && is_own) {
     const JobCommand job{.words = AtBatchSize(asked.script.command, outcome.batch), .whole = true};
     steps.push_back(RunAgain(job, "trains it, and records what it really takes"));
   }

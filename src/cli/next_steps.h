@@ -28,6 +28,8 @@ std::vector<NextStep> AfterExplain(const Explanation& explanation,
 /// After `run`, which has written a page.
 std::vector<NextStep> AfterRun(const Explanation& explanation, const std::string& folder,
                                const std::vector<std::string>& command);
+/// PyTorch was imported and CUDA never used: this machine may have no GPU.
+std::vector<NextStep> AfterUnrecordedRun(const std::vector<std::string>& command);
 /// What the log or the record that is shown says was run.
 JobCommand JobBehind(const Explanation& explanation);
 
@@ -54,6 +56,8 @@ struct PredictOutcome {
   std::int64_t samples = 0;
   /// Of a job on several GPUs, how many; 0 where that is not told.
   std::int64_t ranks = 1;
+  /// What the script trains with as it is typed, where the command has no {batch}.
+  std::optional<std::int64_t> own_batch = {};
 };
 std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutcome& outcome);
 

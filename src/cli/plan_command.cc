@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "cli/command/command.h"
+#include "cli/command/command_text.h"
 #include "cli/command/shared_flags.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
@@ -99,10 +100,15 @@ std::optional<Error> Contradiction(const PlanFlags& flags) {
   if (flags.script.keep) inputs.push_back(*flags.script.keep);
   if (auto error = CheckOutput("--html", flags.html, inputs)) return error;
   if (flags.script.run) return std::nullopt;
-  return WrongKind(flags.files[0],
-                   {FileKind::kStep, FileKind::kConfiguration, FileKind::kTrace,
-                    FileKind::kRunFolder, FileKind::kText},
-                   "a captured step");
+  const std::string& file = flags.files[0];
+  std::vector<FileKind> taken = {FileKind::kStep, FileKind::kConfiguration, FileKind::kTrace,
+                                 FileKind::kRunFolder};
+  if (!IsPlainText(file)) taken.push_back(FileKind::kText);
+  std::optional<Error> wrong = WrongKind(file, taken, "a captured step");
+  if (wrong && KindOf(file) == FileKind::kScript) {
+    wrong->hint = CommandText("plan").Flag("--run").Plain("--").Words({"python", file}).str();
+  }
+  return wrong;
 }
 
 bool IsRecord(const PlanFlags& flags) {
@@ -148,7 +154,8 @@ PlanRequest JobOf(const PlanFlags& flags, const Job& job, const Gpu& gpu) {
                       .limit = flags.budget,
                       .cluster = {.gpus_in_a_node = NodeSize(flags)}},
           .samples = flags.samples.value_or(1),
-          .samples_by_default = !flags.samples,
+          .samples_by_default = !flags.samples && !job.own_batch,
+          .samples_of_script = !flags.samples && job.own_batch,
           .gpus = flags.gpus.value_or(1) * flags.nodes.value_or(1),
           .nodes = flags.nodes.value_or(1),
           .keep_numerics = flags.keep_numerics};
@@ -163,6 +170,9 @@ int RunPlan(const PlanFlags& flags) {
   const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(job->gpu);
   if (!gpu) return Complain(gpu.error());
   PlanRequest request = JobOf(flags, *job, *gpu);
+  if (request.samples_of_script) {
+    request.samples = *job->own_batch * CapturedPasses(*job) * request.gpus;
+  }
   if (request.samples_by_default) {
     progress.Next("finding how many samples fit");
     const Result<std::int64_t> samples = DefaultSamples(request);

@@ -30,14 +30,17 @@ int WritePage(const std::string& path, const PredictRequest& request, const Tria
   return WriteOut(path, PageHtml(PredictionPage(answer, PredictedHistory(trial), *trade_offs)));
 }
 
-/// The trial that is asked for; with --max-batch, that of the largest batch.
+/// The trial that is asked for; with --max-batch that of the largest batch, and where nobody says,
+/// that of the script's own.
 Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
                        std::optional<MaxBatch>& max_batch) {
   Result<Setting> setting = MakeSetting(request.job, request.gpu, request.options);
   if (!setting) return setting.error();
   if (flags.FindsLargest()) {
     max_batch = FindMaxBatch(*setting);
-    if (!flags.batch) request.options.batch = std::max<std::int64_t>(1, max_batch->Answer());
+    const std::optional<std::int64_t>& own = request.job->own_batch;
+    const std::int64_t largest = std::max<std::int64_t>(1, max_batch->Answer());
+    if (!flags.batch) request.options.batch = flags.max_batch ? largest : own.value_or(largest);
   }
   return Trial::Of(setting->WithBatch(request.options.batch));
 }
@@ -60,7 +63,8 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
                                .largest = flags.FindsLargest(),
                                .batch = prediction.batch,
                                .samples = prediction.batch * prediction.passes,
-                               .ranks = RanksOf(chosen)};
+                               .ranks = RanksOf(chosen),
+                               .own_batch = request.job->own_batch};
   return AfterPredict(asked, outcome);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/command/command_text.h"
 #include "cli/command/shared_flags.h"
 #include "cli/file_kind.h"
 #include "cli/recorded_job.h"
@@ -38,8 +39,9 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
 
 /// A step file is one file; what else may have been given is told by its name.
 std::optional<Error> NoStep(const std::string& file) {
-  std::optional<Error> wrong = WrongKind(
-      file, {FileKind::kStep, FileKind::kConfiguration, FileKind::kText}, "a captured step");
+  std::vector<FileKind> taken = {FileKind::kStep, FileKind::kConfiguration};
+  if (!IsPlainText(file)) taken.push_back(FileKind::kText);
+  std::optional<Error> wrong = WrongKind(file, taken, "a captured step");
   if (!wrong) return wrong;
   const FileKind kind = KindOf(file);
   if (kind == FileKind::kTrace || kind == FileKind::kRunFolder) {
@@ -71,6 +73,11 @@ Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& f
 }
 
 Result<Job> ReadRecorded(const PredictFlags& flags) {
+  const auto is_script = [](const std::string& file) { return KindOf(file) == FileKind::kScript; };
+  if (std::ranges::any_of(flags.files, is_script)) {
+    return Error{.message = "a script is run with --run, its command behind --",
+                 .hint = CommandText("predict").Flag("--run").Plain("--").Words(flags.files).str()};
+  }
   if (!flags.batches) {
     return Error{.message = "two recorded runs need their batch sizes",
                  .hint = "give --batches 8,16, the smaller one first"};

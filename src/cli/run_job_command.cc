@@ -37,12 +37,21 @@ struct RunFlags {
   bool modules = false;
 };
 
-void SayNothingRecorded(bool torch_was_imported) {
-  Remark(torch_was_imported
-             ? "nothing was recorded: PyTorch was imported, but no process of the job initialised "
-               "CUDA"
-             : "nothing was recorded: no Python process was seen to import PyTorch (one that "
-               "replaces PYTHONPATH instead of adding to it, or runs as python -I, is not seen)");
+void SayNothingRecorded(bool torch_was_imported, const ChildEnd& end,
+                        const std::vector<std::string>& command) {
+  if (torch_was_imported) {
+    Remark(
+        "nothing was recorded: PyTorch was imported, but no process of the job initialised CUDA");
+    if (Progress::IsSilent()) return;
+    std::fputs(NextText(AfterUnrecordedRun(command), StyleOfStderr()).c_str(), stderr);
+  } else if (end.signal || end.code != 0) {
+    Remark(
+        "nothing was recorded: no process of the job was seen to import PyTorch before it ended");
+  } else {
+    Remark(
+        "nothing was recorded: no Python process was seen to import PyTorch (one that replaces "
+        "PYTHONPATH instead of adding to it, or runs as python -I, is not seen)");
+  }
 }
 
 /// The whole answer goes to a file; on the terminal a job that did not run out gets a line.
@@ -74,7 +83,7 @@ void TellRun(const RunFolder& folder, const ChildEnd& end,
   const bool torch_was_imported = TorchWasImported(folder);
   for (const std::string& complaint : HookComplaints(folder)) Remark(complaint);
   RemoveHook(folder);
-  if (processes.empty()) return SayNothingRecorded(torch_was_imported);
+  if (processes.empty()) return SayNothingRecorded(torch_was_imported, end, command);
   const std::string how =
       end.signal ? fmt::format("was ended by signal {} ({})", *end.signal, ::strsignal(*end.signal))
                  : fmt::format("ended with exit code {}", end.code);

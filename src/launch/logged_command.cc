@@ -190,7 +190,8 @@ LoggedCommand CommandOfLog(const std::string& path) {
   return CommandIn(text);
 }
 
-std::vector<std::string> WithBatchPlace(std::vector<std::string> words) {
+BatchPlace WithBatchPlace(std::vector<std::string> words) {
+  std::string batch;
   const auto is_number = [](std::string_view text) {
     return !text.empty() && text.size() < 8 && text.find_first_not_of("0123456789") == text.npos;
   };
@@ -205,13 +206,14 @@ std::vector<std::string> WithBatchPlace(std::vector<std::string> words) {
     const std::size_t equals = words[i].find('=');
     if (equals != std::string::npos && names_batch(words[i].substr(0, equals)) &&
         is_number(std::string_view(words[i]).substr(equals + 1))) {
+      batch = words[i].substr(equals + 1);
       words[i] = words[i].substr(0, equals + 1) + "{batch}";
     } else if (words[i].starts_with('-') && names_batch(words[i]) && i + 1 < words.size() &&
                is_number(words[i + 1])) {
-      words[i + 1] = "{batch}";
+      batch = std::exchange(words[i + 1], "{batch}");
     }
   }
-  return words;
+  return {.words = std::move(words), .batch = std::move(batch)};
 }
 
 }  // namespace plimsoll

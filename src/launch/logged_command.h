@@ -23,7 +23,12 @@ LoggedCommand CommandIn(std::string_view log);
 /// The same of the end and the beginning of a file; nothing where it is no plain file.
 LoggedCommand CommandOfLog(const std::string& path);
 
-/// The command with "{batch}" in place of its batch size, where one of its words is plainly that.
-std::vector<std::string> WithBatchPlace(std::vector<std::string> words);
+/// A command with "{batch}" in place of its batch size, where one of its words is plainly that, and
+/// what stood there.
+struct BatchPlace {
+  std::vector<std::string> words;
+  std::string batch = {};
+};
+BatchPlace WithBatchPlace(std::vector<std::string> words);
 
 }  // namespace plimsoll

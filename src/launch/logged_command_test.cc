@@ -57,7 +57,7 @@ TEST(LoggedCommand, NothingThatAShellWouldRun) {
 
 TEST(LoggedCommand, TheBatchSizeGetsAPlace) {
   const auto with = [](std::vector<std::string> words) {
-    return fmt::format("{}", fmt::join(WithBatchPlace(std::move(words)), " "));
+    return fmt::format("{}", fmt::join(WithBatchPlace(std::move(words)).words, " "));
   };
   EXPECT_EQ(with({"python", "t.py", "--batch-size", "64"}), "python t.py --batch-size {batch}");
   EXPECT_EQ(with({"t.py", "--per_device_train_batch_size=4"}),

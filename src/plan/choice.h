@@ -80,6 +80,8 @@ struct PlanRequest {
   std::int64_t samples = 1;
   /// Nobody said how many: DefaultSamples did.
   bool samples_by_default = false;
+  /// Nobody said how many: they are those of the script's own loader.
+  bool samples_of_script = false;
   /// All alike, on so many machines.
   std::int64_t gpus = 1;
   std::int64_t nodes = 1;

@@ -32,7 +32,7 @@ const Reader* ReaderOf(std::string_view head) {
 }
 
 Error EmptyFile(const std::string& name) {
-  return Error{.message = "the file is empty", .file = name, .offset = 0};
+  return Error{.message = "the file is empty", .file = name};
 }
 
 Error NothingInIt(const std::string& name) {

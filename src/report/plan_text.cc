@@ -202,6 +202,11 @@ std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
         "were looked through: a faster way may have been missed",
         request.job.variants.front().calls.size(), plan.left_out, plan.combinations));
   }
+  if (request.samples_of_script) {
+    notes.push_back(
+        fmt::format("no --global-batch was given: the script's own loader gives batches of {}{}",
+                    *request.job.own_batch, request.gpus > 1 ? " to each GPU" : ""));
+  }
   if (request.samples_by_default) {
     notes.push_back(fmt::format(
         "no --global-batch was given: {} is the largest power of two that is certain to fit in one "

@@ -51,7 +51,11 @@ def capture_script(
             "no DataLoader with a batch size",
             hint="Put {batch} where it stands: python train.py --batch-size {batch}",
         )
-    return _document(runs, batches, gpu)
+    document = _document(runs, batches, gpu)
+    if not own_batch:
+        # The training loader is made first.
+        document["own_batch"] = runs[0].loader_batches[0]
+    return document
 
 
 def _document(

@@ -119,7 +119,7 @@ def _loaders(
         size = own if batch is None else batch
         if batch is not None:
             note(
-                f"{current_line()}: the loader's batch size of {own} is what was varied, as "
+                f"{current_line()}: other batch sizes were put in place of the loader's {own}, since "
                 "the command has no {batch}"
             )
         drawn = stretch.drawn(size) if stretch is not None else None

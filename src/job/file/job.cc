@@ -13,6 +13,7 @@ Job CopyOf(const Job& job, std::size_t variant) {
            .gpu = job.gpu,
            .model = job.model,
            .batches = {job.batches[0], job.batches[1]},
+           .own_batch = job.own_batch,
            .matmul_tf32 = job.matmul_tf32,
            .backend = job.backend,
            .sharded = job.sharded,

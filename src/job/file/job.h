@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -140,6 +141,8 @@ struct Job {
   std::string gpu;
   std::string model;
   std::int64_t batches[2] = {2, 3};
+  /// What the script asks its loader for, where other sizes were put in its place.
+  std::optional<std::int64_t> own_batch = {};
   /// torch.backends.cuda.matmul.allow_tf32
   bool matmul_tf32 = false;
   /// That of the script, where it names one; of the ranks that a transform adds.

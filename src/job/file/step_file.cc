@@ -77,6 +77,12 @@ class Reader {
         job_.batches[1] > kMostElements) {
       Refuse("\"batches\" does not hold two growing sizes");
     }
+    if (const Json& own = document["own_batch"]; !own.is_null()) {
+      job_.own_batch = Int(own);
+      if (*job_.own_batch < 1 || *job_.own_batch > kMostElements) {
+        Refuse("\"own_batch\" is no batch size");
+      }
+    }
     const Json& settings = document["settings"];
     job_.matmul_tf32 = IsTrue(settings["matmul_tf32"]);
     ReadRanks(settings);
