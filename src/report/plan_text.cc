@@ -44,12 +44,13 @@ std::string Unchanged(const PlanRequest& request, const Way& captured) {
 
 /// "an RTX 4090, assumed since the card has about as much memory", where only that was given.
 std::string WhoseTimes(const Gpu& gpu) {
-  return gpu.assumed ? fmt::format("the {}, which stands for a card with so much memory", gpu.like)
+  return gpu.assumed ? fmt::format("the {}, a card with about so much memory", gpu.like)
                      : "this card";
 }
 
 std::string Verdict(const PlanRequest& request, const Plan& plan) {
-  const std::string what = fmt::format("{} samples a step on {}", request.samples, Cards(request));
+  const std::string what = fmt::format("{} sample{} a step on {}", request.samples,
+                                       request.samples == 1 ? "" : "s", Cards(request));
   if (plan.ways.empty()) {
     std::string text = fmt::format(
         "Nothing that was tried fits {} for certain: what comes closest takes up to {} on the "

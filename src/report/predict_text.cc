@@ -118,10 +118,8 @@ std::string LargestFound(const Prediction& p, const MaxBatch& m) {
     return fmt::format("Every batch up to {} {} {}; up to {} may fit.", m.sure.batch, surely,
                        Place(p), m.most.batch);
   }
-  return fmt::format(
-      "Batch {} {} {}, and so does every smaller one that was tried; up to {} may "
-      "fit.",
-      m.sure.batch, surely, Place(p), m.most.batch);
+  return fmt::format("The largest batch found that {} {} is {}; up to {} may fit.", surely,
+                     Place(p), m.sure.batch, m.most.batch);
 }
 
 std::string Largest(const Prediction& p, const MaxBatch& m) {
@@ -167,10 +165,11 @@ std::string StepTimeText(const Prediction& p) {
   }
   if (p.gpu.name == "H200") return text;
   text += "; measured on an H200, scaled to ";
-  return text + (p.gpu.assumed ? fmt::format("the {}, which stands for a card of this size "
-                                             "(--gpu takes a name, too)",
-                                             p.gpu.like)
-                               : "this card");
+  return text + (p.gpu.assumed
+                     ? fmt::format("the {}, a card of about this size; --gpu with a card's "
+                                   "name takes that card's memory and rates",
+                                   p.gpu.like)
+                     : "this card");
 }
 
 void WriteFigures(Writer& w, const Prediction& p) {

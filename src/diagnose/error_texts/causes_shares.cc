@@ -157,7 +157,7 @@ Opinion InFreePieces(const Figures& f) {
   finding.id = FindingId::kFragmentation;
   finding.severity = !suffices ? Severity::kLow : large ? Severity::kHigh : Severity::kMedium;
   finding.title = fmt::format(
-      "PyTorch holds {} that no tensor uses, in pieces between tensors that could not serve the "
+      "PyTorch holds {} that no tensor uses, in free pieces that could not serve the "
       "request",
       S(pieces));
   finding.evidence = {

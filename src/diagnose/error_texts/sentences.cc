@@ -72,7 +72,7 @@ std::string_view NameForPeople(AccountItem what, Confidence confidence) {
   return AccountItemWords(what);
 }
 
-/// "On it: 70.10 GiB in tensors, 6.83 GiB in free pieces, …": the three largest lines.
+/// "The GPU held: 70.10 GiB in tensors, 6.83 GiB in free pieces, …": the three largest lines.
 std::string WhatFills(const std::vector<AccountLine>& account) {
   std::vector<AccountLine> lines = account;
   std::erase_if(lines, [](const AccountLine& l) {
@@ -87,7 +87,7 @@ std::string WhatFills(const std::vector<AccountLine>& account) {
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", S(line.bytes),
                        NameForPeople(line.what, line.confidence));
   }
-  return "On it: " + out + ".";
+  return "The GPU held: " + out + ".";
 }
 
 void AddOddities(const Figures& f, std::vector<std::string>& notes) {
