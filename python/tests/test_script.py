@@ -342,7 +342,8 @@ def test_a_loaders_own_batch_size_is_varied(tmp_path: Path) -> None:
         """,
     )
     assert told.document["batches"] == [4, 8]
-    assert any("batch size of 32 is what was varied" in note for note in told.document["notes"])
+    assert any("in place of the loader's 32" in note for note in told.document["notes"])
+    assert told.document["own_batch"] == 32
 
 
 PADDED = """

@@ -44,7 +44,7 @@ std::string Unchanged(const PlanRequest& request, const Way& captured) {
 
 /// "an RTX 4090, assumed since the card has about as much memory", where only that was given.
 std::string WhoseTimes(const Gpu& gpu) {
-  return gpu.assumed ? fmt::format("the {}, a card with about so much memory", gpu.like)
+  return gpu.assumed ? fmt::format("the {}, since --gpu gives a size and no name", gpu.like)
                      : "this card";
 }
 

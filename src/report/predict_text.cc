@@ -165,11 +165,10 @@ std::string StepTimeText(const Prediction& p) {
   }
   if (p.gpu.name == "H200") return text;
   text += "; measured on an H200, scaled to ";
-  return text + (p.gpu.assumed
-                     ? fmt::format("the {}, a card of about this size; --gpu with a card's "
-                                   "name takes that card's memory and rates",
-                                   p.gpu.like)
-                     : "this card");
+  return text +
+         (p.gpu.assumed
+              ? fmt::format("the rates of the {}, since --gpu gives a size and no name", p.gpu.like)
+              : "this card");
 }
 
 void WriteFigures(Writer& w, const Prediction& p) {
@@ -213,6 +212,15 @@ void WriteHolders(Writer& w, const Prediction& p) {
   }
 }
 
+/// What was asked first: a batch of one's own before the largest that there is room for.
+std::vector<std::string> Headlines(const Prediction& p, const MaxBatch& m) {
+  std::vector<std::string> lines = {Largest(p, m)};
+  if (std::string fastest = Fastest(m); !fastest.empty()) lines.push_back(std::move(fastest));
+  const bool is_largest = p.batch == std::max<std::int64_t>(1, m.Answer());
+  lines.insert(is_largest ? lines.end() : lines.begin(), Verdict(p));
+  return lines;
+}
+
 }  // namespace
 
 std::string InstantText(const Prediction& p) {
@@ -230,20 +238,20 @@ std::string InstantText(const Prediction& p) {
 
 std::string PredictVerdict(const Prediction& p, const std::optional<MaxBatch>& max_batch) {
   if (!max_batch) return Verdict(p);
-  const std::string fastest = Fastest(*max_batch);
-  return Largest(p, *max_batch) + " " + (fastest.empty() ? "" : fastest + " ") + Verdict(p);
+  std::string text;
+  for (const std::string& sentence : Headlines(p, *max_batch)) {
+    text += (text.empty() ? "" : " ") + sentence;
+  }
+  return text;
 }
 
 std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   const Prediction& p = answer.prediction;
   const std::optional<MaxBatch>& max_batch = answer.max_batch;
   Writer w(style);
-  if (max_batch) {
-    w.Headline(Largest(p, *max_batch));
-    const std::string fastest = Fastest(*max_batch);
-    if (!fastest.empty()) w.Headline(fastest);
-  }
-  w.Headline(Verdict(p));
+  const std::vector<std::string> headlines =
+      max_batch ? Headlines(p, *max_batch) : std::vector<std::string>{Verdict(p)};
+  for (const std::string& headline : headlines) w.Headline(headline);
   w.Line();
   WriteFigures(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));

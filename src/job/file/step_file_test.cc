@@ -68,6 +68,16 @@ TEST(StepFile, SaysHowManyBatchesAStepTakes) {
   }
 }
 
+TEST(StepFile, SaysWhatTheScriptsOwnLoaderAsksFor) {
+  Json file = SmallFile();
+  EXPECT_FALSE(Read(file.dump())->own_batch);
+  file["own_batch"] = 64;
+  EXPECT_EQ(Read(file.dump())->own_batch, 64);
+  for (const char* bad : {"0", "-1", "1.5", "\"2\""}) {
+    EXPECT_NE(With("/own_batch", bad), "") << bad;
+  }
+}
+
 TEST(StepFile, SaysByWhatRanksExchangeAndWhereTheModelEnds) {
   Json file = SmallFile();
   EXPECT_EQ(Read(file.dump())->backend, Backend::kNccl);
