@@ -151,8 +151,12 @@ NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
   if (asked.script.run && first.passes == 1 && outcome.gpus == 1) {
     StepQuestion edited = asked;
     edited.script.keep.reset();
-    return {Asked(edited, "predict", {"--batch", CountWord(first.batch)}),
-            "then: whether the edited script fits, without a GPU"};
+    std::vector<std::string> words = {"--batch", CountWord(first.batch)};
+    for (const std::string& lever : first.levers) {
+      // A capture does not see what the script sets there.
+      if (lever.starts_with("allocator=")) words.insert(words.end(), {"--set", lever});
+    }
+    return {Asked(edited, "predict", words), "then: whether the edited script fits, without a GPU"};
   }
   const JobCommand job{.words = AtBatchSize(asked.script.command, first.batch * first.passes),
                        .whole = asked.script.run};

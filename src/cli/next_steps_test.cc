@@ -35,6 +35,13 @@ TEST(AfterPlan, AWayInOnePassKeepsTheLoopAndIsCheckedWithoutAGpu) {
             "plimsoll predict --run --gpu L4 --batch 32 -- python train.py {batch}");
 }
 
+TEST(AfterPlan, TheAllocatorsSettingsAreNotSeenInTheEditedScript) {
+  const PlannedChange first{.levers = {"allocator=expandable_segments:True"}, .batch = 32};
+  EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 32}).back().command,
+            "plimsoll predict --run --gpu L4 --batch 32 --set allocator=expandable_segments:True "
+            "-- python train.py {batch}");
+}
+
 TEST(ApplyPlan, OnlyTheAllocatorHasToBeSetBeforeTheGpuIsUsed) {
   const std::vector<NextStep> steps =
       ApplyPlan("plan.json", {.levers = {"allocator=expandable_segments:True"}, .batch = 8});
