@@ -221,7 +221,7 @@ def train(
         {"schema": "plimsoll.plan/1"}, model, job.optimizer(model.parameters()), way=way
     )
     # A learning rate to choose does not change what a step takes.
-    missing = [t for t in applied.left_to_you if not t.startswith("the learning rate")]
+    missing = [t for t in applied.not_set if not t.startswith("the learning rate")]
     if missing:
         return {"error": f"not run: {missing[0]}"}
     total = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import weakref
 
@@ -335,6 +336,68 @@ def test_what_is_left_is_said():
     applied.step(batches()[0], loss)
 
 
+def test_what_the_loop_has_to_do_is_left_to_you_until_it_is_done():
+    model = net()
+    given = adamw(model)
+    levers = {"accumulation": {"passes": 2}, "optimizer": optimizer_of("adamw", "fused")}
+    applied = plimsoll.apply(plan(4, 2, **levers), model, given)
+    assert applied.optimizer is not given
+    assert applied.done == ["a new optimizer, AdamW (fused), with your groups and settings"]
+    optimizer, step = applied.left_to_you
+    assert optimizer.startswith("use applied.optimizer from here on")
+    assert step.startswith("call applied.step(batch, loss) in place of")
+    assert "2 passes of 4 samples" in step and "all 8 samples" in step
+    assert repr(applied).count("left to you: ") == 2
+    applied.step(batches()[0], loss)
+    assert not applied.left_to_you
+    assert applied.done[1] == "2 passes of 4 samples in each applied.step"
+
+
+@pytest.mark.parametrize(
+    "levers, what",
+    [
+        ({"precision": {"name": "amp_bf16"}}, "autocast"),
+        ({"precision": {"name": "amp_fp16"}}, "the gradient scaler"),
+        ({"offload": {"what": ["activations"]}}, "the offload"),
+    ],
+)
+def test_what_happens_in_a_pass_needs_the_loop(levers, what):
+    (left,) = plimsoll.apply(plan(**levers), net()).left_to_you
+    assert left.startswith("call applied.step") and what in left
+
+
+def test_what_the_model_alone_needs_is_done():
+    applied = plimsoll.apply(plan(checkpointing={"modules": ["blocks.0"]}), net())
+    assert applied.done and not applied.left_to_you
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_step_file_is_told_from_a_plan(tmp_path, packed):
+    path = tmp_path / ("x.step.json.gz" if packed else "x.step.json")
+    text = json.dumps({"schema": "plimsoll.step/1", "torch": "2.11", "strings": []}).encode()
+    path.write_bytes(gzip.compress(text) if packed else text)
+    with pytest.raises(plimsoll.PlanError) as error:
+        plimsoll.apply(path, net())
+    assert f"{path} is a step file, not a plan" in str(error.value)
+    assert f"`plimsoll plan {path} --json > plan.json`" in str(error.value)
+
+
+def test_what_is_neither_text_nor_a_step(tmp_path):
+    for data in (b"\x80\x04\x95", b"\x1f\x8b", gzip.compress(b"{}")):
+        (tmp_path / "x").write_bytes(data)
+        with pytest.raises(plimsoll.PlanError, match="is no plan|cannot be read") as error:
+            plimsoll.apply(tmp_path / "x", net())
+        assert "codec" not in str(error.value)
+
+
+def test_a_loss_of_another_model_is_refused():
+    named = {"model": "GPT2LMHeadModel", **plan(loss={"chunks": 8, "layers": ["lm_head"]})}
+    with pytest.raises(plimsoll.PlanError, match="Linear, has no layer 'lm_head', and the plan is"):
+        plimsoll.apply(named, nn.Linear(4, 4))
+    with pytest.raises(plimsoll.PlanError, match="a single nn.Linear"):
+        plimsoll.apply(plan(loss={"chunks": 8}), nn.Linear(4, 4))
+
+
 def test_an_optimizer_in_the_backward_needs_whole_gradients():
     for options in ({"passes": 2}, {"precision": {"name": "amp_fp16"}}):
         model = net()
@@ -343,7 +406,7 @@ def test_an_optimizer_in_the_backward_needs_whole_gradients():
             plan(**options, optimizer=optimizer_of("adamw", "fused", True)), model, given
         )
         assert applied.optimizer is given
-        assert "gradient is not whole" in applied.left_to_you[0]
+        assert "gradient is not whole" in applied.not_set[0]
 
 
 def test_allocator_settings_that_are_there_already(monkeypatch):

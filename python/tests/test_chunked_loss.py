@@ -148,6 +148,11 @@ def test_apply_says_what_it_did_and_what_it_could_not():
     applied = plimsoll.apply(document, model)
     assert isinstance(model.head, ChunkedHead) and model.head.chunks == 4
     assert "`head`" in applied.done[0] and not applied.left_to_you
+    other = nn.Sequential(nn.Linear(4, 9), nn.Linear(9, 4))  # not the widest, but the named one
+    lever["value"] = {"chunks": 4, "layers": ["1"]}
+    assert "`1`" in plimsoll.apply(document, other).done[0]
+    assert isinstance(other[1], ChunkedHead) and not isinstance(other[0], ChunkedHead)
+    lever["value"] = {"chunks": 4}
     unclear = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     left = plimsoll.apply(document, unclear).left_to_you
     assert "plimsoll.chunked_cross_entropy(hidden, head.weight, labels, chunks=4)" in left[0]

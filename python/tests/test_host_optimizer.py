@@ -97,6 +97,6 @@ def test_apply():
         model,
         torch.optim.AdamW(model.parameters(), 0.01, weight_decay=0.3),
     )
-    assert isinstance(applied.optimizer, HostOptimizer) and not applied.left_to_you
+    assert isinstance(applied.optimizer, HostOptimizer) and not applied.not_set
     assert "AdamW (host)" in applied.done[0] and "on the host" in applied.done[0]
     assert applied.optimizer.param_groups[0]["weight_decay"] == 0.3

@@ -201,15 +201,38 @@ def test_a_plan_can_be_applied(tmp_path):
     assert not found.as_captured.surely_fits and found.closest is None
     assert "samples/s" in found._repr_html_()
     found.write(tmp_path / "plan.json")
-    model = torch.nn.Linear(2, 2)
-    way = found.document["ways"][0]
-    easy = {**way, "set": {"tf32": "on"}}
-    before = torch.backends.cuda.matmul.allow_tf32
-    try:
-        assert plimsoll.apply(found, model, way=easy).done
-        assert plimsoll.apply(tmp_path / "plan.json", model, way=easy).done
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+    with pytest.raises(plimsoll.PlanError, match="Linear, has no layer 'lm_head'"):
+        plimsoll.apply(found, torch.nn.Linear(2, 2))
+    for source in (found, tmp_path / "plan.json"):
+        model = torch.nn.ModuleDict({"lm_head": torch.nn.Linear(2, 3)})
+        assert "`lm_head`" in plimsoll.apply(source, model).done[0]
+
+
+@needs_program
+def test_the_lines_that_plan_prints_apply_it(tmp_path, monkeypatch):
+    """As they stand, in a script that has a model, an optimizer, batches and a loss."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    found = plimsoll.plan(GPT2, gpu="RTX 4090", global_batch=32)
+    found.write("plan.json")
+    asked = [program.find(), "plan", str(GPT2), "--gpu", "RTX 4090", "--global-batch", "32"]
+    shown = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
+    lines = [line[2:] for line in shown.split("\nNext\n")[1].splitlines() if line[2:3] != " "]
+    model = torch.nn.Sequential()
+    model.lm_head = torch.nn.Linear(2, 3)
+    given = torch.optim.AdamW(model.parameters())
+    script = {
+        "plimsoll": plimsoll,
+        "model": model,
+        "optimizer": given,
+        "batch": (torch.randn(32, 2), torch.randint(0, 3, (32,))),
+        "loss": lambda model, x, y: torch.nn.functional.cross_entropy(model(x), y),
+    }
+    assert lines[0].startswith("plimsoll plan ") and lines[-1].startswith("plimsoll run ")
+    for line in lines[1:-1]:
+        exec(line, script)
+    assert script["optimizer"] is script["applied"].optimizer is not given
+    assert script["optimizer"].state and not script["applied"].left_to_you
 
 
 @needs_program

@@ -10,6 +10,9 @@
 #include <filesystem>
 
 #include "cli/command/command_text.h"
+#include "cli/next_steps.h"
+#include "files/input.h"
+#include "files/json.h"
 #include "files/unpack_head.h"
 #include "launch/processes.h"
 #include "readers/registry.h"
@@ -144,6 +147,28 @@ NextStep PredictIt(const std::vector<std::string>& command) {
           "the largest batch that fits, without a GPU; --gpu names the card"};
 }
 
+/// None where nothing fits, or where the job is best as it is.
+std::vector<NextStep> UsesOfPlan(const std::string& path) {
+  const Result<Input> input = Input::Open(path);
+  if (!input) return {};
+  const Result<Json> plan = ReadJson(*input);
+  if (!plan || (*plan)["ways"].empty()) return {};
+  const Json& way = (*plan)["ways"][std::size_t{0}];
+  PlannedChange first{.batch = way["batch"].integer().value_or(0),
+                      .passes = way["passes"].integer().value_or(1)};
+  for (const auto& [lever, value] : way["set"].members()) {
+    first.levers.push_back(fmt::format("{}={}", lever, value.text() ? *value.text() : ""));
+  }
+  if (first.levers.empty()) return {};
+  std::vector<NextStep> steps = ApplyPlan(path, first);
+  NextStep run = RunIt({"python", "train.py"});
+  run.purpose =
+      "then: trains the edited script, and records what it really takes; train.py stands "
+      "for your script";
+  steps.push_back(std::move(run));
+  return steps;
+}
+
 }  // namespace
 
 FileKind KindOf(const std::string& path) {
@@ -189,8 +214,7 @@ std::vector<NextStep> UsesOf(FileKind kind, const std::string& path) {
     case FileKind::kNotebook:
       return {RunIt({"jupyter", "nbconvert", "--to", "notebook", "--execute", path})};
     case FileKind::kPlan:
-      return {{fmt::format("applied = plimsoll.apply(\"{}\", model, optimizer)", path),
-               "in the script, before model.cuda(): sets the plan's first way (docs/plan.md)"}};
+      return UsesOfPlan(path);
     case FileKind::kCalibration:
       return {{CommandText("predict").Word("job.step.json.gz").Flag("--calibration", path).str(),
                "with what was measured on that card"}};

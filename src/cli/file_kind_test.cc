@@ -90,6 +90,25 @@ TEST_F(FileKindTest, TheRightCommandIsNamed) {
   EXPECT_FALSE(WrongForRecords(Path("none")));  // whoever reads it says so
 }
 
+TEST_F(FileKindTest, APlanIsAppliedOnlyWhereItHasAWay) {
+  const auto uses = [&](const std::string& ways) {
+    EXPECT_FALSE(
+        WriteFile(Path("plan.json"), R"({"schema": "plimsoll.plan/1", "ways": )" + ways + "}"));
+    return UsesOf(FileKind::kPlan, Path("plan.json"));
+  };
+  EXPECT_TRUE(uses("[]").empty());
+  EXPECT_TRUE(uses(R"([{"batch": 8, "passes": 1, "set": {}}])").empty());
+  EXPECT_TRUE(uses("[").empty());
+  EXPECT_EQ(uses(R"([{"batch": 8, "passes": 1, "set": {"tf32": "on"}}])").size(), 2U);
+  const std::vector<NextStep> both =
+      uses(R"([{"batch": 8, "passes": 2, "set": {"accumulation": "2"}}])");
+  ASSERT_EQ(both.size(), 3U);
+  EXPECT_EQ(both[0].command,
+            "applied = plimsoll.apply(\"" + Path("plan.json") + "\", model, optimizer)");
+  EXPECT_EQ(both[1].command, "applied.step(batch, loss)");
+  EXPECT_EQ(both[2].command, "plimsoll run -- python train.py");
+}
+
 TEST(CommandText, WordsAreQuotedWhereAShellWouldReadThem) {
   EXPECT_EQ(Quoted("a/b.py"), "a/b.py");
   EXPECT_EQ(Quoted("RTX 4090"), "'RTX 4090'");

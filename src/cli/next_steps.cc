@@ -143,6 +143,35 @@ std::vector<std::string> AtBatchSize(std::vector<std::string> words, std::int64_
   return words;
 }
 
+bool Sets(const PlannedChange& way, std::string_view what) {
+  return std::ranges::any_of(way.levers,
+                             [&](const std::string& lever) { return lever.starts_with(what); });
+}
+
+/// Whether something of it happens in each pass, where plimsoll.apply alone cannot set it.
+bool ChangesTheLoop(const PlannedChange& way) {
+  return way.passes > 1 || Sets(way, "precision=") || Sets(way, "offload=");
+}
+
+/// Of the script with the first way in it. A capture's batches are too small to be cut into passes:
+/// those are seen in a run alone.
+NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
+  const PlannedChange& first = *outcome.first;
+  if (asked.script.run && first.passes == 1 && outcome.gpus == 1) {
+    StepQuestion edited = asked;
+    edited.script.keep.reset();
+    std::vector<std::string> words = {"--batch", CountWord(first.batch)};
+    for (const std::string& lever : first.levers) {
+      // A capture does not see what the script sets there.
+      if (lever.starts_with("allocator=")) words.insert(words.end(), {"--set", lever});
+    }
+    return {Asked(edited, "predict", words), "then: whether the edited script fits, without a GPU"};
+  }
+  const JobCommand job{.words = AtBatchSize(asked.script.command, first.batch * first.passes),
+                       .whole = asked.script.run};
+  return RunAgain(job, "then: trains the edited script, and records what it really takes");
+}
+
 NextStep PlanIt(const StepQuestion& asked, const PredictOutcome& outcome,
                 const std::string& purpose) {
   std::vector<std::string> words;
@@ -235,6 +264,24 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
   return steps;
 }
 
+std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& first) {
+  NextStep set = {fmt::format("applied = plimsoll.apply(\"{}\", model, optimizer)", file),
+                  "in the script, once the optimizer is made: sets the first way and prints what "
+                  "is left to you. It needs `import plimsoll`: `pip install .` in Plimsoll's "
+                  "checkout installs it",
+                  {"optimizer = applied.optimizer", "print(applied)"}};
+  if (Sets(first, "allocator=")) {
+    set.purpose += "; the allocator can be set only before anything is on the GPU";
+  }
+  if (!ChangesTheLoop(first)) return {set};
+  return {set,
+          {"applied.step(batch, loss)",
+           fmt::format("in the loop, in place of the forward, backward(), optimizer.step() and "
+                       "zero_grad(): `batch` has all {} samples of a step, loss(model, *batch) "
+                       "gives their mean loss",
+                       first.batch * first.passes)}};
+}
+
 std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& outcome) {
   if (IsGone(asked.files)) return {};
   if (!outcome.first) {
@@ -245,17 +292,18 @@ std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& ou
     return {
         {Asked(larger, "plan", ClusterFlags(outcome)), "the fastest ways on a card that holds it"}};
   }
-  std::vector<std::string> way = {"--batch", CountWord(outcome.batch)};
-  for (const std::string& word : Settings(*outcome.first)) way.push_back(word);
-  const NextStep check = {Asked(asked, "predict", way),
-                          "the first way by itself: what it needs, and what holds it"};
-  if (outcome.first->empty()) return {check};
+  const std::vector<std::string> at_batch = {"--batch", CountWord(outcome.first->batch)};
+  if (outcome.first->levers.empty()) {
+    return {{Asked(asked, "predict", at_batch),
+             "the first way by itself: what it needs, and what holds it"}};
+  }
   std::vector<std::string> as_json = ClusterFlags(outcome);
   as_json.emplace_back("--json");
-  return {
-      {Asked(asked, "plan", as_json, ">plan.json"),
-       "then, in the script: plimsoll.apply(\"plan.json\", model, optimizer) sets the first way"},
-      check};
+  std::vector<NextStep> steps = {
+      {Asked(asked, "plan", as_json, ">plan.json"), "writes the plan for the lines below"}};
+  for (NextStep& step : ApplyPlan("plan.json", *outcome.first)) steps.push_back(std::move(step));
+  steps.push_back(CheckEdited(asked, outcome));
+  return steps;
 }
 
 std::vector<NextStep> AfterTune(const TuneReport& report, const std::string& script,

@@ -61,10 +61,19 @@ struct PredictOutcome {
 };
 std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutcome& outcome);
 
-struct PlanOutcome {
-  /// The first way, "tf32=on" each, and its batch; nothing where none fits.
-  std::optional<std::vector<std::string>> first = {};
+/// A way of a plan: what it sets, "tf32=on" each.
+struct PlannedChange {
+  std::vector<std::string> levers = {};
+  /// Samples of one pass, and passes of one step of the optimizer.
   std::int64_t batch = 0;
+  std::int64_t passes = 1;
+};
+/// What to write into the script, so that it trains by the first way of a plan.
+std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& first);
+
+struct PlanOutcome {
+  /// Nothing where none fits.
+  std::optional<PlannedChange> first = {};
   std::int64_t samples = 0;
   std::int64_t gpus = 1;
   std::int64_t nodes = 1;

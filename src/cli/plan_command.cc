@@ -139,9 +139,10 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
     return AfterPlan(asked, outcome);
   }
   const Choice& first = plan.ways.front().choice;
-  outcome.batch = first.batch;
-  outcome.first.emplace();
-  for (const auto& [lever, value] : first.set) outcome.first->push_back(lever + "=" + value.text());
+  outcome.first = {.batch = first.batch, .passes = PassesOf(first)};
+  for (const auto& [lever, value] : first.set) {
+    outcome.first->levers.push_back(lever + "=" + value.text());
+  }
   return AfterPlan(asked, outcome);
 }
 

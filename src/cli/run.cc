@@ -84,9 +84,14 @@ const char* CommandFor(FileKind kind) {
 
 /// What a file is that no command begins with, and what can be done with it.
 int DescribeFile(const std::string& path, FileKind kind) {
-  const std::string what = fmt::format("{} is {}{}.\n", Printable(path), KindName(kind),
-                                       kind == FileKind::kPage ? ": open it in a browser" : "");
-  return Print(what + NextText(UsesOf(kind, path), StyleOfStdout()));
+  const std::vector<NextStep> uses = UsesOf(kind, path);
+  std::string_view more;
+  if (kind == FileKind::kPage) more = ": open it in a browser";
+  if (kind == FileKind::kPlan && uses.empty()) {
+    more = "; it has nothing to apply: no way fits, or the job is best as it is";
+  }
+  const std::string what = fmt::format("{} is {}{}.\n", Printable(path), KindName(kind), more);
+  return Print(what + NextText(uses, StyleOfStdout()));
 }
 
 int NoSuchCommand(const std::string& name) {

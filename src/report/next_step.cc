@@ -10,6 +10,7 @@ std::string NextText(const std::vector<NextStep>& steps, const TextStyle& style)
   w.Heading("Next");
   for (const NextStep& step : steps) {
     w.Code({step.command}, "  ");
+    w.Code(step.further_lines, "  ");
     w.Wrapped(step.purpose, "      ", "      ");
   }
   return w.Take();

@@ -32,7 +32,10 @@ class Applied:
         self.passes = passes
         #: What was set, and what could not be, in words.
         self.done: list[str] = []
-        self.left_to_you: list[str] = []
+        self.not_set: list[str] = []
+        #: What the loop has to do, until `step` has done it; and how that is told then.
+        self.in_your_loop: list[str] = []
+        self.done_in_step: list[str] = []
         self.scaler: torch.amp.GradScaler | None = None
         self.precision: Precision = AS_WRITTEN
         self.offloads_activations = False
@@ -43,6 +46,10 @@ class Applied:
         for title, texts in (("done", self.done), ("left to you", self.left_to_you)):
             lines += [f"  {title}: {text}" for text in texts]
         return "\n".join(lines) + ">"
+
+    @property
+    def left_to_you(self) -> list[str]:
+        return self.in_your_loop + self.not_set
 
     @property
     def device(self) -> torch.device:
@@ -105,6 +112,8 @@ class Applied:
         if seen != planned:
             total = total * self._enlarge(planned / seen)
         self._update(clip_norm)
+        self.done += self.done_in_step
+        self.in_your_loop, self.done_in_step = [], []
         return total
 
     def _parts(self, batch: Any) -> tuple[Iterator[tuple[Any, int]], int]:

@@ -29,8 +29,9 @@ def apply(
     """Sets what one way of a plan says, in the model itself, and says what it did.
 
     `plan` is the file, the text or the document that `plimsoll plan --json` gives, `way` the number
-    of the way, from 0. Best called before the model is moved to the GPU, and before the first step.
-    Of what is given back `.done` and `.left_to_you` tell what was set and what was not; print it.
+    of the way, from 0. Call it once the optimizer is made, before the first step. Train with what
+    is given back: its `.optimizer` may be a new one, and passes are made by its `.step`. Its
+    `.done` and `.left_to_you` tell what was set and what was not; print it.
     """
     if not isinstance(model, nn.Module):
         raise PlanError(f"`model` is {type(model).__name__} and no torch.nn.Module")
@@ -39,7 +40,7 @@ def apply(
     chosen = read_way(plan, way)
     applied = Applied(model, optimizer, chosen.batch, chosen.passes)
     # Before anything is changed:
-    _check_blocks(chosen, model)
+    _check_layers(chosen, model)
     if optimizer is not None and "optimizer" in chosen.levers:
         refuse_state(optimizer)
     for lever, set_lever in _LEVERS.items():
@@ -47,13 +48,42 @@ def apply(
         if is_set is None:
             continue
         try:
-            applied.done.append(set_lever(applied, is_set.value))
+            told = set_lever(applied, is_set.value)
+            (applied.done_in_step if lever == "accumulation" else applied.done).append(told)
         except _LeftToYou as left:
-            applied.left_to_you.append(f"{lever} = {is_set.text}: {left}")
+            applied.not_set.append(f"{lever} = {is_set.text}: {left}")
     for lever, is_set in chosen.levers.items():
         if lever not in _LEVERS:
-            applied.left_to_you.append(f"{lever} = {is_set.text}: this release does not know it")
+            applied.not_set.append(f"{lever} = {is_set.text}: this release does not know it")
+    applied.in_your_loop += _of_the_loop(applied, optimizer)
     return applied
+
+
+def _of_the_loop(applied: Applied, given: Optimizer | None) -> list[str]:
+    """What is set only where the loop uses it."""
+    told = []
+    if applied.optimizer is not given:
+        told.append(
+            "use applied.optimizer from here on, also in a scheduler; your own is not changed"
+        )
+    precision = applied.precision
+    parts = [
+        (applied.passes > 1, f"{applied.passes} passes of {applied.batch} samples"),
+        (precision.autocast is not None, "autocast"),
+        (applied.scaler is not None, "the gradient scaler"),
+        (precision.weights is torch.bfloat16, "batches in bfloat16"),
+        (precision.channels_last, "batches in channels-last"),
+        (applied.offloads_activations, "the offload"),
+    ]
+    in_step = [text for is_set, text in parts if is_set]
+    if in_step:
+        told.append(
+            "call applied.step(batch, loss) in place of the forward, backward(), optimizer.step() "
+            f"and zero_grad(): {', '.join(in_step)}. `batch` has all "
+            f"{applied.passes * applied.batch} samples of a step, loss(model, *batch) gives their "
+            "mean loss"
+        )
+    return told
 
 
 class _LeftToYou(Exception):
@@ -134,11 +164,11 @@ def _set_optimizer(applied: Applied, value: _Value) -> str:
     applied.steps_in_backward = bool(early)
     kind = type(made.inner if isinstance(made, HostOptimizer) else made)
     if not isinstance(given, kind):
-        applied.left_to_you.append(
+        applied.not_set.append(
             f"the learning rate of {kind.__name__}: that of {type(given).__name__} was kept"
         )
     told = f"a new optimizer, {kind.__name__}{f' ({form})' if form else ''}, with your groups"
-    told += " and settings; give `.optimizer` to a scheduler that holds the old one"
+    told += " and settings"
     if form == "host":
         told += "; its state lies on the host, where its step is computed"
     if early:
@@ -149,7 +179,7 @@ def _set_optimizer(applied: Applied, value: _Value) -> str:
 def _set_accumulation(applied: Applied, value: _Value) -> str:
     if value.get("passes") != applied.passes:
         raise _LeftToYou(f"the way itself has {applied.passes} passes")
-    return f"`.step` makes {applied.passes} passes of {applied.batch} samples"
+    return f"{applied.passes} passes of {applied.batch} samples in each applied.step"
 
 
 def _set_checkpointing(applied: Applied, value: _Value) -> str:
@@ -184,19 +214,40 @@ def _modules(value: _Value) -> list[str]:
     return modules
 
 
-def _check_blocks(way: Way, model: nn.Module) -> None:
-    lever = way.levers.get("checkpointing")
-    for name in [] if lever is None else _modules(lever.value):
-        try:
-            found = model.get_submodule(name)
-        except AttributeError:
-            found = None
-        if found is None or found is model:
-            close = difflib.get_close_matches(name, [n for n, _ in model.named_modules()], 1)
-            raise PlanError(
-                f"the model has no block {name!r}",
-                hint=f"There is {close[0]!r}" if close else "Is it the model of the capture?",
-            )
+def _layers(value: _Value) -> list[str]:
+    """Those that make the logits; none in a plan of an older release."""
+    layers = value.get("layers", [])
+    if not isinstance(layers, list) or not all(isinstance(name, str) for name in layers):
+        raise PlanError("the plan's loss names no layers", hint="Make the plan anew")
+    return layers
+
+
+def _check_layers(way: Way, model: nn.Module) -> None:
+    """That the model is the one of the plan, as far as the way names parts of it."""
+    checkpointing, loss = way.levers.get("checkpointing"), way.levers.get("loss")
+    for name in [] if checkpointing is None else _modules(checkpointing.value):
+        _check_layer("block", name, way, model)
+    if loss is None:
+        return
+    for name in _layers(loss.value):
+        _check_layer("layer", name, way, model)
+    if isinstance(model, nn.Linear) and way.model != "Linear":
+        raise PlanError("the model is a single nn.Linear and not the one of the plan")
+
+
+def _check_layer(kind: str, name: str, way: Way, model: nn.Module) -> None:
+    try:
+        found = model.get_submodule(name)
+    except AttributeError:
+        found = None
+    if found is not None and found is not model:
+        return
+    close = difflib.get_close_matches(name, [n for n, _ in model.named_modules()], 1)
+    of = f", and the plan is for {way.model}" if way.model else ""
+    raise PlanError(
+        f"the model, {type(model).__name__}, has no {kind} {name!r}{of}",
+        hint=f"There is {close[0]!r}" if close else "Pass the model that the plan was made for",
+    )
 
 
 def _set_allocator(applied: Applied, value: _Value) -> str:
@@ -244,17 +295,15 @@ def _set_loss(applied: Applied, value: _Value) -> str:
     chunks = value.get("chunks")
     if not isinstance(chunks, int) or chunks < 1:
         raise _LeftToYou("this release does not know it")
-    head = defer(applied.model, chunks)
+    head = defer(applied.model, chunks, _layers(value))
     if head is None:
         raise _LeftToYou(
             "it is not clear which layer makes the logits; in place of it (`head`) and "
             "F.cross_entropy: loss = plimsoll.chunked_cross_entropy(hidden, head.weight, labels, "
             f"chunks={chunks})"
         )
-    return (
-        f"`{head}` and F.cross_entropy of what it gives run in {chunks} chunks of rows; whatever "
-        "else reads its output gets all of it"
-    )
+    layer = f"`{head}`" if head else "the model"
+    return f"F.cross_entropy of what {layer} gives is computed in {chunks} chunks of rows"
 
 
 def _set_parallel(applied: Applied, value: _Value) -> str:

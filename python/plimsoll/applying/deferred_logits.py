@@ -3,6 +3,7 @@ not: it takes them in chunks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import torch
@@ -181,11 +182,11 @@ _DEFERRED: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-def defer(model: nn.Module, chunks: int) -> str | None:
-    """Makes the model's last linear layer a ChunkedHead and gives back its name; None where it is
-    not clear which one that is."""
-    head = _head_of(model)
-    if head is None:
+def defer(model: nn.Module, chunks: int, layers: Sequence[str] = ()) -> str | None:
+    """Makes the model's last linear layer, or the one that is named, a ChunkedHead and gives back
+    its name; None where it is not clear which one that is."""
+    head = model.get_submodule(layers[0]) if len(layers) == 1 else _head_of(model)
+    if type(head) is not nn.Linear:
         return None
     head.__class__ = ChunkedHead
     head.chunks = chunks  # type: ignore[assignment]

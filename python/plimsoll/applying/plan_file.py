@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
+import shlex
+import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
@@ -10,6 +14,10 @@ from ..base.errors import PlanError
 from ..base.json_text import BadJson, parse_json
 
 SCHEMA = "plimsoll.plan/1"
+_STEP_SCHEMA = "plimsoll.step/"
+_GZIP = b"\x1f\x8b"
+#: Bytes that have the schema of a document.
+_HEAD = 1000
 
 PlanSource = Union[str, "os.PathLike[str]", Mapping[str, Any]]
 
@@ -27,27 +35,34 @@ class Way(NamedTuple):
     batch: int
     passes: int
     levers: dict[str, Lever]
+    #: The class of the model, where the plan tells it.
+    model: str = ""
 
 
 def read_way(plan: PlanSource, way: int | Mapping[str, Any]) -> Way:
     """A way by its number, from 0; or one that was taken out of the document."""
     document = _document(getattr(plan, "document", plan))
+    model = str(document.get("model") or "")
     if isinstance(way, Mapping):
-        return _way(way)
+        return _way(way)._replace(model=model)
     ways = document.get("ways")
     if not isinstance(ways, list) or not ways:
         raise PlanError("the plan has no way that fits")
     if not 0 <= way < len(ways):
         raise PlanError(f"the plan has no way {way}", hint=f"They count from 0 to {len(ways) - 1}")
-    return _way(ways[way])
+    return _way(ways[way])._replace(model=model)
 
 
 def _document(plan: PlanSource) -> Mapping[str, Any]:
+    file = "job.step.json.gz"
+    name = "what was given"
     if isinstance(plan, Mapping):
         document = plan
     else:
         is_text = isinstance(plan, str) and plan.lstrip().startswith("{")
-        text, name = (plan, "the plan") if is_text else (_text(plan), os.fspath(plan))
+        if not is_text:
+            name = file = os.fspath(plan)
+        text = plan if is_text else _text(plan)
         try:
             document = parse_json(str(text))
         except BadJson as error:
@@ -55,6 +70,8 @@ def _document(plan: PlanSource) -> Mapping[str, Any]:
                 f"{name} is no JSON: {error}", hint="It is what `plimsoll plan ... --json` prints"
             ) from error
     schema = document.get("schema") if isinstance(document, Mapping) else None
+    if isinstance(schema, str) and schema.startswith(_STEP_SCHEMA):
+        raise _is_a_step(name, file)
     if schema != SCHEMA:
         raise PlanError(
             f"the plan's schema is {schema!r} instead of {SCHEMA!r}",
@@ -63,12 +80,29 @@ def _document(plan: PlanSource) -> Mapping[str, Any]:
     return document
 
 
+def _is_a_step(name: str, file: str) -> PlanError:
+    return PlanError(
+        f"{name} is a step file, not a plan",
+        hint=f"`plimsoll plan {shlex.quote(file)} --json > plan.json` makes a plan of it",
+    )
+
+
 def _text(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{os.fspath(path)} cannot be read: {error}") from error
+        with open(path, "rb") as file:
+            data = file.read()
+        if data.startswith(_GZIP):
+            head = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_HEAD)
+            if f'"{_STEP_SCHEMA}'.encode() in head:
+                raise _is_a_step(name, name)
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise PlanError(
+            f"{name} is no plan", hint="It is what `plimsoll plan ... --json` prints"
+        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise PlanError(f"{name} cannot be read: {error}") from error
 
 
 def _way(way: Any) -> Way:

@@ -58,6 +58,15 @@ std::vector<std::string> LossCode(const Job& job, const Choice& choice, const Le
                   name, chunks)};
 }
 
+/// Their names are the same in every precision.
+std::vector<std::string> LayersIn(const Job& job, int chunks) {
+  for (const Variant& variant : job.variants) {
+    std::vector<std::string> layers = LogitLayers(job, variant, chunks);
+    if (!layers.empty()) return layers;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> NotCheckpointed(const Job& job, const Variant& variant,
@@ -85,8 +94,9 @@ const PlanLever kLossLever = {
         [](const Job&, const Choice&, const LeverValue& value) {
           return fmt::format("loss in {} chunks", ChunksOf(value));
         },
-    .fields = [](const Job&, const LeverValue& value) -> LeverFields {
-      return {{"chunks", std::int64_t{ChunksOf(value)}}};
+    .fields = [](const Job& job, const LeverValue& value) -> LeverFields {
+      const int chunks = ChunksOf(value);
+      return {{"chunks", std::int64_t{chunks}}, {"layers", LayersIn(job, chunks)}};
     },
     .code = LossCode,
     .rewrite = [](Job& job, Variant& variant, const LeverValue& value) -> std::optional<Error> {

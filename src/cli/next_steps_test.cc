@@ -1,0 +1,53 @@
+#include "cli/next_steps.h"
+
+#include <gtest/gtest.h>
+
+namespace plimsoll::next_steps_test {
+namespace {
+
+StepQuestion OfScript() {
+  return {.script = {.run = true, .command = {"python", "train.py", "{batch}"}},
+          .gpu = {.name = "L4"}};
+}
+
+TEST(AfterPlan, TheLinesThatApplyItAndHowToCheckThem) {
+  const PlannedChange first{
+      .levers = {"accumulation=2", "optimizer=adamw:fused"}, .batch = 16, .passes = 2};
+  const std::vector<NextStep> steps = AfterPlan(OfScript(), {.first = first, .samples = 32});
+  ASSERT_EQ(steps.size(), 4U);
+  EXPECT_TRUE(steps[0].command.starts_with("plimsoll plan --run "));
+  EXPECT_EQ(steps[1].command, "applied = plimsoll.apply(\"plan.json\", model, optimizer)");
+  EXPECT_EQ(steps[1].further_lines,
+            (std::vector<std::string>{"optimizer = applied.optimizer", "print(applied)"}));
+  EXPECT_EQ(steps[1].purpose.find("GPU"), std::string::npos);
+  EXPECT_EQ(steps[2].command, "applied.step(batch, loss)");
+  EXPECT_NE(steps[2].purpose.find("all 32 samples"), std::string::npos);
+  EXPECT_EQ(steps[3].command, "plimsoll run -- python train.py 32");
+}
+
+TEST(AfterPlan, AWayInOnePassKeepsTheLoopAndIsCheckedWithoutAGpu) {
+  const PlannedChange first{.levers = {"optimizer=adamw:fused"}, .batch = 32};
+  StepQuestion asked = OfScript();
+  asked.script.keep = "before.step.json.gz";
+  const std::vector<NextStep> steps = AfterPlan(asked, {.first = first, .samples = 32});
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_EQ(steps[2].command,
+            "plimsoll predict --run --gpu L4 --batch 32 -- python train.py {batch}");
+}
+
+TEST(AfterPlan, TheAllocatorsSettingsAreNotSeenInTheEditedScript) {
+  const PlannedChange first{.levers = {"allocator=expandable_segments:True"}, .batch = 32};
+  EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 32}).back().command,
+            "plimsoll predict --run --gpu L4 --batch 32 --set allocator=expandable_segments:True "
+            "-- python train.py {batch}");
+}
+
+TEST(ApplyPlan, OnlyTheAllocatorHasToBeSetBeforeTheGpuIsUsed) {
+  const std::vector<NextStep> steps =
+      ApplyPlan("plan.json", {.levers = {"allocator=expandable_segments:True"}, .batch = 8});
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_NE(steps[0].purpose.find("before anything is on the GPU"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plimsoll::next_steps_test
