@@ -11,6 +11,7 @@ target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconve
                        # and where replace() or an inlined copy is followed to the end.
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                        $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,14>>:-Wno-stringop-overflow>
+                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,14>>:-Wno-stringop-overread>
                        $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,14>>:-Wno-array-bounds>)
 if(PLIMSOLL_UNITY)
   # g++ takes what a batch includes for headers, which must not use unnamed namespaces.
