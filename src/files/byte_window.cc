@@ -73,13 +73,13 @@ void ByteWindow::Show(Piece next) {
                  .room = both,
                  .size = both};
     char* const begin = joined.memory.get() + kRoomBefore;
-    std::memcpy(begin, window_.data(), window_.size());
+    std::ranges::copy(window_, begin);  // memcpy would not take the null of an empty one
     std::memcpy(begin + window_.size(), next.memory.get() + kRoomBefore, next.size);
     window_ = {begin, both};
     next = std::move(joined);
   } else {
     char* const begin = next.memory.get() + kRoomBefore - window_.size();
-    std::memcpy(begin, window_.data(), window_.size());
+    std::ranges::copy(window_, begin);
     window_ = {begin, window_.size() + next.size};
   }
   spare_ = std::exchange(current_, std::move(next));

@@ -134,7 +134,8 @@ TEST(Unfolding, RangesThatPassTheEndOfTheAddressSpace) {
       for (const char* action : {"segment_alloc", "alloc", "free_requested", "free_completed",
                                  "segment_map", "segment_unmap", "segment_free", "alloc"}) {
         snapshot.Event(action, address, size);
-        snapshot.Event(action, address - size, size);
+        const auto before = static_cast<std::uint64_t>(address) - static_cast<std::uint64_t>(size);
+        snapshot.Event(action, static_cast<std::int64_t>(before), size);
       }
       Through(snapshot.Take(), "address " + std::to_string(address), true);
     }
