@@ -529,7 +529,7 @@ class RunTest(unittest.TestCase):
     def test_no_torch(self):
         job = self.run_job("import json, sys; sys.exit(3)")
         self.assertEqual(job.code, 3)
-        self.assertIn("no Python process was seen to import PyTorch", job.err)
+        self.assertIn("no process of the job was seen to import PyTorch before it ended", job.err)
         self.assertFalse(os.path.exists(job.folder))
 
     def test_torch_is_asked_for_before_it_is_imported(self):

@@ -119,8 +119,8 @@ def _loaders(
         size = own if batch is None else batch
         if batch is not None:
             note(
-                f"{current_line()}: other batch sizes were put in place of the loader's {own}, since "
-                "the command has no {batch}"
+                f"{current_line()}: other batch sizes were put in place of the loader's {own}, "
+                "since the command has no {batch}"
             )
         drawn = stretch.drawn(size) if stretch is not None else None
         if stretch is not None and drawn is not None:
