@@ -1,13 +1,12 @@
 #include "files/byte_stream.h"
 
 #include <gtest/gtest.h>
-#include <lzma.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "files/packed_for_tests.h"
 
 namespace plimsoll::byte_stream_test {
 namespace {
@@ -26,36 +25,6 @@ class TemporaryFile {
  private:
   static inline int number_ = 0;
 };
-
-std::string Gzipped(const std::string& text) {
-  z_stream z{};
-  deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(deflateBound(&z, text.size()) + 64, '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  z.avail_in = static_cast<uInt>(text.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data());
-  z.avail_out = static_cast<uInt>(out.size());
-  deflate(&z, Z_FINISH);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
-}
-
-std::string Xzipped(const std::string& text) {
-  std::string out(text.size() + 4096, '\0');
-  std::size_t used = 0;
-  lzma_easy_buffer_encode(1, LZMA_CHECK_CRC32, nullptr,
-                          reinterpret_cast<const std::uint8_t*>(text.data()), text.size(),
-                          reinterpret_cast<std::uint8_t*>(out.data()), &used, out.size());
-  out.resize(used);
-  return out;
-}
-
-std::string Zstandard(const std::string& text) {
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 1));
-  return out;
-}
 
 /// Text that does not repeat itself, longer than what is read at once.
 std::string LongText() {
@@ -83,7 +52,7 @@ Result<std::string> ReadInPieces(const std::string& path, std::size_t piece) {
 
 TEST(ByteStream, UnpacksInPieces) {
   const std::string text = LongText();
-  for (const std::string& packed : {text, Gzipped(text), Xzipped(text), Zstandard(text)}) {
+  for (const std::string& packed : {text, Gzip(text), Xz(text), Zstd(text)}) {
     const TemporaryFile file(packed);
     for (std::size_t piece : {std::size_t{1000}, std::size_t{65536}, std::size_t{1} << 21}) {
       const Result<std::string> read = ReadInPieces(file.path, piece);
@@ -95,7 +64,7 @@ TEST(ByteStream, UnpacksInPieces) {
 
 TEST(ByteStream, SeveralPartsAreOneText) {
   const std::string text = LongText();
-  for (auto* pack : {Gzipped, Xzipped, Zstandard}) {
+  for (auto* pack : {Gzip, Xz, Zstd}) {
     const TemporaryFile file(pack(text) + pack("the end"));
     const Result<std::string> read = ReadInPieces(file.path, 4096);
     ASSERT_TRUE(read.ok()) << read.error().ToLine();
@@ -105,7 +74,7 @@ TEST(ByteStream, SeveralPartsAreOneText) {
 
 TEST(ByteStream, WhatEndsTooEarlyIsSaid) {
   const std::string text = LongText();
-  for (auto* pack : {Gzipped, Xzipped, Zstandard}) {
+  for (auto* pack : {Gzip, Xz, Zstd}) {
     std::string packed = pack(text);
     packed.resize(packed.size() / 2);
     const TemporaryFile file(packed);
