@@ -64,6 +64,7 @@ test: ## Install what is missing, then every check and test
 nightly: release ## What takes longer: everything under sanitizers, pip install from source, 300 long inputs, every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
 	@tools/install_deps.sh test
 	@PLIMSOLL_LONG_CASES=300 PLIMSOLL_LONG_SECONDS=15 PLIMSOLL_LONG_JOBS=$(JOBS) python3 tests/hostile/long_test.py $(RELEASE)
+	@tools/package_tools
 	@tests/package/source_test.sh
 	@PLIMSOLL_PYTHON_TESTS=all PLIMSOLL_NIGHTLY=1 tools/run_tests --jobs $(JOBS) asan train-asan
 	@tools/install_deps.sh fuzz

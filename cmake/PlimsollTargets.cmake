@@ -97,7 +97,8 @@ function(plimsoll_layer name)
   endif()
   plimsoll_read_once(plimsoll_${name} ${kind} <fmt/format.h> <algorithm> <array> <deque> <functional> <map> <memory>
                      <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
-  if(PLIMSOLL_TESTS AND tests)
+  # Where only the training library is built, its own tests are enough.
+  if(PLIMSOLL_TESTS AND PLIMSOLL_PROGRAM AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE plimsoll_${name} GTest::gtest_main)
     plimsoll_quick_to_compile(${name}_test)

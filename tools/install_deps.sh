@@ -41,13 +41,6 @@ check_versions() {
   fi
 }
 
-# What tests need from PyPI, since no test uses the network or makes a virtual environment.
-prepare_python() {
-  [[ $purpose == test ]] || return 0
-  "$(dirname "$0")/package_tools"
-  "$(dirname "$0")/python_tools"
-}
-
 # Elsewhere than Debian: look for the headers and programs themselves, then list what is needed.
 check_elsewhere() {
   local missing=() program header roots=(/usr/include /usr/local/include /opt/homebrew/include)
@@ -86,7 +79,6 @@ TEXT
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   check_elsewhere
   check_versions
-  prepare_python
   exit 0
 fi
 
@@ -113,7 +105,6 @@ if ((${#missing[@]} + ${#missing_nice[@]})); then
       echo "install_deps: not root and no sudo; as root: apt-get install ${missing[*]} ${missing_nice[*]}" >&2
       ((${#missing[@]})) && exit 2
       check_versions
-      prepare_python
       exit 0
     fi
     as_root=(sudo)
@@ -131,4 +122,3 @@ if ((${#missing[@]} + ${#missing_nice[@]})); then
   done
 fi
 check_versions
-prepare_python

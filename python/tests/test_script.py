@@ -614,3 +614,28 @@ def test_a_command_that_cannot_be(tmp_path: Path, words: str, said: str) -> None
     outcome = fresh(main, [path if word == "TRAIN" else word for word in words.split()])
     assert outcome.value == 2
     assert said in outcome.said
+
+
+APPLIED = """
+import plimsoll
+way = {"batch": 16, "passes": PASSES, "set": {}, "levers": []}
+plan = {"schema": "plimsoll.plan/1", "samples": 16 * PASSES, "ways": [way]}
+model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+applied = plimsoll.apply(plan, model, torch.optim.AdamW(model.parameters()))
+
+def loss(model, x, y):
+    return nn.functional.cross_entropy(model(x), y)
+
+for step in range(100):
+    x, y = torch.randn(batch, 32).cuda(), torch.randint(0, 8, (batch,)).cuda()
+    applied.step((x, y), loss)
+"""
+
+
+def test_the_passes_of_a_plan_are_made_of_a_captured_batch(tmp_path: Path) -> None:
+    """It has fewer samples than a pass of the plan."""
+    run = once(tmp_path, APPLIED.replace("PASSES", "4"))
+    assert phases(run)[-10:].count("backward") == 4
+    with pytest.raises(CaptureError, match="into 3 passes; one of 4 samples") as refused:
+        once(tmp_path, APPLIED.replace("PASSES", "3"))
+    assert "--batches 3,6" in refused.value.hint

@@ -153,14 +153,22 @@ bool ChangesTheLoop(const PlannedChange& way) {
   return way.passes > 1 || Sets(way, "precision=") || Sets(way, "offload=");
 }
 
-/// Of the script with the first way in it. A capture's batches are too small to be cut into passes:
-/// those are seen in a run alone.
+/// Sizes that can be cut into so many passes, where those of the question cannot.
+std::optional<std::pair<std::int64_t, std::int64_t>> CutInto(
+    std::int64_t passes, std::optional<std::pair<std::int64_t, std::int64_t>> batches) {
+  const auto [small, large] = batches.value_or(std::pair<std::int64_t, std::int64_t>(4, 8));
+  if (small % passes == 0 && large % passes == 0) return batches;
+  return std::pair(passes, 2 * passes);
+}
+
+/// Of the script with the first way in it.
 NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
   const PlannedChange& first = *outcome.first;
-  if (asked.script.run && first.passes == 1 && outcome.gpus == 1) {
+  if (asked.script.run && outcome.gpus == 1) {
     StepQuestion edited = asked;
     edited.script.keep.reset();
-    std::vector<std::string> words = {"--batch", CountWord(first.batch)};
+    edited.batches = CutInto(first.passes, asked.batches);
+    std::vector<std::string> words = {"--batch", CountWord(first.batch * first.passes)};
     for (const std::string& lever : first.levers) {
       // A capture does not see what the script sets there.
       if (lever.starts_with("allocator=")) words.insert(words.end(), {"--set", lever});

@@ -302,10 +302,18 @@ class JsonWriter {
 /// Makes the tree of what a visit meets.
 class TreeBuilder : public JsonVisitor {
  public:
-  explicit TreeBuilder(ReadBudget* budget) : budget_(budget) {}
+  explicit TreeBuilder(ReadBudget* budget, JsonItems* items = nullptr)
+      : budget_(budget), items_(items) {}
 
-  void Open(bool object) override { Place(object ? Json::object() : Json::array(), kContainer); }
-  void Close() override { open_.pop_back(); }
+  void Open(bool object) override {
+    Place(object ? Json::object() : Json::array(), kContainer);
+    if (items_ != nullptr && IsAtPath()) handed_ = open_.size();
+  }
+  void Close() override {
+    if (InList()) handed_ = 0;
+    open_.pop_back();
+    HandOver();
+  }
   void Key(std::string_view key) override {
     key_ = key;
     Take(sizeof(Json::Member) + key.size());
@@ -338,21 +346,59 @@ class TreeBuilder : public JsonVisitor {
   }
   void Place(Json value, std::size_t beside) {
     // Twice, since a list that grows takes up to that.
+    if (InList()) before_item_ = budget_->left();
     Take(2 * sizeof(Json) + beside);
     const bool container = value.is_array() || value.is_object();
     Json* at = &root_;
     if (open_.empty()) {
       root_ = std::move(value);
+    } else if (InList()) {
+      item_ = std::move(value);
+      at = &item_;
     } else if (open_.back()->is_array()) {
       open_.back()->push_back(std::move(value));
       at = &open_.back()->items().back();
     } else {
-      at = &open_.back()->Add(std::move(key_), std::move(value));
+      at = &open_.back()->Add(std::exchange(key_, {}), std::move(value));
     }
-    if (container) open_.push_back(at);
+    if (container) {
+      open_.push_back(at);
+    } else {
+      HandOver();
+    }
+  }
+
+  /// Whether the last that was opened is a list whose items are handed over. What is open is the
+  /// last part of what it lies in.
+  bool IsAtPath() const {
+    const std::span<const std::string_view> path = items_->path();
+    if (open_.size() != path.size() + 1 || !open_.back()->is_array()) return false;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      const Json& above = *open_[i];
+      if (above.is_array() ? path[i] != "*" : above.members().back().first != path[i]) return false;
+    }
+    return true;
+  }
+  /// Directly in a list whose items are handed over.
+  bool InList() const { return handed_ != 0 && open_.size() == handed_; }
+  /// The item that is now whole.
+  void HandOver() {
+    if (!InList() || budget_->spent()) return;
+    const std::size_t held = before_item_ - budget_->left();
+    if (items_->Take(root_, item_)) {
+      budget_->Return(held);
+    } else {
+      open_.back()->push_back(std::move(item_));
+    }
   }
 
   ReadBudget* budget_;
+  JsonItems* items_;
+  /// Of the list whose items are handed over: its depth (0 outside of any), its item that is being
+  /// read, and what was left before that.
+  std::size_t handed_ = 0;
+  Json item_;
+  std::size_t before_item_ = 0;
   Json root_;
   std::string key_;
   /// The containers that are not closed. Only the innermost grows, so that none of these moves.
@@ -380,6 +426,12 @@ Result<Json> ReadJson(const Input& input) {
   Result<Json> read = Build(input.bytes(), &budget);
   if (!read) read.error().file = input.name();
   return read;
+}
+
+Result<Json> ReadJson(const Input& input, ReadBudget& budget, JsonItems& items) {
+  TreeBuilder builder(&budget, &items);
+  if (std::optional<Error> fault = VisitJson(input, builder)) return *std::move(fault);
+  return builder.Take();
 }
 
 Json ParseOwnJson(std::string_view text) {

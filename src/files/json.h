@@ -122,6 +122,19 @@ std::string WriteJson(const Json& value, std::optional<int> indent = {});
 /// A foreign document; it may take so much memory as the budget has and is nested 128 deep at most.
 Result<Json> ReadJson(std::string_view text, ReadBudget& budget);
 Result<Json> ReadJson(const Input& input);
+
+/// For lists that are nearly all of a document: each of their items is handed over when it has been
+/// read. What is taken does not become a part of the tree, and its memory is given back.
+class JsonItems {
+ public:
+  virtual ~JsonItems() = default;
+  /// From the document to such a list: the names of members, and "*" for every item of an array.
+  virtual std::span<const std::string_view> path() const = 0;
+  /// `so_far` is the document up to the item: its last members, and theirs, lead to the list. True:
+  /// the item is taken.
+  virtual bool Take(const Json& so_far, const Json& item) = 0;
+};
+Result<Json> ReadJson(const Input& input, ReadBudget& budget, JsonItems& items);
 /// What we wrote ourselves; null where it is no JSON.
 Json ParseOwnJson(std::string_view text);
 

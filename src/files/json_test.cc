@@ -78,4 +78,47 @@ TEST(Json, NestingAndSizeHaveABudget) {
   EXPECT_NE(Fault(wide + "]").find("unfolds"), std::string::npos);
 }
 
+/// Takes the numbers of every "rows" of a list "tables".
+class Rows : public JsonItems {
+ public:
+  std::span<const std::string_view> path() const override {
+    static constexpr std::string_view kPath[] = {"tables", "*", "rows"};
+    return kPath;
+  }
+  bool Take(const Json& so_far, const Json& item) override {
+    if (!item.integer() && !item.is_array()) return false;
+    taken += TextOr(so_far["tables"].items().back()["name"], "?") + WriteJson(item) + " ";
+    return true;
+  }
+  std::string taken;
+};
+
+TEST(Json, HandsOverTheItemsOfLongLists) {
+  const Result<Input> input = Input::FromMemory(
+      "a.json", R"({"rows": [0], "tables": [{"name": "a", "rows": [1, [2, {"rows": [3]}], "x"]},
+                    {"rows": [4], "name": "b"}, {"name": "c", "rows": {"rows": [5]}}], "n": [6]})");
+  ReadBudget budget(*input);
+  Rows rows;
+  const Result<Json> rest = ReadJson(*input, budget, rows);
+  ASSERT_TRUE(rest) << rest.error().ToLine();
+  EXPECT_EQ(rows.taken, "a1 a[2,{\"rows\":[3]}] ?4 ");
+  EXPECT_EQ(WriteJson(*rest),
+            R"({"rows":[0],"tables":[{"name":"a","rows":["x"]},{"rows":[],"name":"b"},)"
+            R"({"name":"c","rows":{"rows":[5]}}],"n":[6]})");
+}
+
+TEST(Json, WhatIsHandedOverDoesNotAddUp) {
+  std::string text = R"({"tables": [{"rows": [)";
+  for (int i = 0; i < 10'000; ++i) text += "[1,2,3,4,5,6,7,8],";
+  text += "1]}]}";
+  const Result<Input> input = Input::FromMemory("a.json", text);
+  ReadBudget whole(*input), parts(*input);
+  const std::size_t before = whole.left();
+  Rows rows;
+  EXPECT_TRUE(ReadJson(input->bytes(), whole));
+  EXPECT_TRUE(ReadJson(*input, parts, rows));
+  EXPECT_GT(before - whole.left(), 10 * text.size());
+  EXPECT_LT(before - parts.left(), 1000u);
+}
+
 }  // namespace plimsoll::json_test

@@ -40,6 +40,9 @@ class ReadBudget {
     }
     return !spent_;
   }
+  /// What is no longer held.
+  void Return(std::size_t bytes) { left_ += bytes; }
+  std::size_t left() const { return left_; }
   bool spent() const { return spent_; }
   static Error Refusal() {
     return Error{.message = "it unfolds to far more than a real file of its size holds",

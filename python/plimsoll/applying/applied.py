@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ..base.batches import moved, pieces, spread
-from ..base.errors import PlanError
+from ..base.batches import moved, pieces, samples_of, spread, stand_for_larger
+from ..base.errors import CaptureError, PlanError
 from ..base.precision import AS_WRITTEN, Precision
 
 
@@ -124,13 +124,27 @@ class Applied:
                 planned = self.passes * self.batch
                 return (part for one in taken for part in pieces(one, self.batch)), planned
             batch = next(batch)
-        parts = pieces(batch, self.batch)
+        parts = pieces(batch, self._samples_of_a_pass(batch))
         if self.steps_in_backward and len(parts) > 1:
             raise PlanError(
                 f"a batch has more than {self.batch} samples, and the optimizer steps in the "
                 "backward of each pass"
             )
         return iter(parts), sum(size for _, size in parts)
+
+    def _samples_of_a_pass(self, batch: Any) -> int:
+        """A capture's batch is smaller than that of the plan, and cut into as many passes."""
+        samples = samples_of(batch)
+        if self.passes == 1 or samples is None or not stand_for_larger():
+            return self.batch
+        if samples % self.passes:
+            sizes = f"{self.passes},{2 * self.passes}"
+            raise CaptureError(
+                f"applied.step cuts each batch into {self.passes} passes; one of {samples} samples "
+                "cannot be cut so",
+                hint=f"Capture at batches that can: --batches {sizes}, in Python batches=({sizes})",
+            )
+        return samples // self.passes
 
     def _enlarge(self, factor: float) -> float:
         """The batches ran out, or were smaller: the gradients are of a mean over too many."""

@@ -8,6 +8,23 @@ from typing import Any, Callable
 
 import torch
 
+_stand_for_larger = False
+
+
+@contextlib.contextmanager
+def small_batches() -> Iterator[None]:
+    """While this is open, batches are smaller than the job's own, for which they stand."""
+    global _stand_for_larger
+    before, _stand_for_larger = _stand_for_larger, True
+    try:
+        yield
+    finally:
+        _stand_for_larger = before
+
+
+def stand_for_larger() -> bool:
+    return _stand_for_larger
+
 
 def spread(batch: Any) -> tuple[Any, ...]:
     """As the arguments of a loss, after the model."""
@@ -43,13 +60,18 @@ def _is_on(tensor: torch.Tensor, device: torch.device) -> bool:
     return tensor.device.type == device.type and device.index in (None, tensor.device.index)
 
 
+def samples_of(batch: Any) -> int | None:
+    """By the first dimension of its first tensor."""
+    first = next(tensors_of(batch), None)
+    return None if first is None or first.dim() == 0 else first.shape[0]
+
+
 def pieces(batch: Any, size: int) -> list[tuple[Any, int]]:
     """The batch in parts of at most so many samples, with the number of each. What has another
     first dimension than the first tensor is part of every piece."""
-    first = next(tensors_of(batch), None)
-    if first is None or first.dim() == 0:
+    samples = samples_of(batch)
+    if samples is None:
         return [(batch, 1)]
-    samples = first.shape[0]
 
     def part(start: int) -> Callable[[torch.Tensor], torch.Tensor]:
         def cut(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ import torch.optim.optimizer as optim
 import torch.utils._foreach_utils as foreach_utils
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from ..base.batches import small_batches
 from ..base.gpus import UNKNOWN, Gpu, named
 from ..base.patching import Patch, patched
 from . import phantom
@@ -32,6 +33,7 @@ def phantom_device(gpu: str) -> Iterator[None]:
     _gpu_is_here = torch.cuda.is_available()
     with contextlib.ExitStack() as stack:
         stack.enter_context(phantom.installed())
+        stack.enter_context(small_batches())
         stack.enter_context(patched(_cuda_answers(gpu)))
         stack.enter_context(patched(_fake_tensors_stay_fake()))
         stack.enter_context(patched(_optimizers_take_fake_parameters()))

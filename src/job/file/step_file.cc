@@ -15,26 +15,50 @@ constexpr std::string_view kSchema = "plimsoll.step/1";
 constexpr int kDeepest = 8;
 constexpr std::size_t kMostDimensions = 64;
 constexpr std::int64_t kMostPasses = 1 << 20;
+/// Storages are numbered as they come, so that far higher ones are a mistake or an attack.
+constexpr std::int64_t kMostSkipped = 1 << 16;
+constexpr std::int64_t kMostStorages = 1 << 30;
 
-/// Thrown inside this file only; ReadStep turns it into an Error.
+/// Thrown inside this file only; ReadJob turns it into an Error.
 struct Unusable {
   std::string message;
 };
 
 [[noreturn]] void Refuse(std::string message) { throw Unusable{std::move(message)}; }
 
-class Reader {
+/// Events are nearly all of a file, and as a tree they take ten times their text. They are read as
+/// they come where what they refer to came before them, which is so in what we write; in a file of
+/// another order they stay in the tree.
+class Reader : public JsonItems {
  public:
-  explicit Reader(Job& job) : job_(job) {}
+  Reader(Job& job, ReadBudget& budget) : job_(job), budget_(budget) {}
 
+  std::span<const std::string_view> path() const override {
+    static constexpr std::string_view kPath[] = {"variants", "*", "events"};
+    return kPath;
+  }
+  bool Take(const Json& so_far, const Json& event) override {
+    if (!has_tables_) {
+      if (so_far["schema"] != kSchema || !so_far["strings"].is_array() ||
+          !so_far["layouts"].is_array()) {
+        return false;
+      }
+      ReadTables(so_far);
+    }
+    Enter(so_far["variants"].size() - 1);
+    ReadEvent(event);
+    return true;
+  }
+
+  /// What was not taken.
   void Read(const Json& document) {
     ReadHead(document);
-    for (const Json& text : Array(document, "strings")) {
-      if (!text.is_text()) Refuse("\"strings\" holds something else than a text");
-      strings_.push_back(job_.strings.Intern(*text.text()));
+    if (!has_tables_) ReadTables(document);
+    const std::span<const Json> variants = Array(document, "variants");
+    for (std::size_t i = 0; i < variants.size(); ++i) {
+      Enter(i);
+      ReadVariant(variants[i]);
     }
-    for (const Json& layout : Array(document, "layouts")) ReadLayout(layout);
-    for (const Json& variant : Array(document, "variants")) ReadVariant(variant);
     if (job_.variants.empty()) Refuse("it holds no variant");
     for (const Json& note : document["notes"].items()) {
       if (note.is_text()) job_.notes.push_back(*note.text());
@@ -96,6 +120,16 @@ class Reader {
     job_.sizes_change = IsTrue(document["sizes_change"]);
   }
 
+  /// What events refer to.
+  void ReadTables(const Json& document) {
+    has_tables_ = true;
+    for (const Json& text : Array(document, "strings")) {
+      if (!text.is_text()) Refuse("\"strings\" holds something else than a text");
+      strings_.push_back(job_.strings.Intern(*text.text()));
+    }
+    for (const Json& layout : Array(document, "layouts")) ReadLayout(layout);
+  }
+
   void ReadRanks(const Json& settings) {
     if (settings["backend"] == "gloo") job_.backend = Backend::kGloo;
     if (const std::string* ddp = settings["data_parallel"].text()) job_.data_parallel = *ddp;
@@ -146,8 +180,9 @@ class Reader {
   }
   Storage ReadStorage(const Json& value) {
     const std::int64_t storage = Int(value);
-    if (storage < 0 || storage > most_storages_) Refuse(fmt::format("no storage {}", storage));
-    ++mentions_;
+    const std::int64_t most = std::min(variant_->storages + kMostSkipped, kMostStorages);
+    if (storage < 0 || storage > most) Refuse(fmt::format("no storage {}", storage));
+    ++state_->mentions;
     variant_->storages = std::max(variant_->storages, static_cast<Storage>(storage + 1));
     return static_cast<Storage>(storage);
   }
@@ -163,6 +198,7 @@ class Reader {
   }
 
   Argument ReadArgument(const Json& json, int depth) {
+    Keep<Argument>();
     if (depth > kDeepest) Refuse("arguments nest too deep");
     if (json.boolean()) return {*json.boolean()};
     if (json.integer()) return {ReadNumber(json)};
@@ -183,6 +219,7 @@ class Reader {
   void ReadCall(const Json& json) {
     if (json.size() != 9) Refuse("a call does not have nine parts");
     CallRecord& call = variant_->calls.emplace_back();
+    Keep<CallRecord>();
     call.op = ReadString(json[1]);
     call.where = ReadString(json[2]);
     call.module = ReadString(json[3]);
@@ -195,12 +232,14 @@ class Reader {
       call.kwargs.emplace_back(job_.strings.Intern(key), ReadArgument(value, 0));
     }
     for (const Json& value : json[7].items()) {
+      Keep<TensorUse>();
       if (!value.contains("t")) Refuse("a result is no tensor");
       call.results.push_back(ReadTensor(value["t"]));
     }
     for (const Json& value : json[8].items()) {
       if (!value.is_array() || value.size() != 3) Refuse("a new storage does not have three parts");
       NewStorage& fresh = call.fresh.emplace_back();
+      Keep<NewStorage>();
       fresh.storage = ReadStorage(value[0]);
       fresh.bytes = ReadCount(value[1]);
       const std::int64_t result = Int(value[2]);
@@ -216,7 +255,15 @@ class Reader {
   static std::uint32_t Index(const std::vector<T>& list) {
     return static_cast<std::uint32_t>(list.size() - 1);
   }
-  void Add(const JobEvent& event) { variant_->events.push_back(event); }
+  void Add(const JobEvent& event) {
+    Keep<JobEvent>();
+    variant_->events.push_back(event);
+  }
+  /// Twice, since a list that grows takes up to that. Where the budget is spent, reading ends.
+  template <typename T>
+  void Keep() {
+    budget_.Take(2 * sizeof(T));
+  }
 
   void ReadModelTensor(const Json& json, bool buffer) {
     if (json.size() < 4) Refuse("a parameter or buffer lacks parts");
@@ -256,6 +303,14 @@ class Reader {
   }
 
   void ReadEvent(const Json& json) {
+    state_->begins.push_back(variant_->events.size());
+    try {
+      ReadEventParts(json);
+    } catch (const Unusable& unusable) {
+      Refuse(fmt::format("event {}: {}", state_->begins.size() - 1, unusable.message));
+    }
+  }
+  void ReadEventParts(const Json& json) {
     if (!json.is_array() || json.empty() || !json[0].is_text()) Refuse("it has no kind");
     const std::string& kind = *json[0].text();
     if (kind == "call") return ReadCall(json);
@@ -297,54 +352,55 @@ class Reader {
       if (!free.is_array() || free.size() != 2) Refuse("a release does not free [event, storage]");
       const std::int64_t event = Int(free[0]);
       const std::int64_t storage = Int(free[1]);
-      if (event < 0 || event >= std::ssize(begins_) || storage < 0 ||
+      if (event < 0 || event >= std::ssize(state_->begins) || storage < 0 ||
           storage >= variant_->storages) {
         Refuse(fmt::format("a release frees storage {} at event {}, which are not there", storage,
                            event));
       }
       release.frees.push_back(
-          {begins_[static_cast<std::size_t>(event)], static_cast<Storage>(storage)});
+          {state_->begins[static_cast<std::size_t>(event)], static_cast<Storage>(storage)});
     }
   }
 
   void ReadVariant(const Json& json) {
     if (!json.is_object()) Refuse("a variant is no object");
-    variant_ = &job_.variants.emplace_back();
     variant_->precision = TextOr(json["precision"], "");
     variant_->passes = passes_;
-    const std::span<const Json> events = Array(json, "events");
-    most_storages_ = std::ssize(events) * 64;
-    mentions_ = 0;
-    std::size_t index = 0;
-    begins_.clear();
-    for (const Json& event : events) {
-      begins_.push_back(variant_->events.size());
-      try {
-        ReadEvent(event);
-      } catch (const Unusable& unusable) {
-        Refuse(fmt::format("event {}: {}", index, unusable.message));
-      }
-      ++index;
-    }
+    for (const Json& event : Array(json, "events")) ReadEvent(event);
     // Memory is taken for each number below the highest; a file must not ask for much with little.
-    if (variant_->storages > mentions_ + 64) {
+    if (variant_->storages > state_->mentions + 64) {
       Refuse(fmt::format("storage {} where only a few are there", variant_->storages - 1));
     }
-    begins_.push_back(variant_->events.size());
+    state_->begins.push_back(variant_->events.size());
     if (json.contains("releases")) {
       for (const Json& release : Array(json, "releases")) ReadRelease(release);
     }
   }
 
+  /// Of a variant, while it is read.
+  struct State {
+    std::int64_t mentions = 0;
+    /// By event of the file: the first of those that it became. A label becomes one for each
+    /// storage.
+    std::vector<std::size_t> begins;
+  };
+  void Enter(std::size_t index) {
+    if (index >= states_.size()) {
+      states_.resize(index + 1);
+      job_.variants.resize(index + 1);
+    }
+    state_ = &states_[index];
+    variant_ = &job_.variants[index];
+  }
+
   Job& job_;
+  ReadBudget& budget_;
+  bool has_tables_ = false;
   std::vector<StringId> strings_;
+  std::vector<State> states_;
+  State* state_ = nullptr;
   Variant* variant_ = nullptr;
-  /// Numbers are given in order, so that far higher ones are a mistake or an attack.
-  std::int64_t most_storages_ = 0;
-  std::int64_t mentions_ = 0;
   int passes_ = 1;
-  /// By event of the file: the first of those that it became. A label becomes one for each storage.
-  std::vector<std::size_t> begins_;
 };
 
 }  // namespace
@@ -358,19 +414,21 @@ Result<Job> ReadJob(const Input& input) {
   if (!IsStepFile(input)) {
     return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
   }
-  const Result<Json> document = ReadJson(input);
-  if (!document) {
-    Error error = document.error();
-    if (error.hint.empty()) error.hint = "capture the step again";
-    return error;
-  }
-  if ((*document)["schema"] != kSchema) {
-    return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
-  }
   Job job;
   job.file = input.name();
+  ReadBudget budget(input);
+  Reader reader(job, budget);
   try {
-    Reader(job).Read(*document);
+    const Result<Json> document = ReadJson(input, budget, reader);
+    if (!document) {
+      Error error = document.error();
+      if (error.hint.empty()) error.hint = "capture the step again";
+      return error;
+    }
+    if ((*document)["schema"] != kSchema) {
+      return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
+    }
+    reader.Read(*document);
   } catch (const Unusable& unusable) {
     return Error{
         .message = unusable.message, .file = input.name(), .hint = "capture the step again"};

@@ -55,6 +55,22 @@ std::string With(const char* pointer, const char* value) {
   return Complaint(file.dump());
 }
 
+TEST(StepFile, MembersMayComeInAnyOrder) {
+  const Json file = SmallFile();
+  nlohmann::ordered_json turned;
+  for (auto member = file.rbegin(); member != file.rend(); ++member) {
+    turned[member.key()] = nlohmann::ordered_json::parse(member.value().dump());
+  }
+  ASSERT_EQ(turned.begin().key(), "variants") << "before the strings, to which its events refer";
+  const Result<Job> usual = Read(file.dump());
+  const Result<Job> other = Read(turned.dump());
+  ASSERT_TRUE(usual && other);
+  ASSERT_EQ(other->variants.size(), 1u);
+  EXPECT_EQ(other->variants[0].events.size(), usual->variants[0].events.size());
+  EXPECT_EQ(other->variants[0].storages, usual->variants[0].storages);
+  EXPECT_EQ(other->variants[0].calls[0].args.size(), usual->variants[0].calls[0].args.size());
+}
+
 TEST(StepFile, SaysHowManyBatchesAStepTakes) {
   Json file = SmallFile();
   EXPECT_EQ(Read(file.dump())->variants.front().passes, 1);
