@@ -635,7 +635,7 @@ for step in range(100):
 def test_the_passes_of_a_plan_are_made_of_a_captured_batch(tmp_path: Path) -> None:
     """It has fewer samples than a pass of the plan."""
     run = once(tmp_path, APPLIED.replace("PASSES", "4"))
-    assert phases(run)[-10:].count("backward") == 4
+    assert phases(run).count("backward") == 4 * phases(run).count("step")
     with pytest.raises(CaptureError, match="into 3 passes; one of 4 samples") as refused:
         once(tmp_path, APPLIED.replace("PASSES", "3"))
     assert "--batches 3,6" in refused.value.hint
