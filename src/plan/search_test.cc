@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "files/input.h"
 #include "job/file/step_file.h"
@@ -20,27 +22,39 @@ Job ReadIt(const std::string& name) {
   return *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/" + name + ".step.json.gz"));
 }
 
-class PlanTest : public testing::Test {
- protected:
-  PlanRequest Ask(std::int64_t samples, std::optional<Bytes> limit = {}) const {
-    return {.job = job_,
-            .gpu = gpu_,
-            .options = {.calibration = Calibration::BuiltIn("H200"), .limit = limit},
-            .samples = samples};
-  }
-  static Plan Find(const PlanRequest& request) {
-    const Result<Plan> plan = FindPlan(request);
-    EXPECT_TRUE(plan.ok()) << plan.error().ToLine();
-    return *plan;
-  }
+/// A request refers to it.
+const Job& Gpt2() {
+  static const Job job = ReadIt("gpt2_adamw_fp32");
+  return job;
+}
 
-  Job job_ = ReadIt("gpt2_adamw_fp32");
-  Gpu gpu_ = *FindGpu("H200");
-};
+Plan Find(const PlanRequest& request) {
+  Result<Plan> plan = FindPlan(request);
+  EXPECT_TRUE(plan.ok()) << plan.error().ToLine();
+  return *std::move(plan);
+}
 
-TEST_F(PlanTest, WhatIsShownFitsAndIsSorted) {
-  for (const Bytes limit : {Bytes{6} << 30, Bytes{9} << 30, Bytes{14} << 30}) {
-    const Plan plan = Find(Ask(8, limit));
+PlanRequest Ask(std::int64_t samples, std::optional<Bytes> limit = {}) {
+  return {.job = Gpt2(),
+          .gpu = *FindGpu("H200"),
+          .options = {.calibration = Calibration::BuiltIn("H200"), .limit = limit},
+          .samples = samples};
+}
+/// For a step of eight samples. A plan takes seconds, so that tests share them.
+const Plan& Within(int gib, bool keep_numerics = false) {
+  static std::map<std::pair<int, bool>, Plan> found;
+  const auto [at, missing] = found.try_emplace({gib, keep_numerics});
+  if (missing) {
+    PlanRequest request = Ask(8, Bytes{gib} << 30);
+    request.keep_numerics = keep_numerics;
+    at->second = Find(request);
+  }
+  return at->second;
+}
+
+TEST(PlanTest, WhatIsShownFitsAndIsSorted) {
+  for (const int gib : {5, 9, 13}) {
+    const Plan& plan = Within(gib);
     ASSERT_FALSE(plan.ways.empty());
     EXPECT_FALSE(plan.closest.has_value());
     double last = plan.ways.front().SamplesPerSecond();
@@ -54,10 +68,10 @@ TEST_F(PlanTest, WhatIsShownFitsAndIsSorted) {
   }
 }
 
-TEST_F(PlanTest, MoreRoomIsNeverSlower) {
+TEST(PlanTest, MoreRoomIsNeverSlower) {
   double last = 0;
-  for (int gib = 5; gib <= 17; gib += 3) {
-    const Plan plan = Find(Ask(8, Bytes{gib} << 30));
+  for (const int gib : {5, 9, 13, 17}) {
+    const Plan& plan = Within(gib);
     ASSERT_FALSE(plan.ways.empty()) << gib;
     // A lever that gains less than a percent is left out.
     EXPECT_GE(plan.ways.front().SamplesPerSecond(), 0.99 * last) << gib;
@@ -65,16 +79,14 @@ TEST_F(PlanTest, MoreRoomIsNeverSlower) {
   }
 }
 
-TEST_F(PlanTest, KeepsTheResultsWhereAskedTo) {
-  PlanRequest request = Ask(8, Bytes{9} << 30);
-  request.keep_numerics = true;
-  for (const Way& way : Find(request).ways) {
-    EXPECT_EQ(NumericsOf(job_, way.choice), Numerics::kSame);
+TEST(PlanTest, KeepsTheResultsWhereAskedTo) {
+  for (const Way& way : Within(7, true).ways) {
+    EXPECT_EQ(NumericsOf(Gpt2(), way.choice), Numerics::kSame);
   }
 }
 
-TEST_F(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
-  const Plan plan = Find(Ask(8, Bytes{1} << 30));
+TEST(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
+  const Plan& plan = Within(1);
   EXPECT_TRUE(plan.ways.empty());
   ASSERT_TRUE(plan.closest.has_value());
   EXPECT_LT(plan.closest->trial.needs.device.high, plan.as_captured.trial.needs.device.low / 4);
@@ -83,13 +95,12 @@ TEST_F(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
 }
 
 /// Every number of passes and of first blocks, against what the search finds.
-TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
-  PlanRequest request = Ask(8, Bytes{7} << 30);
-  request.keep_numerics = true;
-  const Plan plan = Find(request);
+TEST(PlanTest, IsTheBestOfAllThatThereIs) {
+  const Plan& plan = Within(7, true);
   ASSERT_FALSE(plan.ways.empty());
+  const PlanRequest request = Ask(8, Bytes{7} << 30);
   Evaluator evaluator(request);
-  const std::vector<std::string> blocks = CheckpointBlocks(job_, job_.variants[0]);
+  const std::vector<std::string> blocks = CheckpointBlocks(Gpt2(), Gpt2().variants[0]);
   double best = 0;
   for (const bool expandable : {false, true}) {
     for (const int passes : {1, 2, 4, 8}) {
@@ -111,7 +122,7 @@ TEST_F(PlanTest, IsTheBestOfAllThatThereIs) {
   EXPECT_GE(plan.ways.front().SamplesPerSecond(), 0.99 * best);
 }
 
-TEST_F(PlanTest, TheLossInChunksTakesTheLogitsAway) {
+TEST(PlanTest, TheLossInChunksTakesTheLogitsAway) {
   const PlanRequest request = Ask(8);
   Evaluator evaluator(request);
   const Result<Way> plain = evaluator.Evaluate({.batch = 8});
@@ -121,7 +132,7 @@ TEST_F(PlanTest, TheLossInChunksTakesTheLogitsAway) {
   const Bytes logits = Bytes{8} * 1024 * 50257 * 4;
   EXPECT_LT(chunked->trial.needs.reserved.best, plain->trial.needs.reserved.best - 2 * logits);
   EXPECT_NEAR(chunked->trial.step_us, plain->trial.step_us, 0.02 * plain->trial.step_us);
-  EXPECT_EQ(NumericsOf(job_, chunked->choice), Numerics::kRounding);
+  EXPECT_EQ(NumericsOf(Gpt2(), chunked->choice), Numerics::kRounding);
 }
 
 TEST(PlanLevers, NoLogitsNoChunks) {
@@ -133,11 +144,11 @@ TEST(PlanLevers, NoLogitsNoChunks) {
   }
 }
 
-TEST_F(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
+TEST(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
   Job job = ReadIt("gpt2_adamw_fp32");
   for (Variant& variant : job.variants) variant.passes = 2;
   PlanRequest request{.job = job,
-                      .gpu = gpu_,
+                      .gpu = *FindGpu("H200"),
                       .options = {.calibration = Calibration::BuiltIn("H200")},
                       .samples = 8};
   const Plan plan = Find(request);
@@ -149,25 +160,25 @@ TEST_F(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
   EXPECT_NE(odd.error().ToLine().find("multiple of 2"), std::string::npos);
 }
 
-TEST_F(PlanTest, EveryLeverCanBeTold) {
+TEST(PlanTest, EveryLeverCanBeTold) {
   const Choice choice = WithSettings(
       {.batch = 4}, {"tf32=on", "allocator=expandable_segments:True", "optimizer=adamw:fused",
                      "accumulation=2", "checkpointing=transformer.h.0", "parallel=fsdp:4",
                      "precision=amp_bf16", "offload=activations", "loss=chunked:4"});
-  EXPECT_EQ(SamplesOf(job_, choice), 32);
+  EXPECT_EQ(SamplesOf(Gpt2(), choice), 32);
   const std::vector<LeverSetting> used = LeversOf(choice);
   EXPECT_EQ(used.size(), Levers().size());
   for (const auto& [lever, value] : used) {
-    EXPECT_FALSE(lever->describe(job_, choice, *value).empty());
-    EXPECT_FALSE(lever->fields(job_, *value).empty());
-    EXPECT_FALSE(lever->code(job_, choice, *value).empty());
+    EXPECT_FALSE(lever->describe(Gpt2(), choice, *value).empty());
+    EXPECT_FALSE(lever->fields(Gpt2(), *value).empty());
+    EXPECT_FALSE(lever->code(Gpt2(), choice, *value).empty());
   }
 }
 
-TEST_F(PlanTest, WhatIsNotOfThisJobIsRefused) {
+TEST(PlanTest, WhatIsNotOfThisJobIsRefused) {
   for (const char* setting : {"checkpointing=h.99", "checkpointing=transformer.h.0,transformer",
                               "parallel=pipeline:1000:16", "parallel=fsdp:4:fp16"}) {
-    Job job = CopyOf(job_, 0);
+    Job job = CopyOf(Gpt2(), 0);
     EXPECT_TRUE(Rewrite(job, WithSettings({}, {setting})).has_value()) << setting;
   }
 }
@@ -179,8 +190,8 @@ TEST(Plan, MoreGpusThanThereCanBeAreRefused) {
   EXPECT_FALSE(FindPlan(request).ok());
 }
 
-TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
-  const Plan plan = Find(Ask(8, Bytes{9} << 30));
+TEST(PlanTest, SaysWhatEachLeverIsWorth) {
+  const Plan& plan = Within(9);
   ASSERT_FALSE(plan.ways.empty());
   const Way& best = plan.ways.front();
   EXPECT_EQ(plan.worth.size(), LeversOf(best.choice).size());
@@ -201,8 +212,8 @@ TEST_F(PlanTest, SaysWhatEachLeverIsWorth) {
   }
 }
 
-TEST_F(PlanTest, NothingOnTheFrontierIsBeaten) {
-  const Plan plan = Find(Ask(8, Bytes{12} << 30));
+TEST(PlanTest, NothingOnTheFrontierIsBeaten) {
+  const Plan& plan = Within(9);
   ASSERT_FALSE(plan.frontier.empty());
   for (std::size_t i = 1; i < plan.frontier.size(); ++i) {
     EXPECT_LT(plan.frontier[i - 1].trial.needs.device.best,
@@ -236,12 +247,13 @@ TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
 }
 
 /// plimsoll.apply replaces the layer that makes the logits: a plan does not checkpoint it too.
-TEST_F(PlanTest, WhatMakesTheLogitsIsNotCheckpointedBesideAChunkedLoss) {
-  Job job = CopyOf(job_, 0);
+TEST(PlanTest, WhatMakesTheLogitsIsNotCheckpointedBesideAChunkedLoss) {
+  Job job = CopyOf(Gpt2(), 0);
   const Choice both = WithSettings({.batch = 4}, {"loss=chunked:8", "checkpointing=lm_head"});
   EXPECT_EQ(NotCheckpointed(job, job.variants[0], both), std::vector<std::string>{"lm_head"});
-  const CheckpointModel model = ModelCheckpointing(job, job.variants[0], gpu_, {.batch = 4},
-                                                   NotCheckpointed(job, job.variants[0], both));
+  const CheckpointModel model =
+      ModelCheckpointing(job, job.variants[0], *FindGpu("H200"), {.batch = 4},
+                         NotCheckpointed(job, job.variants[0], both));
   for (const CheckpointBlock& block : model.blocks) EXPECT_NE(block.module, "lm_head");
 }
 

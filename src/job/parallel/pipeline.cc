@@ -353,15 +353,20 @@ std::string PipelineText(const Pipeline& pipeline) {
   return text;
 }
 
-Result<Variant> AddPipeline(Job& job, const Variant& variant, const Pipeline& pipeline) {
+Result<int> ShownStage(const Job& job, const Variant& variant, const Pipeline& pipeline) {
   if (const std::optional<Error> error = CannotPipeline(job, variant, pipeline)) return *error;
-  const int stage = pipeline.stage ? *pipeline.stage : FullestStage(job, variant, pipeline);
-  return StageWriter(job, variant, pipeline, stage).Run();
+  return pipeline.stage ? *pipeline.stage : FullestStage(job, variant, pipeline);
 }
 
-std::string DescribePipeline(const Job& job, const Variant& variant, const Pipeline& pipeline) {
+Result<Variant> AddPipeline(Job& job, const Variant& variant, const Pipeline& pipeline) {
+  const Result<int> stage = ShownStage(job, variant, pipeline);
+  if (!stage) return stage.error();
+  return StageWriter(job, variant, pipeline, *stage).Run();
+}
+
+std::string DescribePipeline(const Job& job, const Variant& variant, const Pipeline& pipeline,
+                             int stage) {
   const ShardGroups groups(job, variant);
-  const int stage = pipeline.stage ? *pipeline.stage : FullestStage(job, variant, pipeline);
   return fmt::format(
       "pipeline: {} blocks on {} GPUs, of which number {} {}; {} micro-batches of the given "
       "size{}; the last one's outputs are not kept (return_outputs=False); the time leaves out "

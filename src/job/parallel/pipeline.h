@@ -27,10 +27,14 @@ Result<Pipeline> ParsePipeline(std::string_view text);
 /// As ParsePipeline takes it, which says nothing of a stage.
 std::string PipelineText(const Pipeline& pipeline);
 
+/// The GPU that AddPipeline takes. To find the fullest takes as long as all else.
+Result<int> ShownStage(const Job& job, const Variant& variant, const Pipeline& pipeline);
+
 /// The variant as one GPU of the pipeline runs it. Adds to the step's strings.
 Result<Variant> AddPipeline(Job& job, const Variant& variant, const Pipeline& pipeline);
 
 /// What is assumed of the job, in words for the user.
-std::string DescribePipeline(const Job& job, const Variant& variant, const Pipeline& pipeline);
+std::string DescribePipeline(const Job& job, const Variant& variant, const Pipeline& pipeline,
+                             int stage);
 
 }  // namespace plimsoll

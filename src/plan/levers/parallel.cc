@@ -210,10 +210,14 @@ std::optional<Error> RewriteJob(Job& job, Variant& variant, const LeverValue& va
     Note(job, DescribeSharding(job, variant, *sharding));
     variant = AddFullySharded(job, variant, *sharding);
   } else if (const Pipeline* pipeline = parallel.pipeline()) {
-    Note(job, DescribePipeline(job, variant, *pipeline));
+    const Result<int> shown = ShownStage(job, variant, *pipeline);
+    if (!shown) return shown.error();
+    Note(job, DescribePipeline(job, variant, *pipeline, *shown));
     // What stages send each other is on GPUs, where gloo cannot take it from.
     job.backend = Backend::kNccl;
-    Result<Variant> stage = AddPipeline(job, variant, *pipeline);
+    Pipeline of_stage = *pipeline;
+    of_stage.stage = *shown;
+    Result<Variant> stage = AddPipeline(job, variant, of_stage);
     if (!stage) return stage.error();
     variant = std::move(*stage);
   } else {
