@@ -22,7 +22,16 @@ TEST(AfterPlan, TheLinesThatApplyItAndHowToCheckThem) {
   EXPECT_EQ(steps[1].purpose.find("GPU"), std::string::npos);
   EXPECT_EQ(steps[2].command, "applied.step(batch, loss)");
   EXPECT_NE(steps[2].purpose.find("all 32 samples"), std::string::npos);
-  EXPECT_EQ(steps[3].command, "plimsoll run -- python train.py 32");
+  EXPECT_EQ(steps[3].command,
+            "plimsoll predict --run --gpu L4 --batch 32 -- python train.py {batch}");
+}
+
+TEST(AfterPlan, ACaptureIsOfBatchesThatCanBeCutIntoThePasses) {
+  const PlannedChange first{.levers = {"accumulation=3"}, .batch = 16, .passes = 3};
+  EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 48}).back().command,
+            "plimsoll predict --run --batches 3,6 --gpu L4 --batch 48 -- python train.py {batch}");
+  EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 96, .gpus = 2}).back().command,
+            "plimsoll run -- python train.py 48");
 }
 
 TEST(AfterPlan, AWayInOnePassKeepsTheLoopAndIsCheckedWithoutAGpu) {

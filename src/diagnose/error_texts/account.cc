@@ -44,8 +44,8 @@ void AddAllocator(const Figures& f, Lines& lines) {
   if (f.tensors) {
     lines.Add(AccountItem::kUnattributed, f.tensors, Confidence::kHigh,
               "in tensors; the text does not say what they are for");
-  } else {
-    lines.Add(AccountItem::kUnattributed, f.reserved, Confidence::kMedium,
+  } else if (f.reserved) {
+    lines.Add(AccountItem::kUnattributed, *f.reserved - f.pools.value_or(0), Confidence::kMedium,
               "reserved; the text does not say how much of it is in tensors");
   }
   lines.Add(AccountItem::kCached, f.pools, Confidence::kHigh,

@@ -72,8 +72,8 @@ void Figures::FindReserved() {
   if (tensors && reserved && !reserved_free) {
     reserved_free = std::max<Bytes>(0, *reserved - *tensors - pools.value_or(0));
   }
-  // By rounding, or where a text is broken, what is allocated may exceed what is reserved.
-  if (tensors && reserved) reserved = std::max(*reserved, *tensors + pools.value_or(0));
+  // By rounding, or where a text is broken, the parts may exceed what is reserved.
+  if (reserved) reserved = std::max(*reserved, tensors.value_or(0) + pools.value_or(0));
   held = reserved;
   if (!held && tensors) held = *tensors + pools.value_or(0);
 }

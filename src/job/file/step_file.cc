@@ -3,28 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <deque>
 
 #include "files/json.h"
+#include "job/file/step_events.h"
+#include "job/file/step_values.h"
 
 namespace plimsoll {
+namespace step_file {
 namespace {
 
 constexpr std::string_view kSchema = "plimsoll.step/1";
-/// Arguments nest two or three deep; more is not a step file.
-constexpr int kDeepest = 8;
 constexpr std::size_t kMostDimensions = 64;
 constexpr std::int64_t kMostPasses = 1 << 20;
-/// Storages are numbered as they come, so that far higher ones are a mistake or an attack.
-constexpr std::int64_t kMostSkipped = 1 << 16;
-constexpr std::int64_t kMostStorages = 1 << 30;
-
-/// Thrown inside this file only; ReadJob turns it into an Error.
-struct Unusable {
-  std::string message;
-};
-
-[[noreturn]] void Refuse(std::string message) { throw Unusable{std::move(message)}; }
 
 /// Events are nearly all of a file, and as a tree they take ten times their text. They are read as
 /// they come where what they refer to came before them, which is so in what we write; in a file of
@@ -45,8 +36,7 @@ class Reader : public JsonItems {
       }
       ReadTables(so_far);
     }
-    Enter(so_far["variants"].size() - 1);
-    ReadEvent(event);
+    EventsOf(so_far["variants"].size() - 1).Read(event);
     return true;
   }
 
@@ -55,10 +45,7 @@ class Reader : public JsonItems {
     ReadHead(document);
     if (!has_tables_) ReadTables(document);
     const std::span<const Json> variants = Array(document, "variants");
-    for (std::size_t i = 0; i < variants.size(); ++i) {
-      Enter(i);
-      ReadVariant(variants[i]);
-    }
+    for (std::size_t i = 0; i < variants.size(); ++i) ReadVariant(variants[i], i);
     if (job_.variants.empty()) Refuse("it holds no variant");
     for (const Json& note : document["notes"].items()) {
       if (note.is_text()) job_.notes.push_back(*note.text());
@@ -66,30 +53,6 @@ class Reader : public JsonItems {
   }
 
  private:
-  static std::span<const Json> Array(const Json& object, const char* key) {
-    if (!object[key].is_array()) Refuse(fmt::format("no list \"{}\"", key));
-    return object[key].items();
-  }
-  static bool IsTrue(const Json& value) { return value.boolean().value_or(false); }
-  static std::int64_t Int(const Json& value) {
-    if (!IsInteger(value)) Refuse("a number is no integer");
-    if (!value.integer()) Refuse("a number is too large");
-    return *value.integer();
-  }
-  static Number ReadNumber(const Json& value) {
-    if (IsInteger(value)) return {Int(value), Int(value)};
-    if (value.is_array() && value.size() == 2) return {Int(value[0]), Int(value[1])};
-    Refuse("a number is neither an integer nor a pair");
-  }
-  /// Of a size, a stride or a count of bytes.
-  static Number ReadCount(const Json& value) {
-    const Number number = ReadNumber(value);
-    for (const std::int64_t n : {number.first, number.second}) {
-      if (n < 0 || n > kMostElements) Refuse(fmt::format("a size of {}", n));
-    }
-    return number;
-  }
-
   void ReadHead(const Json& document) {
     job_.torch = TextOr(document["torch"], "");
     job_.gpu = TextOr(document["gpu"], "");
@@ -167,246 +130,40 @@ class Reader : public JsonItems {
     }
   }
 
-  StringId ReadString(const Json& value) const {
-    const std::int64_t index = Int(value);
-    if (index == -1) return {};
-    if (index < 0 || index >= std::ssize(strings_)) Refuse(fmt::format("no string {}", index));
-    return strings_[static_cast<std::size_t>(index)];
-  }
-  std::uint32_t ReadLayoutIndex(const Json& value) const {
-    const std::int64_t index = Int(value);
-    if (index < 0 || index >= std::ssize(job_.layouts)) Refuse(fmt::format("no layout {}", index));
-    return static_cast<std::uint32_t>(index);
-  }
-  Storage ReadStorage(const Json& value) {
-    const std::int64_t storage = Int(value);
-    const std::int64_t most = std::min(variant_->storages + kMostSkipped, kMostStorages);
-    if (storage < 0 || storage > most) Refuse(fmt::format("no storage {}", storage));
-    ++state_->mentions;
-    variant_->storages = std::max(variant_->storages, static_cast<Storage>(storage + 1));
-    return static_cast<Storage>(storage);
-  }
-
-  TensorUse ReadTensor(const Json& json) {
-    if (!json.is_array() || json.size() != 3) Refuse("a tensor is not [storage, layout, flags]");
-    const std::int64_t flags = Int(json[2]);
-    return {.storage = ReadStorage(json[0]),
-            .layout = ReadLayoutIndex(json[1]),
-            .view = (flags & 1) != 0,
-            .parameter = (flags & 2) != 0,
-            .needs_grad = (flags & 4) != 0};
-  }
-
-  Argument ReadArgument(const Json& json, int depth) {
-    Keep<Argument>();
-    if (depth > kDeepest) Refuse("arguments nest too deep");
-    if (json.boolean()) return {*json.boolean()};
-    if (json.integer()) return {ReadNumber(json)};
-    if (json.number()) return {*json.number()};
-    if (json.is_array()) {
-      Argument::List list;
-      for (const Json& element : json.items()) list.push_back(ReadArgument(element, depth + 1));
-      return {std::move(list)};
-    }
-    if (json.is_object()) {
-      if (json.contains("t")) return {ReadTensor(json["t"])};
-      if (json.contains("n")) return {ReadNumber(json["n"])};
-      if (json.contains("text")) return {ReadString(json["text"])};
-    }
-    return {};
-  }
-
-  void ReadCall(const Json& json) {
-    if (json.size() != 9) Refuse("a call does not have nine parts");
-    CallRecord& call = variant_->calls.emplace_back();
-    Keep<CallRecord>();
-    call.op = ReadString(json[1]);
-    call.where = ReadString(json[2]);
-    call.module = ReadString(json[3]);
-    call.thread = static_cast<int>(std::clamp<std::int64_t>(Int(json[4]), 0, 1000));
-    if (!json[5].is_array() || !json[6].is_object() || !json[7].is_array() || !json[8].is_array()) {
-      Refuse("a call's parts are not what they should be");
-    }
-    for (const Json& value : json[5].items()) call.args.push_back(ReadArgument(value, 0));
-    for (const auto& [key, value] : json[6].members()) {
-      call.kwargs.emplace_back(job_.strings.Intern(key), ReadArgument(value, 0));
-    }
-    for (const Json& value : json[7].items()) {
-      Keep<TensorUse>();
-      if (!value.contains("t")) Refuse("a result is no tensor");
-      call.results.push_back(ReadTensor(value["t"]));
-    }
-    for (const Json& value : json[8].items()) {
-      if (!value.is_array() || value.size() != 3) Refuse("a new storage does not have three parts");
-      NewStorage& fresh = call.fresh.emplace_back();
-      Keep<NewStorage>();
-      fresh.storage = ReadStorage(value[0]);
-      fresh.bytes = ReadCount(value[1]);
-      const std::int64_t result = Int(value[2]);
-      if (result < 0 || result >= std::ssize(call.results)) {
-        Refuse(fmt::format("a new storage is that of result {}, which is not there", result));
-      }
-      fresh.result = static_cast<std::uint32_t>(result);
-    }
-    Add({.kind = JobEvent::Kind::kCall, .index = Index(variant_->calls)});
-  }
-
-  template <typename T>
-  static std::uint32_t Index(const std::vector<T>& list) {
-    return static_cast<std::uint32_t>(list.size() - 1);
-  }
-  void Add(const JobEvent& event) {
-    Keep<JobEvent>();
-    variant_->events.push_back(event);
-  }
-  /// Twice, since a list that grows takes up to that. Where the budget is spent, reading ends.
-  template <typename T>
-  void Keep() {
-    budget_.Take(2 * sizeof(T));
-  }
-
-  void ReadModelTensor(const Json& json, bool buffer) {
-    if (json.size() < 4) Refuse("a parameter or buffer lacks parts");
-    variant_->model_tensors.push_back({.storage = ReadStorage(json[1]),
-                                       .layout = ReadLayoutIndex(json[2]),
-                                       .name = ReadString(json[3]),
-                                       .trainable = !buffer && IsTrue(json[4]),
-                                       .buffer = buffer});
-    Add({.kind = JobEvent::Kind::kModelTensor, .index = Index(variant_->model_tensors)});
-  }
-
-  void ReadStage(const Json& json) {
-    static constexpr Stage kStages[] = {Stage::kTransfer, Stage::kForward, Stage::kBackward,
-                                        Stage::kOptimizer, Stage::kUnknown};
-    if (json.size() != 2 || !json[1].is_text()) Refuse("a phase has no name");
-    for (const Stage stage : kStages) {
-      if (*json[1].text() == StageName(stage)) {
-        return Add({.kind = JobEvent::Kind::kStage, .stage = stage});
-      }
-    }
-    Refuse(fmt::format("phase \"{}\" is not known", *json[1].text()));
-  }
-
-  void ReadLabel(const Json& json) {
-    static constexpr std::pair<std::string_view, Category> kLabels[] = {
-        {"gradient", Category::kGradients},
-        {"optimizer_state", Category::kOptimizerState},
-        {"input", Category::kInputs},
-    };
-    if (json.size() != 3 || !json[1].is_text() || !json[2].is_array()) Refuse("a label is broken");
-    for (const auto& [name, category] : kLabels) {
-      if (*json[1].text() != name) continue;
-      for (const Json& storage : json[2].items()) {
-        Add({.kind = JobEvent::Kind::kLabel, .category = category, .index = ReadStorage(storage)});
-      }
-    }
-  }
-
-  void ReadEvent(const Json& json) {
-    state_->begins.push_back(variant_->events.size());
-    try {
-      ReadEventParts(json);
-    } catch (const Unusable& unusable) {
-      Refuse(fmt::format("event {}: {}", state_->begins.size() - 1, unusable.message));
-    }
-  }
-  void ReadEventParts(const Json& json) {
-    if (!json.is_array() || json.empty() || !json[0].is_text()) Refuse("it has no kind");
-    const std::string& kind = *json[0].text();
-    if (kind == "call") return ReadCall(json);
-    if (kind == "free") {
-      if (json.size() != 2) Refuse("a free names no storage");
-      return Add({.kind = JobEvent::Kind::kFree, .index = ReadStorage(json[1])});
-    }
-    if (kind == "phase") return ReadStage(json);
-    if (kind == "step") return Add({.kind = JobEvent::Kind::kStep});
-    if (kind == "label") return ReadLabel(json);
-    if (kind == "parameter" || kind == "buffer") return ReadModelTensor(json, kind == "buffer");
-    Refuse(fmt::format("its kind \"{}\" is not known", kind));
-  }
-
-  static ReleaseEdit::Kind ReadEditKind(const Json& json) {
-    static constexpr std::pair<std::string_view, ReleaseEdit::Kind> kKinds[] = {
-        {"variable", ReleaseEdit::Kind::kVariable},   {"place", ReleaseEdit::Kind::kPlace},
-        {"graph", ReleaseEdit::Kind::kGraph},         {"batch", ReleaseEdit::Kind::kBatch},
-        {"gradients", ReleaseEdit::Kind::kGradients},
-    };
-    for (const auto& [name, kind] : kKinds) {
-      if (json.is_text() && *json.text() == name) return kind;
-    }
-    Refuse("a release has an edit of an unknown kind");
-  }
-
-  /// The events have been read.
-  void ReadRelease(const Json& json) {
-    if (!json.is_object()) Refuse("a release is no object");
-    Release& release = variant_->releases.emplace_back();
-    for (const Json& edit : Array(json, "edits")) {
-      if (!edit.is_array() || edit.size() != 3) Refuse("an edit does not have three parts");
-      release.edits.push_back({.kind = ReadEditKind(edit[0]),
-                               .name = ReadString(edit[1]),
-                               .where = ReadString(edit[2])});
-    }
-    if (release.edits.empty()) Refuse("a release has no edits");
-    for (const Json& free : Array(json, "frees")) {
-      if (!free.is_array() || free.size() != 2) Refuse("a release does not free [event, storage]");
-      const std::int64_t event = Int(free[0]);
-      const std::int64_t storage = Int(free[1]);
-      if (event < 0 || event >= std::ssize(state_->begins) || storage < 0 ||
-          storage >= variant_->storages) {
-        Refuse(fmt::format("a release frees storage {} at event {}, which are not there", storage,
-                           event));
-      }
-      release.frees.push_back(
-          {state_->begins[static_cast<std::size_t>(event)], static_cast<Storage>(storage)});
-    }
-  }
-
-  void ReadVariant(const Json& json) {
+  void ReadVariant(const Json& json, std::size_t index) {
     if (!json.is_object()) Refuse("a variant is no object");
-    variant_->precision = TextOr(json["precision"], "");
-    variant_->passes = passes_;
-    for (const Json& event : Array(json, "events")) ReadEvent(event);
-    // Memory is taken for each number below the highest; a file must not ask for much with little.
-    if (variant_->storages > state_->mentions + 64) {
-      Refuse(fmt::format("storage {} where only a few are there", variant_->storages - 1));
-    }
-    state_->begins.push_back(variant_->events.size());
+    EventReader& events = EventsOf(index);
+    job_.variants[index].precision = TextOr(json["precision"], "");
+    job_.variants[index].passes = passes_;
+    for (const Json& event : Array(json, "events")) events.Read(event);
+    events.End();
     if (json.contains("releases")) {
-      for (const Json& release : Array(json, "releases")) ReadRelease(release);
+      for (const Json& release : Array(json, "releases")) events.ReadRelease(release);
     }
   }
 
-  /// Of a variant, while it is read.
-  struct State {
-    std::int64_t mentions = 0;
-    /// By event of the file: the first of those that it became. A label becomes one for each
-    /// storage.
-    std::vector<std::size_t> begins;
-  };
-  void Enter(std::size_t index) {
-    if (index >= states_.size()) {
-      states_.resize(index + 1);
-      job_.variants.resize(index + 1);
+  EventReader& EventsOf(std::size_t index) {
+    while (events_.size() <= index) {
+      job_.variants.emplace_back();
+      events_.emplace_back(job_, strings_, events_.size(), budget_);
     }
-    state_ = &states_[index];
-    variant_ = &job_.variants[index];
+    return events_[index];
   }
 
   Job& job_;
   ReadBudget& budget_;
   bool has_tables_ = false;
   std::vector<StringId> strings_;
-  std::vector<State> states_;
-  State* state_ = nullptr;
-  Variant* variant_ = nullptr;
+  /// By variant.
+  std::deque<EventReader> events_;
   int passes_ = 1;
 };
 
 }  // namespace
+}  // namespace step_file
 
 bool IsStepFile(const Input& input) {
-  return input.bytes().substr(0, 4096).find(kSchema) != std::string_view::npos;
+  return input.bytes().substr(0, 4096).find(step_file::kSchema) != std::string_view::npos;
 }
 
 Result<Job> ReadJob(const Input& input) {
@@ -417,7 +174,7 @@ Result<Job> ReadJob(const Input& input) {
   Job job;
   job.file = input.name();
   ReadBudget budget(input);
-  Reader reader(job, budget);
+  step_file::Reader reader(job, budget);
   try {
     const Result<Json> document = ReadJson(input, budget, reader);
     if (!document) {
@@ -425,11 +182,11 @@ Result<Job> ReadJob(const Input& input) {
       if (error.hint.empty()) error.hint = "capture the step again";
       return error;
     }
-    if ((*document)["schema"] != kSchema) {
+    if ((*document)["schema"] != step_file::kSchema) {
       return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
     }
     reader.Read(*document);
-  } catch (const Unusable& unusable) {
+  } catch (const step_file::Unusable& unusable) {
     return Error{
         .message = unusable.message, .file = input.name(), .hint = "capture the step again"};
   }

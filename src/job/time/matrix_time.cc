@@ -14,6 +14,7 @@ namespace {
 /// By how many bytes, up to 16, every row of the matrix begins aligned.
 double AlignmentOf(const Layout& layout) {
   const std::size_t n = layout.dims();
+  if (n < 2) return 16;
   const std::int64_t lead = std::max(layout.strides[n - 1], layout.strides[n - 2]);
   double bytes = 16;
   while (bytes > 2 && std::fmod(double(lead) * double(ElementSize(layout.dtype)), bytes) != 0) {
