@@ -35,19 +35,18 @@ KernelTime Product(const Call& call, const TimeContext& context, std::size_t lef
                            .k = double(x.sizes[n - 1]),
                            .batches = n > 2 ? double(x.sizes[0]) : 1};
   const TimeModel& models = context.model;
-  const ProductModel& model = IsHalf(x.dtype)       ? models.half
-                              : context.matmul_tf32 ? models.tf32
-                                                    : models.fp32;
-  double us = ProductTime(shape, model, models.multiprocessors);
   double aligned = std::min(AlignmentOf(x), AlignmentOf(y));
   if (call.results() > 0) aligned = std::min(aligned, AlignmentOf(*call.Result(0)));
-  if (aligned <= 2) {
-    us *= model.at_2_bytes;
-  } else if (aligned <= 8) {
-    us *= model.at_8_bytes;
-  }
   const double moved = MemoryTime(TrafficOf(call).bytes(), models.memory);
-  return {.us = model.start + std::max(us, moved), .kernels = 1};
+  const auto time_in = [&](const ProductModel& model) {
+    const double slower = aligned <= 2 ? model.at_2_bytes : aligned <= 8 ? model.at_8_bytes : 1;
+    const double computed = slower * ProductTime(shape, model, models.multiprocessors);
+    return model.start + std::max(computed, moved);
+  };
+  double us = time_in(IsHalf(x.dtype) ? models.half : models.fp32);
+  // It is allowed, not demanded: where a card gains little by it, cuBLAS has the other kernels too.
+  if (!IsHalf(x.dtype) && context.matmul_tf32) us = std::min(us, time_in(models.tf32));
+  return {.us = us, .kernels = 1};
 }
 
 KernelTime MathAttention(const Attention& a, bool backward, const TimeContext& context) {

@@ -55,6 +55,16 @@ TEST_F(KernelTimeTest, LargeProductsRunNearTheRateOfTheCard) {
   EXPECT_GT(tf32, 3 * plain);
 }
 
+TEST_F(KernelTimeTest, ToAllowTf32IsNeverSlower) {
+  for (const Gpu& gpu : Gpus()) {
+    for (const std::int64_t width : {64, 768, 1023, 50257}) {
+      EXPECT_LE(ProductOf(4096, width, 770, DType::kFloat32, gpu, true),
+                ProductOf(4096, width, 770, DType::kFloat32, gpu))
+          << gpu.name << " " << width;
+    }
+  }
+}
+
 TEST_F(KernelTimeTest, OddWidthsAreSlower) {
   EXPECT_GT(ProductOf(8192, 50257, 768, DType::kBFloat16),
             2 * ProductOf(8192, 50304, 768, DType::kBFloat16));
