@@ -13,6 +13,7 @@ namespace {
 /// Rewritten steps of more events than this are not kept: a hundred of them would take about 300
 /// MB.
 constexpr std::size_t kMostEventsKept = 20'000;
+constexpr std::size_t kMostEventsOnTwoThreads = 200'000;
 
 /// The part of a choice that makes another step of it; all of it where `whole`.
 std::string KeyOf(const Choice& choice, bool whole) {
@@ -98,6 +99,11 @@ std::int64_t Evaluator::WorkToTime() const {
 
 bool Evaluator::IsLong() const {
   return request_.job.variants.front().events.size() > kMostEventsKept;
+}
+
+unsigned Evaluator::Threads() const {
+  if (!IsLong()) return 0;
+  return request_.job.variants.front().events.size() > kMostEventsOnTwoThreads ? 1 : 2;
 }
 
 Result<double> Evaluator::StepMicroseconds(const Choice& choice) {

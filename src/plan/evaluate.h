@@ -41,6 +41,8 @@ class Evaluator {
   Result<double> StepMicroseconds(const Choice& choice);
   /// What it takes to rewrite the step and to time it, for a WorkBudget.
   std::int64_t WorkToTime() const;
+  /// For ParallelFor: each way that is tried holds the job as it rewrote it.
+  unsigned Threads() const;
   /// How many were put to the allocator.
   std::size_t evaluations() const { return ways_.size(); }
 

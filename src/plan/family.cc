@@ -95,8 +95,9 @@ Result<Families> FamiliesOf(const PlanRequest& request, Numerics most, Evaluator
   std::vector<Choice> choices = AllChoices(request, most);
   const std::size_t left_out = LeaveOutUnaffordable(choices, evaluator, budget);
   std::vector<std::optional<Result<double>>> times(choices.size());
-  ParallelFor(choices.size(),
-              [&](std::size_t i) { times[i] = evaluator.StepMicroseconds(choices[i]); });
+  ParallelFor(
+      choices.size(), [&](std::size_t i) { times[i] = evaluator.StepMicroseconds(choices[i]); },
+      evaluator.Threads());
   std::vector<Family> families;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (*times[i]) {

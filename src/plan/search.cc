@@ -22,9 +22,9 @@ constexpr std::size_t kFamiliesAnyway = 6;
 /// Looked through together; the same on every machine, so that the answer is.
 constexpr std::size_t kAtOnce = 2;
 /// What may be spent on finding ways, on what single levers do, and on the ranges of what is shown.
-constexpr std::int64_t kWorkForWays = 70'000'000;
-constexpr std::int64_t kWorkForSingles = 10'000'000;
-constexpr std::int64_t kWorkForRanges = 15'000'000;
+constexpr std::int64_t kWorkForWays = 30'000'000;
+constexpr std::int64_t kWorkForSingles = 6'000'000;
+constexpr std::int64_t kWorkForRanges = 8'000'000;
 
 /// Without checkpoints first: that is soon known, and says how fast checkpoints have to be.
 class Search {
@@ -111,9 +111,12 @@ class Search {
       // Each has its own share, so that what one finds does not depend on how fast the other is.
       std::vector<WorkBudget> budgets(now.size(), WorkBudget(budget_.left() / 2));
       std::vector<std::optional<Error>> failed(now.size());
-      ParallelFor(now.size(), [&](std::size_t k) {
-        failed[k] = (within_.*search)(*now[k], standings_, budgets[k], found[k]);
-      });
+      ParallelFor(
+          now.size(),
+          [&](std::size_t k) {
+            failed[k] = (within_.*search)(*now[k], standings_, budgets[k], found[k]);
+          },
+          evaluator_.Threads());
       for (std::size_t k = 0; k < now.size(); ++k) {
         if (failed[k] && !CannotBeDone(now[k]->base, *failed[k], refused_)) return failed[k];
         budget_.Spend(budgets[k].used());
@@ -165,8 +168,9 @@ class Search {
         static_cast<std::size_t>(budget.left() / std::max<std::int64_t>(1, tried.front().work));
     if (choices.size() > affordable) choices.resize(affordable);
     std::vector<std::optional<Result<Way>>> outcomes(choices.size());
-    ParallelFor(choices.size(),
-                [&](std::size_t i) { outcomes[i] = evaluator_.Evaluate(choices[i]); });
+    ParallelFor(
+        choices.size(), [&](std::size_t i) { outcomes[i] = evaluator_.Evaluate(choices[i]); },
+        evaluator_.Threads());
     for (const std::optional<Result<Way>>& outcome : outcomes) {
       if (*outcome) tried.push_back(**outcome);
     }
@@ -232,14 +236,15 @@ class Search {
         static_cast<std::size_t>(std::max<std::int64_t>(3, kWorkForRanges / work));
     if (shown.size() > affordable) shown.resize(affordable);
     std::vector<std::optional<Error>> failed(shown.size());
-    ParallelFor(shown.size(), [&](std::size_t i) {
+    const auto tell = [&](std::size_t i) {
       Result<Way> whole = evaluator_.EvaluateWhole(shown[i]->choice);
       if (whole) {
         *shown[i] = std::move(*whole);
       } else {
         failed[i] = whole.error();
       }
-    });
+    };
+    ParallelFor(shown.size(), tell, evaluator_.Threads());
     for (const std::optional<Error>& error : failed) {
       if (error) return error;
     }

@@ -27,9 +27,9 @@ constexpr std::int64_t kRequestsOfLongSteps = 8'000'000;
 constexpr std::int64_t kFewestTried = 4;
 /// What a search may take, as Trial counts it: that for the largest that may fit, for the largest
 /// that surely does, for the fastest.
-constexpr std::int64_t kWorkForMost = 16'000'000;
-constexpr std::int64_t kWorkForSure = 40'000'000;
-constexpr std::int64_t kWorkForFastest = 10'000'000;
+constexpr std::int64_t kWorkForMost = 5'000'000;
+constexpr std::int64_t kWorkForSure = 12'000'000;
+constexpr std::int64_t kWorkForFastest = 3'000'000;
 
 /// The part of the batches below the largest that is scanned again.
 constexpr std::int64_t kTightShare = 8;
