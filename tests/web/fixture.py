@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 import unittest
@@ -15,6 +16,10 @@ from browser import Browser
 from program import Program
 
 WIDTH, HEIGHT = 1280, 900
+
+# By night (`make nightly`) every variant is tried, by day one or two of each: a page takes half a second to load.
+NIGHTLY = bool(os.environ.get("PLIMSOLL_NIGHTLY"))
+nightly = unittest.skipUnless(NIGHTLY, "left to make nightly")
 
 # The page's own figures at the chosen instant.
 _READ_INSTANT = """
