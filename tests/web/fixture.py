@@ -23,16 +23,14 @@ nightly = unittest.skipUnless(NIGHTLY, "left to make nightly")
 
 # The page's own figures at the chosen instant.
 _READ_INSTANT = """
-const totals = document.querySelector("#totals").dataset;
-const rows = (selector) => [...document.querySelectorAll(selector)];
-return {
+return ((totals, rows) => ({
   event: Number(totals.event),
   allocated: Number(totals.allocated),
   reserved: Number(totals.reserved),
   account: rows("#account tr[data-what]")
       .map((row) => [row.dataset.what, Number(row.querySelector("[data-bytes]").dataset.bytes)]),
   holders: rows("#holders tbody tr").map((row) => [...row.children].map((cell) => cell.textContent)),
-};
+}))(document.querySelector("#totals").dataset, (selector) => [...document.querySelectorAll(selector)]);
 """
 
 
