@@ -1,4 +1,5 @@
 import gc
+import signal
 import sys
 from pathlib import Path
 
@@ -7,6 +8,10 @@ import pytest
 HERE = Path(__file__).resolve().parent
 # The package beside us, whether or not one is installed.
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "bench")]
+
+# A shell that starts this in its background has Ctrl-C ignored in all of it, and test_life.py
+# would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -217,15 +217,11 @@ def test_optimizers_take_the_path_of_a_gpu(options, op):
     [
         "SGD",
         "Adam",
-        "AdamW",
-        "RMSprop",
         "Adagrad",
-        "Adadelta",
-        "NAdam",
-        "RAdam",
-        "Adamax",
-        "ASGD",
-        "Rprop",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in "AdamW RMSprop Adadelta NAdam RAdam Adamax ASGD Rprop".split()
+        ),
     ],
 )
 def test_every_optimizer(name):

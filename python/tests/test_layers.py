@@ -111,8 +111,22 @@ def test_the_users_choice_of_kernel():
     assert step.layout(forward[7][0])[2] == DENSE
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize("dtype", [None, torch.float16])
+@pytest.mark.parametrize(
+    "kind, dtype",
+    [
+        ("LSTM", None),
+        ("GRU", torch.float16),
+        *(
+            pytest.param(kind, dtype, marks=pytest.mark.nightly)
+            for kind, dtype in [
+                ("LSTM", torch.float16),
+                ("GRU", None),
+                ("RNN", None),
+                ("RNN", torch.float16),
+            ]
+        ),
+    ],
+)
 def test_recurrent_layers(kind, dtype):
     made = plimsoll.capture(
         lambda: getattr(nn, kind)(8, 16, 2, batch_first=True, bidirectional=True),

@@ -72,7 +72,10 @@ def exit_with_code_of_main(words: list[str]) -> None:
     sys.exit(main(words))
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "by",
+    [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)],
+)
 def test_nothing_outlives_the_one_who_waits(tmp_path: Path, by: signal.Signals) -> None:
     words = ["-o", str(tmp_path / "job.step.json.gz"), *words_of_endless(tmp_path)]
     waiting = started(exit_with_code_of_main, words)
@@ -86,7 +89,10 @@ def test_nothing_outlives_the_one_who_waits(tmp_path: Path, by: signal.Signals) 
 
 
 @needs_program
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
+# A torch of its own is loaded by each.
+@pytest.mark.parametrize(
+    "by", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)]
+)
 def test_nothing_outlives_the_program(tmp_path: Path, by: signal.Signals) -> None:
     flags = ["--run", "--gpu", "H200", "--batch", "8"]
     command = [find(), "predict", *flags, *words_of_endless(tmp_path)]

@@ -287,10 +287,10 @@ def test_one_rank_of_a_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "backend"),
     [
-        ('"gloo"', "gloo"),
-        ("backend=dist.Backend.GLOO", "gloo"),
+        pytest.param('"gloo"', "gloo", marks=pytest.mark.nightly),
+        pytest.param("backend=dist.Backend.GLOO", "gloo", marks=pytest.mark.nightly),
         ('backend="cpu:gloo,cuda:nccl"', "nccl"),
-        ('"cuda:gloo"', "gloo"),
+        pytest.param('"cuda:gloo"', "gloo", marks=pytest.mark.nightly),
         ('init_method="env://"', "nccl"),
     ],
 )
@@ -307,9 +307,9 @@ def test_a_job_without_ranks_tells_nothing_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("", None),
+        pytest.param("", None, marks=pytest.mark.nightly),
         ("gradient_as_bucket_view=True, bucket_cap_mb=100", ":views:bucket100"),
-        ("device_ids=[0], bucket_cap_mb=40.5", ":bucket40"),
+        pytest.param("device_ids=[0], bucket_cap_mb=40.5", ":bucket40", marks=pytest.mark.nightly),
     ],
 )
 def test_what_ddp_is_told(tmp_path: Path, arguments: str, told: str | None) -> None:
@@ -401,7 +401,7 @@ for i in range(20):
 """,
             4,
         ),
-        (
+        pytest.param(
             """
 for i in range(20):
     for part in get().chunk(2):
@@ -410,6 +410,7 @@ for i in range(20):
     optimizer.zero_grad()
 """,
             1,
+            marks=pytest.mark.nightly,
         ),
         (
             """
@@ -562,7 +563,7 @@ def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
         ),
         ("print('nothing')", "without a step of an optimizer"),
         ("open('/nowhere/at/all')", "train.py:7 in <module>: FileNotFoundError"),
-        ("sys.exit(3)", "exit code 3"),
+        pytest.param("sys.exit(3)", "exit code 3", marks=pytest.mark.nightly),
     ],
 )
 def test_what_cannot_work_is_said(tmp_path: Path, text: str, words: str) -> None:
@@ -581,7 +582,9 @@ for _ in range(STEPS):
 """
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "steps", [*(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2)), 3, 5]
+)
 def test_few_steps_hold_what_many_do(tmp_path: Path, steps: int) -> None:
     run = once(tmp_path, FEW.replace("STEPS", str(steps)))
     made = {new.storage for call in of(Call, run) for new in call.made}

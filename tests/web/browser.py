@@ -52,49 +52,73 @@ class Browser:
         ):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
-        self.driver.set_script_timeout(PATIENCE_SECONDS)
-        self.driver.set_page_load_timeout(PATIENCE_SECONDS)
+        self._opened = 0
+        # What stands as it was opened: nobody has touched it since.
+        self._untouched: tuple[Path, str] | None = None
+        self._emulated: dict[str, dict[str, Any]] = {}
+        self._driver = webdriver.Chrome(service=Service(DRIVER), options=options)
+        self._driver.set_script_timeout(PATIENCE_SECONDS)
+        self._driver.set_page_load_timeout(PATIENCE_SECONDS)
         self.resize(width, height)
 
     def quit(self) -> None:
-        self.driver.quit()
+        self._driver.quit()
+
+    @property
+    def driver(self) -> Any:
+        """For whatever this class has no name for; the page counts as touched."""
+        self._untouched = None
+        return self._driver
 
     def open(self, page: Path, fragment: str = "") -> None:
-        """Opens a page and waits until it has drawn everything."""
-        # An address that differs in its fragment alone would not be loaded again.
-        self.driver.get("about:blank")
+        """Opens a page and waits until it has drawn everything. One that stands as it was opened is not loaded again."""
+        if self._untouched == (page, fragment):
+            return
+        # An address that differs in its fragment alone would not be loaded again; a number makes it another one, and
+        # is cheaper than a blank page between the two.
+        self._opened += 1
         self.complaints()
-        self.driver.get(page.resolve().as_uri() + (f"#{fragment}" if fragment else ""))
+        self._driver.get(f"{page.resolve().as_uri()}?{self._opened}" + (f"#{fragment}" if fragment else ""))
         self.wait_until("document.documentElement.dataset.ready === 'true'")
         self.settle()
+        self._untouched = (page, fragment)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        return self.driver.execute_script(script, *arguments)
+        reads = script.lstrip().startswith("return ")
+        return (self._driver if reads else self.driver).execute_script(script, *arguments)
 
     def wait_until(self, condition: str, *arguments: Any) -> None:
-        """Until an expression of the page's script is true. Not by eval, which the page forbids."""
-        from selenium.webdriver.support.ui import WebDriverWait
+        """Until an expression of the page's script is true. Not by eval, which the page forbids.
 
-        waiting = WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.02)
-        waiting.until(lambda driver: driver.execute_script(f"return {condition}", *arguments), condition)
+        The page looks by itself: a command of the driver for every look takes more than what is waited for.
+        """
+        failure = self._driver.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "const look = () => {"
+            f"  try {{ ({condition}) ? done(null) : setTimeout(look, 10); }} catch (error) {{ done(String(error)); }}"
+            "};"
+            "look();",
+            *arguments,
+        )
+        if failure is not None:
+            raise AssertionError(f"{condition}: {failure}")
 
     def settle(self) -> None:
         """Until what was asked for has been drawn: the frame that draws it, and the one after."""
-        self.driver.execute_async_script(
+        self._driver.execute_async_script(
             "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()));"
         )
 
     def complaints(self) -> list[str]:
         """What the browser has written into its log since it was last asked: errors, refusals."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        return [entry["message"] for entry in self._driver.get_log("browser")]
 
     def requests(self) -> list[str]:
         """Everything that the page fetched beside itself."""
         return self.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
 
     def resize(self, width: int, height: int) -> None:
-        self.devtools(
+        self._emulate(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
         )
@@ -102,7 +126,13 @@ class Browser:
     def media(self, kind: str = "", scheme: str = "light") -> None:
         """`kind` is "print", or "" for the screen; `scheme` is what the system asks for."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.devtools("Emulation.setEmulatedMedia", {"media": kind, "features": features})
+        self._emulate("Emulation.setEmulatedMedia", {"media": kind, "features": features})
+
+    def _emulate(self, command: str, arguments: dict[str, Any]) -> None:
+        """It holds for later pages too; said again, it has the page laid out and drawn anew for nothing."""
+        if self._emulated.get(command) != arguments:
+            self.devtools(command, arguments)
+            self._emulated[command] = arguments
 
     def devtools(self, command: str, arguments: dict[str, Any]) -> Any:
         return self.driver.execute_cdp_cmd(command, arguments)
@@ -117,7 +147,7 @@ class Browser:
 
     def shown(self, selector: str) -> bool:
         return self.run(
-            "const e = document.querySelector(arguments[0]); return e !== null && e.getClientRects().length > 0",
+            "return (document.querySelector(arguments[0])?.getClientRects().length ?? 0) > 0",
             selector,
         )
 
@@ -186,6 +216,5 @@ class Browser:
         return actions
 
     def size_of(self, selector: str) -> tuple[float, float]:
-        script = "const b = document.querySelector(arguments[0]).getBoundingClientRect(); return [b.width, b.height]"
-        width, height = self.run(script, selector)
-        return width, height
+        box = self.run("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector)
+        return box["width"], box["height"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
-from fixture import PageTest
+from fixture import NIGHTLY, PageTest, nightly
 from program import DATA, size_text
 
 STEP = DATA / "steps" / "gpt2_adamw_fp32.step.json.gz"
+# Of few blocks, so that a plan is made in half a second.
+SMALL = DATA / "steps" / "vgg16_sgdm.step.json.gz"
 FLAGS = ("--gpu", "RTX4090", "--global-batch", 32)
 HARMFUL = "</script><img src=x onerror=alert(1)>"
 
@@ -25,9 +28,17 @@ def words(way: dict[str, Any]) -> str:
 class PlanPage(PageTest):
     flags: tuple[Any, ...] = FLAGS
 
+    def step(self) -> Path:
+        """A job whose names mean harm: every test of the page has them on it."""
+        step = self.program.folder / "harmful.step.json.gz"
+        if not step.exists():
+            harmful = gzip.decompress(STEP.read_bytes()).replace(b"GPT2LMHeadModel", HARMFUL.encode())
+            step.write_bytes(gzip.compress(harmful.replace(b"transformer.h", f"{HARMFUL}.h".encode())))
+        return step
+
     def setUp(self) -> None:
         super().setUp()
-        self.page, self.plan = self.program.planned(STEP, *self.flags, fine=(0, 1))
+        self.page, self.plan = self.program.planned(self.step(), *self.flags, fine=(0, 1))
         self.browser.open(self.page)
 
     def chosen(self) -> str:
@@ -67,7 +78,7 @@ class Ways(PlanPage):
         self.assertIn("as captured", labels)
 
     def test_the_axis_bends_below_a_job_that_needs_far_more(self) -> None:
-        page, plan = self.program.planned(STEP, "--gpu", "5GiB", "--global-batch", 128, fine=(0, 1))
+        page, plan = self.program.planned(SMALL, "--gpu", "5GiB", "--global-batch", 512, fine=(0, 1))
         self.assertGreater(plan["as_captured"]["device"]["best"], 10 * plan["ways"][0]["device"]["best"])
         self.browser.open(page)
         self.assertEqual(self.browser.texts("#plan .bend"), ["the axis bends here"])
@@ -106,7 +117,7 @@ class Ways(PlanPage):
     def test_address_leads_back(self) -> None:
         self.browser.open(self.page, "plan=2")
         self.assertEqual(self.chosen(), "1")
-        for odd in ("plan=99", "plan=-1", "plan=x"):
+        for odd in ("plan=99", "plan=-1", "plan=x") if NIGHTLY else ("plan=99",):
             self.browser.open(self.page, odd)
             self.chosen()
 
@@ -114,6 +125,7 @@ class Ways(PlanPage):
         self.go_to(int(self.browser.run("return document.querySelector('#slider').max")))
         self.assertEqual(self.instant()["reserved"], self.plan["ways"][0]["reserved"]["best"])
 
+    @nightly
     def test_narrow_window(self) -> None:
         self.browser.resize(390, 844)
         self.browser.open(self.page)
@@ -121,20 +133,18 @@ class Ways(PlanPage):
         self.assertEqual(self.chosen(), "0")
 
     def test_names_are_text(self) -> None:
-        step = self.folder / "harmful.step.json.gz"
-        harmful = gzip.decompress(STEP.read_bytes()).replace(b"GPT2LMHeadModel", HARMFUL.encode())
-        step.write_bytes(gzip.compress(harmful.replace(b"transformer.h", f"{HARMFUL}.h".encode())))
-        page, plan = self.program.planned(step, *FLAGS)
-        self.browser.open(page)
-        index = next(i for i, way in enumerate(plan["ways"]) if "checkpointing" in way["set"])
+        index = next(i for i, way in enumerate(self.plan["ways"]) if "checkpointing" in way["set"])
         self.browser.click(f"#plan tr[data-plan='{index}']")
-        self.check_shown(plan["ways"][index])
+        self.check_shown(self.plan["ways"][index])
         self.assertIn(HARMFUL, self.browser.text("#plan-chosen"))
         self.assertEqual(self.browser.run("return document.querySelectorAll('img').length"), 0)
 
 
 class NothingFits(PlanPage):
     flags = ("--gpu", "1GiB", "--global-batch", 4)
+
+    def step(self) -> Path:
+        return SMALL
 
     def test_what_comes_closest_is_shown(self) -> None:
         self.assertEqual(self.plan["ways"], [])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
 
-from fixture import PageTest
+from fixture import NIGHTLY, PageTest
 from handmade import MIB, Run, frame
 from program import DATA, size_from_text, size_text, snapshot_file
 
 # Lines of the device beyond PyTorch, known only where it ran out: no other instant has them.
 BEYOND_PYTORCH = {"free", "outside", "nccl", "other_processes"}
 # Each takes an explanation of the whole file, so the more the better by night (`make nightly`).
-INSTANTS = 12 if os.environ.get("PLIMSOLL_PYTHON_TESTS") == "all" else 6
+INSTANTS = 12 if NIGHTLY else 6
 # Where there is no slider, each takes another load of the page as well.
 INSTANTS_BY_ADDRESS = INSTANTS // 2
 
@@ -137,7 +136,7 @@ class Truth(PageTest):
             self.assertIn(f" segments, {size_text(reserved)}.", self.browser.text("#segment-count"))
 
     def test_what_if_is_what_tune_says(self) -> None:
-        for name in ("unet_adam_fp32_oom", "llama_var_default"):
+        for name in ("unet_adam_fp32_oom", *(["llama_var_default"] if NIGHTLY else [])):
             with self.subTest(name):
                 tuned = self.program.tune(snapshot_file(name))
                 self.open(snapshot_file(name))
