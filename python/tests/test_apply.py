@@ -347,7 +347,7 @@ def test_what_the_loop_has_to_do_is_left_to_you_until_it_is_done():
     assert optimizer.startswith("use applied.optimizer from here on")
     assert step.startswith("call applied.step(batch, loss) in place of")
     assert "2 passes of 4 samples" in step and "all 8 samples" in step
-    assert repr(applied).count("left to you: ") == 2
+    assert repr(applied).count("in your loop: ") == 2
     applied.step(batches()[0], loss)
     assert not applied.left_to_you
     assert applied.done[1] == "2 passes of 4 samples in each applied.step"

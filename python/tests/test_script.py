@@ -637,8 +637,8 @@ for step in range(100):
 
 def test_the_passes_of_a_plan_are_made_of_a_captured_batch(tmp_path: Path) -> None:
     """It has fewer samples than a pass of the plan."""
-    run = once(tmp_path, APPLIED.replace("PASSES", "4"))
+    run = once(tmp_path, APPLIED.replace("PASSES", "4"), batch=8)
     assert phases(run).count("backward") == 4 * phases(run).count("step")
-    with pytest.raises(CaptureError, match="into 3 passes; one of 4 samples") as refused:
-        once(tmp_path, APPLIED.replace("PASSES", "3"))
-    assert "--batches 3,6" in refused.value.hint
+    with pytest.raises(CaptureError, match="into 4 passes .* one of 4 cannot") as refused:
+        once(tmp_path, APPLIED.replace("PASSES", "4"), batch=4)
+    assert "--batches 8,16" in refused.value.hint

@@ -153,12 +153,13 @@ bool ChangesTheLoop(const PlannedChange& way) {
   return way.passes > 1 || Sets(way, "precision=") || Sets(way, "offload=");
 }
 
-/// Sizes that can be cut into so many passes, where those of the question cannot.
+/// Sizes that can be cut into so many passes of two or more samples, where those of the question
+/// cannot: a pass of one sample is often a case of its own.
 std::optional<std::pair<std::int64_t, std::int64_t>> CutInto(
     std::int64_t passes, std::optional<std::pair<std::int64_t, std::int64_t>> batches) {
   const auto [small, large] = batches.value_or(std::pair<std::int64_t, std::int64_t>(4, 8));
-  if (small % passes == 0 && large % passes == 0) return batches;
-  return std::pair(passes, 2 * passes);
+  if (small % passes == 0 && large % passes == 0 && small > passes) return batches;
+  return std::pair(2 * passes, 4 * passes);
 }
 
 /// Of the script with the first way in it.
@@ -173,7 +174,12 @@ NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
       // A capture does not see what the script sets there.
       if (lever.starts_with("allocator=")) words.insert(words.end(), {"--set", lever});
     }
-    return {Asked(edited, "predict", words), "then: whether the edited script fits, without a GPU"};
+    std::string purpose = "then: whether the script with these lines fits, without a GPU";
+    if (first.passes > 1) {
+      purpose += fmt::format(". Edited by hand, as told above, its batch is {}: --batch {}",
+                             first.batch, first.batch);
+    }
+    return {Asked(edited, "predict", words), purpose};
   }
   const JobCommand job{.words = AtBatchSize(asked.script.command, first.batch * first.passes),
                        .whole = asked.script.run};
@@ -273,21 +279,26 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
 }
 
 std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& first) {
-  NextStep set = {fmt::format("applied = plimsoll.apply(\"{}\", model, optimizer)", file),
-                  "in the script, once the optimizer is made: sets the first way and prints what "
-                  "is left to you. It needs `import plimsoll`: `pip install .` in Plimsoll's "
-                  "checkout installs it",
-                  {"optimizer = applied.optimizer", "print(applied)"}};
+  NextStep set = {
+      fmt::format("applied = plimsoll.apply(\"{}\", model, optimizer)", file),
+      "in the script, once the optimizer is made: sets the first way (way=1 the second) "
+      "and prints what is left to do. It needs `import plimsoll`: `pip install .` in Plimsoll's "
+      "checkout installs it",
+      {"optimizer = applied.optimizer", "print(applied)"}};
   if (Sets(first, "allocator=")) {
     set.purpose += "; the allocator can be set only before anything is on the GPU";
   }
   if (!ChangesTheLoop(first)) return {set};
-  return {set,
-          {"applied.step(batch, loss)",
-           fmt::format("in the loop, in place of the forward, backward(), optimizer.step() and "
-                       "zero_grad(): `batch` has all {} samples of a step, loss(model, *batch) "
-                       "gives their mean loss",
-                       first.batch * first.passes)}};
+  return {
+      set,
+      {"applied.step(batch, loss)",
+       fmt::format("in the loop, in place of the forward, backward(), optimizer.step() and "
+                   "zero_grad(); it gives back the mean loss. `batch` is what the loader gives, "
+                   "all {} samples of a step{}; `loss` is a function of yours: def loss(model, "
+                   "x, y): return criterion(model(x), y)",
+                   first.batch * first.passes,
+                   first.passes > 1 ? fmt::format(", of which it makes {} passes", first.passes)
+                                    : std::string())}};
 }
 
 std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& outcome) {

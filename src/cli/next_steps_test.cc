@@ -24,12 +24,13 @@ TEST(AfterPlan, TheLinesThatApplyItAndHowToCheckThem) {
   EXPECT_NE(steps[2].purpose.find("all 32 samples"), std::string::npos);
   EXPECT_EQ(steps[3].command,
             "plimsoll predict --run --gpu L4 --batch 32 -- python train.py {batch}");
+  EXPECT_NE(steps[3].purpose.find("--batch 16"), std::string::npos) << "edited by hand";
 }
 
 TEST(AfterPlan, ACaptureIsOfBatchesThatCanBeCutIntoThePasses) {
   const PlannedChange first{.levers = {"accumulation=3"}, .batch = 16, .passes = 3};
   EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 48}).back().command,
-            "plimsoll predict --run --batches 3,6 --gpu L4 --batch 48 -- python train.py {batch}");
+            "plimsoll predict --run --batches 6,12 --gpu L4 --batch 48 -- python train.py {batch}");
   EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 96, .gpus = 2}).back().command,
             "plimsoll run -- python train.py 48");
 }

@@ -76,7 +76,7 @@ class Reminder {
          waited += patience) {
       Remark(
           fmt::format("the script has run for {} s; it is ended once three optimizer steps were "
-                      "seen. Ctrl-C ends it now. If it prepares data first, give it less",
+                      "seen. Ctrl-C ends it now. If it prepares data first, give it less data",
                       waited.count()));
       patience = std::chrono::seconds(600);
     }

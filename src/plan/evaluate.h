@@ -41,6 +41,8 @@ class Evaluator {
   Result<double> StepMicroseconds(const Choice& choice);
   /// What it takes to rewrite the step and to time it, for a WorkBudget.
   std::int64_t WorkToTime() const;
+  /// Too long for its rewritten forms to be kept.
+  bool IsLong() const;
   /// For ParallelFor: each way that is tried holds the job as it rewrote it.
   unsigned Threads() const;
   /// How many were put to the allocator.
@@ -53,8 +55,6 @@ class Evaluator {
     Changed one;
     Changed run;
   };
-  /// Too long for its rewritten forms to be kept.
-  bool IsLong() const;
   Result<Steps> StepsFor(const Choice& choice);
   Result<Steps> Rewritten(const Choice& choice) const;
   Result<Steps> InPasses(const Changed& one, const Choice& choice) const;

@@ -56,7 +56,7 @@ double Order(const Family& family) {
 std::size_t LeaveOutUnaffordable(std::vector<Choice>& choices, const Evaluator& evaluator,
                                  WorkBudget& budget) {
   constexpr std::int64_t kShare = 3;
-  constexpr std::int64_t kLeast = 6;
+  constexpr std::int64_t kLeast = 4;
   const std::int64_t affordable =
       std::max(kLeast, budget.left() / kShare / std::max<std::int64_t>(1, evaluator.WorkToTime()));
   const auto all = static_cast<std::int64_t>(choices.size());

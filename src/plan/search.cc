@@ -22,9 +22,9 @@ constexpr std::size_t kFamiliesAnyway = 6;
 /// Looked through together; the same on every machine, so that the answer is.
 constexpr std::size_t kAtOnce = 2;
 /// What may be spent on finding ways, on what single levers do, and on the ranges of what is shown.
-constexpr std::int64_t kWorkForWays = 30'000'000;
-constexpr std::int64_t kWorkForSingles = 6'000'000;
-constexpr std::int64_t kWorkForRanges = 8'000'000;
+constexpr std::int64_t kWorkForWays = 70'000'000;
+constexpr std::int64_t kWorkForSingles = 10'000'000;
+constexpr std::int64_t kWorkForRanges = 15'000'000;
 
 /// Without checkpoints first: that is soon known, and says how fast checkpoints have to be.
 class Search {
@@ -156,7 +156,7 @@ class Search {
   std::optional<Error> Singles(Plan& plan) {
     const Family captured{.base = StartOf(request_)};
     std::vector<Way> tried;
-    WorkBudget budget(kWorkForSingles);
+    WorkBudget budget(Allowed(kWorkForSingles));
     if (std::optional<Error> error = within_.Plain(captured, {}, budget, tried)) return error;
     if (!tried.front().SurelyFits() && !budget.spent()) {
       const Way in_one_pass = tried.front();
@@ -233,7 +233,7 @@ class Search {
     // Ranges take about twice what a way takes to be tried.
     const std::int64_t work = 2 * std::max<std::int64_t>(1, plan.as_captured.work);
     const auto affordable =
-        static_cast<std::size_t>(std::max<std::int64_t>(3, kWorkForRanges / work));
+        static_cast<std::size_t>(std::max<std::int64_t>(3, Allowed(kWorkForRanges) / work));
     if (shown.size() > affordable) shown.resize(affordable);
     std::vector<std::optional<Error>> failed(shown.size());
     const auto tell = [&](std::size_t i) {
@@ -254,6 +254,11 @@ class Search {
     return std::nullopt;
   }
 
+  /// A long job takes longer for the same work: it is rewritten anew for each way.
+  std::int64_t Allowed(std::int64_t work) const {
+    return evaluator_.IsLong() ? work * 2 / 5 : work;
+  }
+
   void FindCard(Plan& plan) const {
     for (const Gpu& gpu : Gpus()) {
       const Bytes need =
@@ -269,7 +274,7 @@ class Search {
   std::vector<Way> found_;
   Standings standings_;
   std::set<std::string> refused_;
-  WorkBudget budget_{kWorkForWays};
+  WorkBudget budget_{Allowed(kWorkForWays)};
   std::size_t combinations_ = 0;
   std::size_t left_out_ = 0;
 };

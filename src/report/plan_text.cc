@@ -176,7 +176,7 @@ std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
   if (!plan.ways.empty()) {
     w.Line();
     WriteWays(w, request, plan);
-    WriteHow(w, request, plan.ways.front(), "How to do the first");
+    WriteHow(w, request, plan.ways.front(), "How to do the first by hand");
     if (explain) WriteWorth(w, request, plan);
   } else {
     WriteHow(w, request, *plan.closest, "What comes closest");
@@ -233,8 +233,8 @@ std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
   if (request.job.variants.size() == 1 && !request.keep_numerics &&
       std::none_of(request.job.layouts.begin(), request.job.layouts.end(), is_half)) {
     notes.push_back(
-        "only the precision as written was captured; with plimsoll.capture(..., "
-        "precisions=[\"amp_bf16\"]) autocast is planned for too");
+        "autocast in bf16 is not among the ways: only the precision as written was captured. "
+        "plimsoll.capture(..., precisions=[\"amp_bf16\"]) in Python captures it too");
   }
   if (request.gpu.name != "H200") {
     notes.push_back(

@@ -83,7 +83,7 @@ std::string VerdictOfSeen(const Prediction& p) {
                        p.batch, Place(p));
   }
   if (!p.trial.fits) {
-    return fmt::format("Batch {} does not fit {}: it would use {} of {}.", p.batch, Place(p),
+    return fmt::format("Batch {} does not fit {}: it needs {}, and there is {}.", p.batch, Place(p),
                        FormatBytes(c.unlimited.best), c.of);
   }
   if (p.trial.surely_fits) {
@@ -178,7 +178,9 @@ void WriteFigures(Writer& w, const Prediction& p) {
   if (p.trial.fits && p.trial.unlimited.device.best > p.trial.needs.device.best) {
     WriteRow(w, "  without limits", RangeText(p.trial.unlimited.device));
   }
-  if (p.trial.step_us > 0) WriteRow(w, "a step takes", StepTimeText(p));
+  if (p.trial.step_us > 0) {
+    WriteRow(w, p.trial.fits ? "a step takes" : "a step would take", StepTimeText(p));
+  }
   WriteRow(w, "peak", InstantText(p));
 }
 

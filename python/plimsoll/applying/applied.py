@@ -43,7 +43,12 @@ class Applied:
 
     def __repr__(self) -> str:
         lines = [f"<plimsoll.Applied: {self.passes} x {self.batch} samples a step"]
-        for title, texts in (("done", self.done), ("left to you", self.left_to_you)):
+        titled = (
+            ("done", self.done),
+            ("in your loop", self.in_your_loop),
+            ("left to you", self.not_set),
+        )
+        for title, texts in titled:
             lines += [f"  {title}: {text}" for text in texts]
         return "\n".join(lines) + ">"
 
@@ -137,11 +142,12 @@ class Applied:
         samples = samples_of(batch)
         if self.passes == 1 or samples is None or not stand_for_larger():
             return self.batch
-        if samples % self.passes:
-            sizes = f"{self.passes},{2 * self.passes}"
+        # A pass of one sample is often a case of its own.
+        if samples % self.passes or samples < 2 * self.passes:
+            sizes = f"{2 * self.passes},{4 * self.passes}"
             raise CaptureError(
-                f"applied.step cuts each batch into {self.passes} passes; one of {samples} samples "
-                "cannot be cut so",
+                f"applied.step cuts each batch into {self.passes} passes of two or more samples; "
+                f"one of {samples} cannot be cut so",
                 hint=f"Capture at batches that can: --batches {sizes}, in Python batches=({sizes})",
             )
         return samples // self.passes

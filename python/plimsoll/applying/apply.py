@@ -79,9 +79,9 @@ def _of_the_loop(applied: Applied, given: Optimizer | None) -> list[str]:
     if in_step:
         told.append(
             "call applied.step(batch, loss) in place of the forward, backward(), optimizer.step() "
-            f"and zero_grad(): {', '.join(in_step)}. `batch` has all "
-            f"{applied.passes * applied.batch} samples of a step, loss(model, *batch) gives their "
-            "mean loss"
+            f"and zero_grad(): {', '.join(in_step)}. `batch` is what the loader gives, all "
+            f"{applied.passes * applied.batch} samples of a step; `loss` is a function of yours, "
+            "loss(model, *batch), and the mean loss is given back"
         )
     return told
 

@@ -92,10 +92,13 @@ class Values:
                 return tensor.constant.item()
         if places is None or not places.in_model():
             if tensor.is_floating_point():
-                self._note(f"{where}: the value of a tensor is read; 1.0 is assumed")
+                self._note(f"{where}: the script reads a tensor's value and gets 1.0; a capture has none")
                 return 1.0
             if places is not None:  # what is read while a model is built decides how large it is
-                self._note(f"{where}: the value of a tensor ({tensor.dtype}) is read; 1 is assumed")
+                self._note(
+                    f"{where}: the script reads the value of a tensor ({tensor.dtype}) and gets 1; "
+                    "a capture has none"
+                )
                 return 1
         raise CaptureError(
             f"the code reads the value of a tensor ({tensor.dtype}) and goes on by it, "

@@ -85,7 +85,7 @@ def script_of(command: list[str]) -> list[str]:
         what = "is not there" if words[0].endswith(".py") else "is no Python script"
         raise CaptureError(
             f"{words[0]} {what}",
-            hint="Give the script itself, and variables before plimsoll: python train.py "
-            "--batch-size {batch}",
+            hint="Give the script itself, with environment variables before plimsoll: "
+            "python train.py --batch-size {batch}",
         )
     return words

@@ -27,9 +27,12 @@ constexpr std::int64_t kRequestsOfLongSteps = 8'000'000;
 constexpr std::int64_t kFewestTried = 4;
 /// What a search may take, as Trial counts it: that for the largest that may fit, for the largest
 /// that surely does, for the fastest.
-constexpr std::int64_t kWorkForMost = 5'000'000;
-constexpr std::int64_t kWorkForSure = 12'000'000;
-constexpr std::int64_t kWorkForFastest = 3'000'000;
+constexpr std::int64_t kWorkForMost = 16'000'000;
+constexpr std::int64_t kWorkForSure = 40'000'000;
+constexpr std::int64_t kWorkForFastest = 10'000'000;
+/// From so many events on a job no longer stays in the caches: the same work takes three times as
+/// long.
+constexpr std::size_t kEventsOfLongJobs = 50'000;
 
 /// The part of the batches below the largest that is scanned again.
 constexpr std::int64_t kTightShare = 8;
@@ -115,7 +118,7 @@ class BatchSearch {
       const Trial trial = At(n);
       return Tested{trial.decided().fits, trial.work()};
     };
-    WorkBudget budget(kWorkForMost);
+    WorkBudget budget(Allowed(kWorkForMost));
     Between most{.good = 0, .bad = 1};
     while (most.bad < kLargestBatch) {
       const Tested tested = fits(most.bad);
@@ -138,6 +141,9 @@ class BatchSearch {
   }
 
  private:
+  std::int64_t Allowed(std::int64_t work) const {
+    return setting_.variant().events.size() > kEventsOfLongJobs ? work / 3 : work;
+  }
   Trial At(std::int64_t batch) const { return Trial(setting_.WithBatch(batch)); }
   /// Scans overlap, so what is known is kept. From any thread.
   Tested Surely(std::int64_t batch) const {
@@ -155,7 +161,7 @@ class BatchSearch {
   /// Where memory becomes tight, single batches begin to need more than there is: below the largest
   /// of a coarse scan more of them are tried, until none of those just below fails.
   std::int64_t Sure(std::int64_t most) const {
-    WorkBudget budget(kWorkForSure);
+    WorkBudget budget(Allowed(kWorkForSure));
     const auto last = [&](std::int64_t good, std::int64_t bad) {
       return LastBeforeAFailure([&](std::int64_t n) { return Surely(n); }, good, bad, tried_,
                                 budget);
@@ -184,7 +190,7 @@ class BatchSearch {
   /// The largest up to `most` that is refused nothing.
   std::int64_t LastRefusedNothing(const MaxBatch& found) const {
     if (found.most.batch == 0 || !At(found.most.batch).lowered().borrows) return found.most.batch;
-    WorkBudget budget(kWorkForFastest);
+    WorkBudget budget(Allowed(kWorkForFastest));
     const Test test = [&](std::int64_t n) {
       const Trial trial = At(n);
       return Tested{trial.decided().refused == 0, trial.work()};
@@ -201,7 +207,7 @@ class BatchSearch {
     const std::int64_t work =
         std::max<std::int64_t>(1, Trial(setting_.WithBatch(1)).WorkToBeSure());
     const auto affordable =
-        static_cast<std::size_t>(std::max<std::int64_t>(2, 2 * kWorkForFastest / work));
+        static_cast<std::size_t>(std::max<std::int64_t>(2, 2 * Allowed(kWorkForFastest) / work));
     while (batches.size() > affordable) batches.erase(batches.begin());
     BatchSpeed sure = found.sure;
     BatchSpeed any = found.most;
