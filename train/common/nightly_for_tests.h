@@ -2,13 +2,11 @@
 // it.
 #pragma once
 
-#include <cstdlib>
+#include "base/nightly_for_tests.h"
 
 namespace plimsoll::train {
 
 /// `all` where the variable PLIMSOLL_NIGHTLY is set, `enough` otherwise.
-inline int Nightly(int all, int enough) {
-  return std::getenv("PLIMSOLL_NIGHTLY") != nullptr ? all : enough;
-}
+inline int Nightly(int all, int enough) { return IsNightly() ? all : enough; }
 
 }  // namespace plimsoll::train

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "train/common/nightly_for_tests.h"
 #include "train/optimizers/optimizers_for_tests.h"
 
 namespace plimsoll::train::adam8bit_test {
@@ -200,6 +201,8 @@ void ExpectTheSame(c10::Device device, at::ScalarType dtype, Run run) {
   for (const auto& [elements, in_codes] :
        {std::pair(5000, true), std::pair(1 << 20, true), std::pair((1 << 20) + 300, true),
         std::pair(777, false)}) {
+    // A chunk to the last element; by day there is the one that is a little more.
+    if (elements == 1 << 20 && !IsNightly()) continue;
     SCOPED_TRACE(elements);
     adam8bit::Step a = SomeStep(elements, dtype, in_codes);
     adam8bit::Step b = On(device, SomeStep(elements, dtype, in_codes));

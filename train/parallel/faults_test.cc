@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 #include <filesystem>
-#include <future>
+#include <functional>
 #include <thread>
 
 #include "train/parallel/ranks/rank_processes_for_tests.h"
@@ -76,8 +76,8 @@ const RankTaskNamed kFaulty("faulty training", [](const Launch& launch, const au
 /// One run with a fault, in a file of its own.
 class Faulty {
  public:
-  explicit Faulty(int number = 0)
-      : path_(fs::path(testing::TempDir()) / c10::str("faults.", getpid(), ".", number, ".state")) {
+  explicit Faulty(const std::string& name)
+      : path_(fs::path(testing::TempDir()) / c10::str("faults.", getpid(), ".", name, ".state")) {
     fs::remove(path_);
   }
   ~Faulty() { fs::remove(path_); }
@@ -109,7 +109,7 @@ void ExpectNamed(const std::vector<RankOutcome>& outcomes, const std::string& sa
 
 /// With three of the four.
 void ExpectGoesOn(const Faulty& faulty) {
-  static const at::Tensor right = Faulty(-1).GoOn(1)[0].findings.at("losses");
+  static const at::Tensor right = Faulty("none").GoOn(1)[0].findings.at("losses");
   for (const RankOutcome& outcome : faulty.GoOn(3)) {
     ASSERT_TRUE(outcome.good()) << outcome.error;
     const at::Tensor& losses = outcome.findings.at("losses");
@@ -117,40 +117,18 @@ void ExpectGoesOn(const Faulty& faulty) {
   }
 }
 
-TEST(Faults, ARankIsKilledAtAnyMoment) {
-  // Several at once: most of the time all wait.
-  constexpr int kAtOnce = 4;
-  const int moments = Nightly(20, kAtOnce);
-  for (int first = 0; first < moments; first += kAtOnce) {
-    std::vector<std::future<void>> runs;
-    for (int moment = first; moment < first + kAtOnce; ++moment) {
-      runs.push_back(std::async(std::launch::async, [moment, moments, first] {
-        const Faulty faulty(moment);
-        ExpectNamed(faulty.Train("killed", 1 + moment % 6, moment * 14000 / moments),
-                    "rank 2 does not answer any more; it was at: ");
-        if (moment == first) ExpectGoesOn(faulty);
-      }));
-    }
-    for (auto& run : runs) run.get();
-  }
-}
-
-TEST(Faults, ARankIsStopped) {
-  const Faulty faulty;
+void ARankIsStopped() {
+  const Faulty faulty("stopped");
   ExpectNamed(faulty.Train("stopped", 3, 1000), "rank 2 does not answer any more; it was at: ");
   ExpectGoesOn(faulty);
 }
 
-TEST(Faults, ARankHangs) {
-  ExpectNamed(Faulty().Train("hangs", 3, 0), "rank 2 is behind the others, at: ");
+void ARankHangs() {
+  ExpectNamed(Faulty("hangs").Train("hangs", 3, 0), "rank 2 is behind the others, at: ");
 }
 
-TEST(Faults, ARankThrowsBetweenSteps) {
-  ExpectNamed(Faulty().Train("throws", 3, 0), "rank 2 has left; it was at: ");
-}
-
-TEST(Faults, ARankIsCutOff) {
-  const Faulty faulty;
+void ARankIsCutOff() {
+  const Faulty faulty("cut off");
   for (const RankOutcome& outcome : faulty.Train("cut off", 3, 0)) {
     EXPECT_FALSE(outcome.late);
     // Whoever notices first says so, and then it leaves.
@@ -159,6 +137,27 @@ TEST(Faults, ARankIsCutOff) {
         << outcome.error;
   }
   ExpectGoesOn(faulty);
+}
+
+void ARankThrowsBetweenSteps() {
+  ExpectNamed(Faulty("throws").Train("throws", 3, 0), "rank 2 has left; it was at: ");
+}
+
+void ARankIsKilled(int moment, int moments) {
+  const Faulty faulty(c10::str("killed ", moment));
+  ExpectNamed(faulty.Train("killed", 1 + moment % 6, moment * 14000 / moments),
+              "rank 2 does not answer any more; it was at: ");
+  if (moment % 4 == 0) ExpectGoesOn(faulty);
+}
+
+TEST(Faults, OfOneRankAreNamedByTheOthersWhoGoOnWithoutIt) {
+  std::vector<std::function<void()>> cases{ARankIsStopped, ARankHangs, ARankIsCutOff,
+                                           ARankThrowsBetweenSteps};
+  const int moments = Nightly(20, 2);
+  for (int moment = 0; moment < moments; ++moment) {
+    cases.emplace_back([=] { ARankIsKilled(moment, moments); });
+  }
+  SeveralAtOnce(cases, 4);
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ namespace plimsoll::train {
 
 inline const int kSteps = Nightly(20, 6);
 
+/// How many ranks train together: of four one has no rows in some steps. Two differ in nothing that
+/// matters by day.
+inline std::vector<int> SizesToTry() { return IsNightly() ? std::vector{2, 4} : std::vector{4}; }
+
 /// "mlp", "gpt", "deep gpt", or "four heads": a GPT that four ranks can share, with 8 positions.
 /// Its parameters follow from the seed.
 inline std::shared_ptr<TrainModel> SmallModel(const std::string& name, std::uint64_t seed) {

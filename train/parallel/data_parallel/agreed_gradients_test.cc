@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -132,23 +133,29 @@ const RankTaskNamed kFault("fault in a step", [](const Launch& launch, const aut
   return Findings{};
 });
 
+void ExpectNamed(const std::string& how, const std::string& way) {
+  const auto outcomes = RunRanks({.task = "fault in a step", .size = 3, .words = {how, way}});
+  for (const int rank : {0, 1}) {
+    const std::string said = how == "killed" ? "rank 2 does not answer any more; it was at: step 2"
+                             : way == "agreed"
+                                 ? "rank 2 stopped with an error, at: step 2 (an error of its own)"
+                                 : "rank 2 has left; it was at: step 2";
+    EXPECT_FALSE(outcomes[rank].late);
+    EXPECT_NE(outcomes[rank].error.find(said), std::string::npos) << outcomes[rank].error;
+  }
+  if (how == "throws") {
+    EXPECT_EQ(outcomes[2].error, "an error of its own");
+  }
+}
+
 TEST(Agreement, ARankThatDiesInAStepIsNamed) {
+  std::vector<std::function<void()>> cases;
   for (const std::string how : {"killed", "throws"}) {
     for (const std::string way : {"agreed", "overlapped"}) {
-      const auto outcomes = RunRanks({.task = "fault in a step", .size = 3, .words = {how, way}});
-      for (const int rank : {0, 1}) {
-        const std::string said =
-            how == "killed"   ? "rank 2 does not answer any more; it was at: step 2"
-            : way == "agreed" ? "rank 2 stopped with an error, at: step 2 (an error of its own)"
-                              : "rank 2 has left; it was at: step 2";
-        EXPECT_FALSE(outcomes[rank].late);
-        EXPECT_NE(outcomes[rank].error.find(said), std::string::npos) << outcomes[rank].error;
-      }
-      if (how == "throws") {
-        EXPECT_EQ(outcomes[2].error, "an error of its own");
-      }
+      cases.emplace_back([=] { ExpectNamed(how, way); });
     }
   }
+  SeveralAtOnce(cases, 4);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST(DataParallel, EqualsOneRankOnTheWholeBatch) {
   Findings right;
   Ranks alone;
   for (const Way& way : kWays) Train(alone, way, right);
-  for (const int size : {2, 4}) {
+  for (const int size : SizesToTry()) {
     const auto outcomes = RunRanks({.task = "data parallel", .size = size});
     for (int rank = 0; rank < size; ++rank) {
       ASSERT_TRUE(outcomes[rank].good()) << outcomes[rank].error;

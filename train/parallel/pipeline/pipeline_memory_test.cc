@@ -81,9 +81,9 @@ void ExpectOutOfMemoryChangesNothing(const std::string& stages, const std::strin
 }
 
 TEST(PipelineMemory, OutOfMemoryOnOneRankChangesNothing) {
-  ExpectOutOfMemoryChangesNothing("4", "2", 20);
+  ExpectOutOfMemoryChangesNothing("4", "2", Nightly(20, 8));
   // Two pipelines.
-  ExpectOutOfMemoryChangesNothing("2", "1", 6);
+  ExpectOutOfMemoryChangesNothing("2", "1", Nightly(6, 4));
 }
 
 constexpr std::int64_t kRows = 8;

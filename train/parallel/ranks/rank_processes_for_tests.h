@@ -57,4 +57,8 @@ struct RankProcesses {
 };
 std::vector<RankOutcome> RunRanks(const RankProcesses& processes);
 
+/// Calls them all, in threads, so many at once: for cases that wait most of the time. Those that
+/// wait longest come first.
+void SeveralAtOnce(const std::vector<std::function<void()>>& cases, int at_once);
+
 }  // namespace plimsoll::train

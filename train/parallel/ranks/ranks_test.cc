@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <thread>
 
 #include "train/parallel/ranks/rank_processes_for_tests.h"
@@ -137,24 +138,28 @@ void ExpectNamed(const Fault& fault, bool kept) {
 }
 
 TEST(Ranks, AFaultOfOneIsToldByTheOthers) {
-  ExpectNamed({"killed", 1, "rank 1 does not answer any more; it was at: step 2"}, true);
-  ExpectNamed({"throws", 1, "rank 1 has left; it was at: step 2"}, true);
-  // These take the time limit, and little else: all at once.
-  std::vector<std::jthread> waiting;
-  for (const Fault& fault :
-       {Fault{"absent", 1, "rank 1 did not come within 10 s"},
-        Fault{"stopped", 2, "rank 2 does not answer any more; it was at: step 2"},
-        Fault{"stalls", 0, "rank 0 is behind the others, at: step 2"}}) {
-    waiting.emplace_back([fault] { ExpectNamed(fault, true); });
+  struct Case {
+    Fault fault;
+    /// By the launcher; else by rank 0.
+    bool store_is_kept;
+  };
+  // The first ones take the time limit.
+  const std::vector<Case> all{
+      {{"stopped", 2, "rank 2 does not answer any more; it was at: step 2"}, true},
+      {{"stalls", 0, "rank 0 is behind the others, at: step 2"}, true},
+      {{"stopped", 0, "rank 0, which keeps the store of all ranks, does not answer"}, false},
+      {{"absent", 1, "rank 1 did not come within 10 s"}, true},
+      // And its own error of another does not take the store away from under the rest.
+      {{"absent", 2, "rank 2 did not come within 10 s"}, false},
+      {{"killed", 1, "rank 1 does not answer any more; it was at: step 2"}, true},
+      {{"throws", 1, "rank 1 has left; it was at: step 2"}, true},
+      {{"killed", 0, "rank 0, which keeps the store of all ranks, does not answer"}, false},
+      {{"throws", 0, "rank 0 has left; it was at: step 2"}, false}};
+  std::vector<std::function<void()>> cases;
+  for (const Case& one : all) {
+    cases.emplace_back([&one] { ExpectNamed(one.fault, one.store_is_kept); });
   }
-}
-
-TEST(Ranks, AFaultOfTheOneThatKeepsTheStoreIsTold) {
-  ExpectNamed({"killed", 0, "rank 0, which keeps the store of all ranks, does not answer"}, false);
-  ExpectNamed({"stopped", 0, "rank 0, which keeps the store of all ranks, does not answer"}, false);
-  ExpectNamed({"throws", 0, "rank 0 has left; it was at: step 2"}, false);
-  // And its own error of another does not take the store away from under the rest.
-  ExpectNamed({"absent", 2, "rank 2 did not come within 10 s"}, false);
+  SeveralAtOnce(cases, 6);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <optional>
 
 #include "train/budget/budget.h"
@@ -14,6 +15,8 @@ namespace plimsoll::train::sharded_repeat_test {
 namespace {
 
 const std::vector<Shard> kShards{Shard::kOptimizerState, Shard::kGradients, Shard::kParameters};
+/// By day that in which most comes and goes.
+const std::vector<Shard> kSomeShards = IsNightly() ? kShards : std::vector{Shard::kParameters};
 
 /// A step of it: all but what the optimizer does.
 at::Tensor AddGradients(Sharded& sharded, TrainModel& model, const Launch& launch, int step) {
@@ -58,7 +61,7 @@ void FailAfter(std::int64_t allocations) {
 }
 
 TEST(Sharded, GoesOnAfterAnyAllocationFailed) {
-  for (const Shard shard : kShards) {
+  for (const Shard shard : kSomeShards) {
     const auto nothing = [] {};
     Ranks ranks;
     const Findings right = Train(
@@ -100,7 +103,22 @@ const RankTaskNamed kRepeat("sharded repeat", [](const Launch& launch, const aut
   return findings;
 });
 
+void ExpectRepeats(Shard shard, int allocation, const Findings& right) {
+  const auto outcomes =
+      RunRanks({.task = "sharded repeat",
+                .size = 4,
+                .words = {std::to_string(static_cast<int>(shard)), std::to_string(allocation)}});
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.good()) << outcome.error << (outcome.late ? "too late" : "");
+    EXPECT_TRUE(outcome.findings.at("repeated").item<int>() == 1);
+    for (const auto& [name, value] : right) {
+      EXPECT_LT(RelativeError(outcome.findings.at(name), value), 1e-6) << name;
+    }
+  }
+}
+
 TEST(Sharded, RepeatsAStepInWhichOneRankRanOut) {
+  std::vector<std::function<void()>> cases;
   for (const Shard shard : kShards) {
     Ranks alone;
     const Findings right = Train(
@@ -108,18 +126,11 @@ TEST(Sharded, RepeatsAStepInWhichOneRankRanOut) {
     // In the forward, and with parameters that come and go in the backward too.
     const bool all = shard == Shard::kParameters;
     for (const int at : all ? std::vector{60, 110} : std::vector{60}) {
-      const std::string number = std::to_string(static_cast<int>(shard));
-      const auto outcomes =
-          RunRanks({.task = "sharded repeat", .size = 4, .words = {number, std::to_string(at)}});
-      for (const RankOutcome& outcome : outcomes) {
-        ASSERT_TRUE(outcome.good()) << outcome.error << (outcome.late ? "too late" : "");
-        EXPECT_TRUE(outcome.findings.at("repeated").item<int>() == 1);
-        for (const auto& [name, value] : right) {
-          EXPECT_LT(RelativeError(outcome.findings.at(name), value), 1e-6) << name;
-        }
-      }
+      cases.emplace_back([=] { ExpectRepeats(shard, at, right); });
     }
   }
+  // The ranks wait for one that has left.
+  SeveralAtOnce(cases, 4);
 }
 
 /// What a step takes, tried alone and together, and whether the trial left everything as it was.

@@ -5,9 +5,11 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -320,23 +322,31 @@ const RankTaskNamed kKilled("sharded killed", [](const Launch& launch, const aut
 });
 
 TEST(ShardedState, ARankThatIsKilledLeavesTheLastSave) {
-  SaveFolder folder;
+  constexpr int kAtOnce = 3;
   Ranks alone;
   int unfinished = 0;
   // Until some of them came while a save was on its way.
-  for (int kill = 0; kill < 6 || (unfinished == 0 && kill < 1000); ++kill) {
-    const int after = 500 + kill % 9 * 2777;
-    const auto outcomes =
-        RunRanks({.task = "sharded killed",
-                  .size = 3,
-                  .words = {folder.save(), std::to_string(kill % 3), std::to_string(after)}});
-    ASSERT_EQ(outcomes[kill % 3].signal, SIGKILL) << outcomes[kill % 3].error;
-    if (folder.parts().size() != 3) ++unfinished;
-    Training loaded(alone, OptionsOf(Shard::kGradients), 5);
-    const int steps = std::stoi(loaded.Load(folder.save()));
-    Training right(alone, OptionsOf(Shard::kGradients));
-    for (int step = 0; step < steps; ++step) right.Shift();
-    EXPECT_TRUE(loaded.parameters().equal(right.parameters())) << "save " << steps;
+  for (int kill = 0; kill < Nightly(6, 3) || (unfinished == 0 && kill < 1000); kill += kAtOnce) {
+    std::array<SaveFolder, kAtOnce> folders;
+    std::vector<std::function<void()>> cases;
+    for (int rank = 0; rank < kAtOnce; ++rank) {
+      cases.emplace_back([rank, after = 500 + (kill + rank) % 9 * 2777, &folders] {
+        const auto outcomes = RunRanks(
+            {.task = "sharded killed",
+             .size = 3,
+             .words = {folders[rank].save(), std::to_string(rank), std::to_string(after)}});
+        EXPECT_EQ(outcomes[rank].signal, SIGKILL) << outcomes[rank].error;
+      });
+    }
+    SeveralAtOnce(cases, kAtOnce);
+    for (const SaveFolder& folder : folders) {
+      if (folder.parts().size() != 3) ++unfinished;
+      Training loaded(alone, OptionsOf(Shard::kGradients), 5);
+      const int steps = std::stoi(loaded.Load(folder.save()));
+      Training right(alone, OptionsOf(Shard::kGradients));
+      for (int step = 0; step < steps; ++step) right.Shift();
+      EXPECT_TRUE(loaded.parameters().equal(right.parameters())) << "save " << steps;
+    }
   }
   EXPECT_GT(unfinished, 0);
 }
