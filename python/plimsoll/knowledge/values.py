@@ -92,7 +92,9 @@ class Values:
                 return tensor.constant.item()
         if places is None or not places.in_model():
             if tensor.is_floating_point():
-                self._note(f"{where}: the script reads a tensor's value and gets 1.0; a capture has none")
+                self._note(
+                    f"{where}: the script reads a tensor's value and gets 1.0; a capture has none"
+                )
                 return 1.0
             if places is not None:  # what is read while a model is built decides how large it is
                 self._note(
