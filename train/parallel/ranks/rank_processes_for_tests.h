@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "train/common/nightly_for_tests.h"
 #include "train/parallel/ranks/launch.h"
 
 namespace plimsoll::train {
@@ -26,8 +27,9 @@ struct RankTaskNamed {
 /// Limits of ranks in tests, which a busy machine does not reach. For ranks that go on to the end:
 /// against hanging alone.
 inline constexpr std::chrono::minutes kAmpleLimit{10};
-/// For ranks that are to notice one that stands still: a hundred times what they wait otherwise.
-inline constexpr std::chrono::seconds kFaultLimit{10};
+/// For ranks that are to notice one that stands still: a hundred times what they wait otherwise, by
+/// night under a sanitizer too.
+inline const std::chrono::seconds kFaultLimit{Nightly(60, 10)};
 /// After it whatever a rank is said to be doing is in the store.
 inline constexpr std::chrono::seconds kUntilSaid{1};
 
