@@ -133,8 +133,10 @@ bool IsOpen(TorchWay way, const OomMessage& message) {
       return signs.hf_trainer;
     case TorchWay::kSmallerInput:
       return !signs.hf_trainer;
-    // Trainers evaluate without autograd, and let go of a step's tensors.
+    // Trainer evaluates without autograd.
     case TorchWay::kNoAutograd:
+      return !signs.hf_trainer;
+    // Trainers let go of a step's tensors.
     case TorchWay::kFreeBefore:
       return !signs.hf_trainer && !signs.lightning;
     // The model of a Trainer computes its own loss.

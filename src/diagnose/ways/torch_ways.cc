@@ -187,8 +187,8 @@ constexpr auto kWayRows = std::to_array<WayRow>({
      "the length",
      "from_pretrained(name, attn_implementation=\"sdpa\")"},
     {Framework::kHfTrainer, TorchWay::kChunkedLoss, Lever::kChunkedLoss,
-     "the traceback is at the logits: Liger's kernels compute head and loss in chunks, and never "
-     "hold the logits (batch x length x vocabulary) as a whole",
+     "the traceback is at the logits: a loss in chunks, as Liger's kernels compute it, never holds "
+     "them (batch x length x vocabulary) as a whole",
      "TrainingArguments(..., use_liger_kernel=True)   # pip install liger-kernel"},
     {Framework::kHfTrainer, TorchWay::kOptimizerState, Lever::kOptimizer,
      "the traceback is in the optimizer: its state is made in the first step (Adam: two values for "
@@ -237,6 +237,10 @@ constexpr auto kWayRows = std::to_array<WayRow>({
      "their whole size",
      "def configure_optimizers(self):\n"
      "    return torch.optim.AdamW(self.parameters(), lr=self.lr, foreach=False)"},
+    {Framework::kLightning, TorchWay::kNoAutograd, Lever::kEvaluation,
+     "what the evaluation keeps of its batches, moved to the host; Lightning runs it without "
+     "autograd already",
+     "self.outputs.append(y.detach().cpu())   # in validation_step"},
     {Framework::kLightning, TorchWay::kOffloadOptimizer, Lever::kOffload,
      "the optimizer's state in the host's memory",
      "Trainer(..., strategy=\"deepspeed_stage_2_offload\")", "speed"},
