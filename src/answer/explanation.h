@@ -119,11 +119,13 @@ struct RecordAdvice {
   bool by_run = false;
   /// It trains, as far as its text shows, so that its step can be predicted.
   bool trains = false;
+  /// The command that does, with the user's own job in it where that is known.
+  std::string run = "plimsoll run -- python train.py";
   /// Lines of Python or shell for what it does not.
   std::vector<std::string> lines = {};
 
   bool empty() const { return !by_run && lines.empty(); }
-  /// All of it as lines, with a stand-in for the user's command.
+  /// All of it as lines.
   std::vector<std::string> Lines() const;
 };
 

@@ -87,6 +87,8 @@ struct Remedy {
   std::string change;
   std::optional<Bytes> saves = {};
   std::string costs = {};
+  /// What else is to be known of it, where that is no cost.
+  std::string remark = {};
   Basis basis = Basis::kRule;
   Lever lever = Lever::kOther;
   /// Lines to type, of Python or shell, where there are any.

@@ -123,8 +123,7 @@ std::string_view OomCauseName(OomCause cause) {
 std::vector<std::string> RecordAdvice::Lines() const {
   std::vector<std::string> all;
   if (by_run) {
-    all = {"plimsoll run -- python train.py",
-           "# or from inside the script, before the model is built:",
+    all = {run, "# or from inside the script, before the model is built:",
            "import plimsoll; plimsoll.record()"};
   }
   all.insert(all.end(), lines.begin(), lines.end());

@@ -20,8 +20,7 @@ struct ExplainFlags {
 };
 
 /// What to record next is told once: as the command to type, unless that is to be left out.
-int PrintExplanation(Explanation explanation, const std::vector<std::string>& paths) {
-  const std::vector<NextStep> next = AfterExplain(explanation, paths, JobBehind(explanation));
+int PrintExplanation(Explanation explanation, const std::vector<NextStep>& next) {
   if (!Progress::IsSilent()) explanation.record_next.by_run = false;
   return PrintWithNext(ExplanationText(explanation, StyleOfStdout()), next);
 }
@@ -29,9 +28,12 @@ int PrintExplanation(Explanation explanation, const std::vector<std::string>& pa
 int RunExplain(const ExplainFlags& flags) {
   const Explained explained = ExplainPaths(flags.files, {.at_event = flags.at});
   if (!explained.explanation) return explained.code;
-  const Explanation& explanation = *explained.explanation;
-  const int printed =
-      flags.json ? Print(ExplanationJson(explanation)) : PrintExplanation(explanation, flags.files);
+  Explanation explanation = *explained.explanation;
+  const JobCommand job = JobBehind(explanation);
+  NameJob(job, explanation);
+  const std::vector<NextStep> next = AfterExplain(explanation, flags.files, job);
+  const int printed = flags.json ? Print(ExplanationJson(explanation, next))
+                                 : PrintExplanation(std::move(explanation), next);
   return printed == kFine ? explained.code : printed;
 }
 

@@ -88,6 +88,15 @@ FileKind KindOfSchema(std::string_view schema) {
   return FileKind::kAnswer;
 }
 
+/// Not "[2026-05-02 10:00:00] [INFO]" nor "{'loss': 1.2}", with which logs begin.
+bool MayBeJson(std::string_view text) {
+  const bool object = text.starts_with('{');
+  if (!object && !text.starts_with('[')) return false;
+  const std::size_t second = text.find_first_not_of(" \t\r\n", 1);
+  if (second == text.npos) return true;
+  return std::string_view(object ? "\"}" : "{[\"]").find(text[second]) != text.npos;
+}
+
 bool IsImage(std::string_view head) {
   constexpr std::string_view kStarts[] = {"\x89PNG", "\xff\xd8\xff", "GIF8", "%PDF-"};
   return std::ranges::any_of(kStarts, [&](std::string_view s) { return head.starts_with(s); });
@@ -120,7 +129,7 @@ struct KindWords {
 };
 constexpr auto kNames = std::to_array<KindWords>({
     {FileKind::kMissing, "not there"},
-    {FileKind::kText, "a text"},
+    {FileKind::kText, "a log or another text"},
     {FileKind::kTrace, "a record of a run"},
     {FileKind::kStep, "a captured training step"},
     {FileKind::kRunFolder, "a folder of recorded processes"},
@@ -184,7 +193,7 @@ bool IsPlainText(const std::string& path) {
   if (path == "-" || KindOf(path) != FileKind::kText) return false;
   const std::string head = HeadOf(path);
   const std::size_t first = head.find_first_not_of(" \t\r\n");
-  return first != head.npos && head[first] != '{' && head[first] != '[';
+  return first != head.npos && !MayBeJson(std::string_view(head).substr(first));
 }
 
 std::string_view KindName(FileKind kind) {
@@ -256,7 +265,32 @@ FolderFiles FilesBehind(const std::string& path) {
   return files;
 }
 
+namespace {
+
+/// Of a folder in which `plimsoll run` left nothing but what its hook complained of.
+std::optional<Error> NothingRecorded(const std::string& path) {
+  std::error_code failed;
+  if (path == "-" || !fs::is_directory(path, failed)) return std::nullopt;
+  if (!FilesBehind(path).snapshots.empty()) return std::nullopt;
+  const std::vector<std::string> complaints = HookComplaints({.path = path});
+  if (complaints.empty()) return std::nullopt;
+  std::string why;
+  for (std::string_view complaint : complaints) {
+    constexpr std::string_view kSame = "nothing is recorded: ";
+    if (complaint.starts_with(kSame)) complaint.remove_prefix(kSame.size());
+    why += (why.empty() ? "" : "; ") + std::string(complaint);
+  }
+  return Error{.message = "plimsoll run recorded nothing in it: " + why,
+               .file = path,
+               .hint =
+                   "what a job will need is found without a GPU by plimsoll predict --run -- "
+                   "python train.py"};
+}
+
+}  // namespace
+
 std::optional<Error> WrongForRecords(const std::string& path) {
+  if (std::optional<Error> nothing = NothingRecorded(path)) return nothing;
   return WrongKind(path, {FileKind::kText, FileKind::kTrace, FileKind::kRunFolder},
                    "a record of a run");
 }

@@ -214,6 +214,10 @@ JobCommand JobBehind(const Explanation& explanation) {
   return {.words = logged.words, .whole = logged.with_arguments};
 }
 
+void NameJob(const JobCommand& job, Explanation& explanation) {
+  explanation.record_next.run = RunAgain(job, "").command;
+}
+
 std::vector<NextStep> AfterExplain(const Explanation& explanation,
                                    const std::vector<std::string>& files, const JobCommand& job) {
   if (explanation.ranks.empty()) return {};

@@ -32,6 +32,8 @@ std::vector<NextStep> AfterRun(const Explanation& explanation, const std::string
 std::vector<NextStep> AfterUnrecordedRun(const std::vector<std::string>& command);
 /// What the log or the record that is shown says was run.
 JobCommand JobBehind(const Explanation& explanation);
+/// The same job in the place of the stand-in of what to record next.
+void NameJob(const JobCommand& job, Explanation& explanation);
 
 /// Where a step comes from, and what is asked about it, as flags of predict and plan.
 struct StepQuestion {

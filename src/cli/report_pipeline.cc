@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "cli/command/command.h"
 #include "cli/file_kind.h"
+#include "cli/next_steps.h"
 #include "cli/report_parts.h"
 #include "cli/terminal/terminal.h"
 #include "report/page_content.h"
@@ -82,6 +83,8 @@ int WritePage(const ReportRequest& request, Parts parts) {
   Result<PageContent> page =
       AssemblePage(ForPage(std::move(parts.own)), ForPage(std::move(parts.baseline)));
   if (!page) return Complain(page.error());
+  // Names of files are not told where they are to be left out.
+  if (!request.redact) NameJob(JobBehind(page->explanation), page->explanation);
   if (request.files.size() + request.baseline.size() > kMostFilesToReplay) {
     page->left_out.push_back(
         fmt::format("Other allocator settings are replayed for up to {} files; plimsoll tune does "

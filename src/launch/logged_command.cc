@@ -49,7 +49,7 @@ bool StartsScript(const std::vector<std::string>& words) {
   if (words.size() < 2 || words.size() > kMostWords) return false;
   if (!std::ranges::all_of(words, IsHarmless)) return false;
   const bool known =
-      IsPython(words[0]) || std::ranges::find(kLaunchers, words[0]) != kLaunchers.end();
+      IsPython(words[0]) || std::ranges::find(kLaunchers, BaseName(words[0])) != kLaunchers.end();
   const bool script = std::ranges::any_of(words, IsScript);
   const bool module = IsPython(words[0]) && words[1] == "-m" && words.size() > 2;
   return known && (script || module);
@@ -102,10 +102,30 @@ std::vector<std::string> FromLauncher(std::string_view line) {
   return {};
 }
 
+/// "cmd = /usr/bin/python -u -m deepspeed.launcher.launch --world_info=eyJ… train.py --lr 1e-4" of
+/// DeepSpeed's runner: the script and what is behind it, as `deepspeed` was given them.
+std::vector<std::string> FromDeepSpeedRunner(std::string_view line) {
+  constexpr std::string_view kModule = "-m deepspeed.launcher.launch ";
+  const std::size_t at = line.find(kModule);
+  if (at == std::string_view::npos) return {};
+  std::vector<std::string> words = WordsOfLine(line.substr(at + kModule.size()));
+  words.erase(words.begin(), std::ranges::find_if(words, IsScript));
+  if (words.empty()) return {};
+  words.insert(words.begin(), "python");
+  return StartsScript(words) ? AsTyped(std::move(words)) : std::vector<std::string>();
+}
+
+/// Whether the line is a launcher's command with nothing in front: scripts print what they start.
+bool BeginsWithLauncher(std::string_view line) {
+  return line.starts_with("torchrun ") || line.starts_with("deepspeed ") ||
+         line.starts_with("accelerate launch ");
+}
+
 /// "+ python train.py --lr 1e-4" of `set -x`, "me@host:~$ torchrun train.py" of a terminal.
 std::vector<std::string> FromShell(std::string_view line) {
   std::string_view typed;
   if (line.starts_with("+ ")) typed = line.substr(2);
+  if (BeginsWithLauncher(line)) typed = line;
   for (const std::string_view prompt : {"$ ", "# ", "% "}) {
     const std::size_t found = line.find(prompt);
     const bool begins = found != std::string_view::npos && found < 80;
@@ -126,12 +146,54 @@ std::string FromTraceback(std::string_view line) {
   return IsScript(path) && !IsLibrary(path) ? std::string(path) : std::string();
 }
 
+/// What started the processes, by what it leaves in a log. accelerate calls the others: the later
+/// of this list counts.
+enum class Launcher : std::uint8_t { kNone, kTorchrun, kDeepSpeed, kAccelerate };
+
+Launcher LauncherIn(std::string_view line) {
+  struct Row {
+    std::string_view words;
+    Launcher launcher;
+  };
+  constexpr auto kRows = std::to_array<Row>({
+      {"accelerate/commands/launch.py", Launcher::kAccelerate},
+      {"accelerate.commands.launch", Launcher::kAccelerate},
+      {"deepspeed.launcher", Launcher::kDeepSpeed},
+      {"deepspeed/launcher/", Launcher::kDeepSpeed},
+      {"[launch.py:", Launcher::kDeepSpeed},
+      {"torch.distributed.elastic", Launcher::kTorchrun},
+      {"torch/distributed/run.py", Launcher::kTorchrun},
+      {"torch/distributed/launch.py", Launcher::kTorchrun},
+      {"--local_rank=", Launcher::kTorchrun},
+      {"--local-rank=", Launcher::kTorchrun},
+  });
+  for (const Row& row : kRows) {
+    if (line.find(row.words) != std::string_view::npos) return row.launcher;
+  }
+  return Launcher::kNone;
+}
+
+/// The command of one process as the launcher is given it: started alone, it would be one process.
+std::vector<std::string> Launched(Launcher launcher, std::vector<std::string> words) {
+  if (launcher == Launcher::kNone || !IsPython(words.front())) return words;
+  const bool launches =
+      words.size() > 2 && words[1] == "-m" && LauncherIn(words[2]) != Launcher::kNone;
+  if (launches || (words.size() > 2 && words[2].starts_with("torch.distributed."))) return words;
+  std::vector<std::string> front = {"torchrun", "--nproc-per-node", "gpu"};
+  if (launcher == Launcher::kDeepSpeed) front = {"deepspeed"};
+  if (launcher == Launcher::kAccelerate) front = {"accelerate", "launch"};
+  words.erase(words.begin());
+  if (launcher == Launcher::kDeepSpeed && words.front() == "-m") words.front() = "--module";
+  words.insert(words.begin(), front.begin(), front.end());
+  return words;
+}
+
 struct SeenInLog {
   std::vector<std::string> launcher = {};
   std::vector<std::string> shell = {};
   /// The first of the last traceback: what it imports stands below it.
   std::string script = {};
-  bool torchrun = false;
+  Launcher by = Launcher::kNone;
 };
 
 void LookAt(std::string_view line, bool& in_traceback, SeenInLog& seen) {
@@ -143,13 +205,81 @@ void LookAt(std::string_view line, bool& in_traceback, SeenInLog& seen) {
     seen.script = std::move(script);
     in_traceback = true;
   }
-  if (line.find("torch.distributed.elastic") != std::string_view::npos) seen.torchrun = true;
+  seen.by = std::max(seen.by, LauncherIn(line));
   if (std::vector<std::string> words = FromLauncher(line); !words.empty()) {
+    seen.launcher = std::move(words);
+  }
+  if (std::vector<std::string> words = FromDeepSpeedRunner(line); !words.empty()) {
     seen.launcher = std::move(words);
   }
   if (std::vector<std::string> words = FromShell(line); !words.empty()) {
     seen.shell = std::move(words);
   }
+}
+
+/// Where a batch size stands in a command.
+struct BatchWord {
+  std::size_t word = 0;
+  std::size_t begin = 0;  // in the word
+  /// It is plainly of one device: where there are several, that is the one.
+  bool of_one_device = false;
+};
+
+/// The parts of an option's name, without what is in front of its last point: "per", "device",
+/// "batch" of "--per-device-batch", "batch", "size" of "data.batch_size".
+std::vector<std::string> PartsOfName(std::string name) {
+  name = name.substr(name.rfind('.') + 1);
+  std::vector<std::string> parts(1);
+  for (const char each : name) {
+    const auto c = static_cast<unsigned char>(each);
+    if (each != '-' && each != '_') {
+      parts.back() += static_cast<char>(std::tolower(c));
+    } else if (!parts.back().empty()) {
+      parts.emplace_back();
+    }
+  }
+  return parts;
+}
+
+/// Names are made of these words in any order: --batch-size, --per_device_train_batch_size,
+/// --micro-batch, --train_bs. Those of an evaluation, or of all devices together, have others.
+bool NamesBatch(const std::vector<std::string>& parts) {
+  constexpr auto kBatch =
+      std::to_array<std::string_view>({"batch", "batchsize", "bs", "bsz", "mbs", "minibatch"});
+  constexpr auto kBeside = std::to_array<std::string_view>(
+      {"size", "train", "training", "micro", "mini", "per", "device", "gpu", "rank", "local"});
+  const auto is_batch = [&](const std::string& part) {
+    return std::ranges::find(kBatch, part) != kBatch.end();
+  };
+  const auto may_be_there = [&](const std::string& part) {
+    return is_batch(part) || std::ranges::find(kBeside, part) != kBeside.end();
+  };
+  if (parts.size() == 1 && parts.front() == "b") return true;
+  return std::ranges::any_of(parts, is_batch) && std::ranges::all_of(parts, may_be_there);
+}
+
+bool IsOfOneDevice(const std::vector<std::string>& parts) {
+  return std::ranges::any_of(parts, [](const std::string& part) {
+    return part == "micro" || part == "device" || part == "gpu" || part == "local" ||
+           part == "rank" || part == "mbs";
+  });
+}
+
+/// "--batch-size=8" in one word, or "--batch-size" and a number behind it.
+std::optional<BatchWord> BatchWordAt(const std::vector<std::string>& words, std::size_t i) {
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.size() < 8 && text.find_first_not_of("0123456789") == text.npos;
+  };
+  const std::size_t equals = words[i].find('=');
+  const std::vector<std::string> parts = PartsOfName(words[i].substr(0, equals));
+  if (!NamesBatch(parts)) return {};
+  if (equals != std::string::npos) {
+    if (!is_number(std::string_view(words[i]).substr(equals + 1))) return {};
+    return BatchWord{i, equals + 1, IsOfOneDevice(parts)};
+  }
+  const bool option = words[i].starts_with('-') && i + 1 < words.size();
+  if (!option || !is_number(words[i + 1])) return {};
+  return BatchWord{i + 1, 0, IsOfOneDevice(parts)};
 }
 
 }  // namespace
@@ -164,10 +294,9 @@ LoggedCommand CommandIn(std::string_view log) {
     LookAt(line, in_traceback, seen);
   }
   if (!seen.shell.empty()) return {seen.shell, true};
-  if (!seen.launcher.empty()) return {seen.launcher, true};
+  if (!seen.launcher.empty()) return {Launched(seen.by, seen.launcher), true};
   if (seen.script.empty()) return {};
-  if (seen.torchrun) return {{"torchrun", "--nproc-per-node", "gpu", seen.script}, false};
-  return {{"python", seen.script}, false};
+  return {Launched(seen.by, {"python", seen.script}), false};
 }
 
 LoggedCommand CommandOfLog(const std::string& path) {
@@ -191,28 +320,15 @@ LoggedCommand CommandOfLog(const std::string& path) {
 }
 
 BatchPlace WithBatchPlace(std::vector<std::string> words) {
-  std::string batch;
-  const auto is_number = [](std::string_view text) {
-    return !text.empty() && text.size() < 8 && text.find_first_not_of("0123456789") == text.npos;
-  };
-  const auto names_batch = [](std::string name) {
-    std::ranges::replace(name, '-', '_');
-    name.erase(0, name.find_first_not_of('_'));
-    name = name.substr(name.rfind('.') + 1);
-    return name == "batch_size" || name == "batch" || name == "bs" || name == "train_batch_size" ||
-           name == "per_device_train_batch_size" || name == "micro_batch_size" || name == "b";
-  };
+  std::optional<BatchWord> best;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::size_t equals = words[i].find('=');
-    if (equals != std::string::npos && names_batch(words[i].substr(0, equals)) &&
-        is_number(std::string_view(words[i]).substr(equals + 1))) {
-      batch = words[i].substr(equals + 1);
-      words[i] = words[i].substr(0, equals + 1) + "{batch}";
-    } else if (words[i].starts_with('-') && names_batch(words[i]) && i + 1 < words.size() &&
-               is_number(words[i + 1])) {
-      batch = std::exchange(words[i + 1], "{batch}");
-    }
+    const std::optional<BatchWord> found = BatchWordAt(words, i);
+    if (found && (!best || found->of_one_device > best->of_one_device)) best = found;
   }
+  if (!best) return {.words = std::move(words)};
+  std::string& word = words[best->word];
+  std::string batch = word.substr(best->begin);
+  word.replace(best->begin, std::string::npos, "{batch}");
   return {.words = std::move(words), .batch = std::move(batch)};
 }
 

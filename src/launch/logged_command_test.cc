@@ -38,6 +38,27 @@ TEST(LoggedCommand, WhatALauncherSays) {
   EXPECT_TRUE(CommandIn("cmd=['python', 'a.py', 'x']").with_arguments);
 }
 
+TEST(LoggedCommand, TheLauncherStays) {
+  EXPECT_EQ(
+      Typed("[INFO] [runner.py:568:main] cmd = /usr/bin/python3 -u -m deepspeed.launcher.launch "
+            "--world_info=eyJ --master_port=29500 train_ds.py --lr 1e-4\n"),
+      "deepspeed train_ds.py --lr 1e-4");
+  EXPECT_EQ(Typed("[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', '-u', 'ds.py', "
+                  "'--local_rank=1', '--bs', '4'] exits with return code = 1\n"),
+            "deepspeed ds.py --bs 4");
+  EXPECT_EQ(
+      Typed("  File \"/opt/lib/python3/site-packages/accelerate/commands/launch.py\", line 9, "
+            "in simple_launcher\n"
+            "subprocess.CalledProcessError: Command '['/usr/bin/python3', 'sft.py', '--lr', "
+            "'1e-4']' returned non-zero exit status 1.\n"),
+      "accelerate launch sft.py --lr 1e-4");
+  EXPECT_EQ(Typed("cmd=['python', 'a.py', '--local_rank=0', '--x']\n"),
+            "torchrun --nproc-per-node gpu a.py --x");
+  EXPECT_EQ(Typed("torchrun --nproc-per-node 8 train.py --bs 4\n"),
+            "torchrun --nproc-per-node 8 train.py --bs 4");
+  EXPECT_EQ(Typed("[launch.py:1:main]\n  File \"a.py\", line 1, in <module>\n"), "deepspeed a.py");
+}
+
 TEST(LoggedCommand, WhatAShellEchoed) {
   EXPECT_EQ(Typed("+ CUDA_VISIBLE_DEVICES=0 python train.py --batch-size 64\n"),
             "python train.py --batch-size 64");
@@ -64,6 +85,13 @@ TEST(LoggedCommand, TheBatchSizeGetsAPlace) {
             "t.py --per_device_train_batch_size={batch}");
   EXPECT_EQ(with({"t.py", "data.batch_size=8", "lr=1"}), "t.py data.batch_size={batch} lr=1");
   EXPECT_EQ(with({"t.py", "-b", "2", "8"}), "t.py -b {batch} 8");
+  EXPECT_EQ(with({"t.py", "--per-device-batch", "4"}), "t.py --per-device-batch {batch}");
+  EXPECT_EQ(with({"t.py", "--train_bs=4"}), "t.py --train_bs={batch}");
+  EXPECT_EQ(with({"t.py", "--train_batch_size", "64", "--micro-batch-size", "4"}),
+            "t.py --train_batch_size 64 --micro-batch-size {batch}");
+  EXPECT_EQ(with({"t.py", "--per_device_eval_batch_size", "4"}),
+            "t.py --per_device_eval_batch_size 4");
+  EXPECT_EQ(with({"t.py", "--global-batch-size=64"}), "t.py --global-batch-size=64");
   EXPECT_EQ(with({"t.py", "--batch-size", "auto"}), "t.py --batch-size auto");
 }
 

@@ -38,7 +38,6 @@ Error EmptyFile(const std::string& name) {
 Error NothingInIt(const std::string& name) {
   return Error{.message = "not a memory snapshot, and no out-of-memory message in it",
                .file = name,
-               .offset = 0,
                .hint =
                    "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
                    "text, a profiler trace or an nsys SQLite export"};

@@ -45,6 +45,12 @@ Json ToJson(const StepReport& s) {
           {"micro_batches", s.micro_batches}};
 }
 
+Json ToJson(const NextStep& step) {
+  std::vector<std::string> lines = {step.command};
+  lines.insert(lines.end(), step.further_lines.begin(), step.further_lines.end());
+  return {{"lines", std::move(lines)}, {"purpose", step.purpose}};
+}
+
 Json ToJson(const RankReport& r);
 Json ToJson(const Remedy& r);
 Json ToJson(const Finding& f);
@@ -97,10 +103,15 @@ Json ToJson(const RankReport& r) {
           {"notes", r.notes}};
 }
 
+/// With what else is to be known, which readers of this key always had in it.
+std::string CostsOf(const Remedy& r) {
+  return r.costs + (r.costs.empty() || r.remark.empty() ? "" : "; ") + r.remark;
+}
+
 Json ToJson(const Remedy& r) {
   return {{"change", r.change},
           {"saves", OrNull(r.saves)},
-          {"costs", r.costs},
+          {"costs", CostsOf(r)},
           {"basis", BasisName(r.basis)},
           {"lever", LeverName(r.lever)},
           {"code", r.code},
@@ -158,7 +169,7 @@ std::string DifferenceJson(const Difference& d) {
                {"holders", List(d.holders)}});
 }
 
-std::string ExplanationJson(const Explanation& e) {
+std::string ExplanationJson(const Explanation& e, const std::vector<NextStep>& next) {
   Json ruled_out = Json::array();
   for (const RuledOut& excluded : e.ruled_out) ruled_out.push_back(excluded.because);
   return Dump({{"schema", "plimsoll.explain/1"},
@@ -168,7 +179,8 @@ std::string ExplanationJson(const Explanation& e) {
                {"findings", List(e.findings)},
                {"arithmetic", e.arithmetic},
                {"ruled_out", std::move(ruled_out)},
-               {"record_next", e.record_next.Lines()}});
+               {"record_next", e.record_next.Lines()},
+               {"next", List(next)}});
 }
 
 }  // namespace plimsoll

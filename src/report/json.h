@@ -9,11 +9,12 @@
 #include "diagnose/pack_trace.h"
 #include "diagnose/what_if.h"
 #include "hardware/gpu.h"
+#include "report/next_step.h"
 
 namespace plimsoll {
 
 /// One document of schema plimsoll.explain/1, with a newline at its end.
-std::string ExplanationJson(const Explanation& explanation);
+std::string ExplanationJson(const Explanation& explanation, const std::vector<NextStep>& next = {});
 /// The same of schema plimsoll.diff/1.
 std::string DifferenceJson(const Difference& difference);
 /// Of schema plimsoll.replay/1; mismatches are null unless the record was to be verified.

@@ -53,12 +53,12 @@ void WriteAccount(Writer& w, const RankReport& r) {
   if (r.account.empty()) return;
   w.Heading(InstantTitle(r));
   constexpr std::size_t kBar = 10;
-  Table table({{},
-               {.right = true},
-               {.right = true},
+  Table table({{.heading = "what"},
+               {.heading = "size", .right = true},
+               {.heading = "share", .right = true},
                {.may_go = true},
-               {.may_go = true},
-               {.wraps = true, .dim = true}});
+               {.heading = "confidence", .may_go = true},
+               {.heading = "how it is known", .wraps = true, .dim = true}});
   for (const AccountLine& line : r.account) {
     if (line.bytes == 0) continue;
     const std::optional<double> share = ShareOf(r, line);
@@ -188,7 +188,7 @@ void WriteRankTable(Writer& w, const Explanation& e) {
   table.WriteTo(w);
 }
 
-/// "half the batch (saves 4.35 GiB, estimated); about the same time"
+/// "half the batch (saves 4.35 GiB, estimated); costs: about the same time"
 std::string RemedyText(const Remedy& r) {
   const bool setting = r.change.starts_with("PYTORCH_");
   std::string text = r.avoid ? (setting ? "Do not set " : "Do not ") + r.change : r.change;
@@ -198,7 +198,8 @@ std::string RemedyText(const Remedy& r) {
                      : (r.at_most ? "saves at most " : "saves ") + FormatBytes(*r.saves);
     text += fmt::format(" ({}, {})", effect, BasisName(r.basis));
   }
-  if (!r.costs.empty()) text += "; " + r.costs;
+  if (!r.costs.empty()) text += "; costs: " + r.costs;
+  if (!r.remark.empty()) text += "; " + r.remark;
   return text;
 }
 

@@ -97,11 +97,15 @@ struct Signs {
   bool data_parallel = false;  // torch.nn.DataParallel
   bool pins_memory = false;    // a thread or a call that page-locks memory
   bool tpu = false;
-  bool went_on = false;            // the log shows that the program caught the error
-  bool hf_trainer = false;         // the Trainer of transformers
-  bool joins_predictions = false;  // an evaluation puts the predictions of its batches together
-  bool attention_scores = false;   // the innermost lines compute the scores of attention
-  bool deep_copy = false;          // a model is copied as a whole
+  bool went_on = false;             // the log shows that the program caught the error
+  bool hf_trainer = false;          // the Trainer of transformers
+  bool lightning = false;           // the Trainer of Lightning
+  bool deepspeed = false;           // DeepSpeed's engine
+  bool offloads_optimizer = false;  // its state is in the host's memory already
+  bool stepped_before = false;      // the log shows that steps were done before the message
+  bool joins_predictions = false;   // an evaluation puts the predictions of its batches together
+  bool attention_scores = false;    // the innermost lines compute the scores of attention
+  bool deep_copy = false;           // a model is copied as a whole
 
   Signs& operator|=(const Signs& other);
 };
@@ -141,6 +145,14 @@ struct OomMessage {
   std::optional<std::int64_t> tokens_that_fit;
   /// A server's share of the device, where the text or the lines near it tell.
   std::optional<double> share;
+  /// The stage of DeepSpeed's ZeRO; where a traceback alone tells that it is 1 or 2, it is 2.
+  std::optional<int> zero_stage;
+  /// Samples in one pass on one device, and passes for one step of the optimizer, where a trainer
+  /// prints them.
+  std::optional<std::int64_t> device_batch;
+  std::optional<std::int64_t> accumulation;
+  /// The model that a server was told to load, as its command line names it.
+  std::string model;
   /// The control group whose limit was reached: "/slurm/uid_1000/job_77".
   std::string cgroup;
   /// The tensor, operator, call, process or job step that the text names.

@@ -116,24 +116,6 @@ std::vector<std::string> LinesOfSetting(const OomMessage& message, std::string_v
 
 }  // namespace
 
-Remedy Rule(std::string change, Lever lever, std::vector<std::string> code, std::string costs) {
-  return {.change = std::move(change),
-          .costs = std::move(costs),
-          .basis = Basis::kRule,
-          .lever = lever,
-          .code = std::move(code)};
-}
-
-std::vector<std::string> LinesOf(std::string_view code) {
-  std::vector<std::string> lines;
-  while (!code.empty()) {
-    const std::size_t cut = code.find('\n');
-    lines.emplace_back(code.substr(0, cut));
-    code.remove_prefix(cut == std::string_view::npos ? code.size() : cut + 1);
-  }
-  return lines;
-}
-
 Vendor VendorOf(const OomMessage& message) {
   using enum MessageSource;
   if (message.program == Program::kXgboost || message.program == Program::kCudaJl) {
@@ -229,11 +211,12 @@ std::optional<Remedy> KeepTogether(const OomMessage& message) {
   for (const PieceSetting& row : kPieceSettings) {
     const bool expandable = row.first == 201;
     if (version < row.first || (expandable && message.signs.windows)) continue;
-    return Rule(fmt::format("{}={}", variable, row.setting), Lever::kAllocatorSetting,
-                LinesOfSetting(message, variable, row.setting),
-                expandable && VendorOf(message) != Vendor::kNvidia
-                    ? "PyTorch prints a warning and goes on without it where the driver lacks it"
-                    : "");
+    Remedy remedy = Rule(fmt::format("{}={}", variable, row.setting), Lever::kAllocatorSetting,
+                         LinesOfSetting(message, variable, row.setting));
+    if (expandable && VendorOf(message) != Vendor::kNvidia) {
+      remedy.remark = "PyTorch prints a warning and goes on without it where the driver lacks it";
+    }
+    return remedy;
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "answer/finding.h"
+#include "diagnose/ways/torch_ways.h"
 #include "timeline/message.h"
 
 namespace plimsoll {
@@ -85,12 +86,5 @@ void AdaptToDevice(const OomMessage& message, std::vector<std::string>& lines);
 bool MayBePython(const OomMessage& message);
 /// How to see who uses the device.
 Remedy SeeWhoUsesIt(const OomMessage& message, std::string change);
-
-/// The lines of a table's text.
-std::vector<std::string> LinesOf(std::string_view text);
-
-/// A remedy whose effect no figure proves.
-Remedy Rule(std::string change, Lever lever = Lever::kOther, std::vector<std::string> code = {},
-            std::string costs = {});
 
 }  // namespace plimsoll

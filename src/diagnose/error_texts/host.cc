@@ -1,6 +1,7 @@
 // The host's memory: who noticed, and what to do about it. A row each.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "diagnose/error_texts/advice.h"
@@ -63,7 +64,8 @@ constexpr auto kRows = std::to_array<HostRow>({
      "the text does not say who sent it; a user, a scheduler or a launcher can too"},
 });
 
-/// How to ask for more, by who sets the limit.
+/// How to ask for more, by who sets the limit. "{Gi}" in the code is a size that is more than
+/// there was, with the unit as it is typed there.
 struct MoreRow {
   HostEvent event;
   Lever lever;
@@ -76,20 +78,20 @@ constexpr auto kMore = std::to_array<MoreRow>({
      "docker run --shm-size=16g ...   # or --ipc=host\n"
      "# Kubernetes: an emptyDir volume with medium: Memory at /dev/shm\ndf -h /dev/shm"},
     {HostEvent::kSlurmKill, Lever::kHostLimit, "ask for more host memory",
-     "sbatch --mem=128G job.sh\nsacct -j JOB -o JobID,ReqMem,MaxRSS,State"},
+     "sbatch --mem={G} job.sh\nsacct -j JOB -o JobID,ReqMem,MaxRSS,State"},
     {HostEvent::kBatchKill, Lever::kHostLimit,
      "ask the batch system for more memory (PBS -l mem=, LSF -M)"},
     {HostEvent::kKubernetesKill, Lever::kHostLimit,
      "raise resources.limits.memory of the container",
-     "kubectl describe pod POD   # Last State, limits\nresources: {limits: {memory: 64Gi}}"},
+     "kubectl describe pod POD   # Last State, limits\nresources: {limits: {memory: {Gi}}}"},
     {HostEvent::kNodePressure, Lever::kHostLimit,
      "request as much memory as the pod uses, so that it gets a node that has it, or a larger node",
      "kubectl describe node NODE   # Allocated resources, Conditions\n"
-     "resources: {requests: {memory: 64Gi}}"},
+     "resources: {requests: {memory: {Gi}}}"},
     {HostEvent::kCgroupKill, Lever::kHostLimit, "raise the memory limit of the container or job",
-     "cat /sys/fs/cgroup/memory.max   # the limit\ndocker run --memory=64g ..."},
+     "cat /sys/fs/cgroup/memory.max   # the limit\ndocker run --memory={g} ..."},
     {HostEvent::kRayKill, Lever::kHostLimit, "more memory for each task, fewer tasks at once",
-     "@ray.remote(memory=16 * 1024**3)\n"
+     "@ray.remote(memory=SIZE)   # in bytes\n"
      "export RAY_memory_usage_threshold=0.98   # the kernel kills soon after"},
     {HostEvent::kPageFile, Lever::kHostLimit,
      "a larger page file: System > Advanced > Performance > Virtual memory, on a drive with room"},
@@ -98,7 +100,7 @@ constexpr auto kMore = std::to_array<MoreRow>({
      "\"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": false}   # DeepSpeed\n"
      "ulimit -l   # the limit on locked memory; WSL: memory= in .wslconfig"},
     {HostEvent::kJavaHeap, Lever::kHostLimit, "a larger heap",
-     "java -Xmx32g ...\nspark-submit --driver-memory 32g --executor-memory 32g ..."},
+     "java -Xmx{g} ...\nspark-submit --driver-memory {g} --executor-memory {g} ..."},
     {HostEvent::kSystemdKill, Lever::kHostLimit,
      "see what it killed, and run the job where it does not look",
      "journalctl -u systemd-oomd\n"
@@ -122,15 +124,52 @@ HostEvent WhoseLimit(const OomMessage& m) {
   return m.host;
 }
 
+/// What there was: the limit, or what was in use where that is more or alone is known.
+Bytes KnownNeed(const OomMessage& m) {
+  Bytes processes = 0;
+  for (const ProcessUse& process : m.processes) processes += process.bytes.value_or(0);
+  return std::max({m.allowed.value_or(0), m.allocated.value_or(0), processes});
+}
+
+/// A quarter more, in whole steps as people ask for it.
+Bytes QuarterMore(Bytes known) {
+  const Bytes step = known >= 16 * kGiB ? 8 * kGiB : kGiB;
+  return (known / 4 * 5 + step - 1) / step * step;
+}
+
+/// Sizes in the place of "{Gi}", "{G}" and "{g}": a size that is known to be too small must never
+/// be advised, so that SIZE stands there where the text tells none.
+std::vector<std::string> WithSizes(std::vector<std::string> lines, const OomMessage& m) {
+  constexpr Bytes kMost = Bytes{1} << 50;
+  const Bytes known = KnownNeed(m);
+  const bool tells = known > 0 && known < kMost;
+  for (std::string& line : lines) {
+    bool placed = false;
+    for (const std::string_view unit : {"Gi", "G", "g"}) {
+      const std::string place = fmt::format("{{{}}}", unit);
+      const std::string size =
+          tells ? fmt::format("{}{}", QuarterMore(known) / kGiB, unit) : "SIZE";
+      for (std::size_t at = line.find(place); at != std::string::npos; at = line.find(place, at)) {
+        line.replace(at, place.size(), size);
+        placed = true;
+      }
+    }
+    if (!placed || !tells) continue;
+    line += m.allowed == known ? fmt::format("   # the limit was {}", FormatBytes(known))
+                               : fmt::format("   # {} was in use", FormatBytes(known));
+  }
+  return lines;
+}
+
 std::optional<Remedy> MoreMemory(const OomMessage& m) {
   if (m.host == HostEvent::kCgroupKill && m.cgroup.find(".slice") != std::string::npos) {
     const std::string unit = m.cgroup.substr(m.cgroup.rfind('/') + 1);
     return Rule("raise the memory limit of the systemd unit", Lever::kHostLimit,
-                {"systemctl set-property " + unit + " MemoryMax=64G"});
+                WithSizes({"systemctl set-property " + unit + " MemoryMax={G}"}, m));
   }
   for (const MoreRow& row : kMore) {
     if (row.event != WhoseLimit(m)) continue;
-    return Rule(std::string(row.change), row.lever, LinesOf(row.code));
+    return Rule(std::string(row.change), row.lever, WithSizes(LinesOf(row.code), m));
   }
   if (!m.signs.windows) return {};
   return Rule("a larger page file: System > Advanced > Performance > Virtual memory",
@@ -150,7 +189,7 @@ std::vector<Remedy> LessHostMemory(const OomMessage& m) {
   }
   if (m.subject == "Ray" && m.host == HostEvent::kSharedMemory) {
     return {Rule("a larger object store, fewer and smaller objects at once", Lever::kOther,
-                 {"ray.init(object_store_memory=32 * 1024**3)"})};
+                 {"ray.init(object_store_memory=SIZE)   # in bytes"})};
   }
   std::vector<Remedy> remedies = {Rule("fewer DataLoader workers, and fewer batches read ahead",
                                        Lever::kLoaderWorkers,

@@ -181,6 +181,19 @@ std::vector<Remedy> Listed(std::span<const Way> ways, Runner runner) {
   return remedies;
 }
 
+/// The model that the log names in the place of MODEL.
+std::vector<Remedy> WithModel(const OomMessage& message, std::vector<Remedy> remedies) {
+  constexpr std::string_view kPlace = "MODEL";
+  if (message.model.empty()) return remedies;
+  for (Remedy& remedy : remedies) {
+    for (std::string& line : remedy.code) {
+      const std::size_t at = line.find(kPlace);
+      if (at != std::string::npos) line.replace(at, kPlace.size(), message.model);
+    }
+  }
+  return remedies;
+}
+
 std::vector<Remedy> RoomForCache(const OomMessage& message) {
   const Runner runner = RunnerOf(message);
   return runner == kVllm ? RoomForVllmCache(message) : Listed(kCacheWays, runner);
@@ -195,7 +208,7 @@ std::vector<Remedy> Ways(const OomMessage& message) {
 
 std::vector<Remedy> NeedLess(const OomMessage& message) {
   if (message.source == MessageSource::kServer && message.subject == "the KV cache") {
-    return RoomForCache(message);
+    return WithModel(message, RoomForCache(message));
   }
   std::vector<Remedy> remedies;
   if (message.signs.data_parallel) {
@@ -214,11 +227,11 @@ std::vector<Remedy> NeedLess(const OomMessage& message) {
     if (serves && !BatchMatters(message) && remedy.lever == kServerSetting) continue;
     remedies.push_back(std::move(remedy));
   }
-  return remedies;
+  return WithModel(message, std::move(remedies));
 }
 
 std::vector<Remedy> NeedLessOnHost(const OomMessage& message) {
-  return Listed(kHostWays, RunnerOf(message));
+  return WithModel(message, Listed(kHostWays, RunnerOf(message)));
 }
 
 }  // namespace plimsoll

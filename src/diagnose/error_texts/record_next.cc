@@ -56,9 +56,10 @@ constexpr auto kRecordRows = std::to_array<RecordRow>({
     {MessageSource::kVirtualAddress, "ulimit -v\ncat /proc/sys/vm/max_map_count"},
 });
 
+/// Whether its step can be predicted: DeepSpeed's engine is not captured.
 bool Trains(const OomMessage& message) {
-  return RunnerOf(message) == Runner::kTorch && message.stage != Stage::kEvaluation &&
-         message.stage != Stage::kGeneration;
+  return RunnerOf(message) == Runner::kTorch && !message.signs.deepspeed &&
+         message.stage != Stage::kEvaluation && message.stage != Stage::kGeneration;
 }
 
 /// A snapshot, and what no snapshot sees; only where PyTorch runs.

@@ -47,10 +47,13 @@ CacheWay LargerShare(const OomMessage& m) {
                            FormatBytes(gives), FormatBytes(*missing));
     }
   } else if (missing && spare > 0) {
-    words +=
-        fmt::format("; from {}{:.2f} to {:.2f} gives the missing {} on a device of at least {}",
-                    m.share ? "" : "the default of ", share, kMostShare, FormatBytes(*missing),
-                    FormatBytes(static_cast<Bytes>(double(*missing) / spare)));
+    // The text does not tell the card.
+    const double least = double(*missing) / spare / double(kGiB);
+    words += fmt::format(
+        "; {} is missing, and {:.2f} instead of {}{:.2f} is enough only on a card "
+        "of {:.0f} GiB or more",
+        FormatBytes(*missing), kMostShare, m.share ? "" : "the default of ", share,
+        std::ceil(least));
   }
   if (spare <= 0) way.suffices = Suffices::kNo;
   way.remedy = Rule(std::move(words), Lever::kServerSetting,

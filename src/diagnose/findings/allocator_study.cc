@@ -112,24 +112,24 @@ Remedy RemedyOf(const SettingOutcome& outcome, const AllocatorStudy& study, bool
   const Bytes saves = std::min(study.reserved - outcome.reserved, std::max<Bytes>(0, study.unused));
   if (outcome.fits && !study.fits) {
     remedy.effect = complete ? Effect::kFits : Effect::kGetsPast;
-    remedy.costs = complete
-                       ? "with it the job fits, as far as the record goes"
-                       : "with it this request succeeds; what comes after it is not recorded, so "
-                         "whether the job fits is not known";
+    remedy.remark = complete
+                        ? "with it the job fits, as far as the record goes"
+                        : "with it this request succeeds; what comes after it is not recorded, so "
+                          "whether the job fits is not known";
     if (saves > 0) remedy.saves = saves;
   } else if (outcome.may_fit && !study.fits) {
-    remedy.costs = fmt::format(
+    remedy.remark = fmt::format(
         "whether this request then succeeds depends on the limit, which the record shows only to "
         "lie between {} and {}",
         FormatBytes(study.limit->least), FormatBytes(study.limit->most));
     if (saves > 0) remedy.saves = saves;
   } else if (!outcome.may_fit && study.fits) {
     remedy.avoid = true;
-    remedy.costs = "with it the job would run out";
+    remedy.remark = "with it the job would run out";
   } else {
     remedy.saves = saves;
     remedy.avoid = saves < 0;
-    if (remedy.avoid) remedy.costs = "often advised, but this job would hold more";
+    if (remedy.avoid) remedy.remark = "often advised, but this job would hold more";
   }
   if (remedy.avoid) remedy.code.clear();
   return remedy;

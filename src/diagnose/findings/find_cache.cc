@@ -19,7 +19,7 @@ std::vector<Finding> FindCache(const Evidence& e) {
       "it grows by the same amount with every token of every sequence in the batch");
   finding.remedies.push_back({.change = "fewer sequences at a time, or shorter ones",
                               .saves = held / 2,
-                              .costs = "for half of either",
+                              .remark = "for half of either",
                               .basis = Basis::kEstimated,
                               .lever = Lever::kSmallerBatch});
   return {finding};

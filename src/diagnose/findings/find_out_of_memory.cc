@@ -116,7 +116,7 @@ std::string LimitText(const Evidence& e, const Refusal& r,
 
 Remedy RaiseLimit() {
   return {.change = "raise or remove the limit, if it is not meant",
-          .costs = "it may also stand in PYTORCH_CUDA_ALLOC_CONF (per_process_memory_fraction)",
+          .remark = "it may also stand in PYTORCH_CUDA_ALLOC_CONF (per_process_memory_fraction)",
           .basis = Basis::kRule,
           .lever = Lever::kMemoryLimit,
           .code = {"torch.cuda.set_per_process_memory_fraction(1.0)"}};

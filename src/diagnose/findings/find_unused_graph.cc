@@ -198,7 +198,7 @@ std::optional<Finding> FindModelOfNoOptimizer(const Evidence& e) {
       stay.size()));
   finding.evidence.push_back("no optimizer state has their sizes");
   finding.remedies.push_back(WithoutGradients(line, finding.explains));
-  finding.remedies.back().costs =
+  finding.remedies.back().remark =
       "where gradients must go through it: model.requires_grad_(False) saves the gradients alone";
   return finding;
 }

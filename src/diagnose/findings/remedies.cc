@@ -108,7 +108,7 @@ class Study {
 Remedy Study::NoGradient() const {
   return {.change = "torch.no_grad() around the forward, if nothing is trained here",
           .saves = plan_->saves,
-          .costs = "the record holds no backward, yet what earlier blocks made is still there",
+          .remark = "the record holds no backward, yet what earlier blocks made is still there",
           .basis = Basis::kEstimated,
           .lever = Lever::kEvaluation,
           .code = {"with torch.no_grad():", "    outputs = model(x)"},
@@ -120,9 +120,8 @@ Remedy Study::MixedPrecision() const {
   return {.change =
               trains ? "bf16 autocast around forward and loss" : "bf16 autocast around the forward",
           .saves = Held(Category::kActivations) / 2,
-          .costs =
-              "other rounding; what is in 16 bits already, or is an index or a mask, does not "
-              "shrink",
+          .costs = "other rounding",
+          .remark = "what is in 16 bits already, or is an index or a mask, does not shrink",
           .basis = Basis::kEstimated,
           .lever = Lever::kMixedPrecision,
           .code = {"with torch.autocast(\"cuda\", dtype=torch.bfloat16):",
@@ -133,7 +132,7 @@ Remedy Study::MixedPrecision() const {
 Remedy Study::Accumulation() const {
   return {.change = "half the batch, twice the accumulation steps",
           .saves = OfTheBatch() / 2,
-          .costs = "the same gradients, except that batch norm sees smaller batches",
+          .remark = "the same gradients, except that batch norm sees smaller batches",
           .basis = Basis::kEstimated,
           .lever = Lever::kSmallerBatch,
           .code = {"for i, (x, y) in enumerate(loader):  # loader with batch_size // 2",
@@ -151,7 +150,8 @@ Remedy Study::SmallerBatch() const {
 
 void Study::ForCapture(std::vector<Remedy>& remedies) {
   for (Remedy& remedy : remedies) {
-    remedy.costs += "; it has to be in place before the CUDA graph is captured";
+    remedy.remark += remedy.remark.empty() ? "" : "; ";
+    remedy.remark += "it has to be in place before the CUDA graph is captured";
     remedy.code.clear();
   }
 }

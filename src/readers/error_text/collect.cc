@@ -9,6 +9,7 @@ namespace plimsoll {
 namespace {
 
 constexpr const char* kRepeated = "messages that repeat another one";
+constexpr const char* kOfOneEvent = "further lines about the same event";
 constexpr const char* kTooMany = "messages beyond the first 20000 different ones";
 constexpr std::size_t kComparedOfSameSize = 1024;
 constexpr std::size_t kCompared = 64;
@@ -21,8 +22,9 @@ constexpr std::array kFigures = {&OomMessage::requested,     &OomMessage::capaci
 
 /// All that tells two messages apart, as one string.
 std::string Key(const OomMessage& m) {
-  std::string key = fmt::format("{}/{}/{}/{}/{}", static_cast<int>(m.source), m.survived,
-                                m.rank.value_or(-1), m.device.value_or(-1), m.subject);
+  std::string key =
+      fmt::format("{}/{}/{}/{}/{}/{}", static_cast<int>(m.source), static_cast<int>(m.host),
+                  m.survived, m.rank.value_or(-1), m.device.value_or(-1), m.subject);
   for (auto figure : kFigures) key += fmt::format("/{}", (m.*figure).value_or(-1));
   for (const ProcessUse& p : m.processes) {
     key += fmt::format("/{}:{}", p.pid.value_or(-1), p.bytes.value_or(-1));
@@ -142,6 +144,7 @@ void Merge(OomMessage& into, const OomMessage& from) {
     if (!(into.*figure)) into.*figure = from.*figure;
   }
   if (!into.tokens_that_fit) into.tokens_that_fit = from.tokens_that_fit;
+  if (!into.zero_stage) into.zero_stage = from.zero_stage;
   if (!into.rank) into.rank = from.rank;
   if (!into.device) into.device = from.device;
   if (into.processes.size() < from.processes.size()) into.processes = from.processes;
@@ -235,15 +238,18 @@ void MessageCollector::Add(OomMessage message) {
   if (Continues(message)) return;
   const std::string key = Key(message);
   std::optional<std::size_t> repeated;
+  const char* why = kRepeated;
   if (const auto known = seen_.find(key); known != seen_.end()) {
     repeated = known->second;
     Merge(kept_[*repeated], message);
   } else {
+    // The kernel writes several lines about one kill, each of which tells something else.
+    if (message.source == MessageSource::kHostMemory) why = kOfOneEvent;
     repeated = FindRepeated(message);
     seen_.emplace(key, repeated.value_or(kept_.size()));
   }
   if (repeated) {
-    ++skipped[kRepeated];
+    ++skipped[why];
     return;
   }
   by_request_[message.requested.value_or(-1)].push_back(kept_.size());

@@ -34,7 +34,7 @@ Result<Recording> ReadErrorText(const Input& input) {
   LogWindow window(input.bytes());
   Result<Recording> recording = ReadAll(window, input.name());
   if (recording && recording->messages.empty() && recording->summaries.empty()) {
-    return Error{.message = "no out-of-memory message in it", .file = input.name(), .offset = 0};
+    return Error{.message = "no out-of-memory message in it", .file = input.name()};
   }
   return recording;
 }

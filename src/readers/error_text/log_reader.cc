@@ -25,7 +25,7 @@ constexpr std::size_t kMostTables = 10'000;
 constexpr std::size_t kLongestOpening = 4096;
 
 /// All wordings with the automaton that finds their openings: those that tell whose memory it is
-/// first, then those that do not, then the title of a table.
+/// first, then those that do not, then the title of a table, then what tells of the job.
 struct Dictionary {
   Dictionary() : precise(Wordings()), vague(LastResorts()), finder(Phrases()) {
     for (const Wording& wording : precise) vague_within.push_back(VagueWithin(wording.opening));
@@ -36,8 +36,11 @@ struct Dictionary {
     for (const Wording& wording : precise) phrases.push_back(wording.opening);
     for (const Wording& wording : vague) phrases.push_back(wording.opening);
     phrases.push_back(kSummaryTitle);
+    for (std::string_view phrase : JobFacts::Phrases()) phrases.push_back(phrase);
     return phrases;
   }
+
+  std::size_t FirstFact() const { return precise.size() + vague.size() + 1; }
 
   /// The vague words with which an opening ends: where it is refused, they may still mean what they
   /// say.
@@ -146,6 +149,11 @@ void LogReader::Read(const LogPart& part, std::size_t begin, std::size_t end) {
   while (std::optional<PhraseFinder::Hit> hit = walk.Next()) {
     if (gave_up_ || hit->begin >= end) break;
     if (hit->begin < begin) continue;
+    if (hit->phrase >= dictionary.FirstFact()) {
+      facts_.See(hit->phrase - dictionary.FirstFact(), part.text, hit->begin, hit->end,
+                 part.offset);
+      continue;
+    }
     const std::size_t most = kMostOpenings + (part.offset + hit->begin) / kBytesForOpening;
     if (++openings_ > most || precise_.messages > kMostMessages) {
       gave_up_ = true;
@@ -174,6 +182,7 @@ Recording LogReader::Finish() && {
   recording.messages = search.collector.Take();
   std::sort(recording.messages.begin(), recording.messages.end(),
             [](const OomMessage& a, const OomMessage& b) { return a.offset < b.offset; });
+  for (OomMessage& message : recording.messages) facts_.AddTo(message);
   recording.summaries = std::move(summaries_);
   recording.skipped = std::move(search.collector.skipped);
   if (gave_up_) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "readers/error_text/collect.h"
+#include "readers/error_text/job_facts.h"
 #include "readers/error_text/surroundings.h"
 #include "readers/wordings/phrase_finder.h"
 #include "readers/wordings/wordings.h"
@@ -39,6 +40,7 @@ class LogReader {
 
   Search precise_;
   Search vague_;  // words that only say that memory ran out: for a log without any other
+  JobFacts facts_;
   std::vector<MemorySummary> summaries_;
   std::size_t table_end_ = 0;
   Surroundings surroundings_;

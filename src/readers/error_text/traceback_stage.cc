@@ -262,6 +262,18 @@ bool IsOfAttentionScores(std::string_view source) {
   return false;
 }
 
+/// The stage of ZeRO whose file this is; stages 1 and 2 share one.
+std::optional<int> ZeroStageOf(std::string_view path) {
+  if (!Mentions(path, "deepspeed/runtime/")) return {};
+  if (Mentions(path, "zero/stage_1_and_2.py") || Mentions(path, "zero/stage2.py")) return 2;
+  for (std::string_view file :
+       {"zero/stage3.py", "zero/partition_parameters.py", "zero/partitioned_param_coordinator.py",
+        "zero/parameter_offload.py"}) {
+    if (Mentions(path, file)) return 3;
+  }
+  return {};
+}
+
 bool JoinsPredictions(std::string_view function, std::string_view source) {
   for (std::string_view name : {"nested_concat", "torch_pad_and_concatenate",
                                 "pad_across_processes", "nested_truncate", "gather_for_metrics"}) {
@@ -295,6 +307,10 @@ void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
     found.named_for_evaluation |= user && IsNamedForEvaluation(function);
     found.named_for_loading |= user && Mentions(function, "load_model");
     message.signs.hf_trainer |= Mentions(path, "transformers/trainer");
+    message.signs.lightning |=
+        Mentions(path, "lightning/pytorch/") || Mentions(path, "pytorch_lightning/");
+    message.signs.deepspeed |= Mentions(path, "deepspeed/runtime/");
+    if (!message.zero_stage) message.zero_stage = ZeroStageOf(path);
     message.signs.deep_copy |= Mentions(path, "/copy.py") || Mentions(source, "copy.deepcopy(");
     if (i < kInnermost) {
       message.signs.attention_scores |= IsOfAttentionScores(source);

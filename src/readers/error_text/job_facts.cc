@@ -1,0 +1,227 @@
+#include "readers/error_text/job_facts.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+
+#include "base/text.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr auto kNone = std::string_view::npos;
+/// How much of a line is looked at in front of a phrase and behind it, and of the lines below.
+constexpr std::size_t kNearPhrase = 300;
+constexpr std::size_t kAhead = 1500;
+/// A hostile text of nothing but such phrases must not take minutes.
+constexpr std::size_t kMostLookedAt = 200'000;
+
+struct FactRow {
+  std::string_view phrase;
+  void (JobFacts::*read)(const FactPlace& place);
+};
+// Blanks and case do not count in a phrase.
+constexpr auto kRows = std::to_array<FactRow>({
+    {"zero_optimization", &JobFacts::ReadZeroOptimization},
+    {"zero_stage", &JobFacts::ReadZeroStage},
+    {"ZeRO stage", &JobFacts::ReadZeroStage},
+    {"offload_optimizer", &JobFacts::ReadOffload},
+    {"DeepSpeed info:", &JobFacts::ReadDeepSpeed},
+    {"skipped=", &JobFacts::ReadDeepSpeedStep},
+    {"loss", &JobFacts::ReadLoss},
+    {"***** Running training", &JobFacts::ReadRunningTraining},
+    {"Instantaneous batch size per device", &JobFacts::ReadDeviceBatch},
+    {"Gradient Accumulation steps", &JobFacts::ReadAccumulation},
+    {"_no_trainer.py", &JobFacts::ReadOwnLoop},
+    {"GPU available: True (", &JobFacts::ReadLightning},
+    {"with config: model=", &JobFacts::ReadServedModel},
+    {"vllm serve", &JobFacts::ReadServedModel},
+    {"non-default args:", &JobFacts::ReadModelArgument},
+    {"api_server", &JobFacts::ReadModelArgument},
+});
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+/// The number behind signs that set a value apart from its name: " ...... 2", "\": 2", "=2".
+std::optional<std::int64_t> NumberBehind(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t.:=\"'\\[(#");
+  if (first == kNone || first > 80) return {};
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data() + first, text.data() + text.size(), value);
+  if (error != std::errc() || value < 0 || value > 1'000'000'000) return {};
+  return value;
+}
+
+/// The largest number that stands behind the word: "step 12", "global_step=12", "Iter[12/500]".
+std::int64_t CountBehind(std::string_view line, std::string_view word) {
+  std::int64_t most = 0;
+  for (std::size_t at = line.find(word); at != kNone; at = line.find(word, at + 1)) {
+    // Not "time/step", nor the end of another word.
+    if (at > 0 && std::isalpha(static_cast<unsigned char>(line[at - 1]))) continue;
+    most = std::max(most, NumberBehind(line.substr(at + word.size())).value_or(0));
+  }
+  return most;
+}
+
+/// The number in front of the slash of a progress bar: "30/1000 [00:10<05:01".
+std::int64_t CountOfBar(std::string_view line) {
+  const std::size_t bracket = line.find(" [");
+  const std::size_t slash = line.substr(0, bracket).rfind('/');
+  if (bracket == kNone || slash == kNone || slash == 0) return 0;
+  const std::string_view all = line.substr(slash + 1, bracket - slash - 1);
+  if (all.empty() || !std::all_of(all.begin(), all.end(), IsDigit)) return 0;
+  std::size_t first = slash;
+  while (first > 0 && IsDigit(line[first - 1])) --first;
+  return NumberBehind(line.substr(first, slash - first)).value_or(0);
+}
+
+/// Whether a line with a loss shows that the optimizer has done a step before this line: the first
+/// loss may be printed before its step.
+bool ShowsEarlierStep(std::string_view line) {
+  // transformers' Trainer prints this behind a step.
+  if (Contains(line, "{'loss':")) return true;
+  for (std::string_view word : {"step", "iter", "iteration", "epoch"}) {
+    if (CountBehind(line, word) >= 2) return true;
+  }
+  return CountOfBar(line) >= 2;
+}
+
+/// A name that can be typed as it is: whoever wrote the log does not decide what is run.
+bool IsPlainName(std::string_view name) {
+  constexpr std::string_view kSigns = "_./-:@";
+  return !name.empty() && name.size() < 200 && !name.starts_with('-') &&
+         std::ranges::all_of(name, [&](unsigned char c) {
+           return std::isalnum(c) != 0 || kSigns.find(static_cast<char>(c)) != kNone;
+         });
+}
+
+/// The word at the beginning, without blanks and quotes around it.
+std::string_view FirstWord(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t=:'\"");
+  if (first == kNone) return {};
+  text.remove_prefix(first);
+  return text.substr(0, text.find_first_of(" \t\r\n,'\"})"));
+}
+
+FactPlace PlaceOf(std::string_view part, std::size_t begin, std::size_t end, std::size_t offset) {
+  const std::size_t far = begin > kNearPhrase ? begin - kNearPhrase : 0;
+  const std::size_t before = part.substr(far, begin - far).rfind('\n');
+  const std::size_t from = before == kNone ? far : far + before + 1;
+  const std::string_view rest = part.substr(end, kAhead);
+  const std::string_view behind = rest.substr(0, rest.find('\n'));
+  const std::size_t to = end + std::min(behind.size(), kNearPhrase);
+  return {.line = part.substr(from, to - from),
+          .behind = behind,
+          .ahead = rest,
+          .offset = offset + begin};
+}
+
+}  // namespace
+
+std::vector<std::string_view> JobFacts::Phrases() {
+  std::vector<std::string_view> phrases;
+  for (const FactRow& row : kRows) phrases.push_back(row.phrase);
+  return phrases;
+}
+
+void JobFacts::See(std::size_t phrase, std::string_view part, std::size_t begin, std::size_t end,
+                   std::size_t offset) {
+  // Most lines of a log may have a loss; one that tells is enough.
+  if (kRows[phrase].read == &JobFacts::ReadLoss && first_step_) return;
+  if (++looked_at_ > kMostLookedAt) return;
+  (this->*kRows[phrase].read)(PlaceOf(part, begin, end, offset));
+}
+
+/// "zero_optimization_stage ...... 2" of the configuration that DeepSpeed prints, and
+/// "zero_optimization": {"stage": 2 of its file.
+void JobFacts::ReadZeroOptimization(const FactPlace& place) {
+  constexpr std::string_view kStage = "stage";
+  const std::size_t stage = place.ahead.substr(0, kNearPhrase).find(kStage);
+  if (stage == kNone) return;
+  ReadZeroStage({.line = place.line,
+                 .behind = place.ahead.substr(stage + kStage.size(), kNearPhrase),
+                 .ahead = {},
+                 .offset = place.offset});
+}
+
+/// "--zero_stage 2", "Creating fp16 ZeRO stage 2 optimizer".
+void JobFacts::ReadZeroStage(const FactPlace& place) {
+  const std::optional<std::int64_t> stage = NumberBehind(place.behind);
+  if (!stage || *stage > 3) return;
+  zero_stage_ = static_cast<int>(*stage);
+  signs_.deepspeed = true;
+}
+
+/// "offload_optimizer": {"device": "cpu", offload_optimizer=DeepSpeedZero…Config(device='cpu'.
+void JobFacts::ReadOffload(const FactPlace& place) {
+  const std::string_view near = place.ahead.substr(0, 120);
+  const std::size_t device = near.find("device");
+  if (device == kNone || Contains(near.substr(0, device), "None")) return;
+  const std::string_view value = near.substr(device, 48);
+  if (Contains(value, "cpu") || Contains(value, "nvme")) signs_.offloads_optimizer = true;
+}
+
+void JobFacts::ReadDeepSpeed(const FactPlace&) { signs_.deepspeed = true; }
+
+/// "[Rank 0] step=10, skipped=0, lr=[1e-05]"
+void JobFacts::ReadDeepSpeedStep(const FactPlace& place) {
+  if (CountBehind(place.line, "step") == 0) return;
+  signs_.deepspeed = true;
+  NoteStep(place.offset);
+}
+
+void JobFacts::ReadLoss(const FactPlace& place) {
+  if (ShowsEarlierStep(Lower(place.line))) NoteStep(place.offset);
+}
+
+void JobFacts::ReadRunningTraining(const FactPlace&) { signs_.hf_trainer = true; }
+
+void JobFacts::ReadDeviceBatch(const FactPlace& place) {
+  device_batch_ = NumberBehind(place.behind);
+  signs_.hf_trainer = true;
+}
+
+void JobFacts::ReadAccumulation(const FactPlace& place) {
+  accumulation_ = NumberBehind(place.behind);
+}
+
+/// transformers' examples without its Trainer print the same lines.
+void JobFacts::ReadOwnLoop(const FactPlace&) { own_loop_ = true; }
+
+void JobFacts::ReadLightning(const FactPlace&) { signs_.lightning = true; }
+
+/// "Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', …", "vllm serve
+/// Qwen/Qwen3-8B".
+void JobFacts::ReadServedModel(const FactPlace& place) { NoteModel(FirstWord(place.behind)); }
+
+/// "non-default args: {'model': 'Qwen/Qwen3-8B', …", "vllm.entrypoints.openai.api_server --model
+/// Qwen/Qwen3-8B".
+void JobFacts::ReadModelArgument(const FactPlace& place) {
+  for (std::string_view key : {"'model_tag':", "'model':", "model_tag=", "--model ", "--model="}) {
+    const std::size_t at = place.behind.find(key);
+    if (at != kNone) return NoteModel(FirstWord(place.behind.substr(at + key.size())));
+  }
+}
+
+void JobFacts::NoteStep(std::size_t offset) {
+  if (!first_step_) first_step_ = offset;
+}
+
+void JobFacts::NoteModel(std::string_view name) {
+  if (model_.empty() && IsPlainName(name)) model_ = name;
+}
+
+void JobFacts::AddTo(OomMessage& message) const {
+  Signs signs = signs_;
+  if (own_loop_) signs.hf_trainer = false;
+  signs.stepped_before = first_step_ && *first_step_ < message.offset;
+  message.signs |= signs;
+  // A traceback through one file may be of stage 1 or 2; the log knows which.
+  if (zero_stage_) message.zero_stage = zero_stage_;
+  if (!message.device_batch) message.device_batch = device_batch_;
+  if (!message.accumulation) message.accumulation = accumulation_;
+  if (message.model.empty()) message.model = model_;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,64 @@
+// What lines anywhere in a log tell of the job: what trains it, its stage of ZeRO, its batch, the
+// model of a server, whether it had trained before it ran out. They are printed when a job starts
+// and may stand megabytes above the message.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "timeline/message.h"
+
+namespace plimsoll {
+
+/// Where a phrase stands in a log.
+struct FactPlace {
+  std::string_view line;    // all of it, without what is far from the phrase
+  std::string_view behind;  // the rest of the line
+  std::string_view ahead;   // that, and some lines below
+  std::size_t offset = 0;   // of the phrase, in the log
+};
+
+class JobFacts {
+ public:
+  /// What such lines have in common, for a PhraseFinder.
+  static std::vector<std::string_view> Phrases();
+
+  /// One of them was found at [begin, end) of a part that begins at `offset` of the log.
+  void See(std::size_t phrase, std::string_view part, std::size_t begin, std::size_t end,
+           std::size_t offset);
+  /// What the message itself tells stays.
+  void AddTo(OomMessage& message) const;
+
+  // Each reads one kind of line.
+  void ReadZeroStage(const FactPlace& place);
+  void ReadZeroOptimization(const FactPlace& place);
+  void ReadOffload(const FactPlace& place);
+  void ReadDeepSpeed(const FactPlace& place);
+  void ReadDeepSpeedStep(const FactPlace& place);
+  void ReadLoss(const FactPlace& place);
+  void ReadRunningTraining(const FactPlace& place);
+  void ReadDeviceBatch(const FactPlace& place);
+  void ReadAccumulation(const FactPlace& place);
+  void ReadOwnLoop(const FactPlace& place);
+  void ReadLightning(const FactPlace& place);
+  void ReadServedModel(const FactPlace& place);
+  void ReadModelArgument(const FactPlace& place);
+
+ private:
+  void NoteStep(std::size_t offset);
+  void NoteModel(std::string_view name);
+
+  Signs signs_;
+  bool own_loop_ = false;
+  std::optional<int> zero_stage_;
+  std::optional<std::int64_t> device_batch_;
+  std::optional<std::int64_t> accumulation_;
+  std::string model_;
+  std::optional<std::size_t> first_step_;
+  std::size_t looked_at_ = 0;
+};
+
+}  // namespace plimsoll
