@@ -28,9 +28,12 @@ std::vector<std::vector<std::uint32_t>> KeptByStep(const Lowered& lowered, int s
   return kept;
 }
 
-Bytes SumOf(const Lowered& lowered, const std::vector<std::uint32_t>& blocks) {
+/// As the allocator rounds them: a number takes 512 bytes.
+Bytes SumOf(const Trial& trial, const std::vector<std::uint32_t>& blocks) {
   Bytes sum = 0;
-  for (const std::uint32_t block : blocks) sum += lowered.blocks[block].requested;
+  for (const std::uint32_t block : blocks) {
+    sum += trial.setting().rules.BlockSize(trial.lowered().blocks[block].requested);
+  }
   return sum;
 }
 
@@ -69,12 +72,10 @@ std::optional<Growth> FindGrowth(const Trial& trial) {
   const std::vector<std::vector<std::uint32_t>> kept = KeptByStep(trial.lowered(), steps);
   const std::vector<std::uint32_t>& last = kept[static_cast<std::size_t>(steps - 2)];
   const std::vector<std::uint32_t>& before = kept[static_cast<std::size_t>(steps - 3)];
-  const Bytes bytes =
-      std::min(SumOf(trial.lowered(), last), SumOf(trial.lowered(), before));
+  const Bytes bytes = std::min(SumOf(trial, last), SumOf(trial, before));
   if (bytes <= 0) return std::nullopt;
-  return Growth{.bytes = bytes,
-                .holders = HeldBy(trial, last),
-                .steps = StepsThatRun(trial, bytes)};
+  return Growth{
+      .bytes = bytes, .holders = HeldBy(trial, last), .steps = StepsThatRun(trial, bytes)};
 }
 
 }  // namespace plimsoll

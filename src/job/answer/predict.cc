@@ -74,10 +74,10 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
                     count, count == 1 ? "" : "s", names));
   }
   if (prediction.growth && !prediction.growth->EndsTheJob()) {
-    prediction.assumptions.push_back(
-        fmt::format("each step leaves {} more allocated than the one before; it would take {} steps "
-                    "to fill the card",
-                    FormatBytes(prediction.growth->bytes), prediction.growth->steps));
+    prediction.assumptions.push_back(fmt::format(
+        "each step leaves {} more allocated than the one before; it would take {} steps "
+        "to fill the card",
+        FormatBytes(prediction.growth->bytes), prediction.growth->steps));
   }
 }
 
