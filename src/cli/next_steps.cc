@@ -265,6 +265,7 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
     return {TuneRecord(asked.files[1], {"--gpu", GpuWord(asked.gpu)},
                        "the allocator settings under which the recorded run holds least")};
   }
+  if (outcome.grows) return {};
   std::vector<NextStep> steps;
   if (!outcome.fits && outcome.ranks > 0) {
     steps.push_back(

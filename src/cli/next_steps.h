@@ -51,6 +51,8 @@ struct StepQuestion {
 
 struct PredictOutcome {
   bool fits = false;
+  /// Each step leaves something behind, which ends the job: no plan helps against that.
+  bool grows = false;
   /// The largest batch was asked for.
   bool largest = false;
   std::int64_t batch = 0;

@@ -60,6 +60,7 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   }
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
   const PredictOutcome outcome{.fits = prediction.trial.fits,
+                               .grows = prediction.trial.fits && !prediction.Runs(),
                                .largest = flags.FindsLargest(),
                                .batch = prediction.batch,
                                .samples = prediction.batch * prediction.passes,
@@ -90,7 +91,7 @@ int RunPredict(const PredictFlags& flags) {
     const int written = WritePage(*flags.html, *request, *trial, answer);
     if (written != kFine) return written;
   }
-  return answer.prediction.trial.fits ? kFine : kNo;
+  return answer.prediction.Runs() ? kFine : kNo;
 }
 
 }  // namespace

@@ -68,17 +68,9 @@ Json EarlierFreesJson(const EarlierFrees& frees, const Prediction& p) {
           {"texts", EarlierFreeTexts(frees, p)}};
 }
 
-}  // namespace
-
-std::string PredictJson(const PredictAnswer& answer) {
-  const Prediction& p = answer.prediction;
-  const std::optional<MaxBatch>& max_batch = answer.max_batch;
-  Json account = Json::array();
-  for (const AccountLine& line : p.account) {
-    account.push_back({{"what", AccountItemName(line.what)}, {"bytes", line.bytes}});
-  }
+Json HoldersJson(const std::vector<Holder>& all) {
   Json holders = Json::array();
-  for (const Holder& h : p.holders) {
+  for (const Holder& h : all) {
     Json parts = Json::array();
     for (const HolderPart& part : h.parts) {
       parts.push_back({{"module", part.module}, {"bytes", part.bytes}, {"count", part.count}});
@@ -89,6 +81,25 @@ std::string PredictJson(const PredictAnswer& answer) {
                        {"category", CategoryName(h.category)},
                        {"bytes", h.bytes},
                        {"count", h.count}});
+  }
+  return holders;
+}
+
+Json GrowthJson(const Growth& growth) {
+  return {{"bytes_per_step", growth.bytes},
+          {"steps", growth.steps},
+          {"ends_the_job", growth.EndsTheJob()},
+          {"holders", HoldersJson(growth.holders)}};
+}
+
+}  // namespace
+
+std::string PredictJson(const PredictAnswer& answer) {
+  const Prediction& p = answer.prediction;
+  const std::optional<MaxBatch>& max_batch = answer.max_batch;
+  Json account = Json::array();
+  for (const AccountLine& line : p.account) {
+    account.push_back({{"what", AccountItemName(line.what)}, {"bytes", line.bytes}});
   }
   return Dump({{"schema", "plimsoll.predict/1"},
                {"file", p.file},
@@ -114,10 +125,11 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"waited_us", std::llround(p.trial.waited_us)},
                {"limit", OrNull(p.limit)},
                {"room", p.trial.room},
-               {"fits", p.trial.fits},
+               {"fits", p.Runs()},
+               {"growth", p.growth ? GrowthJson(*p.growth) : Json(nullptr)},
                {"workspaces_refused", p.trial.workspaces_refused},
                {"refused_in_a_step", p.trial.refused_in_a_step},
-               {"surely_fits", p.trial.surely_fits},
+               {"surely_fits", p.trial.surely_fits && p.Runs()},
                {"max_batch", max_batch ? Json(max_batch->most.batch) : Json(nullptr)},
                {"safe_max_batch", max_batch ? Json(max_batch->sure.batch) : Json(nullptr)},
                {"batches", max_batch ? BatchesJson(*max_batch) : Json(nullptr)},
@@ -129,7 +141,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                  {"where", p.peak_where},
                  {"module", p.peak_module}}},
                {"account", account},
-               {"holders", holders},
+               {"holders", HoldersJson(p.holders)},
                {"reserved_after_step", p.reserved_after_step},
                {"earlier_frees",
                 answer.earlier_frees ? EarlierFreesJson(*answer.earlier_frees, p) : Json(nullptr)},

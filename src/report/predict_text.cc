@@ -86,6 +86,13 @@ std::string VerdictOfSeen(const Prediction& p) {
     return fmt::format("Batch {} does not fit {}: it needs {}, and there is {}.", p.batch, Place(p),
                        FormatBytes(c.unlimited.best), c.of);
   }
+  if (!p.Runs()) {
+    return fmt::format(
+        "Batch {} fits {} for {} steps only ({}): each step leaves {} more allocated than the one "
+        "before, made at {}.",
+        p.batch, Place(p), p.growth->steps, used, FormatBytes(p.growth->bytes),
+        p.growth->holders.front().where);
+  }
   if (p.trial.surely_fits) {
     return fmt::format("Batch {} fits {}: {}.", p.batch, Place(p), used) + IfUnlimited(p, c);
   }
@@ -189,15 +196,15 @@ std::string_view PurposeOf(const Holder& holder) {
   return holder.others > 0 ? "" : LineName(ItemOf(holder.category));
 }
 
-void WriteHolders(Writer& w, const Prediction& p) {
-  w.Heading("What holds it at the peak");
+void WriteHolders(Writer& w, std::string_view heading, const std::vector<Holder>& holders) {
+  w.Heading(heading);
   std::size_t counts = 0;
   std::size_t names = 0;
-  for (const Holder& h : p.holders) {
+  for (const Holder& h : holders) {
     counts = std::max(counts, std::to_string(h.count).size());
     names = std::max(names, PurposeOf(h).size());
   }
-  for (const Holder& h : p.holders) {
+  for (const Holder& h : holders) {
     const std::string first = fmt::format("  {:>10} {:>{}}×  {:<{}}  ", FormatBytes(h.bytes),
                                           h.count, counts, PurposeOf(h), names);
     // The sign is two bytes and one column.
@@ -212,6 +219,14 @@ void WriteHolders(Writer& w, const Prediction& p) {
                 indent + "  ", indent + "  ");
     }
   }
+}
+
+void WriteGrowth(Writer& w, const Growth& growth) {
+  WriteHolders(w, "What each step leaves behind", growth.holders);
+  w.Wrapped(
+      "Something keeps these tensors from step to step: a list, a dictionary, an attribute. Keep "
+      "loss.item() of a loss, .detach().cpu() of outputs, or let go of what is kept.",
+      "  - ", "    ");
 }
 
 /// What was asked first: a batch of one's own before the largest that there is room for.
@@ -261,7 +276,8 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
     w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),
                        100.0 * double(line.bytes) / double(p.trial.needs.device.best)));
   }
-  WriteHolders(w, p);
+  if (p.growth && p.growth->EndsTheJob()) WriteGrowth(w, *p.growth);
+  WriteHolders(w, "What holds it at the peak", p.holders);
   if (answer.earlier_frees) {
     w.Heading("Held, though nothing uses it again");
     for (const std::string& text : EarlierFreeTexts(*answer.earlier_frees, p)) {

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <tuple>
 
 #include "base/check.h"
+#include "job/answer/held_by.h"
 #include "job/answer/prediction_invariants.h"
 
 namespace plimsoll {
@@ -50,35 +49,6 @@ void AddAccount(const Lowered& lowered, const std::vector<std::uint32_t>& alive,
   line(AccountItem::kNccl, nccl);
 }
 
-void AddHolders(const Trial& trial, const std::vector<std::uint32_t>& alive,
-                Prediction& prediction) {
-  const StringTable& strings = trial.setting().job->strings;
-  std::map<std::tuple<std::string_view, std::string, Category>, Holder> sums;
-  for (const std::uint32_t b : alive) {
-    const LoweredBlock& block = trial.lowered().blocks[b];
-    std::string_view where;
-    std::string_view module;
-    if (block.call != LoweredBlock::kNoCall) {
-      const CallRecord& call = trial.setting().variant().calls[block.call];
-      where = strings[call.where];
-      module = strings[call.module];
-      if (where.empty()) where = strings[call.op];
-    } else if (block.model_tensor != LoweredBlock::kNoCall) {
-      where = "the model";
-    }
-    Holder& holder = sums[{where, FoldedLayers(module), block.category}];
-    holder.bytes += block.requested;
-    ++holder.count;
-  }
-  std::vector<Holder> rows;
-  for (auto& [key, holder] : sums) {
-    std::tie(holder.where, holder.module, holder.category) = key;
-    rows.push_back(std::move(holder));
-  }
-  prediction.holders = ByLine(std::move(rows));
-  KeepLargest(prediction.holders, kMostHolders);
-}
-
 void AddPeak(const Trial& trial, Prediction& prediction) {
   prediction.peak = trial.lowered().moments[trial.shown().request];
   if (prediction.peak.call == LoweredBlock::kNoCall) return;
@@ -102,6 +72,12 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
         fmt::format("{} call{} of operators that were never measured count with their results "
                     "alone: {}",
                     count, count == 1 ? "" : "s", names));
+  }
+  if (prediction.growth && !prediction.growth->EndsTheJob()) {
+    prediction.assumptions.push_back(fmt::format(
+        "each step leaves {} more allocated than the one before; it would take {} steps "
+        "to fill the card",
+        FormatBytes(prediction.growth->bytes), prediction.growth->steps));
   }
 }
 
@@ -128,7 +104,10 @@ Prediction Predict(const Trial& trial) {
   const std::vector<std::uint32_t> alive = AliveAt(trial.lowered(), trial.shown().request);
   AddPeak(trial, prediction);
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
-  AddHolders(trial, alive, prediction);
+  prediction.holders = HeldBy(trial, alive);
+  KeepLargest(prediction.holders, kMostHolders);
+  prediction.growth = FindGrowth(trial);
+  if (prediction.growth) KeepLargest(prediction.growth->holders, kMostHolders);
   AddAssumptions(trial, prediction);
 #ifndef NDEBUG
   PLIMSOLL_CHECK(BrokenInvariants(prediction).empty());

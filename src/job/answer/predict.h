@@ -8,6 +8,7 @@
 #include "answer/account.h"
 #include "answer/holder.h"
 #include "base/result.h"
+#include "job/answer/growth.h"
 #include "job/trial/trial.h"
 
 namespace plimsoll {
@@ -38,10 +39,15 @@ struct Prediction {
   /// Adds up to the best figure for the device.
   std::vector<AccountLine> account;
   std::vector<Holder> holders;
+  /// What the job keeps from step to step.
+  std::optional<Growth> growth = {};
   /// By captured or repeated step: the peaks up to its end.
   std::vector<Bytes> reserved_after_step;
 
   std::vector<std::string> assumptions;
+
+  /// Whether it fits, and goes on doing so.
+  bool Runs() const { return trial.fits && !(growth && growth->EndsTheJob()); }
 };
 
 Prediction Predict(const Trial& trial);

@@ -1,0 +1,29 @@
+// What a job keeps from step to step, and after how many steps that fills the card.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "answer/holder.h"
+#include "job/trial/trial.h"
+
+namespace plimsoll {
+
+struct Growth {
+  /// More is allocated after each step than after the one before.
+  Bytes bytes = 0;
+  /// What is kept of one step, by line, the largest first.
+  std::vector<Holder> holders;
+  /// So many steps run; the next one does not.
+  std::int64_t steps = 0;
+
+  /// Whether it ends the job before anybody would: a number kept from each step never does.
+  bool EndsTheJob() const { return steps < kManySteps; }
+  static constexpr std::int64_t kManySteps = 100'000;
+};
+
+/// Nothing where a later step leaves what the one before left. Of a job that fits.
+std::optional<Growth> FindGrowth(const Trial& trial);
+
+}  // namespace plimsoll

@@ -1,0 +1,70 @@
+#include "job/answer/growth.h"
+
+#include <gtest/gtest.h>
+
+#include "job/answer/predict.h"
+#include "job/lowering/job_for_tests.h"
+
+namespace plimsoll::growth_test {
+namespace {
+
+using testing_job::Each;
+using testing_job::JobMaker;
+
+constexpr std::int64_t kMiBOfFloats = kMiB / 4;
+
+Gpu WithRoom(Bytes room) {
+  Gpu gpu = *FindGpu("H200");
+  gpu.memory = gpu.context.bytes + room;
+  return gpu;
+}
+
+/// Each step makes 8 MiB for each sample and frees it, and 1 MiB that is freed `later` steps after.
+JobMaker KeepsFor(std::size_t later) {
+  JobMaker maker;
+  maker.Parameter(40 * kMiBOfFloats);
+  std::vector<Storage> kept;
+  for (std::size_t i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    maker.Begin(Stage::kForward);
+    const Storage a = maker.Make("aten.relu.default", Each(8 * kMiBOfFloats));
+    kept.push_back(maker.Make("aten.addmm.default", Each(kMiBOfFloats)));
+    maker.Begin(Stage::kBackward);
+    maker.Free(a);
+    if (i >= later) maker.Free(kept[i - later]);
+  }
+  return maker;
+}
+
+std::optional<Growth> GrowthOf(const JobMaker& maker, Bytes room) {
+  const Result<Prediction> prediction = Predict(maker.job, WithRoom(room), {.batch = 4});
+  EXPECT_TRUE(prediction.ok());
+  return prediction->growth;
+}
+
+TEST(Growth, WhatEveryStepKeepsEndsTheJob) {
+  const std::optional<Growth> growth = GrowthOf(KeepsFor(3), kGiB);
+  ASSERT_TRUE(growth.has_value());
+  EXPECT_EQ(growth->bytes, 4 * kMiB);
+  // 40 MiB of parameters and 32 of activations leave room for 238 times 4 MiB.
+  EXPECT_EQ(growth->steps, (kGiB - 72 * kMiB) / (4 * kMiB));
+  EXPECT_TRUE(growth->EndsTheJob());
+  ASSERT_FALSE(growth->holders.empty());
+  EXPECT_EQ(growth->holders.front().bytes, 4 * kMiB);
+}
+
+TEST(Growth, WhatGoesInTheStepOrInTheNextDoesNotGrow) {
+  EXPECT_FALSE(GrowthOf(KeepsFor(0), kGiB).has_value());
+  EXPECT_FALSE(GrowthOf(KeepsFor(1), kGiB).has_value());
+}
+
+TEST(Growth, AJobThatDoesNotFitAtAllIsToldAsThat) {
+  EXPECT_FALSE(GrowthOf(KeepsFor(3), 60 * kMiB).has_value());
+}
+
+TEST(Growth, ANumberOfEachStepDoesNotEndTheJob) {
+  EXPECT_FALSE((Growth{.bytes = 512, .steps = 2'000'000}.EndsTheJob()));
+}
+
+}  // namespace
+}  // namespace plimsoll::growth_test
