@@ -11,28 +11,33 @@ namespace {
 /// What replays may take to find the step that fails; beyond that it is told by division.
 constexpr std::int64_t kMostRequests = 6'000'000;
 
-/// By step: the blocks that it made and that are alive at the end of the run.
-std::vector<std::vector<std::uint32_t>> KeptByStep(const Lowered& lowered, int steps) {
-  constexpr int kGone = -1;
-  std::vector<int> made(lowered.blocks.size(), kGone);
+/// The blocks that a step made and that are alive at the end of the next one: what a step makes may
+/// go in the next.
+std::vector<std::uint32_t> KeptOf(const Lowered& lowered, int step) {
+  std::vector<char> kept(lowered.blocks.size(), 0);
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
+    if (lowered.moments[i].step > step + 1) break;
     const Request& request = lowered.workload.requests[i];
-    made[request.allocation] =
-        request.kind == Request::Kind::kAllocate ? lowered.moments[i].step : kGone;
+    kept[request.allocation] =
+        request.kind == Request::Kind::kAllocate && lowered.moments[i].step == step;
   }
-  std::vector<std::vector<std::uint32_t>> kept(static_cast<std::size_t>(steps));
-  for (std::uint32_t block = 0; block < made.size(); ++block) {
-    const int step = made[block];
-    if (step >= 0 && step < steps) kept[static_cast<std::size_t>(step)].push_back(block);
+  std::vector<std::uint32_t> blocks;
+  for (std::uint32_t block = 0; block < kept.size(); ++block) {
+    if (kept[block]) blocks.push_back(block);
   }
-  return kept;
+  return blocks;
+}
+
+int CapturedSteps(const Variant& variant) {
+  return static_cast<int>(
+      std::ranges::count(variant.events, JobEvent::Kind::kStep, &JobEvent::kind));
 }
 
 /// As the allocator rounds them: a number takes 512 bytes.
 Bytes SumOf(const Trial& trial, const std::vector<std::uint32_t>& blocks) {
   Bytes sum = 0;
   for (const std::uint32_t block : blocks) {
-    sum += trial.setting().rules.BlockSize(trial.lowered().blocks[block].requested);
+    sum += trial.setting().rules.Round(trial.lowered().blocks[block].requested);
   }
   return sum;
 }
@@ -64,15 +69,14 @@ std::int64_t StepsThatRun(const Trial& trial, Bytes growth) {
 }  // namespace
 
 std::optional<Growth> FindGrowth(const Trial& trial) {
-  // What the last step made may go in the next one; that of the step before had its turn. The first
-  // ones make what stays for good.
-  constexpr int kOrdinary = 2;
+  // The first step makes what stays for good. Of the captured ones it is certain what they keep; of
+  // those that repeat the last one, how much.
+  const int captured = CapturedSteps(trial.setting().variant());
   const int steps = trial.setting().steps;
-  if (steps < kOrdinary + 3 || !trial.decided().fits) return std::nullopt;
-  const std::vector<std::vector<std::uint32_t>> kept = KeptByStep(trial.lowered(), steps);
-  const std::vector<std::uint32_t>& last = kept[static_cast<std::size_t>(steps - 2)];
-  const std::vector<std::uint32_t>& before = kept[static_cast<std::size_t>(steps - 3)];
-  const Bytes bytes = std::min(SumOf(trial, last), SumOf(trial, before));
+  if (captured < 3 || steps < captured + 2 || !trial.decided().fits) return std::nullopt;
+  const std::vector<std::uint32_t> last = KeptOf(trial.lowered(), steps - 2);
+  const Bytes bytes =
+      std::min(SumOf(trial, last), SumOf(trial, KeptOf(trial.lowered(), captured - 2)));
   if (bytes <= 0) return std::nullopt;
   return Growth{
       .bytes = bytes, .holders = HeldBy(trial, last), .steps = StepsThatRun(trial, bytes)};
