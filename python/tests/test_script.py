@@ -480,7 +480,7 @@ def test_batches_are_padded_to_the_same_length_at_both_sizes(tmp_path: Path) -> 
         # As it is in the data, on the device too, and at either size of the batch.
         assert rows == [4, 8] and length in range(3, 31) and width == 16
     notes = " ".join(step.document["notes"])
-    assert "of different sizes" in notes and "1 is assumed" not in notes
+    assert "of different sizes" in notes and "gets 1;" not in notes
 
 
 def test_packed_sequences_are_as_long_as_they_are(tmp_path: Path) -> None:
