@@ -1,7 +1,6 @@
 // Small files that stand for a great deal, and what makes a program busy: each within the bounds,
 // all the way through every command.
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <cstdint>
 #include <string>
@@ -12,6 +11,7 @@
 #include "diagnose/recorded_history.h"
 #include "diagnose/what_if.h"
 #include "files/input.h"
+#include "files/packed_for_tests.h"
 #include "readers/registry.h"
 #include "report/exports/exports.h"
 #include "report/history_pack.h"
@@ -75,20 +75,6 @@ class Snapshot {
  private:
   std::string bytes_;
 };
-
-std::string Gzip(const std::string& text) {
-  z_stream z{};
-  deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(text.size() / 50 + 100'000, '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  z.avail_in = static_cast<uInt>(text.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data());
-  z.avail_out = static_cast<uInt>(out.size());
-  deflate(&z, Z_FINISH);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
-}
 
 void ReplayAndTune(const Recording& recording, const AnalysedTrace& trace) {
   const WhatIfOptions options;

@@ -10,14 +10,8 @@ namespace {
 
 using testing_job::Each;
 using testing_job::JobMaker;
-
-constexpr std::int64_t kMiBOfFloats = kMiB / 4;
-
-Gpu WithRoom(Bytes room) {
-  Gpu gpu = *FindGpu("H200");
-  gpu.memory = gpu.context.bytes + room;
-  return gpu;
-}
+using testing_job::kMiBOfFloats;
+using testing_job::WithRoom;
 
 /// Each step makes 8 MiB for each sample and frees it, and 1 MiB that is freed `later` steps after.
 JobMaker KeepsFor(std::size_t later) {

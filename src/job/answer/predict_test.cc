@@ -16,16 +16,9 @@ using testing_job::AddConvolution;
 using testing_job::Always;
 using testing_job::Each;
 using testing_job::JobMaker;
+using testing_job::kMiBOfFloats;
 using testing_job::TrainingLoop;
-
-constexpr std::int64_t kMiBOfFloats = kMiB / 4;
-
-/// A GPU with so much beside its context.
-Gpu WithRoom(Bytes room) {
-  Gpu gpu = *FindGpu("H200");
-  gpu.memory = gpu.context.bytes + room;
-  return gpu;
-}
+using testing_job::WithRoom;
 
 /// 40 MiB of parameters, and 8 MiB for each of the batch in the forward.
 JobMaker Simple() {

@@ -15,14 +15,8 @@ namespace {
 
 using testing_job::Each;
 using testing_job::JobMaker;
-
-constexpr std::int64_t kMiBOfFloats = kMiB / 4;
-
-Gpu WithRoom(Bytes room) {
-  Gpu gpu = *FindGpu("H200");
-  gpu.memory = gpu.context.bytes + room;
-  return gpu;
-}
+using testing_job::kMiBOfFloats;
+using testing_job::WithRoom;
 
 /// 40 MiB of parameters and `each` for each sample; the second precision takes half of that.
 JobMaker TwoPrecisions(Bytes each) {

@@ -16,6 +16,15 @@ namespace plimsoll::testing_job {
 inline Number Each(std::int64_t n) { return {2 * n, 3 * n}; }
 inline Number Always(std::int64_t n) { return {n, n}; }
 
+inline constexpr std::int64_t kMiBOfFloats = kMiB / 4;
+
+/// A GPU with so much beside its context.
+inline Gpu WithRoom(Bytes room) {
+  Gpu gpu = *FindGpu("H200");
+  gpu.memory = gpu.context.bytes + room;
+  return gpu;
+}
+
 class JobMaker {
  public:
   JobMaker() {
