@@ -8,11 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#define TARGET(name) int Fuzz_##name(const std::uint8_t* data, std::size_t size);
-extern "C" {
 #include "fuzz_targets.inc"
-}
-#undef TARGET
 
 namespace {
 
@@ -23,7 +19,7 @@ struct Target {
 
 constexpr Target kTargets[] = {
 #define TARGET(name) {#name, Fuzz_##name},
-#include "fuzz_targets.inc"
+#include "fuzz_names.inc"
 #undef TARGET
 };
 

@@ -209,6 +209,7 @@ int main(int argc, char** argv) {
     } else {
       TrainDataParallel(model, ranks, *source);
     }
+    return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "parallel: %s\n", error.what());
     return 1;

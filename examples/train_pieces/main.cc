@@ -139,4 +139,5 @@ int main() {
   Loss();
   Schedules();
   Loading();
+  return 0;
 }

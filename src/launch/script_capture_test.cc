@@ -106,6 +106,7 @@ TEST_F(ScriptCapture, TheScriptEndsWithTheProgram) {
     fs::remove(ended);
     const pid_t program = ::fork();
     if (program == 0) {
+      ::signal(SIGINT, SIG_DFL);  // in a shell's background it is ignored, and would stay so
       CaptureScript(Job(python));
       ::_exit(0);
     }

@@ -149,8 +149,8 @@ std::string Fastest(const MaxBatch& m) {
 }
 
 void WriteRow(Writer& w, std::string_view what, std::string_view value) {
-  constexpr std::string_view kIndent = "                         ";
-  w.Wrapped(value, fmt::format("  {:<22} ", what), kIndent);
+  constexpr std::string_view kBelowValue = "                         ";
+  w.Wrapped(value, fmt::format("  {:<22} ", what), kBelowValue);
 }
 
 /// Below this share of a step the GPU waits for the host, unless it waits for other GPUs; above

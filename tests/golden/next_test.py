@@ -17,6 +17,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests" / "golden" / "cases"
 NO_PYTHON = "/nonexistent/python"
+# By day each third, by night all.
+NIGHTLY = "PLIMSOLL_NIGHTLY" in os.environ
 
 
 def suggestions(text):
@@ -85,12 +87,14 @@ def main(program, only):
                 for line in suggestions(path.read_text(errors="replace")):
                     lines.setdefault(line, case.name)
     failed = 0
-    for line, case in lines.items():
+    for tried, (line, case) in enumerate(lines.items()):
+        if not NIGHTLY and tried % 3:
+            continue
         why = "" if is_python(line) else problem(os.path.abspath(program), line)
         if why:
             failed += 1
             print(f"{case}: {line}\n  {why}")
-    print(f"{len(lines)} suggestions, {failed} that the program refuses")
+    print(f"{len(lines)} suggestions, {'all' if NIGHTLY else 'each third'} tried, {failed} that the program refuses")
     return 1 if failed or not lines else 0
 
 

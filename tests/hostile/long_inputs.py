@@ -144,13 +144,16 @@ def long_step(draw: random.Random, most: int = MOST_BYTES) -> bytes:
     rows, depth = draw.choice([1, 16, 512]), draw.randint(1, 3)
     layers = int(10 ** draw.uniform(2, 4.3))
     packed = draw.random() < 0.3
-    while True:
+
+    def made(layers: int) -> bytes:
         step = linear_step(layers, widths, rows, depth)
-        if packed:
-            step = gzip.compress(step, 1, mtime=0)
-        if len(step) <= most:
-            return step
-        layers = layers * 2 // 3
+        return gzip.compress(step, 1, mtime=0) if packed else step
+
+    # By one of a thousand layers it is known about how many are too many.
+    layers = min(layers, 1000 * most // len(made(1000)))
+    while len(step := made(layers)) > most:
+        layers = layers * 9 // 10
+    return step
 
 
 def snapshot(events: int, alive: int, sizes: list[int], draw: random.Random) -> bytes:

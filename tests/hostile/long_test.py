@@ -24,6 +24,8 @@ CASES = int(os.environ.get("PLIMSOLL_LONG_CASES", "4"))
 JOBS = int(os.environ.get("PLIMSOLL_LONG_JOBS", "1"))
 SECONDS = float(os.environ.get("PLIMSOLL_LONG_SECONDS", "40"))
 MOST_KIB = 1_000_000
+#: The few by day are shorter.
+MOST_BYTES = long_inputs.MOST_BYTES // (1 if CASES > 4 else 3)
 #: Only against hanging.
 WALL_SECONDS = 1200
 
@@ -114,7 +116,7 @@ def main(program: str, folder: Path) -> int:
 if __name__ == "__main__":
     if len(sys.argv) == 4 and sys.argv[1] == "--make":
         case = int(sys.argv[2])
-        Path(sys.argv[3]).write_bytes(KINDS[case % len(KINDS)][1](random.Random(case)))
+        Path(sys.argv[3]).write_bytes(KINDS[case % len(KINDS)][1](random.Random(case), MOST_BYTES))
         sys.exit(0)
     if len(sys.argv) != 2:
         sys.exit(__doc__)

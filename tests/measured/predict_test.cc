@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/nightly_for_tests.h"
 #include "job/answer/earlier_frees.h"
 #include "job/answer/max_batch.h"
 #include "job/answer/predict.h"
@@ -145,9 +146,12 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
       WithSettings({}, {"checkpointing=all", "parallel=ddp"}),
       WithSettings({}, {"checkpointing=all", "accumulation=2", "parallel=fsdp:4"}),
   };
+  std::size_t tried = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
     for (const Choice& choice : all) {
+      if (!IsWorthATry(tried++ % 5))
+        continue;  // 5, so that every file and every choice has its turn
       Result<Job> job = ReadJob(*Input::Open(entry.path().string()));
       ASSERT_TRUE(job.ok());
       if (const std::optional<Error> error = Rewrite(*job, choice)) {
@@ -229,11 +233,13 @@ void ExpectNoneBroken(const std::vector<std::string>& broken, const std::string&
 /// as any other to be refused. Those just below, and some
 /// all the way down.
 TEST(MeasuredPredict, NoBatchBelowTheSureOneIsInDoubt) {
+  std::size_t tried = 0;
   for (const std::filesystem::path& file : StepFiles()) {
     const Job job = ReadJobNamed(file);
     const std::pair<const char*, std::optional<Bytes>> places[] = {
         {"8GiB", {}}, {"T4", {}}, {"RTX 4090", {}}, {"A100 40GB", 5 * kGiB}};
     for (const auto& [name, limit] : places) {
+      if (!IsWorthATry(tried++ % 5)) continue;
       const Gpu gpu = *FindGpu(name);
       const PredictOptions options{.calibration = Calibration::BuiltIn(gpu.name), .limit = limit};
       const Setting setting = *MakeSetting(job, gpu, options);
@@ -254,11 +260,13 @@ TEST(MeasuredPredict, NoBatchBelowTheSureOneIsInDoubt) {
 TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
   const char* const confs[] = {"", "expandable_segments:True", "garbage_collection_threshold:0.7"};
   const std::optional<Bytes> limits[] = {std::nullopt, 3 * kGiB};
+  std::size_t tried = 0;
   for (const std::filesystem::path& file : StepFiles()) {
     const Job job = ReadJobNamed(file);
     for (const char* name : {"6GiB", "RTX 4090", "H200"}) {
       const Gpu gpu = *FindGpu(name);
       for (const std::optional<Bytes>& limit : limits) {
+        if (!IsWorthATry(tried++ % 5)) continue;
         PredictOptions options{.steps = 3,
                                .precision = job.variants.back().precision,
                                .calibration = Calibration::BuiltIn(gpu.name),

@@ -38,7 +38,7 @@ done < <(grep -rhoP '#include "\K[^"]+' "$prefix/include" | sort -u)
 # of one of its own examples; where they lie is still for the package to say. By night as anybody would compile it.
 precompiled=()
 if [[ -z ${PLIMSOLL_NIGHTLY:-} ]]; then
-  own=$(sed -n '/^build .*train_pieces\/main\.cc\.o:/,/^$/{s/^  DEFINES = //p;s/^  FLAGS = //p}' "$build/build.ninja")
+  own=$(sed -n '/^build .*train\/examples\.cc\.o:/,/^$/{s/^  DEFINES = //p;s/^  FLAGS = //p}' "$build/build.ninja")
   precompiled=(-DCMAKE_BUILD_TYPE=Precompiled -DCMAKE_CXX_EXTENSIONS=OFF
     "-DCMAKE_CXX_FLAGS_PRECOMPILED=$(tr '\n' ' ' <<<"${own//-Werror/}")")
 fi

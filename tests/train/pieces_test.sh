@@ -21,5 +21,5 @@ while IFS= read -r line; do
   fi
 done <"$document"
 ((blocks > 2)) || { echo "pieces_test: only $blocks blocks"; exit 1; }
-"$program" >/dev/null
+"$program" "$name" >/dev/null
 echo "pieces_test: $name: $blocks blocks, as they should be"

@@ -16,7 +16,7 @@ namespace autograd = torch::autograd;
 
 namespace {
 
-std::string PrefixOf(std::size_t optimizer) {
+std::string PrefixInBackward(std::size_t optimizer) {
   return "optimizer " + std::to_string(optimizer) + " ";
 }
 
@@ -65,7 +65,7 @@ StepInBackward::~StepInBackward() {
 void StepInBackward::Save(const std::filesystem::path& path) const {
   StateSaver saver;
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    AddOptimizer(saver, PrefixOf(i), *optimizers_[i]);
+    AddOptimizer(saver, PrefixInBackward(i), *optimizers_[i]);
   }
   saver.Write(path);
 }
@@ -74,7 +74,7 @@ void StepInBackward::Load(const std::filesystem::path& path) {
   StateLoader loader = StateLoader::Open(path);
   std::vector<std::function<void()>> puts;
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    puts.push_back(TakeOptimizer(loader, PrefixOf(i), *optimizers_[i]));
+    puts.push_back(TakeOptimizer(loader, PrefixInBackward(i), *optimizers_[i]));
   }
   loader.CheckThatNothingIsLeft();
   for (const auto& put : puts) put();

@@ -76,7 +76,7 @@ std::vector<AllocationIndex> MatchBySize(const Phases& phases, const SizeCounts&
 /// last).
 bool MadeAnew(const Phases& phases, const std::vector<AllocationIndex>& alive,
               const std::vector<AllocationIndex>& survivors) {
-  constexpr double kNearlyAll = 0.9;
+  constexpr double kMostOfThem = 0.9;
   SizeCounts made;
   for (AllocationIndex a : survivors) ++made[phases.at(a).requested];
   Bytes all = 0;
@@ -86,7 +86,7 @@ bool MadeAnew(const Phases& phases, const std::vector<AllocationIndex>& alive,
     all += size;
     if (made[size]-- > 0) again += size;
   }
-  return double(again) >= kNearlyAll * double(all);
+  return double(again) >= kMostOfThem * double(all);
 }
 
 /// A workspace of the backward thread may share a size with a parameter: it is made once and never

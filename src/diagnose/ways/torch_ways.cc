@@ -264,7 +264,7 @@ const WayRow* RowOf(TorchWay way, Framework framework) {
   return nullptr;
 }
 
-Remedy Told(const WayRow& row) {
+Remedy RemedyOf(const WayRow& row) {
   return Rule(std::string(row.change), row.lever, LinesOf(row.code), std::string(row.costs));
 }
 
@@ -290,10 +290,10 @@ std::vector<std::string> LinesOf(std::string_view code) {
 
 Remedy RemedyOf(TorchWay way, std::span<const Framework> frameworks) {
   for (Framework framework : frameworks) {
-    if (const WayRow* row = RowOf(way, framework)) return Told(*row);
+    if (const WayRow* row = RowOf(way, framework)) return RemedyOf(*row);
   }
   const WayRow* row = RowOf(way, Framework::kOwnLoop);
-  return row == nullptr ? Remedy{} : Told(*row);
+  return row == nullptr ? Remedy{} : RemedyOf(*row);
 }
 
 }  // namespace plimsoll

@@ -44,7 +44,8 @@ Slot CopyToFormat(const Layout& layout, bool channels_last, Emitter& emit) {
 }
 
 /// Of a list with one entry a dimension, the last first; one entry holds for all.
-std::int64_t Setting(const std::vector<std::int64_t>& list, std::size_t i, std::int64_t otherwise) {
+std::int64_t OfDimension(const std::vector<std::int64_t>& list, std::size_t i,
+                         std::int64_t otherwise) {
   if (list.empty()) return otherwise;
   return list.size() > i ? list[list.size() - 1 - i] : list.front();
 }
@@ -68,13 +69,13 @@ ConvShape ShapeOf(const Convolution& c) {
     shape.kh *= c.weight.sizes[d];
   }
   const std::size_t dims = c.input.dims() - 2;
-  shape.stride_w = Setting(c.stride, 0, 1);
-  shape.pad_w = Setting(c.padding, 0, 0);
-  shape.dilation_w = Setting(c.dilation, 0, 1);
+  shape.stride_w = OfDimension(c.stride, 0, 1);
+  shape.pad_w = OfDimension(c.padding, 0, 0);
+  shape.dilation_w = OfDimension(c.dilation, 0, 1);
   for (std::size_t i = 1; i < dims; ++i) {
-    shape.stride_h = std::max(shape.stride_h, Setting(c.stride, i, 1));
-    shape.pad_h = std::max(shape.pad_h, Setting(c.padding, i, 0));
-    shape.dilation_h = std::max(shape.dilation_h, Setting(c.dilation, i, 1));
+    shape.stride_h = std::max(shape.stride_h, OfDimension(c.stride, i, 1));
+    shape.pad_h = std::max(shape.pad_h, OfDimension(c.padding, i, 0));
+    shape.dilation_h = std::max(shape.dilation_h, OfDimension(c.dilation, i, 1));
   }
   shape.groups = c.groups;
   shape.transposed = c.transposed;

@@ -23,8 +23,8 @@ Bytes SortIndices(std::int64_t n, int bits) {
   return n <= 2304 ? 1 : RadixSort(n, 8, 8, bits, 4608);
 }
 
-/// Of a running sum.
-Bytes Scan(std::int64_t n, std::int64_t tile) {
+/// Its workspace.
+Bytes RunningSum(std::int64_t n, std::int64_t tile) {
   return 511 + RoundUp(16 * (32 + CeilDiv(n, tile)), 256);
 }
 
@@ -52,11 +52,11 @@ void SortedEmbeddingBackward(std::int64_t n, std::int64_t vocabulary, std::int64
   const Slot offsets = emit.Take(list);
   const Slot count = emit.Take(8);
   const Slot ones = emit.Take(list);
-  emit.Give(emit.Take(Scan(n, 4608)));
+  emit.Give(emit.Take(RunningSum(n, 4608)));
   emit.Give(ones);
   const Slot of_piece = emit.Take(8 * distinct);
   const Slot starts = emit.Take(8 * distinct);
-  emit.Give(emit.Take(Scan(distinct, 768)));
+  emit.Give(emit.Take(RunningSum(distinct, 768)));
   const Slot piece_count = emit.Take(8);
   const Slot piece_offsets = emit.Take(8 * pieces);
   const Slot sums = emit.Take(Product(4, pieces, RoundUp(width, 32)));

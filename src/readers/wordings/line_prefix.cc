@@ -116,7 +116,7 @@ LinePrefix Bracket(std::string_view line) {
 }
 
 /// The number behind `key` in `text`.
-std::optional<int> CountBehind(std::string_view text, std::string_view key) {
+std::optional<int> IndexBehind(std::string_view text, std::string_view key) {
   const std::size_t at = text.find(key);
   if (at == std::string_view::npos) return {};
   const std::string_view rest = text.substr(at + key.size());
@@ -130,9 +130,9 @@ LinePrefix Worker(std::string_view line) {
   if (end == std::string_view::npos) return {};
   const std::string_view inside = line.substr(1, end - 1);
   if (inside.find("pid=") == std::string_view::npos) return {};
-  std::optional<int> rank = CountBehind(inside, "rank=");
+  std::optional<int> rank = IndexBehind(inside, "rank=");
   const bool pipeline = inside.find("PP") != std::string_view::npos;
-  if (!rank && !pipeline) rank = CountBehind(inside, "TP");
+  if (!rank && !pipeline) rank = IndexBehind(inside, "TP");
   return {end + 1, rank};
 }
 

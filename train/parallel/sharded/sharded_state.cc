@@ -163,13 +163,13 @@ class JoinedOptimizer {
 };
 
 /// All that a load puts in place, once no rank has an error.
-struct Loaded {
+struct LoadedParts {
   std::vector<at::Tensor> parts;
   std::vector<std::pair<at::Tensor, at::Tensor>> whole;
   std::vector<std::function<void()>> put_optimizers;
 };
 
-void TakeParts(SavedParts& saved, const Sharded& sharded, Loaded& loaded) {
+void TakeParts(SavedParts& saved, const Sharded& sharded, LoadedParts& loaded) {
   const std::vector<at::Tensor> parts = sharded.parts();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto of = [&](int rank, std::size_t group) {
@@ -183,7 +183,7 @@ void TakeParts(SavedParts& saved, const Sharded& sharded, Loaded& loaded) {
 }
 
 void TakeOptimizers(SavedParts& saved, const Sharded& sharded,
-                    const std::vector<Optimizer*>& optimizers, Loaded& loaded) {
+                    const std::vector<Optimizer*>& optimizers, LoadedParts& loaded) {
   if (saved.optimizers() != static_cast<std::int64_t>(optimizers.size())) {
     saved.Fail(
         c10::str("it has ", saved.optimizers(), " optimizers, and here are ", optimizers.size()));
@@ -197,7 +197,7 @@ void TakeOptimizers(SavedParts& saved, const Sharded& sharded,
 }
 
 /// Rank 0 reads them for all.
-void TakeWhole(SavedParts& saved, const Sharded& sharded, Loaded& loaded) {
+void TakeWhole(SavedParts& saved, const Sharded& sharded, LoadedParts& loaded) {
   const SavedPart& part = saved.OfRank(0);
   for (const auto& [name, tensor] : WholeTensors(sharded)) {
     const at::Tensor there = part.Tensor(name);
@@ -228,7 +228,7 @@ std::string LoadSharded(const fs::path& path, Sharded& sharded,
                         const std::vector<Optimizer*>& optimizers, Ranks& ranks) {
   const at::NoGradGuard no_grad;
   std::optional<SavedParts> saved;
-  Loaded loaded;
+  LoadedParts loaded;
   DoEach(ranks, [&] {
     saved.emplace(path, ShardedLayout::Of(sharded, ranks.size()), ranks.rank());
     TakeParts(*saved, sharded, loaded);
