@@ -75,8 +75,8 @@ struct Nvml::Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library() {
+    // Not unloaded: the process ends soon, and what the library keeps for itself would look lost.
     if (begun) shutdown();
-    if (file != nullptr) ::dlclose(file);
   }
 
   template <typename Function>

@@ -121,7 +121,9 @@ std::vector<AccountLine> AccountOf(const Figures& f) {
   AddOutside(f, lines);
   lines.Add(AccountItem::kOtherProcesses, f.others_sum, Confidence::kHigh, "as the driver counts");
   AddUnnamed(f, lines);
-  lines.Add(AccountItem::kFree, f.free, Confidence::kHigh, "according to the driver");
+  if (!f.free_contradicts) {
+    lines.Add(AccountItem::kFree, f.free, Confidence::kHigh, "according to the driver");
+  }
   if (!f.capacity || f.oversubscribed) return lines.Take();
   if (!f.held && f.free && *f.capacity > lines.Sum()) {
     lines.Add(AccountItem::kUnnamed, *f.capacity - lines.Sum(), Confidence::kHigh,

@@ -116,6 +116,7 @@ void Figures::SplitProcesses() {
   const Bytes named = own.value_or(held.value_or(0)) + others_sum.value_or(0);
   contradictory = !oversubscribed && named + *free > *capacity + slack;
   if (!contradictory) return;
+  free_contradicts = held.value_or(0) + *free > *capacity + slack;
   own.reset();
   own_pid.reset();
   others.clear();

@@ -69,6 +69,8 @@ struct Figures {
   bool free_suffices = false;
   /// The figures for the processes exceed the card; they are left out.
   bool contradictory = false;
+  /// What PyTorch holds and what is free exceed the card; what is free is left out of the account.
+  bool free_contradicts = false;
 
   /// Whether the message comes from one of PyTorch's allocators for a device.
   bool IsTorch() const;

@@ -102,7 +102,13 @@ void AddOddities(const Figures& f, std::vector<std::string>& notes) {
     notes.push_back(
         "The account does not add up to the capacity: a part of it lies in the host's memory.");
   }
-  if (f.contradictory) {
+  if (f.free_contradicts) {
+    notes.push_back(
+        fmt::format("The {} that PyTorch holds and the {} free are more than the device has, so that "
+                    "they are not of the same moment; what is free is left out of the account.",
+                    S(*f.held), S(*f.free)));
+  }
+  if (f.contradictory && !f.message.processes.empty()) {
     notes.push_back(
         "The figures for the processes exceed the device, as on parts of a GPU (MIG, vGPU); they "
         "are left out.");
