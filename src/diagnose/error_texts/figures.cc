@@ -73,7 +73,10 @@ void Figures::FindReserved() {
     reserved_free = std::max<Bytes>(0, *reserved - *tensors - pools.value_or(0));
   }
   // By rounding, or where a text is broken, the parts may exceed what is reserved.
-  if (reserved) reserved = std::max(*reserved, tensors.value_or(0) + pools.value_or(0));
+  if (reserved) {
+    const Bytes parts = tensors ? *tensors + reserved_free.value_or(0) : 0;
+    reserved = std::max(*reserved, parts + pools.value_or(0));
+  }
   held = reserved;
   if (!held && tensors) held = *tensors + pools.value_or(0);
 }
