@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cli/command/command_text.h"
 #include "launch/logged_command.h"
@@ -176,8 +177,10 @@ NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
     }
     std::string purpose = "then: whether the script with these lines fits, without a GPU";
     if (first.passes > 1) {
-      purpose += fmt::format(". Edited by hand, as told above, its batch is {}: --batch {}",
-                             first.batch, first.batch);
+      purpose += fmt::format(
+          ". If you edited the loop by hand instead, its loader gives batches of {}: use "
+          "--batch {}",
+          first.batch, first.batch);
     }
     return {Asked(edited, "predict", words), purpose};
   }
@@ -286,12 +289,14 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
 std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& first) {
   NextStep set = {
       fmt::format("applied = plimsoll.apply(\"{}\", model, optimizer)", file),
-      "in the script, once the optimizer is made: sets the first way (way=1 the second) "
+      "in the script, once the optimizer is made: applies the plan's first way (way=1: the second) "
       "and prints what is left to do. It needs `import plimsoll`: `pip install .` in Plimsoll's "
       "checkout installs it",
       {"optimizer = applied.optimizer", "print(applied)"}};
   if (Sets(first, "allocator=")) {
-    set.purpose += "; the allocator can be set only before anything is on the GPU";
+    set.purpose +=
+        ". The allocator's setting cannot be applied there, since the model is on the GPU by then: "
+        "export it, as told above";
   }
   if (!ChangesTheLoop(first)) return {set};
   return {
@@ -304,6 +309,15 @@ std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& fi
                    first.batch * first.passes,
                    first.passes > 1 ? fmt::format(", of which it makes {} passes", first.passes)
                                     : std::string())}};
+}
+
+/// One that is there may be in use: the shell would empty it before the script, which is to be
+/// captured, reads it.
+std::string NewPlanFile() {
+  std::string file = "plan.json";
+  for (int i = 2; i < 100 && std::filesystem::exists(file); ++i)
+    file = fmt::format("plan{}.json", i);
+  return file;
 }
 
 std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& outcome) {
@@ -323,9 +337,10 @@ std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& ou
   }
   std::vector<std::string> as_json = ClusterFlags(outcome);
   as_json.emplace_back("--json");
+  const std::string file = NewPlanFile();
   std::vector<NextStep> steps = {
-      {Asked(asked, "plan", as_json, ">plan.json"), "writes the plan for the lines below"}};
-  for (NextStep& step : ApplyPlan("plan.json", *outcome.first)) steps.push_back(std::move(step));
+      {Asked(asked, "plan", as_json, ">" + file), "writes the plan for the lines below"}};
+  for (NextStep& step : ApplyPlan(file, *outcome.first)) steps.push_back(std::move(step));
   steps.push_back(CheckEdited(asked, outcome));
   return steps;
 }

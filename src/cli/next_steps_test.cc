@@ -56,7 +56,7 @@ TEST(ApplyPlan, OnlyTheAllocatorHasToBeSetBeforeTheGpuIsUsed) {
   const std::vector<NextStep> steps =
       ApplyPlan("plan.json", {.levers = {"allocator=expandable_segments:True"}, .batch = 8});
   ASSERT_EQ(steps.size(), 1U);
-  EXPECT_NE(steps[0].purpose.find("before anything is on the GPU"), std::string::npos);
+  EXPECT_NE(steps[0].purpose.find("the model is on the GPU by then"), std::string::npos);
 }
 
 }  // namespace

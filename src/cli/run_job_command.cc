@@ -39,7 +39,10 @@ struct RunFlags {
 
 void SayNothingRecorded(bool torch_was_imported, const ChildEnd& end,
                         const std::vector<std::string>& command) {
-  if (torch_was_imported) {
+  if (torch_was_imported && (end.signal || end.code != 0)) {
+    Remark(
+        "nothing was recorded: the job ended with an error before any of its processes used CUDA");
+  } else if (torch_was_imported) {
     Remark(
         "nothing was recorded: PyTorch was imported, but no process of the job initialised CUDA");
     if (Progress::IsSilent()) return;

@@ -165,7 +165,7 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
                  .hint = "give one of them"};
   }
   if (!flags.run && files.empty()) {
-    return Error{.message = "which step?",
+    return Error{.message = "neither a step file nor --run is given",
                  .hint = "give a step file, or --run -- python train.py --batch-size {batch}"};
   }
   const bool configuration = !files.empty() && IsConfiguration(files.front());

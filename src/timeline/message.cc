@@ -8,8 +8,9 @@ Signs& Signs::operator|=(const Signs& other) {
   constexpr auto kAll = std::to_array<bool Signs::*>(
       {&Signs::windows, &Signs::wsl, &Signs::communicates, &Signs::data_parallel,
        &Signs::pins_memory, &Signs::tpu, &Signs::went_on, &Signs::hf_trainer, &Signs::lightning,
-       &Signs::deepspeed, &Signs::offloads_optimizer, &Signs::stepped_before,
-       &Signs::joins_predictions, &Signs::attention_scores, &Signs::deep_copy});
+       &Signs::transformers, &Signs::autocast, &Signs::checkpoints, &Signs::deepspeed,
+       &Signs::offloads_optimizer, &Signs::stepped_before, &Signs::joins_predictions,
+       &Signs::attention_scores, &Signs::deep_copy});
   for (bool Signs::*sign : kAll) this->*sign |= other.*sign;
   return *this;
 }

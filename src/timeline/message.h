@@ -99,9 +99,12 @@ struct Signs {
   bool tpu = false;
   bool went_on = false;             // the log shows that the program caught the error
   bool hf_trainer = false;          // the Trainer of transformers
+  bool transformers = false;        // its models
   bool lightning = false;           // the Trainer of Lightning
   bool deepspeed = false;           // DeepSpeed's engine
   bool offloads_optimizer = false;  // its state is in the host's memory already
+  bool autocast = false;            // it runs in bf16 or fp16 already
+  bool checkpoints = false;         // activations are checkpointed already
   bool stepped_before = false;      // the log shows that steps were done before the message
   bool joins_predictions = false;   // an evaluation puts the predictions of its batches together
   bool attention_scores = false;    // the innermost lines compute the scores of attention

@@ -70,9 +70,10 @@ void AddOutside(const Figures& f, Lines& lines) {
 void AddUnnamed(const Figures& f, Lines& lines) {
   if (f.unnamed == 0) return;
   lines.Add(AccountItem::kUnnamed, f.unnamed, Confidence::kHigh,
-            f.whose == Unnamed::kNothing  ? "rounding of the figures"
-            : f.whose == Unnamed::kDriver ? "charged to no process, as drivers keep"
-                                          : "in use, and the text names nobody for it");
+            f.whose == Unnamed::kNothing ? "rounding of the figures"
+            : f.whose == Unnamed::kDriver
+                ? "counted for no process: drivers keep some for themselves"
+                : "in use by nobody whom the text names");
 }
 
 std::string Outside(const Figures& f) {
@@ -100,7 +101,7 @@ std::string Rest(const Figures& f) {
       return line + fmt::format(" = {} outside PyTorch", S(*f.outside));
     case Unnamed::kDriver:
     case Unnamed::kStrangers:
-      return line + fmt::format(" = {} that the text names nobody for", S(f.unnamed));
+      return line + fmt::format(" = {} in use by nobody whom the text names", S(f.unnamed));
   }
   return line;
 }

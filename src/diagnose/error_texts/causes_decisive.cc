@@ -209,8 +209,8 @@ Opinion ALimit(const Figures& f) {
     // A text without any figure was shortened by whoever printed it.
     if (!LimitWouldBePrinted(m) || !m.requested) return {};
     return {.excluded = RuledOut{FindingId::kLimit,
-                                 "A limit set by the program: this release prints one that is "
-                                 "set, and there is none."}};
+                                 "A limit set by the program: this release of PyTorch would print "
+                                 "it, and the text has none."}};
   }
   const bool block = m.subject == "one block";
   const Bytes held = block ? 0 : f.held.value_or(0) + m.other.value_or(0);

@@ -227,10 +227,10 @@ Opinion OutsideTheAllocator(const Figures& f) {
   if (!f.outside || f.message.source == MessageSource::kTorchMps) return {};
   const VendorFacts& facts = FactsOf(f.message);
   if (*f.outside <= kUsualOutside) {
-    return {.excluded =
-                RuledOut{FindingId::kOutsidePytorch,
-                         fmt::format("Memory of this process outside PyTorch: {}, as {} take.",
-                                     S(*f.outside), facts.context)}};
+    return {.excluded = RuledOut{
+                FindingId::kOutsidePytorch,
+                fmt::format("Memory of this process outside PyTorch: {}, no more than {} take.",
+                            S(*f.outside), facts.context)}};
   }
   // By elimination alone, what the allocator itself keeps is in it.
   if (!f.own) return {};

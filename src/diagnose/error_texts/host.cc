@@ -105,8 +105,6 @@ constexpr auto kMore = std::to_array<MoreRow>({
      "see what it killed, and run the job where it does not look",
      "journalctl -u systemd-oomd\n"
      "sudo systemd-run --scope -p ManagedOOMMemoryPressure=auto python train.py"},
-    {HostEvent::kKernelKill, Lever::kHostLimit,
-     "see who sent the signal, and how much the process had", kWhoKilled},
     {HostEvent::kKilled, Lever::kHostLimit, "see who sent the signal, and how much the process had",
      kWhoKilled},
     {HostEvent::kWorkerKilled, Lever::kHostLimit,

@@ -68,7 +68,7 @@ std::string_view NameForPeople(AccountItem what, Confidence confidence) {
   if (what == AccountItem::kCached) return "kept for CUDA graphs";
   if (what == AccountItem::kOutside) return "outside PyTorch's allocator";
   if (what == AccountItem::kOtherProcesses) return "of other processes";
-  if (what == AccountItem::kUnnamed) return "that the text names nobody for";
+  if (what == AccountItem::kUnnamed) return "in use by nobody whom the text names";
   return AccountItemWords(what);
 }
 
@@ -103,10 +103,10 @@ void AddOddities(const Figures& f, std::vector<std::string>& notes) {
         "The account does not add up to the capacity: a part of it lies in the host's memory.");
   }
   if (f.free_contradicts) {
-    notes.push_back(
-        fmt::format("The {} that PyTorch holds and the {} free are more than the device has, so that "
-                    "they are not of the same moment; what is free is left out of the account.",
-                    S(*f.held), S(*f.free)));
+    notes.push_back(fmt::format(
+        "The {} that PyTorch holds and the {} free are more than the device has, so that "
+        "they are not of the same moment; what is free is left out of the account.",
+        S(*f.held), S(*f.free)));
   }
   if (f.contradictory && !f.message.processes.empty()) {
     notes.push_back(

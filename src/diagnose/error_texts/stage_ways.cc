@@ -126,6 +126,13 @@ bool IsOpen(TorchWay way, const OomMessage& message) {
   switch (way) {
     case TorchWay::kFlashAttention:
       return signs.attention_scores;
+    case TorchWay::kCheckpoint:
+      return !signs.checkpoints;
+    case TorchWay::kAutocast:
+      return !signs.autocast;
+    // Its lines are those of transformers' models.
+    case TorchWay::kQuantized:
+      return signs.hf_trainer || signs.transformers || !signs.lightning;
     case TorchWay::kEvalAccumulation:
     case TorchWay::kPreprocessLogits:
     case TorchWay::kLossOnly:

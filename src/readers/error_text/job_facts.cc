@@ -33,6 +33,12 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"***** Running training", &JobFacts::ReadRunningTraining},
     {"Instantaneous batch size per device", &JobFacts::ReadDeviceBatch},
     {"Gradient Accumulation steps", &JobFacts::ReadAccumulation},
+    {"per_device_train_batch_size", &JobFacts::ReadBatchArgument},
+    {"gradient_accumulation_steps", &JobFacts::ReadAccumulation},
+    {"--bf16", &JobFacts::ReadAutocast},
+    {"--fp16", &JobFacts::ReadAutocast},
+    {"--gradient_checkpointing", &JobFacts::ReadCheckpointing},
+    {"incompatible with gradient checkpointing", &JobFacts::ReadCheckpointing},
     {"_no_trainer.py", &JobFacts::ReadOwnLoop},
     {"GPU available: True (", &JobFacts::ReadLightning},
     {"with config: model=", &JobFacts::ReadServedModel},
@@ -103,6 +109,9 @@ std::string_view FirstWord(std::string_view text) {
   text.remove_prefix(first);
   return text.substr(0, text.find_first_of(" \t\r\n,'\"})"));
 }
+
+/// A flag that is not taken back by what stands behind it: "--bf16 False".
+bool IsOn(std::string_view behind) { return !FirstWord(behind).starts_with("False"); }
 
 FactPlace PlaceOf(std::string_view part, std::size_t begin, std::size_t end, std::size_t offset) {
   const std::size_t far = begin > kNearPhrase ? begin - kNearPhrase : 0;
@@ -180,6 +189,17 @@ void JobFacts::ReadRunningTraining(const FactPlace&) { signs_.hf_trainer = true;
 void JobFacts::ReadDeviceBatch(const FactPlace& place) {
   device_batch_ = NumberBehind(place.behind);
   signs_.hf_trainer = true;
+}
+
+/// "--per_device_train_batch_size 4" of the command.
+void JobFacts::ReadBatchArgument(const FactPlace& place) {
+  if (!device_batch_) device_batch_ = NumberBehind(place.behind);
+}
+
+void JobFacts::ReadAutocast(const FactPlace& place) { signs_.autocast |= IsOn(place.behind); }
+
+void JobFacts::ReadCheckpointing(const FactPlace& place) {
+  signs_.checkpoints |= IsOn(place.behind);
 }
 
 void JobFacts::ReadAccumulation(const FactPlace& place) {

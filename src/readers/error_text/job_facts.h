@@ -42,6 +42,9 @@ class JobFacts {
   void ReadRunningTraining(const FactPlace& place);
   void ReadDeviceBatch(const FactPlace& place);
   void ReadAccumulation(const FactPlace& place);
+  void ReadBatchArgument(const FactPlace& place);
+  void ReadAutocast(const FactPlace& place);
+  void ReadCheckpointing(const FactPlace& place);
   void ReadOwnLoop(const FactPlace& place);
   void ReadLightning(const FactPlace& place);
   void ReadServedModel(const FactPlace& place);

@@ -275,6 +275,8 @@ std::optional<int> ZeroStageOf(std::string_view path) {
 }
 
 bool JoinsPredictions(std::string_view function, std::string_view source) {
+  // There a model joins its own features.
+  if (function == "forward") return false;
   for (std::string_view name : {"nested_concat", "torch_pad_and_concatenate",
                                 "pad_across_processes", "nested_truncate", "gather_for_metrics"}) {
     if (function == name) return true;
@@ -310,6 +312,7 @@ void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
     message.signs.lightning |=
         Mentions(path, "lightning/pytorch/") || Mentions(path, "pytorch_lightning/");
     message.signs.deepspeed |= Mentions(path, "deepspeed/runtime/");
+    message.signs.transformers |= Mentions(path, "/transformers/");
     if (!message.zero_stage) message.zero_stage = ZeroStageOf(path);
     message.signs.deep_copy |= Mentions(path, "/copy.py") || Mentions(source, "copy.deepcopy(");
     if (i < kInnermost) {
