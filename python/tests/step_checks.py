@@ -72,6 +72,10 @@ class Checked:
         assert 0 <= layout < len(self.layouts)
         self._text(name)
 
+    def _part(self, stage: str, known: dict[str, Any] | None = None) -> None:
+        assert stage in ("evaluation", "save", "load", "step")
+        assert known is None or set(known) in ({"times"}, {"batches", "seen"})
+
     def _step(self) -> None:
         pass
 

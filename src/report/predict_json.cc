@@ -92,6 +92,17 @@ Json GrowthJson(const Growth& growth) {
           {"holders", HoldersJson(growth.holders)}};
 }
 
+Json StagesJson(const std::vector<StageNeeds>& stages) {
+  Json list = Json::array();
+  for (const StageNeeds& stage : stages) {
+    list.push_back({{"stage", StageName(stage.stage)},
+                    {"allocated", stage.allocated},
+                    {"reserved", stage.reserved},
+                    {"where", stage.where}});
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string PredictJson(const PredictAnswer& answer) {
@@ -101,7 +112,7 @@ std::string PredictJson(const PredictAnswer& answer) {
   for (const AccountLine& line : p.account) {
     account.push_back({{"what", AccountItemName(line.what)}, {"bytes", line.bytes}});
   }
-  return Dump({{"schema", "plimsoll.predict/1"},
+  Json json = {{"schema", "plimsoll.predict/1"},
                {"file", p.file},
                {"model", p.model},
                {"precision", p.precision},
@@ -145,7 +156,10 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"reserved_after_step", p.reserved_after_step},
                {"earlier_frees",
                 answer.earlier_frees ? EarlierFreesJson(*answer.earlier_frees, p) : Json(nullptr)},
-               {"assumptions", p.assumptions}});
+               {"assumptions", p.assumptions}};
+  if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
+  if (p.fails_in && !p.stages.empty()) json["fails_in"] = StageName(*p.fails_in);
+  return Dump(json);
 }
 
 }  // namespace plimsoll

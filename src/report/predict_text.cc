@@ -75,12 +75,39 @@ std::string Refused(const Prediction& p) {
   return text;
 }
 
+/// In the words of those who train.
+std::string_view Doing(Stage stage) {
+  switch (stage) {
+    case Stage::kStep:
+      return "training";
+    case Stage::kEvaluation:
+      return "evaluation";
+    case Stage::kSave:
+      return "saving";
+    case Stage::kLoad:
+      return "loading a checkpoint";
+    default:
+      return StageName(stage);
+  }
+}
+
+std::string LineOfStage(const Prediction& p) {
+  const auto at = std::ranges::find(p.stages, *p.fails_in, &StageNeeds::stage);
+  return at == p.stages.end() || at->where.empty() ? "" : " (" + at->where + ")";
+}
+
 std::string VerdictOfSeen(const Prediction& p) {
   const Compared c = CompareIn(p);
   const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
   if (p.trial.beyond_count) {
     return fmt::format("Batch {} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
                        p.batch, Place(p));
+  }
+  if (!p.trial.fits && p.fails_in && *p.fails_in != Stage::kStep && !p.stages.empty()) {
+    return fmt::format(
+        "Batch {} trains {} and does not survive what comes then, {}{}: it needs {}, "
+        "and there is {}.",
+        p.batch, Place(p), Doing(*p.fails_in), LineOfStage(p), FormatBytes(c.unlimited.best), c.of);
   }
   if (!p.trial.fits) {
     return fmt::format("Batch {} does not fit {}: it needs {}, and there is {}.", p.batch, Place(p),
@@ -191,6 +218,17 @@ void WriteFigures(Writer& w, const Prediction& p) {
   WriteRow(w, "peak", InstantText(p));
 }
 
+void WriteStages(Writer& w, const Prediction& p) {
+  if (p.stages.empty()) return;
+  w.Heading("What each stage takes at most");
+  for (const StageNeeds& stage : p.stages) {
+    w.Wrapped(stage.where.empty() ? "" : "at " + stage.where,
+              fmt::format("  {:<22} {:>10} allocated, {:>10} reserved  ", Doing(stage.stage),
+                          FormatBytes(stage.allocated), FormatBytes(stage.reserved)),
+              std::string(60, ' '));
+  }
+}
+
 /// The row of the rest has holders of any purpose.
 std::string_view PurposeOf(const Holder& holder) {
   return holder.others > 0 ? "" : LineName(ItemOf(holder.category));
@@ -231,6 +269,11 @@ void WriteGrowth(Writer& w, const Growth& growth) {
 
 /// What was asked first: a batch of one's own before the largest that there is room for.
 std::vector<std::string> Headlines(const Prediction& p, const MaxBatch& m) {
+  if (p.growth && p.growth->EndsTheJob()) {
+    return {Verdict(p), fmt::format("Batches up to {} fit {} in their first steps; none goes on "
+                                    "for good while each step leaves more.",
+                                    m.most.batch, Place(p))};
+  }
   std::vector<std::string> lines = {Largest(p, m)};
   if (std::string fastest = Fastest(m); !fastest.empty()) lines.push_back(std::move(fastest));
   const bool is_largest = p.batch == std::max<std::int64_t>(1, m.Answer());
@@ -246,7 +289,9 @@ std::string InstantText(const Prediction& p) {
                                 : p.peak_where;
   }
   if (p.peak.step < 0) return "building the model";
-  std::string text = fmt::format("step {}, {}", p.peak.step + 1, StageName(p.peak.stage));
+  std::string text = p.peak.part == Moment::kSteps
+                         ? fmt::format("step {}, {}", p.peak.step + 1, StageName(p.peak.stage))
+                         : fmt::format("after the steps, {}", StageName(p.peak.stage));
   if (!p.peak_module.empty()) text += fmt::format(" of {}", p.peak_module);
   if (!p.peak_op.empty()) text += fmt::format(", {}", p.peak_op);
   if (!p.peak_where.empty()) text += fmt::format(" ({})", p.peak_where);
@@ -271,6 +316,7 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   for (const std::string& headline : headlines) w.Headline(headline);
   w.Line();
   WriteFigures(w, p);
+  WriteStages(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));
   for (const AccountLine& line : p.account) {
     w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),

@@ -75,6 +75,18 @@ class StepBegin:
 
 
 @dataclass
+class PartBegin:
+    """Of what follows the steps. `stage`: evaluation, save, load, step. `times`: the last of the
+    batches that were seen of a loop, which has so many like it. `batches`: what is done with all
+    that such a loop has, of which `seen` were seen."""
+
+    stage: str
+    times: Number = 1
+    batches: Number = 1
+    seen: int = 1
+
+
+@dataclass
 class Phase:
     """`name`: inputs, forward, backward, optimizer, other."""
 
@@ -115,7 +127,7 @@ class Free:
     storage: int
 
 
-Event = Union[Parameter, Buffer, StepBegin, Phase, Label, Call, Free]
+Event = Union[Parameter, Buffer, StepBegin, PartBegin, Phase, Label, Call, Free]
 
 
 class Recorded(NamedTuple):

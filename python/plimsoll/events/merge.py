@@ -20,6 +20,7 @@ from .event import (
     Number,
     Pair,
     Parameter,
+    PartBegin,
     Phase,
     Recorded,
     Tensor,
@@ -36,36 +37,71 @@ def merged(
     first: Recorded, second: Recorded, tables: Tables, batches: tuple[int, int], note: Note
 ) -> list[Event]:
     """One list, with the layouts of `tables`, or an error that names where the runs part, unless it
-    is for some calls that come once for each sample."""
+    is for some calls that come once for each sample. Of what follows the steps, as much as is the
+    same in both."""
+    (small, *small_parts), (large, *large_parts) = (_parts(run) for run in (first, second))
+    merger = _Merger(first, second, tables)
     try:
-        return _side_by_side(first, second, tables, batches)
+        events = _side_by_side(merger, small, large, batches)
     except CaptureError as parted:
         try:
-            longer = lengthened(first, second)
-            events = _side_by_side(longer, second, tables, batches)
+            longer = lengthened(Recorded(small, first.layouts), Recorded(large, second.layouts))
+            merger = _Merger(longer, second, tables)
+            events = _side_by_side(merger, longer.events, large, batches)
         except (NoCounterpart, CaptureError):
             raise parted from None
-    note(
-        f"the step calls some operators once for each sample; those that batch {batches[1]} has "
-        f"more than batch {batches[0]} stand for those of all further samples"
-    )
+        note(
+            f"the step calls some operators once for each sample; those that batch {batches[1]} "
+            f"has more than batch {batches[0]} stand for those of all further samples"
+        )
+        # Storages have other numbers now.
+        if small_parts:
+            note(_not_counted(small_parts[0]))
+        return events
+    for part in zip(small_parts, large_parts):
+        try:
+            events += _side_by_side(merger, *part, batches)
+        except CaptureError:
+            note(_not_counted(part[0]) + f", since it is not the same at batch {batches[0]} and "
+                 f"at batch {batches[1]}")
+            break
     return events
 
 
+def steps_of(run: Recorded) -> Recorded:
+    """Without what follows them."""
+    return Recorded(_parts(run)[0], run.layouts)
+
+
+def _parts(run: Recorded) -> list[list[Event]]:
+    """The steps, and each part that follows them."""
+    parts: list[list[Event]] = [[]]
+    for event in run.events:
+        if isinstance(event, PartBegin):
+            parts.append([])
+        parts[-1].append(event)
+    return parts
+
+
+def _not_counted(part: list[Event]) -> str:
+    begin = part[0]
+    assert isinstance(begin, PartBegin)
+    return f"what the script does from its {begin.stage} on, after the steps, is not counted"
+
+
 def _side_by_side(
-    first: Recorded, second: Recorded, tables: Tables, batches: tuple[int, int]
+    merger: _Merger, first: list[Event], second: list[Event], batches: tuple[int, int]
 ) -> list[Event]:
-    merger = _Merger(first, second, tables)
     events: list[Event] = []
-    _agree_on_frees(first.events, second.events)
-    for index, pair in enumerate(zip(first.events, second.events)):
+    _agree_on_frees(first, second)
+    for index, pair in enumerate(zip(first, second)):
         try:
             events.append(merger.event(*pair))
         except _Differs:
             raise _parted(index, *pair, batches) from None
-    if len(first.events) != len(second.events):
+    if len(first) != len(second):
         index = len(events)
-        a, b = (run.events[index] if len(run.events) > index else None for run in (first, second))
+        a, b = (run[index] if len(run) > index else None for run in (first, second))
         raise _parted(index, a, b, batches)
     return events
 
@@ -135,6 +171,9 @@ class _Merger:
             if (a.storage, a.name) != (b.storage, b.name):
                 raise _Differs
             return Buffer(a.storage, self._layout(a.layout, b.layout), a.name)
+        if isinstance(a, PartBegin) and isinstance(b, PartBegin) and a.stage == b.stage:
+            times, batches = _pair(a.times, b.times), _pair(a.batches, b.batches)
+            return PartBegin(a.stage, times, batches, a.seen)
         if a != b:
             raise _Differs
         return a

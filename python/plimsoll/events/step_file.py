@@ -15,6 +15,7 @@ from .event import (
     Number,
     Pair,
     Parameter,
+    PartBegin,
     Phase,
     Tensor,
 )
@@ -65,6 +66,8 @@ class Tables:
             return ["label", event.category, event.storages]
         if isinstance(event, Phase):
             return ["phase", event.name]
+        if isinstance(event, PartBegin):
+            return _part(event)
         if isinstance(event, Parameter):
             name = self.string(event.name)
             return ["parameter", event.storage, event.layout, name, event.trainable]
@@ -104,6 +107,14 @@ class Tables:
 
 def _number(number: Number) -> Any:
     return list(number) if isinstance(number, Pair) else number
+
+
+def _part(part: PartBegin) -> list[Any]:
+    if part.times != 1:
+        return ["part", part.stage, {"times": _number(part.times)}]
+    if part.batches != 1:
+        return ["part", part.stage, {"batches": _number(part.batches), "seen": part.seen}]
+    return ["part", part.stage]
 
 
 def _new_storage(made: NewStorage) -> list[Any]:

@@ -93,13 +93,14 @@ class Values:
         if places is None or not places.in_model():
             if tensor.is_floating_point():
                 self._note(
-                    f"{where}: the script reads a tensor's value and gets 1.0; a capture has none"
+                    f"{where}: the script reads a tensor's value; without a GPU there are none, "
+                    "and it gets 1.0"
                 )
                 return 1.0
             if places is not None:  # what is read while a model is built decides how large it is
                 self._note(
-                    f"{where}: the script reads the value of a tensor ({tensor.dtype}) and gets 1; "
-                    "a capture has none"
+                    f"{where}: the script reads the value of a tensor ({tensor.dtype}); without a "
+                    "GPU there are none, and it gets 1"
                 )
                 return 1
         raise CaptureError(

@@ -19,7 +19,7 @@ from ..base.errors import CaptureError
 from ..base.output import check_output
 from ..base.sizes import whole_number
 from ..events.inputs import changing_sizes
-from ..events.merge import merged
+from ..events.merge import merged, steps_of
 from ..events.step_file import SCHEMA, Tables
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_batch, ranks_of, script_of
@@ -69,7 +69,7 @@ def _document(
             hint="Put {batch} where the script takes its batch size from: --batch-size {batch}",
         )
     first = runs[0]
-    changing = changing_sizes(small, large, batches)
+    changing = changing_sizes(steps_of(small), steps_of(large), batches)
     notes = first.notes + changing
     events = tables.rows(merged(small, large, tables, batches, notes.append))
     return {

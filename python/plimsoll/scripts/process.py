@@ -38,6 +38,7 @@ from ..world.device import phantom_device
 from ..world.libraries import libraries_not_tracing
 from ..world.model import building
 from ..world.surroundings import surroundings
+from .later import EVALUATION
 from .progress import Progress
 from .run import Failure, Outcome, Run, RunResult, write_outcome
 from .stand_ins import ScriptSettings, world
@@ -56,6 +57,9 @@ class _Process:
         self._run = run
         self._progress = progress
         self._calls = 0
+        #: The script came to its last line, or to where it could not go on.
+        self._ended = False
+        self._lost_at = ""
         self._notes = Notes()
         self._settings = ScriptSettings()
         self._places = ScriptPlaces()
@@ -73,7 +77,10 @@ class _Process:
     def execute(self) -> None:
         """As far as the script's last line. Mostly `finish` is called before."""
         run, settings = self._run, self._settings
-        around = world(run.loader_batch, run.stretch, self._notes, settings, self._watch.fetched)
+        watch = self._watch
+        around = world(
+            run.loader_batch, run.stretch, self._notes, settings, watch.fetched, watch
+        )
         with self._contexts as stack:
             for context in (
                 phantom_device(run.gpu),
@@ -95,9 +102,15 @@ class _Process:
             try:
                 _execute(run.words)
             except SystemExit as end:
-                if end.code and not self._watch.steps:
+                if end.code and not watch.steps:
                     raise CaptureError(f"the script ended itself: exit code {end.code}") from end
-            self._watch.script_ended()
+            except Exception as error:
+                if not watch.later.begun:
+                    raise
+                # It ran without values, and its steps are known.
+                self._lost_at = f"{line_of(error) or 'its code'}: {in_a_line(error)}"
+            self._ended = True
+            watch.script_ended()
             self.finish()
 
     def _patch_libraries(self, model: nn.Module) -> None:
@@ -113,6 +126,8 @@ class _Process:
         self._calls += 1
         if self._calls % _TOLD_EVERY == 0:
             self._progress.tell(self._watch.steps, self._calls)
+            if self._watch.later.begun:
+                self._watch.later.check_time()
         if self._calls > MOST_CALLS:
             self.fail(
                 CaptureError(
@@ -126,6 +141,7 @@ class _Process:
 
     def finish(self) -> NoReturn:
         """With what was seen."""
+        self._watch.is_over = True
         try:
             result = self._result()
         except CaptureError as error:
@@ -144,10 +160,7 @@ class _Process:
             self._notes(
                 f"the script ended within its first {STEPS} training steps; the whole ones count"
             )
-        self._notes(
-            "only the first training steps were seen: an evaluation later in the script is not "
-            "counted"
-        )
+        self._note_later()
         watch.note_waiting_optimizers()
         return RunResult(
             Recorded(events, recorder.layouts),
@@ -158,6 +171,22 @@ class _Process:
             self._settings.batch_sizes,
             watch.passes,
         )
+
+    def _note_later(self) -> None:
+        """What was seen behind the steps, and what was not."""
+        later = self._watch.later
+        if self._lost_at:
+            self._notes(
+                "the script could not be followed to its end without values; what comes there is "
+                f"not counted ({self._lost_at})"
+            )
+        elif EVALUATION not in later.stages:
+            self._notes(
+                "the script was followed to its end, and no evaluation was seen"
+                if self._ended
+                else "only the first training steps were seen: an evaluation later in the script "
+                "is not counted"
+            )
 
     def _check(self, has_parameters: bool) -> None:
         if not self._watch.steps:

@@ -24,6 +24,8 @@ from ..base.notes import Note
 from ..base.patching import Patch, patched
 from ..base.places import current_line
 from ..world import model
+from .files import SavedFiles, untouched_files
+from .follower import Follower
 from .run import Stretch
 
 
@@ -61,13 +63,15 @@ def world(
     note: Note,
     script: ScriptSettings,
     fetched: Counter[int],
+    follower: Follower,
 ) -> Iterator[None]:
     """`batch`: what loaders take in place of their own size. `stretch`: of the run at the larger
     batch. `fetched` counts batches by the data set that they come from."""
     patches = [
-        _counted(fetched),
+        _counted(fetched, follower),
         *_loaders(batch, stretch, note, script.batch_sizes),
-        *_files(note),
+        *_saved(note, follower),
+        *untouched_files(follower),
         *_streams(),
         *_ranks(note, script),
         *_optimizers(),
@@ -92,6 +96,11 @@ class _Stretching:
         # Some collators take samples apart.
         more = [_copied(samples[i % count]) for i in range(count * many // few - count)]
         return self.collate([*samples, *more])
+
+    def batches(self, drawn: int) -> int:
+        """Of the samples that so many batches draw, not copied."""
+        few, many = self._stretch
+        return -(-drawn * few // many)
 
 
 def _copied(sample: Any) -> Any:
@@ -134,10 +143,12 @@ def _loaders(
     return [Patch(DataLoader, "__init__", init)]
 
 
-def _counted(fetched: Counter[int]) -> Patch:
+def _counted(fetched: Counter[int], follower: Follower) -> Patch:
     give = _BaseDataLoaderIter.__next__
 
     def give_next(self: Any) -> Any:
+        if follower.ends_loader(self):
+            raise StopIteration
         batch = give(self)
         fetched[id(self._dataset)] += 1
         return batch
@@ -148,12 +159,23 @@ def _counted(fetched: Counter[int]) -> Patch:
 # Files.
 
 
-def _files(note: Note) -> list[Patch]:
-    def save(*args: Any, **kwargs: Any) -> None:
+def _saved(note: Note, follower: Follower) -> list[Patch]:
+    files = SavedFiles()
+    load_real = torch.load
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         # A file of tensors without values would take the place of a real one.
         note(f"{current_line()}: nothing is saved")
+        follower.saves()
+        files.save(obj, f)
 
-    return [Patch(torch, "save", save)]
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not files.has(f):
+            return load_real(f, map_location, *args, **kwargs)
+        with follower.loading():
+            return files.load(f, map_location)
+
+    return [Patch(torch, "save", save), Patch(torch, "load", load)]
 
 
 # Streams and events, of which there are none.

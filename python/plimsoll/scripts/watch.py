@@ -37,6 +37,7 @@ from ..events.event import (
 from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.model import tensors_in_order
+from .later import EVALUATION, LOAD, SAVE, STEP, Later
 from .stand_ins import OneRank
 
 STEPS = 3
@@ -114,7 +115,7 @@ class ScriptPlaces(Places):
 
 
 class Watch:
-    """Follows one script, as far as the end of the third step."""
+    """Follows one script through its first three steps, and then as far as it gets in a moment."""
 
     def __init__(
         self,
@@ -123,12 +124,14 @@ class Watch:
         note: Note,
         enough: Callable[[], NoReturn],
     ) -> None:
-        """`enough` is called, from within the script, when the third step is over. It ends the
-        process: nothing of the script runs any more."""
+        """`enough` is called, from within the script, when enough was seen. It ends the process:
+        nothing of the script runs any more."""
         self._recorder = recorder
         self._places = places
         self._note = note
-        self._enough = enough
+        self.later = Later(recorder, note, enough)
+        #: Nothing of the script runs any more.
+        self.is_over = False
         self.roots: list[nn.Module] = []
         #: What the models hold: by storage, the event that tells it.
         self._held: dict[int, Parameter | Buffer] = {}
@@ -139,9 +142,13 @@ class Watch:
         self._next: int | None = None
         self._stepped: list[int] = []
         self._in_a_step: set[int] = set()
+        #: Those that were there when the steps were over: their names and parameters.
+        self._optimizers: list[tuple[str, set[int]]] = []
         #: Parameters that an optimizer has stepped, by their ids.
         self._updated: set[int] = set()
         self._depth = 0
+        #: What was saved is being loaded.
+        self._loads = False
         #: By data set: batches that loaders have given, in all and by the optimizer's turn in each
         #: step.
         self.fetched: Counter[int] = Counter()
@@ -182,10 +189,12 @@ class Watch:
     # What happens.
 
     def _from_host(self) -> None:
-        if self._depth or not self.roots:
+        if self._depth or self._loads or not self.roots:
             return
         if self._stepped:
             self._may_begin()
+        if self.later.begun and self._follow() == EVALUATION:
+            return
         # Labels that are made beside a forward are part of it.
         if not self._recorder.is_in("forward"):
             self._recorder.phase("inputs")
@@ -194,30 +203,79 @@ class Watch:
         # Inside an optimizer's step it is a closure's.
         if self._stepped and not self._depth:
             self._may_begin()
+        if self.later.begun and self._follow() == EVALUATION:
+            return
         if self._depth:
             self._recorder.turn_into("forward")
         self._recorder.phase("forward")
 
     def _may_begin(self) -> None:
         """A step may begin here: something is fetched or computed after an optimizer's step."""
-        if self._next is not None:
+        if self._next is not None or self.later.begun:
             return
         collect_after_step(self._recorder, self._note)
-        whole = len(self.begins) == STEPS and self._in_a_step <= set(self._stepped)
         self._next = len(self._recorder.events)
-        if whole:
-            self._end(self._next)
+        if self._has_steps():
+            self._begin_later(self._next)
+
+    def _has_steps(self) -> bool:
+        return len(self.begins) == STEPS and self._in_a_step <= set(self._stepped)
+
+    def _begin_later(self, at: int) -> None:
+        before, after = self._fetched_by_step[-2:]
+        self.later.begin(at, set(after - before))
+        self._optimizers = _optimizers()  # with the script they go
+
+    def _follow(self) -> str:
+        """Behind the steps: what is done here."""
+        trains = torch.is_grad_enabled() and any(root.training for root in self.roots)
+        stage = STEP if trains or self._depth else EVALUATION
+        self.later.enter(stage)
+        return stage
+
+    def ends_loader(self, iterator: Any) -> bool:
+        """Asked before a loader gives its next batch."""
+        if not self.later.begun:
+            if not (self._stepped and not self._depth and self._has_steps()):
+                self.later.know(iterator)
+                return False
+            self._may_begin()
+        return self.later.begun and self.later.ends(iterator)
+
+    @property
+    def is_beyond_steps(self) -> bool:
+        return self.later.begun and not self.is_over
+
+    def saves(self) -> None:
+        if self.later.begun:
+            self.later.enter(SAVE)
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        if self.later.begun:
+            self.later.enter(LOAD)
+        before, self._loads = self._loads, True
+        try:
+            yield
+        finally:
+            self._loads = before
 
     def _before_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._depth == 0 and (not self._stepped or id(optimizer) in self._stepped):
+        turns = not self._stepped or id(optimizer) in self._stepped
+        if self._depth == 0 and turns and not self.later.begun:
             self._fetched_by_step.append(self.fetched.copy())
         if self._depth == 0 and id(optimizer) in self._stepped:
             self._in_a_step = set(self._stepped)
             begin = self._next if self._next is not None else len(self._recorder.events)
-            if len(self.begins) == STEPS:
-                self._end(begin)
-            self.begins.append(begin)
-            self._stepped = []
+            if self.later.begun:
+                self.later.turn()
+            elif len(self.begins) == STEPS:
+                self._begin_later(begin)
+            else:
+                self.begins.append(begin)
+                self._stepped = []
+        if self.later.begun and self._depth == 0:
+            self.later.enter(STEP)
         self._depth += 1
         self._recorder.phase("optimizer")
 
@@ -231,24 +289,21 @@ class Watch:
             self._stepped.append(id(optimizer))
             self._next = None
 
-    def _end(self, at: int) -> NoReturn:
-        self._recorder.finish()
-        del self._recorder.events[at:]
-        self._enough()
-
     def script_ended(self) -> None:
         """The last step is over where something came after it: gradients may go only then."""
         self._recorder.finish()
-        if self._stepped and self._next is None and len(self.begins) > 1:
+        if self.later.begun:
+            self.later.drop_steps_alone()
+        elif self._stepped and self._next is None and len(self.begins) > 1:
             del self._recorder.events[self.begins.pop() :]
 
     def note_waiting_optimizers(self) -> None:
         """Notes the optimizers that are there and had no turn, for parameters of their own."""
-        for optimizer in [one for one in gc.get_objects() if isinstance(one, Optimizer)]:
-            waiting = _parameters_of(optimizer) - self._updated
+        for name, parameters in self._optimizers or _optimizers():
+            waiting = parameters - self._updated
             if waiting:
                 self._note(
-                    f"an optimizer ({type(optimizer).__name__}, {len(waiting)} parameter tensors) "
+                    f"an optimizer ({name}, {len(waiting)} parameter tensors) "
                     "had no turn in the steps that were seen; what it takes is not counted"
                 )
 
@@ -261,7 +316,7 @@ class Watch:
                 return max((after - before).values())
         if len(set(self._stepped) | self._in_a_step) > 1:
             return 1  # networks that train against each other have a backward each
-        return _passes_in(self._recorder.events[self.begins[-1] :])
+        return _passes_in(self._recorder.events[self.begins[-1] : self.later.at])
 
     @property
     def steps(self) -> int:
@@ -281,6 +336,9 @@ class Watch:
     def events(self) -> list[Event]:
         """With the models and the steps in their places."""
         begins = set(self.begins)
+        parts: dict[int, list[Event]] = {}
+        for index, part in self.later.parts:
+            parts.setdefault(index, []).append(part)
         first = self.begins[0]
         fetched = {made.event: made.storages for made in self._recorder.from_host}
         forward = next(
@@ -295,6 +353,7 @@ class Watch:
         for index, event in enumerate(self._recorder.events):
             if index in begins:
                 events.append(StepBegin())
+            events.extend(parts.get(index, []))
             if index == first and not isinstance(event, Phase):
                 events.append(Phase("inputs"))
             events.extend(self._before_steps(event) if index < first else [event])
@@ -342,6 +401,11 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for element in value:
             yield from _tensors_in(element)
+
+
+def _optimizers() -> list[tuple[str, set[int]]]:
+    found = [one for one in gc.get_objects() if isinstance(one, Optimizer)]
+    return [(type(one).__name__, _parameters_of(one)) for one in found]
 
 
 def _parameters_of(optimizer: Optimizer) -> set[int]:

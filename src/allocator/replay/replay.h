@@ -61,6 +61,8 @@ class Replayer {
   void Run(std::size_t last = static_cast<std::size_t>(-1));
 
   ReplayResult result() const;
+  /// It ran out.
+  bool stopped() const { return stopped_; }
   const CachingAllocator& allocator() const { return allocator_; }
   /// The allocation that each block serves, by block.
   std::vector<std::uint32_t> Owners() const;

@@ -16,7 +16,8 @@ constexpr std::int64_t kMostRequests = 6'000'000;
 std::vector<std::uint32_t> KeptOf(const Lowered& lowered, int step) {
   std::vector<char> kept(lowered.blocks.size(), 0);
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
-    if (lowered.moments[i].step > step + 1) break;
+    const Moment& moment = lowered.moments[i];
+    if (moment.step > step + 1 || moment.part != Moment::kSteps) break;
     const Request& request = lowered.workload.requests[i];
     kept[request.allocation] =
         request.kind == Request::Kind::kAllocate && lowered.moments[i].step == step;
@@ -45,6 +46,7 @@ Bytes SumOf(const Trial& trial, const std::vector<std::uint32_t>& blocks) {
 bool Runs(const Setting& setting, std::int64_t steps) {
   Setting longer = setting;
   longer.steps = static_cast<int>(steps);
+  longer.later = false;
   return Trial(std::move(longer)).decided().fits;
 }
 

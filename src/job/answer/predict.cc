@@ -59,6 +59,39 @@ void AddPeak(const Trial& trial, Prediction& prediction) {
   prediction.peak_module = strings[call.module];
 }
 
+std::string LineOf(const Trial& trial, std::size_t request) {
+  const Moment& moment = trial.lowered().moments[request];
+  if (moment.call == LoweredBlock::kNoCall) return "";
+  const StringTable& strings = trial.setting().job->strings;
+  return std::string(strings[trial.setting().variant().calls[moment.call].where]);
+}
+
+Stage StageOfPart(const Trial& trial, int part) {
+  return part == Moment::kSteps
+             ? Stage::kStep
+             : trial.setting().variant().later[static_cast<std::size_t>(part)].stage;
+}
+
+void AddStages(const Trial& trial, Prediction& prediction) {
+  const std::vector<PartPeaks>& parts = trial.shown().parts;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].allocated == 0) continue;
+    const Stage stage = StageOfPart(trial, static_cast<int>(i) + Moment::kSteps);
+    auto at = std::ranges::find(prediction.stages, stage, &StageNeeds::stage);
+    if (at == prediction.stages.end()) {
+      at = prediction.stages.insert(at, {.stage = stage});
+    }
+    at->reserved = std::max(at->reserved, parts[i].reserved);
+    if (parts[i].allocated <= at->allocated) continue;
+    at->allocated = parts[i].allocated;
+    at->where = LineOf(trial, parts[i].request);
+  }
+  if (prediction.stages.size() < 2) prediction.stages.clear();
+  if (trial.decided().failed) {
+    prediction.fails_in = StageOfPart(trial, trial.lowered().moments[*trial.decided().failed].part);
+  }
+}
+
 void AddAssumptions(const Trial& trial, Prediction& prediction) {
   prediction.assumptions = trial.setting().job->notes;
   std::string names;
@@ -72,6 +105,12 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
         fmt::format("{} call{} of operators that were never measured count with their results "
                     "alone: {}",
                     count, count == 1 ? "" : "s", names));
+  }
+  if (trial.lowered().left_out > 0) {
+    prediction.assumptions.push_back(
+        fmt::format("an evaluation keeps something of each batch, and {} of its batches were too "
+                    "many to be counted",
+                    trial.lowered().left_out));
   }
   if (prediction.growth && !prediction.growth->EndsTheJob()) {
     prediction.assumptions.push_back(fmt::format(
@@ -103,6 +142,7 @@ Prediction Predict(const Trial& trial) {
 
   const std::vector<std::uint32_t> alive = AliveAt(trial.lowered(), trial.shown().request);
   AddPeak(trial, prediction);
+  AddStages(trial, prediction);
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
   prediction.holders = HeldBy(trial, alive);
   KeepLargest(prediction.holders, kMostHolders);

@@ -13,6 +13,16 @@
 
 namespace plimsoll {
 
+/// What one stage of the job's life takes at most, of all that is seen of it.
+struct StageNeeds {
+  /// kStep for all steps, with the loading of the model before them.
+  Stage stage = Stage::kStep;
+  Bytes allocated = 0;
+  Bytes reserved = 0;
+  /// The line at which allocated memory peaks.
+  std::string where;
+};
+
 struct Prediction {
   std::string file;
   std::string model;
@@ -39,6 +49,10 @@ struct Prediction {
   /// Adds up to the best figure for the device.
   std::vector<AccountLine> account;
   std::vector<Holder> holders;
+  /// In the order in which they come first. Only where more than steps was captured.
+  std::vector<StageNeeds> stages = {};
+  /// The stage in which it runs out, where it does.
+  std::optional<Stage> fails_in = {};
   /// What the job keeps from step to step.
   std::optional<Growth> growth = {};
   /// By captured or repeated step: the peaks up to its end.

@@ -81,8 +81,15 @@ void ExpectAccount(const Prediction& p, Broken& broken) {
   broken.Expect(held == 0, "the holders add up to what is requested");
   const std::vector<Bytes>& steps = p.reserved_after_step;
   broken.Expect(std::is_sorted(steps.begin(), steps.end()), "a peak does not go down");
-  broken.Expect(steps.empty() || steps.back() == p.trial.needs.reserved.best,
+  // What follows the steps may take more.
+  broken.Expect(steps.empty() || steps.back() == p.trial.needs.reserved.best ||
+                    (!p.stages.empty() && steps.back() < p.trial.needs.reserved.best),
                 "the last step ends at the peak of reserved memory");
+  for (const StageNeeds& stage : p.stages) {
+    broken.Expect(stage.allocated <= p.trial.needs.allocated.best &&
+                      stage.reserved <= p.trial.needs.reserved.best,
+                  "no stage takes more than the whole");
+  }
 }
 
 }  // namespace

@@ -112,6 +112,20 @@ struct Release {
   std::vector<Free> frees;
 };
 
+/// What the job does after its captured steps, in one piece: an evaluation, a save, a load, steps
+/// once more. It finds what the last step left, and leaves it to the next part.
+struct Part {
+  Stage stage = Stage::kEvaluation;
+  std::vector<JobEvent> events = {};
+  /// One batch of a loop, which has so many like it; the part before it is another of them.
+  Number times = {1, 1};
+  /// What is done with all batches of a loop together: so many there are, and so many were seen.
+  Number batches = {1, 1};
+  std::int64_t seen = 1;
+  /// Its batch is so many times that of a step's pass.
+  int passes = 1;
+};
+
 /// The same job in one precision.
 struct Variant {
   std::string precision;
@@ -124,6 +138,8 @@ struct Variant {
   int passes = 1;
   /// Of the job as captured; a variant that is written anew has none.
   std::vector<Release> releases = {};
+  /// In their order. Empty where only steps were captured.
+  std::vector<Part> later = {};
 };
 
 struct LayoutRecord {

@@ -123,7 +123,8 @@ void EventReader::ReadCall(const Json& json) {
 
 void EventReader::Add(const JobEvent& event) {
   Keep<JobEvent>();
-  variant().events.push_back(event);
+  std::vector<Part>& later = variant().later;
+  (later.empty() ? variant().events : later.back().events).push_back(event);
 }
 
 void EventReader::ReadModelTensor(const Json& json, bool buffer) {
@@ -146,6 +147,26 @@ void EventReader::ReadStage(const Json& json) {
     }
   }
   Refuse(fmt::format("phase \"{}\" is not known", *json[1].text()));
+}
+
+void EventReader::ReadPart(const Json& json) {
+  static constexpr Stage kParts[] = {Stage::kEvaluation, Stage::kSave, Stage::kLoad, Stage::kStep};
+  if (json.size() < 2 || json.size() > 3 || !json[1].is_text()) Refuse("a part has no name");
+  for (const Stage stage : kParts) {
+    if (*json[1].text() != StageName(stage)) continue;
+    Keep<Part>();
+    Part& part = variant().later.emplace_back();
+    part.stage = stage;
+    if (json.size() == 2) return;
+    if (!json[2].is_object()) Refuse("what is known of a part is no object");
+    if (json[2].contains("times")) part.times = ReadCount(json[2]["times"]);
+    if (!json[2].contains("batches")) return;
+    part.batches = ReadCount(json[2]["batches"]);
+    part.seen = Int(json[2]["seen"]);
+    if (part.seen < 1 || part.seen > part.batches.first) Refuse("a part has seen no batch");
+    return;
+  }
+  Refuse(fmt::format("part \"{}\" is not known", *json[1].text()));
 }
 
 void EventReader::ReadLabel(const Json& json) {
@@ -181,7 +202,11 @@ void EventReader::ReadParts(const Json& json) {
     return Add({.kind = JobEvent::Kind::kFree, .index = ReadStorage(json[1])});
   }
   if (kind == "phase") return ReadStage(json);
-  if (kind == "step") return Add({.kind = JobEvent::Kind::kStep});
+  if (kind == "step") {
+    if (!variant().later.empty()) Refuse("a step begins behind the parts that follow the steps");
+    return Add({.kind = JobEvent::Kind::kStep});
+  }
+  if (kind == "part") return ReadPart(json);
   if (kind == "label") return ReadLabel(json);
   if (kind == "parameter" || kind == "buffer") return ReadModelTensor(json, kind == "buffer");
   Refuse(fmt::format("its kind \"{}\" is not known", kind));

@@ -30,6 +30,7 @@ class EventReader {
   void ReadCall(const Json& json);
   void ReadModelTensor(const Json& json, bool buffer);
   void ReadStage(const Json& json);
+  void ReadPart(const Json& json);
   void ReadLabel(const Json& json);
   TensorUse ReadTensor(const Json& json);
   Argument ReadArgument(const Json& json, int depth);

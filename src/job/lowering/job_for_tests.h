@@ -56,10 +56,8 @@ class JobMaker {
     Add(JobEvent::Kind::kModelTensor, variant().model_tensors.size());
     return storage;
   }
-  void BeginStep() { variant().events.push_back({.kind = JobEvent::Kind::kStep}); }
-  void Begin(Stage stage) {
-    variant().events.push_back({.kind = JobEvent::Kind::kStage, .stage = stage});
-  }
+  void BeginStep() { events().push_back({.kind = JobEvent::Kind::kStep}); }
+  void Begin(Stage stage) { events().push_back({.kind = JobEvent::Kind::kStage, .stage = stage}); }
   /// A call that makes one storage of so many floats, in one dimension.
   Storage Make(std::string_view op, const Number& floats, std::vector<Argument> args = {},
                int thread = 0) {
@@ -83,12 +81,14 @@ class JobMaker {
     return storage;
   }
   void Free(Storage storage) {
-    variant().events.push_back({.kind = JobEvent::Kind::kFree, .index = storage});
+    events().push_back({.kind = JobEvent::Kind::kFree, .index = storage});
   }
   void Label(Category category, Storage storage) {
-    variant().events.push_back(
-        {.kind = JobEvent::Kind::kLabel, .category = category, .index = storage});
+    events().push_back({.kind = JobEvent::Kind::kLabel, .category = category, .index = storage});
   }
+
+  /// Of what follows the steps.
+  void BeginPart(Part part) { variant().later.push_back(std::move(part)); }
 
   Variant& variant() { return job.variants.front(); }
   CallRecord& last_call() { return variant().calls.back(); }
@@ -96,8 +96,12 @@ class JobMaker {
   Job job;
 
  private:
+  /// Those that are written.
+  std::vector<JobEvent>& events() {
+    return variant().later.empty() ? variant().events : variant().later.back().events;
+  }
   void Add(JobEvent::Kind kind, std::size_t count) {
-    variant().events.push_back({.kind = kind, .index = static_cast<std::uint32_t>(count - 1)});
+    events().push_back({.kind = kind, .index = static_cast<std::uint32_t>(count - 1)});
   }
 };
 

@@ -2,15 +2,23 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
+#include "job/calls/arithmetic.h"
 #include "job/lowering/request_writer.h"
 #include "job/lowering/storage_blocks.h"
 #include "job/rules/rules.h"
 
 namespace plimsoll {
 namespace {
+
+/// Beyond so many requests no more batches of a loop are repeated.
+constexpr std::size_t kMostRepeated = 300'000;
+/// No batch is as large; what is beyond fits nowhere.
+constexpr std::int64_t kLargestBatch = std::int64_t{1} << 40;
 
 /// Where the captured steps begin and end in the events.
 struct StepSpan {
@@ -35,6 +43,7 @@ Category CategoryIn(Stage stage) {
     case Stage::kTransfer:
       return Category::kInputs;
     case Stage::kForward:
+    case Stage::kEvaluation:
       return Category::kActivations;
     default:
       return Category::kTemporaries;
@@ -50,11 +59,12 @@ struct MadeStorage {
   bool Like(const MadeStorage& other) const { return op == other.op && bytes == other.bytes; }
 };
 
-std::vector<MadeStorage> MadeIn(const Variant& variant, const StepSpan& span) {
+std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEvent>& events,
+                                const StepSpan& span) {
   std::vector<MadeStorage> made;
   for (std::size_t i = span.begin; i < span.end; ++i) {
-    if (variant.events[i].kind != JobEvent::Kind::kCall) continue;
-    const CallRecord& call = variant.calls[variant.events[i].index];
+    if (events[i].kind != JobEvent::Kind::kCall) continue;
+    const CallRecord& call = variant.calls[events[i].index];
     for (const NewStorage& fresh : call.fresh) {
       made.push_back({.storage = fresh.storage, .op = call.op, .bytes = fresh.bytes.first});
     }
@@ -62,11 +72,18 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const StepSpan& span) {
   return made;
 }
 
+/// How many batches there are of this size, of data with a fixed number of samples.
+std::int64_t CountAt(const Job& job, const Number& number, std::int64_t batch) {
+  if (!number.depends()) return number.first;
+  return std::max<std::int64_t>(1, CeilDiv(Product(number.first, job.batches[0]), batch));
+}
+
 /// Goes through the events of a job; the rules of its calls say here what they take.
 class Lowerer final : public Emitter {
  public:
   Lowerer(const Job& job, const Variant& variant, const Gpu& gpu, const LowerOptions& options)
-      : at_(job, options.batch),
+      : job_(job),
+        at_step_(job, options.batch),
         variant_(variant),
         gpu_(gpu),
         options_(options),
@@ -83,17 +100,21 @@ class Lowerer final : public Emitter {
 
   Lowered Run() {
     const std::vector<StepSpan> steps = FindSteps(variant_);
-    RunEvents(0, steps.empty() ? variant_.events.size() : steps.front().begin);
+    const std::vector<JobEvent>& events = variant_.events;
+    RunEvents(events, {.begin = 0, .end = steps.empty() ? events.size() : steps.front().begin});
     const auto captured = static_cast<int>(steps.size());
     for (int i = 0; i < options_.steps && captured > 0; ++i) {
       requests_.BeginStep(i);
       if (i < captured) {
-        RunEvents(steps[static_cast<std::size_t>(i)].begin, steps[static_cast<std::size_t>(i)].end);
+        RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
-        Shift(steps[steps.size() - 2], steps.back());
-        RunEvents(steps.back().begin, steps.back().end);
+        Shift(MadeIn(variant_, events, steps[steps.size() - 2]),
+              MadeIn(variant_, events, steps.back()));
+        RunEvents(events, steps.back());
       }
     }
+    // What comes later finds what the last captured step left, or one that stands for it.
+    if (options_.later && options_.steps >= captured) RunLater();
     lowered_.workload.allocations = lowered_.blocks.size();
     return std::move(lowered_);
   }
@@ -148,8 +169,8 @@ class Lowerer final : public Emitter {
 
   bool DiesSoon(Storage storage) const override {
     int calls = 0;
-    for (std::size_t i = event_ + 1; i < variant_.events.size() && calls < 2; ++i) {
-      const JobEvent& event = variant_.events[i];
+    for (std::size_t i = event_ + 1; i < events_->size() && calls < 2; ++i) {
+      const JobEvent& event = (*events_)[i];
       if (event.kind == JobEvent::Kind::kFree && event.index == storage) return true;
       if (event.kind == JobEvent::Kind::kCall) ++calls;
     }
@@ -162,8 +183,42 @@ class Lowerer final : public Emitter {
     return options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
   }
 
-  void RunEvents(std::size_t begin, std::size_t end) {
-    for (event_ = begin; event_ < end; ++event_) RunEvent(variant_.events[event_]);
+  void RunEvents(const std::vector<JobEvent>& events, const StepSpan& span) {
+    events_ = &events;
+    for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
+  }
+
+  void RunLater() {
+    for (std::size_t i = 0; i < variant_.later.size(); ++i) {
+      const Part& part = variant_.later[i];
+      const std::int64_t batch = std::min(Product(options_.batch, part.passes), kLargestBatch);
+      std::optional<AtBatch> other;
+      const std::int64_t of_all = std::min(
+          CeilDiv(Product(batch, CountAt(job_, part.batches, batch)), part.seen), kLargestBatch);
+      if (of_all != options_.batch) at_ = &other.emplace(job_, of_all);
+      requests_.BeginPart(static_cast<int>(i));
+      RunPart(part);
+      if (i > 0) RepeatPart(variant_.later[i - 1], part, CountAt(job_, part.times, batch) - 1);
+      at_ = &at_step_;
+    }
+  }
+
+  void RunPart(const Part& part) {
+    requests_.BeginStage(part.stage);
+    RunEvents(part.events, {.begin = 0, .end = part.events.size()});
+  }
+
+  /// The further batches of a loop, as long as each leaves more than it found: those that do not
+  /// change nothing.
+  void RepeatPart(const Part& before, const Part& last, std::int64_t times) {
+    for (; times > 0 && lowered_.moments.size() < kMostRepeated; --times) {
+      const Bytes held = requests_.held();
+      Shift(MadeIn(variant_, before.events, {.begin = 0, .end = before.events.size()}),
+            MadeIn(variant_, last.events, {.begin = 0, .end = last.events.size()}), &like_it_);
+      RunPart(last);
+      if (requests_.held() <= held) return;
+    }
+    lowered_.left_out += times;
   }
 
   void RunEvent(const JobEvent& event) {
@@ -188,7 +243,7 @@ class Lowerer final : public Emitter {
 
   void RunModelTensor(std::uint32_t index) {
     const ModelTensor& tensor = variant_.model_tensors[index];
-    const Bytes bytes = at_.layout(tensor.layout).bytes();
+    const Bytes bytes = at_->layout(tensor.layout).bytes();
     if (bytes <= 0 || blocks_.Of(tensor.storage) != StorageBlocks::kNone) return;
     requests_.LeaveCall();
     const std::uint32_t block = requests_.Allocate(bytes, Category::kParameters);
@@ -198,7 +253,7 @@ class Lowerer final : public Emitter {
 
   void RunCall(std::uint32_t index) {
     const CallRecord& record = variant_.calls[index];
-    const Call call(record, at_, requests_.now().stage);
+    const Call call(record, *at_, requests_.now().stage);
     call_ = &call;
     requests_.BeginCall(index, record.stream);
     made_.assign(record.fresh.size(), false);
@@ -219,32 +274,49 @@ class Lowerer final : public Emitter {
     for (auto h = held.begin(); h != own; ++h) requests_.Release(h->block);
     if (const auto block = blocks_.Leave(storage)) requests_.Release(*block);
     for (auto h = own; h != held.end(); ++h) requests_.Release(h->block);
+    if (const auto like_it = like_it_.find(storage); like_it != like_it_.end()) {
+      for (const std::uint32_t block : like_it->second) requests_.Release(block);
+      like_it_.erase(like_it);
+    }
   }
 
   /// Before the last captured step runs once more: what it calls a storage of the step before is
   /// now that storage's counterpart in itself. The step before may have made more (DDP lays out its
   /// buckets there): those have none.
-  void Shift(const StepSpan& before, const StepSpan& last) {
-    const std::vector<MadeStorage> older = MadeIn(variant_, before);
+  /// `kept`: the blocks that lose their name though they stay, by the storage whose end is theirs.
+  void Shift(const std::vector<MadeStorage>& older, const std::vector<MadeStorage>& last,
+             std::unordered_map<Storage, std::vector<std::uint32_t>>* kept = nullptr) {
     std::size_t next = 0;
-    for (const MadeStorage& newer : MadeIn(variant_, last)) {
+    for (const MadeStorage& newer : last) {
       std::size_t found = next;
       while (found < older.size() && !older[found].Like(newer)) ++found;
       if (found == older.size()) continue;
+      const std::uint32_t stays = blocks_.Of(older[found].storage);
+      if (kept != nullptr && stays != StorageBlocks::kNone &&
+          blocks_.Of(newer.storage) != StorageBlocks::kNone) {
+        (*kept)[newer.storage].push_back(stays);
+      }
       blocks_.Move(newer.storage, older[found].storage);
       next = found + 1;
     }
   }
 
-  const AtBatch at_;
+  const Job& job_;
+  const AtBatch at_step_;
+  /// That of what runs.
+  const AtBatch* at_ = &at_step_;
   const Variant& variant_;
   const Gpu& gpu_;
   const LowerOptions options_;
   /// By call.
   std::vector<OperatorFacts> facts_;
   StorageBlocks blocks_;
+  /// By storage: the blocks of repeated batches that end with it.
+  std::unordered_map<Storage, std::vector<std::uint32_t>> like_it_;
   /// By name and thread.
   std::set<std::pair<std::string, int>, std::less<>> kept_;
+  /// Those that run, and which of them does.
+  const std::vector<JobEvent>* events_ = nullptr;
   std::size_t event_ = 0;
   /// The call that runs, and which of its new storages are made.
   const Call* call_ = nullptr;

@@ -28,8 +28,12 @@ struct LoweredBlock {
 /// When a request is made.
 struct Moment {
   int step = -1;
+  /// Into the variant's later parts; kSteps before them.
+  int part = kSteps;
   Stage stage = Stage::kBuild;
   std::uint32_t call = LoweredBlock::kNoCall;
+
+  static constexpr int kSteps = -1;
 };
 
 struct Lowered {
@@ -42,6 +46,8 @@ struct Lowered {
   std::map<std::string, int, std::less<>> unknown;
   /// No workspace has a likely size that differs from its upper one: both estimates are this.
   bool certain = true;
+  /// Batches of loops behind the steps that were too many to be repeated.
+  std::int64_t left_out = 0;
   /// Whether any workspace is borrowed, which may be refused.
   bool borrows = false;
 };
@@ -54,6 +60,8 @@ class Calibration;
 struct LowerOptions {
   std::int64_t batch = 1;
   int steps = 5;
+  /// Whether what the job does after its steps is part of it.
+  bool later = true;
   TorchVersion torch = {};
   const Calibration* calibration = nullptr;
   Estimate estimate = Estimate::kLikely;

@@ -261,5 +261,40 @@ TEST(Lower, AbsurdSizesEndWhereAddressesDo) {
   EXPECT_LE(sum, (Bytes{1} << 60) + 1000);
 }
 
+/// An evaluation behind the steps: each batch makes a result that is kept, and what makes it goes.
+JobMaker WithEvaluation(std::int64_t batches) {
+  JobMaker maker;
+  maker.Parameter(25);
+  maker.BeginStep();
+  maker.Free(maker.Make("aten.relu.default", Each(10)));
+  std::vector<Storage> kept;
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginPart({.times = Always(i == 2 ? batches - 2 : 1)});
+    const Storage inside = maker.Make("aten.relu.default", Each(4));
+    kept.push_back(maker.Make("aten.relu.default", Each(1)));
+    maker.Free(inside);
+  }
+  maker.BeginPart({.batches = Always(batches), .seen = 3});
+  maker.Make("aten.cat.default", Each(3));
+  for (const Storage storage : kept) maker.Free(storage);
+  return maker;
+}
+
+TEST(Lower, WhatComesAfterTheStepsIsRunOnce) {
+  EXPECT_EQ(RequestsOf(LowerIt(WithEvaluation(3), {.batch = 2, .steps = 1})),
+            "+100 +80 -80 +32 +8 -32 +32 +8 -32 +32 +8 -32 +24 -8 -8 -8");
+  EXPECT_EQ(RequestsOf(LowerIt(WithEvaluation(3), {.batch = 2, .steps = 1, .later = false})),
+            "+100 +80 -80");
+}
+
+TEST(Lower, BatchesThatLeaveSomethingAreRepeatedAndEndTogether) {
+  const Lowered lowered = LowerIt(WithEvaluation(5), {.batch = 2, .steps = 1});
+  // Two more of them; what is made of all of them is that of five, in whole samples.
+  EXPECT_EQ(RequestsOf(lowered),
+            "+100 +80 -80 +32 +8 -32 +32 +8 -32 +32 +8 -32 +32 +8 -32 +32 +8 -32 +48 -8 -8 -8 -8 "
+            "-8");
+  EXPECT_EQ(LeftOver(lowered)[Category::kActivations], std::vector<Bytes>{48});
+}
+
 }  // namespace
 }  // namespace plimsoll::lower_test

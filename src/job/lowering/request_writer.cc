@@ -34,10 +34,16 @@ void RequestWriter::Borrow(Bytes bytes) {
   AddBlock(bytes, {.beside = true}, Request::Kind::kBorrow);
 }
 
+void RequestWriter::Release(std::uint32_t block) {
+  held_ -= into_.blocks[block].requested;
+  Add(0, block, Request::Kind::kFree);
+}
+
 std::uint32_t RequestWriter::AddBlock(Bytes bytes, const LoweredBlock& block, Request::Kind kind) {
   // What is left of a request, once those before it are counted.
   bytes = std::min(bytes, std::max<Bytes>(1, kMostAsked - asked_));
   asked_ += bytes;
+  if (kind == Request::Kind::kAllocate) held_ += bytes;
   const auto number = static_cast<std::uint32_t>(into_.blocks.size());
   LoweredBlock& added = into_.blocks.emplace_back(block);
   added.requested = bytes;

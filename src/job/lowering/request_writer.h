@@ -15,6 +15,8 @@ class RequestWriter {
   // Of all that follows.
   const Moment& now() const { return now_; }
   void BeginStep(int step) { now_.step = step; }
+  /// One of those behind the steps.
+  void BeginPart(int part) { now_.part = part; }
   void BeginStage(Stage stage);
   void BeginCall(std::uint32_t call, std::uint16_t stream);
   /// What follows is in the computing stream, and is still told of the last call.
@@ -27,7 +29,9 @@ class RequestWriter {
   /// One that is no result.
   std::uint32_t AllocateBeside(Bytes bytes, Category category);
   void Borrow(Bytes bytes);
-  void Release(std::uint32_t block) { Add(0, block, Request::Kind::kFree); }
+  void Release(std::uint32_t block);
+  /// What was asked for and not given back.
+  Bytes held() const { return held_; }
 
  private:
   std::uint32_t AddBlock(Bytes bytes, const LoweredBlock& block, Request::Kind kind);
@@ -38,6 +42,7 @@ class RequestWriter {
   std::uint16_t stream_ = 0;
   /// By all requests so far.
   Bytes asked_ = 0;
+  Bytes held_ = 0;
 };
 
 }  // namespace plimsoll

@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-std::int64_t RoundUp(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+std::int64_t RoundedUp(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 bool SameSizes(const LayoutRecord& a, const LayoutRecord& b) {
   return std::ranges::equal(a.sizes, b.sizes, [](const Number& m, const Number& n) {
@@ -25,7 +25,7 @@ std::uint32_t ShardLayouts::ShardOf(std::uint32_t layout) {
   if (shard.dtype == computed_in_) shard.dtype = DType::kFloat32;
   if (!shard.sizes.empty()) {
     Number& rows = shard.sizes.front();
-    rows = {RoundUp(rows.first, ranks_) / ranks_, RoundUp(rows.second, ranks_) / ranks_};
+    rows = {RoundedUp(rows.first, ranks_) / ranks_, RoundedUp(rows.second, ranks_) / ranks_};
   }
   job_.layouts.push_back(std::move(shard));
   return shard_of_[layout] = static_cast<std::uint32_t>(job_.layouts.size() - 1);
@@ -36,7 +36,7 @@ Bytes ShardLayouts::PaddedBytes(const ModelTensor& tensor) const {
   const Bytes bytes = BytesOf(layout);
   if (bytes <= 0 || layout.sizes.empty()) return bytes;
   const std::int64_t rows = layout.sizes.front().first;
-  const std::int64_t padded = RoundUp(rows, ranks_);
+  const std::int64_t padded = RoundedUp(rows, ranks_);
   return bytes / rows > kLargestTensor / padded ? kLargestTensor : bytes / rows * padded;
 }
 

@@ -19,7 +19,9 @@ ShardedVariant::ShardedVariant(Job& whole, const Variant& captured, const Shardi
       sharding(how),
       groups(ShardGroups::AsSharded(whole, captured)),
       layouts(whole, captured, how),
-      edit(whole, captured, "plimsoll.fully_sharded") {}
+      edit(whole, captured, "plimsoll.fully_sharded") {
+  edit.variant().later.clear();  // it was captured with whole parameters
+}
 
 std::size_t ShardedVariant::GroupOf(const CallRecord& call) const {
   return groups.Of(job.strings[call.module]);

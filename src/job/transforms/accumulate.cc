@@ -274,6 +274,8 @@ Variant AddAccumulation(Job& job, const Variant& variant, int passes) {
   if (passes < 2 || found.empty() || PassesOf(variant) != 1) return variant;
   Variant made = PassRepeater(job, variant, found, passes).Run();
   made.passes = passes;
+  // The loader still gives the whole batch.
+  for (Part& part : made.later) part.passes *= passes;
   return made;
 }
 

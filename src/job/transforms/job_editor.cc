@@ -1,6 +1,7 @@
 #include "job/transforms/job_editor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace plimsoll {
@@ -13,6 +14,10 @@ JobEditor::JobEditor(Job& job, const Variant& old, std::string_view op)
           .events = {},
           .storages = old.storages,
           .passes = old.passes};
+  // What follows the steps finds the parameters and the state that they have now. Further steps
+  // among it would still be as they were captured; the ones that are written anew stand for them.
+  std::ranges::copy_if(old.later, std::back_inserter(new_.later),
+                       [](const Part& part) { return part.stage != Stage::kStep; });
 }
 
 Storage JobEditor::Make(std::string_view where, Bytes bytes, std::optional<Category> category,

@@ -20,7 +20,8 @@ Variant FreeEarlier(const Variant& variant, const std::vector<const Release*>& r
                   .model_tensors = variant.model_tensors,
                   .calls = variant.calls,
                   .events = {},
-                  .storages = variant.storages};
+                  .storages = variant.storages,
+                  .later = variant.later};
   for (std::size_t i = 0; i <= variant.events.size(); ++i) {
     const auto [begin, end] = frees_at.equal_range(i);
     for (auto at = begin; at != end; ++at) {

@@ -45,6 +45,8 @@ struct Setting {
   std::size_t precision = 0;
   std::int64_t batch = 1;
   int steps = 5;
+  /// Whether what the job does after its steps is asked about, too.
+  bool later = true;
   Gpu gpu;
   AllocatorRules rules;
   TorchVersion torch;

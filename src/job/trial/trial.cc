@@ -85,23 +85,43 @@ class Observer {
 
   void After(std::size_t i) {
     const AllocatorCounters& counters = replayer_.allocator().counters();
+    AddToPart(lowered_.moments[i], i, counters);
     if (counters.peak_allocated > peaks_.allocated) {
       peaks_.allocated = counters.peak_allocated;
       peaks_.request = i;
     }
-    const auto step = static_cast<std::size_t>(std::max(0, lowered_.moments[i].step));
-    std::vector<Bytes>& after_step = peaks_.reserved_after_step;
-    // A step that asks for nothing ends where the one before did.
-    if (after_step.size() <= step) {
-      after_step.resize(step + 1, after_step.empty() ? 0 : after_step.back());
+    if (lowered_.moments[i].part == Moment::kSteps) {
+      const auto step = static_cast<std::size_t>(std::max(0, lowered_.moments[i].step));
+      std::vector<Bytes>& after_step = peaks_.reserved_after_step;
+      // A step that asks for nothing ends where the one before did.
+      if (after_step.size() <= step) {
+        after_step.resize(step + 1, after_step.empty() ? 0 : after_step.back());
+      }
+      after_step[step] = counters.peak_reserved;
     }
-    after_step[step] = counters.peak_reserved;
     if (lowered_.workload.requests[i].kind == Request::Kind::kBorrow) Borrowed(lowered_.moments[i]);
   }
   /// By call, in any step.
   const RefusedCalls& refused_calls() const { return refused_calls_; }
 
  private:
+  void AddToPart(const Moment& moment, std::size_t request, const AllocatorCounters& counters) {
+    const auto part = static_cast<std::size_t>(moment.part - Moment::kSteps);
+    if (peaks_.parts.size() <= part) peaks_.parts.resize(part + 1);
+    PartPeaks& peaks = peaks_.parts[part];
+    const Request& made = lowered_.workload.requests[request];
+    // What is borrowed is given back before anybody can look.
+    const Bytes borrowed = made.kind == Request::Kind::kBorrow ? made.size : 0;
+    const Bytes allocated = std::max(
+        counters.allocated + borrowed,
+        counters.peak_allocated > peaks_.allocated ? counters.peak_allocated : counters.allocated);
+    if (allocated > peaks.allocated) {
+      peaks.allocated = allocated;
+      peaks.request = request;
+    }
+    peaks.reserved = std::max(peaks.reserved, counters.reserved);
+  }
+
   void Borrowed(const Moment& moment) {
     const std::int64_t refused = replayer_.result().done_without;
     if (step_ != moment.step) {
@@ -138,6 +158,7 @@ Lowered Trial::Lower(Estimate estimate) const {
   Lowered lowered = plimsoll::Lower(*setting_.job, setting_.variant(), setting_.gpu,
                                     {.batch = setting_.batch,
                                      .steps = setting_.steps,
+                                     .later = setting_.later,
                                      .torch = setting_.torch,
                                      .calibration = setting_.calibration.get(),
                                      .estimate = estimate});
@@ -182,6 +203,7 @@ Peaks Trial::Run(const Lowered& lowered, const DeviceLimits& limits) const {
   for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
     replayer.Run(i);
     observer.After(i);
+    if (replayer.stopped() && !peaks.failed) peaks.failed = i;
   }
   const ReplayResult result = replayer.result();
   peaks.reserved = result.counters.peak_reserved;

@@ -65,11 +65,23 @@ struct TrialResult {
   bool KeepsItsCache() const { return unlimited.reserved.best <= room; }
 };
 
+/// While one part of a job ran.
+struct PartPeaks {
+  Bytes allocated = 0;
+  Bytes reserved = 0;
+  /// The request at which allocated memory peaks first.
+  std::size_t request = 0;
+};
+
 /// The peaks of one replay.
 struct Peaks {
   Bytes allocated = 0;
   Bytes reserved = 0;
   bool fits = true;
+  /// The request that did not fit.
+  std::optional<std::size_t> failed = {};
+  /// The steps, with what comes before them, and then each later part.
+  std::vector<PartPeaks> parts = {};
   /// Workspaces that were refused, in all steps together.
   std::int64_t refused = 0;
   /// What is slow in the last step: the calls that were refused, in any step.

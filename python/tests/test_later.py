@@ -1,0 +1,101 @@
+"""What a script does after its steps: it is followed there, in seconds and without a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from test_script import captured  # noqa: E402
+
+JOB = """
+train = TensorDataset(torch.randn(400, 32), torch.randint(0, 8, (400,)))
+held_out = TensorDataset(torch.randn(96, 32), torch.randint(0, 8, (96,)))
+loader, validation = DataLoader(train, batch_size=batch), DataLoader(held_out, batch_size=batch)
+model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for epoch in range(3):
+    model.train()
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+EVALUATION = """
+    model.eval()
+    outs = []
+    with torch.no_grad():
+        for x, y in validation:
+            outs.append(model(x.cuda()))
+    print(torch.cat(outs).argmax(-1).float().mean().item())
+    del outs
+"""
+
+
+def parts(document: dict[str, Any]) -> list[Any]:
+    return [event[1:] for event in document["variants"][0]["events"] if event[0] == "part"]
+
+
+def steps(document: dict[str, Any]) -> int:
+    return [event[0] for event in document["variants"][0]["events"]].count("step")
+
+
+def test_steps_alone_are_as_before(tmp_path: Path) -> None:
+    told = captured(tmp_path, JOB, "{batch}").document
+    assert parts(told) == [] and steps(told) == 3
+    assert any("no evaluation was seen" in note for note in told["notes"])
+
+
+def test_an_evaluation_is_seen_and_its_batches_are_counted(tmp_path: Path) -> None:
+    told = captured(tmp_path, JOB + EVALUATION, "{batch}").document
+    seen = parts(told)
+    # Three batches of 24 and of 12, and what is done with all of them.
+    assert seen[:4] == [
+        ["evaluation"],
+        ["evaluation"],
+        ["evaluation", {"times": [22, 10]}],
+        ["evaluation", {"batches": [24, 12], "seen": 3}],
+    ]
+    assert ["step"] in seen, "the next epoch begins"
+    assert not any("evaluation" in note for note in told["notes"])
+
+
+def test_what_is_saved_can_be_loaded_and_nothing_is_written(tmp_path: Path) -> None:
+    left = tmp_path / "metrics.json"
+    left.write_text("as it was")
+    text = JOB + f"""
+state = dict(model=model.state_dict(), optimizer=optimizer.state_dict())
+torch.save(state, {str(tmp_path / "last.pt")!r})
+del state
+open({str(left)!r}, "w").write("changed")
+import os
+os.remove({str(left)!r})
+again = torch.load({str(tmp_path / "last.pt")!r}, map_location="cuda")
+model.load_state_dict(again["model"])
+optimizer.load_state_dict(again["optimizer"])
+"""
+    told = captured(tmp_path, text, "{batch}").document
+    assert left.read_text() == "as it was"
+    assert not (tmp_path / "last.pt").exists()
+    events = told["variants"][0]["events"]
+    at = events.index(["part", "load"])
+    made = [event for event in events[at:] if event[0] == "call" and event[8]]
+    # Four parameters, and of each two moments and the count of steps, which map_location moves too.
+    assert len(made) == 16
+
+
+def test_an_error_there_is_told_and_the_steps_count(tmp_path: Path) -> None:
+    told = captured(tmp_path, JOB + "\nraise RuntimeError('no report')\n", "{batch}").document
+    assert steps(told) == 3
+    assert any("no report" in note for note in told["notes"])
+
+
+def test_a_loop_without_an_end_is_left(tmp_path: Path) -> None:
+    endless = JOB.replace("for epoch in range(3):", "while True:")
+    told = captured(tmp_path, endless, "{batch}").document
+    assert parts(told) == [] and steps(told) == 3
+    assert any("only the first training steps" in note for note in told["notes"])
