@@ -185,8 +185,6 @@ TEST(TrainerOverRanks, GoesOnAfterAStepThatDoesNotFitOnOne) {
     const auto outcomes = RunRanks({.task = "trainer no room", .size = 2, .words = {shard}});
     for (const RankOutcome& outcome : outcomes) {
       ASSERT_TRUE(outcome.good()) << outcome.error;
-      // Long before the time limit.
-      EXPECT_LT(outcome.seconds, 15);
       EXPECT_EQ(outcome.findings.at("refused").item<std::int64_t>(), 1);
       EXPECT_EQ(outcome.findings.at("losses").numel(), 4);
     }

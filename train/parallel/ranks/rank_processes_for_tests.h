@@ -41,7 +41,6 @@ struct RankOutcome {
   int signal = 0;
   /// Was still running at the end of the time.
   bool late = false;
-  double seconds = 0;
 
   bool good() const { return error.empty() && signal == 0 && !late; }
 };

@@ -151,7 +151,6 @@ std::vector<RankOutcome> Await(const std::vector<pid_t>& children, const RankPro
       ended[i] = true;
       outcomes[i].signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
       outcomes[i].late = late;
-      outcomes[i].seconds = std::chrono::duration<double>(passed).count();
     }
     late = late || passed > processes.time_limit;
     for (std::size_t i = 0; i < children.size(); ++i) {
@@ -209,7 +208,7 @@ std::optional<RankRun> ReadRun(std::FILE* in) {
   for (int rank = 0; rank < run.processes.size; ++rank) children.push_back(Start(rank, run));
   std::ostringstream out;
   for (const RankOutcome& outcome : Await(children, run.processes)) {
-    out << outcome.signal << ' ' << outcome.late << ' ' << outcome.seconds << '\n';
+    out << outcome.signal << ' ' << outcome.late << '\n';
   }
   Write(run.folder / "outcomes.part", out.str());
   fs::rename(run.folder / "outcomes.part", run.folder / "outcomes");
@@ -256,7 +255,7 @@ std::vector<RankOutcome> RunByStarter(const RankRun& run) {
   }
   std::istringstream in(ReadAll(run.folder / "outcomes"));
   std::vector<RankOutcome> outcomes(run.processes.size);
-  for (RankOutcome& outcome : outcomes) in >> outcome.signal >> outcome.late >> outcome.seconds;
+  for (RankOutcome& outcome : outcomes) in >> outcome.signal >> outcome.late;
   return outcomes;
 }
 
