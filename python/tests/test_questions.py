@@ -214,9 +214,9 @@ def test_the_lines_that_plan_prints_apply_it(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     found = plimsoll.plan(GPT2, gpu="RTX 4090", global_batch=32)
-    found.write("plan.json")
     asked = [program.find(), "plan", str(GPT2), "--gpu", "RTX 4090", "--global-batch", "32"]
     shown = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found.write("plan.json")
     lines = [line[2:] for line in shown.split("\nNext\n")[1].splitlines() if line[2:3] != " "]
     model = torch.nn.Sequential()
     model.lm_head = torch.nn.Linear(2, 3)
@@ -233,6 +233,9 @@ def test_the_lines_that_plan_prints_apply_it(tmp_path, monkeypatch):
         exec(line, script)
     assert script["optimizer"] is script["applied"].optimizer is not given
     assert script["optimizer"].state and not script["applied"].left_to_you
+    # The shell would empty the file that the script reads.
+    again = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert ">plan2.json" in again
 
 
 @needs_program

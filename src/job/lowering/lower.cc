@@ -18,7 +18,7 @@ namespace {
 /// Beyond so many requests no more batches of a loop are repeated.
 constexpr std::size_t kMostRepeated = 300'000;
 /// No batch is as large; what is beyond fits nowhere.
-constexpr std::int64_t kLargestBatch = std::int64_t{1} << 40;
+constexpr std::int64_t kLargestOfPart = std::int64_t{1} << 40;
 
 /// Where the captured steps begin and end in the events.
 struct StepSpan {
@@ -191,10 +191,10 @@ class Lowerer final : public Emitter {
   void RunLater() {
     for (std::size_t i = 0; i < variant_.later.size(); ++i) {
       const Part& part = variant_.later[i];
-      const std::int64_t batch = std::min(Product(options_.batch, part.passes), kLargestBatch);
+      const std::int64_t batch = std::min(Product(options_.batch, part.passes), kLargestOfPart);
       std::optional<AtBatch> other;
       const std::int64_t of_all = std::min(
-          CeilDiv(Product(batch, CountAt(job_, part.batches, batch)), part.seen), kLargestBatch);
+          CeilDiv(Product(batch, CountAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
       if (of_all != options_.batch) at_ = &other.emplace(job_, of_all);
       requests_.BeginPart(static_cast<int>(i));
       RunPart(part);
