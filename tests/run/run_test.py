@@ -568,5 +568,7 @@ class RunTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    # A shell's background ignores it, and so would what is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main()

@@ -323,5 +323,7 @@ class WatchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    # A shell's background ignores it, and so would what is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     PROGRAM, NVML, OLD_NVML = map(os.path.abspath, (sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)))
     unittest.main()
