@@ -38,7 +38,7 @@ class StageWriter {
         parts_(TakeApart(job, old, pipeline, stage)),
         parameters_(job, old, parts_.model),
         edit_(job, old, "plimsoll.pipeline") {
-    edit_.variant().later.clear();  // it was captured with the whole model
+    edit_.LeaveOutLater();
     // What is kept is added anew.
     edit_.variant().calls.clear();
     edit_.variant().model_tensors.clear();

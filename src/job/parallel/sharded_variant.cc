@@ -20,7 +20,7 @@ ShardedVariant::ShardedVariant(Job& whole, const Variant& captured, const Shardi
       groups(ShardGroups::AsSharded(whole, captured)),
       layouts(whole, captured, how),
       edit(whole, captured, "plimsoll.fully_sharded") {
-  edit.variant().later.clear();  // it was captured with whole parameters
+  edit.LeaveOutLater();
 }
 
 std::size_t ShardedVariant::GroupOf(const CallRecord& call) const {

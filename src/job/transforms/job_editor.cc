@@ -70,6 +70,14 @@ void JobEditor::Free(Storage storage) {
 
 void JobEditor::FreeNow(Storage& storage) { Free(std::exchange(storage, kElsewhere)); }
 
+void JobEditor::LeaveOutLater() {
+  if (new_.later.empty()) return;
+  new_.later.clear();
+  job_.notes.emplace_back(
+      "an evaluation, a save or a load after the steps is not counted where the model is divided "
+      "among GPUs");
+}
+
 Bytes BytesOf(const LayoutRecord& layout) {
   Bytes bytes = ElementSize(layout.dtype);
   for (const Number& size : layout.sizes) bytes *= size.first;

@@ -33,6 +33,10 @@ class JobEditor {
   /// The same, and forgets it.
   void FreeNow(Storage& storage);
 
+  /// What follows the steps was captured as it is on one GPU with the whole model: it is left out,
+  /// and the job says so.
+  void LeaveOutLater();
+
   Variant& variant() { return new_; }
   Variant Take() { return std::move(new_); }
 
