@@ -22,7 +22,8 @@ EVALUATION, SAVE, LOAD, STEP = "evaluation", "save", "load", "step"
 BATCHES = 3
 #: Turns of an optimizer in a row, before anything else was seen and after.
 _TURNS = {False: 2, True: 8}
-#: Time, as a multiple of what the steps took, likewise.
+#: Time of the processor, which a busy machine does not change, as a multiple of what the steps
+#: took, likewise.
 _TIMES = {False: 0.5, True: 4.0}
 _LEAST_SECONDS = 2.0
 
@@ -39,7 +40,7 @@ class Later:
         #: The event that each part begins before, and the part.
         self.parts: list[tuple[int, PartBegin]] = []
         self._turns = 0
-        self._born = time.monotonic()
+        self._born = time.process_time()
         self._began = 0.0
         self._trained: set[int] = set()
         #: By iterator: batches that it gave since.
@@ -61,7 +62,7 @@ class Later:
         """`trained`: the data sets, by id, that the steps take their batches from."""
         self.at = at
         self._trained = trained
-        self._began = time.monotonic()
+        self._began = time.process_time()
 
     @property
     def stage(self) -> str | None:
@@ -87,7 +88,7 @@ class Later:
     def check_time(self) -> None:
         """Ends the script where it takes long to get anywhere."""
         limit = _TIMES[self._saw_more] * (self._began - self._born)
-        if time.monotonic() - self._began > max(limit, _LEAST_SECONDS):
+        if time.process_time() - self._began > max(limit, _LEAST_SECONDS):
             self.end()
 
     def end(self) -> NoReturn:
