@@ -29,8 +29,9 @@ JobCommand OfScript(const std::string& script) {
 NextStep RunAgain(const JobCommand& job, const std::string& purpose,
                   const std::string& settings = {}) {
   const std::string command = CommandText("run").Plain("--").Words(WordsOf(job)).str();
-  const std::string before =
-      settings.empty() ? "" : "PYTORCH_CUDA_ALLOC_CONF=" + Quoted(settings) + " ";
+  std::string before;
+  for (const std::string& variable : job.variables) before += variable + " ";
+  if (!settings.empty()) before += "PYTORCH_CUDA_ALLOC_CONF=" + Quoted(settings) + " ";
   return {before + command, purpose + LeftToAdd(job)};
 }
 
@@ -163,6 +164,15 @@ std::optional<std::pair<std::int64_t, std::int64_t>> CutInto(
   return std::pair(2 * passes, 4 * passes);
 }
 
+/// The allocator's settings among levers, as its variable takes them; a capture does not see them.
+std::string AllocatorLever(const std::vector<std::string>& levers) {
+  constexpr std::string_view kName = "allocator=";
+  for (const std::string& lever : levers) {
+    if (lever.starts_with(kName)) return lever.substr(kName.size());
+  }
+  return "";
+}
+
 /// Of the script with the first way in it.
 NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
   const PlannedChange& first = *outcome.first;
@@ -171,10 +181,8 @@ NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
     edited.script.keep.reset();
     edited.batches = CutInto(first.passes, asked.batches);
     std::vector<std::string> words = {"--batch", CountWord(first.batch * first.passes)};
-    for (const std::string& lever : first.levers) {
-      // A capture does not see what the script sets there.
-      if (lever.starts_with("allocator=")) words.insert(words.end(), {"--set", lever});
-    }
+    const std::string settings = AllocatorLever(first.levers);
+    if (!settings.empty()) words.insert(words.end(), {"--set", "allocator=" + settings});
     std::string purpose = "then: whether the script with these lines fits, without a GPU";
     if (first.passes > 1) {
       purpose += fmt::format(
@@ -186,7 +194,8 @@ NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
   }
   const JobCommand job{.words = AtBatchSize(asked.script.command, first.batch * first.passes),
                        .whole = asked.script.run};
-  return RunAgain(job, "then: trains the edited script, and records what it really takes");
+  return RunAgain(job, "then: trains the edited script, and records what it really takes",
+                  AllocatorLever(first.levers));
 }
 
 NextStep PlanIt(const StepQuestion& asked, const PredictOutcome& outcome,
@@ -214,7 +223,7 @@ JobCommand JobBehind(const Explanation& explanation) {
   const RankReport& shown = explanation.ranks[explanation.shown];
   if (!shown.script.empty()) return OfScript(shown.script);
   const LoggedCommand logged = CommandOfLog(shown.file);
-  return {.words = logged.words, .whole = logged.with_arguments};
+  return {.words = logged.words, .whole = logged.with_arguments, .variables = logged.variables};
 }
 
 void NameJob(const JobCommand& job, Explanation& explanation) {
@@ -262,13 +271,23 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
   std::vector<std::string> largest = {"--max-batch"};
   largest.insert(largest.end(), asked.more.begin(), asked.more.end());
   for (const std::string& word : Settings(asked.levers)) largest.push_back(word);
-  const NextStep find_largest = {Asked(asked, "predict", largest), "the largest batch that fits"};
+  const bool unsure = outcome.fits && !outcome.surely;
+  const NextStep find_largest = {
+      Asked(asked, "predict", largest),
+      unsure ? "the largest batch that fits for certain" : "the largest batch that fits"};
   if (asked.files.size() == 2) {
     if (!outcome.largest) return {find_largest};
     return {TuneRecord(asked.files[1], {"--gpu", GpuWord(asked.gpu)},
                        "the allocator settings under which the recorded run holds least")};
   }
-  if (outcome.grows) return {};
+  if (outcome.grows) {
+    if (!asked.script.run) return {};
+    StepQuestion again = asked;
+    again.script.keep.reset();
+    std::vector<std::string> words = {"--batch", CountWord(outcome.batch)};
+    for (const std::string& word : Settings(asked.levers)) words.push_back(word);
+    return {{Asked(again, "predict", words), "once that line is changed: whether it still grows"}};
+  }
   std::vector<NextStep> steps;
   if (!outcome.fits && outcome.ranks > 0) {
     steps.push_back(
@@ -281,7 +300,8 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
   const bool is_own = !outcome.own_batch || *outcome.own_batch == outcome.batch;
   if (outcome.fits && asked.script.run && is_own) {
     const JobCommand job{.words = AtBatchSize(asked.script.command, outcome.batch), .whole = true};
-    steps.push_back(RunAgain(job, "trains it, and records what it really takes"));
+    steps.push_back(
+        RunAgain(job, "trains it, and records what it really takes", AllocatorLever(asked.levers)));
   }
   return steps;
 }
@@ -290,8 +310,8 @@ std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& fi
   NextStep set = {
       fmt::format("applied = plimsoll.apply(\"{}\", model, optimizer)", file),
       "in the script, once the optimizer is made: applies the plan's first way (way=1: the second) "
-      "and prints what is left to do. It needs `import plimsoll`: `pip install .` in Plimsoll's "
-      "checkout installs it",
+      "and prints what is left to do. It needs `import plimsoll`: `plimsoll run` brings the "
+      "package, and `pip install .` in Plimsoll's checkout installs it",
       {"optimizer = applied.optimizer", "print(applied)"}};
   if (Sets(first, "allocator=")) {
     set.purpose +=

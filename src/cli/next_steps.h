@@ -20,6 +20,8 @@ struct JobCommand {
   std::vector<std::string> words = {};
   /// All of it is known, and not only the script's name.
   bool whole = false;
+  /// "CUDA_VISIBLE_DEVICES=1" in front of it.
+  std::vector<std::string> variables = {};
 };
 
 /// After `explain` and `run`: of the files that were explained.
@@ -51,6 +53,7 @@ struct StepQuestion {
 
 struct PredictOutcome {
   bool fits = false;
+  bool surely = false;
   /// Each step leaves something behind, which ends the job: no plan helps against that.
   bool grows = false;
   /// The largest batch was asked for.

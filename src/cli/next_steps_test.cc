@@ -52,6 +52,27 @@ TEST(AfterPlan, TheAllocatorsSettingsAreNotSeenInTheEditedScript) {
             "-- python train.py {batch}");
 }
 
+TEST(AfterPlan, TheAllocatorsSettingsStandInFrontOfARun) {
+  const PlannedChange first{.levers = {"allocator=expandable_segments:True"}, .batch = 32};
+  EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 64, .gpus = 2}).back().command,
+            "PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' plimsoll run -- python train.py 32");
+}
+
+TEST(AfterPredict, AJobThatGrowsIsAskedAgain) {
+  const std::vector<NextStep> steps =
+      AfterPredict(OfScript(), {.fits = true, .grows = true, .batch = 8, .samples = 8});
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].command,
+            "plimsoll predict --run --gpu L4 --batch 8 -- python train.py {batch}");
+}
+
+TEST(AfterPredict, WhatIsNotCertainCanBeMadeSo) {
+  const std::vector<NextStep> steps =
+      AfterPredict(OfScript(), {.fits = true, .batch = 8, .samples = 8});
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps[0].purpose, "the largest batch that fits for certain");
+}
+
 TEST(ApplyPlan, OnlyTheAllocatorHasToBeSetBeforeTheGpuIsUsed) {
   const std::vector<NextStep> steps =
       ApplyPlan("plan.json", {.levers = {"allocator=expandable_segments:True"}, .batch = 8});

@@ -60,6 +60,7 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   }
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
   const PredictOutcome outcome{.fits = prediction.trial.fits,
+                               .surely = prediction.trial.surely_fits,
                                .grows = prediction.trial.fits && !prediction.Runs(),
                                .largest = flags.FindsLargest(),
                                .batch = prediction.batch,

@@ -54,12 +54,13 @@ const Gpu* FindByName(std::string_view text) {
 
 /// A card that people with this much memory have.
 const Gpu& TypicalOf(Bytes memory) {
-  static constexpr std::array<std::pair<Bytes, const char*>, 10> kTypical = {{
+  static constexpr std::array<std::pair<Bytes, const char*>, 11> kTypical = {{
       {9 * kGiB, "RTX 3070"},
       {13 * kGiB, "RTX 3060"},
       {17 * kGiB, "RTX 4080"},
       {25 * kGiB, "RTX 4090"},
       {33 * kGiB, "RTX 5090"},
+      {41 * kGiB, "A100 40GB SXM"},
       {49 * kGiB, "RTX A6000"},
       {81 * kGiB, "A100 80GB SXM"},
       {97 * kGiB, "H100 NVL"},

@@ -44,6 +44,7 @@ TEST(FindGpu, TakesASizeForACardOfWhichNothingElseIsKnown) {
   EXPECT_FALSE(gpu.memory_is_measured);
   EXPECT_FALSE(FindGpu("4090")->assumed);
   EXPECT_EQ(FindGpu("80 GB")->like, "A100 80GB SXM");
+  EXPECT_EQ(FindGpu("39.39GiB")->like, "A100 40GB SXM");
   EXPECT_EQ(FindGpu("6000GiB")->like, "B200");
 }
 

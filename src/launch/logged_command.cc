@@ -122,7 +122,7 @@ bool BeginsWithLauncher(std::string_view line) {
 }
 
 /// "+ python train.py --lr 1e-4" of `set -x`, "me@host:~$ torchrun train.py" of a terminal.
-std::vector<std::string> FromShell(std::string_view line) {
+LoggedCommand FromShell(std::string_view line) {
   std::string_view typed;
   if (line.starts_with("+ ")) typed = line.substr(2);
   if (BeginsWithLauncher(line)) typed = line;
@@ -132,9 +132,16 @@ std::vector<std::string> FromShell(std::string_view line) {
     if (typed.empty() && begins) typed = line.substr(found + 2);
   }
   std::vector<std::string> words = WordsOfLine(typed);
-  while (!words.empty() && words.front().find('=') != std::string::npos) words.erase(words.begin());
+  const auto script = std::ranges::find_if(
+      words, [](const std::string& word) { return word.find('=') == std::string::npos; });
+  std::vector<std::string> variables(words.begin(), script);
+  std::erase_if(variables, [](const std::string& variable) {
+    return !variable.starts_with("CUDA_VISIBLE_DEVICES=") || !IsHarmless(variable);
+  });
+  words.erase(words.begin(), script);
   if (!words.empty() && words.front() == "plimsoll") return {};
-  return StartsScript(words) ? AsTyped(std::move(words)) : std::vector<std::string>();
+  if (!StartsScript(words)) return {};
+  return {.words = AsTyped(std::move(words)), .with_arguments = true, .variables = variables};
 }
 
 /// The file of "  File "train.py", line 57, in <module>".
@@ -190,7 +197,7 @@ std::vector<std::string> Launched(Launcher launcher, std::vector<std::string> wo
 
 struct SeenInLog {
   std::vector<std::string> launcher = {};
-  std::vector<std::string> shell = {};
+  LoggedCommand shell = {};
   /// The first of the last traceback: what it imports stands below it.
   std::string script = {};
   Launcher by = Launcher::kNone;
@@ -212,9 +219,7 @@ void LookAt(std::string_view line, bool& in_traceback, SeenInLog& seen) {
   if (std::vector<std::string> words = FromDeepSpeedRunner(line); !words.empty()) {
     seen.launcher = std::move(words);
   }
-  if (std::vector<std::string> words = FromShell(line); !words.empty()) {
-    seen.shell = std::move(words);
-  }
+  if (LoggedCommand typed = FromShell(line); !typed.words.empty()) seen.shell = std::move(typed);
 }
 
 /// Where a batch size stands in a command.
@@ -293,7 +298,7 @@ LoggedCommand CommandIn(std::string_view log) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     LookAt(line, in_traceback, seen);
   }
-  if (!seen.shell.empty()) return {seen.shell, true};
+  if (!seen.shell.words.empty()) return seen.shell;
   if (!seen.launcher.empty()) return {Launched(seen.by, seen.launcher), true};
   if (seen.script.empty()) return {};
   return {Launched(seen.by, {"python", seen.script}), false};

@@ -13,6 +13,8 @@ struct LoggedCommand {
   std::vector<std::string> words = {};
   /// Its arguments stand in the log too; a traceback names the script alone.
   bool with_arguments = false;
+  /// Which devices it was given: "CUDA_VISIBLE_DEVICES=1". Others are the shell's own matter.
+  std::vector<std::string> variables = {};
 };
 
 /// From a launcher's complaint, a line that a shell echoed, or the traceback. Words that a shell

@@ -95,5 +95,13 @@ TEST(LoggedCommand, TheBatchSizeGetsAPlace) {
   EXPECT_EQ(with({"t.py", "--batch-size", "auto"}), "t.py --batch-size auto");
 }
 
+TEST(LoggedCommand, TheDevicesThatItWasGiven) {
+  const LoggedCommand seen =
+      CommandIn("$ OMP_NUM_THREADS=4 CUDA_VISIBLE_DEVICES=2,3 python a.py\n");
+  EXPECT_EQ(seen.words, (std::vector<std::string>{"python", "a.py"}));
+  EXPECT_EQ(seen.variables, std::vector<std::string>{"CUDA_VISIBLE_DEVICES=2,3"});
+  EXPECT_TRUE(CommandIn("$ CUDA_VISIBLE_DEVICES=$(reboot) python a.py\n").variables.empty());
+}
+
 }  // namespace
 }  // namespace plimsoll::logged_command_test

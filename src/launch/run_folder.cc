@@ -22,6 +22,7 @@ std::string HookRecorder();
 std::string HookHistory();
 std::string HookSignals();
 std::string HookModules();
+std::string CaptureArchive();
 
 namespace {
 
@@ -127,11 +128,10 @@ std::optional<Error> InstallHook(RunFolder& folder) {
   Result<std::string> hook = MakeHookFolder(absolute);
   if (!hook) return hook.error();
   folder.hook = *std::move(hook);
-  const std::pair<const char*, std::string> files[] = {{"sitecustomize.py", HookSite()},
-                                                       {"plimsoll_recorder.py", HookRecorder()},
-                                                       {"plimsoll_history.py", HookHistory()},
-                                                       {"plimsoll_signals.py", HookSignals()},
-                                                       {"plimsoll_modules.py", HookModules()}};
+  const std::pair<const char*, std::string> files[] = {
+      {"sitecustomize.py", HookSite()},       {"plimsoll_recorder.py", HookRecorder()},
+      {"plimsoll_history.py", HookHistory()}, {"plimsoll_signals.py", HookSignals()},
+      {"plimsoll_modules.py", HookModules()}, {"package.zip", CaptureArchive()}};
   for (const auto& [name, text] : files) {
     if (auto error = WriteFile((fs::path(folder.hook) / name).string(), text)) return error;
   }

@@ -159,7 +159,10 @@ void WriteRankTable(Writer& w, const Explanation& e) {
   const bool one_file = std::all_of(e.ranks.begin(), e.ranks.end(), [&](const RankReport& r) {
     return r.file == e.ranks.front().file;
   });
-  w.Heading(fmt::format("{} {}", e.ranks.size(), one_file ? "devices" : "ranks"));
+  const bool told =
+      std::ranges::any_of(e.ranks, [](const RankReport& r) { return r.rank.has_value(); });
+  const char* const what = one_file ? "devices" : told ? "ranks" : "files";
+  w.Heading(fmt::format("{} {}", e.ranks.size(), what));
   Table table({{},
                {.heading = "peak allocated", .right = true},
                {.heading = "peak reserved", .right = true},

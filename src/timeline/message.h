@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -119,6 +120,19 @@ struct ProcessUse {
   std::optional<Bytes> bytes;       // none: the driver would not say (Windows, WSL)
 };
 
+/// Of the host's memory, before it was full: a trainer prints it from time to time.
+struct HostUse {
+  Bytes used = 0;
+  double percent = 0;
+};
+
+/// All processes of one name, by the kernel's table of tasks.
+struct TaskUse {
+  std::string name;
+  int processes = 0;
+  Bytes bytes = 0;
+};
+
 /// Every field is what the text says; what it does not say is empty. Sizes printed with two
 /// decimals are exact only to half a unit of the last digit.
 struct OomMessage {
@@ -142,6 +156,10 @@ struct OomMessage {
   std::optional<Bytes> allowed;        // a limit: set by the user, or of a pool, a buffer, a job
   std::optional<Bytes> private_pools;  // free lists of CUDA graphs' pools (mislabelled upstream)
   std::vector<ProcessUse> processes;
+  /// The first and the last that was printed above the message.
+  std::optional<std::pair<HostUse, HostUse>> host_use;
+  /// Those with most first.
+  std::vector<TaskUse> tasks;
   /// MPS: memory of other kinds in the same budget. XLA: what the program needs in all.
   std::optional<Bytes> other;
   /// A server's KV cache: the tokens that it has room for, or the longest context that would fit.

@@ -548,6 +548,19 @@ class RunTest(unittest.TestCase):
         job = self.run_job("import sys; print(any('hook' in entry for entry in sys.path))")
         self.assertEqual(job.out, "False\n")
 
+    def test_the_package_is_brought_along(self):
+        job = self.run_job("""
+            import os, plimsoll
+            from plimsoll.base.errors import PlanError
+            print(os.path.basename(os.path.dirname(os.path.dirname(plimsoll.__file__))))
+        """)
+        self.assertEqual((job.code, job.out), (0, "package\n"))
+
+    def test_an_installed_package_comes_first(self):
+        self.write("plimsoll.py", "OWN = True\n")
+        job = self.run_job("import plimsoll\nprint(plimsoll.OWN)\n")
+        self.assertEqual((job.code, job.out), (0, "True\n"))
+
     def test_a_folder_that_cannot_be_written_to(self):
         script = TRAIN + """
     import os, shutil

@@ -140,8 +140,11 @@ std::vector<std::string> ArithmeticOf(const Figures& f) {
     lines.push_back(fmt::format("{} asked for - ({} capacity - {} held) = {} missing at least",
                                 S(*f.requested), S(*f.capacity), S(*f.held), S(f.missing)));
   } else if (f.missing > 0) {
-    lines.push_back(fmt::format("{} asked for - {} free = {} missing", S(*f.requested), S(*f.free),
-                                S(f.missing)));
+    // A server counts what is left of its share.
+    const bool server = f.message.source == MessageSource::kServer;
+    lines.push_back(fmt::format("{} {} - {} {} = {} missing", S(*f.requested),
+                                server ? "needed" : "asked for", S(*f.free),
+                                server ? "left for it" : "free", S(f.missing)));
   }
   if (!f.IsTorch()) return lines;
   if (f.message.allocated && f.reserved && f.reserved_free) {

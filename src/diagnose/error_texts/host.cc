@@ -174,6 +174,15 @@ std::optional<Remedy> MoreMemory(const OomMessage& m) {
               Lever::kHostLimit);
 }
 
+/// Of the host's memory, last printed before a kill: so full that nobody else needs to be asked.
+constexpr double kFullPercent = 90;
+/// Of a kernel's table: what is worth a line.
+constexpr Bytes kTellTask = kGiB;
+
+bool WasFull(const OomMessage& m) {
+  return m.host_use && m.host_use->second.percent >= kFullPercent;
+}
+
 std::vector<Remedy> LessHostMemory(const OomMessage& m) {
   if (m.host == HostEvent::kJavaHeap) return {};
   // PyTorch/XLA reads its data as PyTorch does.
@@ -189,9 +198,16 @@ std::vector<Remedy> LessHostMemory(const OomMessage& m) {
     return {Rule("a larger object store, fewer and smaller objects at once", Lever::kOther,
                  {"ray.init(object_store_memory=SIZE)   # in bytes"})};
   }
-  std::vector<Remedy> remedies = {Rule("fewer DataLoader workers, and fewer batches read ahead",
-                                       Lever::kLoaderWorkers,
-                                       {"DataLoader(dataset, num_workers=2, prefetch_factor=2)"})};
+  std::vector<Remedy> remedies;
+  if (m.signs.deepspeed) {
+    remedies.push_back(Rule(
+        "DeepSpeed's offload to a fast local disk instead of the host's memory", Lever::kOffload,
+        {"\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/local_nvme\"}",
+         "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/local_nvme\"}   # stage 3"}));
+  }
+  remedies.push_back(Rule("fewer DataLoader workers, and fewer batches read ahead",
+                          Lever::kLoaderWorkers,
+                          {"DataLoader(dataset, num_workers=2, prefetch_factor=2)"}));
   if (m.host != HostEvent::kSharedMemory && m.host != HostEvent::kPinned) {
     remedies.push_back(
         Rule("data that stays on disk: np.load(path, mmap_mode=\"r\"), Arrow or LMDB instead of "
@@ -217,6 +233,24 @@ void AddFigures(const OomMessage& m, Finding& finding) {
                                    ? fmt::format("{} in use, the limit is {}",
                                                  FormatBytes(*m.allocated), FormatBytes(*m.allowed))
                                    : fmt::format("the limit is {}", FormatBytes(*m.allowed)));
+  }
+  if (m.host_use) {
+    const auto& [first, last] = *m.host_use;
+    std::string line =
+        fmt::format("{} of the host's memory ({} %) was in use when it was last printed",
+                    FormatBytes(last.used), last.percent);
+    if (first.percent != last.percent) {
+      line += fmt::format(", {} ({} %) when it was first", FormatBytes(first.used), first.percent);
+    }
+    finding.evidence.push_back(std::move(line));
+  }
+  for (const TaskUse& task : m.tasks) {
+    if (task.bytes < kTellTask) continue;
+    finding.evidence.push_back(
+        fmt::format("{} {} of {} had {} together, by the kernel's table (pages of 4 KiB; what they "
+                    "share is counted for each)",
+                    task.processes, task.processes == 1 ? "process" : "processes", task.name,
+                    FormatBytes(task.bytes)));
   }
   for (const ProcessUse& p : m.processes) {
     if (!p.pid) continue;
@@ -258,6 +292,14 @@ Opinion OfHost(const Figures& f) {
     finding.evidence = {"the service that runs the notebook says so"};
   }
   if (m.host == HostEvent::kWorkerLost) finding.severity = Severity::kLow;
+  if (m.host == HostEvent::kKilled && WasFull(m)) {
+    finding.title = fmt::format(
+        "The process was killed by signal 9 while {} % of the host's memory was in use, most "
+        "likely by "
+        "the kernel",
+        m.host_use->second.percent);
+    finding.severity = Severity::kHigh;
+  }
   if (m.host == HostEvent::kSharedMemory && (m.subject == "NCCL" || m.subject == "Ray")) {
     finding.title = m.subject == "Ray"
                         ? "Ray's object store, which lies in shared memory, is full"

@@ -14,6 +14,9 @@ namespace {
 constexpr double kUsualShare = 0.9;
 constexpr double kMostShare = 0.95;
 
+/// In GiB: no card has more.
+constexpr double kLargestCard = 288;
+
 /// Whether a way gives as much as is missing.
 enum class Suffices : std::uint8_t { kYes, kPerhaps, kNo };
 
@@ -49,6 +52,7 @@ CacheWay LargerShare(const OomMessage& m) {
   } else if (missing && spare > 0) {
     // The text does not tell the card.
     const double least = double(*missing) / spare / double(kGiB);
+    if (least > kLargestCard) way.suffices = Suffices::kNo;
     words += fmt::format(
         "; {} is missing, and {:.2f} instead of {}{:.2f} is enough only on a card "
         "of {:.0f} GiB or more",
@@ -56,8 +60,11 @@ CacheWay LargerShare(const OomMessage& m) {
         std::ceil(least));
   }
   if (spare <= 0) way.suffices = Suffices::kNo;
-  way.remedy = Rule(std::move(words), Lever::kServerSetting,
-                    {fmt::format("vllm serve MODEL --gpu-memory-utilization {:.2f}", wanted)});
+  std::vector<std::string> code;
+  if (way.suffices != Suffices::kNo) {
+    code = {fmt::format("vllm serve MODEL --gpu-memory-utilization {:.2f}", wanted)};
+  }
+  way.remedy = Rule(std::move(words), Lever::kServerSetting, std::move(code));
   return way;
 }
 
@@ -78,11 +85,25 @@ CacheWay ShorterContext(const OomMessage& m) {
 
 CacheWay SmallerCache(const OomMessage& m) {
   const bool known = m.requested && m.free;
-  return {!known                        ? Suffices::kPerhaps
-          : *m.free * 2 >= *m.requested ? Suffices::kYes
-                                        : Suffices::kNo,
-          Rule("a KV cache of half the size, or a quantized model (AWQ, GPTQ, FP8)",
-               Lever::kQuantization, {"vllm serve MODEL --kv-cache-dtype fp8"})};
+  const std::string half = "vllm serve MODEL --kv-cache-dtype fp8";
+  if (!known || *m.free * 2 >= *m.requested) {
+    return {known ? Suffices::kYes : Suffices::kPerhaps,
+            Rule("a KV cache of half the size, or a quantized model (AWQ, GPTQ, FP8)",
+                 Lever::kQuantization, {half})};
+  }
+  // A token of half the size, and so twice as many of them.
+  const std::string words =
+      fmt::format("a KV cache in fp8 takes {} instead of {}, more than the {} that is left for it",
+                  FormatBytes(*m.requested / 2), FormatBytes(*m.requested), FormatBytes(*m.free));
+  if (!m.tokens_that_fit || *m.tokens_that_fit > std::int64_t{1} << 40) {
+    return {Suffices::kNo,
+            Rule(words + "; together with a shorter --max-model-len", Lever::kQuantization)};
+  }
+  const std::int64_t tokens = *m.tokens_that_fit * 2;
+  return {Suffices::kYes,
+          Rule(fmt::format("{}; with a --max-model-len of {}, twice what fits now, it has room",
+                           words, tokens),
+               Lever::kQuantization, {fmt::format("{} --max-model-len {}", half, tokens)})};
 }
 
 }  // namespace

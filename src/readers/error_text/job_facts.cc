@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <functional>
+#include <map>
 
 #include "base/text.h"
 
@@ -14,8 +16,12 @@ constexpr auto kNone = std::string_view::npos;
 /// How much of a line is looked at in front of a phrase and behind it, and of the lines below.
 constexpr std::size_t kNearPhrase = 300;
 constexpr std::size_t kAhead = 1500;
+/// The kernel's table of tasks has a line for each process of the machine.
+constexpr std::size_t kTable = std::size_t{256} << 10;
 /// A hostile text of nothing but such phrases must not take minutes.
 constexpr std::size_t kMostLookedAt = 200'000;
+/// Programs of the kernel's table that are told.
+constexpr std::size_t kMostTasks = 3;
 
 struct FactRow {
   std::string_view phrase;
@@ -45,6 +51,9 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"vllm serve", &JobFacts::ReadServedModel},
     {"non-default args:", &JobFacts::ReadModelArgument},
     {"api_server", &JobFacts::ReadModelArgument},
+    {"Starting to load model", &JobFacts::ReadLoadedModel},
+    {"CPU Virtual Memory:", &JobFacts::ReadHostUse},
+    {"tgid total_vm", &JobFacts::ReadTasks},
 });
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -113,6 +122,41 @@ std::string_view FirstWord(std::string_view text) {
 /// A flag that is not taken back by what stands behind it: "--bf16 False".
 bool IsOn(std::string_view behind) { return !FirstWord(behind).starts_with("False"); }
 
+/// The number behind a name: "97.1" of "percent = 97.1%".
+std::optional<double> AmountBehind(std::string_view text, std::string_view name) {
+  const std::size_t at = text.find(name);
+  if (at == kNone) return {};
+  text.remove_prefix(at + name.size());
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \t")));
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !(value >= 0)) return {};
+  return value;
+}
+
+/// "[  51801]  1000 51801 14211877  1902113 22020096   201001             0 python".
+std::optional<TaskUse> TaskOf(std::string_view line) {
+  constexpr Bytes kPage = 4 * kKiB;
+  constexpr std::int64_t kMostPages = std::int64_t{1} << 40;
+  const std::size_t close = line.rfind(']');
+  const std::size_t open = line.rfind('[', close);
+  if (close == kNone || open == kNone) return {};
+  const auto is_pid = [](char c) { return IsDigit(c) || c == ' '; };
+  if (!std::ranges::all_of(line.substr(open + 1, close - open - 1), is_pid)) return {};
+  std::vector<std::string_view> words;
+  for (std::string_view rest = line.substr(close + 1); !rest.empty();) {
+    rest.remove_prefix(std::min(rest.size(), rest.find_first_not_of(" \t\r")));
+    const std::string_view word = rest.substr(0, rest.find_first_of(" \t\r"));
+    if (!word.empty()) words.push_back(word);
+    rest.remove_prefix(word.size());
+  }
+  constexpr std::size_t kResident = 3;
+  if (words.size() < kResident + 3 || !std::ranges::all_of(words[kResident], IsDigit)) return {};
+  const std::int64_t pages = NumberBehind(words[kResident]).value_or(kMostPages);
+  if (pages >= kMostPages || words.back().size() > 64) return {};
+  return TaskUse{.name = std::string(words.back()), .processes = 1, .bytes = pages * kPage};
+}
+
 FactPlace PlaceOf(std::string_view part, std::size_t begin, std::size_t end, std::size_t offset) {
   const std::size_t far = begin > kNearPhrase ? begin - kNearPhrase : 0;
   const std::size_t before = part.substr(far, begin - far).rfind('\n');
@@ -123,6 +167,7 @@ FactPlace PlaceOf(std::string_view part, std::size_t begin, std::size_t end, std
   return {.line = part.substr(from, to - from),
           .behind = behind,
           .ahead = rest,
+          .below = part.substr(std::min(part.size(), end + behind.size() + 1), kTable),
           .offset = offset + begin};
 }
 
@@ -151,6 +196,7 @@ void JobFacts::ReadZeroOptimization(const FactPlace& place) {
   ReadZeroStage({.line = place.line,
                  .behind = place.ahead.substr(stage + kStage.size(), kNearPhrase),
                  .ahead = {},
+                 .below = {},
                  .offset = place.offset});
 }
 
@@ -224,6 +270,45 @@ void JobFacts::ReadModelArgument(const FactPlace& place) {
   }
 }
 
+/// vLLM's "Starting to load model Qwen/Qwen3-8B...".
+void JobFacts::ReadLoadedModel(const FactPlace& place) {
+  std::string_view name = FirstWord(place.behind);
+  while (name.ends_with('.')) name.remove_suffix(1);
+  NoteModel(name);
+}
+
+/// DeepSpeed's "CPU Virtual Memory:  used = 489.03 GB, percent = 97.1%", in units of 1024.
+void JobFacts::ReadHostUse(const FactPlace& place) {
+  const std::optional<double> used = AmountBehind(place.behind, "used =");
+  const std::optional<double> percent = AmountBehind(place.behind, "percent =");
+  if (!used || !percent || *used > 1e6 || *percent > 100) return;
+  signs_.deepspeed = true;
+  const HostUse seen{.used = static_cast<Bytes>(*used * double(kGiB)), .percent = *percent};
+  host_use_ = std::pair(host_use_ ? host_use_->first : seen, seen);
+}
+
+/// The kernel's table, below "[  pid  ]   uid  tgid total_vm      rss pgtables_bytes … name": in
+/// pages. Newer kernels have more columns, and `rss` is always the third of the numbers.
+void JobFacts::ReadTasks(const FactPlace& place) {
+  if (!FirstWord(place.behind).starts_with("rss")) return;
+  std::map<std::string, TaskUse> by_name;
+  std::string_view rest = place.below;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    const std::optional<TaskUse> task = TaskOf(line);
+    if (!task) break;
+    TaskUse& all = by_name[task->name];
+    all.name = task->name;
+    all.processes += 1;
+    all.bytes += task->bytes;
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+  }
+  tasks_.clear();
+  for (auto& [name, task] : by_name) tasks_.push_back(std::move(task));
+  std::ranges::stable_sort(tasks_, std::ranges::greater(), &TaskUse::bytes);
+  if (tasks_.size() > kMostTasks) tasks_.resize(kMostTasks);
+}
+
 void JobFacts::NoteStep(std::size_t offset) {
   if (!first_step_) first_step_ = offset;
 }
@@ -242,6 +327,9 @@ void JobFacts::AddTo(OomMessage& message) const {
   if (!message.device_batch) message.device_batch = device_batch_;
   if (!message.accumulation) message.accumulation = accumulation_;
   if (message.model.empty()) message.model = model_;
+  if (message.source != MessageSource::kHostMemory) return;
+  message.host_use = host_use_;
+  message.tasks = tasks_;
 }
 
 }  // namespace plimsoll

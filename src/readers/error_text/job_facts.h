@@ -18,6 +18,7 @@ struct FactPlace {
   std::string_view line;    // all of it, without what is far from the phrase
   std::string_view behind;  // the rest of the line
   std::string_view ahead;   // that, and some lines below
+  std::string_view below;   // as many lines below as a long table has
   std::size_t offset = 0;   // of the phrase, in the log
 };
 
@@ -49,6 +50,9 @@ class JobFacts {
   void ReadLightning(const FactPlace& place);
   void ReadServedModel(const FactPlace& place);
   void ReadModelArgument(const FactPlace& place);
+  void ReadLoadedModel(const FactPlace& place);
+  void ReadHostUse(const FactPlace& place);
+  void ReadTasks(const FactPlace& place);
 
  private:
   void NoteStep(std::size_t offset);
@@ -60,6 +64,8 @@ class JobFacts {
   std::optional<std::int64_t> device_batch_;
   std::optional<std::int64_t> accumulation_;
   std::string model_;
+  std::optional<std::pair<HostUse, HostUse>> host_use_;
+  std::vector<TaskUse> tasks_;
   std::optional<std::size_t> first_step_;
   std::size_t looked_at_ = 0;
 };

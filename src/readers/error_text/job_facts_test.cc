@@ -56,7 +56,40 @@ TEST(JobFacts, TheModelOfAServer) {
   EXPECT_EQ(Read("$ vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 4\n").model,
             "meta-llama/Llama-3.1-8B");
   EXPECT_EQ(Read("non-default args: {'port': 8000, 'model': 'a/b'}\n").model, "a/b");
+  EXPECT_EQ(Read("Starting to load model meta-llama/Llama-3.1-8B...\n").model,
+            "meta-llama/Llama-3.1-8B");
   EXPECT_EQ(Read("$ vllm serve $(reboot)\n").model, "");
+}
+
+constexpr std::string_view kKilled =
+    "kernel: Out of memory: Killed process 51877 (python) total-vm:55400488kB, "
+    "anon-rss:14005332kB, "
+    "file-rss:4212kB, shmem-rss:2116kB\n";
+
+TEST(JobFacts, TheHostBeforeItWasFull) {
+  const OomMessage m = ReadOne(
+      "[utils.py:787:see_memory_usage] CPU Virtual Memory:  used = 211.75 GB, percent = 42.0%\n"
+      "[utils.py:787:see_memory_usage] CPU Virtual Memory:  used = 489.5 GB, percent = 97.1%\n" +
+      std::string(kKilled));
+  ASSERT_TRUE(m.host_use);
+  EXPECT_EQ(m.host_use->first.used, 847 * kGiB / 4);
+  EXPECT_EQ(m.host_use->second.used, 979 * kGiB / 2);
+  EXPECT_DOUBLE_EQ(m.host_use->second.percent, 97.1);
+  EXPECT_FALSE(ReadOne("CPU Virtual Memory:  used = much, percent = 42.0%\n" + std::string(kKilled))
+                   .host_use);
+}
+
+TEST(JobFacts, TheKernelsTableOfTasks) {
+  const OomMessage m = ReadOne(
+      "kernel: [  pid  ]   uid  tgid total_vm      rss pgtables_bytes swapents oom_score_adj name\n"
+      "kernel: [   1203]     0  1203    74211     1320   176128        0             0 systemd\n"
+      "[12.5] [  51876]  1000 51876 13850122  3499840 31457280    70501             0 python\n"
+      "kernel: [  51877]  1000 51877 13850122  3502915 31457280    70012             0 python\n" +
+      std::string(kKilled));
+  ASSERT_EQ(m.tasks.size(), 2U);
+  EXPECT_EQ(m.tasks[0].name, "python");
+  EXPECT_EQ(m.tasks[0].processes, 2);
+  EXPECT_EQ(m.tasks[0].bytes, (3499840 + 3502915) * 4 * kKiB);
 }
 
 }  // namespace
