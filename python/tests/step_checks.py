@@ -74,7 +74,7 @@ class Checked:
 
     def _part(self, stage: str, known: dict[str, Any] | None = None) -> None:
         assert stage in ("evaluation", "save", "load", "step")
-        assert known is None or set(known) in ({"times"}, {"batches", "seen"})
+        assert known is None or set(known) in ({"times"}, {"batches", "seen"}, {"heaviest"})
 
     def _step(self) -> None:
         pass

@@ -99,3 +99,93 @@ def test_a_loop_without_an_end_is_left(tmp_path: Path) -> None:
     told = captured(tmp_path, endless, "{batch}").document
     assert parts(told) == [] and steps(told) == 3
     assert any("only the first training steps" in note for note in told["notes"])
+
+
+def test_weights_that_are_gathered_are_part_of_the_save(tmp_path: Path) -> None:
+    text = JOB + """
+    whole = torch.cat([p.detach().flatten() for p in model.parameters()])
+    torch.save(whole, "last.pt")
+    del whole
+"""
+    told = captured(tmp_path, text, "{batch}").document
+    assert parts(told)[:4] == [["save"], ["step"], ["save"], ["step"]]
+    events, strings = told["variants"][0]["events"], told["strings"]
+    stage, gathered = "", []
+    for event in events:
+        stage = event[1] if event[0] == "part" else stage
+        if event[0] == "call" and strings[event[1]] == "aten.cat.default":
+            gathered.append(stage)
+    assert set(gathered) == {"save"}
+
+
+GENERATOR = """
+critic, generator = nn.Linear(32, 1).cuda(), nn.Linear(16, 32).cuda()
+first, second = (torch.optim.Adam(m.parameters()) for m in (critic, generator))
+loader = DataLoader(TensorDataset(torch.randn(400, 32)), batch_size=batch)
+for step, (x,) in enumerate(loader):
+    with torch.no_grad():
+        made = generator(torch.randn(batch, 16, device="cuda"))
+    loss = critic(made).mean() - critic(x.cuda()).mean()
+    first.zero_grad(); loss.backward(); first.step()
+    if step % 5 == 4:
+        loss = -critic(generator(torch.randn(batch, 16, device="cuda"))).mean()
+        second.zero_grad(); loss.backward(); second.step()
+"""
+
+
+def test_an_optimizer_that_has_its_turn_later_is_waited_for(tmp_path: Path) -> None:
+    told = captured(tmp_path, GENERATOR, "{batch}").document
+    assert not any("had no turn" in note for note in told["notes"])
+    # What the generator makes for its critic, without autograd, is no evaluation.
+    assert parts(told) == [["step"]]
+
+
+def test_a_teacher_that_comes_later_is_counted(tmp_path: Path) -> None:
+    text = JOB.replace("range(3)", "range(1)") + """
+teacher = nn.Sequential(nn.Linear(32, 4096), nn.Linear(4096, 8)).cuda().eval()
+for x, y in loader:
+    with torch.no_grad():
+        target = teacher(x.cuda())
+    loss = (model(x.cuda()) - target).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+    told = captured(tmp_path, text, "{batch}").document
+    assert parts(told) == [["step"]]
+
+
+LENGTHS = """
+class Texts(torch.utils.data.Dataset):
+    def __len__(self): return 200
+    def __getitem__(self, i): return torch.randn(90 if i == 150 else 5 + i % 3, 32)
+pad = lambda texts: nn.utils.rnn.pad_sequence(texts, batch_first=True)
+loader = DataLoader(Texts(), batch_size=batch, collate_fn=pad)
+model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for x in loader:
+    loss = model(x.cuda()).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+def test_the_heaviest_batch_of_the_data_gets_a_step(tmp_path: Path) -> None:
+    told = captured(tmp_path, LENGTHS, "{batch}").document
+    assert parts(told) == [["step", {"heaviest": "of_all"}]]
+    assert [["float32", [[4, 8], 90, 32]]] == [
+        layout[:2] for layout in told["layouts"] if layout[1][1:] == [90, 32]
+    ][:1]
+
+
+def test_who_keeps_what_a_step_leaves_is_told(tmp_path: Path) -> None:
+    text = JOB.replace("range(3):", "range(3):\n    kept = [[]]", 1)
+    text += "        kept[0].append(loss)\n"
+    told = captured(tmp_path, text, "{batch}").document
+    assert told["kept_by"]["name"] == "kept"
+    line = int(told["kept_by"]["where"].rsplit(":", 1)[1])
+    assert "append(loss)" in (tmp_path / "train.py").read_text().splitlines()[line - 1]
+
+
+def test_an_attribute_that_keeps_is_told(tmp_path: Path) -> None:
+    text = "class Log:\n    seen = 0\nlog = Log()\nlog.losses = []\n" + JOB
+    text += "        log.losses.append(loss)\n"
+    told = captured(tmp_path, text, "{batch}").document
+    assert told["kept_by"]["name"] == "Log.losses"

@@ -54,8 +54,9 @@ TEST(AfterPlan, TheAllocatorsSettingsAreNotSeenInTheEditedScript) {
 
 TEST(AfterPlan, TheAllocatorsSettingsStandInFrontOfARun) {
   const PlannedChange first{.levers = {"allocator=expandable_segments:True"}, .batch = 32};
-  EXPECT_EQ(AfterPlan(OfScript(), {.first = first, .samples = 64, .gpus = 2}).back().command,
-            "PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' plimsoll run -- python train.py 32");
+  EXPECT_EQ(
+      AfterPlan(OfScript(), {.first = first, .samples = 64, .gpus = 2}).back().command,
+      "PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' plimsoll run -- python train.py 32");
 }
 
 TEST(AfterPredict, AJobThatGrowsIsAskedAgain) {

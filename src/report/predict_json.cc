@@ -86,18 +86,25 @@ Json HoldersJson(const std::vector<Holder>& all) {
 }
 
 Json GrowthJson(const Growth& growth) {
-  return {{"bytes_per_step", growth.bytes},
-          {"steps", growth.steps},
-          {"ends_the_job", growth.EndsTheJob()},
-          {"holders", HoldersJson(growth.holders)}};
+  Json json = {{"bytes_per_step", growth.bytes},
+               {"steps", growth.steps},
+               {"ends_the_job", growth.EndsTheJob()},
+               {"holders", HoldersJson(growth.holders)}};
+  if (growth.keeper) {
+    json["kept_by"] = {{"name", growth.keeper->name}, {"where", growth.keeper->where}};
+  }
+  return json;
 }
 
 Json StagesJson(const std::vector<StageNeeds>& stages) {
   Json list = Json::array();
   for (const StageNeeds& stage : stages) {
     list.push_back({{"stage", StageName(stage.stage)},
+                    {"after_load", stage.after_load},
+                    {"heaviest_batch", stage.heaviest},
                     {"allocated", stage.allocated},
                     {"reserved", stage.reserved},
+                    {"device", stage.device},
                     {"where", stage.where}});
   }
   return list;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "report/format/table.h"
 #include "report/format/writer.h"
 #include "report/predict.h"
 
@@ -78,6 +79,8 @@ std::string Refused(const Prediction& p) {
 /// In the words of those who train.
 std::string_view Doing(Stage stage) {
   switch (stage) {
+    case Stage::kBuild:
+      return "building the model";
     case Stage::kStep:
       return "training";
     case Stage::kEvaluation:
@@ -94,6 +97,14 @@ std::string_view Doing(Stage stage) {
 std::string LineOfStage(const Prediction& p) {
   const auto at = std::ranges::find(p.stages, *p.fails_in, &StageNeeds::stage);
   return at == p.stages.end() || at->where.empty() ? "" : " (" + at->where + ")";
+}
+
+std::string KeptBy(const Growth& growth) {
+  if (!growth.keeper) return "";
+  const std::string name = fmt::format(" and kept in {}", Printable(growth.keeper->name));
+  return growth.keeper->where.empty()
+             ? name
+             : fmt::format("{} ({})", name, Printable(growth.keeper->where));
 }
 
 std::string VerdictOfSeen(const Prediction& p) {
@@ -116,9 +127,9 @@ std::string VerdictOfSeen(const Prediction& p) {
   if (!p.Runs()) {
     return fmt::format(
         "Batch {} fits {} for {} steps only ({}): each step leaves {} more allocated than the one "
-        "before, made at {}.",
+        "before, made at {}{}.",
         p.batch, Place(p), p.growth->steps, used, FormatBytes(p.growth->bytes),
-        p.growth->holders.front().where);
+        p.growth->holders.front().where, KeptBy(*p.growth));
   }
   if (p.trial.surely_fits) {
     return fmt::format("Batch {} fits {}: {}.", p.batch, Place(p), used) + IfUnlimited(p, c);
@@ -132,11 +143,30 @@ std::string VerdictOfSeen(const Prediction& p) {
          IfUnlimited(p, c);
 }
 
-std::string Verdict(const Prediction& p) {
-  return VerdictOfSeen(p) + (p.sizes_change ? " This is for batches like those that were seen: the "
-                                              "data decide their sizes."
-                                            : "");
+/// People die where nobody looked: what "fits" was not found out for.
+std::string NotSeen(const Prediction& p) {
+  if (!p.trial.fits) return "";
+  const bool more = std::ranges::any_of(p.stages, [](const StageNeeds& row) {
+    return row.stage != Stage::kBuild && row.stage != Stage::kStep;
+  });
+  if (!more) return " Only training steps were seen.";
+  const bool evaluates =
+      std::ranges::find(p.stages, Stage::kEvaluation, &StageNeeds::stage) != p.stages.end();
+  return evaluates ? "" : " No evaluation was seen.";
 }
+
+/// Where the data decide the sizes of batches: which batches the answer is for.
+std::string WhichBatches(const Prediction& p) {
+  if (p.heaviest == Heaviest::kOfAll) return " The heaviest batch of its data is counted.";
+  if (p.heaviest == Heaviest::kOfFirst) {
+    return " The heaviest batch is counted of those that could be looked at in time: others may be "
+           "heavier.";
+  }
+  if (!p.sizes_change) return "";
+  return " This is for batches like those that were seen: the data decide their sizes.";
+}
+
+std::string Verdict(const Prediction& p) { return VerdictOfSeen(p) + NotSeen(p) + WhichBatches(p); }
 
 std::string LargestFound(const Prediction& p, const MaxBatch& m) {
   const std::string_view surely = p.sizes_change ? "fits" : "fits for certain";
@@ -221,12 +251,19 @@ void WriteFigures(Writer& w, const Prediction& p) {
 void WriteStages(Writer& w, const Prediction& p) {
   if (p.stages.empty()) return;
   w.Heading("What each stage takes at most");
+  Table table({{},
+               {.heading = "allocated", .right = true},
+               {.heading = "reserved", .right = true},
+               {.heading = "device", .right = true},
+               {.heading = "peak at", .wraps = true}});
   for (const StageNeeds& stage : p.stages) {
-    w.Wrapped(stage.where.empty() ? "" : "at " + stage.where,
-              fmt::format("  {:<22} {:>10} allocated, {:>10} reserved  ", Doing(stage.stage),
-                          FormatBytes(stage.allocated), FormatBytes(stage.reserved)),
-              std::string(60, ' '));
+    const std::string after = stage.heaviest     ? ", heaviest batch"
+                              : stage.after_load ? ", after loading"
+                                                 : "";
+    table.Row({std::string(Doing(stage.stage)) + after, FormatBytes(stage.allocated),
+               FormatBytes(stage.reserved), FormatBytes(stage.device), stage.where});
   }
+  table.WriteTo(w);
 }
 
 /// The row of the rest has holders of any purpose.

@@ -78,12 +78,14 @@ class StepBegin:
 class PartBegin:
     """Of what follows the steps. `stage`: evaluation, save, load, step. `times`: the last of the
     batches that were seen of a loop, which has so many like it. `batches`: what is done with all
-    that such a loop has, of which `seen` were seen."""
+    that such a loop has, of which `seen` were seen. `heaviest`: a step with the heaviest batch that
+    was found, of all data or of those that could be looked at in time."""
 
     stage: str
     times: Number = 1
     batches: Number = 1
     seen: int = 1
+    heaviest: str = ""
 
 
 @dataclass

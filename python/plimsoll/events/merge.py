@@ -173,7 +173,8 @@ class _Merger:
             return Buffer(a.storage, self._layout(a.layout, b.layout), a.name)
         if isinstance(a, PartBegin) and isinstance(b, PartBegin) and a.stage == b.stage:
             times, batches = _pair(a.times, b.times), _pair(a.batches, b.batches)
-            return PartBegin(a.stage, times, batches, a.seen)
+            # Of all data only where it is so in both runs.
+            return PartBegin(a.stage, times, batches, a.seen, min(a.heaviest, b.heaviest))
         if a != b:
             raise _Differs
         return a

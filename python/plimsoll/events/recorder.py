@@ -175,7 +175,9 @@ class Recorder(TorchDispatchMode):
             return self._values.read(args[0], self._places)
         if self._runs_for_real(func, args, kwargs):
             with no_dispatch():
-                return func(*args, **kwargs)
+                result = func(*args, **kwargs)
+            self._ran_for_real(result)
+            return result
         name = None
         selected = self._values.select(func, args, kwargs, self._places)
         if selected is not None:
@@ -205,6 +207,9 @@ class Recorder(TorchDispatchMode):
         if in_place is not None:
             self._watch(results[0], self.number(args[0]))
         self.call(in_place or name or str(func), list(args), kwargs, results)
+
+    def _ran_for_real(self, result: Any) -> None:
+        """On the host."""
 
     def _read_by_host(self, args: Any) -> None:
         for tensor in _tensors(args, {}):
@@ -255,6 +260,10 @@ class Recorder(TorchDispatchMode):
         or has no bytes."""
         watch = self._live.get(tensor.untyped_storage()._cdata)
         return watch.number if watch is not None else 0
+
+    def alive(self) -> set[int]:
+        """The numbers of the storages that are there."""
+        return {watch.number for watch in self._live.values()}
 
     def _is_new(self, tensor: torch.Tensor) -> bool:
         """Whether this is memory of the device that was not seen before."""

@@ -114,6 +114,8 @@ def _part(part: PartBegin) -> list[Any]:
         return ["part", part.stage, {"times": _number(part.times)}]
     if part.batches != 1:
         return ["part", part.stage, {"batches": _number(part.batches), "seen": part.seen}]
+    if part.heaviest:
+        return ["part", part.stage, {"heaviest": part.heaviest}]
     return ["part", part.stage]
 
 

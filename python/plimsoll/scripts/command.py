@@ -24,7 +24,7 @@ from ..events.step_file import SCHEMA, Tables
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_batch, ranks_of, script_of
 from .progress import Progress, said
-from .run import Run, RunResult, Stretch, read_outcome
+from .run import HostPeaks, Run, RunResult, Stretch, read_outcome
 
 #: Small, for the host: data sets of examples have few samples.
 BATCHES = (4, 8)
@@ -58,6 +58,10 @@ def capture_script(
     return document
 
 
+#: Bytes.
+_IMPORTS_IN = 32 << 20
+
+
 def _document(
     runs: list[RunResult], batches: tuple[int, int], gpu: str
 ) -> dict[str, Any]:
@@ -72,6 +76,7 @@ def _document(
     changing = changing_sizes(steps_of(small), steps_of(large), batches)
     notes = first.notes + changing
     events = tables.rows(merged(small, large, tables, batches, notes.append))
+    parts = sum(event[0] == "part" for event in events)
     return {
         "schema": SCHEMA,
         "torch": first.torch,
@@ -82,10 +87,28 @@ def _document(
         "names_root": True,
         "sizes_change": bool(changing),
         "passes": first.passes,
+        **({"kept_by": first.keeper._asdict()} if first.keeper else {}),
+        "host": _host(runs[0].host, runs[1].host, parts),
         "strings": tables.strings,
         "layouts": tables.layouts,
         "variants": [{"precision": "as_written", "events": events}],
         "notes": notes,
+    }
+
+
+def _host(small: HostPeaks, large: HostPeaks, parts: int) -> dict[str, Any]:
+    """Of the parts, as many as are the same in both runs. What was imported is told in steps that
+    do not change from run to run."""
+
+    def number(a: int, b: int) -> Any:
+        return a if a == b else [a, b]
+
+    later = [number(*pair) for pair in zip(small.later, large.later)]
+    return {
+        "imports": round(small.imports / _IMPORTS_IN) * _IMPORTS_IN,
+        "build": number(small.build, large.build),
+        "steps": number(small.steps, large.steps),
+        "later": later[:parts],
     }
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 
 class Follower(Protocol):
     @property
     def is_beyond_steps(self) -> bool: ...
 
-    def ends_loader(self, iterator: Any) -> bool:
-        """Asked before a loader gives its next batch: whether it comes to its end instead."""
+    def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
+        """The next of a loader's iterator, which `give` gives; or a StopIteration."""
 
-    def saves(self) -> None: ...
+    def saves(self, obj: Any) -> None: ...
 
     def loading(self) -> contextlib.AbstractContextManager[None]: ...

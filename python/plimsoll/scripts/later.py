@@ -2,7 +2,8 @@
 
 Everything is written down as it comes, in parts that follow the steps. So that the script gets
 there in seconds, the loaders that it trains with come to their end: the one at hand at once, those
-of further epochs after a batch; other loaders after a few.
+of further epochs after a batch; other loaders after a few. Where an optimizer has not had its turn
+yet (a generator that is trained once for five steps of its critic), the loader at hand goes on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any, Callable, NoReturn
 from ..base.notes import Note
 from ..capturing.garbage import collect_after_step
 from ..events.event import PartBegin
+from ..events.host import HostMemory
 from ..events.recorder import Recorder
+from .heaviest import Heaviest
 
 EVALUATION, SAVE, LOAD, STEP = "evaluation", "save", "load", "step"
 
@@ -22,6 +25,8 @@ EVALUATION, SAVE, LOAD, STEP = "evaluation", "save", "load", "step"
 BATCHES = 3
 #: Turns of an optimizer in a row, before anything else was seen and after.
 _TURNS = {False: 2, True: 8}
+#: While another one waits for its own.
+_TURNS_WAITING = 100
 #: Time of the processor, which a busy machine does not change, as a multiple of what the steps
 #: took, likewise.
 _TIMES = {False: 0.5, True: 4.0}
@@ -31,8 +36,13 @@ _LEAST_SECONDS = 2.0
 class Later:
     """From `begin` on; before that nothing is asked of it but whether it has begun."""
 
-    def __init__(self, recorder: Recorder, note: Note, enough: Callable[[], NoReturn]) -> None:
+    def __init__(
+        self, recorder: Recorder, host: HostMemory, note: Note, enough: Callable[[], NoReturn]
+    ) -> None:
         self._recorder = recorder
+        self._host = host
+        #: By part, but for the last.
+        self._on_host: list[int] = []
         self._note = note
         self._enough = enough
         #: The event that the steps end before.
@@ -40,6 +50,16 @@ class Later:
         #: The event that each part begins before, and the part.
         self.parts: list[tuple[int, PartBegin]] = []
         self._turns = 0
+        #: Optimizers that have had no turn.
+        self._waits = False
+        self._another_stepped = False
+        self._found_model = False
+        self.heaviest = Heaviest()
+        self._gave_heaviest = False
+        #: The event that a step, with all that belongs to it, ends before.
+        self._step_ended: int | None = None
+        #: Whether the batch at hand came from a loader that the steps take theirs from.
+        self.batch_trains: bool | None = None
         self._born = time.process_time()
         self._began = 0.0
         self._trained: set[int] = set()
@@ -58,10 +78,12 @@ class Later:
         """Those that were seen, each once."""
         return list(dict.fromkeys(part.stage for _, part in self.parts))
 
-    def begin(self, at: int, trained: set[int]) -> None:
-        """`trained`: the data sets, by id, that the steps take their batches from."""
+    def begin(self, at: int, trained: set[int], waits: bool) -> None:
+        """`trained`: the data sets, by id, that the steps take their batches from. `waits`: there
+        is an optimizer that has had no turn."""
         self.at = at
         self._trained = trained
+        self._waits = waits
         self._began = time.process_time()
 
     @property
@@ -74,20 +96,37 @@ class Later:
             self._turns = 0
             collect_after_step(self._recorder, self._note)
             self._add(PartBegin(stage))
+        self._step_ended = None
 
     def _add(self, part: PartBegin) -> None:
+        """What the script computes between a step and what it does next belongs to that: weights
+        are gathered before they are saved."""
         assert self.at is not None
-        self.parts.append((len(self._recorder.events) if self.parts else self.at, part))
+        if self.parts:
+            self._on_host.append(self._host.cut())
+        begin = self.at if not self.parts else self._step_ended
+        self.parts.append((len(self._recorder.events) if begin is None else begin, part))
+        self._step_ended = None
 
     def turn(self) -> None:
         """An optimizer has its turn."""
         self._turns += 1
-        if self._turns > _TURNS[self._saw_more]:
+        if self._turns > (_TURNS_WAITING if self._waits else _TURNS[self._saw_more]):
             self.end()
+
+    def another_stepped(self, waits: bool) -> None:
+        """An optimizer had its first turn. `waits`: there is one more that has not."""
+        self._another_stepped = True
+        self._waits = waits
+        self._turns = 0
+
+    def found_model(self) -> None:
+        """One that the steps did not have: a teacher, a copy."""
+        self._found_model = True
 
     def check_time(self) -> None:
         """Ends the script where it takes long to get anywhere."""
-        limit = _TIMES[self._saw_more] * (self._began - self._born)
+        limit = _TIMES[self._saw_more or self._waits] * (self._began - self._born)
         if time.process_time() - self._began > max(limit, _LEAST_SECONDS):
             self.end()
 
@@ -95,6 +134,11 @@ class Later:
         self._recorder.finish()
         self.drop_steps_alone()
         self._enough()
+
+    @property
+    def on_host(self) -> list[int]:
+        """By part: the peak of what the script has in the host's memory."""
+        return [*self._on_host, self._host.cut()] if self.parts else []
 
     def drop_steps_alone(self) -> None:
         """Steps that nothing else came between are those that are known."""
@@ -104,6 +148,8 @@ class Later:
 
     @property
     def _saw_more(self) -> bool:
+        if self._another_stepped or self._gave_heaviest or self._found_model:
+            return True
         return any(part.stage != STEP for _, part in self.parts)
 
     # Loaders.
@@ -114,6 +160,9 @@ class Later:
             self._iterators.append(iterator)
         number = id(iterator)
         trains = id(iterator._dataset) in self._trained
+        self.batch_trains = trains
+        if trains and self._waits:
+            return False
         most = BATCHES if not trains else 1
         if trains and number in self._old:
             most = 0
@@ -122,9 +171,31 @@ class Later:
             if not trains:
                 self._add(PartBegin(EVALUATION))  # each batch by itself
             return False
+        self.batch_trains = None
         if not trains:
             self._cut_short(iterator)
+        else:
+            self.leave_step()
         return True
+
+    def heaviest_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
+        """Of a loader that the steps take their batches from, before it comes to its end: what is
+        heavier than all that were seen gets a step too."""
+        data = id(iterator._dataset)
+        if self.heaviest.looked or data not in self._trained or id(iterator) not in self._old:
+            return None
+        batch = self.heaviest.find(data, give)
+        if batch is not None:
+            self._gave_heaviest = True
+            self.batch_trains = True
+            self._add(PartBegin(STEP, heaviest=self.heaviest.looked))
+        return batch
+
+    def leave_step(self) -> None:
+        """Whatever the script does next does not belong to its last step."""
+        if self.stage == STEP and self._step_ended is None:
+            collect_after_step(self._recorder, self._note)
+            self._step_ended = len(self._recorder.events)
 
     def _cut_short(self, iterator: Any) -> None:
         length = _length(iterator)

@@ -170,6 +170,8 @@ class _Process:
             str(torch.__version__),
             self._settings.batch_sizes,
             watch.passes,
+            watch.keeper,
+            watch.host_peaks(),
         )
 
     def _note_later(self) -> None:

@@ -34,6 +34,29 @@ class Run(NamedTuple):
     stretch: Stretch | None = None
 
 
+class Kept(NamedTuple):
+    """Who keeps what a step leaves behind."""
+
+    #: "history", "Trainer.outputs".
+    name: str
+    #: "train.py:32"; empty where no line was found that fills it.
+    where: str
+
+
+class HostPeaks(NamedTuple):
+    """What the script has in the host's memory at most, in bytes."""
+
+    #: What the process took until the model's first forward that is in no tensor of torch: modules,
+    #: arrays, texts.
+    imports: int
+    #: Tensors, until then.
+    build: int
+    #: In the steps.
+    steps: int
+    #: In each part that follows them.
+    later: list[int]
+
+
 @dataclass(frozen=True)
 class RunResult:
     recorded: Recorded
@@ -49,6 +72,8 @@ class RunResult:
     loader_batches: list[int]
     #: Batches that a step of the optimizer takes.
     passes: int
+    keeper: Kept | None
+    host: HostPeaks
 
 
 class Failure(NamedTuple):

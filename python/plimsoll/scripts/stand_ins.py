@@ -147,9 +147,7 @@ def _counted(fetched: Counter[int], follower: Follower) -> Patch:
     give = _BaseDataLoaderIter.__next__
 
     def give_next(self: Any) -> Any:
-        if follower.ends_loader(self):
-            raise StopIteration
-        batch = give(self)
+        batch = follower.next_batch(self, lambda: give(self))
         fetched[id(self._dataset)] += 1
         return batch
 
@@ -166,7 +164,7 @@ def _saved(note: Note, follower: Follower) -> list[Patch]:
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         # A file of tensors without values would take the place of a real one.
         note(f"{current_line()}: nothing is saved")
-        follower.saves()
+        follower.saves(obj)
         files.save(obj, f)
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -34,10 +34,13 @@ from ..events.event import (
     StepBegin,
     Tensor,
 )
+from ..events.host import HostMemory, resident
 from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.model import tensors_in_order
+from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
+from .run import HostPeaks, Kept
 from .stand_ins import OneRank
 
 STEPS = 3
@@ -51,7 +54,7 @@ class _FromHost(NamedTuple):
 
 
 class ScriptRecorder(Recorder):
-    """Tells when something comes from the host."""
+    """Tells when something comes from the host, and what is there."""
 
     # Data sets are looked into on the host: permutations, lengths, labels.
     small = 1 << 20
@@ -60,6 +63,7 @@ class ScriptRecorder(Recorder):
         super().__init__(places, values)
         self.before_from_host: Callable[[], None] = lambda: None
         self.from_host: list[_FromHost] = []
+        self.host = HostMemory()
         #: Called after each operator.
         self.on_call: Callable[[], None] = lambda: None
 
@@ -77,6 +81,18 @@ class ScriptRecorder(Recorder):
             if self._phase == "inputs":
                 self.label("input", results)
         self.on_call()
+
+    def _see(
+        self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, name: str | None
+    ) -> None:
+        super()._see(func, args, kwargs, result, name)
+        for tensor in _tensors_in(result):
+            if not on_device(tensor):
+                self.host.see(tensor)
+
+    def _ran_for_real(self, result: Any) -> None:
+        if isinstance(result, torch.Tensor):
+            self.host.see(result)
 
     def _comes_from_host(self, args: Any, kwargs: Any, results: list[torch.Tensor]) -> bool:
         assert self._places is not None
@@ -129,7 +145,13 @@ class Watch:
         self._recorder = recorder
         self._places = places
         self._note = note
-        self.later = Later(recorder, note, enough)
+        self._host = recorder.host
+        self.later = Later(recorder, self._host, note, enough)
+        #: Peaks of what is in the host's memory: before the first forward, and in the steps.
+        self.host_built = 0
+        self.host_in_steps = 0
+        #: What the process has, and had before the script began.
+        self._resident = self._resident_before = resident()
         #: Nothing of the script runs any more.
         self.is_over = False
         self.roots: list[nn.Module] = []
@@ -149,6 +171,8 @@ class Watch:
         self._depth = 0
         #: What was saved is being loaded.
         self._loads = False
+        #: Of what the second step made and the third one did not let go.
+        self.keeper: Kept | None = None
         #: By data set: batches that loaders have given, in all and by the optimizer's turn in each
         #: step.
         self.fetched: Counter[int] = Counter()
@@ -163,6 +187,9 @@ class Watch:
         inner = module.module if isinstance(module, OneRank) else module
         self._places.know(inner)
         self._places.know_as(module, "")
+        if not self.roots:
+            self.host_built = self._host.cut()
+            self._resident = resident()
         self.roots.append(inner)
         recorder = self._recorder
         prefix = f"{type(inner).__name__}." if len(self.roots) > 1 else ""
@@ -170,7 +197,9 @@ class Watch:
             number = recorder.number(tensor)
             if number and number not in self._held:
                 self._held[number] = recorder.as_model_tensor(kind, prefix + name, tensor)
-        if len(self.begins) <= 1:
+        if self.later.begun:
+            self.later.found_model()
+        elif len(self.begins) <= 1:
             self._begin_first()
 
     def _begin_first(self) -> None:
@@ -193,11 +222,19 @@ class Watch:
             return
         if self._stepped:
             self._may_begin()
+        if self.later.begun and self._may_be_a_model():
+            return self.later.leave_step()
         if self.later.begun and self._follow() == EVALUATION:
             return
         # Labels that are made beside a forward are part of it.
         if not self._recorder.is_in("forward"):
             self._recorder.phase("inputs")
+
+    def _may_be_a_model(self) -> bool:
+        """Modules are brought to the device without autograd, while others may be in training: what
+        is computed next tells what that was for."""
+        trains = any(root.training for root in self.roots)
+        return self.later.batch_trains is None and trains and not torch.is_grad_enabled()
 
     def _forward(self) -> None:
         # Inside an optimizer's step it is a closure's.
@@ -223,18 +260,44 @@ class Watch:
 
     def _begin_later(self, at: int) -> None:
         before, after = self._fetched_by_step[-2:]
-        self.later.begin(at, set(after - before))
         self._optimizers = _optimizers()  # with the script they go
+        self.keeper = self._find_keeper()
+        self.host_in_steps = self._host.cut()
+        self.later.begin(at, set(after - before), bool(self._waiting()))
+
+    def _find_keeper(self) -> Kept | None:
+        """What is left of the second step after the third. A graph has no name: a number that was
+        computed with it does."""
+        if len(self.begins) < STEPS:
+            return None
+        recorder = self._recorder
+        second = recorder.events[self.begins[-2] : self.begins[-1]]
+        made = {new.storage for event in second if isinstance(event, Call) for new in event.made}
+        left = made & recorder.alive()
+        return find_keeper(lambda tensor: recorder.number(tensor) in left) if left else None
 
     def _follow(self) -> str:
-        """Behind the steps: what is done here."""
-        trains = torch.is_grad_enabled() and any(root.training for root in self.roots)
+        """Behind the steps: what is done here. A batch tells by its loader: a teacher runs without
+        autograd in a step, and an evaluation may forget to turn it off."""
+        trains = self.later.batch_trains
+        if trains is None:
+            trains = torch.is_grad_enabled() and any(root.training for root in self.roots)
         stage = STEP if trains or self._depth else EVALUATION
         self.later.enter(stage)
         return stage
 
-    def ends_loader(self, iterator: Any) -> bool:
-        """Asked before a loader gives its next batch."""
+    def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
+        if self._ends_loader(iterator):
+            batch = self.later.heaviest_batch(iterator, give)
+            if batch is None:
+                raise StopIteration
+            return batch
+        batch = give()
+        if not self.later.begun:
+            self.later.heaviest.see(id(iterator._dataset), batch)
+        return batch
+
+    def _ends_loader(self, iterator: Any) -> bool:
         if not self.later.begun:
             if not (self._stepped and not self._depth and self._has_steps()):
                 self.later.know(iterator)
@@ -246,9 +309,10 @@ class Watch:
     def is_beyond_steps(self) -> bool:
         return self.later.begun and not self.is_over
 
-    def saves(self) -> None:
+    def saves(self, obj: Any) -> None:
         if self.later.begun:
             self.later.enter(SAVE)
+        self._host.passes_through(_largest_on_device(obj))
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
@@ -282,12 +346,21 @@ class Watch:
     def _after_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._depth -= 1
         self._recorder.label("optimizer_state", state_tensors(optimizer))
+        new = not _parameters_of(optimizer) <= self._updated
         self._updated |= _parameters_of(optimizer)
+        if new and self.later.begun:
+            self.later.another_stepped(bool(self._waiting()))
         if self._depth == 0:
             if not self.begins:
                 self.begins = [0]
             self._stepped.append(id(optimizer))
             self._next = None
+            self.later.batch_trains = None
+
+    def host_peaks(self) -> HostPeaks:
+        steps = self.host_in_steps if self.later.begun else self._host.cut()
+        imports = max(self._resident - self._resident_before, 0)
+        return HostPeaks(imports, self.host_built, steps, self.later.on_host)
 
     def script_ended(self) -> None:
         """The last step is over where something came after it: gradients may go only then."""
@@ -299,13 +372,21 @@ class Watch:
 
     def note_waiting_optimizers(self) -> None:
         """Notes the optimizers that are there and had no turn, for parameters of their own."""
-        for name, parameters in self._optimizers or _optimizers():
-            waiting = parameters - self._updated
-            if waiting:
-                self._note(
-                    f"an optimizer ({name}, {len(waiting)} parameter tensors) "
-                    "had no turn in the steps that were seen; what it takes is not counted"
-                )
+        if not self._optimizers:
+            self._optimizers = _optimizers()
+        for name, parameters in self._waiting():
+            self._note(
+                f"an optimizer ({name}, {len(parameters)} parameter tensors) "
+                "had no turn in the steps that were seen; what it takes is not counted"
+            )
+
+    def _waiting(self) -> list[tuple[str, set[int]]]:
+        """Optimizers that had no turn, and parameters that no other one has had."""
+        return [
+            (name, parameters - self._updated)
+            for name, parameters in self._optimizers
+            if parameters - self._updated
+        ]
 
     @property
     def passes(self) -> int:
@@ -401,6 +482,11 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for element in value:
             yield from _tensors_in(element)
+
+
+def _largest_on_device(value: Any) -> int:
+    sizes = (one.untyped_storage().nbytes() for one in _tensors_in(value) if on_device(one))
+    return max(sizes, default=0)
 
 
 def _optimizers() -> list[tuple[str, set[int]]]:

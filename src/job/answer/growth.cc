@@ -80,8 +80,10 @@ std::optional<Growth> FindGrowth(const Trial& trial) {
   const Bytes bytes =
       std::min(SumOf(trial, last), SumOf(trial, KeptOf(trial.lowered(), captured - 2)));
   if (bytes <= 0) return std::nullopt;
-  return Growth{
-      .bytes = bytes, .holders = HeldBy(trial, last), .steps = StepsThatRun(trial, bytes)};
+  return Growth{.bytes = bytes,
+                .holders = HeldBy(trial, last),
+                .keeper = trial.setting().job->keeper,
+                .steps = StepsThatRun(trial, bytes)};
 }
 
 }  // namespace plimsoll

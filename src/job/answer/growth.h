@@ -15,6 +15,8 @@ struct Growth {
   Bytes bytes = 0;
   /// What is kept of one step, by line, the largest first.
   std::vector<Holder> holders;
+  /// Who keeps it, where that is known.
+  std::optional<Keeper> keeper = {};
   /// So many steps run; the next one does not.
   std::int64_t steps = 0;
 

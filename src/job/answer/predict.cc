@@ -66,29 +66,49 @@ std::string LineOf(const Trial& trial, std::size_t request) {
   return std::string(strings[trial.setting().variant().calls[moment.call].where]);
 }
 
-Stage StageOfPart(const Trial& trial, int part) {
-  return part == Moment::kSteps
+Stage StageOfPart(const Trial& trial, std::size_t part) {
+  if (part == PartPeaks::kBuild) return Stage::kBuild;
+  if (part == PartPeaks::kSteps) return Stage::kStep;
+  return trial.setting().variant().later[part - PartPeaks::kLater].stage;
+}
+
+Heaviest HeaviestOf(const Trial& trial, std::size_t part) {
+  if (part < PartPeaks::kLater) return Heaviest::kNotOne;
+  return trial.setting().variant().later[part - PartPeaks::kLater].heaviest;
+}
+
+Stage StageOf(const Trial& trial, const Moment& moment) {
+  return moment.part == Moment::kSteps
              ? Stage::kStep
-             : trial.setting().variant().later[static_cast<std::size_t>(part)].stage;
+             : trial.setting().variant().later[static_cast<std::size_t>(moment.part)].stage;
 }
 
 void AddStages(const Trial& trial, Prediction& prediction) {
   const std::vector<PartPeaks>& parts = trial.shown().parts;
+  const Bytes outside = trial.setting().Outside().bytes;
+  bool loaded = false;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].allocated == 0) continue;
-    const Stage stage = StageOfPart(trial, static_cast<int>(i) + Moment::kSteps);
-    auto at = std::ranges::find(prediction.stages, stage, &StageNeeds::stage);
-    if (at == prediction.stages.end()) {
-      at = prediction.stages.insert(at, {.stage = stage});
-    }
+    const Stage stage = StageOfPart(trial, i);
+    loaded |= stage == Stage::kLoad;
+    const bool after_load = loaded && stage != Stage::kLoad;
+    const Heaviest heaviest = HeaviestOf(trial, i);
+    if (heaviest != Heaviest::kNotOne) prediction.heaviest = heaviest;
+    const StageNeeds row{
+        .stage = stage, .after_load = after_load, .heaviest = heaviest != Heaviest::kNotOne};
+    auto at = std::ranges::find_if(prediction.stages, [&](const StageNeeds& known) {
+      return known.stage == row.stage && known.after_load == row.after_load &&
+             known.heaviest == row.heaviest;
+    });
+    if (at == prediction.stages.end()) at = prediction.stages.insert(at, row);
     at->reserved = std::max(at->reserved, parts[i].reserved);
+    at->device = at->reserved + outside;
     if (parts[i].allocated <= at->allocated) continue;
     at->allocated = parts[i].allocated;
-    at->where = LineOf(trial, parts[i].request);
+    at->where = parts[i].request ? LineOf(trial, *parts[i].request) : "";
   }
-  if (prediction.stages.size() < 2) prediction.stages.clear();
+  if (parts.size() <= PartPeaks::kLater) prediction.stages.clear();
   if (trial.decided().failed) {
-    prediction.fails_in = StageOfPart(trial, trial.lowered().moments[*trial.decided().failed].part);
+    prediction.fails_in = StageOf(trial, trial.lowered().moments[*trial.decided().failed]);
   }
 }
 

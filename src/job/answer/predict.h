@@ -17,8 +17,14 @@ namespace plimsoll {
 struct StageNeeds {
   /// kStep for all steps, with the loading of the model before them.
   Stage stage = Stage::kStep;
+  /// It comes after a checkpoint was loaded, of which something may be kept.
+  bool after_load = false;
+  /// A step with the heaviest batch of the data.
+  bool heaviest = false;
   Bytes allocated = 0;
   Bytes reserved = 0;
+  /// With what lies outside PyTorch.
+  Bytes device = 0;
   /// The line at which allocated memory peaks.
   std::string where;
 };
@@ -53,6 +59,8 @@ struct Prediction {
   std::vector<StageNeeds> stages = {};
   /// The stage in which it runs out, where it does.
   std::optional<Stage> fails_in = {};
+  /// Whether the heaviest batch of its data is counted.
+  Heaviest heaviest = Heaviest::kNotOne;
   /// What the job keeps from step to step.
   std::optional<Growth> growth = {};
   /// By captured or repeated step: the peaks up to its end.

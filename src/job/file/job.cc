@@ -20,6 +20,7 @@ Job CopyOf(const Job& job, std::size_t variant) {
            .data_parallel = job.data_parallel,
            .names_root = job.names_root,
            .sizes_change = job.sizes_change,
+           .keeper = job.keeper,
            .strings = {},
            .layouts = job.layouts,
            .variants = {job.variants[variant]},

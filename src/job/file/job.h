@@ -112,6 +112,16 @@ struct Release {
   std::vector<Free> frees;
 };
 
+/// The variable or attribute that keeps tensors of every step ("history", "Trainer.outputs"), and
+/// the line that puts them there, which may be empty: "train.py:32".
+struct Keeper {
+  std::string name;
+  std::string where;
+};
+
+/// Whether a step's batch is the heaviest of the job's data, and how far they were looked through.
+enum class Heaviest : std::uint8_t { kNotOne, kOfFirst, kOfAll };
+
 /// What the job does after its captured steps, in one piece: an evaluation, a save, a load, steps
 /// once more. It finds what the last step left, and leaves it to the next part.
 struct Part {
@@ -122,6 +132,7 @@ struct Part {
   /// What is done with all batches of a loop together: so many there are, and so many were seen.
   Number batches = {1, 1};
   std::int64_t seen = 1;
+  Heaviest heaviest = Heaviest::kNotOne;
   /// Its batch is so many times that of a step's pass.
   int passes = 1;
 };
@@ -174,6 +185,8 @@ struct Job {
   bool names_root = false;
   /// The data decide sizes: batches that were not seen may be larger.
   bool sizes_change = false;
+  /// Who keeps what a step leaves behind, where a script tells.
+  std::optional<Keeper> keeper = {};
   StringTable strings;
   std::vector<LayoutRecord> layouts;
   std::vector<Variant> variants;

@@ -33,6 +33,12 @@ ReleaseEdit::Kind ReadEditKind(const Json& json) {
   Refuse("a release has an edit of an unknown kind");
 }
 
+Heaviest ReadHeaviest(const Json& json) {
+  if (json.is_text() && *json.text() == "of_all") return Heaviest::kOfAll;
+  if (json.is_text() && *json.text() == "of_first") return Heaviest::kOfFirst;
+  Refuse("\"heaviest\" is neither \"of_all\" nor \"of_first\"");
+}
+
 }  // namespace
 
 StringId EventReader::ReadString(const Json& value) const {
@@ -160,6 +166,7 @@ void EventReader::ReadPart(const Json& json) {
     if (json.size() == 2) return;
     if (!json[2].is_object()) Refuse("what is known of a part is no object");
     if (json[2].contains("times")) part.times = ReadCount(json[2]["times"]);
+    if (json[2].contains("heaviest")) part.heaviest = ReadHeaviest(json[2]["heaviest"]);
     if (!json[2].contains("batches")) return;
     part.batches = ReadCount(json[2]["batches"]);
     part.seen = Int(json[2]["seen"]);

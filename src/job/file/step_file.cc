@@ -81,6 +81,13 @@ class Reader : public JsonItems {
     }
     job_.names_root = IsTrue(document["names_root"]);
     job_.sizes_change = IsTrue(document["sizes_change"]);
+    ReadKeeper(document["kept_by"]);
+  }
+
+  void ReadKeeper(const Json& kept) {
+    if (kept.is_null()) return;
+    if (!kept["name"].is_text() || !kept["where"].is_text()) Refuse("\"kept_by\" has no name");
+    job_.keeper = Keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
   }
 
   /// What events refer to.

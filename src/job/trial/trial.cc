@@ -101,13 +101,25 @@ class Observer {
     }
     if (lowered_.workload.requests[i].kind == Request::Kind::kBorrow) Borrowed(lowered_.moments[i]);
   }
+  /// What asks for nothing at the end was there too.
+  void End(std::size_t parts) {
+    if (peaks_.parts.size() < parts) peaks_.parts.resize(parts, before_);
+  }
   /// By call, in any step.
   const RefusedCalls& refused_calls() const { return refused_calls_; }
 
  private:
+  static std::size_t IndexOf(const Moment& moment) {
+    if (moment.part != Moment::kSteps) {
+      return static_cast<std::size_t>(moment.part) + PartPeaks::kLater;
+    }
+    return moment.step < 0 ? PartPeaks::kBuild : PartPeaks::kSteps;
+  }
+
   void AddToPart(const Moment& moment, std::size_t request, const AllocatorCounters& counters) {
-    const auto part = static_cast<std::size_t>(moment.part - Moment::kSteps);
-    if (peaks_.parts.size() <= part) peaks_.parts.resize(part + 1);
+    const std::size_t part = IndexOf(moment);
+    // One that asks for nothing has what was there before.
+    if (peaks_.parts.size() <= part) peaks_.parts.resize(part + 1, before_);
     PartPeaks& peaks = peaks_.parts[part];
     const Request& made = lowered_.workload.requests[request];
     // What is borrowed is given back before anybody can look.
@@ -120,6 +132,7 @@ class Observer {
       peaks.request = request;
     }
     peaks.reserved = std::max(peaks.reserved, counters.reserved);
+    before_ = {.allocated = counters.allocated, .reserved = counters.reserved};
   }
 
   void Borrowed(const Moment& moment) {
@@ -139,6 +152,8 @@ class Observer {
   const Replayer& replayer_;
   Peaks& peaks_;
   RefusedCalls refused_calls_;
+  /// After the last request.
+  PartPeaks before_;
   /// Those of the step at hand: a repeated step counts like the first of its kind.
   int step_ = 0;
   RefusedCalls in_step_;
@@ -208,6 +223,8 @@ Peaks Trial::Run(const Lowered& lowered, const DeviceLimits& limits) const {
   const ReplayResult result = replayer.result();
   peaks.reserved = result.counters.peak_reserved;
   peaks.fits = result.fits;
+  const bool to_its_end = setting_.later && lowered.left_out == 0 && !peaks.failed;
+  if (to_its_end) observer.End(setting_.variant().later.size() + PartPeaks::kLater);
   peaks.refused_calls = InLastStep(setting_.variant(), observer.refused_calls());
   return peaks;
 }

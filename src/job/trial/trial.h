@@ -69,8 +69,14 @@ struct TrialResult {
 struct PartPeaks {
   Bytes allocated = 0;
   Bytes reserved = 0;
-  /// The request at which allocated memory peaks first.
-  std::size_t request = 0;
+  /// The request at which allocated memory peaks first; none where it asks for nothing.
+  std::optional<std::size_t> request = {};
+
+  /// Where they are in `Peaks::parts`: what comes before the first step, the steps, and then the
+  /// later parts.
+  static constexpr std::size_t kBuild = 0;
+  static constexpr std::size_t kSteps = 1;
+  static constexpr std::size_t kLater = 2;
 };
 
 /// The peaks of one replay.
