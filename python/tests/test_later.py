@@ -189,3 +189,32 @@ def test_an_attribute_that_keeps_is_told(tmp_path: Path) -> None:
     text += "        log.losses.append(loss)\n"
     told = captured(tmp_path, text, "{batch}").document
     assert told["kept_by"]["name"] == "Log.losses"
+
+
+def test_what_is_on_the_host_is_counted(tmp_path: Path) -> None:
+    text = """
+model = nn.Sequential(nn.Linear(512, 2048), nn.Linear(2048, 8))
+copies = [p.detach().double() for p in model.parameters()]
+del copies
+model = model.cuda()
+loader = DataLoader(TensorDataset(torch.randn(400, 512)), batch_size=batch)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for (x,) in loader:
+    model(x.cuda()).sum().backward()
+    optimizer.step()
+state = model.state_dict()
+torch.save(state, "last.pt")
+del state
+again = torch.load("last.pt", map_location="cpu")
+more = torch.zeros(4096, 1024)
+model(more[:4, :512].cuda()).sum().backward()
+optimizer.step()
+"""
+    host = captured(tmp_path, text, "{batch}").document["host"]
+    # Without the biases: small ones are not counted.
+    weights = 4 * (512 * 2048 + 2048 * 8)
+    peak, where = host["build"]
+    assert 3 * weights <= peak <= 3 * weights + (1 << 20) and where.startswith("train.py:")
+    save, load = (row[0] for row in host["later"][:2])
+    assert save == host["steps"][0] + 4 * 512 * 2048, "one tensor at a time"
+    assert load >= host["steps"][0] + weights and host["later"][-1][0] >= 16 << 20

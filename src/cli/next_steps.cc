@@ -51,12 +51,22 @@ NextStep FromScript(const char* command, const JobCommand& job,
   return {text.str(), purpose + (card.empty() ? "; --gpu names your card" : "")};
 }
 
+/// As logs print it, to two places: "39.39GiB".
+std::string RoundedWord(Bytes bytes) {
+  std::string size = FormatBytes(bytes);
+  std::erase(size, ' ');
+  return size;
+}
+
 std::vector<std::string> CardOf(const RankReport& rank) {
   if (!rank.capacity) return {};
-  // As logs print it, to two places.
-  std::string size = FormatBytes(*rank.capacity);
-  std::erase(size, ' ');
-  return {"--gpu", size};
+  std::vector<std::string> card = {"--gpu", RoundedWord(*rank.capacity)};
+  for (const AccountLine& line : rank.account) {
+    if (line.what == AccountItem::kOtherProcesses && line.bytes > 0) {
+      card.insert(card.end(), {"--beside", RoundedWord(line.bytes)});
+    }
+  }
+  return card;
 }
 
 /// What came through standard input cannot be named again.
@@ -109,6 +119,7 @@ std::string Asked(const StepQuestion& asked, const char* command,
   }
   if (asked.sequence) text.Flag("--seq", fmt::format("{}", *asked.sequence));
   text.Flag("--gpu", GpuWord(asked.gpu));
+  if (asked.gpu.taken > 0) text.Flag("--beside", SizeWord(asked.gpu.taken));
   if (asked.limit) text.Flag(plans ? "--budget" : "--limit", SizeWord(*asked.limit));
   if (!asked.torch.empty()) text.Flag("--torch", asked.torch);
   text.Words(more);
@@ -216,7 +227,9 @@ std::string SizeWord(Bytes bytes) {
   return bytes % kMiB == 0 ? fmt::format("{}MiB", bytes / kMiB) : fmt::format("{}B", bytes);
 }
 
-std::string GpuWord(const Gpu& gpu) { return gpu.assumed ? SizeWord(gpu.memory) : gpu.name; }
+std::string GpuWord(const Gpu& gpu) {
+  return gpu.assumed ? SizeWord(gpu.memory + gpu.taken) : gpu.name;
+}
 
 JobCommand JobBehind(const Explanation& explanation) {
   if (explanation.ranks.empty()) return {};

@@ -26,6 +26,7 @@ struct PlanFlags {
   ScriptFlags script;
   std::optional<std::pair<std::int64_t, std::int64_t>> batches;
   std::optional<Gpu> gpu;
+  std::optional<Bytes> beside;
   std::optional<std::int64_t> samples;
   std::optional<std::int64_t> gpus;
   std::optional<std::int64_t> nodes;
@@ -168,7 +169,8 @@ int RunPlan(const PlanFlags& flags) {
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
   const Result<Job> job = JobOf(flags);
   if (!job) return Complain(job.error());
-  const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(job->gpu);
+  Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(job->gpu);
+  if (gpu && flags.beside) gpu = Beside(*gpu, *flags.beside);
   if (!gpu) return Complain(gpu.error());
   PlanRequest request = JobOf(flags, *job, *gpu);
   if (request.samples_of_script) {
@@ -212,6 +214,7 @@ Command AddPlan(Flags& declare) {
                 "samples in each step of the optimizer, in as many passes as it takes; unless "
                 "given, the largest power of two that fits in one",
                 1, kLargestBatch);
+  AddRoomFlag(declare, "--beside", flags->beside, "what other processes hold of the card (70GiB)");
   declare.Count("--gpus", "N", flags->gpus, "so many of the card in each machine", 1, 1024);
   declare.Count("--nodes", "N", flags->nodes, "so many machines", 1, 4096);
   AddRoomFlag(

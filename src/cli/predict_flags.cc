@@ -142,9 +142,11 @@ Result<Job> ReadFiles(const PredictFlags& flags) {
 }
 
 Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
-  if (flags.gpu) return *flags.gpu;
-  if (!job.gpu.empty()) return FindGpu(job.gpu);
-  return Error{.message = "which GPU?", .hint = "give --gpu; `plimsoll gpus` lists them"};
+  if (!flags.gpu && job.gpu.empty()) {
+    return Error{.message = "which GPU?", .hint = "give --gpu; `plimsoll gpus` lists them"};
+  }
+  const Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(job.gpu);
+  return gpu && flags.beside ? Beside(*gpu, *flags.beside) : gpu;
 }
 
 }  // namespace
@@ -163,7 +165,8 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
                                      .steps = static_cast<int>(flags.steps.value_or(5)),
                                      .torch = flags.torch,
                                      .calibration = std::move(*calibration),
-                                     .limit = flags.limit}};
+                                     .limit = flags.limit,
+                                     .host_room = flags.host}};
   if (std::optional<Error> error = Configure(request.options, flags.Chosen())) return *error;
   return request;
 }
@@ -216,6 +219,8 @@ void PredictFlags::AddTo(Flags& flags) {
                  "for each",
                  [this](const std::string& text) { return ReadSetting(text, choice); });
   AddRoomFlag(flags, "--limit", limit, "what set_per_process_memory_fraction will allow (20GiB)");
+  AddRoomFlag(flags, "--beside", beside, "what other processes hold of the card (70GiB)");
+  AddRoomFlag(flags, "--host", host, "what the host has for the process (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,
              "what plimsoll.calibrate measured on the card; none for the rules alone");

@@ -31,6 +31,8 @@ struct PredictFlags {
   bool ddp = false;
   std::optional<std::string> calibration;
   std::optional<Bytes> limit;
+  std::optional<Bytes> host;
+  std::optional<Bytes> beside;
   std::optional<std::int64_t> steps;
   bool json = false;
   bool events = false;

@@ -111,6 +111,16 @@ std::string Suggestion(std::string_view text) {
 
 }  // namespace
 
+Result<Gpu> Beside(Gpu gpu, Bytes others) {
+  if (others >= gpu.memory) {
+    return Error{.message = fmt::format("{} of other processes leave nothing of the {} of {}",
+                                        FormatBytes(others), FormatBytes(gpu.memory), gpu.name)};
+  }
+  gpu.memory -= others;
+  gpu.taken += others;
+  return gpu;
+}
+
 Result<Gpu> FindGpu(std::string_view text) {
   if (const Gpu* gpu = FindByName(text)) return *gpu;
   const Result<Bytes> size = ParseBytes(text);

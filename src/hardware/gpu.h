@@ -65,6 +65,8 @@ struct Gpu {
   /// The total of torch.cuda.mem_get_info(): less than what is printed on the box. Differs by up to
   /// 1 % between drivers (the newer ones keep more for themselves), and with ECC.
   Bytes memory = 0;
+  /// What other processes hold of the card; `memory` is what they leave.
+  Bytes taken = 0;
   /// Somebody's driver said so; else the marketed size less what the driver keeps of similar cards.
   bool memory_is_measured = false;
   ComputeCapability capability;
@@ -84,6 +86,9 @@ struct Gpu {
   bool assumed = false;
   std::string like;
 };
+
+/// The card beside other processes; an error where they leave nothing.
+Result<Gpu> Beside(Gpu gpu, Bytes others);
 
 /// The catalogue: consumer, workstation, data centre; within each by age, then by size.
 const std::vector<Gpu>& Gpus();

@@ -96,16 +96,27 @@ Json GrowthJson(const Growth& growth) {
   return json;
 }
 
+Json HostJson(const Prediction& p) {
+  Json json = {
+      {"resident", p.host->resident}, {"tensors", p.host->tensors},       {"base", p.host->base},
+      {"imports", p.host->imports},   {"stage", StageName(p.host_stage)}, {"where", p.host->where},
+      {"fits", p.FitsHost()}};
+  if (p.host_room) json["room"] = *p.host_room;
+  return json;
+}
+
 Json StagesJson(const std::vector<StageNeeds>& stages) {
   Json list = Json::array();
   for (const StageNeeds& stage : stages) {
-    list.push_back({{"stage", StageName(stage.stage)},
-                    {"after_load", stage.after_load},
-                    {"heaviest_batch", stage.heaviest},
-                    {"allocated", stage.allocated},
-                    {"reserved", stage.reserved},
-                    {"device", stage.device},
-                    {"where", stage.where}});
+    Json row = {{"stage", StageName(stage.stage)},
+                {"after_load", stage.after_load},
+                {"heaviest_batch", stage.heaviest},
+                {"allocated", stage.allocated},
+                {"reserved", stage.reserved},
+                {"device", stage.device},
+                {"where", stage.where}};
+    if (stage.host) row["host"] = *stage.host;
+    list.push_back(std::move(row));
   }
   return list;
 }
@@ -165,7 +176,11 @@ std::string PredictJson(const PredictAnswer& answer) {
                 answer.earlier_frees ? EarlierFreesJson(*answer.earlier_frees, p) : Json(nullptr)},
                {"assumptions", p.assumptions}};
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
-  if (p.fails_in && !p.stages.empty()) json["fails_in"] = StageName(*p.fails_in);
+  if (p.host) json["host"] = HostJson(p);
+  if (p.fails_in && !p.stages.empty()) {
+    json["fails_in"] = StageName(*p.fails_in);
+    json["fails_at"] = p.fails_at;
+  }
   return Dump(json);
 }
 

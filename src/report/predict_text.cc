@@ -34,7 +34,9 @@ std::string RangeText(const Range& range) {
 
 /// "on RTX 4090", "on H200 within 7.00 GiB"
 std::string Place(const Prediction& p) {
-  return "on " + p.gpu.name + (p.limit ? " within " + FormatBytes(*p.limit) : "");
+  const std::string beside =
+      p.gpu.taken > 0 ? " beside " + FormatBytes(p.gpu.taken) + " of others" : "";
+  return "on " + p.gpu.name + beside + (p.limit ? " within " + FormatBytes(*p.limit) : "");
 }
 
 /// What the verdict is about: memory that PyTorch reserves under a limit, else the card's.
@@ -94,9 +96,10 @@ std::string_view Doing(Stage stage) {
   }
 }
 
-std::string LineOfStage(const Prediction& p) {
-  const auto at = std::ranges::find(p.stages, *p.fails_in, &StageNeeds::stage);
-  return at == p.stages.end() || at->where.empty() ? "" : " (" + at->where + ")";
+/// Where a job that trains dies: "saving", "a later step".
+std::string_view DiesIn(const Prediction& p) {
+  if (p.fails_with_heaviest) return "the heaviest batch of its data";
+  return *p.fails_in == Stage::kStep ? "a later step" : Doing(*p.fails_in);
 }
 
 std::string KeptBy(const Growth& growth) {
@@ -114,15 +117,24 @@ std::string VerdictOfSeen(const Prediction& p) {
     return fmt::format("Batch {} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
                        p.batch, Place(p));
   }
-  if (!p.trial.fits && p.fails_in && *p.fails_in != Stage::kStep && !p.stages.empty()) {
+  if (!p.trial.fits && p.fails_later) {
     return fmt::format(
         "Batch {} trains {} and does not survive what comes then, {}{}: it needs {}, "
         "and there is {}.",
-        p.batch, Place(p), Doing(*p.fails_in), LineOfStage(p), FormatBytes(c.unlimited.best), c.of);
+        p.batch, Place(p), DiesIn(p), p.fails_at.empty() ? "" : " (" + p.fails_at + ")",
+        FormatBytes(c.unlimited.best), c.of);
   }
   if (!p.trial.fits) {
     return fmt::format("Batch {} does not fit {}: it needs {}, and there is {}.", p.batch, Place(p),
                        FormatBytes(c.unlimited.best), c.of);
+  }
+  if (!p.FitsHost()) {
+    return fmt::format(
+        "Batch {} fits {} ({}) and not its host: the process needs {} there, {}{}, and there is "
+        "{}.",
+        p.batch, Place(p), used, FormatBytes(p.host->resident), Doing(p.host_stage),
+        p.host->where.empty() ? "" : " (" + Printable(p.host->where) + ")",
+        FormatBytes(*p.host_room));
   }
   if (!p.Runs()) {
     return fmt::format(
@@ -157,6 +169,7 @@ std::string NotSeen(const Prediction& p) {
 
 /// Where the data decide the sizes of batches: which batches the answer is for.
 std::string WhichBatches(const Prediction& p) {
+  if (p.fails_with_heaviest) return "";
   if (p.heaviest == Heaviest::kOfAll) return " The heaviest batch of its data is counted.";
   if (p.heaviest == Heaviest::kOfFirst) {
     return " The heaviest batch is counted of those that could be looked at in time: others may be "
@@ -235,6 +248,16 @@ std::string StepTimeText(const Prediction& p) {
               : "this card");
 }
 
+/// "about 14.85 GiB resident, while building the model: 14.23 GiB of tensors, …".
+std::string HostText(const Prediction& p) {
+  const HostNeeds& host = *p.host;
+  return fmt::format(
+      "about {} resident at most, {}: {} in tensors, {} of PyTorch and CUDA, {} of the "
+      "script's modules and data",
+      FormatBytes(host.resident), Doing(p.host_stage), FormatBytes(host.tensors),
+      FormatBytes(host.base), FormatBytes(host.imports));
+}
+
 void WriteFigures(Writer& w, const Prediction& p) {
   WriteRow(w, "allocated at most", RangeText(p.trial.needs.allocated));
   WriteRow(w, "reserved at most", RangeText(p.trial.needs.reserved));
@@ -246,6 +269,7 @@ void WriteFigures(Writer& w, const Prediction& p) {
     WriteRow(w, p.trial.fits ? "a step takes" : "a step would take", StepTimeText(p));
   }
   WriteRow(w, "peak", InstantText(p));
+  if (p.host) WriteRow(w, "on the host", HostText(p));
 }
 
 void WriteStages(Writer& w, const Prediction& p) {
@@ -255,13 +279,15 @@ void WriteStages(Writer& w, const Prediction& p) {
                {.heading = "allocated", .right = true},
                {.heading = "reserved", .right = true},
                {.heading = "device", .right = true},
+               {.heading = "host", .right = true},
                {.heading = "peak at", .wraps = true}});
   for (const StageNeeds& stage : p.stages) {
     const std::string after = stage.heaviest     ? ", heaviest batch"
                               : stage.after_load ? ", after loading"
                                                  : "";
     table.Row({std::string(Doing(stage.stage)) + after, FormatBytes(stage.allocated),
-               FormatBytes(stage.reserved), FormatBytes(stage.device), stage.where});
+               FormatBytes(stage.reserved), FormatBytes(stage.device),
+               stage.host ? FormatBytes(*stage.host) : "", stage.where});
   }
   table.WriteTo(w);
 }

@@ -132,6 +132,14 @@ class Free:
 Event = Union[Parameter, Buffer, StepBegin, PartBegin, Phase, Label, Call, Free]
 
 
+class HostPeak(NamedTuple):
+    """Of what a script has in the host's memory, over a while."""
+
+    bytes: int
+    #: The line that asked for the last of it.
+    where: str
+
+
 class Recorded(NamedTuple):
     """One run of a job."""
 

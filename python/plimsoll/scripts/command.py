@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from ..base.errors import CaptureError
 from ..base.output import check_output
 from ..base.sizes import whole_number
+from ..events.event import HostPeak
 from ..events.inputs import changing_sizes
 from ..events.merge import merged, steps_of
 from ..events.step_file import SCHEMA, Tables
@@ -100,14 +101,14 @@ def _host(small: HostPeaks, large: HostPeaks, parts: int) -> dict[str, Any]:
     """Of the parts, as many as are the same in both runs. What was imported is told in steps that
     do not change from run to run."""
 
-    def number(a: int, b: int) -> Any:
-        return a if a == b else [a, b]
+    def row(a: HostPeak, b: HostPeak) -> list[Any]:
+        return [a.bytes if a.bytes == b.bytes else [a.bytes, b.bytes], b.where]
 
-    later = [number(*pair) for pair in zip(small.later, large.later)]
+    later = [row(*pair) for pair in zip(small.later, large.later)]
     return {
         "imports": round(small.imports / _IMPORTS_IN) * _IMPORTS_IN,
-        "build": number(small.build, large.build),
-        "steps": number(small.steps, large.steps),
+        "build": row(small.build, large.build),
+        "steps": row(small.steps, large.steps),
         "later": later[:parts],
     }
 

@@ -42,6 +42,19 @@ class SavedFiles:
     def has(self, file: Any) -> bool:
         return _path(file) in self._files
 
+    def largest_through_host(self, file: Any, map_location: Any) -> int:
+        """Of what a load brings to a device: one storage after the other is read to the host."""
+        most = 0
+
+        def look(value: Any) -> Any:
+            nonlocal most
+            if isinstance(value, _Tensor) and _device_for(value.device, map_location) != "cpu":
+                most = max(most, value.elements * value.dtype.itemsize)
+            return _mapped(value, look)
+
+        look(self._files[_path(file) or ""])
+        return most
+
     def load(self, file: Any, map_location: Any) -> Any:
         """A storage for each that was saved, in their order, where `map_location` wants it."""
         storages: dict[tuple[int, str], torch.Tensor] = {}

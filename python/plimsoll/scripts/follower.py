@@ -15,4 +15,5 @@ class Follower(Protocol):
 
     def saves(self, obj: Any) -> None: ...
 
-    def loading(self) -> contextlib.AbstractContextManager[None]: ...
+    def loading(self, largest: int) -> contextlib.AbstractContextManager[None]:
+        """`largest`: bytes of the largest storage that goes through the host to the device."""

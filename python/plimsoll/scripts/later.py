@@ -14,7 +14,7 @@ from typing import Any, Callable, NoReturn
 
 from ..base.notes import Note
 from ..capturing.garbage import collect_after_step
-from ..events.event import PartBegin
+from ..events.event import HostPeak, PartBegin
 from ..events.host import HostMemory
 from ..events.recorder import Recorder
 from .heaviest import Heaviest
@@ -42,7 +42,7 @@ class Later:
         self._recorder = recorder
         self._host = host
         #: By part, but for the last.
-        self._on_host: list[int] = []
+        self._on_host: list[HostPeak] = []
         self._note = note
         self._enough = enough
         #: The event that the steps end before.
@@ -136,7 +136,7 @@ class Later:
         self._enough()
 
     @property
-    def on_host(self) -> list[int]:
+    def on_host(self) -> list[HostPeak]:
         """By part: the peak of what the script has in the host's memory."""
         return [*self._on_host, self._host.cut()] if self.parts else []
 

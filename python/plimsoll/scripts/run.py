@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
 from ..base.errors import CaptureError
-from ..events.event import Recorded
+from ..events.event import HostPeak, Recorded
 
 
 class Stretch(NamedTuple):
@@ -50,11 +50,11 @@ class HostPeaks(NamedTuple):
     #: arrays, texts.
     imports: int
     #: Tensors, until then.
-    build: int
+    build: HostPeak
     #: In the steps.
-    steps: int
+    steps: HostPeak
     #: In each part that follows them.
-    later: list[int]
+    later: list[HostPeak]
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def _saved(note: Note, follower: Follower) -> list[Patch]:
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not files.has(f):
             return load_real(f, map_location, *args, **kwargs)
-        with follower.loading():
+        with follower.loading(files.largest_through_host(f, map_location)):
             return files.load(f, map_location)
 
     return [Patch(torch, "save", save), Patch(torch, "load", load)]

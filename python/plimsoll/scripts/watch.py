@@ -28,6 +28,7 @@ from ..events.event import (
     Call,
     Event,
     Free,
+    HostPeak,
     Label,
     Parameter,
     Phase,
@@ -148,8 +149,7 @@ class Watch:
         self._host = recorder.host
         self.later = Later(recorder, self._host, note, enough)
         #: Peaks of what is in the host's memory: before the first forward, and in the steps.
-        self.host_built = 0
-        self.host_in_steps = 0
+        self.host_built = self.host_in_steps = HostPeak(0, "")
         #: What the process has, and had before the script began.
         self._resident = self._resident_before = resident()
         #: Nothing of the script runs any more.
@@ -222,6 +222,8 @@ class Watch:
             return
         if self._stepped:
             self._may_begin()
+        if self.later.begun and self._is_being_loaded():
+            return
         if self.later.begun and self._may_be_a_model():
             return self.later.leave_step()
         if self.later.begun and self._follow() == EVALUATION:
@@ -229,6 +231,11 @@ class Watch:
         # Labels that are made beside a forward are part of it.
         if not self._recorder.is_in("forward"):
             self._recorder.phase("inputs")
+
+    def _is_being_loaded(self) -> bool:
+        """What was read from a file goes to its place: load_state_dict."""
+        loads = self.later.stage == LOAD and self.later.batch_trains is None
+        return loads and not torch.is_grad_enabled()
 
     def _may_be_a_model(self) -> bool:
         """Modules are brought to the device without autograd, while others may be in training: what
@@ -315,9 +322,10 @@ class Watch:
         self._host.passes_through(_largest_on_device(obj))
 
     @contextlib.contextmanager
-    def loading(self) -> Iterator[None]:
+    def loading(self, largest: int) -> Iterator[None]:
         if self.later.begun:
             self.later.enter(LOAD)
+        self._host.passes_through(largest)
         before, self._loads = self._loads, True
         try:
             yield

@@ -83,6 +83,16 @@ Stage StageOf(const Trial& trial, const Moment& moment) {
              : trial.setting().variant().later[static_cast<std::size_t>(moment.part)].stage;
 }
 
+void AddFailure(const Trial& trial, std::size_t request, Prediction& prediction) {
+  const Moment& moment = trial.lowered().moments[request];
+  prediction.fails_in = StageOf(trial, moment);
+  prediction.fails_at = LineOf(trial, request);
+  prediction.fails_later = moment.part != Moment::kSteps;
+  if (!prediction.fails_later) return;
+  const Part& part = trial.setting().variant().later[static_cast<std::size_t>(moment.part)];
+  prediction.fails_with_heaviest = part.heaviest != Heaviest::kNotOne;
+}
+
 void AddStages(const Trial& trial, Prediction& prediction) {
   const std::vector<PartPeaks>& parts = trial.shown().parts;
   const Bytes outside = trial.setting().Outside().bytes;
@@ -102,14 +112,15 @@ void AddStages(const Trial& trial, Prediction& prediction) {
     if (at == prediction.stages.end()) at = prediction.stages.insert(at, row);
     at->reserved = std::max(at->reserved, parts[i].reserved);
     at->device = at->reserved + outside;
+    if (prediction.host && i < prediction.host->by_part.size()) {
+      at->host = std::max(at->host.value_or(0), prediction.host->by_part[i]);
+    }
     if (parts[i].allocated <= at->allocated) continue;
     at->allocated = parts[i].allocated;
     at->where = parts[i].request ? LineOf(trial, *parts[i].request) : "";
   }
   if (parts.size() <= PartPeaks::kLater) prediction.stages.clear();
-  if (trial.decided().failed) {
-    prediction.fails_in = StageOf(trial, trial.lowered().moments[*trial.decided().failed]);
-  }
+  if (trial.decided().failed) AddFailure(trial, *trial.decided().failed, prediction);
 }
 
 void AddAssumptions(const Trial& trial, Prediction& prediction) {
@@ -162,6 +173,9 @@ Prediction Predict(const Trial& trial) {
 
   const std::vector<std::uint32_t> alive = AliveAt(trial.lowered(), trial.shown().request);
   AddPeak(trial, prediction);
+  prediction.host = FindHostNeeds(*setting.job, setting.variant(), setting.batch);
+  if (prediction.host) prediction.host_stage = StageOfPart(trial, prediction.host->part);
+  prediction.host_room = setting.host_room;
   AddStages(trial, prediction);
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
   prediction.holders = HeldBy(trial, alive);

@@ -9,6 +9,7 @@
 #include "answer/holder.h"
 #include "base/result.h"
 #include "job/answer/growth.h"
+#include "job/answer/host_needs.h"
 #include "job/trial/trial.h"
 
 namespace plimsoll {
@@ -25,6 +26,8 @@ struct StageNeeds {
   Bytes reserved = 0;
   /// With what lies outside PyTorch.
   Bytes device = 0;
+  /// Resident memory of the process on the host, where it is known.
+  std::optional<Bytes> host = {};
   /// The line at which allocated memory peaks.
   std::string where;
 };
@@ -57,19 +60,29 @@ struct Prediction {
   std::vector<Holder> holders;
   /// In the order in which they come first. Only where more than steps was captured.
   std::vector<StageNeeds> stages = {};
-  /// The stage in which it runs out, where it does.
+  /// The stage in which it runs out, where it does, and the line.
   std::optional<Stage> fails_in = {};
+  std::string fails_at = {};
+  /// That is after the captured steps.
+  bool fails_later = false;
+  bool fails_with_heaviest = false;
   /// Whether the heaviest batch of its data is counted.
   Heaviest heaviest = Heaviest::kNotOne;
   /// What the job keeps from step to step.
   std::optional<Growth> growth = {};
+  /// Of one process.
+  std::optional<HostNeeds> host = {};
+  Stage host_stage = Stage::kBuild;
+  /// What the host has for it.
+  std::optional<Bytes> host_room = {};
   /// By captured or repeated step: the peaks up to its end.
   std::vector<Bytes> reserved_after_step;
 
   std::vector<std::string> assumptions;
 
   /// Whether it fits, and goes on doing so.
-  bool Runs() const { return trial.fits && !(growth && growth->EndsTheJob()); }
+  bool Runs() const { return trial.fits && !(growth && growth->EndsTheJob()) && FitsHost(); }
+  bool FitsHost() const { return !host || !host_room || host->resident <= *host_room; }
 };
 
 Prediction Predict(const Trial& trial);

@@ -31,6 +31,11 @@ AtBatch::AtBatch(const Job& job, std::int64_t batch) : job_(job), batch_(batch) 
   }
 }
 
+std::int64_t BatchesAt(const Job& job, const Number& number, std::int64_t batch) {
+  if (!number.depends()) return number.first;
+  return std::max<std::int64_t>(1, CeilDiv(Product(number.first, job.batches[0]), batch));
+}
+
 std::int64_t AtBatch::Of(const Number& number) const {
   if (!number.depends()) return number.first;
   const std::int64_t run = job_.batches[1] - job_.batches[0];

@@ -29,6 +29,9 @@ class AtBatch {
   std::vector<Layout> layouts_;
 };
 
+/// How many batches there are of this size, of data with a fixed number of samples.
+std::int64_t BatchesAt(const Job& job, const Number& number, std::int64_t batch);
+
 struct Tensor {
   const Layout* layout = nullptr;
   Storage storage = kElsewhere;

@@ -21,6 +21,7 @@ Job CopyOf(const Job& job, std::size_t variant) {
            .names_root = job.names_root,
            .sizes_change = job.sizes_change,
            .keeper = job.keeper,
+           .host = job.host,
            .strings = {},
            .layouts = job.layouts,
            .variants = {job.variants[variant]},

@@ -119,6 +119,22 @@ struct Keeper {
   std::string where;
 };
 
+/// Tensors in the host's memory at most, and the line that asked for the last of them.
+struct HostPeak {
+  Number bytes;
+  std::string where;
+};
+
+/// What a script has in the host's memory at most.
+struct HostPeaks {
+  /// Modules, arrays and texts: what the process took that is in no tensor.
+  Bytes imports = 0;
+  /// Tensors until the model's first forward, in the steps, and in each later part.
+  HostPeak build;
+  HostPeak steps;
+  std::vector<HostPeak> later = {};
+};
+
 /// Whether a step's batch is the heaviest of the job's data, and how far they were looked through.
 enum class Heaviest : std::uint8_t { kNotOne, kOfFirst, kOfAll };
 
@@ -187,6 +203,8 @@ struct Job {
   bool sizes_change = false;
   /// Who keeps what a step leaves behind, where a script tells.
   std::optional<Keeper> keeper = {};
+  /// Nothing where the capture did not look.
+  std::optional<HostPeaks> host = {};
   StringTable strings;
   std::vector<LayoutRecord> layouts;
   std::vector<Variant> variants;

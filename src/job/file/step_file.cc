@@ -82,12 +82,27 @@ class Reader : public JsonItems {
     job_.names_root = IsTrue(document["names_root"]);
     job_.sizes_change = IsTrue(document["sizes_change"]);
     ReadKeeper(document["kept_by"]);
+    ReadHost(document["host"]);
   }
 
   void ReadKeeper(const Json& kept) {
     if (kept.is_null()) return;
     if (!kept["name"].is_text() || !kept["where"].is_text()) Refuse("\"kept_by\" has no name");
     job_.keeper = Keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
+  }
+
+  static HostPeak ReadHostPeak(const Json& json) {
+    if (json.size() != 2 || !json[1].is_text()) Refuse("a peak of the host is not [bytes, line]");
+    return {.bytes = ReadCount(json[0]), .where = *json[1].text()};
+  }
+
+  void ReadHost(const Json& host) {
+    if (host.is_null()) return;
+    HostPeaks peaks{.imports = ReadCount(host["imports"]).first,
+                    .build = ReadHostPeak(host["build"]),
+                    .steps = ReadHostPeak(host["steps"])};
+    for (const Json& part : Array(host, "later")) peaks.later.push_back(ReadHostPeak(part));
+    job_.host = std::move(peaks);
   }
 
   /// What events refer to.

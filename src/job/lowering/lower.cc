@@ -72,12 +72,6 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEve
   return made;
 }
 
-/// How many batches there are of this size, of data with a fixed number of samples.
-std::int64_t CountAt(const Job& job, const Number& number, std::int64_t batch) {
-  if (!number.depends()) return number.first;
-  return std::max<std::int64_t>(1, CeilDiv(Product(number.first, job.batches[0]), batch));
-}
-
 /// Goes through the events of a job; the rules of its calls say here what they take.
 class Lowerer final : public Emitter {
  public:
@@ -194,11 +188,11 @@ class Lowerer final : public Emitter {
       const std::int64_t batch = std::min(Product(options_.batch, part.passes), kLargestOfPart);
       std::optional<AtBatch> other;
       const std::int64_t of_all = std::min(
-          CeilDiv(Product(batch, CountAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
+          CeilDiv(Product(batch, BatchesAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
       if (of_all != options_.batch) at_ = &other.emplace(job_, of_all);
       requests_.BeginPart(static_cast<int>(i));
       RunPart(part);
-      if (i > 0) RepeatPart(variant_.later[i - 1], part, CountAt(job_, part.times, batch) - 1);
+      if (i > 0) RepeatPart(variant_.later[i - 1], part, BatchesAt(job_, part.times, batch) - 1);
       at_ = &at_step_;
     }
   }

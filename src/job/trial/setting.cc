@@ -111,7 +111,8 @@ Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
                  .limits = LimitsFor(*rules, gpu, nccl, options),
                  .nccl = nccl,
                  .cluster = options.cluster,
-                 .host = MeasuredHost()};
+                 .host = MeasuredHost(),
+                 .host_room = options.host_room};
 }
 
 Result<Setting> MakeSetting(const Job& job, const Gpu& gpu, const PredictOptions& options) {

@@ -31,6 +31,8 @@ struct PredictOptions {
   std::shared_ptr<const Calibration> calibration = {};
   /// The per-process memory fraction, in bytes.
   std::optional<Bytes> limit = {};
+  /// What the host has for the process.
+  std::optional<Bytes> host_room = {};
   /// For the time of collectives.
   Cluster cluster = {};
 };
@@ -56,6 +58,7 @@ struct Setting {
   ContextSize nccl = {};
   Cluster cluster = {};
   HostModel host = {};
+  std::optional<Bytes> host_room = {};
 
   const Variant& variant() const { return job->variants[precision]; }
   /// The same with another batch, or of another form of the job.
