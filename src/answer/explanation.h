@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "answer/account.h"
+#include "answer/card.h"
 #include "answer/category.h"
 #include "answer/finding.h"
 #include "answer/holder.h"
@@ -106,6 +107,11 @@ struct RankReport {
   std::vector<Holder> holders;
   std::vector<OomReport> ooms;
   std::vector<StepReport> step_table;
+  /// When it asked for memory, where the record has a clock.
+  std::optional<Presence> presence;
+  /// Its name among the processes of its card; empty where it has the card for itself, or is a
+  /// rank.
+  std::string process;
   /// What the record does not hold or what was skipped, in sentences.
   std::vector<std::string> notes;
 
@@ -135,6 +141,8 @@ struct Explanation {
   /// The one of `ranks` that the verdict speaks of and that is shown whole.
   std::size_t shown = 0;
   std::vector<Finding> findings;
+  /// Those that several of `ranks` share, which are then no ranks but processes.
+  std::vector<CardReport> cards;
   /// Causes that the figures exclude, in sentences (error texts).
   std::vector<RuledOut> ruled_out;
   /// The arithmetic of an error text, a line each: "9.50 GiB in use - 9.10 GiB reserved = …".

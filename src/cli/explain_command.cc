@@ -45,7 +45,7 @@ Command AddExplain(Flags& declare) {
       "FILE", flags->files,
       "error texts or logs, memory snapshots, memory summaries, profiler traces, "
       "nsys exports; or the folder that plimsoll run left; - is standard input; several "
-      "files are the ranks of one job");
+      "files are the ranks of one job, or processes that share a card");
   declare.Count("--at", "EVENT", flags->at,
                 "account at this event, not at the out-of-memory or the peak");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");

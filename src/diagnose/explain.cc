@@ -9,6 +9,7 @@
 #include "diagnose/attribution/holders.h"
 #include "diagnose/error_texts/messages.h"
 #include "diagnose/findings/findings.h"
+#include "diagnose/neighbours/presence.h"
 #include "diagnose/phases/phase_at.h"
 #include "diagnose/ranks.h"
 #include "diagnose/script_of.h"
@@ -120,6 +121,7 @@ RankReport DescribeRank(const Recording& recording, const AnalysedTrace& trace,
   rank.account = account.lines;
   rank.peaks = trace.sweep.peaks;
   rank.step_table = trace.sweep.steps;
+  rank.presence = PresenceOf(timeline);
   rank.notes = NotesOn(recording, trace.phases);
   return rank;
 }

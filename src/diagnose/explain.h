@@ -10,6 +10,7 @@
 #include "answer/explanation.h"
 #include "base/result.h"
 #include "diagnose/attribution/analysed_trace.h"
+#include "diagnose/neighbours/card_study.h"
 
 namespace plimsoll {
 
@@ -28,7 +29,9 @@ Result<Explanation> ExplainRecording(const AnalysedRecording& analysed,
 Result<Explanation> ExplainRecording(const Recording& recording, const ExplainOptions& options);
 
 /// Joins the explanations of several files: ranks are compared, error texts complete the traces of
-/// the same rank, findings that many ranks share are told once.
-Explanation Join(std::vector<Explanation> parts);
+/// the same rank, findings that many ranks share are told once. Those that share a card are not
+/// compared but told together, with what was found of the card.
+Explanation Join(std::vector<Explanation> parts, std::vector<CardStudy> cards = {},
+                 const std::vector<std::string>& notes = {});
 
 }  // namespace plimsoll

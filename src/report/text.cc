@@ -8,6 +8,7 @@
 
 #include "answer/shares.h"
 #include "base/printable.h"
+#include "report/card_text.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
 
@@ -149,6 +150,7 @@ void WriteRank(Writer& w, const RankReport& r) {
 }
 
 std::string NameOf(const RankReport& r) {
+  if (!r.process.empty()) return Printable(r.process);
   if (r.rank) return fmt::format("rank {}", *r.rank);
   if (r.device) return fmt::format("device {}", *r.device);
   return Printable(r.file);
@@ -161,7 +163,12 @@ void WriteRankTable(Writer& w, const Explanation& e) {
   });
   const bool told =
       std::ranges::any_of(e.ranks, [](const RankReport& r) { return r.rank.has_value(); });
-  const char* const what = one_file ? "devices" : told ? "ranks" : "files";
+  const bool processes =
+      std::ranges::all_of(e.ranks, [](const RankReport& r) { return !r.process.empty(); });
+  const char* const what = one_file    ? "devices"
+                           : processes ? "processes"
+                           : told      ? "ranks"
+                                       : "files";
   w.Heading(fmt::format("{} {}", e.ranks.size(), what));
   Table table({{},
                {.heading = "peak allocated", .right = true},
@@ -216,8 +223,9 @@ void WriteFindings(Writer& w, const Explanation& e) {
                                   : f.severity == Severity::kMedium ? "1;33"
                                                                     : "1;36";
     const bool named = f.id == FindingId::kRankImbalance;  // its title names the rank
-    const std::string rank =
+    std::string rank =
         f.rank && !named && e.ranks.size() > 1 ? fmt::format("rank {}: ", *f.rank) : "";
+    if (!f.process.empty()) rank = Printable(f.process) + ": ";
     w.Wrapped(rank + f.title,
               fmt::format("  {} ", w.Paint(fmt::format("{:<6}", SeverityName(f.severity)), code)),
               indent);
@@ -235,6 +243,7 @@ void WriteFindings(Writer& w, const Explanation& e) {
 std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   Writer w(style);
   w.Wrapped(e.verdict, "", "");
+  for (const CardReport& card : e.cards) WriteCard(w, card);
   if (e.ranks.size() > 1) {
     WriteRankTable(w, e);
     w.Heading(NameOf(e.ranks[e.shown]));

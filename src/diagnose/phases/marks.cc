@@ -1,0 +1,40 @@
+#include "diagnose/phases/marks.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace plimsoll {
+
+bool IsOptimizerMark(std::string_view name) {
+  return name.starts_with("Optimizer.step#") || name.starts_with("Optimizer.zero_grad#");
+}
+
+std::vector<MarkRange> MarkRanges(const Timeline& timeline) {
+  std::vector<MarkRange> ranges;
+  std::vector<std::size_t> open;
+  for (const Annotation& mark : timeline.annotations) {
+    if (mark.start) {
+      open.push_back(ranges.size());
+      ranges.push_back({.name = mark.name,
+                        .begin = mark.time_us,
+                        .end = MarkRange::kOpen,
+                        .depth = static_cast<int>(open.size()) - 1});
+      continue;
+    }
+    const auto begun = std::find_if(open.rbegin(), open.rend(),
+                                    [&](std::size_t i) { return ranges[i].name == mark.name; });
+    if (begun == open.rend()) {
+      const TimeUs first = timeline.events.empty() ? mark.time_us : timeline.events[0].time_us;
+      ranges.push_back(
+          {.name = mark.name, .begin = std::min(first, mark.time_us), .end = mark.time_us});
+      continue;
+    }
+    ranges[*begun].end = mark.time_us;
+    open.erase(std::next(begun).base());
+  }
+  std::stable_sort(ranges.begin(), ranges.end(),
+                   [](const MarkRange& a, const MarkRange& b) { return a.begin < b.begin; });
+  return ranges;
+}
+
+}  // namespace plimsoll
