@@ -15,6 +15,7 @@
 #include "answer/finding.h"
 #include "answer/holder.h"
 #include "base/bytes.h"
+#include "timeline/stage.h"
 #include "timeline/timeline.h"
 
 namespace plimsoll {
@@ -75,6 +76,20 @@ struct StepReport {
   std::int64_t micro_batches = 1;
 };
 
+/// All ranges that a program marked with one name.
+struct MarkReport {
+  std::string name;
+  /// What that name says of it, as people choose names.
+  Stage stage = Stage::kUnknown;
+  /// How many other marks the first of them lies in.
+  int depth = 0;
+  std::int64_t times = 0;
+  Bytes peak_allocated = 0;
+  Bytes peak_reserved = 0;
+  /// What the last of them left: allocated at its end less allocated at its beginning.
+  Bytes left = 0;
+};
+
 /// One device of one process.
 struct RankReport {
   std::string file;
@@ -107,6 +122,10 @@ struct RankReport {
   std::vector<Holder> holders;
   std::vector<OomReport> ooms;
   std::vector<StepReport> step_table;
+  std::vector<MarkReport> marks;
+  /// By the expression that was asked for.
+  std::string group_by;
+  std::vector<HolderGroup> groups;
   /// When it asked for memory, where the record has a clock.
   std::optional<Presence> presence;
   /// Its name among the processes of its card; empty where it has the card for itself, or is a

@@ -80,7 +80,8 @@ struct ReadAgain {
 };
 
 /// Nothing where a file has changed meanwhile.
-std::optional<CardStudy> StudyAgain(const SharedCard& card, const std::vector<Explanation>& all) {
+std::optional<CardStudy> StudyAgain(const SharedCard& card, const std::vector<Explanation>& all,
+                                    std::optional<Bytes> capacity) {
   std::vector<std::unique_ptr<ReadAgain>> read(card.members.size());
   ParallelFor(card.members.size(), [&](std::size_t i) {
     Result<Recording> recording = ReadFile(card.members[i].process.file);
@@ -98,21 +99,23 @@ std::optional<CardStudy> StudyAgain(const SharedCard& card, const std::vector<Ex
     }
   }
   if (traces.size() != card.members.size()) return std::nullopt;
+  const std::optional<Bytes> told = CapacityBeside(all, card.device);
   return StudyCard(traces, {.device = card.device,
                             .known_by = card.known_by,
-                            .capacity = CapacityBeside(all, card.device),
+                            .capacity = told ? told : capacity,
                             .others = OthersBeside(all, card.device)});
 }
 
 /// Joins them as ranks, or as the processes of a card where they share one: those are read once
 /// more, since only together they say who kept what from whom.
-Explanation JoinAll(std::vector<Explanation> all, const std::vector<std::string>& files) {
+Explanation JoinAll(std::vector<Explanation> all, const std::vector<std::string>& files,
+                    std::optional<Bytes> capacity) {
   // Two snapshots at least.
   if (all.size() < 2) return Join(std::move(all));
   SharedCards shared = FindSharedCards(all, HostsOf(files));
   std::vector<CardStudy> studies;
   for (const SharedCard& card : shared.cards) {
-    std::optional<CardStudy> study = StudyAgain(card, all);
+    std::optional<CardStudy> study = StudyAgain(card, all, capacity);
     if (!study) continue;
     if (!study->contradiction.empty()) {
       shared.apart.push_back(study->contradiction);
@@ -133,13 +136,13 @@ Explained ExplainFiles(const FolderFiles& files, const ExplainOptions& options) 
   std::vector<Explanation> all = snapshots;
   all.insert(all.end(), texts.begin(), texts.end());
   if (all.empty()) return explained;
-  explained.explanation = JoinAll(std::move(all), files.snapshots);
+  explained.explanation = JoinAll(std::move(all), files.snapshots, options.capacity);
   const auto alone = [&](const RankReport& rank) {
     return std::ranges::find(files.error_texts, rank.file) != files.error_texts.end();
   };
   if (!snapshots.empty() && std::ranges::any_of(explained.explanation->ranks, alone)) {
     explained.files = files.snapshots;
-    explained.explanation = JoinAll(std::move(snapshots), files.snapshots);
+    explained.explanation = JoinAll(std::move(snapshots), files.snapshots, options.capacity);
   }
   return explained;
 }

@@ -89,7 +89,8 @@ void WriteCard(Writer& w, const CardReport& card) {
   std::string sum = fmt::format("at most {} together, after {}", OfTheCard(card, card.peak),
                                 TimeText(card, card.peak_at));
   if (card.room) sum += fmt::format("; there are {} for all of them", FormatBytes(*card.room));
-  if (!card.capacity && !card.room) sum += "; the records do not say how much the card has";
+  if (!card.capacity && !card.room)
+    sum += "; the records do not say how much the card has (--capacity does)";
   w.Wrapped(sum, "  = ", "    ");
   w.Wrapped("one card: " + Printable(card.known_by), "  ", "    ");
   WriteHandOvers(w, card);

@@ -45,6 +45,17 @@ Json ToJson(const StepReport& s) {
           {"micro_batches", s.micro_batches}};
 }
 
+Json ToJson(const MarkReport& m) {
+  return {
+      {"name", m.name},   {"stage", StageName(m.stage)},        {"depth", m.depth},
+      {"times", m.times}, {"peak_allocated", m.peak_allocated}, {"peak_reserved", m.peak_reserved},
+      {"left", m.left}};
+}
+
+Json ToJson(const HolderGroup& g) {
+  return {{"name", g.name}, {"bytes", g.bytes}, {"count", g.count}};
+}
+
 Json ToJson(const NextStep& step) {
   std::vector<std::string> lines = {step.command};
   lines.insert(lines.end(), step.further_lines.begin(), step.further_lines.end());
@@ -161,7 +172,13 @@ Json ToJson(const RankReport& r) {
                {"ooms", List(r.ooms)},
                {"step_table", List(r.step_table)},
                {"notes", r.notes}};
+  // Keys that most answers do not need.
   if (!r.process.empty()) json["process"] = r.process;
+  if (!r.marks.empty()) json["marks"] = List(r.marks);
+  if (!r.group_by.empty()) {
+    json["group_by"] = r.group_by;
+    json["groups"] = List(r.groups);
+  }
   return json;
 }
 

@@ -110,6 +110,46 @@ void WriteHolders(Writer& w, const RankReport& r) {
   }
 }
 
+void WriteGroups(Writer& w, const RankReport& r) {
+  if (r.group_by.empty()) return;
+  constexpr std::size_t kMostGroups = 20;
+  w.Heading("By " + Printable(r.group_by));
+  const Bytes all = std::max<Bytes>(1, r.instant.allocated.value_or(1));
+  Table table({{.right = true}, {.right = true}, {.right = true}, {.wraps = true}});
+  for (std::size_t i = 0; i < r.groups.size() && i < kMostGroups; ++i) {
+    const HolderGroup& g = r.groups[i];
+    table.Row({FormatBytes(g.bytes), fmt::format("{:.1f} %", 100 * double(g.bytes) / double(all)),
+               fmt::format("{}×", g.count),
+               g.name.empty() ? "nothing in it matches" : Printable(g.name)});
+  }
+  table.WriteTo(w);
+  if (r.groups.size() > kMostGroups) {
+    w.Line(w.Dim(fmt::format("  … {} more with --json", r.groups.size() - kMostGroups)));
+  }
+}
+
+void WriteMarks(Writer& w, const RankReport& r) {
+  if (r.marks.empty()) return;
+  constexpr std::size_t kMostMarks = 12;
+  w.Heading("Marks");
+  Table table({{.heading = "times", .right = true},
+               {.heading = "allocated", .right = true},
+               {.heading = "reserved", .right = true},
+               {.heading = "left by the last", .right = true},
+               {.heading = "name", .wraps = true}});
+  for (std::size_t i = 0; i < r.marks.size() && i < kMostMarks; ++i) {
+    const MarkReport& m = r.marks[i];
+    table.Row(
+        {fmt::format("{}", m.times), FormatBytes(m.peak_allocated), FormatBytes(m.peak_reserved),
+         FormatBytes(m.left),
+         std::string(static_cast<std::size_t>(2 * std::min(m.depth, 8)), ' ') + Printable(m.name)});
+  }
+  table.WriteTo(w);
+  if (r.marks.size() > kMostMarks) {
+    w.Line(w.Dim(fmt::format("  … {} more with --json", r.marks.size() - kMostMarks)));
+  }
+}
+
 /// "4 micro-batches, ran out of memory"; mostly nothing.
 std::string StepRemark(const StepReport& s, bool cut_short) {
   std::string remark =
@@ -145,7 +185,9 @@ void WriteSteps(Writer& w, const RankReport& r) {
 void WriteRank(Writer& w, const RankReport& r) {
   WriteAccount(w, r);
   WriteHolders(w, r);
+  WriteGroups(w, r);
   WriteSteps(w, r);
+  WriteMarks(w, r);
   w.List("Notes", r.notes);
 }
 

@@ -323,5 +323,50 @@ TEST(Marks, AreRangesWithinEachOther) {
   EXPECT_EQ(marks[2].end, MarkRange::kOpen);
 }
 
+TEST(Marks, TellWhatTheyTookAndWhichStepsThereAre) {
+  Process p("infer.py");
+  for (int i = 0; i < 3; ++i) {
+    const std::string step = "plimsoll.step#" + std::to_string(i);
+    p.At(10 * i + 1).Mark(step, true).Mark("evaluate " + std::to_string(i), true);
+    p.Take(7, 32 * kMiB, 4).Free(7).Take(8, 64 * kMiB).At(10 * i + 5);
+    p.Mark("evaluate " + std::to_string(i), false).Mark(step, false);
+  }
+  const Recording recording = p.Record("infer.pickle");
+  const Explanation answer = *ExplainRecording(recording, {});
+  const RankReport& rank = answer.ranks.front();
+  ASSERT_EQ(rank.marks.size(), 1u) << "the number does not count, and steps are steps";
+  EXPECT_EQ(rank.marks[0].name, "evaluate");
+  EXPECT_EQ(rank.marks[0].stage, Stage::kEvaluation);
+  EXPECT_EQ(rank.marks[0].times, 3);
+  EXPECT_EQ(rank.marks[0].left, 64 * kMiB);
+  EXPECT_EQ(rank.steps, 3);
+  ASSERT_EQ(rank.step_table.size(), 3u);
+  EXPECT_EQ(rank.step_table[1].end_allocated, 128 * kMiB);
+  EXPECT_TRUE(rank.phase.starts_with("in evaluate")) << rank.phase;
+}
+
+TEST(Groups, AreTheFirstMatchInFramesThenInTextsThenInMarks) {
+  Process p("train.py");
+  p.At(1).Mark("warm up", true).Take(7, 32 * kMiB, 2).Mark("warm up", false).Take(8, 64 * kMiB);
+  // A text that the program ties to a block: 2.14 and newer.
+  Timeline& t = p.timeline;
+  const Address block = t.events.back().address;
+  t.notes.push_back({static_cast<EventIndex>(t.events.size()), t.stacks.strings.Intern("cache A")});
+  t.events.push_back(
+      {.address = block, .time_us = kStart + 2 * kSecond, .action = Action::kAnnotate});
+  const Recording recording = p.Record("train.pickle");
+  const auto groups = [&](const std::string& regex) {
+    std::map<std::string, Bytes> found;
+    const Explanation answer = *ExplainRecording(recording, {.group = *GroupPattern::Parse(regex)});
+    for (const HolderGroup& g : answer.ranks.front().groups) found[g.name] = g.bytes;
+    return found;
+  };
+  using Found = std::map<std::string, Bytes>;
+  EXPECT_EQ(groups("(train)\\.py"), (Found{{"train", 128 * kMiB}}));
+  EXPECT_EQ(groups("cache|warm"), (Found{{"warm", 64 * kMiB}, {"cache", 64 * kMiB}}));
+  EXPECT_EQ(groups("warm"), (Found{{"warm", 64 * kMiB}, {"", 64 * kMiB}}));
+  EXPECT_FALSE(GroupPattern::Parse("("));
+}
+
 }  // namespace
 }  // namespace plimsoll::neighbours_test

@@ -19,7 +19,7 @@ constexpr std::size_t kMostProcesses = 8;
 /// Ranks hold at least this share of their memory at the same lines.
 constexpr double kSameProgram = 0.5;
 
-struct Candidate {
+struct CardCandidate {
   const RankReport* rank = nullptr;
   std::string host;
 };
@@ -69,7 +69,7 @@ bool AreRanks(const RankReport& a, const RankReport& b) {
 
 /// The devices of one file are one process. Where two of several are ranks, nothing says which of
 /// them shares a card with a third.
-bool AnyAreRanks(const std::vector<Candidate>& group) {
+bool AnyAreRanks(const std::vector<CardCandidate>& group) {
   for (std::size_t i = 0; i < group.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       const RankReport& a = *group[j].rank;
@@ -82,7 +82,7 @@ bool AnyAreRanks(const std::vector<Candidate>& group) {
 
 /// Those whose clocks overlap, be it through a third, in the order of time; each set in the order
 /// in which the files were given.
-std::vector<std::vector<Candidate>> ByClock(const std::vector<Candidate>& group) {
+std::vector<std::vector<CardCandidate>> ByClock(const std::vector<CardCandidate>& group) {
   std::vector<std::size_t> order(group.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto record = [&](std::size_t i) { return group[i].rank->presence->record; };
@@ -94,7 +94,7 @@ std::vector<std::vector<Candidate>> ByClock(const std::vector<Candidate>& group)
     sets.back().push_back(i);
     last = std::max(last, record(i).end);
   }
-  std::vector<std::vector<Candidate>> together;
+  std::vector<std::vector<CardCandidate>> together;
   for (std::vector<std::size_t>& set : sets) {
     std::ranges::sort(set);
     together.emplace_back();
@@ -105,11 +105,11 @@ std::vector<std::vector<Candidate>> ByClock(const std::vector<Candidate>& group)
 
 /// The files' names without what they have in common at their ends: "trainer"; with as many folders
 /// as it takes to tell them apart.
-std::vector<std::string> NamesFor(const std::vector<Candidate>& group) {
+std::vector<std::string> NamesFor(const std::vector<CardCandidate>& group) {
   std::vector<std::string> names;
   for (std::size_t folders = 0; folders < 16; ++folders) {
     names.clear();
-    for (const Candidate& c : group) {
+    for (const CardCandidate& c : group) {
       std::string path = c.rank->file;
       for (const std::string_view ending :
            {".xz", ".gz", ".zst", ".pickle", ".pkl", ".json", ".snapshot"}) {
@@ -140,11 +140,11 @@ std::string WhyApart(const RankReport& first, const RankReport& second) {
 }
 
 /// The traces that could be of one card: the same device, rank and host.
-std::vector<std::vector<Candidate>> Candidates(
+std::vector<std::vector<CardCandidate>> Candidates(
     const std::vector<Explanation>& parts,
     const std::vector<std::pair<std::string, std::string>>& hosts) {
   using CardKey = std::tuple<int, int, std::string>;
-  std::map<CardKey, std::vector<Candidate>> groups;
+  std::map<CardKey, std::vector<CardCandidate>> groups;
   for (const Explanation& part : parts) {
     for (const RankReport& r : part.ranks) {
       if (!r.peaks || !r.presence || !r.device || r.file == "-") continue;
@@ -154,14 +154,14 @@ std::vector<std::vector<Candidate>> Candidates(
       groups[{*r.device, r.rank.value_or(-1), host}].push_back({&r, host});
     }
   }
-  std::vector<std::vector<Candidate>> found;
+  std::vector<std::vector<CardCandidate>> found;
   for (auto& [key, group] : groups) {
     if (group.size() > 1) found.push_back(std::move(group));
   }
   return found;
 }
 
-std::string KnownBy(const std::vector<Candidate>& group) {
+std::string KnownBy(const std::vector<CardCandidate>& group) {
   bool at_once = false;
   TimeUs first = group.front().rank->presence->record.begin;
   TimeUs last = group.front().rank->presence->record.end;
@@ -181,7 +181,7 @@ std::string KnownBy(const std::vector<Candidate>& group) {
                          : ", and they work by turns: they are no ranks");
 }
 
-SharedCard CardOf(const std::vector<Candidate>& processes) {
+SharedCard CardOf(const std::vector<CardCandidate>& processes) {
   SharedCard card{
       .device = *processes.front().rank->device, .members = {}, .known_by = KnownBy(processes)};
   const std::vector<std::string> names = NamesFor(processes);
@@ -214,10 +214,10 @@ std::string HostFromPath(const std::string& path) {
 SharedCards FindSharedCards(const std::vector<Explanation>& parts,
                             const std::vector<std::pair<std::string, std::string>>& hosts) {
   SharedCards shared;
-  for (const std::vector<Candidate>& group : Candidates(parts, hosts)) {
+  for (const std::vector<CardCandidate>& group : Candidates(parts, hosts)) {
     if (group.size() > kMostProcesses || AnyAreRanks(group)) continue;
-    const std::vector<std::vector<Candidate>> together = ByClock(group);
-    for (const std::vector<Candidate>& processes : together) {
+    const std::vector<std::vector<CardCandidate>> together = ByClock(group);
+    for (const std::vector<CardCandidate>& processes : together) {
       if (processes.size() > 1) shared.cards.push_back(CardOf(processes));
     }
     if (together.size() < 2) continue;

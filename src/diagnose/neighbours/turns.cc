@@ -19,7 +19,7 @@ constexpr std::size_t kMostMarks = 6;
 std::vector<MarkRange> OuterMarks(const Timeline& timeline) {
   std::vector<MarkRange> marks = MarkRanges(timeline);
   std::erase_if(marks, [&](const MarkRange& m) {
-    return m.depth > 0 || IsOptimizerMark(timeline.stacks.strings[m.name]);
+    return m.depth > 0 || IsTorchMark(timeline.stacks.strings[m.name]);
   });
   return marks;
 }

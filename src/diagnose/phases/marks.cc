@@ -1,12 +1,18 @@
 #include "diagnose/phases/marks.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 namespace plimsoll {
 
-bool IsOptimizerMark(std::string_view name) {
-  return name.starts_with("Optimizer.step#") || name.starts_with("Optimizer.zero_grad#");
+bool IsTorchMark(std::string_view name) {
+  constexpr auto kBeginnings = std::to_array<std::string_view>(
+      {"Optimizer.step#", "Optimizer.zero_grad#", "FSDP::", "DistributedDataParallel.",
+       "enumerate(DataLoader)#", "gloo:", "nccl:", "mpi:", "ucc:", "c10d::", "aten::", "autograd::",
+       "torch::", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "## Call "});
+  return std::ranges::any_of(kBeginnings,
+                             [&](std::string_view begin) { return name.starts_with(begin); });
 }
 
 std::vector<MarkRange> MarkRanges(const Timeline& timeline) {

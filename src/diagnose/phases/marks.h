@@ -23,7 +23,7 @@ struct MarkRange {
 /// By their beginnings. One that began before the record begins with it.
 std::vector<MarkRange> MarkRanges(const Timeline& timeline);
 
-/// Whether PyTorch itself set it, around every optimizer's step.
-bool IsOptimizerMark(std::string_view name);
+/// Whether PyTorch itself set it: around an optimizer's step, a collective, a layer of FSDP.
+bool IsTorchMark(std::string_view name);
 
 }  // namespace plimsoll
