@@ -55,6 +55,8 @@ struct HandOver {
   std::size_t from = 0;
   std::size_t to = 0;
   TimeUs time_us = 0;
+  /// Of the other.
+  TimeRange turn;
   /// What the one did last and the other does first: "after train", "in rollout.wake".
   std::string after;
   std::string before;

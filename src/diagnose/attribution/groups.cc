@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "diagnose/attribution/holders.h"
 #include "diagnose/phases/marks.h"
@@ -42,7 +44,7 @@ Annotated AnnotatedBlocks(const Phases& p) {
 class Grouping {
  public:
   Grouping(const Phases& p, const GroupPattern& pattern)
-      : p_(p), pattern_(pattern), annotated_(AnnotatedBlocks(p)), marks_(MarkRanges(p.timeline)) {}
+      : p_(p), pattern_(pattern), annotated_(AnnotatedBlocks(p)) {}
 
   std::string NameOf(AllocationIndex a) {
     const Allocation& x = p_.at(a);
@@ -77,20 +79,36 @@ class Grouping {
     }
     return at->second;
   }
+  /// Of the innermost mark at a time in which something was found.
   std::string OfMarks(TimeUs time) {
-    const MarkRange* innermost = nullptr;
-    for (const MarkRange& m : marks_) {
-      if (m.begin > time) break;
-      if (!m.Covers(time) || !OfText(m.name)) continue;
-      if (innermost == nullptr || m.depth >= innermost->depth) innermost = &m;
+    if (!marked_) marked_ = FindMarked();
+    const auto after = marked_->upper_bound(time);
+    return after == marked_->begin() ? "" : std::prev(after)->second;
+  }
+  /// The same from each time on at which it changes.
+  std::map<TimeUs, std::string> FindMarked() {
+    const std::vector<MarkRange> marks = MarkRanges(p_.timeline);
+    std::vector<std::pair<TimeUs, std::size_t>> changes;
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      if (!OfText(marks[i].name)) continue;
+      changes.emplace_back(marks[i].begin, i);
+      changes.emplace_back(marks[i].end, i);
     }
-    return innermost == nullptr ? "" : OfText(innermost->name).value_or("");
+    std::ranges::sort(changes);
+    std::set<std::pair<int, std::size_t>> open;  // the innermost last
+    std::map<TimeUs, std::string> marked;
+    for (const auto& [time, i] : changes) {
+      const std::pair key(marks[i].depth, i);
+      if (open.erase(key) == 0 && marks[i].end > time) open.insert(key);
+      marked[time] = open.empty() ? "" : OfText(marks[open.rbegin()->second].name).value_or("");
+    }
+    return marked;
   }
 
   const Phases& p_;
   const GroupPattern& pattern_;
   const Annotated annotated_;
-  const std::vector<MarkRange> marks_;
+  std::optional<std::map<TimeUs, std::string>> marked_;
   std::map<StackId, std::optional<std::string>> by_stack_;
   std::map<StringId, std::optional<std::string>> by_text_;
 };

@@ -11,6 +11,7 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostMarkNames = 40;
+constexpr int kMostDepth = 8;
 
 /// "train" of "train#3", "train 3", "train_3".
 std::string_view WithoutNumber(std::string_view name) {
@@ -95,6 +96,8 @@ std::vector<MarkReport> MarkTable(const Phases& p, const Sweep& sweep) {
   for (const MarkRange& mark : MarkRanges(p.timeline)) {
     const std::string_view whole = p.timeline.stacks.strings[mark.name];
     if (IsTorchMark(whole) || IsStepMark(whole)) continue;
+    // At each depth they lie one after the other: so it stays a few passes over the events.
+    if (mark.depth >= kMostDepth) continue;
     const std::string name(WithoutNumber(whole));
     const auto [at, fresh] = rows.try_emplace(name, table.size());
     if (fresh && table.size() == kMostMarkNames) {
@@ -120,7 +123,7 @@ std::vector<StepReport> MarkedSteps(const Phases& p, const Sweep& sweep) {
   std::vector<StepReport> steps;
   std::vector<Bytes> reserved;
   for (const MarkRange& mark : MarkRanges(p.timeline)) {
-    if (!IsStepMark(p.timeline.stacks.strings[mark.name])) continue;
+    if (mark.depth >= kMostDepth || !IsStepMark(p.timeline.stacks.strings[mark.name])) continue;
     const EventSpan span = SpanOf(p.timeline, mark);
     if (span.first >= span.after) continue;
     if (reserved.empty()) reserved = ReservedAfterEach(p);

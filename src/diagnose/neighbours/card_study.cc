@@ -65,13 +65,13 @@ CardReport Describe(const std::vector<CardTrace>& traces, const CardFacts& facts
   card.turns = TurnsOf(traces);
   card.at_once = card.turns.empty();
   AddPeaks(curves, card);
-  card.hand_overs = HandOversOf(traces, card.turns);
+  card.hand_overs = HandOversOf(card.turns);
   if (card.hand_overs.size() > kMostHandOvers) {
     card.earlier_hand_overs = card.hand_overs.size() - kMostHandOvers;
     card.hand_overs.erase(card.hand_overs.begin(),
                           card.hand_overs.end() - static_cast<std::ptrdiff_t>(kMostHandOvers));
   }
-  for (HandOver& h : card.hand_overs) AddShares(traces, h);
+  for (HandOver& h : card.hand_overs) AddDetails(traces, h);
   return card;
 }
 

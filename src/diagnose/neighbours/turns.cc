@@ -24,10 +24,12 @@ std::vector<MarkRange> OuterMarks(const Timeline& timeline) {
   return marks;
 }
 
-std::vector<std::string> MarksIn(const Timeline& timeline, const TimeRange& time) {
+std::vector<std::string> MarksIn(const Timeline& timeline, const std::vector<MarkRange>& marks,
+                                 const TimeRange& time) {
   std::vector<std::string> names;
-  for (const MarkRange& m : OuterMarks(timeline)) {
-    if (m.end < time.begin || m.begin > time.end) continue;
+  for (const MarkRange& m : marks) {
+    if (m.begin > time.end) break;
+    if (m.end < time.begin) continue;
     std::string name(timeline.stacks.strings[m.name]);
     if (std::ranges::find(names, name) != names.end()) continue;
     if (names.size() == kMostMarks) {
@@ -95,13 +97,16 @@ Position PositionAt(const AnalysedTrace& trace, TimeUs time) {
 }
 
 std::string DoneBefore(const AnalysedTrace& trace, TimeUs time) {
-  std::string text;
-  for (const MarkRange& m : OuterMarks(trace.timeline)) {
+  const MarkRange* last = nullptr;
+  const std::vector<MarkRange> marks = OuterMarks(trace.timeline);
+  for (const MarkRange& m : marks) {
     if (m.begin > time) break;
-    const std::string_view name = trace.timeline.stacks.strings[m.name];
-    text = fmt::format("{} {}", m.end <= time ? "after" : "in", name);
+    last = &m;
   }
-  if (!text.empty()) return text;
+  if (last != nullptr) {
+    return fmt::format("{} {}", last->end <= time ? "after" : "in",
+                       trace.timeline.stacks.strings[last->name]);
+  }
   const Position at = PositionAt(trace, time);
   // Without steps a phase says little; the line says more.
   if (trace.phases.steps > 0) return PhaseAt(trace.phases, at);
@@ -148,12 +153,15 @@ std::vector<Turn> TurnsOf(const std::vector<CardTrace>& traces) {
       turns.push_back({.process = b.process, .time = b.time, .marks = {}, .held = {}});
     }
   }
-  for (Turn& turn : turns) turn.marks = MarksIn(traces[turn.process].trace.timeline, turn.time);
+  std::vector<std::vector<MarkRange>> marks;
+  for (const CardTrace& t : traces) marks.push_back(OuterMarks(t.trace.timeline));
+  for (Turn& turn : turns) {
+    turn.marks = MarksIn(traces[turn.process].trace.timeline, marks[turn.process], turn.time);
+  }
   return turns;
 }
 
-std::vector<HandOver> HandOversOf(const std::vector<CardTrace>& traces,
-                                  const std::vector<Turn>& turns) {
+std::vector<HandOver> HandOversOf(const std::vector<Turn>& turns) {
   std::vector<HandOver> found;
   for (std::size_t i = 1; i < turns.size(); ++i) {
     // At their start processes load side by side: that is no hand-over.
@@ -162,13 +170,14 @@ std::vector<HandOver> HandOversOf(const std::vector<CardTrace>& traces,
     h.from = turns[i - 1].process;
     h.to = turns[i].process;
     h.time_us = turns[i].time.begin;
-    h.after = DoneBefore(traces[h.from].trace, h.time_us);
-    h.before = DoneFrom(traces[h.to].trace, turns[i].time);
+    h.turn = turns[i].time;
   }
   return found;
 }
 
-void AddShares(const std::vector<CardTrace>& traces, HandOver& h) {
+void AddDetails(const std::vector<CardTrace>& traces, HandOver& h) {
+  h.after = DoneBefore(traces[h.from].trace, h.time_us);
+  h.before = DoneFrom(traces[h.to].trace, h.turn);
   for (std::size_t p = 0; p < traces.size(); ++p) {
     h.held.push_back(ShareAt(traces[p].trace, PositionAt(traces[p].trace, h.time_us - 1)));
     if (p != h.to) h.not_given_back += h.held.back().cached;

@@ -49,10 +49,9 @@ Position PositionAt(const AnalysedTrace& trace, TimeUs time);
 std::vector<Turn> TurnsOf(const std::vector<CardTrace>& traces);
 
 /// The hand-overs between turns that do not overlap.
-std::vector<HandOver> HandOversOf(const std::vector<CardTrace>& traces,
-                                  const std::vector<Turn>& turns);
-/// What each process held then. It takes a pass over each record.
-void AddShares(const std::vector<CardTrace>& traces, HandOver& hand_over);
+std::vector<HandOver> HandOversOf(const std::vector<Turn>& turns);
+/// What both were doing, and what each process held then. It takes a pass over each record.
+void AddDetails(const std::vector<CardTrace>& traces, HandOver& hand_over);
 
 /// What a process was doing last before a time ("after train"), and what it does first from then
 /// on ("in rollout.wake"); by its marks, else by its steps, else by its lines.

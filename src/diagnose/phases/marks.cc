@@ -16,8 +16,12 @@ bool IsTorchMark(std::string_view name) {
 }
 
 std::vector<MarkRange> MarkRanges(const Timeline& timeline) {
+  // Real marks end soon after those that they hold; a made-up file must not take minutes.
+  constexpr std::ptrdiff_t kMostLookedAt = 64;
+  constexpr int kMostBegunBefore = 16;
   std::vector<MarkRange> ranges;
   std::vector<std::size_t> open;
+  int begun_before = 0;
   for (const Annotation& mark : timeline.annotations) {
     if (mark.start) {
       open.push_back(ranges.size());
@@ -27,9 +31,11 @@ std::vector<MarkRange> MarkRanges(const Timeline& timeline) {
                         .depth = static_cast<int>(open.size()) - 1});
       continue;
     }
-    const auto begun = std::find_if(open.rbegin(), open.rend(),
+    const auto far = open.rbegin() + std::min<std::ptrdiff_t>(kMostLookedAt, std::ssize(open));
+    const auto begun = std::find_if(open.rbegin(), far,
                                     [&](std::size_t i) { return ranges[i].name == mark.name; });
-    if (begun == open.rend()) {
+    if (begun == far) {
+      if (++begun_before > kMostBegunBefore) continue;
       const TimeUs first = timeline.events.empty() ? mark.time_us : timeline.events[0].time_us;
       ranges.push_back(
           {.name = mark.name, .begin = std::min(first, mark.time_us), .end = mark.time_us});
