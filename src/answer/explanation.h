@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "answer/account.h"
+#include "answer/card.h"
 #include "answer/category.h"
 #include "answer/finding.h"
 #include "answer/holder.h"
 #include "base/bytes.h"
+#include "timeline/stage.h"
 #include "timeline/timeline.h"
 
 namespace plimsoll {
@@ -74,6 +76,20 @@ struct StepReport {
   std::int64_t micro_batches = 1;
 };
 
+/// All ranges that a program marked with one name.
+struct MarkReport {
+  std::string name;
+  /// What that name says of it, as people choose names.
+  Stage stage = Stage::kUnknown;
+  /// How many other marks the first of them lies in.
+  int depth = 0;
+  std::int64_t times = 0;
+  Bytes peak_allocated = 0;
+  Bytes peak_reserved = 0;
+  /// What the last of them left: allocated at its end less allocated at its beginning.
+  Bytes left = 0;
+};
+
 /// One device of one process.
 struct RankReport {
   std::string file;
@@ -106,6 +122,15 @@ struct RankReport {
   std::vector<Holder> holders;
   std::vector<OomReport> ooms;
   std::vector<StepReport> step_table;
+  std::vector<MarkReport> marks;
+  /// By the expression that was asked for.
+  std::string group_by;
+  std::vector<HolderGroup> groups;
+  /// When it asked for memory, where the record has a clock.
+  std::optional<Presence> presence;
+  /// Its name among the processes of its card; empty where it has the card for itself, or is a
+  /// rank.
+  std::string process;
   /// What the record does not hold or what was skipped, in sentences.
   std::vector<std::string> notes;
 
@@ -135,6 +160,8 @@ struct Explanation {
   /// The one of `ranks` that the verdict speaks of and that is shown whole.
   std::size_t shown = 0;
   std::vector<Finding> findings;
+  /// Those that several of `ranks` share, which are then no ranks but processes.
+  std::vector<CardReport> cards;
   /// Causes that the figures exclude, in sentences (error texts).
   std::vector<RuledOut> ruled_out;
   /// The arithmetic of an error text, a line each: "9.50 GiB in use - 9.10 GiB reserved = …".

@@ -33,6 +33,7 @@ enum class FindingId : std::uint8_t {
   kKvCache,
   kUnusedGraph,
   kSavings,
+  kNeighbours,
   kNone,
 };
 /// As JSON has it: "rank_imbalance".
@@ -104,6 +105,8 @@ struct Finding {
   FindingId id = FindingId::kNone;
   Severity severity = Severity::kInfo;
   std::optional<int> rank = {};
+  /// Of processes that share a card: whose it is.
+  std::string process = {};
   /// A sentence without its full stop: the verdict quotes it.
   std::string title = {};
   std::vector<std::string> evidence = {};

@@ -34,6 +34,14 @@ struct Holder {
   std::int64_t others = 0;
 };
 
+/// What a regular expression of the user's finds alike.
+struct HolderGroup {
+  /// What it found; empty for all in which it found nothing.
+  std::string name = {};
+  Bytes bytes = 0;
+  std::int64_t count = 0;
+};
+
 /// "blocks.*.mlp.2" of "blocks.11.mlp.2": layers that are alike are one holder, the parts of a
 /// layer are not.
 std::string FoldedLayers(std::string_view module);

@@ -150,7 +150,9 @@ class Checker {
         Require(*remedy.saves <= MostThatCanBeSaved(remedy, finding.rank) + kPrinted,
                 fmt::format("'{}' saves more than there is to save", remedy.change));
       }
-      Require(remedy.effect != Effect::kFits || HasCompleteStep(finding.rank),
+      // Of neighbours, what a turn needs is known from the turn before.
+      Require(remedy.effect != Effect::kFits || finding.id == FindingId::kNeighbours ||
+                  HasCompleteStep(finding.rank),
               fmt::format("'{}' is said to fit although no step was completed", remedy.change));
     }
   }

@@ -77,14 +77,28 @@ std::string_view ConfidenceName(Confidence confidence) {
 }
 
 std::string_view FindingName(FindingId id) {
-  static constexpr std::array<std::string_view, 21> kNames = {
-      "capacity",       "fragmentation",    "limit",
-      "leak",           "crumbs",           "warm_up",
-      "longest_batch",  "eval_spike",       "workspace_refused",
-      "rank_imbalance", "device_imbalance", "stray_context",
-      "other_process",  "outside_pytorch",  "host_memory",
-      "rounding_loss",  "private_pools",    "kv_cache",
-      "unused_graph",   "savings",          "none"};
+  static constexpr std::array<std::string_view, 22> kNames = {"capacity",
+                                                              "fragmentation",
+                                                              "limit",
+                                                              "leak",
+                                                              "crumbs",
+                                                              "warm_up",
+                                                              "longest_batch",
+                                                              "eval_spike",
+                                                              "workspace_refused",
+                                                              "rank_imbalance",
+                                                              "device_imbalance",
+                                                              "stray_context",
+                                                              "other_process",
+                                                              "outside_pytorch",
+                                                              "host_memory",
+                                                              "rounding_loss",
+                                                              "private_pools",
+                                                              "kv_cache",
+                                                              "unused_graph",
+                                                              "savings",
+                                                              "neighbours",
+                                                              "none"};
   return Named(kNames, id);
 }
 
@@ -118,6 +132,12 @@ std::string_view OomCauseName(OomCause cause) {
       "unknown",   "capacity", "fragmentation", "limit",         "too_large",
       "neighbour", "outside",  "host",          "address_space", "bug_in_size"};
   return Named(kNames, cause);
+}
+
+Bytes CardReport::MostKept() const {
+  Bytes most = 0;
+  for (const HandOver& h : hand_overs) most = std::max(most, h.not_given_back);
+  return most;
 }
 
 std::vector<std::string> RecordAdvice::Lines() const {

@@ -16,6 +16,8 @@ namespace {
 struct ExplainFlags {
   std::vector<std::string> files;
   std::optional<std::int64_t> at;
+  std::optional<GroupPattern> group;
+  std::optional<Bytes> capacity;
   bool json = false;
 };
 
@@ -26,7 +28,8 @@ int PrintExplanation(Explanation explanation, const std::vector<NextStep>& next)
 }
 
 int RunExplain(const ExplainFlags& flags) {
-  const Explained explained = ExplainPaths(flags.files, {.at_event = flags.at});
+  const Explained explained = ExplainPaths(
+      flags.files, {.at_event = flags.at, .group = flags.group, .capacity = flags.capacity});
   if (!explained.explanation) return explained.code;
   Explanation explanation = *explained.explanation;
   const JobCommand job = JobBehind(explanation);
@@ -45,9 +48,20 @@ Command AddExplain(Flags& declare) {
       "FILE", flags->files,
       "error texts or logs, memory snapshots, memory summaries, profiler traces, "
       "nsys exports; or the folder that plimsoll run left; - is standard input; several "
-      "files are the ranks of one job");
+      "files are the ranks of one job, or processes that share a card");
   declare.Count("--at", "EVENT", flags->at,
                 "account at this event, not at the out-of-memory or the peak");
+  declare.Value("--group", "REGEX",
+                "add the holders up by what this finds in the names of their files and functions, "
+                "or of the marks that they were made in",
+                [flags](const std::string& text) -> std::optional<Error> {
+                  const Result<GroupPattern> pattern = GroupPattern::Parse(text);
+                  if (!pattern) return pattern.error();
+                  flags->group = *pattern;
+                  return std::nullopt;
+                });
+  declare.Size("--capacity", flags->capacity,
+               "the memory of a card that several processes share, where no error text tells it");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
   declare.Examples(
       "  plimsoll explain train.log   what the error text alone tells\n"

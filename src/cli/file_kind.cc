@@ -262,6 +262,10 @@ FolderFiles FilesBehind(const std::string& path) {
     if (!name.ends_with(".part")) files.snapshots.push_back(i->path().string());
   }
   std::ranges::sort(files.snapshots);
+  for (const std::string& snapshot : files.snapshots) {
+    const std::string text = snapshot.substr(0, snapshot.rfind(".pickle")) + ".error.txt";
+    if (fs::is_regular_file(text, failed)) files.error_texts.push_back(text);
+  }
   return files;
 }
 

@@ -56,8 +56,8 @@ struct FolderFiles {
   std::vector<std::string> error_texts;
 };
 
-/// Of what `plimsoll run` left, those that it explained; of any other folder, its snapshots. A file
-/// is itself.
+/// Of what `plimsoll run` left, those that it explained; of any other folder, its snapshots and the
+/// error texts that have their names (engine.pickle, engine.error.txt). A file is itself.
 FolderFiles FilesBehind(const std::string& path);
 
 /// WrongKind for commands that take whatever explain reads, or a folder of it.

@@ -7,8 +7,10 @@
 #include "answer/shares.h"
 #include "diagnose/attribution/account.h"
 #include "diagnose/attribution/holders.h"
+#include "diagnose/attribution/mark_table.h"
 #include "diagnose/error_texts/messages.h"
 #include "diagnose/findings/findings.h"
+#include "diagnose/neighbours/presence.h"
 #include "diagnose/phases/phase_at.h"
 #include "diagnose/ranks.h"
 #include "diagnose/script_of.h"
@@ -92,6 +94,22 @@ bool UsesDataParallel(const AnalysedTrace& trace) {
   return false;
 }
 
+/// Where no backward tells the steps, the program's own marks do.
+void TakeMarkedSteps(const AnalysedTrace& trace, RankReport& rank) {
+  if (trace.phases.steps > 0) return;
+  std::vector<StepReport> marked = MarkedSteps(trace.phases, trace.sweep);
+  if (marked.empty()) return;
+  rank.steps = static_cast<std::int64_t>(marked.size());
+  rank.step_table = std::move(marked);
+}
+
+/// "in the backward of step 3, in train": by the record, and by the program's own marks.
+std::string WhatItDid(const Phases& phases, Position at) {
+  const std::string phase = PhaseAt(phases, at);
+  const std::string mark = MarkAt(phases, at);
+  return phase + (phase.empty() || mark.empty() ? "" : ", ") + mark;
+}
+
 /// What the record says of one device, before anything is judged.
 RankReport DescribeRank(const Recording& recording, const AnalysedTrace& trace,
                         const Account& account, const Instant& instant) {
@@ -120,6 +138,9 @@ RankReport DescribeRank(const Recording& recording, const AnalysedTrace& trace,
   rank.account = account.lines;
   rank.peaks = trace.sweep.peaks;
   rank.step_table = trace.sweep.steps;
+  rank.marks = MarkTable(trace.phases, trace.sweep);
+  TakeMarkedSteps(trace, rank);
+  rank.presence = PresenceOf(timeline);
   rank.notes = NotesOn(recording, trace.phases);
   return rank;
 }
@@ -144,9 +165,13 @@ Explanation ExplainTrace(const Recording& recording, const AnalysedTrace& trace,
   const Evidence evidence{trace, account, at};
 
   RankReport rank = DescribeRank(recording, trace, account, instant);
-  rank.phase = PhaseAt(trace.phases, at);
+  rank.phase = WhatItDid(trace.phases, at);
   rank.holders = HoldersAt(trace.phases, trace.attribution, at);
   KeepLargest(rank.holders, options.most_holders);
+  if (options.group) {
+    rank.group_by = options.group->text();
+    rank.groups = GroupsAt(trace.phases, at, *options.group);
+  }
   rank.ooms = OomRows(evidence);
   AddFree(rank);
 

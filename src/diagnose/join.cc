@@ -24,6 +24,25 @@ void MoveInto(std::vector<T>& to, std::vector<T>& from) {
 
 bool IsTrace(const RankReport& r) { return r.peaks.has_value(); }
 
+/// One of the processes that share a card. They are no ranks: each does something else.
+bool IsNeighbour(const RankReport& r) { return !r.process.empty(); }
+
+void NameProcesses(const std::vector<CardStudy>& cards, std::vector<Explanation>& parts) {
+  for (const CardStudy& card : cards) {
+    for (const CardProcess& process : card.report.processes) {
+      for (Explanation& part : parts) {
+        for (RankReport& r : part.ranks) {
+          if (r.file != process.file || r.device != card.report.device) continue;
+          r.process = process.name;
+          // Of a file with several devices, a finding does not name its own.
+          if (part.ranks.size() > 1) continue;
+          for (Finding& f : part.findings) f.process = process.name;
+        }
+      }
+    }
+  }
+}
+
 AccountLine* Find(RankReport& rank, AccountItem what) {
   for (AccountLine& line : rank.account) {
     if (line.what == what) return &line;
@@ -85,6 +104,12 @@ void TellLimitOnce(Told& trace, std::vector<Finding>& own, std::vector<Finding>&
   trace.verdict = TraceVerdict(trace.rank, own);
 }
 
+/// An error text beside the processes of a card is of the one that held as much when it ran out.
+bool OfNeighbour(const RankReport& trace, const RankReport& text) {
+  return IsNeighbour(trace) && text.instant.reserved &&
+         text.device.value_or(trace.device.value_or(0)) == trace.device;
+}
+
 /// Pairs traces with error texts: by rank, or where there is one of each.
 void CompleteTraces(std::vector<Told>& all, std::vector<Explanation>& parts) {
   std::vector<std::size_t> traces;
@@ -100,7 +125,8 @@ void CompleteTraces(std::vector<Told>& all, std::vector<Explanation>& parts) {
       RankReport& text = all[x].rank;
       const bool same_rank = trace.rank && trace.rank == text.rank;
       const bool only = traces.size() == 1 && texts.size() == 1;
-      if ((!same_rank && !only) || !trace.RanOut()) continue;
+      const bool paired = same_rank || only || OfNeighbour(trace, text);
+      if (!paired || !trace.RanOut()) continue;
       if (used.contains(x) || !SameMoment(trace, text)) continue;
       Complete(trace, text);
       Explanation& own = parts[all[t].part];
@@ -139,7 +165,7 @@ void NumberRanks(std::vector<Explanation>& parts) {
   std::set<std::string> files;
   for (const Explanation& part : parts) {
     for (const RankReport& r : part.ranks) {
-      traces += IsTrace(r) ? 1 : 0;
+      traces += IsTrace(r) && !IsNeighbour(r) ? 1 : 0;
       named |= r.rank.has_value();
       files.insert(r.file);
     }
@@ -149,7 +175,7 @@ void NumberRanks(std::vector<Explanation>& parts) {
   int next = 0;
   for (Explanation& part : parts) {
     for (RankReport& r : part.ranks) {
-      if (!IsTrace(r)) continue;
+      if (!IsTrace(r) || IsNeighbour(r)) continue;
       r.rank = next++;
       for (Finding& f : part.findings) f.rank = r.rank;
     }
@@ -170,10 +196,14 @@ void ShareOver(std::size_t ranks, const RankReport& shown, std::vector<Finding>&
   }
 }
 
-/// Those of all parts, of the one called first before the others', and what tells ranks apart.
+/// Those of the cards, then of all parts, of the one called first before the others', and what
+/// tells ranks apart.
 std::vector<Finding> FindingsOf(const std::vector<Explanation>& parts, std::size_t first,
+                                const std::vector<Finding>& of_cards,
                                 const std::vector<Finding>& odd) {
-  std::vector<Finding> findings = parts[first].findings;
+  // What one process keeps from another explains what that one says of itself.
+  std::vector<Finding> findings = of_cards;
+  findings.insert(findings.end(), parts[first].findings.begin(), parts[first].findings.end());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (i == first) continue;
     findings.insert(findings.end(), parts[i].findings.begin(), parts[i].findings.end());
@@ -202,6 +232,12 @@ void TakeArithmetic(std::vector<Explanation>& parts, std::size_t first, Explanat
 std::string WhichRanOut(const std::vector<RankReport>& ranks) {
   constexpr std::size_t kMostNamed = 4;
   std::vector<std::string> dead;
+  if (std::ranges::all_of(ranks, IsNeighbour)) {
+    for (const RankReport& r : ranks) {
+      if (r.RanOut()) dead.push_back(r.process);
+    }
+    return dead.size() == ranks.size() ? "" : ": " + Joined(dead, ", ");
+  }
   for (const RankReport& r : ranks) {
     if (!r.rank) return "";
     if (r.RanOut()) dead.push_back(std::to_string(*r.rank));
@@ -212,6 +248,7 @@ std::string WhichRanOut(const std::vector<RankReport>& ranks) {
 
 /// "ranks" where all have a number; else whatever the files are of.
 std::string_view NounFor(const std::vector<RankReport>& ranks) {
+  if (std::ranges::all_of(ranks, IsNeighbour)) return "processes";
   const bool numbered = std::all_of(ranks.begin(), ranks.end(),
                                     [](const RankReport& r) { return r.rank.has_value(); });
   const bool one_file = std::all_of(ranks.begin(), ranks.end(), [&](const RankReport& r) {
@@ -248,15 +285,35 @@ std::string JoinedVerdict(const Explanation& joined, std::string rest, const std
   } else if (!even.empty()) {
     text += even + " ";
   }
+  // Nothing of what one process says of itself is true of the card.
+  if (dead == 0 && !joined.cards.empty()) rest.clear();
   text += rest;
   while (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
 }
 
+/// Who the other processes are, and what they keep, a finding of the card tells.
+void TellOthersOnce(std::vector<Explanation>& parts) {
+  for (Explanation& part : parts) {
+    std::erase_if(part.findings, [](const Finding& f) { return f.id == FindingId::kOtherProcess; });
+  }
+}
+
+/// Of those that are ranks.
+std::vector<Finding> OddRanks(const std::vector<RankReport>& all, std::string& even) {
+  std::vector<RankReport> ranks = all;
+  std::erase_if(ranks, IsNeighbour);
+  std::vector<Finding> odd = CompareRanks(ranks, even);
+  if (!odd.empty()) even.clear();
+  return odd;
+}
+
 }  // namespace
 
-Explanation Join(std::vector<Explanation> parts) {
+Explanation Join(std::vector<Explanation> parts, std::vector<CardStudy> cards,
+                 const std::vector<std::string>& notes) {
   if (parts.size() == 1) return std::move(parts.front());
+  NameProcesses(cards, parts);
   NumberRanks(parts);
   Explanation joined;
   std::vector<Told> all;
@@ -273,21 +330,35 @@ Explanation Join(std::vector<Explanation> parts) {
   for (const Told& told : all) joined.ranks.push_back(told.rank);
   const auto traces =
       static_cast<std::size_t>(std::count_if(joined.ranks.begin(), joined.ranks.end(), IsTrace));
+  const auto neighbours = static_cast<std::size_t>(
+      std::count_if(joined.ranks.begin(), joined.ranks.end(), IsNeighbour));
   // Whoever has a trace needs no advice how to record one.
   if (traces > 0) joined.record_next = {};
   std::string even;
-  const std::vector<Finding> odd = CompareRanks(joined.ranks, even);
-  if (!odd.empty()) even.clear();
+  const std::vector<Finding> odd = OddRanks(joined.ranks, even);
+  std::vector<Finding> of_cards;
+  for (CardStudy& card : cards) {
+    if (!card.findings.empty()) TellOthersOnce(parts);
+    even += (even.empty() ? "" : " ") + CardVerdict(card.report);
+    MoveInto(of_cards, card.findings);
+    joined.cards.push_back(std::move(card.report));
+  }
   // Error texts have no traces, and are ranks all the same.
-  const std::size_t ranks = traces > 0 ? traces : joined.ranks.size();
-  for (const Told& told : all) ShareOver(ranks, told.rank, parts[told.part].findings);
-  joined.shown = ChooseShown(all, MergeFindings(FindingsOf(parts, 0, odd), ranks));
+  const std::size_t ranks = traces > 0 ? traces - neighbours : joined.ranks.size();
+  for (const Told& told : all) {
+    if (!IsNeighbour(told.rank)) ShareOver(ranks, told.rank, parts[told.part].findings);
+  }
+  joined.shown = ChooseShown(all, MergeFindings(FindingsOf(parts, 0, of_cards, odd), ranks));
   // What several of them show is told with the figures of the first: that which is shown.
   const std::size_t first = all.empty() ? 0 : all[joined.shown].part;
-  joined.findings = MergeFindings(FindingsOf(parts, first, odd), ranks);
+  joined.findings = MergeFindings(FindingsOf(parts, first, of_cards, odd), ranks);
   TakeArithmetic(parts, first, joined);
   const std::string own = all.empty() ? parts.front().verdict : all[joined.shown].verdict;
   joined.verdict = JoinedVerdict(joined, own, even);
+  if (!joined.ranks.empty()) {
+    std::vector<std::string>& shown = joined.ranks[joined.shown].notes;
+    shown.insert(shown.end(), notes.begin(), notes.end());
+  }
   return joined;
 }
 

@@ -45,10 +45,81 @@ Json ToJson(const StepReport& s) {
           {"micro_batches", s.micro_batches}};
 }
 
+Json ToJson(const MarkReport& m) {
+  return {
+      {"name", m.name},   {"stage", StageName(m.stage)},        {"depth", m.depth},
+      {"times", m.times}, {"peak_allocated", m.peak_allocated}, {"peak_reserved", m.peak_reserved},
+      {"left", m.left}};
+}
+
+Json ToJson(const HolderGroup& g) {
+  return {{"name", g.name}, {"bytes", g.bytes}, {"count", g.count}};
+}
+
 Json ToJson(const NextStep& step) {
   std::vector<std::string> lines = {step.command};
   lines.insert(lines.end(), step.further_lines.begin(), step.further_lines.end());
   return {{"lines", std::move(lines)}, {"purpose", step.purpose}};
+}
+
+Json ToJson(const CardShare& held, const CardProcess& process) {
+  return {{"process", process.name},
+          {"reserved", held.reserved},
+          {"allocated", held.allocated},
+          {"not_given_back", held.cached}};
+}
+
+Json HeldJson(const std::vector<Bytes>& held, const CardReport& card) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    list.push_back({{"process", card.processes[i].name}, {"reserved", held[i]}});
+  }
+  return list;
+}
+
+Json ToJson(const HandOver& h, const CardReport& card) {
+  Json held = Json::array();
+  for (std::size_t i = 0; i < h.held.size(); ++i) {
+    held.push_back(ToJson(h.held[i], card.processes[i]));
+  }
+  return {{"time_us", h.time_us},
+          {"from", card.processes[h.from].name},
+          {"to", card.processes[h.to].name},
+          {"after", h.after},
+          {"before", h.before},
+          {"not_given_back", h.not_given_back},
+          {"held", std::move(held)}};
+}
+
+Json ToJson(const CardReport& card) {
+  Json processes = Json::array();
+  for (const CardProcess& p : card.processes) {
+    processes.push_back({{"name", p.name}, {"file", p.file}});
+  }
+  Json turns = Json::array();
+  for (const Turn& t : card.turns) {
+    turns.push_back({{"process", card.processes[t.process].name},
+                     {"begin_us", t.time.begin},
+                     {"end_us", t.time.end},
+                     {"marks", t.marks},
+                     {"peak_reserved", t.peak},
+                     {"held", HeldJson(t.held, card)}});
+  }
+  Json hand_overs = Json::array();
+  for (const HandOver& h : card.hand_overs) hand_overs.push_back(ToJson(h, card));
+  return {{"device", card.device},
+          {"processes", std::move(processes)},
+          {"known_by", card.known_by},
+          {"capacity", OrNull(card.capacity)},
+          {"room", OrNull(card.room)},
+          {"began_us", card.began},
+          {"peak_reserved", card.peak},
+          {"peak_us", card.peak_at},
+          {"held_at_peak", HeldJson(card.held_at_peak, card)},
+          {"at_once", card.at_once},
+          {"turns", std::move(turns)},
+          {"earlier_hand_overs", card.earlier_hand_overs},
+          {"hand_overs", std::move(hand_overs)}};
 }
 
 Json ToJson(const RankReport& r);
@@ -74,33 +145,41 @@ Json ToJson(const RankReport& r) {
   const Whole whole = WholeOf(r);
   Json account = Json::array();
   for (const AccountLine& line : r.account) account.push_back(ToJson(line, ShareOf(r, line)));
-  return {{"file", r.file},
-          {"format", r.format},
-          {"rank", OrNull(r.rank)},
-          {"device", OrNull(r.device)},
-          {"torch", r.torch.empty() ? Json(nullptr) : Json(r.torch)},
-          {"events", r.events},
-          {"steps", OrNull(r.steps)},
-          {"complete_steps", r.complete_steps},
-          {"peak_allocated", OrNull(r.peak_allocated)},
-          {"peak_reserved", OrNull(r.peak_reserved)},
-          {"capacity", OrNull(r.capacity)},
-          {"limit", OrNull(r.limit)},
-          {"budget", OrNull(r.budget)},
-          {"shares_of", {{"what", ShareBasisName(whole.basis)}, {"bytes", whole.bytes}}},
-          {"instant",
-           {{"kind", InstantName(r.instant.kind)},
-            {"event", OrNull(r.instant.event)},
-            {"time_us", OrNull(r.instant.time_us)},
-            {"allocated", OrNull(r.instant.allocated)},
-            {"reserved", OrNull(r.instant.reserved)},
-            {"phase", r.phase}}},
-          {"account", std::move(account)},
-          {"peaks", std::move(peaks)},
-          {"holders", List(r.holders)},
-          {"ooms", List(r.ooms)},
-          {"step_table", List(r.step_table)},
-          {"notes", r.notes}};
+  Json json = {{"file", r.file},
+               {"format", r.format},
+               {"rank", OrNull(r.rank)},
+               {"device", OrNull(r.device)},
+               {"torch", r.torch.empty() ? Json(nullptr) : Json(r.torch)},
+               {"events", r.events},
+               {"steps", OrNull(r.steps)},
+               {"complete_steps", r.complete_steps},
+               {"peak_allocated", OrNull(r.peak_allocated)},
+               {"peak_reserved", OrNull(r.peak_reserved)},
+               {"capacity", OrNull(r.capacity)},
+               {"limit", OrNull(r.limit)},
+               {"budget", OrNull(r.budget)},
+               {"shares_of", {{"what", ShareBasisName(whole.basis)}, {"bytes", whole.bytes}}},
+               {"instant",
+                {{"kind", InstantName(r.instant.kind)},
+                 {"event", OrNull(r.instant.event)},
+                 {"time_us", OrNull(r.instant.time_us)},
+                 {"allocated", OrNull(r.instant.allocated)},
+                 {"reserved", OrNull(r.instant.reserved)},
+                 {"phase", r.phase}}},
+               {"account", std::move(account)},
+               {"peaks", std::move(peaks)},
+               {"holders", List(r.holders)},
+               {"ooms", List(r.ooms)},
+               {"step_table", List(r.step_table)},
+               {"notes", r.notes}};
+  // Keys that most answers do not need.
+  if (!r.process.empty()) json["process"] = r.process;
+  if (!r.marks.empty()) json["marks"] = List(r.marks);
+  if (!r.group_by.empty()) {
+    json["group_by"] = r.group_by;
+    json["groups"] = List(r.groups);
+  }
+  return json;
 }
 
 /// With what else is to be known, which readers of this key always had in it.
@@ -120,10 +199,12 @@ Json ToJson(const Remedy& r) {
 }
 
 Json ToJson(const Finding& f) {
-  return {{"id", FindingName(f.id)},     {"severity", SeverityName(f.severity)},
-          {"rank", OrNull(f.rank)},      {"title", f.title},
-          {"evidence", f.evidence},      {"event", OrNull(f.event)},
-          {"remedies", List(f.remedies)}};
+  Json json = {{"id", FindingName(f.id)},     {"severity", SeverityName(f.severity)},
+               {"rank", OrNull(f.rank)},      {"title", f.title},
+               {"evidence", f.evidence},      {"event", OrNull(f.event)},
+               {"remedies", List(f.remedies)}};
+  if (!f.process.empty()) json["process"] = f.process;
+  return json;
 }
 
 Json ToJson(const Change& c) {
@@ -172,7 +253,7 @@ std::string DifferenceJson(const Difference& d) {
 std::string ExplanationJson(const Explanation& e, const std::vector<NextStep>& next) {
   Json ruled_out = Json::array();
   for (const RuledOut& excluded : e.ruled_out) ruled_out.push_back(excluded.because);
-  return Dump({{"schema", "plimsoll.explain/1"},
+  Json json = {{"schema", "plimsoll.explain/1"},
                {"verdict", e.verdict},
                {"ranks", List(e.ranks)},
                {"shown", e.shown},
@@ -180,7 +261,9 @@ std::string ExplanationJson(const Explanation& e, const std::vector<NextStep>& n
                {"arithmetic", e.arithmetic},
                {"ruled_out", std::move(ruled_out)},
                {"record_next", e.record_next.Lines()},
-               {"next", List(next)}});
+               {"next", List(next)}};
+  if (!e.cards.empty()) json["cards"] = List(e.cards);
+  return Dump(json);
 }
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 
 #include "answer/shares.h"
 #include "base/printable.h"
+#include "report/card_text.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
 
@@ -109,6 +110,46 @@ void WriteHolders(Writer& w, const RankReport& r) {
   }
 }
 
+void WriteGroups(Writer& w, const RankReport& r) {
+  if (r.group_by.empty()) return;
+  constexpr std::size_t kMostGroups = 20;
+  w.Heading("By " + Printable(r.group_by));
+  const Bytes all = std::max<Bytes>(1, r.instant.allocated.value_or(1));
+  Table table({{.right = true}, {.right = true}, {.right = true}, {.wraps = true}});
+  for (std::size_t i = 0; i < r.groups.size() && i < kMostGroups; ++i) {
+    const HolderGroup& g = r.groups[i];
+    table.Row({FormatBytes(g.bytes), fmt::format("{:.1f} %", 100 * double(g.bytes) / double(all)),
+               fmt::format("{}×", g.count),
+               g.name.empty() ? "nothing in it matches" : Printable(g.name)});
+  }
+  table.WriteTo(w);
+  if (r.groups.size() > kMostGroups) {
+    w.Line(w.Dim(fmt::format("  … {} more with --json", r.groups.size() - kMostGroups)));
+  }
+}
+
+void WriteMarks(Writer& w, const RankReport& r) {
+  if (r.marks.empty()) return;
+  constexpr std::size_t kMostMarks = 12;
+  w.Heading("Marks");
+  Table table({{.heading = "times", .right = true},
+               {.heading = "allocated", .right = true},
+               {.heading = "reserved", .right = true},
+               {.heading = "left by the last", .right = true},
+               {.heading = "name", .wraps = true}});
+  for (std::size_t i = 0; i < r.marks.size() && i < kMostMarks; ++i) {
+    const MarkReport& m = r.marks[i];
+    table.Row(
+        {fmt::format("{}", m.times), FormatBytes(m.peak_allocated), FormatBytes(m.peak_reserved),
+         FormatBytes(m.left),
+         std::string(static_cast<std::size_t>(2 * std::min(m.depth, 8)), ' ') + Printable(m.name)});
+  }
+  table.WriteTo(w);
+  if (r.marks.size() > kMostMarks) {
+    w.Line(w.Dim(fmt::format("  … {} more with --json", r.marks.size() - kMostMarks)));
+  }
+}
+
 /// "4 micro-batches, ran out of memory"; mostly nothing.
 std::string StepRemark(const StepReport& s, bool cut_short) {
   std::string remark =
@@ -144,11 +185,14 @@ void WriteSteps(Writer& w, const RankReport& r) {
 void WriteRank(Writer& w, const RankReport& r) {
   WriteAccount(w, r);
   WriteHolders(w, r);
+  WriteGroups(w, r);
   WriteSteps(w, r);
+  WriteMarks(w, r);
   w.List("Notes", r.notes);
 }
 
 std::string NameOf(const RankReport& r) {
+  if (!r.process.empty()) return Printable(r.process);
   if (r.rank) return fmt::format("rank {}", *r.rank);
   if (r.device) return fmt::format("device {}", *r.device);
   return Printable(r.file);
@@ -161,7 +205,12 @@ void WriteRankTable(Writer& w, const Explanation& e) {
   });
   const bool told =
       std::ranges::any_of(e.ranks, [](const RankReport& r) { return r.rank.has_value(); });
-  const char* const what = one_file ? "devices" : told ? "ranks" : "files";
+  const bool processes =
+      std::ranges::all_of(e.ranks, [](const RankReport& r) { return !r.process.empty(); });
+  const char* const what = one_file    ? "devices"
+                           : processes ? "processes"
+                           : told      ? "ranks"
+                                       : "files";
   w.Heading(fmt::format("{} {}", e.ranks.size(), what));
   Table table({{},
                {.heading = "peak allocated", .right = true},
@@ -216,8 +265,9 @@ void WriteFindings(Writer& w, const Explanation& e) {
                                   : f.severity == Severity::kMedium ? "1;33"
                                                                     : "1;36";
     const bool named = f.id == FindingId::kRankImbalance;  // its title names the rank
-    const std::string rank =
+    std::string rank =
         f.rank && !named && e.ranks.size() > 1 ? fmt::format("rank {}: ", *f.rank) : "";
+    if (!f.process.empty()) rank = Printable(f.process) + ": ";
     w.Wrapped(rank + f.title,
               fmt::format("  {} ", w.Paint(fmt::format("{:<6}", SeverityName(f.severity)), code)),
               indent);
@@ -235,6 +285,7 @@ void WriteFindings(Writer& w, const Explanation& e) {
 std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   Writer w(style);
   w.Wrapped(e.verdict, "", "");
+  for (const CardReport& card : e.cards) WriteCard(w, card);
   if (e.ranks.size() > 1) {
     WriteRankTable(w, e);
     w.Heading(NameOf(e.ranks[e.shown]));

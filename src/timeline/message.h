@@ -126,6 +126,13 @@ struct HostUse {
   double percent = 0;
 };
 
+/// What an engine that shares its card prints when it goes to sleep.
+struct EngineSleep {
+  Bytes freed = 0;
+  /// Of the card, by it and by all others.
+  Bytes still_in_use = 0;
+};
+
 /// All processes of one name, by the kernel's table of tasks.
 struct TaskUse {
   std::string name;
@@ -158,6 +165,8 @@ struct OomMessage {
   std::vector<ProcessUse> processes;
   /// The first and the last that was printed above the message.
   std::optional<std::pair<HostUse, HostUse>> host_use;
+  /// The last that was printed above the message.
+  std::optional<EngineSleep> engine_sleep;
   /// Those with most first.
   std::vector<TaskUse> tasks;
   /// MPS: memory of other kinds in the same budget. XLA: what the program needs in all.

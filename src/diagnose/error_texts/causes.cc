@@ -63,8 +63,8 @@ std::optional<Finding> Tensors(const Figures& f, bool explained) {
 constexpr auto kDecisive =
     std::to_array({BugInSize, LargerThanTheDevice, ALimit, Oversubscription, FreeSuffices});
 constexpr auto kContributing =
-    std::to_array({KeptPredictions, InFreePieces, PrivatePools, OtherProcesses, OutsideTheAllocator,
-                   OneLargeRequest});
+    std::to_array({KeptPredictions, InFreePieces, PrivatePools, SleepingEngine, OtherProcesses,
+                   OutsideTheAllocator, OneLargeRequest});
 
 /// Collects opinions.
 class Court {

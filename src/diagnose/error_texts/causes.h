@@ -46,6 +46,7 @@ Opinion KeptPredictions(const Figures& figures);
 Opinion InFreePieces(const Figures& figures);
 Opinion PrivatePools(const Figures& figures);
 Opinion OtherProcesses(const Figures& figures);
+Opinion SleepingEngine(const Figures& figures);
 Opinion OutsideTheAllocator(const Figures& figures);
 Opinion OneLargeRequest(const Figures& figures);
 

@@ -223,6 +223,32 @@ Opinion OtherProcesses(const Figures& f) {
   return {.found = std::move(finding), .why = OomCause::kNeighbour, .explains = strangers};
 }
 
+/// What an engine kept when it went to sleep is missing to whoever has the card then.
+Opinion SleepingEngine(const Figures& f) {
+  if (!f.message.engine_sleep) return {};
+  const EngineSleep& sleep = *f.message.engine_sleep;
+  Finding finding;
+  finding.id = FindingId::kNeighbours;
+  finding.severity = f.capacity && sleep.still_in_use >= f.missing && f.missing > 0
+                         ? SeverityOf(f, sleep.still_in_use)
+                         : Severity::kInfo;
+  finding.title =
+      fmt::format("When the engine went to sleep it freed {}, and {} of the card was still in use",
+                  S(sleep.freed), S(sleep.still_in_use));
+  finding.evidence = {
+      "that is what it keeps (context, graphs, weights unless they go to the host) and what all "
+      "others on the card had then"};
+  if (finding.severity != Severity::kInfo) {
+    finding.remedies = {
+        Rule("let the sleeping engine keep less: level 2 gives back the weights too", Lever::kOther,
+             {"llm.sleep(level=2)  # and the weights are loaded again when it wakes up"},
+             "the weights have to be loaded again"),
+        Rule("empty the trainer's cache before the engine wakes up", Lever::kOther,
+             {"torch.cuda.empty_cache()"})};
+  }
+  return {.found = std::move(finding), .why = OomCause::kNeighbour, .explains = sleep.still_in_use};
+}
+
 Opinion OutsideTheAllocator(const Figures& f) {
   if (!f.outside || f.message.source == MessageSource::kTorchMps) return {};
   const VendorFacts& facts = FactsOf(f.message);

@@ -54,6 +54,7 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"Starting to load model", &JobFacts::ReadLoadedModel},
     {"CPU Virtual Memory:", &JobFacts::ReadHostUse},
     {"tgid total_vm", &JobFacts::ReadTasks},
+    {"Sleep mode freed", &JobFacts::ReadSleep},
 });
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -309,6 +310,18 @@ void JobFacts::ReadTasks(const FactPlace& place) {
   if (tasks_.size() > kMostTasks) tasks_.resize(kMostTasks);
 }
 
+/// vLLM's "Sleep mode freed 61.47 GiB memory, 7.93 GiB memory is still in use."
+void JobFacts::ReadSleep(const FactPlace& place) {
+  constexpr double kMostGiB = 1e4;
+  const std::optional<double> freed = AmountBehind(place.behind, "");
+  const std::optional<double> used = AmountBehind(place.behind, "memory,");
+  if (!freed || !used || *freed > kMostGiB || *used > kMostGiB) return;
+  if (!Contains(place.behind, "GiB") || !Contains(place.behind, "still in use")) return;
+  sleeps_.emplace_back(place.offset,
+                       EngineSleep{.freed = static_cast<Bytes>(*freed * double(kGiB)),
+                                   .still_in_use = static_cast<Bytes>(*used * double(kGiB))});
+}
+
 void JobFacts::NoteStep(std::size_t offset) {
   if (!first_step_) first_step_ = offset;
 }
@@ -327,6 +340,9 @@ void JobFacts::AddTo(OomMessage& message) const {
   if (!message.device_batch) message.device_batch = device_batch_;
   if (!message.accumulation) message.accumulation = accumulation_;
   if (message.model.empty()) message.model = model_;
+  for (const auto& [offset, sleep] : sleeps_) {
+    if (offset < message.offset) message.engine_sleep = sleep;
+  }
   if (message.source != MessageSource::kHostMemory) return;
   message.host_use = host_use_;
   message.tasks = tasks_;

@@ -53,6 +53,7 @@ class JobFacts {
   void ReadLoadedModel(const FactPlace& place);
   void ReadHostUse(const FactPlace& place);
   void ReadTasks(const FactPlace& place);
+  void ReadSleep(const FactPlace& place);
 
  private:
   void NoteStep(std::size_t offset);
@@ -66,6 +67,8 @@ class JobFacts {
   std::string model_;
   std::optional<std::pair<HostUse, HostUse>> host_use_;
   std::vector<TaskUse> tasks_;
+  /// Each with its place in the log.
+  std::vector<std::pair<std::size_t, EngineSleep>> sleeps_;
   std::optional<std::size_t> first_step_;
   std::size_t looked_at_ = 0;
 };

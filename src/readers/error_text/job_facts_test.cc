@@ -50,6 +50,20 @@ TEST(JobFacts, Trainers) {
   EXPECT_TRUE(Read("GPU available: True (cuda), used: True\n").signs.lightning);
 }
 
+TEST(JobFacts, WhatASleepingEngineKept) {
+  const OomMessage m = Read(
+      "INFO Sleep mode freed 50.00 GiB memory, 9.00 GiB memory is still in use.\n"
+      "INFO Sleep mode freed 61.50 GiB memory, 7.25 GiB memory is still in use.\n");
+  ASSERT_TRUE(m.engine_sleep);
+  EXPECT_EQ(m.engine_sleep->freed, 61 * kGiB + kGiB / 2) << "the last one";
+  EXPECT_EQ(m.engine_sleep->still_in_use, 7 * kGiB + kGiB / 4);
+  EXPECT_FALSE(Read("Sleep mode freed some memory\n").engine_sleep);
+  const OomMessage later =
+      ReadOne(std::string(kRanOut) +
+              "Sleep mode freed 50.00 GiB memory, 9.00 GiB memory is still in use.\n");
+  EXPECT_FALSE(later.engine_sleep) << "it slept after the message";
+}
+
 TEST(JobFacts, TheModelOfAServer) {
   EXPECT_EQ(Read("engine (v0.10.2) with config: model='Qwen/Qwen3-8B', dtype=x\n").model,
             "Qwen/Qwen3-8B");

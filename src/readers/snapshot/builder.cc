@@ -84,11 +84,41 @@ void SetSettingsField(const Words& words, Key key, Value value, RecordedSettings
   }
 }
 
+/// "phase=train, layer=3" of a dictionary that has none of a snapshot's own keys: what a program
+/// attaches to its events may be one. Nothing where a value is no plain one.
+std::optional<std::string> LabelsOf(const Words& words, std::span<const Value> items) {
+  constexpr std::size_t kMostLabels = 16;
+  constexpr std::size_t kLongestLabel = 80;
+  if (items.empty() || items.size() > 2 * kMostLabels) return std::nullopt;
+  std::string labels;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (items[i].kind != Kind::kString || words.KeyOf(items[i]) != Key::kUnknown) {
+      return std::nullopt;
+    }
+    const Value value = items[i + 1];
+    if (!labels.empty()) labels += ", ";
+    labels += std::string(words.TextOf(items[i]).substr(0, kLongestLabel)) + "=";
+    if (value.kind == Kind::kString) {
+      labels += words.TextOf(value).substr(0, kLongestLabel);
+    } else if (value.kind == Kind::kInt) {
+      labels += std::to_string(value.AsInt());
+    } else if (value.kind == Kind::kBool) {
+      labels += value.payload != 0 ? "True" : "False";
+    } else {
+      return std::nullopt;
+    }
+  }
+  return labels;
+}
+
 StackId StackOf(Value v) { return v.kind == Kind::kStack ? StackId(v.payload) : StackId(); }
 
 }  // namespace
 
-Builder::Builder(InputSize file) : tables_(file), rebuild_budget_(file.unpacked / 4 + 4096) {
+Builder::Builder(InputSize file)
+    : tables_(file),
+      rebuild_budget_(file.unpacked / 4 + 4096),
+      label_budget_(file.unpacked + 4096) {
   // An event takes at least some sixty bytes of a pickle; the pages of this reservation are not
   // touched before they are needed.
   tables_.events.reserve(file.unpacked / 72);
@@ -124,9 +154,22 @@ Value Builder::NewRow(Kind kind) {
 }
 
 void Builder::Extend(Value& dict, std::span<const Value> items) {
-  if (dict.kind == Kind::kNewDict) {
+  // Taken for labels by its first key; old pickles set one key after the other.
+  if (dict.kind == Kind::kString) {
     const Kind type = TypeOfDict(words_, items);
     if (type == Kind::kNewDict) return;
+    dict = {Kind::kNewDict, kNoMemo};
+  }
+  if (dict.kind == Kind::kNewDict) {
+    const Kind type = TypeOfDict(words_, items);
+    if (type == Kind::kNewDict) {
+      const std::optional<std::string> labels = LabelsOf(words_, items);
+      // A few bytes that refer to long texts could become many of them.
+      if (!labels || labels->size() > label_budget_) return;
+      label_budget_ -= labels->size();
+      dict = String(*labels);
+      return;
+    }
     if (type == Kind::kFrame) return SetFrame(dict, items);
     dict = NewRow(type);
   }

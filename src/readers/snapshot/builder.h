@@ -78,6 +78,7 @@ class Builder {
   StringId no_text_;                               // "", which most events carry as their metadata
   std::vector<FrameId> scratch_frames_;
   std::size_t rebuild_budget_;
+  std::size_t label_budget_;  // of texts made of dictionaries
   Bytes size_total_ = 0;
 };
 

@@ -124,6 +124,15 @@ TEST(Snapshot, NewestKeepsItsMetadataAndNamesTheOriginalLine) {
   EXPECT_EQ(t.stacks.strings[t.notes[2].text], "weights");
 }
 
+TEST(Snapshot, MetadataMayBeATextOrADictionary) {
+  const Recording recording = ReadDialect("metadata_dict.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  ASSERT_EQ(t.notes.size(), 2u);
+  EXPECT_EQ(t.notes[0].event, 1u);
+  EXPECT_EQ(t.stacks.strings[t.notes[0].text], "phase=rollout, layer=3, cached=True");
+  EXPECT_EQ(t.stacks.strings[t.notes[1].text], "a text");
+}
+
 TEST(Snapshot, ForwardFramesNameTheLineOfABackwardEvent) {
   const Recording recording = ReadDialect("forward_frames.pickle");
   const Timeline& t = recording.timelines.at(0);

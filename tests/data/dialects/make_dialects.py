@@ -137,6 +137,11 @@ def main():
     # 2.12: pool ids on events, written as a list by a tool in between.
     pools = [dict(e, pool_id=(0, 1)) for e in events()]
     write("pools", snapshot(device_traces=[pools], segments=[segment(segment_pool_id=[0, 1])]))
+    # What a program attaches to an event: a dictionary, or a text.
+    noted = events()
+    noted[1]["user_metadata"] = {"phase": "rollout", "layer": 3, "cached": True}
+    noted[2]["user_metadata"] = "a text"
+    write("metadata_dict", snapshot(device_traces=[noted]))
     # 2.14 and newer: host memory, unknown actions, metadata, compiled code that names its origin.
     newest = [dict(e, pool_id=(0, 0), compile_context="N/A", user_metadata="step 3") for e in events()]
     newest.insert(2, dict(event("annotate", BASE, 0, 1001), user_metadata="weights", internal_metadata="mallocWithAddress"))

@@ -1,0 +1,156 @@
+#include "diagnose/attribution/groups.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "diagnose/attribution/holders.h"
+#include "diagnose/phases/marks.h"
+
+namespace plimsoll {
+namespace {
+
+/// The standard library's matcher calls itself for each sign; names are shorter than this.
+constexpr std::size_t kMostMatched = 400;
+
+/// The texts of `annotate` name a block that is there already.
+using Annotated = std::unordered_map<AllocationIndex, StringId>;
+
+Annotated AnnotatedBlocks(const Phases& p) {
+  // Of each address the allocation that lives there, in the order of the events.
+  std::unordered_map<Address, AllocationIndex> live;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    if (p.at(a).made == kBefore) live[p.at(a).address] = a;
+  }
+  Annotated annotated;
+  auto note = p.timeline.notes.begin();
+  for (EventIndex i = 0; i < p.timeline.events.size(); ++i) {
+    const Event& e = p.timeline.events[i];
+    if (e.action == Action::kAlloc && p.ledger.allocation_of_event[i] != Ledger::kNoAllocation) {
+      live[e.address] = p.ledger.allocation_of_event[i];
+    }
+    while (note != p.timeline.notes.end() && note->event < i) ++note;
+    const bool noted = note != p.timeline.notes.end() && note->event == i;
+    if (e.action != Action::kAnnotate || !noted) continue;
+    if (const auto found = live.find(e.address); found != live.end()) {
+      annotated[found->second] = note->text;
+    }
+  }
+  return annotated;
+}
+
+class Grouping {
+ public:
+  Grouping(const Phases& p, const GroupPattern& pattern)
+      : p_(p), pattern_(pattern), annotated_(AnnotatedBlocks(p)) {}
+
+  std::string NameOf(AllocationIndex a) {
+    const Allocation& x = p_.at(a);
+    const std::optional<std::string>& by_stack = OfStack(NamingStack(p_, x));
+    if (by_stack) return *by_stack;
+    if (const auto text = annotated_.find(a); text != annotated_.end()) {
+      if (const std::optional<std::string>& found = OfText(text->second)) return *found;
+    }
+    if (x.made < 0) return "";
+    const auto event = static_cast<EventIndex>(x.made);
+    const auto note = std::ranges::lower_bound(p_.timeline.notes, event, {}, &EventNote::event);
+    if (note != p_.timeline.notes.end() && note->event == event) {
+      if (const std::optional<std::string>& found = OfText(note->text)) return *found;
+    }
+    return OfMarks(p_.timeline.events[event].time_us);
+  }
+
+ private:
+  const std::optional<std::string>& OfText(StringId text) {
+    const auto [at, fresh] = by_text_.try_emplace(text);
+    if (fresh) at->second = pattern_.FirstIn(p_.timeline.stacks.strings[text]);
+    return at->second;
+  }
+  const std::optional<std::string>& OfStack(StackId stack) {
+    const auto [at, fresh] = by_stack_.try_emplace(stack);
+    if (!fresh) return at->second;
+    for (const FrameId id : p_.timeline.stacks.stack(stack)) {
+      const Frame& frame = p_.timeline.stacks.frame(id);
+      at->second = OfText(frame.file);
+      if (!at->second) at->second = OfText(frame.function);
+      if (at->second) break;
+    }
+    return at->second;
+  }
+  /// Of the innermost mark at a time in which something was found.
+  std::string OfMarks(TimeUs time) {
+    if (!marked_) marked_ = FindMarked();
+    const auto after = marked_->upper_bound(time);
+    return after == marked_->begin() ? "" : std::prev(after)->second;
+  }
+  /// The same from each time on at which it changes.
+  std::map<TimeUs, std::string> FindMarked() {
+    const std::vector<MarkRange> marks = MarkRanges(p_.timeline);
+    std::vector<std::pair<TimeUs, std::size_t>> changes;
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      if (!OfText(marks[i].name)) continue;
+      changes.emplace_back(marks[i].begin, i);
+      changes.emplace_back(marks[i].end, i);
+    }
+    std::ranges::sort(changes);
+    std::set<std::pair<int, std::size_t>> open;  // the innermost last
+    std::map<TimeUs, std::string> marked;
+    for (const auto& [time, i] : changes) {
+      const std::pair key(marks[i].depth, i);
+      if (open.erase(key) == 0 && marks[i].end > time) open.insert(key);
+      marked[time] = open.empty() ? "" : OfText(marks[open.rbegin()->second].name).value_or("");
+    }
+    return marked;
+  }
+
+  const Phases& p_;
+  const GroupPattern& pattern_;
+  const Annotated annotated_;
+  std::optional<std::map<TimeUs, std::string>> marked_;
+  std::map<StackId, std::optional<std::string>> by_stack_;
+  std::map<StringId, std::optional<std::string>> by_text_;
+};
+
+}  // namespace
+
+Result<GroupPattern> GroupPattern::Parse(const std::string& text) try {
+  if (text.empty()) return Error{.message = "the regular expression is empty"};
+  return GroupPattern(text, std::regex(text, std::regex::ECMAScript | std::regex::optimize));
+} catch (const std::regex_error&) {
+  return Error{.message = "'" + text + "' is no regular expression"};
+}
+
+std::optional<std::string> GroupPattern::FirstIn(std::string_view text) const try {
+  // The end of a path tells more than its beginning.
+  if (text.size() > kMostMatched) text.remove_prefix(text.size() - kMostMatched);
+  std::match_results<std::string_view::const_iterator> match;
+  if (!std::regex_search(text.begin(), text.end(), match, *regex_)) return std::nullopt;
+  const bool bracketed = match.size() > 1 && match[1].matched && match[1].length() > 0;
+  const std::string found = bracketed ? match[1].str() : match[0].str();
+  return found.empty() ? std::nullopt : std::optional(found);
+} catch (const std::regex_error&) {
+  return std::nullopt;  // too complex for this text
+}
+
+std::vector<HolderGroup> GroupsAt(const Phases& p, Position at, const GroupPattern& pattern) {
+  Grouping grouping(p, pattern);
+  std::map<std::string, HolderGroup> by_name;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    if (p.at(a).made > at) break;
+    if (!p.at(a).HeldAt(at)) continue;
+    HolderGroup& group = by_name[grouping.NameOf(a)];
+    group.bytes += p.at(a).block;
+    ++group.count;
+  }
+  std::vector<HolderGroup> groups;
+  for (auto& [name, group] : by_name) {
+    group.name = name;
+    groups.push_back(std::move(group));
+  }
+  std::ranges::stable_sort(groups, std::ranges::greater(), &HolderGroup::bytes);
+  return groups;
+}
+
+}  // namespace plimsoll
