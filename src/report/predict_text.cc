@@ -275,19 +275,23 @@ void WriteFigures(Writer& w, const Prediction& p) {
 void WriteStages(Writer& w, const Prediction& p) {
   if (p.stages.empty()) return;
   w.Heading("What each stage takes at most");
-  Table table({{},
-               {.heading = "allocated", .right = true},
-               {.heading = "reserved", .right = true},
-               {.heading = "device", .right = true},
-               {.heading = "host", .right = true},
-               {.heading = "peak at", .wraps = true}});
+  std::vector<Column> columns = {{},
+                                 {.heading = "allocated", .right = true},
+                                 {.heading = "reserved", .right = true},
+                                 {.heading = "device", .right = true}};
+  if (p.host) columns.push_back({.heading = "host", .right = true});
+  columns.push_back({.heading = "peak at", .wraps = true});
+  Table table(std::move(columns));
   for (const StageNeeds& stage : p.stages) {
     const std::string after = stage.heaviest     ? ", heaviest batch"
                               : stage.after_load ? ", after loading"
                                                  : "";
-    table.Row({std::string(Doing(stage.stage)) + after, FormatBytes(stage.allocated),
-               FormatBytes(stage.reserved), FormatBytes(stage.device),
-               stage.host ? FormatBytes(*stage.host) : "", stage.where});
+    std::vector<std::string> cells = {std::string(Doing(stage.stage)) + after,
+                                      FormatBytes(stage.allocated), FormatBytes(stage.reserved),
+                                      FormatBytes(stage.device)};
+    if (p.host) cells.push_back(stage.host ? FormatBytes(*stage.host) : "");
+    cells.push_back(stage.where);
+    table.Row(std::move(cells));
   }
   table.WriteTo(w);
 }

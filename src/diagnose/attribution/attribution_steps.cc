@@ -117,6 +117,7 @@ void Attributor::AttributeOutliving(AllocationIndex a, std::size_t gap) {
     const bool one_step = !stays && p_.backwards[gap + lived - 1].step == p_.backwards[gap].step;
     if ((lived >= 3 && !one_step) || (stays && lived >= 2)) return;  // no batch, no model: open
     if (in_call) return Set(a, Category::kTemporaries, Reason::kShortLived);
+    input_sites_.insert(SiteOf(x));
     return Set(a, Category::kInputs, Reason::kBatch);
   }
   // A pipeline has several micro-batches in flight: each is released in a later backward.
@@ -132,14 +133,21 @@ void Attributor::AttributeOutliving(AllocationIndex a, std::size_t gap) {
   Set(a, Category::kActivations, Reason::kForwardResult);
 }
 
-/// Made after the last backward.
+/// Made after the last backward. What is computed there outside of the model, weights that are put
+/// together or a checkpoint that is read, is no batch: other lines make it, and it is not small.
 void Attributor::AttributeAfterLast(AllocationIndex a) {
+  constexpr Bytes kSmall = kMiB;
   const Allocation& x = p_.at(a);
   const bool in_call = (p_.Signs(x) & kSignModuleCall) != 0;
-  if (p_.fatal) {
-    if (in_call) return Set(a, Category::kActivations, Reason::kForwardUnfinished);
-    if (p_.framed) return Set(a, Category::kInputs, Reason::kBatch);
+  if (!p_.fatal) return;
+  forward_after_last_ |= in_call;
+  const bool batch =
+      input_sites_.empty() || input_sites_.contains(SiteOf(x)) || x.requested <= kSmall;
+  // A loss is computed outside of the model.
+  if (in_call || (forward_after_last_ && !batch)) {
+    return Set(a, Category::kActivations, Reason::kForwardUnfinished);
   }
+  if (p_.framed && batch) return Set(a, Category::kInputs, Reason::kBatch);
 }
 
 }  // namespace plimsoll

@@ -214,5 +214,16 @@ TEST(CppLoop, AnOptimizerMayStepInTheBackward) {
   EXPECT_EQ(Peak(e, Category::kActivations), 200 * kMiB);
 }
 
+TEST(CppLoop, WhatIsGatheredAfterTheStepsIsNoBatch) {
+  CppLoop loop;
+  loop.MakeModel();
+  for (int i = 0; i < 4; ++i) loop.Step();
+  for (int i = 0; i < 3; ++i) loop.Alloc(400 * kMiB, loop.Main({"Save()"}));
+  loop.RunOut(400 * kMiB, loop.Main({"Save()"}));
+  const Explanation e = loop.Explain();
+  EXPECT_EQ(Peak(e, Category::kInputs), 6 * kMiB);
+  EXPECT_EQ(Peak(e, Category::kUnattributed), 1200 * kMiB);
+}
+
 }  // namespace
 }  // namespace plimsoll::attribution_test

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "diagnose/attribution/attribution.h"
@@ -70,6 +71,9 @@ class Attributor {
   bool IsCutOff(const Allocation& x) const;
   void AttributeOutliving(AllocationIndex a, std::size_t gap);
   void AttributeAfterLast(AllocationIndex a);
+  static std::size_t SiteOf(const Allocation& x) {
+    return x.stack.valid() ? x.stack.index() + 1 : 0;
+  }
   void AttributeBuckets();
   void FollowSites();
 
@@ -77,6 +81,10 @@ class Attributor {
   Attribution out_;
   std::vector<bool> kept_;
   std::map<Position, Position> cut_off_;
+  /// Where the batches that the steps took were made.
+  std::set<std::size_t> input_sites_;
+  /// A forward has begun after the last backward.
+  bool forward_after_last_ = false;
 };
 
 }  // namespace plimsoll
