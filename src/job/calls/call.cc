@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "job/calls/arithmetic.h"
+
 namespace plimsoll {
 namespace {
 
