@@ -73,7 +73,9 @@ struct Judged {
   }
 
   const OomMessage& message() const { return figures.message; }
-  Severity severity() const { return judgement.findings.front().severity; }
+  Severity severity() const {
+    return std::ranges::min_element(judgement.findings, {}, &Finding::severity)->severity;
+  }
 
   Group group;
   Figures figures;
@@ -179,8 +181,12 @@ Explanation ExplainMessages(const Recording& recording, std::optional<int> file_
   std::vector<Finding> findings;
   for (const Judged& judged : all) {
     explanation.ranks.push_back(RankOf(recording, judged));
-    findings.insert(findings.end(), judged.judgement.findings.begin(),
-                    judged.judgement.findings.end());
+    // What was survived is not why the run ended.
+    const bool aside = judged.message().survived && !all.front().message().survived;
+    for (Finding finding : judged.judgement.findings) {
+      if (aside) finding.severity = std::max(finding.severity, Severity::kLow);
+      findings.push_back(std::move(finding));
+    }
   }
   const Judged& first = all.front();
   explanation.verdict = VerdictOf(first.figures, first.judgement) + OtherRanks(all);
