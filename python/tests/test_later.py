@@ -218,3 +218,40 @@ optimizer.step()
     save, load = (row[0] for row in host["later"][:2])
     assert save == host["steps"][0] + 4 * 512 * 2048, "one tensor at a time"
     assert load >= host["steps"][0] + weights and host["later"][-1][0] >= 16 << 20
+
+
+TRAINER = """
+import types
+class CallbackHandler:
+    def on_step_end(self, args, state, control, **kwargs):
+        return control
+module = types.ModuleType("transformers.trainer_callback")
+module.CallbackHandler = CallbackHandler
+sys.modules[module.__name__] = module
+args = types.SimpleNamespace(eval_strategy=sys.argv[2])
+control = types.SimpleNamespace(should_evaluate=False)
+train = TensorDataset(torch.randn(4000, 32))
+loader = DataLoader(train, batch_size=batch)
+validation = DataLoader(TensorDataset(torch.randn(96, 32)), batch_size=batch)
+model = nn.Linear(32, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for (x,) in loader:
+    model(x.cuda()).sum().backward()
+    optimizer.step()
+    control = CallbackHandler().on_step_end(args, None, control)
+    if control.should_evaluate:
+        control.should_evaluate = False
+        with torch.no_grad():
+            for (x,) in validation:
+                model(x.cuda())
+"""
+
+
+def test_the_evaluation_of_a_trainer_is_brought_forward(tmp_path: Path) -> None:
+    told = captured(tmp_path, TRAINER, "{batch}", "steps").document
+    assert parts(told)[2] == ["evaluation", {"times": [22, 10]}]
+
+
+def test_a_trainer_without_an_evaluation_gets_none(tmp_path: Path) -> None:
+    told = captured(tmp_path, TRAINER, "{batch}", "no").document
+    assert parts(told) == []

@@ -10,6 +10,10 @@ class Follower(Protocol):
     @property
     def is_beyond_steps(self) -> bool: ...
 
+    @property
+    def has_steps(self) -> bool:
+        """The last step that is wanted is over."""
+
     def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
         """The next of a loader's iterator, which `give` gives; or a StopIteration."""
 

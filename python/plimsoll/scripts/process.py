@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
+from ..base.patching import patched
 from ..base.places import in_own_file, line_of
 from ..base.seed import fixed_seed
 from ..capturing.api import settings_of_torch
@@ -41,6 +42,7 @@ from ..world.surroundings import surroundings
 from .later import EVALUATION
 from .progress import Progress
 from .run import Failure, Outcome, Run, RunResult, write_outcome
+from .schedules import brought_forward
 from .stand_ins import ScriptSettings, world
 from .watch import STEPS, ScriptPlaces, ScriptRecorder, Watch
 
@@ -118,6 +120,7 @@ class _Process:
         if not self._libraries_are_patched:
             self._libraries_are_patched = True
             self._contexts.enter_context(libraries_not_tracing())
+            self._contexts.enter_context(patched(brought_forward(self._watch)))
             self._contexts.enter_context(
                 flex_attention_as_one_call(self._recorder, self._capability, self._notes)
             )

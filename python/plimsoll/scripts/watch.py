@@ -306,11 +306,15 @@ class Watch:
 
     def _ends_loader(self, iterator: Any) -> bool:
         if not self.later.begun:
-            if not (self._stepped and not self._depth and self._has_steps()):
+            if not self.has_steps:
                 self.later.know(iterator)
                 return False
             self._may_begin()
         return self.later.begun and self.later.ends(iterator)
+
+    @property
+    def has_steps(self) -> bool:
+        return self.later.begun or (bool(self._stepped) and not self._depth and self._has_steps())
 
     @property
     def is_beyond_steps(self) -> bool:
