@@ -83,7 +83,7 @@ int RunPredict(const PredictFlags& flags) {
     return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
   }
   progress.Next("predicting");
-  const PredictAnswer answer{Predict(*trial), max_batch, FindEarlierFrees(*trial)};
+  const PredictAnswer answer{Predict(*trial), max_batch, FindEarlierFrees(*trial), flags.share};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
                                                  NextOf(flags, *request, answer.prediction));

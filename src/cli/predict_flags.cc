@@ -220,6 +220,7 @@ void PredictFlags::AddTo(Flags& flags) {
                  [this](const std::string& text) { return ReadSetting(text, choice); });
   AddRoomFlag(flags, "--limit", limit, "what set_per_process_memory_fraction will allow (20GiB)");
   AddRoomFlag(flags, "--beside", beside, "what other processes hold of the card (70GiB)");
+  flags.Switch("--share", share, "also what others may have of the card beside it");
   AddRoomFlag(flags, "--host", host, "what the host has for the process (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,

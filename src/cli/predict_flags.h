@@ -34,6 +34,7 @@ struct PredictFlags {
   std::optional<Bytes> host;
   std::optional<Bytes> beside;
   std::optional<std::int64_t> steps;
+  bool share = false;
   bool json = false;
   bool events = false;
   std::optional<std::string> html;

@@ -23,6 +23,8 @@ struct PredictAnswer {
   const Prediction& prediction;
   const std::optional<MaxBatch>& max_batch;
   const std::optional<EarlierFrees>& earlier_frees;
+  /// What is left of the card for others is asked for.
+  bool share = false;
 };
 std::string PredictText(const PredictAnswer& answer, const TextStyle& style);
 /// Every request to the allocator, one line each.

@@ -177,6 +177,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"assumptions", p.assumptions}};
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
   if (p.host) json["host"] = HostJson(p);
+  if (answer.share) json["left_for_others"] = p.LeftForOthers();
   if (p.fails_in && !p.stages.empty()) {
     json["fails_in"] = StageName(*p.fails_in);
     json["fails_at"] = p.fails_at;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "report/format/table.h"
 #include "report/format/writer.h"
@@ -258,7 +259,17 @@ std::string HostText(const Prediction& p) {
       FormatBytes(host.base), FormatBytes(host.imports));
 }
 
-void WriteFigures(Writer& w, const Prediction& p) {
+/// Engines are given a share of the whole card, which counts what lies outside their pools too.
+std::string LeftText(const Prediction& p) {
+  const Bytes left = p.LeftForOthers();
+  const double share = std::floor(100.0 * double(left) / double(p.gpu.memory + p.gpu.taken)) / 100;
+  return fmt::format(
+      "{}: an engine beside it may take {:.2f} of the card (vLLM's "
+      "--gpu-memory-utilization)",
+      FormatBytes(left), share);
+}
+
+void WriteFigures(Writer& w, const Prediction& p, bool share) {
   WriteRow(w, "allocated at most", RangeText(p.trial.needs.allocated));
   WriteRow(w, "reserved at most", RangeText(p.trial.needs.reserved));
   WriteRow(w, "on the device", RangeText(p.trial.needs.device));
@@ -270,6 +281,7 @@ void WriteFigures(Writer& w, const Prediction& p) {
   }
   WriteRow(w, "peak", InstantText(p));
   if (p.host) WriteRow(w, "on the host", HostText(p));
+  if (share) WriteRow(w, "left for others", LeftText(p));
 }
 
 void WriteStages(Writer& w, const Prediction& p) {
@@ -382,7 +394,7 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
       max_batch ? Headlines(p, *max_batch) : std::vector<std::string>{Verdict(p)};
   for (const std::string& headline : headlines) w.Headline(headline);
   w.Line();
-  WriteFigures(w, p);
+  WriteFigures(w, p, answer.share);
   WriteStages(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));
   for (const AccountLine& line : p.account) {

@@ -82,6 +82,10 @@ struct Prediction {
 
   /// Whether it fits, and goes on doing so.
   bool Runs() const { return trial.fits && !(growth && growth->EndsTheJob()) && FitsHost(); }
+  /// What others may have of the card so that it surely fits in every stage that was seen.
+  Bytes LeftForOthers() const {
+    return trial.fits ? std::max<Bytes>(0, gpu.memory - trial.needs.device.high) : 0;
+  }
   bool FitsHost() const { return !host || !host_room || host->resident <= *host_room; }
 };
 
