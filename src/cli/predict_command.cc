@@ -47,6 +47,8 @@ Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
 
 std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& request,
                              const Prediction& prediction) {
+  // No batch and no plan gives the host more.
+  if (!prediction.FitsHost()) return {};
   StepQuestion asked{.files = flags.files,
                      .script = flags.script,
                      .batches = flags.batches,
@@ -61,7 +63,7 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
   const PredictOutcome outcome{.fits = prediction.trial.fits,
                                .surely = prediction.trial.surely_fits,
-                               .grows = prediction.trial.fits && !prediction.Runs(),
+                               .grows = prediction.growth && prediction.growth->EndsTheJob(),
                                .largest = flags.FindsLargest(),
                                .batch = prediction.batch,
                                .samples = prediction.batch * prediction.passes,

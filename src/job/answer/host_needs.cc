@@ -61,7 +61,8 @@ const std::string& WhereIn(const HostPeaks& host, std::size_t part) {
 std::optional<HostNeeds> FindHostNeeds(const Job& job, const Variant& variant, std::int64_t batch) {
   if (!job.host) return std::nullopt;
   const AtBatch at(job, batch);
-  std::vector<Bytes> tensors = {at.Of(job.host->build.bytes), at.Of(job.host->steps.bytes)};
+  std::vector<Bytes> tensors = {std::clamp<Bytes>(at.Of(job.host->build.bytes), 0, kMost),
+                                std::clamp<Bytes>(at.Of(job.host->steps.bytes), 0, kMost)};
   for (const Bytes bytes : TensorsLater(job, variant, batch)) tensors.push_back(bytes);
   const Bytes training = Convolves(job, variant) ? kTrainingWithCudnn : kTraining;
   HostNeeds needs;

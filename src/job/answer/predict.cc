@@ -77,20 +77,12 @@ Heaviest HeaviestOf(const Trial& trial, std::size_t part) {
   return trial.setting().variant().later[part - PartPeaks::kLater].heaviest;
 }
 
-Stage StageOf(const Trial& trial, const Moment& moment) {
-  return moment.part == Moment::kSteps
-             ? Stage::kStep
-             : trial.setting().variant().later[static_cast<std::size_t>(moment.part)].stage;
-}
-
 void AddFailure(const Trial& trial, std::size_t request, Prediction& prediction) {
-  const Moment& moment = trial.lowered().moments[request];
-  prediction.fails_in = StageOf(trial, moment);
+  const std::size_t part = PartPeaks::IndexOf(trial.lowered().moments[request]);
+  prediction.fails_in = StageOfPart(trial, part);
   prediction.fails_at = LineOf(trial, request);
-  prediction.fails_later = moment.part != Moment::kSteps;
-  if (!prediction.fails_later) return;
-  const Part& part = trial.setting().variant().later[static_cast<std::size_t>(moment.part)];
-  prediction.fails_with_heaviest = part.heaviest != Heaviest::kNotOne;
+  prediction.fails_later = part >= PartPeaks::kLater;
+  prediction.fails_with_heaviest = HeaviestOf(trial, part) != Heaviest::kNotOne;
 }
 
 void AddStages(const Trial& trial, Prediction& prediction) {

@@ -16,7 +16,7 @@ namespace plimsoll {
 
 /// What one stage of the job's life takes at most, of all that is seen of it.
 struct StageNeeds {
-  /// kStep for all steps, with the loading of the model before them.
+  /// kBuild for what comes before the first step, kStep for all steps.
   Stage stage = Stage::kStep;
   /// It comes after a checkpoint was loaded, of which something may be kept.
   bool after_load = false;

@@ -109,15 +109,8 @@ class Observer {
   const RefusedCalls& refused_calls() const { return refused_calls_; }
 
  private:
-  static std::size_t IndexOf(const Moment& moment) {
-    if (moment.part != Moment::kSteps) {
-      return static_cast<std::size_t>(moment.part) + PartPeaks::kLater;
-    }
-    return moment.step < 0 ? PartPeaks::kBuild : PartPeaks::kSteps;
-  }
-
   void AddToPart(const Moment& moment, std::size_t request, const AllocatorCounters& counters) {
-    const std::size_t part = IndexOf(moment);
+    const std::size_t part = PartPeaks::IndexOf(moment);
     // One that asks for nothing has what was there before.
     if (peaks_.parts.size() <= part) peaks_.parts.resize(part + 1, before_);
     PartPeaks& peaks = peaks_.parts[part];

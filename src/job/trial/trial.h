@@ -77,6 +77,10 @@ struct PartPeaks {
   static constexpr std::size_t kBuild = 0;
   static constexpr std::size_t kSteps = 1;
   static constexpr std::size_t kLater = 2;
+  static std::size_t IndexOf(const Moment& moment) {
+    if (moment.part != Moment::kSteps) return static_cast<std::size_t>(moment.part) + kLater;
+    return moment.step < 0 ? kBuild : kSteps;
+  }
 };
 
 /// The peaks of one replay.
