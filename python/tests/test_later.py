@@ -247,6 +247,48 @@ for (x,) in loader:
 """
 
 
+LOADING = """
+data = TensorDataset(torch.randn(800, 3000))
+loader = DataLoader(data, batch_size=batch, num_workers=2, pin_memory=True, prefetch_factor=3)
+model = nn.Linear(3000, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step, (x,) in enumerate(loader):
+    assert x.is_pinned() and loader.num_workers == 2
+    loss = model(x.cuda(non_blocking=True)).sum()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_pinned_batches_and_workers_are_counted(tmp_path: Path) -> None:
+    told = captured(tmp_path, LOADING, "{batch}").document
+    build, steps = told["host"]["build"][2], told["host"]["steps"][2]
+    first, second = told["batches"]
+    size = [12000 * first, 12000 * second]
+    # Three of each worker, of which the first is given.
+    assert build["pinned"] == [*[size] * 6, -1, size] and build["workers"] == 2
+    assert steps["shared"] == [2 * size[0], 2 * size[1]]
+    # A number that is read; the batch for the one that was given; the next one.
+    assert steps["pinned"][:5] == [4, -8, size, -2, size]
+
+
+def test_what_comes_to_the_host_beside_the_computation_is_pinned(tmp_path: Path) -> None:
+    keep = LOADING.replace(", pin_memory=True", "").replace("x.is_pinned()", "not x.is_pinned()")
+    keep = keep.replace("print", 'kept = model.weight.to("cpu", non_blocking=True); print')
+    told = captured(tmp_path, keep, "{batch}").document
+    assert told["host"]["build"][2].get("pinned", []) == []
+    # The second is there before the first is let go.
+    assert told["host"]["steps"][2]["pinned"][:5] == [96000, 4, -2, 96000, -1]
+
+
+def test_an_evaluation_of_the_training_data_is_one(tmp_path: Path) -> None:
+    told = captured(
+        tmp_path, JOB + EVALUATION.replace("validation", "loader"), "{batch}"
+    ).document
+    assert ["evaluation"] in parts(told)
+
+
 def test_the_evaluation_of_a_trainer_is_brought_forward(tmp_path: Path) -> None:
     told = captured(tmp_path, TRAINER, "{batch}", "steps").document
     assert parts(told)[2] == ["evaluation", {"times": [22, 10]}]

@@ -97,10 +97,20 @@ Json GrowthJson(const Growth& growth) {
 }
 
 Json HostJson(const Prediction& p) {
-  Json json = {
-      {"resident", p.host->resident}, {"tensors", p.host->tensors},       {"base", p.host->base},
-      {"imports", p.host->imports},   {"stage", StageName(p.host_stage)}, {"where", p.host->where},
-      {"fits", p.FitsHost()}};
+  const HostPart& peak = p.host->peak();
+  Json json = {{"resident", peak.resident()},
+               {"tensors", peak.tensors},
+               {"pinned", peak.pinned},
+               {"base", peak.base},
+               {"imports", peak.imports},
+               {"workers", peak.workers},
+               {"of_workers", peak.of_workers},
+               {"shared", peak.shared},
+               {"ranks", p.host->ranks},
+               {"of_machine", p.host->of_machine()},
+               {"stage", StageName(p.host_stage)},
+               {"where", peak.where},
+               {"fits", p.FitsHost()}};
   if (p.host_room) json["room"] = *p.host_room;
   return json;
 }
@@ -116,6 +126,7 @@ Json StagesJson(const std::vector<StageNeeds>& stages) {
                 {"device", stage.device},
                 {"where", stage.where}};
     if (stage.host) row["host"] = *stage.host;
+    if (stage.pinned) row["pinned"] = *stage.pinned;
     list.push_back(std::move(row));
   }
   return list;

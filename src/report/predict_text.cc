@@ -103,6 +103,12 @@ std::string_view DiesIn(const Prediction& p) {
   return *p.fails_in == Stage::kStep ? "a later step" : Doing(*p.fails_in);
 }
 
+std::string WhoNeeds(const HostNeeds& host) {
+  if (host.ranks > 1) return fmt::format("the {} ranks of a machine need", host.ranks);
+  return host.peak().workers > 0 ? "the process and its loaders' workers need"
+                                 : "the process needs";
+}
+
 std::string KeptBy(const Growth& growth) {
   if (!growth.keeper) return "";
   const std::string name = fmt::format(" and kept in {}", Printable(growth.keeper->name));
@@ -130,12 +136,11 @@ std::string VerdictOfSeen(const Prediction& p) {
                        FormatBytes(c.unlimited.best), c.of);
   }
   if (!p.FitsHost()) {
+    const std::string& where = p.host->peak().where;
     return fmt::format(
-        "Batch {} fits {} ({}) and not its host: the process needs {} there, {}{}, and there is "
-        "{}.",
-        p.batch, Place(p), used, FormatBytes(p.host->resident), Doing(p.host_stage),
-        p.host->where.empty() ? "" : " (" + Printable(p.host->where) + ")",
-        FormatBytes(*p.host_room));
+        "Batch {} fits {} ({}) and not its host: {} {} there, {}{}, and there is {}.", p.batch,
+        Place(p), used, WhoNeeds(*p.host), FormatBytes(p.host->of_machine()), Doing(p.host_stage),
+        where.empty() ? "" : " (" + Printable(where) + ")", FormatBytes(*p.host_room));
   }
   if (!p.Runs()) {
     return fmt::format(
@@ -249,14 +254,31 @@ std::string StepTimeText(const Prediction& p) {
               : "this card");
 }
 
+constexpr Bytes kWorthTelling = kMiB;
+
+std::string WorkersText(std::int64_t count) {
+  return count == 1 ? "a loader worker" : fmt::format("{} loader workers", count);
+}
+
 /// "about 14.85 GiB resident, while building the model: 14.23 GiB of tensors, …".
 std::string HostText(const Prediction& p) {
-  const HostNeeds& host = *p.host;
-  return fmt::format(
-      "about {} resident at most, {}: {} in tensors, {} of PyTorch and CUDA, {} of the "
-      "script's modules and data",
-      FormatBytes(host.resident), Doing(p.host_stage), FormatBytes(host.tensors),
-      FormatBytes(host.base), FormatBytes(host.imports));
+  const HostPart& peak = p.host->peak();
+  std::string text =
+      fmt::format("about {} resident at most, {}: {} in tensors, ", FormatBytes(peak.resident()),
+                  Doing(p.host_stage), FormatBytes(peak.tensors));
+  if (peak.pinned >= kWorthTelling) text += FormatBytes(peak.pinned) + " pinned, ";
+  text += fmt::format("{} of PyTorch and CUDA, {} of the script's modules and data",
+                      FormatBytes(peak.base), FormatBytes(peak.imports));
+  if (peak.workers > 0) {
+    text += fmt::format("; with {} and their batches in shared memory ({}) {}",
+                        WorkersText(peak.workers), FormatBytes(peak.shared),
+                        FormatBytes(peak.with_workers()));
+  }
+  if (p.host->ranks > 1) {
+    text += fmt::format("; {} for the {} ranks of a machine", FormatBytes(p.host->of_machine()),
+                        p.host->ranks);
+  }
+  return text;
 }
 
 /// Engines are given a share of the whole card, which counts what lies outside their pools too.

@@ -135,9 +135,15 @@ Event = Union[Parameter, Buffer, StepBegin, PartBegin, Phase, Label, Call, Free]
 class HostPeak(NamedTuple):
     """Of what a script has in the host's memory, over a while."""
 
+    #: Tensors that are not pinned.
     bytes: int
     #: The line that asked for the last of it.
     where: str
+    #: Requests of pinned memory, in bytes, and -k at the end of the k-th.
+    pinned: list[int] = []
+    #: Processes that fetch batches, and batches of theirs in shared memory.
+    workers: int = 0
+    shared: int = 0
 
 
 class Recorded(NamedTuple):

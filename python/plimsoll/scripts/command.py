@@ -101,16 +101,46 @@ def _host(small: HostPeaks, large: HostPeaks, parts: int) -> dict[str, Any]:
     """Of the parts, as many as are the same in both runs. What was imported is told in steps that
     do not change from run to run."""
 
-    def row(a: HostPeak, b: HostPeak) -> list[Any]:
-        return [a.bytes if a.bytes == b.bytes else [a.bytes, b.bytes], b.where]
+    pinned = _merged_pinned(_peaks(small), _peaks(large))
 
-    later = [row(*pair) for pair in zip(small.later, large.later)]
+    def both(a: int, b: int) -> Any:
+        return a if a == b else [a, b]
+
+    def row(a: HostPeak, b: HostPeak) -> list[Any]:
+        more = {
+            "pinned": pinned.pop(0) if pinned else [],
+            "workers": both(a.workers, b.workers),
+            "shared": both(a.shared, b.shared),
+        }
+        told = {name: value for name, value in more.items() if value}
+        return [both(a.bytes, b.bytes), b.where, *([told] if told else [])]
+
+    rows = [row(*pair) for pair in zip(_peaks(small), _peaks(large))]
     return {
         "imports": round(small.imports / _IMPORTS_IN) * _IMPORTS_IN,
-        "build": row(small.build, large.build),
-        "steps": row(small.steps, large.steps),
-        "later": later[:parts],
+        "build": rows[0],
+        "steps": rows[1],
+        "later": rows[2 : 2 + parts],
     }
+
+
+def _peaks(host: HostPeaks) -> list[HostPeak]:
+    return [host.build, host.steps, *host.later]
+
+
+def _merged_pinned(small: list[HostPeak], large: list[HostPeak]) -> list[list[Any]]:
+    """By part, as far as both runs ask for pinned memory alike."""
+    parts: list[list[Any]] = []
+    for a, b in zip(small, large):
+        events: list[Any] = []
+        parts.append(events)
+        for first, second in zip(a.pinned, b.pinned):
+            if first != second and min(first, second) < 0:
+                return parts
+            events.append(first if first == second else [first, second])
+        if len(a.pinned) != len(b.pinned):
+            return parts
+    return parts
 
 
 def run_each(runs: list[Run]) -> list[RunResult]:

@@ -21,3 +21,8 @@ class Follower(Protocol):
 
     def loading(self, largest: int) -> contextlib.AbstractContextManager[None]:
         """`largest`: bytes of the largest storage that goes through the host to the device."""
+
+    def pins(self, tensor: Any) -> Any:
+        """What `tensor.pin_memory()` gives."""
+
+    def is_pinned(self, tensor: Any) -> bool: ...

@@ -9,7 +9,7 @@ yet (a generator that is trained once for five steps of its critic), the loader 
 from __future__ import annotations
 
 import time
-from collections import Counter
+import weakref
 from typing import Any, Callable, NoReturn
 
 from ..base.notes import Note
@@ -37,14 +37,21 @@ class Later:
     """From `begin` on; before that nothing is asked of it but whether it has begun."""
 
     def __init__(
-        self, recorder: Recorder, host: HostMemory, note: Note, enough: Callable[[], NoReturn]
+        self,
+        recorder: Recorder,
+        host: HostMemory,
+        note: Note,
+        enough: Callable[[], NoReturn],
+        evaluates: Callable[[], bool],
     ) -> None:
+        """`evaluates`: whether the models are set to compute without training."""
         self._recorder = recorder
         self._host = host
         #: By part, but for the last.
         self._on_host: list[HostPeak] = []
         self._note = note
         self._enough = enough
+        self._evaluates = evaluates
         #: The event that the steps end before.
         self.at: int | None = None
         #: The event that each part begins before, and the part.
@@ -64,10 +71,9 @@ class Later:
         self._began = 0.0
         self._trained: set[int] = set()
         #: By iterator: batches that it gave since.
-        self._given: Counter[int] = Counter()
-        self._old: set[int] = set()
-        #: What makes an iterator known again is its number: it must not be given to another.
-        self._iterators: list[Any] = []
+        self._given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        #: Those that gave some before.
+        self._old: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def begun(self) -> bool:
@@ -156,18 +162,16 @@ class Later:
 
     def ends(self, iterator: Any) -> bool:
         """Whether the iterator of a loader is to come to its end now."""
-        if not any(known is iterator for known in self._iterators):
-            self._iterators.append(iterator)
-        number = id(iterator)
-        trains = id(iterator._dataset) in self._trained
+        trains = id(iterator._dataset) in self._trained and not self._evaluates()
         self.batch_trains = trains
         if trains and self._waits:
             return False
         most = BATCHES if not trains else 1
-        if trains and number in self._old:
+        if trains and iterator in self._old:
             most = 0
-        if self._given[number] < most:
-            self._given[number] += 1
+        given = self._given.get(iterator, 0)
+        if given < most:
+            self._given[iterator] = given + 1
             if not trains:
                 self._add(PartBegin(EVALUATION))  # each batch by itself
             return False
@@ -182,7 +186,7 @@ class Later:
         """Of a loader that the steps take their batches from, before it comes to its end: what is
         heavier than all that were seen gets a step too."""
         data = id(iterator._dataset)
-        if self.heaviest.looked or data not in self._trained or id(iterator) not in self._old:
+        if self.heaviest.looked or data not in self._trained or iterator not in self._old:
             return None
         began = time.process_time()
         batch = self.heaviest.find(data, give)
@@ -209,9 +213,7 @@ class Later:
 
     def know(self, iterator: Any) -> None:
         """One that gave batches before the end of the steps."""
-        if id(iterator) not in self._old:
-            self._old.add(id(iterator))
-            self._iterators.append(iterator)
+        self._old.add(iterator)
 
 
 def _length(iterator: Any) -> int:

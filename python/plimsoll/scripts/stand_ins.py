@@ -72,6 +72,7 @@ def world(
         *_loaders(batch, stretch, note, script.batch_sizes),
         *_saved(note, follower),
         *untouched_files(follower),
+        *_pinning(follower),
         *_streams(),
         *_ranks(note, script),
         *_optimizers(),
@@ -107,6 +108,10 @@ def _copied(sample: Any) -> Any:
     return sample if isinstance(sample, torch.Tensor) else copy.copy(sample)
 
 
+#: Of a loader: what fetches batches beside the script.
+_BESIDE = ("num_workers", "pin_memory", "prefetch_factor")
+
+
 def _loaders(
     batch: int | None, stretch: Stretch | None, note: Note, sizes: list[int]
 ) -> list[Patch]:
@@ -117,10 +122,15 @@ def _loaders(
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         given = dict(zip(names, args)) | kwargs
         # A worker is another process, where tensors are real; pinning asks for a device.
-        for name in ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers"):
-            given.pop(name, None)
+        told = {name: given.pop(name, None) for name in _BESIDE}
         for name in ("multiprocessing_context", "timeout", "pin_memory_device", "in_order"):
             given.pop(name, None)
+        given.pop("persistent_workers", None)
+        make(self, given)
+        # What is made of it says what it would have, and a loader that is made from it gets it.
+        self.__dict__.update({name: value for name, value in told.items() if value is not None})
+
+    def make(self: Any, given: dict[str, Any]) -> None:
         own = given.get("batch_size", 1)
         if own is None or given.get("batch_sampler") is not None:
             return made(self, **given)
@@ -152,6 +162,16 @@ def _counted(fetched: Counter[int], follower: Follower) -> Patch:
         return batch
 
     return Patch(_BaseDataLoaderIter, "__next__", give_next)
+
+
+def _pinning(follower: Follower) -> list[Patch]:
+    def pin(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return follower.pins(self)
+
+    def is_pinned(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+        return follower.is_pinned(self)
+
+    return [Patch(torch.Tensor, "pin_memory", pin), Patch(torch.Tensor, "is_pinned", is_pinned)]
 
 
 # Files.

@@ -16,6 +16,7 @@ from typing import Any, Callable, NamedTuple, NoReturn
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 from ..base.notes import Note
@@ -41,10 +42,12 @@ from ..knowledge.values import Values
 from ..world.model import tensors_in_order
 from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
+from .loading import Loading
 from .run import HostPeaks, Kept
 from .stand_ins import OneRank
 
 STEPS = 3
+_LARGE = 64 << 20
 
 
 class _FromHost(NamedTuple):
@@ -90,6 +93,16 @@ class ScriptRecorder(Recorder):
         for tensor in _tensors_in(result):
             if not on_device(tensor):
                 self.host.see(tensor)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if kwargs and _pins(func, args, kwargs):
+            self.host.pin(result)
+        elif func is torch.ops.aten._local_scalar_dense.default and on_device(args[0]):
+            self.host.pinned.read(args[0].element_size())
+        return result
 
     def _ran_for_real(self, result: Any) -> None:
         if isinstance(result, torch.Tensor):
@@ -147,7 +160,8 @@ class Watch:
         self._places = places
         self._note = note
         self._host = recorder.host
-        self.later = Later(recorder, self._host, note, enough)
+        self._loading = Loading(self._host)
+        self.later = Later(recorder, self._host, note, enough, self._evaluates)
         #: Peaks of what is in the host's memory: before the first forward, and in the steps.
         self.host_built = self.host_in_steps = HostPeak(0, "")
         #: What the process has, and had before the script began.
@@ -283,6 +297,10 @@ class Watch:
         left = made & recorder.alive()
         return find_keeper(lambda tensor: recorder.number(tensor) in left) if left else None
 
+    def _evaluates(self) -> bool:
+        """Nothing is set to training: then the batches of the training's own data are evaluated."""
+        return not torch.is_grad_enabled() and not any(root.training for root in self.roots)
+
     def _follow(self) -> str:
         """Behind the steps: what is done here. A batch tells by its loader: a teacher runs without
         autograd in a step, and an evaluation may forget to turn it off."""
@@ -294,6 +312,14 @@ class Watch:
         return stage
 
     def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
+        try:
+            batch = self._next_batch(iterator, give)
+        except StopIteration:
+            self._loading.end(iterator)
+            raise
+        return self._loading.given(iterator, batch)
+
+    def _next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
         if self._ends_loader(iterator):
             batch = self.later.heaviest_batch(iterator, give)
             if batch is None:
@@ -303,6 +329,16 @@ class Watch:
         if not self.later.begun:
             self.later.heaviest.see(id(iterator._dataset), batch)
         return batch
+
+    def pins(self, tensor: torch.Tensor) -> torch.Tensor:
+        if on_device(tensor) or self._host.is_pinned(tensor):
+            return tensor
+        pinned = tensor if _is_large(tensor) else tensor.clone()
+        self._host.pin(pinned)
+        return pinned
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        return not on_device(tensor) and self._host.is_pinned(tensor)
 
     def _ends_loader(self, iterator: Any) -> bool:
         if not self.later.begun:
@@ -484,6 +520,24 @@ def _takes_from_host(call: Call) -> bool:
 
 def _has_tensors(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
+
+
+def _pins(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether the result lies in pinned memory: it is asked for, or the host does not wait for what
+    comes from the device."""
+    if kwargs.get("pin_memory"):
+        return kwargs.get("device") is None or _is_host(kwargs["device"])
+    comes = func is torch.ops.aten._to_copy.default and kwargs.get("non_blocking")
+    return bool(comes) and on_device(args[0]) and _is_host(kwargs.get("device"))
+
+
+def _is_large(tensor: torch.Tensor) -> bool:
+    """It has values, and a copy of them would take long."""
+    return not isinstance(tensor, FakeTensor) and tensor.untyped_storage().nbytes() > _LARGE
+
+
+def _is_host(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "cpu"
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -107,7 +107,9 @@ def _loaders() -> list[Patch]:
         """A worker is another process, where tensors are real; pinning asks for a device."""
         loader = copy.copy(self)
         loader.__dict__.update(num_workers=0, pin_memory=False, timeout=0)
-        return _SingleProcessDataLoaderIter(loader)
+        iterator = _SingleProcessDataLoaderIter(loader)
+        iterator.__dict__["loader"] = self  # as it was told to be
+        return iterator
 
     return [Patch(DataLoader, "_get_iterator", alone)]
 

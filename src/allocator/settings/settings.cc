@@ -70,6 +70,16 @@ std::string FormatSettings(const AllocatorSettings& s) {
   if (s.expandable_segments_reserve) {
     add("expandable_segments_reserve", ReserveText(*s.expandable_segments_reserve));
   }
+  const PinnedSettings& pinned = s.pinned;
+  if (pinned.max_round_threshold < kLargestSetting) {
+    add("pinned_max_round_threshold_mb", mib(pinned.max_round_threshold));
+  }
+  if (pinned.max_cached_size < kLargestSetting) {
+    add("pinned_max_cached_size_mb", mib(pinned.max_cached_size));
+  }
+  if (pinned.reserve_segment_size > 0) {
+    add("pinned_reserve_segment_size_mb", mib(pinned.reserve_segment_size));
+  }
   return text;
 }
 

@@ -30,6 +30,18 @@ struct AddressReserve {
   friend bool operator==(const AddressReserve&, const AddressReserve&) = default;
 };
 
+/// Of the allocator of pinned host memory.
+struct PinnedSettings {
+  /// Larger requests get what they ask for, and no power of two.
+  Bytes max_round_threshold = kUnlimited;
+  /// Larger blocks are given back when they are free.
+  Bytes max_cached_size = kUnlimited;
+  /// Taken with the first request, and served from; 0 is none.
+  Bytes reserve_segment_size = 0;
+
+  friend bool operator==(const PinnedSettings&, const PinnedSettings&) = default;
+};
+
 /// The settings, complete. Defaults are PyTorch's.
 struct AllocatorSettings {
   bool expandable_segments = false;
@@ -54,9 +66,10 @@ struct AllocatorSettings {
   bool graph_capture_record_stream_reuse = false;
   /// expandable_segments_reserve; never more than the default of 9/8 of the device takes effect.
   std::optional<AddressReserve> expandable_segments_reserve = {};
-  /// Keys that do not change placement (pinned_*, release_lock_on_cudamalloc) or only that of
-  /// streams which the program tagged (expandable_segments_reserve_by_class), accepted as PyTorch
-  /// does; each once.
+  PinnedSettings pinned = {};
+  /// Keys that do not change placement (release_lock_on_cudamalloc) or only that of streams
+  /// which the program tagged (expandable_segments_reserve_by_class), accepted as PyTorch does;
+  /// each once.
   std::vector<std::string> ignored = {};
 
   friend bool operator==(const AllocatorSettings&, const AllocatorSettings&) = default;

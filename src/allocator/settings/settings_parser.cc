@@ -319,15 +319,28 @@ bool IgnoreFlag(Reading& r, const Key& key) {
   return true;
 }
 
-bool IgnoreNumber(Reading& r, const Key& key) {
+/// MiB of pinned memory.
+bool ReadPinned(Reading& r, const Key& key, Bytes& size) {
   if (!r.in.Value(key)) return false;
-  const std::optional<std::uint64_t> number = r.in.Number(key);
-  if (!number) return false;
-  if (*number == 0 && key.known == &VersionRules::has_pinned_reserve_segment) {
-    return r.in.RefuseValue(key, "has to be greater than 0", "use 1 or more");
-  }
-  NoteIgnored(r, key);
+  const std::optional<std::uint64_t> mib = r.in.Number(key);
+  if (!mib) return false;
+  const bool fits = *mib < static_cast<std::uint64_t>(kLargestSetting / kMiB);
+  size = fits ? static_cast<Bytes>(*mib) * kMiB : kLargestSetting;
   return true;
+}
+
+bool ReadPinnedThreshold(Reading& r, const Key& key) {
+  return ReadPinned(r, key, r.settings.pinned.max_round_threshold);
+}
+
+bool ReadPinnedCached(Reading& r, const Key& key) {
+  return ReadPinned(r, key, r.settings.pinned.max_cached_size);
+}
+
+bool ReadPinnedSegment(Reading& r, const Key& key) {
+  if (!ReadPinned(r, key, r.settings.pinned.reserve_segment_size)) return false;
+  if (r.settings.pinned.reserve_segment_size > 0) return true;
+  return r.in.RefuseValue(key, "has to be greater than 0", "use 1 or more");
 }
 
 bool IgnoreThreads(Reading& r, const Key& key) {
@@ -366,13 +379,14 @@ std::span<const Key> Keys() {
        &R::has_graph_capture_record_stream_reuse},
       {"per_process_memory_fraction", Pass::kCuda, &ReadFraction,
        &R::has_per_process_memory_fraction},
-      {"pinned_reserve_segment_size_mb", Pass::kCuda, &IgnoreNumber,
+      {"pinned_reserve_segment_size_mb", Pass::kCuda, &ReadPinnedSegment,
        &R::has_pinned_reserve_segment},
       {"large_segment_size_mb", Pass::kSegment, &ReadLargeSegment, &R::has_large_segment_size},
       {"throw_on_cudamalloc_oom", Pass::kCuda, &ReadThrow, &R::has_throw_on_cudamalloc_oom},
       {"pinned_free_catch_all", Pass::kCuda, &IgnoreFlag, &R::has_pinned_free_catch_all},
-      {"pinned_max_round_threshold_mb", Pass::kShared, &IgnoreNumber, &R::has_pinned_max_sizes},
-      {"pinned_max_cached_size_mb", Pass::kShared, &IgnoreNumber, &R::has_pinned_max_sizes},
+      {"pinned_max_round_threshold_mb", Pass::kShared, &ReadPinnedThreshold,
+       &R::has_pinned_max_sizes},
+      {"pinned_max_cached_size_mb", Pass::kShared, &ReadPinnedCached, &R::has_pinned_max_sizes},
       {"expandable_segments_reserve", Pass::kCuda, &ReadReserve,
        &R::has_expandable_segments_reserve},
       {"expandable_segments_reserve_by_class", Pass::kCuda, &ReadReserveByClass,

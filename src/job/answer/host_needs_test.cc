@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "job/trial/trial.h"
+
 namespace plimsoll::host_needs_test {
 namespace {
 
@@ -16,16 +20,61 @@ Job WithHost() {
   return job;
 }
 
+std::optional<HostNeeds> NeedsOf(const Job& job, std::int64_t batch,
+                                 const PinnedSettings& pinned = {}) {
+  Setting setting{.job = std::make_shared<Job>(CopyOf(job, 0)), .batch = batch};
+  setting.rules.settings.pinned = pinned;
+  return FindHostNeeds(setting);
+}
+
 TEST(HostNeeds, TheLargestStageIsTold) {
-  const Job job = WithHost();
-  const std::optional<HostNeeds> needs = FindHostNeeds(job, job.variants[0], 64);
+  const std::optional<HostNeeds> needs = NeedsOf(WithHost(), 64);
   ASSERT_TRUE(needs);
-  EXPECT_EQ(needs->part, 0U);
-  EXPECT_EQ(needs->where, "a.py:1");
-  EXPECT_EQ(needs->tensors, 4 * kGiB);
-  EXPECT_EQ(needs->resident, needs->base + needs->imports + needs->tensors);
+  const HostPart& peak = needs->peak();
+  EXPECT_EQ(needs->most, PartPeaks::kBuild);
+  EXPECT_EQ(peak.where, "a.py:1");
+  EXPECT_EQ(peak.tensors, 4 * kGiB);
+  EXPECT_EQ(peak.resident(), peak.base + peak.imports + peak.tensors);
+  EXPECT_EQ(needs->of_machine(), peak.resident());
   // The steps have a megabyte for each sample, and libraries that were not there before.
-  EXPECT_GT(needs->by_part[1], 64 * kMiB + needs->base + needs->imports);
+  EXPECT_EQ(needs->parts[1].tensors, 64 * kMiB);
+  EXPECT_GT(needs->parts[1].base, peak.base);
+}
+
+TEST(HostNeeds, PinnedMemoryComesInPowersOfTwoAndIsKept) {
+  Job job = WithHost();
+  // At batch 8 two requests of 96 MiB at a time, in two steps.
+  const PinnedEvent request{.bytes = {48 * kMiB, 96 * kMiB}};
+  job.host->steps.pinned = {request, request, {.ends = 1}, {.ends = 2}, request, request};
+  EXPECT_EQ(NeedsOf(job, 8)->parts[1].pinned, 256 * kMiB);
+  EXPECT_EQ(NeedsOf(job, 4)->parts[1].pinned, 128 * kMiB);
+  EXPECT_EQ(NeedsOf(job, 8, {.max_round_threshold = 64 * kMiB})->parts[1].pinned, 192 * kMiB);
+}
+
+TEST(HostNeeds, PinnedBatchesThatALoopKeepsAreCountedForAll) {
+  Job job = WithHost();
+  job.variants[0].later = {{.stage = Stage::kEvaluation},
+                           {.stage = Stage::kEvaluation, .times = {99, 99}}};
+  const PinnedEvent request{.bytes = {kMiB, kMiB}};
+  const HostPeak batch{.bytes = {}, .where = "a.py:3", .pinned = {request}};
+  job.host->later = {batch, batch};
+  EXPECT_EQ(NeedsOf(job, 4)->pinned(), 100 * kMiB);
+  // What each gives back is there for the next: its own, or that of the batch before.
+  job.host->later[1].pinned = {request, {.ends = 1}};
+  EXPECT_EQ(NeedsOf(job, 4)->pinned(), 2 * kMiB);
+  job.host->later[1].pinned = {request, {.ends = 2}};
+  EXPECT_EQ(NeedsOf(job, 4)->pinned(), 2 * kMiB);
+}
+
+TEST(HostNeeds, WorkersAndSharedMemoryAreOfTheMachine) {
+  Job job = WithHost();
+  job.host->steps.bytes = {8 * kGiB, 8 * kGiB};
+  job.host->steps.workers = {4, 4};
+  job.host->steps.shared = {kGiB, 2 * kGiB};
+  const std::optional<HostNeeds> needs = NeedsOf(job, 8);
+  EXPECT_EQ(needs->most, PartPeaks::kSteps);
+  EXPECT_EQ(needs->shared(), 2 * kGiB);
+  EXPECT_EQ(needs->of_machine(), needs->peak().resident() + 2 * kGiB + needs->peak().of_workers);
 }
 
 TEST(HostNeeds, WhatALoopKeepsIsCountedForAllItsBatches) {
@@ -36,18 +85,17 @@ TEST(HostNeeds, WhatALoopKeepsIsCountedForAllItsBatches) {
   const auto at = [](Bytes bytes) { return HostPeak{.bytes = {bytes, bytes}, .where = "a.py:3"}; };
   // Each batch leaves 10 MiB, and all are put together, which takes as much again.
   job.host->later = {at(10 * kMiB), at(20 * kMiB), at(40 * kMiB)};
-  const std::optional<HostNeeds> needs = FindHostNeeds(job, job.variants[0], 4);
+  const std::optional<HostNeeds> needs = NeedsOf(job, 4);
   ASSERT_TRUE(needs);
-  ASSERT_EQ(needs->by_part.size(), 5U);
-  const Bytes outside = needs->by_part[1] - 4 * kMiB;
-  EXPECT_EQ(needs->by_part[3] - outside, 990 * kMiB);
-  EXPECT_EQ(needs->by_part[4] - outside, 1990 * kMiB);
+  ASSERT_EQ(needs->parts.size(), 5U);
+  EXPECT_EQ(needs->parts[3].tensors, 990 * kMiB);
+  EXPECT_EQ(needs->parts[4].tensors, 1990 * kMiB);
 }
 
 TEST(HostNeeds, NothingWhereNobodyLooked) {
   Job job = WithHost();
   job.host.reset();
-  EXPECT_FALSE(FindHostNeeds(job, job.variants[0], 4));
+  EXPECT_FALSE(NeedsOf(job, 4));
 }
 
 }  // namespace

@@ -104,8 +104,9 @@ void AddStages(const Trial& trial, Prediction& prediction) {
     if (at == prediction.stages.end()) at = prediction.stages.insert(at, row);
     at->reserved = std::max(at->reserved, parts[i].reserved);
     at->device = at->reserved + outside;
-    if (prediction.host && i < prediction.host->by_part.size()) {
-      at->host = std::max(at->host.value_or(0), prediction.host->by_part[i]);
+    if (prediction.host && i < prediction.host->parts.size()) {
+      at->host = std::max(at->host.value_or(0), prediction.host->parts[i].resident());
+      at->pinned = std::max(at->pinned.value_or(0), prediction.host->parts[i].pinned);
     }
     if (parts[i].allocated <= at->allocated) continue;
     at->allocated = parts[i].allocated;
@@ -114,6 +115,9 @@ void AddStages(const Trial& trial, Prediction& prediction) {
   if (parts.size() <= PartPeaks::kLater) prediction.stages.clear();
   if (trial.decided().failed) AddFailure(trial, *trial.decided().failed, prediction);
 }
+
+/// Docker's default.
+constexpr Bytes kSharedOfContainers = 64 * kMiB;
 
 void AddAssumptions(const Trial& trial, Prediction& prediction) {
   prediction.assumptions = trial.setting().job->notes;
@@ -134,6 +138,12 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
         fmt::format("an evaluation keeps something of each batch, and {} of its batches were too "
                     "many to be counted",
                     trial.lowered().left_out));
+  }
+  if (prediction.host && prediction.host->shared() > kSharedOfContainers) {
+    prediction.assumptions.push_back(
+        fmt::format("the loaders' workers have {} of batches in /dev/shm; a container has {} there "
+                    "unless it is started with --shm-size or --ipc=host",
+                    FormatBytes(prediction.host->shared()), FormatBytes(kSharedOfContainers)));
   }
   if (prediction.growth && !prediction.growth->EndsTheJob()) {
     prediction.assumptions.push_back(fmt::format(
@@ -165,8 +175,8 @@ Prediction Predict(const Trial& trial) {
 
   const std::vector<std::uint32_t> alive = AliveAt(trial.lowered(), trial.shown().request);
   AddPeak(trial, prediction);
-  prediction.host = FindHostNeeds(*setting.job, setting.variant(), setting.batch);
-  if (prediction.host) prediction.host_stage = StageOfPart(trial, prediction.host->part);
+  prediction.host = FindHostNeeds(setting);
+  if (prediction.host) prediction.host_stage = StageOfPart(trial, prediction.host->most);
   prediction.host_room = setting.host_room;
   AddStages(trial, prediction);
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);

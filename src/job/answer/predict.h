@@ -28,6 +28,8 @@ struct StageNeeds {
   Bytes device = 0;
   /// Resident memory of the process on the host, where it is known.
   std::optional<Bytes> host = {};
+  /// Of it, pinned.
+  std::optional<Bytes> pinned = {};
   /// The line at which allocated memory peaks.
   std::string where;
 };
@@ -70,10 +72,9 @@ struct Prediction {
   Heaviest heaviest = Heaviest::kNotOne;
   /// What the job keeps from step to step.
   std::optional<Growth> growth = {};
-  /// Of one process.
   std::optional<HostNeeds> host = {};
   Stage host_stage = Stage::kBuild;
-  /// What the host has for it.
+  /// What the machine has for it and its like.
   std::optional<Bytes> host_room = {};
   /// By captured or repeated step: the peaks up to its end.
   std::vector<Bytes> reserved_after_step;
@@ -86,7 +87,7 @@ struct Prediction {
   Bytes LeftForOthers() const {
     return trial.fits ? std::max<Bytes>(0, gpu.memory - trial.needs.device.high) : 0;
   }
-  bool FitsHost() const { return !host || !host_room || host->resident <= *host_room; }
+  bool FitsHost() const { return !host || !host_room || host->of_machine() <= *host_room; }
 };
 
 Prediction Predict(const Trial& trial);

@@ -119,10 +119,22 @@ struct Keeper {
   std::string where;
 };
 
-/// Tensors in the host's memory at most, and the line that asked for the last of them.
+/// A request of pinned memory, or the end of one: of the request that was the `ends`th, from 1.
+struct PinnedEvent {
+  Number bytes;
+  std::uint32_t ends = 0;
+};
+
+/// What is in the host's memory at most, while a part of the job runs.
 struct HostPeak {
+  /// Tensors that are not pinned, and the line that asked for the last of them.
   Number bytes;
   std::string where;
+  /// In their order, numbered through all parts.
+  std::vector<PinnedEvent> pinned = {};
+  /// Processes that fetch batches for loaders, and batches that lie in shared memory.
+  Number workers = {};
+  Number shared = {};
 };
 
 /// What a script has in the host's memory at most.

@@ -91,9 +91,32 @@ class Reader : public JsonItems {
     job_.keeper = Keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
   }
 
-  static HostPeak ReadHostPeak(const Json& json) {
-    if (json.size() != 2 || !json[1].is_text()) Refuse("a peak of the host is not [bytes, line]");
-    return {.bytes = ReadCount(json[0]), .where = *json[1].text()};
+  HostPeak ReadHostPeak(const Json& json) {
+    if (json.size() < 2 || json.size() > 3 || !json[1].is_text()) {
+      Refuse("a peak of the host is not [bytes, line, more]");
+    }
+    HostPeak peak{.bytes = ReadCount(json[0]), .where = *json[1].text()};
+    if (json.size() < 3) return peak;
+    const Json& more = json[2];
+    if (!more["pinned"].is_null()) {
+      for (const Json& event : Array(more, "pinned")) peak.pinned.push_back(ReadPinned(event));
+    }
+    if (!more["workers"].is_null()) peak.workers = ReadCount(more["workers"]);
+    if (!more["shared"].is_null()) peak.shared = ReadCount(more["shared"]);
+    return peak;
+  }
+
+  /// Bytes of a request, or -k at the end of the k-th.
+  PinnedEvent ReadPinned(const Json& json) {
+    const Number number = ReadNumber(json);
+    if (number.first >= 0) {
+      ++pinned_;
+      return {.bytes = ReadCount(json)};
+    }
+    if (number.depends() || number.first < -std::int64_t{pinned_}) {
+      Refuse("pinned memory is given back that nobody asked for");
+    }
+    return {.ends = static_cast<std::uint32_t>(-number.first)};
   }
 
   void ReadHost(const Json& host) {
@@ -179,6 +202,8 @@ class Reader : public JsonItems {
   /// By variant.
   std::deque<EventReader> events_;
   int passes_ = 1;
+  /// Requests of pinned memory so far.
+  std::uint32_t pinned_ = 0;
 };
 
 }  // namespace
