@@ -64,6 +64,14 @@ def test_an_evaluation_is_seen_and_its_batches_are_counted(tmp_path: Path) -> No
     assert not any("evaluation" in note for note in told["notes"])
 
 
+def test_how_many_steps_come_before_is_known(tmp_path: Path) -> None:
+    told = captured(tmp_path, JOB + EVALUATION, "{batch}").document
+    assert told["epoch"] == [100, 50]
+    # A loop that ends by itself is told as it is.
+    counted = JOB.replace("for x, y in loader:", "for x, y in list(loader)[:4]:")
+    assert "epoch" not in captured(tmp_path, counted + EVALUATION, "{batch}").document
+
+
 def test_what_is_saved_can_be_loaded_and_nothing_is_written(tmp_path: Path) -> None:
     left = tmp_path / "metrics.json"
     left.write_text("as it was")

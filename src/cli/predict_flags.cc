@@ -162,7 +162,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
                          .gpu = *gpu,
                          .options = {.batch = flags.batch.value_or(1),
-                                     .steps = static_cast<int>(flags.steps.value_or(5)),
+                                     .steps = flags.steps,
                                      .torch = flags.torch,
                                      .calibration = std::move(*calibration),
                                      .limit = flags.limit,
@@ -225,7 +225,9 @@ void PredictFlags::AddTo(Flags& flags) {
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,
              "what plimsoll.calibrate measured on the card; none for the rules alone");
-  flags.Count("--steps", "N", steps, "how many steps to run through the allocator (5)", 1, 1000);
+  flags.Count("--steps", "N", steps,
+              "how many steps to run through the allocator (5, or the few that the job has)", 1,
+              1000);
   flags.Switch("--json", json, "one JSON document (docs/json.md)");
   flags.Text("--html", "FILE", html,
              "also a page: the predicted run, and memory against time for other batches and "

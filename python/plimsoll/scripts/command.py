@@ -90,11 +90,18 @@ def _document(
         "passes": first.passes,
         **({"kept_by": first.keeper._asdict()} if first.keeper else {}),
         "host": _host(runs[0].host, runs[1].host, parts),
+        **_epoch(runs[0].epoch, runs[1].epoch),
         "strings": tables.strings,
         "layouts": tables.layouts,
         "variants": [{"precision": "as_written", "events": events}],
         "notes": notes,
     }
+
+
+def _epoch(small: int | None, large: int | None) -> dict[str, Any]:
+    if small is None or large is None:
+        return {}
+    return {"epoch": small if small == large else [small, large]}
 
 
 def _host(small: HostPeaks, large: HostPeaks, parts: int) -> dict[str, Any]:

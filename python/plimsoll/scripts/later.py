@@ -67,6 +67,8 @@ class Later:
         self._step_ended: int | None = None
         #: Whether the batch at hand came from a loader that the steps take theirs from.
         self.batch_trains: bool | None = None
+        #: Batches of the loader that the steps took theirs from, if it came to its end sooner.
+        self.epoch: int | None = None
         self._born = time.process_time()
         self._began = 0.0
         self._trained: set[int] = set()
@@ -179,6 +181,8 @@ class Later:
         if not trains:
             self._cut_short(iterator)
         else:
+            if iterator in self._old and self.epoch is None:
+                self.epoch = length_of(iterator) or None
             self.leave_step()
         return True
 
@@ -204,7 +208,7 @@ class Later:
             self._step_ended = len(self._recorder.events)
 
     def _cut_short(self, iterator: Any) -> None:
-        length = _length(iterator)
+        length = length_of(iterator)
         if length <= BATCHES or self.stage != EVALUATION:
             return
         begin, last = self.parts[-1]
@@ -216,7 +220,7 @@ class Later:
         self._old.add(iterator)
 
 
-def _length(iterator: Any) -> int:
+def length_of(iterator: Any) -> int:
     """Batches that it would have given; 0 where that is not known."""
     try:
         drawn = len(iterator._index_sampler)

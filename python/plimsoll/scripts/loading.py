@@ -14,6 +14,7 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..events.host import HostMemory
+from .later import length_of
 
 _PREFETCHED = 2
 
@@ -21,12 +22,12 @@ _PREFETCHED = 2
 class _Ahead:
     """The batches that an iterator of a loader has ready."""
 
-    def __init__(self, loader: Any, length: int | None) -> None:
+    def __init__(self, loader: Any, length: int) -> None:
         self.workers = int(loader.num_workers)
         self.pins = bool(loader.pin_memory)
         prefetched = loader.prefetch_factor or _PREFETCHED
         self.most = self.workers * prefetched
-        if length is not None:
+        if length:
             self.most = min(self.most, length)
         #: Of each, its requests of pinned memory.
         self.pinned: list[list[int]] = []
@@ -61,7 +62,7 @@ class Loading:
         return pin_memory(batch)
 
     def _begin(self, iterator: Any, loader: Any) -> _Ahead:
-        ahead = _Ahead(loader, _length(iterator))
+        ahead = _Ahead(loader, length_of(iterator))
         self._ahead[iterator] = ahead
         self._host.beside(ahead.workers, 0)
         # A loop that is left before its end lets go of it.
@@ -90,13 +91,6 @@ class Loading:
                 self._host.pinned.end(request)
         ahead.workers = ahead.shared = ahead.most = 0
         ahead.pinned = []
-
-
-def _length(iterator: Any) -> int | None:
-    try:
-        return len(iterator._index_sampler)
-    except TypeError:
-        return None
 
 
 def _host_tensors(batch: Any) -> list[torch.Tensor]:

@@ -175,6 +175,7 @@ class _Process:
             watch.passes,
             watch.keeper,
             watch.host_peaks(),
+            watch.later.epoch,
         )
 
     def _note_later(self) -> None:

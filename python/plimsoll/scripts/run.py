@@ -74,6 +74,8 @@ class RunResult:
     passes: int
     keeper: Kept | None
     host: HostPeaks
+    #: Batches of an epoch, where its loader came to its end sooner.
+    epoch: int | None
 
 
 class Failure(NamedTuple):

@@ -213,6 +213,8 @@ struct Job {
   bool names_root = false;
   /// The data decide sizes: batches that were not seen may be larger.
   bool sizes_change = false;
+  /// Batches that its loader has in an epoch, where what comes after that was captured sooner.
+  std::optional<Number> epoch = {};
   /// Who keeps what a step leaves behind, where a script tells.
   std::optional<Keeper> keeper = {};
   /// Nothing where the capture did not look.

@@ -83,6 +83,7 @@ class Reader : public JsonItems {
     job_.sizes_change = IsTrue(document["sizes_change"]);
     ReadKeeper(document["kept_by"]);
     ReadHost(document["host"]);
+    if (!document["epoch"].is_null()) job_.epoch = ReadCount(document["epoch"]);
   }
 
   void ReadKeeper(const Json& kept) {

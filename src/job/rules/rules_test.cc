@@ -75,6 +75,40 @@ TEST_F(RuleTest, ALinearLayerAddsItsBiasInPlace) {
             Events{512});
 }
 
+// x = 4 * 256 * 512 * 4 bytes, as an H200 recorded it.
+TEST_F(RuleTest, AttentionOfAnEvaluationIsOneCall) {
+  const TensorUse x = Floats({4, 256, 512});
+  const TensorUse weight = Floats({512, 512});
+  const Bytes size = 2097152;
+  const auto attend = [&](bool weights) {
+    return Run("aten._native_multi_head_attention.default",
+               {Arg(x), Arg(x), Arg(x), Arg(std::int64_t{512}), Arg(std::int64_t{8}), Arg(weight),
+                Arg(weight), Arg(weight), Arg(weight), Argument{}, Arg(weights)},
+               {Floats({4, 256, 512})});
+  };
+  EXPECT_EQ(attend(false), (Events{3 * size, size, size, -size, -3 * size}));
+  EXPECT_EQ(attend(true), (Events{3 * size, 3 * size, -3 * size, 8388608, size, size, -size,
+                                  -8388608, -3 * size}));
+}
+
+TEST_F(RuleTest, AnEncoderLayerOfAnEvaluationIsOneCall) {
+  const TensorUse x = Floats({4, 256, 512});
+  const TensorUse weight = Floats({512});
+  const Bytes size = 2097152;
+  const auto layer = [&](bool norm_first) {
+    std::vector<Argument> args = {Arg(x), Arg(std::int64_t{512}), Arg(std::int64_t{8})};
+    args.insert(args.end(), 4, Arg(weight));
+    args.insert(args.end(), {Arg(false), Arg(norm_first), Arg(1e-5)});
+    args.insert(args.end(), 4, Arg(weight));
+    args.push_back(Arg(Floats({2048, 512})));
+    return Run("aten._transformer_encoder_layer_fwd.default", args, {Floats({4, 256, 512})});
+  };
+  EXPECT_EQ(layer(false), (Events{3 * size, size, size, -size, -3 * size, size, -size, 4 * size,
+                                  size, -4 * size, size, -size, -size}));
+  EXPECT_EQ(layer(true), (Events{size, 3 * size, size, size, -size, -3 * size, -size, size,
+                                 4 * size, size, -4 * size, -size, -size}));
+}
+
 TEST_F(RuleTest, LayerNormCopiesWhatIsNotContiguous) {
   const TensorUse weight = Floats({16});
   const auto norm = [&](const TensorUse& input) {

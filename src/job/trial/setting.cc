@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "hardware/nccl.h"
+#include "job/calls/call.h"
 #include "job/parallel/collective.h"
 
 namespace plimsoll {
@@ -38,6 +39,23 @@ DeviceLimits LimitsFor(const AllocatorRules& rules, const Gpu& gpu, const Contex
     limits.limit = static_cast<Bytes>(*fraction * static_cast<double>(gpu.memory));
   }
   return limits;
+}
+
+/// After so many steps the allocator has what each further one takes.
+constexpr int kSettled = 5;
+/// What comes after the steps finds the cache as the last of them left it, and that may change from
+/// step to step: so few are all run.
+constexpr int kMostCounted = 12;
+
+int StepsOf(const Job& job, const Variant& variant, std::int64_t batch) {
+  if (variant.later.empty()) return kSettled;
+  const auto captured = static_cast<int>(std::ranges::count_if(
+      variant.events, [](const JobEvent& event) { return event.kind == JobEvent::Kind::kStep; }));
+  // Further steps are among the parts.
+  if (!job.epoch) return captured;
+  const std::int64_t steps = BatchesAt(job, *job.epoch, batch) / std::max(1, variant.passes);
+  if (steps > kMostCounted) return std::max(captured, kSettled);
+  return std::max(captured, static_cast<int>(steps));
 }
 
 }  // namespace
@@ -100,10 +118,11 @@ Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
       job->backend == Backend::kNccl ? NcclTakes(RanksOf(*job, **variant)) : ContextSize{};
   const auto precision = static_cast<std::size_t>(*variant - job->variants.data());
   const TorchVersion torch = TorchFor(*job, options);
+  const std::int64_t steps = options.steps.value_or(StepsOf(*job, **variant, options.batch));
   return Setting{.job = std::move(job),
                  .precision = precision,
                  .batch = options.batch,
-                 .steps = options.steps,
+                 .steps = static_cast<int>(steps),
                  .gpu = gpu,
                  .rules = *rules,
                  .torch = torch,

@@ -20,7 +20,8 @@ namespace plimsoll {
 /// What can be chosen about a run besides the job and the card.
 struct PredictOptions {
   std::int64_t batch = 1;
-  int steps = 5;
+  /// As many as the job has before what it does then, where that is known.
+  std::optional<std::int64_t> steps = {};
   /// One of the step's variants; the first unless given.
   std::optional<std::string> precision = {};
   /// A PYTORCH_CUDA_ALLOC_CONF string.
