@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/format/stage_words.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
 #include "report/predict.h"
@@ -79,28 +80,10 @@ std::string Refused(const Prediction& p) {
   return text;
 }
 
-/// In the words of those who train.
-std::string_view Doing(Stage stage) {
-  switch (stage) {
-    case Stage::kBuild:
-      return "building the model";
-    case Stage::kStep:
-      return "training";
-    case Stage::kEvaluation:
-      return "evaluation";
-    case Stage::kSave:
-      return "saving";
-    case Stage::kLoad:
-      return "loading a checkpoint";
-    default:
-      return StageName(stage);
-  }
-}
-
 /// Where a job that trains dies: "saving", "a later step".
 std::string_view DiesIn(const Prediction& p) {
   if (p.fails_with_heaviest) return "the heaviest batch of its data";
-  return *p.fails_in == Stage::kStep ? "a later step" : Doing(*p.fails_in);
+  return *p.fails_in == Stage::kStep ? "a later step" : StageWords(*p.fails_in);
 }
 
 std::string KeptBy(const Growth& growth) {
@@ -133,7 +116,7 @@ std::string VerdictOfSeen(const Prediction& p) {
     return fmt::format(
         "Batch {} fits {} ({}) and not its host: the process needs {} there, {}{}, and there is "
         "{}.",
-        p.batch, Place(p), used, FormatBytes(p.host->resident), Doing(p.host_stage),
+        p.batch, Place(p), used, FormatBytes(p.host->resident), StageWords(p.host_stage),
         p.host->where.empty() ? "" : " (" + Printable(p.host->where) + ")",
         FormatBytes(*p.host_room));
   }
@@ -255,7 +238,7 @@ std::string HostText(const Prediction& p) {
   return fmt::format(
       "about {} resident at most, {}: {} in tensors, {} of PyTorch and CUDA, {} of the "
       "script's modules and data",
-      FormatBytes(host.resident), Doing(p.host_stage), FormatBytes(host.tensors),
+      FormatBytes(host.resident), StageWords(p.host_stage), FormatBytes(host.tensors),
       FormatBytes(host.base), FormatBytes(host.imports));
 }
 
@@ -295,12 +278,8 @@ void WriteStages(Writer& w, const Prediction& p) {
   columns.push_back({.heading = "peak at", .wraps = true});
   Table table(std::move(columns));
   for (const StageNeeds& stage : p.stages) {
-    const std::string after = stage.heaviest     ? ", heaviest batch"
-                              : stage.after_load ? ", after loading"
-                                                 : "";
-    std::vector<std::string> cells = {std::string(Doing(stage.stage)) + after,
-                                      FormatBytes(stage.allocated), FormatBytes(stage.reserved),
-                                      FormatBytes(stage.device)};
+    std::vector<std::string> cells = {StageTitle(stage), FormatBytes(stage.allocated),
+                                      FormatBytes(stage.reserved), FormatBytes(stage.device)};
     if (p.host) cells.push_back(stage.host ? FormatBytes(*stage.host) : "");
     cells.push_back(stage.where);
     table.Row(std::move(cells));
@@ -361,6 +340,13 @@ std::vector<std::string> Headlines(const Prediction& p, const MaxBatch& m) {
 }
 
 }  // namespace
+
+std::string StageTitle(const StageNeeds& stage) {
+  const std::string_view after = stage.heaviest     ? ", heaviest batch"
+                                 : stage.after_load ? ", after loading"
+                                                    : "";
+  return fmt::format("{}{}", StageWords(stage.stage), after);
+}
 
 std::string InstantText(const Prediction& p) {
   if (p.peak_op == "recorded") {

@@ -30,6 +30,8 @@ struct StageNeeds {
   std::optional<Bytes> host = {};
   /// The line at which allocated memory peaks.
   std::string where;
+  /// The parts of the job that it is made of (PartPeaks::IndexOf).
+  std::vector<std::size_t> parts = {};
 };
 
 struct Prediction {
@@ -88,6 +90,9 @@ struct Prediction {
   }
   bool FitsHost() const { return !host || !host_room || host->resident <= *host_room; }
 };
+
+/// What a part of the job is, by its number (PartPeaks::IndexOf).
+Stage StageOfPart(const Trial& trial, std::size_t part);
 
 Prediction Predict(const Trial& trial);
 Result<Prediction> Predict(const Job& job, const Gpu& gpu, const PredictOptions& options);

@@ -6,6 +6,7 @@
 
 #include "allocator/record/held_spans.h"
 #include "allocator/replay/replay.h"
+#include "job/answer/predict.h"
 
 namespace plimsoll {
 namespace {
@@ -216,6 +217,18 @@ void AddMarks(const std::vector<Moment>& moments, History& history) {
   });
 }
 
+void AddStretches(const Trial& trial, History& history) {
+  const auto same_part = [](const Moment& a, const Moment& b) {
+    return PartPeaks::IndexOf(a) == PartPeaks::IndexOf(b);
+  };
+  ForEachStretch(
+      trial.lowered().moments, same_part, [&](const Moment& moment, Position first, Position last) {
+        const std::size_t part = PartPeaks::IndexOf(moment);
+        history.stretches.push_back(
+            {.stage = StageOfPart(trial, part), .first = first, .last = last, .part = part});
+      });
+}
+
 }  // namespace
 
 History PredictedHistory(const Trial& trial) {
@@ -230,6 +243,7 @@ History PredictedHistory(const Trial& trial) {
   Origins origins(*setting.job, setting.variant(), history);
   Recorder(lowered, setting.rules, trial.shown().limits, origins, history).Run();
   AddMarks(lowered.moments, history);
+  AddStretches(trial, history);
   return history;
 }
 
