@@ -64,8 +64,10 @@ struct HistoryMark {
   Stage stage = Stage::kStep;
   Position first = 0;
   Position last = 0;
-  /// From 1.
-  std::int32_t step = 0;
+  /// From 1; those of a predicted run's later parts have no number.
+  std::int32_t step = kAfterSteps;
+
+  static constexpr std::int32_t kAfterSteps = 0;
 };
 
 /// A stretch of the job's life, both ends included: a part of a predicted run, or what a program

@@ -104,10 +104,10 @@ std::size_t KeepOutermost(std::vector<HistoryStretch>& stretches) {
     std::erase_if(stretches, [](const HistoryStretch& s) { return s.depth > 0; });
   }
   if (stretches.size() > kMostStretches) {
-    const auto shorter = [](const HistoryStretch& a, const HistoryStretch& b) {
+    const auto longer = [](const HistoryStretch& a, const HistoryStretch& b) {
       return a.last - a.first > b.last - b.first;
     };
-    std::ranges::stable_sort(stretches, shorter);
+    std::ranges::stable_sort(stretches, longer);
     stretches.resize(kMostStretches);
     std::ranges::stable_sort(stretches, {}, &HistoryStretch::first);
   }
