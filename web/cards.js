@@ -1,7 +1,7 @@
 // Processes that share a card: what all of them hold together against its memory, and each beneath the other on one
 // clock, with the hand-overs between them. Turns and hand-overs are the program's; the curves are of the records.
 import * as format from "./format.js";
-import {Axis} from "./axis.js";
+import {lastBefore} from "./axis.js";
 import {kMargin} from "./chart.js";
 import {Clock} from "./clock.js";
 import {element, oncePerFrame, pickable, prepared, show, swatch, table, tip} from "./dom.js";
@@ -31,7 +31,7 @@ export class Cards {
       const ranks = report.processes.map((p) => state.ranks.findIndex((r) => r.file === p.file && r.device === report.device));
       await Promise.all(ranks.map((rank) => state.own.unpack(rank)));
       const histories = ranks.map((rank) => state.own.unpacked.get(state.own.runOf(rank)?.history));
-      this.cards.push(new Card(state, report, ranks, histories));
+      this.cards.push(new Card(state, report, ranks, histories, this.cards.length));
     }
     show("processes", ...this.cards.flatMap((card) => card.views()));
     this.drawNow();
@@ -56,7 +56,7 @@ class Process {
 
   /** The event that is in force at a time since the card's beginning; -1 before the first. */
   eventAt(time) {
-    return time + this.began < this.history.times[0] ? -1 : new Axis(this.history, true, 1, 0, 1).lastBefore(time + this.began);
+    return time + this.began < this.history.times[0] ? -1 : lastBefore(this.history.times, time + this.began);
   }
 
   timeOf(event) {
@@ -72,14 +72,14 @@ class Process {
 }
 
 class Card {
-  constructor(state, report, ranks, histories) {
+  constructor(state, report, ranks, histories, index) {
     this.state = state;
+    this.index = index;
     this.report = report;
     this.began = report.began_us;
     // Without one of them the others are not the sum.
     this.complete = histories.every((history) => history?.events > 0);
     this.processes = this.complete ? report.processes.map((p, i) => new Process(p.name, i, ranks[i], histories[i], this.began)) : [];
-    this.ranks = ranks;
     this.transform = d3.zoomIdentity;
     if (!this.complete) return;
     const times = new Float64Array(this.processes.reduce((sum, p) => sum + p.history.events, 0));
@@ -149,11 +149,12 @@ class Card {
 
   charts() {
     const canvas = (name, text) => element("canvas", {class: name, role: "img", tabindex: 0, "aria-label": text});
-    this.sum = canvas("sum", `${this.sentence()} The tables below have it by turns and hand-overs.`);
+    this.sum = canvas("sum", `${this.sentence()} The tables below have it by turns and hand-overs. Plus and minus zoom, left and right move.`);
     this.strips = this.processes.map((p, i) => canvas(i + 1 === this.processes.length ? "last" : "", `What ${p.name} held over time.`));
     this.names = this.processes.map((p) => element("p", {class: "run-name"}, swatch(p.name, p.colour)));
     this.frame = element("div", {class: "strips", "data-most": this.most}, element("p", {class: "run-name"}, "Together"), this.sum,
         ...this.strips.flatMap((strip, i) => [this.names[i], strip]));
+    this.frame.addEventListener("keydown", (event) => this.key(event));
     this.sum.addEventListener("mousemove", (event) => this.hoverSum(event));
     this.strips.forEach((strip, i) => {
       strip.addEventListener("mousemove", (event) => this.hover(event, i));
@@ -166,6 +167,18 @@ class Card {
     });
     d3.select(this.frame).call(this.zoom).on("dblclick.zoom", null);
     return this.frame;
+  }
+
+  /** What the buttons do, for whoever has a curve in focus; elsewhere these keys are the timeline's. */
+  key(event) {
+    const zoom = (how, ...by) => () => d3.select(this.frame).call(how, ...by);
+    const far = this.sum.clientWidth / 8 / this.transform.k;
+    const actions = {"+": zoom(this.zoom.scaleBy, 2), "-": zoom(this.zoom.scaleBy, 0.5), 0: () => this.showAll(),
+      ArrowLeft: zoom(this.zoom.translateBy, far, 0), ArrowRight: zoom(this.zoom.translateBy, -far, 0)};
+    if (!actions[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    actions[event.key]();
   }
 
   /** As in the timeline: the wheel scrolls the page until a curve has been clicked on. */
@@ -412,7 +425,7 @@ class Card {
     const more = earlier > 0 ? ` ${format.count(earlier)} earlier ones are not listed.` : "";
     return [element("h3", {}, `Hand-overs (${format.count(all.length + earlier)})`),
       element("p", {class: "hint"}, `What those that wait held when another began. Choose a row to look at it then.${more}`),
-      element("div", {class: "scroll", id: `hand-overs-${this.report.device}`}, table([{name: "at", number: true}, {name: "waits"}, {name: "held", number: true},
+      element("div", {class: "scroll", id: `hand-overs-${this.index}`}, table([{name: "at", number: true}, {name: "waits"}, {name: "held", number: true},
         {name: "in tensors", number: true, wide: true}, {name: "not given back", number: true}, {name: "from, to"}], rows))];
   }
 

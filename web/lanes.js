@@ -33,7 +33,8 @@ export class Lanes {
   }
 
   makeRow(depth) {
-    const name = depth > 0 ? "within" : this.chart.history.stretches.some((s) => s.part !== null) ? "stages" : "marks and steps";
+    const {history, side} = this.chart;
+    const name = depth > 0 ? "within" : history.stretches.some((s) => s.part !== null) ? "stages" : side.report.marks ? "marks" : "steps";
     return element("div", {class: "lane", "data-depth": depth}, element("span", {class: "lane-name"}, name));
   }
 

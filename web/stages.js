@@ -6,6 +6,7 @@ import {stageColour} from "./theme.js";
 export function showStages(state, timeline) {
   const rows = state.data.stages?.rows ?? [];
   if (rows.length > 0) return showPredicted(state, rows, timeline);
+  if (state.data.stages?.host) return showHost(state);
   const marks = state.history?.events ? state.report?.marks ?? [] : [];
   if (marks.length > 0) return showMarks(marks, timeline);
   show("stages");
@@ -35,8 +36,18 @@ function showPredicted(state, rows, timeline) {
     {name: "device", number: true}, ...(hasHost ? [{name: "host", number: true}, {name: "", wide: true}] : []), {name: "peak at"}];
   show("stages", element("h2", {}, "What each stage takes at most"),
       element("p", {class: "hint"}, "Choose a row to go to the peak of that stage. The device's figure has what lies outside PyTorch in it.",
-          hasHost ? ` The host's is what the process has resident there. Bars: device above, host (hatched) below, on one scale.${roomText(state)}` : ""),
-      element("div", {class: "scroll"}, table(headings, lines)));
+          hasHost ? " The host's is what the process has resident there. Bars: device above, host (hatched) below, on one scale." : ""),
+      element("div", {class: "scroll"}, table(headings, lines)), hostLine(state));
+}
+
+/** Where steps alone were captured there is one figure for the host. */
+function showHost(state) {
+  show("stages", element("h2", {}, "Beside the device"), hostLine(state));
+}
+
+function hostLine(state) {
+  const {host} = state.data.stages;
+  return host ? element("p", {id: "host"}, `On the host: ${host}.${roomText(state)}`) : null;
 }
 
 function roomText({data}) {

@@ -67,9 +67,9 @@ PageContent RunPage(const PredictAnswer& answer, const History& history, std::st
   PageContent page{.title = fmt::format("{}, {}", p.model.empty() ? p.file : p.model, how)};
   page.explanation.ranks.push_back(AsRank(answer, history));
   page.runs.push_back({.file = p.file, .device = history.device, .history = PackHistory(history)});
-  if (!p.stages.empty()) {
+  if (!p.stages.empty() || p.host) {
     page.stages = Dump({{"rows", StageRows(p.stages)},
-                        {"memory", p.gpu.memory},
+                        {"host", p.host ? Json(HostText(p)) : Json(nullptr)},
                         {"host_room", OrNull(p.host_room)}},
                        kOneLine);
   }

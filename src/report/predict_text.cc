@@ -232,16 +232,6 @@ std::string StepTimeText(const Prediction& p) {
               : "this card");
 }
 
-/// "about 14.85 GiB resident, while building the model: 14.23 GiB of tensors, …".
-std::string HostText(const Prediction& p) {
-  const HostNeeds& host = *p.host;
-  return fmt::format(
-      "about {} resident at most, {}: {} in tensors, {} of PyTorch and CUDA, {} of the "
-      "script's modules and data",
-      FormatBytes(host.resident), StageWords(p.host_stage), FormatBytes(host.tensors),
-      FormatBytes(host.base), FormatBytes(host.imports));
-}
-
 /// Engines are given a share of the whole card, which counts what lies outside their pools too.
 std::string LeftText(const Prediction& p) {
   const Bytes left = p.LeftForOthers();
@@ -340,6 +330,15 @@ std::vector<std::string> Headlines(const Prediction& p, const MaxBatch& m) {
 }
 
 }  // namespace
+
+std::string HostText(const Prediction& p) {
+  const HostNeeds& host = *p.host;
+  return fmt::format(
+      "about {} resident at most, {}: {} in tensors, {} of PyTorch and CUDA, {} of the "
+      "script's modules and data",
+      FormatBytes(host.resident), StageWords(p.host_stage), FormatBytes(host.tensors),
+      FormatBytes(host.base), FormatBytes(host.imports));
+}
 
 std::string StageTitle(const StageNeeds& stage) {
   const std::string_view after = stage.heaviest     ? ", heaviest batch"
