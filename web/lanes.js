@@ -45,10 +45,11 @@ export class Lanes {
 
   /** The highest instant of a stretch, what it begins with included, and the most that is reserved in it. */
   peakOf(stretch) {
-    const {history, reserved} = this.chart;
-    this.all ??= new Levels(history, () => 0, 1);
+    const {history, reserved, state} = this.chart;
+    // With a selection the chart counts that alone.
+    const levels = state.selection ? this.all ??= new Levels(history, () => 0, 1) : this.chart.levels;
     const first = Math.max(0, stretch.first - 1);
-    const {event, total} = this.all.highestIn(first, stretch.last + 1);
+    const {event, total} = levels.highestIn(first, stretch.last + 1);
     return {event, allocated: total, reserved: Math.max(total, reserved.highestIn(first, stretch.last + 1))};
   }
 

@@ -36,7 +36,8 @@ function showPredicted(state, rows, timeline) {
     {name: "device", number: true}, ...(hasHost ? [{name: "host", number: true}, {name: "", wide: true}] : []), {name: "peak at"}];
   show("stages", element("h2", {}, "What each stage takes at most"),
       element("p", {class: "hint"}, "Choose a row to go to the peak of that stage. The device's figure has what lies outside PyTorch in it.",
-          hasHost ? " The host's is what the process has resident there. Bars: device above, host (hatched) below, on one scale." : ""),
+          hasHost ? " The host's is what the process has resident there." : "",
+          hasHost ? element("span", {class: "wide"}, " Bars: device above, host (hatched) below, on one scale.") : ""),
       element("div", {class: "scroll"}, table(headings, lines)), hostLine(state));
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from fixture import PageTest
 from program import DATA, size_text
 
@@ -107,6 +109,32 @@ class Card(PageTest):
     def test_ranks_share_no_card(self) -> None:
         self.open(*RANKS)
         self.assertFalse(self.browser.shown("#processes"))
+
+    def test_hosts_are_told_apart_also_where_names_are_replaced(self) -> None:
+        files = []
+        for host, name in (("node1", "engine"), ("node2", "trainer")):
+            file = self.folder / host / f"{name}.pickle.xz"
+            file.parent.mkdir()
+            shutil.copy(OK / file.name, file)
+            files.append(file)
+        for redact in (False, True):
+            self.browser.open(self.program.page(*files, redact=redact))
+            self.assertFalse(self.browser.shown("#processes"))
+        self.browser.open(self.program.page(OK, redact=True))
+        self.assertEqual(self.browser.texts("#processes .run-name"), ["Together", "file 1", "file 2"])
+
+    def test_curves_by_keyboard(self) -> None:
+        self.open(KEEPS)
+        picture = "return document.querySelector('#processes canvas.sum').toDataURL()"
+        whole = self.browser.run(picture)
+        self.browser.run("document.querySelector('#processes canvas.sum').focus()")
+        self.browser.press("+")
+        near = self.browser.run(picture)
+        self.assertNotEqual(near, whole)
+        self.browser.press("\ue012")  # left
+        self.assertNotEqual(self.browser.run(picture), near)
+        self.browser.press("0")
+        self.assertEqual(self.browser.run(picture), whole)
 
     def test_dark_and_narrow(self) -> None:
         self.browser.media(scheme="dark")
