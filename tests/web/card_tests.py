@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 from fixture import PageTest
 from program import DATA, size_text
@@ -98,7 +99,7 @@ class Card(PageTest):
         self.assertEqual(self.browser.texts("#ranks tbody td:first-child"), ["engine (cuda:0)", "trainer (cuda:0)"])
 
     def test_without_a_record_the_tables_stand(self) -> None:
-        def leave_out(data: dict) -> None:
+        def leave_out(data: dict[str, Any]) -> None:
             data["runs"][1]["history"] = None
 
         self.open_changed(self.program.page(KEEPS), leave_out)

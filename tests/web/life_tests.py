@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fixture import PageTest
+from handmade import MIB, Run
 from program import DATA, size_text, snapshot_file
 
 LIFE = DATA / "lives" / "kept_logits.step.json.gz"
@@ -14,13 +15,16 @@ UNMARKED = snapshot_file("gpt2_leak")
 
 _READ_LANE = """
 return [...document.querySelectorAll("#charts .lane[data-depth='0'] .stretch")].map((stretch) => ({
-  name: stretch.getAttribute("aria-label").split(":")[0], label: stretch.getAttribute("aria-label"), stage: stretch.dataset.stage,
+  name: stretch.getAttribute("aria-label").split(":")[0],
+  label: stretch.getAttribute("aria-label"),
+  stage: stretch.dataset.stage,
   first: Number(stretch.dataset.first), last: Number(stretch.dataset.last),
   left: stretch.getBoundingClientRect().left, width: stretch.getBoundingClientRect().width}));
 """
 _READ_TABLE = """
 return [...document.querySelectorAll("#stages tbody tr")].map((row) => [row.dataset.stage,
-  [...row.querySelectorAll("td[data-bytes]")].map((cell) => cell.dataset.bytes === "null" ? null : Number(cell.dataset.bytes))]);
+  [...row.querySelectorAll("td[data-bytes]")].map((cell) => cell.dataset.bytes)
+      .map((bytes) => bytes === "null" ? null : Number(bytes))]);
 """
 
 
@@ -90,7 +94,9 @@ class Lanes(PageTest):
     def test_host_by_stage_and_no_curve(self) -> None:
         self.browser.open(self.program.prediction(WITH_HOST, batch=8))
         rows = self.program.predict(WITH_HOST, batch=8)["stages"]
-        bars = self.browser.run("return [...document.querySelectorAll('.host-bar')].map((bar) => Number(bar.dataset.host))")
+        bars = self.browser.run(
+            "return [...document.querySelectorAll('.host-bar')].map((bar) => Number(bar.dataset.host))"
+        )
         self.assertEqual(bars, [row["host"] for row in rows])
         label = self.browser.run("return document.querySelector('.lane.host').getAttribute('aria-label')")
         for row in rows:
@@ -117,6 +123,39 @@ class Lanes(PageTest):
         self.assertEqual(training["last"], steps[-1]["last_event"])
         self.assertEqual(training["name"], f"steps 1 to {len(steps)}")
         self.assertFalse(self.browser.shown("#stages"))
+
+    def test_marks_inside_marks_have_a_lane_of_their_own(self) -> None:
+        run = Run()
+        hostile = "<img src=x onerror=alert(1)>"
+        run.mark("epoch", start=True)
+        run.allocate(MIB)
+        run.mark(hostile, start=True)
+        block = run.allocate(4 * MIB)
+        run.mark(hostile, start=False)
+        run.free(block, 4 * MIB)
+        run.mark("epoch", start=False)
+        run.allocate(MIB)
+        self.open(run.write(self.folder / "nested.pickle"))
+        self.assertEqual(self.browser.texts("#charts .lane[data-depth='0'] .stretch"), ["epoch"])
+        self.assertEqual(self.browser.texts("#charts .lane[data-depth='1'] .stretch"), [hostile])
+        self.assertEqual(self.browser.run("return document.querySelectorAll('img').length"), 0)
+        self.browser.click(".lane[data-depth='1'] .stretch")
+        self.assertEqual(self.instant()["allocated"], 5 * MIB)
+
+    def test_of_many_marks_those_that_can_be_seen(self) -> None:
+        run = Run(segment=1024 * MIB)
+        for i in range(3000):
+            run.mark(f"work {i}", start=True)
+            run.allocate(512)
+            run.mark(f"work {i}", start=False)
+        self.open(run.write(self.folder / "many.pickle"))
+        drawn = len(self.lane())
+        self.assertGreater(drawn, 300)
+        self.assertLess(drawn, 1280)
+        for _ in range(6):
+            self.browser.click("#zoom-in")
+        # But for those that the border cuts.
+        self.assertGreater(min(stretch["width"] for stretch in self.lane()[1:-1]), 2)
 
     def test_lane_moves_with_the_curve(self) -> None:
         self.open(UNMARKED)
