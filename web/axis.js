@@ -1,6 +1,18 @@
 // From pixels to events and back, by number of the event or by the clock. Runs that are compared share
 // one length, so that the same pixel is the same distance from the start of either.
 
+/** The last of some times that is at or before one; the first where none is. */
+export function lastBefore(times, time) {
+  let low = 0;
+  let high = times.length;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (times[middle] <= time) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
 export class Axis {
   /** `byTime` needs a history with times; `length` is in events or microseconds. */
   constructor(history, byTime, length, left, right) {
@@ -36,16 +48,8 @@ export class Axis {
     return scale(this.byTime ? this.history.times[Math.max(0, Math.min(event, this.history.events - 1))] - this.start : event);
   }
 
-  /** The last event at or before a time. */
   lastBefore(time) {
-    let low = 0;
-    let high = this.history.events;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (this.history.times[middle] <= time) low = middle;
-      else high = middle;
-    }
-    return low;
+    return lastBefore(this.history.times, time);
   }
 
   ticks(count) {

@@ -4,6 +4,7 @@ import * as format from "./format.js";
 import {Axis} from "./axis.js";
 import {prepared, tip} from "./dom.js";
 import {grouping} from "./groups.js";
+import {phaseText} from "./history.js";
 import {Levels, ReservedCurve} from "./levels.js";
 import {blockText, pin} from "./pinned.js";
 import {colour} from "./theme.js";
@@ -231,7 +232,7 @@ export class Chart {
   hover(event) {
     const mark = this.markUnder(event);
     this.canvas.style.cursor = mark ? "zoom-in" : "";
-    if (mark) return tip(`${mark.kind === "step" ? "" : `${mark.kind} of `}step ${mark.step}: click to zoom to it`, event);
+    if (mark) return tip(`${mark.kind === "step" ? `step ${mark.step}` : phaseText(mark)}: click to zoom to it`, event);
     const found = this.under(event);
     if (!found) return tip(null);
     const {column, block} = found;

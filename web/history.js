@@ -78,6 +78,8 @@ export class History {
     this.names = header.names;
     this.categories = header.categories;
     this.marks = header.marks.map(([kind, first, last, step]) => ({kind, first, last, step}));
+    this.stretches = header.stretches.map(([stage, first, last, depth, name, part]) => ({stage, first, last, depth, name, part}));
+    this.stretchesLeftOut = header.stretches_left_out;
     this.hasSpans = header.has_spans;
     this.base = BigInt(header.base);
     this.events = header.events;
@@ -318,14 +320,24 @@ export class History {
     return `0x${(this.base + BigInt(offset)).toString(16)}`;
   }
 
+  /** The innermost stretch of the job's life that an event lies in, or nothing. */
+  stretchAt(event) {
+    return this.stretches.reduce((found, s) => s.first <= event && s.last >= event && s.depth >= (found?.depth ?? 0) ? s : found, null);
+  }
+
   /** The step and phase that an event lies in: "backward of step 3". */
   phaseAt(event) {
     const inside = this.marks.filter((m) => m.first <= event && m.last >= event);
     const phase = inside.find((m) => m.kind !== "step");
     const step = inside.find((m) => m.kind === "step");
-    if (phase) return `${phase.kind} of step ${phase.step}`;
+    if (phase) return phaseText(phase);
     return step ? `step ${step.step}` : "";
   }
+}
+
+/** "backward of step 3"; of a predicted run, those after its steps have no number. */
+export function phaseText({kind, step}) {
+  return step > 0 ? `${kind} of step ${step}` : `${kind} after the first steps`;
 }
 
 /** The pages of a free piece that the allocator could give back: those wholly inside it. */

@@ -111,5 +111,8 @@ function title(side) {
   if (h.hasTimes) parts.push(format.duration(h.times[side.event] - h.times[0]));
   const phase = h.phaseAt(side.event);
   if (phase) parts.push(phase);
+  const stretch = h.stretchAt(side.event);
+  // Where steps are known, that it is one of them has been said.
+  if (stretch && !(phase && stretch.stage === "step")) parts.push(stretch.name);
   return parts.join(", ");
 }

@@ -6,8 +6,10 @@ import {byId, element} from "./dom.js";
 import {Flame} from "./flame.js";
 import {showInstant} from "./instant.js";
 import {markPlan, showPlan} from "./plan.js";
+import {Cards} from "./cards.js";
 import {showRanks} from "./ranks.js";
 import {Segments} from "./segments.js";
+import {showStages} from "./stages.js";
 import {State} from "./state.js";
 import {markStep, showSteps} from "./steps.js";
 import {printLight, watchTheme} from "./theme.js";
@@ -15,7 +17,7 @@ import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
 import {showWhatIf} from "./what_if.js";
 
-const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", ranks: "Ranks", compare: "Comparison", timeline: "Timeline", remedies: "What would help", "trade-offs": "Trade-offs", steps: "Steps",
+const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", processes: "Processes", ranks: "Ranks", compare: "Comparison", timeline: "Timeline", stages: "Stages", remedies: "What would help", "trade-offs": "Trade-offs", steps: "Steps",
   instant: "Instant", flame: "Stacks", segments: "Segments", "what-if": "What if"};
 
 function showSections() {
@@ -54,6 +56,7 @@ async function start() {
   const timeline = new Timeline(state);
   new Flame(state);
   new Segments(state);
+  const cards = new Cards(state);
   const showAll = () => {
     showAnswer(state);
     showPlan(state);
@@ -66,6 +69,7 @@ async function start() {
   const recolour = () => {
     showAll();
     showInstant(state);
+    showStages(state, timeline);
     showSteps(state, timeline);
   };
   const remember = () => writeAddress(state, timeline);
@@ -101,6 +105,7 @@ async function start() {
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   if (document.readyState === "loading") await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   await followAddress(state, timeline);
+  await cards.open();
   window.addEventListener("hashchange", () => followAddress(state, timeline));
   state.opened = true;
   showSections();

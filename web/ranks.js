@@ -8,9 +8,11 @@ export function showRanks(state) {
   const rows = state.ranks.map((rank, index) => row(state, rank, index, most));
   const scrolled = byId("ranks").querySelector(".scroll")?.scrollTop ?? 0;
   const focused = byId("ranks").contains(document.activeElement) ? document.activeElement.dataset.rank : null;
-  show("ranks", element("h2", {}, `Ranks (${state.ranks.length})`),
-      element("p", {class: "hint"}, "Choose a row to look at that rank."),
-      element("div", {class: "scroll"}, table([{name: "rank"}, {name: "file"}, {name: "peak allocated", number: true, wide: true},
+  // Those that share a card are no ranks.
+  const what = state.ranks.every((rank) => rank.process) ? "process" : "rank";
+  show("ranks", element("h2", {}, `${what === "rank" ? "Ranks" : "The processes by themselves"} (${state.ranks.length})`),
+      element("p", {class: "hint"}, `Choose a row to look at that ${what}.`),
+      element("div", {class: "scroll"}, table([{name: what}, {name: "file"}, {name: "peak allocated", number: true, wide: true},
         {name: "peak reserved", number: true}, {name: "", wide: true}, {name: ""}], rows)));
   // Choosing a row must not move the list away from under the reader.
   byId("ranks").querySelector(".scroll").scrollTop = scrolled;
@@ -18,7 +20,7 @@ export function showRanks(state) {
 }
 
 function row(state, rank, index, most) {
-  const name = rank.rank ?? index;
+  const name = rank.process ?? rank.rank ?? index;
   const died = rank.ooms.some((oom) => oom.fatal);
   const isOdd = state.isOdd(rank);
   const remarks = [died ? "ran out" : "", isOdd ? "outlier" : ""].filter(Boolean).join(", ");

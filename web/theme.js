@@ -7,6 +7,14 @@ export function colour(name) {
   return known[name] ?? otherColour(name);
 }
 
+/** Of the lanes: pale, since the strong ones are categories. */
+export function stageColour(stage) {
+  return colour(kStageColours[stage] ?? "stage_other");
+}
+
+const kStageColours = {model: "stage_model", load: "stage_load", step: "stage_step", forward: "stage_step", backward: "stage_step",
+  optimizer: "stage_step", evaluation: "stage_evaluation", generation: "stage_generation", save: "stage_save"};
+
 /** For what has no colour of its own (places, modules): the same name has the same one each time. */
 function otherColour(name) {
   let hash = 7;

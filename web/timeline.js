@@ -4,6 +4,7 @@ import {Axis} from "./axis.js";
 import {Chart, kMargin, kPhaseColours} from "./chart.js";
 import {byId, element, oncePerFrame, show, swatch} from "./dom.js";
 import {kGroupings, selectionText} from "./groups.js";
+import {Lanes} from "./lanes.js";
 import {colour} from "./theme.js";
 
 /** A limit further away than this many times the peak would flatten the curve. */
@@ -15,6 +16,8 @@ export class Timeline {
     this.how = "category";
     this.byTime = false;
     this.charts = [];
+    /** One for each chart. */
+    this.lanes = [];
     this.draw = oncePerFrame(() => this.drawNow());
     // d3 before its sixth release keeps the event in a place of its own.
     this.zoom = d3.zoom().filter((event) => this.wantsZoom(event ?? d3.event)).on("zoom", (event) => {
@@ -41,7 +44,7 @@ export class Timeline {
   }
 
   open() {
-    this.charts = [];
+    this.charts = this.lanes = [];
     if (!this.state.history?.events) return show("timeline");
     const sides = this.state.sides.filter((side) => side.history.events > 0);
     this.byTime &&= sides.every((side) => side.history.hasTimes);
@@ -49,11 +52,13 @@ export class Timeline {
       "aria-label": `Memory over time, ${side.title}. Arrow keys move the instant, plus and minus zoom, P goes to the peak.`}));
     const named = sides.length > 1 ? sides.map((side, i) => element("p", {class: "run-name"}, i === 0 ? "This run: " : "Baseline: ",
         element("span", {class: "mono"}, format.baseName(side.report.file)))) : [];
-    this.frame = element("div", {id: "charts"}, ...canvases.flatMap((canvas, i) => [named[i], canvas].filter(Boolean)));
-    show("timeline", element("h2", {}, "Memory over time"), this.tools(sides), element("div", {id: "selection", hidden: true}),
-        this.frame, element("p", {class: "hint", id: "drawn"}), element("ul", {class: "legend", id: "legend"}),
-        element("ul", {class: "legend", id: "marks-legend"}), element("div", {id: "pinned", hidden: true}));
     this.charts = sides.map((side, i) => new Chart(this, side, canvases[i]));
+    this.lanes = this.charts.map((chart, i) => new Lanes(chart, kMargin, i === 0 ? this.state.data.stages?.rows : null));
+    this.frame = element("div", {id: "charts"}, ...canvases.flatMap((canvas, i) => [named[i], canvas, this.lanes[i].element].filter(Boolean)));
+    const {process} = this.state.report;
+    show("timeline", element("h2", {}, `Memory over time${process ? `: ${process}` : ""}`), this.tools(sides), element("div", {id: "selection", hidden: true}),
+        this.frame, element("p", {id: "stretch", class: "hint", role: "status", hidden: true}), element("p", {class: "hint", id: "drawn"}), element("ul", {class: "legend", id: "legend"}),
+        element("ul", {class: "legend", id: "marks-legend"}), element("div", {id: "pinned", hidden: true}));
     const most = Math.max(2, ...sides.map((side) => side.history.events / 10));
     d3.select(this.frame).call(this.zoom.scaleExtent([1, most])).on("dblclick.zoom", null);
     this.regroup();
@@ -144,6 +149,18 @@ export class Timeline {
     byId("timeline").scrollIntoView();
   }
 
+  hasStretch(wanted) {
+    return this.lanes[0]?.stretches.some(wanted) ?? false;
+  }
+
+  /** Goes to the highest of the stretches that are wanted. */
+  showStretch(wanted) {
+    const highest = this.lanes[0]?.highestOf(wanted);
+    if (!highest) return;
+    this.lanes[0].choose(highest.stretch);
+    byId("timeline").scrollIntoView();
+  }
+
   /** As the address asks for, once the chart has been drawn. */
   showEvents(first, last) {
     if (this.charts.length === 0) return;
@@ -195,6 +212,7 @@ export class Timeline {
     for (const chart of this.charts) {
       chart.draw({most: Math.max(most, near ? limit : 0), length, limit: near ? limit : null});
     }
+    for (const lanes of this.lanes) lanes.draw();
     this.caption(limit !== null && !near ? limit : null);
   }
 
@@ -203,8 +221,10 @@ export class Timeline {
     const most = Math.max(1, ...this.charts.map((c) => c.columns.reduce((a, column) => Math.max(a, column.end - column.first), 1)));
     const drawn = most === 1 ? "Every event is drawn." :
         `Each column of pixels shows the highest instant of its events, up to ${format.count(most)}.`;
+    const {stretchesLeftOut} = chart.history;
+    const cut = stretchesLeftOut > 0 ? ` ${format.count(stretchesLeftOut)} more marks are not in the lane.` : "";
     const far = farLimit === null ? "" : ` The limit, ${format.bytes(farLimit)}, is far above.`;
-    byId("drawn").textContent = `${drawn}${far} Click a step or a phase to zoom to it, a colour below to see it alone. ` +
+    byId("drawn").textContent = `${drawn}${far}${cut} Click a step or a phase to zoom to it, a colour below to see it alone. ` +
         "Drag to move; the wheel zooms after a click.";
     const now = Math.max(0, this.state.event);
     const totals = chart.levels.highestIn(now, now + 1).values;

@@ -1,16 +1,10 @@
 #include "cli/explain_pipeline.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <memory>
 #include <new>
-#include <set>
-#include <utility>
 
 #include "base/parallel.h"
+#include "cli/parts_of_job.h"
 #include "cli/terminal/terminal.h"
-#include "diagnose/neighbours/same_card.h"
-#include "launch/processes.h"
 #include "readers/registry.h"
 
 namespace plimsoll {
@@ -56,76 +50,6 @@ std::vector<std::string> Together(std::vector<std::string> files,
   return files;
 }
 
-/// The hosts of the records that `plimsoll run` left, by file.
-std::vector<std::pair<std::string, std::string>> HostsOf(const std::vector<std::string>& files) {
-  std::set<std::string> folders;
-  for (const std::string& file : files) {
-    folders.insert(std::filesystem::path(file).parent_path().string());
-  }
-  std::vector<std::pair<std::string, std::string>> hosts;
-  for (const std::string& folder : folders) {
-    for (const RecordedProcess& process : ReadProcesses({.path = folder})) {
-      for (const SnapshotFile& snapshot : process.snapshots) {
-        hosts.emplace_back(snapshot.path, process.host);
-      }
-    }
-  }
-  return hosts;
-}
-
-/// A record that was read for a second time: its processes are looked at together.
-struct ReadAgain {
-  Recording recording;
-  std::optional<AnalysedRecording> analysed = {};
-};
-
-/// Nothing where a file has changed meanwhile.
-std::optional<CardStudy> StudyAgain(const SharedCard& card, const std::vector<Explanation>& all,
-                                    std::optional<Bytes> capacity) {
-  std::vector<std::unique_ptr<ReadAgain>> read(card.members.size());
-  ParallelFor(card.members.size(), [&](std::size_t i) {
-    Result<Recording> recording = ReadFile(card.members[i].process.file);
-    if (!recording) return;
-    read[i] = std::make_unique<ReadAgain>(ReadAgain{.recording = std::move(*recording)});
-    read[i]->analysed.emplace(AnalyseRecording(read[i]->recording));
-  });
-  std::vector<CardTrace> traces;
-  for (std::size_t i = 0; i < read.size(); ++i) {
-    if (!read[i]) return std::nullopt;
-    for (const auto& trace : read[i]->analysed->traces) {
-      if (trace->timeline.device != card.device || trace->timeline.events.empty()) continue;
-      traces.push_back({card.members[i].process, *trace});
-      break;
-    }
-  }
-  if (traces.size() != card.members.size()) return std::nullopt;
-  const std::optional<Bytes> told = CapacityBeside(all, card.device);
-  return StudyCard(traces, {.device = card.device,
-                            .known_by = card.known_by,
-                            .capacity = told ? told : capacity,
-                            .others = OthersBeside(all, card.device)});
-}
-
-/// Joins them as ranks, or as the processes of a card where they share one: those are read once
-/// more, since only together they say who kept what from whom.
-Explanation JoinAll(std::vector<Explanation> all, const std::vector<std::string>& files,
-                    std::optional<Bytes> capacity) {
-  // Two snapshots at least.
-  if (all.size() < 2) return Join(std::move(all));
-  SharedCards shared = FindSharedCards(all, HostsOf(files));
-  std::vector<CardStudy> studies;
-  for (const SharedCard& card : shared.cards) {
-    std::optional<CardStudy> study = StudyAgain(card, all, capacity);
-    if (!study) continue;
-    if (!study->contradiction.empty()) {
-      shared.apart.push_back(study->contradiction);
-    } else {
-      studies.push_back(std::move(*study));
-    }
-  }
-  return Join(std::move(all), std::move(studies), shared.apart);
-}
-
 }  // namespace
 
 Explained ExplainFiles(const FolderFiles& files, const ExplainOptions& options) {
@@ -133,17 +57,12 @@ Explained ExplainFiles(const FolderFiles& files, const ExplainOptions& options) 
   std::vector<Explanation> snapshots =
       Usable(ExplainEach(files.snapshots, options), explained.code);
   std::vector<Explanation> texts = Usable(ExplainEach(files.error_texts, options), explained.code);
-  std::vector<Explanation> all = snapshots;
-  all.insert(all.end(), texts.begin(), texts.end());
-  if (all.empty()) return explained;
-  explained.explanation = JoinAll(std::move(all), files.snapshots, options.capacity);
-  const auto alone = [&](const RankReport& rank) {
-    return std::ranges::find(files.error_texts, rank.file) != files.error_texts.end();
-  };
-  if (!snapshots.empty() && std::ranges::any_of(explained.explanation->ranks, alone)) {
-    explained.files = files.snapshots;
-    explained.explanation = JoinAll(std::move(snapshots), files.snapshots, options.capacity);
-  }
+  if (snapshots.empty() && texts.empty()) return explained;
+  PartsOfJob parts =
+      BelongingTogether(std::move(snapshots), std::move(texts),
+                        {.paths = PathsThemselves(files.snapshots), .capacity = options.capacity});
+  if (!parts.has_texts) explained.files = files.snapshots;
+  explained.explanation = Join(std::move(parts.explanations), std::move(parts.cards), parts.apart);
   return explained;
 }
 

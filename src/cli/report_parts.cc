@@ -56,7 +56,7 @@ Result<ReportPart> ReadPart(const std::string& path, std::size_t number,
   options.progress();
   ReportPart part{.explanation = std::move(*explanation), .runs = {}, .histories = {}};
   // Not before, since it tells the rank.
-  if (options.salt) recording->file = fmt::format("file {}", number + 1);
+  if (options.salt) recording->file = RedactedName(number);
   for (RankReport& rank : part.explanation.ranks) rank.file = recording->file;
   AddRuns(*recording, analysed, options, part);
   options.progress();
@@ -66,6 +66,8 @@ Result<ReportPart> ReadPart(const std::string& path, std::size_t number,
 }
 
 }  // namespace
+
+std::string RedactedName(std::size_t number) { return fmt::format("file {}", number + 1); }
 
 std::vector<Result<ReportPart>> ReadParts(const std::vector<std::string>& files,
                                           const PartOptions& options) {

@@ -37,6 +37,9 @@ struct ReportPart {
   std::vector<History> histories;
 };
 
+/// What the file at that place of the list is called where names are replaced.
+std::string RedactedName(std::size_t number);
+
 /// Reads the files on all cores; each is reduced to what is shown before the next is opened.
 std::vector<Result<ReportPart>> ReadParts(const std::vector<std::string>& files,
                                           const PartOptions& options);

@@ -8,6 +8,7 @@
 #include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
+#include "cli/parts_of_job.h"
 #include "cli/report_parts.h"
 #include "cli/terminal/terminal.h"
 #include "report/page_content.h"
@@ -20,28 +21,38 @@ constexpr std::size_t kMostFilesToReplay = 4;
 
 struct Parts {
   std::vector<ReportPart> own;
+  std::vector<ReportPart> error_texts;
   std::vector<ReportPart> baseline;
   /// Of the files that cannot be used.
   int code = kFine;
 };
 
-Parts ReadAll(const ReportRequest& request) {
-  std::vector<std::string> files = request.files;
-  files.insert(files.end(), request.baseline.begin(), request.baseline.end());
+template <typename T>
+std::vector<T> Concatenated(std::vector<T> first, std::initializer_list<std::vector<T>> more) {
+  for (const std::vector<T>& list : more) first.insert(first.end(), list.begin(), list.end());
+  return first;
+}
+
+Parts ReadAll(const ReportRequest& request, std::optional<std::uint64_t> salt) {
+  const std::vector<std::string> files =
+      Concatenated(request.files, {request.error_texts, request.baseline});
+  const std::size_t records = files.size() - request.error_texts.size();
   Progress progress("making the report", kStagesOfAPart * files.size());
-  PartOptions options{.page = request.format == ReportFormat::kPage,
-                      .replay = files.size() <= kMostFilesToReplay,
-                      .every_holder = !request.baseline.empty(),
-                      .progress = [&] { progress.Advance(); }};
-  if (request.redact) options.salt = RandomNumber();
+  const PartOptions options{.page = request.format == ReportFormat::kPage,
+                            .replay = records <= kMostFilesToReplay,
+                            .every_holder = !request.baseline.empty(),
+                            .salt = salt,
+                            .progress = [&] { progress.Advance(); }};
   std::vector<Result<ReportPart>> read = ReadParts(files, options);
   Parts parts;
   for (std::size_t i = 0; i < read.size(); ++i) {
     if (!read[i]) {
       parts.code = Complain(read[i].error());
-    } else {
-      (i < request.files.size() ? parts.own : parts.baseline).push_back(std::move(*read[i]));
+      continue;
     }
+    const bool own = i < request.files.size();
+    const bool text = !own && i < request.files.size() + request.error_texts.size();
+    (own ? parts.own : text ? parts.error_texts : parts.baseline).push_back(std::move(*read[i]));
   }
   return parts;
 }
@@ -55,16 +66,38 @@ PageParts ForPage(std::vector<ReportPart> parts) {
   return page;
 }
 
+/// With the error texts that complete them, and the cards that several share.
+PageParts OwnForPage(const ReportRequest& request, std::vector<ReportPart> own,
+                     std::vector<ReportPart> error_texts, std::optional<std::uint64_t> salt) {
+  CardOptions cards{.paths = PathsThemselves(request.files), .salt = salt};
+  for (std::size_t i = 0; salt && i < cards.paths.size(); ++i) {
+    cards.paths[i].first = RedactedName(i);
+  }
+  PageParts page = ForPage(std::move(own));
+  PartsOfJob parts = BelongingTogether(std::move(page.explanations),
+                                       ForPage(std::move(error_texts)).explanations, cards);
+  page.explanations = std::move(parts.explanations);
+  page.cards = std::move(parts.cards);
+  page.apart = std::move(parts.apart);
+  return page;
+}
+
 /// With the files of folders, and an output that can be written.
 Result<ReportRequest> WithFiles(ReportRequest request) {
+  if (request.format == ReportFormat::kPage) {
+    for (const std::string& path : request.files) {
+      const std::vector<std::string> texts = FilesBehind(path).error_texts;
+      request.error_texts.insert(request.error_texts.end(), texts.begin(), texts.end());
+    }
+  }
   for (std::vector<std::string>* const list : {&request.files, &request.baseline}) {
     Result<std::vector<std::string>> files = RecordFiles(*list);
     if (!files) return files.error();
     *list = *std::move(files);
   }
   if (request.format == ReportFormat::kPage && !request.out) request.out = "report.html";
-  std::vector<std::string> inputs = request.files;
-  inputs.insert(inputs.end(), request.baseline.begin(), request.baseline.end());
+  const std::vector<std::string> inputs =
+      Concatenated(request.files, {request.error_texts, request.baseline});
   if (auto error = CheckOutput("-o", request.out, inputs)) return *error;
   return request;
 }
@@ -79,9 +112,9 @@ int Write(const ReportRequest& request, std::string_view text) {
   return kFine;
 }
 
-int WritePage(const ReportRequest& request, Parts parts) {
-  Result<PageContent> page =
-      AssemblePage(ForPage(std::move(parts.own)), ForPage(std::move(parts.baseline)));
+int WritePage(const ReportRequest& request, Parts parts, std::optional<std::uint64_t> salt) {
+  PageParts own = OwnForPage(request, std::move(parts.own), std::move(parts.error_texts), salt);
+  Result<PageContent> page = AssemblePage(std::move(own), ForPage(std::move(parts.baseline)));
   if (!page) return Complain(page.error());
   // Names of files are not told where they are to be left out.
   if (!request.redact) NameJob(JobBehind(page->explanation), page->explanation);
@@ -134,11 +167,14 @@ int MakeReport(const ReportRequest& asked) {
     return Complain({.message = "--compare goes with --format html",
                      .hint = "plimsoll diff compares two runs in text and JSON"});
   }
-  Parts parts = ReadAll(request);
+  // The same for all of it: a file has one name throughout a page.
+  const auto salt = request.redact ? std::optional<std::uint64_t>(RandomNumber()) : std::nullopt;
+  Parts parts = ReadAll(request, salt);
   if (parts.own.empty() || parts.baseline.empty() != request.baseline.empty()) return parts.code;
   const int code = parts.code;
-  const int written = request.format == ReportFormat::kPage ? WritePage(request, std::move(parts))
-                                                            : WriteExport(request, parts.own);
+  const int written = request.format == ReportFormat::kPage
+                          ? WritePage(request, std::move(parts), salt)
+                          : WriteExport(request, parts.own);
   return written == kFine ? code : written;
 }
 

@@ -12,6 +12,8 @@ enum class ReportFormat : std::uint8_t { kPage, kPerfetto, kSpeedscope, kCsv };
 
 struct ReportRequest {
   std::vector<std::string> files;
+  /// Of the folders among them, what ended their processes; filled by MakeReport.
+  std::vector<std::string> error_texts = {};
   /// Files of another run to compare with; a page only.
   std::vector<std::string> baseline;
   ReportFormat format = ReportFormat::kPage;

@@ -1,5 +1,7 @@
 #include "diagnose/recorded_history.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -7,6 +9,7 @@
 
 #include "allocator/record/held_spans.h"
 #include "diagnose/attribution/holders.h"
+#include "diagnose/attribution/mark_table.h"
 
 namespace plimsoll {
 namespace {
@@ -127,6 +130,28 @@ void AddMarks(const AnalysedTrace& trace, History& history) {
   }
 }
 
+/// What the program marked; of one that marked nothing, where its steps are.
+void AddStretches(const AnalysedTrace& trace, History& history) {
+  MarkedStretches marked = StretchesOfMarks(trace.phases);
+  history.stretches = std::move(marked.stretches);
+  history.stretches_left_out = marked.left_out;
+  const std::vector<StepReport>& steps = trace.sweep.steps;
+  if (!history.stretches.empty() || steps.empty()) return;
+  const auto add = [&](Stage stage, std::int64_t first, std::int64_t last, std::string name) {
+    if (first > last) return;
+    history.stretches.push_back({.stage = stage,
+                                 .first = static_cast<Position>(first),
+                                 .last = static_cast<Position>(last),
+                                 .name = std::move(name)});
+  };
+  const std::int64_t first = steps.front().first_event;
+  const std::int64_t last = steps.back().last_event;
+  const std::string all = steps.size() == 1 ? "step 1" : fmt::format("steps 1 to {}", steps.size());
+  add(Stage::kUnknown, 0, first - 1, "before the first step");
+  add(Stage::kStep, first, last, all);
+  add(Stage::kUnknown, last + 1, std::ssize(trace.timeline.events) - 1, "after the last step");
+}
+
 }  // namespace
 
 History RecordedHistory(const AnalysedTrace& trace) {
@@ -147,6 +172,7 @@ History RecordedHistory(const AnalysedTrace& trace) {
     history.reserved.push_back({static_cast<Position>(totals.event), totals.reserved});
   }
   AddMarks(trace, history);
+  AddStretches(trace, history);
   return history;
 }
 

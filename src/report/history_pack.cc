@@ -6,6 +6,7 @@
 
 #include "files/encode.h"
 #include "report/format/json_values.h"
+#include "report/format/stage_words.h"
 
 namespace plimsoll {
 namespace {
@@ -54,6 +55,12 @@ Json Header(const History& h, Address base) {
   for (const HistoryMark& mark : h.marks) {
     marks.push_back({StageName(mark.stage), mark.first, mark.last, mark.step});
   }
+  Json stretches = Json::array();
+  for (const HistoryStretch& s : h.stretches) {
+    stretches.push_back({StageName(s.stage), s.first, s.last, s.depth,
+                         s.name.empty() ? std::string(StageWords(s.stage)) : s.name,
+                         OrNull(s.part)});
+  }
   return {{"device", h.device},
           {"events", h.times.size()},
           {"blocks", h.blocks.size()},
@@ -64,7 +71,9 @@ Json Header(const History& h, Address base) {
           {"base", fmt::format("{:#x}", base)},
           {"categories", h.categories},
           {"names", h.names},
-          {"marks", marks}};
+          {"marks", marks},
+          {"stretches", stretches},
+          {"stretches_left_out", h.stretches_left_out}};
 }
 
 void AddBlocks(const History& h, Address base, Columns& columns) {

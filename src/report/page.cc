@@ -104,6 +104,7 @@ Json Data(const PageContent& content) {
           {"left_out", content.left_out},
           {"prediction", Parsed(content.prediction)},
           {"trade_offs", Parsed(content.trade_offs)},
+          {"stages", Parsed(content.stages)},
           {"plan", Parsed(content.plan)}};
 }
 

@@ -47,6 +47,8 @@ struct PageContent {
   /// Documents of `predict`, where the page shows a prediction; JSON, or empty.
   std::string prediction = {};
   std::string trade_offs = {};
+  /// The rows of its stages, with the parts of the timeline that each is made of.
+  std::string stages = {};
   /// The document of `plan`, where the page shows one.
   std::string plan = {};
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "diagnose/diff.h"
 #include "diagnose/explain.h"
 
@@ -52,10 +53,19 @@ void KeepWhatFits(const Explanation& explanation, std::vector<PageRun>& runs,
                   dropped, runs.size()));
 }
 
-std::string TitleOf(const Explanation& joined, std::size_t files) {
+/// "rank0.pickle and 3 more"; "engine and trainer on one card". An error text that completes a
+/// snapshot is not counted.
+std::string TitleOf(const Explanation& joined) {
+  if (joined.cards.size() == 1) {
+    std::vector<std::string> names;
+    for (const CardProcess& process : joined.cards.front().processes) names.push_back(process.name);
+    return Joined(names, " and ") + " on one card";
+  }
+  std::set<std::string> files;
+  for (const RankReport& rank : joined.ranks) files.insert(rank.file);
   const std::string& first = joined.ranks.front().file;
   const std::string name = first.substr(first.find_last_of('/') + 1);
-  return files == 1 ? name : fmt::format("{} and {} more", name, files - 1);
+  return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);
 }
 
 /// The same rank and device, else the same device, else the same place in the list, else the first.
@@ -76,9 +86,8 @@ std::size_t PartnerOf(const RankReport& rank, std::size_t index,
 
 Result<PageBaseline> CompareWith(PageParts parts, const Explanation& own) {
   PageBaseline baseline{.title = {}, .explanation = {}, .runs = std::move(parts.runs)};
-  const std::size_t files = parts.explanations.size();
   baseline.explanation = Join(std::move(parts.explanations));
-  baseline.title = TitleOf(baseline.explanation, files);
+  baseline.title = TitleOf(baseline.explanation);
   for (std::size_t i = 0; i < own.ranks.size(); ++i) {
     const std::size_t partner = PartnerOf(own.ranks[i], i, baseline.explanation.ranks);
     const Result<Difference> difference =
@@ -99,11 +108,11 @@ void KeepLargestHolders(Explanation& explanation) {
 }  // namespace
 
 Result<PageContent> AssemblePage(PageParts parts, PageParts baseline) {
-  const std::size_t files = parts.explanations.size();
-  PageContent page{.title = {},
-                   .explanation = Join(std::move(parts.explanations)),
-                   .runs = std::move(parts.runs)};
-  page.title = TitleOf(page.explanation, files);
+  PageContent page{
+      .title = {},
+      .explanation = Join(std::move(parts.explanations), std::move(parts.cards), parts.apart),
+      .runs = std::move(parts.runs)};
+  page.title = TitleOf(page.explanation);
   KeepWhatFits(page.explanation, page.runs, page.left_out);
   if (baseline.explanations.empty()) return page;
   Result<PageBaseline> compared = CompareWith(std::move(baseline), page.explanation);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "diagnose/neighbours/card_study.h"
 #include "report/page.h"
 
 namespace plimsoll {
@@ -15,6 +16,10 @@ struct PageParts {
   /// One for each file; with every holder where there is a baseline.
   std::vector<Explanation> explanations;
   std::vector<PageRun> runs;
+  /// Of the cards that several of them share.
+  std::vector<CardStudy> cards = {};
+  /// Why others that could share one do not, in sentences.
+  std::vector<std::string> apart = {};
 };
 
 /// A page of `parts`, compared with `baseline` where that is not empty. The error says which of the

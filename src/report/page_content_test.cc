@@ -33,6 +33,20 @@ TEST(PageContent, NamesTheFirstFileAndCountsTheOthers) {
   EXPECT_FALSE(page->baseline);
 }
 
+TEST(PageContent, NamesTheProcessesOfACard) {
+  PageParts parts;
+  parts.explanations = {Explained("/a/engine.pickle", {}, 1),
+                        Explained("/a/trainer.pickle", {}, 2)};
+  CardStudy& study = parts.cards.emplace_back();
+  study.report.processes = {{.name = "engine", .file = "/a/engine.pickle"},
+                            {.name = "trainer", .file = "/a/trainer.pickle"}};
+  const Result<PageContent> page = AssemblePage(parts, {});
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->title, "engine and trainer on one card");
+  ASSERT_EQ(page->explanation.cards.size(), 1u);
+  EXPECT_EQ(page->explanation.ranks[1].process, "trainer");
+}
+
 TEST(PageContent, KeepsTheTimelineOfTheRankThatRanOut) {
   PageParts parts;
   parts.explanations = {Explained("a", 0, 1), Explained("b", 1, 1, true)};

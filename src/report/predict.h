@@ -13,6 +13,10 @@ namespace plimsoll {
 
 /// "step 2, backward of transformer.h.3.mlp, aten.mm.default (train.py:57 in forward)"
 std::string InstantText(const Prediction& prediction);
+/// "training, after loading": a row of the stages.
+std::string StageTitle(const StageNeeds& stage);
+/// "about 14.85 GiB resident at most, building the model: …", of one whose host is known.
+std::string HostText(const Prediction& prediction);
 /// What to know first, in one or two sentences.
 std::string PredictVerdict(const Prediction& prediction, const std::optional<MaxBatch>& max_batch);
 /// What to change and what that saves, a sentence each; at the end what all of them save.

@@ -24,6 +24,21 @@ Json ToJson(const TradeOff& t) {
           {"chosen", t.chosen}};
 }
 
+Json StageRows(const std::vector<StageNeeds>& stages) {
+  Json rows = Json::array();
+  for (const StageNeeds& stage : stages) {
+    rows.push_back({{"name", StageTitle(stage)},
+                    {"stage", StageName(stage.stage)},
+                    {"parts", stage.parts},
+                    {"allocated", stage.allocated},
+                    {"reserved", stage.reserved},
+                    {"device", stage.device},
+                    {"host", OrNull(stage.host)},
+                    {"where", stage.where}});
+  }
+  return rows;
+}
+
 RankReport AsRank(const PredictAnswer& answer, const History& history) {
   const Prediction& p = answer.prediction;
   RankReport rank{.file = p.file, .format = "prediction", .device = history.device};
@@ -52,6 +67,12 @@ PageContent RunPage(const PredictAnswer& answer, const History& history, std::st
   PageContent page{.title = fmt::format("{}, {}", p.model.empty() ? p.file : p.model, how)};
   page.explanation.ranks.push_back(AsRank(answer, history));
   page.runs.push_back({.file = p.file, .device = history.device, .history = PackHistory(history)});
+  if (!p.stages.empty() || p.host) {
+    page.stages = Dump({{"rows", StageRows(p.stages)},
+                        {"host", p.host ? Json(HostText(p)) : Json(nullptr)},
+                        {"host_room", OrNull(p.host_room)}},
+                       kOneLine);
+  }
   return page;
 }
 

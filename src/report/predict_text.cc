@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/format/stage_words.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
 #include "report/predict.h"
@@ -79,28 +80,10 @@ std::string Refused(const Prediction& p) {
   return text;
 }
 
-/// In the words of those who train.
-std::string_view Doing(Stage stage) {
-  switch (stage) {
-    case Stage::kBuild:
-      return "building the model";
-    case Stage::kStep:
-      return "training";
-    case Stage::kEvaluation:
-      return "evaluation";
-    case Stage::kSave:
-      return "saving";
-    case Stage::kLoad:
-      return "loading a checkpoint";
-    default:
-      return StageName(stage);
-  }
-}
-
 /// Where a job that trains dies: "saving", "a later step".
 std::string_view DiesIn(const Prediction& p) {
   if (p.fails_with_heaviest) return "the heaviest batch of its data";
-  return *p.fails_in == Stage::kStep ? "a later step" : Doing(*p.fails_in);
+  return *p.fails_in == Stage::kStep ? "a later step" : StageWords(*p.fails_in);
 }
 
 std::string WhoNeeds(const HostNeeds& host) {
@@ -139,8 +122,9 @@ std::string VerdictOfSeen(const Prediction& p) {
     const std::string& where = p.host->peak().where;
     return fmt::format(
         "Batch {} fits {} ({}) and not its host: {} {} there, {}{}, and there is {}.", p.batch,
-        Place(p), used, WhoNeeds(*p.host), FormatBytes(p.host->of_machine()), Doing(p.host_stage),
-        where.empty() ? "" : " (" + Printable(where) + ")", FormatBytes(*p.host_room));
+        Place(p), used, WhoNeeds(*p.host), FormatBytes(p.host->of_machine()),
+        StageWords(p.host_stage), where.empty() ? "" : " (" + Printable(where) + ")",
+        FormatBytes(*p.host_room));
   }
   if (!p.Runs()) {
     return fmt::format(
@@ -260,27 +244,6 @@ std::string WorkersText(std::int64_t count) {
   return count == 1 ? "a loader worker" : fmt::format("{} loader workers", count);
 }
 
-/// "about 14.85 GiB resident, while building the model: 14.23 GiB of tensors, …".
-std::string HostText(const Prediction& p) {
-  const HostPart& peak = p.host->peak();
-  std::string text =
-      fmt::format("about {} resident at most, {}: {} in tensors, ", FormatBytes(peak.resident()),
-                  Doing(p.host_stage), FormatBytes(peak.tensors));
-  if (peak.pinned >= kWorthTelling) text += FormatBytes(peak.pinned) + " pinned, ";
-  text += fmt::format("{} of PyTorch and CUDA, {} of the script's modules and data",
-                      FormatBytes(peak.base), FormatBytes(peak.imports));
-  if (peak.workers > 0) {
-    text += fmt::format("; with {} and their batches in shared memory ({}) {}",
-                        WorkersText(peak.workers), FormatBytes(peak.shared),
-                        FormatBytes(peak.with_workers()));
-  }
-  if (p.host->ranks > 1) {
-    text += fmt::format("; {} for the {} ranks of a machine", FormatBytes(p.host->of_machine()),
-                        p.host->ranks);
-  }
-  return text;
-}
-
 /// Engines are given a share of the whole card, which counts what lies outside their pools too.
 std::string LeftText(const Prediction& p) {
   const Bytes left = p.LeftForOthers();
@@ -317,12 +280,8 @@ void WriteStages(Writer& w, const Prediction& p) {
   columns.push_back({.heading = "peak at", .wraps = true});
   Table table(std::move(columns));
   for (const StageNeeds& stage : p.stages) {
-    const std::string after = stage.heaviest     ? ", heaviest batch"
-                              : stage.after_load ? ", after loading"
-                                                 : "";
-    std::vector<std::string> cells = {std::string(Doing(stage.stage)) + after,
-                                      FormatBytes(stage.allocated), FormatBytes(stage.reserved),
-                                      FormatBytes(stage.device)};
+    std::vector<std::string> cells = {StageTitle(stage), FormatBytes(stage.allocated),
+                                      FormatBytes(stage.reserved), FormatBytes(stage.device)};
     if (p.host) cells.push_back(stage.host ? FormatBytes(*stage.host) : "");
     cells.push_back(stage.where);
     table.Row(std::move(cells));
@@ -383,6 +342,33 @@ std::vector<std::string> Headlines(const Prediction& p, const MaxBatch& m) {
 }
 
 }  // namespace
+
+std::string HostText(const Prediction& p) {
+  const HostPart& peak = p.host->peak();
+  std::string text =
+      fmt::format("about {} resident at most, {}: {} in tensors, ", FormatBytes(peak.resident()),
+                  StageWords(p.host_stage), FormatBytes(peak.tensors));
+  if (peak.pinned >= kWorthTelling) text += FormatBytes(peak.pinned) + " pinned, ";
+  text += fmt::format("{} of PyTorch and CUDA, {} of the script's modules and data",
+                      FormatBytes(peak.base), FormatBytes(peak.imports));
+  if (peak.workers > 0) {
+    text += fmt::format("; with {} and their batches in shared memory ({}) {}",
+                        WorkersText(peak.workers), FormatBytes(peak.shared),
+                        FormatBytes(peak.with_workers()));
+  }
+  if (p.host->ranks > 1) {
+    text += fmt::format("; {} for the {} ranks of a machine", FormatBytes(p.host->of_machine()),
+                        p.host->ranks);
+  }
+  return text;
+}
+
+std::string StageTitle(const StageNeeds& stage) {
+  const std::string_view after = stage.heaviest     ? ", heaviest batch"
+                                 : stage.after_load ? ", after loading"
+                                                    : "";
+  return fmt::format("{}{}", StageWords(stage.stage), after);
+}
 
 std::string InstantText(const Prediction& p) {
   if (p.peak_op == "recorded") {

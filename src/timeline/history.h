@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -63,8 +64,24 @@ struct HistoryMark {
   Stage stage = Stage::kStep;
   Position first = 0;
   Position last = 0;
-  /// From 1.
-  std::int32_t step = 0;
+  /// From 1; those of a predicted run's later parts have no number.
+  std::int32_t step = kAfterSteps;
+
+  static constexpr std::int32_t kAfterSteps = 0;
+};
+
+/// A stretch of the job's life, both ends included: a part of a predicted run, or what a program
+/// marked of a recorded one.
+struct HistoryStretch {
+  Stage stage = Stage::kUnknown;
+  Position first = 0;
+  Position last = 0;
+  /// How many other stretches it lies in.
+  std::int32_t depth = 0;
+  /// As the program, or the record, has it; empty where the stage says all.
+  std::string name = {};
+  /// Its number among the parts of a prediction.
+  std::optional<std::size_t> part = {};
 };
 
 /// Reserved memory as the record itself states it, from an event on.
@@ -90,6 +107,10 @@ struct History {
   /// In the order in which an account lists them.
   std::vector<std::string> categories;
   std::vector<HistoryMark> marks;
+  /// In order of `first`, those that hold others before them.
+  std::vector<HistoryStretch> stretches;
+  /// Those that were too many.
+  std::size_t stretches_left_out = 0;
 };
 
 /// Names and stacks, each once, while a History is being filled.

@@ -20,6 +20,7 @@ class Run:
 
     def __init__(self, segment: int = 64 * MIB) -> None:
         self.events: list[dict[str, Any]] = []
+        self.marks: list[dict[str, Any]] = []
         self.next = BASE
         self._add("segment_alloc", BASE, segment, [frame("main")])
 
@@ -34,6 +35,12 @@ class Run:
         for action in ("free_requested", "free_completed"):
             self._add(action, address, size, [])
 
+    def mark(self, name: str, *, start: bool) -> None:
+        """As record_function leaves it, between the last event and the next."""
+        stage = "START" if start else "END"
+        time = _time_of(len(self.events)) - 5
+        self.marks.append({"name": name, "stage": stage, "device": 0, "time_us": time})
+
     def _add(self, action: str, address: int, size: int, frames: list[dict[str, Any]]) -> None:
         self.events.append(
             {
@@ -41,17 +48,24 @@ class Run:
                 "addr": address,
                 "size": size,
                 "stream": 0,
-                "time_us": 1_760_000_000_000_000 + 10 * len(self.events),
+                "time_us": _time_of(len(self.events)),
                 "frames": frames,
             }
         )
 
     def write(self, path: Path | bytes) -> Path:
-        return write(path, self.events)
+        return write(path, self.events, self.marks)
 
 
-def write(path: Path | bytes, events: list[dict[str, Any]]) -> Path:
+def _time_of(event: int) -> int:
+    return 1_760_000_000_000_000 + 10 * event
+
+
+def write(path: Path | bytes, events: list[dict[str, Any]], marks: list[dict[str, Any]] | None = None) -> Path:
     """`path` may be bytes, for a name that is no UTF-8."""
+    snapshot: dict[str, Any] = {"segments": [], "device_traces": [events]}
+    if marks:
+        snapshot["external_annotations"] = marks
     with open(path, "wb") as file:
-        pickle.dump({"segments": [], "device_traces": [events]}, file, protocol=4)
+        pickle.dump(snapshot, file, protocol=4)
     return Path(os.fsdecode(path))

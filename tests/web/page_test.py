@@ -18,7 +18,17 @@ from browser import Browser, skip_without_browser
 from fixture import HEIGHT, WIDTH, PageTest
 from program import Program
 
-MODULES = ["truth_tests", "view_tests", "link_tests", "compare_tests", "prediction_tests", "plan_tests", "robustness_tests"]
+MODULES = [
+    "truth_tests",
+    "view_tests",
+    "link_tests",
+    "compare_tests",
+    "prediction_tests",
+    "life_tests",
+    "card_tests",
+    "plan_tests",
+    "robustness_tests",
+]
 
 
 SHOWN = 12

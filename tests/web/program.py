@@ -25,8 +25,10 @@ class Program:
         self._plans: dict[tuple[str, ...], tuple[Path, dict[str, Any]]] = {}
         self._answers: dict[tuple[str, ...], bytes] = {}
 
-    def page(self, *files: Path, compare: tuple[Path, ...] = ()) -> Path:
+    def page(self, *files: Path, compare: tuple[Path, ...] = (), redact: bool = False) -> Path:
         baseline = [word for file in compare for word in ("--compare", file)]
+        if redact:
+            baseline.append("--redact")
         key = tuple(str(word) for word in (*files, *baseline))
         if key not in self._pages:
             page = self.folder / f"page{len(self._pages)}.html"

@@ -21,6 +21,9 @@ MOST_HEIGHT = 900
 # Two runs look like one twice: a wide and a narrow picture are enough.
 COMPARED = {("light", 1280), ("dark", 390)}
 GPT2 = DATA / "steps" / "gpt2_adamw_fp32.step.json.gz"
+# A job with the heaviest batch of its data, and what it has on the host.
+LIFE = DATA / "lives" / "longest.step.json.gz"
+SHARED = DATA / "colocated" / "trainer_keeps_cache"
 SECTIONS = {
     "timeline": "#timeline",
     "instant": "#instant",
@@ -84,6 +87,11 @@ def main() -> int:
                     if (scheme, width) in COMPARED:
                         browser.open(program.page(ranks[0], compare=(ranks[2],)))
                         picture(browser, "#timeline", out / f"compare-{kind}.png")
+                    browser.open(program.page(SHARED))
+                    picture(browser, "#processes", out / f"processes-{kind}.png")
+                    browser.open(program.prediction(LIFE, batch=8))
+                    picture(browser, "#timeline", out / f"life-{kind}.png")
+                    picture(browser, "#stages", out / f"stages-{kind}.png")
                     browser.open(program.prediction(GPT2, batch=8))
                     picture(browser, "#trade-offs", out / f"trade-offs-{kind}.png")
                     page, _ = program.planned(GPT2, "--gpu", "RTX4090", "--gpus", 4, "--global-batch", 64)

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::size_t kMostMarkNames = 40;
 constexpr int kMostDepth = 8;
+/// A page has room for as many, and more say nothing.
+constexpr std::size_t kMostStretches = 4000;
 
 /// "train" of "train#3", "train 3", "train_3".
 std::string_view WithoutNumber(std::string_view name) {
@@ -86,7 +88,52 @@ Bytes ValueBefore(const std::vector<Bytes>& values, std::size_t at, Bytes initia
   return at == 0 ? initial : values[at - 1];
 }
 
+/// The program's own, and not those that PyTorch sets around what it does.
+std::vector<MarkRange> OwnRanges(const Timeline& timeline) {
+  std::vector<MarkRange> ranges = MarkRanges(timeline);
+  std::erase_if(ranges, [&](const MarkRange& mark) {
+    const std::string_view name = timeline.stacks.strings[mark.name];
+    return IsTorchMark(name) || IsStepMark(name) || mark.depth >= kMostDepth;
+  });
+  return ranges;
+}
+
+std::size_t KeepOutermost(std::vector<HistoryStretch>& stretches) {
+  const std::size_t before = stretches.size();
+  if (before > kMostStretches) {
+    std::erase_if(stretches, [](const HistoryStretch& s) { return s.depth > 0; });
+  }
+  if (stretches.size() > kMostStretches) {
+    const auto longer = [](const HistoryStretch& a, const HistoryStretch& b) {
+      return a.last - a.first > b.last - b.first;
+    };
+    std::ranges::stable_sort(stretches, longer);
+    stretches.resize(kMostStretches);
+    std::ranges::stable_sort(stretches, {}, &HistoryStretch::first);
+  }
+  return before - stretches.size();
+}
+
 }  // namespace
+
+MarkedStretches StretchesOfMarks(const Phases& p) {
+  MarkedStretches marked;
+  std::vector<TimeUs> ends;
+  for (const MarkRange& mark : OwnRanges(p.timeline)) {
+    const EventSpan span = SpanOf(p.timeline, mark);
+    if (span.first >= span.after) continue;
+    while (!ends.empty() && ends.back() <= mark.begin) ends.pop_back();
+    const std::string_view name = WithoutNumber(p.timeline.stacks.strings[mark.name]);
+    marked.stretches.push_back({.stage = StageOfName(name),
+                                .first = static_cast<Position>(span.first),
+                                .last = static_cast<Position>(span.after) - 1,
+                                .depth = static_cast<std::int32_t>(ends.size()),
+                                .name = std::string(name)});
+    ends.push_back(mark.end);
+  }
+  marked.left_out = KeepOutermost(marked.stretches);
+  return marked;
+}
 
 std::vector<MarkReport> MarkTable(const Phases& p, const Sweep& sweep) {
   std::vector<MarkReport> table;

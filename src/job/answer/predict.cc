@@ -66,12 +66,6 @@ std::string LineOf(const Trial& trial, std::size_t request) {
   return std::string(strings[trial.setting().variant().calls[moment.call].where]);
 }
 
-Stage StageOfPart(const Trial& trial, std::size_t part) {
-  if (part == PartPeaks::kBuild) return Stage::kBuild;
-  if (part == PartPeaks::kSteps) return Stage::kStep;
-  return trial.setting().variant().later[part - PartPeaks::kLater].stage;
-}
-
 Heaviest HeaviestOf(const Trial& trial, std::size_t part) {
   if (part < PartPeaks::kLater) return Heaviest::kNotOne;
   return trial.setting().variant().later[part - PartPeaks::kLater].heaviest;
@@ -102,6 +96,7 @@ void AddStages(const Trial& trial, Prediction& prediction) {
              known.heaviest == row.heaviest;
     });
     if (at == prediction.stages.end()) at = prediction.stages.insert(at, row);
+    at->parts.push_back(i);
     at->reserved = std::max(at->reserved, parts[i].reserved);
     at->device = at->reserved + outside;
     if (prediction.host && i < prediction.host->parts.size()) {
@@ -154,6 +149,12 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
 }
 
 }  // namespace
+
+Stage StageOfPart(const Trial& trial, std::size_t part) {
+  if (part == PartPeaks::kBuild) return Stage::kBuild;
+  if (part == PartPeaks::kSteps) return Stage::kStep;
+  return trial.setting().variant().later[part - PartPeaks::kLater].stage;
+}
 
 Prediction Predict(const Trial& trial) {
   const Setting& setting = trial.setting();

@@ -32,6 +32,8 @@ struct StageNeeds {
   std::optional<Bytes> pinned = {};
   /// The line at which allocated memory peaks.
   std::string where;
+  /// The parts of the job that it is made of (PartPeaks::IndexOf).
+  std::vector<std::size_t> parts = {};
 };
 
 struct Prediction {
@@ -89,6 +91,9 @@ struct Prediction {
   }
   bool FitsHost() const { return !host || !host_room || host->of_machine() <= *host_room; }
 };
+
+/// What a part of the job is, by its number (PartPeaks::IndexOf).
+Stage StageOfPart(const Trial& trial, std::size_t part);
 
 Prediction Predict(const Trial& trial);
 Result<Prediction> Predict(const Job& job, const Gpu& gpu, const PredictOptions& options);

@@ -6,6 +6,7 @@
 
 #include "allocator/record/held_spans.h"
 #include "allocator/replay/replay.h"
+#include "job/answer/predict.h"
 
 namespace plimsoll {
 namespace {
@@ -201,19 +202,36 @@ void ForEachStretch(const std::vector<Moment>& moments, Alike alike, Mark mark) 
 }
 
 void AddMarks(const std::vector<Moment>& moments, History& history) {
-  const auto same_step = [](const Moment& a, const Moment& b) { return a.step == b.step; };
-  const auto same_phase = [](const Moment& a, const Moment& b) {
-    return a.step == b.step && a.stage == b.stage;
+  const auto same_step = [](const Moment& a, const Moment& b) {
+    return a.step == b.step && a.part == b.part;
+  };
+  const auto same_phase = [&](const Moment& a, const Moment& b) {
+    return same_step(a, b) && a.stage == b.stage;
+  };
+  const auto number = [](const Moment& moment) {
+    return moment.part == Moment::kSteps ? moment.step + 1 : HistoryMark::kAfterSteps;
   };
   ForEachStretch(moments, same_step, [&](const Moment& moment, Position first, Position last) {
-    if (moment.step < 0) return;
-    history.marks.push_back({Stage::kStep, first, last, moment.step + 1});
+    if (moment.step < 0 || number(moment) == HistoryMark::kAfterSteps) return;
+    history.marks.push_back({Stage::kStep, first, last, number(moment)});
   });
   ForEachStretch(moments, same_phase, [&](const Moment& moment, Position first, Position last) {
     const std::optional<Stage> kind = MarkOf(moment.stage);
     if (!kind || moment.step < 0) return;
-    history.marks.push_back({*kind, first, last, moment.step + 1});
+    history.marks.push_back({*kind, first, last, number(moment)});
   });
+}
+
+void AddStretches(const Trial& trial, History& history) {
+  const auto same_part = [](const Moment& a, const Moment& b) {
+    return PartPeaks::IndexOf(a) == PartPeaks::IndexOf(b);
+  };
+  ForEachStretch(
+      trial.lowered().moments, same_part, [&](const Moment& moment, Position first, Position last) {
+        const std::size_t part = PartPeaks::IndexOf(moment);
+        history.stretches.push_back(
+            {.stage = StageOfPart(trial, part), .first = first, .last = last, .part = part});
+      });
 }
 
 }  // namespace
@@ -230,6 +248,7 @@ History PredictedHistory(const Trial& trial) {
   Origins origins(*setting.job, setting.variant(), history);
   Recorder(lowered, setting.rules, trial.shown().limits, origins, history).Run();
   AddMarks(lowered.moments, history);
+  AddStretches(trial, history);
   return history;
 }
 

@@ -245,6 +245,27 @@ TEST(PredictedHistory, MarksAreStepsAndTheirPhases) {
   }
 }
 
+TEST(PredictedHistory, StretchesAreTheStagesOfTheLife) {
+  JobMaker maker = TrainingLoop();
+  maker.BeginPart({.stage = Stage::kEvaluation});
+  maker.Make("aten.relu.default", testing_job::Each(100));
+  maker.BeginPart({.stage = Stage::kLoad});
+  maker.Make("aten.relu.default", testing_job::Each(1000));
+  const History h = HistoryOf(maker.job, {.batch = 4, .steps = 4});
+  const std::vector<Stage> stages = {Stage::kBuild, Stage::kStep, Stage::kEvaluation, Stage::kLoad};
+  ASSERT_EQ(h.stretches.size(), stages.size());
+  Position next = 0;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    EXPECT_EQ(h.stretches[i].stage, stages[i]);
+    EXPECT_EQ(h.stretches[i].part, i);
+    EXPECT_EQ(h.stretches[i].first, next);
+    next = h.stretches[i].last + 1;
+  }
+  EXPECT_EQ(next, static_cast<Position>(h.times.size()));
+  // The last step ends with the steps, and not with the life.
+  EXPECT_EQ(h.marks[3].last, h.stretches[1].last);
+}
+
 TEST(PredictedHistory, AbsurdBatchesAreTakenToo) {
   JobMaker maker = TrainingLoop();
   for (int i = 0; i < 200; ++i) {
