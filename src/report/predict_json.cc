@@ -90,6 +90,13 @@ Json GrowthJson(const Growth& growth) {
                {"steps", growth.steps},
                {"ends_the_job", growth.EndsTheJob()},
                {"holders", HoldersJson(growth.holders)}};
+  if (growth.without) {
+    const TrialResult& without = *growth.without;
+    json["without"] = {{"allocated", without.needs.allocated.best},
+                       {"reserved", without.needs.reserved.best},
+                       {"device", without.needs.device.best},
+                       {"fits", without.fits}};
+  }
   if (growth.keeper) {
     json["kept_by"] = {{"name", growth.keeper->name}, {"where", growth.keeper->where}};
   }

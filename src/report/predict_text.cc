@@ -319,12 +319,21 @@ void WriteHolders(Writer& w, std::string_view heading, const std::vector<Holder>
   }
 }
 
+/// "Without that it needs 3.56 GiB on the device and fits", computed.
+std::string WithoutText(const TrialResult& without) {
+  return fmt::format(
+      "Let go at the end of each step, the job needs {} on the device, {} of it reserved, and {}.",
+      FormatBytes(without.needs.device.best), FormatBytes(without.needs.reserved.best),
+      without.fits ? "goes on" : "does not fit");
+}
+
 void WriteGrowth(Writer& w, const Growth& growth) {
   WriteHolders(w, "What each step leaves behind", growth.holders);
   w.Wrapped(
       "Something keeps these tensors from step to step: a list, a dictionary, an attribute. Keep "
       "loss.item() of a loss, .detach().cpu() of outputs, or let go of what is kept.",
       "  - ", "    ");
+  if (growth.without) w.Wrapped(WithoutText(*growth.without), "  - ", "    ");
 }
 
 /// What was asked first: a batch of one's own before the largest that there is room for.

@@ -1,9 +1,11 @@
 #include "job/answer/growth.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "job/answer/held_by.h"
+#include "job/transforms/release.h"
 
 namespace plimsoll {
 namespace {
@@ -68,22 +70,45 @@ std::int64_t StepsThatRun(const Trial& trial, Bytes growth) {
   return runs;
 }
 
+TrialResult Without(const Setting& setting) {
+  auto job = std::make_shared<Job>(CopyOf(*setting.job, setting.precision));
+  job->variants[0] = KeepNothingOfSteps(job->variants[0]);
+  Setting other = setting.WithStep(std::move(job));
+  other.precision = 0;
+  return Trial(std::move(other)).Best();
+}
+
+/// `trial`: of steps enough. `setting`: of the whole job.
+std::optional<Growth> GrowthOf(const Trial& trial, const Setting& setting) {
+  const int captured = CapturedSteps(setting.variant());
+  const std::vector<std::uint32_t> last = KeptOf(trial.lowered(), trial.setting().steps - 2);
+  const Bytes bytes =
+      std::min(SumOf(trial, last), SumOf(trial, KeptOf(trial.lowered(), captured - 2)));
+  if (bytes <= 0) return std::nullopt;
+  Growth growth{.bytes = bytes,
+                .holders = HeldBy(trial, last),
+                .keeper = setting.job->keeper,
+                .steps = StepsThatRun(trial, bytes)};
+  if (growth.EndsTheJob()) growth.without = Without(setting);
+  return growth;
+}
+
 }  // namespace
 
 std::optional<Growth> FindGrowth(const Trial& trial) {
   // The first step makes what stays for good. Of the captured ones it is certain what they keep; of
   // those that repeat the last one, how much.
-  const int captured = CapturedSteps(trial.setting().variant());
-  const int steps = trial.setting().steps;
-  if (captured < 3 || steps < captured + 2 || !trial.decided().fits) return std::nullopt;
-  const std::vector<std::uint32_t> last = KeptOf(trial.lowered(), steps - 2);
-  const Bytes bytes =
-      std::min(SumOf(trial, last), SumOf(trial, KeptOf(trial.lowered(), captured - 2)));
-  if (bytes <= 0) return std::nullopt;
-  return Growth{.bytes = bytes,
-                .holders = HeldBy(trial, last),
-                .keeper = trial.setting().job->keeper,
-                .steps = StepsThatRun(trial, bytes)};
+  const Setting& setting = trial.setting();
+  const int captured = CapturedSteps(setting.variant());
+  if (captured < 3 || !trial.decided().fits) return std::nullopt;
+  if (setting.steps < captured + 2) {
+    Setting longer = setting;
+    longer.steps = captured + 2;
+    longer.later = false;
+    const Trial steps(std::move(longer));
+    return steps.decided().fits ? GrowthOf(steps, setting) : std::nullopt;
+  }
+  return GrowthOf(trial, setting);
 }
 
 }  // namespace plimsoll

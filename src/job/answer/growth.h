@@ -19,6 +19,8 @@ struct Growth {
   std::optional<Keeper> keeper = {};
   /// So many steps run; the next one does not.
   std::int64_t steps = 0;
+  /// What the job takes, in all that was seen of it, if nothing of a step outlives it.
+  std::optional<TrialResult> without = {};
 
   /// Whether it ends the job before anybody would: a number kept from each step never does.
   bool EndsTheJob() const { return steps < kManySteps; }

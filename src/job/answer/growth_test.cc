@@ -52,6 +52,20 @@ TEST(Growth, WhatEveryStepKeepsEndsTheJob) {
   EXPECT_TRUE(growth->EndsTheJob());
   ASSERT_FALSE(growth->holders.empty());
   EXPECT_EQ(growth->holders.front().bytes, 4 * kMiB);
+  // Let go of in time, the same job is one that keeps nothing.
+  ASSERT_TRUE(growth->without.has_value());
+  const Result<Prediction> clean = Predict(KeepsFor(0).job, WithRoom(kGiB), {.batch = 4});
+  EXPECT_EQ(growth->without->needs.reserved.best, clean->trial.needs.reserved.best);
+  EXPECT_TRUE(growth->without->fits);
+}
+
+TEST(Growth, IsFoundWhereFewStepsComeBeforeAnEvaluation) {
+  JobMaker maker = KeepsFor(3);
+  maker.variant().later.push_back({.stage = Stage::kEvaluation});
+  const Result<Prediction> prediction = Predict(maker.job, WithRoom(kGiB), {.batch = 4});
+  EXPECT_EQ(prediction->steps, 3);
+  ASSERT_TRUE(prediction->growth.has_value());
+  EXPECT_EQ(prediction->growth->bytes, 4 * kMiB);
 }
 
 TEST(Growth, WhatGoesInTheStepOrInTheNextDoesNotGrow) {

@@ -2,8 +2,50 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace plimsoll {
+namespace {
+
+/// A storage, and by what it can be known again in another step.
+struct StepMade {
+  Storage storage = 0;
+  std::pair<StringId, StringId> by;
+};
+
+/// What the events from `begin` to `end` make, in order.
+std::vector<StepMade> MadeBetween(const Variant& variant, std::size_t begin, std::size_t end) {
+  std::vector<StepMade> made;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (variant.events[i].kind != JobEvent::Kind::kCall) continue;
+    const CallRecord& call = variant.calls[variant.events[i].index];
+    for (const NewStorage& fresh : call.fresh) {
+      made.push_back({.storage = fresh.storage, .by = {call.op, call.where}});
+    }
+  }
+  return made;
+}
+
+std::set<Storage> FreedBetween(const std::vector<JobEvent>& events, std::size_t begin,
+                               std::size_t end) {
+  std::set<Storage> freed;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (events[i].kind == JobEvent::Kind::kFree) freed.insert(Storage{events[i].index});
+  }
+  return freed;
+}
+
+/// Where each step begins, and the end of the last.
+std::vector<std::size_t> StepBounds(const Variant& variant) {
+  std::vector<std::size_t> bounds;
+  for (std::size_t i = 0; i < variant.events.size(); ++i) {
+    if (variant.events[i].kind == JobEvent::Kind::kStep) bounds.push_back(i);
+  }
+  bounds.push_back(variant.events.size());
+  return bounds;
+}
+
+}  // namespace
 
 Variant FreeEarlier(const Variant& variant, const std::vector<const Release*>& releases) {
   // Two releases may free the same: the earlier one comes first.
@@ -32,6 +74,42 @@ Variant FreeEarlier(const Variant& variant, const std::vector<const Release*>& r
     const bool moved =
         event.kind == JobEvent::Kind::kFree && freed_before.contains(Storage{event.index});
     if (!moved) changed.events.push_back(event);
+  }
+  return changed;
+}
+
+Variant KeepNothingOfSteps(const Variant& variant) {
+  const std::vector<std::size_t> bounds = StepBounds(variant);
+  Release release;
+  if (bounds.size() < 4) return variant;
+  // Of the steps between the first and the last it is certain what they keep. The first also makes
+  // what stays for good, and of the last nobody saw what the next lets go.
+  const std::size_t last = bounds.size() - 2;
+  const auto kept_of = [&](std::size_t step) {
+    const std::size_t seen = std::min(step + 2, last + 1);
+    const std::set<Storage> freed = FreedBetween(variant.events, bounds[step], bounds[seen]);
+    std::vector<StepMade> kept = MadeBetween(variant, bounds[step], bounds[step + 1]);
+    std::erase_if(kept, [&](const StepMade& made) { return freed.contains(made.storage); });
+    return kept;
+  };
+  std::multiset<std::pair<StringId, StringId>> known;
+  for (const StepMade& made : kept_of(1)) known.insert(made.by);
+  for (std::size_t step = 0; step <= last; ++step) {
+    std::multiset<std::pair<StringId, StringId>> left = known;
+    for (const StepMade& made : kept_of(step)) {
+      const auto at = left.find(made.by);
+      if (at == left.end()) continue;
+      left.erase(at);
+      release.frees.push_back({.event = bounds[step + 1], .storage = made.storage});
+    }
+  }
+  Variant changed = FreeEarlier(variant, {&release});
+  std::set<Storage> gone;
+  for (const Release::Free& free : release.frees) gone.insert(free.storage);
+  for (Part& part : changed.later) {
+    std::erase_if(part.events, [&](const JobEvent& event) {
+      return event.kind == JobEvent::Kind::kFree && gone.contains(Storage{event.index});
+    });
   }
   return changed;
 }
