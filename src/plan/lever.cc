@@ -11,14 +11,15 @@ namespace plimsoll {
 
 extern const PlanLever kOffloadLever;
 extern const PlanLever kTf32Lever;
+extern const PlanLever kEvaluationLever;
 
 std::span<const PlanLever* const> Levers() {
   // Blocks are checkpointed before anything is sharded, so that what is computed again is gathered
   // again; what the loss does not keep is not taken to the host; another optimizer is one of
   // shards; and whatever a pass does, the next one does too.
   static const PlanLever* const kLevers[] = {
-      &kPrecisionLever, &kTf32Lever,      &kCheckpointingLever, &kLossLever,      &kOffloadLever,
-      &kParallelLever,  &kOptimizerLever, &kAccumulationLever,  &kAllocatorLever,
+      &kPrecisionLever, &kTf32Lever,      &kCheckpointingLever, &kLossLever,       &kOffloadLever,
+      &kParallelLever,  &kOptimizerLever, &kAccumulationLever,  &kEvaluationLever, &kAllocatorLever,
   };
   return kLevers;
 }

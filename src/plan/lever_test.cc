@@ -27,6 +27,7 @@ const std::map<std::string_view, Texts> kGood = {
       "pipeline:4:16:interleaved2"}},
     {"precision", {"amp_bf16", "bf16", "amp_bf16+channels_last", "channels_last", "my_own"}},
     {"tf32", {"on", "off"}},
+    {"evaluation", {"no_grad", "host", "batch/4", "no_grad+host+batch/2"}},
 };
 
 /// What makes no sense, whatever the job.
@@ -39,6 +40,7 @@ const std::map<std::string_view, Texts> kBad = {
     {"parallel",
      {"dpp:4", "ddp:1", "fsdp", "fsdp:4:often", "zero3:4", "pipeline:4", "zero2:4:views"}},
     {"tf32", {"perhaps", "On"}},
+    {"evaluation", {"", "grad", "host+", "batch/1", "batch/x", "batch/9999"}},
 };
 
 TEST(PlanLevers, WhatIsReadIsPrintedTheSame) {

@@ -163,9 +163,10 @@ TEST(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
 
 TEST(PlanTest, EveryLeverCanBeTold) {
   const Choice choice = WithSettings(
-      {.batch = 4}, {"tf32=on", "allocator=expandable_segments:True", "optimizer=adamw:fused",
-                     "accumulation=2", "checkpointing=transformer.h.0", "parallel=fsdp:4",
-                     "precision=amp_bf16", "offload=activations", "loss=chunked:4"});
+      {.batch = 4},
+      {"tf32=on", "allocator=expandable_segments:True", "optimizer=adamw:fused", "accumulation=2",
+       "checkpointing=transformer.h.0", "parallel=fsdp:4", "precision=amp_bf16",
+       "offload=activations", "loss=chunked:4", "evaluation=no_grad+host+batch/2"});
   EXPECT_EQ(SamplesOf(Gpt2(), choice), 32);
   const std::vector<LeverSetting> used = LeversOf(choice);
   EXPECT_EQ(used.size(), Levers().size());

@@ -103,6 +103,30 @@ Json GrowthJson(const Growth& growth) {
   return json;
 }
 
+std::string_view ChangeName(EvaluationChange::Kind kind) {
+  switch (kind) {
+    case EvaluationChange::Kind::kNoGrad:
+      return "no_grad";
+    case EvaluationChange::Kind::kOnHost:
+      return "host";
+    case EvaluationChange::Kind::kSmaller:
+      return "batch/4";
+  }
+  return "";
+}
+
+Json EvaluationJson(const std::vector<EvaluationChange>& changes) {
+  Json list = Json::array();
+  for (const EvaluationChange& change : changes) {
+    list.push_back({{"set", fmt::format("evaluation={}", ChangeName(change.kind))},
+                    {"allocated", change.trial.needs.allocated.best},
+                    {"reserved", change.trial.needs.reserved.best},
+                    {"device", change.trial.needs.device.best},
+                    {"fits", change.trial.fits}});
+  }
+  return list;
+}
+
 Json HostJson(const Prediction& p) {
   const HostPart& peak = p.host->peak();
   Json json = {{"resident", peak.resident()},
@@ -195,6 +219,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"assumptions", p.assumptions}};
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
   if (p.host) json["host"] = HostJson(p);
+  if (!p.evaluation.empty()) json["evaluation"] = EvaluationJson(p.evaluation);
   if (answer.share) json["left_for_others"] = p.LeftForOthers();
   if (p.fails_in && !p.stages.empty()) {
     json["fails_in"] = StageName(*p.fails_in);

@@ -319,6 +319,33 @@ void WriteHolders(Writer& w, std::string_view heading, const std::vector<Holder>
   }
 }
 
+std::string_view ChangeWords(EvaluationChange::Kind kind) {
+  switch (kind) {
+    case EvaluationChange::Kind::kNoGrad:
+      return "under torch.no_grad()";
+    case EvaluationChange::Kind::kOnHost:
+      return "keeping its outputs on the host (output.cpu())";
+    case EvaluationChange::Kind::kSmaller:
+      return "in batches of a quarter";
+  }
+  return "";
+}
+
+void WriteEvaluation(Writer& w, const Prediction& p) {
+  if (p.evaluation.empty()) return;
+  w.Heading("With another evaluation the job needs");
+  Table table({{},
+               {.heading = "reserved", .right = true},
+               {.heading = "device", .right = true},
+               {.heading = ""}});
+  for (const EvaluationChange& change : p.evaluation) {
+    table.Row({std::string(ChangeWords(change.kind)), FormatBytes(change.trial.needs.reserved.best),
+               FormatBytes(change.trial.needs.device.best),
+               change.trial.fits ? "fits" : "does not fit"});
+  }
+  table.WriteTo(w);
+}
+
 /// "Without that it needs 3.56 GiB on the device and fits", computed.
 std::string WithoutText(const TrialResult& without) {
   return fmt::format(
@@ -413,6 +440,7 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   w.Line();
   WriteFigures(w, p, answer.share);
   WriteStages(w, p);
+  WriteEvaluation(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));
   for (const AccountLine& line : p.account) {
     w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),

@@ -291,6 +291,19 @@ def _set_offload(applied: Applied, value: _Value) -> str:
     return "what the backward needs is kept on the host (`.forward` does it)"
 
 
+def _set_evaluation(applied: Applied, value: _Value) -> str:
+    """It is the script's own loop that evaluates."""
+    lines = []
+    if value.get("no_grad"):
+        lines.append("put its loop under torch.no_grad()")
+    if value.get("on_host"):
+        lines.append("keep its outputs as output.cpu()")
+    shares = value.get("shares")
+    if isinstance(shares, int) and shares > 1:
+        lines.append(f"give it batches of 1/{shares} of the size")
+    raise _LeftToYou("; ".join(lines) or "this release does not know it")
+
+
 def _set_loss(applied: Applied, value: _Value) -> str:
     chunks = value.get("chunks")
     if not isinstance(chunks, int) or chunks < 1:
@@ -324,6 +337,7 @@ _LEVERS: dict[str, Callable[[Applied, _Value], str]] = {
     "optimizer": _set_optimizer,
     "accumulation": _set_accumulation,
     "offload": _set_offload,
+    "evaluation": _set_evaluation,
     "loss": _set_loss,
     "allocator": _set_allocator,
     "parallel": _set_parallel,

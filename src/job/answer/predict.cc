@@ -183,6 +183,7 @@ Prediction Predict(const Trial& trial) {
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
   prediction.holders = HeldBy(trial, alive);
   KeepLargest(prediction.holders, kMostHolders);
+  prediction.evaluation = FindEvaluationChanges(trial);
   prediction.growth = FindGrowth(trial);
   if (prediction.growth) KeepLargest(prediction.growth->holders, kMostHolders);
   AddAssumptions(trial, prediction);

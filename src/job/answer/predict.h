@@ -8,6 +8,7 @@
 #include "answer/account.h"
 #include "answer/holder.h"
 #include "base/result.h"
+#include "job/answer/evaluation_changes.h"
 #include "job/answer/growth.h"
 #include "job/answer/host_needs.h"
 #include "job/trial/trial.h"
@@ -72,6 +73,8 @@ struct Prediction {
   bool fails_with_heaviest = false;
   /// Whether the heaviest batch of its data is counted.
   Heaviest heaviest = Heaviest::kNotOne;
+  /// What would make an evaluation that needs more than training take less.
+  std::vector<EvaluationChange> evaluation = {};
   /// What the job keeps from step to step.
   std::optional<Growth> growth = {};
   std::optional<HostNeeds> host = {};

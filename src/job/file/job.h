@@ -161,8 +161,9 @@ struct Part {
   Number batches = {1, 1};
   std::int64_t seen = 1;
   Heaviest heaviest = Heaviest::kNotOne;
-  /// Its batch is so many times that of a step's pass.
+  /// Its batch is so many times that of a step's pass, and such a share of that.
   int passes = 1;
+  int shares = 1;
 };
 
 /// The same job in one precision.
