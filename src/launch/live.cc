@@ -157,6 +157,7 @@ std::optional<LiveProcess> ParseLiveProcess(std::string_view text, std::string_v
       .rank = SmallOf(object, "rank"),
       .optimizer_steps = NumberOf(object, "optimizer_steps", kMostBytes).value_or(0),
       .budget = NumberOf(object, "budget", kMostBytes),
+      .pinned = NumberOf(object, "pinned", kMostBytes),
       .wrote = *wrote};
   for (const Json& entry : object["devices"].items()) {
     std::optional<LiveDevice> device = ParseDevice(entry);
@@ -165,6 +166,12 @@ std::optional<LiveProcess> ParseLiveProcess(std::string_view text, std::string_v
     }
   }
   return process;
+}
+
+std::vector<LiveProcess> ReadReportsOf(const std::string& hook) {
+  std::vector<LiveProcess> processes;
+  ReadReports(hook, HostName(), processes);
+  return processes;
 }
 
 std::vector<LiveProcess> ReadLiveProcesses() {

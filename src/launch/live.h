@@ -45,6 +45,8 @@ struct LiveProcess {
   std::int64_t optimizer_steps = 0;
   /// By `plimsoll run --budget`.
   std::optional<Bytes> budget = {};
+  /// Page-locked memory of the host that PyTorch's allocator holds, where this release tells.
+  std::optional<Bytes> pinned = {};
   /// Seconds since 1970.
   double wrote = 0;
   std::vector<LiveDevice> devices = {};
@@ -54,6 +56,9 @@ struct LiveProcess {
 /// not as the hook writes them are passed over: of their content only figures within reason are
 /// taken.
 std::vector<LiveProcess> ReadLiveProcesses();
+
+/// Of the processes of one run, in its hook's folder: on this machine and alive.
+std::vector<LiveProcess> ReadReportsOf(const std::string& hook);
 
 /// What one process reported; nothing where that is not as the hook writes it, or from another
 /// host.
