@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMostHostRows = 12;
 
 std::string SizeOrDash(const std::optional<Bytes>& size) {
-  return size && *size > 0 ? FormatBytes(*size) : "–";
+  return size && *size >= kMiB ? FormatBytes(*size) : "–";
 }
 
 /// "killed", "signal 15", "exit code 1"; nothing where it was alive to the end or nobody saw.
@@ -112,7 +112,7 @@ void WriteHost(Writer& w, const HostReport& host) {
                                                                 : "in the machine");
   }
   if (host.left) sum += fmt::format(", {} left", FormatBytes(*host.left));
-  if (host.shm.value_or(0) > 0 && host.shm_size) {
+  if (host.shm.value_or(0) >= kMiB && host.shm_size) {
     sum +=
         fmt::format(", {} of {} in /dev/shm", FormatBytes(*host.shm), FormatBytes(*host.shm_size));
   }

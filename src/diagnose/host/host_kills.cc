@@ -105,11 +105,16 @@ class KillSearch {
   std::optional<std::size_t> VanishedBefore(double time, std::int64_t ancestor) const {
     std::optional<std::size_t> most;
     Bytes held = -1;
+    const HostTotal* const total = series_.TotalAt(time);
+    const double last = total != nullptr ? total->time : time;
     for (std::size_t i = 0; i < record_.processes.size(); ++i) {
       const auto death = std::ranges::find(record_.deaths, i, &HostDeath::process);
       if (death != record_.deaths.end() && (death->signal || death->code)) continue;
       const std::vector<HostPoint>& points = series_.of(i);
       if (points.empty() || points.back().time > time) continue;
+      // One that a sample of that time still has is alive, unless a shell says the contrary.
+      const bool alive = death == record_.deaths.end() && points.back().time >= last;
+      if (alive && ancestor == 0) continue;
       if (EndOf(i) < time - kTogether || (ancestor != 0 && !DescendsFrom(i, ancestor))) continue;
       if (points.back().share.resident <= held) continue;
       most = i;

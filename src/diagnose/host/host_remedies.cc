@@ -58,9 +58,11 @@ std::optional<Remedy> FewerWorkers(const HostSeries& series, const HostReport& r
     saves += workers.own / workers.count * (workers.count - workers.count / 2);
   }
   if (most < 2) return std::nullopt;
-  Remedy remedy = Rule(
-      fmt::format("{} DataLoader workers instead of {}", most / 2, most), Lever::kLoaderWorkers,
-      {fmt::format("DataLoader(dataset, num_workers={}, prefetch_factor=2)", most / 2)});
+  Remedy remedy =
+      Rule(fmt::format("{} DataLoader {} instead of {}", most / 2, most < 4 ? "worker" : "workers",
+                       most),
+           Lever::kLoaderWorkers,
+           {fmt::format("DataLoader(dataset, num_workers={}, prefetch_factor=2)", most / 2)});
   remedy.saves = saves;
   remedy.basis = Basis::kEstimated;
   remedy.costs = "the step may wait for its data";
@@ -133,7 +135,14 @@ std::vector<Remedy> HostRemedies(const HostSeries& series, const HostReport& rep
   if (!opinion.found) return remedies;
   for (Remedy& remedy : opinion.found->remedies) {
     if (remedy.lever == Lever::kLoaderWorkers) {
-      if (auto fewer = FewerWorkers(series, report)) remedies.push_back(std::move(*fewer));
+      std::optional<Remedy> fewer = FewerWorkers(series, report);
+      if (fewer && kill.shared_memory) {
+        // What they hold is not what they have put there.
+        fewer->saves.reset();
+        fewer->basis = Basis::kRule;
+        fewer->at_most = false;
+      }
+      if (fewer) remedies.push_back(std::move(*fewer));
       if (kill.shared_memory) continue;
       if (auto unpinned = NoPinnedMemory(report)) remedies.push_back(std::move(*unpinned));
       if (auto turns = OneRankAfterTheOther(report)) remedies.push_back(std::move(*turns));

@@ -17,6 +17,8 @@ constexpr Bytes kWorthGrowth = 128 * kMiB;
 /// Of what all held together.
 constexpr double kWorthShare = 0.1;
 constexpr std::size_t kMostGrown = 3;
+/// A batch of a worker's is no small part of a small /dev/shm: it is full before it is at 100 %.
+constexpr double kShmWorthTelling = 0.6;
 
 /// "140 s", "12 min".
 std::string Duration(double seconds) {
@@ -46,6 +48,7 @@ class HostStory {
       study.verdict = Verdict(study.findings.front());
     } else {
       study.verdict = Capitalised(HostPeakText(report_)) + ".";
+      if (!well && ShmShare() >= kShmWorthTelling) study.findings.push_back(FullShm());
     }
     study.report = std::move(report_);
     return study;
@@ -110,6 +113,26 @@ class HostStory {
     }
   }
 
+  /// Of /dev/shm, at the end.
+  double ShmShare() const {
+    if (record_.samples.empty() || !record_.shm || *record_.shm == 0) return 0;
+    return double(record_.samples.back().shm.value_or(0)) / double(*record_.shm);
+  }
+
+  /// A worker that gets no room there raises an exception in newer releases, which we do not see.
+  Finding FullShm() const {
+    Finding finding{.id = FindingId::kHostMemory, .severity = Severity::kLow};
+    finding.title =
+        fmt::format("shared memory (/dev/shm) was {:.0f} % full before the job ended with an error",
+                    100 * ShmShare());
+    finding.evidence = {fmt::format(
+        "/dev/shm held {} of {} at {}; DataLoader workers pass their batches through it",
+        FormatBytes(record_.samples.back().shm.value_or(0)), FormatBytes(*record_.shm),
+        Time(record_.samples.back().time))};
+    finding.remedies = HostRemedies(series_, report_, {.shared_memory = true});
+    return finding;
+  }
+
   std::string Time(double time) const { return HostTimeText(time, report_.utc_offset); }
 
   std::string Who(const HostKill& kill) const {
@@ -148,11 +171,30 @@ class HostStory {
     if (point == nullptr) return std::nullopt;
     std::string text =
         fmt::format("it held {} at {}", FormatBytes(point->share.resident), Time(point->time));
-    if (point->share.shared > 0) {
+    if (point->share.shared >= kMiB) {
       text += fmt::format(", of it {} shared", FormatBytes(point->share.shared));
     }
     if (point->share.pinned.value_or(0) > 0) {
       text += fmt::format(", {} pinned", FormatBytes(*point->share.pinned));
+    }
+    return text;
+  }
+
+  /// ", of it 4 loader workers 1.70 GiB".
+  std::string OfItWorkers() const {
+    std::string text;
+    for (const HostRole role : {HostRole::kLoaderWorker, HostRole::kWorker}) {
+      std::int64_t count = 0;
+      Bytes own = 0;
+      for (std::size_t i = 0; i < report_.processes.size(); ++i) {
+        const HostProcessReport& process = report_.processes[i];
+        if (!process.then || process.process.role != role) continue;
+        ++count;
+        own += series_.PointAt(i, report_.instant)->own;
+      }
+      if (count < 2) continue;
+      const std::string_view name = role == HostRole::kWorker ? "workers" : "loader workers";
+      text += fmt::format(", of it {} {} {}", count, name, FormatBytes(own));
     }
     return text;
   }
@@ -165,6 +207,7 @@ class HostStory {
                    : fmt::format("the job's {} processes held {} together", there,
                                  FormatBytes(report_.together));
     if (report_.counted_twice && there > 1) text += " (what they share is counted for each)";
+    text += OfItWorkers();
     if (report_.limit) {
       text += fmt::format(", the {} {}", HostLimitKindName(report_.limit_kind),
                           report_.limit_kind == HostLimitKind::kGroup ? "allows " : "has ") +
@@ -181,8 +224,11 @@ class HostStory {
     for (const HostProcessReport& process : report_.processes) {
       if (process.growth) grown.push_back(&process);
     }
-    std::ranges::sort(grown, std::greater<>(),
-                      [](const HostProcessReport* p) { return p->growth->to - p->growth->from; });
+    // The one that was killed before the others, then what grew most.
+    const HostProcessReport* const killed = &report_.processes[kill.process];
+    std::ranges::sort(grown, std::greater<>(), [&](const HostProcessReport* p) {
+      return std::pair(p == killed, p->growth->to - p->growth->from);
+    });
     std::vector<std::string> lines;
     for (std::size_t i = 0; i < grown.size() && i < kMostGrown; ++i) {
       const HostGrowth& growth = *grown[i]->growth;
@@ -201,7 +247,9 @@ class HostStory {
       lines.push_back(std::move(line));
     }
     if (grown.size() > kMostGrown) {
-      lines.push_back(fmt::format("{} more processes grew as well", grown.size() - kMostGrown));
+      const std::size_t more = grown.size() - kMostGrown;
+      lines.push_back(more == 1 ? "one more process grew as well"
+                                : fmt::format("{} more processes grew as well", more));
     }
     return lines;
   }
@@ -257,6 +305,18 @@ bool RanOutOfDevice(const Explanation& explanation) {
   });
 }
 
+void AddSamples(const HostStudy& study, std::vector<Finding>& findings) {
+  for (Finding& finding : findings) {
+    if (finding.id != FindingId::kHostMemory) continue;
+    finding.evidence.push_back(HostPeakText(study.report));
+    for (const Finding& sampled : study.findings) {
+      finding.evidence.insert(finding.evidence.end(), sampled.evidence.begin(),
+                              sampled.evidence.end());
+    }
+    return;
+  }
+}
+
 }  // namespace
 
 std::vector<ReportedEnd> ReportedEnds(const std::vector<OomMessage>& messages) {
@@ -292,8 +352,18 @@ std::string HostPeakText(const HostReport& r) {
 }
 
 void AddHost(HostStudy study, Explanation& explanation) {
-  const bool alone = explanation.ranks.empty();
-  if (!study.findings.empty()) {
+  const bool alone = std::ranges::none_of(
+      explanation.ranks, [](const RankReport& rank) { return rank.peaks.has_value(); });
+  const bool told = std::ranges::any_of(
+      explanation.findings, [](const Finding& f) { return f.id == FindingId::kHostMemory; });
+  if (study.report.kills.empty() && told) {
+    // A text says what happened; the samples, how much there was.
+    AddSamples(study, explanation.findings);
+  } else if (!study.findings.empty() && study.report.kills.empty()) {
+    explanation.findings.push_back(std::move(study.findings.front()));
+    explanation.findings = InOrder(std::move(explanation.findings));
+    if (explanation.verdict.empty()) explanation.verdict = study.verdict;
+  } else if (!study.findings.empty()) {
     // The samples know more than a text that tells the same.
     std::erase_if(explanation.findings,
                   [](const Finding& f) { return f.id == FindingId::kHostMemory; });
@@ -303,8 +373,9 @@ void AddHost(HostStudy study, Explanation& explanation) {
     all.insert(at, explanation.findings.begin(), explanation.findings.end());
     explanation.findings = InOrder(std::move(all));
     explanation.verdict = later ? explanation.verdict + " " + study.verdict
-                                : study.verdict + (alone ? "" : " " + explanation.verdict);
-  } else if (alone) {
+                                : study.verdict + (alone && told ? "" : " " + explanation.verdict);
+    while (explanation.verdict.ends_with(' ')) explanation.verdict.pop_back();
+  } else if (explanation.verdict.empty()) {
     explanation.verdict = study.verdict;
   }
   explanation.host = std::move(study.report);
