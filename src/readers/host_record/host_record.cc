@@ -13,6 +13,7 @@ namespace {
 
 /// What no machine has: larger figures are damage.
 constexpr std::int64_t kMostHostBytes = std::int64_t{1} << 50;
+constexpr std::int64_t kMostOfAll = std::int64_t{1} << 56;
 constexpr std::int64_t kMostHostPid = std::int64_t{1} << 31;
 /// Seconds since 1970, and what a calendar still has a name for.
 constexpr double kLatestHostTime = 253402300799.0;
@@ -155,16 +156,22 @@ class HostReader {
                       .group = HostNumber(json["group"]),
                       .kills = KillsIn(json["oom_kills"]),
                       .others = HostNumber(json["others"]).value_or(0)};
+    Bytes sum = sample.others;
     for (const Json& row : json["held"].items()) {
       const auto pid = HostNumber(row[std::size_t{0}], kMostHostPid);
       const auto resident = HostNumber(row[std::size_t{1}]);
       const auto shared = HostNumber(row[std::size_t{2}]);
       if (!pid || *pid == 0 || !resident || !shared) return false;
+      const auto proportional = HostNumber(row[std::size_t{3}]);
+      const auto pinned = HostNumber(row[std::size_t{4}]);
+      // So that sums are safe, whoever adds up what.
+      sum += *resident + proportional.value_or(0) + pinned.value_or(0);
+      if (sum > kMostOfAll) return false;
       sample.held.push_back({.process = IndexOf(*pid),
                              .resident = *resident,
                              .shared = std::min(*shared, *resident),
-                             .proportional = HostNumber(row[std::size_t{3}]),
-                             .pinned = HostNumber(row[std::size_t{4}])});
+                             .proportional = proportional,
+                             .pinned = pinned});
     }
     entries_ += sample.held.size();
     record_.samples.push_back(std::move(sample));
