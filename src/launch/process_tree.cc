@@ -134,21 +134,23 @@ void ProcessTree::Recognise(TreeProcess& known) {
   const auto reported = reported_ranks_.find(process.pid);
   const bool reports = reported != reported_ranks_.end();
   const auto environment = ReadKernelFile(FileOf(process.pid, "environ"), 256 * 1024);
-  const std::optional<int> told = environment ? RankInEnvironment(*environment) : std::nullopt;
-  process.rank = reports ? std::optional(reported->second) : told ? told : inherited;
+  known.told_rank = environment ? RankInEnvironment(*environment) : std::nullopt;
+  // What it has from its parent says nothing of its own.
+  const bool told = known.told_rank && (from == nullptr || from->told_rank != known.told_rank);
+  process.rank = reports ? std::optional(reported->second) : told ? known.told_rank : inherited;
   const bool forked = from != nullptr && from->words == known.words && RunsPython(known.words);
   if (process.pid == root_) {
     process.role = HostRole::kMain;
   } else if (known.name.starts_with("pt_data_worker")) {
     process.role = HostRole::kLoaderWorker;
-  } else if (reports && process.rank != inherited) {
+  } else if (told || (reports && process.rank != inherited)) {
     process.role = HostRole::kRank;
   } else if (IsHelper(known.words)) {
     process.role = HostRole::kOther;
   } else if (forked || IsSpawned(known.words)) {
     process.role = HostRole::kWorker;
   } else {
-    process.role = process.rank != inherited ? HostRole::kRank : HostRole::kOther;
+    process.role = HostRole::kOther;
   }
   const bool worker = process.role == HostRole::kLoaderWorker || process.role == HostRole::kWorker;
   if (!worker) process.number.reset();

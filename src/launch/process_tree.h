@@ -22,6 +22,8 @@ struct TreeProcess {
   std::string words = {};
   /// The kernel's name of it, which a worker changes once it runs.
   std::string name = {};
+  /// Which rank its environment says that it is, as it was when it began.
+  std::optional<int> told_rank = {};
   /// When asking for `proportional` may be due again, in seconds of a steady clock.
   double ask_again = 0;
   /// What is known of it has changed since it was told.

@@ -18,8 +18,7 @@ std::string SizeOrDash(const std::optional<Bytes>& size) {
 }
 
 /// "killed", "signal 15", "exit code 1"; nothing where it was alive to the end or nobody saw.
-std::string EndText(const HostReport& host, std::size_t process) {
-  const bool killed = std::ranges::count(host.kills, process, &HostKill::process) > 0;
+std::string EndText(const HostReport& host, std::size_t process, bool killed) {
   if (killed) return "killed";
   const std::optional<HostDeath>& death = host.processes[process].death;
   if (!death) return "";
@@ -27,14 +26,20 @@ std::string EndText(const HostReport& host, std::size_t process) {
   return death->code ? fmt::format("exit code {}", *death->code) : "ended";
 }
 
-std::vector<std::size_t> LargestFirst(const HostReport& host) {
+std::vector<bool> Killed(const HostReport& host) {
+  std::vector<bool> killed(host.processes.size());
+  for (const HostKill& kill : host.kills) killed[kill.process] = true;
+  return killed;
+}
+
+/// Those that were killed before the others.
+std::vector<std::size_t> LargestFirst(const HostReport& host, const std::vector<bool>& killed) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < host.processes.size(); ++i) {
     if (host.processes[i].then) order.push_back(i);
   }
   std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) {
-    const bool killed = std::ranges::count(host.kills, i, &HostKill::process) > 0;
-    return std::pair(killed, host.processes[i].then->resident);
+    return std::pair(bool{killed[i]}, host.processes[i].then->resident);
   });
   return order;
 }
@@ -46,13 +51,14 @@ void WriteHostTable(Writer& w, const HostReport& host) {
                {.heading = "pinned", .right = true, .may_go = true},
                {.heading = "grew by", .right = true},
                {.heading = "end"}});
-  const std::vector<std::size_t> order = LargestFirst(host);
+  const std::vector<bool> killed = Killed(host);
+  const std::vector<std::size_t> order = LargestFirst(host, killed);
   for (std::size_t i = 0; i < order.size() && i < kMostHostRows; ++i) {
     const HostProcessReport& process = host.processes[order[i]];
     table.Row({Printable(HostProcessText(process.process)), FormatBytes(process.then->resident),
                SizeOrDash(process.then->shared), SizeOrDash(process.then->pinned),
                process.growth ? FormatBytes(process.growth->to - process.growth->from) : "–",
-               EndText(host, order[i])});
+               EndText(host, order[i], killed[order[i]])});
   }
   table.WriteTo(w);
   if (order.size() > kMostHostRows) {

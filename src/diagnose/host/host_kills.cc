@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <set>
 
 namespace plimsoll {
 namespace {
@@ -17,12 +19,23 @@ constexpr double kTogether = 5;
 /// Of the limit: what the kernel hardly lets a job have.
 constexpr double kNearlyNothing = 0.05;
 constexpr double kShmFull = 0.9;
+/// A job has a few shells in it; a file may say more.
+constexpr int kMostShells = 16;
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
 class KillSearch {
  public:
   KillSearch(const HostSeries& series, const std::vector<ReportedEnd>& reported)
-      : series_(series), record_(series.record()), reported_(reported) {}
+      : series_(series), record_(series.record()), reported_(reported) {
+    if (record_.end) {
+      named_.insert(record_.end->named_by_kernel.begin(), record_.end->named_by_kernel.end());
+    }
+    for (const ReportedEnd& end : reported) {
+      const bool kernel =
+          end.event == HostEvent::kKernelKill || end.event == HostEvent::kCgroupKill;
+      if (kernel && end.pid) logged_.insert(*end.pid);
+    }
+  }
 
   std::vector<HostKill> Run() {
     for (const HostDeath& death : record_.deaths) {
@@ -32,8 +45,9 @@ class KillSearch {
       }
     }
     TakeReported();
+    int told = 0;
     for (const HostDeath& death : record_.deaths) {
-      if (death.code == kCodeOfKill) TakeChildOf(death);
+      if (death.code == kCodeOfKill && ++told <= kMostShells) TakeChildOf(death);
     }
     TakeCounted();
     TakeBreakingOff();
@@ -44,22 +58,13 @@ class KillSearch {
 
  private:
   HostKill& Add(std::size_t process, double time, int signal) {
-    const auto known = std::ranges::find(kills_, process, &HostKill::process);
-    if (known != kills_.end()) return *known;
+    const auto [known, fresh] = place_.emplace(process, kills_.size());
+    if (!fresh) return kills_[known->second];
     return kills_.emplace_back(HostKill{.process = process, .time = time, .signal = signal});
   }
 
-  /// The one that had the number last.
-  std::optional<std::size_t> Find(std::int64_t pid) const {
-    for (std::size_t i = record_.processes.size(); i > 0; --i) {
-      if (record_.processes[i - 1].pid == pid) return i - 1;
-    }
-    return std::nullopt;
-  }
-
   double EndOf(std::size_t process) const {
-    const auto death = std::ranges::find(record_.deaths, process, &HostDeath::process);
-    if (death != record_.deaths.end()) return death->time;
+    if (const HostDeath* const death = series_.DeathOf(process)) return death->time;
     const std::vector<HostPoint>& points = series_.of(process);
     return points.empty() ? record_.began : points.back().time;
   }
@@ -73,12 +78,12 @@ class KillSearch {
 
   void TakeReported() {
     for (const ReportedEnd& end : reported_) {
-      const std::optional<std::size_t> process = end.pid ? Find(*end.pid) : std::nullopt;
+      const std::optional<std::size_t> process = end.pid ? series_.Find(*end.pid) : std::nullopt;
       if (!process) continue;
       if (end.event == HostEvent::kWorkerLost) {
         // The text does not say why; that memory was full by then, the samples do.
-        const auto death = std::ranges::find(record_.deaths, *process, &HostDeath::process);
-        const bool unknown = death == record_.deaths.end() || (!death->signal && !death->code);
+        const HostDeath* const death = series_.DeathOf(*process);
+        const bool unknown = death == nullptr || (!death->signal && !death->code);
         if (unknown && WasNearlyFull(series_, EndOf(*process))) {
           Add(*process, EndOf(*process), kSignalKill);
         }
@@ -94,7 +99,7 @@ class KillSearch {
     for (int depth = 0; depth < 64; ++depth) {
       const std::int64_t parent = record_.processes[process].parent;
       if (parent == pid) return true;
-      const std::optional<std::size_t> above = Find(parent);
+      const std::optional<std::size_t> above = series_.Find(parent);
       if (!above || *above == process) return false;
       process = *above;
     }
@@ -108,12 +113,12 @@ class KillSearch {
     const HostTotal* const total = series_.TotalAt(time);
     const double last = total != nullptr ? total->time : time;
     for (std::size_t i = 0; i < record_.processes.size(); ++i) {
-      const auto death = std::ranges::find(record_.deaths, i, &HostDeath::process);
-      if (death != record_.deaths.end() && (death->signal || death->code)) continue;
+      const HostDeath* const death = series_.DeathOf(i);
+      if (death != nullptr && (death->signal || death->code)) continue;
       const std::vector<HostPoint>& points = series_.of(i);
       if (points.empty() || points.back().time > time) continue;
       // One that a sample of that time still has is alive, unless a shell says the contrary.
-      const bool alive = death == record_.deaths.end() && points.back().time >= last;
+      const bool alive = death == nullptr && points.back().time >= last;
       if (alive && ancestor == 0) continue;
       if (EndOf(i) < time - kTogether || (ancestor != 0 && !DescendsFrom(i, ancestor))) continue;
       if (points.back().share.resident <= held) continue;
@@ -142,7 +147,7 @@ class KillSearch {
   void TakeCounted() {
     if (record_.end) {
       for (const std::int64_t pid : record_.end->named_by_kernel) {
-        if (const auto process = Find(pid)) Add(*process, EndOf(*process), kSignalKill);
+        if (const auto process = series_.Find(pid)) Add(*process, EndOf(*process), kSignalKill);
       }
     }
     if (!kills_.empty() || Rise(-kForever) == 0) return;
@@ -180,19 +185,14 @@ class KillSearch {
 
   bool KernelSays(const HostKill& kill, std::string& because) const {
     const std::int64_t pid = record_.processes[kill.process].pid;
-    if (record_.end && std::ranges::count(record_.end->named_by_kernel, pid) > 0) {
+    if (named_.contains(pid)) {
       because =
           fmt::format("the kernel's log says that it killed process {} for lack of memory", pid);
       return true;
     }
-    for (const ReportedEnd& end : reported_) {
-      const bool kernel =
-          end.event == HostEvent::kKernelKill || end.event == HostEvent::kCgroupKill;
-      if (!kernel || end.pid != pid) continue;
-      because = fmt::format("the kernel says so of process {} in the log that was given", pid);
-      return true;
-    }
-    return false;
+    if (!logged_.contains(pid)) return false;
+    because = fmt::format("the kernel says so of process {} in the log that was given", pid);
+    return true;
   }
 
   /// `place`: how many were killed before. The kernel's count is of the first ones; what a
@@ -259,6 +259,11 @@ class KillSearch {
   const HostRecord& record_;
   const std::vector<ReportedEnd>& reported_;
   std::vector<HostKill> kills_;
+  /// Where each process is among them.
+  std::map<std::size_t, std::size_t> place_;
+  /// By the kernel's log as it was read when the job ended, and by a log that was given.
+  std::set<std::int64_t> named_;
+  std::set<std::int64_t> logged_;
 };
 
 }  // namespace

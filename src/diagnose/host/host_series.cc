@@ -26,6 +26,11 @@ const T* LastUntil(const std::vector<T>& all, double time) {
 
 HostSeries::HostSeries(const HostRecord& record) : record_(record) {
   points_.resize(record.processes.size());
+  deaths_.resize(record.processes.size());
+  for (const HostDeath& death : record.deaths) {
+    if (deaths_[death.process] == nullptr) deaths_[death.process] = &death;
+  }
+  for (std::size_t i = 0; i < record.processes.size(); ++i) by_pid_[record.processes[i].pid] = i;
   // The last proportional size of each, and what was resident then.
   std::vector<std::optional<std::pair<Bytes, Bytes>>> asked(record.processes.size());
   for (const HostSample& sample : record.samples) {
@@ -47,6 +52,11 @@ HostSeries::HostSeries(const HostRecord& record) : record_(record) {
 std::optional<Bytes> HostSeries::LimitOf(HostLimitKind kind) const {
   if (kind == HostLimitKind::kGroup) return record_.group->limit;
   return record_.memory;
+}
+
+std::optional<std::size_t> HostSeries::Find(std::int64_t pid) const {
+  const auto found = by_pid_.find(pid);
+  return found == by_pid_.end() ? std::nullopt : std::optional(found->second);
 }
 
 const HostTotal* HostSeries::TotalAt(double time) const { return LastUntil(totals_, time); }

@@ -2,6 +2,7 @@
 // held together.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -35,6 +36,10 @@ class HostSeries {
   const HostRecord& record() const { return record_; }
   const std::vector<HostPoint>& of(std::size_t process) const { return points_[process]; }
   const std::vector<HostTotal>& totals() const { return totals_; }
+  /// How it ended; null where nobody saw it.
+  const HostDeath* DeathOf(std::size_t process) const { return deaths_[process]; }
+  /// The one that had the number last.
+  std::optional<std::size_t> Find(std::int64_t pid) const;
   /// What there is for all, by whose limit that is.
   std::optional<Bytes> LimitOf(HostLimitKind kind) const;
   /// The last sample that is not later; nothing where there is none.
@@ -45,6 +50,8 @@ class HostSeries {
   const HostRecord& record_;
   std::vector<std::vector<HostPoint>> points_;
   std::vector<HostTotal> totals_;
+  std::vector<const HostDeath*> deaths_;
+  std::map<std::int64_t, std::size_t> by_pid_;
 };
 
 /// The rise that a process had not given back at `until`: since it last held hardly more than the

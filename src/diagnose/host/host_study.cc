@@ -107,8 +107,7 @@ class HostStory {
         process.then = point->share;
         process.growth = GrowthOf(series_.of(i), report_.instant, least);
       }
-      const auto death = std::ranges::find(record_.deaths, i, &HostDeath::process);
-      if (death != record_.deaths.end()) process.death = *death;
+      if (const HostDeath* const death = series_.DeathOf(i)) process.death = *death;
       report_.processes.push_back(std::move(process));
     }
   }
@@ -265,7 +264,7 @@ class HostStory {
                       FormatBytes(*report_.shm_size), Time(report_.instant)));
     }
     if (auto held = WhatItHeld(kill)) finding.evidence.push_back(std::move(*held));
-    finding.evidence.push_back(Together());
+    if (report_.together > 0) finding.evidence.push_back(Together());
     for (std::string& line : WhatGrew(kill)) finding.evidence.push_back(std::move(line));
     finding.evidence.push_back(kill.because);
     if (kill.certainty == KillCertainty::kUnlikely) {
