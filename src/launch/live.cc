@@ -16,6 +16,7 @@
 #include "files/json.h"
 
 #include "launch/plain_file.h"
+#include "launch/process_tree.h"
 
 namespace plimsoll {
 namespace {
@@ -124,6 +125,18 @@ void ReadReports(const fs::path& hook, const std::string& host, std::vector<Live
   }
 }
 
+std::optional<LiveHost> HostOf(std::int64_t pid) {
+  ProcessTree tree(pid, HostPlaces{});
+  tree.Look({}, std::nullopt);
+  if (tree.processes().empty()) return std::nullopt;
+  LiveHost host;
+  for (const auto& [of, known] : tree.processes()) {
+    host.resident += known.share.resident;
+    ++host.processes;
+  }
+  return host;
+}
+
 }  // namespace
 
 Registration::Registration(const RunFolder& folder) {
@@ -179,6 +192,7 @@ std::vector<LiveProcess> ReadLiveProcesses() {
   const std::string host = HostName();
   for (const fs::path& hook : HooksOfRuns()) ReadReports(hook, host, processes);
   std::ranges::sort(processes, {}, &LiveProcess::pid);
+  for (LiveProcess& process : processes) process.host = HostOf(process.pid);
   return processes;
 }
 

@@ -39,6 +39,13 @@ struct LiveDevice {
   Bytes peak_reserved = 0;
 };
 
+/// What a process and all that it started hold of the host's memory.
+struct LiveHost {
+  /// What they share is counted for each.
+  Bytes resident = 0;
+  std::int64_t processes = 0;
+};
+
 struct LiveProcess {
   std::int64_t pid = 0;
   std::optional<int> rank = {};
@@ -50,9 +57,12 @@ struct LiveProcess {
   /// Seconds since 1970.
   double wrote = 0;
   std::vector<LiveDevice> devices = {};
+  /// As the kernel says, where this was asked for.
+  std::optional<LiveHost> host = {};
 };
 
-/// Of the processes of this user's runs on this machine that are alive, by number. Files that are
+/// Of the processes of this user's runs on this machine that are alive, by number, with what they
+/// hold of the host's memory. Files that are
 /// not as the hook writes them are passed over: of their content only figures within reason are
 /// taken.
 std::vector<LiveProcess> ReadLiveProcesses();

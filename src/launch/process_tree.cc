@@ -167,7 +167,7 @@ void ProcessTree::AskProportional(TreeProcess& known, double now) {
   known.ask_again = now + std::max(kAskNoSooner, kShareOfAsking * (SecondsNow() - begun));
 }
 
-void ProcessTree::Look(const std::vector<LiveProcess>& reports, double now) {
+void ProcessTree::Look(const std::vector<LiveProcess>& reports, std::optional<double> now) {
   reported_ranks_.clear();
   for (const LiveProcess& report : reports) {
     if (report.rank) reported_ranks_[report.pid] = *report.rank;
@@ -176,7 +176,9 @@ void ProcessTree::Look(const std::vector<LiveProcess>& reports, double now) {
   for (auto at = processes_.begin(); at != processes_.end();) {
     at = Refresh(at->first, at->second) ? std::next(at) : processes_.erase(at);
   }
-  for (auto& [pid, known] : processes_) AskProportional(known, now);
+  for (auto& [pid, known] : processes_) {
+    if (now) AskProportional(known, *now);
+  }
   for (const LiveProcess& report : reports) {
     const auto known = processes_.find(report.pid);
     if (known != processes_.end()) known->second.share.pinned = report.pinned;

@@ -35,8 +35,9 @@ class ProcessTree {
  public:
   ProcessTree(std::int64_t root, HostPlaces places) : root_(root), places_(std::move(places)) {}
 
-  /// Those that are alive, and what they hold. `now` is of a steady clock.
-  void Look(const std::vector<LiveProcess>& reports, double now);
+  /// Those that are alive, and what they hold. `now` is of a steady clock; without it no
+  /// proportional sizes are asked for.
+  void Look(const std::vector<LiveProcess>& reports, std::optional<double> now);
 
   std::map<std::int64_t, TreeProcess>& processes() { return processes_; }
 
