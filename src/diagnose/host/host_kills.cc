@@ -19,9 +19,16 @@ constexpr double kTogether = 5;
 /// Of the limit: what the kernel hardly lets a job have.
 constexpr double kNearlyNothing = 0.05;
 constexpr double kShmFull = 0.9;
+constexpr double kShmMaybeFull = 0.5;
 /// A job has a few shells in it; a file may say more.
 constexpr int kMostShells = 16;
 constexpr double kForever = std::numeric_limits<double>::infinity();
+
+/// Whether /dev/shm was full.
+struct ShmFill {
+  bool maybe = false;
+  bool surely = false;
+};
 
 class KillSearch {
  public:
@@ -40,7 +47,7 @@ class KillSearch {
   std::vector<HostKill> Run() {
     for (const HostDeath& death : record_.deaths) {
       if (death.signal == kSignalKill) Add(death.process, death.time, kSignalKill);
-      if (death.signal == kSignalBus && ShmWasFull(death.time)) {
+      if (death.signal == kSignalBus && ShmAt(death.time).maybe) {
         Add(death.process, death.time, kSignalBus).shared_memory = true;
       }
     }
@@ -69,11 +76,19 @@ class KillSearch {
     return points.empty() ? record_.began : points.back().time;
   }
 
-  bool ShmWasFull(double time) const {
+  /// How full /dev/shm was by the samples before and after.
+  ShmFill ShmAt(double time) const {
     const auto after = std::ranges::upper_bound(record_.samples, time, {}, &HostSample::time);
-    if (after == record_.samples.begin() || !record_.shm) return false;
-    const std::optional<Bytes>& used = (after - 1)->shm;
-    return used && double(*used) >= kShmFull * double(*record_.shm);
+    if (after == record_.samples.begin() || !record_.shm || *record_.shm <= 0) return {};
+    const Bytes before = (after - 1)->shm.value_or(0);
+    // What a dead process has put there stays.
+    const Bytes most =
+        std::max(before, after != record_.samples.end() ? after->shm.value_or(0) : before);
+    const bool first = after - 1 == record_.samples.begin();
+    const Bytes added = first ? 0 : before - (after - 2)->shm.value_or(0);
+    const double share = double(most) / double(*record_.shm);
+    return {.maybe = share >= kShmMaybeFull || *record_.shm - before < 2 * added,
+            .surely = share >= kShmFull};
   }
 
   void TakeReported() {
@@ -199,7 +214,7 @@ class KillSearch {
   /// launcher then ends is not among them.
   void Judge(HostKill& kill, std::size_t place) const {
     if (kill.shared_memory) {
-      kill.certainty = ShmWasFull(kill.time) ? KillCertainty::kCertain : KillCertainty::kLikely;
+      kill.certainty = ShmAt(kill.time).surely ? KillCertainty::kCertain : KillCertainty::kLikely;
       kill.because = "a bus error is how the kernel answers a write to /dev/shm without room";
       return;
     }

@@ -140,6 +140,12 @@ class HostStory {
 
   std::string Title(const HostKill& kill) const {
     const std::string who = Who(kill);
+    if (kill.shared_memory && kill.certainty == KillCertainty::kLikely) {
+      return fmt::format(
+          "{} was ended by a bus error, most likely because shared memory (/dev/shm) was full: "
+          "DataLoader workers pass their batches through it",
+          Capitalised(who));
+    }
     if (kill.shared_memory) {
       return fmt::format(
           "Shared memory (/dev/shm) was full, and {} was ended by a bus error: DataLoader workers "
@@ -259,9 +265,14 @@ class HostStory {
     finding.title = Title(kill);
     const bool shm = report_.shm && report_.shm_size;
     if (kill.shared_memory && shm) {
-      finding.evidence.push_back(
-          fmt::format("/dev/shm held {} of {} at {}", FormatBytes(*report_.shm),
-                      FormatBytes(*report_.shm_size), Time(report_.instant)));
+      std::string line = fmt::format("/dev/shm held {} of {} at {}", FormatBytes(*report_.shm),
+                                     FormatBytes(*report_.shm_size), Time(report_.instant));
+      const auto next =
+          std::ranges::upper_bound(record_.samples, report_.instant, {}, &HostSample::time);
+      if (next != record_.samples.end() && next->shm.value_or(0) > *report_.shm) {
+        line += fmt::format(", and {} at {}", FormatBytes(*next->shm), Time(next->time));
+      }
+      finding.evidence.push_back(std::move(line));
     }
     if (auto held = WhatItHeld(kill)) finding.evidence.push_back(std::move(*held));
     if (report_.together > 0) finding.evidence.push_back(Together());

@@ -162,6 +162,11 @@ TEST(HostStudy, ABusErrorWhereSharedMemoryIsFull) {
   EXPECT_TRUE(told.verdict.starts_with("Shared memory (/dev/shm) was full")) << told.verdict;
   EXPECT_TRUE(Contains(told.verdict, "/dev/shm held 1023.00 MiB of 1.00 GiB")) << told.verdict;
   EXPECT_EQ(told.findings[0].remedies[0].lever, Lever::kSharedMemory);
+  // Not yet full a second before, and filling.
+  for (std::size_t i = 0; i < 10; ++i) record.samples[i].shm = static_cast<Bytes>(i) * 80 * kMiB;
+  EXPECT_EQ(Told(record).host->kills[0].certainty, KillCertainty::kLikely);
+  record.samples.push_back({.time = 1010, .shm = kGiB});
+  EXPECT_EQ(Told(record).host->kills[0].certainty, KillCertainty::kCertain);
 }
 
 TEST(HostStudy, PinnedMemoryIsCounted) {
