@@ -172,7 +172,10 @@ class KillSearch {
       time = sample.time;
       break;
     }
-    if (const auto process = VanishedBefore(time, 0)) Add(*process, EndOf(*process), kSignalKill);
+    if (const auto process = VanishedBefore(time, 0)) {
+      Add(*process, EndOf(*process), kSignalKill);
+      unseen_.insert(*process);
+    }
   }
 
   /// Where the whole container is killed at once, `plimsoll run` is too.
@@ -228,6 +231,10 @@ class KillSearch {
           "the kernel's count of processes killed for lack of memory in the job's control group "
           "went from {} to {}",
           *record_.kills.group, *after.group);
+      if (!unseen_.contains(kill.process)) return;
+      // The group may have others in it.
+      kill.certainty = KillCertainty::kLikely;
+      kill.because += "; this is the largest process of the job that vanished then";
       return;
     }
     JudgeByFill(kill, after);
@@ -276,6 +283,8 @@ class KillSearch {
   std::vector<HostKill> kills_;
   /// Where each process is among them.
   std::map<std::size_t, std::size_t> place_;
+  /// Of whom nobody saw that it was by a signal.
+  std::set<std::size_t> unseen_;
   /// By the kernel's log as it was read when the job ended, and by a log that was given.
   std::set<std::int64_t> named_;
   std::set<std::int64_t> logged_;

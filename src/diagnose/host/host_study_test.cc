@@ -133,6 +133,18 @@ TEST(HostStudy, TheRecordBreaksOffWhileMemoryIsFull) {
   EXPECT_TRUE(Contains(Evidence(told), "the record breaks off there")) << Evidence(told);
 }
 
+TEST(HostStudy, TheCounterRisesAndNobodySawWhom) {
+  HostRecord record = Record({.limit = 14 * kGiB, .signal = {}});
+  record.end->kills.group = 1;
+  // All are there to the end.
+  EXPECT_TRUE(Told(record).host->kills.empty());
+  record.deaths.push_back({.process = kGrower, .time = 1009.5});
+  const Explanation told = Told(record);
+  ASSERT_EQ(told.host->kills.size(), 1u);
+  EXPECT_EQ(told.host->kills[0].process, kGrower);
+  EXPECT_EQ(told.host->kills[0].certainty, KillCertainty::kLikely);
+}
+
 TEST(HostStudy, AShellTellsOfItsCommand) {
   HostRecord record = Record({.signal = {}});
   record.deaths = {{.process = kMainProcess, .time = 1010, .code = 137}};
