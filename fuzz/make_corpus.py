@@ -525,6 +525,32 @@ def safetensors():
     put("safetensors", "huge", b"\xff" * 8 + b"{}")
 
 
+def host_records():
+    def lines(*objects):
+        return "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in objects)
+
+    def sample(time, *held, **more):
+        return {"time": time, "available": 500, "swap_free": 0, "shm": 3, "group": 400,
+                "oom_kills": {"group": 0, "machine": 0}, "held": list(held), "others": 0, **more}
+
+    head = {"schema": "plimsoll.host/1", "host": "n1", "began": 100.5, "utc_offset": 3600, "memory": 1000, "swap": 0,
+            "shm": 4, "group": {"path": "/job", "limit": 800}, "oom_kills": {"group": 0, "machine": 0}}
+    main = {"process": 7, "started": 1, "parent": 1, "role": "main", "number": None, "rank": None, "command": "python"}
+    worker = {"process": 8, "started": 2, "parent": 7, "role": "loader_worker", "number": 0, "rank": 0, "command": ""}
+    grown = [sample(100 + t, [7, 9, 0, 5, 2], [8, t << 30, 1 << 30, None, 1 << 28]) for t in range(1, 5)]
+    killed = {"gone": 8, "time": 104.5, "signal": 9, "code": None}
+    end = {"end": 105, "code": 1, "signal": None, "kernel_log": [8], "oom_kills": {"group": 1, "machine": 1}}
+    put("host_record", "killed", lines(head, main, worker, *grown, killed, end))
+    put("host_record", "bus", lines(head, main, worker, *grown, {**killed, "signal": 7}, {**end, "kernel_log": []}))
+    put("host_record", "shell", lines(head, main, worker, *grown, {"gone": 7, "time": 105, "code": 137}))
+    put("host_record", "cut", lines(head, main, worker, *grown)[:-20])
+    put("host_record", "no-end", lines(head, main, worker, *grown))
+    put("host_record", "again", lines(head, main, sample(1, [7, 1, 0]), {**main, "started": 5}, sample(2, [7, 2, 0])))
+    put("host_record", "itself", lines(head, {**main, "parent": 7}, {**worker, "parent": 8}, sample(1, [8, 1, 0]), killed))
+    put("host_record", "huge", lines(head, sample(1, *[[pid, 1 << 50, 0] for pid in range(1, 100)])))
+    put("host_record", "odd", lines(head, {}, [], 7, {"held": 1, "time": -1}, {"process": -1}, {"gone": 0}, {"end": {}}))
+
+
 def wholes():
     """Changes to a small snapshot: any bytes are some."""
     put("whole", "unchanged", b"\0")
@@ -556,5 +582,6 @@ packings()
 steps()
 train_states()
 safetensors()
+host_records()
 wholes()
 everything()

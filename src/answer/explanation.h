@@ -14,6 +14,7 @@
 #include "answer/category.h"
 #include "answer/finding.h"
 #include "answer/holder.h"
+#include "answer/host.h"
 #include "base/bytes.h"
 #include "timeline/stage.h"
 #include "timeline/timeline.h"
@@ -168,6 +169,8 @@ struct Explanation {
   std::vector<std::string> arithmetic;
   /// Empty where nothing more is needed.
   RecordAdvice record_next;
+  /// Of the job's processes, where `plimsoll run` sampled it.
+  std::optional<HostReport> host = {};
 };
 
 }  // namespace plimsoll

@@ -26,6 +26,7 @@ class Checker {
     CheckOrder();
     CheckVerdict();
     CheckRuledOut();
+    if (answer_.host) CheckHost(*answer_.host);
     for (const Finding& finding : answer_.findings) {
       CheckSureness(finding);
       CheckRemedies(finding);
@@ -111,6 +112,19 @@ class Checker {
             fmt::format("the verdict does not tell the gravest finding: '{}'", title));
   }
 
+  void CheckHost(const HostReport& host) {
+    Require(host.together <= host.peak_together, "the job held more at an instant than at most");
+    for (const HostKill& kill : host.kills) {
+      Require(kill.process < host.processes.size(), "a process was killed that is not listed");
+      Require(!kill.because.empty(), "it is not said how a kill is known");
+    }
+    for (const HostProcessReport& process : host.processes) {
+      if (!process.then) continue;
+      Require(process.then->shared <= process.then->resident, "more is shared than resident");
+      Require(process.then->resident <= process.peak_resident, "more is resident than at most");
+    }
+  }
+
   void CheckRuledOut() {
     for (const RuledOut& excluded : answer_.ruled_out) {
       for (const Finding& finding : answer_.findings) {
@@ -147,7 +161,10 @@ class Checker {
       if (remedy.saves) {
         Require(remedy.avoid || *remedy.saves >= 0,
                 fmt::format("a remedy saves less than nothing: '{}'", remedy.change));
-        Require(*remedy.saves <= MostThatCanBeSaved(remedy, finding.rank) + kPrinted,
+        const bool of_host = finding.id == FindingId::kHostMemory && answer_.host;
+        const Bytes most =
+            of_host ? answer_.host->peak_together : MostThatCanBeSaved(remedy, finding.rank);
+        Require(*remedy.saves <= most + kPrinted,
                 fmt::format("'{}' saves more than there is to save", remedy.change));
       }
       // Of neighbours, what a turn needs is known from the turn before.

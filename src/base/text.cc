@@ -14,4 +14,11 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
+std::string Capitalised(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') {
+    text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  }
+  return text;
+}
+
 }  // namespace plimsoll

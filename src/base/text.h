@@ -19,6 +19,8 @@ inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 /// Digits, and at least one.
 bool IsNumber(std::string_view text);
 std::string Lower(std::string_view text);
+/// A title as the beginning of a sentence.
+std::string Capitalised(std::string text);
 
 /// "a, b, c". In place of fmt::join, which compiles a formatter into every file that names it.
 template <typename Texts>

@@ -85,6 +85,7 @@ FileKind KindOfSchema(std::string_view schema) {
   if (schema.starts_with("plimsoll.step/")) return FileKind::kStep;
   if (schema.starts_with("plimsoll.plan/")) return FileKind::kPlan;
   if (schema.starts_with("plimsoll.calibration/")) return FileKind::kCalibration;
+  if (schema.starts_with("plimsoll.host/")) return FileKind::kHostRecord;
   return FileKind::kAnswer;
 }
 
@@ -132,6 +133,7 @@ constexpr auto kNames = std::to_array<KindWords>({
     {FileKind::kText, "a log or another text"},
     {FileKind::kTrace, "a record of a run"},
     {FileKind::kStep, "a captured training step"},
+    {FileKind::kHostRecord, "a record of the host's memory alone"},
     {FileKind::kRunFolder, "a folder of recorded processes"},
     {FileKind::kFolder, "a folder without memory snapshots"},
     {FileKind::kConfiguration, "the configuration of a Hugging Face model"},
@@ -186,7 +188,9 @@ FileKind KindOf(const std::string& path) {
   std::error_code failed;
   if (!fs::exists(path, failed)) return FileKind::kMissing;
   if (!fs::is_directory(path, failed)) return KindOfContent(path, HeadOf(path));
-  return FilesBehind(path).snapshots.empty() ? FileKind::kFolder : FileKind::kRunFolder;
+  const FolderFiles files = FilesBehind(path);
+  if (!files.snapshots.empty()) return FileKind::kRunFolder;
+  return files.hosts.empty() ? FileKind::kFolder : FileKind::kHostRecord;
 }
 
 bool IsPlainText(const std::string& path) {
@@ -208,6 +212,9 @@ std::vector<NextStep> UsesOf(FileKind kind, const std::string& path) {
     case FileKind::kTrace:
     case FileKind::kRunFolder:
       return {{with("explain").str(), "why it ran out, or what its peak is made of"}};
+    case FileKind::kHostRecord:
+      return {
+          {with("explain").str(), "what the job held of the host's memory, and who was killed"}};
     case FileKind::kStep:
       return {{with("predict").str(), "the largest batch that fits; --gpu names the card"},
               {with("plan").str(), "what to change so that it fits, and the fastest way"}};
@@ -250,11 +257,21 @@ std::optional<Error> WrongKind(const std::string& path, std::vector<FileKind> ta
                .hint = hint};
 }
 
+FolderFiles FilesOf(const FilesOfRun& run) {
+  FolderFiles files{
+      .snapshots = run.snapshots, .error_texts = run.error_texts, .worker_texts = run.worker_texts};
+  if (run.host) files.hosts.push_back(*run.host);
+  return files;
+}
+
 FolderFiles FilesBehind(const std::string& path) {
   std::error_code failed;
+  if (path != "-" && !fs::is_directory(path, failed) && KindOf(path) == FileKind::kHostRecord) {
+    return {.hosts = {path}};
+  }
   if (path == "-" || !fs::is_directory(path, failed)) return {.snapshots = {path}};
-  const FilesOfRun run = FilesToExplain(ReadProcesses({.path = path}));
-  FolderFiles files{.snapshots = run.snapshots, .error_texts = run.error_texts};
+  const RunFolder folder{.path = path};
+  FolderFiles files = FilesOf(FilesToExplain(folder, ReadProcesses(folder)));
   if (!files.snapshots.empty()) return files;
   for (fs::directory_iterator i(path, failed), end; !failed && i != end; i.increment(failed)) {
     const std::string name = i->path().filename().string();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "launch/processes.h"
 #include "report/next_step.h"
 
 namespace plimsoll {
@@ -18,6 +19,7 @@ enum class FileKind : std::uint8_t {
   kText,           // a log, or nothing that is known: explain says which
   kTrace,          // a memory snapshot, a profiler's trace, an nsys export
   kStep,           // a captured step
+  kHostRecord,     // the host's memory, as `plimsoll run` sampled it, and no snapshots
   kRunFolder,      // what `plimsoll run` left, or a folder with snapshots
   kFolder,         // any other
   kConfiguration,  // config.json of a Hugging Face model, or "hf:" before it
@@ -54,7 +56,13 @@ std::optional<Error> WrongKind(const std::string& path, std::vector<FileKind> ta
 struct FolderFiles {
   std::vector<std::string> snapshots;
   std::vector<std::string> error_texts;
+  /// Of the host's memory.
+  std::vector<std::string> hosts = {};
+  /// What exceptions of its processes said of others that ended.
+  std::vector<std::string> worker_texts = {};
 };
+
+FolderFiles FilesOf(const FilesOfRun& run);
 
 /// Of what `plimsoll run` left, those that it explained; of any other folder, its snapshots and the
 /// error texts that have their names (engine.pickle, engine.error.txt). A file is itself.

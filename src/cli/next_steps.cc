@@ -249,6 +249,9 @@ std::vector<NextStep> AfterExplain(const Explanation& explanation,
   const RankReport& shown = explanation.ranks[explanation.shown];
   if (shown.events == 0) return AfterLog(explanation, shown, job);
   if (IsGone(files)) return {};
+  // What the device held is not what ended it.
+  const bool killed = explanation.host && !explanation.host->kills.empty();
+  if (killed && !shown.RanOut()) return {ShowPage(files)};
   if (HasFinding(explanation, FindingId::kLeak, Severity::kHigh)) return {ShowPage(files)};
   const NextStep tune =
       TuneRecord(shown.file, {}, "the allocator settings under which this run holds least");
@@ -272,7 +275,7 @@ std::vector<NextStep> AfterRun(const Explanation& explanation, const std::string
   std::erase_if(steps,
                 [](const NextStep& step) { return step.command.starts_with("plimsoll report"); });
   const auto ran_out = [](const RankReport& rank) { return rank.RanOut(); };
-  if (std::ranges::none_of(explanation.ranks, ran_out)) {
+  if (!explanation.ranks.empty() && std::ranges::none_of(explanation.ranks, ran_out)) {
     steps.insert(steps.begin(), {CommandText("explain").Word(folder).str(),
                                  "what its peak is made of, by line of code"});
   }

@@ -70,6 +70,7 @@ const char* CommandFor(FileKind kind) {
     case FileKind::kText:
     case FileKind::kTrace:
     case FileKind::kRunFolder:
+    case FileKind::kHostRecord:
       return "explain";
     case FileKind::kStep:
       return "predict";

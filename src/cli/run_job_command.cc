@@ -13,8 +13,11 @@
 #include "cli/next_steps.h"
 #include "cli/report_pipeline.h"
 #include "cli/terminal/terminal.h"
+#include "diagnose/host/host_study.h"
 #include "files/output.h"
 #include "launch/child.h"
+#include "launch/host_log.h"
+#include "launch/host_sampler.h"
 #include "launch/live.h"
 #include "launch/processes.h"
 #include "launch/run_folder.h"
@@ -57,26 +60,46 @@ void SayNothingRecorded(bool torch_was_imported, const ChildEnd& end,
   }
 }
 
-/// The whole answer goes to a file; on the terminal a job that did not run out gets a line.
-void ExplainRun(const RunFolder& folder, const FilesOfRun& run,
+bool WasKilled(const Explanation& answer) { return answer.host && !answer.host->kills.empty(); }
+
+/// The whole answer goes to a file; on the terminal a job that did not run out gets a line for the
+/// device and one for the host.
+void ExplainRun(const RunFolder& folder, const FolderFiles& files,
                 const std::vector<std::string>& command) {
-  const Explained explained =
-      ExplainFiles({.snapshots = run.snapshots, .error_texts = run.error_texts}, {});
+  const Explained explained = ExplainFiles(files, {});
   if (!explained.explanation) return;
   const Explanation& answer = *explained.explanation;
   const auto ran_out = [](const RankReport& rank) { return rank.RanOut(); };
   Progress::Hide();
-  if (std::ranges::any_of(answer.ranks, ran_out)) {
+  if (WasKilled(answer) || std::ranges::any_of(answer.ranks, ran_out)) {
     std::fputs(("\n" + ExplanationText(answer, StyleOfStderr()) + "\n").c_str(), stderr);
   } else {
-    Remark(answer.verdict);
+    if (!answer.ranks.empty()) Remark(answer.verdict);
+    if (answer.host && !Progress::IsSilent()) Remark(HostPeakText(*answer.host));
   }
   const std::string path = (std::filesystem::path(folder.path) / "explanation.txt").string();
   if (const auto error = WriteFile(path, ExplanationText(answer, TextStyle{}))) Complain(*error);
-  MakeReport({.files = explained.files, .out = std::filesystem::path(folder.path) / "report.html"});
+  if (!explained.files.empty()) {
+    MakeReport(
+        {.files = explained.files, .out = std::filesystem::path(folder.path) / "report.html"});
+  }
   if (Progress::IsSilent()) return;
   const std::vector<NextStep> next = AfterRun(answer, folder.path, command);
   std::fputs(NextText(next, StyleOfStderr()).c_str(), stderr);
+}
+
+/// Of a job that left no snapshots: its samples are kept where they say why it ended, or where it
+/// is one that trains.
+void TellHostAlone(const RunFolder& folder, const FilesOfRun& run, bool torch_was_imported,
+                   const std::vector<std::string>& command) {
+  const FolderFiles files{.hosts = FilesOf(run).hosts, .worker_texts = run.worker_texts};
+  const Explained explained = ExplainFiles(files, {});
+  if (!explained.explanation) return;
+  if (torch_was_imported || WasKilled(*explained.explanation)) {
+    return ExplainRun(folder, files, command);
+  }
+  std::error_code ignored;
+  std::filesystem::remove(std::filesystem::path(folder.path) / kHostFile, ignored);
 }
 
 void TellRun(const RunFolder& folder, const ChildEnd& end,
@@ -85,16 +108,20 @@ void TellRun(const RunFolder& folder, const ChildEnd& end,
   const std::vector<RecordedProcess> processes = ReadProcesses(folder);
   const bool torch_was_imported = TorchWasImported(folder);
   for (const std::string& complaint : HookComplaints(folder)) Remark(complaint);
+  const FilesOfRun files = FilesToExplain(folder, processes);
+  if (processes.empty()) {
+    SayNothingRecorded(torch_was_imported, end, command);
+    TellHostAlone(folder, files, torch_was_imported, command);
+    return RemoveHook(folder);
+  }
   RemoveHook(folder);
-  if (processes.empty()) return SayNothingRecorded(torch_was_imported, end, command);
   const std::string how =
       end.signal ? fmt::format("was ended by signal {} ({})", *end.signal, ::strsignal(*end.signal))
                  : fmt::format("ended with exit code {}", end.code);
   Remark(fmt::format("the job {}; recorded in {}:", how, folder.path));
   std::fputs(ProcessTable(processes, StyleOfStderr()).c_str(), stderr);
   for (const std::string& sentence : RecordingCost(processes)) Remark(sentence);
-  const FilesOfRun files = FilesToExplain(processes);
-  if (!files.snapshots.empty()) ExplainRun(folder, files, command);
+  ExplainRun(folder, FilesOf(files), command);
 }
 
 /// A folder that cannot be made is our trouble, not the job's.
@@ -122,7 +149,10 @@ int RunJob(const RunFlags& flags) {
                               .max_entries = flags.max_entries.value_or(kEntries),
                               .modules = flags.modules};
   const Registration registration(*folder);
-  const ChildEnd end = RunChild(flags.command, HookVariables(*folder, settings));
+  HostSampler sampler(*folder);
+  const ChildEnd end = RunChild(flags.command, HookVariables(*folder, settings), Bond::kFree,
+                                [&](std::int64_t child) { sampler.Begin(child); });
+  sampler.End(end);
   if (end.refused) {
     RemoveHook(*folder);
     Complain(*end.refused);

@@ -5,13 +5,6 @@
 #include <algorithm>
 
 namespace plimsoll {
-std::string Capitalised(std::string text) {
-  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') {
-    text[0] = static_cast<char>(text[0] - 'a' + 'A');
-  }
-  return text;
-}
-
 std::string LargestLines(const RankReport& rank, std::size_t most) {
   std::vector<AccountLine> lines = rank.account;
   std::erase_if(lines, [](const AccountLine& l) {

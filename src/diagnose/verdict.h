@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "answer/explanation.h"
+#include "base/text.h"
 
 namespace plimsoll {
-
-/// A title as the beginning of a sentence.
-std::string Capitalised(std::string text);
 
 /// Two or three sentences that a newcomer understands: what was asked for, why it could not be had,
 /// what fills the device; for a run that ended well, what its peak is made of.

@@ -178,7 +178,7 @@ ChildEnd Refused(const std::string& program, int reason) {
 }  // namespace
 
 ChildEnd RunChild(const std::vector<std::string>& command, const std::vector<Variable>& more,
-                  Bond bond) {
+                  Bond bond, const std::function<void(std::int64_t)>& started) {
   // Whoever ignores its children cannot wait for one.
   ::signal(SIGCHLD, SIG_DFL);
   Forwarding forwarding(bond);
@@ -187,6 +187,7 @@ ChildEnd RunChild(const std::vector<std::string>& command, const std::vector<Var
     return Refused(command.front(), reason);
   }
   forwarding.To(child);
+  if (started) started(child);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR)

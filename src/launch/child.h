@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,8 +34,9 @@ enum class Bond : std::uint8_t {
 
 /// Runs the command with these variables set besides those of this process, and waits for it.
 /// Meanwhile SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to it as the bond
-/// says, but for those that the terminal sends to both.
+/// says, but for those that the terminal sends to both. `started` is called with its number once it
+/// runs.
 ChildEnd RunChild(const std::vector<std::string>& command, const std::vector<Variable>& more,
-                  Bond bond = Bond::kFree);
+                  Bond bond = Bond::kFree, const std::function<void(std::int64_t)>& started = {});
 
 }  // namespace plimsoll

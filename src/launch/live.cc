@@ -16,6 +16,7 @@
 #include "files/json.h"
 
 #include "launch/plain_file.h"
+#include "launch/process_tree.h"
 
 namespace plimsoll {
 namespace {
@@ -124,6 +125,18 @@ void ReadReports(const fs::path& hook, const std::string& host, std::vector<Live
   }
 }
 
+std::optional<LiveHost> HostOf(std::int64_t pid) {
+  ProcessTree tree(pid, HostPlaces{});
+  tree.Look({}, std::nullopt);
+  if (tree.processes().empty()) return std::nullopt;
+  LiveHost host;
+  for (const auto& [of, known] : tree.processes()) {
+    host.resident += known.share.resident;
+    ++host.processes;
+  }
+  return host;
+}
+
 }  // namespace
 
 Registration::Registration(const RunFolder& folder) {
@@ -157,6 +170,7 @@ std::optional<LiveProcess> ParseLiveProcess(std::string_view text, std::string_v
       .rank = SmallOf(object, "rank"),
       .optimizer_steps = NumberOf(object, "optimizer_steps", kMostBytes).value_or(0),
       .budget = NumberOf(object, "budget", kMostBytes),
+      .pinned = NumberOf(object, "pinned", kMostBytes),
       .wrote = *wrote};
   for (const Json& entry : object["devices"].items()) {
     std::optional<LiveDevice> device = ParseDevice(entry);
@@ -167,11 +181,18 @@ std::optional<LiveProcess> ParseLiveProcess(std::string_view text, std::string_v
   return process;
 }
 
+std::vector<LiveProcess> ReadReportsOf(const std::string& hook) {
+  std::vector<LiveProcess> processes;
+  ReadReports(hook, HostName(), processes);
+  return processes;
+}
+
 std::vector<LiveProcess> ReadLiveProcesses() {
   std::vector<LiveProcess> processes;
   const std::string host = HostName();
   for (const fs::path& hook : HooksOfRuns()) ReadReports(hook, host, processes);
   std::ranges::sort(processes, {}, &LiveProcess::pid);
+  for (LiveProcess& process : processes) process.host = HostOf(process.pid);
   return processes;
 }
 

@@ -39,21 +39,36 @@ struct LiveDevice {
   Bytes peak_reserved = 0;
 };
 
+/// What a process and all that it started hold of the host's memory.
+struct LiveHost {
+  /// What they share is counted for each.
+  Bytes resident = 0;
+  std::int64_t processes = 0;
+};
+
 struct LiveProcess {
   std::int64_t pid = 0;
   std::optional<int> rank = {};
   std::int64_t optimizer_steps = 0;
   /// By `plimsoll run --budget`.
   std::optional<Bytes> budget = {};
+  /// Page-locked memory of the host that PyTorch's allocator holds, where this release tells.
+  std::optional<Bytes> pinned = {};
   /// Seconds since 1970.
   double wrote = 0;
   std::vector<LiveDevice> devices = {};
+  /// As the kernel says, where this was asked for.
+  std::optional<LiveHost> host = {};
 };
 
-/// Of the processes of this user's runs on this machine that are alive, by number. Files that are
+/// Of the processes of this user's runs on this machine that are alive, by number, with what they
+/// hold of the host's memory. Files that are
 /// not as the hook writes them are passed over: of their content only figures within reason are
 /// taken.
 std::vector<LiveProcess> ReadLiveProcesses();
+
+/// Of the processes of one run, in its hook's folder: on this machine and alive.
+std::vector<LiveProcess> ReadReportsOf(const std::string& hook);
 
 /// What one process reported; nothing where that is not as the hook writes it, or from another
 /// host.

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "files/json.h"
+#include "launch/host_log.h"
 #include "launch/plain_file.h"
 
 namespace plimsoll {
@@ -48,6 +49,7 @@ void ReadEnd(const Json& object, RecordedProcess& process) {
   if (how == "exit") process.end = ProcessEnd::kExit;
   if (how == "exception") process.end = ProcessEnd::kException;
   if (how == "signal") process.end = ProcessEnd::kSignal;
+  process.text = TextOr(end["text"], "");
   process.detail = TextOr(end[process.end == ProcessEnd::kSignal ? "signal" : "type"], "");
 }
 
@@ -145,8 +147,12 @@ void AwaitStragglers(const RunFolder& folder, double seconds) {
   }
 }
 
-FilesOfRun FilesToExplain(const std::vector<RecordedProcess>& processes) {
-  FilesOfRun files;
+FilesOfRun FilesToExplain(const RunFolder& folder, const std::vector<RecordedProcess>& processes) {
+  FilesOfRun files{.host = FileIn(folder.path, kHostFile)};
+  for (const RecordedProcess& process : processes) {
+    if (process.text.find("DataLoader worker") == std::string::npos) continue;
+    files.worker_texts.push_back(process.text);
+  }
   for (const RecordedProcess* process : Chosen(processes)) {
     files.snapshots.push_back(process->Main()->path);
     if (process->error_text) files.error_texts.push_back(*process->error_text);

@@ -41,6 +41,8 @@ struct RecordedProcess {
   std::int64_t optimizer_steps = 0;
   ProcessEnd end = ProcessEnd::kUnknown;
   std::string detail;
+  /// Of the exception, as far as it was kept.
+  std::string text;
   /// Whether the script switched the history on itself.
   bool by_script = false;
   std::int64_t max_entries = 0;
@@ -65,11 +67,15 @@ struct FilesOfRun {
   std::vector<std::string> snapshots;
   /// Of those that an out-of-memory ended.
   std::vector<std::string> error_texts;
+  /// What the host's memory was, second by second; nothing where that was not sampled.
+  std::optional<std::string> host;
+  /// What exceptions said of processes that ended, such as a DataLoader's workers.
+  std::vector<std::string> worker_texts;
 };
 
 /// The files that belong together: of each rank the process of the last start, the one that ran out
 /// before the others. Without ranks a single process, since nothing says that several are one job:
 /// the last that ran out, else the one that lasted longest.
-FilesOfRun FilesToExplain(const std::vector<RecordedProcess>& processes);
+FilesOfRun FilesToExplain(const RunFolder& folder, const std::vector<RecordedProcess>& processes);
 
 }  // namespace plimsoll

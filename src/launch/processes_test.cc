@@ -34,7 +34,7 @@ class Processes : public testing::Test {
   }
   std::string Explained() {
     std::string names;
-    const FilesOfRun files = FilesToExplain(ReadProcesses(folder_));
+    const FilesOfRun files = FilesToExplain(folder_, ReadProcesses(folder_));
     for (const auto& list : {files.snapshots, files.error_texts}) {
       for (const std::string& file : list) names += fs::path(file).filename().string() + " ";
     }

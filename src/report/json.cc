@@ -2,6 +2,7 @@
 
 #include "answer/shares.h"
 #include "report/format/json_values.h"
+#include "report/host_text.h"
 
 namespace plimsoll {
 namespace {
@@ -263,6 +264,7 @@ std::string ExplanationJson(const Explanation& e, const std::vector<NextStep>& n
                {"record_next", e.record_next.Lines()},
                {"next", List(next)}};
   if (!e.cards.empty()) json["cards"] = List(e.cards);
+  if (e.host) json["host"] = HostJson(*e.host);
   return Dump(json);
 }
 

@@ -11,6 +11,7 @@
 #include "report/card_text.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
+#include "report/host_text.h"
 
 namespace plimsoll {
 namespace {
@@ -292,6 +293,7 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   }
   if (!e.ranks.empty()) WriteRank(w, e.ranks[e.shown]);
   w.List("The arithmetic", e.arithmetic);
+  if (e.host) WriteHost(w, *e.host);
   WriteFindings(w, e);
   std::vector<std::string> ruled_out;
   for (const RuledOut& excluded : e.ruled_out) ruled_out.push_back(excluded.because);

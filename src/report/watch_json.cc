@@ -44,6 +44,9 @@ Json ReportedJson(const WatchedProcess& process) {
           {"optimizer_steps", OrNull(process.optimizer_steps)},
           {"budget", OrNull(process.budget)},
           {"seconds_until_budget", SecondsJson(process.seconds_until_budget)},
+          {"host_resident", process.host ? Json(process.host->resident) : Json(nullptr)},
+          {"host_processes", process.host ? Json(process.host->processes) : Json(nullptr)},
+          {"pinned", OrNull(process.pinned)},
           {"age_seconds", std::llround(process.age)}};
 }
 

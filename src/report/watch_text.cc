@@ -112,6 +112,16 @@ std::vector<std::string> Remarks(const WatchedProcess& process) {
     }
     remarks.push_back(std::move(text));
   }
+  if (process.host) {
+    std::string text = fmt::format("host: {} resident", FormatBytes(process.host->resident));
+    if (process.host->processes > 1) {
+      text += fmt::format(" in {} processes", process.host->processes);
+    }
+    if (process.pinned.value_or(0) > 0) {
+      text += fmt::format(", {} pinned", FormatBytes(*process.pinned));
+    }
+    remarks.push_back(std::move(text));
+  }
   if (process.reported && process.age > kLate) {
     remarks.push_back(fmt::format("last reported {} ago", DurationText(process.age)));
   }

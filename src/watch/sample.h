@@ -25,6 +25,10 @@ struct WatchedProcess {
   std::optional<int> rank = {};
   std::optional<std::int64_t> optimizer_steps = {};
   std::optional<Bytes> budget = {};
+  /// Of the host's memory, with its loader's workers and whatever else it started.
+  std::optional<LiveHost> host = {};
+  /// Of that memory, what PyTorch has page-locked.
+  std::optional<Bytes> pinned = {};
   /// How long ago it reported.
   double age = 0;
   /// Of `used`, else of what it reports as reserved.

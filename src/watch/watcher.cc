@@ -42,6 +42,8 @@ void AddReport(const LiveProcess& process, const LiveDevice& device, double now,
   found->rank = process.rank;
   found->optimizer_steps = process.optimizer_steps;
   found->budget = process.budget;
+  found->host = process.host;
+  found->pinned = process.pinned;
   found->age = std::max(0.0, now - process.wrote);
 }
 

@@ -34,7 +34,5 @@ class Watcher {
 
 /// "python3 train.py" for process 4321; nothing where it is not to be seen.
 std::string ProgramOf(std::int64_t pid);
-/// The same from the words it was started with, each ended by a zero.
-std::string ProgramIn(std::string_view words);
 
 }  // namespace plimsoll

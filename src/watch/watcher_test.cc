@@ -79,16 +79,5 @@ TEST(Watcher, TimeUntilFullAndUntilTheBudget) {
   EXPECT_FALSE(sample.gpus[1].processes[1].seconds_until_budget);
 }
 
-TEST(Watcher, ProgramIsNamedWithoutItsArguments) {
-  EXPECT_EQ(ProgramIn("/usr/bin/python3\0-u\0/home/me/train.py\0--token=secret\0"s),
-            "python3 train.py");
-  EXPECT_EQ(ProgramIn("python\0-W\0ignore\0-m\0accelerate.run\0x\0"s), "python -m accelerate.run");
-  EXPECT_EQ(ProgramIn("python3.12\0-c\0import secrets\0"s), "python3.12");
-  EXPECT_EQ(ProgramIn("/opt/bin/Xorg\0-seat\0"s), "Xorg");
-  EXPECT_EQ(ProgramIn("python3"s), "python3");
-  EXPECT_EQ(ProgramIn(""s), "");
-  EXPECT_EQ(ProgramIn(std::string(3, '\0')), "");
-}
-
 }  // namespace
 }  // namespace plimsoll::watcher_test

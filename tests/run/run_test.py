@@ -453,6 +453,143 @@ class RunTest(unittest.TestCase):
             self.assertEqual(len(glob.glob(os.path.join(folder, "*.pickle"))), 1)
             self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700)
 
+    # The host's memory.
+
+    # Waits for lines of the record: however busy the machine is, they come.
+    SAMPLES = """
+    import json, os, signal, sys, time
+    def lines():
+        with open(os.path.join(os.environ["PLIMSOLL_RUN"], "host.jsonl")) as file:
+            return [json.loads(line) for line in file if line.endswith("\\n")]
+    def until(found):
+        while not any(found(line) for line in lines()): time.sleep(0.02)
+    def holds(pid, least):
+        return lambda line: any(row[0] == pid and row[1] >= least for row in line.get("held", []))
+    def gone(pid):
+        return lambda line: line.get("gone") == pid
+"""
+    WORKER_KILLED = SAMPLES + """
+    child = os.fork()
+    if child == 0:
+        kept = bytearray(300 << 20)
+        time.sleep(1000000)
+    until(holds(child, 300 << 20))
+    os.kill(child, signal.SIGKILL)
+    until(gone(child))
+    os.waitpid(child, 0)
+    print(child)
+    sys.exit(1)
+"""
+
+    def host_record(self, folder):
+        with open(os.path.join(folder, "host.jsonl")) as file:
+            return [json.loads(line) for line in file]
+
+    def test_a_killed_worker_is_told(self):
+        job = self.run_job(self.WORKER_KILLED)
+        self.assertEqual(job.code, 1)
+        pid = int(job.out)
+        said = " ".join(job.err.split())
+        self.assertIn("orker 0 (pid %d) was killed by signal 9" % pid, said)
+        self.assertRegex(said, r"It held 3\d\d\.\d\d MiB at ")
+        self.assertIn("explanation.txt", job.names("*"))
+        code, out, _ = self.ask("explain", job.folder)
+        self.assertEqual(code, 0)
+        self.assertIn("(pid %d) was killed by signal 9" % pid, " ".join(out.split()))
+        host = json.loads(self.ask("explain", "--json", job.folder)[1])["host"]
+        self.assertEqual([(kill["pid"], kill["signal"]) for kill in host["kills"]], [(pid, 9)])
+        (worker,) = [process for process in host["processes"] if process["pid"] == pid]
+        self.assertEqual((worker["role"], worker["number"]), ("worker", 0))
+        self.assertGreaterEqual(worker["then"]["resident"], 300 << 20)
+        # Nothing but the file is needed.
+        self.assertEqual(self.ask("explain", os.path.join(job.folder, "host.jsonl"))[0], 0)
+        code, _, err = self.ask("report", job.folder)
+        self.assertEqual(code, 2)
+        self.assertIn("a record of the host's memory alone", err)
+
+    def test_a_killed_worker_of_a_job_that_recorded(self):
+        job = self.run_job(textwrap.dedent(TRAIN) + textwrap.dedent(self.WORKER_KILLED))
+        self.assertEqual(len(job.names()), 1)
+        said = " ".join(job.err.split())
+        self.assertIn("(pid %d) was killed by signal 9" % int(job.out), said)
+        self.assertIn("report.html", job.names("*"))
+
+    def test_the_main_process_is_killed(self):
+        script = self.SAMPLES + """
+    kept = bytearray(200 << 20)
+    until(holds(os.getpid(), 200 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.code, 128 + signal.SIGKILL)
+        self.assertIn("The main process (pid ", job.err)
+        end = self.host_record(job.folder)[-1]
+        self.assertEqual((end["code"], end["signal"]), (137, 9))
+
+    def test_a_shell_says_that_its_command_was_killed(self):
+        path = self.write("inner.py", self.SAMPLES + """
+    kept = bytearray(200 << 20)
+    until(holds(os.getpid(), 200 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+""")
+        folder = os.path.join(self.work.name, "shell")
+        line = "%s %s; exit $?" % (sys.executable, path)
+        code, _, err = self.ask("run", "-o", folder, "--", "sh", "-c", line)
+        self.assertEqual(code, 137)
+        self.assertIn("was killed by signal 9", " ".join(err.split()))
+
+    def test_the_record_outlives_plimsoll(self):
+        script = self.SAMPLES + """
+    until(holds(os.getpid(), 1))
+    print("ready", flush=True)
+    time.sleep(1000000)
+"""
+        folder, started = self.start_job(script)
+        started.kill()
+        record = self.host_record(folder)
+        (pid,) = {line["process"] for line in record if "process" in line}
+        os.kill(pid, signal.SIGKILL)
+        started.communicate(timeout=LONG)
+        code, out, _ = self.ask("explain", folder)
+        self.assertEqual(code, 0)
+        self.assertIn("the record has no end", out)
+
+    def test_pinned_memory_is_sampled(self):
+        script = textwrap.dedent(TRAIN) + textwrap.dedent(self.SAMPLES) + textwrap.dedent("""
+            torch.cuda.memory.pinned = 5 << 30
+            until(lambda line: any(len(row) > 4 and row[4] == 5 << 30 for row in line.get("held", [])))
+        """)
+        job = self.run_job(script)
+        self.assertEqual(job.code, 0)
+        self.assertIn("of the host's memory, at ", job.err)
+        host = json.loads(self.ask("explain", "--json", job.folder)[1])["host"]
+        self.assertEqual(host["kills"], [])
+        self.assertGreater(host["peak_together"], 0)
+
+    def test_ranks_and_their_workers_are_told_apart(self):
+        script = self.SAMPLES + """
+    import subprocess
+    if "RANK" not in os.environ:
+        ranks = [subprocess.Popen([sys.executable, __file__], env=dict(os.environ, RANK=str(r)))
+                 for r in range(2)]
+        sys.exit(max(rank.wait() for rank in ranks))
+    child = os.fork()
+    if child == 0: time.sleep(1000000)
+    until(holds(child, 1))
+    until(lambda line: line.get("process") == child and line["role"] == "worker")
+    os.kill(child, signal.SIGTERM)
+    os.waitpid(child, 0)
+    import torch
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.code, 0, job.err)
+        roles = {line["process"]: (line["role"], line["rank"])
+                 for line in self.host_record(job.folder) if "process" in line}
+        self.assertEqual(
+            sorted(roles.values(), key=str),
+            [("main", None), ("rank", 0), ("rank", 1), ("worker", 0), ("worker", 1)],
+        )
+
     # Settings.
 
     def test_budget(self):

@@ -146,12 +146,15 @@ class WatchTest(unittest.TestCase):
         reported = process["reported"]
         self.assertEqual((reported["allocated"], reported["reserved"]), (6 * GIB, 6 * GIB))
         self.assertEqual((reported["optimizer_steps"], reported["budget"]), (1, 10 * GIB))
+        self.assertGreater(reported["host_resident"], 1 << 20)
+        self.assertEqual((reported["host_processes"], reported["pinned"]), (1, 0))
         # The driver knows the same process.
         self.tell(GPU % (42 * GIB) + "process %d %d\n" % (process["pid"], 7 * GIB))
         (process,) = self.sample()[0]["processes"]
         self.assertEqual((process["used"], process["reported"]["reserved"]), (7 * GIB, 6 * GIB))
         text = self.watch("--once").stdout
         self.assertIn("budget 10.00 GiB", text)
+        self.assertRegex(text, r"host: \d+\.\d\d MiB resident")
         self.assertRegex(text, r"%d +3 +7.00 GiB +6.00 GiB +6.00 GiB" % process["pid"])
         self.assertEqual(os.stat(self.runs).st_mode & 0o777, 0o700)
         job.send_signal(signal.SIGTERM)

@@ -315,12 +315,24 @@ class _Recorder:
                 "wrote": time.time(),
                 "optimizer_steps": self.steps,
                 "budget": int(os.environ.get("PLIMSOLL_RUN_BUDGET", "0")) or None,
+                "pinned": self.pinned(),
                 "devices": [device for device in devices if device is not None],
             }
         )
         with open(self.status + ".part", "w") as file:
             file.write(text)
         os.replace(self.status + ".part", self.status)
+
+    def pinned(self):
+        """Bytes of the host that PyTorch's allocator has page-locked, in use or cached; None where
+        this release does not tell. Its own counters: nothing is asked of the device."""
+        statistics = getattr(self.torch.cuda.memory, "host_memory_stats_as_nested_dict", None)
+        try:
+            told = statistics()
+            # What is cached is in the one or in the other, by release.
+            return int((told.get("reserved_bytes") or told["allocated_bytes"])["current"])
+        except Exception:
+            return None
 
     def device_status(self, device):
         # Asks the allocator, not the device.
