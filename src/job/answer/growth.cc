@@ -1,16 +1,19 @@
 #include "job/answer/growth.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <utility>
 
 #include "job/answer/held_by.h"
+#include "job/calls/arithmetic.h"
 #include "job/transforms/release.h"
 
 namespace plimsoll {
 namespace {
 
-/// What replays may take to find the step that fails; beyond that it is told by division.
+/// What all replays together may take to find the step that fails; beyond that it is told by
+/// division.
 constexpr std::int64_t kMostRequests = 6'000'000;
 
 /// The blocks that a step made and that are alive at the end of the next one: what a step makes may
@@ -62,7 +65,8 @@ std::int64_t StepsThatRun(const Trial& trial, Bytes growth) {
   // What is cached beside the tensors is full earlier: the division is the end of the search.
   std::int64_t runs = seen;
   std::int64_t fails = by_division + 1;
-  if (requests / seen * fails > kMostRequests) return by_division;
+  const auto replays = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(fails)));
+  if (Product(Product(requests / seen, fails), replays) > kMostRequests) return by_division;
   while (runs + 1 < fails) {
     const std::int64_t middle = runs + (fails - runs) / 2;
     (Runs(setting, middle) ? runs : fails) = middle;
