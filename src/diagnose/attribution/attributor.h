@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -71,6 +72,7 @@ class Attributor {
   bool IsCutOff(const Allocation& x) const;
   void AttributeOutliving(AllocationIndex a, std::size_t gap);
   void AttributeAfterLast(AllocationIndex a);
+  const std::set<std::size_t>& LargeAfterLast();
   static std::size_t SiteOf(const Allocation& x) {
     return x.stack.valid() ? x.stack.index() + 1 : 0;
   }
@@ -85,6 +87,7 @@ class Attributor {
   std::set<std::size_t> input_sites_;
   /// A forward has begun after the last backward.
   bool forward_after_last_ = false;
+  std::optional<std::set<std::size_t>> large_after_last_ = {};
 };
 
 }  // namespace plimsoll

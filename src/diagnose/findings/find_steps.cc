@@ -121,6 +121,7 @@ std::optional<Finding> FatalBetweenSteps(const Evidence& e) {
   if (!p.fatal || p.backwards.empty() || *p.fatal <= p.last_optimizer_end) return std::nullopt;
   const StackId stack = p.timeline.events[static_cast<std::size_t>(*p.fatal)].stack;
   if (p.IsTrainingCall(stack) || p.GapOf(*p.fatal) < p.backwards.size()) return std::nullopt;
+  if ((p.stacks.of(stack).signs & (kSignLoad | kSignSave)) != 0) return std::nullopt;
   Finding finding{.id = FindingId::kEvalSpike};
   finding.event = e.instant;
   finding.title = fmt::format("it ran out between the training steps (validation?), at {}",

@@ -4,9 +4,24 @@
 
 namespace plimsoll {
 
+namespace {
+
+/// Where the frames say that a checkpoint is written or read.
+std::string CheckpointAt(const Phases& p, Position at, std::size_t gap) {
+  const std::uint16_t signs =
+      p.stacks.of(p.timeline.events[static_cast<std::size_t>(at)].stack).signs;
+  if ((signs & (kSignLoad | kSignSave)) == 0 || (signs & kSignEngine) != 0) return "";
+  const char* doing = (signs & kSignLoad) != 0 ? "loading a checkpoint" : "saving a checkpoint";
+  if (gap == 0) return std::string("while ") + doing;
+  return fmt::format("after step {}, {}", p.backwards[gap - 1].step + 1, doing);
+}
+
+}  // namespace
+
 std::string PhaseAt(const Phases& p, Position at) {
   if (at < 0 || p.timeline.events.empty()) return "";
   const std::size_t gap = p.GapOf(at);
+  if (std::string checkpoint = CheckpointAt(p, at, gap); !checkpoint.empty()) return checkpoint;
   if (gap == p.backwards.size()) {
     const Event& event = p.timeline.events[static_cast<std::size_t>(at)];
     const std::uint16_t signs = p.stacks.of(event.stack).signs;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "diagnose/phases/stack_traits_native.h"
 #include "timeline/torch_folder.h"
 
@@ -54,8 +55,19 @@ std::uint16_t CppSigns(std::uint16_t signs, const StackTraits& inside) {
   return signs;
 }
 
+/// Of functions that are called load_file, _save, persistent_load.
+std::uint16_t CheckpointSigns(std::string_view function) {
+  if (Contains(function, "load")) return kSignLoad;
+  return Contains(function, "save") ? kSignSave : 0;
+}
+
 std::uint16_t SignsOf(std::string_view in_torch, std::string_view function) {
   // `in_torch` is the path below PyTorch's folder.
+  if (in_torch == "serialization.py") return CheckpointSigns(function);
+  if (in_torch.starts_with("distributed/checkpoint/state_dict_")) return CheckpointSigns(function);
+  if (in_torch == "optim/optimizer.py" && function == "load_state_dict") {
+    return kSignOptimizer | kSignLoad;
+  }
   if (in_torch.starts_with("optim/")) {
     // Schedulers and weight averages live there too, but are no optimizer's step.
     const bool other =
@@ -64,6 +76,7 @@ std::uint16_t SignsOf(std::string_view in_torch, std::string_view function) {
   }
   if (in_torch == "nn/modules/module.py") {
     if (function == "_apply" || function == "convert") return kSignApply;
+    if (function == "load_state_dict") return kSignLoad;
     if (function == "_call_impl" || function == "_wrapped_call_impl") return kSignModuleCall;
     return 0;
   }
@@ -111,6 +124,9 @@ StackAnalysis::FrameKind StackAnalysis::Classify(const Frame& frame) const {
     return kind;
   }
   kind.signs = file.ends_with("cache_utils.py") || file.ends_with("kv_cache.py") ? kSignCache : 0;
+  if (file.ends_with("/safetensors/torch.py")) {
+    kind.signs |= CheckpointSigns(stacks.strings[frame.function]);
+  }
   std::string_view in_torch;
   if (!torch_folder_.empty() && file.starts_with(torch_folder_)) {
     in_torch = file.substr(torch_folder_.size());

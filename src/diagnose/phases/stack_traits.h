@@ -38,6 +38,8 @@ enum Sign : std::uint16_t {
   kSignCache = 1 << 10,         // the keys and values that generation keeps of earlier tokens
   kSignDataParallel = 1 << 11,  // nn.DataParallel: one process, several devices
   kSignAutocast = 1 << 12,
+  kSignLoad = 1 << 13,  // a checkpoint is read, or goes to its place
+  kSignSave = 1 << 14,
 };
 
 /// A line that calls a module.
