@@ -17,7 +17,8 @@ class Follower(Protocol):
     def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
         """The next of a loader's iterator, which `give` gives; or a StopIteration."""
 
-    def saves(self, obj: Any) -> None: ...
+    def saves(self, through_host: int) -> None:
+        """Something, with so many bytes in the host's memory at a time."""
 
     def loading(self, largest: int) -> contextlib.AbstractContextManager[None]:
         """`largest`: bytes of the largest storage that goes through the host to the device."""

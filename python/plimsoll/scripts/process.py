@@ -39,6 +39,8 @@ from ..world.device import phantom_device
 from ..world.libraries import libraries_not_tracing
 from ..world.model import building
 from ..world.surroundings import surroundings
+from .checkpoints import written_by_libraries
+from .files import SavedFiles
 from .later import EVALUATION
 from .progress import Progress
 from .run import Failure, Outcome, Run, RunResult, write_outcome
@@ -64,6 +66,7 @@ class _Process:
         self._lost_at = ""
         self._notes = Notes()
         self._settings = ScriptSettings()
+        self._files = SavedFiles()
         self._places = ScriptPlaces()
         self._recorder = ScriptRecorder(self._places, Values(self._notes, has_data=True))
         self._recorder.on_call = self._count
@@ -81,7 +84,13 @@ class _Process:
         run, settings = self._run, self._settings
         watch = self._watch
         around = world(
-            run.loader_batch, run.stretch, self._notes, settings, watch.fetched, watch
+            run.loader_batch,
+            run.stretch,
+            self._notes,
+            settings,
+            watch.fetched,
+            watch,
+            self._files,
         )
         with self._contexts as stack:
             for context in (
@@ -121,6 +130,10 @@ class _Process:
             self._libraries_are_patched = True
             self._contexts.enter_context(libraries_not_tracing())
             self._contexts.enter_context(patched(brought_forward(self._watch)))
+            stand_ins = written_by_libraries(
+                self._notes, self._watch, self._files, self._settings
+            )
+            self._contexts.enter_context(patched(stand_ins))
             self._contexts.enter_context(
                 flex_attention_as_one_call(self._recorder, self._capability, self._notes)
             )
@@ -145,6 +158,7 @@ class _Process:
     def finish(self) -> NoReturn:
         """With what was seen."""
         self._watch.is_over = True
+        self._files.remove_made()
         try:
             result = self._result()
         except CaptureError as error:

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import io
 import os
 import weakref
 from collections import Counter
@@ -24,7 +25,7 @@ from ..base.notes import Note
 from ..base.patching import Patch, patched
 from ..base.places import current_line
 from ..world import model
-from .files import SavedFiles, untouched_files
+from .files import SavedFiles, as_bytes, largest_on_device, untouched_files
 from .follower import Follower
 from .run import Stretch
 
@@ -64,14 +65,15 @@ def world(
     script: ScriptSettings,
     fetched: Counter[int],
     follower: Follower,
+    files: SavedFiles,
 ) -> Iterator[None]:
     """`batch`: what loaders take in place of their own size. `stretch`: of the run at the larger
     batch. `fetched` counts batches by the data set that they come from."""
     patches = [
         _counted(fetched, follower),
         *_loaders(batch, stretch, note, script.batch_sizes),
-        *_saved(note, follower),
-        *untouched_files(follower),
+        *_saved(note, follower, files),
+        *untouched_files(follower, files),
         *_pinning(follower),
         *_streams(),
         *_ranks(note, script),
@@ -177,14 +179,13 @@ def _pinning(follower: Follower) -> list[Patch]:
 # Files.
 
 
-def _saved(note: Note, follower: Follower) -> list[Patch]:
-    files = SavedFiles()
+def _saved(note: Note, follower: Follower, files: SavedFiles) -> list[Patch]:
     load_real = torch.load
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         # A file of tensors without values would take the place of a real one.
         note(f"{current_line()}: nothing is saved")
-        follower.saves(obj)
+        follower.saves((as_bytes if isinstance(f, io.BytesIO) else largest_on_device)(obj))
         files.save(obj, f)
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -242,6 +243,10 @@ def _streams() -> list[Patch]:
     patches += [Patch(cuda, name, _no_work) for name in (*idle, "set_rng_state_all")]
     patches.append(Patch(cuda, "set_per_process_memory_fraction", _no_work))
     patches.append(Patch(cuda, "get_rng_state_all", lambda: []))
+    # The same functions by another way.
+    patches += [Patch(cuda.random, name, _no_work) for name in ("set_rng_state", "set_rng_state_all")]
+    patches += [Patch(cuda.random, "get_rng_state", cuda.get_rng_state)]
+    patches += [Patch(cuda.random, "get_rng_state_all", lambda: [])]
     marks = ("range_push", "range_pop", "mark")
     patches += [Patch(cuda.nvtx, name, _no_work) for name in marks]
     patches += [Patch(cuda.memory, "_record_memory_history", _no_work)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, NoReturn
@@ -40,6 +41,7 @@ from ..events.host import HostMemory, resident
 from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.model import tensors_in_order
+from .files import tensors_in
 from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
 from .loading import Loading
@@ -90,7 +92,7 @@ class ScriptRecorder(Recorder):
         self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, name: str | None
     ) -> None:
         super()._see(func, args, kwargs, result, name)
-        for tensor in _tensors_in(result):
+        for tensor in tensors_in(result):
             if not on_device(tensor):
                 self.host.see(tensor)
 
@@ -115,7 +117,7 @@ class ScriptRecorder(Recorder):
         # A single number is a constant of some formula.
         if not any(result.numel() > 1 and self._is_new(result) for result in results):
             return False
-        return not any(on_device(tensor) for tensor in _tensors_in([args, kwargs]))
+        return not any(on_device(tensor) for tensor in tensors_in([args, kwargs]))
 
     def is_in(self, phase: str) -> bool:
         return self._phase == phase
@@ -247,9 +249,10 @@ class Watch:
             self._recorder.phase("inputs")
 
     def _is_being_loaded(self) -> bool:
-        """What was read from a file goes to its place: load_state_dict."""
+        """What was read from a file goes to its place: load_state_dict. accelerate moves it there
+        with autograd switched on."""
         loads = self.later.stage == LOAD and self.later.batch_trains is None
-        return loads and not torch.is_grad_enabled()
+        return loads and (not torch.is_grad_enabled() or _is_inside("load_state_dict"))
 
     def _may_be_a_model(self) -> bool:
         """Modules are brought to the device without autograd, while others may be in training: what
@@ -356,10 +359,10 @@ class Watch:
     def is_beyond_steps(self) -> bool:
         return self.later.begun and not self.is_over
 
-    def saves(self, obj: Any) -> None:
+    def saves(self, through_host: int) -> None:
         if self.later.begun:
             self.later.enter(SAVE)
-        self._host.passes_through(_largest_on_device(obj))
+        self._host.passes_through(through_host)
 
     @contextlib.contextmanager
     def loading(self, largest: int) -> Iterator[None]:
@@ -531,6 +534,14 @@ def _pins(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     return bool(comes) and on_device(args[0]) and _is_host(kwargs.get("device"))
 
 
+def _is_inside(name: str) -> bool:
+    """Whether a function of this name has called this."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame.f_code.co_name == name
+
+
 def _is_large(tensor: torch.Tensor) -> bool:
     """It has values, and a copy of them would take long."""
     return not isinstance(tensor, FakeTensor) and tensor.untyped_storage().nbytes() > _LARGE
@@ -538,21 +549,6 @@ def _is_large(tensor: torch.Tensor) -> bool:
 
 def _is_host(device: Any) -> bool:
     return device is not None and torch.device(device).type == "cpu"
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors_in(list(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from _tensors_in(element)
-
-
-def _largest_on_device(value: Any) -> int:
-    sizes = (one.untyped_storage().nbytes() for one in _tensors_in(value) if on_device(one))
-    return max(sizes, default=0)
 
 
 def _optimizers() -> list[tuple[str, set[int]]]:
