@@ -51,7 +51,7 @@ def written_by_libraries(
     sharded_checkpoints(replace, note, follower, script)
     if not replaced:
         return []
-    return [*_everywhere(replaced), *_addresses()]
+    return [*_everywhere(replaced), *_addresses(), *_found_by_lightning(files)]
 
 
 def _everywhere(replaced: dict[int, Any]) -> list[Patch]:
@@ -196,6 +196,21 @@ def _lightning(
         module = sys.modules.get(f"{package}.utilities.cloud_io")
         replace(module, "_atomic_save", saving)
         replace(module, "_load", loading)
+
+
+def _found_by_lightning(files: SavedFiles) -> list[Patch]:
+    """It asks its file system for a checkpoint before it loads it."""
+    local = getattr(sys.modules.get("fsspec.implementations.local"), "LocalFileSystem", None)
+
+    def also(name: str) -> Patch:
+        real = getattr(local, name)
+
+        def call(self: Any, path: Any, *args: Any, **kwargs: Any) -> bool:
+            return files.has(path) or bool(real(self, path, *args, **kwargs))
+
+        return Patch(local, name, call)
+
+    return [] if local is None else [also("exists"), also("isfile")]
 
 
 # Which tensors share their memory is asked before they are saved.

@@ -20,6 +20,9 @@ class Follower(Protocol):
     def saves(self, through_host: int) -> None:
         """Something, with so many bytes in the host's memory at a time."""
 
+    def leaves(self) -> None:
+        """What comes now belongs to no batch of an evaluation, nor to all of them."""
+
     def loading(self, largest: int) -> contextlib.AbstractContextManager[None]:
         """`largest`: bytes of the largest storage that goes through the host to the device."""
 

@@ -56,7 +56,9 @@ def _lightnings_schedule(package: str, follower: Follower) -> list[Patch]:
     loop = getattr(loops, "_TrainingEpochLoop", None)
     callbacks = sys.modules.get(f"{package}.callbacks.model_checkpoint")
     checkpoint = getattr(callbacks, "ModelCheckpoint", None)
-    patches = []
+    strategies = sys.modules.get(f"{package}.strategies.strategy")
+    strategy = getattr(strategies, "Strategy", None)
+    patches = [] if strategy is None else [_teardown(strategy, follower)]
     if hasattr(loop, "_should_check_val_fx"):
         patches.append(_validation(loop, follower))
     for name in ("on_train_batch_end", "on_validation_end", "on_train_epoch_end"):
@@ -84,6 +86,17 @@ def _validation(loop: Any, follower: Follower) -> Patch:
         return should or (steps == 1 and validates)
 
     return Patch(loop, "_should_check_val_fx", should_check)
+
+
+def _teardown(strategy: Any, follower: Follower) -> Patch:
+    """At the end of a fit or a test the model goes to the host."""
+    real = strategy.teardown
+
+    def teardown(self: Any) -> None:
+        follower.leaves()
+        real(self)
+
+    return Patch(strategy, "teardown", teardown)
 
 
 #: Of ModelCheckpoint: in place of which the schedule has 1 there.

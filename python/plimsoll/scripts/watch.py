@@ -240,7 +240,7 @@ class Watch:
             self._may_begin()
         if self.later.begun and self._is_being_loaded():
             return
-        if self.later.begun and self._may_be_a_model():
+        if self.later.begun and (self._may_be_a_model() or self._was_fetched_before()):
             return self.later.leave_step()
         if self.later.begun and self._follow() == EVALUATION:
             return
@@ -259,6 +259,12 @@ class Watch:
         is computed next tells what that was for."""
         trains = any(root.training for root in self.roots)
         return self.later.batch_trains is None and trains and not torch.is_grad_enabled()
+
+    def _was_fetched_before(self) -> bool:
+        """accelerate fetches a batch ahead: what comes to the device after a save was fetched
+        before, and the models are still set as the evaluation before that had them."""
+        unknown = self.later.batch_trains is None and self.later.stage == SAVE
+        return unknown and torch.is_grad_enabled() and not any(r.training for r in self.roots)
 
     def _forward(self) -> None:
         # Inside an optimizer's step it is a closure's.
@@ -360,9 +366,15 @@ class Watch:
         return self.later.begun and not self.is_over
 
     def saves(self, through_host: int) -> None:
+        if self.has_steps:  # a trainer saves before it fetches the next batch
+            self._may_begin()
         if self.later.begun:
             self.later.enter(SAVE)
         self._host.passes_through(through_host)
+
+    def leaves(self) -> None:
+        if self.later.begun:
+            self.later.leave_evaluation()
 
     @contextlib.contextmanager
     def loading(self, largest: int) -> Iterator[None]:
@@ -492,6 +504,8 @@ class Watch:
             # What came before the first forward was not known to be of a step.
             if first <= index < forward and index in fetched:
                 events.append(Label("input", fetched[index]))
+        # A script ends with a save: it has nothing to do on the device, but on the host.
+        events.extend(parts.get(len(self._recorder.events), []))
         return events
 
     def _before_steps(self, event: Event) -> list[Event]:
