@@ -1,4 +1,4 @@
-"""Checkpoints that libraries write past torch.save: safetensors, Lightning, torch's distributed ones.
+"""Checkpoints that libraries write past torch.save: safetensors, Lightning, torch.distributed.
 
 None of them is written, and what was saved can be loaded again. Each is told as the library does
 it: how much of it is on the host at a time, and what is made on the device for it.
@@ -35,23 +35,37 @@ _NAMES = {
 }
 
 
-def written_by_libraries(
-    note: Note, follower: Follower, files: SavedFiles, script: ScriptSettings
-) -> list[Patch]:
-    """Of the libraries that the script has imported."""
-    replaced: dict[int, Any] = {}
+class LibrariesFiles:
+    """Stand-ins for what they write and read with."""
 
-    def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
-        real = getattr(module, name, None)
-        if real is not None:
-            replaced[id(real)] = make(real)
+    def __init__(
+        self, note: Note, follower: Follower, files: SavedFiles, script: ScriptSettings
+    ) -> None:
+        self._given = note, follower, files
+        self._script = script
+        #: Modules, and names in them, that are stood in for.
+        self._done: set[tuple[str, str]] = set()
 
-    _safetensors(replace, note, follower, files)
-    _lightning(replace, note, follower, files)
-    sharded_checkpoints(replace, note, follower, script)
-    if not replaced:
-        return []
-    return [*_everywhere(replaced), *_addresses(), *_found_by_lightning(files)]
+    def patches(self) -> list[Patch]:
+        """Of the libraries that the script has imported since the last time."""
+        replaced: dict[int, Any] = {}
+
+        def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
+            real = getattr(module, name, None)
+            key = getattr(module, "__name__", ""), name
+            if real is not None and key not in self._done:
+                self._done.add(key)
+                replaced[id(real)] = make(real)
+
+        was_done = bool(self._done)
+        note, follower, files = self._given
+        _safetensors(replace, note, follower, files)
+        _lightning(replace, note, follower, files)
+        sharded_checkpoints(replace, note, follower, self._script)
+        if not replaced:
+            return []
+        once = [] if was_done else [*_addresses(), *_found_by_lightning(files)]
+        return [*_everywhere(replaced), *once]
 
 
 def _everywhere(replaced: dict[int, Any]) -> list[Patch]:

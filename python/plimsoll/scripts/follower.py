@@ -20,6 +20,8 @@ class Follower(Protocol):
     def saves(self, through_host: int) -> None:
         """Something, with so many bytes in the host's memory at a time."""
 
+    def makes_optimizer(self) -> None: ...
+
     def leaves(self) -> None:
         """What comes now belongs to no batch of an evaluation, nor to all of them."""
 

@@ -39,7 +39,7 @@ from ..world.device import phantom_device
 from ..world.libraries import libraries_not_tracing
 from ..world.model import building
 from ..world.surroundings import surroundings
-from .checkpoints import written_by_libraries
+from .checkpoints import LibrariesFiles
 from .files import SavedFiles
 from .later import EVALUATION
 from .progress import Progress
@@ -78,6 +78,11 @@ class _Process:
         self._libraries_are_patched = False
         self._places.call_at_model(self._patch_libraries)
         self._watch = Watch(self._recorder, self._places, self._notes, self.finish)
+        self._libraries_files = LibrariesFiles(
+            self._notes, self._watch, self._files, self._settings
+        )
+        # A checkpoint may be loaded before the first forward, into models and optimizers.
+        self._watch.on_optimizer = self._patch_files
 
     def execute(self) -> None:
         """As far as the script's last line. Mostly `finish` is called before."""
@@ -130,13 +135,13 @@ class _Process:
             self._libraries_are_patched = True
             self._contexts.enter_context(libraries_not_tracing())
             self._contexts.enter_context(patched(brought_forward(self._watch)))
-            stand_ins = written_by_libraries(
-                self._notes, self._watch, self._files, self._settings
-            )
-            self._contexts.enter_context(patched(stand_ins))
+            self._patch_files()
             self._contexts.enter_context(
                 flex_attention_as_one_call(self._recorder, self._capability, self._notes)
             )
+
+    def _patch_files(self) -> None:
+        self._contexts.enter_context(patched(self._libraries_files.patches()))
 
     def _count(self) -> None:
         self._calls += 1

@@ -81,9 +81,7 @@ def _validation(loop: Any, follower: Follower) -> Patch:
         trainer = self.trainer
         if steps > 1 and follower.is_beyond_steps:
             trainer.should_stop = True
-        loaders = getattr(getattr(trainer.fit_loop, "epoch_loop", None), "val_loop", None)
-        validates = bool(getattr(trainer, "enable_validation", False)) and loaders is not None
-        return should or (steps == 1 and validates)
+        return should or (steps == 1 and bool(getattr(trainer, "enable_validation", False)))
 
     return Patch(loop, "_should_check_val_fx", should_check)
 

@@ -1,5 +1,5 @@
-"""torch.distributed.checkpoint, on the rank that is captured: its model is whole (stand_ins.py), and
-what it would gather is as large as it."""
+"""torch.distributed.checkpoint, on the rank that is captured: its model is whole (stand_ins.py),
+and what it would gather is as large as it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.notes import Note
 from ..base.places import current_line
 from .files import all_on_device, largest_on_device
 from .follower import Follower
-from .stand_ins import ScriptSettings
+from .stand_ins import ScriptSettings, gathered
 
 #: Copies to the host that are under way while a file is written.
 _AHEAD = 10_000_000
@@ -81,7 +81,7 @@ def _gathering(real: Any, follower: Follower, script: ScriptSettings) -> Any:
     on the device and, if that is wanted, brought to the host."""
 
     def get(*args: Any, **kwargs: Any) -> Any:
-        options = kwargs.get("options")
+        options: Any = kwargs.get("options")
         if not script.sharded or not getattr(options, "full_state_dict", False):
             return real(*args, **kwargs)
         follower.saves(0)  # which is what it is gathered for
@@ -93,16 +93,10 @@ def _gathering(real: Any, follower: Follower, script: ScriptSettings) -> Any:
 
 def _gathered(value: Any, to_host: bool) -> Any:
     if isinstance(value, torch.Tensor):
-        whole = whole_tensor(value)
+        whole = gathered(value)
         return whole.cpu() if to_host else whole
     if isinstance(value, dict):
         return {name: _gathered(one, to_host) for name, one in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_gathered(one, to_host) for one in value)
     return value
-
-
-def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """In memory of its own, as an all-gather has it. A number is on every rank."""
-    return tensor.detach().clone() if tensor.dim() else tensor
-

@@ -77,7 +77,7 @@ def world(
         *_pinning(follower),
         *_streams(),
         *_ranks(note, script),
-        *_optimizers(),
+        *_optimizers(follower),
     ]
     with patched(patches):
         yield
@@ -244,7 +244,8 @@ def _streams() -> list[Patch]:
     patches.append(Patch(cuda, "set_per_process_memory_fraction", _no_work))
     patches.append(Patch(cuda, "get_rng_state_all", lambda: []))
     # The same functions by another way.
-    patches += [Patch(cuda.random, name, _no_work) for name in ("set_rng_state", "set_rng_state_all")]
+    settings = ("set_rng_state", "set_rng_state_all")
+    patches += [Patch(cuda.random, name, _no_work) for name in settings]
     patches += [Patch(cuda.random, "get_rng_state", cuda.get_rng_state)]
     patches += [Patch(cuda.random, "get_rng_state_all", lambda: [])]
     marks = ("range_push", "range_pop", "mark")
@@ -257,11 +258,12 @@ def _streams() -> list[Patch]:
 # Optimizers: a parameter that is moved stays the same object, except among fake tensors.
 
 
-def _optimizers() -> list[Patch]:
+def _optimizers(follower: Follower) -> list[Patch]:
     known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
     add = Optimizer.add_param_group
 
     def add_param_group(self: Optimizer, group: dict[str, Any]) -> None:
+        follower.makes_optimizer()
         known.add(self)
         add(self, group)
 
@@ -373,5 +375,21 @@ def _sharding(note: Note, script: ScriptSettings) -> list[Patch]:
             return module
 
         if hasattr(fsdp, "fully_shard"):
-            return [Patch(fsdp, "fully_shard", whole)]
+            return [Patch(fsdp, "fully_shard", whole), _whole_tensors(script)]
     return []
+
+
+def _whole_tensors(script: ScriptSettings) -> Patch:
+    """Of a sharded model's parameters."""
+
+    def full_tensor(self: torch.Tensor) -> Any:
+        if not script.sharded:
+            raise AttributeError("only tensors of a sharded model have a full_tensor")
+        return lambda *args, **kwargs: gathered(self)
+
+    return Patch(torch.Tensor, "full_tensor", property(full_tensor))
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """In memory of its own, as an all-gather has it. A number is on every rank."""
+    return tensor.detach().clone() if tensor.dim() else tensor

@@ -50,6 +50,9 @@ from .stand_ins import OneRank
 
 STEPS = 3
 _LARGE = 64 << 20
+#: A function of torch.distributed.checkpoint: it lets an optimizer that has no state yet step with
+#: gradients of zeros. That is no training.
+_MAKES_STATE = "_init_optim_state"
 
 
 class _FromHost(NamedTuple):
@@ -170,6 +173,8 @@ class Watch:
         self._resident = self._resident_before = resident()
         #: Nothing of the script runs any more.
         self.is_over = False
+        #: Called when an optimizer is made.
+        self.on_optimizer: Callable[[], None] = lambda: None
         self.roots: list[nn.Module] = []
         #: What the models hold: by storage, the event that tells it.
         self._held: dict[int, Parameter | Buffer] = {}
@@ -363,7 +368,7 @@ class Watch:
 
     @property
     def is_beyond_steps(self) -> bool:
-        return self.later.begun and not self.is_over
+        return self.has_steps and not self.is_over
 
     def saves(self, through_host: int) -> None:
         if self.has_steps:  # a trainer saves before it fetches the next batch
@@ -371,6 +376,9 @@ class Watch:
         if self.later.begun:
             self.later.enter(SAVE)
         self._host.passes_through(through_host)
+
+    def makes_optimizer(self) -> None:
+        self.on_optimizer()
 
     def leaves(self) -> None:
         if self.later.begun:
@@ -388,6 +396,8 @@ class Watch:
             self._loads = before
 
     def _before_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if _is_inside(_MAKES_STATE):
+            return
         turns = not self._stepped or id(optimizer) in self._stepped
         if self._depth == 0 and turns and not self.later.begun:
             self._fetched_by_step.append(self.fetched.copy())
@@ -407,6 +417,8 @@ class Watch:
         self._recorder.phase("optimizer")
 
     def _after_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if _is_inside(_MAKES_STATE):
+            return
         self._depth -= 1
         self._recorder.label("optimizer_state", state_tensors(optimizer))
         new = not _parameters_of(optimizer) <= self._updated
