@@ -118,7 +118,7 @@ def _safetensors(
             if not files.has(filename):
                 return real(filename, *args, **kwargs)
             device = kwargs.get("device", args[1] if len(args) > 1 else "cpu")
-            return _Opened(filename, device, follower, files)
+            return _Opened(filename, _device(device), follower, files)
 
         return safe_open
 
@@ -133,55 +133,49 @@ def _device(given: Any) -> str:
 
 
 class _Opened:
-    """In place of safetensors' safe_open: tensors come one by one."""
+    """In place of safetensors' safe_open. All of it is there at once: transformers takes tensors
+    out in threads of its own, which are not followed."""
 
-    def __init__(self, file: Any, device: Any, follower: Follower, files: SavedFiles) -> None:
-        self._follower = follower
-        self._device = _device(device)
-        self._load: Callable[[], dict[str, torch.Tensor]] = lambda: files.load(file, self._device)
-        self._through_host = files.largest_through_host(file, self._device)
-        self._shapes: dict[str, torch.Tensor] = files.load(file, "meta")
+    def __init__(self, file: Any, device: str, follower: Follower, files: SavedFiles) -> None:
+        with follower.loading(files.largest_through_host(file, device)):
+            self._tensors: dict[str, torch.Tensor] = files.load(file, device)
 
     def __enter__(self) -> _Opened:
         return self
 
     def __exit__(self, *args: object) -> None:
-        return None
+        self._tensors = {}
 
     def metadata(self) -> dict[str, str]:
         return {"format": "pt"}
 
     def keys(self) -> list[str]:
-        return list(self._shapes)
+        return list(self._tensors)
 
     offset_keys = keys
 
     def get_tensors(self) -> dict[str, torch.Tensor]:
-        with self._follower.loading(self._through_host):
-            return self._load()
+        return dict(self._tensors)
 
     def get_tensor(self, name: str) -> torch.Tensor:
-        with self._follower.loading(self._through_host):
-            return torch.empty_like(self._shapes[name], device=self._device)
+        return self._tensors[name]
 
     def get_slice(self, name: str) -> _Slice:
-        return _Slice(self, name, self._shapes[name])
+        return _Slice(self._tensors[name])
 
 
 class _Slice:
-    def __init__(self, opened: _Opened, name: str, shape: torch.Tensor) -> None:
-        self._opened = opened
-        self._name = name
-        self._shape = shape
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
 
     def get_shape(self) -> list[int]:
-        return list(self._shape.shape)
+        return list(self._tensor.shape)
 
     def get_dtype(self) -> str:
-        return _NAMES.get(self._shape.dtype, str(self._shape.dtype))
+        return _NAMES.get(self._tensor.dtype, str(self._tensor.dtype))
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        return self._opened.get_tensor(self._name)[index]
+        return self._tensor[index]
 
 
 # Lightning writes a checkpoint into memory, and that into a file of whatever file system.
@@ -220,7 +214,7 @@ def _found_by_lightning(files: SavedFiles) -> list[Patch]:
         real = getattr(local, name)
 
         def call(self: Any, path: Any, *args: Any, **kwargs: Any) -> bool:
-            return files.has(path) or bool(real(self, path, *args, **kwargs))
+            return files.exists(path) or bool(real(self, path, *args, **kwargs))
 
         return Patch(local, name, call)
 

@@ -8,6 +8,7 @@ import contextlib
 import io
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ class _Tensor(NamedTuple):
 
 #: Elements of such.
 _SMALL = 1 << 14
+#: How names of files end that have settings.
+_SETTINGS = (".json", ".txt", ".yaml", ".yml")
 
 
 class SavedFiles:
@@ -47,6 +50,9 @@ class SavedFiles:
         self._files: dict[str, Any] = {}
         #: Folders and empty files that the script made beyond its steps: it looks into them.
         self.made: list[str] = []
+        #: By path: where a text that was written beyond the steps is in truth.
+        self._texts: dict[str, str] = {}
+        self._texts_in = ""
 
     def save(self, obj: Any, file: Any) -> None:
         path = _path(file)
@@ -64,18 +70,38 @@ class SavedFiles:
     def has(self, file: Any) -> bool:
         return bool(self._files) and _path(file) in self._files
 
+    def exists(self, file: Any) -> bool:
+        """For the script."""
+        return self.has(file) or self.text_at(file) is not None
+
+    def text_at(self, file: Any) -> str | None:
+        """Where to read it."""
+        return self._texts.get(_path(file) or "") if self._texts else None
+
+    def place_of_text(self, file: Any) -> str | None:
+        """Where to write one that libraries read again: settings beside weights."""
+        path = _path(file)
+        if path is None or not path.endswith(_SETTINGS):
+            return None
+        if not self._texts_in:
+            self._texts_in = tempfile.mkdtemp(prefix="plimsoll-texts-")
+        return self._texts.setdefault(path, os.path.join(self._texts_in, str(len(self._texts))))
+
     def move(self, source: Any, target: Any) -> None:
         """A file, or all that is in a folder."""
         old, new = _path(source), _path(target)
         if old is None or new is None:
             return
-        for path in list(self._files):
-            if path == old or path.startswith(old + os.sep):
-                self._files[new + path[len(old) :]] = self._files.pop(path)
+        for known in (self._files, self._texts):
+            for path in list(known):
+                if path == old or path.startswith(old + os.sep):
+                    known[new + path[len(old) :]] = known.pop(path)
 
     def remove_made(self) -> None:
         """The last first: a folder is empty when what is in it is gone. What is not empty was
         filled by someone else."""
+        if self._texts_in:
+            shutil.rmtree(self._texts_in, ignore_errors=True)
         for path in reversed(self.made):
             with contextlib.suppress(OSError):
                 os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
@@ -208,8 +234,10 @@ def untouched_files(follower: Follower, files: SavedFiles) -> list[Patch]:
     def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         writes = any(sign in mode for sign in "wax+")
         if writes and follower.is_beyond_steps and not isinstance(file, int):
-            file = os.devnull
+            file = (files.place_of_text(file) if mode in ("w", "wt") else None) or os.devnull
             mode = mode.replace("x", "w")
+        elif not writes:
+            file = files.text_at(file) or file
         return open_real(file, mode, *args, **kwargs)
 
     def unless_beyond(owner: Any, name: str) -> Patch:
@@ -271,7 +299,7 @@ def _existing(files: SavedFiles) -> list[Patch]:
         real = getattr(owner, name)
 
         def call(path: Any, *args: Any, **kwargs: Any) -> bool:
-            return files.has(path) or bool(real(path, *args, **kwargs))
+            return files.exists(path) or bool(real(path, *args, **kwargs))
 
         return Patch(owner, name, call)
 

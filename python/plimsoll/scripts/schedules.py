@@ -10,6 +10,11 @@ from ..base.patching import Patch
 from .follower import Follower
 
 
+#: After the last one that is wanted: one with the batch that is fetched already, one with the
+#: heaviest of the data.
+_MORE_STEPS = 2
+
+
 def brought_forward(follower: Follower) -> list[Patch]:
     """Of the libraries that the script has imported."""
     callbacks = sys.modules.get("transformers.trainer_callback")
@@ -22,7 +27,7 @@ def brought_forward(follower: Follower) -> list[Patch]:
 
 def _trainers_schedule(handler: Any, follower: Follower) -> Patch:
     """Of transformers' Trainer: the evaluation and the save after the last step that is wanted. It
-    ends after one step more, so that what the script does with the best model is seen too."""
+    ends a few steps later, so that what the script does with the best model is seen too."""
     real = handler.on_step_end
     steps = 0
 
@@ -37,7 +42,7 @@ def _trainers_schedule(handler: Any, follower: Follower) -> Patch:
             control.should_evaluate = True
         if steps == 1 and _name(getattr(args, "save_strategy", "no")) == "steps":
             control.should_save = True
-        if steps > 1 and follower.is_beyond_steps:
+        if steps > _MORE_STEPS:
             control.should_training_stop = True
         return control
 
@@ -68,7 +73,7 @@ def _lightnings_schedule(package: str, follower: Follower) -> list[Patch]:
 
 
 def _validation(loop: Any, follower: Follower) -> Patch:
-    """After the last step that is wanted; one step later the training ends."""
+    """After the last step that is wanted; a few steps later the training ends."""
     real = loop._should_check_val_fx
     steps = 0
 
@@ -79,7 +84,7 @@ def _validation(loop: Any, follower: Follower) -> Patch:
             return should
         steps += 1
         trainer = self.trainer
-        if steps > 1 and follower.is_beyond_steps:
+        if steps > _MORE_STEPS:
             trainer.should_stop = True
         return should or (steps == 1 and bool(getattr(trainer, "enable_validation", False)))
 
@@ -106,13 +111,12 @@ def _checkpoint(checkpoint: Any, name: str, follower: Follower) -> Patch:
     real = getattr(checkpoint, name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        told = {every: getattr(self, every, 0) for every in (*_EVERY, "_train_time_interval")}
         if not follower.has_steps:
             return real(self, *args, **kwargs)
+        told = {every: getattr(self, every, 0) for every in _EVERY}
         for every in _EVERY:
-            if told[every]:
-                setattr(self, every, 1)
-        if told["_train_time_interval"] is not None:
+            setattr(self, every, min(told[every], 1))
+        if getattr(self, "_train_time_interval", None) is not None:
             self._every_n_train_steps = 1
         try:
             return real(self, *args, **kwargs)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -230,6 +231,12 @@ def _no_work(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+def _set_state(state: torch.Tensor) -> None:
+    """Of the host's generator. What is read from a checkpoint may have no values."""
+    if not isinstance(state, FakeTensor):
+        torch.default_generator.set_state(state)
+
+
 def _streams() -> list[Patch]:
     cuda = torch.cuda
     patches = [
@@ -248,6 +255,7 @@ def _streams() -> list[Patch]:
     patches += [Patch(cuda.random, name, _no_work) for name in settings]
     patches += [Patch(cuda.random, "get_rng_state", cuda.get_rng_state)]
     patches += [Patch(cuda.random, "get_rng_state_all", lambda: [])]
+    patches += [Patch(owner, "set_rng_state", _set_state) for owner in (torch, torch.random)]
     marks = ("range_push", "range_pop", "mark")
     patches += [Patch(cuda.nvtx, name, _no_work) for name in marks]
     patches += [Patch(cuda.memory, "_record_memory_history", _no_work)]
