@@ -141,7 +141,8 @@ dcp.async_save({"state": State()}, checkpoint_id="other").result()
 
 def test_a_sharded_checkpoint_may_be_loaded_first(tmp_path: Path) -> None:
     """torch lets the optimizer step for its state: that is no step of the training."""
-    text = SHARDED.replace("for epoch", 'dcp.load({"state": State()}, checkpoint_id="x")\nfor epoch')
+    load = 'dcp.load({"state": State()}, checkpoint_id="x")\n'
+    text = SHARDED.replace("for epoch", load + "for epoch")
     told = captured(tmp_path, text, "{batch}").document
     assert steps(told) == 3 and any("nothing is loaded" in note for note in told["notes"])
     plain = captured(tmp_path, SHARDED, "{batch}").document

@@ -9,7 +9,6 @@ from typing import Any
 from ..base.patching import Patch
 from .follower import Follower
 
-
 #: After the last one that is wanted: one with the batch that is fetched already, one with the
 #: heaviest of the data.
 _MORE_STEPS = 2
