@@ -17,7 +17,13 @@ class Follower(Protocol):
     def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
         """The next of a loader's iterator, which `give` gives; or a StopIteration."""
 
-    def saves(self, obj: Any) -> None: ...
+    def saves(self, through_host: int) -> None:
+        """Something, with so many bytes in the host's memory at a time."""
+
+    def makes_optimizer(self) -> None: ...
+
+    def leaves(self) -> None:
+        """What comes now belongs to no batch of an evaluation, nor to all of them."""
 
     def loading(self, largest: int) -> contextlib.AbstractContextManager[None]:
         """`largest`: bytes of the largest storage that goes through the host to the device."""

@@ -63,7 +63,7 @@ class Later:
         self._found_model = False
         self.heaviest = Heaviest()
         self._gave_heaviest = False
-        #: The event that a step, with all that belongs to it, ends before.
+        #: The event that a step or a save, with all that belongs to it, ends before.
         self._step_ended: int | None = None
         #: Whether the batch at hand came from a loader that the steps take theirs from.
         self.batch_trains: bool | None = None
@@ -202,10 +202,14 @@ class Later:
         return batch
 
     def leave_step(self) -> None:
-        """Whatever the script does next does not belong to its last step."""
-        if self.stage == STEP and self._step_ended is None:
+        """Whatever the script does next does not belong to its last step, or save."""
+        if self.stage in (STEP, SAVE) and self._step_ended is None:
             collect_after_step(self._recorder, self._note)
             self._step_ended = len(self._recorder.events)
+
+    def leave_evaluation(self) -> None:
+        if self.stage == EVALUATION:
+            self._add(PartBegin(EVALUATION))
 
     def _cut_short(self, iterator: Any) -> None:
         length = length_of(iterator)

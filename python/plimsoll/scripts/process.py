@@ -39,6 +39,8 @@ from ..world.device import phantom_device
 from ..world.libraries import libraries_not_tracing
 from ..world.model import building
 from ..world.surroundings import surroundings
+from .checkpoints import LibrariesFiles
+from .files import SavedFiles
 from .later import EVALUATION
 from .progress import Progress
 from .run import Failure, Outcome, Run, RunResult, write_outcome
@@ -64,6 +66,7 @@ class _Process:
         self._lost_at = ""
         self._notes = Notes()
         self._settings = ScriptSettings()
+        self._files = SavedFiles()
         self._places = ScriptPlaces()
         self._recorder = ScriptRecorder(self._places, Values(self._notes, has_data=True))
         self._recorder.on_call = self._count
@@ -75,13 +78,24 @@ class _Process:
         self._libraries_are_patched = False
         self._places.call_at_model(self._patch_libraries)
         self._watch = Watch(self._recorder, self._places, self._notes, self.finish)
+        self._libraries_files = LibrariesFiles(
+            self._notes, self._watch, self._files, self._settings
+        )
+        # A checkpoint may be loaded before the first forward, into models and optimizers.
+        self._watch.on_optimizer = self._patch_files
 
     def execute(self) -> None:
         """As far as the script's last line. Mostly `finish` is called before."""
         run, settings = self._run, self._settings
         watch = self._watch
         around = world(
-            run.loader_batch, run.stretch, self._notes, settings, watch.fetched, watch
+            run.loader_batch,
+            run.stretch,
+            self._notes,
+            settings,
+            watch.fetched,
+            watch,
+            self._files,
         )
         with self._contexts as stack:
             for context in (
@@ -121,9 +135,13 @@ class _Process:
             self._libraries_are_patched = True
             self._contexts.enter_context(libraries_not_tracing())
             self._contexts.enter_context(patched(brought_forward(self._watch)))
+            self._patch_files()
             self._contexts.enter_context(
                 flex_attention_as_one_call(self._recorder, self._capability, self._notes)
             )
+
+    def _patch_files(self) -> None:
+        self._contexts.enter_context(patched(self._libraries_files.patches()))
 
     def _count(self) -> None:
         self._calls += 1
@@ -145,6 +163,7 @@ class _Process:
     def finish(self) -> NoReturn:
         """With what was seen."""
         self._watch.is_over = True
+        self._files.remove_made()
         try:
             result = self._result()
         except CaptureError as error:

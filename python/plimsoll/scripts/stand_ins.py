@@ -7,6 +7,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import io
 import os
 import weakref
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -24,7 +26,7 @@ from ..base.notes import Note
 from ..base.patching import Patch, patched
 from ..base.places import current_line
 from ..world import model
-from .files import SavedFiles, untouched_files
+from .files import SavedFiles, as_bytes, largest_on_device, untouched_files
 from .follower import Follower
 from .run import Stretch
 
@@ -64,18 +66,19 @@ def world(
     script: ScriptSettings,
     fetched: Counter[int],
     follower: Follower,
+    files: SavedFiles,
 ) -> Iterator[None]:
     """`batch`: what loaders take in place of their own size. `stretch`: of the run at the larger
     batch. `fetched` counts batches by the data set that they come from."""
     patches = [
         _counted(fetched, follower),
         *_loaders(batch, stretch, note, script.batch_sizes),
-        *_saved(note, follower),
-        *untouched_files(follower),
+        *_saved(note, follower, files),
+        *untouched_files(follower, files),
         *_pinning(follower),
         *_streams(),
         *_ranks(note, script),
-        *_optimizers(),
+        *_optimizers(follower),
     ]
     with patched(patches):
         yield
@@ -177,14 +180,13 @@ def _pinning(follower: Follower) -> list[Patch]:
 # Files.
 
 
-def _saved(note: Note, follower: Follower) -> list[Patch]:
-    files = SavedFiles()
+def _saved(note: Note, follower: Follower, files: SavedFiles) -> list[Patch]:
     load_real = torch.load
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         # A file of tensors without values would take the place of a real one.
         note(f"{current_line()}: nothing is saved")
-        follower.saves(obj)
+        follower.saves((as_bytes if isinstance(f, io.BytesIO) else largest_on_device)(obj))
         files.save(obj, f)
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -229,6 +231,12 @@ def _no_work(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+def _set_state(state: torch.Tensor) -> None:
+    """Of the host's generator. What is read from a checkpoint may have no values."""
+    if not isinstance(state, FakeTensor):
+        torch.default_generator.set_state(state)
+
+
 def _streams() -> list[Patch]:
     cuda = torch.cuda
     patches = [
@@ -242,6 +250,12 @@ def _streams() -> list[Patch]:
     patches += [Patch(cuda, name, _no_work) for name in (*idle, "set_rng_state_all")]
     patches.append(Patch(cuda, "set_per_process_memory_fraction", _no_work))
     patches.append(Patch(cuda, "get_rng_state_all", lambda: []))
+    # The same functions by another way.
+    settings = ("set_rng_state", "set_rng_state_all")
+    patches += [Patch(cuda.random, name, _no_work) for name in settings]
+    patches += [Patch(cuda.random, "get_rng_state", cuda.get_rng_state)]
+    patches += [Patch(cuda.random, "get_rng_state_all", lambda: [])]
+    patches += [Patch(owner, "set_rng_state", _set_state) for owner in (torch, torch.random)]
     marks = ("range_push", "range_pop", "mark")
     patches += [Patch(cuda.nvtx, name, _no_work) for name in marks]
     patches += [Patch(cuda.memory, "_record_memory_history", _no_work)]
@@ -252,11 +266,12 @@ def _streams() -> list[Patch]:
 # Optimizers: a parameter that is moved stays the same object, except among fake tensors.
 
 
-def _optimizers() -> list[Patch]:
+def _optimizers(follower: Follower) -> list[Patch]:
     known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
     add = Optimizer.add_param_group
 
     def add_param_group(self: Optimizer, group: dict[str, Any]) -> None:
+        follower.makes_optimizer()
         known.add(self)
         add(self, group)
 
@@ -368,5 +383,21 @@ def _sharding(note: Note, script: ScriptSettings) -> list[Patch]:
             return module
 
         if hasattr(fsdp, "fully_shard"):
-            return [Patch(fsdp, "fully_shard", whole)]
+            return [Patch(fsdp, "fully_shard", whole), _whole_tensors(script)]
     return []
+
+
+def _whole_tensors(script: ScriptSettings) -> Patch:
+    """Of a sharded model's parameters."""
+
+    def full_tensor(self: torch.Tensor) -> Any:
+        if not script.sharded:
+            raise AttributeError("only tensors of a sharded model have a full_tensor")
+        return lambda *args, **kwargs: gathered(self)
+
+    return Patch(torch.Tensor, "full_tensor", property(full_tensor))
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """In memory of its own, as an all-gather has it. A number is on every rank."""
+    return tensor.detach().clone() if tensor.dim() else tensor

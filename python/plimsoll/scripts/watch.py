@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, NoReturn
@@ -40,6 +41,7 @@ from ..events.host import HostMemory, resident
 from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.model import tensors_in_order
+from .files import tensors_in
 from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
 from .loading import Loading
@@ -48,6 +50,9 @@ from .stand_ins import OneRank
 
 STEPS = 3
 _LARGE = 64 << 20
+#: A function of torch.distributed.checkpoint: it lets an optimizer that has no state yet step with
+#: gradients of zeros. That is no training.
+_MAKES_STATE = "_init_optim_state"
 
 
 class _FromHost(NamedTuple):
@@ -90,7 +95,7 @@ class ScriptRecorder(Recorder):
         self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, name: str | None
     ) -> None:
         super()._see(func, args, kwargs, result, name)
-        for tensor in _tensors_in(result):
+        for tensor in tensors_in(result):
             if not on_device(tensor):
                 self.host.see(tensor)
 
@@ -115,7 +120,7 @@ class ScriptRecorder(Recorder):
         # A single number is a constant of some formula.
         if not any(result.numel() > 1 and self._is_new(result) for result in results):
             return False
-        return not any(on_device(tensor) for tensor in _tensors_in([args, kwargs]))
+        return not any(on_device(tensor) for tensor in tensors_in([args, kwargs]))
 
     def is_in(self, phase: str) -> bool:
         return self._phase == phase
@@ -168,6 +173,8 @@ class Watch:
         self._resident = self._resident_before = resident()
         #: Nothing of the script runs any more.
         self.is_over = False
+        #: Called when an optimizer is made.
+        self.on_optimizer: Callable[[], None] = lambda: None
         self.roots: list[nn.Module] = []
         #: What the models hold: by storage, the event that tells it.
         self._held: dict[int, Parameter | Buffer] = {}
@@ -238,7 +245,7 @@ class Watch:
             self._may_begin()
         if self.later.begun and self._is_being_loaded():
             return
-        if self.later.begun and self._may_be_a_model():
+        if self.later.begun and (self._may_be_a_model() or self._was_fetched_before()):
             return self.later.leave_step()
         if self.later.begun and self._follow() == EVALUATION:
             return
@@ -247,15 +254,22 @@ class Watch:
             self._recorder.phase("inputs")
 
     def _is_being_loaded(self) -> bool:
-        """What was read from a file goes to its place: load_state_dict."""
+        """What was read from a file goes to its place: load_state_dict. accelerate moves it there
+        with autograd switched on."""
         loads = self.later.stage == LOAD and self.later.batch_trains is None
-        return loads and not torch.is_grad_enabled()
+        return loads and (not torch.is_grad_enabled() or _is_inside("load_state_dict"))
 
     def _may_be_a_model(self) -> bool:
         """Modules are brought to the device without autograd, while others may be in training: what
         is computed next tells what that was for."""
         trains = any(root.training for root in self.roots)
         return self.later.batch_trains is None and trains and not torch.is_grad_enabled()
+
+    def _was_fetched_before(self) -> bool:
+        """accelerate fetches a batch ahead: what comes to the device after a save was fetched
+        before, and the models are still set as the evaluation before that had them."""
+        unknown = self.later.batch_trains is None and self.later.stage == SAVE
+        return unknown and torch.is_grad_enabled() and not any(r.training for r in self.roots)
 
     def _forward(self) -> None:
         # Inside an optimizer's step it is a closure's.
@@ -354,12 +368,21 @@ class Watch:
 
     @property
     def is_beyond_steps(self) -> bool:
-        return self.later.begun and not self.is_over
+        return self.has_steps and not self.is_over
 
-    def saves(self, obj: Any) -> None:
+    def saves(self, through_host: int) -> None:
+        if self.has_steps:  # a trainer saves before it fetches the next batch
+            self._may_begin()
         if self.later.begun:
             self.later.enter(SAVE)
-        self._host.passes_through(_largest_on_device(obj))
+        self._host.passes_through(through_host)
+
+    def makes_optimizer(self) -> None:
+        self.on_optimizer()
+
+    def leaves(self) -> None:
+        if self.later.begun:
+            self.later.leave_evaluation()
 
     @contextlib.contextmanager
     def loading(self, largest: int) -> Iterator[None]:
@@ -373,6 +396,8 @@ class Watch:
             self._loads = before
 
     def _before_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if _is_inside(_MAKES_STATE):
+            return
         turns = not self._stepped or id(optimizer) in self._stepped
         if self._depth == 0 and turns and not self.later.begun:
             self._fetched_by_step.append(self.fetched.copy())
@@ -392,6 +417,8 @@ class Watch:
         self._recorder.phase("optimizer")
 
     def _after_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if _is_inside(_MAKES_STATE):
+            return
         self._depth -= 1
         self._recorder.label("optimizer_state", state_tensors(optimizer))
         new = not _parameters_of(optimizer) <= self._updated
@@ -489,6 +516,8 @@ class Watch:
             # What came before the first forward was not known to be of a step.
             if first <= index < forward and index in fetched:
                 events.append(Label("input", fetched[index]))
+        # A script ends with a save: it has nothing to do on the device, but on the host.
+        events.extend(parts.get(len(self._recorder.events), []))
         return events
 
     def _before_steps(self, event: Event) -> list[Event]:
@@ -531,6 +560,14 @@ def _pins(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     return bool(comes) and on_device(args[0]) and _is_host(kwargs.get("device"))
 
 
+def _is_inside(name: str) -> bool:
+    """Whether a function of this name has called this."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame.f_code.co_name == name
+
+
 def _is_large(tensor: torch.Tensor) -> bool:
     """It has values, and a copy of them would take long."""
     return not isinstance(tensor, FakeTensor) and tensor.untyped_storage().nbytes() > _LARGE
@@ -538,21 +575,6 @@ def _is_large(tensor: torch.Tensor) -> bool:
 
 def _is_host(device: Any) -> bool:
     return device is not None and torch.device(device).type == "cpu"
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors_in(list(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from _tensors_in(element)
-
-
-def _largest_on_device(value: Any) -> int:
-    sizes = (one.untyped_storage().nbytes() for one in _tensors_in(value) if on_device(one))
-    return max(sizes, default=0)
 
 
 def _optimizers() -> list[tuple[str, set[int]]]:
