@@ -133,28 +133,23 @@ void Attributor::AttributeOutliving(AllocationIndex a, std::size_t gap) {
   Set(a, Category::kActivations, Reason::kForwardResult);
 }
 
-/// The places that make something large after the last backward.
-const std::set<std::size_t>& Attributor::LargeAfterLast() {
-  constexpr Bytes kSmall = kMiB;
-  if (!large_after_last_) {
-    large_after_last_.emplace();
-    for (const Allocation& x : p_.Between(p_.backwards.back().end, p_.end)) {
-      if (x.requested > kSmall) large_after_last_->insert(SiteOf(x));
-    }
-  }
-  return *large_after_last_;
-}
-
 /// Made after the last backward. What is computed there outside of the model, weights that are put
 /// together or a checkpoint that is read, is no batch: other lines make it, and not small things
 /// alone.
 void Attributor::AttributeAfterLast(AllocationIndex a) {
+  constexpr Bytes kSmall = kMiB;
   const Allocation& x = p_.at(a);
   const bool in_call = (p_.Signs(x) & kSignModuleCall) != 0;
   if (!p_.fatal) return;
+  if (!large_after_last_) {
+    large_after_last_.emplace();
+    for (const Allocation& y : p_.Between(x.made - 1, p_.end)) {
+      if (y.requested > kSmall) large_after_last_->insert(SiteOf(y));
+    }
+  }
   forward_after_last_ |= in_call;
   const bool batch = input_sites_.empty() || input_sites_.contains(SiteOf(x)) ||
-                     !LargeAfterLast().contains(SiteOf(x));
+                     !large_after_last_->contains(SiteOf(x));
   // A loss is computed outside of the model.
   if (in_call || (forward_after_last_ && !batch)) {
     return Set(a, Category::kActivations, Reason::kForwardUnfinished);

@@ -72,7 +72,6 @@ class Attributor {
   bool IsCutOff(const Allocation& x) const;
   void AttributeOutliving(AllocationIndex a, std::size_t gap);
   void AttributeAfterLast(AllocationIndex a);
-  const std::set<std::size_t>& LargeAfterLast();
   static std::size_t SiteOf(const Allocation& x) {
     return x.stack.valid() ? x.stack.index() + 1 : 0;
   }
@@ -87,6 +86,7 @@ class Attributor {
   std::set<std::size_t> input_sites_;
   /// A forward has begun after the last backward.
   bool forward_after_last_ = false;
+  /// The places that make something large after the last backward.
   std::optional<std::set<std::size_t>> large_after_last_ = {};
 };
 
