@@ -72,8 +72,18 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   return AfterPredict(asked, outcome);
 }
 
+/// Before a script is run for minutes.
+Result<std::optional<ServedModel>> EngineOf(const PredictFlags& flags) {
+  if (!flags.engine) return std::optional<ServedModel>();
+  Result<ServedModel> model = ReadServedModel(*flags.engine);
+  if (!model) return model.error();
+  return std::optional<ServedModel>(std::move(*model));
+}
+
 int RunPredict(const PredictFlags& flags) {
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
+  Result<std::optional<ServedModel>> engine = EngineOf(flags);
+  if (!engine) return Complain(engine.error());
   Result<PredictRequest> request = ReadPredictRequest(flags);
   if (!request) return Complain(request.error());
   progress.Next(flags.FindsLargest() ? "finding the largest batch" : "predicting");
@@ -85,7 +95,8 @@ int RunPredict(const PredictFlags& flags) {
     return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
   }
   progress.Next("predicting");
-  const PredictAnswer answer{Predict(*trial), max_batch, FindEarlierFrees(*trial), flags.share};
+  const PredictAnswer answer{Predict(*trial), max_batch, FindEarlierFrees(*trial),
+                             flags.share || flags.engine, std::move(*engine)};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
                                                  NextOf(flags, *request, answer.prediction));

@@ -221,6 +221,8 @@ void PredictFlags::AddTo(Flags& flags) {
   AddRoomFlag(flags, "--limit", limit, "what set_per_process_memory_fraction will allow (20GiB)");
   AddRoomFlag(flags, "--beside", beside, "what other processes hold of the card (70GiB)");
   flags.Switch("--share", share, "also what others may have of the card beside it");
+  flags.Text("--engine", "FILE", engine,
+             "with --share: the config.json of a model that an engine serves beside it");
   AddRoomFlag(flags, "--host", host, "what the machine has for the job (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,

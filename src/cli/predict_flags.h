@@ -35,6 +35,7 @@ struct PredictFlags {
   std::optional<Bytes> beside;
   std::optional<std::int64_t> steps;
   bool share = false;
+  std::optional<std::string> engine;
   bool json = false;
   bool events = false;
   std::optional<std::string> html;

@@ -7,6 +7,7 @@
 #include "job/answer/earlier_frees.h"
 #include "job/answer/max_batch.h"
 #include "job/answer/predict.h"
+#include "job/file/served_model.h"
 #include "report/format/style.h"
 
 namespace plimsoll {
@@ -29,6 +30,8 @@ struct PredictAnswer {
   const std::optional<EarlierFrees>& earlier_frees;
   /// What is left of the card for others is asked for.
   bool share = false;
+  /// Served beside it.
+  std::optional<ServedModel> engine = {};
 };
 std::string PredictText(const PredictAnswer& answer, const TextStyle& style);
 /// Every request to the allocator, one line each.

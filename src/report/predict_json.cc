@@ -221,6 +221,14 @@ std::string PredictJson(const PredictAnswer& answer) {
   if (p.host) json["host"] = HostJson(p);
   if (!p.evaluation.empty()) json["evaluation"] = EvaluationJson(p.evaluation);
   if (answer.share) json["left_for_others"] = p.LeftForOthers();
+  if (answer.engine) {
+    const ServedModel& model = *answer.engine;
+    const Bytes left = std::max<Bytes>(0, p.LeftForOthers() - model.weights);
+    json["engine"] = {{"model", model.name},
+                      {"weights", model.weights},
+                      {"bytes_per_token", model.token},
+                      {"tokens", left / model.token}};
+  }
   if (p.fails_in && !p.stages.empty()) {
     json["fails_in"] = StageName(*p.fails_in);
     json["fails_at"] = p.fails_at;

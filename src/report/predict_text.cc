@@ -254,7 +254,21 @@ std::string LeftText(const Prediction& p) {
       FormatBytes(left), share);
 }
 
-void WriteFigures(Writer& w, const Prediction& p, bool share) {
+/// "llama: 14.96 GiB of weights and 128.00 KiB a token leave room for 240,000 tokens …".
+std::string EngineText(const Prediction& p, const ServedModel& model) {
+  const Bytes left = p.LeftForOthers() - model.weights;
+  const std::string needs =
+      fmt::format("{}: {} of weights and {} a token of KV cache", Printable(model.name),
+                  FormatBytes(model.weights), FormatBytes(model.token));
+  if (left <= 0) return needs + "; the weights alone are too much";
+  return fmt::format(
+      "{}; {} tokens in all requests together, less what the engine takes for its context and its "
+      "activations",
+      needs, left / model.token);
+}
+
+void WriteFigures(Writer& w, const PredictAnswer& answer) {
+  const Prediction& p = answer.prediction;
   WriteRow(w, "allocated at most", RangeText(p.trial.needs.allocated));
   WriteRow(w, "reserved at most", RangeText(p.trial.needs.reserved));
   WriteRow(w, "on the device", RangeText(p.trial.needs.device));
@@ -266,7 +280,8 @@ void WriteFigures(Writer& w, const Prediction& p, bool share) {
   }
   WriteRow(w, "peak", InstantText(p));
   if (p.host) WriteRow(w, "on the host", HostText(p));
-  if (share) WriteRow(w, "left for others", LeftText(p));
+  if (answer.share) WriteRow(w, "left for others", LeftText(p));
+  if (answer.engine) WriteRow(w, "an engine's model", EngineText(p, *answer.engine));
 }
 
 void WriteStages(Writer& w, const Prediction& p) {
@@ -438,7 +453,7 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
       max_batch ? Headlines(p, *max_batch) : std::vector<std::string>{Verdict(p)};
   for (const std::string& headline : headlines) w.Headline(headline);
   w.Line();
-  WriteFigures(w, p, answer.share);
+  WriteFigures(w, answer);
   WriteStages(w, p);
   WriteEvaluation(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));
