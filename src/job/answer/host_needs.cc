@@ -43,9 +43,9 @@ std::vector<Bytes> TensorsLater(const Job& job, const Variant& variant, std::int
     const Bytes last = at.Of(job.host->later[i == 0 ? 0 : i - 1].bytes);
     const Bytes now = OnHost(at.Of(job.host->later[i].bytes));
     const Bytes more = std::max<Bytes>(0, now - last);
-    if (part.times.first > 1) {
+    if (part.times.least() > 1) {
       tensors.push_back(now + Times(more, BatchesAt(job, part.times, batch) - 1));
-    } else if (part.batches.first > 1 && !tensors.empty()) {
+    } else if (part.batches.least() > 1 && !tensors.empty()) {
       // All of them together: what it has beside the last batch grows with their number.
       tensors.push_back(tensors.back() +
                         Times(more / part.seen, BatchesAt(job, part.batches, batch)));

@@ -32,7 +32,7 @@ JobMaker TwoPrecisions(Bytes each) {
   half.precision = "amp_bf16";
   for (CallRecord& call : half.calls) {
     for (NewStorage& fresh : call.fresh)
-      fresh.bytes = {fresh.bytes.first / 2, fresh.bytes.second / 2};
+      fresh.bytes = Number::Each([](Bytes n) { return n / 2; }, fresh.bytes);
   }
   return maker;
 }

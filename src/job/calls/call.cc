@@ -1,6 +1,7 @@
 #include "job/calls/call.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "job/calls/arithmetic.h"
 
@@ -34,20 +35,20 @@ AtBatch::AtBatch(const Job& job, std::int64_t batch) : job_(job), batch_(batch) 
 }
 
 std::int64_t BatchesAt(const Job& job, const Number& number, std::int64_t batch) {
-  if (!number.depends()) return number.first;
-  return std::max<std::int64_t>(1, CeilDiv(Product(number.first, job.batches[0]), batch));
+  if (!number.depends()) return number.least();
+  return std::max<std::int64_t>(1, CeilDiv(Product(number.least(), job.batches[0]), batch));
 }
 
 std::int64_t AtBatch::Of(const Number& number) const {
-  if (!number.depends()) return number.first;
+  if (!number.depends()) return number.least();
   const std::int64_t run = job_.batches[1] - job_.batches[0];
   const std::int64_t past = batch_ - job_.batches[0];
   std::int64_t rise = 0;
   std::int64_t value = 0;
-  if (__builtin_sub_overflow(number.second, number.first, &rise) ||
+  if (__builtin_sub_overflow(number.at(1), number.at(0), &rise) ||
       __builtin_mul_overflow(past, rise, &value) ||
-      __builtin_add_overflow(number.first, value / run, &value)) {
-    value = (number.second > number.first) == (past > 0) ? kMostElements : -kMostElements;
+      __builtin_add_overflow(number.at(0), value / run, &value)) {
+    value = (number.at(1) > number.at(0)) == (past > 0) ? kMostElements : -kMostElements;
   }
   return std::clamp(value, -kMostElements, kMostElements);
 }
@@ -55,13 +56,9 @@ std::int64_t AtBatch::Of(const Number& number) const {
 Bytes AtBatch::BytesOf(const CallRecord& call, const NewStorage& fresh) const {
   if (fresh.result < call.results.size()) {
     const LayoutRecord& record = job_.layouts[call.results[fresh.result].layout];
-    const auto bytes_at = [&](auto member) {
-      Bytes n = ElementSize(record.dtype);
-      for (const Number& size : record.sizes) n *= size.*member;
-      return n;
-    };
-    if (bytes_at(&Number::first) == fresh.bytes.first &&
-        bytes_at(&Number::second) == fresh.bytes.second) {
+    Number bytes = Number::Always(ElementSize(record.dtype));
+    for (const Number& size : record.sizes) bytes = Number::Each(std::multiplies<>(), bytes, size);
+    if (bytes == fresh.bytes) {
       return layouts_[call.results[fresh.result].layout].bytes();
     }
   }

@@ -60,8 +60,8 @@ TEST(AtBatch, StoragesGrowAsTheirResultDoes) {
   JobMaker maker;
   maker.Make("aten.mm.default", std::vector<Number>{Each(1), Each(1)});
   const CallRecord& call = maker.last_call();
-  ASSERT_EQ(call.fresh[0].bytes.first, 16);
-  ASSERT_EQ(call.fresh[0].bytes.second, 36);
+  ASSERT_EQ(call.fresh[0].bytes.at(0), 16);
+  ASSERT_EQ(call.fresh[0].bytes.at(1), 36);
   EXPECT_EQ(AtBatch(maker.job, 100).BytesOf(call, call.fresh[0]), 40'000);
 }
 

@@ -14,17 +14,10 @@
 #include "answer/category.h"
 #include "base/interner.h"
 #include "job/file/layout.h"
+#include "job/file/number.h"
 #include "timeline/stage.h"
 
 namespace plimsoll {
-
-/// A number at the two batch sizes of the capture.
-struct Number {
-  std::int64_t first = 0;
-  std::int64_t second = 0;
-
-  bool depends() const { return first != second; }
-};
 
 using Storage = std::uint32_t;
 /// A tensor that is not on the device.

@@ -170,7 +170,7 @@ void EventReader::ReadPart(const Json& json) {
     if (!json[2].contains("batches")) return;
     part.batches = ReadCount(json[2]["batches"]);
     part.seen = Int(json[2]["seen"]);
-    if (part.seen < 1 || part.seen > part.batches.first) Refuse("a part has seen no batch");
+    if (part.seen < 1 || part.seen > part.batches.least()) Refuse("a part has seen no batch");
     return;
   }
   Refuse(fmt::format("part \"{}\" is not known", *json[1].text()));

@@ -110,19 +110,19 @@ class Reader : public JsonItems {
   /// Bytes of a request, or -k at the end of the k-th.
   PinnedEvent ReadPinned(const Json& json) {
     const Number number = ReadNumber(json);
-    if (number.first >= 0) {
+    if (number.least() >= 0) {
       ++pinned_;
       return {.bytes = ReadCount(json)};
     }
-    if (number.depends() || number.first < -std::int64_t{pinned_}) {
+    if (number.depends() || number.least() < -std::int64_t{pinned_}) {
       Refuse("pinned memory is given back that nobody asked for");
     }
-    return {.ends = static_cast<std::uint32_t>(-number.first)};
+    return {.ends = static_cast<std::uint32_t>(-number.least())};
   }
 
   void ReadHost(const Json& host) {
     if (host.is_null()) return;
-    HostPeaks peaks{.imports = ReadCount(host["imports"]).first,
+    HostPeaks peaks{.imports = ReadCount(host["imports"]).least(),
                     .build = ReadHostPeak(host["build"]),
                     .steps = ReadHostPeak(host["steps"])};
     for (const Json& part : Array(host, "later")) peaks.later.push_back(ReadHostPeak(part));
@@ -164,10 +164,10 @@ class Reader : public JsonItems {
     layout.dtype = *dtype;
     for (const Json& size : json[1].items()) layout.sizes.push_back(ReadCount(size));
     for (const Json& stride : json[2].items()) layout.strides.push_back(ReadCount(stride));
-    for (const auto member : {&Number::first, &Number::second}) {
+    for (std::size_t point = 0; point < Number::kPoints; ++point) {
       std::int64_t elements = 1;
       for (const Number& size : layout.sizes) {
-        const std::int64_t n = std::max<std::int64_t>(size.*member, 1);
+        const std::int64_t n = std::max<std::int64_t>(size.at(point), 1);
         if (n > kMostElements / elements) {
           Refuse(fmt::format("layout {} is larger than any device", job_.layouts.size() - 1));
         }

@@ -148,15 +148,15 @@ TEST(StepFile, ACallHasItsPartsInOrder) {
   EXPECT_EQ(tensor.storage, 1u);
   EXPECT_FALSE(tensor.view);
   EXPECT_TRUE(tensor.parameter && tensor.needs_grad) << "flags 2 and 4";
-  EXPECT_EQ(std::get<Number>(call.args[1].is).second, 3);
+  EXPECT_EQ(std::get<Number>(call.args[1].is).at(1), 3);
   EXPECT_EQ(job->strings[std::get<StringId>(call.args[2].is)], "layer");
-  EXPECT_EQ(std::get<Number>(call.args[3].is).first, 1);
+  EXPECT_EQ(std::get<Number>(call.args[3].is).least(), 1);
   EXPECT_EQ(std::get<double>(call.args[4].is), 2.5);
   EXPECT_TRUE(std::get<bool>(call.args[5].is));
   EXPECT_TRUE(std::holds_alternative<std::monostate>(call.args[6].is));
   EXPECT_EQ(std::get<Argument::List>(call.args[7].is).size(), 2u);
   EXPECT_EQ(job->strings[call.kwargs.at(0).first], "alpha");
-  EXPECT_EQ(call.fresh.at(0).bytes.second, 120);
+  EXPECT_EQ(call.fresh.at(0).bytes.at(1), 120);
 }
 
 TEST(StepFile, OtherFilesAreToldApart) {

@@ -27,7 +27,8 @@ Number ReadNumber(const Json& value) {
 
 Number ReadCount(const Json& value) {
   const Number number = ReadNumber(value);
-  for (const std::int64_t n : {number.first, number.second}) {
+  for (std::size_t point = 0; point < Number::kPoints; ++point) {
+    const std::int64_t n = number.at(point);
     if (n < 0 || n > kMostElements) Refuse(fmt::format("a size of {}", n));
   }
   return number;

@@ -1,6 +1,7 @@
 // For tests: a step written by hand, event by event, and what its lowering asks for.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,7 +39,7 @@ class JobMaker {
     Number stride = Always(1);
     for (std::size_t d = sizes.size(); d-- > 0;) {
       layout.strides[d] = stride;
-      stride = {stride.first * sizes[d].first, stride.second * sizes[d].second};
+      stride = Number::Each(std::multiplies<>(), stride, sizes[d]);
     }
     job.layouts.push_back(std::move(layout));
     return static_cast<std::uint32_t>(job.layouts.size() - 1);
@@ -67,7 +68,7 @@ class JobMaker {
                std::vector<Argument> args = {}, int thread = 0) {
     const Storage storage = variant().storages++;
     Number bytes = Always(4);
-    for (const Number& n : sizes) bytes = {bytes.first * n.first, bytes.second * n.second};
+    for (const Number& n : sizes) bytes = Number::Each(std::multiplies<>(), bytes, n);
     CallRecord call;
     call.op = job.strings.Intern(op);
     call.where = job.strings.Intern("train.py:7 in step");

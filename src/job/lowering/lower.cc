@@ -66,7 +66,7 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEve
     if (events[i].kind != JobEvent::Kind::kCall) continue;
     const CallRecord& call = variant.calls[events[i].index];
     for (const NewStorage& fresh : call.fresh) {
-      made.push_back({.storage = fresh.storage, .op = call.op, .bytes = fresh.bytes.first});
+      made.push_back({.storage = fresh.storage, .op = call.op, .bytes = fresh.bytes.least()});
     }
   }
   return made;

@@ -59,7 +59,7 @@ std::optional<Collective> CollectiveOf(const Job& job, const CallRecord& call) {
   const auto* bytes = std::get_if<Number>(&call.args[0].is);
   const auto* ranks = std::get_if<Number>(&call.args[1].is);
   if (kind == kKinds.end() || bytes == nullptr || ranks == nullptr) return std::nullopt;
-  return Collective{.kind = *kind, .bytes = *bytes, .ranks = ranks->first};
+  return Collective{.kind = *kind, .bytes = *bytes, .ranks = ranks->least()};
 }
 
 std::int64_t RanksOf(const Job& job, const Variant& variant) {

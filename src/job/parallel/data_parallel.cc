@@ -206,7 +206,7 @@ class Ddp {
   void NoteCall(std::size_t event, CallRecord call, Stage stage) {
     for (const NewStorage& fresh : call.fresh) {
       const auto gradient = gradients_.find(fresh.storage);
-      if (gradient != gradients_.end()) gradient->second = {fresh.bytes.first, event};
+      if (gradient != gradients_.end()) gradient->second = {fresh.bytes.least(), event};
     }
     if (stage != Stage::kBackward) return;
     ForEachArgument(call, [&](const TensorUse& tensor) {

@@ -111,7 +111,7 @@ TEST(DataParallel, ABucketIsReducedWhenItIsFull) {
       if (event.kind == JobEvent::Kind::kStep) bytes.clear();
       if (event.kind != JobEvent::Kind::kCall) continue;
       const auto collective = CollectiveOf(maker.job, variant.calls[event.index]);
-      if (collective) bytes.push_back(collective->bytes.first);
+      if (collective) bytes.push_back(collective->bytes.least());
     }
     return bytes;
   };
@@ -124,7 +124,7 @@ TEST(DataParallel, Zero1DividesTheState) {
   JobMaker maker = TrainingLoop();
   // A state in the parameter's shape.
   for (CallRecord& call : maker.variant().calls) {
-    if (call.fresh[0].bytes.first != 8000) continue;
+    if (call.fresh[0].bytes.least() != 8000) continue;
     call.fresh[0].bytes = {4000, 4000};
     call.results[0].layout = maker.variant().model_tensors[0].layout;
   }

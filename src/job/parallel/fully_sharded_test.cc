@@ -191,7 +191,7 @@ JobMaker TwoBlocksInHalf() {
   for (LayoutRecord& layout : maker.job.layouts) layout.dtype = DType::kBFloat16;
   for (CallRecord& call : maker.variant().calls) {
     for (NewStorage& fresh : call.fresh) {
-      fresh.bytes = {fresh.bytes.first / 2, fresh.bytes.second / 2};
+      fresh.bytes = Number::Each([](Bytes n) { return n / 2; }, fresh.bytes);
     }
   }
   return maker;

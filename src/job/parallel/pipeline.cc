@@ -80,7 +80,7 @@ class StageWriter {
     if (item.kind != StageItem::Kind::kSend || item.bytes.depends()) return;
     for (const ModelTensor& tensor : old_.model_tensors) {
       const bool like = tensor.trainable && parts_.model.contains(tensor.storage) &&
-                        BytesOf(job_, tensor) == item.bytes.first;
+                        BytesOf(job_, tensor) == item.bytes.least();
       if (!like) continue;
       tied_.insert(item.storage);
       gradients_.insert(item.storage);
@@ -266,7 +266,7 @@ Bytes PeakOf(const Job& job, const Variant& variant) {
     }
     if (event.kind == JobEvent::Kind::kCall) {
       for (const NewStorage& fresh : variant.calls[event.index].fresh) {
-        alive += bytes[fresh.storage] = std::min<Bytes>(fresh.bytes.first, kLargestTensor);
+        alive += bytes[fresh.storage] = std::min<Bytes>(fresh.bytes.least(), kLargestTensor);
       }
     }
     if (event.kind == JobEvent::Kind::kFree) alive -= std::exchange(bytes[event.index], 0);

@@ -10,11 +10,7 @@ namespace {
 
 std::int64_t RoundedUp(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-bool SameSizes(const LayoutRecord& a, const LayoutRecord& b) {
-  return std::ranges::equal(a.sizes, b.sizes, [](const Number& m, const Number& n) {
-    return m.first == n.first && m.second == n.second;
-  });
-}
+bool SameSizes(const LayoutRecord& a, const LayoutRecord& b) { return a.sizes == b.sizes; }
 
 }  // namespace
 
@@ -25,7 +21,7 @@ std::uint32_t ShardLayouts::ShardOf(std::uint32_t layout) {
   if (shard.dtype == computed_in_) shard.dtype = DType::kFloat32;
   if (!shard.sizes.empty()) {
     Number& rows = shard.sizes.front();
-    rows = {RoundedUp(rows.first, ranks_) / ranks_, RoundedUp(rows.second, ranks_) / ranks_};
+    rows = Number::Each([&](std::int64_t n) { return RoundedUp(n, ranks_) / ranks_; }, rows);
   }
   job_.layouts.push_back(std::move(shard));
   return shard_of_[layout] = static_cast<std::uint32_t>(job_.layouts.size() - 1);
@@ -35,7 +31,7 @@ Bytes ShardLayouts::PaddedBytes(const ModelTensor& tensor) const {
   const LayoutRecord& layout = job_.layouts[tensor.layout];
   const Bytes bytes = BytesOf(layout);
   if (bytes <= 0 || layout.sizes.empty()) return bytes;
-  const std::int64_t rows = layout.sizes.front().first;
+  const std::int64_t rows = layout.sizes.front().least();
   const std::int64_t padded = RoundedUp(rows, ranks_);
   return bytes / rows > kLargestTensor / padded ? kLargestTensor : bytes / rows * padded;
 }
@@ -44,7 +40,7 @@ void ShardLayouts::ShardCall(CallRecord& call) {
   for (NewStorage& fresh : call.fresh) {
     if (fresh.result >= call.results.size()) continue;
     const std::uint32_t whole = call.results[fresh.result].layout;
-    if (!LikeParameter(whole) || fresh.bytes.first != BytesOf(job_.layouts[whole])) continue;
+    if (!LikeParameter(whole) || fresh.bytes.least() != BytesOf(job_.layouts[whole])) continue;
     const Bytes bytes = BytesOf(job_.layouts[ShardOf(whole)]);
     fresh.bytes = {bytes, bytes};
   }

@@ -28,7 +28,7 @@ ShardedGradients::ShardedGradients(ShardedVariant& variant)
     for (const NewStorage& fresh : call.fresh) {
       const auto gradient = captured_.find(fresh.storage);
       if (gradient == captured_.end()) continue;
-      gradient->second = {.group = variant.GroupOf(call), .bytes = fresh.bytes.first};
+      gradient->second = {.group = variant.GroupOf(call), .bytes = fresh.bytes.least()};
     }
   }
 }

@@ -53,7 +53,7 @@ class CallMaker {
     for (std::size_t i = 0; i < results.size(); ++i) {
       const LayoutRecord& layout = job_.layouts[results[i].layout];
       Bytes bytes = ElementSize(layout.dtype);
-      for (const Number& size : layout.sizes) bytes *= size.first;
+      for (const Number& size : layout.sizes) bytes *= size.least();
       call.fresh.push_back({.storage = results[i].storage,
                             .bytes = {bytes, bytes},
                             .result = static_cast<std::uint32_t>(i)});

@@ -21,9 +21,8 @@ std::int64_t Bounded(std::int64_t a, std::int64_t b) {
   return std::clamp<std::int64_t>(product, 0, kLargestTensor);
 }
 Number Times(const Number& a, const Number& b) {
-  return {Bounded(a.first, b.first), Bounded(a.second, b.second)};
+  return Number::Each([](std::int64_t m, std::int64_t n) { return Bounded(m, n); }, a, b);
 }
-std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 
 /// Writes calls of one place in the code and of one thread.
 class CallWriter {
@@ -99,8 +98,7 @@ class Writer {
       : job_(job), edit_(edit), loss_(loss), chunks_(chunks) {
     sums_ = loss.type == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
     // Where rows cannot be shared out evenly, a chunk has one more for each sample at most.
-    const std::int64_t first = CeilDiv(loss.rows.first, chunks);
-    rows_ = {first, first + CeilDiv(loss.rows.second - loss.rows.first, chunks)};
+    rows_ = CeilShare(loss.rows, chunks);
   }
 
   void Forward(const CallRecord& like) {
@@ -357,7 +355,7 @@ class Chunker {
 
 std::optional<Error> TooFewRows(const std::vector<LinearLoss>& losses, int chunks) {
   for (const LinearLoss& loss : losses) {
-    if (loss.rows.second - loss.rows.first >= chunks) continue;
+    if (loss.rows.rise() >= chunks) continue;
     return Error{
         .message = fmt::format("the loss has fewer rows for each sample than {} chunks", chunks),
         .hint = "leave out loss=chunked"};
@@ -392,7 +390,7 @@ Result<std::vector<LinearLoss>> LossesFor(const Job& job, const Variant& variant
 }
 
 Bytes LogitsOf(const LinearLoss& loss) {
-  return Bounded(Bounded(loss.rows.first, loss.classes.first), ElementSize(loss.type));
+  return Bounded(Bounded(loss.rows.least(), loss.classes.least()), ElementSize(loss.type));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 bool IsEvaluation(const Part& part) { return part.stage == Stage::kEvaluation; }
 /// One batch of a loop, and not what is done with all of them.
-bool IsBatch(const Part& part) { return IsEvaluation(part) && part.batches.first <= 1; }
+bool IsBatch(const Part& part) { return IsEvaluation(part) && part.batches.least() <= 1; }
 
 const CallRecord* CallAt(const Variant& variant, const JobEvent& event) {
   return event.kind == JobEvent::Kind::kCall ? &variant.calls[event.index] : nullptr;

@@ -80,7 +80,7 @@ void JobEditor::LeaveOutLater() {
 
 Bytes BytesOf(const LayoutRecord& layout) {
   Bytes bytes = ElementSize(layout.dtype);
-  for (const Number& size : layout.sizes) bytes *= size.first;
+  for (const Number& size : layout.sizes) bytes *= size.least();
   return std::min(bytes, kLargestTensor);
 }
 

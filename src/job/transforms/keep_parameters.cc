@@ -28,25 +28,18 @@ std::vector<const Argument::List*> ListsOf(const CallRecord& call) {
   return lists;
 }
 
-/// What two layouts of the same sizes have in common.
-std::vector<std::int64_t> SizesOf(const LayoutRecord& layout) {
-  std::vector<std::int64_t> sizes;
-  for (const Number& size : layout.sizes) sizes.insert(sizes.end(), {size.first, size.second});
-  return sizes;
-}
-
 }  // namespace
 
 KeepParameters::KeepParameters(const Job& job, const Variant& variant,
                                const std::set<Storage>& kept)
     : parent_(variant.storages) {
   std::iota(parent_.begin(), parent_.end(), 0);
-  std::set<std::vector<std::int64_t>> shapes;
+  std::set<std::vector<Number>> shapes;
   for (const ModelTensor& tensor : variant.model_tensors) {
-    if (tensor.trainable) shapes.insert(SizesOf(job.layouts[tensor.layout]));
+    if (tensor.trainable) shapes.insert(job.layouts[tensor.layout].sizes);
   }
   for (std::uint32_t layout = 0; layout < job.layouts.size(); ++layout) {
-    if (shapes.contains(SizesOf(job.layouts[layout]))) parameter_layouts_.insert(layout);
+    if (shapes.contains(job.layouts[layout].sizes)) parameter_layouts_.insert(layout);
   }
   Stage stage = Stage::kBuild;
   for (const JobEvent& event : variant.events) {

@@ -101,8 +101,8 @@ class LossFinder {
     found_.forward = readers.front();
     found_.labels = *labels;
     found_.loss = call.results[0];
-    found_.mean = reduction == nullptr || reduction->first == 1;
-    each_row_ = reduction != nullptr && reduction->first == 0;
+    found_.mean = reduction == nullptr || reduction->least() == 1;
+    each_row_ = reduction != nullptr && reduction->least() == 0;
     found_.events.insert(found_.forward);
     found_.inner.insert(log_probabilities);
     found_.inner.insert(read_);
@@ -168,7 +168,7 @@ class LossFinder {
     found_.classes = LayoutOf(*weight).sizes[1];
     found_.hidden = SourceOf(*hidden);
     const auto possible = [](const Number& n) {
-      return n.first > 0 && n.second > 0 && n.first <= kMostElements && n.second <= kMostElements;
+      return n.all([](std::int64_t at) { return at > 0 && at <= kMostElements; });
     };
     if (!possible(found_.rows) || !possible(found_.width) || !possible(found_.classes)) {
       return Because("its logits have no size");
@@ -290,7 +290,7 @@ LinearLosses LookForLinearLosses(const Job& job, const Variant& variant) {
     if (*found) {
       losses.found.push_back(std::move(**found));
     } else {
-      const Bytes logits = call.fresh.empty() ? 0 : call.fresh.front().bytes.first;
+      const Bytes logits = call.fresh.empty() ? 0 : call.fresh.front().bytes.least();
       losses.refused.push_back({.logits = logits, .why = found->error()});
     }
   }

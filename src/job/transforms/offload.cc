@@ -177,10 +177,10 @@ class Offloader {
 
   void BringBack(const TensorUse& of, std::size_t i) {
     const LayoutRecord& layout = job_.layouts[of.layout];
-    Number bytes{ElementSize(layout.dtype), ElementSize(layout.dtype)};
+    Number bytes = Number::Always(ElementSize(layout.dtype));
     for (const Number& size : layout.sizes) {
-      bytes.first = std::min(bytes.first * size.first, kLargestTensor);
-      bytes.second = std::min(bytes.second * size.second, kLargestTensor);
+      bytes = Number::Each([](Bytes a, std::int64_t b) { return std::min(a * b, kLargestTensor); },
+                           bytes, size);
     }
     CallRecord call{.op = job_.strings.Intern("plimsoll.to_device")};
     TensorUse back = of;

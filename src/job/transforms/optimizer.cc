@@ -70,7 +70,7 @@ class GradientFinder {
     if (made == last_use_.end()) return false;
     const auto bytes_of = [&](Storage storage) {
       for (const NewStorage& fresh : variant_.calls[variant_.events[made->second].index].fresh) {
-        if (fresh.storage == storage) return fresh.bytes.first;
+        if (fresh.storage == storage) return fresh.bytes.least();
       }
       return Bytes{0};
     };
@@ -173,7 +173,7 @@ class Replacement {
     const std::size_t dimensions = layout.sizes.size();
     if (dimensions < 2) return MakeState(bytes);
     for (std::size_t i = dimensions - 2; i < dimensions; ++i) {
-      MakeState(bytes / std::max<Bytes>(1, layout.sizes[2 * dimensions - 3 - i].first));
+      MakeState(bytes / std::max<Bytes>(1, layout.sizes[2 * dimensions - 3 - i].least()));
     }
   }
 
