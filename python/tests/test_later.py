@@ -221,7 +221,7 @@ optimizer.step()
     host = captured(tmp_path, text, "{batch}").document["host"]
     # Without the biases: small ones are not counted.
     weights = 4 * (512 * 2048 + 2048 * 8)
-    peak, where = host["build"]
+    peak, where = host["build"][:2]
     assert 3 * weights <= peak <= 3 * weights + (1 << 20) and where.startswith("train.py:")
     save, load = (row[0] for row in host["later"][:2])
     assert save == host["steps"][0] + 4 * 512 * 2048, "one tensor at a time"
@@ -288,6 +288,79 @@ def test_what_comes_to_the_host_beside_the_computation_is_pinned(tmp_path: Path)
     assert told["host"]["build"][2].get("pinned", []) == []
     # The second is there before the first is let go.
     assert told["host"]["steps"][2]["pinned"][:5] == [96000, 4, -2, 96000, -1]
+
+
+def test_workers_collate_elsewhere_and_may_stay(tmp_path: Path) -> None:
+    kept = LOADING.replace(", pin_memory=True", ", persistent_workers=True")
+    kept = kept.replace("assert x.is_pinned() and", "assert")
+    host = captured(tmp_path, kept + EVALUATION_OF_LOADING, "{batch}").document["host"]
+    assert host["steps"][0] == 800 * 3000 * 4, "the data; batches are those of the workers"
+    assert host["steps"][2]["workers"] == 2
+    assert [part[2]["workers"] for part in host["later"][:3]] == [3, 3, 3]
+
+
+EVALUATION_OF_LOADING = """
+held_out = DataLoader(TensorDataset(torch.randn(900, 3000)), batch_size=20, num_workers=1)
+model.eval()
+with torch.no_grad():
+    for (x,) in held_out:
+        model(x.cuda())
+"""
+
+
+def test_large_bounds_of_random_numbers_are_no_sizes(tmp_path: Path) -> None:
+    text = """
+tokens = torch.zeros(3000000, dtype=torch.long)
+model = nn.Embedding(100, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    at = torch.randint(3000000 - 32, (batch,))
+    x = torch.stack([tokens[i : i + 32] for i in at]).cuda()
+    assert x.shape == (batch, 32)
+    model(x).sum().backward()
+    optimizer.step()
+"""
+    assert steps(captured(tmp_path, text, "{batch}").document) == 3
+
+
+def test_a_loader_that_is_a_batch_ahead_ends_before_its_last_batch(tmp_path: Path) -> None:
+    ahead = EVALUATION.replace("in validation:", "in ahead(validation):")
+    text = """
+def ahead(loader):
+    batches = iter(loader)
+    current = next(batches)
+    for following in batches:
+        yield current
+        current = following
+    yield current
+"""
+    told = captured(tmp_path, text + JOB + ahead, "{batch}").document
+    # The last one is computed after the end, and is not all of them together.
+    assert not any("batches" in part[-1] for part in parts(told)[:4] if len(part) > 1)
+
+
+def test_padding_does_not_end_it(tmp_path: Path) -> None:
+    text = """
+train = TensorDataset(torch.randn(400, 8, 32), torch.zeros(400, 8, dtype=torch.bool))
+loader = DataLoader(train, batch_size=batch)
+layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+model = nn.TransformerEncoder(layer, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, padding in loader:
+    model(x.cuda(), src_key_padding_mask=padding.cuda()).sum().backward()
+    optimizer.step()
+model.eval()
+with torch.no_grad():
+    for x, padding in loader:
+        model(x.cuda(), src_key_padding_mask=padding.cuda())
+"""
+    told = captured(tmp_path, text, "{batch}").document
+    assert ["evaluation"] in parts(told) and "lost_at" not in told
+
+
+def test_where_it_could_not_be_followed_is_told(tmp_path: Path) -> None:
+    told = captured(tmp_path, JOB + EVALUATION + "\n    raise ValueError\n", "{batch}").document
+    assert told["lost_at"].startswith("train.py:")
 
 
 def test_an_evaluation_of_the_training_data_is_one(tmp_path: Path) -> None:

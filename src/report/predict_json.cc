@@ -219,6 +219,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"assumptions", p.assumptions}};
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
   if (p.host) json["host"] = HostJson(p);
+  if (!p.lost_at.empty()) json["lost_at"] = p.lost_at;
   if (!p.evaluation.empty()) json["evaluation"] = EvaluationJson(p.evaluation);
   if (answer.share) json["left_for_others"] = p.LeftForOthers();
   if (answer.engine) {

@@ -148,6 +148,9 @@ std::string VerdictOfSeen(const Prediction& p) {
 /// People die where nobody looked: what "fits" was not found out for.
 std::string NotSeen(const Prediction& p) {
   if (!p.trial.fits) return "";
+  if (!p.lost_at.empty()) {
+    return fmt::format(" From {} on nothing could be seen.", Printable(p.lost_at));
+  }
   const bool more = std::ranges::any_of(p.stages, [](const StageNeeds& row) {
     return row.stage != Stage::kBuild && row.stage != Stage::kStep;
   });

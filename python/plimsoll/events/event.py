@@ -144,6 +144,8 @@ class HostPeak(NamedTuple):
     #: Processes that fetch batches, and batches of theirs in shared memory.
     workers: int = 0
     shared: int = 0
+    #: Of `bytes`, what is there at the end.
+    left: int = 0
 
 
 class Recorded(NamedTuple):

@@ -3,7 +3,9 @@ a file. Peaks, from one cut to the next."""
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -68,12 +70,24 @@ class HostMemory:
         self._where = ""
         #: The size at which that was looked up.
         self._told = 0
+        self._elsewhere = False
         self.pinned = PinnedLog()
         #: Processes that fetch batches, and batches in shared memory: now, and at most.
         self._beside = self._most_beside = _Beside(0, 0)
 
+    @contextlib.contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """What is made inside is made in another process."""
+        before, self._elsewhere = self._elsewhere, True
+        try:
+            yield
+        finally:
+            self._elsewhere = before
+
     def see(self, tensor: torch.Tensor) -> None:
         """A result of an operator, on the host."""
+        if self._elsewhere:
+            return
         storage = tensor.untyped_storage()
         size = storage.nbytes()
         if size < _LEAST or storage._cdata in self._held:
@@ -131,7 +145,9 @@ class HostMemory:
 
     def cut(self) -> HostPeak:
         """The peak since the last cut."""
-        peak = HostPeak(self._peak, self._where, self.pinned.cut(), *self._most_beside)
+        peak = HostPeak(
+            self._peak, self._where, self.pinned.cut(), *self._most_beside, self._now
+        )
         self._peak, self._told, self._where = self._now, self._now, ""
         self._most_beside = self._beside
         return peak

@@ -388,7 +388,9 @@ def _faked(value: Any, values: Values) -> Any:
 
 
 def _factory_size(args: Any) -> int:
-    """Elements that a function without tensors makes, as far as its arguments tell."""
-    if args and isinstance(args[0], (list, tuple)):
-        return math.prod(int(size) for size in args[0])
+    """Elements that a function without tensors makes, as far as its arguments tell: randint has its
+    bounds before its sizes."""
+    for arg in args:
+        if isinstance(arg, (list, tuple)):
+            return math.prod(int(size) for size in arg)
     return max((abs(int(arg)) for arg in args if isinstance(arg, (int, float))), default=0)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from ..base.errors import CaptureError
 from ..base.output import check_output
 from ..base.sizes import whole_number
-from ..events.event import HostPeak
+from ..events.event import HostPeak, PartBegin
 from ..events.inputs import changing_sizes
 from ..events.merge import merged, steps_of
 from ..events.step_file import SCHEMA, Tables
@@ -91,11 +91,25 @@ def _document(
         **({"kept_by": first.keeper._asdict()} if first.keeper else {}),
         "host": _host(runs[0].host, runs[1].host, parts),
         **_epoch(runs[0].epoch, runs[1].epoch),
+        **_lost(runs, parts),
         "strings": tables.strings,
         "layouts": tables.layouts,
         "variants": [{"precision": "as_written", "events": events}],
         "notes": notes,
     }
+
+
+def _lost(runs: list[RunResult], parts: int) -> dict[str, Any]:
+    """Where what follows the steps is cut off: it stops there, or the runs differ."""
+    seen = [event for event in runs[0].recorded.events if isinstance(event, PartBegin)]
+    lost = runs[0].lost_at or runs[1].lost_at
+    if parts < len(seen):
+        lost = f"its {_IN_WORDS.get(seen[parts].stage, seen[parts].stage)}"
+    return {"lost_at": lost} if lost else {}
+
+
+#: Stages.
+_IN_WORDS = {"step": "further training", "save": "saving", "load": "loading"}
 
 
 def _epoch(small: int | None, large: int | None) -> dict[str, Any]:
@@ -118,6 +132,7 @@ def _host(small: HostPeaks, large: HostPeaks, parts: int) -> dict[str, Any]:
             "pinned": pinned.pop(0) if pinned else [],
             "workers": both(a.workers, b.workers),
             "shared": both(a.shared, b.shared),
+            "left": both(a.left, b.left),
         }
         told = {name: value for name, value in more.items() if value}
         return [both(a.bytes, b.bytes), b.where, *([told] if told else [])]

@@ -219,6 +219,13 @@ class Later:
         self.parts[-1] = begin, PartBegin(last.stage, times=length - BATCHES + 1)
         self._add(PartBegin(EVALUATION, batches=length, seen=BATCHES))
 
+    def forward(self) -> None:
+        """A model computes. A loader that is a batch ahead of its loop comes to its end before its
+        last batch is used: then this is not what is done with all of them."""
+        if self.parts and self.parts[-1][1].batches != 1:
+            begin, part = self.parts[-1]
+            self.parts[-1] = begin, PartBegin(part.stage)
+
     def know(self, iterator: Any) -> None:
         """One that gave batches before the end of the steps."""
         self._old.add(iterator)

@@ -27,18 +27,29 @@ class _Ahead:
         self.pins = bool(loader.pin_memory)
         prefetched = loader.prefetch_factor or _PREFETCHED
         self.most = self.workers * prefetched
+        self.length = length
         if length:
             self.most = min(self.most, length)
+        self.persistent = bool(getattr(loader, "keeps_workers", False))
+        #: Workers that end with the iterator.
+        self.ends = 0
         #: Of each, its requests of pinned memory.
         self.pinned: list[list[int]] = []
         self.shared = 0
         self.sizes: list[int] = []
 
 
+def has_workers(iterator: Any) -> bool:
+    loader = getattr(iterator, "loader", None)
+    return loader is not None and int(loader.num_workers) > 0
+
+
 class Loading:
     def __init__(self, host: HostMemory) -> None:
         self._host = host
         self._ahead: weakref.WeakKeyDictionary[Any, _Ahead] = weakref.WeakKeyDictionary()
+        #: Loaders whose workers wait for the next iterator.
+        self._keep: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def given(self, iterator: Any, batch: Any) -> Any:
         """What the loop gets for a batch."""
@@ -64,10 +75,21 @@ class Loading:
     def _begin(self, iterator: Any, loader: Any) -> _Ahead:
         ahead = _Ahead(loader, length_of(iterator))
         self._ahead[iterator] = ahead
-        self._host.beside(ahead.workers, 0)
+        if ahead.persistent:
+            self._keep_workers(loader, ahead.workers)
+        else:
+            ahead.ends = ahead.workers
+            self._host.beside(ahead.workers, 0)
         # A loop that is left before its end lets go of it.
         weakref.finalize(iterator, self._end, ahead).atexit = False
         return ahead
+
+    def _keep_workers(self, loader: Any, workers: int) -> None:
+        """Until the loader itself goes."""
+        if loader not in self._keep:
+            self._keep.add(loader)
+            self._host.beside(workers, 0)
+            weakref.finalize(loader, self._host.beside, -workers, 0).atexit = False
 
     def end(self, iterator: Any) -> None:
         """It has no more batches: its workers end."""
@@ -80,16 +102,17 @@ class Loading:
         count = 0
         if ahead.workers:
             count = min(ahead.workers, ahead.most) if ahead.pins else ahead.most + 1
+            count = min(count, ahead.length) if ahead.length else count
         if count * size > ahead.shared:
             self._host.beside(0, count * size - ahead.shared)
             ahead.shared = count * size
 
     def _end(self, ahead: _Ahead) -> None:
-        self._host.beside(-ahead.workers, -ahead.shared)
+        self._host.beside(-ahead.ends, -ahead.shared)
         for requests in ahead.pinned:
             for request in requests:
                 self._host.pinned.end(request)
-        ahead.workers = ahead.shared = ahead.most = 0
+        ahead.ends = ahead.shared = ahead.most = 0
         ahead.pinned = []
 
 

@@ -63,7 +63,7 @@ class _Process:
         self._calls = 0
         #: The script came to its last line, or to where it could not go on.
         self._ended = False
-        self._lost_at = ""
+        self._lost_at = self._lost_by = ""
         self._notes = Notes()
         self._settings = ScriptSettings()
         self._files = SavedFiles()
@@ -124,7 +124,8 @@ class _Process:
                 if not watch.later.begun:
                     raise
                 # It ran without values, and its steps are known.
-                self._lost_at = f"{line_of(error) or 'its code'}: {in_a_line(error)}"
+                self._lost_at = line_of(error) or "its code"
+                self._lost_by = in_a_line(error)
             self._ended = True
             watch.script_ended()
             self.finish()
@@ -195,6 +196,7 @@ class _Process:
             watch.keeper,
             watch.host_peaks(),
             watch.later.epoch,
+            self._lost_at,
         )
 
     def _note_later(self) -> None:
@@ -203,7 +205,7 @@ class _Process:
         if self._lost_at:
             self._notes(
                 "the script could not be followed to its end without values; what comes there is "
-                f"not counted ({self._lost_at})"
+                f"not counted ({self._lost_at}: {self._lost_by})"
             )
         elif EVALUATION not in later.stages:
             self._notes(

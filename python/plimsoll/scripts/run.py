@@ -76,6 +76,8 @@ class RunResult:
     host: HostPeaks
     #: Batches of an epoch, where its loader came to its end sooner.
     epoch: int | None
+    #: The line at which it could not go on without values.
+    lost_at: str
 
 
 class Failure(NamedTuple):

@@ -128,8 +128,9 @@ def _loaders(
         told = {name: given.pop(name, None) for name in _BESIDE}
         for name in ("multiprocessing_context", "timeout", "pin_memory_device", "in_order"):
             given.pop(name, None)
-        given.pop("persistent_workers", None)
+        keeps = given.pop("persistent_workers", None)
         make(self, given)
+        self.__dict__["keeps_workers"] = bool(keeps)
         # What is made of it says what it would have, and a loader that is made from it gets it.
         self.__dict__.update({name: value for name, value in told.items() if value is not None})
 

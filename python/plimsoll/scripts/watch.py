@@ -44,7 +44,7 @@ from ..world.model import tensors_in_order
 from .files import tensors_in
 from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
-from .loading import Loading
+from .loading import Loading, has_workers
 from .run import HostPeaks, Kept
 from .stand_ins import OneRank
 
@@ -276,7 +276,7 @@ class Watch:
         if self._stepped and not self._depth:
             self._may_begin()
         if self.later.begun and self._follow() == EVALUATION:
-            return
+            return self.later.forward()
         if self._depth:
             self._recorder.turn_into("forward")
         self._recorder.phase("forward")
@@ -326,8 +326,15 @@ class Watch:
         return stage
 
     def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
+        made = give
+        if has_workers(iterator):
+
+            def made() -> Any:
+                with self._host.elsewhere():
+                    return give()
+
         try:
-            batch = self._next_batch(iterator, give)
+            batch = self._next_batch(iterator, made)
         except StopIteration:
             self._loading.end(iterator)
             raise

@@ -36,6 +36,8 @@ HostSeries::HostSeries(const HostRecord& record) : record_(record) {
   for (const HostSample& sample : record.samples) {
     HostTotal total{.time = sample.time, .together = sample.others};
     for (const HostShare& share : sample.held) {
+      // It is dead already, and nobody has asked for it yet.
+      if (share.resident == 0) continue;
       auto& last = asked[share.process];
       if (share.proportional) last = {*share.proportional, share.resident};
       Bytes own = share.resident;

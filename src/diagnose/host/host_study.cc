@@ -72,7 +72,7 @@ class HostStory {
       }
       if (total.left && (!r.least_left || *total.left < *r.least_left)) r.least_left = total.left;
     }
-    const double wanted = r.kills.empty() ? r.peak_time : r.kills.front().time;
+    const double wanted = r.kills.empty() ? r.peak_time : LastSeen(r.kills.front());
     if (const HostTotal* const total = series_.TotalAt(wanted)) {
       r.instant = total->time;
       r.together = total->together;
@@ -90,6 +90,12 @@ class HostStory {
     if (!record_.end && r.kills.empty()) {
       r.notes.push_back("the record has no end: `plimsoll run` was killed itself, or still runs");
     }
+  }
+
+  /// When the one that was killed was there for the last time.
+  double LastSeen(const HostKill& kill) const {
+    const HostPoint* const point = series_.PointAt(kill.process, kill.time);
+    return point == nullptr ? kill.time : point->time;
   }
 
   void DescribeProcesses() {

@@ -227,6 +227,20 @@ TEST(HostStudy, NothingWasSampled) {
   EXPECT_EQ(told.verdict, "The host's memory was not sampled: the job was over before that.");
 }
 
+TEST(HostStudy, WhatWasKilledIsToldAsItWasWhenItLived) {
+  HostRecord record = Record({});
+  // Dead, and not asked for yet.
+  record.samples.push_back({.time = 1009.7,
+                            .available = 28 * kGiB,
+                            .held = {{.process = kMainProcess, .resident = 2 * kGiB},
+                                     {.process = kGrower, .resident = 0}}});
+  record.deaths[0].time = 1009.8;
+  const Explanation told = Told(record);
+  EXPECT_TRUE(Contains(Evidence(told), "it held 10.00 GiB")) << Evidence(told);
+  EXPECT_EQ(told.host->together, 13 * kGiB);
+  EXPECT_TRUE(told.host->processes[kGrower].growth.has_value());
+}
+
 TEST(HostStudy, WhatLaunchersEndAfterwardsIsNotTheCause) {
   HostRecord record = Record({.limit = 14 * kGiB, .kills_at_end = OomKills{.group = 1}});
   record.deaths.push_back({.process = kQuiet, .time = 1009.9, .signal = 9});

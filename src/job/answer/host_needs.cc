@@ -40,9 +40,13 @@ std::vector<Bytes> TensorsLater(const Job& job, const Variant& variant, std::int
   std::vector<Bytes> tensors;
   for (std::size_t i = 0; i < variant.later.size() && i < job.host->later.size(); ++i) {
     const Part& part = variant.later[i];
-    const Bytes last = at.Of(job.host->later[i == 0 ? 0 : i - 1].bytes);
-    const Bytes now = OnHost(at.Of(job.host->later[i].bytes));
-    const Bytes more = std::max<Bytes>(0, now - last);
+    const HostPeak& before = job.host->later[i == 0 ? 0 : i - 1];
+    const HostPeak& peak = job.host->later[i];
+    const Bytes now = OnHost(at.Of(peak.bytes));
+    // What it has at its end says what it keeps; older files tell the peaks alone.
+    const bool ends = peak.left && before.left && part.times.least() > 1;
+    const Bytes more = std::max<Bytes>(
+        0, ends ? at.Of(*peak.left) - at.Of(*before.left) : now - at.Of(before.bytes));
     if (part.times.least() > 1) {
       tensors.push_back(now + Times(more, BatchesAt(job, part.times, batch) - 1));
     } else if (part.batches.least() > 1 && !tensors.empty()) {

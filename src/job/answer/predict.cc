@@ -168,6 +168,7 @@ Prediction Predict(const Trial& trial) {
   prediction.batch = setting.batch;
   prediction.passes = setting.variant().passes;
   prediction.sizes_change = setting.job->sizes_change;
+  prediction.lost_at = setting.job->lost_at;
   prediction.steps = setting.steps;
   prediction.limit = setting.limits.limit;
   prediction.trial = trial.WithRanges();
@@ -183,8 +184,10 @@ Prediction Predict(const Trial& trial) {
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
   prediction.holders = HeldBy(trial, alive);
   KeepLargest(prediction.holders, kMostHolders);
-  prediction.evaluation = FindEvaluationChanges(trial);
   prediction.growth = FindGrowth(trial);
+  // Another evaluation does not help a job that grows in its steps.
+  const bool grows = prediction.growth && prediction.growth->EndsTheJob();
+  if (!grows) prediction.evaluation = FindEvaluationChanges(trial);
   if (prediction.growth) KeepLargest(prediction.growth->holders, kMostHolders);
   AddAssumptions(trial, prediction);
 #ifndef NDEBUG

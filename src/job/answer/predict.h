@@ -49,6 +49,8 @@ struct Prediction {
   int passes = 1;
   /// The data decide sizes: batches that were not seen may be larger.
   bool sizes_change = false;
+  /// The line beyond which nothing was seen; empty where that is not so.
+  std::string lost_at = {};
   int steps = 0;
 
   std::optional<Bytes> limit = {};

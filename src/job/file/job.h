@@ -123,6 +123,8 @@ struct HostPeak {
   /// Tensors that are not pinned, and the line that asked for the last of them.
   Number bytes;
   std::string where;
+  /// Of them, what is there at its end.
+  std::optional<Number> left = {};
   /// In their order, numbered through all parts.
   std::vector<PinnedEvent> pinned = {};
   /// Processes that fetch batches for loaders, and batches that lie in shared memory.
@@ -209,6 +211,8 @@ struct Job {
   bool sizes_change = false;
   /// Batches that its loader has in an epoch, where what comes after that was captured sooner.
   std::optional<Number> epoch = {};
+  /// The line at which a script could not be followed any further; empty where there is none.
+  std::string lost_at = {};
   /// Who keeps what a step leaves behind, where a script tells.
   std::optional<Keeper> keeper = {};
   /// Nothing where the capture did not look.

@@ -83,6 +83,7 @@ class Reader : public JsonItems {
     job_.sizes_change = IsTrue(document["sizes_change"]);
     ReadKeeper(document["kept_by"]);
     ReadHost(document["host"]);
+    if (const std::string* lost = document["lost_at"].text()) job_.lost_at = *lost;
     if (!document["epoch"].is_null()) job_.epoch = ReadCount(document["epoch"]);
   }
 
@@ -102,6 +103,7 @@ class Reader : public JsonItems {
     if (!more["pinned"].is_null()) {
       for (const Json& event : Array(more, "pinned")) peak.pinned.push_back(ReadPinned(event));
     }
+    if (!more["left"].is_null()) peak.left = ReadCount(more["left"]);
     if (!more["workers"].is_null()) peak.workers = ReadCount(more["workers"]);
     if (!more["shared"].is_null()) peak.shared = ReadCount(more["shared"]);
     return peak;

@@ -66,7 +66,7 @@ bool HasGraph(const Variant& variant, const Part& part) {
     // Parameters and views of them want a gradient under no_grad, too; what is computed of them
     // does not.
     graph |= std::ranges::any_of(TensorsOf(*call), [&](const TensorUse& tensor) {
-      return tensor.needs_grad && made.contains(tensor.storage);
+      return tensor.needs_grad && !tensor.view && made.contains(tensor.storage);
     });
     for (const NewStorage& fresh : call->fresh) made.insert(fresh.storage);
   }

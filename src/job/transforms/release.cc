@@ -14,11 +14,13 @@ struct StepMade {
 };
 
 /// What the events from `begin` to `end` make, in order.
-std::vector<StepMade> MadeBetween(const Variant& variant, std::size_t begin, std::size_t end) {
+std::vector<StepMade> MadeBetween(const std::vector<CallRecord>& calls,
+                                  const std::vector<JobEvent>& events, std::size_t begin,
+                                  std::size_t end) {
   std::vector<StepMade> made;
   for (std::size_t i = begin; i < end; ++i) {
-    if (variant.events[i].kind != JobEvent::Kind::kCall) continue;
-    const CallRecord& call = variant.calls[variant.events[i].index];
+    if (events[i].kind != JobEvent::Kind::kCall) continue;
+    const CallRecord& call = calls[events[i].index];
     for (const NewStorage& fresh : call.fresh) {
       made.push_back({.storage = fresh.storage, .by = {call.op, call.where}});
     }
@@ -88,7 +90,8 @@ Variant KeepNothingOfSteps(const Variant& variant) {
   const auto kept_of = [&](std::size_t step) {
     const std::size_t seen = std::min(step + 2, last + 1);
     const std::set<Storage> freed = FreedBetween(variant.events, bounds[step], bounds[seen]);
-    std::vector<StepMade> kept = MadeBetween(variant, bounds[step], bounds[step + 1]);
+    std::vector<StepMade> kept =
+        MadeBetween(variant.calls, variant.events, bounds[step], bounds[step + 1]);
     std::erase_if(kept, [&](const StepMade& made) { return freed.contains(made.storage); });
     return kept;
   };
@@ -106,10 +109,20 @@ Variant KeepNothingOfSteps(const Variant& variant) {
   Variant changed = FreeEarlier(variant, {&release});
   std::set<Storage> gone;
   for (const Release::Free& free : release.frees) gone.insert(free.storage);
+  // What the model keeps in a step it keeps in an evaluation, too.
   for (Part& part : changed.later) {
     std::erase_if(part.events, [&](const JobEvent& event) {
       return event.kind == JobEvent::Kind::kFree && gone.contains(Storage{event.index});
     });
+    const std::set<Storage> freed = FreedBetween(part.events, 0, part.events.size());
+    std::multiset<std::pair<StringId, StringId>> left = known;
+    for (const StepMade& made : MadeBetween(variant.calls, part.events, 0, part.events.size())) {
+      const auto at = left.find(made.by);
+      if (at == left.end() || freed.contains(made.storage)) continue;
+      left.erase(at);
+      part.events.push_back({.kind = JobEvent::Kind::kFree, .index = made.storage});
+      gone.insert(made.storage);
+    }
   }
   return changed;
 }
