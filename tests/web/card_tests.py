@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from fixture import PageTest
+from fixture import PageTest, nightly
 from program import DATA, size_text
 
 KEEPS = DATA / "colocated" / "trainer_keeps_cache"
@@ -83,6 +83,7 @@ class Card(PageTest):
         self.assertIn("together", self.tip())
         self.assertIn("engine", self.tip())
 
+    @nightly
     def test_pauses_short_and_as_they_were(self) -> None:
         self.open(KEEPS)
         picture = "return document.querySelector('#processes canvas.sum').toDataURL()"
@@ -98,6 +99,7 @@ class Card(PageTest):
         self.assertIn("engine and trainer on one card", self.browser.text("#subject"))
         self.assertEqual(self.browser.texts("#ranks tbody td:first-child"), ["engine (cuda:0)", "trainer (cuda:0)"])
 
+    @nightly
     def test_without_a_record_the_tables_stand(self) -> None:
         def leave_out(data: dict[str, Any]) -> None:
             data["runs"][1]["history"] = None
@@ -107,10 +109,12 @@ class Card(PageTest):
         self.assertTrue(self.browser.shown("#hand-overs-0"))
         self.assertIn("cannot be drawn", self.browser.text("#processes"))
 
+    @nightly
     def test_ranks_share_no_card(self) -> None:
         self.open(*RANKS)
         self.assertFalse(self.browser.shown("#processes"))
 
+    @nightly
     def test_hosts_are_told_apart_also_where_names_are_replaced(self) -> None:
         files = []
         for host, name in (("node1", "engine"), ("node2", "trainer")):
@@ -124,6 +128,7 @@ class Card(PageTest):
         self.browser.open(self.program.page(OK, redact=True))
         self.assertEqual(self.browser.texts("#processes .run-name"), ["Together", "file 1", "file 2"])
 
+    @nightly
     def test_curves_by_keyboard(self) -> None:
         self.open(KEEPS)
         picture = "return document.querySelector('#processes canvas.sum').toDataURL()"
@@ -137,6 +142,7 @@ class Card(PageTest):
         self.browser.press("0")
         self.assertEqual(self.browser.run(picture), whole)
 
+    @nightly
     def test_dark_and_narrow(self) -> None:
         self.browser.media(scheme="dark")
         self.browser.resize(390, 900)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fixture import PageTest
+from fixture import PageTest, nightly
 from handmade import MIB, Run
 from program import DATA, size_text, snapshot_file
 
@@ -73,6 +73,7 @@ class Lanes(PageTest):
         stretch = next(stretch for stretch in self.lane() if stretch["stage"] == "load")
         self.assertGreater(stretch["width"], 900)
 
+    @nightly
     def test_lane_by_keyboard(self) -> None:
         self.browser.open(self.program.prediction(LIFE, batch=64))
         stops = "return document.querySelectorAll('#charts .stretch[tabindex=\"0\"]').length"
@@ -85,6 +86,7 @@ class Lanes(PageTest):
         self.assertEqual(self.browser.run("return document.activeElement.dataset.stage"), "evaluation")
         self.assertEqual(self.browser.run(stops), 1)
 
+    @nightly
     def test_lane_says_at_the_pointer_what_it_is(self) -> None:
         self.browser.open(self.program.prediction(WITH_HOST, batch=8))
         self.browser.point("#charts .lane[data-depth='0']", 600, 10).perform()
@@ -124,6 +126,7 @@ class Lanes(PageTest):
         self.assertEqual(training["name"], f"steps 1 to {len(steps)}")
         self.assertFalse(self.browser.shown("#stages"))
 
+    @nightly
     def test_marks_inside_marks_have_a_lane_of_their_own(self) -> None:
         run = Run()
         hostile = "<img src=x onerror=alert(1)>"
@@ -142,6 +145,7 @@ class Lanes(PageTest):
         self.browser.click(".lane[data-depth='1'] .stretch")
         self.assertEqual(self.instant()["allocated"], 5 * MIB)
 
+    @nightly
     def test_of_many_marks_those_that_can_be_seen(self) -> None:
         run = Run(segment=1024 * MIB)
         for i in range(3000):
@@ -157,6 +161,7 @@ class Lanes(PageTest):
         # But for those that the border cuts.
         self.assertGreater(min(stretch["width"] for stretch in self.lane()[1:-1]), 2)
 
+    @nightly
     def test_lane_moves_with_the_curve(self) -> None:
         self.open(UNMARKED)
         before = next(stretch for stretch in self.lane() if stretch["stage"] == "step")

@@ -319,13 +319,13 @@ bool IgnoreFlag(Reading& r, const Key& key) {
   return true;
 }
 
-/// MiB of pinned memory.
-bool ReadPinned(Reading& r, const Key& key, Bytes& size) {
+/// MiB of pinned memory; what is beyond every machine is `most`.
+bool ReadPinned(Reading& r, const Key& key, Bytes& size, Bytes most = kUnlimited) {
   if (!r.in.Value(key)) return false;
   const std::optional<std::uint64_t> mib = r.in.Number(key);
   if (!mib) return false;
   const bool fits = *mib < static_cast<std::uint64_t>(kLargestSetting / kMiB);
-  size = fits ? static_cast<Bytes>(*mib) * kMiB : kLargestSetting;
+  size = fits ? static_cast<Bytes>(*mib) * kMiB : most;
   return true;
 }
 
@@ -338,7 +338,7 @@ bool ReadPinnedCached(Reading& r, const Key& key) {
 }
 
 bool ReadPinnedSegment(Reading& r, const Key& key) {
-  if (!ReadPinned(r, key, r.settings.pinned.reserve_segment_size)) return false;
+  if (!ReadPinned(r, key, r.settings.pinned.reserve_segment_size, kLargestSetting)) return false;
   if (r.settings.pinned.reserve_segment_size > 0) return true;
   return r.in.RefuseValue(key, "has to be greater than 0", "use 1 or more");
 }
