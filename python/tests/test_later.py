@@ -363,6 +363,17 @@ def test_where_it_could_not_be_followed_is_told(tmp_path: Path) -> None:
     assert told["lost_at"].startswith("train.py:")
 
 
+def test_without_a_placeholder_loaders_keep_their_ratio(tmp_path: Path) -> None:
+    text = JOB + EVALUATION
+    text = text.replace("DataLoader(train, batch_size=batch)", "DataLoader(train, 16)")
+    text = text.replace("DataLoader(held_out, batch_size=batch)", "DataLoader(held_out, 48)")
+    told = captured(tmp_path, text, "1").document
+    assert told["own_batch"] == 16 and ["evaluation"] in parts(told)
+    # Three times the batch of a step: 12 rows of 32 numbers, and 24.
+    sizes = [layout[1] for layout in told["layouts"]]
+    assert [[4, 8], 32] in sizes and [[12, 24], 32] in sizes
+
+
 def test_an_evaluation_of_the_training_data_is_one(tmp_path: Path) -> None:
     told = captured(
         tmp_path, JOB + EVALUATION.replace("validation", "loader"), "{batch}"

@@ -118,6 +118,8 @@ _BESIDE = ("num_workers", "pin_memory", "prefetch_factor")
 def _loaders(
     batch: int | None, stretch: Stretch | None, note: Note, sizes: list[int]
 ) -> list[Patch]:
+    #: By data set: what took the place of its loader's own size.
+    chosen: dict[int, int] = {}
     made = DataLoader.__init__
     names = list(inspect.signature(made).parameters)[1:]
 
@@ -139,7 +141,13 @@ def _loaders(
         if own is None or given.get("batch_sampler") is not None:
             return made(self, **given)
         sizes.append(own)
-        size = own if batch is None else batch
+        size = own
+        if batch is not None:
+            data = id(given.get("dataset"))
+            # One that is made from another, as accelerate does, has its size already.
+            if chosen.get(data) != own:
+                size = _like_the_first(own, sizes[0], batch, stretch)
+            chosen[data] = size
         if batch is not None:
             note(
                 f"{current_line()}: other batch sizes were put in place of the loader's {own}, "
@@ -155,6 +163,13 @@ def _loaders(
         self.__dict__["batch_size"] = size
 
     return [Patch(DataLoader, "__init__", init)]
+
+
+def _like_the_first(own: int, first: int, batch: int, stretch: Stretch | None) -> int:
+    """In place of `own`, where `batch` stands for the size of the first loader, which trains: as
+    many times that as in the script, or what it is where that is no whole number."""
+    smaller = stretch.few if stretch is not None else batch
+    return own if own * smaller % first else own * batch // first
 
 
 def _counted(fetched: Counter[int], follower: Follower) -> Patch:
