@@ -29,8 +29,9 @@ from plimsoll.base.gpus import capability
 from plimsoll.capturing.session import recording
 from plimsoll.events.event import Call, Event, Free, NewStorage, Phase, Recorded, Tensor
 from plimsoll.events.merge import merged
+from plimsoll.events.points import Points
 from plimsoll.events.recorder import Recorder
-from plimsoll.events.step_file import SCHEMA, Tables
+from plimsoll.events.step_file import Tables
 from plimsoll.world.device import phantom_device
 from plimsoll.world.model import OnDevice, building
 
@@ -181,19 +182,17 @@ def main() -> int:
 
 
 def document(events: list[Any], recorder: Recorder) -> dict[str, Any]:
-    tables = Tables()
+    tables, points = Tables(), Points.of_batches((1, 2))
     run = Recorded(events, recorder.layouts)
-    rows = tables.rows(merged(run, run, tables, (1, 2), print))
+    rows = tables.rows(merged([run, run], tables, points, print))
     return {
-        "schema": SCHEMA,
+        **points.head(),
         "torch": str(torch.__version__),
         "gpu": "H200",
         "model": "",
         "settings": {},
-        "batches": [1, 2],
         "variants": [{"precision": "as_written", "events": rows}],
-        "strings": tables.strings,
-        "layouts": tables.layouts,
+        **tables.document(),
         "notes": [],
     }
 

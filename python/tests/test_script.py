@@ -26,7 +26,7 @@ from plimsoll.events.event import (  # noqa: E402
     StepBegin,
 )
 from plimsoll.scripts.command import main, run_each  # noqa: E402
-from plimsoll.scripts.launchers import at_batch, ranks_of, words_of_script  # noqa: E402
+from plimsoll.scripts.launchers import at_point, ranks_of, words_of_script  # noqa: E402
 from plimsoll.scripts.run import Run, RunResult  # noqa: E402
 
 Kind = TypeVar("Kind")
@@ -98,7 +98,7 @@ def test_the_script_behind_python_and_launchers(command: str, words: str) -> Non
 
 
 def test_batch_stands_anywhere() -> None:
-    assert at_batch(["--a={batch}", "x", "{batch}"], 8) == ["--a=8", "x", "8"]
+    assert at_point(["--a={batch}", "x", "{batch}"], {"batch": 8}) == ["--a=8", "x", "8"]
 
 
 PLAIN = """

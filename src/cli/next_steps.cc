@@ -117,6 +117,8 @@ std::string Asked(const StepQuestion& asked, const char* command,
   if (sized) {
     text.Flag("--batches", fmt::format("{},{}", asked.batches->first, asked.batches->second));
   }
+  if (asked.script.lengths) text.Flag("--lengths", *asked.script.lengths);
+  if (asked.script.length) text.Flag("--length", fmt::format("{}", *asked.script.length));
   if (asked.sequence) text.Flag("--seq", fmt::format("{}", *asked.sequence));
   text.Flag("--gpu", GpuWord(asked.gpu));
   if (asked.gpu.taken > 0) text.Flag("--beside", SizeWord(asked.gpu.taken));

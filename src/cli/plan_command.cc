@@ -119,11 +119,12 @@ bool IsRecord(const PlanFlags& flags) {
 }
 
 Result<Job> JobOf(const PlanFlags& flags) {
-  return ReadOrCapture({.files = flags.files,
-                        .script = flags.script,
-                        .batches = flags.batches,
-                        .gpu = CapturedFor(flags.gpu),
-                        .every_precision = true});
+  Result<Job> job = ReadOrCapture({.files = flags.files,
+                                   .script = flags.script,
+                                   .batches = flags.batches,
+                                   .gpu = CapturedFor(flags.gpu),
+                                   .every_precision = true});
+  return job ? AtAskedLength(std::move(*job), flags.script.length) : std::move(job);
 }
 
 std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request, const Plan& plan) {

@@ -7,9 +7,11 @@
 #include "cli/predict_flags.h"
 #include "cli/terminal/terminal.h"
 #include "job/answer/earlier_frees.h"
+#include "job/answer/lengths.h"
 #include "job/answer/max_batch.h"
 #include "job/answer/predicted_history.h"
 #include "job/answer/trade_offs.h"
+#include "job/file/at_length.h"
 #include "plan/lever.h"
 #include "report/predict.h"
 #include "report/predict_page.h"
@@ -43,6 +45,43 @@ Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
     if (!flags.batch) request.options.batch = flags.max_batch ? largest : own.value_or(largest);
   }
   return Trial::Of(setting->WithBatch(request.options.batch));
+}
+
+/// What was found over lengths.
+struct OverLengths {
+  std::optional<MaxLength> longest;
+  std::optional<Frontier> frontier;
+};
+
+/// Looks for the longest, or for most tokens, and puts the request there.
+Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& request) {
+  OverLengths found;
+  if (!request.captured) return found;
+  const std::vector<std::int64_t> captured = CapturedLengths(*request.captured);
+  const SettingAtLength at = [&](std::int64_t length) { return request.AtLength(length); };
+  std::int64_t length = 0;
+  if (flags.max_tokens) {
+    Result<Frontier> frontier = FindFrontier(at, captured, NameOfLength(*request.captured));
+    if (!frontier) return frontier.error();
+    if (const FrontierPoint* most = frontier->MostTokens()) {
+      length = most->length;
+      if (!flags.batch) request.options.batch = most->sure.batch;
+    }
+    found.frontier = std::move(*frontier);
+  }
+  if (flags.max_length) {
+    if (!flags.batch) request.options.batch = request.job->own_batch.value_or(1);
+    Result<MaxLength> longest = FindMaxLength(at, captured);
+    if (!longest) return longest.error();
+    found.longest = *longest;
+    length = longest->sure > 0 ? longest->sure : std::max(longest->most, captured.front());
+  }
+  if (length > 0 && !flags.script.length) {
+    Result<Setting> setting = request.AtLength(length);
+    if (!setting) return setting.error();
+    request.job = setting->job;
+  }
+  return found;
 }
 
 std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& request,
@@ -86,6 +125,9 @@ int RunPredict(const PredictFlags& flags) {
   if (!engine) return Complain(engine.error());
   Result<PredictRequest> request = ReadPredictRequest(flags);
   if (!request) return Complain(request.error());
+  if (flags.max_length || flags.max_tokens) progress.Next("trying lengths");
+  const Result<OverLengths> lengths = SearchLengths(flags, *request);
+  if (!lengths) return Complain(lengths.error());
   progress.Next(flags.FindsLargest() ? "finding the largest batch" : "predicting");
   std::optional<MaxBatch> max_batch;
   const Result<Trial> trial = TrialFor(flags, *request, max_batch);
@@ -95,8 +137,9 @@ int RunPredict(const PredictFlags& flags) {
     return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
   }
   progress.Next("predicting");
-  const PredictAnswer answer{Predict(*trial), max_batch, FindEarlierFrees(*trial),
-                             flags.share || flags.engine, std::move(*engine)};
+  const PredictAnswer answer{
+      Predict(*trial),    max_batch,        FindEarlierFrees(*trial), flags.share || flags.engine,
+      std::move(*engine), lengths->longest, lengths->frontier};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
                                                  NextOf(flags, *request, answer.prediction));
@@ -116,11 +159,14 @@ Command AddPredict(Flags& declare) {
   declare.Examples(
       "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu RTX4090   does it fit on that card?\n"
       "  plimsoll predict gpt2.step.json.gz --max-batch --gpu 22GiB   the largest batch that does\n"
+      "  plimsoll predict gpt2.step.json.gz --batch 8 --max-length --gpu H100   the longest\n"
       "  plimsoll predict b8.pickle b16.pickle --batches 8,16 --batch 32 --gpu H100\n"
       "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu H100 --html gpt2.html   as a page too\n"
       "  plimsoll predict --run --batch 32 --gpu 4090 -- python train.py --batch-size {batch}   "
       "your script, "
       "unedited\n"
+      "  plimsoll predict --run --batch 8 --length 8192 --gpu H100 -- python train.py -b {batch} "
+      "-l {length}\n"
       "  plimsoll predict hf:config.json --seq 2048 --gpu L4   a model by its configuration\n"
       "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };

@@ -9,6 +9,7 @@
 #include "cli/terminal/terminal.h"
 #include "files/input.h"
 #include "job/answer/max_batch.h"
+#include "job/file/at_length.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -116,8 +117,18 @@ bool TorchMakes(std::string_view optimizer) {
          optimizer == "sgd_momentum";
 }
 
-Result<Job> ReadFiles(const PredictFlags& flags) {
-  if (flags.files.size() == 2) return ReadRecorded(flags);
+/// What is captured, and what of the flags is to be changed about it.
+struct ReadFilesResult {
+  Job job;
+  std::optional<Choice> choice;
+};
+
+Result<ReadFilesResult> ReadFiles(const PredictFlags& flags) {
+  if (flags.files.size() == 2) {
+    Result<Job> recorded = ReadRecorded(flags);
+    if (!recorded) return recorded.error();
+    return ReadFilesResult{std::move(*recorded), std::nullopt};
+  }
   StepRequest request{.files = flags.files,
                       .script = flags.script,
                       .batches = flags.batches,
@@ -136,9 +147,16 @@ Result<Job> ReadFiles(const PredictFlags& flags) {
     }
   }
   Result<Job> job = ReadOrCapture(request);
-  if (!job) return job;
-  // The page shows every precision; anything else shows one.
-  return Changed(*std::move(job), choice, flags.html.has_value());
+  if (!job) return job.error();
+  return ReadFilesResult{std::move(*job), std::move(choice)};
+}
+
+/// At the length that is asked about, changed as the flags say. The page shows every precision;
+/// anything else shows one.
+Result<Job> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
+  Result<Job> job = AtAskedLength(std::move(read.job), flags.script.length);
+  if (!job || !read.choice) return job;
+  return Changed(*std::move(job), *read.choice, flags.html.has_value());
 }
 
 Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
@@ -153,7 +171,22 @@ Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
 
 Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return *error;
-  Result<Job> job = ReadFiles(flags);
+  Result<ReadFilesResult> read = ReadFiles(flags);
+  if (!read) return read.error();
+  std::shared_ptr<const Job> captured;
+  const Choice choice = read->choice.value_or(Choice{});
+  if (HasLength(read->job)) {
+    captured = std::make_shared<const Job>(std::move(read->job));
+    read->job = CopyOf(*captured, 0);
+    read->job.variants = captured->variants;
+  } else if (flags.max_length || flags.max_tokens) {
+    return Error{.message = "the job was captured at one length",
+                 .file = read->job.file,
+                 .hint =
+                     "capture it over lengths: --max-length {length} behind --run, or "
+                     "make_batch(batch_size, length) in plimsoll.capture"};
+  }
+  Result<Job> job = AsAsked(flags, std::move(*read));
   if (!job) return job.error();
   const Result<Gpu> gpu = GpuOf(flags, *job);
   if (!gpu) return gpu.error();
@@ -166,9 +199,18 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
                                      .torch = flags.torch,
                                      .calibration = std::move(*calibration),
                                      .limit = flags.limit,
-                                     .host_room = flags.host}};
+                                     .host_room = flags.host},
+                         .captured = std::move(captured),
+                         .choice = choice};
   if (std::optional<Error> error = Configure(request.options, flags.Chosen())) return *error;
   return request;
+}
+
+Result<Setting> PredictRequest::AtLength(std::int64_t length) const {
+  Result<Job> changed = Changed(plimsoll::AtLength(*captured, length).job, choice,
+                                /*every_precision=*/false);
+  if (!changed) return changed.error();
+  return MakeSetting(std::make_shared<const Job>(std::move(*changed)), gpu, options);
 }
 
 Choice PredictFlags::Chosen() const {
@@ -189,6 +231,11 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Count("--batch", "N", batch, "the batch size; the largest that fits unless given", 1,
               kLargestBatch);
   flags.Switch("--max-batch", max_batch, "find the largest batch that fits, beside --batch too");
+  flags.Switch("--max-length", max_length,
+               "of a job over a length too: find the longest that fits, at --batch");
+  flags.Switch("--max-tokens", max_tokens,
+               "likewise: the largest batch at each of several lengths, and where a step has most "
+               "tokens");
   AddGpuFlag(flags, gpu,
              "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
              "capture unless given");

@@ -24,6 +24,8 @@ struct PredictFlags {
   std::optional<std::pair<std::int64_t, std::int64_t>> batches;
   std::optional<std::int64_t> batch;
   bool max_batch = false;
+  bool max_length = false;
+  bool max_tokens = false;
   std::optional<Gpu> gpu;
   std::optional<TorchVersion> torch;
   /// The levers that are set.
@@ -44,7 +46,7 @@ struct PredictFlags {
   /// What is set by any flag.
   Choice Chosen() const;
   /// The largest batch is to be found: it is asked for, or no other is.
-  bool FindsLargest() const { return max_batch || !batch; }
+  bool FindsLargest() const { return max_batch || (!batch && !max_length && !max_tokens); }
 };
 
 /// What is to be predicted.
@@ -53,6 +55,12 @@ struct PredictRequest {
   Gpu gpu;
   /// Without the batch, unless it is given.
   PredictOptions options;
+  /// Of a job over a length too: as it was captured, and what is changed about it.
+  std::shared_ptr<const Job> captured = {};
+  Choice choice = {};
+
+  /// The job at another length, with all that is chosen.
+  Result<Setting> AtLength(std::int64_t length) const;
 };
 
 /// Reads the files that the flags name.

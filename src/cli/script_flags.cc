@@ -16,6 +16,7 @@
 #include "cli/terminal/terminal.h"
 #include "files/input.h"
 #include "files/output.h"
+#include "job/file/at_length.h"
 #include "job/file/step_file.h"
 #include "launch/script_capture.h"
 
@@ -94,6 +95,8 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
     const Reminder reminder;
     return CaptureScript({.command = request.script.command,
                           .batches = request.batches,
+                          .length = request.script.length,
+                          .lengths = request.script.lengths,
                           .gpu = gpu,
                           .step_file = to});
   }
@@ -129,9 +132,45 @@ void ScriptFlags::AddTo(Flags& flags) {
   flags.Text("--keep-step", "FILE", keep,
              "with --run or hf:config.json: keep the captured step under this name");
   flags.Count("--seq", "N", sequence, "with hf:config.json: tokens in a sequence", 1, 100'000'000);
-  flags.CommandLine("COMMAND", command,
-                    "with --run: the script as you type it, {batch} in place of the batch size",
-                    "--run");
+  flags.Count("--length", "L", length,
+              "of a job over a length too (sequences, the side of images): the one that is asked "
+              "about; the longest of the capture unless given",
+              1, Forms::kLargestExtent);
+  flags.Text("--lengths", "L,M,N", lengths,
+             "with --run and a length in braces: those to capture, 128,192,256 or around --length "
+             "unless given");
+  flags.CommandLine(
+      "COMMAND", command,
+      "with --run: the script as you type it, {batch} in place of the batch size and, "
+      "if you like, another word in braces in place of a length: {length}",
+      "--run");
+}
+
+Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length) {
+  if (!HasLength(job)) {
+    if (!length) return job;
+    return Error{.message = "the job was captured at one length, and --length asks for another",
+                 .file = job.file,
+                 .hint =
+                     "capture it over lengths: make_batch(batch_size, length) in "
+                     "plimsoll.capture, or a word in braces behind --run: --max-length "
+                     "{length}"};
+  }
+  JobAtLength sliced = AtLength(job, length.value_or(CapturedLengths(job).back()));
+  if (sliced.rounded > 0) {
+    sliced.job.notes.push_back(fmt::format(
+        "at {} {} {} sizes are no whole numbers by those of the capture, and were rounded up; "
+        "--lengths with this one among them captures them",
+        NameOfLength(job), *sliced.job.length, sliced.rounded));
+  }
+  if (!sliced.unexplained.empty()) {
+    sliced.job.notes.push_back(fmt::format(
+        "what {} take{} is no sum of batch, {}, their product and squares; it is drawn through the "
+        "captured points",
+        fmt::join(sliced.unexplained, ", "), sliced.unexplained.size() == 1 ? "s" : "",
+        NameOfLength(job)));
+  }
+  return std::move(sliced.job);
 }
 
 std::string CapturedFor(const std::optional<Gpu>& gpu) {
@@ -175,6 +214,9 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
   }
   if (!flags.run && !configuration && flags.keep) {
     return Error{.message = "--keep-step keeps what --run captures", .hint = "add --run"};
+  }
+  if (!flags.run && flags.lengths) {
+    return Error{.message = "--lengths are those that --run captures", .hint = "give --length"};
   }
   if (!configuration && flags.sequence) {
     return Error{.message = "--seq goes with hf:config.json",

@@ -21,6 +21,9 @@ struct ScriptFlags {
   std::optional<std::string> keep;
   /// Of hf:config.json: tokens in a sequence.
   std::optional<std::int64_t> sequence;
+  /// Of a job over a length too: what is asked about, and what to capture.
+  std::optional<std::int64_t> length;
+  std::optional<std::string> lengths;
 
   void AddTo(Flags& flags);
 };
@@ -42,6 +45,10 @@ struct StepRequest {
 
 /// The step of a file, of a script, which runs for a minute or so, or of a configuration.
 Result<Job> ReadOrCapture(const StepRequest& request);
+
+/// The job at the length that is asked about, the longest of the capture unless one is; as it is
+/// where it has none.
+Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length);
 
 /// Whose kernels a capture assumes: the card that was named, or the one that stands for its size;
 /// nothing where none was.

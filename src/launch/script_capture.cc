@@ -125,6 +125,8 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
     flags.insert(flags.end(),
                  {"--batches", fmt::format("{},{}", job.batches->first, job.batches->second)});
   }
+  if (job.lengths) flags.insert(flags.end(), {"--lengths", *job.lengths});
+  if (job.length) flags.insert(flags.end(), {"--length", std::to_string(*job.length)});
   std::optional<Error> error = RunPackage(PythonOf(job.command), flags, job.command);
   if (error && error->message.starts_with("there is no program")) {
     error->hint = "give the command as you type it to train: python train.py";

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "job/answer/earlier_frees.h"
+#include "job/answer/lengths.h"
 #include "job/answer/max_batch.h"
 #include "job/answer/predict.h"
 #include "job/file/served_model.h"
@@ -18,6 +19,8 @@ std::string InstantText(const Prediction& prediction);
 std::string StageTitle(const StageNeeds& stage);
 /// "about 14.85 GiB resident at most, building the model: …", of one whose host is known.
 std::string HostText(const Prediction& prediction);
+/// "Batch 8", "Batch 8 at length 4096".
+std::string BatchTitle(const Prediction& prediction);
 /// What to know first, in one or two sentences.
 std::string PredictVerdict(const Prediction& prediction, const std::optional<MaxBatch>& max_batch);
 /// What to change and what that saves, a sentence each; at the end what all of them save.
@@ -32,6 +35,9 @@ struct PredictAnswer {
   bool share = false;
   /// Served beside it.
   std::optional<ServedModel> engine = {};
+  /// Of a job over a length too, where they are asked for.
+  std::optional<MaxLength> longest = {};
+  std::optional<Frontier> frontier = {};
 };
 std::string PredictText(const PredictAnswer& answer, const TextStyle& style);
 /// Every request to the allocator, one line each.

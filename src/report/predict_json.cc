@@ -163,6 +163,20 @@ Json StagesJson(const std::vector<StageNeeds>& stages) {
   return list;
 }
 
+Json FrontierJson(const Frontier& frontier) {
+  Json list = Json::array();
+  for (const FrontierPoint& point : frontier.points) {
+    list.push_back({{"length", point.length},
+                    {"safe_max_batch", point.sure.batch},
+                    {"max_batch", point.most},
+                    {"tokens", point.Tokens()},
+                    {"step_us", std::llround(point.sure.step_us)},
+                    {"tokens_per_second", std::llround(point.TokensPerSecond())},
+                    {"fastest", &point == frontier.Fastest()}});
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string PredictJson(const PredictAnswer& answer) {
@@ -217,6 +231,13 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"earlier_frees",
                 answer.earlier_frees ? EarlierFreesJson(*answer.earlier_frees, p) : Json(nullptr)},
                {"assumptions", p.assumptions}};
+  if (p.length) json["length"] = {{"name", p.length_name}, {"value", *p.length}};
+  if (answer.longest) {
+    json["max_length"] = {{"sure", answer.longest->sure},
+                          {"most", answer.longest->most},
+                          {"tried_every", answer.longest->apart}};
+  }
+  if (answer.frontier) json["frontier"] = FrontierJson(*answer.frontier);
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
   if (p.host) json["host"] = HostJson(p);
   if (!p.lost_at.empty()) json["lost_at"] = p.lost_at;

@@ -104,44 +104,44 @@ std::string VerdictOfSeen(const Prediction& p) {
   const Compared c = CompareIn(p);
   const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
   if (p.trial.beyond_count) {
-    return fmt::format("Batch {} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
-                       p.batch, Place(p));
+    return fmt::format("{} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
+                       BatchTitle(p), Place(p));
   }
   if (!p.trial.fits && p.fails_later) {
     return fmt::format(
-        "Batch {} trains {} and does not survive what comes then, {}{}: it needs {}, "
+        "{} trains {} and does not survive what comes then, {}{}: it needs {}, "
         "and there is {}.",
-        p.batch, Place(p), DiesIn(p), p.fails_at.empty() ? "" : " (" + p.fails_at + ")",
+        BatchTitle(p), Place(p), DiesIn(p), p.fails_at.empty() ? "" : " (" + p.fails_at + ")",
         FormatBytes(c.unlimited.best), c.of);
   }
   if (!p.trial.fits) {
-    return fmt::format("Batch {} does not fit {}: it needs {}, and there is {}.", p.batch, Place(p),
+    return fmt::format("{} does not fit {}: it needs {}, and there is {}.", BatchTitle(p), Place(p),
                        FormatBytes(c.unlimited.best), c.of);
   }
   if (!p.FitsHost()) {
     const std::string& where = p.host->peak().where;
-    return fmt::format(
-        "Batch {} fits {} ({}) and not its host: {} {} there, {}{}, and there is {}.", p.batch,
-        Place(p), used, WhoNeeds(*p.host), FormatBytes(p.host->of_machine()),
-        StageWords(p.host_stage), where.empty() ? "" : " (" + Printable(where) + ")",
-        FormatBytes(*p.host_room));
+    return fmt::format("{} fits {} ({}) and not its host: {} {} there, {}{}, and there is {}.",
+                       BatchTitle(p), Place(p), used, WhoNeeds(*p.host),
+                       FormatBytes(p.host->of_machine()), StageWords(p.host_stage),
+                       where.empty() ? "" : " (" + Printable(where) + ")",
+                       FormatBytes(*p.host_room));
   }
   if (!p.Runs()) {
     return fmt::format(
-        "Batch {} fits {} for {} steps only ({}): each step leaves {} more allocated than the one "
+        "{} fits {} for {} steps only ({}): each step leaves {} more allocated than the one "
         "before, made at {}{}.",
-        p.batch, Place(p), p.growth->steps, used, FormatBytes(p.growth->bytes),
+        BatchTitle(p), Place(p), p.growth->steps, used, FormatBytes(p.growth->bytes),
         p.growth->holders.front().where, KeptBy(*p.growth));
   }
   if (p.trial.surely_fits) {
-    return fmt::format("Batch {} fits {}: {}.", p.batch, Place(p), used) + IfUnlimited(p, c);
+    return fmt::format("{} fits {}: {}.", BatchTitle(p), Place(p), used) + IfUnlimited(p, c);
   }
   if (p.trial.refused_in_a_step > 0) {
-    return fmt::format("Batch {} may just fit {}: {}; {}.", p.batch, Place(p), used, Refused(p)) +
+    return fmt::format("{} may just fit {}: {}; {}.", BatchTitle(p), Place(p), used, Refused(p)) +
            IfUnlimited(p, c);
   }
-  return fmt::format("Batch {} should fit {} ({}), but not for certain: it may need up to {}.",
-                     p.batch, Place(p), used, FormatBytes(c.figure.high)) +
+  return fmt::format("{} should fit {} ({}), but not for certain: it may need up to {}.",
+                     BatchTitle(p), Place(p), used, FormatBytes(c.figure.high)) +
          IfUnlimited(p, c);
 }
 
@@ -174,22 +174,28 @@ std::string WhichBatches(const Prediction& p) {
 
 std::string Verdict(const Prediction& p) { return VerdictOfSeen(p) + NotSeen(p) + WhichBatches(p); }
 
+/// " at length 4096"
+std::string AtLengthText(const Prediction& p) {
+  return p.length ? fmt::format(" at {} {}", Printable(p.length_name), *p.length) : "";
+}
+
 std::string LargestFound(const Prediction& p, const MaxBatch& m) {
+  const std::string place = Place(p) + AtLengthText(p);
   const std::string_view surely = p.sizes_change ? "fits" : "fits for certain";
-  if (m.most.batch == 0) return fmt::format("Not even a batch of 1 fits {}.", Place(p));
+  if (m.most.batch == 0) return fmt::format("Not even a batch of 1 fits {}.", place);
   if (m.sure.batch == m.most.batch) {
-    return fmt::format("The largest batch that fits {} is {}.", Place(p), m.most.batch);
+    return fmt::format("The largest batch that fits {} is {}.", place, m.most.batch);
   }
   if (m.sure.batch == 0) {
-    return fmt::format("Not even a batch of 1 fits for certain {}; up to {} may fit.", Place(p),
+    return fmt::format("Not even a batch of 1 fits for certain {}; up to {} may fit.", place,
                        m.most.batch);
   }
   if (m.tried_every == 1) {
-    return fmt::format("Every batch up to {} {} {}; up to {} may fit.", m.sure.batch, surely,
-                       Place(p), m.most.batch);
+    return fmt::format("Every batch up to {} {} {}; up to {} may fit.", m.sure.batch, surely, place,
+                       m.most.batch);
   }
-  return fmt::format("The largest batch found that {} {} is {}; up to {} may fit.", surely,
-                     Place(p), m.sure.batch, m.most.batch);
+  return fmt::format("The largest batch found that {} {} is {}; up to {} may fit.", surely, place,
+                     m.sure.batch, m.most.batch);
 }
 
 std::string Largest(const Prediction& p, const MaxBatch& m) {
@@ -395,7 +401,45 @@ std::vector<std::string> Headlines(const Prediction& p, const MaxBatch& m) {
   return lines;
 }
 
+std::string Longest(const Prediction& p, const MaxLength& m) {
+  const std::string name = Printable(p.length_name);
+  if (m.most == 0) return fmt::format("No {} fits {} at batch {}.", name, Place(p), p.batch);
+  std::string text =
+      m.sure == 0 ? fmt::format("No {} fits for certain {} at batch {}", name, Place(p), p.batch)
+                  : fmt::format("The largest {} that fits for certain {} at batch {} is {}", name,
+                                Place(p), p.batch, m.sure);
+  if (m.most > m.sure) text += fmt::format("; up to {} may fit", m.most);
+  return text + (m.apart > 1 ? fmt::format(" (every {} was tried).", m.apart) : ".");
+}
+
+void WriteFrontier(Writer& w, const Frontier& frontier) {
+  const std::string name = Printable(frontier.name);
+  w.Heading(fmt::format("The largest batch that fits for certain, by {}", name));
+  Table table({{.heading = name, .right = true},
+               {.heading = "batch", .right = true},
+               {.heading = "may fit", .right = true},
+               {.heading = fmt::format("batch × {}", name), .right = true},
+               {.heading = "a step", .right = true},
+               {.heading = "a second", .right = true},
+               {.heading = ""}});
+  for (const FrontierPoint& point : frontier.points) {
+    std::string mark;
+    if (&point == frontier.Fastest()) mark = "fastest";
+    if (&point == frontier.MostTokens()) mark += mark.empty() ? "most" : ", most";
+    const bool none = point.sure.batch == 0;
+    table.Row({fmt::format("{}", point.length), none ? "none" : fmt::format("{}", point.sure.batch),
+               fmt::format("{}", point.most), none ? "" : fmt::format("{}", point.Tokens()),
+               none ? "" : Milliseconds(point.sure.step_us),
+               none ? "" : fmt::format("{:.0f}", point.TokensPerSecond()), mark});
+  }
+  table.WriteTo(w);
+}
+
 }  // namespace
+
+std::string BatchTitle(const Prediction& p) {
+  return fmt::format("Batch {}{}", p.batch, AtLengthText(p));
+}
 
 std::string HostText(const Prediction& p) {
   const HostPart& peak = p.host->peak();
@@ -454,9 +498,11 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   Writer w(style);
   const std::vector<std::string> headlines =
       max_batch ? Headlines(p, *max_batch) : std::vector<std::string>{Verdict(p)};
+  if (answer.longest) w.Headline(Longest(p, *answer.longest));
   for (const std::string& headline : headlines) w.Headline(headline);
   w.Line();
   WriteFigures(w, answer);
+  if (answer.frontier) WriteFrontier(w, *answer.frontier);
   WriteStages(w, p);
   WriteEvaluation(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));

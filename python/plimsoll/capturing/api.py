@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import os
 from typing import Any, Callable
@@ -17,8 +18,9 @@ from ..base.output import check_output, write_whole
 from ..base.precision import AS_WRITTEN, PRECISIONS, Precision, Wanted, are_known, for_a_plan, names
 from ..base.seed import fixed_seed
 from ..events.merge import merged
+from ..events.points import LENGTHS, Points
 from ..events.recorder import Recorder
-from ..events.step_file import SCHEMA, Tables
+from ..events.step_file import Tables
 from ..knowledge.values import Values
 from ..world.device import phantom_device
 from ..world.model import on_device, template
@@ -70,11 +72,12 @@ class Capture:
 def capture(
     model: Any,
     optimizer: Any,
-    make_batch: Callable[[int], Any],
+    make_batch: Callable[..., Any],
     loss: Callable[..., torch.Tensor] | None = None,
     *,
     path: str | os.PathLike[str] | None = None,
     batches: tuple[int, int] = (2, 3),
+    lengths: tuple[int, int, int] | None = None,
     steps: int = 3,
     accumulate: int = 1,
     autocast: torch.dtype | None = None,
@@ -84,12 +87,14 @@ def capture(
     train_step: Callable[..., Any] | None = None,
     channels_last: bool = False,
 ) -> Capture:
-    """Runs a training job on fake tensors at two batch sizes and writes down what it does.
+    """Runs a training job on fake tensors at two batch sizes and writes down what it does. Where
+    `make_batch` takes a length too, at three lengths.
 
     Nothing is allocated and no GPU is needed. `docs/capture.md` tells what each argument may be.
     """
     _check(make_batch, loss, train_step, batches, steps, accumulate)
     _check_precisions(precisions, channels_last)
+    points = _points(make_batch, batches, lengths)
     if path is not None:
         check_output(path)
     job = Job(optimizer, make_batch, loss, train_step, steps, accumulate, autocast, scaler)
@@ -99,21 +104,19 @@ def capture(
     if train_step is not None and any(name.startswith("amp_fp16") for name in precisions):
         notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
     with phantom_device(gpu), clear_errors(notes), collector_paused(), surroundings(notes):
-        session = _Session(model, job, gpu, notes)
-        variants = session.variants(precisions, channels_last, batches)
+        session = _Session(model, job, gpu, notes, points)
+        variants = session.variants(precisions, channels_last)
         session.add_releases()
     made = Capture(
         {
-            "schema": SCHEMA,
+            **points.head(),
             "torch": str(torch.__version__),
             "gpu": gpu,
             "model": session.name,
-            "batches": list(batches),
             "settings": settings_of_torch(),
             "names_root": True,
             "passes": accumulate,
-            "strings": session.tables.strings,
-            "layouts": session.tables.layouts,
+            **session.tables.document(),
             "variants": variants,
             "notes": notes.texts,
         }
@@ -124,10 +127,11 @@ def capture(
 
 
 class _Session:
-    """One fake mode, in which the model is built once and run once for each batch and precision."""
+    """One fake mode, in which the model is built once and run once for each point and precision."""
 
-    def __init__(self, model: Any, job: Job, gpu: str, notes: Notes) -> None:
+    def __init__(self, model: Any, job: Job, gpu: str, notes: Notes, points: Points) -> None:
         self._job = job
+        self._points = points
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
         self._releases: list[Callable[[], None]] = []
@@ -135,11 +139,9 @@ class _Session:
         with fixed_seed(), self._fake, Recorder(None, Values(notes)):
             self._template = template(model, notes)
         self.name = type(self._template).__name__
-        self.tables = Tables()
+        self.tables = Tables(points.inline)
 
-    def variants(
-        self, wanted: Wanted, channels_last: bool, batches: tuple[int, int]
-    ) -> list[dict[str, Any]]:
+    def variants(self, wanted: Wanted, channels_last: bool) -> list[dict[str, Any]]:
         """The job as it was written first."""
         choice = isinstance(wanted, str)  # ours: what does not run is not what the user asked for
         found = []
@@ -147,7 +149,7 @@ class _Session:
             if channels_last:
                 precision = precision._replace(channels_last=True)
             try:
-                variant = self._variant(precision, batches)
+                variant = self._variant(precision)
             except Exception as error:
                 if precision.name == AS_WRITTEN.name or not choice:
                     raise
@@ -163,17 +165,17 @@ class _Session:
         found = for_a_plan(self._template, self._job.autocast, scalable)
         return [p for p in found if not (p.channels_last and channels_last)]
 
-    def _variant(self, precision: Precision, batches: tuple[int, int]) -> dict[str, Any]:
-        tables = self.tables
+    def _variant(self, precision: Precision) -> dict[str, Any]:
+        tables, points = self.tables, self._points
         watcher = Watcher()
-        first = self._run(precision, batches[0], watcher)
-        second = self._run(precision, batches[1], Attendant())
-        events = merged(first.recorded, second.recorded, tables, batches, self._notes)
+        first = self._run(precision, points.at[0], watcher)
+        others = [self._run(precision, point, Attendant()).recorded for point in points.at[1:]]
+        events = merged([first.recorded, *others], tables, points, self._notes)
         variant: dict[str, Any] = {"precision": precision.name, "events": tables.rows(events)}
 
         def add_releases() -> None:
             found = releases(
-                watcher, first, self._job.steps, lambda t: self._run(precision, batches[0], t)
+                watcher, first, self._job.steps, lambda t: self._run(precision, points.at[0], t)
             )
             if found:
                 variant["releases"] = [
@@ -191,12 +193,14 @@ class _Session:
             add()
         self._notes.texts[:] = before
 
-    def _run(self, precision: Precision, batch_size: int, attendant: Attendant) -> Recorder:
+    def _run(
+        self, precision: Precision, point: tuple[int, ...], attendant: Attendant
+    ) -> Recorder:
         with fixed_seed(), self._fake:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision)
             with recording(target, self._capability, self._notes) as recorder:
-                run(self._job, target, precision, batch_size, recorder, self._notes, attendant)
+                run(self._job, target, precision, point, recorder, self._notes, attendant)
         return recorder
 
 
@@ -209,6 +213,38 @@ def settings_of_torch() -> dict[str, bool]:
         "matmul_tf32": backends.cuda.matmul.allow_tf32,
         "cudnn_tf32": backends.cudnn.allow_tf32,
     }
+
+
+def _points(
+    make_batch: Callable[..., Any],
+    batches: tuple[int, int],
+    lengths: tuple[int, int, int] | None,
+) -> Points:
+    """A second argument of `make_batch` is a length, by the name that it has there."""
+    name = _second_argument(make_batch)
+    if name is None:
+        if lengths is not None:
+            raise CaptureError(
+                "`lengths` is given, and `make_batch` takes no length",
+                hint="make_batch(batch_size, length) gives back a batch of this length",
+            )
+        return Points.of_batches(batches)
+    chosen = tuple(lengths or LENGTHS)
+    if len(chosen) != 3 or not 1 <= chosen[0] < chosen[1] < chosen[2]:
+        raise CaptureError(
+            f"`lengths` is {lengths!r}", hint="Give three growing lengths, (128, 192, 256)"
+        )
+    return Points.of_lengths(batches, chosen, name)
+
+
+def _second_argument(function: Callable[..., Any]) -> str | None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p.name for p in parameters if p.kind in positional and p.default is p.empty]
+    return needed[1] if len(needed) > 1 else None
 
 
 def _check(

@@ -33,7 +33,7 @@ class Job:
     """What the user gave, besides the model."""
 
     optimizer: Any
-    make_batch: Callable[[int], Any]
+    make_batch: Callable[..., Any]
     loss: Callable[..., torch.Tensor] | None
     train_step: Callable[..., Any] | None
     steps: int
@@ -46,7 +46,7 @@ def run(
     job: Job,
     target: OnDevice,
     precision: Precision,
-    batch_size: int,
+    point: tuple[int, ...],
     recorder: Recorder,
     note: Note,
     attendant: Attendant,
@@ -63,7 +63,7 @@ def run(
             attendant.begin_step()
             for _ in range(job.accumulate):
                 recorder.phase("inputs")
-                batch = _placed(job, precision, recorder, batch_size)
+                batch = _placed(job, precision, recorder, point)
                 # `x, y = ...` lets go of the old ones in this order; a tuple would in reverse.
                 while parts:
                     del parts[0]
@@ -132,9 +132,11 @@ def cast(job: Job, precision: Precision) -> contextlib.AbstractContextManager[An
 # Batches.
 
 
-def _placed(job: Job, precision: Precision, recorder: Recorder, batch_size: int) -> Any:
+def _placed(
+    job: Job, precision: Precision, recorder: Recorder, point: tuple[int, ...]
+) -> Any:
     placed = moved(
-        job.make_batch(batch_size), torch.device("cuda"), precision.weights, precision.channels_last
+        job.make_batch(*point), torch.device("cuda"), precision.weights, precision.channels_last
     )
     recorder.label("input", tensors_of(placed))
     return placed

@@ -1,26 +1,32 @@
 """What happens in a recorded job, event by event.
 
-One run's events have its own numbers: a layout is an index into the run's `layouts`. Of two runs
-that were merged (merge.py) a number that differs is a `Pair`, and layouts are those of the file.
+One run's events have its own numbers: a layout is an index into the run's `layouts`. Of runs that
+were merged (merge.py) a number that differs is `Varying`, and layouts are those of the file.
 step_file.py writes them down.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
 from ..base.place import Place
 
 
-class Pair(NamedTuple):
-    """A number at the smaller and at the larger batch."""
+class Varying(tuple[int, ...]):
+    """A number at each point of a capture."""
 
-    first: int
-    second: int
+    __slots__ = ()
 
 
-Number = Union[int, Pair]
+Number = Union[int, Varying]
+
+
+def varying(values: Sequence[Any]) -> Number:
+    """Of these values, one a point."""
+    first: int = values[0]
+    return first if all(value == first for value in values) else Varying(values)
 
 
 class Layout(NamedTuple):

@@ -1,10 +1,11 @@
-"""Two runs of one job, at two batch sizes, as one list of events.
+"""Runs of one job, at several batch sizes or lengths, as one list of events.
 
-What is equal stands once, a number that differs as a pair.
+What is equal stands once, a number that differs with its value in each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..base.errors import CaptureError
@@ -17,55 +18,71 @@ from .event import (
     Label,
     Layout,
     NewStorage,
-    Number,
-    Pair,
     Parameter,
     PartBegin,
     Phase,
     Recorded,
     Tensor,
+    varying,
 )
 from .per_sample import NoCounterpart, lengthened
+from .points import Points
 from .step_file import Tables
 
 
 class _Differs(Exception):
-    """The two runs part here."""
+    """The runs part here: the first and this one."""
+
+    def __init__(self, run: int = 1) -> None:
+        super().__init__()
+        self.run = run
 
 
 def merged(
-    first: Recorded, second: Recorded, tables: Tables, batches: tuple[int, int], note: Note
+    runs: Sequence[Recorded], tables: Tables, points: Points, note: Note
 ) -> list[Event]:
     """One list, with the layouts of `tables`, or an error that names where the runs part, unless it
     is for some calls that come once for each sample. Of what follows the steps, as much as is the
-    same in both."""
-    (small, *small_parts), (large, *large_parts) = (_parts(run) for run in (first, second))
-    merger = _Merger(first, second, tables)
+    same in all."""
+    parts = [_parts(run) for run in runs]
+    steps, later = [run[0] for run in parts], [run[1:] for run in parts]
+    merger = _Merger([run.layouts for run in runs], tables)
     try:
-        events = _side_by_side(merger, small, large, batches)
+        events = _side_by_side(merger, steps, points)
     except CaptureError as parted:
         try:
-            longer = lengthened(Recorded(small, first.layouts), Recorded(large, second.layouts))
-            merger = _Merger(longer, second, tables)
-            events = _side_by_side(merger, longer.events, large, batches)
+            events = _once_for_each_sample(runs, steps, tables, points)
         except (NoCounterpart, CaptureError):
             raise parted from None
+        few, many = points.batches
         note(
-            f"the step calls some operators once for each sample; those that batch {batches[1]} "
-            f"has more than batch {batches[0]} stand for those of all further samples"
+            f"the step calls some operators once for each sample; those that batch {many} "
+            f"has more than batch {few} stand for those of all further samples"
         )
         # Storages have other numbers now.
-        if small_parts:
-            note(_not_counted(small_parts[0]))
+        if later[0]:
+            note(_not_counted(later[0][0]))
         return events
-    for part in zip(small_parts, large_parts):
+    for part in zip(*later):
         try:
-            events += _side_by_side(merger, *part, batches)
+            events += _side_by_side(merger, part, points)
         except CaptureError:
-            note(_not_counted(part[0]) + f", since it is not the same at batch {batches[0]} and "
-                 f"at batch {batches[1]}")
+            note(_not_counted(part[0]) + f", since it is not the same at {points.described(0)} and "
+                 f"at {points.described(1)}")
             break
     return events
+
+
+def _once_for_each_sample(
+    runs: Sequence[Recorded], steps: list[list[Event]], tables: Tables, points: Points
+) -> list[Event]:
+    if len(runs) != 2:
+        raise NoCounterpart
+    longer = lengthened(
+        Recorded(steps[0], runs[0].layouts), Recorded(steps[1], runs[1].layouts)
+    )
+    merger = _Merger([longer.layouts, runs[1].layouts], tables)
+    return _side_by_side(merger, [longer.events, steps[1]], points)
 
 
 def steps_of(run: Recorded) -> Recorded:
@@ -90,34 +107,47 @@ def _not_counted(part: list[Event]) -> str:
 
 
 def _side_by_side(
-    merger: _Merger, first: list[Event], second: list[Event], batches: tuple[int, int]
+    merger: _Merger, runs: Sequence[list[Event]], points: Points
 ) -> list[Event]:
     events: list[Event] = []
-    _agree_on_frees(first, second)
-    for index, pair in enumerate(zip(first, second)):
+    _agree_on_frees(runs)
+    for index, alike in enumerate(zip(*runs)):
         try:
-            events.append(merger.event(*pair))
-        except _Differs:
-            raise _parted(index, *pair, batches) from None
-    if len(first) != len(second):
+            events.append(merger.event(alike))
+        except _Differs as differs:
+            raise _parted(index, alike[0], alike[differs.run], points, differs.run) from None
+    if len({len(run) for run in runs}) > 1:
         index = len(events)
-        a, b = (run[index] if len(run) > index else None for run in (first, second))
-        raise _parted(index, a, b, batches)
+        other = next(i for i, run in enumerate(runs) if len(run) != len(runs[0]))
+        a, b = (run[index] if len(run) > index else None for run in (runs[0], runs[other]))
+        raise _parted(index, a, b, points, other)
     return events
 
 
-def _agree_on_frees(first: list[Event], second: list[Event]) -> None:
+def _agree_on_frees(runs: Sequence[list[Event]]) -> None:
     """Frees with nothing between them may come in another order in each run, as when autocast
     drops its copies of the weights, kept by address. Then the order is that of their making."""
-    index, length = 0, min(len(first), len(second))
+    index, length = 0, min(map(len, runs))
     while index < length:
         end = index
-        while end < length and isinstance(first[end], Free) and isinstance(second[end], Free):
+        while end < length and all(isinstance(run[end], Free) for run in runs):
             end += 1
-        if first[index:end] != second[index:end]:
-            first[index:end] = sorted(first[index:end], key=_storage_of)
-            second[index:end] = sorted(second[index:end], key=_storage_of)
+        _agree_between(runs, index, end)
         index = end + 1
+
+
+def _agree_between(runs: Sequence[list[Event]], begin: int, end: int) -> None:
+    """Only where they differ: what a function lets go of at its end has its order."""
+
+    def same(index: int) -> bool:
+        return all(run[index] == runs[0][index] for run in runs)
+
+    while begin < end and same(begin):
+        begin += 1
+    while begin < end and same(end - 1):
+        end -= 1
+    for run in runs:
+        run[begin:end] = sorted(run[begin:end], key=_storage_of)
 
 
 def _storage_of(free: Event) -> int:
@@ -126,15 +156,18 @@ def _storage_of(free: Event) -> int:
 
 
 def _parted(
-    index: int, a: Event | None, b: Event | None, batches: tuple[int, int]
+    index: int, a: Event | None, b: Event | None, points: Points, other: int
 ) -> CaptureError:
     lines = [event.place.where for event in (a, b) if isinstance(event, Call)]
     return CaptureError(
-        f"the step does not do the same at batch {batches[0]} and at batch {batches[1]}: "
+        f"the step does not do the same at {points.described(0)} and at "
+        f"{points.described(other)}: "
         f"event {index} is {_described(a)} in the one and {_described(b)} in the other",
         where=next((line for line in lines if line), None),
         hint="Choose two batch sizes at which it does (batches=, or --batches); "
-        "a batch of 1 is often a case of its own",
+        "a batch of 1 is often a case of its own"
+        if points.inline
+        else "Choose sizes at which it does (batches= and lengths=, or --batches and --lengths)",
     )
 
 
@@ -153,90 +186,92 @@ def _described(event: Event | None) -> str:
 
 
 class _Merger:
-    def __init__(self, first: Recorded, second: Recorded, tables: Tables) -> None:
-        self._layouts = (first.layouts, second.layouts)
+    """Of events that stand at the same place in all runs."""
+
+    def __init__(self, layouts: list[list[Layout]], tables: Tables) -> None:
+        self._layouts = layouts
         self._tables = tables
-        self._layout_pairs: dict[tuple[int, int], int] = {}
+        self._merged: dict[tuple[int, ...], int] = {}
 
-    def event(self, a: Event, b: Event) -> Event:
-        if isinstance(a, Call):
-            if not isinstance(b, Call):
-                raise _Differs
-            return self._call(a, b)
-        if isinstance(a, Parameter) and isinstance(b, Parameter):
-            if (a.storage, a.name, a.trainable) != (b.storage, b.name, b.trainable):
-                raise _Differs
-            return Parameter(a.storage, self._layout(a.layout, b.layout), a.name, a.trainable)
-        if isinstance(a, Buffer) and isinstance(b, Buffer):
-            if (a.storage, a.name) != (b.storage, b.name):
-                raise _Differs
-            return Buffer(a.storage, self._layout(a.layout, b.layout), a.name)
-        if isinstance(a, PartBegin) and isinstance(b, PartBegin) and a.stage == b.stage:
-            times, batches = _pair(a.times, b.times), _pair(a.batches, b.batches)
-            # Of all data only where it is so in both runs.
-            return PartBegin(a.stage, times, batches, a.seen, min(a.heaviest, b.heaviest))
-        if a != b:
-            raise _Differs
-        return a
+    def event(self, alike: Sequence[Any]) -> Event:
+        first: Event = alike[0]
+        kind = type(first)
+        for run, other in enumerate(alike):
+            if type(other) is not kind:
+                raise _Differs(run)
+        if isinstance(first, Call):
+            return self._call(alike)
+        if isinstance(first, Parameter):
+            _all_equal([(p.storage, p.name, p.trainable) for p in alike])
+            layout = self._layout([p.layout for p in alike])
+            return Parameter(first.storage, layout, first.name, first.trainable)
+        if isinstance(first, Buffer):
+            _all_equal([(b.storage, b.name) for b in alike])
+            return Buffer(first.storage, self._layout([b.layout for b in alike]), first.name)
+        if isinstance(first, PartBegin):
+            _all_equal([p.stage for p in alike])
+            times, batches = varying([p.times for p in alike]), varying([p.batches for p in alike])
+            # Of all data only where it is so in all runs.
+            heaviest = min(p.heaviest for p in alike)
+            return PartBegin(first.stage, times, batches, first.seen, heaviest)
+        _all_equal(alike)
+        return first
 
-    def _call(self, a: Call, b: Call) -> Call:
-        if a.op != b.op or len(a.results) != len(b.results) or len(a.made) != len(b.made):
-            raise _Differs
-        if a.kwargs.keys() != b.kwargs.keys():
-            raise _Differs
+    def _call(self, calls: Sequence[Call]) -> Call:
+        first = calls[0]
+        _all_equal([(c.op, len(c.results), len(c.made), c.kwargs.keys()) for c in calls])
         return Call(
-            a.op,
-            a.place,
-            self._value(a.args, b.args),
-            {key: self._value(value, b.kwargs[key]) for key, value in a.kwargs.items()},
-            [self._tensor(x, y) for x, y in zip(a.results, b.results)],
-            [_new_storage(x, y) for x, y in zip(a.made, b.made)],
+            first.op,
+            first.place,
+            self._value([c.args for c in calls]),
+            {key: self._value([c.kwargs[key] for c in calls]) for key in first.kwargs},
+            [self._tensor(alike) for alike in zip(*(c.results for c in calls))],
+            [_new_storage(alike) for alike in zip(*(c.made for c in calls))],
         )
 
-    def _value(self, a: Any, b: Any) -> Any:
-        if isinstance(a, Tensor):
-            return self._tensor(a, b)
-        if isinstance(a, list):
-            if not isinstance(b, list) or len(a) != len(b):
-                raise _Differs
-            return [self._value(x, y) for x, y in zip(a, b)]
-        if type(a) is not type(b):
-            raise _Differs
-        if a == b or isinstance(a, float):
-            return a  # no size depends on a float: a learning rate that a schedule has set
-        if isinstance(a, (str, bool)):
-            raise _Differs
-        return Pair(a, b)
+    def _value(self, alike: Sequence[Any]) -> Any:
+        first = alike[0]
+        _all_equal([type(value) for value in alike])
+        if isinstance(first, Tensor):
+            return self._tensor(alike)
+        if isinstance(first, list):
+            _all_equal([len(value) for value in alike])
+            return [self._value(elements) for elements in zip(*alike)]
+        if isinstance(first, float):
+            return first  # no size depends on a float: a learning rate that a schedule has set
+        if isinstance(first, int) and not isinstance(first, bool):
+            return varying(alike)
+        _all_equal(alike)
+        return first
 
-    def _tensor(self, a: Tensor, b: Any) -> Tensor:
-        if not isinstance(b, Tensor) or a.storage != b.storage or a.flags != b.flags:
-            raise _Differs
-        return Tensor(a.storage, self._layout(a.layout, b.layout), a.flags)
+    def _tensor(self, alike: Sequence[Tensor]) -> Tensor:
+        first = alike[0]
+        _all_equal([(t.storage, t.flags) for t in alike])
+        return Tensor(first.storage, self._layout([t.layout for t in alike]), first.flags)
 
-    def _layout(self, a: int, b: int) -> int:
-        index = self._layout_pairs.get((a, b))
+    def _layout(self, indices: Sequence[int]) -> int:
+        key = tuple(indices)
+        index = self._merged.get(key)
         if index is None:
-            merged = _merged_layout(self._layouts[0][a], self._layouts[1][b])
-            index = self._layout_pairs[a, b] = self._tables.layout(merged)
+            merged = _merged_layout([run[i] for run, i in zip(self._layouts, key)])
+            index = self._merged[key] = self._tables.layout(merged)
         return index
 
 
-def _new_storage(a: NewStorage, b: NewStorage) -> NewStorage:
-    if a.storage != b.storage or a.result != b.result:
-        raise _Differs
-    return NewStorage(a.storage, _pair(a.size, b.size), a.result)
+def _all_equal(alike: Sequence[Any]) -> None:
+    first = alike[0]
+    for run, other in enumerate(alike):
+        if other != first:
+            raise _Differs(run)
 
 
-def _merged_layout(a: Layout, b: Layout) -> Layout:
-    if a.dtype != b.dtype or len(a.sizes) != len(b.sizes):
-        raise _Differs
-    return Layout(a.dtype, _pairs(a.sizes, b.sizes), _pairs(a.strides, b.strides))
+def _new_storage(alike: Sequence[NewStorage]) -> NewStorage:
+    _all_equal([(new.storage, new.result) for new in alike])
+    return NewStorage(alike[0].storage, varying([new.size for new in alike]), alike[0].result)
 
 
-def _pairs(a: tuple[Number, ...], b: tuple[Number, ...]) -> tuple[Number, ...]:
-    return tuple(_pair(x, y) for x, y in zip(a, b))
-
-
-def _pair(a: Number, b: Number) -> Number:
-    assert isinstance(a, int) and isinstance(b, int)  # of one run each
-    return a if a == b else Pair(a, b)
+def _merged_layout(alike: Sequence[Layout]) -> Layout:
+    _all_equal([(layout.dtype, len(layout.sizes)) for layout in alike])
+    sizes = (varying(at) for at in zip(*(layout.sizes for layout in alike)))
+    strides = (varying(at) for at in zip(*(layout.strides for layout in alike)))
+    return Layout(alike[0].dtype, tuple(sizes), tuple(strides))

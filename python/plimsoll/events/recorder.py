@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base.places import Places
 from ..knowledge.values import Values
+from .casts import Casts
 from .event import (
     NEEDS_GRAD,
     PARAMETER,
@@ -67,6 +68,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self, places: Places | None, values: Values) -> None:
         super().__init__()
         self.events: list[Event] = []
+        self._casts = Casts(self.events)
         self.layouts: list[Layout] = []
         self._layout_index: dict[Any, int] = {}
         self._live: dict[int, _Watch] = {}
@@ -141,7 +143,9 @@ class Recorder(TorchDispatchMode):
             if self._is_new(result)
         ]
         described = [self._tensor(result) for result in results]
+        self._casts.before(given)
         self.events.append(Call(op, place, given, named, described, made))
+        self._casts.after()
 
     @property
     def recorded(self) -> Recorded:

@@ -11,24 +11,23 @@ from .event import (
     Free,
     Label,
     Layout,
-    NewStorage,
     Number,
-    Pair,
     Parameter,
     PartBegin,
     Phase,
     Tensor,
+    Varying,
 )
-
-SCHEMA = "plimsoll.step/1"
 
 
 class Tables:
-    """The strings and layouts that all variants of one file share."""
+    """The strings, layouts and numbers that all variants of one file share."""
 
-    def __init__(self) -> None:
+    def __init__(self, inline: bool = True) -> None:
+        """`inline`: numbers stand where they belong, as pairs. Else they are in a table."""
         self.strings: list[str] = []
         self.layouts: list[list[Any]] = []
+        self._numbers: dict[Varying, int] | None = None if inline else {}
         self._string_index: dict[str, int] = {}
         self._layout_index: dict[Layout, int] = {}
         self._tensors: dict[Tensor, dict[str, Any]] = {}
@@ -42,12 +41,23 @@ class Tables:
             self.strings.append(text)
         return index
 
+    def document(self) -> dict[str, Any]:
+        numbers = {} if self._numbers is None else {"numbers": [list(n) for n in self._numbers]}
+        return {**numbers, "strings": self.strings, "layouts": self.layouts}
+
+    def number(self, number: Number) -> Any:
+        if not isinstance(number, Varying):
+            return number
+        if self._numbers is None:
+            return list(number)
+        return [self._numbers.setdefault(number, len(self._numbers))]
+
     def layout(self, layout: Layout) -> int:
         """Of merged events."""
         index = self._layout_index.get(layout)
         if index is None:
             index = self._layout_index[layout] = len(self.layouts)
-            sizes, strides = ([*map(_number, side)] for side in (layout.sizes, layout.strides))
+            sizes, strides = ([*map(self.number, side)] for side in (layout.sizes, layout.strides))
             self.layouts.append([layout.dtype, sizes, strides])
         return index
 
@@ -67,7 +77,7 @@ class Tables:
         if isinstance(event, Phase):
             return ["phase", event.name]
         if isinstance(event, PartBegin):
-            return _part(event)
+            return self._part(event)
         if isinstance(event, Parameter):
             name = self.string(event.name)
             return ["parameter", event.storage, event.layout, name, event.trainable]
@@ -85,14 +95,14 @@ class Tables:
             self._value(call.args),
             {key: self._value(value) for key, value in call.kwargs.items()},
             [self._tensor(result) for result in call.results],
-            [_new_storage(made) for made in call.made],
+            [[new.storage, self.number(new.size), new.result] for new in call.made],
         ]
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return self._tensor(value)
-        if isinstance(value, Pair):
-            return {"n": list(value)}
+        if isinstance(value, Varying):
+            return {"n": self.number(value)}
         if isinstance(value, list):
             return [self._value(element) for element in value]
         return {"text": self.string(value)} if isinstance(value, str) else value
@@ -104,20 +114,12 @@ class Tables:
             row = self._tensors[tensor] = {"t": list(tensor)}
         return row
 
-
-def _number(number: Number) -> Any:
-    return list(number) if isinstance(number, Pair) else number
-
-
-def _part(part: PartBegin) -> list[Any]:
-    if part.times != 1:
-        return ["part", part.stage, {"times": _number(part.times)}]
-    if part.batches != 1:
-        return ["part", part.stage, {"batches": _number(part.batches), "seen": part.seen}]
-    if part.heaviest:
-        return ["part", part.stage, {"heaviest": part.heaviest}]
-    return ["part", part.stage]
-
-
-def _new_storage(made: NewStorage) -> list[Any]:
-    return [made.storage, _number(made.size), made.result]
+    def _part(self, part: PartBegin) -> list[Any]:
+        if part.times != 1:
+            return ["part", part.stage, {"times": self.number(part.times)}]
+        if part.batches != 1:
+            batches = self.number(part.batches)
+            return ["part", part.stage, {"batches": batches, "seen": part.seen}]
+        if part.heaviest:
+            return ["part", part.stage, {"heaviest": part.heaviest}]
+        return ["part", part.stage]

@@ -13,17 +13,18 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..base.errors import CaptureError
 from ..base.output import check_output
 from ..base.sizes import whole_number
-from ..events.event import HostPeak, PartBegin
+from ..events.event import HostPeak, PartBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import merged, steps_of
-from ..events.step_file import SCHEMA, Tables
+from ..events.points import LENGTHS, Points, lengths_for
+from ..events.step_file import Tables
 from .keeper import end_with_parent, how_it_ended, run_beside
-from .launchers import PLACE, at_batch, ranks_of, script_of
+from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
 from .progress import Progress, said
 from .run import HostPeaks, Run, RunResult, Stretch, read_outcome
 
@@ -32,68 +33,88 @@ BATCHES = (4, 8)
 _LAST_LINES = 15
 
 
-def capture_script(
-    command: list[str], batches: tuple[int, int] | None, gpu: str, own_batch: bool
-) -> dict[str, Any]:
-    """The step file's document. `own_batch`: {batch} stands in the command."""
-    words = script_of(command)
-    ranks = ranks_of(command)
-    if batches is None:
-        # Of a batch that the script shares out each rank has as much as one alone would.
-        shares = max(ranks, 1) if own_batch else 1
-        batches = (BATCHES[0] * shares, BATCHES[1] * shares)
-    small, large = (
-        Run(at_batch(words, size), None if own_batch else size, gpu, ranks) for size in batches
+class Sizes(NamedTuple):
+    """At which to capture; what is not given is chosen."""
+
+    batches: tuple[int, int] | None = None
+    lengths: tuple[int, int, int] | None = None
+    #: That which is asked about.
+    length: int | None = None
+
+
+def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]:
+    """The step file's document."""
+    words, ranks = script_of(command), ranks_of(command)
+    own_batch = any(PLACE in word for word in command)
+    points = _points(command, sizes, max(ranks, 1) if own_batch else 1)
+    few, many = points.batches
+    runs = run_each(
+        [
+            Run(
+                at_point(words, points.named(index)),
+                None if own_batch else point[0],
+                gpu,
+                ranks,
+                Stretch(few, many) if point[0] == many else None,
+            )
+            for index, point in enumerate(points.at)
+        ]
     )
-    runs = run_each([small, large._replace(stretch=Stretch(*batches))])
     if not own_batch and not runs[0].loader_batches:
         raise CaptureError(
             "the batch size cannot be varied: the command has no {batch}, and the script makes "
             "no DataLoader with a batch size",
             hint="Put {batch} where it stands: python train.py --batch-size {batch}",
         )
-    document = _document(runs, batches, gpu)
+    document = _document(runs, points, gpu)
     if not own_batch:
         # The training loader is made first.
         document["own_batch"] = runs[0].loader_batches[0]
     return document
 
 
+def _points(command: list[str], sizes: Sizes, shares: int) -> Points:
+    """`shares`: of a batch that the script shares out each rank has as much as one alone would."""
+    batches = sizes.batches or (BATCHES[0] * shares, BATCHES[1] * shares)
+    name = name_of_length(command)
+    if name is None:
+        if sizes.lengths or sizes.length:
+            raise CaptureError(
+                "a length is asked for, and the command has none",
+                hint="Put {length} where it stands: python train.py --max-length {length}",
+            )
+        return Points.of_batches(batches)
+    lengths = sizes.lengths or (lengths_for(sizes.length) if sizes.length else LENGTHS)
+    return Points.of_lengths(batches, lengths, name)
+
+
 #: Bytes.
 _IMPORTS_IN = 32 << 20
 
 
-def _document(
-    runs: list[RunResult], batches: tuple[int, int], gpu: str
-) -> dict[str, Any]:
-    tables = Tables()
-    small, large = (run.recorded for run in runs)
-    if small.layouts == large.layouts:
-        raise CaptureError(
-            f"the step is the same at batch {batches[0]} and at batch {batches[1]}",
-            hint="Put {batch} where the script takes its batch size from: --batch-size {batch}",
-        )
+def _document(runs: list[RunResult], points: Points, gpu: str) -> dict[str, Any]:
+    tables = Tables(points.inline)
+    small, large = (run.recorded for run in runs[:2])
+    _check_that_it_grows(runs, points)
     first = runs[0]
-    changing = changing_sizes(steps_of(small), steps_of(large), batches)
+    changing = changing_sizes(steps_of(small), steps_of(large), points.batches)
     notes = first.notes + changing
-    events = tables.rows(merged(small, large, tables, batches, notes.append))
+    events = tables.rows(merged([run.recorded for run in runs], tables, points, notes.append))
     parts = sum(event[0] == "part" for event in events)
     return {
-        "schema": SCHEMA,
+        **points.head(),
         "torch": first.torch,
         "gpu": gpu,
         "model": first.model,
-        "batches": list(batches),
         "settings": first.settings,
         "names_root": True,
         "sizes_change": bool(changing),
         "passes": first.passes,
         **({"kept_by": first.keeper._asdict()} if first.keeper else {}),
-        "host": _host(runs[0].host, runs[1].host, parts),
-        **_epoch(runs[0].epoch, runs[1].epoch),
+        "host": _host([run.host for run in runs], parts, tables),
+        **_epoch([run.epoch for run in runs], tables),
         **_lost(runs, parts),
-        "strings": tables.strings,
-        "layouts": tables.layouts,
+        **tables.document(),
         "variants": [{"precision": "as_written", "events": events}],
         "notes": notes,
     }
@@ -102,7 +123,7 @@ def _document(
 def _lost(runs: list[RunResult], parts: int) -> dict[str, Any]:
     """Where what follows the steps is cut off: it stops there, or the runs differ."""
     seen = [event for event in runs[0].recorded.events if isinstance(event, PartBegin)]
-    lost = runs[0].lost_at or runs[1].lost_at
+    lost = next((run.lost_at for run in runs if run.lost_at), "")
     if parts < len(seen):
         lost = f"its {_IN_WORDS.get(seen[parts].stage, seen[parts].stage)}"
     return {"lost_at": lost} if lost else {}
@@ -112,57 +133,63 @@ def _lost(runs: list[RunResult], parts: int) -> dict[str, Any]:
 _IN_WORDS = {"step": "further training", "save": "saving", "load": "loading"}
 
 
-def _epoch(small: int | None, large: int | None) -> dict[str, Any]:
-    if small is None or large is None:
-        return {}
-    return {"epoch": small if small == large else [small, large]}
+def _epoch(batches: list[int | None], tables: Tables) -> dict[str, Any]:
+    known = [n for n in batches if n is not None]
+    return {"epoch": tables.number(varying(known))} if len(known) == len(batches) else {}
 
 
-def _host(small: HostPeaks, large: HostPeaks, parts: int) -> dict[str, Any]:
-    """Of the parts, as many as are the same in both runs. What was imported is told in steps that
+def _host(hosts: list[HostPeaks], parts: int, tables: Tables) -> dict[str, Any]:
+    """Of the parts, as many as are the same in all runs. What was imported is told in steps that
     do not change from run to run."""
+    peaks = [[host.build, host.steps, *host.later] for host in hosts]
+    pinned = _merged_pinned(peaks, tables)
 
-    pinned = _merged_pinned(_peaks(small), _peaks(large))
+    def row(alike: tuple[HostPeak, ...]) -> list[Any]:
+        def number(of: str) -> Any:
+            return tables.number(varying([getattr(peak, of) for peak in alike]))
 
-    def both(a: int, b: int) -> Any:
-        return a if a == b else [a, b]
-
-    def row(a: HostPeak, b: HostPeak) -> list[Any]:
         more = {
             "pinned": pinned.pop(0) if pinned else [],
-            "workers": both(a.workers, b.workers),
-            "shared": both(a.shared, b.shared),
-            "left": both(a.left, b.left),
+            **{name: number(name) for name in ("workers", "shared", "left")},
         }
         told = {name: value for name, value in more.items() if value}
-        return [both(a.bytes, b.bytes), b.where, *([told] if told else [])]
+        return [number("bytes"), alike[1].where, *([told] if told else [])]
 
-    rows = [row(*pair) for pair in zip(_peaks(small), _peaks(large))]
+    rows = [row(alike) for alike in zip(*peaks)]
     return {
-        "imports": round(small.imports / _IMPORTS_IN) * _IMPORTS_IN,
+        "imports": round(hosts[0].imports / _IMPORTS_IN) * _IMPORTS_IN,
         "build": rows[0],
         "steps": rows[1],
         "later": rows[2 : 2 + parts],
     }
 
 
-def _peaks(host: HostPeaks) -> list[HostPeak]:
-    return [host.build, host.steps, *host.later]
-
-
-def _merged_pinned(small: list[HostPeak], large: list[HostPeak]) -> list[list[Any]]:
-    """By part, as far as both runs ask for pinned memory alike."""
+def _merged_pinned(peaks: list[list[HostPeak]], tables: Tables) -> list[list[Any]]:
+    """By part, as far as all runs ask for pinned memory alike."""
     parts: list[list[Any]] = []
-    for a, b in zip(small, large):
+    for alike in zip(*peaks):
         events: list[Any] = []
         parts.append(events)
-        for first, second in zip(a.pinned, b.pinned):
-            if first != second and min(first, second) < 0:
+        for numbers in zip(*(peak.pinned for peak in alike)):
+            if len(set(numbers)) > 1 and min(numbers) < 0:
                 return parts
-            events.append(first if first == second else [first, second])
-        if len(a.pinned) != len(b.pinned):
+            events.append(tables.number(varying(numbers)))
+        if len({len(peak.pinned) for peak in alike}) > 1:
             return parts
     return parts
+
+
+def _check_that_it_grows(runs: list[RunResult], points: Points) -> None:
+    """By each dimension, from the first point on."""
+    for index, name in enumerate(points.dimensions):
+        other = next(i for i, at in enumerate(points.at) if at[index] != points.at[0][index])
+        if runs[0].recorded.layouts != runs[other].recorded.layouts:
+            continue
+        takes = f"its {name} from" if index else "its batch size from: --batch-size {batch}"
+        raise CaptureError(
+            f"the step is the same at {points.described(0)} and at {points.described(other)}",
+            hint=f"Put {{{name}}} where the script takes {takes}",
+        )
 
 
 def run_each(runs: list[Run]) -> list[RunResult]:
@@ -175,7 +202,13 @@ def run_each(runs: list[Run]) -> list[RunResult]:
         places = [os.path.join(folder, str(number)) for number in range(len(runs))]
         progress = [Progress() for _ in runs]
         functions = [functools.partial(_run, *one) for one in zip(runs, places, progress)]
-        codes = run_beside(functions, lambda: said(progress, STEPS))
+        at_once = max(2, os.cpu_count() or 1)
+        codes: list[int] = []
+        for begin in range(0, len(functions), at_once):
+            some = slice(begin, begin + at_once)
+            codes += run_beside(functions[some], functools.partial(said, progress[some], STEPS))
+            if any(codes):
+                break
         return [_found(place, code) for place, code in zip(places, codes)]
 
 
@@ -226,13 +259,18 @@ def _environment(ranks: int) -> dict[str, str]:
     }
 
 
-def _sizes(text: str) -> tuple[int, int]:
+def _growing(text: str | None, what: str, like: str) -> Any:
+    """As many numbers as `like` has."""
+    if text is None:
+        return None
     sizes = [whole_number(size) or 0 for size in text.split(",")]
-    if len(sizes) != 2 or not 1 <= sizes[0] < sizes[1]:
+    growing = all(a < b for a, b in zip(sizes, sizes[1:]))
+    if len(sizes) != len(like.split(",")) or sizes[0] < 1 or not growing:
+        number = "two" if len(like.split(",")) == 2 else "three"
         raise CaptureError(
-            f"the batch sizes are {text}", hint="Give two growing sizes, such as 4,8"
+            f"the {what} are {text}", hint=f"Give {number} growing sizes, such as {like}"
         )
-    return sizes[0], sizes[1]
+    return tuple(sizes)
 
 
 def in_two_lines(error: CaptureError) -> str:
@@ -257,6 +295,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m plimsoll.script", description=__doc__)
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--batches", help="two batch sizes, 4,8 unless given")
+    parser.add_argument("--lengths", help="three lengths, where the command has one in braces")
+    parser.add_argument("--length", help="the length that will be asked about, instead")
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
@@ -271,9 +311,12 @@ def main(arguments: list[str]) -> int:
         require_torch()
         from ..capturing.api import Capture
 
-        own = any(PLACE in word for word in command)
-        batches = _sizes(flags.batches) if flags.batches else None
-        document = capture_script(command, batches, flags.gpu, own)
+        sizes = Sizes(
+            _growing(flags.batches, "batch sizes", "4,8"),
+            _growing(flags.lengths, "lengths", "128,192,256"),
+            whole_number(flags.length) if flags.length else None,
+        )
+        document = capture_script(command, sizes, flags.gpu)
         Capture(document).write(flags.output)
     except CaptureError as error:
         if flags.complaint:

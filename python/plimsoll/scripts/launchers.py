@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 from ..base.errors import CaptureError
 from ..base.sizes import whole_number
 
 PLACE = "{batch}"
+#: Another word in braces is that of a length, by the name that the user gives it.
+_PLACES = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 def words_of_script(command: list[str]) -> list[str]:
@@ -69,8 +72,23 @@ def ranks_of(command: list[str]) -> int:
     return math.prod(whole_number(value) or 1 for value in given.values())
 
 
-def at_batch(words: list[str], batch: int) -> list[str]:
-    return [word.replace(PLACE, str(batch)) for word in words]
+def name_of_length(command: list[str]) -> str | None:
+    """What stands in braces besides the batch: the length of sequences, the side of images."""
+    found = {name for word in command for name in _PLACES.findall(word)} - {PLACE[1:-1]}
+    if len(found) > 1:
+        raise CaptureError(
+            f"{len(found)} words of the command stand in braces besides {PLACE}: "
+            + ", ".join(sorted(found)),
+            hint="One length can be varied beside the batch: {batch} and, say, {length}",
+        )
+    return found.pop() if found else None
+
+
+def at_point(words: list[str], point: dict[str, int]) -> list[str]:
+    """With sizes in place of their names."""
+    for name, size in point.items():
+        words = [word.replace(f"{{{name}}}", str(size)) for word in words]
+    return words
 
 
 def script_of(command: list[str]) -> list[str]:

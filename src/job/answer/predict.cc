@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "job/answer/held_by.h"
 #include "job/answer/prediction_invariants.h"
+#include "job/file/at_length.h"
 
 namespace plimsoll {
 namespace {
@@ -169,6 +170,8 @@ Prediction Predict(const Trial& trial) {
   prediction.passes = setting.variant().passes;
   prediction.sizes_change = setting.job->sizes_change;
   prediction.lost_at = setting.job->lost_at;
+  prediction.length = setting.job->length;
+  if (HasLength(*setting.job)) prediction.length_name = NameOfLength(*setting.job);
   prediction.steps = setting.steps;
   prediction.limit = setting.limits.limit;
   prediction.trial = trial.WithRanges();

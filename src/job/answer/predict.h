@@ -45,6 +45,9 @@ struct Prediction {
   Gpu gpu;
   TorchVersion torch;
   std::int64_t batch = 0;
+  /// Of a job over a length too: what the user calls it, and which it is.
+  std::string length_name = {};
+  std::optional<std::int64_t> length = {};
   /// Batches in each step of the optimizer.
   int passes = 1;
   /// The data decide sizes: batches that were not seen may be larger.

@@ -1,9 +1,10 @@
 // A training job as a program over tensors, as docs/formats/step.md describes it: operators in
 // order, with what each got and made, when each storage dies, and where its stages begin. Numbers
-// that depend on the batch are kept at the two sizes of the capture.
+// that depend on the batch are kept at two sizes of it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "answer/category.h"
 #include "base/interner.h"
+#include "job/file/forms.h"
 #include "job/file/layout.h"
 #include "job/file/number.h"
 #include "timeline/stage.h"
@@ -186,7 +188,8 @@ struct LayoutRecord {
 /// What ranks exchange tensors by. Gloo goes through the host, and makes copies on the device.
 enum class Backend : std::uint8_t { kNccl, kGloo };
 
-struct Job {
+/// What is known of a job beside what it does.
+struct JobFacts {
   std::string file;
   std::string torch;
   std::string gpu;
@@ -194,6 +197,9 @@ struct Job {
   std::int64_t batches[2] = {2, 3};
   /// What the script asks its loader for, where other sizes were put in its place.
   std::optional<std::int64_t> own_batch = {};
+  /// Of a job that was captured over more than the batch; what its numbers are at now.
+  std::shared_ptr<const Forms> forms = {};
+  std::optional<std::int64_t> length = {};
   /// torch.backends.cuda.matmul.allow_tf32
   bool matmul_tf32 = false;
   /// That of the script, where it names one; of the ranks that a transform adds.
@@ -217,10 +223,13 @@ struct Job {
   std::optional<Keeper> keeper = {};
   /// Nothing where the capture did not look.
   std::optional<HostPeaks> host = {};
+  std::vector<std::string> notes;
+};
+
+struct Job : JobFacts {
   StringTable strings;
   std::vector<LayoutRecord> layouts;
   std::vector<Variant> variants;
-  std::vector<std::string> notes;
 };
 
 /// The same job in one of its precisions alone.

@@ -77,7 +77,7 @@ Argument EventReader::ReadArgument(const Json& json, int depth) {
   Keep<Argument>();
   if (depth > kDeepest) Refuse("arguments nest too deep");
   if (json.boolean()) return {*json.boolean()};
-  if (json.integer()) return {ReadNumber(json)};
+  if (json.integer()) return {ReadNumber(json, job_)};
   if (json.number()) return {*json.number()};
   if (json.is_array()) {
     Argument::List list;
@@ -86,7 +86,7 @@ Argument EventReader::ReadArgument(const Json& json, int depth) {
   }
   if (json.is_object()) {
     if (json.contains("t")) return {ReadTensor(json["t"])};
-    if (json.contains("n")) return {ReadNumber(json["n"])};
+    if (json.contains("n")) return {ReadNumber(json["n"], job_)};
     if (json.contains("text")) return {ReadString(json["text"])};
   }
   return {};
@@ -117,7 +117,7 @@ void EventReader::ReadCall(const Json& json) {
     NewStorage& fresh = call.fresh.emplace_back();
     Keep<NewStorage>();
     fresh.storage = ReadStorage(value[0]);
-    fresh.bytes = ReadCount(value[1]);
+    fresh.bytes = ReadCount(value[1], job_);
     const std::int64_t result = Int(value[2]);
     if (result < 0 || result >= std::ssize(call.results)) {
       Refuse(fmt::format("a new storage is that of result {}, which is not there", result));
@@ -165,10 +165,10 @@ void EventReader::ReadPart(const Json& json) {
     part.stage = stage;
     if (json.size() == 2) return;
     if (!json[2].is_object()) Refuse("what is known of a part is no object");
-    if (json[2].contains("times")) part.times = ReadCount(json[2]["times"]);
+    if (json[2].contains("times")) part.times = ReadCount(json[2]["times"], job_);
     if (json[2].contains("heaviest")) part.heaviest = ReadHeaviest(json[2]["heaviest"]);
     if (!json[2].contains("batches")) return;
-    part.batches = ReadCount(json[2]["batches"]);
+    part.batches = ReadCount(json[2]["batches"], job_);
     part.seen = Int(json[2]["seen"]);
     if (part.seen < 1 || part.seen > part.batches.least()) Refuse("a part has seen no batch");
     return;

@@ -13,7 +13,11 @@ namespace plimsoll {
 namespace step_file {
 namespace {
 
+/// Of a job over the batch alone, and over more.
 constexpr std::string_view kSchema = "plimsoll.step/1";
+constexpr std::string_view kSchemaOfMore = "plimsoll.step/2";
+bool IsSchema(const Json& schema) { return schema == kSchema || schema == kSchemaOfMore; }
+
 constexpr std::size_t kMostDimensions = 64;
 constexpr std::int64_t kMostPasses = 1 << 20;
 
@@ -30,7 +34,7 @@ class Reader : public JsonItems {
   }
   bool Take(const Json& so_far, const Json& event) override {
     if (!has_tables_) {
-      if (so_far["schema"] != kSchema || !so_far["strings"].is_array() ||
+      if (!IsSchema(so_far["schema"]) || !so_far["strings"].is_array() ||
           !so_far["layouts"].is_array()) {
         return false;
       }
@@ -42,8 +46,8 @@ class Reader : public JsonItems {
 
   /// What was not taken.
   void Read(const Json& document) {
-    ReadHead(document);
     if (!has_tables_) ReadTables(document);
+    ReadHead(document);
     const std::span<const Json> variants = Array(document, "variants");
     for (std::size_t i = 0; i < variants.size(); ++i) ReadVariant(variants[i], i);
     if (job_.variants.empty()) Refuse("it holds no variant");
@@ -57,13 +61,6 @@ class Reader : public JsonItems {
     job_.torch = TextOr(document["torch"], "");
     job_.gpu = TextOr(document["gpu"], "");
     job_.model = TextOr(document["model"], "");
-    const std::span<const Json> batches = Array(document, "batches");
-    if (batches.size() != 2) Refuse("\"batches\" does not hold two sizes");
-    for (std::size_t i = 0; i < 2; ++i) job_.batches[i] = Int(batches[i]);
-    if (job_.batches[0] < 1 || job_.batches[1] <= job_.batches[0] ||
-        job_.batches[1] > kMostElements) {
-      Refuse("\"batches\" does not hold two growing sizes");
-    }
     if (const Json& own = document["own_batch"]; !own.is_null()) {
       job_.own_batch = Int(own);
       if (*job_.own_batch < 1 || *job_.own_batch > kMostElements) {
@@ -84,7 +81,7 @@ class Reader : public JsonItems {
     ReadKeeper(document["kept_by"]);
     ReadHost(document["host"]);
     if (const std::string* lost = document["lost_at"].text()) job_.lost_at = *lost;
-    if (!document["epoch"].is_null()) job_.epoch = ReadCount(document["epoch"]);
+    if (!document["epoch"].is_null()) job_.epoch = ReadCount(document["epoch"], job_);
   }
 
   void ReadKeeper(const Json& kept) {
@@ -97,24 +94,24 @@ class Reader : public JsonItems {
     if (json.size() < 2 || json.size() > 3 || !json[1].is_text()) {
       Refuse("a peak of the host is not [bytes, line, more]");
     }
-    HostPeak peak{.bytes = ReadCount(json[0]), .where = *json[1].text()};
+    HostPeak peak{.bytes = ReadCount(json[0], job_), .where = *json[1].text()};
     if (json.size() < 3) return peak;
     const Json& more = json[2];
     if (!more["pinned"].is_null()) {
       for (const Json& event : Array(more, "pinned")) peak.pinned.push_back(ReadPinned(event));
     }
-    if (!more["left"].is_null()) peak.left = ReadCount(more["left"]);
-    if (!more["workers"].is_null()) peak.workers = ReadCount(more["workers"]);
-    if (!more["shared"].is_null()) peak.shared = ReadCount(more["shared"]);
+    if (!more["left"].is_null()) peak.left = ReadCount(more["left"], job_);
+    if (!more["workers"].is_null()) peak.workers = ReadCount(more["workers"], job_);
+    if (!more["shared"].is_null()) peak.shared = ReadCount(more["shared"], job_);
     return peak;
   }
 
   /// Bytes of a request, or -k at the end of the k-th.
   PinnedEvent ReadPinned(const Json& json) {
-    const Number number = ReadNumber(json);
+    const Number number = ReadNumber(json, job_);
     if (number.least() >= 0) {
       ++pinned_;
-      return {.bytes = ReadCount(json)};
+      return {.bytes = ReadCount(json, job_)};
     }
     if (number.depends() || number.least() < -std::int64_t{pinned_}) {
       Refuse("pinned memory is given back that nobody asked for");
@@ -124,7 +121,7 @@ class Reader : public JsonItems {
 
   void ReadHost(const Json& host) {
     if (host.is_null()) return;
-    HostPeaks peaks{.imports = ReadCount(host["imports"]).least(),
+    HostPeaks peaks{.imports = ReadCount(host["imports"], job_).least(),
                     .build = ReadHostPeak(host["build"]),
                     .steps = ReadHostPeak(host["steps"])};
     for (const Json& part : Array(host, "later")) peaks.later.push_back(ReadHostPeak(part));
@@ -134,11 +131,29 @@ class Reader : public JsonItems {
   /// What events refer to.
   void ReadTables(const Json& document) {
     has_tables_ = true;
+    ReadBatches(document);
+    if (document["schema"] == kSchemaOfMore) ReadMore(document);
     for (const Json& text : Array(document, "strings")) {
       if (!text.is_text()) Refuse("\"strings\" holds something else than a text");
       strings_.push_back(job_.strings.Intern(*text.text()));
     }
     for (const Json& layout : Array(document, "layouts")) ReadLayout(layout);
+  }
+
+  void ReadBatches(const Json& document) {
+    const std::span<const Json> batches = Array(document, "batches");
+    if (batches.size() != 2) Refuse("\"batches\" does not hold two sizes");
+    for (std::size_t i = 0; i < 2; ++i) job_.batches[i] = Int(batches[i]);
+    if (job_.batches[0] < 1 || job_.batches[1] <= job_.batches[0] ||
+        job_.batches[1] > kMostElements) {
+      Refuse("\"batches\" does not hold two growing sizes");
+    }
+  }
+
+  /// Numbers refer to the batches and the points.
+  void ReadMore(const Json& document) {
+    job_.forms = ReadForms(document);
+    job_.length = job_.forms->points().front()[1];
   }
 
   void ReadRanks(const Json& settings) {
@@ -164,12 +179,14 @@ class Reader : public JsonItems {
     const auto dtype = ParseDType(*json[0].text());
     if (!dtype) Refuse(fmt::format("dtype \"{}\" is not known", *json[0].text()));
     layout.dtype = *dtype;
-    for (const Json& size : json[1].items()) layout.sizes.push_back(ReadCount(size));
-    for (const Json& stride : json[2].items()) layout.strides.push_back(ReadCount(stride));
-    for (std::size_t point = 0; point < Number::kPoints; ++point) {
+    for (const Json& size : json[1].items()) layout.sizes.push_back(ReadCount(size, job_));
+    for (const Json& stride : json[2].items()) layout.strides.push_back(ReadCount(stride, job_));
+    const std::size_t points = job_.forms ? job_.forms->points().size() : Number::kPoints;
+    for (std::size_t point = 0; point < points; ++point) {
       std::int64_t elements = 1;
       for (const Number& size : layout.sizes) {
-        const std::int64_t n = std::max<std::int64_t>(size.at(point), 1);
+        const std::int64_t n = std::max<std::int64_t>(
+            job_.forms ? job_.forms->Captured(size, point) : size.at(point), 1);
         if (n > kMostElements / elements) {
           Refuse(fmt::format("layout {} is larger than any device", job_.layouts.size() - 1));
         }
@@ -213,7 +230,9 @@ class Reader : public JsonItems {
 }  // namespace step_file
 
 bool IsStepFile(const Input& input) {
-  return input.bytes().substr(0, 4096).find(step_file::kSchema) != std::string_view::npos;
+  const std::string_view head = input.bytes().substr(0, 4096);
+  return head.find(step_file::kSchema) != head.npos ||
+         head.find(step_file::kSchemaOfMore) != head.npos;
 }
 
 Result<Job> ReadJob(const Input& input) {
@@ -232,7 +251,7 @@ Result<Job> ReadJob(const Input& input) {
       if (error.hint.empty()) error.hint = "capture the step again";
       return error;
     }
-    if ((*document)["schema"] != step_file::kSchema) {
+    if (!step_file::IsSchema((*document)["schema"])) {
       return Error{.message = "this is not a step file", .file = input.name(), .hint = hint};
     }
     reader.Read(*document);

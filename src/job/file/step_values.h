@@ -19,8 +19,11 @@ struct Unusable {
 std::span<const Json> Array(const Json& object, const char* key);
 inline bool IsTrue(const Json& value) { return value.boolean().value_or(false); }
 std::int64_t Int(const Json& value);
-Number ReadNumber(const Json& value);
+/// `job` has the forms, if there are any.
+Number ReadNumber(const Json& value, const Job& job);
 /// Of a size, a stride or a count of bytes.
-Number ReadCount(const Json& value);
+Number ReadCount(const Json& value, const Job& job);
+/// The dimensions, the points and the numbers of a job over more than the batch.
+std::shared_ptr<const Forms> ReadForms(const Json& document);
 
 }  // namespace plimsoll::step_file

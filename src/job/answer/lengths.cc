@@ -1,0 +1,127 @@
+#include "job/answer/lengths.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "job/file/forms.h"
+
+namespace plimsoll {
+namespace {
+
+/// Of a frontier: as many lengths as a reader looks at.
+constexpr std::size_t kMostPoints = 10;
+
+/// The first error, and false from there on.
+class LengthTest {
+ public:
+  LengthTest(const SettingAtLength& at, std::int64_t first, std::int64_t apart)
+      : at_(at), first_(first), apart_(apart) {}
+
+  std::int64_t Length(std::int64_t step) const { return first_ + step * apart_; }
+  /// Nothing is longer.
+  bool IsBeyond(std::int64_t step) const {
+    return step > (Forms::kLargestExtent - first_) / apart_;
+  }
+  bool MayFit(std::int64_t step) {
+    return With(step, [](const Trial& trial) { return trial.decided().fits; });
+  }
+  bool Surely(std::int64_t step) {
+    return With(step, [](const Trial& trial) { return trial.surely_fits(); });
+  }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  template <typename Is>
+  bool With(std::int64_t step, const Is& is) {
+    if (error_ || step < 0 || IsBeyond(step)) return false;
+    const Result<Setting> setting = at_(Length(step));
+    if (!setting) {
+      error_ = setting.error();
+      return false;
+    }
+    const Result<Trial> trial = Trial::Of(*setting);
+    if (!trial) {
+      error_ = trial.error();
+      return false;
+    }
+    return is(*trial);
+  }
+
+  const SettingAtLength& at_;
+  std::int64_t first_;
+  std::int64_t apart_;
+  std::optional<Error> error_;
+};
+
+/// The shortest that is as far from the captured ones as they are from each other, and no less.
+std::int64_t Shortest(const std::vector<std::int64_t>& captured, std::int64_t apart) {
+  return (captured.front() - 1) % apart + 1;
+}
+
+/// The last step that passes: more memory is asked for at each.
+template <typename Passes>
+std::int64_t LastPassing(const Passes& passes, std::int64_t good, std::int64_t bad) {
+  while (good + 1 < bad) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (passes(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+}  // namespace
+
+std::int64_t LengthsApart(const std::vector<std::int64_t>& captured) {
+  std::int64_t apart = 0;
+  for (const std::int64_t length : captured) apart = std::gcd(apart, length - captured.front());
+  return std::max<std::int64_t>(apart, 1);
+}
+
+Result<MaxLength> FindMaxLength(const SettingAtLength& at,
+                                const std::vector<std::int64_t>& captured) {
+  const std::int64_t apart = LengthsApart(captured);
+  LengthTest test(at, Shortest(captured, apart), apart);
+  std::int64_t bad = 1;
+  while (!test.IsBeyond(bad) && test.MayFit(bad)) bad *= 2;
+  const std::int64_t most =
+      LastPassing([&](std::int64_t step) { return test.MayFit(step); }, -1, bad);
+  const std::int64_t sure =
+      test.Surely(most)
+          ? most
+          : LastPassing([&](std::int64_t step) { return test.Surely(step); }, -1, most);
+  if (test.error()) return *test.error();
+  const auto length = [&](std::int64_t step) { return step < 0 ? 0 : test.Length(step); };
+  return MaxLength{.sure = length(sure), .most = length(most), .apart = apart};
+}
+
+Result<Frontier> FindFrontier(const SettingAtLength& at, const std::vector<std::int64_t>& captured,
+                              std::string name) {
+  Frontier frontier{.name = std::move(name)};
+  for (std::int64_t length = captured.front();
+       length <= Forms::kLargestExtent && frontier.points.size() < kMostPoints; length *= 2) {
+    const Result<Setting> setting = at(length);
+    if (!setting) return setting.error();
+    const MaxBatch found = FindMaxBatch(*setting);
+    frontier.points.push_back({.length = length, .sure = found.sure, .most = found.most.batch});
+    if (found.most.batch == 0) break;
+  }
+  return frontier;
+}
+
+const FrontierPoint* Frontier::MostTokens() const {
+  const FrontierPoint* best = nullptr;
+  for (const FrontierPoint& point : points) {
+    if (point.Tokens() > (best ? best->Tokens() : 0)) best = &point;
+  }
+  return best;
+}
+
+const FrontierPoint* Frontier::Fastest() const {
+  const FrontierPoint* best = nullptr;
+  for (const FrontierPoint& point : points) {
+    if (point.TokensPerSecond() > (best ? best->TokensPerSecond() : 0)) best = &point;
+  }
+  return best;
+}
+
+}  // namespace plimsoll
