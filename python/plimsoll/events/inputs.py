@@ -13,7 +13,7 @@ _SHOWN = 6
 
 def changing_sizes(first: Recorded, second: Recorded, batches: tuple[int, int]) -> list[str]:
     """Notes on sizes that the data decide."""
-    small, large = _by_step(first), _by_step(second)
+    small, large = shapes_by_step(first), shapes_by_step(second)
     notes = []
     widest = max((len(shape) for shapes in small for shape in shapes), default=0)
     seen = sorted({shape for shapes in small for shape in shapes if len(shape) == widest})
@@ -50,7 +50,7 @@ def _shown(shape: Shape) -> str:
     return "x".join(map(str, shape)) or "1"
 
 
-def _by_step(run: Recorded) -> list[list[Shape]]:
+def shapes_by_step(run: Recorded) -> list[list[Shape]]:
     """The shapes of what each step was given."""
     steps: list[list[Shape]] = []
     shapes: dict[int, Shape] = {}

@@ -73,6 +73,14 @@ def merged(
     return events
 
 
+def merged_alike(
+    runs: Sequence[list[Event]], layouts: list[list[Layout]], tables: Tables
+) -> list[Event]:
+    """Of lists that are known to be alike."""
+    merger = _Merger(layouts, tables)
+    return [merger.event(alike) for alike in zip(*runs)]
+
+
 def _once_for_each_sample(
     runs: Sequence[Recorded], steps: list[list[Event]], tables: Tables, points: Points
 ) -> list[Event]:

@@ -7,6 +7,7 @@ step file that plimsoll.capture would. `plimsoll predict --run` starts this. doc
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import signal
@@ -22,6 +23,7 @@ from ..events.event import HostPeak, PartBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
+from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
@@ -38,8 +40,9 @@ class Sizes(NamedTuple):
 
     batches: tuple[int, int] | None = None
     lengths: tuple[int, int, int] | None = None
-    #: That which is asked about.
+    #: Those which are asked about.
     length: int | None = None
+    batch: int | None = None
 
 
 def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]:
@@ -61,16 +64,42 @@ def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]
         ]
     )
     if not own_batch and not runs[0].loader_batches:
-        raise CaptureError(
-            "the batch size cannot be varied: the command has no {batch}, and the script makes "
-            "no DataLoader with a batch size",
-            hint="Put {batch} where it stands: python train.py --batch-size {batch}",
-        )
+        return _as_it_stands(words, gpu, ranks)
     document = _document(runs, points, gpu)
     if not own_batch:
         # The training loader is made first.
         document["own_batch"] = runs[0].loader_batches[0]
+    if document["sizes_change"] and points.inline and (sizes.batch or not own_batch):
+        own = at_point(words, {"batch": sizes.batch}) if own_batch and sizes.batch else words
+        with contextlib.suppress(CaptureError):  # then the first steps at two batches are all
+            document["as_it_stands"] = _as_it_stands(own, gpu, ranks)
     return document
+
+
+#: Steps of a run as it stands, and seconds of the processor.
+_STEPS, _SECONDS = 60, 120.0
+
+
+def _as_it_stands(words: list[str], gpu: str, ranks: int) -> dict[str, Any]:
+    """Many steps of the script with the batches that it makes."""
+    run = run_each([Run(words, None, gpu, ranks, None, _STEPS, _SECONDS)])[0]
+    tables = Tables(inline=False)
+    sequence = sequence_of(run.recorded, tables)
+    if sequence is None:
+        raise CaptureError(
+            "the batch size cannot be varied, and too few steps were seen: the command has no "
+            "{batch}, and the script makes no DataLoader with a batch size",
+            hint="Put {batch} where it stands: python train.py --batch-size {batch}",
+        )
+    rows = tables.rows(sequence.events)
+    return {
+        **head_of(sequence),
+        **_facts([run], gpu, sum(row[0] == "part" for row in rows), tables),
+        "own_batch": sequence.points[0][0],
+        **tables.document(),
+        "variants": [{"precision": "as_written", "events": rows}],
+        "notes": run.notes,
+    }
 
 
 def _points(command: list[str], sizes: Sizes, shares: int) -> Points:
@@ -96,27 +125,33 @@ def _document(runs: list[RunResult], points: Points, gpu: str) -> dict[str, Any]
     tables = Tables(points.inline)
     small, large = (run.recorded for run in runs[:2])
     _check_that_it_grows(runs, points)
-    first = runs[0]
     changing = changing_sizes(steps_of(small), steps_of(large), points.batches)
-    notes = first.notes + changing
+    notes = runs[0].notes + changing
     events = tables.rows(merged([run.recorded for run in runs], tables, points, notes.append))
-    parts = sum(event[0] == "part" for event in events)
     return {
         **points.head(),
+        **_facts(runs, gpu, sum(event[0] == "part" for event in events), tables),
+        "sizes_change": bool(changing),
+        **tables.document(),
+        "variants": [{"precision": "as_written", "events": events}],
+        "notes": notes,
+    }
+
+
+def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[str, Any]:
+    """What is known beside what the steps do."""
+    first = runs[0]
+    return {
         "torch": first.torch,
         "gpu": gpu,
         "model": first.model,
         "settings": first.settings,
         "names_root": True,
-        "sizes_change": bool(changing),
         "passes": first.passes,
         **({"kept_by": first.keeper._asdict()} if first.keeper else {}),
         "host": _host([run.host for run in runs], parts, tables),
         **_epoch([run.epoch for run in runs], tables),
         **_lost(runs, parts),
-        **tables.document(),
-        "variants": [{"precision": "as_written", "events": events}],
-        "notes": notes,
     }
 
 
@@ -153,7 +188,7 @@ def _host(hosts: list[HostPeaks], parts: int, tables: Tables) -> dict[str, Any]:
             **{name: number(name) for name in ("workers", "shared", "left")},
         }
         told = {name: value for name, value in more.items() if value}
-        return [number("bytes"), alike[1].where, *([told] if told else [])]
+        return [number("bytes"), alike[-1].where, *([told] if told else [])]
 
     rows = [row(alike) for alike in zip(*peaks)]
     return {
@@ -195,7 +230,6 @@ def _check_that_it_grows(runs: list[RunResult], points: Points) -> None:
 def run_each(runs: list[Run]) -> list[RunResult]:
     """Beside each other, each in a process of its own: torch takes seconds to load, once."""
     from .process import load_all
-    from .watch import STEPS
 
     load_all()
     with tempfile.TemporaryDirectory() as folder:
@@ -206,7 +240,8 @@ def run_each(runs: list[Run]) -> list[RunResult]:
         codes: list[int] = []
         for begin in range(0, len(functions), at_once):
             some = slice(begin, begin + at_once)
-            codes += run_beside(functions[some], functools.partial(said, progress[some], STEPS))
+            speak = functools.partial(said, progress[some], runs[begin].steps)
+            codes += run_beside(functions[some], speak)
             if any(codes):
                 break
         return [_found(place, code) for place, code in zip(places, codes)]
@@ -297,6 +332,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batches", help="two batch sizes, 4,8 unless given")
     parser.add_argument("--lengths", help="three lengths, where the command has one in braces")
     parser.add_argument("--length", help="the length that will be asked about, instead")
+    parser.add_argument("--batch", help="the batch that will be asked about")
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
@@ -315,6 +351,7 @@ def main(arguments: list[str]) -> int:
             _growing(flags.batches, "batch sizes", "4,8"),
             _growing(flags.lengths, "lengths", "128,192,256"),
             whole_number(flags.length) if flags.length else None,
+            whole_number(flags.batch) if flags.batch else None,
         )
         document = capture_script(command, sizes, flags.gpu)
         Capture(document).write(flags.output)

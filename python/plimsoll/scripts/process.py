@@ -43,10 +43,10 @@ from .checkpoints import LibrariesFiles
 from .files import SavedFiles
 from .later import EVALUATION
 from .progress import Progress
-from .run import Failure, Outcome, Run, RunResult, write_outcome
+from .run import STEPS, Failure, Outcome, Run, RunResult, write_outcome
 from .schedules import brought_forward
 from .stand_ins import ScriptSettings, world
-from .watch import STEPS, ScriptPlaces, ScriptRecorder, Watch
+from .watch import ScriptPlaces, ScriptRecorder, Watch
 
 #: What is noted of them takes some gigabytes: a script that does more does not come to its steps.
 MOST_CALLS = 4_000_000
@@ -77,7 +77,9 @@ class _Process:
         # Libraries before the watch: what they are told counts in the model's first forward.
         self._libraries_are_patched = False
         self._places.call_at_model(self._patch_libraries)
-        self._watch = Watch(self._recorder, self._places, self._notes, self.finish)
+        self._watch = Watch(
+            self._recorder, self._places, self._notes, self.finish, run.steps, run.seconds
+        )
         self._libraries_files = LibrariesFiles(
             self._notes, self._watch, self._files, self._settings
         )

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, Union
 from ..base.errors import CaptureError
 from ..events.event import HostPeak, Recorded
 
+#: The first makes the optimizer's state, the second finds it, the third is what all others do.
+STEPS = 3
+
 
 class Stretch(NamedTuple):
     """The larger batch has the samples of the smaller one, some of them again. So both are padded
@@ -32,6 +35,9 @@ class Run(NamedTuple):
     ranks: int = 0
     #: Of the run at the larger batch.
     stretch: Stretch | None = None
+    #: Steps to see, and the time of the processor in which more than a few are.
+    steps: int = STEPS
+    seconds: float = 0.0
 
 
 class Kept(NamedTuple):

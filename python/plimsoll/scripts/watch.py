@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, NoReturn
@@ -45,10 +46,9 @@ from .files import tensors_in
 from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
 from .loading import Loading, has_workers
-from .run import HostPeaks, Kept
+from .run import STEPS, HostPeaks, Kept
 from .stand_ins import OneRank
 
-STEPS = 3
 _LARGE = 64 << 20
 #: A function of torch.distributed.checkpoint: it lets an optimizer that has no state yet step with
 #: gradients of zeros. That is no training.
@@ -158,9 +158,14 @@ class Watch:
         places: ScriptPlaces,
         note: Note,
         enough: Callable[[], NoReturn],
+        steps: int = STEPS,
+        seconds: float = 0.0,
     ) -> None:
         """`enough` is called, from within the script, when enough was seen. It ends the process:
-        nothing of the script runs any more."""
+        nothing of the script runs any more. `steps`: how many to see; more than the first few only
+        in so many seconds of the processor."""
+        self._wanted = steps
+        self._until = time.process_time() + seconds
         self._recorder = recorder
         self._places = places
         self._note = note
@@ -291,7 +296,11 @@ class Watch:
             self._begin_later(self._next)
 
     def _has_steps(self) -> bool:
-        return len(self.begins) == STEPS and self._in_a_step <= set(self._stepped)
+        return self._has_seen_enough() and self._in_a_step <= set(self._stepped)
+
+    def _has_seen_enough(self) -> bool:
+        seen = len(self.begins)
+        return seen >= self._wanted or (seen >= STEPS and time.process_time() > self._until)
 
     def _begin_later(self, at: int) -> None:
         before, after = self._fetched_by_step[-2:]
@@ -413,7 +422,7 @@ class Watch:
             begin = self._next if self._next is not None else len(self._recorder.events)
             if self.later.begun:
                 self.later.turn()
-            elif len(self.begins) == STEPS:
+            elif self._has_seen_enough():
                 self._begin_later(begin)
             else:
                 self.begins.append(begin)
