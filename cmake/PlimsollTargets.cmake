@@ -16,6 +16,10 @@ target_compile_options(plimsoll_options INTERFACE -Wall -Wextra -Wshadow -Wconve
 if(PLIMSOLL_UNITY)
   # g++ takes what a batch includes for headers, which must not use unnamed namespaces.
   target_compile_options(plimsoll_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  # By itself g++ looks for garbage at every few hundred megabytes, which is a tenth of the time of a batch. Without, it
+  # takes up to a third more memory: 1.6 GB at most, and 3.8 GB with torch.
+  target_compile_options(plimsoll_options INTERFACE
+                         $<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=4000000>)
 endif()
 if(PLIMSOLL_WERROR)
   target_compile_options(plimsoll_options INTERFACE -Werror)

@@ -37,7 +37,7 @@ def trials(request, monkeypatch):
     return at_most
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def nothing_loaded_is_garbage(torchvision_or_not):
     """Each capture has the collector look through all there is, and torch alone is a lot."""
     gc.collect()

@@ -374,7 +374,9 @@ def two_convolutions():
 
 
 def capture_images(model=two_convolutions, **options):
-    return plimsoll.capture(model, sgd, images, lambda m, x: m(x).float().mean(), **options)
+    return plimsoll.capture(
+        model, sgd, images, lambda m, x: m(x).float().mean(), steps=1, **options
+    )
 
 
 def test_channels_last_beside_the_others():
@@ -431,7 +433,7 @@ def test_what_a_plan_can_choose_from(model, options, types, formats):
     def of(model, x):
         return model(x.to(next(model.parameters()).dtype)).float().mean()
 
-    made = plimsoll.capture(model, sgd, images, of, precisions="plan", **options)
+    made = plimsoll.capture(model, sgd, images, of, precisions="plan", steps=1, **options)
     moved = ["channels_last", *(f"{name}+channels_last" for name in types)]
     assert made.variants == ["as_written", *types, *(moved if formats else [])]
 

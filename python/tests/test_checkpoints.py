@@ -224,7 +224,7 @@ module.CallbackHandler = CallbackHandler
 sys.modules[module.__name__] = module
 args = types.SimpleNamespace(eval_strategy="no", save_strategy=sys.argv[2])
 control = types.SimpleNamespace(should_save=False, should_training_stop=False)
-loader = DataLoader(TensorDataset(torch.randn(4000, 32)), batch_size=batch)
+loader = DataLoader(TensorDataset(torch.randn(400, 32)), batch_size=batch)
 model = nn.Linear(32, 8).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 while not control.should_training_stop:
@@ -272,7 +272,7 @@ for name, one in (("loops.training_epoch_loop", _TrainingEpochLoop),
     sys.modules[module.__name__] = module
 loop, checkpoint = _TrainingEpochLoop(), ModelCheckpoint()
 loop.trainer = types.SimpleNamespace(enable_validation=True, should_stop=False)
-loader = DataLoader(TensorDataset(torch.randn(4000, 32)), batch_size=batch)
+loader = DataLoader(TensorDataset(torch.randn(400, 32)), batch_size=batch)
 validation = DataLoader(TensorDataset(torch.randn(96, 32)), batch_size=batch)
 model = nn.Linear(32, 8).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

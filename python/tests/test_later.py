@@ -11,8 +11,10 @@ torch = pytest.importorskip("torch")
 
 from test_script import captured  # noqa: E402
 
+from plimsoll.scripts import heaviest  # noqa: E402
+
 JOB = """
-train = TensorDataset(torch.randn(400, 32), torch.randint(0, 8, (400,)))
+train = TensorDataset(torch.randn(80, 32), torch.randint(0, 8, (80,)))
 held_out = TensorDataset(torch.randn(96, 32), torch.randint(0, 8, (96,)))
 loader, validation = DataLoader(train, batch_size=batch), DataLoader(held_out, batch_size=batch)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
@@ -62,12 +64,10 @@ def test_an_evaluation_is_seen_and_its_batches_are_counted(tmp_path: Path) -> No
     ]
     assert ["step"] in seen, "the next epoch begins"
     assert not any("evaluation" in note for note in told["notes"])
+    assert told["epoch"] == [20, 10], "steps that come before"
 
 
-def test_how_many_steps_come_before_is_known(tmp_path: Path) -> None:
-    told = captured(tmp_path, JOB + EVALUATION, "{batch}").document
-    assert told["epoch"] == [100, 50]
-    # A loop that ends by itself is told as it is.
+def test_a_loop_that_ends_by_itself_is_told_as_it_is(tmp_path: Path) -> None:
     counted = JOB.replace("for x, y in loader:", "for x, y in list(loader)[:4]:")
     assert "epoch" not in captured(tmp_path, counted + EVALUATION, "{batch}").document
 
@@ -183,6 +183,14 @@ def test_the_heaviest_batch_of_the_data_gets_a_step(tmp_path: Path) -> None:
     ][:1]
 
 
+def test_data_that_are_slow_to_read_are_not_read_to_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heaviest, "_MOST_SECONDS", -1.0)
+    search = heaviest.Heaviest()
+    assert search.find(0, lambda: torch.zeros(9)) is None and search.looked == heaviest.OF_FIRST
+
+
 def test_who_keeps_what_a_step_leaves_is_told(tmp_path: Path) -> None:
     text = JOB.replace("range(3):", "range(3):\n    kept = [[]]", 1)
     text += "        kept[0].append(loss)\n"
@@ -238,7 +246,7 @@ module.CallbackHandler = CallbackHandler
 sys.modules[module.__name__] = module
 args = types.SimpleNamespace(eval_strategy=sys.argv[2])
 control = types.SimpleNamespace(should_evaluate=False)
-train = TensorDataset(torch.randn(4000, 32))
+train = TensorDataset(torch.randn(400, 32))
 loader = DataLoader(train, batch_size=batch)
 validation = DataLoader(TensorDataset(torch.randn(96, 32)), batch_size=batch)
 model = nn.Linear(32, 8).cuda()
@@ -256,7 +264,7 @@ for (x,) in loader:
 
 
 LOADING = """
-data = TensorDataset(torch.randn(800, 3000))
+data = TensorDataset(torch.randn(100, 3000))
 loader = DataLoader(data, batch_size=batch, num_workers=2, pin_memory=True, prefetch_factor=3)
 model = nn.Linear(3000, 8).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -294,13 +302,13 @@ def test_workers_collate_elsewhere_and_may_stay(tmp_path: Path) -> None:
     kept = LOADING.replace(", pin_memory=True", ", persistent_workers=True")
     kept = kept.replace("assert x.is_pinned() and", "assert")
     host = captured(tmp_path, kept + EVALUATION_OF_LOADING, "{batch}").document["host"]
-    assert host["steps"][0] == 800 * 3000 * 4, "the data; batches are those of the workers"
+    assert host["steps"][0] == 100 * 3000 * 4, "the data; batches are those of the workers"
     assert host["steps"][2]["workers"] == 2
     assert [part[2]["workers"] for part in host["later"][:3]] == [3, 3, 3]
 
 
 EVALUATION_OF_LOADING = """
-held_out = DataLoader(TensorDataset(torch.randn(900, 3000)), batch_size=20, num_workers=1)
+held_out = DataLoader(TensorDataset(torch.randn(100, 3000)), batch_size=20, num_workers=1)
 model.eval()
 with torch.no_grad():
     for (x,) in held_out:
@@ -341,10 +349,10 @@ def ahead(loader):
 
 def test_padding_does_not_end_it(tmp_path: Path) -> None:
     text = """
-train = TensorDataset(torch.randn(400, 8, 32), torch.zeros(400, 8, dtype=torch.bool))
+train = TensorDataset(torch.randn(40, 8, 32), torch.zeros(40, 8, dtype=torch.bool))
 loader = DataLoader(train, batch_size=batch)
 layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-model = nn.TransformerEncoder(layer, 2).cuda()
+model = nn.TransformerEncoder(layer, 1).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, padding in loader:
     model(x.cuda(), src_key_padding_mask=padding.cuda()).sum().backward()
