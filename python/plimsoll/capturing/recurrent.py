@@ -3,8 +3,8 @@
 A build of torch for the CPU alone cannot get that far: it looks for cuDNN's code behind the layer,
 and no build knows the backward's results without data. What is told is `aten._cudnn_rnn` and its
 backward, with their own arguments and results. The layers' weights lie in one piece of memory on a
-GPU, unless they are bfloat16; here they stand one by one, and their gradients in one piece. Packed
-sequences are all as long as the longest (selections.py).
+GPU, unless they are bfloat16, and their gradients too. They get there by way of memory of their own
+(FlatWeights).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..events.event import Buffer, Call, Event, Free, Parameter
 from ..events.recorder import Recorder
 
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
@@ -25,6 +26,55 @@ _LSTM = 2
 # What cuDNN keeps for the backward, in elements for each element of the output; measured for the
 # last two (research/operators.md 14).
 _KEPT = {0: 1, 1: 1, 2: 5, 3: 6}
+
+
+def layers_of(model: torch.nn.Module, recorder: Recorder) -> list[tuple[int, ...]]:
+    """The storages of the weights of each recurrent layer that has them in one piece."""
+    layers = []
+    for module in model.modules():
+        if not isinstance(module, torch.nn.RNNBase):
+            continue
+        weights = [w for w in module.parameters() if w.dtype is not torch.bfloat16]
+        layer = tuple(recorder.number(weight) for weight in weights)
+        if all(layer) and len(set(layer)) == len(layer) == len(list(module.parameters())):
+            layers.append(layer)
+    return layers
+
+
+class FlatWeights:
+    """When a layer comes to the device, each of its weights does; then all are copied into one
+    piece, and the first copies go."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        #: By storage: those of the same layer, in the order in which they come.
+        self._layer_of: dict[int, tuple[int, ...]] = {}
+        self._told: dict[tuple[int, ...], list[Parameter | Buffer]] = {}
+        self._copies: dict[tuple[int, ...], list[int]] = {}
+
+    def together(self, layer: tuple[int, ...]) -> None:
+        self._layer_of.update({number: layer for number in layer})
+
+    def events(self, made: Call, tensor: Parameter | Buffer) -> list[Event]:
+        """For the call that made a tensor of the model."""
+        layer = self._layer_of.get(tensor.storage)
+        if layer is None:
+            return [tensor]
+        copy = self._recorder.new_number()
+        told = self._told.setdefault(layer, [])
+        copies = self._copies.setdefault(layer, [])
+        told.append(tensor)
+        copies.append(copy)
+        results = [result._replace(storage=copy) for result in made.results]
+        new = [one._replace(storage=copy) for one in made.made]
+        first = Call(made.op, made.place, made.args, made.kwargs, results, new)
+        if len(told) < len(layer):
+            return [first]
+        piece = len(self._told)
+        for one in told:
+            if isinstance(one, Parameter):
+                one.piece = piece
+        return [first, *told, *map(Free, copies)]
 
 
 @contextlib.contextmanager

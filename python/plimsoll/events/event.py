@@ -60,11 +60,13 @@ class NewStorage(NamedTuple):
 
 @dataclass
 class Parameter:
-    __slots__ = ("storage", "layout", "name", "trainable")
+    __slots__ = ("storage", "layout", "name", "trainable", "piece")
     storage: int
     layout: int
     name: str
     trainable: bool
+    #: Those of one number lie in one piece of memory; 0: it lies alone.
+    piece: int
 
 
 @dataclass

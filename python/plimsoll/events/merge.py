@@ -5,11 +5,13 @@ What is equal stands once, a number that differs with its value in each.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from ..base.errors import CaptureError
 from ..base.notes import Note
+from ..base.pieces import Pieces
 from .event import (
     Buffer,
     Call,
@@ -210,9 +212,9 @@ class _Merger:
         if isinstance(first, Call):
             return self._call(alike)
         if isinstance(first, Parameter):
-            _all_equal([(p.storage, p.name, p.trainable) for p in alike])
+            _all_equal([(p.storage, p.name, p.trainable, p.piece) for p in alike])
             layout = self._layout([p.layout for p in alike])
-            return Parameter(first.storage, layout, first.name, first.trainable)
+            return Parameter(first.storage, layout, first.name, first.trainable, first.piece)
         if isinstance(first, Buffer):
             _all_equal([(b.storage, b.name) for b in alike])
             return Buffer(first.storage, self._layout([b.layout for b in alike]), first.name)
@@ -242,6 +244,8 @@ class _Merger:
         _all_equal([type(value) for value in alike])
         if isinstance(first, Tensor):
             return self._tensor(alike)
+        if isinstance(first, Pieces):
+            return [varying(numbers) for numbers in itertools.zip_longest(*alike, fillvalue=0)]
         if isinstance(first, list):
             _all_equal([len(value) for value in alike])
             return [self._value(elements) for elements in zip(*alike)]

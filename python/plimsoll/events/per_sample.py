@@ -87,7 +87,7 @@ class _Lengthening:
             return b if a.category == b.category else None
         if isinstance(a, Parameter) and isinstance(b, Parameter):
             self._counterparts(a.storage, b.storage)
-            return Parameter(b.storage, a.layout, a.name, a.trainable)
+            return Parameter(b.storage, a.layout, a.name, a.trainable, a.piece)
         if isinstance(a, Buffer) and isinstance(b, Buffer):
             self._counterparts(a.storage, b.storage)
             return Buffer(b.storage, a.layout, a.name)

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..base.pieces import Pieces
 from ..base.places import Places
 from ..knowledge.values import Values
 from .casts import Casts
@@ -116,7 +117,7 @@ class Recorder(TorchDispatchMode):
     def as_model_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> Parameter | Buffer:
         number, layout = self.number(tensor), self._layout(tensor)
         if kind == "parameter":
-            return Parameter(number, layout, name, tensor.requires_grad)
+            return Parameter(number, layout, name, tensor.requires_grad, 0)
         return Buffer(number, layout, name)
 
     def label(self, category: str, tensors: Iterable[torch.Tensor]) -> None:
@@ -265,6 +266,11 @@ class Recorder(TorchDispatchMode):
         watch = self._live.get(tensor.untyped_storage()._cdata)
         return watch.number if watch is not None else 0
 
+    def new_number(self) -> int:
+        """For a storage that no tensor here has."""
+        self._made += 1
+        return self._made
+
     def alive(self) -> set[int]:
         """The numbers of the storages that are there."""
         return {watch.number for watch in self._live.values()}
@@ -280,8 +286,7 @@ class Recorder(TorchDispatchMode):
         """Gives a storage its number: a new one, or that of the memory that it stands for."""
         storage = tensor.untyped_storage()
         if number is None:
-            self._made += 1
-            number = self._made
+            number = self.new_number()
         watch = _Watch(storage, self._freed)
         watch.number = number
         watch.address = storage._cdata
@@ -320,7 +325,7 @@ class Recorder(TorchDispatchMode):
         return None if tensor is None else self._tensor(tensor)._replace(storage=0)
 
     def _value(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
+        if isinstance(value, (Tensor, Pieces)):
             return value
         if isinstance(value, torch.Tensor):
             if self._is_new(value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
+from ..base.pieces import Pieces
 from .event import (
     Call,
     Event,
@@ -139,7 +140,7 @@ def _renamed(event: Event, names: dict[int, int]) -> Event:
 def _value(value: Any, names: dict[int, int]) -> Any:
     if isinstance(value, Tensor):
         return _tensor(value, names)
-    if isinstance(value, list):
+    if isinstance(value, list) and not isinstance(value, Pieces):
         return [_value(element, names) for element in value]
     return value
 
@@ -167,6 +168,8 @@ def _key(event: Event) -> tuple[Any, ...]:
 def _keys(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.storage, value.flags
+    if isinstance(value, Pieces):
+        return "pieces"
     if isinstance(value, list):
         return tuple(_keys(element) for element in value)
     return value if isinstance(value, (str, bool)) else type(value).__name__

@@ -80,7 +80,8 @@ class Tables:
             return self._part(event)
         if isinstance(event, Parameter):
             name = self.string(event.name)
-            return ["parameter", event.storage, event.layout, name, event.trainable]
+            row = ["parameter", event.storage, event.layout, name, event.trainable]
+            return [*row, event.piece] if event.piece else row
         if isinstance(event, Buffer):
             return ["buffer", event.storage, event.layout, self.string(event.name)]
         return ["step"]

@@ -16,6 +16,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from ..base.errors import CaptureError
 from ..base.notes import Note
+from ..base.pieces import Pieces
 from ..base.places import current_line
 from .facts import SMALL, Facts, facts_of, set_facts
 
@@ -206,8 +207,12 @@ def _packed_by_length(name: str, args: Any) -> Selected:
         sizes = (lengths.unsqueeze(0) > torch.arange(steps).unsqueeze(1)).sum(1)
         sizes = sizes[sizes > 0]
         rows = int(lengths.sum())
+        # Steps that the same sequences have are copied together, before all is put in one piece.
+        _, together = torch.unique_consecutive(sizes, return_counts=True)
+        alive = torch.unique_consecutive(sizes)
+        pieces = Pieces((together * alive).tolist())
     made = padded.new_empty((rows, *padded.shape[2:]))
-    return Selected(name, list(args), (made, sizes))
+    return Selected(name, [*args, pieces], (made, sizes))
 
 
 def _packed(name: str, args: Any, kwargs: dict[str, Any], note: Note) -> Selected:

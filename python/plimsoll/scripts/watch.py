@@ -26,6 +26,7 @@ from ..base.places import Places
 from ..capturing.garbage import collect_after_step
 from ..capturing.optimizers import state_tensors
 from ..capturing.phases import mark_phases
+from ..capturing.recurrent import FlatWeights, layers_of
 from ..events.event import (
     Buffer,
     Call,
@@ -183,6 +184,8 @@ class Watch:
         self.roots: list[nn.Module] = []
         #: What the models hold: by storage, the event that tells it.
         self._held: dict[int, Parameter | Buffer] = {}
+        #: Recurrent layers: the storages of their weights.
+        self._flat: list[tuple[int, ...]] = []
         #: Where each step begins.
         self.begins: list[int] = []
         self._first_forward = 0
@@ -218,6 +221,7 @@ class Watch:
             self._resident = resident()
         self.roots.append(inner)
         recorder = self._recorder
+        self._flat += layers_of(inner, recorder)
         prefix = f"{type(inner).__name__}." if len(self.roots) > 1 else ""
         for kind, name, tensor in tensors_in_order(inner):
             number = recorder.number(tensor)
@@ -508,6 +512,9 @@ class Watch:
     def events(self) -> list[Event]:
         """With the models and the steps in their places."""
         begins = set(self.begins)
+        flat = FlatWeights(self._recorder)
+        for layer in self._flat:
+            flat.together(layer)
         parts: dict[int, list[Event]] = {}
         for index, part in self.later.parts:
             parts.setdefault(index, []).append(part)
@@ -528,7 +535,7 @@ class Watch:
             events.extend(parts.get(index, []))
             if index == first and not isinstance(event, Phase):
                 events.append(Phase("inputs"))
-            events.extend(self._before_steps(event) if index < first else [event])
+            events.extend(self._before_steps(event, flat) if index < first else [event])
             # What came before the first forward was not known to be of a step.
             if first <= index < forward and index in fetched:
                 events.append(Label("input", fetched[index]))
@@ -536,13 +543,13 @@ class Watch:
         events.extend(parts.get(len(self._recorder.events), []))
         return events
 
-    def _before_steps(self, event: Event) -> list[Event]:
+    def _before_steps(self, event: Event, flat: FlatWeights) -> list[Event]:
         """The model where it is made. What fills it with values is left out."""
         if not isinstance(event, Call):
             return [event] if isinstance(event, Free) else []
         made = [new.storage for new in event.made]
         if len(made) == 1 and made[0] in self._held:
-            return [self._held[made[0]]]
+            return flat.events(event, self._held[made[0]])
         return [event] if made else []
 
 

@@ -38,10 +38,12 @@ Dims DenseStrides(const Dims& sizes, const std::vector<std::size_t>& order) {
 
 class Slicer {
  public:
-  Slicer(const Job& job, std::int64_t length)
-      : forms_(*job.forms), made_{.job = CopyOf(job, 0)}, length_(length) {
+  /// Where the smaller and the larger batch are.
+  Slicer(const Job& job, SequenceStep smaller, SequenceStep larger)
+      : forms_(*job.forms),
+        made_{.job = CopyOf(job, 0)},
+        at_{std::move(smaller), std::move(larger)} {
     made_.job.variants = job.variants;
-    made_.job.length = length;
   }
 
   JobAtLength Run() {
@@ -64,14 +66,15 @@ class Slicer {
   }
 
  private:
-  Extent At(std::size_t batch) const { return {made_.job.batches[batch], length_}; }
+  std::int64_t ValueOf(const Number& number, const SequenceStep& at) {
+    if (at.point) return forms_.Captured(number, *at.point);
+    if (!forms_.IsWhole(number.form(), at.extent)) ++made_.rounded;
+    return forms_.At(number.form(), at.extent);
+  }
 
   void Put(Number& number) {
     if (number.form() == kNoForm) return;
-    for (const std::size_t batch : {0, 1}) {
-      if (!forms_.IsWhole(number.form(), At(batch))) ++made_.rounded;
-    }
-    number = {forms_.At(number.form(), At(0)), forms_.At(number.form(), At(1)), number.form()};
+    number = {ValueOf(number, at_[0]), ValueOf(number, at_[1]), number.form()};
   }
   /// Of something that is never less than nothing.
   void PutCount(Number& number) {
@@ -182,7 +185,7 @@ class Slicer {
 
   const Forms& forms_;
   JobAtLength made_;
-  std::int64_t length_;
+  const SequenceStep at_[Number::kPoints];
   /// The layouts before: their forms tell the points of the capture.
   std::vector<LayoutRecord> captured_;
   std::set<StringId> unexplained_;
@@ -190,7 +193,9 @@ class Slicer {
 
 }  // namespace
 
-bool HasLength(const Job& job) { return job.forms && job.forms->dimensions().size() == 2; }
+bool HasLength(const Job& job) {
+  return job.forms && job.sequence.empty() && job.forms->dimensions().size() == 2;
+}
 
 const std::string& NameOfLength(const Job& job) { return job.forms->dimensions()[kLength]; }
 
@@ -200,6 +205,15 @@ std::vector<std::int64_t> CapturedLengths(const Job& job) {
   return {lengths.begin(), lengths.end()};
 }
 
-JobAtLength AtLength(const Job& job, std::int64_t length) { return Slicer(job, length).Run(); }
+JobAtLength AtLength(const Job& job, std::int64_t length) {
+  const auto at = [&](std::size_t batch) {
+    return SequenceStep{.extent = {job.batches[batch], length}};
+  };
+  JobAtLength made = Slicer(job, at(0), at(1)).Run();
+  made.job.length = length;
+  return made;
+}
+
+Job AtStep(const Job& job, const SequenceStep& step) { return Slicer(job, step, step).Run().job; }
 
 }  // namespace plimsoll

@@ -1,6 +1,6 @@
 // A job that was captured over the batch and a length, at one length: a job over the batch alone,
 // as everything else takes it. The length is what the user calls it: of sequences, the side of
-// images, frames.
+// images, frames. Likewise one step of a job whose data decide the sizes of its batches.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +28,7 @@ struct JobAtLength {
 
 /// `length` is within 1 and Forms::kLargestExtent.
 JobAtLength AtLength(const Job& job, std::int64_t length);
+/// One step of its sequence: there is nothing left to choose.
+Job AtStep(const Job& job, const SequenceStep& step);
 
 }  // namespace plimsoll

@@ -71,6 +71,9 @@ struct ModelTensor {
   StringId name;
   bool trainable = false;
   bool buffer = false;
+  /// Those of the same number lie in one piece of memory: the weights of a recurrent layer. 0: it
+  /// lies alone.
+  std::uint32_t piece = 0;
 };
 
 struct JobEvent {
@@ -188,6 +191,18 @@ struct LayoutRecord {
 /// What ranks exchange tensors by. Gloo goes through the host, and makes copies on the device.
 enum class Backend : std::uint8_t { kNccl, kGloo };
 
+struct Job;
+
+/// A step of a job whose data decide the sizes of its batches.
+struct SequenceStep {
+  Extent extent;
+  /// The point of the capture that it is. Nothing where it was not captured.
+  std::optional<std::size_t> point = {};
+};
+
+/// The steps before a sequence: they make what all others find.
+inline constexpr std::size_t kBeforeSequence = 2;
+
 /// What is known of a job beside what it does.
 struct JobFacts {
   std::string file;
@@ -200,6 +215,11 @@ struct JobFacts {
   /// Of a job that was captured over more than the batch; what its numbers are at now.
   std::shared_ptr<const Forms> forms = {};
   std::optional<std::int64_t> length = {};
+  /// Of a job as it stands, from the third step on: the last captured one at these. Its batch is
+  /// its own, and cannot be varied.
+  std::vector<SequenceStep> sequence = {};
+  /// The same job with the batches of its own data, where those change.
+  std::shared_ptr<const Job> as_it_stands = {};
   /// torch.backends.cuda.matmul.allow_tf32
   bool matmul_tf32 = false;
   /// That of the script, where it names one; of the ranks that a transform adds.

@@ -33,6 +33,12 @@ ReleaseEdit::Kind ReadEditKind(const Json& json) {
   Refuse("a release has an edit of an unknown kind");
 }
 
+std::uint32_t ReadPiece(const Json& json) {
+  const std::int64_t piece = Int(json);
+  if (piece < 1 || piece > kMostStorages) Refuse(fmt::format("no piece {}", piece));
+  return static_cast<std::uint32_t>(piece);
+}
+
 Heaviest ReadHeaviest(const Json& json) {
   if (json.is_text() && *json.text() == "of_all") return Heaviest::kOfAll;
   if (json.is_text() && *json.text() == "of_first") return Heaviest::kOfFirst;
@@ -139,7 +145,8 @@ void EventReader::ReadModelTensor(const Json& json, bool buffer) {
                                      .layout = ReadLayoutIndex(json[2]),
                                      .name = ReadString(json[3]),
                                      .trainable = !buffer && IsTrue(json[4]),
-                                     .buffer = buffer});
+                                     .buffer = buffer,
+                                     .piece = json.size() > 5 ? ReadPiece(json[5]) : 0});
   Add({.kind = JobEvent::Kind::kModelTensor, .index = Index(variant().model_tensors)});
 }
 

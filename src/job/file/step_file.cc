@@ -54,6 +54,7 @@ class Reader : public JsonItems {
     for (const Json& note : document["notes"].items()) {
       if (note.is_text()) job_.notes.push_back(*note.text());
     }
+    ReadAsItStands(document["as_it_stands"]);
   }
 
  private:
@@ -153,7 +154,26 @@ class Reader : public JsonItems {
   /// Numbers refer to the batches and the points.
   void ReadMore(const Json& document) {
     job_.forms = ReadForms(document);
-    job_.length = job_.forms->points().front()[1];
+    if (document["sequence"].is_null()) {
+      job_.length = job_.forms->points().front()[1];
+      return;
+    }
+    for (const Json& step : Array(document, "sequence")) {
+      job_.sequence.push_back(ReadSequenceStep(step, *job_.forms));
+    }
+  }
+
+  /// A document like this one, in it.
+  void ReadAsItStands(const Json& document) {
+    if (document.is_null()) return;
+    if (document["schema"] != kSchemaOfMore || !document["as_it_stands"].is_null()) {
+      Refuse("\"as_it_stands\" is no job with a sequence");
+    }
+    auto job = std::make_shared<Job>();
+    job->file = job_.file;
+    Reader(*job, budget_).Read(document);
+    if (job->sequence.empty()) Refuse("\"as_it_stands\" is no job with a sequence");
+    job_.as_it_stands = std::move(job);
   }
 
   void ReadRanks(const Json& settings) {

@@ -109,4 +109,12 @@ std::shared_ptr<const Forms> ReadForms(const Json& document) {
   return forms;
 }
 
+SequenceStep ReadSequenceStep(const Json& value, const Forms& forms) {
+  if (!IsInteger(value)) return {.extent = ReadPoint(value, forms.dimensions().size())};
+  const std::int64_t point = Int(value);
+  if (point < 0 || point >= std::ssize(forms.points())) Refuse(fmt::format("no point {}", point));
+  const auto index = static_cast<std::size_t>(point);
+  return {.extent = forms.points()[index], .point = index};
+}
+
 }  // namespace plimsoll::step_file

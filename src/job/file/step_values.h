@@ -25,5 +25,7 @@ Number ReadNumber(const Json& value, const Job& job);
 Number ReadCount(const Json& value, const Job& job);
 /// The dimensions, the points and the numbers of a job over more than the batch.
 std::shared_ptr<const Forms> ReadForms(const Json& document);
+/// A point by its number, or the sizes of a step that is none.
+SequenceStep ReadSequenceStep(const Json& value, const Forms& forms);
 
 }  // namespace plimsoll::step_file

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "job/calls/arithmetic.h"
+#include "job/file/at_length.h"
 #include "job/lowering/request_writer.h"
 #include "job/lowering/storage_blocks.h"
 #include "job/rules/rules.h"
@@ -99,6 +100,7 @@ class Lowerer final : public Emitter {
     const auto captured = static_cast<int>(steps.size());
     for (int i = 0; i < options_.steps && captured > 0; ++i) {
       requests_.BeginStep(i);
+      if (const SequenceStep* step = StepOfSequence(i)) PutAt(step);
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
@@ -107,6 +109,7 @@ class Lowerer final : public Emitter {
         RunEvents(events, steps.back());
       }
     }
+    PutAt(nullptr);
     // What comes later finds what the last captured step left, or one that stands for it.
     if (options_.later && options_.steps >= captured) RunLater();
     lowered_.workload.allocations = lowered_.blocks.size();
@@ -182,6 +185,21 @@ class Lowerer final : public Emitter {
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
   }
 
+  /// What the data give a step.
+  const SequenceStep* StepOfSequence(int step) const {
+    const std::size_t index = static_cast<std::size_t>(step) - kBeforeSequence;
+    return index < job_.sequence.size() ? &job_.sequence[index] : nullptr;
+  }
+  /// The calls with the numbers that they have there; their own again with nothing.
+  void PutAt(const SequenceStep* step) {
+    at_ = &at_step_;
+    calls_ = &variant_.calls;
+    if (step == nullptr) return;
+    here_.emplace(AtStep(job_, *step));
+    at_ = &at_here_.emplace(*here_, options_.batch);
+    calls_ = &here_->variants.front().calls;
+  }
+
   void RunLater() {
     for (std::size_t i = 0; i < variant_.later.size(); ++i) {
       const Part& part = variant_.later[i];
@@ -238,16 +256,29 @@ class Lowerer final : public Emitter {
 
   void RunModelTensor(std::uint32_t index) {
     const ModelTensor& tensor = variant_.model_tensors[index];
-    const Bytes bytes = at_->layout(tensor.layout).bytes();
+    const Bytes bytes =
+        tensor.piece == 0 ? at_->layout(tensor.layout).bytes() : BytesOfPiece(tensor);
     if (bytes <= 0 || blocks_.Of(tensor.storage) != StorageBlocks::kNone) return;
+    if (const auto piece = pieces_.find(tensor.piece); piece != pieces_.end()) {
+      return blocks_.Share(tensor.storage, piece->second);
+    }
     requests_.LeaveCall();
     const std::uint32_t block = requests_.Allocate(bytes, Category::kParameters);
     lowered_.blocks[block].model_tensor = index;
     blocks_.Put(tensor.storage, block);
+    if (tensor.piece != 0) pieces_[tensor.piece] = block;
+  }
+
+  Bytes BytesOfPiece(const ModelTensor& one) const {
+    Bytes bytes = 0;
+    for (const ModelTensor& tensor : variant_.model_tensors) {
+      if (tensor.piece == one.piece) bytes += at_->layout(tensor.layout).bytes();
+    }
+    return bytes;
   }
 
   void RunCall(std::uint32_t index) {
-    const CallRecord& record = variant_.calls[index];
+    const CallRecord& record = (*calls_)[index];
     const Call call(record, *at_, requests_.now().stage);
     call_ = &call;
     requests_.BeginCall(index, record.stream);
@@ -282,9 +313,11 @@ class Lowerer final : public Emitter {
   void Shift(const std::vector<MadeStorage>& older, const std::vector<MadeStorage>& last,
              std::unordered_map<Storage, std::vector<std::uint32_t>>* kept = nullptr) {
     std::size_t next = 0;
+    // Sizes that the data decide differ from step to step.
+    const bool alike = std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op);
     for (const MadeStorage& newer : last) {
       std::size_t found = next;
-      while (found < older.size() && !older[found].Like(newer)) ++found;
+      while (found < older.size() && !alike && !older[found].Like(newer)) ++found;
       if (found == older.size()) continue;
       const std::uint32_t stays = blocks_.Of(older[found].storage);
       if (kept != nullptr && stays != StorageBlocks::kNone &&
@@ -301,11 +334,17 @@ class Lowerer final : public Emitter {
   /// That of what runs.
   const AtBatch* at_ = &at_step_;
   const Variant& variant_;
+  const std::vector<CallRecord>* calls_ = &variant_.calls;
+  /// The job at the step of a sequence that runs.
+  std::optional<Job> here_;
+  std::optional<AtBatch> at_here_;
   const Gpu& gpu_;
   const LowerOptions options_;
   /// By call.
   std::vector<OperatorFacts> facts_;
   StorageBlocks blocks_;
+  /// By piece of memory that several tensors of the model lie in.
+  std::unordered_map<std::uint32_t, std::uint32_t> pieces_;
   /// By storage: the blocks of repeated batches that end with it.
   std::unordered_map<Storage, std::vector<std::uint32_t>> like_it_;
   /// By name and thread.

@@ -333,6 +333,21 @@ void Sort(const Call& call, Emitter& emit) {
   SortLongRows(n / length, n, ElementSize((*self)->dtype), emit);
 }
 
+// _pack_padded_sequence(input, lengths, batch_first, rows of the pieces) -> data, …: steps that the
+// same sequences have are copied together, and then all of them into one piece. (2 runs)
+void PackSequences(const Call& call, Emitter& emit) {
+  std::vector<Slot> pieces;
+  if (call.results() > 0) {
+    const Layout& data = *call.Result(0);
+    const std::int64_t rows = data.dims() > 0 ? std::max<std::int64_t>(data.sizes[0], 1) : 1;
+    for (const std::int64_t n : call.IntsArg(3)) {
+      if (n > 0) pieces.push_back(emit.Take(Product(data.bytes() / rows, n)));
+    }
+  }
+  MakeAll(call, emit);
+  for (const Slot& piece : pieces) emit.Give(piece);
+}
+
 constexpr std::array kIndexingRules = std::to_array<RuleEntry>({
     {"embedding", Embedding},
     {"embedding_dense_backward", DenseEmbeddingBackward},
@@ -352,6 +367,7 @@ constexpr std::array kIndexingRules = std::to_array<RuleEntry>({
     {"scatter_reduce", ScatterAlong},
     {"index_add", ScatterAlong},
     {"topk", TopK},
+    {"_pack_padded_sequence", PackSequences},
     {"sort", Sort},
 });
 

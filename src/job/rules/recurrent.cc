@@ -27,6 +27,8 @@ struct Recurrent {
   Bytes weight_bytes = 0;
   /// The input is copied to put the steps first.
   bool transposed = false;
+  /// Sequences of several lengths, without the rest of the shorter ones.
+  bool packed = false;
 };
 
 /// The arguments that both directions have; `mode` is where the mode of cuDNN stands, and after it
@@ -50,6 +52,7 @@ std::optional<Recurrent> Read(const Call& call, std::size_t mode) {
     r.batch = x.sizes[batch_first ? 0 : 1];
     r.transposed = batch_first ? r.batch > 1 && r.cells > r.batch : !x.IsContiguous();
   } else {  // packed: how many sequences are left at each step
+    r.packed = true;
     const std::vector<std::int64_t> left = call.IntsArg(mode + 8);
     r.batch = left.empty() ? 1 : left.front();
   }
@@ -93,7 +96,29 @@ Share ShareOf(const Recurrent& r) {
   return {.cell = 2, .sequence = r.batch < 16 ? 58 : 34, .measured = r.layers == 2};
 }
 
+/// Of packed sequences, where another algorithm runs. (36 rows, each exact)
+Bytes PackedWorkspace(const Recurrent& r) {
+  const bool lstm = r.mode == kLstm;
+  const std::int64_t gates = lstm ? 4 : 3;
+  const Bytes fixed =
+      Product(8 * kMiB, r.layers, r.directions) + 256 + Product(r.el, r.matrix_elements);
+  const auto with = [&](std::int64_t of_cell, std::int64_t of_sequence) {
+    return Product(r.el, r.cells, of_cell) + Product(r.el, of_sequence, r.batch, r.hidden);
+  };
+  if (r.directions == 2) {
+    return fixed + with((lstm ? 12 : 10) * r.hidden, (lstm ? 16 : 10) * r.layers);
+  }
+  const std::int64_t dropped = r.dropout && r.layers > 1 ? r.hidden : 0;
+  // A wide input alone can need more than the gates.
+  return fixed + std::max(with(gates * r.hidden + dropped, (lstm ? 6 : 3) * r.layers),
+                          with(r.input + r.hidden, (lstm ? 3 : 1) * r.layers));
+}
+
 Workspace WorkspaceOf(const Recurrent& r) {
+  if (r.packed && r.mode >= kLstm) {
+    const Bytes bytes = PackedWorkspace(r);
+    return {.likely = bytes, .upper = bytes};
+  }
   const Share share = ShareOf(r);
   const std::int64_t widest =
       r.directions == 1 ? std::max(r.input, r.hidden) : r.input;  // input of a layer

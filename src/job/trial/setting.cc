@@ -48,6 +48,7 @@ constexpr int kSettled = 5;
 constexpr int kMostCounted = 12;
 
 int StepsOf(const Job& job, const Variant& variant, std::int64_t batch) {
+  if (!job.sequence.empty()) return static_cast<int>(kBeforeSequence + job.sequence.size());
   if (variant.later.empty()) return kSettled;
   const auto captured = static_cast<int>(std::ranges::count_if(
       variant.events, [](const JobEvent& event) { return event.kind == JobEvent::Kind::kStep; }));
