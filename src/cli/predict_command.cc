@@ -38,7 +38,8 @@ Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
                        std::optional<MaxBatch>& max_batch) {
   Result<Setting> setting = MakeSetting(request.job, request.gpu, request.options);
   if (!setting) return setting.error();
-  if (flags.FindsLargest()) {
+  // Batches of a job as it stands are what its data make them.
+  if (flags.FindsLargest() && request.job->sequence.empty()) {
     max_batch = FindMaxBatch(*setting);
     const std::optional<std::int64_t>& own = request.job->own_batch;
     const std::int64_t largest = std::max<std::int64_t>(1, max_batch->Answer());

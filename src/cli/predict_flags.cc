@@ -132,6 +132,7 @@ Result<ReadFilesResult> ReadFiles(const PredictFlags& flags) {
   StepRequest request{.files = flags.files,
                       .script = flags.script,
                       .batches = flags.batches,
+                      .batch = flags.batch,
                       .gpu = CapturedFor(flags.gpu)};
   Choice choice = flags.Chosen();
   if (!flags.script.run) {
@@ -157,6 +158,43 @@ Result<Job> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
   Result<Job> job = AtAskedLength(std::move(read.job), flags.script.length);
   if (!job || !read.choice) return job;
   return Changed(*std::move(job), *read.choice, flags.html.has_value());
+}
+
+/// The levers that change what a step does; the allocator's settings do not.
+bool ChangesSteps(const Choice& choice) {
+  return choice.set.size() > (choice.Sets(kAllocatorLever.name) ? 1u : 0u);
+}
+
+/// The job with the batches that its data make is what is meant, unless another batch is asked for,
+/// or something that changes its steps.
+bool AsksAsItStands(const PredictFlags& flags, const ReadFilesResult& read) {
+  const std::shared_ptr<const Job>& own = read.job.as_it_stands;
+  return own && !flags.max_batch && !flags.html && !ChangesSteps(flags.Chosen()) &&
+         (!flags.batch || flags.batch == own->own_batch);
+}
+
+/// Of a job whose batches are those of its data.
+std::optional<Error> CheckSequence(const PredictFlags& flags, const Job& job) {
+  if (job.sequence.empty()) return std::nullopt;
+  constexpr std::string_view kHint =
+      "put {batch} where the script takes its batch size from: python train.py --batch-size "
+      "{batch}";
+  if (flags.max_batch || (flags.batch && flags.batch != job.own_batch)) {
+    return Error{
+        .message = fmt::format("the script's batch cannot be varied: it was captured as it "
+                               "stands, with batches of {}",
+                               job.own_batch.value_or(1)),
+        .file = job.file,
+        .hint = std::string(kHint)};
+  }
+  if (ChangesSteps(flags.Chosen()) || flags.html) {
+    return Error{.message =
+                     "the script was captured as it stands, each step with sizes of its own: "
+                     "only settings of the allocator can be tried on it",
+                 .file = job.file,
+                 .hint = std::string(kHint)};
+  }
+  return std::nullopt;
 }
 
 Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
@@ -186,15 +224,21 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
                      "capture it over lengths: --max-length {length} behind --run, or "
                      "make_batch(batch_size, length) in plimsoll.capture"};
   }
+  if (AsksAsItStands(flags, *read)) {
+    const Job& own = *read->job.as_it_stands;
+    read->job = CopyOf(own, 0);
+  }
+  if (const std::optional<Error> error = CheckSequence(flags, read->job)) return *error;
   Result<Job> job = AsAsked(flags, std::move(*read));
   if (!job) return job.error();
   const Result<Gpu> gpu = GpuOf(flags, *job);
   if (!gpu) return gpu.error();
   Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();
+  const std::int64_t batch = job->sequence.empty() ? 1 : job->own_batch.value_or(1);
   PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
                          .gpu = *gpu,
-                         .options = {.batch = flags.batch.value_or(1),
+                         .options = {.batch = flags.batch.value_or(batch),
                                      .steps = flags.steps,
                                      .torch = flags.torch,
                                      .calibration = std::move(*calibration),

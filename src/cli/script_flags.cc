@@ -95,6 +95,7 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
     const Reminder reminder;
     return CaptureScript({.command = request.script.command,
                           .batches = request.batches,
+                          .batch = request.batch,
                           .length = request.script.length,
                           .lengths = request.script.lengths,
                           .gpu = gpu,

@@ -34,6 +34,8 @@ struct StepRequest {
   const ScriptFlags& script;
   /// To capture a script with; the package's own unless given.
   std::optional<std::pair<std::int64_t, std::int64_t>> batches;
+  /// That which is asked about.
+  std::optional<std::int64_t> batch = {};
   /// Whose kernels are assumed in a capture; empty where no card was named.
   std::string gpu;
   /// Of hf:config.json: what to make of it, as it says where these are empty.

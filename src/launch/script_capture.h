@@ -18,6 +18,8 @@ struct ScriptJob {
   std::vector<std::string> command;
   /// The package's own choice where there are none.
   std::optional<std::pair<std::int64_t, std::int64_t>> batches;
+  /// What is asked about; where the data decide sizes, the script is followed with it for long.
+  std::optional<std::int64_t> batch;
   /// Where another word stands in braces: what is asked about, or "128,192,256".
   std::optional<std::int64_t> length;
   std::optional<std::string> lengths;

@@ -28,17 +28,16 @@ _LSTM = 2
 _KEPT = {0: 1, 1: 1, 2: 5, 3: 6}
 
 
+def flat_layers(model: torch.nn.Module) -> list[list[torch.nn.Parameter]]:
+    """The weights of each recurrent layer that has them in one piece, in their order."""
+    found = (list(m.parameters()) for m in model.modules() if isinstance(m, torch.nn.RNNBase))
+    return [layer for layer in found if all(w.dtype is not torch.bfloat16 for w in layer)]
+
+
 def layers_of(model: torch.nn.Module, recorder: Recorder) -> list[tuple[int, ...]]:
-    """The storages of the weights of each recurrent layer that has them in one piece."""
-    layers = []
-    for module in model.modules():
-        if not isinstance(module, torch.nn.RNNBase):
-            continue
-        weights = [w for w in module.parameters() if w.dtype is not torch.bfloat16]
-        layer = tuple(recorder.number(weight) for weight in weights)
-        if all(layer) and len(set(layer)) == len(layer) == len(list(module.parameters())):
-            layers.append(layer)
-    return layers
+    """Their storages, where all of them are on the device."""
+    layers = (tuple(map(recorder.number, layer)) for layer in flat_layers(model))
+    return [layer for layer in layers if all(layer) and len(set(layer)) == len(layer)]
 
 
 class FlatWeights:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import torch
+
 from ..base.notes import Note
 from ..base.places import Places
 from ..events.recorder import Recorder
@@ -14,7 +16,7 @@ from ..world.model import OnDevice, tensors_in_order
 from ..world.quantized import products_of_4_bit_weights
 from .attention import attention_as_one_call, flex_attention_as_one_call
 from .optimizers import no_overflow, scalers_as_new
-from .recurrent import recurrent_as_one_call
+from .recurrent import flat_layers, recurrent_as_one_call
 
 
 @contextlib.contextmanager
@@ -43,9 +45,16 @@ def _tell_model(recorder: Recorder, target: OnDevice) -> None:
     """As `model.to("cuda")` makes it; and, in another memory format, `model.to(memory_format=...)`
     after that: each tensor is made anew before the old one goes, which leaves gaps."""
     later = []
+    layer_of = {id(weight): layer for layer in flat_layers(target.model) for weight in layer}
+    waiting: list[tuple[str, str, torch.Tensor]] = []
     for kind, name, tensor in tensors_in_order(target.model):
         first = target.reordered.pop(id(tensor), None)
-        if first is None:
+        layer = layer_of.get(id(tensor))
+        if layer is not None:
+            waiting.append((kind, name, tensor))
+            if tensor is layer[-1]:
+                _tell_layer(recorder, waiting)
+        elif first is None:
             recorder.model_tensor(kind, name, tensor)
         else:
             layout = [list(first.shape), list(first.stride())]
@@ -55,3 +64,17 @@ def _tell_model(recorder: Recorder, target: OnDevice) -> None:
         kind, name, tensor, first = later.pop(0)
         recorder.model_tensor(kind, name, tensor)
         del first
+
+
+def _tell_layer(recorder: Recorder, weights: list[tuple[str, str, torch.Tensor]]) -> None:
+    """A recurrent layer's: each as it comes to the device, then all in one piece."""
+    copies = []
+    for _, _, tensor in weights:
+        with recorder.quiet():
+            copies.append(torch.empty_like(tensor))
+        recorder.call("aten.empty_like.default", [], {}, copies[-1:])
+    piece = recorder.number(copies[0])
+    while weights:
+        recorder.model_tensor(*weights.pop(0), piece=piece)
+    while copies:
+        del copies[0]

@@ -108,11 +108,15 @@ class Recorder(TorchDispatchMode):
             if not isinstance(event, Free):
                 return
 
-    def model_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> None:
-        """A parameter or a buffer that is on the device from the start."""
+    def model_tensor(self, kind: str, name: str, tensor: torch.Tensor, piece: int = 0) -> None:
+        """A parameter or a buffer that is on the device from the start. `piece`: of parameters that
+        lie in one piece of memory."""
         if not self.number(tensor):  # else it is tied to one that was told before
             self._watch(tensor)
-            self.events.append(self.as_model_tensor(kind, name, tensor))
+            told = self.as_model_tensor(kind, name, tensor)
+            if isinstance(told, Parameter):
+                told.piece = piece
+            self.events.append(told)
 
     def as_model_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> Parameter | Buffer:
         number, layout = self.number(tensor), self._layout(tensor)

@@ -36,6 +36,7 @@ from ..capturing.torch_errors import clear_errors
 from ..events.event import Parameter, Recorded
 from ..knowledge.values import Values
 from ..world.device import phantom_device
+from ..world.draws import Draws
 from ..world.libraries import libraries_not_tracing
 from ..world.model import building
 from ..world.surroundings import surroundings
@@ -70,6 +71,8 @@ class _Process:
         self._places = ScriptPlaces()
         self._recorder = ScriptRecorder(self._places, Values(self._notes, has_data=True))
         self._recorder.on_call = self._count
+        # The order of shuffled data matters where many steps are followed.
+        self._recorder.draws = Draws() if run.steps > STEPS else None
         self._contexts = contextlib.ExitStack()
         self._capability = capability(run.gpu) or (9, 0)
         if capability(run.gpu) is None:
@@ -104,7 +107,7 @@ class _Process:
                 phantom_device(run.gpu),
                 collector_paused(),
                 fixed_seed(),
-                building(),
+                building(self._recorder.draws),
                 surroundings(self._notes),
                 around,
                 FakeTensorMode(allow_non_fake_inputs=True),

@@ -42,6 +42,7 @@ from ..events.event import (
 from ..events.host import HostMemory, resident
 from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
+from ..world.draws import Draws
 from ..world.model import tensors_in_order
 from .files import tensors_in
 from .kept import find_keeper
@@ -74,6 +75,7 @@ class ScriptRecorder(Recorder):
         self.before_from_host: Callable[[], None] = lambda: None
         self.from_host: list[_FromHost] = []
         self.host = HostMemory()
+        self.draws: Draws | None = None
         #: Called after each operator.
         self.on_call: Callable[[], None] = lambda: None
 
@@ -104,6 +106,8 @@ class ScriptRecorder(Recorder):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
+        if self.draws is not None and isinstance(result, FakeTensor):
+            self.draws.operator(func, args, kwargs or {}, result)
         if kwargs and _pins(func, args, kwargs):
             self.host.pin(result)
         elif func is torch.ops.aten._local_scalar_dense.default and on_device(args[0]):

@@ -14,26 +14,11 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from ..base.errors import CaptureError
 from ..base.patching import Patch, patched
 from ..base.precision import Precision
+from .draws import STARTS, Draws
 from .quantized import parameters_of_any_class, quantized
 
 ModelSource = Any  # nn.Module | Callable[[], nn.Module]
 
-# Random starts cost time and mean nothing to a fake tensor; some of them loop until they like what
-# they drew. Those that set a constant stay: such values are sometimes read.
-_RANDOM_STARTS = (
-    "uniform_",
-    "normal_",
-    "trunc_normal_",
-    "xavier_uniform_",
-    "xavier_normal_",
-    "kaiming_uniform_",
-    "kaiming_normal_",
-    "orthogonal_",
-    "sparse_",
-    "_no_grad_uniform_",
-    "_no_grad_normal_",
-    "_no_grad_trunc_normal_",
-)
 
 
 def template(source: ModelSource, note: Callable[[str], None]) -> nn.Module:
@@ -54,18 +39,24 @@ def template(source: ModelSource, note: Callable[[str], None]) -> nn.Module:
 
 
 @contextlib.contextmanager
-def building() -> Iterator[None]:
-    """While this is open modules of fake tensors are made cheaply, and can be moved."""
+def building(draws: Draws | None = None) -> Iterator[None]:
+    """While this is open modules of fake tensors are made cheaply, and can be moved. `draws`: the
+    random numbers that they would begin with."""
     moving = Patch(nn.Module, "_apply", _apply)
-    with patched([*_cheap_starts(), moving, *parameters_of_any_class()]):
+    with patched([*_cheap_starts(draws), moving, *parameters_of_any_class()]):
         yield
 
 
-def _cheap_starts() -> list[Patch]:
-    def same(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return tensor
+def _cheap_starts(draws: Draws | None) -> list[Patch]:
+    def start(name: str) -> Any:
+        def same(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            if draws is not None:
+                draws.start(name, tensor)
+            return tensor
 
-    return [Patch(nn.init, name, same) for name in _RANDOM_STARTS if hasattr(nn.init, name)]
+        return same
+
+    return [Patch(nn.init, name, start(name)) for name in STARTS if hasattr(nn.init, name)]
 
 
 def _unwrapped(model: nn.Module, note: Callable[[str], None]) -> nn.Module:
