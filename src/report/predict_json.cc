@@ -268,6 +268,7 @@ std::string PredictJson(const PredictAnswer& answer) {
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
   if (p.host) json["host"] = HostJson(p);
   if (!p.lost_at.empty()) json["lost_at"] = p.lost_at;
+  if (answer.epoch) json["data"] = EpochJson(*answer.epoch);
   if (p.own_batches > 0) {
     json["own_batches"] = p.own_batches;
     json["size_changes"] = SizeChangesJson(p.size_changes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/epoch_text.h"
 #include "report/format/stage_words.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
@@ -407,7 +408,7 @@ void WriteSizeChanges(Writer& w, const Prediction& p) {
             "  ");
   if (p.size_changes.empty()) return;
   w.Line();
-  Table table({{.heading = "at most, over the same steps"},
+  Table table({{.heading = "from the third step on, at most"},
                {.heading = "reserved", .right = true},
                {.heading = "device", .right = true},
                {.heading = ""}});
@@ -548,11 +549,13 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   Writer w(style);
   const std::vector<std::string> headlines =
       max_batch ? Headlines(p, *max_batch) : std::vector<std::string>{Verdict(p)};
+  if (answer.epoch) w.Headline(EpochHeadline(*answer.epoch));
   if (answer.longest) w.Headline(Longest(p, *answer.longest));
   for (const std::string& headline : headlines) w.Headline(headline);
   w.Line();
   WriteFigures(w, answer);
   if (answer.frontier) WriteFrontier(w, *answer.frontier);
+  if (answer.epoch) WriteEpoch(w, *answer.epoch);
   WriteStages(w, p);
   WriteEvaluation(w, p);
   WriteSizeChanges(w, p);
