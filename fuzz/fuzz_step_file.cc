@@ -3,9 +3,11 @@
 #include "job/file/step_file.h"
 
 #include "fuzz.h"
+#include "job/answer/batching.h"
 #include "job/answer/earlier_frees.h"
 #include "job/answer/predict.h"
 #include "job/answer/prediction_invariants.h"
+#include "job/file/at_length.h"
 #include "job/parallel/data_parallel.h"
 #include "job/parallel/fully_sharded.h"
 #include "job/parallel/pipeline.h"
@@ -64,5 +66,14 @@ void PredictAll(Job& job) {
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace plimsoll;
-  return FuzzWith(ReadJob, data, size, PredictAll);
+  return FuzzWith(ReadJob, data, size, [](Job& job) {
+    if (HasLength(job)) {
+      for (const std::int64_t length : {std::int64_t{1}, std::int64_t{7}, Forms::kLargestExtent}) {
+        Job at = AtLength(job, length).job;
+        CheckPrediction(Predict(at, *FindGpu("2GiB"), {.batch = 5, .steps = 4}));
+      }
+    }
+    if (job.data) FindBatchings(*job.data);
+    PredictAll(job);
+  });
 }

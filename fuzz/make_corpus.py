@@ -454,6 +454,18 @@ def steps():
              "notes": ["assumed"]}
     text = json.dumps(whole, separators=(",", ":"))
     put("step_file", "whole", text)
+    over = {**whole, "schema": "plimsoll.step/2", "dimensions": ["batch", "length"],
+            "points": [[2, 8], [3, 8], [2, 16], [3, 16], [2, 24]],
+            "numbers": [[2, 3, 2, 3, 2], [8, 8, 16, 16, 24], [512, 768, 2048, 3072, 4608]],
+            "layouts": [["float32", [[0], [1], [1]], [64, 8, 1]]],
+            "variants": [{"precision": "as_written", "events": [["step"], ["step"], ["step"], ["call", 0, -1, -1, 0,
+                [{"n": [0]}], {}, [{"t": [1, 0, 0]}], [[1, [2], 0]]], ["free", 1]]}]}
+    put("step_file", "lengths", json.dumps(over))
+    data = {"batches": 2, "complete": True, "shapes": [[2, [[2, 8]]]], "lengths": [[3, 2], [8, 2]],
+            "heaviest": [{"batch": 1, "samples": [3], "shapes": [[2, 8]]}]}
+    stands = {**over, "own_batch": 2, "sequence": [0, 2, [2, 40]], "data": data}
+    put("step_file", "sequence", json.dumps(stands))
+    put("step_file", "as_it_stands", json.dumps({**whole, "as_it_stands": stands}))
     put("step_file", "packed", gzip.compress(text.encode(), mtime=0))
     release = {"edits": [["variable", 0, 1], ["gradients", 2, -1]], "frees": [[6, 4], [len(events), 19]]}
     whole["variants"][0]["releases"] = [release, {**release, "edits": [["graph", 0, -1]]}]

@@ -17,6 +17,8 @@ constexpr double kWholeShare = 1e-11;
 /// A column that the others explain up to this share adds nothing.
 constexpr double kNothing = 1e-9;
 
+/// Products of two numbers, about.
+constexpr std::int64_t kMostWork = 2'000'000'000;
 constexpr std::int64_t kMultiples[] = {2, 4, 8, 16, 32, 64, 128};
 
 bool IsNearly(double a, double b) {
@@ -105,13 +107,15 @@ Forms::Wide Forms::Of(const Term& term, const Extent& where) {
   return value;
 }
 
-void Forms::Fit(Form& form) const {
+void Forms::Fit(Form& form) {
   const auto same = [&](std::int64_t value) { return value == form.values.front(); };
   if (std::ranges::all_of(form.values, same)) return;
   for (std::size_t term = 0; term < plain_; ++term) {
     if (FitOne(form, term)) return;
   }
   for (const std::vector<std::size_t>& set : sets_) {
+    if (work_ > kMostWork) break;
+    work_ += static_cast<std::int64_t>(points_.size() * set.size() * set.size());
     // With as many terms as there are points any values are explained.
     if (set.size() + 1 < points_.size() && FitSome(form, set, /*must_explain=*/true)) return;
   }

@@ -74,7 +74,7 @@ class Forms {
   Wide Past(std::size_t term, const Extent& where) const {
     return Of(terms_[term], where) - Of(terms_[term], points_.front());
   }
-  void Fit(Form& form) const;
+  void Fit(Form& form);
   bool FitOne(Form& form, std::size_t term) const;
   bool FitSome(Form& form, const std::vector<std::size_t>& terms, bool must_explain) const;
   Value Evaluate(const Form& form, const Extent& where) const;
@@ -88,6 +88,9 @@ class Forms {
   /// Sets of two and three terms, in the order in which they are tried.
   std::vector<std::vector<std::size_t>> sets_;
   std::vector<Form> forms_;
+  /// Spent on sets of terms. Beyond some seconds' worth of it, what no single term explains is
+  /// drawn through the points: so many numbers are no job.
+  std::int64_t work_ = 0;
 };
 
 }  // namespace plimsoll

@@ -21,6 +21,7 @@ bool IsSchema(const Json& schema) { return schema == kSchema || schema == kSchem
 
 constexpr std::size_t kMostDimensions = 64;
 constexpr std::int64_t kMostPasses = 1 << 20;
+constexpr std::size_t kMostSequence = 4096;
 
 /// Events are nearly all of a file, and as a tree they take ten times their text. They are read as
 /// they come where what they refer to came before them, which is so in what we write; in a file of
@@ -49,6 +50,7 @@ class Reader : public JsonItems {
   void Read(const Json& document) {
     if (!has_tables_) ReadTables(document);
     ReadHead(document);
+    ReadSequence(document);
     const std::span<const Json> variants = Array(document, "variants");
     for (std::size_t i = 0; i < variants.size(); ++i) ReadVariant(variants[i], i);
     if (job_.variants.empty()) Refuse("it holds no variant");
@@ -134,7 +136,8 @@ class Reader : public JsonItems {
   void ReadTables(const Json& document) {
     has_tables_ = true;
     ReadBatches(document);
-    if (document["schema"] == kSchemaOfMore) ReadMore(document);
+    // Numbers refer to them.
+    if (document["schema"] == kSchemaOfMore) job_.forms = ReadForms(document);
     for (const Json& text : Array(document, "strings")) {
       if (!text.is_text()) Refuse("\"strings\" holds something else than a text");
       strings_.push_back(job_.strings.Intern(*text.text()));
@@ -152,13 +155,14 @@ class Reader : public JsonItems {
     }
   }
 
-  /// Numbers refer to the batches and the points.
-  void ReadMore(const Json& document) {
-    job_.forms = ReadForms(document);
+  /// Of a job over more than the batch. Its steps may have sizes of their own.
+  void ReadSequence(const Json& document) {
+    if (!job_.forms) return;
     if (document["sequence"].is_null()) {
       job_.length = job_.forms->points().front()[1];
       return;
     }
+    if (Array(document, "sequence").size() > kMostSequence) Refuse("\"sequence\" is too long");
     for (const Json& step : Array(document, "sequence")) {
       job_.sequence.push_back(ReadSequenceStep(step, *job_.forms));
     }

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "job/calls/arithmetic.h"
-#include "job/file/at_length.h"
+#include "job/lowering/placed_job.h"
 #include "job/lowering/request_writer.h"
 #include "job/lowering/storage_blocks.h"
 #include "job/rules/rules.h"
@@ -78,7 +78,6 @@ class Lowerer final : public Emitter {
  public:
   Lowerer(const Job& job, const Variant& variant, const Gpu& gpu, const LowerOptions& options)
       : job_(job),
-        at_step_(job, options.batch),
         variant_(variant),
         gpu_(gpu),
         options_(options),
@@ -100,7 +99,7 @@ class Lowerer final : public Emitter {
     const auto captured = static_cast<int>(steps.size());
     for (int i = 0; i < options_.steps && captured > 0; ++i) {
       requests_.BeginStep(i);
-      if (const SequenceStep* step = StepOfSequence(i)) PutAt(step);
+      placed_.PutAtStep(i);
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
@@ -109,7 +108,7 @@ class Lowerer final : public Emitter {
         RunEvents(events, steps.back());
       }
     }
-    PutAt(nullptr);
+    placed_.PutAtAsked();
     // What comes later finds what the last captured step left, or one that stands for it.
     if (options_.later && options_.steps >= captured) RunLater();
     lowered_.workload.allocations = lowered_.blocks.size();
@@ -185,34 +184,18 @@ class Lowerer final : public Emitter {
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
   }
 
-  /// What the data give a step.
-  const SequenceStep* StepOfSequence(int step) const {
-    const std::size_t index = static_cast<std::size_t>(step) - kBeforeSequence;
-    return index < job_.sequence.size() ? &job_.sequence[index] : nullptr;
-  }
-  /// The calls with the numbers that they have there; their own again with nothing.
-  void PutAt(const SequenceStep* step) {
-    at_ = &at_step_;
-    calls_ = &variant_.calls;
-    if (step == nullptr) return;
-    here_.emplace(AtStep(job_, *step));
-    at_ = &at_here_.emplace(*here_, options_.batch);
-    calls_ = &here_->variants.front().calls;
-  }
-
   void RunLater() {
     for (std::size_t i = 0; i < variant_.later.size(); ++i) {
       const Part& part = variant_.later[i];
       const std::int64_t batch =
           CeilDiv(std::min(Product(options_.batch, part.passes), kLargestOfPart), part.shares);
-      std::optional<AtBatch> other;
       const std::int64_t of_all = std::min(
           CeilDiv(Product(batch, BatchesAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
-      if (of_all != options_.batch) at_ = &other.emplace(job_, of_all);
+      placed_.PutAtBatch(of_all);
       requests_.BeginPart(static_cast<int>(i));
       RunPart(part);
       if (i > 0) RepeatPart(variant_.later[i - 1], part, BatchesAt(job_, part.times, batch) - 1);
-      at_ = &at_step_;
+      placed_.PutAtAsked();
     }
   }
 
@@ -256,8 +239,7 @@ class Lowerer final : public Emitter {
 
   void RunModelTensor(std::uint32_t index) {
     const ModelTensor& tensor = variant_.model_tensors[index];
-    const Bytes bytes =
-        tensor.piece == 0 ? at_->layout(tensor.layout).bytes() : BytesOfPiece(tensor);
+    const Bytes bytes = placed_.BytesOf(tensor);
     if (bytes <= 0 || blocks_.Of(tensor.storage) != StorageBlocks::kNone) return;
     if (const auto piece = pieces_.find(tensor.piece); piece != pieces_.end()) {
       return blocks_.Share(tensor.storage, piece->second);
@@ -269,17 +251,9 @@ class Lowerer final : public Emitter {
     if (tensor.piece != 0) pieces_[tensor.piece] = block;
   }
 
-  Bytes BytesOfPiece(const ModelTensor& one) const {
-    Bytes bytes = 0;
-    for (const ModelTensor& tensor : variant_.model_tensors) {
-      if (tensor.piece == one.piece) bytes += at_->layout(tensor.layout).bytes();
-    }
-    return bytes;
-  }
-
   void RunCall(std::uint32_t index) {
-    const CallRecord& record = (*calls_)[index];
-    const Call call(record, *at_, requests_.now().stage);
+    const CallRecord& record = placed_.calls()[index];
+    const Call call(record, placed_.at(), requests_.now().stage);
     call_ = &call;
     requests_.BeginCall(index, record.stream);
     made_.assign(record.fresh.size(), false);
@@ -330,16 +304,10 @@ class Lowerer final : public Emitter {
   }
 
   const Job& job_;
-  const AtBatch at_step_;
-  /// That of what runs.
-  const AtBatch* at_ = &at_step_;
   const Variant& variant_;
-  const std::vector<CallRecord>* calls_ = &variant_.calls;
-  /// The job at the step of a sequence that runs.
-  std::optional<Job> here_;
-  std::optional<AtBatch> at_here_;
   const Gpu& gpu_;
   const LowerOptions options_;
+  PlacedJob placed_{job_, variant_, options_.batch};
   /// By call.
   std::vector<OperatorFacts> facts_;
   StorageBlocks blocks_;
