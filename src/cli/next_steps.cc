@@ -117,6 +117,7 @@ std::string Asked(const StepQuestion& asked, const char* command,
   if (sized) {
     text.Flag("--batches", fmt::format("{},{}", asked.batches->first, asked.batches->second));
   }
+  if (!asked.points.empty()) text.Flag("--points", asked.points);
   if (asked.script.lengths) text.Flag("--lengths", *asked.script.lengths);
   if (asked.script.length) text.Flag("--length", fmt::format("{}", *asked.script.length));
   if (asked.sequence) text.Flag("--seq", fmt::format("{}", *asked.sequence));
@@ -211,6 +212,14 @@ NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
                   AllocatorLever(first.levers));
 }
 
+NextStep FindLongest(StepQuestion asked) {
+  asked.script.length.reset();
+  std::vector<std::string> words = {"--max-length"};
+  words.insert(words.end(), asked.more.begin(), asked.more.end());
+  for (const std::string& word : Settings(asked.levers)) words.push_back(word);
+  return {Asked(asked, "predict", words), "the largest length that fits"};
+}
+
 NextStep PlanIt(const StepQuestion& asked, const PredictOutcome& outcome,
                 const std::string& purpose) {
   std::vector<std::string> words;
@@ -293,9 +302,10 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
   const NextStep find_largest = {
       Asked(asked, "predict", largest),
       unsure ? "the largest batch that fits for certain" : "the largest batch that fits"};
-  if (asked.files.size() == 2) {
-    if (!outcome.largest) return {find_largest};
-    return {TuneRecord(asked.files[1], {"--gpu", GpuWord(asked.gpu)},
+  if (asked.files.size() >= 2) {
+    if (outcome.one_batch && !outcome.longest) return {FindLongest(asked)};
+    if (!outcome.largest && !outcome.one_batch) return {find_largest};
+    return {TuneRecord(asked.record, {"--gpu", GpuWord(asked.gpu)},
                        "the allocator settings under which the recorded run holds least")};
   }
   if (outcome.grows) {

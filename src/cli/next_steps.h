@@ -42,6 +42,10 @@ struct StepQuestion {
   std::vector<std::string> files;
   ScriptFlags script;
   std::optional<std::pair<std::int64_t, std::int64_t>> batches;
+  /// Of snapshots, as --points takes them; empty where there are none.
+  std::string points = {};
+  /// Of snapshots, the one that the step follows.
+  std::string record = {};
   std::optional<std::int64_t> sequence;
   Gpu gpu;
   std::optional<Bytes> limit;
@@ -58,6 +62,10 @@ struct PredictOutcome {
   bool grows = false;
   /// The largest batch was asked for.
   bool largest = false;
+  /// The longest was.
+  bool longest = false;
+  /// What another batch takes is not known.
+  bool one_batch = false;
   std::int64_t batch = 0;
   /// In each step of the optimizer, of one GPU.
   std::int64_t samples = 0;

@@ -74,6 +74,24 @@ TEST(AfterPredict, WhatIsNotCertainCanBeMadeSo) {
   EXPECT_EQ(steps[0].purpose, "the largest batch that fits for certain");
 }
 
+TEST(AfterPredict, RecordsAtOneBatchAreAskedForTheLongest) {
+  StepQuestion asked{.files = {"a.pickle", "b.pickle", "c.pickle"},
+                     .points = "4x256,4x512,4x1024",
+                     .record = "c.pickle",
+                     .gpu = {.name = "L4"}};
+  asked.script.length = 768;
+  PredictOutcome outcome{.fits = true, .surely = true, .one_batch = true, .batch = 4, .samples = 4};
+  std::vector<NextStep> steps = AfterPredict(asked, outcome);
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].command,
+            "plimsoll predict a.pickle b.pickle c.pickle --points 4x256,4x512,4x1024 --gpu L4 "
+            "--max-length");
+  outcome.longest = true;
+  steps = AfterPredict(asked, outcome);
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].command, "plimsoll tune c.pickle --gpu L4");
+}
+
 TEST(ApplyPlan, OnlyTheAllocatorHasToBeSetBeforeTheGpuIsUsed) {
   const std::vector<NextStep> steps =
       ApplyPlan("plan.json", {.levers = {"allocator=expandable_segments:True"}, .batch = 8});

@@ -6,6 +6,7 @@
 #include "cli/command/shared_flags.h"
 #include "cli/next_steps.h"
 #include "cli/predict_flags.h"
+#include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
 #include "job/answer/earlier_frees.h"
 #include "job/answer/lengths.h"
@@ -33,6 +34,11 @@ int WritePage(const std::string& path, const PredictRequest& request, const Tria
   return WriteOut(path, PageHtml(PredictionPage(answer, PredictedHistory(trial), *trade_offs)));
 }
 
+/// Whether the largest batch is looked for; where one alone is known, there is none.
+bool FindsLargest(const PredictFlags& flags, const PredictRequest& request) {
+  return flags.FindsLargest() && !OnlyBatch(*request.job);
+}
+
 /// The trial that is asked for; with --max-batch that of the largest batch, and where nobody says,
 /// that of the script's own.
 Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
@@ -40,7 +46,7 @@ Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
   Result<Setting> setting = MakeSetting(request.job, request.gpu, request.options);
   if (!setting) return setting.error();
   // Batches of a job as it stands are what its data make them.
-  if (flags.FindsLargest() && request.job->sequence.empty()) {
+  if (FindsLargest(flags, request) && request.job->sequence.empty()) {
     max_batch = FindMaxBatch(*setting);
     const std::optional<std::int64_t>& own = request.job->own_batch;
     const std::int64_t largest = std::max<std::int64_t>(1, max_batch->Answer());
@@ -72,7 +78,9 @@ Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& req
     found.frontier = std::move(*frontier);
   }
   if (flags.max_length) {
-    if (!flags.batch) request.options.batch = request.job->own_batch.value_or(1);
+    if (!flags.batch && !OnlyBatch(*request.job)) {
+      request.options.batch = request.job->own_batch.value_or(1);
+    }
     Result<MaxLength> longest = FindMaxLength(at, captured);
     if (!longest) return longest.error();
     found.longest = *longest;
@@ -95,6 +103,8 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   StepQuestion asked{.files = flags.files,
                      .script = flags.script,
                      .batches = flags.batches,
+                     .points = PointsText(flags.points),
+                     .record = request.job->file,
                      .sequence = flags.script.sequence,
                      .gpu = request.gpu,
                      .limit = flags.limit,
@@ -107,7 +117,9 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   const PredictOutcome outcome{.fits = prediction.trial.fits,
                                .surely = prediction.trial.surely_fits,
                                .grows = prediction.growth && prediction.growth->EndsTheJob(),
-                               .largest = flags.FindsLargest(),
+                               .largest = FindsLargest(flags, request),
+                               .longest = flags.max_length,
+                               .one_batch = OnlyBatch(*request.job).has_value(),
                                .batch = prediction.batch,
                                .samples = prediction.batch * prediction.passes,
                                .ranks = RanksOf(chosen),
@@ -132,7 +144,7 @@ int RunPredict(const PredictFlags& flags) {
   if (flags.max_length || flags.max_tokens) progress.Next("trying lengths");
   const Result<OverLengths> lengths = SearchLengths(flags, *request);
   if (!lengths) return Complain(lengths.error());
-  progress.Next(flags.FindsLargest() ? "finding the largest batch" : "predicting");
+  progress.Next(FindsLargest(flags, *request) ? "finding the largest batch" : "predicting");
   std::optional<MaxBatch> max_batch;
   const Result<Trial> trial = TrialFor(flags, *request, max_batch);
   if (!trial) return Complain(trial.error());
@@ -165,6 +177,8 @@ Command AddPredict(Flags& declare) {
       "  plimsoll predict gpt2.step.json.gz --max-batch --gpu 22GiB   the largest batch that does\n"
       "  plimsoll predict gpt2.step.json.gz --batch 8 --max-length --gpu H100   the longest\n"
       "  plimsoll predict b8.pickle b16.pickle --batches 8,16 --batch 32 --gpu H100\n"
+      "  plimsoll predict a.pickle b.pickle c.pickle --points 2x256,4x256,2x512 --batch 8 --length "
+      "1024\n"
       "  plimsoll predict gpt2.step.json.gz --batch 8 --gpu H100 --html gpt2.html   as a page too\n"
       "  plimsoll predict --run --batch 32 --gpu 4090 -- python train.py --batch-size {batch}   "
       "your script, "

@@ -15,6 +15,35 @@
 namespace plimsoll {
 namespace {
 
+/// Of snapshots at several points of batch and length: before any of them is read.
+std::optional<Error> WrongPoints(const PredictFlags& flags) {
+  if (flags.points.empty()) return std::nullopt;
+  if (flags.script.run || flags.batches) {
+    return Error{.message =
+                     "--points are those of recorded runs: they go with neither --run nor "
+                     "--batches",
+                 .hint = "leave --points out, or give a snapshot for each"};
+  }
+  if (flags.files.size() != flags.points.size()) {
+    return Error{.message = fmt::format("{} file{} and {} point{} are given", flags.files.size(),
+                                        flags.files.size() == 1 ? "" : "s", flags.points.size(),
+                                        flags.points.size() == 1 ? "" : "s"),
+                 .hint = "give one snapshot for each of --points, in their order"};
+  }
+  if (flags.points.size() < 3) {
+    return Error{
+        .message = "batch and length need three snapshots or more",
+        .hint = "add one at another length; two at two batch sizes go with --batches 8,16"};
+  }
+  const std::int64_t length = flags.points.front()[1];
+  const auto is_it = [&](const Extent& point) { return point[1] == length; };
+  if (!std::ranges::all_of(flags.points, is_it)) return std::nullopt;
+  return Error{.message = fmt::format("all of --points have length {}", length),
+               .hint =
+                   "add a snapshot at another length; two at two batch sizes go with --batches "
+                   "8,16"};
+}
+
 /// What does not go together.
 std::optional<Error> Contradiction(const PredictFlags& flags) {
   if (std::optional<Error> error = CheckSource(flags.script, flags.files)) return error;
@@ -27,9 +56,13 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
     return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
                  .hint = "give one of them"};
   }
-  if (flags.files.size() > 2) {
-    return Error{.message = fmt::format("{} files are given", flags.files.size()),
-                 .hint = "give one step file, or two memory snapshots of the same job"};
+  if (std::optional<Error> error = WrongPoints(flags)) return error;
+  if (flags.files.size() > 2 && flags.points.empty()) {
+    return Error{
+        .message = fmt::format("{} files are given", flags.files.size()),
+        .hint =
+            "give one step file, two memory snapshots of the same job (--batches 8,16), or "
+            "more with batch and length of each (--points 2x256,4x256,2x512)"};
   }
   std::vector<std::string> inputs = flags.files;
   inputs.insert(inputs.end(), flags.script.command.begin(), flags.script.command.end());
@@ -79,7 +112,7 @@ Result<Job> ReadRecorded(const PredictFlags& flags) {
     return Error{.message = "a script is run with --run, its command behind --",
                  .hint = CommandText("predict").Flag("--run").Plain("--").Words(flags.files).str()};
   }
-  if (!flags.batches) {
+  if (!flags.batches && flags.points.empty()) {
     return Error{.message = "two recorded runs need their batch sizes",
                  .hint = "give --batches 8,16, the smaller one first"};
   }
@@ -95,6 +128,7 @@ Result<Job> ReadRecorded(const PredictFlags& flags) {
     const auto wrong = WrongKind(file, {FileKind::kTrace, FileKind::kText}, "a memory snapshot");
     if (wrong) return *wrong;
   }
+  if (!flags.points.empty()) return ReadRecordedJob(flags.files, flags.points);
   return ReadRecordedJob(flags.files[0], flags.files[1], *flags.batches);
 }
 
@@ -124,7 +158,7 @@ struct ReadFilesResult {
 };
 
 Result<ReadFilesResult> ReadFiles(const PredictFlags& flags) {
-  if (flags.files.size() == 2) {
+  if (flags.files.size() >= 2) {
     Result<Job> recorded = ReadRecorded(flags);
     if (!recorded) return recorded.error();
     return ReadFilesResult{std::move(*recorded), std::nullopt};
@@ -197,6 +231,20 @@ std::optional<Error> CheckSequence(const PredictFlags& flags, const Job& job) {
   return std::nullopt;
 }
 
+/// Of a job that is known at one batch alone.
+std::optional<Error> CheckOnlyBatch(const PredictFlags& flags, const Job& job) {
+  const std::optional<std::int64_t> only = OnlyBatch(job);
+  const bool asks_other =
+      flags.max_batch || flags.max_tokens || (flags.batch && flags.batch != only);
+  if (!only || !asks_other) return std::nullopt;
+  return Error{.message = fmt::format("the batch cannot be varied: all records are at batch {}, "
+                                      "and none tells what another takes",
+                                      *only),
+               .hint =
+                   "ask with --length or --max-length alone, or add a snapshot at another batch "
+                   "to --points"};
+}
+
 Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
   if (!flags.gpu && job.gpu.empty()) {
     return Error{.message = "which GPU?", .hint = "give --gpu; `plimsoll gpus` lists them"};
@@ -229,13 +277,15 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
     read->job = CopyOf(own, 0);
   }
   if (const std::optional<Error> error = CheckSequence(flags, read->job)) return *error;
+  if (const std::optional<Error> error = CheckOnlyBatch(flags, read->job)) return *error;
   Result<Job> job = AsAsked(flags, std::move(*read));
   if (!job) return job.error();
   const Result<Gpu> gpu = GpuOf(flags, *job);
   if (!gpu) return gpu.error();
   Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();
-  const std::int64_t batch = job->sequence.empty() ? 1 : job->own_batch.value_or(1);
+  const std::int64_t batch =
+      job->sequence.empty() ? OnlyBatch(*job).value_or(1) : job->own_batch.value_or(1);
   PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
                          .gpu = *gpu,
                          .options = {.batch = flags.batch.value_or(batch),
@@ -264,7 +314,8 @@ Choice PredictFlags::Chosen() const {
 void PredictFlags::AddTo(Flags& flags) {
   flags.Arguments("STEP", files,
                   "a step file, made by plimsoll.capture; - is standard input. Or two memory "
-                  "snapshots of the same job at two batch sizes. Or hf:config.json, a Hugging Face "
+                  "snapshots of the same job at two batch sizes, or more at several batches and "
+                  "lengths. Or hf:config.json, a Hugging Face "
                   "model by its configuration",
                   /*required=*/false);
   script.AddTo(flags);
@@ -272,6 +323,10 @@ void PredictFlags::AddTo(Flags& flags) {
               "the batch sizes of two snapshots (8,16); with --run, those to capture, 4,8 unless "
               "given",
               [this](const std::string& text) { return ReadBatches(text, batches); });
+  flags.Value("--points", "BxL,...",
+              "batch and length of each of three snapshots or more (2x256,4x256,2x512), in the "
+              "order of the files",
+              [this](const std::string& text) { return ReadPoints(text, points); });
   flags.Count("--batch", "N", batch, "the batch size; the largest that fits unless given", 1,
               kLargestBatch);
   flags.Switch("--max-batch", max_batch, "find the largest batch that fits, beside --batch too");

@@ -22,6 +22,8 @@ struct PredictFlags {
   ScriptFlags script;
   /// Of two snapshots, the smaller first.
   std::optional<std::pair<std::int64_t, std::int64_t>> batches;
+  /// Batch and length of each of several snapshots.
+  std::vector<Extent> points;
   std::optional<std::int64_t> batch;
   bool max_batch = false;
   bool max_length = false;

@@ -17,6 +17,7 @@
 #include "files/input.h"
 #include "files/output.h"
 #include "job/file/at_length.h"
+#include "job/file/matched_runs.h"
 #include "job/file/step_file.h"
 #include "launch/script_capture.h"
 
@@ -159,6 +160,8 @@ Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length) {
                      "{length}"};
   }
   JobAtLength sliced = AtLength(job, length.value_or(CapturedLengths(job).back()));
+  // Bytes of a record are rounded up by less than a block is, and it has no operators to name.
+  if (IsRecorded(job)) return std::move(sliced.job);
   if (sliced.rounded > 0) {
     sliced.job.notes.push_back(fmt::format(
         "at {} {} {} sizes are no whole numbers by those of the capture, and were rounded up; "

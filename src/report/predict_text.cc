@@ -466,22 +466,32 @@ std::string Longest(const Prediction& p, const MaxLength& m) {
 void WriteFrontier(Writer& w, const Frontier& frontier) {
   const std::string name = Printable(frontier.name);
   w.Heading(fmt::format("The largest batch that fits for certain, by {}", name));
-  Table table({{.heading = name, .right = true},
-               {.heading = "batch", .right = true},
-               {.heading = "may fit", .right = true},
-               {.heading = fmt::format("batch × {}", name), .right = true},
-               {.heading = "a step", .right = true},
-               {.heading = "a second", .right = true},
-               {.heading = ""}});
+  // Of recorded runs no time is known.
+  const bool timed = frontier.Fastest() != nullptr;
+  std::vector<Column> columns = {{.heading = name, .right = true},
+                                 {.heading = "batch", .right = true},
+                                 {.heading = "may fit", .right = true},
+                                 {.heading = fmt::format("batch × {}", name), .right = true}};
+  if (timed) {
+    columns.push_back({.heading = "a step", .right = true});
+    columns.push_back({.heading = "a second", .right = true});
+  }
+  columns.push_back({.heading = ""});
+  Table table(std::move(columns));
   for (const FrontierPoint& point : frontier.points) {
     std::string mark;
     if (&point == frontier.Fastest()) mark = "fastest";
     if (&point == frontier.MostTokens()) mark += mark.empty() ? "most" : ", most";
     const bool none = point.sure.batch == 0;
-    table.Row({fmt::format("{}", point.length), none ? "none" : fmt::format("{}", point.sure.batch),
-               fmt::format("{}", point.most), none ? "" : fmt::format("{}", point.Tokens()),
-               none ? "" : Milliseconds(point.sure.step_us),
-               none ? "" : fmt::format("{:.0f}", point.TokensPerSecond()), mark});
+    std::vector<std::string> row = {
+        fmt::format("{}", point.length), none ? "none" : fmt::format("{}", point.sure.batch),
+        fmt::format("{}", point.most), none ? "" : fmt::format("{}", point.Tokens())};
+    if (timed) {
+      row.push_back(none ? "" : Milliseconds(point.sure.step_us));
+      row.push_back(none ? "" : fmt::format("{:.0f}", point.TokensPerSecond()));
+    }
+    row.push_back(mark);
+    table.Row(std::move(row));
   }
   table.WriteTo(w);
 }

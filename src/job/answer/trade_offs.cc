@@ -8,6 +8,7 @@
 #include "allocator/settings/settings.h"
 #include "base/parallel.h"
 #include "job/answer/max_batch.h"
+#include "job/file/at_length.h"
 
 namespace plimsoll {
 namespace {
@@ -90,16 +91,21 @@ Result<std::vector<TradeOffCandidate>> Candidates(const std::shared_ptr<const Jo
   const Result<std::vector<Setting>> settings = SettingsToTry(job, gpu, chosen, confs);
   if (!settings) return settings.error();
   std::vector<std::int64_t> largest(settings->size());
-  ParallelFor(largest.size(),
-              [&](std::size_t i) { largest[i] = LargestThatMayFit((*settings)[i]); });
+  const bool varies = !OnlyBatch(*job);
+  ParallelFor(largest.size(), [&](std::size_t i) {
+    if (varies) largest[i] = LargestThatMayFit((*settings)[i]);
+  });
   const int powers = PowersToTry(settings->front(), settings->size());
   std::vector<TradeOffCandidate> candidates;
   for (std::size_t p = 0; p < job->variants.size(); ++p) {
     const auto first = largest.begin() + static_cast<std::ptrdiff_t>(p * confs.size());
     const std::int64_t fits =
         *std::max_element(first, first + static_cast<std::ptrdiff_t>(confs.size()));
-    const std::set<std::int64_t> batches = Batches(fits, chosen.batch, powers);
-    left_out += confs.size() * (Batches(fits, chosen.batch, kMostPowers).size() - batches.size());
+    std::set<std::int64_t> batches = {chosen.batch};
+    if (varies) {
+      batches = Batches(fits, chosen.batch, powers);
+      left_out += confs.size() * (Batches(fits, chosen.batch, kMostPowers).size() - batches.size());
+    }
     for (std::size_t c = 0; c < confs.size(); ++c) {
       for (const std::int64_t batch : batches) {
         candidates.push_back(

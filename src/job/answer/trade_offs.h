@@ -40,7 +40,7 @@ using TradeOffProgress = std::function<void(std::size_t done, std::size_t all)>;
 
 /// By precision as captured, then by settings (those given first), then by batch. A precision has
 /// at most ten batches: powers of two up to the largest that fits (of a long step, fewer), one that
-/// does not (but none beyond 2^24), and the chosen one.
+/// does not (but none beyond 2^24), and the chosen one; that alone where no other is known.
 Result<TradeOffTable> TradeOffs(const std::shared_ptr<const Job>& job, const Gpu& gpu,
                                 const PredictOptions& chosen,
                                 const TradeOffProgress& progress = {});

@@ -205,6 +205,14 @@ std::vector<std::int64_t> CapturedLengths(const Job& job) {
   return {lengths.begin(), lengths.end()};
 }
 
+std::optional<std::int64_t> OnlyBatch(const Job& job) {
+  if (!HasLength(job)) return std::nullopt;
+  const std::vector<Extent>& points = job.forms->points();
+  const std::int64_t batch = points.front().front();
+  const auto is_it = [&](const Extent& point) { return point.front() == batch; };
+  return std::ranges::all_of(points, is_it) ? std::optional(batch) : std::nullopt;
+}
+
 JobAtLength AtLength(const Job& job, std::int64_t length) {
   const auto at = [&](std::size_t batch) {
     return SequenceStep{.extent = {job.batches[batch], length}};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ bool HasLength(const Job& job);
 const std::string& NameOfLength(const Job& job);
 /// Those of the capture, each once, growing.
 std::vector<std::int64_t> CapturedLengths(const Job& job);
+
+/// The batch of all points of a job over a length, where it is one alone: what another takes is not
+/// known.
+std::optional<std::int64_t> OnlyBatch(const Job& job);
 
 struct JobAtLength {
   Job job;

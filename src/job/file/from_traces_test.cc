@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "allocator/replay/model_for_tests.h"
+#include "job/file/at_length.h"
 #include "job/lowering/job_for_tests.h"
 #include "job/lowering/lower.h"
 
@@ -147,6 +148,161 @@ TEST(JobFromTraces, EarlierBlocksAreIndependentOfTheBatch) {
                     {.file = "b6", .timeline = &large, .ledger = &large_ledger, .batch = 6});
   ASSERT_TRUE(job.ok()) << job.error().ToLine();
   EXPECT_EQ(At(*job, 10), "+5000 +10000 -5000");
+}
+
+/// A run of a transformer: weights, what goes with batch and length, scores that go with the square
+/// of the length, and, where a library takes one, a workspace in the backward, which has no stack.
+FakeRun OneStepAt(std::int64_t batch, std::int64_t length, bool workspace = false) {
+  FakeRun run;
+  run.Allocate(1, 5'000'000);
+  const std::size_t hidden = run.Allocate(2, 1000 * batch * length + 512);
+  const std::size_t scores = run.Allocate(3, 16 * batch * length * length);
+  run.Allocate(4, 8 * length);
+  if (workspace) run.Free(run.Allocate(0, 8 * batch * length));
+  run.Allocate(0, 5'000'000);
+  run.Allocate(0, 1000 * batch * length);
+  run.Allocate(0, 64 * batch);
+  run.Free(scores);
+  run.Free(hidden);
+  for (int line = 5; line < 9; ++line) run.Allocate(line, 2000);
+  return run;
+}
+
+struct Point {
+  std::int64_t batch = 0;
+  std::int64_t length = 0;
+  bool workspace = false;
+};
+
+std::vector<FakeRun> RunsAt(const std::vector<Point>& points) {
+  std::vector<FakeRun> runs;
+  for (const Point& point : points) {
+    runs.push_back(OneStepAt(point.batch, point.length, point.workspace));
+  }
+  return runs;
+}
+
+Result<Job> JobOf(std::vector<FakeRun>& runs, const std::vector<Point>& points) {
+  std::vector<RecordedRun> recorded;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    recorded.push_back(runs[i].Finish(points[i].batch));
+    recorded.back().length = points[i].length;
+  }
+  return JobFromTraces(recorded);
+}
+
+Result<Job> JobAt(const std::vector<Point>& points) {
+  std::vector<FakeRun> runs = RunsAt(points);
+  return JobOf(runs, points);
+}
+
+/// What a run itself asks for.
+std::string RecordedAt(const Point& point) {
+  FakeRun run = OneStepAt(point.batch, point.length, point.workspace);
+  const RecordedRun recorded = run.Finish(point.batch);
+  std::string text;
+  for (const Event& event : recorded.timeline->events) {
+    if (event.action == Action::kFreeRequested) continue;
+    text += (text.empty() ? "" : " ");
+    text += (event.action == Action::kAlloc ? "+" : "-") + std::to_string(event.size);
+  }
+  return text;
+}
+
+TEST(JobFromPoints, EverySizeBecomesAFunctionOfBatchAndLength) {
+  const Result<Job> job = JobAt({{2, 256}, {4, 256}, {2, 512}, {4, 512}, {2, 1024}});
+  ASSERT_TRUE(job.ok()) << job.error().ToLine();
+  EXPECT_TRUE(job->notes.empty()) << job->notes.front();
+  EXPECT_TRUE(IsRecorded(*job));
+  EXPECT_TRUE(HasLength(*job));
+  EXPECT_FALSE(OnlyBatch(*job));
+  EXPECT_EQ(CapturedLengths(*job), (std::vector<std::int64_t>{256, 512, 1024}));
+  EXPECT_EQ(job->batches[0], 2);
+  EXPECT_EQ(job->batches[1], 4);
+  for (const Point& asked : {Point{3, 768}, {8, 128}, {1, 4096}, {4, 512}}) {
+    EXPECT_EQ(At(AtLength(*job, asked.length).job, asked.batch), RecordedAt(asked))
+        << asked.batch << "x" << asked.length;
+  }
+}
+
+TEST(JobFromPoints, ThreePointsTellProductsAndSquares) {
+  const Result<Job> job = JobAt({{4, 512}, {4, 1024}, {5, 640}});
+  ASSERT_TRUE(job.ok()) << job.error().ToLine();
+  EXPECT_EQ(At(AtLength(*job, 768).job, 6), RecordedAt({6, 768}));
+}
+
+TEST(JobFromPoints, OneBatchLeavesTheLengthToChoose) {
+  const Result<Job> job = JobAt({{4, 256}, {4, 512}, {4, 1024}});
+  ASSERT_TRUE(job.ok()) << job.error().ToLine();
+  EXPECT_TRUE(job->notes.empty()) << job->notes.front();
+  EXPECT_EQ(OnlyBatch(*job), 4);
+  EXPECT_EQ(job->batches[1], 5);
+  EXPECT_EQ(At(AtLength(*job, 768).job, 4), RecordedAt({4, 768}));
+  EXPECT_EQ(OnlyBatch(AtLength(*job, 768).job), 4) << "put at a length, it is still so";
+}
+
+/// Without stacks in the backward the order alone would take the workspace for the gradient.
+TEST(JobFromPoints, WhatSomeRecordsLackGoesWithTheProductThatTheOthersTell) {
+  const Result<Job> job = JobAt({{2, 256, false}, {4, 256, true}, {2, 512, true}, {4, 512, true}});
+  ASSERT_TRUE(job.ok()) << job.error().ToLine();
+  ASSERT_EQ(job->notes.size(), 1u);
+  EXPECT_TRUE(job->notes[0].starts_with("1 allocations of b4.pickle are not in every other"))
+      << job->notes[0];
+  EXPECT_EQ(At(AtLength(*job, 768).job, 6), RecordedAt({6, 768, true}));
+}
+
+TEST(JobFromPoints, WhatOneRecordAloneHasIsTakenAsItIs) {
+  const Result<Job> job =
+      JobAt({{2, 256, false}, {4, 256, false}, {2, 512, false}, {4, 512, true}});
+  ASSERT_TRUE(job.ok()) << job.error().ToLine();
+  EXPECT_EQ(job->notes.size(), 1u);
+  const std::string at = At(AtLength(*job, 768).job, 6);
+  EXPECT_NE(at.find("+16384 -16384"), std::string::npos) << at;
+}
+
+TEST(JobFromPoints, TheStepIsThatOfTheLargestWhereverItStands) {
+  const Result<Job> job = JobAt({{4, 512, true}, {2, 256, false}, {4, 256, false}});
+  ASSERT_TRUE(job.ok()) << job.error().ToLine();
+  EXPECT_EQ(At(AtLength(*job, 512).job, 4), RecordedAt({4, 512, true}));
+}
+
+TEST(JobFromPoints, BatchAndLengthThatGrowTogetherAreRemarkedUpon) {
+  const Result<Job> job = JobAt({{1, 256}, {2, 512}, {4, 1024}});
+  ASSERT_TRUE(job.ok()) << job.error().ToLine();
+  ASSERT_FALSE(job->notes.empty());
+  EXPECT_TRUE(job->notes.back().starts_with("batch and length grow together"));
+}
+
+TEST(JobFromPoints, PointsThatTellNothingAreRefused) {
+  for (const std::vector<Point>& points : {std::vector<Point>{},
+                                           {{2, 256}, {2, 512}},
+                                           {{2, 256}, {4, 512}, {2, 256}},
+                                           {{2, 256}, {4, 256}, {8, 256}},
+                                           {{2, 256}, {4, 256}, {2, 0}},
+                                           {{2, 256}, {4, 256}, {2, Forms::kLargestExtent + 1}}}) {
+    std::vector<FakeRun> runs = RunsAt(std::vector<Point>(points.size(), Point{2, 256}));
+    const Result<Job> job = JobOf(runs, points);
+    ASSERT_FALSE(job.ok()) << points.size() << " points";
+    EXPECT_FALSE(job.error().hint.empty());
+  }
+}
+
+TEST(JobFromPoints, PointsInAnotherOrderThanTheFilesAreRefused) {
+  std::vector<FakeRun> runs = RunsAt({{4, 512}, {4, 1024}, {5, 640}});
+  EXPECT_FALSE(JobOf(runs, {{4, 1024}, {4, 512}, {5, 640}}).ok());
+  std::vector<FakeRun> wrong = RunsAt({{4, 512}, {4, 1024}, {5, 640}});
+  const Result<Job> job = JobOf(wrong, {{4, 512}, {4, 1024}, {4, 640}});
+  ASSERT_FALSE(job.ok());
+  EXPECT_NE(job.error().message.find("are no sum of batch, length"), std::string::npos)
+      << job.error().ToLine();
+}
+
+TEST(JobFromPoints, RunsOfDifferentJobsAreRefused) {
+  std::vector<FakeRun> runs = RunsAt({{2, 256}, {4, 256}});
+  runs.push_back(OneStep(6, false));
+  EXPECT_FALSE(JobOf(runs, {{2, 256}, {4, 256}, {2, 512}}).ok());
+  std::vector<FakeRun> empty(3);
+  EXPECT_FALSE(JobOf(empty, {{2, 256}, {4, 256}, {2, 512}}).ok());
 }
 
 TEST(JobFromTraces, PlacesAndPurposesComeAlong) {

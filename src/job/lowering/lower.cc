@@ -77,11 +77,7 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEve
 class Lowerer final : public Emitter {
  public:
   Lowerer(const Job& job, const Variant& variant, const Gpu& gpu, const LowerOptions& options)
-      : job_(job),
-        variant_(variant),
-        gpu_(gpu),
-        options_(options),
-        blocks_(variant.storages) {
+      : job_(job), variant_(variant), gpu_(gpu), options_(options), blocks_(variant.storages) {
     lowered_.workload.captures = {false};
     std::size_t streams = 1;
     for (const CallRecord& call : variant.calls) {
