@@ -414,23 +414,26 @@ std::string Longest(const Prediction& p, const MaxLength& m) {
 
 void WriteFrontier(Writer& w, const Frontier& frontier) {
   const std::string name = Printable(frontier.name);
+  const SampleUnit unit = frontier.Unit();
   w.Heading(fmt::format("The largest batch that fits for certain, by {}", name));
-  Table table({{.heading = name, .right = true},
-               {.heading = "batch", .right = true},
-               {.heading = "may fit", .right = true},
-               {.heading = fmt::format("batch × {}", name), .right = true},
-               {.heading = "a step", .right = true},
-               {.heading = "a second", .right = true},
-               {.heading = ""}});
+  Table table(
+      {{.heading = name, .right = true},
+       {.heading = "batch", .right = true},
+       {.heading = "may fit", .right = true},
+       {.heading = fmt::format("{}: batch × {}{}", unit.name, name, unit.squared ? "²" : ""),
+        .right = true},
+       {.heading = "a step", .right = true},
+       {.heading = fmt::format("{} a second", unit.name), .right = true},
+       {.heading = ""}});
   for (const FrontierPoint& point : frontier.points) {
     std::string mark;
     if (&point == frontier.Fastest()) mark = "fastest";
-    if (&point == frontier.MostTokens()) mark += mark.empty() ? "most" : ", most";
+    if (&point == frontier.Most()) mark += mark.empty() ? "most" : ", most";
     const bool none = point.sure.batch == 0;
     table.Row({fmt::format("{}", point.length), none ? "none" : fmt::format("{}", point.sure.batch),
-               fmt::format("{}", point.most), none ? "" : fmt::format("{}", point.Tokens()),
+               fmt::format("{}", point.most), none ? "" : fmt::format("{:.0f}", point.InStep()),
                none ? "" : Milliseconds(point.sure.step_us),
-               none ? "" : fmt::format("{:.0f}", point.TokensPerSecond()), mark});
+               none ? "" : fmt::format("{:.0f}", point.PerSecond()), mark});
   }
   table.WriteTo(w);
 }
