@@ -124,6 +124,13 @@ Result<Job> JobOf(const PlanFlags& flags) {
                                    .batches = flags.batches,
                                    .gpu = CapturedFor(flags.gpu),
                                    .every_precision = true});
+  if (job && !job->sequence.empty()) {
+    return Error{.message = "a plan varies the batch, and the script was captured as it stands",
+                 .file = job->file,
+                 .hint =
+                     "put {batch} where it takes its batch size from: python train.py "
+                     "--batch-size {batch}"};
+  }
   return job ? AtAskedLength(std::move(*job), flags.script.length) : std::move(job);
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli/command/command.h"
+#include "cli/command/shared_flags.h"
 #include "cli/next_steps.h"
 #include "cli/predict_flags.h"
 #include "cli/terminal/terminal.h"
@@ -91,6 +92,8 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
                              const Prediction& prediction) {
   // No batch and no plan gives the host more.
   if (!prediction.FitsHost()) return {};
+  // Nor can a plan vary the batches of a job as it stands.
+  if (!request.job->sequence.empty()) return {};
   StepQuestion asked{.files = flags.files,
                      .script = flags.script,
                      .batches = flags.batches,
@@ -151,7 +154,8 @@ int RunPredict(const PredictFlags& flags) {
                        flags.share || flags.engine,
                        std::move(*engine),
                        lengths->longest,
-                       flags.max_tokens ? lengths->frontier : std::nullopt};
+                       flags.max_tokens ? lengths->frontier : std::nullopt,
+                       request->job->data};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
                                                  NextOf(flags, *request, answer.prediction));
@@ -181,6 +185,30 @@ Command AddPredict(Flags& declare) {
       "  plimsoll predict --run --batch 8 --length 8192 --gpu H100 -- python train.py -b {batch} "
       "-l {length}\n"
       "  plimsoll predict hf:config.json --seq 2048 --gpu L4   a model by its configuration\n"
+      "Exit code 1: it does not fit.");
+  return [flags] { return RunPredict(*flags); };
+}
+
+Command AddData(Flags& declare) {
+  auto flags = std::make_shared<PredictFlags>();
+  flags->script.run = true;
+  flags->script.data = true;
+  declare.CommandLine("COMMAND", flags->script.command, "the training script as you type it");
+  AddGpuFlag(declare, flags->gpu,
+             "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); an H200 unless "
+             "given");
+  declare.Seconds("--seconds", flags->script.data_seconds,
+                  "of the processor, to look through the data (50)");
+  AddRoomFlag(declare, "--limit", flags->limit,
+              "what set_per_process_memory_fraction will allow (20GiB)");
+  AddTorchFlag(declare, flags->torch, "the release that will train (2.11)");
+  declare.Text("--keep-step", "FILE", flags->script.keep,
+               "keep what was captured under this name, for `plimsoll predict`");
+  declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  declare.Examples(
+      "  plimsoll data --gpu 4090 -- python train.py --batch-size 32   the heaviest batch of an "
+      "epoch,\n"
+      "      what changing sizes leave reserved, and what sorting or packing would save\n"
       "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };
 }

@@ -280,6 +280,9 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Switch("--max-tokens", max_tokens,
                "likewise: the largest batch at each of several lengths, and where a step has most "
                "tokens");
+  flags.Switch(
+      "--data", script.data,
+      "with --run: also all sizes of an epoch's batches, as the script's loader makes them");
   AddGpuFlag(flags, gpu,
              "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
              "capture unless given");

@@ -33,6 +33,7 @@ constexpr Entry kCommands[] = {
     {"replay", "the same job under other allocator settings, limits or releases", AddReplay},
     {"tune", "the allocator settings that suit a recorded job best", AddTune},
     {"predict", "how much memory a training step will need, before it is run", AddPredict},
+    {"data", "the sizes of a script's batches, the heaviest, and what they need", AddData},
     {"plan", "what to change so that a training step fits, and the fastest way", AddPlan},
     {"pack", "the least memory that a set of lifetimes needs", AddPack},
     {"gpus", "the catalogue: memory, speed and links of the cards that people own", AddGpus},

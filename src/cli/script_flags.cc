@@ -98,6 +98,7 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
                           .batch = request.batch,
                           .length = request.script.length,
                           .lengths = request.script.lengths,
+                          .data_seconds = request.script.data ? request.script.data_seconds : 0,
                           .gpu = gpu,
                           .step_file = to});
   }
@@ -218,6 +219,10 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
   }
   if (!flags.run && flags.lengths) {
     return Error{.message = "--lengths are those that --run captures", .hint = "give --length"};
+  }
+  if (!flags.run && flags.data) {
+    return Error{.message = "--data looks through the data of the script behind --run",
+                 .hint = "add --run, and the script behind --"};
   }
   if (!configuration && flags.sequence) {
     return Error{.message = "--seq goes with hf:config.json",

@@ -24,6 +24,9 @@ struct ScriptFlags {
   /// Of a job over a length too: what is asked about, and what to capture.
   std::optional<std::int64_t> length;
   std::optional<std::string> lengths;
+  /// All sizes of an epoch's batches are wanted, and in how many seconds.
+  bool data = false;
+  double data_seconds = 50;
 
   void AddTo(Flags& flags);
 };

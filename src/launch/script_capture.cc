@@ -125,6 +125,9 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
     flags.insert(flags.end(),
                  {"--batches", fmt::format("{},{}", job.batches->first, job.batches->second)});
   }
+  if (job.data_seconds > 0) {
+    flags.insert(flags.end(), {"--data", fmt::format("{}", job.data_seconds)});
+  }
   if (job.batch) flags.insert(flags.end(), {"--batch", std::to_string(*job.batch)});
   if (job.lengths) flags.insert(flags.end(), {"--lengths", *job.lengths});
   if (job.length) flags.insert(flags.end(), {"--length", std::to_string(*job.length)});

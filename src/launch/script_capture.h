@@ -23,6 +23,8 @@ struct ScriptJob {
   /// Where another word stands in braces: what is asked about, or "128,192,256".
   std::optional<std::int64_t> length;
   std::optional<std::string> lengths;
+  /// To look through an epoch's data; 0: they are not looked through.
+  double data_seconds = 0;
   std::string gpu;
   /// Where the step file goes.
   std::string step_file;

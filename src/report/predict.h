@@ -1,6 +1,7 @@
 // A prediction as text and as JSON. Nothing is computed here.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -38,6 +39,8 @@ struct PredictAnswer {
   /// Of a job over a length too, where they are asked for.
   std::optional<MaxLength> longest = {};
   std::optional<Frontier> frontier = {};
+  /// What its loader makes of its data, where that was looked at.
+  std::shared_ptr<const EpochFacts> epoch = {};
 };
 std::string PredictText(const PredictAnswer& answer, const TextStyle& style);
 /// Every request to the allocator, one line each.

@@ -163,6 +163,33 @@ Json StagesJson(const std::vector<StageNeeds>& stages) {
   return list;
 }
 
+std::string_view NameOf(SizeChange::Kind kind) {
+  switch (kind) {
+    case SizeChange::Kind::kExpandable:
+      return "expandable_segments";
+    case SizeChange::Kind::kMultiples:
+      return "multiples";
+    case SizeChange::Kind::kLargest:
+      return "largest";
+    case SizeChange::Kind::kHeaviestFirst:
+      return "heaviest_first";
+  }
+  return "";
+}
+
+Json SizeChangesJson(const std::vector<SizeChange>& changes) {
+  Json list = Json::array();
+  for (const SizeChange& change : changes) {
+    Json row = {{"change", NameOf(change.kind)},
+                {"allocated", change.trial.unlimited.allocated.best},
+                {"reserved", change.trial.unlimited.reserved.best},
+                {"fits", change.trial.fits}};
+    if (change.multiple > 0) row["multiple"] = change.multiple;
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
 /// Squares of what a hostile file names are beyond an integer.
 std::int64_t CountJson(double count) { return std::llround(std::min(count, 9e18)); }
 
@@ -249,6 +276,11 @@ std::string PredictJson(const PredictAnswer& answer) {
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
   if (p.host) json["host"] = HostJson(p);
   if (!p.lost_at.empty()) json["lost_at"] = p.lost_at;
+  if (answer.epoch) json["data"] = EpochJson(*answer.epoch);
+  if (p.own_batches > 0) {
+    json["own_batches"] = p.own_batches;
+    json["size_changes"] = SizeChangesJson(p.size_changes);
+  }
   if (!p.evaluation.empty()) json["evaluation"] = EvaluationJson(p.evaluation);
   if (answer.share) json["left_for_others"] = p.LeftForOthers();
   if (answer.engine) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/epoch_text.h"
 #include "report/format/stage_words.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
@@ -163,6 +164,10 @@ std::string NotSeen(const Prediction& p) {
 /// Where the data decide the sizes of batches: which batches the answer is for.
 std::string WhichBatches(const Prediction& p) {
   if (p.fails_with_heaviest) return "";
+  if (p.own_batches > 0) {
+    return fmt::format(" This is for its first {} steps, with the batches that its data make.",
+                       p.own_batches);
+  }
   if (p.heaviest == Heaviest::kOfAll) return " The heaviest batch of its data is counted.";
   if (p.heaviest == Heaviest::kOfFirst) {
     return " The heaviest batch is counted of those that could be looked at in time: others may be "
@@ -370,6 +375,52 @@ void WriteEvaluation(Writer& w, const Prediction& p) {
   table.WriteTo(w);
 }
 
+std::string SizeChangeWords(const SizeChange& change) {
+  switch (change.kind) {
+    case SizeChange::Kind::kExpandable:
+      return "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+    case SizeChange::Kind::kMultiples:
+      return fmt::format("sizes padded to multiples of {}", change.multiple);
+    case SizeChange::Kind::kLargest:
+      return "every batch padded to the largest";
+    case SizeChange::Kind::kHeaviestFirst:
+      return "the heaviest of these batches first";
+  }
+  return "";
+}
+
+/// After how many steps what is reserved is told.
+constexpr std::size_t kTold[] = {1, 2, 5, 10, 20, 60, 200, 1000};
+
+void WriteSizeChanges(Writer& w, const Prediction& p) {
+  if (p.own_batches == 0) return;
+  w.Heading("What batches of changing sizes leave reserved");
+  std::string after;
+  std::size_t last = 0;
+  for (std::size_t n : kTold) {
+    n = std::min(n, p.reserved_after_step.size());
+    if (n == last) break;
+    last = n;
+    after += fmt::format("{}{} after {}", after.empty() ? "" : ", ",
+                         FormatBytes(p.reserved_after_step[n - 1]), n);
+  }
+  w.Wrapped(fmt::format("{} step{}.", after, p.reserved_after_step.size() == 1 ? "" : "s"), "  ",
+            "  ");
+  if (p.size_changes.empty()) return;
+  w.Line();
+  Table table({{.heading = "from the third step on, at most"},
+               {.heading = "reserved", .right = true},
+               {.heading = "device", .right = true},
+               {.heading = ""}});
+  const auto row = [&](const std::string& what, const TrialResult& trial) {
+    table.Row({what, FormatBytes(trial.unlimited.reserved.best),
+               FormatBytes(trial.unlimited.device.best), trial.fits ? "fits" : "does not fit"});
+  };
+  row("as they come", p.trial);
+  for (const SizeChange& change : p.size_changes) row(SizeChangeWords(change), change.trial);
+  table.WriteTo(w);
+}
+
 /// "Without that it needs 3.56 GiB on the device and fits", computed.
 std::string WithoutText(const TrialResult& without) {
   return fmt::format(
@@ -501,13 +552,16 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   Writer w(style);
   const std::vector<std::string> headlines =
       max_batch ? Headlines(p, *max_batch) : std::vector<std::string>{Verdict(p)};
+  if (answer.epoch) w.Headline(EpochHeadline(*answer.epoch));
   if (answer.longest) w.Headline(Longest(p, *answer.longest));
   for (const std::string& headline : headlines) w.Headline(headline);
   w.Line();
   WriteFigures(w, answer);
   if (answer.frontier) WriteFrontier(w, *answer.frontier);
+  if (answer.epoch) WriteEpoch(w, *answer.epoch);
   WriteStages(w, p);
   WriteEvaluation(w, p);
+  WriteSizeChanges(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));
   for (const AccountLine& line : p.account) {
     w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),

@@ -26,7 +26,7 @@ from .points import BATCH, SCHEMA_OF_MORE
 from .step_file import Tables
 
 #: The first step makes the optimizer's state, and the second finds it.
-_FIRST = 2
+FIRST = 2
 
 
 class Steps(NamedTuple):
@@ -59,7 +59,7 @@ def sequence_of(run: Recorded, tables: Tables) -> Sequence | None:
     kinds = [_kind(step) for step in parted.steps]
     common = Counter(kinds).most_common(1)[0][0]
     alike = [index for index, kind in enumerate(kinds) if kind == common]
-    dimensions, extents = _extents(parted.shapes[_FIRST:])
+    dimensions, extents = _extents(parted.shapes[FIRST:])
     once = merged_alike([parted.head], [run.layouts], tables)
     steps = merged_alike([parted.steps[i] for i in alike], [run.layouts] * len(alike), tables)
     later = merged_alike([parted.later], [run.layouts], tables)
@@ -74,18 +74,18 @@ def _taken_apart(run: Recorded) -> Steps | None:
     begins = [i for i, event in enumerate(run.events) if isinstance(event, StepBegin)]
     end = next((i for i, e in enumerate(run.events) if isinstance(e, PartBegin)), len(run.events))
     steps = [run.events[a:b] for a, b in zip(begins, [*begins[1:], end])]
-    if len(steps) <= _FIRST:
+    if len(steps) <= FIRST:
         return None
     made = [_made_in(step) for step in steps]
-    if any(len(storages) != len(made[_FIRST]) for storages in made[_FIRST - 1 :]):
+    if any(len(storages) != len(made[FIRST]) for storages in made[FIRST - 1 :]):
         return _alike_alone(run, steps, made, begins, end)
     named = []
-    for index in range(_FIRST, len(steps)):
+    for index in range(FIRST, len(steps)):
         names = _names(made, index)
         named.append([_renamed(event, names) for event in steps[index]])
     names = _names(made, len(steps) - 1)
     later = [_renamed(event, names) for event in run.events[end:]]
-    return Steps(run.events[: begins[_FIRST]], named, later, shapes_by_step(run))
+    return Steps(run.events[: begins[FIRST]], named, later, shapes_by_step(run))
 
 
 def _alike_alone(
@@ -96,18 +96,18 @@ def _alike_alone(
     end: int,
 ) -> Steps | None:
     """Some steps make more than others: those keep names of their own, and are of another kind."""
-    common = Counter(len(storages) for storages in made[_FIRST:]).most_common(1)[0][0]
-    if len(made[_FIRST - 1]) != common or len(made[_FIRST]) != common:
+    common = Counter(len(storages) for storages in made[FIRST:]).most_common(1)[0][0]
+    if len(made[FIRST - 1]) != common or len(made[FIRST]) != common:
         return None
     named, names = [], {}
-    for index in range(_FIRST, len(steps)):
+    for index in range(FIRST, len(steps)):
         if len(made[index]) == len(made[index - 1]) == common:
             names = _names(made, index)
             named.append([_renamed(event, names) for event in steps[index]])
         else:
             named.append(list(steps[index]))
     later = [] if len(made[-1]) != common else [_renamed(e, names) for e in run.events[end:]]
-    return Steps(run.events[: begins[_FIRST]], named, later, shapes_by_step(run))
+    return Steps(run.events[: begins[FIRST]], named, later, shapes_by_step(run))
 
 
 def _made_in(step: list[Event]) -> list[int]:
@@ -116,8 +116,8 @@ def _made_in(step: list[Event]) -> list[int]:
 
 def _names(made: list[list[int]], index: int) -> dict[int, int]:
     """What this step and the one before it make is named as in the third and the second."""
-    before = zip(made[index - 1], made[_FIRST - 1])
-    return {**dict(before), **dict(zip(made[index], made[_FIRST]))}
+    before = zip(made[index - 1], made[FIRST - 1])
+    return {**dict(before), **dict(zip(made[index], made[FIRST]))}
 
 
 def _renamed(event: Event, names: dict[int, int]) -> Event:

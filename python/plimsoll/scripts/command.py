@@ -25,6 +25,7 @@ from ..events.merge import merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
+from .epoch import data_section
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
 from .progress import Progress, said
@@ -43,11 +44,15 @@ class Sizes(NamedTuple):
     #: Those which are asked about.
     length: int | None = None
     batch: int | None = None
+    #: To look through an epoch's data, where all its sizes are wanted.
+    data_seconds: float = 0.0
 
 
 def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]:
     """The step file's document."""
     words, ranks = script_of(command), ranks_of(command)
+    if sizes.data_seconds:
+        return _as_it_stands(words, gpu, ranks, sizes.data_seconds)
     own_batch = any(PLACE in word for word in command)
     points = _points(command, sizes, max(ranks, 1) if own_batch else 1)
     few, many = points.batches
@@ -64,7 +69,7 @@ def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]
         ]
     )
     if not own_batch and not runs[0].loader_batches:
-        return _as_it_stands(words, gpu, ranks)
+        return _as_it_stands(words, gpu, ranks, sizes.data_seconds)
     document = _document(runs, points, gpu)
     if not own_batch:
         # The training loader is made first.
@@ -78,11 +83,16 @@ def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]
 
 #: Steps of a run as it stands, and seconds of the processor.
 _STEPS, _SECONDS = 60, 120.0
+_STEPS_OF_DATA = 12
 
 
-def _as_it_stands(words: list[str], gpu: str, ranks: int) -> dict[str, Any]:
-    """Many steps of the script with the batches that it makes."""
-    run = run_each([Run(words, None, gpu, ranks, None, _STEPS, _SECONDS)])[0]
+def _as_it_stands(
+    words: list[str], gpu: str, ranks: int, data_seconds: float = 0.0
+) -> dict[str, Any]:
+    """Many steps of the script with the batches that it makes; fewer of one whose loader tells the
+    sizes of the rest."""
+    steps = _STEPS_OF_DATA if data_seconds else _STEPS
+    run = run_each([Run(words, None, gpu, ranks, None, steps, _SECONDS, data_seconds)])[0]
     tables = Tables(inline=False)
     sequence = sequence_of(run.recorded, tables)
     if sequence is None:
@@ -92,8 +102,10 @@ def _as_it_stands(words: list[str], gpu: str, ranks: int) -> dict[str, Any]:
             hint="Put {batch} where it stands: python train.py --batch-size {batch}",
         )
     rows = tables.rows(sequence.events)
+    data = data_section(run.data, sequence, run.passes) if run.data else {}
     return {
         **head_of(sequence),
+        **data,
         **_facts([run], gpu, sum(row[0] == "part" for row in rows), tables),
         "own_batch": sequence.points[0][0],
         **tables.document(),
@@ -332,6 +344,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batches", help="two batch sizes, 4,8 unless given")
     parser.add_argument("--lengths", help="three lengths, where the command has one in braces")
     parser.add_argument("--length", help="the length that will be asked about, instead")
+    parser.add_argument("--data", type=float, default=0.0, help="seconds for an epoch's sizes")
     parser.add_argument("--batch", help="the batch that will be asked about")
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
@@ -352,6 +365,7 @@ def main(arguments: list[str]) -> int:
             _growing(flags.lengths, "lengths", "128,192,256"),
             whole_number(flags.length) if flags.length else None,
             whole_number(flags.batch) if flags.batch else None,
+            flags.data,
         )
         document = capture_script(command, sizes, flags.gpu)
         Capture(document).write(flags.output)

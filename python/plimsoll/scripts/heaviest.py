@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 #: A heavier one is worth a step of its own.
 _HEAVIER = 1.02
-_MOST_BATCHES = 20_000
 #: Of the processor: a data set that is slow to read is not read to its end.
 _MOST_SECONDS = 2.0
 #: By the clock, for one on a disk that is far away.
@@ -25,8 +25,12 @@ OF_ALL, OF_FIRST = "of_all", "of_first"
 class Heaviest:
     """By data set: what the batches of the steps weigh."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = _MOST_SECONDS) -> None:
+        """`seconds`: of the processor, for data that are slow to read."""
         self._seen: dict[int, int] = {}
+        self._seconds = seconds
+        #: Called with each batch that is looked at.
+        self.on_batch: Callable[[Any], None] = lambda batch: None
         #: How far the data were looked through; nothing before that.
         self.looked = ""
 
@@ -39,14 +43,18 @@ class Heaviest:
         most, found = int(self._seen.get(data, 0) * _HEAVIER), None
         began, clock = time.process_time(), time.monotonic()
         self.looked = OF_FIRST
-        for _ in range(_MOST_BATCHES):
+        longest = max(_LONGEST_SECONDS, self._seconds)
+        while True:
             try:
-                batch = give()
+                # Tensors of the host alone: nothing of it is to be written down.
+                with _disable_current_modes():
+                    batch = give()
             except StopIteration:
                 self.looked = OF_ALL
                 break
-            slow = time.process_time() - began > _MOST_SECONDS
-            if slow or time.monotonic() - clock > _LONGEST_SECONDS:
+            self.on_batch(batch)
+            slow = time.process_time() - began > self._seconds
+            if slow or time.monotonic() - clock > longest:
                 break
             weight = weight_of(batch)
             if weight > most:

@@ -81,7 +81,13 @@ class _Process:
         self._libraries_are_patched = False
         self._places.call_at_model(self._patch_libraries)
         self._watch = Watch(
-            self._recorder, self._places, self._notes, self.finish, run.steps, run.seconds
+            self._recorder,
+            self._places,
+            self._notes,
+            self.finish,
+            run.steps,
+            run.seconds,
+            run.data_seconds,
         )
         self._libraries_files = LibrariesFiles(
             self._notes, self._watch, self._files, self._settings
@@ -202,6 +208,7 @@ class _Process:
             watch.host_peaks(),
             watch.later.epoch,
             self._lost_at,
+            watch.data.result() if watch.data is not None and watch.data.seen else None,
         )
 
     def _note_later(self) -> None:

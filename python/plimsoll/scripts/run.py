@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Union
 
 from ..base.errors import CaptureError
 from ..events.event import HostPeak, Recorded
+from .data_sizes import EpochSizes
 
 #: The first makes the optimizer's state, the second finds it, the third is what all others do.
 STEPS = 3
@@ -38,6 +39,8 @@ class Run(NamedTuple):
     #: Steps to see, and the time of the processor in which more than a few are.
     steps: int = STEPS
     seconds: float = 0.0
+    #: Of the processor, to look through an epoch's data, all sizes of which are wanted.
+    data_seconds: float = 0.0
 
 
 class Kept(NamedTuple):
@@ -84,6 +87,7 @@ class RunResult:
     epoch: int | None
     #: The line at which it could not go on without values.
     lost_at: str
+    data: EpochSizes | None = None
 
 
 class Failure(NamedTuple):

@@ -44,7 +44,9 @@ from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.draws import Draws
 from ..world.model import tensors_in_order
+from .data_sizes import DataSizes
 from .files import tensors_in
+from .heaviest import OF_ALL, Heaviest
 from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
 from .loading import Loading, has_workers
@@ -165,18 +167,24 @@ class Watch:
         enough: Callable[[], NoReturn],
         steps: int = STEPS,
         seconds: float = 0.0,
+        data_seconds: float = 0.0,
     ) -> None:
         """`enough` is called, from within the script, when enough was seen. It ends the process:
         nothing of the script runs any more. `steps`: how many to see; more than the first few only
         in so many seconds of the processor."""
         self._wanted = steps
         self._until = time.process_time() + seconds
+        #: The sizes of all batches of the first loader, where they are wanted.
+        self.data = DataSizes() if data_seconds else None
+        self.data_loader: Any = None
         self._recorder = recorder
         self._places = places
         self._note = note
         self._host = recorder.host
         self._loading = Loading(self._host)
         self.later = Later(recorder, self._host, note, enough, self._evaluates)
+        if data_seconds:
+            self.later.heaviest = Heaviest(data_seconds)
         #: Peaks of what is in the host's memory: before the first forward, and in the steps.
         self.host_built = self.host_in_steps = HostPeak(0, "")
         #: What the process has, and had before the script began.
@@ -359,13 +367,22 @@ class Watch:
 
     def _next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
         if self._ends_loader(iterator):
+            if self.data is not None and iterator is self.data_loader:
+                self.later.heaviest.on_batch = self.data.add
             batch = self.later.heaviest_batch(iterator, give)
+            if self.data is not None and iterator is self.data_loader:
+                self.data.complete = self.later.heaviest.looked == OF_ALL
             if batch is None:
                 raise StopIteration
             return batch
+        if self.data is not None and self.data_loader is None and not self.later.begun:
+            self.data_loader = iterator
+            self.data.follow(iterator)
         batch = give()
         if not self.later.begun:
             self.later.heaviest.see(id(iterator._dataset), batch)
+            if self.data is not None and iterator is self.data_loader:
+                self.data.add(batch)
         return batch
 
     def pins(self, tensor: torch.Tensor) -> torch.Tensor:

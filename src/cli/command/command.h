@@ -23,6 +23,7 @@ Command AddPack(Flags& flags);
 Command AddGpus(Flags& flags);
 Command AddReport(Flags& flags);
 Command AddPredict(Flags& flags);
+Command AddData(Flags& flags);
 Command AddPlan(Flags& flags);
 Command AddRunJob(Flags& flags);
 Command AddWatch(Flags& flags);

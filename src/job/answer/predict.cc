@@ -191,6 +191,10 @@ Prediction Predict(const Trial& trial) {
   // Another evaluation does not help a job that grows in its steps.
   const bool grows = prediction.growth && prediction.growth->EndsTheJob();
   if (!grows) prediction.evaluation = FindEvaluationChanges(trial);
+  if (!setting.job->sequence.empty()) {
+    prediction.own_batches = prediction.reserved_after_step.size();
+    if (!grows) prediction.size_changes = FindSizeChanges(trial);
+  }
   if (prediction.growth) KeepLargest(prediction.growth->holders, kMostHolders);
   AddAssumptions(trial, prediction);
 #ifndef NDEBUG

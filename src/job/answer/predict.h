@@ -11,6 +11,7 @@
 #include "job/answer/evaluation_changes.h"
 #include "job/answer/growth.h"
 #include "job/answer/host_needs.h"
+#include "job/answer/size_changes.h"
 #include "job/trial/trial.h"
 
 namespace plimsoll {
@@ -80,6 +81,10 @@ struct Prediction {
   Heaviest heaviest = Heaviest::kNotOne;
   /// What would make an evaluation that needs more than training take less.
   std::vector<EvaluationChange> evaluation = {};
+  /// Of a job as it stands: the batches of so many steps are its own, and what would make their
+  /// changing sizes leave less behind.
+  std::size_t own_batches = 0;
+  std::vector<SizeChange> size_changes = {};
   /// What the job keeps from step to step.
   std::optional<Growth> growth = {};
   std::optional<HostNeeds> host = {};

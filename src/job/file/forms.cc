@@ -17,6 +17,8 @@ constexpr double kWholeShare = 1e-11;
 /// A column that the others explain up to this share adds nothing.
 constexpr double kNothing = 1e-9;
 
+constexpr std::int64_t kMultiples[] = {2, 4, 8, 16, 32, 64, 128};
+
 bool IsNearly(double a, double b) {
   return std::abs(a - b) <= kWhole + kWholeShare * std::max(std::abs(a), std::abs(b));
 }
@@ -55,8 +57,8 @@ Forms::Forms(std::vector<std::string> dimensions, std::vector<Extent> points)
     : dimensions_(std::move(dimensions)), points_(std::move(points)) {
   const std::size_t n = dimensions_.size();
   const auto add = [&](std::initializer_list<std::size_t> of) {
-    Term term(n, 0);
-    for (const std::size_t d : of) ++term[d];
+    Term term{.exponents = std::vector<int>(n, 0)};
+    for (const std::size_t d : of) ++term.exponents[d];
     terms_.push_back(std::move(term));
   };
   for (std::size_t d = 0; d < n; ++d) add({d});
@@ -68,12 +70,20 @@ Forms::Forms(std::vector<std::string> dimensions, std::vector<Extent> points)
   for (std::size_t d = 1; d < n; ++d) {
     for (std::size_t e = d + 1; e < n; ++e) add({0, d, e});
   }
-  for (std::size_t a = 0; a < terms_.size(); ++a) {
-    for (std::size_t b = a + 1; b < terms_.size(); ++b) sets_.push_back({a, b});
+  plain_ = terms_.size();
+  for (std::size_t a = 0; a < plain_; ++a) {
+    for (std::size_t b = a + 1; b < plain_; ++b) sets_.push_back({a, b});
   }
-  for (std::size_t a = 0; a < terms_.size(); ++a) {
-    for (std::size_t b = a + 1; b < terms_.size(); ++b) {
-      for (std::size_t c = b + 1; c < terms_.size(); ++c) sets_.push_back({a, b, c});
+  for (std::size_t a = 0; a < plain_; ++a) {
+    for (std::size_t b = a + 1; b < plain_; ++b) {
+      for (std::size_t c = b + 1; c < plain_; ++c) sets_.push_back({a, b, c});
+    }
+  }
+  for (const std::int64_t multiple : kMultiples) {
+    for (const bool up : {true, false}) {
+      for (std::size_t term = 1; term < plain_; ++term) {
+        terms_.push_back({.exponents = terms_[term].exponents, .multiple = multiple, .up = up});
+      }
     }
   }
 }
@@ -87,8 +97,10 @@ FormId Forms::Add(std::vector<std::int64_t> values) {
 
 Forms::Wide Forms::Of(const Term& term, const Extent& where) {
   Wide value = 1;
-  for (std::size_t d = 0; d < term.size(); ++d) {
-    for (int i = 0; i < term[d]; ++i) value *= where[d];
+  for (std::size_t d = 0; d < term.exponents.size(); ++d) {
+    const std::int64_t more = d > 0 && term.up ? term.multiple - 1 : 0;
+    const std::int64_t size = d > 0 ? (where[d] + more) / term.multiple * term.multiple : where[d];
+    for (int i = 0; i < term.exponents[d]; ++i) value *= size;
   }
   return value;
 }
@@ -96,17 +108,20 @@ Forms::Wide Forms::Of(const Term& term, const Extent& where) {
 void Forms::Fit(Form& form) const {
   const auto same = [&](std::int64_t value) { return value == form.values.front(); };
   if (std::ranges::all_of(form.values, same)) return;
-  for (std::size_t term = 0; term < terms_.size(); ++term) {
+  for (std::size_t term = 0; term < plain_; ++term) {
     if (FitOne(form, term)) return;
   }
   for (const std::vector<std::size_t>& set : sets_) {
     // With as many terms as there are points any values are explained.
     if (set.size() + 1 < points_.size() && FitSome(form, set, /*must_explain=*/true)) return;
   }
+  for (std::size_t term = plain_; term < terms_.size(); ++term) {
+    if (FitOne(form, term)) return;
+  }
   form.explained = false;
   // As many of the simplest as the points tell apart.
   std::vector<std::size_t> taken;
-  for (std::size_t term = 0; term < terms_.size() && taken.size() + 1 < points_.size(); ++term) {
+  for (std::size_t term = 0; term < plain_ && taken.size() + 1 < points_.size(); ++term) {
     taken.push_back(term);
     if (!FitSome(form, taken, /*must_explain=*/false)) taken.pop_back();
   }

@@ -1,8 +1,9 @@
 // The numbers of a job that was captured over more than the batch: the values of each at the points
 // of the capture, and a form that goes through them. A form is a sum of few terms: the dimensions
 // themselves, their products with each other, the square of each but the batch, and that square
-// times the batch. Of the forms that explain all points the one with the fewest terms is taken, so
-// that points tell a product from a square.
+// times the batch; or one of these with its dimensions rounded to a power of two, as kernels round
+// and layers halve them. Of the forms that explain all points the one with the fewest terms is
+// taken, so that points tell a product from a square.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +47,13 @@ class Forms {
 
  private:
   using Wide = __int128;
-  /// The exponent of each dimension.
-  using Term = std::vector<int>;
+  struct Term {
+    /// Of each dimension.
+    std::vector<int> exponents;
+    /// All but the batch are rounded to a multiple of this, up or down.
+    std::int64_t multiple = 1;
+    bool up = true;
+  };
 
   struct Form {
     std::vector<std::int64_t> values;
@@ -76,7 +82,9 @@ class Forms {
 
   std::vector<std::string> dimensions_;
   std::vector<Extent> points_;
+  /// Those that are not rounded first.
   std::vector<Term> terms_;
+  std::size_t plain_ = 0;
   /// Sets of two and three terms, in the order in which they are tried.
   std::vector<std::vector<std::size_t>> sets_;
   std::vector<Form> forms_;

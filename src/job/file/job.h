@@ -200,6 +200,34 @@ struct SequenceStep {
   std::optional<std::size_t> point = {};
 };
 
+/// What a loader makes of the job's data in an epoch.
+struct EpochFacts {
+  /// Sizes of the tensors of a batch.
+  using Shapes = std::vector<Extent>;
+  struct Kind {
+    std::int64_t count = 0;
+    Shapes shapes;
+  };
+  struct Heavy {
+    /// Its number, from 0, and the samples that it is made of.
+    std::int64_t batch = 0;
+    std::vector<std::int64_t> samples;
+    Shapes shapes;
+  };
+  struct Length {
+    std::int64_t length = 0;
+    std::int64_t samples = 0;
+  };
+  std::int64_t batches = 0;
+  /// All of an epoch were seen.
+  bool complete = false;
+  std::vector<Kind> kinds;
+  /// The heaviest first.
+  std::vector<Heavy> heaviest;
+  /// Growing. Empty where samples have no length.
+  std::vector<Length> lengths;
+};
+
 /// The steps before a sequence: they make what all others find.
 inline constexpr std::size_t kBeforeSequence = 2;
 
@@ -218,6 +246,8 @@ struct JobFacts {
   /// Of a job as it stands, from the third step on: the last captured one at these. Its batch is
   /// its own, and cannot be varied.
   std::vector<SequenceStep> sequence = {};
+  /// Where it was looked at.
+  std::shared_ptr<const EpochFacts> data = {};
   /// The same job with the batches of its own data, where those change.
   std::shared_ptr<const Job> as_it_stands = {};
   /// torch.backends.cuda.matmul.allow_tf32

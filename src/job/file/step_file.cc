@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "files/json.h"
+#include "job/file/step_epoch.h"
 #include "job/file/step_events.h"
 #include "job/file/step_values.h"
 
@@ -161,6 +162,7 @@ class Reader : public JsonItems {
     for (const Json& step : Array(document, "sequence")) {
       job_.sequence.push_back(ReadSequenceStep(step, *job_.forms));
     }
+    if (!document["data"].is_null()) job_.data = ReadEpoch(document["data"]);
   }
 
   /// A document like this one, in it.
