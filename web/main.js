@@ -8,6 +8,7 @@ import {showInstant} from "./instant.js";
 import {markPlan, showPlan} from "./plan.js";
 import {Cards} from "./cards.js";
 import {showRanks} from "./ranks.js";
+import {showLengths} from "./lengths.js";
 import {Segments} from "./segments.js";
 import {showStages} from "./stages.js";
 import {State} from "./state.js";
@@ -17,7 +18,7 @@ import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
 import {showWhatIf} from "./what_if.js";
 
-const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", processes: "Processes", ranks: "Ranks", compare: "Comparison", timeline: "Timeline", stages: "Stages", remedies: "What would help", "trade-offs": "Trade-offs", steps: "Steps",
+const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", processes: "Processes", ranks: "Ranks", compare: "Comparison", timeline: "Timeline", stages: "Stages", remedies: "What would help", lengths: "Lengths", "trade-offs": "Trade-offs", steps: "Steps",
   instant: "Instant", flame: "Stacks", segments: "Segments", "what-if": "What if"};
 
 function showSections() {
@@ -62,6 +63,7 @@ async function start() {
     showPlan(state);
     showRanks(state);
     showComparison(state);
+    showLengths(state);
     showTradeOffs(state);
     showWhatIf(state);
     showNotes(state);

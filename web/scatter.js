@@ -1,17 +1,11 @@
 // Memory against time: axes, the card's memory, the frontier, a mark for each point and words beside it.
 import * as format from "./format.js";
 import {element, shape, swatch} from "./dom.js";
+import {labels} from "./labels.js";
 import {colour} from "./theme.js";
 
 const kHeight = 440;
 const kMargin = {left: 100, right: 40, top: 16, bottom: 50};
-const kLetter = {width: 7, height: 13};
-/** How far words stand from the middle of their mark. */
-const kBeside = 9;
-/** From the middle of a mark to its edge, the largest. */
-const kMark = 9;
-/** Closer than this the words of one point do for another. */
-const kNear = 14;
 /** A card that is larger by more than this would press the points together: its line is left out. */
 const kMostAbove = 1.5;
 /** So many times what lies below it, a point or two would press the rest together: the axis bends above the rest. */
@@ -41,7 +35,7 @@ export function scatter(points, {width, room, memory, ...attributes}) {
       styled("path", {class: "frontier", d: frontierPath(placed), fill: "none", "stroke-width": 2}, {stroke: colour("good")}),
       // What matters most lies on top.
       ...placed.map((p) => p.mark).reverse(),
-      ...labels(placed, line && {words: line.words, y: y(line.bytes)}, width));
+      ...labels(placed, line && {words: line.words, y: y(line.bytes)}, {left: kMargin.left, right: width - kMargin.right, width}));
 }
 
 /** The most of those points that lie together, where one or two lie far above them; else null. */
@@ -63,54 +57,6 @@ function memoryScale(knee, most) {
 function frontierPath(points) {
   const frontier = points.filter((p) => p.onFrontier).sort((a, b) => a.x - b.x || a.y - b.y);
   return d3.line().x((p) => p.x).y((p) => p.y)(frontier) ?? "";
-}
-
-/** Words stand where there is room for them, once where two points that are called the same lie together. */
-function labels(points, line, width) {
-  const marks = points.map(({x, y}) => ({left: x - kMark, right: x + kMark, top: y - kMark, bottom: y + kMark}));
-  const taken = [];
-  const place = (words, spots, kind) => {
-    const free = spots.filter((box) => box.left > kMargin.left && box.right < width && !meets(box, taken));
-    const spot = free.find((box) => !meets(box, marks)) ?? free[0];
-    if (!spot) return null;
-    taken.push({...spot, words});
-    return shape("text", {class: kind, x: spot.x, y: spot.bottom, "text-anchor": spot.anchor}, words);
-  };
-  const drawn = [];
-  if (line) {
-    drawn.push(place(line.words, spotsAt(line, width), "room-label"));
-    // Nothing is written across the line.
-    taken.push({left: 0, right: width, top: line.y - 1, bottom: line.y + 1});
-  }
-  for (const p of points) {
-    const near = {left: p.x - kNear, right: p.x + kNear, top: p.y - kNear, bottom: p.y + kNear};
-    const isSaid = taken.some((box) => box.words === p.words && meets(near, [box]));
-    if (p.words && !isSaid) drawn.push(place(p.words, spotsBeside(p), "point-label"));
-  }
-  return drawn;
-}
-
-/** Words that begin at `x`, or end there. */
-function boxOf(words, anchor, x, bottom) {
-  const size = kLetter.width * words.length;
-  const left = anchor === "end" ? x - size : x;
-  return {left, right: left + size, top: bottom - kLetter.height, bottom, anchor, x};
-}
-
-/** Above a line and below it, at its end and at its start. */
-function spotsAt({words, y}, width) {
-  return [y - 5, y + kLetter.height + 2].flatMap((bottom) =>
-    [boxOf(words, "end", width - kMargin.right, bottom), boxOf(words, "start", kMargin.left + 4, bottom)]);
-}
-
-/** Above a point, below it and level with it, on its right and on its left. */
-function spotsBeside({words, x, y}) {
-  return [y - kBeside, y + kBeside + kLetter.height - 4, y + 4].flatMap((bottom) =>
-    [boxOf(words, "start", x + kBeside, bottom), boxOf(words, "end", x - kBeside, bottom)]);
-}
-
-function meets(box, others) {
-  return others.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
 }
 
 function axes(x, y, width, memory) {
@@ -148,7 +94,7 @@ export function legendItem(name, fill, kind = "") {
   return element("li", {}, mark);
 }
 
-function styledLine(attributes, name) {
+export function styledLine(attributes, name) {
   return styled("line", attributes, {stroke: colour(name)});
 }
 

@@ -61,21 +61,23 @@ struct OverLengths {
   std::optional<Frontier> frontier;
 };
 
-/// Looks for the longest, or for most tokens, and puts the request there.
+/// Looks for the longest, or for most tokens, and puts the request there. The page draws what fits
+/// at several lengths, wherever the request is.
 Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& request) {
   OverLengths found;
   if (!request.captured) return found;
   const std::vector<std::int64_t> captured = CapturedLengths(*request.captured);
   const SettingAtLength at = [&](std::int64_t length) { return request.AtLength(length); };
   std::int64_t length = 0;
-  if (flags.max_tokens) {
+  if (flags.max_tokens || flags.html) {
     Result<Frontier> frontier = FindFrontier(at, captured, NameOfLength(*request.captured));
     if (!frontier) return frontier.error();
-    if (const FrontierPoint* most = frontier->MostTokens()) {
-      length = most->length;
-      if (!flags.batch) request.options.batch = most->sure.batch;
-    }
     found.frontier = std::move(*frontier);
+  }
+  const FrontierPoint* most = flags.GoesToMostTokens() ? found.frontier->Most() : nullptr;
+  if (most) {
+    length = most->length;
+    if (!flags.batch) request.options.batch = most->sure.batch;
   }
   if (flags.max_length) {
     if (!flags.batch && !OnlyBatch(*request.job)) {
@@ -114,16 +116,19 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
     asked.levers.push_back(lever + "=" + value.text());
   }
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
-  const PredictOutcome outcome{.fits = prediction.trial.fits,
-                               .surely = prediction.trial.surely_fits,
-                               .grows = prediction.growth && prediction.growth->EndsTheJob(),
-                               .largest = FindsLargest(flags, request),
-                               .longest = flags.max_length,
-                               .one_batch = OnlyBatch(*request.job).has_value(),
-                               .batch = prediction.batch,
-                               .samples = prediction.batch * prediction.passes,
-                               .ranks = RanksOf(chosen),
-                               .own_batch = request.job->own_batch};
+  // What comes next is about the length that was found.
+  if (flags.max_length || flags.max_tokens) asked.script.length = request.job->length;
+  const PredictOutcome outcome{
+      .fits = prediction.trial.fits,
+      .surely = prediction.trial.surely_fits,
+      .grows = prediction.growth && prediction.growth->EndsTheJob(),
+      .largest = FindsLargest(flags, request) || (flags.max_tokens && !flags.batch),
+      .longest = flags.max_length,
+      .one_batch = OnlyBatch(*request.job).has_value(),
+      .batch = prediction.batch,
+      .samples = prediction.batch * prediction.passes,
+      .ranks = RanksOf(chosen),
+      .own_batch = request.job->own_batch};
   return AfterPredict(asked, outcome);
 }
 
@@ -141,7 +146,9 @@ int RunPredict(const PredictFlags& flags) {
   if (!engine) return Complain(engine.error());
   Result<PredictRequest> request = ReadPredictRequest(flags);
   if (!request) return Complain(request.error());
-  if (flags.max_length || flags.max_tokens) progress.Next("trying lengths");
+  if (request->captured && (flags.max_length || flags.max_tokens || flags.html)) {
+    progress.Next("trying lengths");
+  }
   const Result<OverLengths> lengths = SearchLengths(flags, *request);
   if (!lengths) return Complain(lengths.error());
   progress.Next(FindsLargest(flags, *request) ? "finding the largest batch" : "predicting");
@@ -153,14 +160,20 @@ int RunPredict(const PredictFlags& flags) {
     return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
   }
   progress.Next("predicting");
-  const PredictAnswer answer{
-      Predict(*trial),    max_batch,        FindEarlierFrees(*trial), flags.share || flags.engine,
-      std::move(*engine), lengths->longest, lengths->frontier,        request->job->data};
+  PredictAnswer answer{Predict(*trial),
+                       max_batch,
+                       FindEarlierFrees(*trial),
+                       flags.share || flags.engine,
+                       std::move(*engine),
+                       lengths->longest,
+                       flags.max_tokens ? lengths->frontier : std::nullopt,
+                       request->job->data};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
                                                  NextOf(flags, *request, answer.prediction));
   if (printed != kFine) return printed;
   if (flags.html) {
+    answer.frontier = lengths->frontier;
     const int written = WritePage(*flags.html, *request, *trial, answer);
     if (written != kFine) return written;
   }

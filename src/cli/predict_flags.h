@@ -48,7 +48,9 @@ struct PredictFlags {
   /// What is set by any flag.
   Choice Chosen() const;
   /// The largest batch is to be found: it is asked for, or no other is.
-  bool FindsLargest() const { return max_batch || (!batch && !max_length && !max_tokens); }
+  bool FindsLargest() const { return max_batch || (!batch && !max_length && !GoesToMostTokens()); }
+  /// The answer is about the length where a step has most, unless another is asked about.
+  bool GoesToMostTokens() const { return max_tokens && !script.length; }
 };
 
 /// What is to be predicted.

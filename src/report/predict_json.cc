@@ -190,18 +190,26 @@ Json SizeChangesJson(const std::vector<SizeChange>& changes) {
   return list;
 }
 
+/// Squares of what a hostile file names are beyond an integer.
+std::int64_t CountJson(double count) { return std::llround(std::min(count, 9e18)); }
+
 Json FrontierJson(const Frontier& frontier) {
-  Json list = Json::array();
+  Json points = Json::array();
   for (const FrontierPoint& point : frontier.points) {
-    list.push_back({{"length", point.length},
-                    {"safe_max_batch", point.sure.batch},
-                    {"max_batch", point.most},
-                    {"tokens", point.Tokens()},
-                    {"step_us", std::llround(point.sure.step_us)},
-                    {"tokens_per_second", std::llround(point.TokensPerSecond())},
-                    {"fastest", &point == frontier.Fastest()}});
+    points.push_back({{"length", point.length},
+                      {"safe_max_batch", point.sure.batch},
+                      {"max_batch", point.most},
+                      {"in_step", CountJson(point.InStep())},
+                      {"step_us", std::llround(point.sure.step_us)},
+                      {"per_second", CountJson(point.PerSecond())},
+                      {"fastest", &point == frontier.Fastest()},
+                      {"most", &point == frontier.Most()}});
   }
-  return list;
+  const SampleUnit unit = frontier.Unit();
+  return {{"name", frontier.name},
+          {"unit", unit.name},
+          {"squared", unit.squared},
+          {"points", std::move(points)}};
 }
 
 }  // namespace

@@ -465,30 +465,33 @@ std::string Longest(const Prediction& p, const MaxLength& m) {
 
 void WriteFrontier(Writer& w, const Frontier& frontier) {
   const std::string name = Printable(frontier.name);
+  const SampleUnit unit = frontier.Unit();
   w.Heading(fmt::format("The largest batch that fits for certain, by {}", name));
   // Of recorded runs no time is known.
   const bool timed = frontier.Fastest() != nullptr;
-  std::vector<Column> columns = {{.heading = name, .right = true},
-                                 {.heading = "batch", .right = true},
-                                 {.heading = "may fit", .right = true},
-                                 {.heading = fmt::format("batch × {}", name), .right = true}};
+  std::vector<Column> columns = {
+      {.heading = name, .right = true},
+      {.heading = "batch", .right = true},
+      {.heading = "may fit", .right = true},
+      {.heading = fmt::format("{}: batch × {}{}", unit.name, name, unit.squared ? "²" : ""),
+       .right = true}};
   if (timed) {
     columns.push_back({.heading = "a step", .right = true});
-    columns.push_back({.heading = "a second", .right = true});
+    columns.push_back({.heading = fmt::format("{} a second", unit.name), .right = true});
   }
   columns.push_back({.heading = ""});
   Table table(std::move(columns));
   for (const FrontierPoint& point : frontier.points) {
     std::string mark;
     if (&point == frontier.Fastest()) mark = "fastest";
-    if (&point == frontier.MostTokens()) mark += mark.empty() ? "most" : ", most";
+    if (&point == frontier.Most()) mark += mark.empty() ? "most" : ", most";
     const bool none = point.sure.batch == 0;
     std::vector<std::string> row = {
         fmt::format("{}", point.length), none ? "none" : fmt::format("{}", point.sure.batch),
-        fmt::format("{}", point.most), none ? "" : fmt::format("{}", point.Tokens())};
+        fmt::format("{}", point.most), none ? "" : fmt::format("{:.0f}", point.InStep())};
     if (timed) {
       row.push_back(none ? "" : Milliseconds(point.sure.step_us));
-      row.push_back(none ? "" : fmt::format("{:.0f}", point.TokensPerSecond()));
+      row.push_back(none ? "" : fmt::format("{:.0f}", point.PerSecond()));
     }
     row.push_back(mark);
     table.Row(std::move(row));

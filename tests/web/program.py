@@ -36,16 +36,16 @@ class Program:
             self._pages[key] = page
         return self._pages[key]
 
-    def prediction(self, step: Path, batch: int) -> Path:
-        key = (str(step), str(batch))
+    def prediction(self, step: Path, batch: int, *flags: Any, fine: tuple[int, ...] = (0,)) -> Path:
+        key = tuple(str(word) for word in (step, batch, *flags))
         if key not in self._pages:
             page = self.folder / f"page{len(self._pages)}.html"
-            self._run("predict", step, "--batch", batch, "--gpu", "H200", "--html", page)
+            self._run("predict", step, "--batch", batch, "--gpu", "H200", *flags, "--html", page, fine=fine)
             self._pages[key] = page
         return self._pages[key]
 
-    def predict(self, step: Path, batch: int) -> dict[str, Any]:
-        return self._answer("predict", step, "--batch", batch, "--gpu", "H200", "--json")
+    def predict(self, step: Path, batch: int, *flags: Any) -> dict[str, Any]:
+        return self._answer("predict", step, "--batch", batch, "--gpu", "H200", *flags, "--json")
 
     def planned(self, step: Path, *flags: Any, fine: tuple[int, ...] = (0,)) -> tuple[Path, dict[str, Any]]:
         """The page of a plan, and the plan itself."""

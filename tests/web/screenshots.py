@@ -23,6 +23,8 @@ COMPARED = {("light", 1280), ("dark", 390)}
 GPT2 = DATA / "steps" / "gpt2_adamw_fp32.step.json.gz"
 # A job with the heaviest batch of its data, and what it has on the host.
 LIFE = DATA / "lives" / "longest.step.json.gz"
+# Over batch and length.
+LENGTHS = DATA / "steps" / "lengths.step.json.gz"
 SHARED = DATA / "colocated" / "trainer_keeps_cache"
 SECTIONS = {
     "timeline": "#timeline",
@@ -94,6 +96,8 @@ def main() -> int:
                     picture(browser, "#stages", out / f"stages-{kind}.png")
                     browser.open(program.prediction(GPT2, batch=8))
                     picture(browser, "#trade-offs", out / f"trade-offs-{kind}.png")
+                    browser.open(program.prediction(LENGTHS, 8, "--length", 512, "--limit", "2GiB"))
+                    picture(browser, "#lengths", out / f"lengths-{kind}.png")
                     page, _ = program.planned(GPT2, "--gpu", "RTX4090", "--gpus", 4, "--global-batch", 64)
                     browser.open(page)
                     picture(browser, "#plan", out / f"plan-{kind}.png")

@@ -362,6 +362,8 @@ class Watch:
             batch = self._next_batch(iterator, made)
         except StopIteration:
             self._loading.end(iterator)
+            if self.data is not None and iterator is self.data_loader and not self.later.begun:
+                self.data.complete = True
             raise
         return self._loading.given(iterator, batch)
 

@@ -1,6 +1,7 @@
 #include "job/answer/lengths.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 
@@ -94,6 +95,14 @@ Result<MaxLength> FindMaxLength(const SettingAtLength& at,
   return MaxLength{.sure = length(sure), .most = length(most), .apart = apart};
 }
 
+SampleUnit UnitOf(std::string_view length_name) {
+  // No endings: nanoGPT calls the length of a sequence block_size.
+  constexpr std::array<std::string_view, 7> kSides = {"side",       "height",     "width",   "size",
+                                                      "resolution", "image_size", "img_size"};
+  if (std::ranges::find(kSides, length_name) == kSides.end()) return {.name = "tokens"};
+  return {.name = "pixels", .squared = true};
+}
+
 Result<Frontier> FindFrontier(const SettingAtLength& at, const std::vector<std::int64_t>& captured,
                               std::string name) {
   Frontier frontier{.name = std::move(name)};
@@ -102,16 +111,19 @@ Result<Frontier> FindFrontier(const SettingAtLength& at, const std::vector<std::
     const Result<Setting> setting = at(length);
     if (!setting) return setting.error();
     const MaxBatch found = FindMaxBatch(*setting);
-    frontier.points.push_back({.length = length, .sure = found.sure, .most = found.most.batch});
+    frontier.points.push_back({.length = length,
+                               .sure = found.sure,
+                               .most = found.most.batch,
+                               .in_sample = frontier.Unit().OfSample(length)});
     if (found.most.batch == 0) break;
   }
   return frontier;
 }
 
-const FrontierPoint* Frontier::MostTokens() const {
+const FrontierPoint* Frontier::Most() const {
   const FrontierPoint* best = nullptr;
   for (const FrontierPoint& point : points) {
-    if (point.Tokens() > (best ? best->Tokens() : 0)) best = &point;
+    if (point.InStep() > (best ? best->InStep() : 0)) best = &point;
   }
   return best;
 }
@@ -119,7 +131,7 @@ const FrontierPoint* Frontier::MostTokens() const {
 const FrontierPoint* Frontier::Fastest() const {
   const FrontierPoint* best = nullptr;
   for (const FrontierPoint& point : points) {
-    if (point.TokensPerSecond() > (best ? best->TokensPerSecond() : 0)) best = &point;
+    if (point.PerSecond() > (best ? best->PerSecond() : 0)) best = &point;
   }
   return best;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -32,16 +33,33 @@ std::int64_t LengthsApart(const std::vector<std::int64_t>& captured);
 Result<MaxLength> FindMaxLength(const SettingAtLength& at,
                                 const std::vector<std::int64_t>& captured);
 
+/// What samples of a length are counted in.
+struct SampleUnit {
+  /// "tokens", "pixels"
+  std::string_view name;
+  /// The length is the side of an image: a sample has its square.
+  bool squared = false;
+
+  /// A double, since squares of hostile lengths are beyond an integer.
+  double OfSample(std::int64_t length) const {
+    return double(length) * (squared ? double(length) : 1);
+  }
+};
+
+/// By what the user calls the length.
+SampleUnit UnitOf(std::string_view length_name);
+
 /// The largest batch that fits at a length.
 struct FrontierPoint {
   std::int64_t length = 0;
   /// One that surely fits; where none does, batch 0.
   BatchSpeed sure;
   std::int64_t most = 0;
+  /// The unit's in a sample.
+  double in_sample = 0;
 
-  /// Of a step: tokens of sequences.
-  std::int64_t Tokens() const { return sure.samples * length; }
-  double TokensPerSecond() const { return sure.SamplesPerSecond() * double(length); }
+  double InStep() const { return double(sure.samples) * in_sample; }
+  double PerSecond() const { return sure.SamplesPerSecond() * in_sample; }
 };
 
 struct Frontier {
@@ -50,8 +68,10 @@ struct Frontier {
   /// Growing lengths, as far as a batch of 1 fits.
   std::vector<FrontierPoint> points;
 
-  /// Nothing where no point fits for certain.
-  const FrontierPoint* MostTokens() const;
+  SampleUnit Unit() const { return UnitOf(name); }
+  /// In a step. Nothing where no point fits for certain.
+  const FrontierPoint* Most() const;
+  /// In a second.
   const FrontierPoint* Fastest() const;
 };
 
