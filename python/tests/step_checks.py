@@ -59,12 +59,14 @@ class Checked:
         assert type(index) is int and -1 <= index < len(self.strings)
 
     def _fresh(self, storage: int, size: Any) -> None:
-        assert storage == len(self._seen) + 1, "storages are numbered from 1, in order"
+        assert storage >= 1 and storage not in self._seen, "storages are numbered from 1, each once"
         self._seen.add(storage)
         self._live[storage] = size
 
-    def _parameter(self, storage: int, layout: int, name: int, trainable: bool) -> None:
-        assert type(trainable) is bool
+    def _parameter(
+        self, storage: int, layout: int, name: int, trainable: bool, piece: int = 1
+    ) -> None:
+        assert type(trainable) is bool and piece >= 1
         self._buffer(storage, layout, name)
 
     def _buffer(self, storage: int, layout: int, name: int) -> None:

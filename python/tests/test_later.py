@@ -183,11 +183,8 @@ def test_the_heaviest_batch_of_the_data_gets_a_step(tmp_path: Path) -> None:
     ][:1]
 
 
-def test_data_that_are_slow_to_read_are_not_read_to_their_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(heaviest, "_MOST_SECONDS", -1.0)
-    search = heaviest.Heaviest()
+def test_data_that_are_slow_to_read_are_not_read_to_their_end() -> None:
+    search = heaviest.Heaviest(seconds=-1.0)
     assert search.find(0, lambda: torch.zeros(9)) is None and search.looked == heaviest.OF_FIRST
 
 

@@ -607,7 +607,8 @@ def test_an_optimizer_without_a_turn_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("-o x -- python TRAIN", "{batch}"),
+        ("-o x --length 64 -- python TRAIN {batch}", "{length}"),
+        ("-o x -- python TRAIN {batch} {a} {b}", "2 words"),
         ("-o x -- python TRAIN 5 {batch}", "the same at batch 4 and at batch 8"),
         ("-o x --batches 8,8 -- python TRAIN {batch}", "two growing sizes"),
         ("-o x -- bash job.sh {batch}", "bash is no Python script"),

@@ -8,6 +8,8 @@ memory each gets follows from that, so told is what x86-64 does, where most jobs
 from __future__ import annotations
 
 import platform
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -63,8 +65,27 @@ class Casts:
         while end < len(events) and isinstance(events[end], (Free, Label)):
             end += 1
         groups = [events[a:b] for a, b in zip(begins, [*begins[1:], end])]
-        if len(groups) > 1 and not _depend(groups):
-            events[begins[0] : end] = [event for group in reversed(groups) for event in group]
+        if len(groups) < 2 or _depend(groups):
+            return
+        shared = [number for number, times in Counter(_given(groups)).items() if times > 1]
+        turned = [event for group in reversed(groups) for event in group]
+        last = [event for event in turned if _belongs_to_all(event, shared)]
+        first = [event for event in turned if not _belongs_to_all(event, shared)]
+        events[begins[0] : end] = [*first, *last]
+
+
+def _belongs_to_all(event: Event, shared: list[int]) -> bool:
+    """Labels may be of any of them, and what several take goes when all have."""
+    return isinstance(event, Label) or (isinstance(event, Free) and event.storage in shared)
+
+
+def _given(groups: list[list[Event]]) -> Iterator[int]:
+    for group in groups:
+        call = group[0]
+        assert isinstance(call, Call)
+        for value in call.args:
+            for tensor in tensors_in(value):
+                yield tensor.storage
 
 
 def _node() -> int | None:

@@ -93,6 +93,7 @@ Share ShareOf(const Recurrent& r) {
     return {.cell = single ? 12 : 3, .sequence = single ? 6 : 5, .measured = r.layers == 1};
   }
   if (r.layers == 1) return {.sequence = 5};
+  if (r.input < r.hidden) return {.cell = 2, .sequence = 5 * r.layers};  // 40 rows
   return {.cell = 2, .sequence = r.batch < 16 ? 58 : 34, .measured = r.layers == 2};
 }
 
@@ -122,7 +123,12 @@ Workspace WorkspaceOf(const Recurrent& r) {
   const Share share = ShareOf(r);
   const std::int64_t widest =
       r.directions == 1 ? std::max(r.input, r.hidden) : r.input;  // input of a layer
-  const std::int64_t of_cell = r.directions * (2 * widest + r.input) + share.cell * r.hidden;
+  // Between layers each value is kept a second time. (4 rows)
+  const std::int64_t dropped = r.dropout && r.layers > 1 && r.directions == 1 ? r.hidden : 0;
+  const bool narrow = r.mode == kGru && r.layers == 1 && r.directions == 1 && r.input < r.hidden;
+  const std::int64_t of_cell =
+      dropped +
+      (narrow ? 5 * r.hidden : r.directions * (2 * widest + r.input) + share.cell * r.hidden);
   const Bytes likely = Product(8 * kMiB, r.layers, r.directions) + 256 +
                        2 * RoundUp(4 * r.batch, 16) + Product(r.el, r.matrix_elements) +
                        Product(r.el, r.cells, of_cell) +
