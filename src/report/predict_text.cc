@@ -234,6 +234,7 @@ constexpr double kWaits = 0.05;
 
 std::string StepTimeText(const Prediction& p) {
   std::string text = "about " + Milliseconds(p.trial.step_us);
+  if (p.own_batches > 0) text += ", the middle one of its steps";
   if (p.passes > 1) text += fmt::format(" for {} passes of {}", p.passes, p.batch);
   if (p.trial.waited_us > kWaits * p.trial.step_us) {
     text += fmt::format(", {} of it waiting for other GPUs, by the rates of their links",

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "hardware/nccl.h"
 #include "job/calls/call.h"
+#include "job/file/at_length.h"
 #include "job/parallel/collective.h"
 
 namespace plimsoll {
@@ -41,6 +42,8 @@ DeviceLimits LimitsFor(const AllocatorRules& rules, const Gpu& gpu, const Contex
   return limits;
 }
 
+/// Of a job whose steps differ.
+constexpr std::size_t kTimedSteps = 15;
 /// After so many steps the allocator has what each further one takes.
 constexpr int kSettled = 5;
 /// What comes after the steps finds the cache as the last of them left it, and that may change from
@@ -143,6 +146,20 @@ Result<Setting> MakeSetting(const Job& job, const Gpu& gpu, const PredictOptions
 }
 
 StepDuration DurationOf(const Setting& setting, const RefusedCalls& refused) {
+  const std::vector<SequenceStep>& steps = setting.job->sequence;
+  if (!steps.empty()) {
+    // One that takes the middle of the times of some, evenly spread.
+    std::vector<StepDuration> times;
+    const std::size_t apart = std::max<std::size_t>(1, steps.size() / kTimedSteps);
+    for (std::size_t i = 0; i < steps.size(); i += apart) {
+      const Job at = AtStep(*setting.job, steps[i]);
+      times.push_back(StepTime(at, at.variants[setting.precision], setting.gpu, setting.batch,
+                               refused, setting.host, setting.cluster));
+    }
+    const auto middle = times.begin() + std::ptrdiff_t(times.size() / 2);
+    std::ranges::nth_element(times, middle, {}, &StepDuration::us);
+    return *middle;
+  }
   return StepTime(*setting.job, setting.variant(), setting.gpu, setting.batch, refused,
                   setting.host, setting.cluster);
 }
