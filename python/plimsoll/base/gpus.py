@@ -13,6 +13,19 @@ class Gpu(NamedTuple):
     multiprocessors: int
     memory: int
 
+    @property
+    def cache(self) -> int:
+        """The second level's bytes, as the largest card of a generation has them."""
+        return _CACHES.get(self.capability, _CACHES[(9, 0)])
+
+
+#: 60 MiB were seen on an H200; the others are of data sheets.
+_CACHES = {
+    (6, 0): 4 << 20, (6, 1): 3 << 20, (7, 0): 6 << 20, (7, 5): 6 << 20, (8, 0): 40 << 20,
+    (8, 6): 6 << 20, (8, 9): 72 << 20, (9, 0): 60 << 20, (10, 0): 126 << 20, (10, 3): 126 << 20,
+    (12, 0): 96 << 20,
+}  # fmt: skip
+
 
 # Parts of the names of cards that the catalogue does not have: their capability is all that is
 # known.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, NamedTuple
 
 _MISSING = object()
@@ -13,6 +13,19 @@ class Patch(NamedTuple):
     owner: Any
     name: str
     value: Any
+
+
+@contextlib.contextmanager
+def patched_item(table: MutableMapping[str, str], key: str, value: str) -> Iterator[None]:
+    before = table.get(key)
+    table[key] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            table.pop(key, None)
+        else:
+            table[key] = before
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ import torch
 from torch.nn.modules import module as nn_module
 
 from .place import Place
+from .written import Origin, Written
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -33,11 +34,13 @@ def _is_users(code: CodeType) -> bool:
     """Whether this is code of the user (or of a library over torch, such as transformers)."""
     known = _users.get(code)
     if known is None:
-        name = code.co_filename
-        standard = name.startswith(_STANDARD) and not any(part in name for part in _INSTALLED)
-        known = not (standard or name.startswith((_PACKAGE, _TORCH, "<frozen", "<@beartype")))
-        _users[code] = known
+        known = _users[code] = _is_users_file(code.co_filename)
     return known
+
+
+def _is_users_file(name: str) -> bool:
+    standard = name.startswith(_STANDARD) and not any(part in name for part in _INSTALLED)
+    return not (standard or name.startswith((_PACKAGE, _TORCH, "<frozen", "<@beartype")))
 
 
 #: By the address of a code, which is kept so that it stays its own: a code is slow to hash.
@@ -123,19 +126,30 @@ class Places:
         self._running: list[str | None] = []
         self._made_at: dict[int, Place] = {}
         self._hooks: list[Any] = []
+        #: What a compiler wrote of the models.
+        self.written = Written()
+        #: By node: the module that was compiled.
+        self._compiled_at: dict[int, str] = {}
         #: Called when a module of the model begins, outside any other and outside a backward.
         self.on_forward: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Places:
-        self._hooks = [
-            nn_module.register_module_forward_pre_hook(self._enter),
-            nn_module.register_module_forward_hook(self._leave, always_call=True),
-        ]
+        self.hear(True)
         return self
 
     def __exit__(self, *args: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
+        self.hear(False)
+
+    def hear(self, on: bool) -> None:
+        """Whether modules tell when they begin and end."""
+        if on and not self._hooks:
+            self._hooks = [
+                nn_module.register_module_forward_pre_hook(self._enter),
+                nn_module.register_module_forward_hook(self._leave, always_call=True),
+            ]
+        elif not on:
+            while self._hooks:
+                self._hooks.pop().remove()
 
     def know(self, model: torch.nn.Module) -> None:
         self._names.update({id(module): name for name, module in model.named_modules()})
@@ -150,6 +164,10 @@ class Places:
     def current(self) -> Place:
         """Of the operator that is being dispatched, below autograd."""
         node = torch._C._current_autograd_node()
+        if self.written:
+            origin = self.written.running(sys._getframe(1))
+            if origin is not None:
+                return self._in_written_code(origin, node)
         # A module that runs inside a backward is a checkpoint that computes its forward again.
         if node is not None and not self._running:
             return self._made_at.get(node._sequence_nr(), _NOWHERE)
@@ -164,6 +182,18 @@ class Places:
         if made not in self._made_at:
             self._made_at[made] = Place(place.where, place.module, 1)
         return place
+
+    def _in_written_code(self, origin: Origin, node: Any) -> Place:
+        """Its forward's node has been made, and is the last one; the backward runs inside it."""
+        if node is None:
+            compiled = self._running[-1] if self._running else ""
+            self._compiled_at[torch._C._autograd._get_sequence_nr() - 1] = compiled or ""
+        else:
+            compiled = self._compiled_at.get(node._sequence_nr(), "")
+        lines = (line for line in reversed(origin.frames) if _is_users_file(line[0]))
+        where = next((f"{os.path.basename(f)}:{line} in {name}" for f, line, name in lines), None)
+        module = ".".join(filter(None, (compiled, origin.module)))
+        return Place(where, module, 0 if node is None else 1)
 
     def knows(self, module: torch.nn.Module) -> bool:
         return id(module) in self._names

@@ -1,4 +1,4 @@
-"""In which types and which memory format a job is captured."""
+"""In which types and which memory format a job is captured, and whether compiled."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 #: The name of all those that a plan can choose from.
 PLAN = "plan"
 _FORMAT = "channels_last"
+_COMPILED = "compiled"
 
 Wanted = Union[str, Sequence[str]]
 
@@ -23,6 +24,7 @@ class Precision(NamedTuple):
     autocast: torch.dtype | None = None
     scaled: bool = False
     channels_last: bool = False
+    compiled: bool = False
 
     @property
     def as_written(self) -> bool:
@@ -30,11 +32,17 @@ class Precision(NamedTuple):
         return self.weights is None
 
     def in_channels_last(self) -> Precision:
-        name = _FORMAT if self.as_written else f"{self.name}+{_FORMAT}"
-        return self._replace(name=name, channels_last=True)
+        return self._with(_FORMAT)._replace(channels_last=True)
+
+    def and_compiled(self) -> Precision:
+        return self._with(_COMPILED)._replace(compiled=True)
+
+    def _with(self, what: str) -> Precision:
+        return self._replace(name=what if self.name == _AS_WRITTEN else f"{self.name}+{what}")
 
 
-AS_WRITTEN = Precision("as_written")
+_AS_WRITTEN = "as_written"
+AS_WRITTEN = Precision(_AS_WRITTEN)
 _PLAIN = (
     Precision("fp32", torch.float32),
     Precision("bf16", torch.bfloat16),
@@ -44,14 +52,16 @@ _PLAIN = (
 PRECISIONS = {
     precision.name: precision
     for plain in (AS_WRITTEN, *_PLAIN)
-    for precision in (plain, plain.in_channels_last())
+    for eager in (plain, plain.in_channels_last())
+    for precision in (eager, eager.and_compiled())
 }
 _FOR_A_PLAN = ("amp_bf16", "amp_fp16", "bf16")
 
 
 def names() -> str:
     """What may stand in a list, for people."""
-    return ", ".join(plain.name for plain in _PLAIN) + f", {_FORMAT}, or two joined: bf16+{_FORMAT}"
+    plain = ", ".join(plain.name for plain in _PLAIN)
+    return f"{plain}, {_FORMAT}, {_COMPILED}, or some joined: bf16+{_FORMAT}+{_COMPILED}"
 
 
 def are_known(wanted: Wanted) -> bool:

@@ -25,6 +25,7 @@ from ..knowledge.values import Values
 from ..world.device import phantom_device
 from ..world.model import on_device, template
 from ..world.surroundings import surroundings
+from .compiling import Compiling
 from .garbage import collector_paused
 from .job import Job, run
 from .release import Attendant, Watcher, in_all_events, releases
@@ -103,8 +104,15 @@ def capture(
         notes(f"GPU {gpu} is not known; attention as on an H200 is assumed")
     if train_step is not None and any(name.startswith("amp_fp16") for name in precisions):
         notes("amp_fp16: train_step calls backward itself; no gradient scaler is put in between")
-    with phantom_device(gpu), clear_errors(notes), collector_paused(), surroundings(notes):
-        session = _Session(model, job, gpu, notes, points)
+    compiling = Compiling(gpu, notes)
+    with (
+        phantom_device(gpu),
+        clear_errors(notes),
+        collector_paused(),
+        compiling,
+        surroundings(notes, compiling.patches()),
+    ):
+        session = _Session(model, job, gpu, notes, points, compiling)
         variants = session.variants(precisions, channels_last)
         session.add_releases()
     made = Capture(
@@ -129,8 +137,17 @@ def capture(
 class _Session:
     """One fake mode, in which the model is built once and run once for each point and precision."""
 
-    def __init__(self, model: Any, job: Job, gpu: str, notes: Notes, points: Points) -> None:
+    def __init__(
+        self,
+        model: Any,
+        job: Job,
+        gpu: str,
+        notes: Notes,
+        points: Points,
+        compiling: Compiling,
+    ) -> None:
         self._job = job
+        self._compiling = compiling
         self._points = points
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
@@ -168,7 +185,8 @@ class _Session:
     def _variant(self, precision: Precision) -> dict[str, Any]:
         tables, points = self.tables, self._points
         watcher = Watcher()
-        first = self._run(precision, points.at[0], watcher)
+        attendant = Attendant() if precision.compiled else watcher
+        first = self._run(precision, points.at[0], attendant)
         others = [self._run(precision, point, Attendant()).recorded for point in points.at[1:]]
         events = merged([first.recorded, *others], tables, points, self._notes)
         variant: dict[str, Any] = {"precision": precision.name, "events": tables.rows(events)}
@@ -182,7 +200,9 @@ class _Session:
                     in_all_events(release, first.events).row(tables.string) for release in found
                 ]
 
-        if len(events) == len(first.events):  # else they are not the events of the first run
+        # Else they are not the events of the first run. A compiled job would be compiled anew for
+        # each trial.
+        if len(events) == len(first.events) and not precision.compiled:
             self._releases.append(add_releases)
         return variant
 
@@ -199,7 +219,8 @@ class _Session:
         with fixed_seed(), self._fake:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision)
-            with recording(target, self._capability, self._notes) as recorder:
+            around = recording(target, self._capability, self._compiling, self._notes)
+            with around as recorder:
                 run(self._job, target, precision, point, recorder, self._notes, attendant)
         return recorder
 

@@ -39,6 +39,9 @@ def attention_as_one_call(recorder: Recorder, capability: tuple[int, int]) -> It
         enable_gqa: bool = False,
     ) -> Any:
         chosen = choose(query, key, value, attn_mask, capability, is_causal, dropout_p)
+        if torch._guards.TracingContext.try_get() is not None:
+            shape = (dropout_p, is_causal, scale, enable_gqa)
+            return _traced(chosen, query, key, value, attn_mask, *shape)
         options = _Options(recorder, chosen, dropout_p, is_causal, scale, enable_gqa)
         return _Attention.apply(query, key, value, attn_mask, options)[0]
 
@@ -77,6 +80,45 @@ def flex_attention_as_one_call(
 
     with patched([Patch(flex, "flex_attention_hop", fused)]):
         yield
+
+
+def _traced(
+    kernel: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Any:
+    """For a compiler, which writes the kernel's own operator into its graph."""
+    aten = torch.ops.aten
+    if kernel == "math":
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, mask, dropout, causal, scale=scale, enable_gqa=grouped
+        )[0]
+    keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    if mask is not None and mask.dtype == torch.bool:
+        zero, never = (
+            torch.scalar_tensor(number, dtype=query.dtype, device=query.device)
+            for number in (0.0, -float("inf"))
+        )
+        mask = torch.where(mask, zero, never)
+    if kernel == "cudnn":
+        return aten._scaled_dot_product_cudnn_attention(
+            query, key, value, mask, keeps, dropout, causal, False, scale=scale
+        )[0]
+    if kernel == "flash":
+        return aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout, causal, False, scale=scale
+        )[0]
+    if mask is not None:
+        mask = mask.expand(*query.shape[:-1], key.shape[-2])
+    return aten._scaled_dot_product_efficient_attention(
+        query, key, value, mask, keeps, dropout, causal, scale=scale
+    )[0]
 
 
 def choose(

@@ -22,6 +22,7 @@ from ..base.places import set_loop
 from ..base.precision import Precision
 from ..events.recorder import Recorder
 from ..world.model import OnDevice
+from .compiling import compiled
 from .garbage import collect_after_step
 from .optimizers import new_scaler, remade, state_tensors
 from .phases import mark_phases
@@ -51,7 +52,7 @@ def run(
     note: Note,
     attendant: Attendant,
 ) -> None:
-    model = target.model
+    model = compiled(target.model) if precision.compiled else target.model
     optimizers = remade(job.optimizer, target)
     _label_state(recorder, optimizers)
     scaler = new_scaler(job.scaler if precision.as_written else precision.scaled)

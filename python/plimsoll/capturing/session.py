@@ -15,12 +15,15 @@ from ..world.libraries import libraries_not_tracing
 from ..world.model import OnDevice, tensors_in_order
 from ..world.quantized import products_of_4_bit_weights
 from .attention import attention_as_one_call, flex_attention_as_one_call
+from .compiling import Compiling
 from .optimizers import no_overflow, scalers_as_new
 from .recurrent import flat_layers, recurrent_as_one_call
 
 
 @contextlib.contextmanager
-def recording(target: OnDevice, capability: tuple[int, int], note: Note) -> Iterator[Recorder]:
+def recording(
+    target: OnDevice, capability: tuple[int, int], compiling: Compiling, note: Note
+) -> Iterator[Recorder]:
     """Records what runs inside, in a FakeTensorMode on the phantom device (device.py). What the
     model holds is told first."""
     places = Places(target.model)
@@ -36,6 +39,7 @@ def recording(target: OnDevice, capability: tuple[int, int], note: Note) -> Iter
         stack.enter_context(no_overflow())
         stack.enter_context(scalers_as_new(recorder, note))
         stack.enter_context(places)
+        stack.enter_context(compiling.of(recorder, places))
         stack.enter_context(recorder)
         yield recorder
     recorder.finish()

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import CaptureError
 from ..base.notes import Note
-from ..base.pieces import Pieces
+from ..base.pieces import Name, Pieces
 from .event import (
     Buffer,
     Call,
@@ -249,7 +249,7 @@ class _Merger:
         if isinstance(first, list):
             _all_equal([len(value) for value in alike])
             return [self._value(elements) for elements in zip(*alike)]
-        if isinstance(first, float):
+        if isinstance(first, (float, Name)):
             return first  # no size depends on a float: a learning rate that a schedule has set
         if isinstance(first, int) and not isinstance(first, bool):
             return varying(alike)

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..base.pieces import Pieces
+from ..base.pieces import Name, Pieces
 from ..base.places import Places
 from ..knowledge.values import Values
 from .casts import Casts
@@ -88,7 +88,11 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # no compiler looks in here, and being fenced off from it costs a tenth
+        return False  # being fenced off from a compiler costs a tenth; most jobs have none
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # else what runs under this is not compiled
 
     # What the loop tells.
 
@@ -329,7 +333,7 @@ class Recorder(TorchDispatchMode):
         return None if tensor is None else self._tensor(tensor)._replace(storage=0)
 
     def _value(self, value: Any) -> Any:
-        if isinstance(value, (Tensor, Pieces)):
+        if isinstance(value, (Tensor, Pieces, Name)):
             return value
         if isinstance(value, torch.Tensor):
             if self._is_new(value):

@@ -41,6 +41,8 @@ class Run(NamedTuple):
     seconds: float = 0.0
     #: Of the processor, to look through an epoch's data, all sizes of which are wanted.
     data_seconds: float = 0.0
+    #: Where the script compiles: whether that is done, or left out.
+    compiles: bool = True
 
 
 class Kept(NamedTuple):
@@ -88,6 +90,8 @@ class RunResult:
     #: The line at which it could not go on without values.
     lost_at: str
     data: EpochSizes | None = None
+    #: Some of it was compiled.
+    compiled: bool = False
 
 
 class Failure(NamedTuple):

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from ..base.notes import Note
 from ..base.places import Places
+from ..capturing.compiling import uncompiled
 from ..capturing.garbage import collect_after_step
 from ..capturing.optimizers import state_tensors
 from ..capturing.phases import mark_phases
@@ -225,7 +226,9 @@ class Watch:
     # What is found.
 
     def _found(self, module: nn.Module) -> None:
-        inner = module.module if isinstance(module, OneRank) else module
+        inner = uncompiled(module)
+        if isinstance(inner, OneRank):
+            inner = uncompiled(inner.module)
         self._places.know(inner)
         self._places.know_as(module, "")
         if not self.roots:

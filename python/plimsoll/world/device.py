@@ -58,6 +58,19 @@ def _answer(value: Any) -> Any:
     return lambda *args, **kwargs: value
 
 
+#: CUDA's programming guide: what a block may ask for, and threads that a multiprocessor holds.
+_SHARED_MEMORY = {
+    (7, 0): 96 << 10, (7, 5): 64 << 10, (8, 0): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10,
+    (10, 3): 227 << 10,
+}  # fmt: skip
+
+
+def _threads(capability: tuple[int, int]) -> int:
+    if capability == (7, 5):
+        return 1024
+    return 1536 if capability in ((8, 6), (8, 9)) or capability[0] == 12 else 2048
+
+
 def _properties(name: str, gpu: Gpu) -> types.SimpleNamespace:
     return types.SimpleNamespace(
         name=name,
@@ -68,10 +81,13 @@ def _properties(name: str, gpu: Gpu) -> types.SimpleNamespace:
         warp_size=32,
         is_integrated=False,
         gcnArchName="",
-        max_threads_per_multi_processor=2048,
+        max_threads_per_multi_processor=_threads(gpu.capability),
+        max_threads_per_block=1024,
         regs_per_multiprocessor=65536,
         shared_memory_per_block=49152,
-        L2_cache_size=50 << 20,
+        shared_memory_per_block_optin=_SHARED_MEMORY.get(gpu.capability, 99 << 10),
+        shared_memory_per_multiprocessor=_SHARED_MEMORY.get(gpu.capability, 99 << 10) + 1024,
+        L2_cache_size=gpu.cache,
     )
 
 

@@ -7,16 +7,18 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from ..base.patching import Patch, patched
 
 
 @contextlib.contextmanager
 def libraries_not_tracing() -> Iterator[None]:
     """transformers takes fake tensors for a trace, and then builds masks and repeats heads that a
-    real run does without."""
+    real run does without, unless it is compiled."""
 
     def not_tracing(*args: Any, **kwargs: Any) -> bool:
-        return False
+        return torch.compiler.is_compiling()
 
     patches = [
         Patch(module, "is_tracing", not_tracing)

@@ -1,16 +1,14 @@
 """What a job finds around it while it is captured: values that are not there, loaders without
-processes, nothing compiled."""
+processes."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils.data import DataLoader
@@ -21,18 +19,17 @@ from ..base.patching import Patch, patched
 from ..base.places import current_line
 from ..knowledge.facts import facts_of
 
-_FLEX = "torch.nn.attention.flex_attention"
-
 
 @contextlib.contextmanager
-def surroundings(note: Note) -> Iterator[None]:
+def surroundings(note: Note, compilers: list[Patch]) -> Iterator[None]:
+    """`compilers`: what torch.compile does."""
     patches = [
         *_values(note),
         *_pinning(),
         *_no_inference(),
         *_no_nested(note),
         *_loaders(),
-        *_compilers(note),
+        *compilers,
     ]
     with patched(patches):
         yield
@@ -132,34 +129,3 @@ def _loaders() -> list[Patch]:
         return iterator
 
     return [Patch(DataLoader, "_get_iterator", alone)]
-
-
-# Compilers: what runs without one is what is told.
-
-
-def _compilers(note: Note) -> list[Patch]:
-    def left_out() -> None:
-        note(f"{current_line()}: torch.compile is left out: the figures are those of eager mode")
-
-    def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if getattr(what, "__module__", None) != _FLEX:  # which compiles itself
-            left_out()
-        return (lambda function: function) if what is None else what
-
-    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        left_out()
-
-    patches = [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
-    # What was compiled before the capture began switches its compiler on when it is called.
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    if dynamo is not None:
-        name = next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(dynamo, n))
-        switch = getattr(dynamo, name)
-
-        def off(callback: Any) -> Any:
-            if callable(callback):
-                left_out()
-            return switch(None if callable(callback) else callback)
-
-        patches.append(Patch(dynamo, name, off))
-    return patches

@@ -1,0 +1,223 @@
+"""torch.compile in a capture: what the written code does, told as calls.
+
+Nothing of it is imported or changed before something is compiled: the compiler takes seconds to
+load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..base.gpus import UNKNOWN, named
+from ..base.notes import Note
+from ..base.patching import Patch, patched, patched_item
+from ..base.pieces import Name
+from ..base.places import Places, current_line
+from ..base.written import WrittenCode
+from ..events.recorder import Recorder
+from ..world.compiler import Launch, Listener, Module, compiler
+
+_FLEX = "torch.nn.attention.flex_attention"
+#: The operator as which each of Inductor's own kernels is told.
+_KERNEL = "inductor.fused_"
+
+#: Modes of torch.compile that are decided by timing, or that keep memory in pools of their own.
+_OTHER_MODES = {
+    "reduce-overhead": "CUDA graphs are left out: their pools are not counted",
+    "max-autotune": "what is chosen by timing on the GPU is taken as in the default mode, and CUDA "
+    "graphs are left out",
+    "max-autotune-no-cudagraphs": "what is chosen by timing on the GPU is taken as in the default "
+    "mode",
+}
+
+
+class Compiling(Listener):
+    """From the first use of the compiler on, until it is closed."""
+
+    def __init__(self, gpu: str, note: Note, folder: str | None = None) -> None:
+        """`folder`: where to put what is written, of somebody who removes it."""
+        self._folder = folder
+        self._gpu = gpu
+        self._note = note
+        self._stack = contextlib.ExitStack()
+        #: Whether anything was compiled.
+        self.used = False
+        self._recorder: Recorder | None = None
+        self._places: Places | None = None
+
+    @contextlib.contextmanager
+    def of(self, recorder: Recorder, places: Places) -> Iterator[None]:
+        """Tells this recorder."""
+        self._recorder, self._places = recorder, places
+        try:
+            yield
+        finally:
+            self._recorder = self._places = None
+
+    def __enter__(self) -> Compiling:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._stack.close()
+
+    def patches(self) -> list[Patch]:
+        compile = torch.compile
+
+        def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if what is None:
+                return lambda function: compiled(function, *args, **kwargs)
+            if getattr(what, "__module__", None) == _FLEX:  # which compiles itself
+                return what
+            self.start()
+            self._hear(False)  # hooks on all modules are warned of
+            try:
+                with _disable_current_modes():
+                    return compile(what, *args, **self._plain(kwargs))
+            finally:
+                self._hear(True)
+
+        def compile_module(self_: nn.Module, *args: Any, **kwargs: Any) -> None:
+            self_._compiled_call_impl = compiled(self_._call_impl, *args, **kwargs)
+
+        return [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+
+    def _plain(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        mode = kwargs.get("mode")
+        if mode in _OTHER_MODES:
+            self._note(f'{current_line()}: mode="{mode}": {_OTHER_MODES[mode]}')
+            return {**kwargs, "mode": None}
+        return kwargs
+
+    def start(self) -> None:
+        if self.used:
+            return
+        self.used = True
+        enter = self._stack.enter_context
+        folder = self._folder or enter(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        enter(patched_item(os.environ, "TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "inductor")))
+        enter(compiler(self._gpu, self))
+        enter(patched(self._regions()))
+        enter(_failures(self._note))
+
+    def _regions(self) -> list[Patch]:
+        """While the compiler looks at what runs, modules have no hooks of ours: it would compile
+        them. Recording is nothing to look at either."""
+        frames = importlib.import_module("torch._dynamo.eval_frame")
+        name = next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(frames, n))
+        switch = getattr(frames, name)
+
+        def switched(callback: Any) -> Any:
+            self._hear(not callable(callback))
+            return switch(callback)
+
+        patches = [Patch(frames, name, switched)]
+        for kind in (Recorder, *Recorder.__subclasses__()):
+            unseen = torch._dynamo.disable(vars(kind)["__torch_dispatch__"])
+            patches.append(Patch(kind, "__torch_dispatch__", unseen))
+        return patches
+
+    def _hear(self, on: bool) -> None:
+        if self._places is not None:
+            self._places.hear(on)
+
+    # What the compiler tells.
+
+    def launched(self, launch: Launch) -> None:
+        recorder = self._recorder
+        if recorder is None:
+            return
+        if launch.times:
+            self._time(launch.changed)
+        recorder.call(_KERNEL, list(launch.tensors), {"kernel": Name(launch.kernel)}, [])
+
+    def _time(self, changed: list[torch.Tensor]) -> None:
+        """Inductor runs each form of a kernel on copies of what it changes, and between the runs
+        writes as much as the cache of the device holds."""
+        copies = [torch.empty_like(tensor) for tensor in changed]
+        del copies
+        cache = torch.empty((named(self._gpu) or UNKNOWN).cache, dtype=torch.uint8, device="cuda")
+        copies = [torch.empty_like(tensor) for tensor in changed]
+        del copies, cache
+
+    def written(self, module: Module) -> None:
+        if self._places is not None:
+            self._places.written.add(WrittenCode(module.path, module.nodes))
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """What torch.compile was given."""
+    inner = getattr(module, "_orig_mod", None)
+    return uncompiled(inner) if isinstance(inner, nn.Module) else module
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """For the sizes that it gets first, as torch.compile does; what was compiled for other runs of
+    the job is forgotten."""
+    made: nn.Module = torch.compile(model)
+    torch._dynamo.reset()
+    return made
+
+
+@contextlib.contextmanager
+def _failures(note: Note) -> Iterator[None]:
+    """What cannot be compiled runs as it stands; the compiler says so in its log."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines = record.getMessage().splitlines()
+            if lines and lines[0].startswith("WON'T CONVERT"):
+                reason = next((line for line in reversed(lines) if line.strip()), "")
+                words = lines[0].split()[2:]
+                note(
+                    f"{words[0] if words else 'a function'} could not be compiled without a GPU, "
+                    f"and is told as it runs in eager mode: {reason.strip()}"
+                )
+
+    logger = logging.getLogger("torch._dynamo")
+    handler = Handler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def left_out(note: Note) -> list[Patch]:
+    """Without a compiler: told is what runs without one."""
+
+    def say() -> None:
+        note(f"{current_line()}: torch.compile is left out: the figures are those of eager mode")
+
+    def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if getattr(what, "__module__", None) != _FLEX:  # which compiles itself
+            say()
+        return (lambda function: function) if what is None else what
+
+    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        say()
+
+    patches = [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+    # What was compiled before the capture began switches its compiler on when it is called.
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is not None:
+        name = next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(dynamo, n))
+        switch: Callable[[Any], Any] = getattr(dynamo, name)
+
+        def off(callback: Any) -> Any:
+            if callable(callback):
+                say()
+            return switch(None if callable(callback) else callback)
+
+        patches.append(Patch(dynamo, name, off))
+    return patches
