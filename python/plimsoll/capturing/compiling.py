@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, Callable
 
 import torch
@@ -25,13 +26,11 @@ from ..base.patching import Patch, patched, patched_item
 from ..base.pieces import Name
 from ..base.places import Places, current_line
 from ..base.written import WrittenCode
+from ..events.event import KERNEL
 from ..events.recorder import Recorder
 from ..world.compiler import Launch, Listener, Module, compiler
 
 _FLEX = "torch.nn.attention.flex_attention"
-#: The operator as which each of Inductor's own kernels is told.
-_KERNEL = "inductor.fused_"
-
 #: Modes of torch.compile that are decided by timing, or that keep memory in pools of their own.
 _OTHER_MODES = {
     "reduce-overhead": "CUDA graphs are left out: their pools are not counted",
@@ -118,7 +117,7 @@ class Compiling(Listener):
         switch = getattr(frames, name)
 
         def switched(callback: Any) -> Any:
-            self._hear(not callable(callback))
+            self._hear(not callable(callback) and not _is_inside_another(sys._getframe(1)))
             return switch(callback)
 
         patches = [Patch(frames, name, switched)]
@@ -139,7 +138,7 @@ class Compiling(Listener):
             return
         if launch.times:
             self._time(launch.changed)
-        recorder.call(_KERNEL, list(launch.tensors), {"kernel": Name(launch.kernel)}, [])
+        recorder.call(KERNEL, list(launch.tensors), {"kernel": Name(launch.kernel)}, [])
 
     def _time(self, changed: list[torch.Tensor]) -> None:
         """Inductor runs each form of a kernel on copies of what it changes, and between the runs
@@ -153,6 +152,19 @@ class Compiling(Listener):
     def written(self, module: Module) -> None:
         if self._places is not None:
             self._places.written.add(WrittenCode(module.path, module.nodes))
+
+
+def _is_inside_another(frame: FrameType) -> bool:
+    """Whether what switches the compiler on or off here was itself called by compiled code, or by
+    the compiler."""
+    file = frame.f_code.co_filename
+    above = frame.f_back
+    while above is not None:
+        code = above.f_code
+        if code.co_filename == file and code.co_name in ("compile_wrapper", "_fn"):
+            return True
+        above = above.f_back
+    return False
 
 
 def uncompiled(module: nn.Module) -> nn.Module:

@@ -45,6 +45,9 @@ class Tensor(NamedTuple):
 
 VIEW, PARAMETER, NEEDS_GRAD = 1, 2, 4
 
+#: The operator as which each kernel is told that a compiler wrote.
+KERNEL = "inductor.fused_"
+
 
 class NewStorage(NamedTuple):
     """Memory that a call takes for the result of this index."""

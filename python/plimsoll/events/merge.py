@@ -12,7 +12,9 @@ from typing import Any
 from ..base.errors import CaptureError
 from ..base.notes import Note
 from ..base.pieces import Name, Pieces
+from .aligned import NotAligned, aligned
 from .event import (
+    KERNEL,
     Buffer,
     Call,
     Event,
@@ -52,6 +54,8 @@ def merged(
     try:
         events = _side_by_side(merger, steps, points)
     except CaptureError as parted:
+        if _is_compiled(steps[0]):
+            return _as_compiled(runs, steps, tables, points, note, parted)
         try:
             events = _once_for_each_sample(runs, steps, tables, points)
         except (NoCounterpart, CaptureError):
@@ -72,6 +76,34 @@ def merged(
             note(_not_counted(part[0]) + f", since it is not the same at {points.described(0)} and "
                  f"at {points.described(1)}")
             break
+    return events
+
+
+def _is_compiled(events: list[Event]) -> bool:
+    return any(isinstance(event, Call) and event.op == KERNEL for event in events)
+
+
+def _as_compiled(
+    runs: Sequence[Recorded],
+    steps: list[list[Event]],
+    tables: Tables,
+    points: Points,
+    note: Note,
+    parted: CaptureError,
+) -> list[Event]:
+    if len(runs) != 2:
+        raise parted
+    try:
+        both = aligned(*(Recorded(events, run.layouts) for events, run in zip(steps, runs)))
+    except NotAligned:
+        raise parted from None
+    merger = _Merger([both.first.layouts, both.second.layouts], tables)
+    events = _side_by_side(merger, [both.first.events, both.second.events], points)
+    note(
+        f"the compiler writes other code at {points.described(0)} than at {points.described(1)} "
+        f"({both.alone} of {both.calls} calls are in one alone): what it takes is known there, and "
+        "is likely at others"
+    )
     return events
 
 
