@@ -12,6 +12,11 @@ class Gpu(NamedTuple):
     capability: tuple[int, int]
     multiprocessors: int
     memory: int
+    #: Of products, in TFLOP/s, and of the memory, in GB/s.
+    fp32: float = 66.9
+    tf32: float = 494.7
+    half: float = 989.4
+    bandwidth: float = 4800
 
     @property
     def cache(self) -> int:

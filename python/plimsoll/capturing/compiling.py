@@ -18,6 +18,7 @@ from typing import Any, Callable
 
 import torch
 from torch import nn
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..base.gpus import UNKNOWN, named
@@ -53,16 +54,18 @@ class Compiling(Listener):
         #: Whether anything was compiled.
         self.used = False
         self._recorder: Recorder | None = None
+        self._fake: Any = None
         self._places: Places | None = None
 
     @contextlib.contextmanager
     def of(self, recorder: Recorder, places: Places) -> Iterator[None]:
         """Tells this recorder."""
         self._recorder, self._places = recorder, places
+        self._fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         try:
             yield
         finally:
-            self._recorder = self._places = None
+            self._recorder = self._places = self._fake = None
 
     def __enter__(self) -> Compiling:
         return self
@@ -141,13 +144,28 @@ class Compiling(Listener):
         recorder.call(KERNEL, list(launch.tensors), {"kernel": Name(launch.kernel)}, [])
 
     def _time(self, changed: list[torch.Tensor]) -> None:
-        """Inductor runs each form of a kernel on copies of what it changes, and between the runs
-        writes as much as the cache of the device holds."""
+        """Inductor runs each form of a kernel on copies of what it changes."""
         copies = [torch.empty_like(tensor) for tensor in changed]
         del copies
-        cache = torch.empty((named(self._gpu) or UNKNOWN).cache, dtype=torch.uint8, device="cuda")
-        copies = [torch.empty_like(tensor) for tensor in changed]
-        del copies, cache
+        with self.cache_swept():
+            copies = [torch.empty_like(tensor) for tensor in changed]
+            del copies
+
+    @contextlib.contextmanager
+    def cache_swept(self) -> Iterator[None]:
+        size = (named(self._gpu) or UNKNOWN).cache
+        cache = torch.empty(size, dtype=torch.uint8, device="cuda")
+        yield
+        del cache
+
+    @contextlib.contextmanager
+    def in_the_job(self) -> Iterator[None]:
+        if self._recorder is None or self._fake is None:
+            with no_dispatch():
+                yield
+            return
+        with self._fake, self._recorder:
+            yield
 
     def written(self, module: Module) -> None:
         if self._places is not None:

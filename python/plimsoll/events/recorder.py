@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..base.pieces import Name, Pieces
 from ..base.places import Places
 from ..knowledge.values import Values
+from .attention_calls import attention_call
 from .casts import Casts
 from .event import (
     NEEDS_GRAD,
@@ -216,6 +217,9 @@ class Recorder(TorchDispatchMode):
             return  # a view: the same memory under another name
         if not fresh and not any(on_device(leaf) for leaf in _tensors(args, kwargs)):
             return
+        attention = attention_call(func, args, kwargs, result)
+        if attention is not None:
+            return self.call(*attention)
         in_place = self._in_place_name(func, args)
         if in_place is not None:
             self._watch(results[0], self.number(args[0]))

@@ -18,7 +18,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from ..base.gpus import UNKNOWN, named
+from ..base.gpus import UNKNOWN, Gpu, named
 from ..base.patching import Patch, patched
 
 _TRITON = ("triton", "triton.language")
@@ -44,13 +44,23 @@ class Module(NamedTuple):
 
 
 class Listener:
-    """Is told what the compiler does. This one does nothing."""
+    """Is told what the compiler does."""
 
     def launched(self, launch: Launch) -> None:
-        pass
+        """A kernel."""
+        raise NotImplementedError
 
     def written(self, module: Module) -> None:
-        pass
+        raise NotImplementedError
+
+    def in_the_job(self) -> contextlib.AbstractContextManager[Any]:
+        """What runs inside does so on the device, as a part of the job."""
+        raise NotImplementedError
+
+    def cache_swept(self) -> contextlib.AbstractContextManager[Any]:
+        """What runs inside is timed: before each time as much is written as the device's cache
+        holds."""
+        raise NotImplementedError
 
 
 @contextlib.contextmanager
@@ -65,7 +75,7 @@ def compiler(gpu: str, listener: Listener) -> Iterator[None]:
         stack.enter_context(patched(_without_triton(modules, listener)))
         stack.enter_context(patched(_written_code(modules, listener)))
         stack.enter_context(patched(_constants()))
-        stack.enter_context(patched(_timed_choices(modules, gpu)))
+        stack.enter_context(patched(_timed_choices(modules, gpu, listener)))
         yield
 
 
@@ -343,16 +353,51 @@ def _constants() -> list[Patch]:
 # What Inductor decides by timing it.
 
 
-def _timed_choices(modules: _Modules, gpu: str) -> list[Patch]:
-    """Products with a size that is no multiple of 16 bytes: padded, or as they are. Tensor cores
-    want aligned rows, and are three to seven times as slow without (measured on an H200); the
-    others do not care."""
+def _timed_choices(modules: _Modules, gpu: str, listener: Listener) -> list[Patch]:
+    """Products with a size that is no multiple of 16 bytes: padded, or as they are. What is timed
+    is made while the job is being compiled, and what that took stays cached. Tensor cores want
+    aligned rows, and are three to seven times as slow without (measured on an H200); the others do
+    not care."""
+    pad = modules.pad_mm
+    if not all(hasattr(pad, name) for name in ("_should_pad", "get_do_bench", "no_dispatch")):
+        return _untimed_choices(modules)
+    choose = pad._should_pad
+    gains = False
 
-    def pads(match: Any, mat1: Any, mat2: Any, op: Any, input: Any = None) -> bool:
-        *_, m, k = mat1.shape
-        n = mat2.shape[-1]
-        intensity = m * n * k / (m * k + n * k + m * n)
-        return bool(_on_tensor_cores(mat1.dtype) and intensity > _balance(gpu, mat1.dtype) / 2)
+    def chooses(match: Any, mat1: Any, *args: Any, **kwargs: Any) -> bool:
+        nonlocal gains
+        gains = _on_tensor_cores(mat1.dtype)
+        return bool(choose(match, mat1, *args, **kwargs))
+
+    def bench() -> Callable[[Callable[[], Any]], float]:
+        times = iter((2.0 if gains else 1.0, 1.0, 1.0))
+
+        def timed(run: Callable[[], Any]) -> float:
+            run()
+            with listener.cache_swept():
+                run()
+            return next(times)
+
+        return timed
+
+    card = named(gpu) or UNKNOWN
+    rates = [
+        Patch(modules.utils, "get_device_tflops", lambda dtype: _teraflops(card, dtype)),
+        Patch(modules.utils, "get_gpu_dram_gbps", lambda: card.bandwidth),
+    ]
+    return [
+        *rates,
+        Patch(pad, "_should_pad", chooses),
+        Patch(pad, "get_do_bench", bench),
+        Patch(pad, "no_dispatch", listener.in_the_job),
+    ]
+
+
+def _untimed_choices(modules: _Modules) -> list[Patch]:
+    """Of releases that time it otherwise."""
+
+    def pads(match: Any, mat1: Any, *args: Any, **kwargs: Any) -> bool:
+        return _on_tensor_cores(mat1.dtype)
 
     names = ("_should_pad", "_should_pad_bench", "should_pad_bench")
     return [Patch(modules.pad_mm, n, pads) for n in names if hasattr(modules.pad_mm, n)]
@@ -363,7 +408,7 @@ def _on_tensor_cores(dtype: torch.dtype) -> bool:
     return half or (dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32)
 
 
-def _balance(gpu: str, dtype: torch.dtype) -> float:
-    """Operations that the card does while it reads a byte."""
-    del gpu, dtype
-    return 1000 * 989.4 / 4800
+def _teraflops(card: Gpu, dtype: torch.dtype) -> float:
+    if dtype in (torch.float16, torch.bfloat16):
+        return card.half
+    return card.tf32 if _on_tensor_cores(dtype) else card.fp32
