@@ -167,7 +167,8 @@ int RunPredict(const PredictFlags& flags) {
                        std::move(*engine),
                        lengths->longest,
                        flags.max_tokens ? lengths->frontier : std::nullopt,
-                       request->job->data};
+                       request->job->data,
+                       FindCompiled(*request->job, request->gpu, request->options)};
   const int printed = flags.json ? Print(PredictJson(answer))
                                  : PrintWithNext(PredictText(answer, StyleOfStdout()),
                                                  NextOf(flags, *request, answer.prediction));

@@ -186,12 +186,15 @@ Result<ReadFilesResult> ReadFiles(const PredictFlags& flags) {
   return ReadFilesResult{std::move(*job), std::move(choice)};
 }
 
-/// At the length that is asked about, changed as the flags say. The page shows every precision;
-/// anything else shows one.
+/// At the length that is asked about, changed as the flags say. The page shows every precision, and
+/// a compiled job is told beside itself in eager mode; anything else shows one.
 Result<Job> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
   Result<Job> job = AtAskedLength(std::move(read.job), flags.script.length);
   if (!job || !read.choice) return job;
-  return Changed(*std::move(job), *read.choice, flags.html.has_value());
+  const std::vector<Variant>& variants = job->variants;
+  const bool compiled = std::any_of(variants.begin(), variants.end(),
+                                    [](const Variant& variant) { return variant.compiled; });
+  return Changed(*std::move(job), *read.choice, compiled || flags.html);
 }
 
 /// The levers that change what a step does; the allocator's settings do not.

@@ -15,8 +15,9 @@ std::vector<Choice> AllChoices(const PlanRequest& request, Numerics most) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
     for (std::size_t i = 0; i < before; ++i) {
-      for (const LeverValue& value :
-           lever->worth_trying(request, VariantOf(request.job, choices[i]))) {
+      const Variant& variant = VariantOf(request.job, choices[i]);
+      if (variant.compiled && !lever->of_compiled) continue;
+      for (const LeverValue& value : lever->worth_trying(request, variant)) {
         if (lever->numerics(request.job, value) > most) continue;
         if (value.text() == choices[i].TextOf(lever->name)) continue;
         Choice choice = WithLever(request, choices[i], *lever, &value);

@@ -122,6 +122,7 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
     found.push_back(*plain);
     if (standings.IsDominated(*plain)) continue;
     budget.Spend(kModelling * evaluator_.WorkToTime());
+    if (VariantOf(request_.job, choice).compiled) break;
     const CheckpointSets& sets = SetsFor(choice);
     if (sets.empty()) break;
     const double least_us =

@@ -67,6 +67,7 @@ namespace {
 bool Suits(const Job& job, const Variant& variant, const Choice& choice) {
   const std::vector<LeverSetting> levers = LeversOf(choice);
   return std::all_of(levers.begin(), levers.end(), [&](const LeverSetting& set) {
+    if (variant.compiled && !set.lever->of_compiled) return false;
     return set.lever->suits == nullptr || set.lever->suits(job, variant, *set.value);
   });
 }

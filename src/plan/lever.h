@@ -50,6 +50,8 @@ struct PlanLever {
                                         const Variant& variant) = nullptr;
   /// It changes time alone: where it does not, it need not be tried.
   bool time_alone = false;
+  /// It changes what torch.compile wrote, too: all but what goes into a forward or a backward.
+  bool of_compiled = false;
   /// Whether this precision of the job can be changed so. Null: any can.
   bool (*suits)(const Job& job, const Variant& variant, const LeverValue& value) = nullptr;
   /// A few words for a table: "fused optimizer". The choice is the whole that the value is part of.

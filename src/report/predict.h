@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "job/answer/compiled.h"
 #include "job/answer/earlier_frees.h"
 #include "job/answer/lengths.h"
 #include "job/answer/max_batch.h"
@@ -41,6 +42,8 @@ struct PredictAnswer {
   std::optional<Frontier> frontier = {};
   /// What its loader makes of its data, where that was looked at.
   std::shared_ptr<const EpochFacts> epoch = {};
+  /// The same with torch.compile, or without, where both were captured.
+  std::optional<Compiled> compiled = {};
 };
 std::string PredictText(const PredictAnswer& answer, const TextStyle& style);
 /// Every request to the allocator, one line each.

@@ -212,6 +212,17 @@ Json FrontierJson(const Frontier& frontier) {
           {"points", std::move(points)}};
 }
 
+/// `is`: of what is predicted; `other`: what the job takes without it, or with it.
+Json CompiledJson(const Compiled& compiled) {
+  return {{"is", compiled.is},
+          {"other",
+           {{"allocated", compiled.other.allocated.best},
+            {"reserved", compiled.other.reserved.best},
+            {"device", compiled.other.device.best},
+            {"step_us", std::llround(compiled.other_step_us)}}},
+          {"timing", compiled.timing}};
+}
+
 }  // namespace
 
 std::string PredictJson(const PredictAnswer& answer) {
@@ -276,6 +287,7 @@ std::string PredictJson(const PredictAnswer& answer) {
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
   if (p.host) json["host"] = HostJson(p);
   if (!p.lost_at.empty()) json["lost_at"] = p.lost_at;
+  if (answer.compiled) json["compiled"] = CompiledJson(*answer.compiled);
   if (answer.epoch) json["data"] = EpochJson(*answer.epoch);
   if (p.own_batches > 0) {
     json["own_batches"] = p.own_batches;

@@ -7,6 +7,7 @@ backward, whose gradient is being computed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -197,6 +198,15 @@ class Places:
 
     def knows(self, module: torch.nn.Module) -> bool:
         return id(module) in self._names
+
+    @contextlib.contextmanager
+    def inside(self, module: torch.nn.Module) -> Iterator[None]:
+        """Of one that runs without telling."""
+        self._enter(module, ())
+        try:
+            yield
+        finally:
+            self._leave(module, (), None)
 
     def before_module(self, module: torch.nn.Module) -> None:
         """For those who look for models: called before the forward of any module."""

@@ -43,6 +43,8 @@ class Precision(NamedTuple):
 
 _AS_WRITTEN = "as_written"
 AS_WRITTEN = Precision(_AS_WRITTEN)
+#: Of a job that is compiled as it was written: without that.
+EAGER = Precision("eager")
 _PLAIN = (
     Precision("fp32", torch.float32),
     Precision("bf16", torch.bfloat16),

@@ -1,4 +1,4 @@
-"""Code that a compiler wrote: which line of the user's and which module each of its lines is for."""
+"""Code that a compiler wrote: which line of the user's and which module each line of it is for."""
 
 from __future__ import annotations
 

@@ -15,7 +15,16 @@ from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
 from ..base.output import check_output, write_whole
-from ..base.precision import AS_WRITTEN, PRECISIONS, Precision, Wanted, are_known, for_a_plan, names
+from ..base.precision import (
+    AS_WRITTEN,
+    EAGER,
+    PRECISIONS,
+    Precision,
+    Wanted,
+    are_known,
+    for_a_plan,
+    names,
+)
 from ..base.seed import fixed_seed
 from ..events.merge import merged
 from ..events.points import LENGTHS, Points
@@ -154,7 +163,7 @@ class _Session:
         self._releases: list[Callable[[], None]] = []
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         with fixed_seed(), self._fake, Recorder(None, Values(notes)):
-            self._template = template(model, notes)
+            self._template, self._compiled = template(model, notes)
         self.name = type(self._template).__name__
         self.tables = Tables(points.inline)
 
@@ -162,7 +171,10 @@ class _Session:
         """The job as it was written first."""
         choice = isinstance(wanted, str)  # ours: what does not run is not what the user asked for
         found = []
-        for precision in (AS_WRITTEN, *self._precisions(wanted, channels_last)):
+        written = [AS_WRITTEN]
+        if self._compiled:
+            written = [AS_WRITTEN._replace(compiled=True), EAGER]
+        for precision in (*written, *self._precisions(wanted, channels_last)):
             if channels_last:
                 precision = precision._replace(channels_last=True)
             try:
@@ -189,7 +201,11 @@ class _Session:
         first = self._run(precision, points.at[0], attendant)
         others = [self._run(precision, point, Attendant()).recorded for point in points.at[1:]]
         events = merged([first.recorded, *others], tables, points, self._notes)
-        variant: dict[str, Any] = {"precision": precision.name, "events": tables.rows(events)}
+        variant: dict[str, Any] = {
+            "precision": precision.name,
+            **({"compiled": True} if precision.compiled else {}),
+            "events": tables.rows(events),
+        }
 
         def add_releases() -> None:
             found = releases(

@@ -27,7 +27,7 @@ from ..base.patching import Patch, patched, patched_item
 from ..base.pieces import Name
 from ..base.places import Places, current_line
 from ..base.written import WrittenCode
-from ..events.event import KERNEL
+from ..events.event import KERNEL, TIMING
 from ..events.recorder import Recorder
 from ..world.compiler import Launch, Listener, Module, compiler
 
@@ -45,14 +45,18 @@ _OTHER_MODES = {
 class Compiling(Listener):
     """From the first use of the compiler on, until it is closed."""
 
-    def __init__(self, gpu: str, note: Note, folder: str | None = None) -> None:
-        """`folder`: where to put what is written, of somebody who removes it."""
+    def __init__(
+        self, gpu: str, note: Note, wanted: bool = True, folder: str | None = None
+    ) -> None:
+        """`wanted`: else what is to be compiled runs as it stands. `folder`: where to put what is
+        written, of somebody who removes it."""
+        self._wanted = wanted
         self._folder = folder
         self._gpu = gpu
         self._note = note
         self._stack = contextlib.ExitStack()
-        #: Whether anything was compiled.
-        self.used = False
+        #: Whether anything is to be compiled.
+        self.asked = False
         self._recorder: Recorder | None = None
         self._fake: Any = None
         self._places: Places | None = None
@@ -74,6 +78,9 @@ class Compiling(Listener):
         self._stack.close()
 
     def patches(self) -> list[Patch]:
+        return self._compilers() if self._wanted else self._left_out()
+
+    def _compilers(self) -> list[Patch]:
         compile = torch.compile
 
         def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -89,8 +96,16 @@ class Compiling(Listener):
             finally:
                 self._hear(True)
 
-        def compile_module(self_: nn.Module, *args: Any, **kwargs: Any) -> None:
-            self_._compiled_call_impl = compiled(self_._call_impl, *args, **kwargs)
+        def compile_module(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            call = compiled(module._call_impl, *args, **kwargs)
+
+            def named_call(*args: Any, **kwargs: Any) -> Any:
+                if self._places is None:
+                    return call(*args, **kwargs)
+                with self._places.inside(module):
+                    return call(*args, **kwargs)
+
+            module._compiled_call_impl = named_call  # type: ignore[assignment]
 
         return [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
 
@@ -102,9 +117,9 @@ class Compiling(Listener):
         return kwargs
 
     def start(self) -> None:
-        if self.used:
+        if self.asked:
             return
-        self.used = True
+        self.asked = True
         enter = self._stack.enter_context
         folder = self._folder or enter(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         enter(patched_item(os.environ, "TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "inductor")))
@@ -116,7 +131,7 @@ class Compiling(Listener):
         """While the compiler looks at what runs, modules have no hooks of ours: it would compile
         them. Recording is nothing to look at either."""
         frames = importlib.import_module("torch._dynamo.eval_frame")
-        name = next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(frames, n))
+        name = _switch_of(frames)
         switch = getattr(frames, name)
 
         def switched(callback: Any) -> Any:
@@ -127,6 +142,35 @@ class Compiling(Listener):
         for kind in (Recorder, *Recorder.__subclasses__()):
             unseen = torch._dynamo.disable(vars(kind)["__torch_dispatch__"])
             patches.append(Patch(kind, "__torch_dispatch__", unseen))
+        return patches
+
+    def _left_out(self) -> list[Patch]:
+        def say() -> None:
+            self.asked = True
+            self._note(
+                f"{current_line()}: torch.compile is left out: the figures are those of eager mode"
+            )
+
+        def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if getattr(what, "__module__", None) != _FLEX:
+                say()
+            return (lambda function: function) if what is None else what
+
+        def compile_module(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            say()
+
+        patches = [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+        # What was compiled before the capture began switches its compiler on when it is called.
+        dynamo = sys.modules.get("torch._dynamo.eval_frame")
+        if dynamo is not None:
+            switch: Callable[[Any], Any] = getattr(dynamo, _switch_of(dynamo))
+
+            def off(callback: Any) -> Any:
+                if callable(callback):
+                    say()
+                return switch(None if callable(callback) else callback)
+
+            patches.append(Patch(dynamo, _switch_of(dynamo), off))
         return patches
 
     def _hear(self, on: bool) -> None:
@@ -153,8 +197,14 @@ class Compiling(Listener):
 
     @contextlib.contextmanager
     def cache_swept(self) -> Iterator[None]:
+        recorder = self._recorder
+        if recorder is None:
+            yield
+            return
         size = (named(self._gpu) or UNKNOWN).cache
-        cache = torch.empty(size, dtype=torch.uint8, device="cuda")
+        with recorder.quiet():
+            cache = torch.empty(size, dtype=torch.uint8, device="cuda")
+        recorder.call(TIMING, [], {}, [cache])
         yield
         del cache
 
@@ -170,6 +220,11 @@ class Compiling(Listener):
     def written(self, module: Module) -> None:
         if self._places is not None:
             self._places.written.add(WrittenCode(module.path, module.nodes))
+
+
+def _switch_of(frames: Any) -> str:
+    """What switches the compiler on and off."""
+    return next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(frames, n))
 
 
 def _is_inside_another(frame: FrameType) -> bool:
@@ -221,33 +276,3 @@ def _failures(note: Note) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-def left_out(note: Note) -> list[Patch]:
-    """Without a compiler: told is what runs without one."""
-
-    def say() -> None:
-        note(f"{current_line()}: torch.compile is left out: the figures are those of eager mode")
-
-    def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if getattr(what, "__module__", None) != _FLEX:  # which compiles itself
-            say()
-        return (lambda function: function) if what is None else what
-
-    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        say()
-
-    patches = [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
-    # What was compiled before the capture began switches its compiler on when it is called.
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    if dynamo is not None:
-        name = next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(dynamo, n))
-        switch: Callable[[Any], Any] = getattr(dynamo, name)
-
-        def off(callback: Any) -> Any:
-            if callable(callback):
-                say()
-            return switch(None if callable(callback) else callback)
-
-        patches.append(Patch(dynamo, name, off))
-    return patches

@@ -11,7 +11,19 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from .event import Call, Event, Free, Label, Layout, NewStorage, Phase, Recorded, StepBegin, Tensor
+from .event import (
+    Call,
+    Event,
+    Free,
+    Label,
+    Layout,
+    NewStorage,
+    PartBegin,
+    Phase,
+    Recorded,
+    StepBegin,
+    Tensor,
+)
 
 
 class NotAligned(Exception):
@@ -54,19 +66,20 @@ class _Aligning:
 
     def run(self) -> Aligned:
         parts = [list(_parts(run.events)) for run in self._runs]
-        if [part[0].event for part in parts[0]] != [part[0].event for part in parts[1]]:
+        if [_begin(part) for part in parts[0]] != [_begin(part) for part in parts[1]]:
             raise NotAligned
         for ours, theirs in zip(*parts):
             self._part(ours, theirs)
-        runs = (Recorded(self._events[0], self._layouts[0]),
-                Recorded(self._events[1], self._layouts[1]))
+        first, second = (Recorded(*run) for run in zip(self._events, self._layouts))
         calls = sum(isinstance(event, Call) for event in self._events[0])
-        return Aligned(*runs, self._calls_alone, calls)
+        return Aligned(first, second, self._calls_alone, calls)
 
     def _part(self, ours: list[_Group], theirs: list[_Group]) -> None:
-        signs = [[_sign(group.event, run.layouts) for group in groups]
-                 for run, groups in zip(self._runs, (ours, theirs))]
-        matcher = SequenceMatcher(None, *signs, autojunk=False)
+        signs = [
+            [_sign(group.event, run.layouts) for group in groups]
+            for run, groups in zip(self._runs, (ours, theirs))
+        ]
+        matcher = SequenceMatcher(None, signs[0], signs[1], autojunk=False)
         for kind, a, a_end, b, b_end in matcher.get_opcodes():
             if kind == "equal":
                 for left, right in zip(ours[a:a_end], theirs[b:b_end]):
@@ -128,6 +141,8 @@ class _Aligning:
             return self._call(a, b)
         if isinstance(a, (StepBegin, Phase, Label)):
             return a
+        if isinstance(a, PartBegin):
+            return b
         storage = getattr(b, "storage", None)
         if storage is not None:
             self._numbers[storage] = a.storage  # type: ignore[union-attr]
@@ -139,7 +154,7 @@ class _Aligning:
             return None
         fresh = {new.storage: old.storage for old, new in zip(a.made, b.made)}
         numbers = {**self._numbers, **fresh} if fresh else self._numbers
-        pairs = [(a.args, b.args), (a.results, b.results)]
+        pairs: list[tuple[Any, Any]] = [(a.args, b.args), (a.results, b.results)]
         pairs += [(value, b.kwargs.get(key)) for key, value in a.kwargs.items()]
         if a.kwargs.keys() != b.kwargs.keys() or not all(
             self._alike(x, y, numbers) for x, y in pairs
@@ -214,6 +229,15 @@ def _numbers(events: list[Event]) -> Iterator[int]:
             yield getattr(event, "storage", 0)
 
 
+_BEGINS = (StepBegin, PartBegin, Phase)
+
+
+def _begin(part: list[_Group]) -> str:
+    event = part[0].event
+    name = event.stage if isinstance(event, PartBegin) else getattr(event, "name", "")
+    return f"{type(event).__name__} {name}"
+
+
 def _parts(events: list[Event]) -> Iterator[list[_Group]]:
     """Each step's phases."""
     part: list[_Group] = []
@@ -222,7 +246,7 @@ def _parts(events: list[Event]) -> Iterator[list[_Group]]:
             if part:
                 part[-1].frees.append(event.storage)
             continue
-        if isinstance(event, (StepBegin, Phase)) and part:
+        if isinstance(event, _BEGINS) and part:
             yield part
             part = []
         part.append(_Group(event, []))
@@ -239,6 +263,6 @@ def _sign(event: Event, layouts: list[Layout]) -> Any:
         return event.op, event.place, kinds, len(event.args)
     if isinstance(event, Label):
         return "label", event.category
-    if isinstance(event, (StepBegin, Phase)):
-        return repr(event)
+    if isinstance(event, _BEGINS):
+        return _begin([_Group(event, [])])
     return type(event).__name__, getattr(event, "name", "")

@@ -21,8 +21,9 @@ def attention_call(func: Any, args: Any, kwargs: dict[str, Any], result: Any) ->
     name = func.__name__.split(".")[0]
     if not name.startswith("_scaled_dot_product_") or not isinstance(result, (tuple, list)):
         return None
-    given = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
-    given.update(zip((arg.name for arg in func._schema.arguments), args))
+    arguments = func._schema.arguments
+    given = {arg.name: arg.default_value for arg in arguments if arg.has_default_value()}
+    given.update(zip((arg.name for arg in arguments), args))
     given.update(kwargs)
     named = {"scale": given["scale"]} if given.get("scale") is not None else {}
     if name in _FORWARDS:

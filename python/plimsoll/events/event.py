@@ -47,6 +47,8 @@ VIEW, PARAMETER, NEEDS_GRAD = 1, 2, 4
 
 #: The operator as which each kernel is told that a compiler wrote.
 KERNEL = "inductor.fused_"
+#: What is there while it times the forms of one.
+TIMING = "inductor.timing"
 
 
 class NewStorage(NamedTuple):

@@ -55,7 +55,7 @@ def merged(
         events = _side_by_side(merger, steps, points)
     except CaptureError as parted:
         if _is_compiled(steps[0]):
-            return _as_compiled(runs, steps, tables, points, note, parted)
+            return _as_compiled(runs, parts, tables, points, note, parted)
         try:
             events = _once_for_each_sample(runs, steps, tables, points)
         except (NoCounterpart, CaptureError):
@@ -85,26 +85,32 @@ def _is_compiled(events: list[Event]) -> bool:
 
 def _as_compiled(
     runs: Sequence[Recorded],
-    steps: list[list[Event]],
+    parts: list[list[list[Event]]],
     tables: Tables,
     points: Points,
     note: Note,
     parted: CaptureError,
 ) -> list[Event]:
+    """Steps, and as many of the parts that follow them as are of the same stages."""
     if len(runs) != 2:
         raise parted
+    stages = [[b.stage for b, *_ in run[1:] if isinstance(b, PartBegin)] for run in parts]
+    alike = 0
+    while alike < min(map(len, stages)) and stages[0][alike] == stages[1][alike]:
+        alike += 1
+    events = [[event for part in run[: 1 + alike] for event in part] for run in parts]
     try:
-        both = aligned(*(Recorded(events, run.layouts) for events, run in zip(steps, runs)))
+        both = aligned(*(Recorded(one, run.layouts) for one, run in zip(events, runs)))
     except NotAligned:
         raise parted from None
     merger = _Merger([both.first.layouts, both.second.layouts], tables)
-    events = _side_by_side(merger, [both.first.events, both.second.events], points)
+    merged_events = _side_by_side(merger, [both.first.events, both.second.events], points)
     note(
         f"the compiler writes other code at {points.described(0)} than at {points.described(1)} "
         f"({both.alone} of {both.calls} calls are in one alone): what it takes is known there, and "
         "is likely at others"
     )
-    return events
+    return merged_events
 
 
 def merged_alike(

@@ -14,9 +14,10 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Callable, NamedTuple, NoReturn
 
 from ..base.errors import CaptureError
+from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import whole_number
 from ..events.event import HostPeak, PartBegin, varying
@@ -55,22 +56,30 @@ def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]
         return _as_it_stands(words, gpu, ranks, sizes.data_seconds)
     own_batch = any(PLACE in word for word in command)
     points = _points(command, sizes, max(ranks, 1) if own_batch else 1)
-    few, many = points.batches
-    runs = run_each(
-        [
+
+    def runs_at(points: Points, compiles: bool) -> list[Run]:
+        few, many = points.batches
+        return [
             Run(
                 at_point(words, points.named(index)),
                 None if own_batch else point[0],
                 gpu,
                 ranks,
                 Stretch(few, many) if point[0] == many else None,
+                compiles=compiles,
             )
             for index, point in enumerate(points.at)
         ]
-    )
+
+    runs = run_each(runs_at(points, compiles=False))
     if not own_batch and not runs[0].loader_batches:
         return _as_it_stands(words, gpu, ranks, sizes.data_seconds)
-    document = _document(runs, points, gpu)
+    compiled = None
+    if any(run.compiles for run in runs):
+        print("plimsoll: the script compiles; its code is written now", file=sys.stderr)
+        asked = sizes.batch or (None if own_batch else runs[0].loader_batches[0])
+        compiled, runs, points = _compiled(runs_at, runs, points, sizes, asked)
+    document = _document(runs, points, gpu, compiled)
     if not own_batch:
         # The training loader is made first.
         document["own_batch"] = runs[0].loader_batches[0]
@@ -79,6 +88,30 @@ def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]
         with contextlib.suppress(CaptureError):  # then the first steps at two batches are all
             document["as_it_stands"] = _as_it_stands(own, gpu, ranks)
     return document
+
+
+def _compiled(
+    runs_at: Callable[[Points, bool], list[Run]],
+    eager: list[RunResult],
+    points: Points,
+    sizes: Sizes,
+    asked: int | None,
+) -> tuple[list[RunResult] | None, list[RunResult], Points]:
+    """What the compiler writes is for one batch: it is asked at the batch that is asked about, and
+    the job without it is seen there as well."""
+    there = points
+    if asked and not sizes.batches and points.inline:
+        there = Points.of_batches((asked, asked + max(asked // 2, 1)))
+    if there.at != points.at:
+        try:
+            eager, points = run_each(runs_at(there, False)), there
+        except CaptureError:  # its data have fewer samples, say
+            pass
+    try:
+        return run_each(runs_at(points, True)), eager, points
+    except CaptureError as error:
+        eager[0].notes.append(f"it could not be compiled without a GPU: {error.what}")
+        return None, eager, points
 
 
 #: Steps of a run as it stands, and seconds of the processor.
@@ -133,21 +166,50 @@ def _points(command: list[str], sizes: Sizes, shares: int) -> Points:
 _IMPORTS_IN = 32 << 20
 
 
-def _document(runs: list[RunResult], points: Points, gpu: str) -> dict[str, Any]:
+def _document(
+    runs: list[RunResult], points: Points, gpu: str, compiled: list[RunResult] | None
+) -> dict[str, Any]:
     tables = Tables(points.inline)
     small, large = (run.recorded for run in runs[:2])
     _check_that_it_grows(runs, points)
     changing = changing_sizes(steps_of(small), steps_of(large), points.batches)
-    notes = runs[0].notes + changing
-    events = tables.rows(merged([run.recorded for run in runs], tables, points, notes.append))
+    variants, notes = _variants(runs, compiled, tables, points)
+    events = variants[0]["events"]
     return {
         **points.head(),
-        **_facts(runs, gpu, sum(event[0] == "part" for event in events), tables),
+        **_facts(compiled or runs, gpu, sum(event[0] == "part" for event in events), tables),
         "sizes_change": bool(changing),
         **tables.document(),
-        "variants": [{"precision": "as_written", "events": events}],
-        "notes": notes,
+        "variants": variants,
+        "notes": notes + changing,
     }
+
+
+def _variants(
+    runs: list[RunResult], compiled: list[RunResult] | None, tables: Tables, points: Points
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The job as it was written first, and what was assumed. Of one that is compiled, the same in
+    eager mode too."""
+
+    def of(runs: list[RunResult], notes: Notes) -> list[Any]:
+        return tables.rows(merged([run.recorded for run in runs], tables, points, notes))
+
+    notes = Notes()
+    if compiled is not None:
+        notes.texts += compiled[0].notes
+        try:
+            events = of(compiled, notes)
+        except CaptureError as error:
+            notes = Notes()
+            notes(f"the figures are those of eager mode: {error.what}")
+        else:
+            eager = {"precision": "eager", "events": of(runs, Notes())}
+            return [{"precision": "as_written", "compiled": True, "events": events}, eager], (
+                notes.texts
+            )
+    for note in runs[0].notes:
+        notes(note)
+    return [{"precision": "as_written", "events": of(runs, notes)}], notes.texts
 
 
 def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from ..base.places import in_own_file, line_of
 from ..base.seed import fixed_seed
 from ..capturing.api import settings_of_torch
 from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
-from ..capturing.compiling import Compiling, left_out
+from ..capturing.compiling import Compiling
 from ..capturing.garbage import collector_paused
 from ..capturing.optimizers import no_overflow
 from ..capturing.recurrent import recurrent_as_one_call
@@ -75,7 +75,7 @@ class _Process:
         # The order of shuffled data matters where many steps are followed.
         self._recorder.draws = Draws() if run.steps > STEPS else None
         self._contexts = contextlib.ExitStack()
-        self._compiling = Compiling(run.gpu, self._notes, os.path.dirname(place))
+        self._compiling = Compiling(run.gpu, self._notes, run.compiles, os.path.dirname(place))
         self._capability = capability(run.gpu) or (9, 0)
         if capability(run.gpu) is None:
             self._notes(f"GPU {run.gpu} is not known; attention as on an H200 is assumed")
@@ -117,10 +117,7 @@ class _Process:
                 fixed_seed(),
                 building(self._recorder.draws),
                 self._compiling,
-                surroundings(
-                    self._notes,
-                    self._compiling.patches() if run.compiles else left_out(self._notes),
-                ),
+                surroundings(self._notes, self._compiling.patches()),
                 around,
                 FakeTensorMode(allow_non_fake_inputs=True),
                 attention_as_one_call(self._recorder, self._capability),
@@ -216,7 +213,7 @@ class _Process:
             watch.later.epoch,
             self._lost_at,
             watch.data.result() if watch.data is not None and watch.data.seen else None,
-            self._compiling.used,
+            self._compiling.asked,
         )
 
     def _note_later(self) -> None:

@@ -42,7 +42,7 @@ class Run(NamedTuple):
     #: Of the processor, to look through an epoch's data, all sizes of which are wanted.
     data_seconds: float = 0.0
     #: Where the script compiles: whether that is done, or left out.
-    compiles: bool = True
+    compiles: bool = False
 
 
 class Kept(NamedTuple):
@@ -90,8 +90,8 @@ class RunResult:
     #: The line at which it could not go on without values.
     lost_at: str
     data: EpochSizes | None = None
-    #: Some of it was compiled.
-    compiled: bool = False
+    #: It calls torch.compile, whether that was done or left out.
+    compiles: bool = False
 
 
 class Failure(NamedTuple):

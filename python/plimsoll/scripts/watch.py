@@ -627,7 +627,8 @@ def _is_host(device: Any) -> bool:
 
 
 def _optimizers() -> list[tuple[str, set[int]]]:
-    found = [one for one in gc.get_objects() if isinstance(one, Optimizer)]
+    # Of a proxy only the type may be asked: what it stands for may be gone.
+    found = [one for one in gc.get_objects() if issubclass(type(one), Optimizer)]
     return [(type(one).__name__, _parameters_of(one)) for one in found]
 
 

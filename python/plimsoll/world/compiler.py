@@ -211,9 +211,9 @@ def _has_several_forms(source: str) -> bool:
         return False
     if kind[1] == "pointwise":
         sizes = re.search(r"size_hints=[\[{]([^\]}]*)[\]}]", source)
-        numbers = [int(n) for n in re.findall(r"\d+", re.sub(r"'\w+'", "", sizes[1]))] if sizes else []
+        numbers = re.findall(r"\b\d+\b", sizes[1]) if sizes else []
         if len(numbers) == 1:
-            return numbers[0] > _SMALLEST_BLOCK
+            return int(numbers[0]) > _SMALLEST_BLOCK
         return "tile_hint=TileHint.SQUARE" not in source
     if kind[1] in ("reduction", "persistent_reduction"):
         return "reduction_hint=ReductionHint.DEFAULT" in source

@@ -21,8 +21,15 @@ ModelSource = Any  # nn.Module | Callable[[], nn.Module]
 
 
 
-def template(source: ModelSource, note: Callable[[str], None]) -> nn.Module:
+class Template(NamedTuple):
     """The model as it was given, or as its function builds it."""
+
+    model: nn.Module
+    #: By torch.compile, or its own compile().
+    compiled: bool
+
+
+def template(source: ModelSource, note: Callable[[str], None]) -> Template:
     if isinstance(source, nn.Module):
         model = source
     elif callable(source):
@@ -35,7 +42,7 @@ def template(source: ModelSource, note: Callable[[str], None]) -> nn.Module:
             f"`model` is {type(source).__name__} and gave no torch.nn.Module",
             hint="Pass a module, or a function without arguments that builds one",
         )
-    return _unwrapped(model, note)
+    return Template(_unwrapped(model, note), _is_compiled(model))
 
 
 @contextlib.contextmanager
@@ -59,21 +66,30 @@ def _cheap_starts(draws: Draws | None) -> list[Patch]:
     return [Patch(nn.init, name, start(name)) for name in STARTS if hasattr(nn.init, name)]
 
 
+def _is_compiled(model: nn.Module) -> bool:
+    while type(model).__name__ in _WRAPPERS:
+        if type(model).__name__ == "OptimizedModule":
+            return True
+        model = getattr(model, _WRAPPERS[type(model).__name__])
+    return bool(getattr(model, "_compiled_call_impl", None))
+
+
+_WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+}
+
+
 def _unwrapped(model: nn.Module, note: Callable[[str], None]) -> nn.Module:
-    wrappers = {
-        "OptimizedModule": "_orig_mod",
-        "DistributedDataParallel": "module",
-        "DataParallel": "module",
-    }
-    while type(model).__name__ in wrappers:
+    while type(model).__name__ in _WRAPPERS:
         kind = type(model).__name__
-        note(
-            f"the model is wrapped in {kind}: the model inside is captured, in eager mode on one "
-            "GPU"
-        )
-        model = getattr(model, wrappers[kind])
-    if any(getattr(module, "_compiled_call_impl", None) for module in model.modules()):
-        note("module.compile() is left out: the figures are those of eager mode")
+        if kind != "OptimizedModule":
+            note(f"the model is wrapped in {kind}: the model inside is captured, on one GPU")
+        model = getattr(model, _WRAPPERS[kind])
+    inner = (module for module in model.modules() if module is not model)
+    if any(getattr(module, "_compiled_call_impl", None) for module in inner):
+        note("modules inside the model are compiled, which is left out: told is eager mode")
     return model
 
 

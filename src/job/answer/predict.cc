@@ -129,6 +129,16 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
                     "alone: {}",
                     count, count == 1 ? "" : "s", names));
   }
+  if (trial.setting().variant().compiled) {
+    const TorchVersion captured = TorchFor(*trial.setting().job, {});
+    if (captured != prediction.torch) {
+      prediction.assumptions.push_back(
+          fmt::format("what is compiled is the code that torch {} writes; {} may write other code",
+                      captured.ToText(), prediction.torch.ToText()));
+    }
+    prediction.assumptions.push_back(
+        "how long Python takes for compiled code was not measured: a third of its time elsewhere");
+  }
   if (trial.lowered().left_out > 0) {
     prediction.assumptions.push_back(
         fmt::format("an evaluation keeps something of each batch, and {} of its batches were too "

@@ -169,6 +169,9 @@ struct Part {
 /// The same job in one precision.
 struct Variant {
   std::string precision;
+  /// By torch.compile: what its forward and backward do is written by the compiler, and cannot be
+  /// changed piece by piece.
+  bool compiled = false;
   std::vector<ModelTensor> model_tensors;
   std::vector<CallRecord> calls;
   std::vector<JobEvent> events;

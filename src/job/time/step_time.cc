@@ -41,7 +41,9 @@ double TensorsRead(const Call& call) {
 /// done. Collectives run one after the other in a stream of their own.
 class HostPipeline {
  public:
-  HostPipeline(const HostModel& host, StepDuration& duration) : host_(host), duration_(duration) {}
+  /// `compiled`: what forward and backward do is written by a compiler.
+  HostPipeline(const HostModel& host, bool compiled, StepDuration& duration)
+      : host_(host), compiled_(compiled), duration_(duration) {}
 
   void Begin() {
     duration_ = {};
@@ -82,6 +84,9 @@ class HostPipeline {
       return host_.forward + host_.saved * TensorsRead(call) + (begins ? host_.checkpoint : 0);
     }
     if (IsHostCopy(call)) return host_.copy;
+    if (compiled_ && (stage == Stage::kForward || stage == Stage::kBackward)) {
+      return BaseName(call.op()) == "empty_strided" ? host_.buffer : host_.written;
+    }
     switch (stage) {
       case Stage::kForward:
         return host_.forward;
@@ -94,6 +99,7 @@ class HostPipeline {
   }
 
   const HostModel& host_;
+  bool compiled_ = false;
   StepDuration& duration_;
   double issued_ = 0;
   double done_ = 0;
@@ -118,7 +124,7 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
       .model = model, .gpu = gpu, .torch = {}, .matmul_tf32 = job.matmul_tf32};
   const std::vector<bool> recomputed = FindRecomputed(job, variant);
   StepDuration duration;
-  HostPipeline pipeline(host, duration);
+  HostPipeline pipeline(host, variant.compiled, duration);
   Stage stage = Stage::kUnknown;
   for (const JobEvent& event : variant.events) {
     if (event.kind == JobEvent::Kind::kStep) pipeline.Begin();

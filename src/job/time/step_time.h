@@ -19,6 +19,9 @@ struct HostModel {
   /// A call of the forward, of the backward (which runs without Python), of anything else. What a
   /// checkpoint repeats is a call of the forward, wherever it runs.
   double forward = 49, backward = 15.8, other = 70;
+  /// A call of what torch.compile wrote, and a buffer that it makes. Not measured: taken to be a
+  /// third of what Python takes elsewhere.
+  double written = 15, buffer = 4;
   /// A checkpoint besides its calls: the state of the random numbers, the context of autocast; and
   /// the hooks on what is saved, for each tensor that a call which is repeated reads. Both by
   /// blocks of six kinds on an H200, too small to keep it busy.

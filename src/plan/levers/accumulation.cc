@@ -72,6 +72,7 @@ const PlanLever kAccumulationLever = {
         [](const Job& job, const LeverValue&) {
           return PassesKeepResults(job) ? Numerics::kSame : Numerics::kOther;
         },
+    .of_compiled = true,
     .describe =
         [](const Job&, const Choice& choice, const LeverValue& value) {
           return fmt::format("{} passes of {}", value.As<Accumulation>().passes, choice.batch);

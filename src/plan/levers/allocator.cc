@@ -27,6 +27,7 @@ const PlanLever kAllocatorLever = {
     .worth_trying = [](const PlanRequest&, const Variant&) -> std::vector<LeverValue> {
       return {ConfValue(kExpandable)};
     },
+    .of_compiled = true,
     .describe =
         [](const Job&, const Choice&, const LeverValue& value) {
           const std::string& conf = value.As<AllocatorConf>().conf;

@@ -147,6 +147,11 @@ const PlanLever kOptimizerLever = {
     },
     .numerics = NumericsOfOptimizer,
     .worth_trying = OptimizersWorthTrying,
+    .of_compiled = true,
+    .suits =
+        [](const Job&, const Variant& variant, const LeverValue& value) {
+          return !variant.compiled || !value.As<OtherOptimizer>().in_backward;
+        },
     .describe = DescribeOptimizer,
     .fields = OptimizerFields,
     .code = OptimizerCode,

@@ -21,6 +21,8 @@ constexpr Known kKnown[] = {
 };
 
 constexpr std::string_view kChannelsLast = "channels_last";
+constexpr std::string_view kCompiled = "compiled";
+constexpr std::string_view kEager = "eager";
 
 /// Of the names that a capture gave its precisions: "amp_bf16+channels_last" is "amp_bf16" in
 /// another memory format.
@@ -28,15 +30,25 @@ struct PrecisionName {
   std::string name;
   std::string type;
   bool channels_last = false;
+  bool compiled = false;
+  /// Of a job that is compiled as it was written: without that.
+  bool eager = false;
 };
+
+/// Takes a word off the end of names that are joined by "+".
+bool TakeLast(std::string& names, std::string_view word) {
+  if (!names.ends_with(word)) return false;
+  names.resize(names.size() - word.size());
+  if (names.ends_with('+')) names.pop_back();
+  return true;
+}
 
 LeverValue PrecisionValue(const std::string& name) {
   PrecisionName is{.name = name, .type = name};
-  if (name.ends_with(kChannelsLast)) {
-    is.channels_last = true;
-    is.type.resize(name.size() - kChannelsLast.size());
-    if (is.type.ends_with('+')) is.type.pop_back();
-  }
+  is.compiled = TakeLast(is.type, kCompiled);
+  is.channels_last = TakeLast(is.type, kChannelsLast);
+  is.eager = is.type == kEager;
+  if (is.eager) is.type.clear();
   return {name, std::move(is)};
 }
 
@@ -66,8 +78,13 @@ std::string DescribePrecision(const Job&, const Choice&, const LeverValue& value
   const auto& is = value.As<PrecisionName>();
   const Known* const known = FindKnown(is);
   std::string words = known == nullptr ? is.type : std::string(known->words);
-  if (!is.channels_last) return words;
-  return words.empty() ? "channels last" : words + ", channels last";
+  const auto add = [&](bool has, std::string_view more) {
+    if (has) words += (words.empty() ? "" : ", ") + std::string(more);
+  };
+  add(is.channels_last, "channels last");
+  add(is.compiled, "compiled");
+  add(is.eager, "not compiled");
+  return words;
 }
 
 std::vector<std::string> PrecisionCode(const Job&, const Choice&, const LeverValue& value) {
@@ -93,6 +110,8 @@ std::vector<std::string> PrecisionCode(const Job&, const Choice&, const LeverVal
   } else if (is.type == "fp32") {
     add({"model = model.float()  # before the optimizer is made, and no autocast"});
   }
+  if (is.compiled) add({"model = torch.compile(model)"});
+  if (is.eager) add({"# leave torch.compile out"});
   return lines;
 }
 
@@ -105,16 +124,20 @@ bool HasWeightsInBf16(const Choice& choice) {
 
 const PlanLever kPrecisionLever = {
     .name = "precision",
-    .values = "one that was captured: amp_bf16, amp_fp16, bf16, amp_bf16+channels_last",
+    .values = "one that was captured: amp_bf16, amp_fp16, bf16, amp_bf16+channels_last, compiled",
     .parse = [](std::string_view text) -> Result<LeverValue> {
       return PrecisionValue(std::string(text));
     },
     .numerics = NumericsOfPrecision,
     .worth_trying = PrecisionsWorthTrying,
+    .of_compiled = true,
     .describe = DescribePrecision,
     .fields = [](const Job&, const LeverValue& value) -> LeverFields {
       const auto& is = value.As<PrecisionName>();
-      return {{"name", is.name}, {"type", is.type}, {"channels_last", is.channels_last}};
+      LeverFields fields = {
+          {"name", is.name}, {"type", is.type}, {"channels_last", is.channels_last}};
+      if (is.compiled) fields.push_back({"compiled", true});
+      return fields;
     },
     .code = PrecisionCode,
     .configure = [](PredictOptions& options, const LeverValue& value) -> std::optional<Error> {

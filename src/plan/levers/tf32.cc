@@ -28,6 +28,7 @@ const PlanLever kTf32Lever = {
       return {Tf32Value(true)};
     },
     .time_alone = true,
+    .of_compiled = true,
     .describe =
         [](const Job&, const Choice&, const LeverValue& value) {
           return std::string(value.As<Tf32Products>().on ? "TF32 products" : "no TF32 products");
