@@ -8,6 +8,7 @@
 #include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
 #include "files/input.h"
+#include "hardware/context.h"
 #include "job/answer/max_batch.h"
 #include "job/file/at_length.h"
 #include "plan/lever.h"
@@ -88,8 +89,8 @@ std::optional<Error> NoStep(const std::string& file) {
 }
 
 /// What was measured on the GPU: a file's, or the program's own. `none` is for the rules alone.
-Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags,
-                                                           const Gpu& gpu) {
+/// What the file says of the context goes into the card.
+Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags, Gpu& gpu) {
   std::shared_ptr<const Calibration> calibration;
   if (!flags.calibration) return Calibration::BuiltIn(gpu.name);
   if (*flags.calibration == "none") return calibration;
@@ -101,6 +102,11 @@ Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& f
     return Error{.message = fmt::format("it was measured on {}, not on {}", read->gpu(), gpu.name),
                  .file = *flags.calibration,
                  .hint = "give the --gpu that it is for"};
+  }
+  if (read->context()) {
+    SetMeasuredContext(gpu, read->context()->bare, read->context()->training);
+    // With the context alone, operators are what they were without it.
+    if (read->size() == 0) return Calibration::BuiltIn(gpu.name);
   }
   calibration = std::make_shared<const Calibration>(std::move(*read));
   return calibration;
@@ -280,7 +286,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (const std::optional<Error> error = CheckOnlyBatch(flags, read->job)) return *error;
   Result<Job> job = AsAsked(flags, std::move(*read));
   if (!job) return job.error();
-  const Result<Gpu> gpu = GpuOf(flags, *job);
+  Result<Gpu> gpu = GpuOf(flags, *job);
   if (!gpu) return gpu.error();
   Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();

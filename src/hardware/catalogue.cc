@@ -343,8 +343,7 @@ Gpu FromRow(const Row& row) {
                       .host = row.c2c > 0 ? row.c2c * 1e9 : PcieBandwidth(row.pcie),
                       .host_is_c2c = row.c2c > 0};
   const bool amd = gpu.vendor == GpuVendor::kAmd;
-  gpu.cublas_workspace =
-      amd ? HipblasWorkspace(gpu.gfx) : CublasWorkspace(capability.major, true);
+  gpu.cublas_workspace = amd ? HipblasWorkspace(gpu.gfx) : CublasWorkspace(capability.major, true);
   gpu.cublas_workspace_before_2_12 =
       amd ? gpu.cublas_workspace : CublasWorkspace(capability.major, false);
   SetContext(gpu);

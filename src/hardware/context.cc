@@ -8,6 +8,8 @@
 // logarithms, since the readings scatter by a share of themselves. Each is within 19 % of it.
 #include "hardware/context.h"
 
+#include <algorithm>
+
 namespace plimsoll {
 namespace {
 
@@ -34,7 +36,10 @@ constexpr Bytes kMostOfHopper = 800 * kMiB;
 /// ROCm's texts do not say what a process uses.
 constexpr ContextSize kHip = {.bytes = 512 * kMiB, .low = 128 * kMiB, .high = kGiB};
 
-Bytes Share(Bytes bytes, double share) { return static_cast<Bytes>(share * double(bytes)); }
+/// Whole MiB: no reading is any closer.
+Bytes Share(Bytes bytes, double share) {
+  return static_cast<Bytes>(share * double(bytes)) / kMiB * kMiB;
+}
 
 }  // namespace
 
@@ -57,7 +62,7 @@ void SetContext(Gpu& gpu) {
     return;
   }
   const Bytes stacks = Bytes{gpu.multiprocessors} * gpu.threads_per_multiprocessor * kKiB;
-  const Bytes bare = (kBase + Share(stacks, kPerStack)) / kMiB * kMiB;
+  const Bytes bare = kBase + Share(stacks, kPerStack);
   const Bytes least = bare - Share(bare, kSpread);
   const Bytes most = bare + Share(bare, kSpread);
   // What is loaded is code, and Hopper's is what the H200 loaded.
@@ -65,6 +70,12 @@ void SetContext(Gpu& gpu) {
       gpu.capability == hopper ? kTrainingH200.bytes - kBareH200.bytes : kTrainingLoads;
   gpu.bare = {bare, least, most, FigureBasis::kScaled};
   gpu.context = {bare + loads, least, most + kMostTrainingLoads, FigureBasis::kScaled};
+}
+
+void SetMeasuredContext(Gpu& gpu, Bytes bare, Bytes training) {
+  gpu.bare = {bare, bare, bare, FigureBasis::kMeasuredHere};
+  gpu.context = {training, bare, std::max(training, bare + kMostTrainingLoads),
+                 FigureBasis::kMeasuredHere};
 }
 
 }  // namespace plimsoll

@@ -22,7 +22,8 @@ std::string Key(std::string_view text) {
       key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     }
   }
-  for (const std::string_view vendor : {"nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct"}) {
+  for (const std::string_view vendor :
+       {"nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct"}) {
     if (key.starts_with(vendor) && key.size() > vendor.size()) key.erase(0, vendor.size());
   }
   return key;

@@ -36,8 +36,8 @@ struct MatrixRates {
 };
 
 struct Interconnect {
-  /// To other GPUs, bytes/s in one direction; 0 where there is no NVLink (AMD's: Infinity Fabric). A
-  /// bridge or a board with NVLink is needed too, so this is what the card can do, not what a
+  /// To other GPUs, bytes/s in one direction; 0 where there is no NVLink (AMD's: Infinity Fabric).
+  /// A bridge or a board with NVLink is needed too, so this is what the card can do, not what a
   /// machine has.
   double nvlink = 0;
   int pcie_generation = 0;
@@ -76,6 +76,8 @@ struct Gpu {
   Bytes memory = 0;
   /// What other processes hold of the card; `memory` is what they leave.
   Bytes taken = 0;
+  /// A part of a card (MIG).
+  bool slice = false;
   /// The host's memory is this one.
   bool unified = false;
   /// Of a unified memory what the system was seen to hold; `memory` is what it leaves.

@@ -26,10 +26,8 @@ ContextSize NcclTakes(std::int64_t ranks, const Gpu& gpu) {
             .high = 558 * kMiB,
             .basis = FigureBasis::kMeasured};
   }
-  return {.bytes = 688 * kMiB,
-          .low = 544 * kMiB,
-          .high = 1600 * kMiB,
-          .basis = FigureBasis::kScaled};
+  return {
+      .bytes = 688 * kMiB, .low = 544 * kMiB, .high = 1600 * kMiB, .basis = FigureBasis::kScaled};
 }
 
 }  // namespace plimsoll

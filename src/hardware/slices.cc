@@ -1,7 +1,7 @@
-// Memory and multiprocessors as `nvidia-smi mig -lgip` lists them; CUDA has slightly less. A100 40GB
-// 3g: XuehaiPan/nvitop issue 8; 7g.80gb: ollama/ollama issue 2264, the same as without MIG; H100
-// NVL: NVIDIA/mig-parted issue 101; H100: jbarrow.ai/field_notes/nvidia-mig. The others of the A100
-// are estimated from these. Shares of the memory's rate: NVIDIA's guide to MIG.
+// Memory and multiprocessors as `nvidia-smi mig -lgip` lists them; CUDA has slightly less. A100
+// 40GB 3g: XuehaiPan/nvitop issue 8; 7g.80gb: ollama/ollama issue 2264, the same as without MIG;
+// H100 NVL: NVIDIA/mig-parted issue 101; H100: jbarrow.ai/field_notes/nvidia-mig. The others of the
+// A100 are estimated from these. Shares of the memory's rate: NVIDIA's guide to MIG.
 #include "hardware/slices.h"
 
 #include <fmt/format.h>
@@ -71,6 +71,7 @@ Gpu Cut(const Gpu& card, const Slice& slice) {
   Gpu gpu = card;
   gpu.name = fmt::format("{} {}", slice.brief, slice.profile);
   gpu.aliases = AliasesOf(card, slice);
+  gpu.slice = true;
   gpu.memory = slice.mib * kMiB;
   gpu.memory_is_measured = slice.measured;
   gpu.less_elsewhere = 0;

@@ -61,18 +61,17 @@ std::string PcieText(const Gpu& gpu) {
 }
 
 std::vector<std::string> TableRow(const Gpu& gpu) {
-  return {
-      gpu.name,
-      fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~",
-                  double(gpu.Total()) / double(kGiB)),
-      NumberText(gpu.bandwidth / 1e9),
-      NumberText(gpu.rates.fp32 / 1e12),
-      Tera(gpu.rates.tf32),
-      NumberText(gpu.rates.fp16 / 1e12),
-      Tera(gpu.rates.fp8),
-      Capability(gpu),
-      NvlinkText(gpu),
-      PcieText(gpu)};
+  return {gpu.name,
+          fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~",
+                      double(gpu.Total()) / double(kGiB)),
+          NumberText(gpu.bandwidth / 1e9),
+          NumberText(gpu.rates.fp32 / 1e12),
+          Tera(gpu.rates.tf32),
+          NumberText(gpu.rates.fp16 / 1e12),
+          Tera(gpu.rates.fp8),
+          Capability(gpu),
+          NvlinkText(gpu),
+          PcieText(gpu)};
 }
 
 Table EmptyTable(GpuKind kind) {
@@ -139,7 +138,7 @@ std::string_view BasisWords(FigureBasis basis) {
     case FigureBasis::kAlike:
       return "as measured on the H200";
     case FigureBasis::kScaled:
-      return "scaled from readings of other cards";
+      return "scaled from readings of many cards";
     case FigureBasis::kAssumed:
       break;
   }
@@ -163,11 +162,10 @@ std::string_view BasisId(FigureBasis basis) {
 }
 
 std::string ContextText(const ContextSize& context, std::string_view when) {
-  std::string text = fmt::format("{} {}, {}", FormatBytes(context.bytes), when,
-                                 BasisWords(context.basis));
+  std::string text =
+      fmt::format("{} {}, {}", FormatBytes(context.bytes), when, BasisWords(context.basis));
   if (context.low == context.high) return text;
-  return text +
-         fmt::format(" ({} to {})", FormatBytes(context.low), FormatBytes(context.high));
+  return text + fmt::format(" ({} to {})", FormatBytes(context.low), FormatBytes(context.high));
 }
 
 Json ContextJson(const ContextSize& context) {
@@ -180,7 +178,7 @@ Json ContextJson(const ContextSize& context) {
 
 void ContextFields(Writer& w, const Gpu& gpu) {
   if (gpu.vendor == GpuVendor::kAmd) {
-    Field(w, "hipBLAS workspace", WorkspaceText(gpu));
+    Field(w, "hipBLAS", "workspace of " + WorkspaceText(gpu));
     Field(w, "HIP context", ContextText(gpu.context, "while training"));
     Field(w, "kernels",
           "what operators take besides their results goes by CUDA's rules: on ROCm nothing was "
@@ -208,38 +206,38 @@ Json WholeOrNull(const std::optional<double>& rate) {
 
 Json GpuJson(const Gpu& gpu) {
   const Interconnect& link = gpu.interconnect;
-  return {{"name", gpu.name},
-          {"aliases", gpu.aliases},
-          {"kind", KindId(gpu.kind)},
-          {"vendor", gpu.vendor == GpuVendor::kAmd ? "amd" : "nvidia"},
-          {"assumed", gpu.assumed},
-          {"like", gpu.assumed ? Json(gpu.like) : Json(nullptr)},
-          {"memory", gpu.Total()},
-          {"memory_low", gpu.unified ? gpu.Total() : gpu.LeastMemory()},
-          {"memory_high", gpu.unified ? gpu.Total() : gpu.memory + gpu.more_elsewhere},
-          {"unified", gpu.unified},
-          {"free", gpu.memory},
-          {"memory_is_measured", gpu.memory_is_measured},
-          {"compute_capability",
-           gpu.vendor == GpuVendor::kAmd ? Json(nullptr) : Json(Capability(gpu))},
-          {"gfx", gpu.gfx.empty() ? Json(nullptr) : Json(gpu.gfx)},
-          {"multiprocessors", gpu.multiprocessors},
-          {"threads_per_multiprocessor", gpu.threads_per_multiprocessor},
-          {"bandwidth", WholeOrNull(gpu.bandwidth)},
-          {"flops",
-           {{"fp32", WholeOrNull(gpu.rates.fp32)},
-            {"tf32", WholeOrNull(gpu.rates.tf32)},
-            {"fp16", WholeOrNull(gpu.rates.fp16)},
-            {"bf16", WholeOrNull(gpu.rates.bf16)},
-            {"fp8", WholeOrNull(gpu.rates.fp8)}}},
-          {"nvlink", link.nvlink > 0 ? WholeOrNull(link.nvlink) : Json(nullptr)},
-          {"pcie", {{"generation", link.pcie_generation}, {"lanes", link.pcie_lanes}}},
-          {"host",
-           {{"bandwidth", WholeOrNull(link.host)}, {"kind", link.host_is_c2c ? "c2c" : "pcie"}}},
-          {"cublas_workspace", gpu.cublas_workspace},
-          {"cublas_workspace_before_2_12", gpu.cublas_workspace_before_2_12},
-          {"bare_context", ContextJson(gpu.bare)},
-          {"context", ContextJson(gpu.context)}};
+  return {
+      {"name", gpu.name},
+      {"aliases", gpu.aliases},
+      {"kind", KindId(gpu.kind)},
+      {"vendor", gpu.vendor == GpuVendor::kAmd ? "amd" : "nvidia"},
+      {"assumed", gpu.assumed},
+      {"like", gpu.assumed ? Json(gpu.like) : Json(nullptr)},
+      {"memory", gpu.Total()},
+      {"memory_low", gpu.unified ? gpu.Total() : gpu.LeastMemory()},
+      {"memory_high", gpu.unified ? gpu.Total() : gpu.memory + gpu.more_elsewhere},
+      {"unified", gpu.unified},
+      {"free", gpu.memory},
+      {"memory_is_measured", gpu.memory_is_measured},
+      {"compute_capability", gpu.vendor == GpuVendor::kAmd ? Json(nullptr) : Json(Capability(gpu))},
+      {"gfx", gpu.gfx.empty() ? Json(nullptr) : Json(gpu.gfx)},
+      {"multiprocessors", gpu.multiprocessors},
+      {"threads_per_multiprocessor", gpu.threads_per_multiprocessor},
+      {"bandwidth", WholeOrNull(gpu.bandwidth)},
+      {"flops",
+       {{"fp32", WholeOrNull(gpu.rates.fp32)},
+        {"tf32", WholeOrNull(gpu.rates.tf32)},
+        {"fp16", WholeOrNull(gpu.rates.fp16)},
+        {"bf16", WholeOrNull(gpu.rates.bf16)},
+        {"fp8", WholeOrNull(gpu.rates.fp8)}}},
+      {"nvlink", link.nvlink > 0 ? WholeOrNull(link.nvlink) : Json(nullptr)},
+      {"pcie", {{"generation", link.pcie_generation}, {"lanes", link.pcie_lanes}}},
+      {"host",
+       {{"bandwidth", WholeOrNull(link.host)}, {"kind", link.host_is_c2c ? "c2c" : "pcie"}}},
+      {"cublas_workspace", gpu.cublas_workspace},
+      {"cublas_workspace_before_2_12", gpu.cublas_workspace_before_2_12},
+      {"bare_context", ContextJson(gpu.bare)},
+      {"context", ContextJson(gpu.context)}};
 }
 
 }  // namespace
@@ -264,7 +262,8 @@ std::string GpusText(const std::vector<Gpu>& gpus, const TextStyle& style) {
   }
   w.Wrapped(
       "GiB: what torch.cuda.mem_get_info() gives as total, ~ where estimated. fp32 to fp8: TFLOP/s "
-      "of dense matrix products, summed up in fp32. cc: compute capability. NVLink (AMD's: Infinity "
+      "of dense matrix products, summed up in fp32. cc: compute capability. NVLink (AMD's: "
+      "Infinity "
       "Fabric): GB/s in one direction. One card in full: plimsoll gpus NAME",
       "", "");
   return w.Take();
@@ -283,9 +282,9 @@ std::string GpuText(const Gpu& gpu, const TextStyle& style) {
   } else {
     Field(w, "capability", Capability(gpu));
   }
-  Field(w, amd ? "compute units" : "multiprocessors",
-        fmt::format("{} with {} threads each", gpu.multiprocessors,
-                    gpu.threads_per_multiprocessor));
+  Field(
+      w, amd ? "compute units" : "multiprocessors",
+      fmt::format("{} with {} threads each", gpu.multiprocessors, gpu.threads_per_multiprocessor));
   Field(w, amd ? "Infinity Fabric" : "NVLink",
         gpu.interconnect.nvlink > 0 ? NvlinkText(gpu) + " GB/s in one direction" : "none");
   Field(w, "host", HostText(gpu.interconnect));

@@ -133,9 +133,10 @@ void AssumeOfCard(const Gpu& gpu, Prediction& prediction) {
                             FormatBytes(gpu.memory), FormatBytes(gpu.LeastMemory()))
               : std::string("; what the system holds of it is not known (give it as --beside)");
   if (prediction.host) {
-    text += fmt::format(". What the process takes of the host, {}, comes out of it too and is not "
-                        "counted above",
-                        FormatBytes(prediction.host->of_machine()));
+    text += fmt::format(
+        ". What the process takes of the host, {}, comes out of it too and is not "
+        "counted above",
+        FormatBytes(prediction.host->of_machine()));
   }
   assumptions.push_back(std::move(text));
 }
