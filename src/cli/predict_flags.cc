@@ -53,6 +53,13 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
         .message = "--events prints requests instead of an answer, and --html a page of it",
         .hint = "give one of them"};
   }
+  if (flags.snapshot && (flags.events || *flags.snapshot == "-")) {
+    return Error{.message = flags.events
+                                ? "--events prints requests instead of an answer, and --snapshot "
+                                  "writes the run of one"
+                                : "--snapshot needs a file: the answer goes to standard output",
+                 .hint = flags.events ? "give one of them" : "give a name: --snapshot run.pickle"};
+  }
   if (flags.ddp && flags.choice.Sets(kParallelLever.name)) {
     return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
                  .hint = "give one of them"};
@@ -69,6 +76,11 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
   inputs.insert(inputs.end(), flags.script.command.begin(), flags.script.command.end());
   if (flags.calibration) inputs.push_back(*flags.calibration);
   if (flags.script.keep) inputs.push_back(*flags.script.keep);
+  if (auto error = CheckOutput("--snapshot", flags.snapshot, inputs)) return error;
+  if (flags.snapshot && flags.html && *flags.snapshot == *flags.html) {
+    return Error{.message = "--snapshot and --html name the same file",
+                 .hint = "give each a name of its own"};
+  }
   return CheckOutput("--html", flags.html, inputs);
 }
 
@@ -389,6 +401,8 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Text("--html", "FILE", html,
              "also a page: the predicted run, and memory against time for other batches and "
              "precisions");
+  flags.Text("--snapshot", "FILE", snapshot,
+             "also the predicted run as a memory snapshot, as PyTorch writes them");
   flags.Switch("--events", events, "instead, every request to the allocator as a line of CSV");
 }
 

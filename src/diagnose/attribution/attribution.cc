@@ -32,6 +32,19 @@ void Attributor::FindKept() {
   }
 }
 
+/// A predicted run knows what it made each block for.
+void Attributor::AttributePredicted() {
+  const std::vector<EventNote>& purposes = p_.timeline.purposes;
+  for (const Allocation& x : p_.Between(kBefore, kNotYet)) {
+    const auto event = static_cast<EventIndex>(x.made);
+    const auto row = std::ranges::lower_bound(purposes, event, {}, &EventNote::event);
+    if (row == purposes.end() || row->event != event) continue;
+    const std::string_view name = p_.timeline.stacks.strings[row->text];
+    const auto* category = std::ranges::find(kCategories, name, CategoryName);
+    if (category != kCategories.end()) Set(p_.IndexOf(x), *category, Reason::kPredicted);
+  }
+}
+
 /// Where nothing is trained, what the cache's own file makes is the cache.
 void Attributor::AttributeCaches() {
   if (!p_.backwards.empty()) return;

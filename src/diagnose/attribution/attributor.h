@@ -23,6 +23,10 @@ class Attributor {
 
   Attribution Run() {
     FindKept();
+    if (!p_.timeline.prediction.empty()) {
+      AttributePredicted();
+      return std::move(out_);
+    }
     FindCutOffForwards();
     AttributeEarlier();
     AttributeModel();
@@ -52,6 +56,7 @@ class Attributor {
   }
 
   void FindKept();
+  void AttributePredicted();
   bool IsKept(AllocationIndex a) const { return kept_[a]; }
   void AttributeEarlier();
   void AttributeEarlierStaying();
