@@ -337,7 +337,9 @@ class Card:
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: self.reserved.pop(0))
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
         zeros = torch.zeros
-        monkeypatch.setattr(torch, "zeros", lambda *sizes, device=None, **more: zeros(*sizes, **more))
+        monkeypatch.setattr(
+            torch, "zeros", lambda *sizes, device=None, **more: zeros(*sizes, **more)
+        )
 
 
 def test_the_context_is_what_a_second_process_takes(monkeypatch):

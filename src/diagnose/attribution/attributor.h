@@ -23,10 +23,6 @@ class Attributor {
 
   Attribution Run() {
     FindKept();
-    if (!p_.timeline.prediction.empty()) {
-      AttributePredicted();
-      return std::move(out_);
-    }
     FindCutOffForwards();
     AttributeEarlier();
     AttributeModel();
@@ -56,7 +52,6 @@ class Attributor {
   }
 
   void FindKept();
-  void AttributePredicted();
   bool IsKept(AllocationIndex a) const { return kept_[a]; }
   void AttributeEarlier();
   void AttributeEarlierStaying();
