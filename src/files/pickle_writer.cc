@@ -1,5 +1,6 @@
 #include "files/pickle_writer.h"
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <limits>
@@ -40,8 +41,7 @@ PickleWriter::PickleWriter(Sink sink) : sink_(std::move(sink)) {
   Put('\x02');
 }
 
-void PickleWriter::Put(std::string_view bytes) {
-  buffer_ += bytes;
+void PickleWriter::HandOver() {
   if (buffer_.size() < kEnough) return;
   sink_(buffer_);
   buffer_.clear();
@@ -51,9 +51,12 @@ void PickleWriter::Put(std::string_view bytes) {
 template <typename Integer>
 void PickleWriter::PutNumber(Integer value) {
   auto rest = static_cast<std::uint64_t>(value);
-  for (std::size_t i = 0; i < sizeof value; ++i, rest >>= 8) {
-    Put(static_cast<char>(rest & 0xff));
+  std::array<char, sizeof value> bytes;
+  for (char& byte : bytes) {
+    byte = static_cast<char>(rest & 0xff);
+    rest >>= 8;
   }
+  buffer_.append(bytes.data(), bytes.size());
 }
 
 void PickleWriter::BeginDict() {
@@ -61,7 +64,10 @@ void PickleWriter::BeginDict() {
   Put(kOpMark);
 }
 
-void PickleWriter::EndDict() { Put(kOpSetItems); }
+void PickleWriter::EndDict() {
+  Put(kOpSetItems);
+  HandOver();
+}
 
 void PickleWriter::BeginList() {
   Put(kOpEmptyList);
@@ -69,6 +75,7 @@ void PickleWriter::BeginList() {
 }
 
 void PickleWriter::Split() {
+  HandOver();
   if (++items_ % kBatch != 0) return;
   Put(kOpAppends);
   Put(kOpMark);
@@ -79,11 +86,11 @@ void PickleWriter::EndList() { Put(kOpAppends); }
 void PickleWriter::Pair() { Put(kOpTuple2); }
 
 void PickleWriter::Text(std::string_view text) {
-  const auto [found, is_new] = texts_.try_emplace(std::string(text), next_);
-  if (!is_new) return Again(found->second);
+  if (const auto found = texts_.find(text); found != texts_.end()) return Again(found->second);
+  texts_.emplace(text, next_);
   Put(kOpText);
   PutNumber(static_cast<std::uint32_t>(text.size()));
-  Put(text);
+  buffer_ += text;
   Keep();
 }
 

@@ -44,14 +44,20 @@ class PickleWriter {
   void Finish();
 
  private:
-  void Put(char opcode) { Put(std::string_view(&opcode, 1)); }
-  void Put(std::string_view bytes);
+  void Put(char opcode) { buffer_ += opcode; }
+  void HandOver();
   template <typename Integer>
   void PutNumber(Integer value);
 
   Sink sink_;
   std::string buffer_;
-  std::unordered_map<std::string, Kept> texts_;
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  std::unordered_map<std::string, Kept, TextHash, std::equal_to<>> texts_;
   Kept next_ = 0;
   std::int64_t items_ = 0;
 };
