@@ -18,7 +18,8 @@ nn = torch.nn
 
 import plimsoll
 from plimsoll import calibrate as calibrate_function
-from plimsoll.measuring.calibrate import Gauge, cudnn_release, gpu_name, measure
+from plimsoll.measuring import context
+from plimsoll.measuring.calibrate import Gauge, cudnn_release, gpu_name, main, measure
 from plimsoll.measuring.calibration_file import Calibration, Shape, file_lines, reduced
 from plimsoll.measuring.calibration_work import Layout, batch_sizes, collect, shape_of
 
@@ -321,6 +322,80 @@ def test_names():
     assert cudnn_release(90100) == "9.1"
     assert cudnn_release(8902) == "8.9"
     assert cudnn_release(None) == "none"
+
+
+MIB = 1 << 20
+
+
+class Card:
+    """torch.cuda with a card of which `free` is left, reading by reading."""
+
+    def __init__(self, monkeypatch, *free, reserved=()):
+        self.free = list(free)
+        self.reserved = list(reserved)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (self.free.pop(0), 80 << 30))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: self.reserved.pop(0))
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        zeros = torch.zeros
+        monkeypatch.setattr(
+            torch, "zeros", lambda *sizes, device=None, **more: zeros(*sizes, **more)
+        )
+
+
+def test_the_context_is_what_a_second_process_takes(monkeypatch):
+    Card(monkeypatch, 60000 * MIB, 60000 * MIB)
+    reading = context.Reading(59571 * MIB, 2 * MIB, 59400 * MIB, 60 * MIB)
+    assert context.measured(torch, lambda: reading) == (427 * MIB, 540 * MIB)
+
+
+@pytest.mark.parametrize(
+    "after, reading",
+    [
+        (59900, (59571, 2, 59400, 60)),  # somebody took 100 MiB
+        (60000, (60200, 2, 59400, 60)),  # somebody gave memory back
+        (60000, (59571, 2, 59900, 60)),
+    ],
+)
+def test_a_card_that_others_use_meanwhile(monkeypatch, after, reading):
+    Card(monkeypatch, 60000 * MIB, after * MIB)
+    with pytest.raises(plimsoll.CaptureError, match="others took or gave"):
+        context.measured(torch, lambda: context.Reading(*(figure * MIB for figure in reading)))
+
+
+def test_the_process_that_is_measured_trains(monkeypatch):
+    card = Card(monkeypatch, 900, 700, reserved=[2, 60])
+    assert context.read(torch, "cpu") == (900, 2, 700, 60)
+    assert not card.free
+
+
+def test_the_context_alone_is_a_file(monkeypatch, tmp_path, capsys):
+    module = sys.modules["plimsoll.measuring.calibrate"]
+    monkeypatch.setattr(module, "_torch_with_gpu", lambda: torch)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce RTX 4090")
+    monkeypatch.setattr(context, "measured", lambda torch: context.Context(427 * MIB, 540 * MIB))
+    path = tmp_path / "card.calibration"
+    assert main(["--context", str(path)]) == 0
+    assert capsys.readouterr().out == (
+        "RTX 4090: 427.0 MiB when CUDA starts, 540.0 MiB while training\n"
+    )
+    first, checksum = path.read_text().splitlines()
+    header = json.loads(first)
+    assert header["gpu"] == "RTX 4090" and header["batches"] == []
+    assert header["context"] == {"bare": 427 * MIB, "training": 540 * MIB}
+    assert checksum == f"crc32 {zlib.crc32((first + chr(10)).encode()):08x}"
+
+
+def test_nothing_to_measure(tmp_path, capsys):
+    with pytest.raises(plimsoll.CaptureError, match="nothing to measure"):
+        plimsoll.calibrate()
+    assert main([str(tmp_path / "file")]) == 2
+    assert "there is nothing to measure" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_a_process_that_cannot_be_measured():
+    with pytest.raises(plimsoll.CaptureError, match="the process that is measured failed"):
+        context._in_a_fresh_process()
 
 
 def test_names_are_those_of_the_catalogue():

@@ -98,6 +98,8 @@ struct RankReport {
   std::optional<int> rank;
   std::optional<int> device;
   std::string torch;  // the release that wrote the record, as far as it tells
+  /// Of a run that was predicted and not recorded: what was predicted.
+  std::string prediction;
   /// The Python file that was run, as far as the record tells.
   std::string script;
   std::int64_t events = 0;

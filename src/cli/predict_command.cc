@@ -8,10 +8,12 @@
 #include "cli/predict_flags.h"
 #include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
+#include "files/output.h"
 #include "job/answer/earlier_frees.h"
 #include "job/answer/lengths.h"
 #include "job/answer/max_batch.h"
 #include "job/answer/predicted_history.h"
+#include "job/answer/predicted_snapshot.h"
 #include "job/answer/trade_offs.h"
 #include "job/file/at_length.h"
 #include "plan/lever.h"
@@ -32,6 +34,14 @@ int WritePage(const std::string& path, const PredictRequest& request, const Tria
       });
   if (!trade_offs) return Complain(trade_offs.error());
   return WriteOut(path, PageHtml(PredictionPage(answer, PredictedHistory(trial), *trade_offs)));
+}
+
+/// The run that was predicted, for whatever reads PyTorch's snapshots.
+int WriteSnapshot(const std::string& path, const Trial& trial) {
+  FileWriter file(path);
+  WritePredictedSnapshot(trial, [&](std::string_view bytes) { file.Write(bytes); });
+  if (const std::optional<Error> error = file.Commit()) return Complain(*error);
+  return kFine;
 }
 
 /// Whether the largest batch is looked for; where one alone is known, there is none.
@@ -176,6 +186,10 @@ int RunPredict(const PredictFlags& flags) {
   if (flags.html) {
     answer.frontier = lengths->frontier;
     const int written = WritePage(*flags.html, *request, *trial, answer);
+    if (written != kFine) return written;
+  }
+  if (flags.snapshot) {
+    const int written = WriteSnapshot(*flags.snapshot, *trial);
     if (written != kFine) return written;
   }
   return answer.prediction.Runs() ? kFine : kNo;

@@ -8,6 +8,7 @@
 #include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
 #include "files/input.h"
+#include "hardware/context.h"
 #include "job/answer/max_batch.h"
 #include "job/file/at_length.h"
 #include "plan/lever.h"
@@ -52,6 +53,13 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
         .message = "--events prints requests instead of an answer, and --html a page of it",
         .hint = "give one of them"};
   }
+  if (flags.snapshot && (flags.events || *flags.snapshot == "-")) {
+    return Error{.message = flags.events
+                                ? "--events prints requests instead of an answer, and --snapshot "
+                                  "writes the run of one"
+                                : "--snapshot needs a file: the answer goes to standard output",
+                 .hint = flags.events ? "give one of them" : "give a name: --snapshot run.pickle"};
+  }
   if (flags.ddp && flags.choice.Sets(kParallelLever.name)) {
     return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
                  .hint = "give one of them"};
@@ -68,6 +76,11 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
   inputs.insert(inputs.end(), flags.script.command.begin(), flags.script.command.end());
   if (flags.calibration) inputs.push_back(*flags.calibration);
   if (flags.script.keep) inputs.push_back(*flags.script.keep);
+  if (auto error = CheckOutput("--snapshot", flags.snapshot, inputs)) return error;
+  if (flags.snapshot && flags.html && *flags.snapshot == *flags.html) {
+    return Error{.message = "--snapshot and --html name the same file",
+                 .hint = "give each a name of its own"};
+  }
   return CheckOutput("--html", flags.html, inputs);
 }
 
@@ -88,8 +101,8 @@ std::optional<Error> NoStep(const std::string& file) {
 }
 
 /// What was measured on the GPU: a file's, or the program's own. `none` is for the rules alone.
-Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags,
-                                                           const Gpu& gpu) {
+/// What the file says of the context goes into the card.
+Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags, Gpu& gpu) {
   std::shared_ptr<const Calibration> calibration;
   if (!flags.calibration) return Calibration::BuiltIn(gpu.name);
   if (*flags.calibration == "none") return calibration;
@@ -101,6 +114,11 @@ Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& f
     return Error{.message = fmt::format("it was measured on {}, not on {}", read->gpu(), gpu.name),
                  .file = *flags.calibration,
                  .hint = "give the --gpu that it is for"};
+  }
+  if (read->context()) {
+    SetMeasuredContext(gpu, read->context()->bare, read->context()->training);
+    // With the context alone, operators are what they were without it.
+    if (read->size() == 0) return Calibration::BuiltIn(gpu.name);
   }
   calibration = std::make_shared<const Calibration>(std::move(*read));
   return calibration;
@@ -283,7 +301,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (const std::optional<Error> error = CheckOnlyBatch(flags, read->job)) return *error;
   Result<Job> job = AsAsked(flags, std::move(*read));
   if (!job) return job.error();
-  const Result<Gpu> gpu = GpuOf(flags, *job);
+  Result<Gpu> gpu = GpuOf(flags, *job);
   if (!gpu) return gpu.error();
   Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();
@@ -386,6 +404,8 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Text("--html", "FILE", html,
              "also a page: the predicted run, and memory against time for other batches and "
              "precisions");
+  flags.Text("--snapshot", "FILE", snapshot,
+             "also the predicted run as a memory snapshot, as PyTorch writes them");
   flags.Switch("--events", events, "instead, every request to the allocator as a line of CSV");
 }
 

@@ -43,6 +43,7 @@ struct PredictFlags {
   bool json = false;
   bool events = false;
   std::optional<std::string> html;
+  std::optional<std::string> snapshot;
 
   void AddTo(Flags& flags);
   /// What is set by any flag.

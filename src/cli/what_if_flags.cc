@@ -17,10 +17,13 @@ void AssumeCard(const Gpu& gpu, WhatIfOptions& options) {
   const char* memory = gpu.assumed              ? "as given"
                        : gpu.memory_is_measured ? "as a driver reported it"
                                                 : "estimated";
-  options.assumed.push_back(
-      fmt::format("{}: {} in all ({}), less {} for the CUDA context ({}), leaves {} for PyTorch",
-                  gpu.name, FormatBytes(gpu.memory), memory, FormatBytes(gpu.context.bytes),
-                  gpu.context.measured ? "measured" : "estimated", FormatBytes(*options.capacity)));
+  const std::string system =
+      gpu.system > 0 ? fmt::format(", less {} of the system", FormatBytes(gpu.system)) : "";
+  options.assumed.push_back(fmt::format(
+      "{}: {} in all ({}){}, less {} for the CUDA context ({}), leaves {} for PyTorch", gpu.name,
+      FormatBytes(gpu.Total()), memory, system, FormatBytes(gpu.context.bytes),
+      gpu.context.basis == FigureBasis::kMeasured ? "measured" : "estimated",
+      FormatBytes(*options.capacity)));
   options.assumed.push_back("no other process uses the card");
   if (gpu.name != kTimedCard) {
     options.assumed.push_back(

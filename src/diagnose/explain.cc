@@ -120,6 +120,7 @@ RankReport DescribeRank(const Recording& recording, const AnalysedTrace& trace,
   rank.rank = RankFromName(recording.file);
   rank.device = timeline.device;
   rank.torch = timeline.torch;
+  rank.prediction = timeline.prediction;
   rank.script = ScriptOf(timeline.stacks);
   rank.events = static_cast<std::int64_t>(timeline.events.size());
   if (!timeline.events.empty()) rank.steps = trace.phases.steps;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+
 namespace plimsoll {
 std::string LargestLines(const RankReport& rank, std::size_t most) {
   std::vector<AccountLine> lines = rank.account;
@@ -51,9 +53,14 @@ std::string WhatHappened(const RankReport& rank, const std::string& during) {
                        FormatBytes(rank.instant.reserved.value_or(0)),
                        FormatBytes(rank.instant.allocated.value_or(0)));
   }
-  return HowItEnded(rank) + fmt::format("The peak is {} in tensors{}; PyTorch held {} at most. ",
-                                        FormatBytes(rank.peak_allocated.value_or(0)), during,
-                                        FormatBytes(rank.peak_reserved.value_or(0)));
+  const std::string ended =
+      rank.prediction.empty()
+          ? HowItEnded(rank)
+          : fmt::format("This is a predicted run ({}): nothing of it was recorded. ",
+                        Printable(rank.prediction));
+  return ended + fmt::format("The peak is {} in tensors{}; PyTorch held {} at most. ",
+                             FormatBytes(rank.peak_allocated.value_or(0)), during,
+                             FormatBytes(rank.peak_reserved.value_or(0)));
 }
 
 /// The gravest findings' own sentences, two at most: why memory was short, and why the request

@@ -22,7 +22,8 @@ std::string Key(std::string_view text) {
       key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     }
   }
-  for (const std::string_view vendor : {"nvidia", "geforce", "tesla", "quadro"}) {
+  for (const std::string_view vendor :
+       {"nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct"}) {
     if (key.starts_with(vendor) && key.size() > vendor.size()) key.erase(0, vendor.size());
   }
   return key;
@@ -30,7 +31,7 @@ std::string Key(std::string_view text) {
 
 /// Without the letters that people leave out: "4090", "a6000".
 std::string ShortKey(std::string key) {
-  for (const std::string_view line : {"rtx", "gtx"}) {
+  for (const std::string_view line : {"rtx", "gtx", "rx"}) {
     if (key.starts_with(line) && key.size() > line.size()) key.erase(0, line.size());
   }
   return key;
@@ -81,7 +82,11 @@ Gpu OfSize(Bytes memory) {
   gpu.aliases.clear();
   gpu.memory = memory;
   gpu.memory_is_measured = false;
-  gpu.context.measured = false;
+  gpu.less_elsewhere = 0;
+  gpu.more_elsewhere = 0;
+  for (ContextSize* size : {&gpu.bare, &gpu.context}) {
+    if (size->basis == FigureBasis::kMeasured) size->basis = FigureBasis::kAlike;
+  }
   gpu.assumed = true;
   return gpu;
 }

@@ -13,6 +13,7 @@
 namespace plimsoll {
 
 enum class GpuKind { kConsumer, kWorkstation, kDataCentre };
+enum class GpuVendor { kNvidia, kAmd };
 
 struct ComputeCapability {
   int major = 0;
@@ -35,8 +36,9 @@ struct MatrixRates {
 };
 
 struct Interconnect {
-  /// To other GPUs, bytes/s in one direction; 0 where there is no NVLink. A bridge or a board with
-  /// NVLink is needed too, so this is what the card can do, not what a machine has.
+  /// To other GPUs, bytes/s in one direction; 0 where there is no NVLink (AMD's: Infinity Fabric).
+  /// A bridge or a board with NVLink is needed too, so this is what the card can do, not what a
+  /// machine has.
   double nvlink = 0;
   int pcie_generation = 0;
   int pcie_lanes = 16;
@@ -45,16 +47,22 @@ struct Interconnect {
   bool host_is_c2c = false;
 };
 
+/// How a figure of a card is known.
+enum class FigureBasis {
+  kMeasured,      // on this card, by us
+  kMeasuredHere,  // on the user's own, by plimsoll.calibrate
+  kAlike,         // on a card with the same chip
+  kScaled,        // by a line through readings of other cards
+  kAssumed,       // nobody is known to have read it
+};
+
 /// What a process takes of the device besides PyTorch's reserved memory: the context, the code of
 /// the kernels it has used, the handles of cuBLAS and cuDNN. NCCL's buffers come on top.
 struct ContextSize {
-  /// After a few training steps.
   Bytes bytes = 0;
-  /// `low`: as soon as CUDA is in use.
   Bytes low = 0;
   Bytes high = 0;
-  /// Else estimated from the H200's, by the number of threads that the card can hold.
-  bool measured = false;
+  FigureBasis basis = FigureBasis::kAssumed;
 };
 
 struct Gpu {
@@ -62,14 +70,27 @@ struct Gpu {
   /// Other spellings, torch.cuda.get_device_name()'s among them.
   std::vector<std::string> aliases;
   GpuKind kind = GpuKind::kConsumer;
+  GpuVendor vendor = GpuVendor::kNvidia;
   /// The total of torch.cuda.mem_get_info(): less than what is printed on the box. Differs by up to
   /// 1 % between drivers (the newer ones keep more for themselves), and with ECC.
   Bytes memory = 0;
   /// What other processes hold of the card; `memory` is what they leave.
   Bytes taken = 0;
+  /// A part of a card (MIG).
+  bool slice = false;
+  /// The host's memory is this one.
+  bool unified = false;
+  /// Of a unified memory what the system was seen to hold; `memory` is what it leaves.
+  Bytes system = 0;
+  /// How much less and more others have of it: by other drivers, or beside other systems.
+  Bytes less_elsewhere = 0;
+  Bytes more_elsewhere = 0;
   /// Somebody's driver said so; else the marketed size less what the driver keeps of similar cards.
   bool memory_is_measured = false;
+  /// Of an AMD card that of the kernels that it is taken to have.
   ComputeCapability capability;
+  /// What AMD calls the architecture; empty for NVIDIA's.
+  std::string gfx;
   int multiprocessors = 0;
   int threads_per_multiprocessor = 0;
   /// Of the memory, bytes/s.
@@ -81,10 +102,18 @@ struct Gpu {
   Bytes cublas_workspace = 0;
   /// The same up to release 2.11, which had not heard of Blackwell.
   Bytes cublas_workspace_before_2_12 = 0;
+  /// As soon as CUDA is in use.
+  ContextSize bare;
+  /// After a few training steps.
   ContextSize context;
   /// Only the memory was given; everything else is that of the card `like`.
   bool assumed = false;
   std::string like;
+
+  /// What mem_get_info() calls the total.
+  Bytes Total() const { return memory + taken + system; }
+  /// What is left of it where it is least.
+  Bytes LeastMemory() const { return memory - less_elsewhere; }
 };
 
 /// The card beside other processes; an error where they leave nothing.
@@ -93,6 +122,7 @@ Result<Gpu> Beside(Gpu gpu, Bytes others);
 /// The catalogue: consumer, workstation, data centre; within each by age, then by size.
 const std::vector<Gpu>& Gpus();
 
+/// A part of a card (MIG) has its name too: "A100 40GB 3g.20gb".
 /// By name or alias, whatever the case, spaces and dashes ("RTX 4090", "4090", "A100-80GB",
 /// "NVIDIA GeForce RTX 4090"), or by the size of its memory alone ("22GiB").
 Result<Gpu> FindGpu(std::string_view text);

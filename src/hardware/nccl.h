@@ -7,7 +7,7 @@
 
 namespace plimsoll {
 
-/// For one communicator over so many ranks; nothing for none.
-ContextSize NcclTakes(std::int64_t ranks);
+/// For one communicator over so many ranks on such cards; nothing for none.
+ContextSize NcclTakes(std::int64_t ranks, const Gpu& gpu);
 
 }  // namespace plimsoll

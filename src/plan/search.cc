@@ -259,11 +259,13 @@ class Search {
     return evaluator_.IsLong() ? work * 2 / 5 : work;
   }
 
+  /// Of those that are bought or rented in the place of this one.
   void FindCard(Plan& plan) const {
     for (const Gpu& gpu : Gpus()) {
+      if (gpu.slice || gpu.unified || gpu.vendor != request_.gpu.vendor) continue;
       const Bytes need =
           plan.closest->trial.needs.device.high - request_.gpu.context.high + gpu.context.high;
-      if (gpu.memory < need) continue;
+      if (gpu.LeastMemory() < need) continue;
       if (!plan.smallest_card || gpu.memory < plan.smallest_card->memory) plan.smallest_card = gpu;
     }
   }

@@ -48,6 +48,7 @@ std::string Tera(const std::optional<double>& rate) {
 }
 
 std::string Capability(const Gpu& gpu) {
+  if (gpu.vendor == GpuVendor::kAmd) return "-";
   return fmt::format("{}.{}", gpu.capability.major, gpu.capability.minor);
 }
 
@@ -60,17 +61,17 @@ std::string PcieText(const Gpu& gpu) {
 }
 
 std::vector<std::string> TableRow(const Gpu& gpu) {
-  return {
-      gpu.name,
-      fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~", double(gpu.memory) / double(kGiB)),
-      NumberText(gpu.bandwidth / 1e9),
-      NumberText(gpu.rates.fp32 / 1e12),
-      Tera(gpu.rates.tf32),
-      NumberText(gpu.rates.fp16 / 1e12),
-      Tera(gpu.rates.fp8),
-      Capability(gpu),
-      NvlinkText(gpu),
-      PcieText(gpu)};
+  return {gpu.name,
+          fmt::format("{}{:.2f}", gpu.memory_is_measured ? "" : "~",
+                      double(gpu.Total()) / double(kGiB)),
+          NumberText(gpu.bandwidth / 1e9),
+          NumberText(gpu.rates.fp32 / 1e12),
+          Tera(gpu.rates.tf32),
+          NumberText(gpu.rates.fp16 / 1e12),
+          Tera(gpu.rates.fp8),
+          Capability(gpu),
+          NvlinkText(gpu),
+          PcieText(gpu)};
 }
 
 Table EmptyTable(GpuKind kind) {
@@ -89,7 +90,23 @@ std::string MemoryText(const Gpu& gpu) {
   const char* how = gpu.assumed              ? "as given"
                     : gpu.memory_is_measured ? "as a driver reported it"
                                              : "estimated: marketed size less what drivers keep";
-  return fmt::format("{} ({} bytes), {}", FormatBytes(gpu.memory), gpu.memory, how);
+  std::string text = fmt::format("{} ({} bytes), {}", FormatBytes(gpu.Total()), gpu.Total(), how);
+  if (!gpu.unified && gpu.less_elsewhere + gpu.more_elsewhere > 0) {
+    text += fmt::format("; {} to {} by other drivers", FormatBytes(gpu.LeastMemory()),
+                        FormatBytes(gpu.memory + gpu.more_elsewhere));
+  }
+  return text;
+}
+
+std::string UnifiedText(const Gpu& gpu) {
+  if (gpu.system == 0) {
+    return "the host's memory is this one; --beside says what the system and others hold of it";
+  }
+  return fmt::format(
+      "the host's memory is this one; {} to {} of it were free after a fresh boot, and predictions "
+      "go by {}",
+      FormatBytes(gpu.LeastMemory()), FormatBytes(gpu.memory + gpu.more_elsewhere),
+      FormatBytes(gpu.memory));
 }
 
 std::string RateText(const std::optional<double>& rate) {
@@ -112,10 +129,65 @@ std::string WorkspaceText(const Gpu& gpu) {
   return text;
 }
 
-std::string ContextText(const ContextSize& context) {
-  return fmt::format("{} while training, {} ({} to {})", FormatBytes(context.bytes),
-                     context.measured ? "measured" : "estimated", FormatBytes(context.low),
-                     FormatBytes(context.high));
+std::string_view BasisWords(FigureBasis basis) {
+  switch (basis) {
+    case FigureBasis::kMeasured:
+      return "measured";
+    case FigureBasis::kMeasuredHere:
+      return "measured here";
+    case FigureBasis::kAlike:
+      return "as measured on the H200";
+    case FigureBasis::kScaled:
+      return "scaled from readings of many cards";
+    case FigureBasis::kAssumed:
+      break;
+  }
+  return "assumed: nobody is known to have read it";
+}
+
+std::string_view BasisId(FigureBasis basis) {
+  switch (basis) {
+    case FigureBasis::kMeasured:
+      return "measured";
+    case FigureBasis::kMeasuredHere:
+      return "measured_here";
+    case FigureBasis::kAlike:
+      return "alike";
+    case FigureBasis::kScaled:
+      return "scaled";
+    case FigureBasis::kAssumed:
+      break;
+  }
+  return "assumed";
+}
+
+std::string ContextText(const ContextSize& context, std::string_view when) {
+  std::string text =
+      fmt::format("{} {}, {}", FormatBytes(context.bytes), when, BasisWords(context.basis));
+  if (context.low == context.high) return text;
+  return text + fmt::format(" ({} to {})", FormatBytes(context.low), FormatBytes(context.high));
+}
+
+Json ContextJson(const ContextSize& context) {
+  return {{"bytes", context.bytes},
+          {"low", context.low},
+          {"high", context.high},
+          {"measured", context.basis == FigureBasis::kMeasured},
+          {"basis", BasisId(context.basis)}};
+}
+
+void ContextFields(Writer& w, const Gpu& gpu) {
+  if (gpu.vendor == GpuVendor::kAmd) {
+    Field(w, "hipBLAS", "workspace of " + WorkspaceText(gpu));
+    Field(w, "HIP context", ContextText(gpu.context, "while training"));
+    Field(w, "kernels",
+          "what operators take besides their results goes by CUDA's rules: on ROCm nothing was "
+          "measured, and MIOpen is not cuDNN");
+    return;
+  }
+  Field(w, "cuBLAS workspace", WorkspaceText(gpu));
+  Field(w, "context", ContextText(gpu.bare, "when CUDA starts"));
+  Field(w, "", ContextText(gpu.context, "while training"));
 }
 
 void RateFields(Writer& w, const MatrixRates& rates) {
@@ -134,34 +206,38 @@ Json WholeOrNull(const std::optional<double>& rate) {
 
 Json GpuJson(const Gpu& gpu) {
   const Interconnect& link = gpu.interconnect;
-  return {{"name", gpu.name},
-          {"aliases", gpu.aliases},
-          {"kind", KindId(gpu.kind)},
-          {"assumed", gpu.assumed},
-          {"like", gpu.assumed ? Json(gpu.like) : Json(nullptr)},
-          {"memory", gpu.memory},
-          {"memory_is_measured", gpu.memory_is_measured},
-          {"compute_capability", Capability(gpu)},
-          {"multiprocessors", gpu.multiprocessors},
-          {"threads_per_multiprocessor", gpu.threads_per_multiprocessor},
-          {"bandwidth", WholeOrNull(gpu.bandwidth)},
-          {"flops",
-           {{"fp32", WholeOrNull(gpu.rates.fp32)},
-            {"tf32", WholeOrNull(gpu.rates.tf32)},
-            {"fp16", WholeOrNull(gpu.rates.fp16)},
-            {"bf16", WholeOrNull(gpu.rates.bf16)},
-            {"fp8", WholeOrNull(gpu.rates.fp8)}}},
-          {"nvlink", link.nvlink > 0 ? WholeOrNull(link.nvlink) : Json(nullptr)},
-          {"pcie", {{"generation", link.pcie_generation}, {"lanes", link.pcie_lanes}}},
-          {"host",
-           {{"bandwidth", WholeOrNull(link.host)}, {"kind", link.host_is_c2c ? "c2c" : "pcie"}}},
-          {"cublas_workspace", gpu.cublas_workspace},
-          {"cublas_workspace_before_2_12", gpu.cublas_workspace_before_2_12},
-          {"context",
-           {{"bytes", gpu.context.bytes},
-            {"low", gpu.context.low},
-            {"high", gpu.context.high},
-            {"measured", gpu.context.measured}}}};
+  return {
+      {"name", gpu.name},
+      {"aliases", gpu.aliases},
+      {"kind", KindId(gpu.kind)},
+      {"vendor", gpu.vendor == GpuVendor::kAmd ? "amd" : "nvidia"},
+      {"assumed", gpu.assumed},
+      {"like", gpu.assumed ? Json(gpu.like) : Json(nullptr)},
+      {"memory", gpu.Total()},
+      {"memory_low", gpu.unified ? gpu.Total() : gpu.LeastMemory()},
+      {"memory_high", gpu.unified ? gpu.Total() : gpu.memory + gpu.more_elsewhere},
+      {"unified", gpu.unified},
+      {"free", gpu.memory},
+      {"memory_is_measured", gpu.memory_is_measured},
+      {"compute_capability", gpu.vendor == GpuVendor::kAmd ? Json(nullptr) : Json(Capability(gpu))},
+      {"gfx", gpu.gfx.empty() ? Json(nullptr) : Json(gpu.gfx)},
+      {"multiprocessors", gpu.multiprocessors},
+      {"threads_per_multiprocessor", gpu.threads_per_multiprocessor},
+      {"bandwidth", WholeOrNull(gpu.bandwidth)},
+      {"flops",
+       {{"fp32", WholeOrNull(gpu.rates.fp32)},
+        {"tf32", WholeOrNull(gpu.rates.tf32)},
+        {"fp16", WholeOrNull(gpu.rates.fp16)},
+        {"bf16", WholeOrNull(gpu.rates.bf16)},
+        {"fp8", WholeOrNull(gpu.rates.fp8)}}},
+      {"nvlink", link.nvlink > 0 ? WholeOrNull(link.nvlink) : Json(nullptr)},
+      {"pcie", {{"generation", link.pcie_generation}, {"lanes", link.pcie_lanes}}},
+      {"host",
+       {{"bandwidth", WholeOrNull(link.host)}, {"kind", link.host_is_c2c ? "c2c" : "pcie"}}},
+      {"cublas_workspace", gpu.cublas_workspace},
+      {"cublas_workspace_before_2_12", gpu.cublas_workspace_before_2_12},
+      {"bare_context", ContextJson(gpu.bare)},
+      {"context", ContextJson(gpu.context)}};
 }
 
 }  // namespace
@@ -186,8 +262,9 @@ std::string GpusText(const std::vector<Gpu>& gpus, const TextStyle& style) {
   }
   w.Wrapped(
       "GiB: what torch.cuda.mem_get_info() gives as total, ~ where estimated. fp32 to fp8: TFLOP/s "
-      "of dense matrix products, summed up in fp32. cc: compute capability. NVLink: GB/s in one "
-      "direction. One card in full: plimsoll gpus NAME",
+      "of dense matrix products, summed up in fp32. cc: compute capability. NVLink (AMD's: "
+      "Infinity "
+      "Fabric): GB/s in one direction. One card in full: plimsoll gpus NAME",
       "", "");
   return w.Take();
 }
@@ -197,18 +274,23 @@ std::string GpuText(const Gpu& gpu, const TextStyle& style) {
   w.Headline(gpu.assumed ? fmt::format("{}; all else as on the {}", gpu.name, gpu.like) : gpu.name);
   w.Line();
   Field(w, "memory", MemoryText(gpu));
+  if (gpu.unified) Field(w, "shared", UnifiedText(gpu));
+  const bool amd = gpu.vendor == GpuVendor::kAmd;
   Field(w, "bandwidth", NumberText(gpu.bandwidth / 1e9) + " GB/s");
-  Field(w, "capability", Capability(gpu));
+  if (amd) {
+    Field(w, "architecture", gpu.gfx);
+  } else {
+    Field(w, "capability", Capability(gpu));
+  }
   Field(
-      w, "multiprocessors",
+      w, amd ? "compute units" : "multiprocessors",
       fmt::format("{} with {} threads each", gpu.multiprocessors, gpu.threads_per_multiprocessor));
-  Field(w, "NVLink",
+  Field(w, amd ? "Infinity Fabric" : "NVLink",
         gpu.interconnect.nvlink > 0 ? NvlinkText(gpu) + " GB/s in one direction" : "none");
   Field(w, "host", HostText(gpu.interconnect));
   RateFields(w, gpu.rates);
   w.Heading("What PyTorch takes besides tensors");
-  Field(w, "cuBLAS workspace", WorkspaceText(gpu));
-  Field(w, "context", ContextText(gpu.context));
+  ContextFields(w, gpu);
   return w.Take();
 }
 

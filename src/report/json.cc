@@ -174,6 +174,7 @@ Json ToJson(const RankReport& r) {
                {"step_table", List(r.step_table)},
                {"notes", r.notes}};
   // Keys that most answers do not need.
+  if (!r.prediction.empty()) json["prediction"] = r.prediction;
   if (!r.process.empty()) json["process"] = r.process;
   if (!r.marks.empty()) json["marks"] = List(r.marks);
   if (!r.group_by.empty()) {

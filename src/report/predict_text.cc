@@ -20,8 +20,6 @@ std::string_view LineName(AccountItem item) {
       return "workspaces of libraries";
     case AccountItem::kCached:
       return "cached by PyTorch, not in use";
-    case AccountItem::kOutside:
-      return "CUDA context, outside PyTorch";
     case AccountItem::kNccl:
       return "NCCL, outside PyTorch, about";
     default:
@@ -35,10 +33,30 @@ std::string RangeText(const Range& range) {
                      FormatBytes(range.high));
 }
 
-/// "on RTX 4090", "on H200 within 7.00 GiB"
+/// How the context's size is known is said beside it, unless it was measured on that card.
+std::string_view ContextName(const Gpu& gpu) {
+  switch (gpu.context.basis) {
+    case FigureBasis::kMeasured:
+      return "CUDA context, outside PyTorch";
+    case FigureBasis::kMeasuredHere:
+      return "CUDA context, measured here";
+    case FigureBasis::kAlike:
+      return "CUDA context, outside, as H200's";
+    case FigureBasis::kScaled:
+      return "CUDA context, outside, scaled";
+    case FigureBasis::kAssumed:
+      break;
+  }
+  return "HIP context, outside, assumed";
+}
+
+/// "on RTX 4090", "on H200 within 7.00 GiB", "on GB10 beside 19.94 GiB of the system"
 std::string Place(const Prediction& p) {
-  const std::string beside =
-      p.gpu.taken > 0 ? " beside " + FormatBytes(p.gpu.taken) + " of others" : "";
+  std::string beside;
+  if (p.gpu.system > 0) beside += " beside " + FormatBytes(p.gpu.system) + " of the system";
+  if (p.gpu.taken > 0) {
+    beside += (beside.empty() ? " beside " : " and ") + FormatBytes(p.gpu.taken) + " of others";
+  }
   return "on " + p.gpu.name + beside + (p.limit ? " within " + FormatBytes(*p.limit) : "");
 }
 
@@ -262,7 +280,7 @@ std::string WorkersText(std::int64_t count) {
 /// Engines are given a share of the whole card, which counts what lies outside their pools too.
 std::string LeftText(const Prediction& p) {
   const Bytes left = p.LeftForOthers();
-  const double share = std::floor(100.0 * double(left) / double(p.gpu.memory + p.gpu.taken)) / 100;
+  const double share = std::floor(100.0 * double(left) / double(p.gpu.Total())) / 100;
   return fmt::format(
       "{}: an engine beside it may take {:.2f} of the card (vLLM's "
       "--gpu-memory-utilization)",
@@ -591,7 +609,9 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   WriteSizeChanges(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));
   for (const AccountLine& line : p.account) {
-    w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", LineName(line.what), FormatBytes(line.bytes),
+    const std::string_view name =
+        line.what == AccountItem::kOutside ? ContextName(p.gpu) : LineName(line.what);
+    w.Line(fmt::format("  {:<32} {:>12}  {:>5.1f} %", name, FormatBytes(line.bytes),
                        100.0 * double(line.bytes) / double(p.trial.needs.device.best)));
   }
   if (p.growth && p.growth->EndsTheJob()) WriteGrowth(w, *p.growth);

@@ -314,6 +314,10 @@ void RedactFileNames(Recording& recording, std::uint64_t salt) {
     for (EventNote& note : timeline.notes) {
       if (note.text.valid()) note.text = ids[note.text.index()];
     }
+    for (EventNote& purpose : timeline.purposes) {
+      if (purpose.text.valid()) purpose.text = ids[purpose.text.index()];
+    }
+    timeline.prediction = redactor.Text(timeline.prediction);
   }
   for (OomMessage& message : recording.messages) RedactMessage(message, redactor);
 }

@@ -186,6 +186,10 @@ struct Timeline {
   RecordedSettings settings;
   std::vector<Annotation> annotations;
   std::vector<EventNote> notes;
+  /// Of a run that was predicted and never ran: what was predicted. Empty for records.
+  std::string prediction;
+  /// What the prediction says that each block is for, by CategoryName; in order of events.
+  std::vector<EventNote> purposes;
   std::vector<ForwardStack> forward_stacks;
   std::vector<Totals> totals;
   /// Whether the events carry their pool (PyTorch 2.12 and newer).

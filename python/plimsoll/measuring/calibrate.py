@@ -1,20 +1,26 @@
 """plimsoll.calibrate: what the operators of a captured step really take on the GPU that is here.
 
-Torch is imported where it is needed only. What is measured is in calibration_work.py, the file that
-it goes to in calibration_file.py.
+Torch is imported where it is needed only. What is measured is in calibration_work.py and
+context.py, the file that it goes to in calibration_file.py.
+
+    python -m plimsoll.measuring.calibrate --context card.calibration
+
+measures in a few seconds what the CUDA context takes on the card, and nothing else.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 from ..base.errors import CaptureError
 from ..base.output import check_output
+from . import context as contexts
 from .calibration_file import Calibration
 from .calibration_work import (
     Call,
@@ -38,6 +44,10 @@ _CATALOGUE = {
     "GH200 480GB": "GH200",
     "H100 80GB HBM3": "H100 SXM",
     "P100-PCIE-16GB": "P100 16GB",
+    "RTX 4000 Ada Generation": "RTX 4000 Ada",
+    "RTX 4060 Laptop GPU": "RTX 4060 Laptop",
+    "RTX 4500 Ada Generation": "RTX 4500 Ada",
+    "RTX 5000 Ada Generation": "RTX 5000 Ada",
     "RTX 6000 Ada Generation": "RTX 6000 Ada",
     "RTX PRO 6000 Blackwell Server Edition": "RTX PRO 6000 Blackwell",
     "RTX PRO 6000 Blackwell Workstation Edition": "RTX PRO 6000 Blackwell",
@@ -49,15 +59,19 @@ _CATALOGUE = {
 
 
 def calibrate(
-    step_or_capture: Capture | str | os.PathLike[str],
+    step_or_capture: Capture | str | os.PathLike[str] | None = None,
     *,
     batches: Iterable[int] | None = None,
     path: str | os.PathLike[str] | None = None,
     time: bool = True,
+    context: bool = False,
 ) -> Calibration:
     """Runs each distinct convolution, attention and matrix product of a captured step on the GPU
     of this machine, at these batch sizes, and notes the temporary memory and the time that it
-    takes. `docs/calibrate.md` tells what that is good for."""
+    takes; with `context` also what a process takes besides PyTorch's memory, for which no step is
+    needed. `docs/calibrate.md` tells what that is good for."""
+    if step_or_capture is None:
+        return _calibrate_context(context, path)
     document = read_step(step_or_capture)
     sizes = batch_sizes(document, batches)
     if path is not None:
@@ -67,12 +81,10 @@ def calibrate(
     if not work.convolutions and not work.calls:
         raise CaptureError("this step has no convolution, attention or matrix product to measure")
     torch = _torch_with_gpu()
-    made = Calibration(
-        gpu_name(torch.cuda.get_device_name()),
-        torch.__version__.split("+")[0],
-        cudnn_release(torch.backends.cudnn.version()),
-    )
+    made = _empty(torch)
     made.notes += work.notes
+    if context:
+        made.context = contexts.measured(torch)._asdict()
     settings = document.get("settings", {})
     try:
         with _as_captured(torch, settings):
@@ -82,6 +94,30 @@ def calibrate(
     if path is not None:
         made.write(path)
     return made
+
+
+def _calibrate_context(context: bool, path: str | os.PathLike[str] | None) -> Calibration:
+    if not context:
+        raise CaptureError(
+            "there is nothing to measure",
+            hint="Give a captured step, or context=True for what the CUDA context takes",
+        )
+    if path is not None:
+        check_output(path, inputs=[])
+    torch = _torch_with_gpu()
+    made = _empty(torch)
+    made.context = contexts.measured(torch)._asdict()
+    if path is not None:
+        made.write(path)
+    return made
+
+
+def _empty(torch: Any) -> Calibration:
+    return Calibration(
+        gpu_name(torch.cuda.get_device_name()),
+        torch.__version__.split("+")[0],
+        cudnn_release(torch.backends.cudnn.version()),
+    )
 
 
 # The measurement.
@@ -331,3 +367,31 @@ def _as_captured(torch: Any, settings: Mapping[str, bool]) -> Iterator[None]:
         finally:
             for where, name, before in reversed(changed):
                 setattr(where, name, before)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m plimsoll.measuring.calibrate",
+        description="Measures what the GPU of this machine takes, for plimsoll predict "
+        "--calibration.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--context", action="store_true", help="what the CUDA context takes")
+    parser.add_argument("--step", metavar="FILE", help="and the operators of this captured step")
+    parser.add_argument("file", help="where to write the calibration; packed if it ends in .gz")
+    asked = parser.parse_args(arguments)
+    try:
+        made = calibrate(asked.step, path=asked.file, context=asked.context)
+    except CaptureError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        return 2
+    for note in made.notes:
+        print(f"plimsoll: {note}", file=sys.stderr)
+    if made.context is not None:
+        bare, training = (made.context[key] / (1 << 20) for key in ("bare", "training"))
+        print(f"{made.gpu}: {bare:.1f} MiB when CUDA starts, {training:.1f} MiB while training")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -63,10 +63,11 @@ def file_lines(
     bytes_of: Mapping[Shape, Series],
     times_of: Mapping[Shape, Series] | None = None,
     calls: Mapping[str, Sequence[tuple[int, float | None]]] | None = None,
+    context: Mapping[str, int] | None = None,
 ) -> Iterator[str]:
     """A calibration file, line by line; the last one is the checksum of the others."""
     checksum = 0
-    for line in _content_lines(gpu, torch, cudnn, bytes_of, times_of or {}, calls or {}):
+    for line in _content_lines(gpu, torch, cudnn, bytes_of, times_of or {}, calls or {}, context):
         checksum = zlib.crc32(line.encode() + b"\n", checksum)
         yield line
     yield f"crc32 {checksum:08x}"
@@ -79,6 +80,7 @@ def _content_lines(
     bytes_of: Mapping[Shape, Series],
     times_of: Mapping[Shape, Series],
     calls: Mapping[str, Sequence[tuple[int, float | None]]],
+    context: Mapping[str, int] | None,
 ) -> Iterator[str]:
     memory = {shape: dict(sorted(series.items())) for shape, series in bytes_of.items() if series}
     # Where bf16 and fp16 agree at every batch that both have, one entry serves both.
@@ -88,7 +90,10 @@ def _content_lines(
             del memory[shape]
     times = {shape: dict(sorted(s.items())) for shape, s in times_of.items() if s}
     lists = sorted({tuple(series) for table in (memory, times) for series in table.values()})
-    header = {"schema": SCHEMA, "gpu": gpu, "torch": torch, "cudnn": cudnn, "batches": lists}
+    header: dict[str, Any] = {"schema": SCHEMA, "gpu": gpu, "torch": torch, "cudnn": cudnn}
+    header["batches"] = lists
+    if context is not None:
+        header["context"] = dict(context)
     yield json.dumps(header, separators=(",", ":"))
     for shape, series in sorted(memory.items()):
         cells = [shape.key, str(lists.index(tuple(series)))]
@@ -121,11 +126,21 @@ class Calibration:
         self.times: dict[Shape, dict[int, tuple[float, float, float]]] = {}
         # Of each matrix product, (bytes, microseconds); of each attention, also its backward.
         self.calls: dict[str, list[tuple[int, float | None]]] = {}
+        # Bytes that a process takes besides PyTorch's memory: "bare", and "training".
+        self.context: dict[str, int] | None = None
         # What could not be measured, and why.
         self.notes: list[str] = []
 
     def text(self) -> str:
-        lines = file_lines(self.gpu, self.torch, self.cudnn, self.memory, self.times, self.calls)
+        lines = file_lines(
+            self.gpu,
+            self.torch,
+            self.cudnn,
+            self.memory,
+            self.times,
+            self.calls,
+            self.context,
+        )
         return "".join(line + "\n" for line in lines)
 
     def write(self, path: str | os.PathLike[str]) -> None:

@@ -67,7 +67,7 @@ void AccountForFree(const std::vector<MappedRange>& ranges, const std::vector<Us
 
 /// The rule that explains most of a category's bytes, and the least sure one that explains a tenth.
 struct Grounds {
-  static constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::kSameSite) + 1;
+  static constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::kPredicted) + 1;
   std::array<Bytes, kReasons> by_reason{};
   Bytes total = 0;
 

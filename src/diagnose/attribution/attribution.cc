@@ -17,6 +17,26 @@ constexpr std::array<Bytes, 4> kCublasWorkspaces = {33554432, 1048576, 8519680, 
 /// Frozen and shared parameters have no state of their own; most of the others do.
 constexpr double kMostOfTheGradients = 0.8;
 
+/// A predicted run says what it made each block for.
+Attribution AsPredicted(const Phases& p) {
+  Attribution out;
+  out.category.assign(p.ledger.allocations.size(), Category::kUnattributed);
+  out.reason.assign(p.ledger.allocations.size(), Reason::kNone);
+  out.kept = FindKeptSites(p);
+  const std::vector<EventNote>& purposes = p.timeline.purposes;
+  for (const Allocation& x : p.Between(kBefore, kNotYet)) {
+    const auto event = static_cast<EventIndex>(x.made);
+    const auto row = std::ranges::lower_bound(purposes, event, {}, &EventNote::event);
+    if (row == purposes.end() || row->event != event) continue;
+    const std::string_view name = p.timeline.stacks.strings[row->text];
+    const auto* category = std::ranges::find(kCategories, name, CategoryName);
+    if (category == kCategories.end()) continue;
+    out.category[p.IndexOf(x)] = *category;
+    out.reason[p.IndexOf(x)] = Reason::kPredicted;
+  }
+  return out;
+}
+
 }  // namespace
 
 bool IsCublasSize(Bytes n) {
@@ -138,6 +158,8 @@ void Attributor::FollowSites() {
   }
 }
 
-Attribution Attribute(const Phases& phases) { return Attributor(phases).Run(); }
+Attribution Attribute(const Phases& phases) {
+  return phases.timeline.prediction.empty() ? Attributor(phases).Run() : AsPredicted(phases);
+}
 
 }  // namespace plimsoll

@@ -37,6 +37,7 @@ enum class Reason : std::uint8_t {
   kCache,      // keys and values of earlier tokens
   kGrowing,    // the same place makes one each step and none is released
   kSameSite,   // another allocation of the same place was attributed so
+  kPredicted,  // the run is a predicted one, which says what each block is for
 };
 
 enum class KeptKind : std::uint8_t { kTensors, kOptimizerState, kGradients };

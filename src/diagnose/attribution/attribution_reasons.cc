@@ -14,6 +14,8 @@ Confidence ConfidenceOf(Reason reason, bool framed) {
     case Reason::kGrowing:
     case Reason::kGathered:
       return framed ? Confidence::kHigh : Confidence::kMedium;
+    case Reason::kPredicted:
+      return Confidence::kHigh;
     case Reason::kModelBuffer:
     case Reason::kModelCopy:
     case Reason::kModelEarlier:
@@ -87,6 +89,8 @@ std::string_view ReasonText(Reason reason) {
       return "one more each step, none released";
     case Reason::kSameSite:
       return "as others of the same place";
+    case Reason::kPredicted:
+      return "the prediction made it for that";
     case Reason::kNone:
       return "no rule applies";
   }

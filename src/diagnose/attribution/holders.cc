@@ -8,6 +8,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "timeline/predicted_run.h"
+
 namespace plimsoll {
 namespace {
 
@@ -28,9 +30,6 @@ StackId ForwardStackOf(const Phases& p, const Allocation& a) {
   const ForwardStack* const row = RowOf(p.timeline.forward_stacks, a);
   return row != nullptr ? row->stack : StackId();
 }
-
-/// What `plimsoll run --modules` notes with a request (python/plimsoll/recording/hook).
-constexpr std::string_view kModuleNote = "plimsoll.module:";
 
 /// The note that names the module whose forward made it; not valid where there is none.
 StringId ModuleNoteOf(const Phases& p, const Allocation& a) {
@@ -101,9 +100,12 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
                        note.valid() ? ModuleNamed(p.timeline.stacks.strings[note])
                                     : p.stacks.ModuleChain(stack)}];
     }
-    group->holder.bytes += x.block;
+    // A prediction tells its holders by what they ask for.
+    const bool predicted = !p.timeline.prediction.empty();
+    const Bytes bytes = predicted ? std::min(x.requested, x.block) : x.block;
+    group->holder.bytes += bytes;
     ++group->holder.count;
-    group->stacks[stack] += x.block;
+    group->stacks[stack] += bytes;
   }
   std::vector<const decltype(groups)::value_type*> largest_first;
   for (const auto& group : groups) largest_first.push_back(&group);

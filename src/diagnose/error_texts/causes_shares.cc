@@ -12,7 +12,8 @@ namespace {
 
 // Differences of this size decide nothing.
 constexpr Bytes kMaterial = 256 * kMiB;
-constexpr Bytes kLeastStray = 150 * kMiB;
+// A laptop's card or a T4 has 115 to 141 MiB.
+constexpr Bytes kLeastStray = 100 * kMiB;
 constexpr Bytes kMostStray = 1200 * kMiB;
 
 /// By how much of what was missing the bytes account for.
@@ -67,6 +68,14 @@ std::string NoOtherProcess(const Figures& f) {
           "A large other process: {} is neither free nor PyTorch's, which this process's own "
           "context accounts for.",
           S(*f.outside));
+    case Unnamed::kStrangers:
+      if (!f.others_sum) {
+        return fmt::format(
+            "A large other process: {} is in use by nobody whom the text names, more than drivers "
+            "keep of such a card.",
+            S(f.unnamed));
+      }
+      [[fallthrough]];
     default:
       return f.others_sum
                  ? fmt::format("Other processes: those that are named hold {} together.",
@@ -249,9 +258,24 @@ Opinion SleepingEngine(const Figures& f) {
   return {.found = std::move(finding), .why = OomCause::kNeighbour, .explains = sleep.still_in_use};
 }
 
+/// What the driver counts for a process that has NCCL neither in its log nor beside it.
+bool IsMuchForOneGpu(const Figures& f) {
+  return f.own && f.reserved && *f.outside > kUsualOutsideAlone && !f.message.signs.communicates &&
+         VendorOf(f.message) == Vendor::kNvidia;
+}
+
 Opinion OutsideTheAllocator(const Figures& f) {
   if (!f.outside || f.message.source == MessageSource::kTorchMps) return {};
   const VendorFacts& facts = FactsOf(f.message);
+  if (*f.outside <= kUsualOutside && IsMuchForOneGpu(f)) {
+    return {.excluded = RuledOut{
+                FindingId::kOutsidePytorch,
+                fmt::format("Memory of this process outside PyTorch: {}, no more than a CUDA "
+                            "context and NCCL take. Without NCCL it would be much: 0.1 to 0.8 GiB "
+                            "are usual then, and CUDA graphs, kernels with large stacks or a "
+                            "library that allocates by itself take the rest.",
+                            S(*f.outside))}};
+  }
   if (*f.outside <= kUsualOutside) {
     return {.excluded = RuledOut{
                 FindingId::kOutsidePytorch,
@@ -271,12 +295,12 @@ Opinion OutsideTheAllocator(const Figures& f) {
       fmt::format("{} in use by this process, {} held by PyTorch", S(*f.own), S(*f.held))};
   if (!f.reserved) finding.evidence.push_back("free blocks that PyTorch keeps are in it");
   if (f.message.signs.communicates && VendorOf(f.message) == Vendor::kNvidia) {
-    finding.evidence.push_back("one NCCL communicator takes 0.5 to 1.6 GiB, a context 0.3 to 0.6");
+    finding.evidence.push_back("one NCCL communicator takes 0.1 to 1.6 GiB, a context 0.1 to 0.6");
     finding.remedies.push_back(Rule("fewer NCCL communicators, or smaller ones", Lever::kOther,
                                     {"export NCCL_MAX_NCHANNELS=8"}));
   } else {
     finding.evidence.push_back(
-        fmt::format("{} take 0.3 to 1 GiB; the rest is of a library that asks the driver itself, "
+        fmt::format("{} take 0.1 to 1 GiB; the rest is of a library that asks the driver itself, "
                     "or of another framework in the same process",
                     facts.context));
   }

@@ -5,12 +5,15 @@
 namespace plimsoll {
 namespace {
 
-// What a process has on a device beside the allocator's memory: a CUDA context is 0.2 to 0.6 GiB
-// today, over 1 GiB with old drivers, and NCCL adds 0.5 to 3 GiB.
+// What a process has on a device beside the allocator's memory: a CUDA context is 0.1 to 0.6 GiB
+// today, 0.7 to 1.7 GiB up to torch 1.12, and NCCL adds 0.1 to 3 GiB.
 constexpr Bytes kLeastContext = 100 * kMiB;
 constexpr Bytes kMostContext = 7 * kGiB / 2;
-// Drivers keep a few hundred megabytes for themselves.
+// Drivers keep a few hundred megabytes for themselves, and a desktop as much: 190 to 460 MiB in
+// texts of GeForce cards, 0 to 15 MiB in those of servers. Cards of this size have no desktop.
 constexpr Bytes kMostDriverReserve = 640 * kMiB;
+constexpr Bytes kMostDriverReserveOfServers = 64 * kMiB;
+constexpr Bytes kServerCard = 60 * kGiB;
 
 // The driver hands out pages of 2 MiB and keeps some: "20.00 MiB asked for, 26.69 MiB free" is a
 // full device.
@@ -140,7 +143,9 @@ void Figures::FindOutside() {
   if (own) {
     unnamed = rest;
     if (rest > slack) {
-      whose = rest <= kMostDriverReserve ? Unnamed::kDriver : Unnamed::kStrangers;
+      const bool server = *capacity >= kServerCard && !message.signs.windows && !message.signs.wsl;
+      const Bytes most = server ? kMostDriverReserveOfServers + slack : kMostDriverReserve;
+      whose = rest <= most ? Unnamed::kDriver : Unnamed::kStrangers;
     }
   } else if (rest <= (reserved ? kUsualOutside : std::max(kUsualOutside, *held / 2))) {
     // Where only the tensors are told, what the allocator keeps besides them is in it.

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "diagnose/phases/stack_traits_native.h"
+#include "timeline/predicted_run.h"
 #include "timeline/torch_folder.h"
 
 namespace plimsoll {
@@ -232,7 +233,7 @@ std::string StackAnalysis::Where(FrameId id) const {
   if (cpp_) return CppWhere(id);
   const std::string_view file = WithoutFolders(stacks.strings[frame.file]);
   const std::string_view function = stacks.strings[frame.function];
-  if (file.empty()) return std::string(function);
+  if (file.empty() || file == kPredictedFile) return std::string(function);
   if (function.empty()) return fmt::format("{}:{}", file, frame.line);
   return fmt::format("{}:{} in {}", file, frame.line, function);
 }

@@ -115,8 +115,35 @@ void AddStages(const Trial& trial, Prediction& prediction) {
 /// Docker's default.
 constexpr Bytes kSharedOfContainers = 64 * kMiB;
 
+/// What a card is that kernels were not measured on, or whose memory is not its own.
+void AssumeOfCard(const Gpu& gpu, Prediction& prediction) {
+  std::vector<std::string>& assumptions = prediction.assumptions;
+  if (gpu.vendor == GpuVendor::kAmd) {
+    assumptions.push_back(fmt::format(
+        "{}: kernels, their workspaces and their times go by CUDA's rules and the rates of its "
+        "data sheet; on ROCm nothing was measured, and what HIP takes outside PyTorch is a guess "
+        "({} to {})",
+        gpu.name, FormatBytes(gpu.context.low), FormatBytes(gpu.context.high)));
+  }
+  if (!gpu.unified) return;
+  std::string text = fmt::format("{}: the host's memory is this one, {} in all", gpu.name,
+                                 FormatBytes(gpu.Total()));
+  text += gpu.system > 0
+              ? fmt::format("; {} is what a system leaves after a fresh boot ({} at the least)",
+                            FormatBytes(gpu.memory), FormatBytes(gpu.LeastMemory()))
+              : std::string("; what the system holds of it is not known (give it as --beside)");
+  if (prediction.host) {
+    text += fmt::format(
+        ". What the process takes of the host, {}, comes out of it too and is not "
+        "counted above",
+        FormatBytes(prediction.host->of_machine()));
+  }
+  assumptions.push_back(std::move(text));
+}
+
 void AddAssumptions(const Trial& trial, Prediction& prediction) {
   prediction.assumptions = trial.setting().job->notes;
+  AssumeOfCard(trial.setting().gpu, prediction);
   std::string names;
   int count = 0;
   for (const auto& [name, calls] : trial.lowered().unknown) {

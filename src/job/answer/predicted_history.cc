@@ -1,35 +1,15 @@
 #include "job/answer/predicted_history.h"
 
-#include <charconv>
 #include <unordered_map>
 #include <utility>
 
 #include "allocator/record/held_spans.h"
 #include "allocator/replay/replay.h"
+#include "job/answer/place_parts.h"
 #include "job/answer/predict.h"
 
 namespace plimsoll {
 namespace {
-
-/// "train.py:57 in forward" in its parts; a text of another form is all function.
-struct PlaceParts {
-  std::string_view function;
-  std::string_view file = {};
-  std::int32_t line = 0;
-};
-
-PlaceParts PartsOf(std::string_view where) {
-  const PlaceParts whole{.function = where};
-  constexpr std::string_view kIn = " in ";
-  const std::size_t in = where.rfind(kIn);
-  if (in == std::string_view::npos) return whole;
-  const std::size_t colon = where.substr(0, in).rfind(':');
-  if (colon == std::string_view::npos) return whole;
-  PlaceParts parts{.function = where.substr(in + kIn.size()), .file = where.substr(0, colon)};
-  const char* end = where.data() + in;
-  const auto [read_to, error] = std::from_chars(where.data() + colon + 1, end, parts.line);
-  return error == std::errc() && read_to == end ? parts : whole;
-}
 
 /// Who answers for a block, as a History names it.
 struct Origin {

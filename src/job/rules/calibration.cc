@@ -91,6 +91,17 @@ std::optional<std::vector<std::vector<std::int64_t>>> ReadBatches(const Json& js
   return lists;
 }
 
+/// No card has more for a context.
+constexpr Bytes kLargestContext = 64 * kGiB;
+
+/// Two sizes, the second no less than the first; nothing where it is anything else.
+std::optional<MeasuredContext> ReadContext(const Json& json) {
+  const Bytes bare = json["bare"].integer().value_or(0);
+  const Bytes training = json["training"].integer().value_or(0);
+  if (bare <= 0 || training < bare || training > kLargestContext) return std::nullopt;
+  return MeasuredContext{bare, training};
+}
+
 /// The text without its last line, if that has the checksum of the others.
 std::optional<std::string_view> Checked(std::string_view text) {
   const std::size_t last = text.rfind(kChecksum);
@@ -168,6 +179,10 @@ Result<Calibration> Calibration::Read(const Input& input) {
   const auto batches = ReadBatches(header["batches"]);
   if (!batches || !header["gpu"].is_text()) return error;
   calibration.gpu_ = *header["gpu"].text();
+  if (!header["context"].is_null()) {
+    calibration.context_ = ReadContext(header["context"]);
+    if (!calibration.context_) return error;
+  }
   calibration.batches_ = *batches;
   rest.remove_suffix(text.size() - checked->size());
   calibration.lines_.reserve(rest.size() / 100);

@@ -17,6 +17,12 @@
 
 namespace plimsoll {
 
+/// What a process was seen to take besides PyTorch's memory.
+struct MeasuredContext {
+  Bytes bare = 0;
+  Bytes training = 0;
+};
+
 class Calibration {
  public:
   /// The whole file is checked: a damaged one must not change an answer.
@@ -26,6 +32,7 @@ class Calibration {
 
   const std::string& gpu() const { return gpu_; }
   std::size_t size() const { return lines_.size(); }
+  const std::optional<MeasuredContext>& context() const { return context_; }
 
   /// Exact at a measured batch. Between two, on the line through them where it rises, with what the
   /// engines of its measured neighbours would take as the upper end; beyond the last, on the line
@@ -36,6 +43,7 @@ class Calibration {
   /// Lines are read when their shape is asked for: a step has a few dozen of many thousands.
   std::shared_ptr<const std::string> text_;
   std::string gpu_;
+  std::optional<MeasuredContext> context_;
   std::vector<std::vector<std::int64_t>> batches_;
   HashMap<std::string_view, std::string_view> lines_;
 };

@@ -202,5 +202,25 @@ TEST(Calibration, FiguresThatAreNoneAreRefused) {
   EXPECT_EQ(Forward(With(""), 1), std::nullopt) << "an empty cell was not measured";
 }
 
+TEST(Calibration, HasTheContextWhereItWasMeasured) {
+  const auto with = [](const std::string& context) {
+    return Read(
+        Signed("{\"schema\": \"plimsoll.calibration/2\", \"gpu\": \"H200\", "
+               "\"batches\": [], \"context\": " +
+               context + "}\n"));
+  };
+  const Result<Calibration> read = with("{\"bare\": 440401920, \"training\": 565182464}");
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->size(), 0);
+  EXPECT_EQ(read->context()->bare, 440401920);
+  EXPECT_EQ(read->context()->training, 565182464);
+  EXPECT_FALSE(With("1:1").context());
+  for (const char* context : {"7", "[]", "{}", "{\"bare\": 1}", "{\"bare\": 2, \"training\": 1}",
+                              "{\"bare\": -1, \"training\": 1}", "{\"bare\": 1.5, \"training\": 2}",
+                              "{\"bare\": 1, \"training\": 99999999999999}"}) {
+    EXPECT_FALSE(with(context).ok()) << context;
+  }
+}
+
 }  // namespace
 }  // namespace plimsoll::calibration_test

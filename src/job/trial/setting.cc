@@ -34,10 +34,10 @@ DeviceLimits LimitsFor(const AllocatorRules& rules, const Gpu& gpu, const Contex
                        const PredictOptions& options) {
   DeviceLimits limits{.limit = options.limit,
                       .capacity = std::max<Bytes>(0, gpu.memory - gpu.context.bytes - nccl.bytes),
-                      .total = gpu.memory};
+                      .total = gpu.Total()};
   const std::optional<double> fraction = rules.settings.per_process_memory_fraction;
   if (fraction && !limits.limit) {
-    limits.limit = static_cast<Bytes>(*fraction * static_cast<double>(gpu.memory));
+    limits.limit = static_cast<Bytes>(*fraction * static_cast<double>(gpu.Total()));
   }
   return limits;
 }
@@ -119,7 +119,7 @@ Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
   const Result<AllocatorRules> rules = AllocatorRulesFor(*job, options);
   if (!rules) return rules.error();
   const ContextSize nccl =
-      job->backend == Backend::kNccl ? NcclTakes(RanksOf(*job, **variant)) : ContextSize{};
+      job->backend == Backend::kNccl ? NcclTakes(RanksOf(*job, **variant), gpu) : ContextSize{};
   const auto precision = static_cast<std::size_t>(*variant - job->variants.data());
   const TorchVersion torch = TorchFor(*job, options);
   const std::int64_t steps = options.steps.value_or(StepsOf(*job, **variant, options.batch));

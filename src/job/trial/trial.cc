@@ -252,7 +252,7 @@ bool Trial::surely_fits() const {
 bool Trial::FindSurelyFits() const {
   if (!decided().fits || decided().refused > 0) return false;
   DeviceLimits limits = setting_.limits;
-  limits.capacity = std::max<Bytes>(0, setting_.gpu.memory - setting_.Outside().high);
+  limits.capacity = std::max<Bytes>(0, setting_.gpu.LeastMemory() - setting_.Outside().high);
   limits = WithMargin(limits);
   const Bytes room = setting_.CollectsGarbage() ? 0 : RoomWithin(limits);
   // What is known to stay below them without limits need not be run within them.

@@ -241,6 +241,12 @@ StackId Builder::ForwardStackOf(Value strings) {
     case Key::kPoolId:
       event.pool = PoolOf(value);
       return;
+    case Key::kPurpose:
+      if (value.kind == Kind::kString) {
+        AddRow(tables_.budget, tables_.purposes,
+               EventNote{static_cast<EventIndex>(row), StringId(value.payload)});
+      }
+      return;
     case Key::kUserMetadata:
       if (value.kind != Kind::kString || StringId(value.payload) == no_text_) return;
       if (words_.TextOf(value).empty()) {
@@ -309,6 +315,8 @@ void Builder::SetField(Value row, Key key, Value key_value, Value value) {
       if (key == Key::kAllocatorSettings) snapshot.settings = value;
       if (key == Key::kExternalAnnotations) snapshot.annotations = value;
       if (key == Key::kHostSegments) snapshot.host_segments = value;
+      if (key == Key::kPrediction) snapshot.prediction = value;
+      if (key == Key::kPredictedTorch) snapshot.torch = value;
       return;
     }
     default:

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "timeline/limits.h"
+#include "timeline/stack_builder.h"
 
 namespace plimsoll::snapshot {
 
@@ -164,6 +165,12 @@ void TimelineMaker::TakeEvents(Timeline& timeline, RowRange& range, bool only) {
       timeline.notes.push_back({static_cast<EventIndex>(note.event - range.first), note.text});
     }
   }
+  for (const EventNote& purpose : tables_.purposes) {
+    if (purpose.event >= range.first && purpose.event < end) {
+      timeline.purposes.push_back(
+          {static_cast<EventIndex>(purpose.event - range.first), purpose.text});
+    }
+  }
   for (const ForwardStack& row : tables_.forward) {
     if (row.event >= range.first && row.event < end) {
       timeline.forward_stacks.push_back(
@@ -214,6 +221,7 @@ void TimelineMaker::GiveStacks(StackBudget& copies) {
     for (Block& b : timeline.blocks) copier.Copy(b.stack);
     for (ForwardStack& f : timeline.forward_stacks) copier.Copy(f.stack);
     for (EventNote& n : timeline.notes) copier.Copy(n.text);
+    for (EventNote& n : timeline.purposes) copier.Copy(n.text);
     for (Annotation& a : timeline.annotations) copier.Copy(a.name);
   }
 }
@@ -241,6 +249,11 @@ Bytes HostReserved(const Tables& tables, Value list) {
   return host;
 }
 
+std::string TextOf(const Tables& tables, Value text) {
+  if (text.kind != Kind::kString) return "";
+  return CutName(tables.stacks.strings[StringId(text.payload)], kLongestName);
+}
+
 /// What all devices of a document share.
 void DescribeTimeline(const Tables& tables, Timeline& timeline) {
   timeline.streams = tables.streams.all();
@@ -264,6 +277,8 @@ Result<Recording> RecordingOf(Tables& tables, Value root) {
   if (tables.events.size() >= std::numeric_limits<std::int32_t>::max()) {
     return Error{.message = "there are more than two billion events"};
   }
+  const std::string prediction = TextOf(tables, snapshot->prediction);
+  const std::string torch = TextOf(tables, snapshot->torch);
   TimelineMaker maker(tables);
   maker.TakeSegments(snapshot->segments);
   maker.TakeTraces(snapshot->traces);
@@ -279,6 +294,8 @@ Result<Recording> RecordingOf(Tables& tables, Value root) {
     timeline.device = device;
     timeline.host_reserved = host;
     DescribeTimeline(tables, timeline);
+    timeline.prediction = prediction;
+    if (!prediction.empty()) timeline.torch = torch;
     recording.timelines.push_back(std::move(timeline));
   }
   tables.skipped.AddTo(recording);

@@ -92,7 +92,7 @@ struct HistoryRow {
 };
 
 struct SnapshotRow {
-  Value segments, traces, settings, annotations, host_segments;
+  Value segments, traces, settings, annotations, host_segments, prediction, torch;
 };
 
 struct Tables {
@@ -105,6 +105,7 @@ struct Tables {
 
   std::vector<Event> events;
   std::vector<EventNote> notes;
+  std::vector<EventNote> purposes;
   std::vector<ForwardStack> forward;
   std::vector<Block> blocks;
   std::vector<SegmentRow> segments;

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/hash.h"
+#include "timeline/predicted_run.h"
 
 namespace plimsoll::snapshot {
 namespace {
@@ -56,6 +57,9 @@ const HashMap<std::string_view, Key>& SnapshotKeys() {
       {"graph_capture_record_stream_reuse", Key::kGraphCaptureReuse},
       {"max_cached_size", Key::kMaxCachedSize},
       {"plimsoll_budget", Key::kBudget},
+      {kPredictionKey, Key::kPrediction},
+      {kPredictedTorchKey, Key::kPredictedTorch},
+      {kPredictedCategoryKey, Key::kPurpose},
   };
   return keys;
 }

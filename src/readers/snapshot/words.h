@@ -59,6 +59,9 @@ enum class Key : std::uint8_t {
   kDivisions,
   kGraphCaptureReuse,
   kMaxCachedSize,
+  kPrediction,  // of a predicted run: what was predicted
+  kPredictedTorch,
+  kPurpose,     // and of its events: what the block is for
   kBudget,      // what `plimsoll run --budget` set
   kDivisionOf,  // "1", "2", "4", … "32768" inside roundup_power2_divisions
 };
