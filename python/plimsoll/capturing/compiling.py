@@ -249,7 +249,7 @@ def uncompiled(module: nn.Module) -> nn.Module:
 def compiled(model: nn.Module) -> nn.Module:
     """For the sizes that it gets first, as torch.compile does; what was compiled for other runs of
     the job is forgotten."""
-    made: nn.Module = torch.compile(model)
+    made: Any = torch.compile(model)
     torch._dynamo.reset()
     return made
 
