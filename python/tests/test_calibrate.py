@@ -19,8 +19,9 @@ nn = torch.nn
 import plimsoll
 from plimsoll import calibrate as calibrate_function
 from plimsoll.measuring.calibrate import Gauge, cudnn_release, gpu_name, measure
-from plimsoll.measuring.calibration_file import Calibration, Shape, file_lines, reduced
-from plimsoll.measuring.calibration_work import Layout, batch_sizes, collect, shape_of
+from plimsoll.asking.shapes import Layout, Shape, reduced, shape_of
+from plimsoll.measuring.calibration_file import Calibration, file_lines
+from plimsoll.measuring.calibration_work import batch_sizes, collect
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -13,13 +13,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Callable, Union
 
+from ..asking.shapes import Convolution, Layout
 from ..base.errors import CaptureError
 from ..base.output import check_output
 from .calibration_file import Calibration
 from .calibration_work import (
     Call,
-    Convolution,
-    Layout,
     Work,
     attention_args,
     batch_sizes,

@@ -10,50 +10,14 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..asking.shapes import Shape, cell
 
 SCHEMA = "plimsoll.calibration/2"
 
-Point = tuple[int, int]  # a batch, and bytes
-
-
-class Shape(NamedTuple):
-    """A convolution without its batch, as the reader tells them apart."""
-
-    dtype: str
-    channels_last: int
-    # c, h, w, k, kh, kw, then stride, padding and dilation by height and width, and groups.
-    sizes: tuple[int, ...]
-    transposed: int
-
-    @property
-    def key(self) -> str:
-        """As KeyOf in src/job/rules/calibration.cc builds it."""
-        c, h, w, k, kh, kw, sh, sw, ph, pw, dh, dw, groups = self.sizes
-        layout = "nhwc" if self.channels_last else "nchw"
-        text = f"{self.dtype} {layout} {c},{h},{w} {k},{kh},{kw} {sh},{sw} {ph},{pw} {dh},{dw}"
-        return f"{text} {groups}" + (" transposed" if self.transposed else "")
-
-
 # Bytes, or microseconds, of forward, backward_data and backward_weight, by the batch.
 Series = Mapping[int, Sequence[Any]]
-
-
-def reduced(points: Sequence[Point]) -> list[Point]:
-    """Without those that lie on the line through their neighbours, to the byte: the reader puts
-    them back."""
-    kept, i = [points[0]], 0
-    while i < len(points) - 1:
-        j = len(points) - 1
-        while j > i + 1 and not _on_line(points[i], points[i + 1 : j], points[j]):
-            j -= 1
-        kept.append(points[j])
-        i = j
-    return kept
-
-
-def _on_line(a: Point, between: Sequence[Point], b: Point) -> bool:
-    return all(a[1] + (p[0] - a[0]) * (b[1] - a[1]) // (b[0] - a[0]) == p[1] for p in between)
 
 
 def file_lines(
@@ -93,8 +57,7 @@ def _content_lines(
     for shape, series in sorted(memory.items()):
         cells = [shape.key, str(lists.index(tuple(series)))]
         for direction in range(3):
-            points = reduced([(n, v[direction]) for n, v in series.items()])
-            cells.append(" ".join(f"{n}:{size}" for n, size in points))
+            cells.append(cell([(n, v[direction]) for n, v in series.items()]))
         yield "\t".join(cells)
     for shape, series in sorted(times.items()):
         cells = [f"time {shape.key}", str(lists.index(tuple(series)))]

@@ -13,6 +13,7 @@
 namespace plimsoll {
 
 class Calibration;
+struct AskedWorkspaces;
 
 /// A block that a call took and that is not one of its results.
 struct Slot {
@@ -28,6 +29,8 @@ class Emitter {
   virtual const Gpu& gpu() const = 0;
   /// What was measured on it; null if nothing was.
   virtual const Calibration* calibration() const = 0;
+  /// What cuDNN said of it at the capture; null if it was not asked, or of another card.
+  virtual const AskedWorkspaces* asked() const = 0;
   /// The release that will train.
   virtual TorchVersion torch() const = 0;
 

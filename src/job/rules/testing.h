@@ -111,6 +111,7 @@ class RecordingEmitter final : public Emitter {
   const Gpu& gpu() const override { return gpu_; }
   TorchVersion torch() const override { return torch_; }
   const Calibration* calibration() const override { return nullptr; }
+  const AskedWorkspaces* asked() const override { return nullptr; }
   Slot Take(Bytes bytes) override {
     if (bytes <= 0) return {};
     log_.push_back(bytes);
