@@ -87,12 +87,15 @@ std::optional<Error> NoStep(const std::string& file) {
   return wrong;
 }
 
-/// What was measured on the GPU: a file's, or the program's own. `none` is for the rules alone.
+/// By rule alone, and not by what cuDNN said at the capture either.
+bool AsksForRules(const PredictFlags& flags) { return flags.calibration == "rules"; }
+
+/// What was measured on the GPU: a file's, or the program's own. `none` is for none of it.
 Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags,
                                                            const Gpu& gpu) {
   std::shared_ptr<const Calibration> calibration;
   if (!flags.calibration) return Calibration::BuiltIn(gpu.name);
-  if (*flags.calibration == "none") return calibration;
+  if (*flags.calibration == "none" || AsksForRules(flags)) return calibration;
   const Result<Input> input = Input::Open(*flags.calibration);
   if (!input) return input.error();
   Result<Calibration> read = Calibration::Read(*input);
@@ -259,6 +262,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return *error;
   Result<ReadFilesResult> read = ReadFiles(flags);
   if (!read) return read.error();
+  if (AsksForRules(flags)) read->job.asked = nullptr;
   std::shared_ptr<const Job> captured;
   const Choice choice = read->choice.value_or(Choice{});
   if (HasLength(read->job)) {
@@ -284,6 +288,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (!gpu) return gpu.error();
   Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();
+  if (AsksForRules(flags)) job->asked = nullptr;
   const std::int64_t batch =
       job->sequence.empty() ? OnlyBatch(*job).value_or(1) : job->own_batch.value_or(1);
   PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
@@ -375,7 +380,8 @@ void PredictFlags::AddTo(Flags& flags) {
   AddRoomFlag(flags, "--host", host, "what the machine has for the job (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,
-             "what plimsoll.calibrate measured on the card; none for the rules alone");
+             "what plimsoll.calibrate measured on the card; none: without; rules: nor what cuDNN "
+             "said");
   flags.Count("--steps", "N", steps,
               "how many steps to run through the allocator (5, or the few that the job has)", 1,
               1000);

@@ -114,8 +114,8 @@ def _section(
     )
     told: dict[str, dict[str, dict[int, int]]] = {}
     for question, plan in zip(questions, plans):
-        if plan is not None:
-            size = recounted(question.query, plan, card)
+        size = None if plan is None else recounted(question.query, plan, card)
+        if size is not None:
             directions = told.setdefault(question.key, {})
             directions.setdefault(question.direction, {})[question.size] = size
     if not told:
@@ -125,18 +125,17 @@ def _section(
 
 
 def _table(told: dict[str, dict[str, dict[int, int]]]) -> dict[str, Any]:
-    """Lines as a calibration file has them. A line has one list of batches: those at which all its
-    directions are known."""
-    lines, lists = [], []
+    """Lines as a calibration file has them."""
+    lines: list[str] = []
+    lists: list[list[int]] = []
     for key, directions in sorted(told.items()):
-        known = sorted(set.intersection(*(set(series) for series in directions.values())))
-        if not known:
-            continue
+        # A line has one list of batches: what is not known at all of them is left to the rules.
+        known = sorted(max(directions.values(), key=len))
         if known not in lists:
             lists.append(known)
         cells = [
-            cell([(n, directions[name][n]) for n in known]) if name in directions else ""
-            for name in DIRECTIONS
+            cell([(n, series[n]) for n in known]) if series.keys() >= set(known) else ""
+            for series in (directions.get(name, {}) for name in DIRECTIONS)
         ]
         lines.append("\t".join([key, str(lists.index(known)), *cells]))
     return {"batches": lists, "convolutions": lines}

@@ -54,24 +54,24 @@ class Card(NamedTuple):
 def card_of(name: str, gpu: Gpu) -> Card:
     told = _calibrated_clusters(name)
     if told is not None:
-        return Card(_description(gpu), told)
+        return Card(_description(name, gpu), told)
     if gpu.capability < _CLUSTERED:
-        return Card(_description(gpu), ())
+        return Card(_description(name, gpu), ())
     if name.upper() == "H200":
-        return Card(_description(gpu), _H200_CLUSTERS)
+        return Card(_description(name, gpu), _H200_CLUSTERS)
     share = gpu.multiprocessors / _H200_MULTIPROCESSORS
     estimated = tuple(max(1, int(n * share)) for n in _H200_CLUSTERS)
-    return Card(_description(gpu), estimated, clusters_are_estimated=True)
+    return Card(_description(name, gpu), estimated, clusters_are_estimated=True)
 
 
-def _description(gpu: Gpu) -> dict[str, Any]:
+def _description(name: str, gpu: Gpu) -> dict[str, Any]:
     """What decides is the capability; halved or doubled, none of the others changed an order of
     engines where that was tried. Clocks and the cache are those of an H200 for all."""
     major, minor = gpu.capability
     nearest = max((c for c in _ARCHITECTURES if c <= gpu.capability), default=(6, 0))
     architecture = _ARCHITECTURES[nearest]
     return {
-        "deviceName": "NVIDIA H200",
+        "deviceName": f"NVIDIA {name}",
         "cudaDeviceId": 0,
         "deviceVer": 100 * major + 10 * minor,
         "driverVer": 13000,

@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::int64_t kLargestBatch = 1 << 30;
+constexpr std::int64_t kMostSamples = 1 << 30;
 constexpr std::size_t kDirections = 3;
 /// About as many bytes has a line.
 constexpr std::size_t kLine = 100;
@@ -34,7 +34,7 @@ std::optional<std::vector<WorkspaceTable::Point>> ReadPoints(std::string_view ce
   std::vector<WorkspaceTable::Point> points;
   while (!cell.empty()) {
     std::string_view pair = NextCell(cell, ' ');
-    const auto batch = ToInt(NextCell(pair, ':'), kLargestBatch);
+    const auto batch = ToInt(NextCell(pair, ':'), kMostSamples);
     const auto bytes = ToInt(pair, kMostElements);
     if (!batch || !bytes) return std::nullopt;
     if (*batch <= (points.empty() ? 0 : points.back().batch)) return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<std::vector<WorkspaceTable::Point>> ReadPoints(std::string_view ce
 
 /// What follows the key.
 bool IsOfShape(std::string_view line, std::size_t lists) {
-  const auto list = ToInt(NextCell(line, '\t'), kLargestBatch);
+  const auto list = ToInt(NextCell(line, '\t'), kMostSamples);
   if (!list || static_cast<std::size_t>(*list) >= lists) return false;
   if (std::count(line.begin(), line.end(), '\t') != kDirections - 1) return false;
   for (std::size_t direction = 0; direction < kDirections; ++direction) {
@@ -69,7 +69,7 @@ std::optional<WorkspaceTable::Lists> WorkspaceTable::ReadBatches(const Json& jso
     std::vector<std::int64_t>& batches = lists.emplace_back();
     for (const Json& number : list.items()) {
       const std::int64_t batch = number.integer().value_or(0);
-      if (batch > kLargestBatch) return std::nullopt;
+      if (batch > kMostSamples) return std::nullopt;
       if (batch <= (batches.empty() ? 0 : batches.back())) return std::nullopt;
       batches.push_back(batch);
     }
@@ -88,7 +88,7 @@ WorkspaceTable::Series WorkspaceTable::Find(std::string_view key, std::size_t di
   const auto found = lines_.find(key);
   if (found == lines_.end()) return {};
   std::string_view line = found->second;
-  const std::int64_t list = ToInt(NextCell(line, '\t'), kLargestBatch).value_or(0);
+  const std::int64_t list = ToInt(NextCell(line, '\t'), kMostSamples).value_or(0);
   std::string_view cell;
   for (std::size_t d = 0; d <= direction; ++d) cell = NextCell(line, '\t');
   return {.points = ReadPoints(cell).value_or(std::vector<Point>()),
