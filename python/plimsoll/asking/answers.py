@@ -130,7 +130,8 @@ def _table(told: dict[str, dict[str, dict[int, int]]]) -> dict[str, Any]:
     lists: list[list[int]] = []
     for key, directions in sorted(told.items()):
         # A line has one list of batches: what is not known at all of them is left to the rules.
-        known = sorted(max(directions.values(), key=len))
+        longest = max(directions, key=lambda name: len(directions[name]))
+        known = sorted(directions[longest])
         if known not in lists:
             lists.append(known)
         cells = [
@@ -149,12 +150,13 @@ def ask(
     deterministic: bool = False,
 ) -> tuple[int, list[Plan | None]]:
     """cuDNN's version, and the plan of each; nothing where it has none."""
+    questions = list(queries)
     asked = {
         "library": str(library),
         "device": card.description,
         "tf32": tf32,
         "deterministic": deterministic,
-        "queries": list(queries),
+        "queries": questions,
     }
     try:
         environment = _environment(library)
@@ -173,7 +175,7 @@ def ask(
         raise NotAsked(f"no answer in {_MOST_SECONDS} s") from error
     except OSError as error:
         raise NotAsked(str(error)) from error
-    return _read(done.stdout.splitlines(), len(asked["queries"]), done.returncode)
+    return _read(done.stdout.splitlines(), len(questions), done.returncode)
 
 
 def _read(lines: list[str], count: int, code: int) -> tuple[int, list[Plan | None]]:

@@ -12,7 +12,8 @@ from .backend import Cudnn, Query, Refused
 
 
 def _answer(cudnn: Cudnn, row: list[Any]) -> Any:
-    query = Query(*(tuple(field) if isinstance(field, list) else field for field in row))
+    fields: Any = (tuple(field) if isinstance(field, list) else field for field in row)
+    query = Query(*fields)
     try:
         plan = cudnn.ask(query)
     except Refused:

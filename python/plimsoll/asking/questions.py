@@ -75,7 +75,7 @@ def _full(setting: Sequence[int], dimensions: int) -> tuple[int, ...]:
 
 
 def is_depthwise(how: Convolution) -> bool:
-    """PyTorch has kernels of its own for most of these, and which it takes is not cuDNN's choice."""
+    """PyTorch has kernels of its own for most of these: which it takes is not cuDNN's choice."""
     transposed, groups = how.settings[3], how.settings[5]
     few, many = how.input[0], how.weight[1] * groups if transposed else how.weight[0]
     if transposed:

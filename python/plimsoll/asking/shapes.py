@@ -1,5 +1,5 @@
-"""Convolutions without their batch, as a calibration and a step file name them, and what they take at
-some batches: docs/formats/calibration.md. Needs no torch."""
+"""Convolutions without their batch, as a calibration and a step file name them, and what they take
+at some batches: docs/formats/calibration.md. Needs no torch."""
 
 from __future__ import annotations
 

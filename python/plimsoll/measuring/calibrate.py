@@ -25,6 +25,7 @@ from .calibration_work import (
     collect,
     read_step,
 )
+from .clusters import clusters
 
 if TYPE_CHECKING:
     from ..capturing.api import Capture
@@ -75,7 +76,9 @@ def calibrate(
     settings = document.get("settings", {})
     try:
         with _as_captured(torch, settings):
-            measure(work, Gauge(torch, time, bool(settings.get("cudnn_benchmark"))), made)
+            gauge = Gauge(torch, time, bool(settings.get("cudnn_benchmark")))
+            made.clusters = clusters(torch)
+            measure(work, gauge, made)
     finally:
         torch.cuda.empty_cache()
     if path is not None:

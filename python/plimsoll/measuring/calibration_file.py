@@ -27,19 +27,21 @@ def file_lines(
     bytes_of: Mapping[Shape, Series],
     times_of: Mapping[Shape, Series] | None = None,
     calls: Mapping[str, Sequence[tuple[int, float | None]]] | None = None,
+    clusters: Sequence[int] = (),
 ) -> Iterator[str]:
     """A calibration file, line by line; the last one is the checksum of the others."""
     checksum = 0
-    for line in _content_lines(gpu, torch, cudnn, bytes_of, times_of or {}, calls or {}):
+    head: dict[str, Any] = {"gpu": gpu, "torch": torch, "cudnn": cudnn}
+    if clusters:
+        head["clusters"] = list(clusters)
+    for line in _content_lines(head, bytes_of, times_of or {}, calls or {}):
         checksum = zlib.crc32(line.encode() + b"\n", checksum)
         yield line
     yield f"crc32 {checksum:08x}"
 
 
 def _content_lines(
-    gpu: str,
-    torch: str,
-    cudnn: str,
+    head: Mapping[str, Any],
     bytes_of: Mapping[Shape, Series],
     times_of: Mapping[Shape, Series],
     calls: Mapping[str, Sequence[tuple[int, float | None]]],
@@ -52,7 +54,7 @@ def _content_lines(
             del memory[shape]
     times = {shape: dict(sorted(s.items())) for shape, s in times_of.items() if s}
     lists = sorted({tuple(series) for table in (memory, times) for series in table.values()})
-    header = {"schema": SCHEMA, "gpu": gpu, "torch": torch, "cudnn": cudnn, "batches": lists}
+    header = {"schema": SCHEMA, **head, "batches": lists}
     yield json.dumps(header, separators=(",", ":"))
     for shape, series in sorted(memory.items()):
         cells = [shape.key, str(lists.index(tuple(series)))]
@@ -84,11 +86,15 @@ class Calibration:
         self.times: dict[Shape, dict[int, tuple[float, float, float]]] = {}
         # Of each matrix product, (bytes, microseconds); of each attention, also its backward.
         self.calls: dict[str, list[tuple[int, float | None]]] = {}
+        # How many clusters of 1, 2, ... thread blocks the card holds at once, where it says so.
+        self.clusters: tuple[int, ...] = ()
         # What could not be measured, and why.
         self.notes: list[str] = []
 
     def text(self) -> str:
-        lines = file_lines(self.gpu, self.torch, self.cudnn, self.memory, self.times, self.calls)
+        lines = file_lines(
+            self.gpu, self.torch, self.cudnn, self.memory, self.times, self.calls, self.clusters
+        )
         return "".join(line + "\n" for line in lines)
 
     def write(self, path: str | os.PathLike[str]) -> None:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ..base.errors import CaptureError
 from ..asking.shapes import Convolution, Layout, Shape, shape_of
+from ..base.errors import CaptureError
 
 STEP_SCHEMA = "plimsoll.step/1"
 USUAL_BATCHES = (1, 4, 8, 16, 32, 64)
