@@ -380,8 +380,7 @@ void PredictFlags::AddTo(Flags& flags) {
   AddRoomFlag(flags, "--host", host, "what the machine has for the job (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,
-             "what plimsoll.calibrate measured on the card; none: without; rules: nor what cuDNN "
-             "said");
+             "what plimsoll.calibrate measured on the card; none; rules: the rules alone");
   flags.Count("--steps", "N", steps,
               "how many steps to run through the allocator (5, or the few that the job has)", 1,
               1000);
