@@ -8,7 +8,7 @@ import lzma
 import os
 from typing import Any, NamedTuple
 
-from ..base.gpus import Gpu
+from ..base.gpus import Gpu, named
 
 #: How many clusters of 1, 2, ... thread blocks an H200 holds at once, each block with nearly all of
 #: a multiprocessor's shared memory: cudaOccupancyMaxActiveClusters, asked of one.
@@ -57,7 +57,7 @@ def card_of(name: str, gpu: Gpu) -> Card:
         return Card(_description(name, gpu), told)
     if gpu.capability < _CLUSTERED:
         return Card(_description(name, gpu), ())
-    if name.upper() == "H200":
+    if gpu == named("H200"):
         return Card(_description(name, gpu), _H200_CLUSTERS)
     share = gpu.multiprocessors / _H200_MULTIPROCESSORS
     estimated = tuple(max(1, int(n * share)) for n in _H200_CLUSTERS)

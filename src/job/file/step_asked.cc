@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hardware/gpu.h"
 #include "job/file/step_values.h"
 
 namespace plimsoll::step_file {
@@ -18,7 +19,8 @@ std::shared_ptr<const AskedWorkspaces> ReadAsked(const Json& json) {
   std::optional<WorkspaceTable::Lists> batches = WorkspaceTable::ReadBatches(json["batches"]);
   if (!batches) Refuse("the batches that cuDNN was asked for do not rise");
   auto asked = std::make_shared<AskedWorkspaces>();
-  asked->gpu = *json["gpu"].text();
+  const Result<Gpu> gpu = FindGpu(*json["gpu"].text());
+  asked->gpu = gpu && !gpu->assumed ? gpu->name : *json["gpu"].text();
   asked->cudnn = *json["cudnn"].text();
   std::string text;
   for (const Json& line : Array(json, "convolutions")) {

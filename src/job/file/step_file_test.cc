@@ -109,6 +109,10 @@ TEST(StepFile, HasWhatCudnnWasAsked) {
   EXPECT_EQ(job->asked->table.size(), 1u);
   EXPECT_EQ(job->asked->table.Find("float32 nchw 3,8,8 4,3,3 1,1 1,1 1,1 1", 0).points.size(), 2u);
   EXPECT_EQ(CopyOf(*job, 0).asked, job->asked);
+  file["asked"]["gpu"] = "NVIDIA h200";
+  EXPECT_EQ(Read(file.dump())->asked->gpu, "H200");
+  file["asked"]["gpu"] = "Voodoo 2";
+  EXPECT_EQ(Read(file.dump())->asked->gpu, "Voodoo 2");
   const Result<Prediction> here = Predict(*job, *FindGpu("H200"), {.batch = 2});
   const Result<Prediction> elsewhere = Predict(*job, *FindGpu("L4"), {.batch = 2});
   ASSERT_TRUE(here && elsewhere);

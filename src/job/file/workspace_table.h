@@ -56,7 +56,7 @@ class WorkspaceTable {
 
 /// What cuDNN said at the capture that convolutions take on one card.
 struct AskedWorkspaces {
-  /// As the capture has it: a name that FindGpu takes.
+  /// By the name that the catalogue has for it, if it is there.
   std::string gpu;
   /// The release that was asked: "9.19.0".
   std::string cudnn;

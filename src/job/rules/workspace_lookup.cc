@@ -136,9 +136,8 @@ std::optional<Workspace> FindWorkspace(const WorkspaceTable& table, const ConvSh
 }
 
 const AskedWorkspaces* AskedFor(const Job& job, const Gpu& gpu) {
-  if (!job.asked) return nullptr;
-  const Result<Gpu> of = FindGpu(job.asked->gpu);
-  return of && !gpu.assumed && of->name == gpu.name ? job.asked.get() : nullptr;
+  const bool same = job.asked && !gpu.assumed && job.asked->gpu == gpu.name;
+  return same ? job.asked.get() : nullptr;
 }
 
 std::optional<Workspace> FindAsked(const AskedWorkspaces& asked, const ConvShape& shape,

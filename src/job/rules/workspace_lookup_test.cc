@@ -88,8 +88,7 @@ TEST(WorkspaceLookup, VolumesAreToldApartByAllTheirSizes) {
 TEST(WorkspaceLookup, AnswersAreOfOneCard) {
   Job job;
   EXPECT_EQ(AskedFor(job, *FindGpu("H200")), nullptr);
-  job.asked =
-      std::make_shared<const AskedWorkspaces>(Asked(std::string(kKey) + "\t0\t1:1\t\t", "h200"));
+  job.asked = std::make_shared<const AskedWorkspaces>(Asked(std::string(kKey) + "\t0\t1:1\t\t"));
   EXPECT_EQ(AskedFor(job, *FindGpu("H200")), job.asked.get());
   EXPECT_EQ(AskedFor(job, *FindGpu("RTX 4090")), nullptr);
   EXPECT_EQ(AskedFor(job, *FindGpu("141GiB")), nullptr) << "nobody knows which card that is";
