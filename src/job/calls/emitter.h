@@ -15,6 +15,14 @@ namespace plimsoll {
 class Calibration;
 struct AskedWorkspaces;
 
+/// Before the rules, in this order.
+struct WorkspaceSources {
+  /// What was measured on the card; null if nothing was.
+  const Calibration* measured = nullptr;
+  /// What cuDNN said of it at the capture; null if it was not asked, or of another card.
+  const AskedWorkspaces* asked = nullptr;
+};
+
 /// A block that a call took and that is not one of its results.
 struct Slot {
   std::uint32_t value = 0xffffffffu;
@@ -27,10 +35,8 @@ class Emitter {
 
   /// For whom the step is lowered.
   virtual const Gpu& gpu() const = 0;
-  /// What was measured on it; null if nothing was.
-  virtual const Calibration* calibration() const = 0;
-  /// What cuDNN said of it at the capture; null if it was not asked, or of another card.
-  virtual const AskedWorkspaces* asked() const = 0;
+  /// What is known of convolutions on it.
+  virtual WorkspaceSources sources() const = 0;
   /// The release that will train.
   virtual TorchVersion torch() const = 0;
 

@@ -12,6 +12,7 @@
 #include "job/lowering/request_writer.h"
 #include "job/lowering/storage_blocks.h"
 #include "job/rules/rules.h"
+#include "job/rules/workspace_lookup.h"
 
 namespace plimsoll {
 namespace {
@@ -118,8 +119,7 @@ class Lowerer final : public Emitter {
 
   // Emitter.
   const Gpu& gpu() const override { return gpu_; }
-  const Calibration* calibration() const override { return options_.calibration; }
-  const AskedWorkspaces* asked() const override { return asked_; }
+  WorkspaceSources sources() const override { return {options_.calibration, asked_}; }
   TorchVersion torch() const override { return options_.torch; }
 
   Slot Take(Bytes bytes) override {

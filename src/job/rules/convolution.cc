@@ -100,10 +100,11 @@ ConvShape ShapeOf(const Convolution& c) {
 /// What was measured goes before what cuDNN was asked for, and that before the rules.
 Workspace WorkspaceOf(const ConvShape& shape, ConvDirection direction, const Emitter& emit) {
   const int multiprocessors = emit.gpu().multiprocessors;
+  const WorkspaceSources sources = emit.sources();
   std::optional<Workspace> known;
-  if (const Calibration* measured = emit.calibration()) known = measured->Find(shape, direction);
-  if (const AskedWorkspaces* asked = emit.asked(); asked && !known) {
-    known = FindAsked(*asked, shape, direction, multiprocessors);
+  if (sources.measured) known = sources.measured->Find(shape, direction);
+  if (sources.asked && !known) {
+    known = FindAsked(*sources.asked, shape, direction, multiprocessors);
   }
   return known ? *known : ConvolutionWorkspace(shape, direction, multiprocessors);
 }
