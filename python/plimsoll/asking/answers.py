@@ -63,8 +63,8 @@ def add_answers(document: dict[str, Any], note: Note, batch: int | None = None) 
 
 
 def _batches(document: dict[str, Any], gpu: Gpu, wanted: Sequence[int]) -> list[int]:
-    """In the order in which they are asked: after what is wanted those that a card can hold. None of
-    a job whose data decide its batches."""
+    """In the order in which they are asked: after what is wanted those that a card can hold. None
+    of a job whose data decide its batches."""
     if "sequence" in document:
         return []
     each = step_outputs(document)
