@@ -467,6 +467,11 @@ def steps():
     put("step_file", "sequence", json.dumps(stands))
     put("step_file", "as_it_stands", json.dumps({**whole, "as_it_stands": stands}))
     put("step_file", "packed", gzip.compress(text.encode(), mtime=0))
+    line = "float32 nchw 8,14,14 8,3,3 1,1 1,1 1,1 1\t0\t1:100 4:400\t1:0 4:0\t"
+    asked = {"gpu": "H200", "cudnn": "9.19.0", "batches": [[1, 2, 4]], "convolutions": [line]}
+    put("step_file", "asked", json.dumps({**whole, "asked": asked}))
+    put("step_file", "hostile-asked", json.dumps({**whole, "asked": {**asked, "batches": [[1]], "convolutions": [
+        line.replace("1:100 4:400", "1:1125899906842624 1073741824:1125899906842624"), line + "\t9"]}}))
     release = {"edits": [["variable", 0, 1], ["gradients", 2, -1]], "frees": [[6, 4], [len(events), 19]]}
     whole["variants"][0]["releases"] = [release, {**release, "edits": [["graph", 0, -1]]}]
     put("step_file", "releases", json.dumps(whole, separators=(",", ":")))

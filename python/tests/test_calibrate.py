@@ -18,10 +18,12 @@ nn = torch.nn
 
 import plimsoll
 from plimsoll import calibrate as calibrate_function
+from plimsoll.asking.shapes import Layout, Shape, reduced, shape_of
 from plimsoll.measuring import context
 from plimsoll.measuring.calibrate import Gauge, cudnn_release, gpu_name, main, measure
-from plimsoll.measuring.calibration_file import Calibration, Shape, file_lines, reduced
-from plimsoll.measuring.calibration_work import Layout, batch_sizes, collect, shape_of
+from plimsoll.measuring.calibration_file import Calibration, file_lines
+from plimsoll.measuring.calibration_work import batch_sizes, collect
+from plimsoll.measuring.clusters import clusters
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -467,3 +469,47 @@ def test_a_step_with_nothing_to_measure():
     )
     with pytest.raises(plimsoll.CaptureError, match="no convolution, attention or matrix"):
         plimsoll.calibrate(step)
+
+
+class Driver:
+    """A card on which the largest clusters are of eight blocks."""
+
+    def __init__(self, status=0):
+        self.status = status
+        self.asked = []
+
+    def __getattr__(self, name):
+        assert name.startswith("cu")
+        return lambda *_: self.status
+
+    def cuOccupancyMaxActiveClusters(self, found, kernel, launch):
+        launch = launch._obj
+        size = launch.attributes[0].value[0]
+        assert launch.attributes[0].id == 4 and launch.count == 1
+        assert launch.grid[0] % size == 0 and launch.shared_memory == 200 << 10
+        found._obj.value = 132 // size if size <= 8 else 0
+        return self.status
+
+
+class Cuda:
+    def __init__(self, *capability):
+        self.cuda = self
+        self.get_device_capability = lambda: capability
+
+
+def test_a_card_with_clusters_is_asked_how_many_it_holds():
+    assert clusters(Cuda(9, 0), lambda name: Driver()) == (132, 66, 44, 33, 26, 22, 18, 16)
+    assert clusters(Cuda(8, 9), lambda name: Driver()) == ()
+    assert clusters(Cuda(9, 0), lambda name: Driver(status=1)) == ()
+
+    def missing(name):
+        raise OSError(name)
+
+    assert clusters(Cuda(9, 0), missing) == ()
+
+
+def test_the_clusters_stand_in_the_first_line():
+    made = Calibration("H200", "2.13.0", "9.19")
+    assert "clusters" not in json.loads(made.text().splitlines()[0])
+    made.clusters = (132, 66)
+    assert json.loads(made.text().splitlines()[0])["clusters"] == [132, 66]

@@ -100,12 +100,15 @@ std::optional<Error> NoStep(const std::string& file) {
   return wrong;
 }
 
-/// What was measured on the GPU: a file's, or the program's own. `none` is for the rules alone.
-/// What the file says of the context goes into the card.
+/// By rule alone, and not by what cuDNN said at the capture either.
+bool AsksForRules(const PredictFlags& flags) { return flags.calibration == "rules"; }
+
+/// What was measured on the GPU: a file's, or the program's own. `none` is for none of it. What the
+/// file says of the context goes into the card.
 Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags, Gpu& gpu) {
   std::shared_ptr<const Calibration> calibration;
   if (!flags.calibration) return Calibration::BuiltIn(gpu.name);
-  if (*flags.calibration == "none") return calibration;
+  if (*flags.calibration == "none" || AsksForRules(flags)) return calibration;
   const Result<Input> input = Input::Open(*flags.calibration);
   if (!input) return input.error();
   Result<Calibration> read = Calibration::Read(*input);
@@ -280,6 +283,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return *error;
   Result<ReadFilesResult> read = ReadFiles(flags);
   if (!read) return read.error();
+  if (AsksForRules(flags)) read->job.asked = nullptr;
   std::shared_ptr<const Job> captured;
   const Choice choice = read->choice.value_or(Choice{});
   if (HasLength(read->job)) {
@@ -305,6 +309,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (!gpu) return gpu.error();
   Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
   if (!calibration) return calibration.error();
+  if (AsksForRules(flags)) job->asked = nullptr;
   const std::int64_t batch =
       job->sequence.empty() ? OnlyBatch(*job).value_or(1) : job->own_batch.value_or(1);
   PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
@@ -396,7 +401,7 @@ void PredictFlags::AddTo(Flags& flags) {
   AddRoomFlag(flags, "--host", host, "what the machine has for the job (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,
-             "what plimsoll.calibrate measured on the card; none for the rules alone");
+             "what plimsoll.calibrate measured on the card; none; rules: the rules alone");
   flags.Count("--steps", "N", steps,
               "how many steps to run through the allocator (5, or the few that the job has)", 1,
               1000);

@@ -36,7 +36,7 @@ assert importlib.util.find_spec("torch") is None, "not a fresh environment"
 versions = {sys.argv[1], plimsoll.__version__, importlib.metadata.version("plimsoll")}
 assert len(versions) == 1, versions
 folder = pathlib.Path(plimsoll.__file__).parent
-for name in ("world/phantom.cc", "recording/hook/plimsoll_history.py", "py.typed"):
+for name in ("world/phantom.cc", "asking/stand_in.c", "recording/hook/plimsoll_history.py", "py.typed"):
     assert (folder / name).is_file(), name
 assert not importlib.metadata.requires("plimsoll")
 PYTHON

@@ -11,6 +11,7 @@ from typing import Any, Callable
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ..asking.answers import add_answers
 from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
@@ -124,20 +125,20 @@ def capture(
         session = _Session(model, job, gpu, notes, points, compiling)
         variants = session.variants(precisions, channels_last)
         session.add_releases()
-    made = Capture(
-        {
-            **points.head(),
-            "torch": str(torch.__version__),
-            "gpu": gpu,
-            "model": session.name,
-            "settings": settings_of_torch(),
-            "names_root": True,
-            "passes": accumulate,
-            **session.tables.document(),
-            "variants": variants,
-            "notes": notes.texts,
-        }
-    )
+    document = {
+        **points.head(),
+        "torch": str(torch.__version__),
+        "gpu": gpu,
+        "model": session.name,
+        "settings": settings_of_torch(),
+        "names_root": True,
+        "passes": accumulate,
+        **session.tables.document(),
+        "variants": variants,
+        "notes": notes.texts,
+    }
+    add_answers(document, notes)
+    made = Capture(document)
     if path is not None:
         made.write(path)
     return made

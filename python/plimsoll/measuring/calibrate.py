@@ -18,20 +18,20 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Union
 
+from ..asking.shapes import Convolution, Layout
 from ..base.errors import CaptureError
 from ..base.output import check_output
 from . import context as contexts
 from .calibration_file import Calibration
 from .calibration_work import (
     Call,
-    Convolution,
-    Layout,
     Work,
     attention_args,
     batch_sizes,
     collect,
     read_step,
 )
+from .clusters import clusters
 
 if TYPE_CHECKING:
     from ..capturing.api import Capture
@@ -88,7 +88,9 @@ def calibrate(
     settings = document.get("settings", {})
     try:
         with _as_captured(torch, settings):
-            measure(work, Gauge(torch, time, bool(settings.get("cudnn_benchmark"))), made)
+            gauge = Gauge(torch, time, bool(settings.get("cudnn_benchmark")))
+            made.clusters = clusters(torch)
+            measure(work, gauge, made)
     finally:
         torch.cuda.empty_cache()
     if path is not None:

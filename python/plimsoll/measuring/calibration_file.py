@@ -10,50 +10,14 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..asking.shapes import Shape, cell
 
 SCHEMA = "plimsoll.calibration/2"
 
-Point = tuple[int, int]  # a batch, and bytes
-
-
-class Shape(NamedTuple):
-    """A convolution without its batch, as the reader tells them apart."""
-
-    dtype: str
-    channels_last: int
-    # c, h, w, k, kh, kw, then stride, padding and dilation by height and width, and groups.
-    sizes: tuple[int, ...]
-    transposed: int
-
-    @property
-    def key(self) -> str:
-        """As KeyOf in src/job/rules/calibration.cc builds it."""
-        c, h, w, k, kh, kw, sh, sw, ph, pw, dh, dw, groups = self.sizes
-        layout = "nhwc" if self.channels_last else "nchw"
-        text = f"{self.dtype} {layout} {c},{h},{w} {k},{kh},{kw} {sh},{sw} {ph},{pw} {dh},{dw}"
-        return f"{text} {groups}" + (" transposed" if self.transposed else "")
-
-
 # Bytes, or microseconds, of forward, backward_data and backward_weight, by the batch.
 Series = Mapping[int, Sequence[Any]]
-
-
-def reduced(points: Sequence[Point]) -> list[Point]:
-    """Without those that lie on the line through their neighbours, to the byte: the reader puts
-    them back."""
-    kept, i = [points[0]], 0
-    while i < len(points) - 1:
-        j = len(points) - 1
-        while j > i + 1 and not _on_line(points[i], points[i + 1 : j], points[j]):
-            j -= 1
-        kept.append(points[j])
-        i = j
-    return kept
-
-
-def _on_line(a: Point, between: Sequence[Point], b: Point) -> bool:
-    return all(a[1] + (p[0] - a[0]) * (b[1] - a[1]) // (b[0] - a[0]) == p[1] for p in between)
 
 
 def file_lines(
@@ -64,23 +28,26 @@ def file_lines(
     times_of: Mapping[Shape, Series] | None = None,
     calls: Mapping[str, Sequence[tuple[int, float | None]]] | None = None,
     context: Mapping[str, int] | None = None,
+    clusters: Sequence[int] = (),
 ) -> Iterator[str]:
     """A calibration file, line by line; the last one is the checksum of the others."""
     checksum = 0
-    for line in _content_lines(gpu, torch, cudnn, bytes_of, times_of or {}, calls or {}, context):
+    head: dict[str, Any] = {"gpu": gpu, "torch": torch, "cudnn": cudnn}
+    if clusters:
+        head["clusters"] = list(clusters)
+    if context is not None:
+        head["context"] = dict(context)
+    for line in _content_lines(head, bytes_of, times_of or {}, calls or {}):
         checksum = zlib.crc32(line.encode() + b"\n", checksum)
         yield line
     yield f"crc32 {checksum:08x}"
 
 
 def _content_lines(
-    gpu: str,
-    torch: str,
-    cudnn: str,
+    head: Mapping[str, Any],
     bytes_of: Mapping[Shape, Series],
     times_of: Mapping[Shape, Series],
     calls: Mapping[str, Sequence[tuple[int, float | None]]],
-    context: Mapping[str, int] | None,
 ) -> Iterator[str]:
     memory = {shape: dict(sorted(series.items())) for shape, series in bytes_of.items() if series}
     # Where bf16 and fp16 agree at every batch that both have, one entry serves both.
@@ -90,16 +57,12 @@ def _content_lines(
             del memory[shape]
     times = {shape: dict(sorted(s.items())) for shape, s in times_of.items() if s}
     lists = sorted({tuple(series) for table in (memory, times) for series in table.values()})
-    header: dict[str, Any] = {"schema": SCHEMA, "gpu": gpu, "torch": torch, "cudnn": cudnn}
-    header["batches"] = lists
-    if context is not None:
-        header["context"] = dict(context)
+    header = {"schema": SCHEMA, **head, "batches": lists}
     yield json.dumps(header, separators=(",", ":"))
     for shape, series in sorted(memory.items()):
         cells = [shape.key, str(lists.index(tuple(series)))]
         for direction in range(3):
-            points = reduced([(n, v[direction]) for n, v in series.items()])
-            cells.append(" ".join(f"{n}:{size}" for n, size in points))
+            cells.append(cell([(n, v[direction]) for n, v in series.items()]))
         yield "\t".join(cells)
     for shape, series in sorted(times.items()):
         cells = [f"time {shape.key}", str(lists.index(tuple(series)))]
@@ -128,6 +91,8 @@ class Calibration:
         self.calls: dict[str, list[tuple[int, float | None]]] = {}
         # Bytes that a process takes besides PyTorch's memory: "bare", and "training".
         self.context: dict[str, int] | None = None
+        # How many clusters of 1, 2, ... thread blocks the card holds at once, where it says so.
+        self.clusters: tuple[int, ...] = ()
         # What could not be measured, and why.
         self.notes: list[str] = []
 
@@ -140,6 +105,7 @@ class Calibration:
             self.times,
             self.calls,
             self.context,
+            self.clusters,
         )
         return "".join(line + "\n" for line in lines)
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ..asking.shapes import Convolution, Layout, Shape, shape_of
 from ..base.errors import CaptureError
-from .calibration_file import Shape
 
 STEP_SCHEMA = "plimsoll.step/1"
 USUAL_BATCHES = (1, 4, 8, 16, 32, 64)
@@ -54,29 +54,6 @@ def batch_sizes(document: dict[str, Any], batches: Iterable[int] | None) -> list
     if not sizes or any(type(n) is not int or n < 1 for n in sizes):
         raise CaptureError(f"`batches` is {batches!r}", hint="Give sizes such as (8, 16, 32)")
     return sorted(set(sizes))
-
-
-class Layout(NamedTuple):
-    dtype: str
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    needs_grad: bool = False
-
-    def __str__(self) -> str:
-        return f"{_commas(self.sizes)}:{_commas(self.strides)}"
-
-
-def _commas(numbers: Iterable[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
-class Convolution(NamedTuple):
-    """How to run a convolution, at any batch."""
-
-    shape: Shape
-    input: tuple[int, ...]  # without the batch
-    weight: tuple[int, ...]
-    settings: tuple[Any, ...]  # stride, padding, dilation, transposed, output_padding, groups
 
 
 class Call(NamedTuple):
@@ -214,38 +191,6 @@ def _add_convolution(work: Work, op: str, args: Any, at: Sequence[_AtBatch]) -> 
         if input.sizes[0] not in batches:
             batches.append(input.sizes[0])
             batches.sort()
-
-
-def shape_of(input: Layout, weight: Layout, settings: Sequence[Any]) -> Shape:
-    """As ShapeOf in src/job/rules/convolution.cc: one dimension is two with a height of 1, and of
-    three the depth goes to the height."""
-    stride, padding, dilation, transposed, _, groups = settings
-    h = w = kh = kw = 1
-    *heights, w = input.sizes[2:]
-    *kernel_heights, kw = weight.sizes[2:]
-    for size, kernel in zip(heights, kernel_heights):
-        h, kh = h * size, kh * kernel
-    sizes = [input.sizes[1], h, w]
-    sizes += [weight.sizes[1] * groups if transposed else weight.sizes[0], kh, kw]
-    for setting, otherwise in ((stride, 1), (padding, 0), (dilation, 1)):
-        full = setting if len(setting) == len(heights) + 1 else setting[:1] * (len(heights) + 1)
-        sizes += [max((otherwise, *full[:-1])), full[-1]]
-    channels_last = _like_channels_last(input) or _like_channels_last(weight)
-    return Shape(input.dtype, int(channels_last), (*sizes, groups), int(transposed))
-
-
-def _like_channels_last(layout: Layout) -> bool:
-    """As torch takes it: is_channels_last_strides_2d."""
-    if len(layout.sizes) != 4 or layout.strides[1] == 0:
-        return False
-    least = 0
-    for d in (1, 3, 2, 0):
-        if layout.sizes[d] == 0 or layout.strides[d] < least:
-            return False
-        if d == 0 and least == layout.strides[1]:
-            return False
-        least = layout.strides[d] * max(layout.sizes[d], 1)
-    return True
 
 
 def _add_call(work: Work, op: str, args: Any, kwargs: Any, at: Sequence[_AtBatch]) -> None:

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, NoReturn
 
+from ..asking.answers import add_answers
 from ..base.errors import CaptureError
 from ..base.notes import Notes
 from ..base.output import check_output
@@ -430,6 +431,8 @@ def main(arguments: list[str]) -> int:
             flags.data,
         )
         document = capture_script(command, sizes, flags.gpu)
+        for one in filter(None, (document, document.get("as_it_stands"))):
+            add_answers(one, one["notes"].append, sizes.batch)
         Capture(document).write(flags.output)
     except CaptureError as error:
         if flags.complaint:

@@ -11,14 +11,12 @@ import contextlib
 import ctypes
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..base.compiling import build, cache, first_found
 from ..base.errors import CaptureError
 
 OLDEST = (2, 4)
@@ -85,13 +83,6 @@ def load() -> ctypes.CDLL:
     return _library
 
 
-def _cache() -> Path:
-    named = os.environ.get("PLIMSOLL_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plimsoll"
-
-
 def _flags(torch: Any) -> list[str]:
     root = Path(torch.__file__).parent
     include = root / "include"
@@ -115,17 +106,16 @@ def _flags(torch: Any) -> list[str]:
 def _compiled(torch: Any) -> Path:
     flags = _flags(torch)
     key = hashlib.sha256(SOURCE.read_bytes() + "\0".join([torch.__version__, *flags]).encode())
-    target = _cache() / f"phantom-{torch.__version__}-{key.hexdigest()[:16]}.so"
+    target = cache() / f"phantom-{torch.__version__}-{key.hexdigest()[:16]}.so"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
         _compile(torch, flags, target)
     return target
 
 
 def _compiler() -> str:
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and shutil.which(name):
-            return name
+    found = first_found(os.environ.get("CXX"), "c++", "g++", "clang++")
+    if found:
+        return found
     raise CaptureError(
         "no C++ compiler is here, and the phantom device has to be compiled once for your torch",
         hint="Install one (Debian and Ubuntu: apt install g++), or name it in CXX",
@@ -135,15 +125,9 @@ def _compiler() -> str:
 def _compile(torch: Any, flags: list[str], target: Path) -> None:
     command = [_compiler(), str(SOURCE), *flags]
     print(f"plimsoll: compiling the phantom device for torch {torch.__version__}", file=sys.stderr)
-    # Beside the target and then renamed: another process may be at it as well.
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        built = Path(folder) / target.name
-        done = subprocess.run([*command, "-o", str(built)], capture_output=True, text=True)
-        if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if "error" in line]
-            raise CaptureError(
-                "the phantom device does not compile against torch "
-                f"{torch.__version__}: {(errors or [done.stderr.strip() or 'no message'])[0]}",
-                hint="torch 2.4 to 2.15 are tried, with g++ 11 or clang 14 and newer",
-            )
-        os.replace(built, target)
+    error = build(command, target)
+    if error:
+        raise CaptureError(
+            f"the phantom device does not compile against torch {torch.__version__}: {error}",
+            hint="torch 2.4 to 2.15 are tried, with g++ 11 or clang 14 and newer",
+        )

@@ -9,6 +9,7 @@
 #include "job/answer/held_by.h"
 #include "job/answer/prediction_invariants.h"
 #include "job/file/at_length.h"
+#include "job/rules/workspace_lookup.h"
 
 namespace plimsoll {
 namespace {
@@ -141,6 +142,24 @@ void AssumeOfCard(const Gpu& gpu, Prediction& prediction) {
   assumptions.push_back(std::move(text));
 }
 
+/// Whose answer the workspaces of convolutions are that were not measured.
+void AddAsked(const Trial& trial, Prediction& prediction) {
+  const Setting& setting = trial.setting();
+  const AskedWorkspaces* asked = setting.job->asked.get();
+  if (!asked) return;
+  if (AskedFor(*setting.job, setting.gpu)) {
+    prediction.assumptions.push_back(
+        fmt::format("workspaces of convolutions that were not measured are as cuDNN {} says for "
+                    "this card, asked without it",
+                    asked->cudnn));
+  } else {
+    prediction.assumptions.push_back(
+        fmt::format("cuDNN was asked about {}, and not about {}: workspaces of convolutions that "
+                    "were not measured are by rule",
+                    asked->gpu, setting.gpu.name));
+  }
+}
+
 void AddAssumptions(const Trial& trial, Prediction& prediction) {
   prediction.assumptions = trial.setting().job->notes;
   AssumeOfCard(trial.setting().gpu, prediction);
@@ -166,6 +185,7 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
     prediction.assumptions.push_back(
         "how long Python takes for compiled code was not measured: a third of its time elsewhere");
   }
+  AddAsked(trial, prediction);
   if (trial.lowered().left_out > 0) {
     prediction.assumptions.push_back(
         fmt::format("an evaluation keeps something of each batch, and {} of its batches were too "

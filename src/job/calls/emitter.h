@@ -13,6 +13,15 @@
 namespace plimsoll {
 
 class Calibration;
+struct AskedWorkspaces;
+
+/// Before the rules, in this order.
+struct WorkspaceSources {
+  /// What was measured on the card; null if nothing was.
+  const Calibration* measured = nullptr;
+  /// What cuDNN said of it at the capture; null if it was not asked, or of another card.
+  const AskedWorkspaces* asked = nullptr;
+};
 
 /// A block that a call took and that is not one of its results.
 struct Slot {
@@ -26,8 +35,8 @@ class Emitter {
 
   /// For whom the step is lowered.
   virtual const Gpu& gpu() const = 0;
-  /// What was measured on it; null if nothing was.
-  virtual const Calibration* calibration() const = 0;
+  /// What is known of convolutions on it.
+  virtual WorkspaceSources sources() const = 0;
   /// The release that will train.
   virtual TorchVersion torch() const = 0;
 

@@ -35,7 +35,7 @@ Workspace ConvolutionWorkspace(const ConvShape& shape, ConvDirection direction,
   const convolution::Call call(shape, direction, multiprocessors);
   Workspace workspace;
   workspace.likely = Likely(call);
-  workspace.upper = UpperBound(call, workspace.likely) * (shape.folded_depth ? 2 : 1);
+  workspace.upper = UpperBound(call, workspace.likely) * (shape.volume ? 2 : 1);
   return workspace;
 }
 

@@ -7,6 +7,7 @@
 // read off. So there are two figures: the likely one, and one that is rarely exceeded.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -16,6 +17,12 @@
 namespace plimsoll {
 
 enum class ConvDirection { kForward, kBackwardData, kBackwardWeight };
+
+/// Of a 3-D convolution what is folded in its shape: by depth, height and width.
+struct ConvVolume {
+  using Sizes = std::array<std::int64_t, 3>;
+  Sizes input{}, kernel{}, stride{}, padding{}, dilation{};
+};
 
 /// One call as PyTorch sees it. 1-D: h = kh = 1. All measured shapes are square; others are treated
 /// by their areas and their longer side, which is a guess.
@@ -33,7 +40,7 @@ struct ConvShape {
   bool transposed = false;
   /// A 3-D convolution with its depth folded in: h = D·H, ho = Do·Ho, kh = kD·kH, the largest
   /// stride and dilation. None was measured, so the upper figure is doubled.
-  bool folded_depth = false;
+  std::optional<ConvVolume> volume = {};
 };
 
 /// The upper figure held in 99 % of the measured calls of every class and is never less than the

@@ -160,7 +160,7 @@ TEST(ConvolutionWorkspace, TransposedIsTheGradientOfTheOrdinaryOne) {
 TEST(ConvolutionWorkspace, FoldedDepthDoublesTheRange) {
   ConvShape s = Square(4, 2, 32, 64, 64, 3);
   const Workspace flat = ConvolutionWorkspace(s, ConvDirection::kForward, kH200);
-  s.folded_depth = true;
+  s.volume.emplace();
   EXPECT_EQ(ConvolutionWorkspace(s, ConvDirection::kForward, kH200),
             (Workspace{flat.likely, 2 * flat.upper}));
 }

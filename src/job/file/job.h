@@ -17,6 +17,7 @@
 #include "job/file/forms.h"
 #include "job/file/layout.h"
 #include "job/file/number.h"
+#include "job/file/workspace_table.h"
 #include "timeline/stage.h"
 
 namespace plimsoll {
@@ -253,6 +254,8 @@ struct JobFacts {
   std::shared_ptr<const EpochFacts> data = {};
   /// The same job with the batches of its own data, where those change.
   std::shared_ptr<const Job> as_it_stands = {};
+  /// What convolutions take; nothing where cuDNN was not asked at the capture.
+  std::shared_ptr<const AskedWorkspaces> asked = {};
   /// torch.backends.cuda.matmul.allow_tf32
   bool matmul_tf32 = false;
   /// That of the script, where it names one; of the ranks that a transform adds.

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "files/json.h"
+#include "job/file/step_asked.h"
 #include "job/file/step_epoch.h"
 #include "job/file/step_events.h"
 #include "job/file/step_values.h"
@@ -84,6 +85,7 @@ class Reader : public JsonItems {
     job_.sizes_change = IsTrue(document["sizes_change"]);
     ReadKeeper(document["kept_by"]);
     ReadHost(document["host"]);
+    job_.asked = ReadAsked(document["asked"]);
     if (const std::string* lost = document["lost_at"].text()) job_.lost_at = *lost;
     if (!document["epoch"].is_null()) job_.epoch = ReadCount(document["epoch"], job_);
   }

@@ -94,6 +94,52 @@ TEST(StepFile, SaysWhatTheScriptsOwnLoaderAsksFor) {
   }
 }
 
+constexpr const char* kAsked = R"({"gpu": "H200", "cudnn": "9.19.0", "batches": [[1, 2]],
+  "convolutions": ["float32 nchw 3,8,8 4,3,3 1,1 1,1 1,1 1\t0\t1:10 2:20\t\t"]})";
+
+TEST(StepFile, HasWhatCudnnWasAsked) {
+  Json file = SmallFile();
+  EXPECT_EQ(Read(file.dump())->asked, nullptr);
+  file["asked"] = Json::parse(kAsked);
+  const Result<Job> job = Read(file.dump());
+  ASSERT_TRUE(job) << job.error().ToLine();
+  ASSERT_NE(job->asked, nullptr);
+  EXPECT_EQ(job->asked->gpu, "H200");
+  EXPECT_EQ(job->asked->cudnn, "9.19.0");
+  EXPECT_EQ(job->asked->table.size(), 1u);
+  EXPECT_EQ(job->asked->table.Find("float32 nchw 3,8,8 4,3,3 1,1 1,1 1,1 1", 0).points.size(), 2u);
+  EXPECT_EQ(CopyOf(*job, 0).asked, job->asked);
+  file["asked"]["gpu"] = "NVIDIA h200";
+  EXPECT_EQ(Read(file.dump())->asked->gpu, "H200");
+  file["asked"]["gpu"] = "Voodoo 2";
+  EXPECT_EQ(Read(file.dump())->asked->gpu, "Voodoo 2");
+  const Result<Prediction> here = Predict(*job, *FindGpu("H200"), {.batch = 2});
+  const Result<Prediction> elsewhere = Predict(*job, *FindGpu("L4"), {.batch = 2});
+  ASSERT_TRUE(here && elsewhere);
+  EXPECT_NE(here->assumptions.back().find("as cuDNN 9.19.0 says"), std::string::npos);
+  EXPECT_NE(elsewhere->assumptions.back().find("by rule"), std::string::npos);
+}
+
+TEST(StepFile, WhatCudnnCannotHaveSaidIsRefused) {
+  const auto with = [](const char* pointer, const char* value) {
+    Json file = SmallFile();
+    file["asked"] = Json::parse(kAsked);
+    file[Json::json_pointer(pointer)] = Json::parse(value);
+    return Complaint(file.dump());
+  };
+  EXPECT_EQ(with("/asked/gpu", "\"H200\""), "");
+  EXPECT_EQ(with("/asked/convolutions", "[]"), "");
+  for (const char* bad : {"7", "[]", "true", "{}"}) EXPECT_NE(with("/asked", bad), "") << bad;
+  EXPECT_NE(with("/asked/gpu", "7"), "");
+  EXPECT_NE(with("/asked/batches", "[[2, 1]]"), "");
+  EXPECT_NE(with("/asked/batches", "[]"), "") << "a line refers to the first";
+  EXPECT_NE(with("/asked/convolutions/0", "7"), "");
+  EXPECT_EQ(with("/asked/convolutions/0", "\"float32\""),
+            "answer 0 of cuDNN is not a shape and its workspaces");
+  EXPECT_NE(with("/asked/convolutions/0", "\"k\\t0\\t1:-1\\t\\t\""), "");
+  EXPECT_NE(with("/asked/convolutions/0", "\"k\\t0\\t\\t\\t\\nmore\""), "") << "a line is a line";
+}
+
 TEST(StepFile, SaysByWhatRanksExchangeAndWhereTheModelEnds) {
   Json file = SmallFile();
   EXPECT_EQ(Read(file.dump())->backend, Backend::kNccl);

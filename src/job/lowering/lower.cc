@@ -12,6 +12,7 @@
 #include "job/lowering/request_writer.h"
 #include "job/lowering/storage_blocks.h"
 #include "job/rules/rules.h"
+#include "job/rules/workspace_lookup.h"
 
 namespace plimsoll {
 namespace {
@@ -77,7 +78,12 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEve
 class Lowerer final : public Emitter {
  public:
   Lowerer(const Job& job, const Variant& variant, const Gpu& gpu, const LowerOptions& options)
-      : job_(job), variant_(variant), gpu_(gpu), options_(options), blocks_(variant.storages) {
+      : job_(job),
+        variant_(variant),
+        gpu_(gpu),
+        options_(options),
+        asked_(AskedFor(job, gpu)),
+        blocks_(variant.storages) {
     lowered_.workload.captures = {false};
     std::size_t streams = 1;
     for (const CallRecord& call : variant.calls) {
@@ -113,7 +119,7 @@ class Lowerer final : public Emitter {
 
   // Emitter.
   const Gpu& gpu() const override { return gpu_; }
-  const Calibration* calibration() const override { return options_.calibration; }
+  WorkspaceSources sources() const override { return {options_.calibration, asked_}; }
   TorchVersion torch() const override { return options_.torch; }
 
   Slot Take(Bytes bytes) override {
@@ -303,6 +309,7 @@ class Lowerer final : public Emitter {
   const Variant& variant_;
   const Gpu& gpu_;
   const LowerOptions options_;
+  const AskedWorkspaces* const asked_;
   PlacedJob placed_{job_, variant_, options_.batch};
   /// By call.
   std::vector<OperatorFacts> facts_;

@@ -248,6 +248,33 @@ TEST(Lower, WorkspacesOfConvolutionsAreBorrowed) {
   EXPECT_GE(borrowed(Estimate::kUpper), borrowed(Estimate::kLikely));
 }
 
+TEST(Lower, WhatWasMeasuredGoesBeforeWhatWasAskedAndThatBeforeTheRules) {
+  JobMaker maker;
+  maker.BeginStep();
+  AddConvolution(maker);
+  const auto borrowed = [&](const char* gpu, const Calibration* calibration) {
+    Bytes sum = 0;
+    const Lowered lowered = Lower(maker.job, maker.job.variants.front(), *FindGpu(gpu),
+                                  {.batch = 2, .steps = 1, .calibration = calibration});
+    for (const Request& r : lowered.workload.requests) {
+      if (r.kind == Request::Kind::kBorrow) sum += r.size;
+    }
+    return sum;
+  };
+  const Bytes by_rule = borrowed("H200", nullptr);
+  const Bytes elsewhere = borrowed("RTX 4090", nullptr);
+  const auto text = std::make_shared<const std::string>(
+      "float32 nchw 64,56,56 64,3,3 1,1 1,1 1,1 1\t0\t1:12345 2:23456\t\t");
+  AskedWorkspaces asked{.gpu = "H200", .cudnn = "9.19.0", .table = {text, {{1, 2}}}};
+  ASSERT_TRUE(asked.table.Add(*text));
+  maker.job.asked = std::make_shared<const AskedWorkspaces>(std::move(asked));
+  ASSERT_NE(by_rule, 23456);
+  EXPECT_EQ(borrowed("H200", nullptr), 23456);
+  EXPECT_EQ(borrowed("RTX 4090", nullptr), elsewhere);
+  const std::shared_ptr<const Calibration> measured = Calibration::BuiltIn("H200");
+  EXPECT_NE(borrowed("H200", measured.get()), 23456) << "is in the built-in table";
+}
+
 TEST(Lower, AbsurdSizesEndWhereAddressesDo) {
   JobMaker maker;
   maker.BeginStep();

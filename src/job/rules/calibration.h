@@ -3,17 +3,16 @@
 // docs/formats/calibration.md.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/hash.h"
 #include "base/result.h"
 #include "files/input.h"
 #include "job/cudnn/convolution_workspace.h"
+#include "job/file/workspace_table.h"
+#include "job/rules/workspace_lookup.h"
 
 namespace plimsoll {
 
@@ -31,21 +30,18 @@ class Calibration {
   static std::shared_ptr<const Calibration> BuiltIn(std::string_view gpu);
 
   const std::string& gpu() const { return gpu_; }
-  std::size_t size() const { return lines_.size(); }
+  std::size_t size() const { return table_.size(); }
   const std::optional<MeasuredContext>& context() const { return context_; }
 
-  /// Exact at a measured batch. Between two, on the line through them where it rises, with what the
-  /// engines of its measured neighbours would take as the upper end; beyond the last, on the line
-  /// of the last ones if there is a clear one. Nothing for a shape that was not measured.
-  std::optional<Workspace> Find(const ConvShape& shape, ConvDirection direction) const;
+  /// Nothing for a shape that was not measured.
+  std::optional<Workspace> Find(const ConvShape& shape, ConvDirection direction) const {
+    return FindWorkspace(table_, shape, direction);
+  }
 
  private:
-  /// Lines are read when their shape is asked for: a step has a few dozen of many thousands.
-  std::shared_ptr<const std::string> text_;
   std::string gpu_;
   std::optional<MeasuredContext> context_;
-  std::vector<std::vector<std::int64_t>> batches_;
-  HashMap<std::string_view, std::string_view> lines_;
+  WorkspaceTable table_;
 };
 
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 #include "job/rules/common.h"
 #include "job/rules/reduction.h"
 #include "job/rules/rules.h"
+#include "job/rules/workspace_lookup.h"
 
 namespace plimsoll {
 namespace {
@@ -50,6 +51,19 @@ std::int64_t OfDimension(const std::vector<std::int64_t>& list, std::size_t i,
   return list.size() > i ? list[list.size() - 1 - i] : list.front();
 }
 
+ConvVolume VolumeOf(const Convolution& c) {
+  ConvVolume volume;
+  for (std::size_t i = 0; i < volume.input.size(); ++i) {
+    const std::size_t from_last = volume.input.size() - 1 - i;
+    volume.input[i] = c.input.sizes[2 + i];
+    volume.kernel[i] = c.weight.sizes[2 + i];
+    volume.stride[i] = OfDimension(c.stride, from_last, 1);
+    volume.padding[i] = OfDimension(c.padding, from_last, 0);
+    volume.dilation[i] = OfDimension(c.dilation, from_last, 1);
+  }
+  return volume;
+}
+
 /// Convolutions of one dimension are those of two with a height of 1; of three, the depth goes to
 /// the height.
 ConvShape ShapeOf(const Convolution& c) {
@@ -79,15 +93,24 @@ ConvShape ShapeOf(const Convolution& c) {
   }
   shape.groups = c.groups;
   shape.transposed = c.transposed;
-  shape.folded_depth = dims == 3;
+  if (dims == 3) shape.volume = VolumeOf(c);
   return shape;
 }
 
+/// What was measured goes before what cuDNN was asked for, and that before the rules.
+Workspace WorkspaceOf(const ConvShape& shape, ConvDirection direction, const Emitter& emit) {
+  const int multiprocessors = emit.gpu().multiprocessors;
+  const WorkspaceSources sources = emit.sources();
+  std::optional<Workspace> known;
+  if (sources.measured) known = sources.measured->Find(shape, direction);
+  if (sources.asked && !known) {
+    known = FindAsked(*sources.asked, shape, direction, multiprocessors);
+  }
+  return known ? *known : ConvolutionWorkspace(shape, direction, multiprocessors);
+}
+
 void BorrowWorkspace(const Convolution& c, ConvDirection direction, Emitter& emit) {
-  const ConvShape shape = ShapeOf(c);
-  const Calibration* measured = emit.calibration();
-  const std::optional<Workspace> exact = measured ? measured->Find(shape, direction) : std::nullopt;
-  emit.Borrow(exact ? *exact : ConvolutionWorkspace(shape, direction, emit.gpu().multiprocessors));
+  emit.Borrow(WorkspaceOf(ShapeOf(c), direction, emit));
 }
 
 /// Input and weight stand at `first` and after, the settings at `settings` and after.

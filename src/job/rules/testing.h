@@ -110,7 +110,7 @@ class RecordingEmitter final : public Emitter {
 
   const Gpu& gpu() const override { return gpu_; }
   TorchVersion torch() const override { return torch_; }
-  const Calibration* calibration() const override { return nullptr; }
+  WorkspaceSources sources() const override { return {}; }
   Slot Take(Bytes bytes) override {
     if (bytes <= 0) return {};
     log_.push_back(bytes);

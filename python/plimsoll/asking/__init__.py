@@ -1,0 +1,1 @@
+"""What cuDNN itself says that the convolutions of a captured job take, asked without a GPU."""
