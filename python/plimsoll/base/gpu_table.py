@@ -1,5 +1,7 @@
-"""Compute capability, multiprocessors, bytes of memory, and rates by name: of products in fp32, TF32
-and 16 bit in TFLOP/s, of the memory in GB/s. Written by tools/make_gpu_table: do not edit."""
+"""Compute capability, multiprocessors, bytes of memory, and rates by name: of products in fp32,
+TF32 and 16 bit in TFLOP/s, of the memory in GB/s. Written by tools/make_gpu_table: do not edit."""
+
+# ruff: noqa: E501
 
 from __future__ import annotations
 

@@ -251,6 +251,7 @@ def compiled(model: nn.Module) -> nn.Module:
     the job is forgotten."""
     made: Any = torch.compile(model)
     torch._dynamo.reset()
+    assert isinstance(made, nn.Module)
     return made
 
 
