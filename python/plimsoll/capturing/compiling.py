@@ -57,13 +57,17 @@ class Compiling(Listener):
         self._stack = contextlib.ExitStack()
         #: Whether anything is to be compiled.
         self.asked = False
+        self._hears_regions = False
         self._recorder: Recorder | None = None
         self._fake: Any = None
         self._places: Places | None = None
 
     @contextlib.contextmanager
     def of(self, recorder: Recorder, places: Places) -> Iterator[None]:
-        """Tells this recorder."""
+        """Tells this recorder. What was compiled for other runs of the job is forgotten: for other
+        sizes the compiler would write what suits both."""
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()
         self._recorder, self._places = recorder, places
         self._fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         try:
@@ -107,7 +111,9 @@ class Compiling(Listener):
 
             module._compiled_call_impl = named_call  # type: ignore[assignment]
 
-        return [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+        patches = [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
+        # What was compiled before the capture began switches its compiler on when it is called.
+        return patches + (self._regions() if "torch._dynamo.eval_frame" in sys.modules else [])
 
     def _plain(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         mode = kwargs.get("mode")
@@ -124,25 +130,32 @@ class Compiling(Listener):
         folder = self._folder or enter(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         enter(patched_item(os.environ, "TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "inductor")))
         enter(compiler(self._gpu, self))
-        enter(patched(self._regions()))
+        if not self._hears_regions:
+            enter(patched(self._regions()))
+        enter(patched(self._unseen()))
         enter(_failures(self._note))
 
     def _regions(self) -> list[Patch]:
         """While the compiler looks at what runs, modules have no hooks of ours: it would compile
-        them. Recording is nothing to look at either."""
+        them."""
         frames = importlib.import_module("torch._dynamo.eval_frame")
         name = _switch_of(frames)
         switch = getattr(frames, name)
 
         def switched(callback: Any) -> Any:
+            if callable(callback):
+                self.start()
             self._hear(not callable(callback) and not _is_inside_another(sys._getframe(1)))
             return switch(callback)
 
-        patches = [Patch(frames, name, switched)]
-        for kind in (Recorder, *Recorder.__subclasses__()):
-            unseen = torch._dynamo.disable(vars(kind)["__torch_dispatch__"])
-            patches.append(Patch(kind, "__torch_dispatch__", unseen))
-        return patches
+        self._hears_regions = True
+        return [Patch(frames, name, switched)]
+
+    def _unseen(self) -> list[Patch]:
+        """Recording is nothing for the compiler to look at."""
+        name = "__torch_dispatch__"
+        kinds = (Recorder, *Recorder.__subclasses__())
+        return [Patch(kind, name, torch._dynamo.disable(vars(kind)[name])) for kind in kinds]
 
     def _left_out(self) -> list[Patch]:
         def say() -> None:
@@ -247,10 +260,7 @@ def uncompiled(module: nn.Module) -> nn.Module:
 
 
 def compiled(model: nn.Module) -> nn.Module:
-    """For the sizes that it gets first, as torch.compile does; what was compiled for other runs of
-    the job is forgotten."""
     made: Any = torch.compile(model)
-    torch._dynamo.reset()
     assert isinstance(made, nn.Module)
     return made
 

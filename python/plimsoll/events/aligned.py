@@ -63,6 +63,8 @@ class _Aligning:
         self._alone: set[int] = set()
         self._events: tuple[list[Event], list[Event]] = ([], [])
         self._calls_alone = 0
+        #: What the first run has let go of, which the second may still read.
+        self._dead: set[int] = set()
 
     def run(self) -> Aligned:
         parts = [list(_parts(run.events)) for run in self._runs]
@@ -93,9 +95,10 @@ class _Aligning:
     def _pair(self, ours: _Group, theirs: _Group) -> None:
         beside = self._counterpart(ours.event, theirs.event)
         if beside is None:
-            self._ours(ours)
-            return self._theirs(theirs)
-        self._add(ours.event, beside)
+            self._ours(_Group(ours.event, []))
+            self._theirs(_Group(theirs.event, []))
+        else:
+            self._add(ours.event, beside)
         self._free(ours.frees)
         self._free_theirs(theirs.frees)
 
@@ -126,6 +129,7 @@ class _Aligning:
         self._events[1].append(theirs)
 
     def _free(self, numbers: list[int]) -> None:
+        self._dead.update(numbers)
         for number in numbers:
             self._add(Free(number), Free(number))
 
@@ -186,7 +190,8 @@ class _Aligning:
 
     def _renumbered_in(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return value._replace(storage=self._numbers.get(value.storage, 0))
+            number = self._numbers.get(value.storage, 0)
+            return value._replace(storage=0 if number in self._dead else number)
         if type(value) is list:
             return [self._renumbered_in(element) for element in value]
         return value
