@@ -95,8 +95,13 @@ const Variant& VariantOf(const Job& job, const Choice& choice) {
 
 void KeepSuited(Job& job, const Choice& choice) {
   const auto unfit = [&](const Variant& variant) { return !Suits(job, variant, choice); };
-  if (!std::all_of(job.variants.begin(), job.variants.end(), unfit)) {
-    std::erase_if(job.variants, unfit);
+  if (std::all_of(job.variants.begin(), job.variants.end(), unfit)) return;
+  const bool was_compiled = job.variants.front().compiled;
+  std::erase_if(job.variants, unfit);
+  if (was_compiled && !job.variants.front().compiled) {
+    job.notes.push_back(
+        "what is changed goes into the forward or the backward, which a compiler would write "
+        "anew: this is the job in eager mode");
   }
 }
 

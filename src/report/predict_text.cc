@@ -300,16 +300,18 @@ std::string EngineText(const Prediction& p, const ServedModel& model) {
       needs, left / model.token);
 }
 
-/// "5.58 GiB reserved, about 30.1 ms a step; …": of the other of the two.
-std::string CompiledText(const Compiled& compiled) {
-  std::string text = fmt::format(
-      "{} allocated, {} reserved, about {} a step", FormatBytes(compiled.other.allocated.best),
-      FormatBytes(compiled.other.reserved.best), Milliseconds(compiled.other_step_us));
+/// The job beside the same with torch.compile, or without.
+void WriteCompiled(Writer& w, const Compiled& compiled) {
+  WriteRow(
+      w, compiled.is ? "  not compiled" : "  compiled",
+      fmt::format("{} allocated, {} reserved, about {} a step",
+                  FormatBytes(compiled.other.allocated.best),
+                  FormatBytes(compiled.other.reserved.best), Milliseconds(compiled.other_step_us)));
   if (compiled.is && compiled.timing > 0) {
-    text += fmt::format(". To time its kernels the compiler takes {} at a time in the first step",
-                        FormatBytes(compiled.timing));
+    WriteRow(w, "  in the first step",
+             fmt::format("the compiler times its kernels, and takes {} for each",
+                         FormatBytes(compiled.timing)));
   }
-  return text;
 }
 
 void WriteFigures(Writer& w, const PredictAnswer& answer) {
@@ -323,10 +325,7 @@ void WriteFigures(Writer& w, const PredictAnswer& answer) {
   if (p.trial.step_us > 0) {
     WriteRow(w, p.trial.fits ? "a step takes" : "a step would take", StepTimeText(p));
   }
-  if (answer.compiled) {
-    WriteRow(w, answer.compiled->is ? "  not compiled" : "  compiled",
-             CompiledText(*answer.compiled));
-  }
+  if (answer.compiled) WriteCompiled(w, *answer.compiled);
   WriteRow(w, "peak", InstantText(p));
   if (p.host) WriteRow(w, "on the host", HostText(p));
   if (answer.share) WriteRow(w, "left for others", LeftText(p));

@@ -58,7 +58,7 @@ TEST(Compiled, TakesWhatWasMeasured) {
 TEST(Compiled, IsToldBesideTheJobInEagerMode) {
   const Job job = ReadCompiled("resnet50_bf16");
   const std::optional<Compiled> eager =
-      FindCompiled(job, *FindGpu("H200"), {.precision = "eager", .batch = 64});
+      FindCompiled(job, *FindGpu("H200"), {.batch = 64, .precision = "eager"});
   ASSERT_TRUE(eager);
   EXPECT_FALSE(eager->is);
   // The cache of an H200, which is written between the runs of a kernel that is timed.
