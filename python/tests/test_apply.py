@@ -498,3 +498,22 @@ def test_checkpointing_is_in_a_shared_module_everywhere():
     assert "batch norm" not in applied.done[0]
     normed = nn.Sequential(nn.Sequential(nn.BatchNorm1d(3)))
     assert "batch norm" in plimsoll.apply(plan(checkpointing={"modules": ["0"]}), normed).done[0]
+
+
+def test_a_compiled_way_compiles_the_model_in_place(monkeypatch):
+    asked = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: asked.append(self))
+    model = net()
+    applied = plimsoll.apply(plan(precision={"name": "amp_bf16+compiled"}), model)
+    assert asked == [model] and applied.done == ["compiled; autocast to bfloat16"]
+
+
+def test_a_way_without_the_compiler():
+    model = net()
+    model._compiled_call_impl = print
+    assert plimsoll.apply(plan(precision={"name": "eager"}), model).done == ["not compiled"]
+    assert model._compiled_call_impl is None
+    wrapped = nn.Sequential()
+    wrapped._orig_mod = model
+    applied = plimsoll.apply(plan(precision={"name": "eager"}), wrapped)
+    assert "call the model that torch.compile was given" in applied.not_set[0]

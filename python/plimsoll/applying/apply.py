@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..base.errors import PlanError
-from ..base.precision import PRECISIONS
+from ..base.precision import EAGER, PRECISIONS
 from .applied import Applied
 from .deferred_logits import defer
 from .host_optimizer import HostOptimizer
@@ -97,8 +97,19 @@ _Value = Mapping[str, Any]
 # Each sets one lever and says in words what it did.
 
 
+def _uncompiled(applied: Applied) -> str:
+    """A module that is wrapped is called by its wrapper, which is the user's to leave out."""
+    if hasattr(applied.model, "_orig_mod"):
+        raise _LeftToYou("call the model that torch.compile was given")
+    applied.model._compiled_call_impl = None
+    return "not compiled"
+
+
 def _set_precision(applied: Applied, value: _Value) -> str:
-    precision = PRECISIONS.get(value.get("name", ""))
+    name = value.get("name", "")
+    if name == EAGER.name:
+        return _uncompiled(applied)
+    precision = PRECISIONS.get(name)
     if precision is None:
         raise _LeftToYou("this release does not know it")
     told = []
@@ -107,6 +118,9 @@ def _set_precision(applied: Applied, value: _Value) -> str:
     if precision.channels_last:
         applied.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         told.append("model and batches in channels-last")
+    if precision.compiled:
+        applied.model.compile()
+        told.append("compiled")
     if precision.autocast is not None:
         told.append(f"autocast to {_name(precision.autocast)}")
     if precision.scaled:
