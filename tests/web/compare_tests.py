@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 
-from fixture import PageTest
+from fixture import PageTest, nightly
 from handmade import MIB, Run, frame
 from program import DATA, size_text, snapshot_file
 
@@ -45,6 +45,7 @@ class Compared(PageTest):
         self.assertEqual([growth for _, growth in shown], [growth for _, growth in expected])
         self.assertEqual(sorted(shown), sorted(expected))
 
+    @nightly
     def test_a_line_that_moved_is_the_same_line(self) -> None:
         files = []
         for name, line, size in (("before", 10, 4 * MIB), ("after", 14, 6 * MIB)):
@@ -102,6 +103,7 @@ class Compared(PageTest):
         for side in (0, 1):
             self.assertEqual(len({whole[side], selected[side], zoomed[side]}), 3)
 
+    @nightly
     def test_settings_that_differ_are_named(self) -> None:
         self.open(snapshot_file("llama_var_expand"), compare=(snapshot_file("llama_var_default"),))
         row = self.browser.texts("#compare [data-row='allocator settings'] td")
@@ -111,6 +113,7 @@ class Compared(PageTest):
         self.open(THIS, compare=(BASE,))
         self.assertIn("No setting", self.browser.text("#changed-settings"))
 
+    @nightly
     def test_peaks_of_both(self) -> None:
         diff = self.program.diff(BASE, THIS)
         self.open(THIS, compare=(BASE,))
@@ -128,6 +131,7 @@ class Compared(PageTest):
             self.browser.wait_until(chosen, str(rank))
             self.assertEqual({change[2] for _, change in self.browser.run(_ACCOUNT)}, {0})
 
+    @nightly
     def test_runs_of_different_lengths(self) -> None:
         short = Run()
         short.allocate(4096)
@@ -139,12 +143,14 @@ class Compared(PageTest):
             self.browser.press(key)
         self.browser.choose("#timeline .tools label:last-child select", "time")
 
+    @nightly
     def test_narrow_screen_does_not_scroll_sideways(self) -> None:
         self.browser.resize(390, 844)
         self.open(THIS, compare=(BASE,))
         for box in ("document.documentElement", "document.querySelector('#holders')"):
             self.assertLessEqual(self.browser.run(f"return {box}.scrollWidth - {box}.clientWidth"), 0, box)
 
+    @nightly
     def test_hostile_names_in_the_baseline(self) -> None:
         run = Run()
         run.allocate(MIB, frame("</script><script>document.title='owned'</script>", line=3))

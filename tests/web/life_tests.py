@@ -93,6 +93,7 @@ class Lanes(PageTest):
         self.assertIn("training: at most", self.tip())
         self.assertIn("on the host", self.tip())
 
+    @nightly
     def test_host_by_stage_and_no_curve(self) -> None:
         self.browser.open(self.program.prediction(WITH_HOST, batch=8))
         rows = self.program.predict(WITH_HOST, batch=8)["stages"]
@@ -117,6 +118,7 @@ class Lanes(PageTest):
             self.browser.click(f"#stages tr[data-stage='{name}']")
             self.assertEqual(self.instant()["allocated"], mark["peak_allocated"])
 
+    @nightly
     def test_steps_where_nothing_was_marked(self) -> None:
         self.open(UNMARKED)
         steps = self.program.explain(UNMARKED)["ranks"][0]["step_table"]

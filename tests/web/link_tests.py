@@ -55,6 +55,7 @@ class FindingTests(LinkTest):
             self.assertEqual(self.event(), 123)
         self.browser.wait_until("location.hash === '#rank=0&event=123'")
 
+    @nightly
     def test_finding_comes_into_sight_of_a_chart_that_is_zoomed(self) -> None:
         def name(data: dict[str, Any]) -> None:
             data["explanation"]["findings"][0]["event"] = 20_000
@@ -116,6 +117,7 @@ class CopyTests(LinkTest):
         self.browser.wait_until("document.querySelector('.remedy .copy').textContent === 'Copied'")
         self.assertEqual(self.clipboard(), "\n".join(lines))
 
+    @nightly
     def test_what_makes_it_worse_is_set_apart_and_not_copied(self) -> None:
         def worsen(data: dict[str, Any]) -> None:
             for finding in data["explanation"]["findings"]:
@@ -127,6 +129,7 @@ class CopyTests(LinkTest):
         copies = self.browser.run("return [...document.querySelectorAll('#remedies .copy')].map((b) => b.dataset.copies)")
         self.assertFalse([text for text in copies if "max_split_size_mb:128" in text])
 
+    @nightly
     def test_recording_code_is_code(self) -> None:
         self.open(ERROR)
         code = "\n".join(self.program.explain(ERROR)["record_next"])
@@ -164,6 +167,7 @@ class LegendTests(LinkTest):
         self.assertEqual(self.browser.run("return document.querySelector('#curve').dataset.most"), whole)
         self.assertNotIn("only", self.hash_words())
 
+    @nightly
     def test_every_grouping_has_entries_that_can_be_shown_alone(self) -> None:
         self.open(LONG)
         for how in ("place", "module", "size", "category") if NIGHTLY else ("module", "category"):
@@ -179,6 +183,7 @@ class LegendTests(LinkTest):
                 self.browser.press("a")
                 self.assertEqual(self.selection(), "")
 
+    @nightly
     def test_hover_finds_only_what_is_selected(self) -> None:
         run = Run()
         run.allocate(4 * MIB, frame("keep", line=1))
@@ -192,6 +197,7 @@ class LegendTests(LinkTest):
         self.assertIn("drop", self.tip())
         self.assertIn(f"{size_text(2 * MIB)} allocated", self.tip())
 
+    @nightly
     def test_phases_are_in_the_legend(self) -> None:
         self.open(RANKS[0])
         for phase in ("forward", "backward", "optimizer"):
@@ -316,6 +322,7 @@ class StepTests(LinkTest):
         self.assertEqual(self.browser.text("#drawn"), caption)
         self.assertEqual(self.hash_words(), words)
 
+    @nightly
     def test_addresses_that_make_no_sense(self) -> None:
         self.open(OOM)
         whole = self.browser.text("#drawn")
@@ -384,6 +391,7 @@ class PhoneTests(LinkTest):
         self.assertIn("gets past this request", results)
         self.assertNotIn("it fits", results)
 
+    @nightly
     def test_costs_of_remedies_stay(self) -> None:
         self.open(OOM)
         costs = [r["costs"] for f in self.program.explain(OOM)["findings"] for r in f["remedies"] if r["costs"]]
@@ -393,6 +401,7 @@ class PhoneTests(LinkTest):
         )
         self.assertEqual(sorted(costs), sorted(text for text in shown if text in costs))
 
+    @nightly
     def test_selection_and_code_do_not_widen_the_page(self) -> None:
         for files in ([OOM], [ERROR]):
             self.open(*files, fragment="only=category:activations")
@@ -409,6 +418,7 @@ class TradeOffTests(LinkTest):
             self.assertIn(word, legend)
         self.assertIn("batch 8", self.browser.texts("#trade-offs .point-label"))
 
+    @nightly
     def test_labels_do_not_overlap(self) -> None:
         for width in (1280, 390):
             self.browser.resize(width, 844)

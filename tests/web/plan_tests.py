@@ -77,6 +77,7 @@ class Ways(PlanPage):
         self.assertLessEqual({str(i + 1) for i in range(len(self.plan["ways"]))}, set(labels))
         self.assertIn("as captured", labels)
 
+    @nightly
     def test_the_axis_bends_below_a_job_that_needs_far_more(self) -> None:
         page, plan = self.program.planned(SMALL, "--gpu", "5GiB", "--global-batch", 512, fine=(0, 1))
         self.assertGreater(plan["as_captured"]["device"]["best"], 10 * plan["ways"][0]["device"]["best"])
@@ -114,6 +115,7 @@ class Ways(PlanPage):
         last = str(len(shown) - 1)
         self.assertEqual([index for index, value in shown.items() if value < 1], [last])
 
+    @nightly
     def test_address_leads_back(self) -> None:
         self.browser.open(self.page, "plan=2")
         self.assertEqual(self.chosen(), "1")

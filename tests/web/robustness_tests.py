@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from fixture import NIGHTLY, PageTest
+from fixture import NIGHTLY, PageTest, nightly
 from handmade import MIB, Run, frame, write
 from program import DATA, size_text, snapshot_file
 
@@ -74,6 +74,7 @@ class NamesTests(PageTest):
             self.assertGreater(int(self.browser.run("return document.querySelector('#found').dataset.bytes")), 0, word)
         self.assertEqual(self.browser.run("return document.querySelectorAll('img').length"), 0)
 
+    @nightly
     def test_names_that_the_script_itself_uses(self) -> None:
         # A name must not find a colour, or a property, by accident.
         self.open(
@@ -98,11 +99,13 @@ class NamesTests(PageTest):
         self.open(run.write(self.folder / "half.pickle"))
         self.assertEqual(self.instant()["allocated"], 4096)
 
+    @nightly
     def test_markup_in_the_name_of_the_file(self) -> None:
         self.open(self.write_run(["main"], '<b onclick="x">&amp;{{DATA}}.pickle'))
         self.assertEqual(self.browser.text("#subject"), '<b onclick="x">&amp;{{DATA}}.pickle')
         self.assertEqual(self.browser.run("return document.querySelectorAll('b').length"), 0)
 
+    @nightly
     def test_path_that_is_no_utf8(self) -> None:
         run = Run()
         run.allocate(4096)
@@ -111,6 +114,7 @@ class NamesTests(PageTest):
         self.assertEqual(self.instant()["allocated"], 4096)
         self.assertIn("latin-", self.browser.text("#subject"))
 
+    @nightly
     def test_two_paths_that_differ_in_what_is_no_utf8(self) -> None:
         files = []
         for i, name in enumerate((b"rank0-\xfe.pickle", b"rank0-\xff.pickle")):
@@ -130,6 +134,7 @@ class EdgeTests(PageTest):
         self.assertNotEqual(self.browser.text("#verdict"), "")
         self.assertFalse(self.browser.shown("#timeline"))
 
+    @nightly
     def test_segments_and_no_events(self) -> None:
         file = DATA / "dialects" / "no_traces.pickle"
         report = self.program.explain(file)["ranks"][0]
@@ -149,12 +154,14 @@ class EdgeTests(PageTest):
         self.browser.press("\ue014")
         self.browser.point("#curve", 300, 100).click().perform()
 
+    @nightly
     def test_one_allocation_and_nothing_else(self) -> None:
         run = Run()
         run.allocate(4096)
         self.open(write(self.folder / "one.pickle", run.events[1:]))
         self.assertEqual(self.instant()["allocated"], 4096)
 
+    @nightly
     def test_everything_freed(self) -> None:
         run = Run()
         run.free(run.allocate(4096), 4096)
@@ -162,6 +169,7 @@ class EdgeTests(PageTest):
         self.assertEqual(self.instant()["allocated"], 0)
         self.assertEqual(self.instant()["reserved"], 64 * MIB)
 
+    @nightly
     def test_sizes_beyond_32_bits(self) -> None:
         run = Run(segment=1 << 45)
         run.allocate(1 << 44)
@@ -207,6 +215,7 @@ class EdgeTests(PageTest):
         for line in explanation["ranks"][0]["account"]:
             self.assertIn(size_text(line["bytes"]), shown)
 
+    @nightly
     def test_error_texts_of_many_kinds(self) -> None:
         names = ("jax_buffers", "torch_2_11_two_ranks_mixed", "cublas", "gaudi", "host_slurm", "torch_exabyte")
         for name in names if NIGHTLY else names[:2]:

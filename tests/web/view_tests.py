@@ -123,6 +123,7 @@ class TimelineTests(PageTest):
         roll()
         self.assertLess(self.events_in_a_column(), whole)
 
+    @nightly
     def test_drag_moves_the_chart_and_not_the_instant(self) -> None:
         self.open(LONG)
         for _ in range(4):
@@ -145,6 +146,7 @@ class TimelineTests(PageTest):
         self.assertEqual(self.event_under(x, low), peak)
         self.assertIn(self.tip().split("\n")[0], [holder["where"] for holder in report["holders"]])
 
+    @nightly
     def test_hover_reaches_the_first_and_the_last_event(self) -> None:
         # Only ever more: the last event is the peak, and must be seen.
         run = Run(segment=4096 * MIB)
@@ -179,6 +181,7 @@ class TimelineTests(PageTest):
         self.browser.click("#to-peak")
         self.assertEqual(self.event(), self.program.explain(LONG)["ranks"][0]["instant"]["event"])
 
+    @nightly
     def test_controls_say_what_is_drawn_after_a_change_of_theme(self) -> None:
         self.open(LONG)
         self.browser.choose("#timeline .tools select", "size")
@@ -204,6 +207,7 @@ class KeyboardTests(PageTest):
         self.browser.actions().key_down("\ue008").send_keys("\ue014").key_up("\ue008").perform()
         self.assertEqual(self.event(), 601)
 
+    @nightly
     def test_a_key_held_down(self) -> None:
         # Browsers refuse an address that changes hundreds of times in seconds.
         self.open(OOM, fragment="event=0")
@@ -253,6 +257,7 @@ class StackTests(PageTest):
         self.assertEqual(self.found("TRAIN.py"), self.instant()["allocated"])
         self.assertEqual(self.found("no such function"), 0)
 
+    @nightly
     def test_search_adds_up_bytes_of_each_stack_once(self) -> None:
         run = Run()
         outer = frame("run_epoch", line=9)
@@ -287,6 +292,7 @@ class StackTests(PageTest):
         self.assertEqual(self.found("level_999"), MIB)
         self.assertEqual(self.found("level_0 "), MIB)
 
+    @nightly
     def test_innermost_frame_of_a_deep_stack_can_be_reached(self) -> None:
         # A trainer, a wrapper or two and a model are soon a hundred frames deep.
         self.open(self.write_deep(150))
@@ -361,11 +367,13 @@ class AddressTests(PageTest):
         self.browser.wait_until("location.hash === '#rank=1&event=123'")
         self.assertEqual(self.browser.text("#ranks tr.chosen td:nth-child(2)"), RANKS[1].name)
 
+    @nightly
     def test_address_that_is_changed_by_hand(self) -> None:
         self.open(OOM)
         self.browser.run("location.hash = 'rank=0&event=12'")
         self.browser.wait_until("document.querySelector('#totals').dataset.event === '12'")
 
+    @nightly
     def test_addresses_that_make_no_sense(self) -> None:
         own = self.program.explain(OOM)["ranks"][0]["instant"]["event"]
         fragments = ("rank=x&event=y", "rank=99", "rank=-5", "segments", "&&==", "rank=NaN", "rank=0.5")
@@ -409,6 +417,7 @@ class RankTests(PageTest):
         self.browser.wait_until("document.querySelector('#ranks tr.chosen').dataset.rank === '3'")
         self.assertEqual(self.browser.run("return document.activeElement.dataset.rank"), "3")
 
+    @nightly
     def test_two_rows_in_quick_succession(self) -> None:
         ranks = self.program.explain(*RANKS)["ranks"]
         self.open(*RANKS, fragment="rank=0")
@@ -427,6 +436,7 @@ class RankTests(PageTest):
         self.assertEqual(self.browser.text("#ranks tr.chosen td:nth-child(2)"), RANKS[0].name)
         self.assertEqual(self.instant()["allocated"], ranks[0]["instant"]["allocated"])
 
+    @nightly
     def test_rank_without_a_timeline(self) -> None:
         # A profiler's memory timeline tells a peak and no events.
         bare = DATA / "profiler" / "timeline.json.gz"
@@ -453,6 +463,7 @@ class LookTests(PageTest):
         self.browser.press("d")
         self.assertEqual(self.browser.colour_of("body"), light)
 
+    @nightly
     def test_system_asks_for_dark(self) -> None:
         self.browser.media(scheme="dark")
         self.open(OOM)
@@ -465,6 +476,7 @@ class LookTests(PageTest):
                 self.open(*files)
                 self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth"), 390)
 
+    @nightly
     def test_paper_has_no_controls(self) -> None:
         self.open(*RANKS)
         controls = ("#timeline .tools", "#flame .tools", "#theme", "#sections")
@@ -476,6 +488,7 @@ class LookTests(PageTest):
         self.assertTrue(self.browser.shown("#verdict"))
         self.assertEqual(self.browser.colour_of("body"), "rgb(255, 255, 255)")
 
+    @nightly
     def test_charts_are_printed_on_white(self) -> None:
         self.browser.media(scheme="dark")
         self.open(OOM)

@@ -10,14 +10,25 @@ from collections.abc import Iterator
 from ..base.notes import Note
 from ..events.recorder import Recorder
 
+_is_frozen = False
+
+
+def freeze() -> None:
+    """For as long as this process lives."""
+    global _is_frozen
+    gc.collect()
+    gc.freeze()
+    _is_frozen = True
+
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
     """Cycles are collected whenever Python likes; the two runs have to agree on when ."""
     enabled = gc.isenabled()
     gc.collect()
-    # What is there already need not be looked through again after every step.
-    freezes = gc.get_freeze_count() == 0
+    # What is there already need not be looked through again after every step. What is frozen is
+    # counted one by one.
+    freezes = not _is_frozen and gc.get_freeze_count() == 0
     if freezes:
         gc.freeze()
     gc.disable()

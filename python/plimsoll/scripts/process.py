@@ -8,7 +8,6 @@ Everything that ends it is `NoReturn`, and comes to `_leave`.
 from __future__ import annotations
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import runpy
@@ -30,7 +29,7 @@ from ..base.seed import fixed_seed
 from ..capturing.api import settings_of_torch
 from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
 from ..capturing.compiling import Compiling
-from ..capturing.garbage import collector_paused
+from ..capturing.garbage import collector_paused, freeze
 from ..capturing.optimizers import no_overflow
 from ..capturing.recurrent import recurrent_as_one_call
 from ..capturing.torch_errors import clear_errors
@@ -272,8 +271,7 @@ def load_all() -> None:
     """Before processes are forked: what takes long to import, also where it is used alone. The
     collector does not look through it again in each of them, so that they share its memory."""
     FakeTensorMode()
-    gc.collect()
-    gc.freeze()
+    freeze()
 
 
 def run_script(place: str, run: Run, progress: Progress) -> NoReturn:

@@ -37,12 +37,29 @@ std::string Joined(const std::vector<std::string>& chain) {
   return text;
 }
 
+/// A file that torch.compile wrote. Its cache may be anywhere: they are named by a hash of 51
+/// digits of base 32 behind a "c", in a folder of two of them.
+bool IsWrittenByCompiler(std::string_view file) {
+  if (file.find("torchinductor") != std::string_view::npos) return true;
+  constexpr std::size_t kName = 52;
+  constexpr std::string_view kEnding = ".py";
+  if (!file.ends_with(kEnding)) return false;
+  const std::string_view name = file.substr(file.rfind('/') + 1);
+  if (name.size() != kName + kEnding.size() || name[0] != 'c') return false;
+  const std::string_view hash = name.substr(0, kName);
+  const bool digits = std::all_of(hash.begin(), hash.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7');
+  });
+  const std::string folder = fmt::format("/{}/{}", name.substr(1, 2), name);
+  return digits && file.ends_with(folder);
+}
+
 bool IsLibrary(std::string_view file) {
   return file.find("site-packages/") != std::string_view::npos ||
          file.find("dist-packages/") != std::string_view::npos ||
          file.find("/lib/python") != std::string_view::npos || file.starts_with("<frozen") ||
          file.find("/Lib/") != std::string_view::npos ||  // where Windows keeps Python's own
-         file.find("torchinductor") != std::string_view::npos;
+         IsWrittenByCompiler(file);
 }
 
 /// What a C++ frame adds to the signs of the frames inside it. A module that is called inside the
@@ -143,6 +160,7 @@ StackAnalysis::FrameKind StackAnalysis::Classify(const Frame& frame) const {
     kind.torch = false;
   }
   kind.user = in_torch.empty() && !IsLibrary(file);
+  kind.written = IsWrittenByCompiler(file);
   return kind;
 }
 
@@ -260,10 +278,15 @@ std::string StackAnalysis::CppWhere(FrameId id) const {
 std::string StackAnalysis::WhereOf(StackId id) const {
   const StackTraits& t = of(id);
   if (t.user_frame.valid()) return Where(t.user_frame);
+  FrameId innermost;
   for (FrameId frame : timeline_.stacks.stack(id)) {
-    if (!cpp_ && kinds_[frame.index()].counts) return Where(frame);
+    const FrameKind& kind = kinds_[frame.index()];
+    if (cpp_ || !kind.counts) continue;
+    // Behind a compiler's line torch has put the one that it is for.
+    if (!innermost.valid() || kinds_[innermost.index()].written) innermost = frame;
+    if (!kind.written) break;
   }
-  return CppWhereWithoutUser(id);
+  return innermost.valid() ? Where(innermost) : CppWhereWithoutUser(id);
 }
 
 /// In autograd's thread the operator whose gradient is computed; else what was called in PyTorch.

@@ -105,6 +105,7 @@ class StackAnalysis {
     bool user = false;
     bool optimizer_wrapper = false;  // around every optimizer's step, the user's own ones too
     bool callback = false;           // C++: calls what the user handed over
+    bool written = false;            // by a compiler: says less than the line that it is for
   };
   /// Numbers for hashes, in the order in which they come.
   struct Numbers;

@@ -169,5 +169,22 @@ TEST(PythonStack, AModuleIsNamedByItsForward) {
   EXPECT_EQ(stacks.ModuleChain(stack), "net:9");
 }
 
+TEST(CompiledCode, IsNamedByTheLineThatItIsFor) {
+  const std::string written =
+      "/home/me/cache/hu/chuab3kgqkj3zhxbcml6wfm5scgcwjdib2kpv5ltg5ibwpe3xihm.py:1679 call";
+  const std::string library = "/v/lib/python3.12/site-packages/transformers/gpt2.py:697 forward";
+  Timeline t;
+  const StackId forward = Add(t, {written, library, "/home/me/train.py:9 loss"});
+  const StackId backward = Add(t, {written, library});
+  const StackId alone = Add(t, {written});
+  // A file of the user's with a name of that length.
+  const StackId own = Add(t, {"/home/me/" + std::string(52, 'c') + ".py:1 step"});
+  const StackAnalysis stacks(t);
+  EXPECT_EQ(stacks.WhereOf(forward), "train.py:9 in loss");
+  EXPECT_EQ(stacks.WhereOf(backward), "gpt2.py:697 in forward");
+  EXPECT_TRUE(stacks.WhereOf(alone).ends_with(".py:1679 in call"));
+  EXPECT_EQ(stacks.WhereOf(own), std::string(52, 'c') + ".py:1 in step");
+}
+
 }  // namespace
 }  // namespace plimsoll::stack_traits_test
