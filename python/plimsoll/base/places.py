@@ -129,6 +129,7 @@ class Places:
         self._hooks: list[Any] = []
         #: What a compiler wrote of the models.
         self.written = Written()
+        self._in_region = False
         #: By node: the module that was compiled.
         self._compiled_at: dict[int, str] = {}
         #: Called when a module of the model begins, outside any other and outside a backward.
@@ -151,6 +152,23 @@ class Places:
         elif not on:
             while self._hooks:
                 self._hooks.pop().remove()
+
+    def region(self, on: bool) -> None:
+        """Whether what runs is what a compiler looks at. It would compile hooks on modules."""
+        if on == self._in_region:
+            return
+        self._in_region = on
+        self.hear(not on)
+        if on:
+            if not self._running and torch._C._current_autograd_node() is None:
+                self.before_region()
+                self.on_forward()
+            self._running.append(self._running[-1] if self._running else "")
+        elif self._running:
+            self._running.pop()
+
+    def before_region(self) -> None:
+        """For those who look for models: inside, none of them is called by itself."""
 
     def know(self, model: torch.nn.Module) -> None:
         self._names.update({id(module): name for name, module in model.named_modules()})

@@ -10,10 +10,11 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Callable
 
 import torch
@@ -136,16 +137,20 @@ class Compiling(Listener):
         enter(_failures(self._note))
 
     def _regions(self) -> list[Patch]:
-        """While the compiler looks at what runs, modules have no hooks of ours: it would compile
-        them."""
+        """Tells where what is compiled begins and ends."""
         frames = importlib.import_module("torch._dynamo.eval_frame")
         name = _switch_of(frames)
         switch = getattr(frames, name)
+        #: Call what is compiled.
+        calls = _functions_in(frames._TorchDynamoContext.__call__.__code__)
 
         def switched(callback: Any) -> Any:
             if callable(callback):
                 self.start()
-            self._hear(not callable(callback) and not _is_inside_another(sys._getframe(1)))
+            if self._places is not None:
+                # It is switched off, too, by what compiled code calls, and by the compiler.
+                within = _is_inside(calls, sys._getframe(1).f_back)
+                self._places.region(callable(callback) or within)
             return switch(callback)
 
         self._hears_regions = True
@@ -240,17 +245,17 @@ def _switch_of(frames: Any) -> str:
     return next(n for n in ("_maybe_set_eval_frame", "set_eval_frame") if hasattr(frames, n))
 
 
-def _is_inside_another(frame: FrameType) -> bool:
-    """Whether what switches the compiler on or off here was itself called by compiled code, or by
-    the compiler."""
-    file = frame.f_code.co_filename
-    above = frame.f_back
-    while above is not None:
-        code = above.f_code
-        if code.co_filename == file and code.co_name in ("compile_wrapper", "_fn"):
-            return True
-        above = above.f_back
-    return False
+def _functions_in(code: CodeType) -> set[CodeType]:
+    """What is defined in a function, however deep."""
+    inner = {const for const in code.co_consts if isinstance(const, CodeType)}
+    return inner.union(*(_functions_in(function) for function in inner))
+
+
+def _is_inside(calls: set[CodeType], frame: FrameType | None) -> bool:
+    """Whether one of these functions is on the stack, at this frame or above."""
+    while frame is not None and frame.f_code not in calls:
+        frame = frame.f_back
+    return frame is not None
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
@@ -265,6 +270,9 @@ def compiled(model: nn.Module) -> nn.Module:
     return made
 
 
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Unsupported|Failed)\b")
+
+
 @contextlib.contextmanager
 def _failures(note: Note) -> Iterator[None]:
     """What cannot be compiled runs as it stands; the compiler says so in its log."""
@@ -273,11 +281,11 @@ def _failures(note: Note) -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             lines = record.getMessage().splitlines()
             if lines and lines[0].startswith("WON'T CONVERT"):
-                reason = next((line for line in reversed(lines) if line.strip()), "")
+                reason = next((f": {line.strip()}" for line in lines if _ERROR.match(line)), "")
                 words = lines[0].split()[2:]
                 note(
                     f"{words[0] if words else 'a function'} could not be compiled without a GPU, "
-                    f"and is told as it runs in eager mode: {reason.strip()}"
+                    f"and is told as it runs in eager mode{reason}"
                 )
 
     logger = logging.getLogger("torch._dynamo")
