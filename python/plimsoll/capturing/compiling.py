@@ -281,7 +281,8 @@ def _failures(note: Note) -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             lines = record.getMessage().splitlines()
             if lines and lines[0].startswith("WON'T CONVERT"):
-                reason = next((f": {line.strip()}" for line in lines if _ERROR.match(line)), "")
+                reasons = (f": {line.split('. ')[0]}" for line in lines if _ERROR.match(line))
+                reason = next(reasons, "")
                 words = lines[0].split()[2:]
                 note(
                     f"{words[0] if words else 'a function'} could not be compiled without a GPU, "
