@@ -15,6 +15,7 @@ from ..world.libraries import libraries_not_tracing
 from ..world.model import OnDevice, tensors_in_order
 from ..world.quantized import products_of_4_bit_weights
 from .attention import attention_as_one_call, flex_attention_as_one_call
+from .cells import cells_without_data
 from .compiling import Compiling
 from .optimizers import no_overflow, scalers_as_new
 from .recurrent import flat_layers, recurrent_as_one_call
@@ -34,6 +35,7 @@ def recording(
         stack.enter_context(attention_as_one_call(recorder, capability))
         stack.enter_context(flex_attention_as_one_call(recorder, capability, note))
         stack.enter_context(recurrent_as_one_call(recorder))
+        stack.enter_context(cells_without_data())
         stack.enter_context(libraries_not_tracing())
         stack.enter_context(products_of_4_bit_weights())
         stack.enter_context(no_overflow())

@@ -29,6 +29,7 @@ from ..base.places import in_own_file, line_of
 from ..base.seed import fixed_seed
 from ..capturing.api import settings_of_torch
 from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
+from ..capturing.cells import cells_without_data
 from ..capturing.compiling import Compiling
 from ..capturing.garbage import collector_paused
 from ..capturing.optimizers import no_overflow
@@ -122,6 +123,7 @@ class _Process:
                 FakeTensorMode(allow_non_fake_inputs=True),
                 attention_as_one_call(self._recorder, self._capability),
                 recurrent_as_one_call(self._recorder),
+                cells_without_data(),
                 no_overflow(),
                 self._places,
                 self._compiling.of(self._recorder, self._places),
