@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from ..base.assumptions import NOTHING_STATED, Assumptions
 from ..base.notes import Note
 from ..base.places import Places
 from ..events.recorder import Recorder
@@ -23,12 +24,16 @@ from .recurrent import flat_layers, recurrent_as_one_call
 
 @contextlib.contextmanager
 def recording(
-    target: OnDevice, capability: tuple[int, int], compiling: Compiling, note: Note
+    target: OnDevice,
+    capability: tuple[int, int],
+    compiling: Compiling,
+    note: Note,
+    stated: Assumptions = NOTHING_STATED,
 ) -> Iterator[Recorder]:
     """Records what runs inside, in a FakeTensorMode on the phantom device (device.py). What the
     model holds is told first."""
     places = Places(target.model)
-    recorder = Recorder(places, Values(note))
+    recorder = Recorder(places, Values(note, stated=stated))
     places.on_forward = lambda: recorder.phase("forward")
     _tell_model(recorder, target)
     with contextlib.ExitStack() as stack:

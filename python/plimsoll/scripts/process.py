@@ -71,7 +71,8 @@ class _Process:
         self._settings = ScriptSettings()
         self._files = SavedFiles()
         self._places = ScriptPlaces()
-        self._recorder = ScriptRecorder(self._places, Values(self._notes, has_data=True))
+        values = Values(self._notes, has_data=True, stated=run.stated)
+        self._recorder = ScriptRecorder(self._places, values)
         self._recorder.on_call = self._count
         # The order of shuffled data matters where many steps are followed.
         self._recorder.draws = Draws() if run.steps > STEPS else None
@@ -202,6 +203,7 @@ class _Process:
             )
         self._note_later()
         watch.note_waiting_optimizers()
+        self._run.stated.note_unused(self._notes)
         return RunResult(
             Recorded(events, recorder.layouts),
             type(watch.roots[0]).__name__,
