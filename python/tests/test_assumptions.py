@@ -80,6 +80,17 @@ def by_count(y):
     return sum(part.exp().sum() for part in parts)
 
 
+def by_scatter(y):
+    mask = torch.zeros_like(y).scatter_(1, y.topk(2)[1], 1.0).bool()
+    return sum(y[mask[:, index]].exp().sum() for index in range(4))
+
+
+def test_places_that_choices_are_written_to():
+    made = capture(by_scatter, (16, 32), assume="routing=worst")
+    tokens = [[16, 32], [6, 11], [5, 11], [5, 10]]
+    assert shapes(made, "aten.exp.default") == [[rows, 4] for rows in tokens]
+
+
 @pytest.mark.parametrize("model", [by_where, by_code, by_count])
 @pytest.mark.parametrize(
     "routing, tokens",

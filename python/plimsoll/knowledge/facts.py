@@ -23,7 +23,7 @@ SMALL = 1 << 12
 #: host's own tensors may have (recorder.py), lest one batch size is known and the other is not.
 _WHOLE = 1 << 20
 #: What follows from a stated routing: a code of 64 experts for each of 8 choices of 32,768 tokens.
-_ROUTED = 1 << 24
+ROUTED = 1 << 24
 
 
 class Facts(NamedTuple):
@@ -99,7 +99,7 @@ def follow(
 
 def _is_small(tensor: torch.Tensor, routed: bool) -> bool:
     return tensor.numel() <= (
-        _ROUTED if routed else SMALL if tensor.is_floating_point() else _WHOLE
+        ROUTED if routed else SMALL if tensor.is_floating_point() else _WHOLE
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
-from .facts import facts_of, set_facts
+from .facts import ROUTED, Facts, facts_of, set_facts
 
 _aten = torch.ops.aten
 #: Which of the results has the places. A sort has all of them, whoever is busiest.
@@ -25,8 +25,40 @@ _CHOOSING = {
 }
 
 
+_ZEROS = (_aten.zeros, _aten.zeros_like, _aten.new_zeros)
+_SCATTERS = (_aten.scatter.value, _aten.scatter_.value)
+
+
 def route(func: Any, args: Any, kwargs: dict[str, Any], result: Any, skew: float) -> None:
     """After an operator has run: if it chooses, what it has chosen."""
+    if func.overloadpacket in _ZEROS:
+        _keep_zeros(result)
+    elif func in _SCATTERS:
+        _scatter(args, result)
+    else:
+        _choose(func, args, kwargs, result, skew)
+
+
+def _keep_zeros(result: Any) -> None:
+    """Into which choices may be written. They take no memory here."""
+    if isinstance(result, FakeTensor) and result.numel() <= ROUTED:
+        with no_dispatch():
+            values = torch.zeros((), dtype=result.dtype).expand(result.shape)
+        set_facts(result, facts_of(result)._replace(values=values))
+
+
+def _scatter(args: Any, result: Any) -> None:
+    """`torch.zeros_like(scores).scatter_(1, chosen, 1)`"""
+    into, dim, places, value = args
+    known, chosen = facts_of(into).values, facts_of(places)
+    if known is None or chosen.values is None or not chosen.routed:
+        return
+    with no_dispatch():
+        values = known.scatter(dim, chosen.values, value)
+    set_facts(result, Facts(values=values, routed=True), writes=int(result is into))
+
+
+def _choose(func: Any, args: Any, kwargs: dict[str, Any], result: Any, skew: float) -> None:
     which = _CHOOSING.get(func.overloadpacket)
     results = result if isinstance(result, (list, tuple)) else [result]
     if which is None or which >= len(results) or not isinstance(results[which], FakeTensor):
