@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from zoo_jobs import load_tool
 
 from plimsoll.base.gpus import capability
+from plimsoll.capturing.compiling import Compiling
 from plimsoll.capturing.session import recording
 from plimsoll.events.event import Call, Event, Free, NewStorage, Phase, Recorded, Tensor
 from plimsoll.events.merge import merged
@@ -123,9 +124,11 @@ def record(tools: str, kind: str) -> tuple[list[Any], CallRecorder, Recorder]:
     rows: list[Any] = []
     gc.disable()
     with phantom_device("H200"), FakeTensorMode(allow_non_fake_inputs=True):
-        with recording(
-            OnDevice(torch.nn.Module(), {}, {}), capability("H200") or (9, 0), lambda _: None
-        ) as recorder:
+        def note(text: str) -> None:
+            pass
+
+        empty, card = OnDevice(torch.nn.Module(), {}, {}), capability("H200") or (9, 0)
+        with recording(empty, card, Compiling("H200", note), note) as recorder:
             calls = CallRecorder(recorder)
             ops.Recorder = lambda: calls
             with building():

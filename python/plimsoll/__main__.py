@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .answers import program
+from .base.assumptions import parse_assumptions
 from .base.errors import CaptureError, ProgramError
 from .base.output import check_output
 from .capturing import configuration
@@ -56,6 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         help="of weights and arithmetic; unless given, weights as the configuration says",
     )
     parser.add_argument("--optimizer", default="adamw", help="adamw, sgd, adam8bit, ... (adamw)")
+    parser.add_argument(
+        "--assume",
+        default="",
+        metavar="WHAT=VALUE",
+        help="of values that a capture does not have: routing=worst,mask=0.25",
+    )
     parser.add_argument("--save", metavar="FILE", help="keep the captured step (job.step.json.gz)")
     return parser
 
@@ -106,6 +113,7 @@ def _capture(asked: argparse.Namespace, path: str) -> None:
             autocast=job.autocast,
             scaler=job.scaler,
             gpu=asked.gpu,
+            assume=parse_assumptions(asked.assume, "--assume"),
             precisions="plan" if asked.command == "plan" else (),
         )
     except CaptureError:

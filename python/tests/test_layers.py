@@ -143,3 +143,72 @@ def test_recurrent_layers(kind, dtype):
     )
     assert len({told["t"][0] for told in backward[7][-16:]}) == 1, "weight gradients in one piece"
     assert len(step.labelled("gradient")) == (3 if dtype is None else 16 * 3)
+
+
+class Unrolled(nn.Module):
+    """A cell, step by step."""
+
+    def __init__(self, cell, bias=True):
+        super().__init__()
+        self.cell = getattr(nn, cell)(8, 16, bias=bias)
+
+    def forward(self, x):
+        state = None
+        for step in range(x.shape[1]):
+            state = self.cell(x[:, step], state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+def cell_calls(cell, bias=True, **settings):
+    made = plimsoll.capture(
+        lambda: Unrolled(cell, bias),
+        lambda p: torch.optim.SGD(p, 0.1),
+        lambda n: torch.randn(n, 5, 8),
+        lambda m, x: m(x).float().mean(),
+        **settings,
+    )
+    step = Checked(made.document)
+    found = [(name, call) for name, call in step.calls() if "_thnn_fused" in name]
+    assert len(found) == 2 * 5 * 3
+    forward, backward = (
+        [call for name, call in found if ("backward" in name) == later] for later in (False, True)
+    )
+    return [[step.layout(told) for told in calls[0][7]] for calls in (forward, backward)]
+
+
+@pytest.mark.parametrize("dtype, told", [(None, "float32"), (torch.bfloat16, "bfloat16")])
+def test_a_gru_cell_keeps_five_columns_for_each_hidden_value(dtype, told):
+    forward, backward = cell_calls("GRUCell", autocast=dtype)
+    assert [layout[1] for layout in forward] == [[[2, 3], 16], [[2, 3], 80]]
+    gates = [[2, 3], 48]
+    assert [layout[1] for layout in backward] == [gates, gates, [[2, 3], 16], [48], [48]]
+    assert {layout[0] for layout in (*forward, *backward)} == {told}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_lstm_cell_keeps_its_four_gates(bias):
+    forward, backward = cell_calls("LSTMCell", bias)
+    assert [layout[1] for layout in forward] == [[[2, 3], 16], [[2, 3], 16], [[2, 3], 64]]
+    biases = [[64]] if bias else []
+    assert [layout[1] for layout in backward] == [[[2, 3], 64], [[2, 3], 16], *biases]
+
+
+@pytest.mark.parametrize("cell", ["GRUCell", "LSTMCell"])
+def test_a_cell_is_differentiated_twice(cell):
+    """As a penalty on gradients does."""
+
+    def loss(model, x):
+        x.requires_grad_()
+        out = model(x).sum()
+        (grad,) = torch.autograd.grad(out, x, create_graph=True)
+        return out + grad.square().sum()
+
+    made = plimsoll.capture(
+        lambda: Unrolled(cell),
+        lambda p: torch.optim.SGD(p, 0.1),
+        lambda n: torch.randn(n, 2, 8),
+        loss,
+    )
+    names = [name for name, _ in Checked(made.document).calls()]
+    assert any(name.startswith("aten._thnn_fused") for name in names)
+    assert "aten.sigmoid_backward.default" in names

@@ -644,3 +644,44 @@ def test_the_passes_of_a_plan_are_made_of_a_captured_batch(tmp_path: Path) -> No
     with pytest.raises(CaptureError, match="into 4 passes .* one of 4 cannot") as refused:
         once(tmp_path, APPLIED.replace("PASSES", "4"), batch=4)
     assert "--batches 8,16" in refused.value.hint
+
+
+ROUTED = """
+    router, expert = nn.Linear(8, 4).cuda(), nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD([*router.parameters(), *expert.parameters()], 0.1)
+    model = nn.ModuleList([router, expert])
+    for _ in range(3):
+        x = torch.randn(batch * 16, 8, device="cuda")
+        chosen = router(x).softmax(-1).topk(1)[1].squeeze(-1)
+        y = expert(x[chosen == 0])
+        y[y > 0].sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "assume, tokens, selected, note",
+    [
+        ("routing=skewed:2", [32, 64], [256, 512], "2 times its share"),
+        ("routing=worst,mask=0.25", [64, 128], [128, 256], "25 % of their elements, as --assume"),
+    ],
+)
+def test_what_is_stated_of_values(
+    tmp_path: Path, assume: str, tokens: list[int], selected: list[int], note: str
+) -> None:
+    out = tmp_path / "job.step.json.gz"
+    command = ["python", script(tmp_path, ROUTED), "{batch}"]
+    assert fresh(main, ["-o", str(out), "--assume", assume, "--", *command]).value == 0
+    with gzip.open(out) as file:
+        step = Checked(json.load(file))
+    selections = [call for name, call in step.calls() if name == "aten.index.Tensor"]
+    made = [step.layout(call[7][0])[1] for call in selections]
+    assert made[:2] == [[tokens, 8], [selected]]
+    assert any(note in said for said in step.document["notes"])
+
+
+def test_what_cannot_be_stated_of_values(tmp_path: Path, capsys: Any) -> None:
+    out = str(tmp_path / "job.step.json")
+    assert main(["-o", out, "--assume", "mask=2", "--", "python", "x.py"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("plimsoll: --assume has the mask '2'. Give one or more of these")

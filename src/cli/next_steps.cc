@@ -120,6 +120,9 @@ std::string Asked(const StepQuestion& asked, const char* command,
   if (!asked.points.empty()) text.Flag("--points", asked.points);
   if (asked.script.lengths) text.Flag("--lengths", *asked.script.lengths);
   if (asked.script.length) text.Flag("--length", fmt::format("{}", *asked.script.length));
+  if (const std::string stated = AsText(asked.script.assume); !stated.empty() && !kept) {
+    text.Flag("--assume", stated);
+  }
   if (asked.sequence) text.Flag("--seq", fmt::format("{}", *asked.sequence));
   text.Flag("--gpu", GpuWord(asked.gpu));
   if (asked.gpu.taken > 0) text.Flag("--beside", SizeWord(asked.gpu.taken));

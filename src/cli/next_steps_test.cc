@@ -67,6 +67,14 @@ TEST(AfterPredict, AJobThatGrowsIsAskedAgain) {
             "plimsoll predict --run --gpu L4 --batch 8 -- python train.py {batch}");
 }
 
+TEST(AfterPredict, WhatIsAssumedIsAskedWithAgain) {
+  StepQuestion asked = OfScript();
+  asked.script.assume = {.routing = Routing{.kind = Routing::Kind::kWorst}, .mask = 0.25};
+  EXPECT_EQ(AfterPredict(asked, {.fits = true, .grows = true, .batch = 8, .samples = 8})[0].command,
+            "plimsoll predict --run --assume routing=worst,mask=0.25 --gpu L4 --batch 8 -- python "
+            "train.py {batch}");
+}
+
 TEST(AfterPredict, WhatIsNotCertainCanBeMadeSo) {
   const std::vector<NextStep> steps =
       AfterPredict(OfScript(), {.fits = true, .batch = 8, .samples = 8});

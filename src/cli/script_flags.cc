@@ -100,6 +100,7 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
                           .length = request.script.length,
                           .lengths = request.script.lengths,
                           .data_seconds = request.script.data ? request.script.data_seconds : 0,
+                          .assume = request.script.assume,
                           .gpu = gpu,
                           .step_file = to});
   }
@@ -107,6 +108,7 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
                                .sequence = request.script.sequence,
                                .precision = request.precision,
                                .optimizer = request.optimizer,
+                               .assume = request.script.assume,
                                .gpu = gpu,
                                .every_precision = request.every_precision,
                                .step_file = to});
@@ -142,6 +144,13 @@ void ScriptFlags::AddTo(Flags& flags) {
   flags.Text("--lengths", "L,M,N", lengths,
              "with --run and a length in braces: those to capture, 128,192,256 or around --length "
              "unless given");
+  flags.Repeated("--assume", "WHAT=VALUE",
+                 "with --run or hf:config.json, of values that a capture does not have: "
+                 "routing=balanced (unless given), routing=skewed:F (the busiest expert gets F "
+                 "times its share), routing=worst (one expert gets every token), mask=SHARE (of "
+                 "its elements that a mask selects, 0 to 1; all unless given); with commas, or "
+                 "again",
+                 [this](const std::string& text) { return ReadAssumptions(text, assume); });
   flags.CommandLine(
       "COMMAND", command,
       "with --run: the script as you type it, {batch} in place of the batch size and, "
@@ -219,6 +228,10 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
   }
   if (!flags.run && !configuration && flags.keep) {
     return Error{.message = "--keep-step keeps what --run captures", .hint = "add --run"};
+  }
+  if (!flags.run && !configuration && flags.assume != Assumptions{}) {
+    return Error{.message = "--assume is for what --run captures",
+                 .hint = "add --run; a step file has what was assumed when it was captured"};
   }
   if (!flags.run && flags.lengths) {
     return Error{.message = "--lengths are those that --run captures", .hint = "give --length"};

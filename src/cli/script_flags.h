@@ -12,6 +12,7 @@
 #include "cli/command/flags.h"
 #include "hardware/gpu.h"
 #include "job/file/job.h"
+#include "launch/assumptions.h"
 
 namespace plimsoll {
 
@@ -27,6 +28,8 @@ struct ScriptFlags {
   /// All sizes of an epoch's batches are wanted, and in how many seconds.
   bool data = false;
   double data_seconds = 50;
+  /// Of values that a capture does not have.
+  Assumptions assume;
 
   void AddTo(Flags& flags);
 };

@@ -128,6 +128,9 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
   if (job.data_seconds > 0) {
     flags.insert(flags.end(), {"--data", fmt::format("{}", job.data_seconds)});
   }
+  if (const std::string stated = AsText(job.assume); !stated.empty()) {
+    flags.insert(flags.end(), {"--assume", stated});
+  }
   if (job.batch) flags.insert(flags.end(), {"--batch", std::to_string(*job.batch)});
   if (job.lengths) flags.insert(flags.end(), {"--lengths", *job.lengths});
   if (job.length) flags.insert(flags.end(), {"--length", std::to_string(*job.length)});
@@ -146,6 +149,7 @@ std::optional<Error> CaptureConfiguration(const ConfigurationJob& job) {
   add("--seq", job.sequence ? fmt::format("{}", *job.sequence) : "");
   add("--precision", job.precision);
   add("--optimizer", job.optimizer);
+  add("--assume", AsText(job.assume));
   if (job.every_precision) flags.emplace_back("--every-precision");
   std::optional<Error> error = RunPackage("python3", flags, {job.path});
   if (error && error->message.starts_with("there is no program")) {

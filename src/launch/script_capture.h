@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "launch/assumptions.h"
 
 namespace plimsoll {
 
@@ -25,6 +26,7 @@ struct ScriptJob {
   std::optional<std::string> lengths;
   /// To look through an epoch's data; 0: they are not looked through.
   double data_seconds = 0;
+  Assumptions assume = {};
   std::string gpu;
   /// Where the step file goes.
   std::string step_file;
@@ -38,6 +40,7 @@ struct ConfigurationJob {
   /// As the configuration and torch have them where they are empty.
   std::string precision;
   std::string optimizer;
+  Assumptions assume = {};
   std::string gpu;
   /// In every precision that `plan` compares.
   bool every_precision = false;

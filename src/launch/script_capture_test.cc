@@ -67,6 +67,17 @@ TEST_F(ScriptCapture, TheArchiveIsRunWithTheCommand) {
   EXPECT_TRUE(text.ends_with(" -- " + python + " train.py {batch}\n")) << text;
 }
 
+TEST_F(ScriptCapture, WhatIsAssumedIsPassedOn) {
+  const std::string python = Program("python", "out=\"$3\"\necho \"$@\" > \"$out\"\n");
+  ScriptJob job = Job(python);
+  ASSERT_FALSE(ReadAssumptions("mask=0.5,routing=worst", job.assume));
+  ASSERT_FALSE(CaptureScript(job));
+  const Result<Input> made = Input::Open(job.step_file);
+  ASSERT_TRUE(made);
+  EXPECT_NE(made->bytes().find(" --assume routing=worst,mask=0.5 "), std::string::npos)
+      << made->bytes();
+}
+
 TEST_F(ScriptCapture, WhatThePackageSaysIsTheError) {
   const std::string python =
       Program("python", "shift 8\nprintf 'train.py:3: no\\nChange it\\n' > \"$1\"\nexit 2\n");

@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..asking.answers import add_answers
+from ..base.assumptions import Assumptions, parse_assumptions
 from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
@@ -97,6 +98,7 @@ def capture(
     precisions: Wanted = (),
     train_step: Callable[..., Any] | None = None,
     channels_last: bool = False,
+    assume: str | Assumptions = "",
 ) -> Capture:
     """Runs a training job on fake tensors at two batch sizes and writes down what it does. Where
     `make_batch` takes a length too, at three lengths.
@@ -105,6 +107,7 @@ def capture(
     """
     _check(make_batch, loss, train_step, batches, steps, accumulate)
     _check_precisions(precisions, channels_last)
+    stated = assume if isinstance(assume, Assumptions) else parse_assumptions(assume)
     points = _points(make_batch, batches, lengths)
     if path is not None:
         check_output(path)
@@ -122,9 +125,10 @@ def capture(
         compiling,
         surroundings(notes, compiling.patches()),
     ):
-        session = _Session(model, job, gpu, notes, points, compiling)
+        session = _Session(model, job, gpu, notes, points, compiling, stated)
         variants = session.variants(precisions, channels_last)
         session.add_releases()
+    stated.note_unused(notes)
     document = {
         **points.head(),
         "torch": str(torch.__version__),
@@ -155,8 +159,10 @@ class _Session:
         notes: Notes,
         points: Points,
         compiling: Compiling,
+        stated: Assumptions,
     ) -> None:
         self._job = job
+        self._stated = stated
         self._compiling = compiling
         self._points = points
         self._notes = notes
@@ -236,7 +242,9 @@ class _Session:
         with fixed_seed(), self._fake:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision)
-            around = recording(target, self._capability, self._compiling, self._notes)
+            around = recording(
+                target, self._capability, self._compiling, self._notes, self._stated
+            )
             with around as recorder:
                 run(self._job, target, precision, point, recorder, self._notes, attendant)
         return recorder

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from ..base.assumptions import NOTHING_STATED, Assumptions
 from ..base.notes import Note
 from ..base.places import Places
 from ..events.recorder import Recorder
@@ -15,6 +16,7 @@ from ..world.libraries import libraries_not_tracing
 from ..world.model import OnDevice, tensors_in_order
 from ..world.quantized import products_of_4_bit_weights
 from .attention import attention_as_one_call, flex_attention_as_one_call
+from .cells import cells_without_data
 from .compiling import Compiling
 from .optimizers import no_overflow, scalers_as_new
 from .recurrent import flat_layers, recurrent_as_one_call
@@ -22,18 +24,23 @@ from .recurrent import flat_layers, recurrent_as_one_call
 
 @contextlib.contextmanager
 def recording(
-    target: OnDevice, capability: tuple[int, int], compiling: Compiling, note: Note
+    target: OnDevice,
+    capability: tuple[int, int],
+    compiling: Compiling,
+    note: Note,
+    stated: Assumptions = NOTHING_STATED,
 ) -> Iterator[Recorder]:
     """Records what runs inside, in a FakeTensorMode on the phantom device (device.py). What the
     model holds is told first."""
     places = Places(target.model)
-    recorder = Recorder(places, Values(note))
+    recorder = Recorder(places, Values(note, stated=stated))
     places.on_forward = lambda: recorder.phase("forward")
     _tell_model(recorder, target)
     with contextlib.ExitStack() as stack:
         stack.enter_context(attention_as_one_call(recorder, capability))
         stack.enter_context(flex_attention_as_one_call(recorder, capability, note))
         stack.enter_context(recurrent_as_one_call(recorder))
+        stack.enter_context(cells_without_data())
         stack.enter_context(libraries_not_tracing())
         stack.enter_context(products_of_4_bit_weights())
         stack.enter_context(no_overflow())

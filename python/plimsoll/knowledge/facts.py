@@ -22,6 +22,8 @@ SMALL = 1 << 12
 #: and of whole numbers and truths, which lengths and masks are made of, of so many: as many as the
 #: host's own tensors may have (recorder.py), lest one batch size is known and the other is not.
 _WHOLE = 1 << 20
+#: What follows from a stated routing: a code of 64 experts for each of 8 choices of 32,768 tokens.
+ROUTED = 1 << 24
 
 
 class Facts(NamedTuple):
@@ -34,6 +36,8 @@ class Facts(NamedTuple):
     values: torch.Tensor | None = None
     #: Random numbers from 0 to 1.
     uniform: bool = False
+    #: The values follow from choices as the user says that they come out (routing.py).
+    routed: bool = False
 
     @property
     def choices(self) -> int | None:
@@ -65,43 +69,69 @@ def set_data(fake: torch.Tensor, real: torch.Tensor) -> None:
         set_facts(fake, Facts(values=real))
 
 
-def follow(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    """After an operator has run: what is known of its result."""
+def follow(
+    func: Any, args: Any, kwargs: dict[str, Any], result: Any, counts: bool = False
+) -> bool:
+    """After an operator has run: what is known of its result. `counts`: what counts up is kept, to
+    compare choices with. False if there was more to know of routed values than is kept."""
     rule = _RULES.get(func.overloadpacket)
     if rule is None and func.is_view and args and facts_of(args[0]) is not NO_FACTS:
         rule = _same
     if rule is not None:
         rule(func, args, kwargs, result)
-    values = _recomputed(func, args, kwargs)
-    if values is not None:
-        made = result if isinstance(result, (list, tuple)) else [result]
-        for tensor, one in zip(made, values):
-            if isinstance(tensor, FakeTensor) and isinstance(one, torch.Tensor) and _is_small(one):
-                set_facts(tensor, facts_of(tensor)._replace(values=one))
+        if counts and func.overloadpacket is _aten.arange:
+            _keep_count(args, result)
+    found = _recomputed(func, args, kwargs)
+    if found is None:
+        return True
+    values, routed = found
+    made = result if isinstance(result, (list, tuple)) else [result]
+    all_kept = True
+    for tensor, one in zip(made, values):
+        if not isinstance(tensor, FakeTensor) or not isinstance(one, torch.Tensor):
+            continue
+        if _is_small(one, routed):
+            set_facts(tensor, facts_of(tensor)._replace(values=one, routed=routed))
+        elif routed:
+            all_kept = False
+    return all_kept
 
 
-def _is_small(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= (SMALL if tensor.is_floating_point() else _WHOLE)
+def _is_small(tensor: torch.Tensor, routed: bool) -> bool:
+    return tensor.numel() <= (
+        ROUTED if routed else SMALL if tensor.is_floating_point() else _WHOLE
+    )
+
+
+def _keep_count(args: Any, result: Any) -> None:
+    about = facts_of(result)
+    if about.below is not None and result.numel() <= SMALL and not result.is_floating_point():
+        with no_dispatch():
+            set_facts(result, about._replace(values=torch.arange(*args, dtype=result.dtype)))
 
 
 class _Unknown(Exception):
     """Something that goes in is not known."""
 
 
-def _recomputed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The results for real, where everything that goes in is known."""
+def _recomputed(
+    func: Any, args: Any, kwargs: dict[str, Any]
+) -> tuple[list[Any] | tuple[Any, ...], bool] | None:
+    """The results for real, where everything that goes in is known; and whether some is routed."""
     if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
         return None
     found = 0
+    routed = False
 
     def real(value: Any) -> Any:
-        nonlocal found
+        nonlocal found, routed
         if isinstance(value, torch.Tensor):
-            values = facts_of(value).values
-            if values is None:
+            about = facts_of(value)
+            if about.values is None:
                 raise _Unknown
             found += 1
-            return values
+            routed = routed or about.routed
+            return about.values
         return [real(one) for one in value] if isinstance(value, (list, tuple)) else value
 
     # What cannot be done on the host stays unknown: not every view of the device is one of its
@@ -112,7 +142,7 @@ def _recomputed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if found:
             with no_dispatch():
                 made = func(*given, **settings)
-            return made if isinstance(made, (list, tuple)) else [made]
+            return (made if isinstance(made, (list, tuple)) else [made]), routed
     return None
 
 

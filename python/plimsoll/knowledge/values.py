@@ -8,12 +8,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
+from ..base.assumptions import NOTHING_STATED, Assumptions
 from ..base.errors import CaptureError
 from ..base.liveness import truth_to_go_on
 from ..base.notes import Note
 from ..base.places import Places, current_frame, current_line
 from . import facts
-from .selections import Selected, run_assumed
+from .routing import route
+from .selections import Assuming, Selected, run_assumed
 
 _aten = torch.ops.aten
 # transformers asks there whether a mask masks nothing and positions count up: as they do unless one
@@ -31,9 +33,12 @@ class Values:
     a captured job are made up, and nothing is known of those.
     """
 
-    def __init__(self, note: Note, has_data: bool = False) -> None:
+    def __init__(
+        self, note: Note, has_data: bool = False, stated: Assumptions = NOTHING_STATED
+    ) -> None:
         self._note = note
         self._has_data = has_data
+        self._stated = stated
         self._bad_news: dict[int, Any] = {}
 
     def select(
@@ -44,7 +49,8 @@ class Values:
             where = current_line() if places is None else places.current().where
             self._note(f"{where}: {text}" if where else text)
 
-        return run_assumed(func, args, kwargs, note, self._has_data)
+        how = Assuming(note, self._note, self._stated)
+        return run_assumed(func, args, kwargs, how, self._has_data)
 
     def come(self, fake: torch.Tensor, real: torch.Tensor) -> None:
         """A tensor of the host takes part in something that is not done there."""
@@ -53,7 +59,14 @@ class Values:
 
     def follow(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Keeps in mind what is known of values, and which truths ask for a NaN or an infinity."""
-        facts.follow(func, args, kwargs, result)
+        skew = self._stated.skew
+        if not facts.follow(func, args, kwargs, result, counts=skew is not None):
+            self._note(
+                f"{current_line()}: too many to follow what {self._stated.by} says of the routing; "
+                "every choice is taken to come up equally often there"
+            )
+        if skew is not None:
+            route(func, args, kwargs, result, skew)
         if not isinstance(result, FakeTensor) or result.dtype is not torch.bool:
             return
         if self._asks_for_trouble(func, args):
@@ -79,6 +92,8 @@ class Values:
                 return tensor.item()
         about = facts.facts_of(tensor)
         if about.values is not None:
+            if about.routed:
+                self._stated.note_routing(self._note)
             with no_dispatch():
                 return about.values.item()
         where = current_line()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, NoReturn
 
 from ..asking.answers import add_answers
+from ..base.assumptions import NOTHING_STATED, Assumptions, parse_assumptions
 from ..base.errors import CaptureError
 from ..base.notes import Notes
 from ..base.output import check_output
@@ -50,11 +51,13 @@ class Sizes(NamedTuple):
     data_seconds: float = 0.0
 
 
-def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]:
+def capture_script(
+    command: list[str], sizes: Sizes, gpu: str, stated: Assumptions = NOTHING_STATED
+) -> dict[str, Any]:
     """The step file's document."""
     words, ranks = script_of(command), ranks_of(command)
     if sizes.data_seconds:
-        return _as_it_stands(words, gpu, ranks, sizes.data_seconds)
+        return _as_it_stands(words, gpu, ranks, stated, sizes.data_seconds)
     own_batch = any(PLACE in word for word in command)
     points = _points(command, sizes, max(ranks, 1) if own_batch else 1)
 
@@ -68,13 +71,14 @@ def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]
                 ranks,
                 Stretch(few, many) if point[0] == many else None,
                 compiles=compiles,
+                stated=stated,
             )
             for index, point in enumerate(points.at)
         ]
 
     runs = run_each(runs_at(points, compiles=False))
     if not own_batch and not runs[0].loader_batches:
-        return _as_it_stands(words, gpu, ranks, sizes.data_seconds)
+        return _as_it_stands(words, gpu, ranks, stated, sizes.data_seconds)
     compiled = None
     if any(run.compiles for run in runs):
         print("plimsoll: the script compiles; its code is written now", file=sys.stderr)
@@ -87,7 +91,7 @@ def capture_script(command: list[str], sizes: Sizes, gpu: str) -> dict[str, Any]
     if document["sizes_change"] and points.inline and (sizes.batch or not own_batch):
         own = at_point(words, {"batch": sizes.batch}) if own_batch and sizes.batch else words
         with contextlib.suppress(CaptureError):  # then the first steps at two batches are all
-            document["as_it_stands"] = _as_it_stands(own, gpu, ranks)
+            document["as_it_stands"] = _as_it_stands(own, gpu, ranks, stated)
     return document
 
 
@@ -121,12 +125,13 @@ _STEPS_OF_DATA = 12
 
 
 def _as_it_stands(
-    words: list[str], gpu: str, ranks: int, data_seconds: float = 0.0
+    words: list[str], gpu: str, ranks: int, stated: Assumptions, data_seconds: float = 0.0
 ) -> dict[str, Any]:
     """Many steps of the script with the batches that it makes; fewer of one whose loader tells the
     sizes of the rest."""
     steps = _STEPS_OF_DATA if data_seconds else _STEPS
-    run = run_each([Run(words, None, gpu, ranks, None, steps, _SECONDS, data_seconds)])[0]
+    whole = Run(words, None, gpu, ranks, None, steps, _SECONDS, data_seconds, stated=stated)
+    run = run_each([whole])[0]
     tables = Tables(inline=False)
     sequence = sequence_of(run.recorded, tables)
     if sequence is None:
@@ -410,12 +415,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data", type=float, default=0.0, help="seconds for an epoch's sizes")
     parser.add_argument("--batch", help="the batch that will be asked about")
     parser.add_argument("--gpu", default="H200")
+    parser.add_argument("--assume", default="", help="of values: routing=worst,mask=0.25")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
     signal.signal(signal.SIGTERM, _terminated)
     if flags.complaint:  # the program has started this
         end_with_parent(signal.SIGTERM)
     try:
+        stated = parse_assumptions(flags.assume, "--assume")
         script_of(command)  # before torch is looked for, in whichever Python this is
         check_output(flags.output, inputs=command)
         from ..world.phantom import require_torch
@@ -430,7 +437,7 @@ def main(arguments: list[str]) -> int:
             whole_number(flags.batch) if flags.batch else None,
             flags.data,
         )
-        document = capture_script(command, sizes, flags.gpu)
+        document = capture_script(command, sizes, flags.gpu, stated)
         for one in filter(None, (document, document.get("as_it_stands"))):
             add_answers(one, one["notes"].append, sizes.batch)
         Capture(document).write(flags.output)

@@ -28,6 +28,7 @@ from ..base.places import in_own_file, line_of
 from ..base.seed import fixed_seed
 from ..capturing.api import settings_of_torch
 from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
+from ..capturing.cells import cells_without_data
 from ..capturing.compiling import Compiling
 from ..capturing.garbage import collector_paused, freeze
 from ..capturing.optimizers import no_overflow
@@ -69,7 +70,8 @@ class _Process:
         self._settings = ScriptSettings()
         self._files = SavedFiles()
         self._places = ScriptPlaces()
-        self._recorder = ScriptRecorder(self._places, Values(self._notes, has_data=True))
+        values = Values(self._notes, has_data=True, stated=run.stated)
+        self._recorder = ScriptRecorder(self._places, values)
         self._recorder.on_call = self._count
         # The order of shuffled data matters where many steps are followed.
         self._recorder.draws = Draws() if run.steps > STEPS else None
@@ -121,6 +123,7 @@ class _Process:
                 FakeTensorMode(allow_non_fake_inputs=True),
                 attention_as_one_call(self._recorder, self._capability),
                 recurrent_as_one_call(self._recorder),
+                cells_without_data(),
                 no_overflow(),
                 self._places,
                 self._compiling.of(self._recorder, self._places),
@@ -199,6 +202,7 @@ class _Process:
             )
         self._note_later()
         watch.note_waiting_optimizers()
+        self._run.stated.note_unused(self._notes)
         return RunResult(
             Recorded(events, recorder.layouts),
             type(watch.roots[0]).__name__,

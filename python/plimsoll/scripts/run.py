@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
+from ..base.assumptions import NOTHING_STATED, Assumptions
 from ..base.errors import CaptureError
 from ..events.event import HostPeak, Recorded
 from .data_sizes import EpochSizes
@@ -43,6 +44,8 @@ class Run(NamedTuple):
     data_seconds: float = 0.0
     #: Where the script compiles: whether that is done, or left out.
     compiles: bool = False
+    #: By the user, of values.
+    stated: Assumptions = NOTHING_STATED
 
 
 class Kept(NamedTuple):

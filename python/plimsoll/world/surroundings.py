@@ -57,7 +57,7 @@ def _values(note: Note) -> list[Patch]:
         """One number is read, and the others are taken to be the same, unless they are known."""
         values = facts_of(self).values
         number: Any = 0
-        if values is None and self.numel():
+        if (values is None or facts_of(self).routed) and self.numel():  # reading is noted
             one = self
             while one.dim():
                 one = one[0]

@@ -200,6 +200,36 @@ def packed_lstm() -> plimsoll.Capture:
     return made
 
 
+class Decoder(nn.Module):
+    """Goes on by what it said itself, one step after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(100, 32)
+        self.gru = nn.GRUCell(32, 64)
+        self.lstm = nn.LSTMCell(64, 64)
+        self.head = nn.Linear(64, 100)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        first, second, said = None, None, []
+        for step in range(8):
+            first = self.gru(self.embed(ids[:, step]), first)
+            second = self.lstm(first, second)
+            said.append(self.head(second[0]))
+        return torch.stack(said, 1)
+
+
+@kind("GRUCell and LSTMCell, step by step")
+def cells() -> plimsoll.Capture:
+    def loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(model(ids).flatten(0, 1), ids[:, 1:9].flatten())
+
+    made = capture(Decoder, adamw, tokens, loss)
+    for name in ("_thnn_fused_gru_cell", "_thnn_fused_lstm_cell"):
+        assert ops(made).count(f"aten.{name}.default") == 8 * STEPS
+    return made
+
+
 class Moe(nn.Module):
     """The tokens of each expert are looked up by `torch.where`, as in Mixtral."""
 

@@ -1,10 +1,11 @@
-// LSTM and GRU, which cuDNN runs as one call.
+// LSTM and GRU, which cuDNN runs as one call, and their cells, which PyTorch has kernels for.
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "job/calls/arithmetic.h"
 #include "job/rules/common.h"
+#include "job/rules/reduction.h"
 #include "job/rules/rules.h"
 
 namespace plimsoll {
@@ -186,9 +187,40 @@ void RecurrentBackward(const Call& call, Emitter& emit) {
   emit.Give(grad_hy);
 }
 
+// _thnn_fused_gru_cell(input_gates, hidden_gates, hx, input_bias, hidden_bias) -> hy, kept
+// _thnn_fused_lstm_cell(input_gates, hidden_gates, cx, …) -> hy, cy, kept
+// What is kept for the backward is made first. This and the backward are by the order in which
+// ATen/native/cuda/RNN.cu makes them; no row was measured.
+void CellForward(const Call& call, Emitter& emit) {
+  if (call.results() > 0) MakeResult(call, call.results() - 1, emit);
+  MakeAll(call, emit);
+}
+
+/// -> the gradients of the products, of the state, of the biases, which are sums over the batch.
+void CellBackward(const Call& call, Emitter& emit, std::size_t products) {
+  constexpr std::array<std::int64_t, 1> kOverBatch{0};
+  for (std::size_t result = 0; result <= products; ++result) MakeResult(call, result, emit);
+  for (std::size_t i = 0; products + 1 + i < call.results() && i < products; ++i) {
+    MakeResult(call, products + 1 + i, emit);
+    const Layout& gates = *call.Result(i);
+    Reduce(emit, gates, kOverBatch, {.bytes = std::max<Bytes>(ElementSize(gates.dtype), 4)});
+  }
+}
+
+// _thnn_fused_gru_cell_backward(grad_hy, kept, has_bias)
+void GruCellBackward(const Call& call, Emitter& emit) { CellBackward(call, emit, 2); }
+
+// _thnn_fused_lstm_cell_backward_impl(grad_hy, grad_cy, cx, cy, kept, has_bias): both products have
+// the same gradient.
+void LstmCellBackward(const Call& call, Emitter& emit) { CellBackward(call, emit, 1); }
+
 constexpr std::array kRecurrentRules = std::to_array<RuleEntry>({
     {"_cudnn_rnn", RecurrentForward},
     {"_cudnn_rnn_backward", RecurrentBackward},
+    {"_thnn_fused_gru_cell", CellForward},
+    {"_thnn_fused_gru_cell_backward", GruCellBackward},
+    {"_thnn_fused_lstm_cell", CellForward},
+    {"_thnn_fused_lstm_cell_backward_impl", LstmCellBackward},
 });
 
 }  // namespace

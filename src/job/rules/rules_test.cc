@@ -140,6 +140,36 @@ TEST_F(RuleTest, DropoutMakesItsMaskFirst) {
             (Events{64, 256}));
 }
 
+TEST_F(RuleTest, CellsMakeWhatTheyKeepFirst) {
+  EXPECT_EQ(Run("aten._thnn_fused_gru_cell.default", {}, {Floats({8, 64}), Floats({8, 320})}),
+            (Events{10240, 2048}));
+  EXPECT_EQ(Run("aten._thnn_fused_lstm_cell.default", {},
+                {Floats({8, 64}), Floats({8, 64}), Floats({8, 256})}),
+            (Events{8192, 2048, 2048}));
+}
+
+TEST_F(RuleTest, CellsSumTheGradientsOfTheirBiases) {
+  const Bytes gates = Bytes{65536} * 192 * 4, state = Bytes{65536} * 64 * 4;
+  const Events gru = Run("aten._thnn_fused_gru_cell_backward.default", {},
+                         {Floats({65536, 192}), Floats({65536, 192}), Floats({65536, 64}),
+                          Floats({192}), Floats({192})},
+                         Stage::kBackward);
+  // A result, what many blocks share, and both given back, for each bias.
+  const Events sum =
+      Run("aten.sum.dim_IntList", {Arg(Floats({65536, 192})), ListArg<std::int64_t>({0})},
+          {Floats({192})}, Stage::kBackward);
+  ASSERT_EQ(sum.size(), 5u);
+  Events expected{gates, gates, state};
+  for (int bias = 0; bias < 2; ++bias) expected.insert(expected.end(), sum.begin(), sum.end());
+  EXPECT_EQ(gru, expected);
+  EXPECT_EQ(Run("aten._thnn_fused_lstm_cell_backward_impl.default", {},
+                {Floats({8, 256}), Floats({8, 64}), Floats({256})}, Stage::kBackward),
+            (Events{8192, 2048, 1024}));
+  EXPECT_EQ(Run("aten._thnn_fused_lstm_cell_backward_impl.default", {},
+                {Floats({8, 256}), Floats({8, 64})}, Stage::kBackward),
+            (Events{8192, 2048}));
+}
+
 TEST_F(RuleTest, RulesBearCallsWithoutArguments) {
   for (const char* op : {"plimsoll.attention",
                          "plimsoll.attention_backward",
@@ -157,6 +187,10 @@ TEST_F(RuleTest, RulesBearCallsWithoutArguments) {
                          "aten.sort.default",
                          "aten._cudnn_rnn.default",
                          "aten._cudnn_rnn_backward.default",
+                         "aten._thnn_fused_gru_cell.default",
+                         "aten._thnn_fused_gru_cell_backward.default",
+                         "aten._thnn_fused_lstm_cell.default",
+                         "aten._thnn_fused_lstm_cell_backward_impl.default",
                          "aten.mse_loss.default",
                          "aten.roll.default",
                          "aten.add.Tensor",

@@ -25,6 +25,7 @@ def capture_configuration(arguments):
         parser.add_argument(name)
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--seq", type=int)
+    parser.add_argument("--assume", default="")
     parser.add_argument("--every-precision", dest="command", action="store_const", const="plan")
     parser.add_argument("path")
     asked = parser.parse_args(arguments)
