@@ -129,7 +129,8 @@ class Places:
         self._hooks: list[Any] = []
         #: What a compiler wrote of the models.
         self.written = Written()
-        self._in_region = False
+        #: What runs is what a compiler looks at.
+        self.in_region = False
         #: By node: the module that was compiled.
         self._compiled_at: dict[int, str] = {}
         #: Called when a module of the model begins, outside any other and outside a backward.
@@ -155,9 +156,9 @@ class Places:
 
     def region(self, on: bool) -> None:
         """Whether what runs is what a compiler looks at. It would compile hooks on modules."""
-        if on == self._in_region:
+        if on == self.in_region:
             return
-        self._in_region = on
+        self.in_region = on
         self.hear(not on)
         if on:
             if not self._running and torch._C._current_autograd_node() is None:

@@ -28,7 +28,7 @@ from ..base.precision import (
     names,
 )
 from ..base.seed import fixed_seed
-from ..events.merge import merged
+from ..events.merge import NOTHING_COMPILED, is_compiled, merged
 from ..events.points import LENGTHS, Points
 from ..events.recorder import Recorder
 from ..events.step_file import Tables
@@ -208,6 +208,8 @@ class _Session:
         first = self._run(precision, points.at[0], attendant)
         others = [self._run(precision, point, Attendant()).recorded for point in points.at[1:]]
         events = merged([first.recorded, *others], tables, points, self._notes)
+        if precision.compiled and not is_compiled(events):
+            self._notes(f"{precision.name}: {NOTHING_COMPILED}")
         variant: dict[str, Any] = {
             "precision": precision.name,
             **({"compiled": True} if precision.compiled else {}),

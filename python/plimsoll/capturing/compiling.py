@@ -7,6 +7,7 @@ load.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -67,7 +68,7 @@ class Compiling(Listener):
     def of(self, recorder: Recorder, places: Places) -> Iterator[None]:
         """Tells this recorder. What was compiled for other runs of the job is forgotten: for other
         sizes the compiler would write what suits both."""
-        if "torch._dynamo" in sys.modules:
+        if self.asked and self._wanted:
             torch._dynamo.reset()
         self._recorder, self._places = recorder, places
         self._fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
@@ -131,6 +132,9 @@ class Compiling(Listener):
         folder = self._folder or enter(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         enter(patched_item(os.environ, "TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "inductor")))
         enter(compiler(self._gpu, self))
+        # What it loads is many objects, and need not be looked through after every step.
+        gc.collect()
+        gc.freeze()
         if not self._hears_regions:
             enter(patched(self._regions()))
         enter(patched(self._unseen()))
@@ -147,10 +151,11 @@ class Compiling(Listener):
         def switched(callback: Any) -> Any:
             if callable(callback):
                 self.start()
-            if self._places is not None:
+                if self._places is not None:
+                    self._places.region(True)
+            elif self._places is not None and self._places.in_region:
                 # It is switched off, too, by what compiled code calls, and by the compiler.
-                within = _is_inside(calls, sys._getframe(1).f_back)
-                self._places.region(callable(callback) or within)
+                self._places.region(_is_inside(calls, sys._getframe(1).f_back))
             return switch(callback)
 
         self._hears_regions = True

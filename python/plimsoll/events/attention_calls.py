@@ -16,7 +16,9 @@ class AttentionCall(NamedTuple):
     results: list[torch.Tensor]
 
 
-def attention_call(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Any:
+def attention_call(
+    func: Any, args: Any, kwargs: dict[str, Any], result: Any
+) -> AttentionCall | None:
     """None for any other operator."""
     name = func.__name__.split(".")[0]
     if not name.startswith("_scaled_dot_product_") or not isinstance(result, (tuple, list)):

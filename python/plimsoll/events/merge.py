@@ -54,7 +54,7 @@ def merged(
     try:
         events = _side_by_side(merger, steps, points)
     except CaptureError as parted:
-        if _is_compiled(steps[0]):
+        if is_compiled(steps[0]):
             return _as_compiled(runs, parts, tables, points, note, parted)
         try:
             events = _once_for_each_sample(runs, steps, tables, points)
@@ -79,7 +79,11 @@ def merged(
     return events
 
 
-def _is_compiled(events: list[Event]) -> bool:
+NOTHING_COMPILED = "the compiler wrote no code without a GPU: the figures are those of eager mode"
+
+
+def is_compiled(events: list[Event]) -> bool:
+    """Whether a compiler wrote some of it."""
     return any(isinstance(event, Call) and event.op == KERNEL for event in events)
 
 

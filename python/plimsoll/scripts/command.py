@@ -24,7 +24,7 @@ from ..base.output import check_output
 from ..base.sizes import whole_number
 from ..events.event import HostPeak, PartBegin, varying
 from ..events.inputs import changing_sizes
-from ..events.merge import merged, steps_of
+from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
@@ -201,6 +201,9 @@ def _variants(
         return tables.rows(merged([run.recorded for run in runs], tables, points, notes))
 
     notes = Notes()
+    if compiled is not None and not is_compiled(compiled[0].recorded.events):
+        compiled = None
+        notes(NOTHING_COMPILED)
     if compiled is not None:
         notes.texts += compiled[0].notes
         try:
