@@ -9,8 +9,9 @@ is made of operators that torch knows.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Optional
 
 import torch
@@ -28,10 +29,20 @@ def cells_without_data() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for name, kernel in _KERNELS.items():
-                library.impl(name, kernel, "Meta")
+                _tell(library, name, kernel)
         yield
     finally:
         library._destroy()
+
+
+def _tell(library: torch.library.Library, name: str, kernel: Callable[..., object]) -> None:
+    """In place of torch's own description where there is one, which fails on an LSTM's cell without
+    biases. Releases that cannot replace it keep it."""
+    known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta")
+    if not known:
+        library.impl(name, kernel, "Meta")
+    elif "allow_override" in inspect.signature(library.impl).parameters:
+        library.impl(name, kernel, "Meta", allow_override=True)
 
 
 def _dense(like: torch.Tensor) -> torch.Tensor:
