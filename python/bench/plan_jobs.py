@@ -231,6 +231,185 @@ JOBS = {
 }
 
 
+class _Modulated(nn.Module):
+    """A block of a diffusion transformer: the time says how each row is scaled and shifted."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width, elementwise_affine=False)
+        self.norm2 = nn.LayerNorm(width, elementwise_affine=False)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.modulation = nn.Linear(width, 6 * width)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        n, length, width = x.shape
+        a, b, c, d, e, f = self.modulation(F.silu(time)).unsqueeze(1).chunk(6, -1)
+        y = self.qkv(self.norm1(x) * (1 + a) + b)
+        q, k, v = y.reshape(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, length, width)
+        x = x + c * self.out(y)
+        y = self.norm2(x) * (1 + d) + e
+        return x + f * self.down(F.gelu(self.up(y), approximate="tanh"))
+
+
+class DiffusionTransformer(nn.Module):
+    def __init__(self, width: int = 768, heads: int = 12, depth: int = 12) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 4, 4)
+        self.places = nn.Parameter(torch.zeros(1, 1024, width))
+        self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
+        self.blocks = nn.ModuleList(_Modulated(width, heads) for _ in range(depth))
+        self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, _, side, _ = x.shape
+        y = self.patches(x).flatten(2).transpose(1, 2) + self.places
+        time = self.time(x.new_ones(n, 256))
+        for block in self.blocks:
+            y = block(y, time)
+        y = self.out(self.norm(y)).reshape(n, side // 4, side // 4, 3, 4, 4)
+        return y.permute(0, 3, 1, 4, 2, 5).reshape(n, 3, side, side)
+
+
+class Volumes(nn.Module):
+    """A U-Net over volumes, as for scans: 3-d convolutions, instance norm, transposed ones."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        sizes = [width, 2 * width, 4 * width, 8 * width]
+        self.down = nn.ModuleList(
+            _volume_block(before, after) for before, after in zip([1, *sizes], sizes)
+        )
+        pairs = list(zip(sizes, sizes[1:]))[::-1]
+        self.rise = nn.ModuleList(nn.ConvTranspose3d(b, a, 2, 2) for a, b in pairs)
+        self.up = nn.ModuleList(_volume_block(2 * a, a) for a, _ in pairs)
+        self.out = nn.Conv3d(width, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for number, block in enumerate(self.down):
+            x = block(F.max_pool3d(x, 2) if number else x)
+            kept.append(x)
+        kept.pop()
+        for rise, block in zip(self.rise, self.up):
+            x = block(torch.cat((rise(x), kept.pop()), 1))
+        y: torch.Tensor = self.out(x)
+        return y
+
+
+def _volume_block(before: int, after: int) -> nn.Module:
+    parts: list[nn.Module] = []
+    for width in (before, after):
+        parts += [nn.Conv3d(width, after, 3, padding=1), nn.InstanceNorm3d(after, affine=True)]
+        parts.append(nn.LeakyReLU(0.01, inplace=True))
+    return nn.Sequential(*parts)
+
+
+def _volumes(side: int) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(n, 1, side, side, side, device=device)
+        return x, torch.randint(0, 4, (n, side, side, side), device=device)
+
+    return batch
+
+
+def _clips(frames: int, side: int) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(n, 3, frames, side, side, device=device)
+        return x, torch.randint(0, 400, (n,), device=device)
+
+    return batch
+
+
+def _spectra(frames: int, words: int) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(n, 80, frames, device=device)
+        return x, torch.randint(0, words, (n, 128), device=device)
+
+    return batch
+
+
+def _heard(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    value: torch.Tensor = model(input_features=x, labels=y).loss
+    return value
+
+
+#: Models of which nothing was timed when they were chosen.
+LATER_JOBS = {
+    "swin_small": PlanJob(
+        _torchvision("swin_s"), _adamw, _images(224, 1000), _classified, 128, (12,)
+    ),
+    "densenet169": PlanJob(
+        _torchvision("densenet169"), _sgd, _images(224, 1000), _classified, 128, (10,)
+    ),
+    "mobilenet_v3": PlanJob(
+        _torchvision("mobilenet_v3_large"), _sgd, _images(224, 1000), _classified, 256, (6,)
+    ),
+    "regnet_y_8gf": PlanJob(
+        _torchvision("regnet_y_8gf"), _sgd, _images(224, 1000), _classified, 128, (8,)
+    ),
+    "r2plus1d": PlanJob(
+        _torchvision("r2plus1d_18"), _sgd, _clips(16, 112), _classified, 32, (10,)
+    ),
+    "bert_large": PlanJob(
+        _transformers(
+            "BertForMaskedLM",
+            "BertConfig",
+            hidden_size=1024,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            intermediate_size=4096,
+        ),
+        _adamw,
+        _tokens(512, 30522),
+        _language,
+        32,
+        (16,),
+    ),
+    "whisper_small": PlanJob(
+        _transformers(
+            "WhisperForConditionalGeneration",
+            "WhisperConfig",
+            d_model=768,
+            encoder_layers=12,
+            decoder_layers=12,
+            encoder_attention_heads=12,
+            decoder_attention_heads=12,
+            encoder_ffn_dim=3072,
+            decoder_ffn_dim=3072,
+        ),
+        _adamw,
+        _spectra(3000, 50000),
+        _heard,
+        16,
+        (10,),
+    ),
+    "qwen3_600m": PlanJob(
+        _transformers(
+            "Qwen3ForCausalLM",
+            "Qwen3Config",
+            vocab_size=151936,
+            hidden_size=1024,
+            intermediate_size=3072,
+            num_hidden_layers=28,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            head_dim=128,
+            tie_word_embeddings=True,
+        ),
+        _adamw,
+        _tokens(1024, 151936),
+        _language,
+        16,
+        (24,),
+    ),
+    "dit_base": PlanJob(DiffusionTransformer, _adamw, _noise(128), _squared, 64, (10,)),
+    "volumes": PlanJob(Volumes, _adamw, _volumes(96), _classified, 8, (10,)),
+}
+
+
 class _Tiny(nn.Sequential):
     def __init__(self) -> None:
         block = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())

@@ -316,6 +316,26 @@ def test_an_iterator_is_not_read_ahead():
     assert len(alive) == 4
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_batch_in_another_format_is_not_there_twice(passes):
+    alive = []
+
+    def image():
+        made = torch.randn(4, 3, 8, 8)
+        alive.append(weakref.ref(made))
+        return made
+
+    def value(model, x):
+        assert not any(one() is not None for one in alive)
+        return model(x)
+
+    model = Types()
+    chosen = plan(4, passes, precision={"name": "channels_last"})
+    applied = plimsoll.apply(chosen, model, torch.optim.SGD(model.parameters(), 0.1))
+    applied.step((image() for _ in range(passes)), value)
+    assert len(alive) == passes
+
+
 def test_what_is_left_is_said():
     levers = {
         "parallel": {"kind": "fsdp", "ranks": 8, "compute": "bf16"},

@@ -17,6 +17,7 @@ from test_script import script  # noqa: E402
 from torch import nn  # noqa: E402
 
 import plimsoll  # noqa: E402
+from plimsoll.base.gpus import named  # noqa: E402
 from plimsoll.base.pieces import Name  # noqa: E402
 from plimsoll.base.place import Place  # noqa: E402
 from plimsoll.base.written import WrittenCode  # noqa: E402
@@ -36,6 +37,7 @@ from plimsoll.events.event import (  # noqa: E402
 )
 from plimsoll.scripts.command import main  # noqa: E402
 from plimsoll.world.compiler import _changed_arguments, _has_several_forms  # noqa: E402
+from plimsoll.world.padded_products import Operand, timed  # noqa: E402
 
 MiB = 1 << 20
 
@@ -236,3 +238,24 @@ def test_lines_of_written_code_lead_to_the_users() -> None:
     found = code.origin(25)
     assert found is not None and found.module == "h.0.attn"
     assert found.frames == [("/home/me/train.py", 12, "forward")]
+
+
+@pytest.mark.parametrize(
+    "first, second, dtype, pads",
+    [
+        # A language model's head: its weight's gradient, its input's, its result; as Inductor
+        # timed them on an H200.
+        ((30522, 4096, False, False), (4096, 768, True, True), torch.bfloat16, False),
+        ((4096, 30522, True, True), (30522, 768, True, True), torch.bfloat16, True),
+        ((4096, 768, True, True), (768, 30522, False, False), torch.bfloat16, True),
+        ((50257, 8192, False, False), (8192, 256, True, True), torch.bfloat16, False),
+        ((10003, 8192, False, False), (8192, 2048, True, True), torch.bfloat16, True),
+        ((151643, 3001, False, False), (3001, 2048, True, True), torch.float32, True),
+        ((512, 384, True, True), (384, 30522, False, False), torch.bfloat16, False),
+    ],
+)
+def test_products_are_padded_where_that_is_faster(first, second, dtype, pads):
+    card = named("H200")
+    assert card is not None
+    times = timed(Operand(*first), Operand(*second), 1, dtype, card)
+    assert (times.as_it_is > 1.1 * times.padded) == pads

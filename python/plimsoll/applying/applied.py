@@ -103,15 +103,17 @@ class Applied:
         seen = 0
         total: torch.Tensor | None = None
         for part, size in parts:
+            placed = self.place(part)
+            del part  # in another memory format it is a tensor beside the placed one
             with self.forward():
-                value = loss(self.model, *spread(self.place(part)))
+                value = loss(self.model, *spread(placed))
                 if size != planned:
                     even = planned % size == 0
                     value = value / (planned // size) if even else value * (size / planned)
             (value if self.scaler is None else self.scaler.scale(value)).backward()
             total = value.detach() if total is None else total + value.detach()
             seen += size
-            del value, part  # nothing of a pass is kept while the next one runs
+            del value, placed  # nothing of a pass is kept while the next one runs
         if total is None:
             raise StopIteration
         if seen != planned:
@@ -126,8 +128,7 @@ class Applied:
         if hasattr(batch, "__next__"):
             if self.passes > 1:
                 taken = itertools.islice(batch, self.passes)
-                planned = self.passes * self.batch
-                return (part for one in taken for part in pieces(one, self.batch)), planned
+                return _handed_over(taken, self.batch), self.passes * self.batch
             batch = next(batch)
         parts = pieces(batch, self._samples_of_a_pass(batch))
         if self.steps_in_backward and len(parts) > 1:
@@ -135,7 +136,7 @@ class Applied:
                 f"a batch has more than {self.batch} samples, and the optimizer steps in the "
                 "backward of each pass"
             )
-        return iter(parts), sum(size for _, size in parts)
+        return _one_by_one(parts), sum(size for _, size in parts)
 
     def _samples_of_a_pass(self, batch: Any) -> int:
         """A capture's batch is smaller than that of the plan, and cut into as many passes."""
@@ -171,3 +172,16 @@ class Applied:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def _handed_over(batches: Iterator[Any], size: int) -> Iterator[tuple[Any, int]]:
+    """Of each batch the parts, none of which is kept here."""
+    for batch in batches:
+        parts = pieces(batch, size)
+        del batch
+        yield from _one_by_one(parts)
+
+
+def _one_by_one(parts: list[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
+    while parts:
+        yield parts.pop(0)

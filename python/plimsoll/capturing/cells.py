@@ -96,7 +96,7 @@ def _lstm_backward(
     return _dense(kept), _dense(cx), kept.new_empty(kept.shape[1]) if has_bias else None
 
 
-_KERNELS = {
+_KERNELS: dict[str, Callable[..., object]] = {
     "_thnn_fused_gru_cell": _gru,
     "_thnn_fused_gru_cell_backward": _gru_backward,
     "_thnn_fused_lstm_cell": _lstm,

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..base.gpus import UNKNOWN, Gpu, named
 from ..base.patching import Patch, patched
+from . import padded_products
 
 _TRITON = ("triton", "triton.language")
 
@@ -355,32 +356,34 @@ def _constants() -> list[Patch]:
 
 def _timed_choices(modules: _Modules, gpu: str, listener: Listener) -> list[Patch]:
     """Products with a size that is no multiple of 16 bytes: padded, or as they are. What is timed
-    is made while the job is being compiled, and what that took stays cached. Tensor cores want
-    aligned rows, and are three to seven times as slow without (measured on an H200); the others do
-    not care."""
+    is made while the job is being compiled, and what that took stays cached."""
     pad = modules.pad_mm
-    if not all(hasattr(pad, name) for name in ("_should_pad", "get_do_bench", "no_dispatch")):
+    names = ("_should_pad", "get_do_bench", "no_dispatch", "should_exclude_padding_time")
+    if not all(hasattr(pad, name) for name in names):
         return _untimed_choices(modules)
-    choose = pad._should_pad
-    gains = False
+    card = named(gpu) or UNKNOWN
+    choose, is_free = pad._should_pad, pad.should_exclude_padding_time
+    times = padded_products.Timed(1.0, 1.0)
 
-    def chooses(match: Any, mat1: Any, *args: Any, **kwargs: Any) -> bool:
-        nonlocal gains
-        gains = _on_tensor_cores(mat1.dtype)
-        return bool(choose(match, mat1, *args, **kwargs))
+    def chooses(match: Any, mat1: Any, mat2: Any, *args: Any, **kwargs: Any) -> bool:
+        nonlocal times
+        times = padded_products.Timed(1.0, 1.0)
+        if _on_tensor_cores(mat1.dtype):
+            first = padded_products.operand(mat1, is_free(match, "mat1"))
+            second = padded_products.operand(mat2, is_free(match, "mat2"))
+            many = int(mat1.shape[0]) if mat1.dim() == 3 else 1
+            times = padded_products.timed(first, second, many, mat1.dtype, card)
+        return bool(choose(match, mat1, mat2, *args, **kwargs))
 
     def bench() -> Callable[[Callable[[], Any]], float]:
-        times = iter((2.0 if gains else 1.0, 1.0, 1.0))
-
         def timed(run: Callable[[], Any]) -> float:
             run()
             with listener.cache_swept():
                 run()
-            return next(times)
+            return times.padded if run.__name__ == "pad_bench_fn" else times.as_it_is
 
         return timed
 
-    card = named(gpu) or UNKNOWN
     rates = [
         Patch(modules.utils, "get_device_tflops", lambda dtype: _teraflops(card, dtype)),
         Patch(modules.utils, "get_gpu_dram_gbps", lambda: card.bandwidth),
