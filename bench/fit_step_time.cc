@@ -324,8 +324,8 @@ int FitHost(const std::string& captures, const std::string& times) {
     return sum;
   };
   double best = loss();
-  double* constants[] = {&host.forward, &host.backward, &host.other,
-                         &host.tensor,  &host.step,     &host.gap};
+  double* constants[] = {&host.forward, &host.backward, &host.list,
+                         &host.entry,   &host.step,     &host.gap};
   for (double job = 0.4; job > 0.03; job *= 0.6) {
     for (double* constant : constants) {
       for (const double factor : {1 + job, 1 / (1 + job)}) {
@@ -347,8 +347,8 @@ int FitHost(const std::string& captures, const std::string& times) {
     fmt::print("{:44s} {:8.2f} ms {:+6.1f} %\n", jobs[i].id, jobs[i].wall_us / 1e3, 100 * found[i]);
   }
   std::sort(sizes.begin(), sizes.end());
-  fmt::print("forward {:.1f} backward {:.1f} other {:.1f} tensor {:.2f} step {:.0f} gap {:.2f}\n",
-             host.forward, host.backward, host.other, host.tensor, host.step, host.gap);
+  fmt::print("forward {:.1f} backward {:.1f} list {:.1f} entry {:.2f} step {:.0f} gap {:.2f}\n",
+             host.forward, host.backward, host.list, host.entry, host.step, host.gap);
   fmt::print("{} jobs: median {:.1f} %, p90 {:.1f} %\n", jobs.size(), 100 * sizes[sizes.size() / 2],
              100 * sizes[sizes.size() * 9 / 10]);
   return 0;

@@ -3,6 +3,7 @@ makes its figures up."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
@@ -19,7 +20,7 @@ nn = torch.nn
 import plimsoll
 from plimsoll import calibrate as calibrate_function
 from plimsoll.asking.shapes import Layout, Shape, reduced, shape_of
-from plimsoll.measuring import context
+from plimsoll.measuring import context, host
 from plimsoll.measuring.calibrate import Gauge, cudnn_release, gpu_name, main, measure
 from plimsoll.measuring.calibration_file import Calibration, file_lines
 from plimsoll.measuring.calibration_work import batch_sizes, collect
@@ -513,3 +514,47 @@ def test_the_clusters_stand_in_the_first_line():
     assert "clusters" not in json.loads(made.text().splitlines()[0])
     made.clusters = (132, 66)
     assert json.loads(made.text().splitlines()[0])["clusters"] == [132, 66]
+
+
+def test_how_long_python_takes_follows_from_phases():
+    """Of made-up steps: what they were made of comes out."""
+
+    def step(calls, entries, lists, again=0):
+        forward = host.Phase(host.Counted(calls, 0, 2 * calls), 30.0 * calls)
+        # Each of 24 checkpoints repeats its calls and takes 400 µs besides.
+        backward = host.Phase(
+            host.Counted(2 * calls + again, 0, 4 * calls + 2 * again),
+            20.0 * (2 * calls) + 30.0 * again + (24 * 400.0 if again else 0.0),
+        )
+        update = host.Phase(host.Counted(lists, entries, 0), 40.0 * lists + 1.5 * entries)
+        return host.Step(forward, backward, update, forward.us + backward.us + update.us + 250)
+
+    sizes = (72, 96, 120)
+    plain = [step(calls, 10 * calls, 8) for calls in sizes]
+    few = [step(calls, 4 * calls, 3) for calls in sizes]
+    again = [step(calls, 4 * calls, 3, calls) for calls in sizes]
+    loops = [
+        one._replace(optimizer=host.Phase(host.Counted(10 * calls, 0, 0), 90.0 * calls))
+        for one, calls in zip(plain, sizes)
+    ]
+    found = host.fitted(plain, loops, few, again)
+    assert found.forward == pytest.approx(30)
+    assert found.backward == pytest.approx(20)
+    assert (found.list, found.entry) == (pytest.approx(40), pytest.approx(1.5))
+    assert found.loop == pytest.approx(9)
+    assert found.step == pytest.approx(250)
+    assert found.checkpoint + 8 * found.saved == pytest.approx(400)
+
+
+def test_the_host_alone_is_a_file(monkeypatch, tmp_path, capsys):
+    module = sys.modules["plimsoll.measuring.calibrate"]
+    monkeypatch.setattr(module, "_torch_with_gpu", lambda: torch)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce RTX 4090")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: contextlib.nullcontext())
+    times = host.HostTimes(30, 20, 40, 1.5, 9, 250, 300, 12.5)
+    monkeypatch.setattr(host, "measured", lambda torch: times)
+    path = tmp_path / "machine.calibration"
+    assert main(["--host", str(path)]) == 0
+    assert "30 µs a call of the forward, 20 of the backward" in capsys.readouterr().out
+    assert json.loads(path.read_text().splitlines()[0])["host"] == times._asdict()

@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "cli/calibration_flag.h"
 #include "cli/command/command.h"
 #include "cli/command/command_text.h"
 #include "cli/command/shared_flags.h"
@@ -32,6 +33,7 @@ struct PlanFlags {
   std::optional<std::int64_t> nodes;
   std::optional<Bytes> budget;
   std::optional<TorchVersion> torch;
+  std::optional<std::string> calibration;
   bool keep_numerics = false;
   bool explain = false;
   bool json = false;
@@ -156,13 +158,14 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
 }
 
 /// Refers to the step.
-PlanRequest JobOf(const PlanFlags& flags, const Job& job, const Gpu& gpu) {
+PlanRequest JobOf(const PlanFlags& flags, const Job& job, const Gpu& gpu, Measured measured) {
   return {.job = job,
           .gpu = gpu,
           .options = {.torch = flags.torch,
-                      .calibration = Calibration::BuiltIn(gpu.name),
+                      .calibration = std::move(measured.operators),
                       .limit = flags.budget,
-                      .cluster = {.gpus_in_a_node = NodeSize(flags)}},
+                      .cluster = {.gpus_in_a_node = NodeSize(flags)},
+                      .host = measured.host},
           .samples = flags.samples.value_or(1),
           .samples_by_default = !flags.samples && !job.own_batch,
           .samples_of_script = !flags.samples && job.own_batch,
@@ -175,12 +178,15 @@ int RunPlan(const PlanFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return Complain(*error);
   if (IsRecord(flags)) return PlanFromRecord(flags);
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
-  const Result<Job> job = JobOf(flags);
+  Result<Job> job = JobOf(flags);
   if (!job) return Complain(job.error());
+  if (flags.calibration == kRulesAlone) job->asked = nullptr;
   Result<Gpu> gpu = flags.gpu ? Result<Gpu>(*flags.gpu) : FindGpu(job->gpu);
   if (gpu && flags.beside) gpu = Beside(*gpu, *flags.beside);
   if (!gpu) return Complain(gpu.error());
-  PlanRequest request = JobOf(flags, *job, *gpu);
+  Result<Measured> measured = ReadMeasured(flags.calibration, *gpu);
+  if (!measured) return Complain(measured.error());
+  PlanRequest request = JobOf(flags, *job, *gpu, std::move(*measured));
   if (request.samples_of_script) {
     request.samples = *job->own_batch * CapturedPasses(*job) * request.gpus;
   }
@@ -233,6 +239,9 @@ Command AddPlan(Flags& declare) {
   declare.Switch("--explain", flags->explain,
                  "also what each lever is worth, alone and in the first way");
   AddTorchFlag(declare, flags->torch, "the release that will train (2.11)");
+  declare.Text("--calibration", "FILE", flags->calibration,
+               "what plimsoll.calibrate measured on the card and its machine; none; rules: the "
+               "rules alone");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
   declare.Text("--html", "FILE", flags->html,
                "also a page: memory against time, each point a way, with the lines to type");

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/calibration_flag.h"
 #include "cli/command/command_text.h"
 #include "cli/command/shared_flags.h"
 #include "cli/file_kind.h"
 #include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
 #include "files/input.h"
-#include "hardware/context.h"
 #include "job/answer/max_batch.h"
 #include "job/file/at_length.h"
 #include "plan/lever.h"
@@ -98,33 +98,6 @@ std::optional<Error> NoStep(const std::string& file) {
   }
   if (kind == FileKind::kScript) wrong->hint = UsesOf(kind, file).back().command;
   return wrong;
-}
-
-/// By rule alone, and not by what cuDNN said at the capture either.
-bool AsksForRules(const PredictFlags& flags) { return flags.calibration == "rules"; }
-
-/// What was measured on the GPU: a file's, or the program's own. `none` is for none of it. What the
-/// file says of the context goes into the card.
-Result<std::shared_ptr<const Calibration>> ReadCalibration(const PredictFlags& flags, Gpu& gpu) {
-  std::shared_ptr<const Calibration> calibration;
-  if (!flags.calibration) return Calibration::BuiltIn(gpu.name);
-  if (*flags.calibration == "none" || AsksForRules(flags)) return calibration;
-  const Result<Input> input = Input::Open(*flags.calibration);
-  if (!input) return input.error();
-  Result<Calibration> read = Calibration::Read(*input);
-  if (!read) return read.error();
-  if (read->gpu() != gpu.name) {
-    return Error{.message = fmt::format("it was measured on {}, not on {}", read->gpu(), gpu.name),
-                 .file = *flags.calibration,
-                 .hint = "give the --gpu that it is for"};
-  }
-  if (read->context()) {
-    SetMeasuredContext(gpu, read->context()->bare, read->context()->training);
-    // With the context alone, operators are what they were without it.
-    if (read->size() == 0) return Calibration::BuiltIn(gpu.name);
-  }
-  calibration = std::make_shared<const Calibration>(std::move(*read));
-  return calibration;
 }
 
 Result<Job> ReadRecorded(const PredictFlags& flags) {
@@ -283,7 +256,7 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (const std::optional<Error> error = Contradiction(flags)) return *error;
   Result<ReadFilesResult> read = ReadFiles(flags);
   if (!read) return read.error();
-  if (AsksForRules(flags)) read->job.asked = nullptr;
+  if (flags.calibration == kRulesAlone) read->job.asked = nullptr;
   std::shared_ptr<const Job> captured;
   const Choice choice = read->choice.value_or(Choice{});
   if (HasLength(read->job)) {
@@ -307,9 +280,9 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   if (!job) return job.error();
   Result<Gpu> gpu = GpuOf(flags, *job);
   if (!gpu) return gpu.error();
-  Result<std::shared_ptr<const Calibration>> calibration = ReadCalibration(flags, *gpu);
-  if (!calibration) return calibration.error();
-  if (AsksForRules(flags)) job->asked = nullptr;
+  Result<Measured> measured = ReadMeasured(flags.calibration, *gpu);
+  if (!measured) return measured.error();
+  if (flags.calibration == kRulesAlone) job->asked = nullptr;
   const std::int64_t batch =
       job->sequence.empty() ? OnlyBatch(*job).value_or(1) : job->own_batch.value_or(1);
   PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
@@ -317,9 +290,10 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
                          .options = {.batch = flags.batch.value_or(batch),
                                      .steps = flags.steps,
                                      .torch = flags.torch,
-                                     .calibration = std::move(*calibration),
+                                     .calibration = std::move(measured->operators),
                                      .limit = flags.limit,
-                                     .host_room = flags.host},
+                                     .host_room = flags.host,
+                                     .host = measured->host},
                          .captured = std::move(captured),
                          .choice = choice};
   if (std::optional<Error> error = Configure(request.options, flags.Chosen())) return *error;
@@ -401,7 +375,8 @@ void PredictFlags::AddTo(Flags& flags) {
   AddRoomFlag(flags, "--host", host, "what the machine has for the job (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,
-             "what plimsoll.calibrate measured on the card; none; rules: the rules alone");
+             "what plimsoll.calibrate measured on the card and its machine; none; rules: the "
+             "rules alone");
   flags.Count("--steps", "N", steps,
               "how many steps to run through the allocator (5, or the few that the job has)", 1,
               1000);

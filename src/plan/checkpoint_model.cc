@@ -195,7 +195,7 @@ class Modeller {
       const CallRecord& record = variant_.calls[variant_.events[i].index];
       time += TimeOf(Call(record, at_, Stage::kForward), context);
     }
-    return time.us + MeasuredHost().gap * time.kernels;
+    return time.us + HostModel{}.gap * time.kernels;
   }
 
   const Job& job_;

@@ -84,6 +84,8 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
   if (const double further = PassesOf(choice) - PassesRun(choice); further > 0) {
     const StepDuration first = DurationOf(trial->setting().WithStep(steps->one));
     way.trial.step_us += further * (way.trial.step_us - first.us);
+    way.trial.step_low_us += further * (way.trial.step_low_us - first.low_us);
+    way.trial.step_high_us += further * (way.trial.step_high_us - first.high_us);
     way.trial.gpu_busy_us += further * (way.trial.gpu_busy_us - first.gpu.us);
   }
   return way;

@@ -45,6 +45,7 @@ Json WayJson(const PlanRequest& request, const Way& way) {
           {"fits", way.trial.fits},
           {"surely_fits", way.SurelyFits()},
           {"step_us", std::llround(way.trial.step_us)},
+          {"step_us_range", StepRangeJson(way.trial)},
           {"gpu_busy_us", std::llround(way.trial.gpu_busy_us)},
           {"samples_per_second", way.SamplesPerSecond()}};
 }

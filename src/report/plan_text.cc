@@ -79,6 +79,7 @@ void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
   Table table({{.heading = "", .right = true},
                {.heading = "samples/s", .right = true},
                {.heading = "step", .right = true},
+               {.heading = "between", .right = true, .may_go = true},
                {.heading = "memory", .right = true},
                {.heading = "at most", .right = true, .may_go = true},
                {.heading = "results", .may_go = true},
@@ -86,8 +87,10 @@ void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
   for (std::size_t i = 0; i < plan.ways.size(); ++i) {
     const Way& way = plan.ways[i];
     table.Row({std::to_string(i + 1), fmt::format("{:.1f}", way.SamplesPerSecond()),
-               WholeMilliseconds(way.trial.step_us), FormatBytes(way.trial.needs.device.best),
-               FormatBytes(way.trial.needs.device.high),
+               WholeMilliseconds(way.trial.step_us),
+               fmt::format("{:.0f} and {:.0f} ms", way.trial.step_low_us / 1e3,
+                           way.trial.step_high_us / 1e3),
+               FormatBytes(way.trial.needs.device.best), FormatBytes(way.trial.needs.device.high),
                std::string(NumericsName(NumericsOf(request.job, way.choice))),
                LeverList(request, way.choice)});
   }

@@ -251,6 +251,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"ranges", FiguresJson(p.trial.needs)},
                {"unlimited", FiguresJson(p.trial.unlimited)},
                {"step_us", std::llround(p.trial.step_us)},
+               {"step_us_range", StepRangeJson(p.trial)},
                {"unlimited_step_us", std::llround(p.unlimited_step_us)},
                {"gpu_busy_us", std::llround(p.trial.gpu_busy_us)},
                {"waited_us", std::llround(p.trial.waited_us)},

@@ -251,7 +251,9 @@ constexpr double kBusy = 0.8;
 constexpr double kWaits = 0.05;
 
 std::string StepTimeText(const Prediction& p) {
-  std::string text = "about " + Milliseconds(p.trial.step_us);
+  std::string text =
+      fmt::format("about {} ({} to {})", Milliseconds(p.trial.step_us),
+                  Milliseconds(p.trial.step_low_us), Milliseconds(p.trial.step_high_us));
   if (p.own_batches > 0) text += ", the middle one of its steps";
   if (p.passes > 1) text += fmt::format(" for {} passes of {}", p.passes, p.batch);
   if (p.trial.waited_us > kWaits * p.trial.step_us) {

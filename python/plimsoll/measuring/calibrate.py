@@ -1,11 +1,12 @@
 """plimsoll.calibrate: what the operators of a captured step really take on the GPU that is here.
 
-Torch is imported where it is needed only. What is measured is in calibration_work.py and
-context.py, the file that it goes to in calibration_file.py.
+Torch is imported where it is needed only. What is measured is in calibration_work.py, context.py
+and host.py, the file that it goes to in calibration_file.py.
 
-    python -m plimsoll.measuring.calibrate --context card.calibration
+    python -m plimsoll.measuring.calibrate --context --host card.calibration
 
-measures in a few seconds what the CUDA context takes on the card, and nothing else.
+measures in a minute what the CUDA context takes on the card, and how long the machine's Python
+takes to issue a step's calls, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..asking.shapes import Convolution, Layout
 from ..base.errors import CaptureError
 from ..base.output import check_output
 from . import context as contexts
+from . import host as hosts
 from .calibration_file import Calibration
 from .calibration_work import (
     Call,
@@ -65,13 +67,15 @@ def calibrate(
     path: str | os.PathLike[str] | None = None,
     time: bool = True,
     context: bool = False,
+    host: bool = False,
 ) -> Calibration:
     """Runs each distinct convolution, attention and matrix product of a captured step on the GPU
     of this machine, at these batch sizes, and notes the temporary memory and the time that it
-    takes; with `context` also what a process takes besides PyTorch's memory, for which no step is
-    needed. `docs/calibrate.md` tells what that is good for."""
+    takes; with `context` also what a process takes besides PyTorch's memory, with `host` how long
+    Python takes to issue calls, for which no step is needed. `docs/calibrate.md` tells what that is
+    good for."""
     if step_or_capture is None:
-        return _calibrate_context(context, path)
+        return _calibrate_machine(context, host, path)
     document = read_step(step_or_capture)
     sizes = batch_sizes(document, batches)
     if path is not None:
@@ -83,8 +87,7 @@ def calibrate(
     torch = _torch_with_gpu()
     made = _empty(torch)
     made.notes += work.notes
-    if context:
-        made.context = contexts.measured(torch)._asdict()
+    _measure_machine(torch, made, context, host)
     settings = document.get("settings", {})
     try:
         with _as_captured(torch, settings):
@@ -98,20 +101,31 @@ def calibrate(
     return made
 
 
-def _calibrate_context(context: bool, path: str | os.PathLike[str] | None) -> Calibration:
-    if not context:
+def _calibrate_machine(
+    context: bool, host: bool, path: str | os.PathLike[str] | None
+) -> Calibration:
+    if not context and not host:
         raise CaptureError(
             "there is nothing to measure",
-            hint="Give a captured step, or context=True for what the CUDA context takes",
+            hint="Give a captured step, or context=True for what the CUDA context takes, or "
+            "host=True for how long Python takes",
         )
     if path is not None:
         check_output(path, inputs=[])
     torch = _torch_with_gpu()
     made = _empty(torch)
-    made.context = contexts.measured(torch)._asdict()
+    _measure_machine(torch, made, context, host)
     if path is not None:
         made.write(path)
     return made
+
+
+def _measure_machine(torch: Any, made: Calibration, context: bool, host: bool) -> None:
+    if context:
+        made.context = contexts.measured(torch)._asdict()
+    if host:
+        with torch.random.fork_rng([torch.cuda.current_device()]):
+            made.host = hosts.measured(torch)._asdict()
 
 
 def _empty(torch: Any) -> Calibration:
@@ -379,11 +393,12 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--context", action="store_true", help="what the CUDA context takes")
+    parser.add_argument("--host", action="store_true", help="how long Python takes, in a minute")
     parser.add_argument("--step", metavar="FILE", help="and the operators of this captured step")
     parser.add_argument("file", help="where to write the calibration; packed if it ends in .gz")
     asked = parser.parse_args(arguments)
     try:
-        made = calibrate(asked.step, path=asked.file, context=asked.context)
+        made = calibrate(asked.step, path=asked.file, context=asked.context, host=asked.host)
     except CaptureError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         return 2
@@ -392,6 +407,9 @@ def main(arguments: Sequence[str]) -> int:
     if made.context is not None:
         bare, training = (made.context[key] / (1 << 20) for key in ("bare", "training"))
         print(f"{made.gpu}: {bare:.1f} MiB when CUDA starts, {training:.1f} MiB while training")
+    if made.host is not None:
+        forward, backward = made.host["forward"], made.host["backward"]
+        print(f"Python: {forward:.0f} µs a call of the forward, {backward:.0f} of the backward")
     return 0
 
 

@@ -29,6 +29,7 @@ def file_lines(
     calls: Mapping[str, Sequence[tuple[int, float | None]]] | None = None,
     context: Mapping[str, int] | None = None,
     clusters: Sequence[int] = (),
+    host: Mapping[str, float] | None = None,
 ) -> Iterator[str]:
     """A calibration file, line by line; the last one is the checksum of the others."""
     checksum = 0
@@ -37,6 +38,8 @@ def file_lines(
         head["clusters"] = list(clusters)
     if context is not None:
         head["context"] = dict(context)
+    if host is not None:
+        head["host"] = {name: round(us, 2) for name, us in host.items()}
     for line in _content_lines(head, bytes_of, times_of or {}, calls or {}):
         checksum = zlib.crc32(line.encode() + b"\n", checksum)
         yield line
@@ -91,6 +94,8 @@ class Calibration:
         self.calls: dict[str, list[tuple[int, float | None]]] = {}
         # Bytes that a process takes besides PyTorch's memory: "bare", and "training".
         self.context: dict[str, int] | None = None
+        # Microseconds that the machine takes to issue calls: host.HostTimes.
+        self.host: dict[str, float] | None = None
         # How many clusters of 1, 2, ... thread blocks the card holds at once, where it says so.
         self.clusters: tuple[int, ...] = ()
         # What could not be measured, and why.
@@ -106,6 +111,7 @@ class Calibration:
             self.calls,
             self.context,
             self.clusters,
+            self.host,
         )
         return "".join(line + "\n" for line in lines)
 

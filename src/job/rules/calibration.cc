@@ -33,6 +33,25 @@ std::optional<MeasuredContext> ReadContext(const Json& json) {
   return MeasuredContext{bare, training};
 }
 
+/// Nobody's Python takes longer for a call, or for a step besides its calls.
+constexpr double kLongestUs = 1e6;
+
+/// Microseconds by name, each of them there; nothing where it is anything else.
+std::optional<HostModel> ReadHost(const Json& json) {
+  HostModel host;
+  host.measured = true;
+  const std::pair<std::string_view, double*> fields[] = {
+      {"forward", &host.forward},       {"backward", &host.backward}, {"list", &host.list},
+      {"entry", &host.entry},           {"loop", &host.loop},         {"step", &host.step},
+      {"checkpoint", &host.checkpoint}, {"saved", &host.saved}};
+  for (const auto& [name, field] : fields) {
+    const std::optional<double> us = json[name].number();
+    if (!us || *us < 0 || *us > kLongestUs) return std::nullopt;
+    *field = *us;
+  }
+  return host;
+}
+
 /// The text without its last line, if that has the checksum of the others.
 std::optional<std::string_view> Checked(std::string_view text) {
   const std::size_t last = text.rfind(kChecksum);
@@ -66,6 +85,10 @@ Result<Calibration> Calibration::Read(const Input& input) {
   if (!header["context"].is_null()) {
     calibration.context_ = ReadContext(header["context"]);
     if (!calibration.context_) return error;
+  }
+  if (!header["host"].is_null()) {
+    calibration.host_ = ReadHost(header["host"]);
+    if (!calibration.host_) return error;
   }
   calibration.table_ = WorkspaceTable(held, std::move(*batches));
   rest.remove_suffix(text.size() - checked->size());

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "files/input.h"
+#include "job/calls/host_model.h"
 #include "job/cudnn/convolution_workspace.h"
 #include "job/file/workspace_table.h"
 #include "job/rules/workspace_lookup.h"
@@ -32,6 +33,8 @@ class Calibration {
   const std::string& gpu() const { return gpu_; }
   std::size_t size() const { return table_.size(); }
   const std::optional<MeasuredContext>& context() const { return context_; }
+  /// Of the machine that the card is in.
+  const std::optional<HostModel>& host() const { return host_; }
 
   /// Nothing for a shape that was not measured.
   std::optional<Workspace> Find(const ConvShape& shape, ConvDirection direction) const {
@@ -41,6 +44,7 @@ class Calibration {
  private:
   std::string gpu_;
   std::optional<MeasuredContext> context_;
+  std::optional<HostModel> host_;
   WorkspaceTable table_;
 };
 

@@ -66,7 +66,7 @@ StepDuration WithCollective(bool early, double bytes) {
 
 TEST(CollectiveTime, OnlyWhatDoesNotOverlapIsAdded) {
   const double alone = WithCollective(false, 0).us;
-  const double host = 2 * MeasuredHost().forward;  // of the two calls that are added
+  const double host = 2 * HostModel{}.forward;  // of the two calls that are added
   EXPECT_LE(WithCollective(false, 1e6).us, alone + host);
   const double small = WithCollective(false, 1e9).us;
   const double large = WithCollective(false, 2e9).us;

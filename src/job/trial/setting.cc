@@ -134,7 +134,7 @@ Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
                  .limits = LimitsFor(*rules, gpu, nccl, options),
                  .nccl = nccl,
                  .cluster = options.cluster,
-                 .host = MeasuredHost(),
+                 .host = options.host,
                  .host_room = options.host_room};
 }
 

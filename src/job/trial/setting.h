@@ -36,6 +36,8 @@ struct PredictOptions {
   std::optional<Bytes> host_room = {};
   /// For the time of collectives.
   Cluster cluster = {};
+  /// For the time that issuing calls takes.
+  HostModel host = {};
 };
 
 /// The variant that the options name.

@@ -357,6 +357,8 @@ TrialResult Trial::Best() const {
   for (const auto& [call, count] : shown().refused_calls) result.refused_in_a_step += count;
   const StepDuration duration = DurationOf(setting_, shown().refused_calls);
   result.step_us = duration.us;
+  result.step_low_us = duration.low_us;
+  result.step_high_us = duration.high_us;
   result.gpu_busy_us = duration.gpu.us;
   result.waited_us = duration.waited_us;
   return result;

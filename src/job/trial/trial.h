@@ -53,8 +53,9 @@ struct TrialResult {
   std::int64_t workspaces_refused = 0;
   /// Convolutions (by direction) that are slow in each later step, since they were refused once.
   std::int64_t refused_in_a_step = 0;
-  /// How long a step takes, with what is refused.
+  /// How long a step takes, with what is refused; the ends of its range.
   double step_us = 0;
+  double step_low_us = 0, step_high_us = 0;
   /// How long the GPU is busy in it; less than the step where it waits for the host.
   double gpu_busy_us = 0;
   /// How long it has nothing to do but to wait for what ranks do together.
