@@ -222,5 +222,29 @@ TEST(Calibration, HasTheContextWhereItWasMeasured) {
   }
 }
 
+TEST(Calibration, WhatTheHostTakes) {
+  const auto with = [](const std::string& host) {
+    return Read(
+        Signed("{\"schema\": \"plimsoll.calibration/2\", \"gpu\": \"H200\", "
+               "\"batches\": [], \"host\": " +
+               host + "}\n"));
+  };
+  const std::string all =
+      "\"backward\": 20, \"list\": 40, \"entry\": 1.5, \"loop\": 9, \"step\": 250, "
+      "\"checkpoint\": 300, \"saved\": 12.5}";
+  const Result<Calibration> read = with("{\"forward\": 30.5, " + all);
+  ASSERT_TRUE(read.ok());
+  ASSERT_TRUE(read->host());
+  EXPECT_EQ(read->host()->forward, 30.5);
+  EXPECT_EQ(read->host()->saved, 12.5);
+  EXPECT_TRUE(read->host()->measured);
+  EXPECT_FALSE(With("1:1").host());
+  for (const std::string& host :
+       {std::string("7"), std::string("{}"), "{" + all, "{\"forward\": -1, " + all,
+        "{\"forward\": 1e9, " + all, "{\"forward\": \"30\", " + all}) {
+    EXPECT_FALSE(with(host).ok()) << host;
+  }
+}
+
 }  // namespace
 }  // namespace plimsoll::calibration_test

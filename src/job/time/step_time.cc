@@ -62,7 +62,7 @@ constexpr Pace kMeasuredPace = {0.85, 1.2};
 /// Convolutions of which few or none were measured: volumes, and groups of several channels.
 Pace ConvolutionPace(const Call& call) {
   const std::optional<ConvolutionCall> read = ReadConvolution(call);
-  if (read && read->shape.groups > 1) return {0.7, 1.8};
+  if (read && read->shape.groups > 1) return {0.7, 2.2};
   if (read && read->shape.volume) return {0.8, 1.35};
   return {0.85, 1.25};
 }
@@ -75,7 +75,7 @@ Pace KernelPace(const Call& call) {
   if (group == "convolution") return ConvolutionPace(call);
   if (group == "depthwise") return {0.7, 1.5};
   if (group == "reduction" || group == "other") return {0.75, 1.3};
-  return {0.9, 1.12};
+  return {0.82, 1.12};
 }
 
 /// Host and GPU side by side: a kernel begins when it has been issued and the one before it is

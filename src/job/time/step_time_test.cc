@@ -172,7 +172,7 @@ TEST(StepTime, TheHostAndTheGpuWorkSideBySide) {
   const StepDuration large = StepTime(maker.job, maker.variant(), gpu, 1'000'000'000);
   EXPECT_EQ(large.host_us, small.host_us);
   EXPECT_NEAR(large.us / large.gpu.us, 1, 0.05) << "the host is long done";
-  HostModel fast = MeasuredHost();
+  HostModel fast;
   fast.forward /= 10;
   EXPECT_LT(StepTime(maker.job, maker.variant(), gpu, 2, {}, fast).us, small.us);
 }
@@ -194,10 +194,43 @@ TEST(StepTime, WhatACheckpointRepeatsTakesTheHostLonger) {
       host_us({"aten.exp.default", "aten.gelu.default", "aten.tanh.default", "aten.silu.default"});
   const double repeated =
       host_us({"aten.relu.default", "aten.silu.default", "aten.tanh.default", "aten.gelu.default"});
-  EXPECT_GT(repeated, gradients + MeasuredHost().checkpoint);
+  EXPECT_GT(repeated, gradients + HostModel{}.checkpoint);
   const double alike =
       host_us({"aten.relu.default", "aten.relu.default", "aten.relu.default", "aten.relu.default"});
   EXPECT_EQ(alike, gradients);
+}
+
+TEST(StepTime, HasARangeThatIsNarrowerWhereTheHostWasMeasured) {
+  JobMaker maker;
+  maker.BeginStep();
+  maker.Begin(Stage::kForward);
+  for (int i = 0; i < 100; ++i) maker.Make("aten.relu.default", Each(1));
+  const Gpu gpu = *FindGpu("H200");
+  HostModel measured;
+  measured.measured = true;
+  const StepDuration unknown = StepTime(maker.job, maker.variant(), gpu, 2);
+  const StepDuration known = StepTime(maker.job, maker.variant(), gpu, 2, {}, measured);
+  EXPECT_EQ(known.us, unknown.us);
+  EXPECT_LT(unknown.low_us, known.low_us);
+  EXPECT_LT(known.low_us, known.us);
+  EXPECT_LT(known.us, known.high_us);
+  EXPECT_LT(known.high_us, unknown.high_us);
+  // Where the GPU decides, the host does not widen it; a card that was not timed does.
+  const StepDuration busy = StepTime(maker.job, maker.variant(), gpu, 1'000'000'000);
+  EXPECT_LT(busy.high_us, 1.2 * busy.us);
+  const StepDuration scaled = StepTime(maker.job, maker.variant(), *FindGpu("L4"), 1'000'000'000);
+  EXPECT_GT(scaled.high_us, 1.3 * scaled.us);
+}
+
+TEST(StepTime, OptimizersThatLoopTakeLessForACall) {
+  const auto host_us = [](std::string_view op, int calls) {
+    JobMaker maker;
+    maker.BeginStep();
+    maker.Begin(Stage::kOptimizer);
+    for (int i = 0; i < calls; ++i) maker.Make(op, Each(1));
+    return StepTime(maker.job, maker.variant(), *FindGpu("H200"), 2).host_us - HostModel{}.step;
+  };
+  EXPECT_NEAR(host_us("aten.add_.Tensor", 50), 50 * HostModel{}.loop, 1);
 }
 
 TEST(StepTime, WhatIsRefusedItsWorkspaceIsSlower) {
