@@ -61,7 +61,7 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
                  .hint = flags.events ? "give one of them" : "give a name: --snapshot run.pickle"};
   }
   if (flags.ddp && flags.choice.Sets(kParallelLever.name)) {
-    return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
+    return Error{.message = "--ddp and --fsdp or --mesh are two ways to train on several GPUs",
                  .hint = "give one of them"};
   }
   if (std::optional<Error> error = WrongPoints(flags)) return error;
@@ -387,6 +387,9 @@ void PredictFlags::AddTo(Flags& flags) {
         "reshard_after_forward=False (N:keep_last: of the last block alone), N:meta for a "
         "model built on the meta device, N:bf16 for MixedPrecisionPolicy(param_dtype=bf16, "
         "reduce_dtype=fp32), N:bf16:reduce_half where it reduces in bf16 too");
+  lever("--mesh", "DIMENSIONS", kParallelLever, "mesh:",
+        "as one rank of a mesh: fsdp=4,tensor=2:sequence,pipeline=2:8 (docs/predict.md, \"Several "
+        "GPUs together\")");
   lever("--precision", "P", kPrecisionLever, "", "a precision that was captured too (amp_bf16)");
   lever("--alloc-conf", "CONF", kAllocatorLever, "", "what PYTORCH_CUDA_ALLOC_CONF will say");
   flags.Repeated("--set", "LEVER=VALUE",

@@ -10,8 +10,8 @@ using Kind = Collective::Kind;
 
 constexpr std::string_view kWait = "plimsoll.wait";
 constexpr std::array kKinds = {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce,
-                               Kind::kSend};
-constexpr std::size_t kArguments = 3;
+                               Kind::kAllToAll, Kind::kSend};
+constexpr std::size_t kArguments = 4;
 
 }  // namespace
 
@@ -34,6 +34,8 @@ std::string_view OpOf(Kind kind) {
       return "plimsoll.reduce_scatter";
     case Kind::kAllReduce:
       return "plimsoll.all_reduce";
+    case Kind::kAllToAll:
+      return "plimsoll.all_to_all";
     case Kind::kSend:
       return "plimsoll.send";
   }
@@ -42,7 +44,10 @@ std::string_view OpOf(Kind kind) {
 
 CallRecord CallOf(Job& job, const Collective& collective, bool early) {
   CallRecord call{.op = job.strings.Intern(OpOf(collective.kind))};
-  call.args = {{collective.bytes}, {Number{collective.ranks, collective.ranks}}, {early}};
+  call.args = {{collective.bytes},
+               {Number::Always(collective.ranks)},
+               {early},
+               {Number::Always(collective.apart)}};
   return call;
 }
 
@@ -58,8 +63,11 @@ std::optional<Collective> CollectiveOf(const Job& job, const CallRecord& call) {
   const auto* kind = std::ranges::find_if(kKinds, [&](Kind k) { return OpOf(k) == op; });
   const auto* bytes = std::get_if<Number>(&call.args[0].is);
   const auto* ranks = std::get_if<Number>(&call.args[1].is);
-  if (kind == kKinds.end() || bytes == nullptr || ranks == nullptr) return std::nullopt;
-  return Collective{.kind = *kind, .bytes = *bytes, .ranks = ranks->least()};
+  const auto* apart = std::get_if<Number>(&call.args[3].is);
+  const bool whole = bytes != nullptr && ranks != nullptr && apart != nullptr;
+  if (kind == kKinds.end() || !whole) return std::nullopt;
+  return Collective{
+      .kind = *kind, .bytes = *bytes, .ranks = ranks->least(), .apart = apart->least()};
 }
 
 std::int64_t RanksOf(const Job& job, const Variant& variant) {

@@ -12,12 +12,14 @@ namespace plimsoll {
 inline constexpr std::int64_t kMostRanks = 1 << 20;
 
 struct Collective {
-  enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kSend };
+  enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSend };
 
   Kind kind = Kind::kAllReduce;
   /// Of the whole: what is gathered, what is reduced, what is sent.
   Number bytes;
   std::int64_t ranks = 2;
+  /// How far neighbours are apart in the order of all ranks: 1 where they follow each other.
+  std::int64_t apart = 1;
 };
 
 /// ":gloo", ":nccl"

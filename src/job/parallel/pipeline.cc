@@ -4,6 +4,7 @@
 #include "job/parallel/pipeline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -25,6 +26,7 @@ namespace {
 
 constexpr int kMostStages = 1024;
 constexpr int kMostMicroBatches = 1024;
+constexpr int kMostCut = 1 << 20;
 constexpr std::string_view kPipelinePlace = "pipeline: received";
 
 /// Writes the variant of one GPU.
@@ -179,7 +181,10 @@ class StageWriter {
     }
     if (item.kind == StageItem::Kind::kSend) {
       if (tied_.contains(item.storage)) return;
-      return edit_.Call(CallOf(job_, {Collective::Kind::kSend, item.bytes, pipeline_.stages}));
+      return edit_.Call(CallOf(job_, {.kind = Collective::Kind::kSend,
+                                     .bytes = item.bytes,
+                                     .ranks = pipeline_.stages,
+                                     .apart = pipeline_.apart}));
     }
     const JobEvent& event = old_.events[item.event];
     if (event.kind == JobEvent::Kind::kCall) return RunCall(item.event, own);
@@ -279,6 +284,13 @@ std::optional<Error> CannotPipeline(const Job& job, const Variant& variant,
                                     const Pipeline& pipeline) {
   const std::size_t blocks = ShardGroups(job, variant).all().size() - 1;
   const auto pieces = static_cast<std::size_t>(pipeline.stages * pipeline.chunks);
+  if (!pipeline.cuts.empty() && static_cast<std::size_t>(pipeline.cuts.back()) >= blocks) {
+    return Error{.message = fmt::format("a piece of the pipeline would begin with block {}; the "
+                                        "model has {}, counted from 0",
+                                        pipeline.cuts.back(), blocks),
+                 .file = job.file,
+                 .hint = "cut sooner"};
+  }
   if (blocks < pieces) {
     return Error{.message = fmt::format("a pipeline of {} pieces needs as many blocks; the model "
                                         "has {} in numbered lists",
@@ -333,11 +345,22 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
   const std::optional<int> micro_batches = TakeNumber(rest, 1, kMostMicroBatches);
   std::optional<int> chunks = 1;
   if (TakeWord(rest, ":interleaved")) chunks = TakeNumber(rest, 2, kMostStages);
-  if (!stages || !has_second || !micro_batches || !chunks || !rest.empty()) {
+  std::vector<int> cuts;
+  bool good_cuts = true;
+  if (TakeWord(rest, ":cuts")) {
+    do {
+      const std::optional<int> cut = TakeNumber(rest, cuts.empty() ? 1 : cuts.back() + 1, kMostCut);
+      good_cuts = good_cuts && cut.has_value();
+      cuts.push_back(cut.value_or(kMostCut));
+    } while (good_cuts && TakeWord(rest, "-"));
+    good_cuts = good_cuts && stages && chunks &&
+                cuts.size() + 1 == static_cast<std::size_t>(*stages * *chunks);
+  }
+  if (!good_cuts || !stages || !has_second || !micro_batches || !chunks || !rest.empty()) {
     return Error{.message = fmt::format("'{}' is no pipeline", text),
                  .hint =
-                     "give stages and micro-batches, 4:16, and :interleaved2 after them where "
-                     "each GPU has two pieces"};
+                     "give stages and micro-batches, 4:16, then :interleaved2 where each GPU has "
+                     "two pieces, :cuts1-3-6 where four pieces begin with these blocks"};
   }
   if (*chunks > 1 && *micro_batches % *stages != 0) {
     return Error{.message =
@@ -345,12 +368,16 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
                      "there are stages",
                  .hint = fmt::format("take a multiple of {}", *stages)};
   }
-  return Pipeline{.stages = *stages, .micro_batches = *micro_batches, .chunks = *chunks};
+  return Pipeline{.stages = *stages,
+                  .micro_batches = *micro_batches,
+                  .chunks = *chunks,
+                  .cuts = std::move(cuts)};
 }
 
 std::string PipelineText(const Pipeline& pipeline) {
   std::string text = fmt::format("{}:{}", pipeline.stages, pipeline.micro_batches);
   if (pipeline.chunks > 1) text += fmt::format(":interleaved{}", pipeline.chunks);
+  if (!pipeline.cuts.empty()) text += fmt::format(":cuts{}", fmt::join(pipeline.cuts, "-"));
   return text;
 }
 

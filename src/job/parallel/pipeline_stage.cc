@@ -81,6 +81,11 @@ class StageFinder {
     }
   }
 
+  std::size_t PieceOf(std::size_t block) const {
+    if (pipeline_.cuts.empty()) return block * pieces_ / blocks_;
+    const auto after = std::ranges::upper_bound(pipeline_.cuts, static_cast<int>(block));
+    return static_cast<std::size_t>(after - pipeline_.cuts.begin());
+  }
   /// A chunk of this GPU; nothing if the piece is another's.
   std::optional<std::size_t> ChunkOf(std::size_t piece) const {
     const auto stages = static_cast<std::size_t>(pipeline_.stages);
@@ -94,7 +99,7 @@ class StageFinder {
 
   void RunCall(CallRecord call) {
     const std::size_t group = groups_.Of(job_.strings[call.module]);
-    if (group != ShardGroups::kRoot) piece_ = (group - 1) * pieces_ / blocks_;
+    if (group != ShardGroups::kRoot) piece_ = PieceOf(group - 1);
     const std::optional<std::size_t> chunk =
         phase_ == Stage::kTransfer ? std::nullopt : ChunkOf(piece_);
     if (!chunk) return RunElsewhere(call);

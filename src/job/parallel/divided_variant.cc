@@ -1,0 +1,535 @@
+// As a record of DTensor's operators shows it (torch 2.11; docs/prediction.md, "Tensor
+// parallelism"): a sum over ranks makes a new tensor; what is gathered or scattered along another
+// dimension than the first is copied once more, before or after; parts of what is whole are cloned.
+#include "job/parallel/divided_variant.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "job/parallel/collective.h"
+#include "job/transforms/job_editor.h"
+#include "job/transforms/tensors_of_call.h"
+
+namespace plimsoll {
+namespace {
+
+using Spread = Placement::Kind;
+
+/// A captured storage while the variant is written anew.
+struct Held {
+  Spread kind = Spread::kWhole;
+  Axis axis = Axis::kFeatures;
+  Cut cut = {};
+  /// The storage that has it now, and what that has bytes.
+  Storage now = kElsewhere;
+  Number bytes;
+  /// The other form of it: gathered, or this rank's part; kElsewhere where there is none.
+  Storage other = kElsewhere;
+  bool is_gradient = false;
+};
+
+class Divider {
+ public:
+  Divider(Job& job, const Variant& old, const Division& division)
+      : job_(job), old_(old), division_(division), edit_(job, old, "plimsoll.divided") {
+    edit_.LeaveOutLater();
+    FindGradients();
+    FindDividedGradients();
+  }
+
+  Result<Variant> Run() {
+    for (const JobEvent& event : old_.events) {
+      if (std::optional<Error> error = RunEvent(event)) return *error;
+    }
+    FreeForms();
+    return edit_.Take();
+  }
+
+ private:
+  // What is known before.
+
+  void FindGradients() {
+    for (const JobEvent& event : old_.events) {
+      if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients) {
+        gradients_.insert(event.index);
+      }
+    }
+  }
+
+  /// The gradient of what a divided weight made is divided, too. Where a loss made it whole, each
+  /// rank takes its part before anything else.
+  void FindDividedGradients() {
+    for (const CallRecord& call : old_.calls) {
+      if (BaseName(job_.strings[call.op]) != "mm") continue;
+      const auto* first = std::get_if<TensorUse>(&call.args[0].is);
+      const auto* second = std::get_if<TensorUse>(&call.args[1].is);
+      if (first == nullptr || second == nullptr) continue;
+      const auto weight = division_.weights.find(second->storage);
+      if (weight == division_.weights.end()) continue;
+      const auto at = DividedDimension(job_.layouts[second->layout], weight->second,
+                                       division_.ranks);
+      if (at == 0) part_first_.emplace(first->storage, CutOf(job_.layouts[first->layout], 1));
+    }
+  }
+
+  // Events.
+
+  std::optional<Error> RunEvent(const JobEvent& event) {
+    switch (event.kind) {
+      case JobEvent::Kind::kModelTensor:
+        RunModelTensor(event);
+        return std::nullopt;
+      case JobEvent::Kind::kCall:
+        return RunCall(old_.calls[event.index], event.index);
+      case JobEvent::Kind::kFree:
+        Free(event.index);
+        return std::nullopt;
+      case JobEvent::Kind::kLabel:
+        edit_.Label(NowOf(event.index), event.category);
+        return std::nullopt;
+      case JobEvent::Kind::kStage:
+        stage_ = event.stage;
+        edit_.Copy(event);
+        return std::nullopt;
+      case JobEvent::Kind::kStep:
+        edit_.Copy(event);
+        return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  void RunModelTensor(const JobEvent& event) {
+    ModelTensor& tensor = edit_.variant().model_tensors[event.index];
+    const auto weight = division_.weights.find(tensor.storage);
+    Held held{.now = tensor.storage, .bytes = BytesAtPoints(job_.layouts[tensor.layout])};
+    if (weight != division_.weights.end()) {
+      held.kind = Spread::kDivided;
+      held.cut = weight->second;
+      tensor.layout = LayoutOf(tensor.layout, PlacementOf(tensor.layout, held));
+    }
+    held_[tensor.storage] = held;
+    edit_.Copy(event);
+  }
+
+  Storage NowOf(Storage storage) const {
+    const auto found = held_.find(storage);
+    return found == held_.end() ? storage : found->second.now;
+  }
+
+  void Free(Storage storage) {
+    if (aliased_.erase(storage) > 0) return;
+    const auto found = held_.find(storage);
+    if (found == held_.end()) return edit_.Free(storage);
+    if (found->second.other != kElsewhere) return;  // FreeForms does.
+    edit_.Free(found->second.now);
+  }
+
+  // Layouts.
+
+  Placement PlacementOf(std::uint32_t layout, const Held& held) const {
+    if (held.kind == Spread::kPartial) return Placement::Partial();
+    if (held.kind == Spread::kWhole) return Placement::Whole();
+    const auto at = DividedDimension(job_.layouts[layout], held.cut, division_.ranks);
+    return at ? Placement::Divided(held.axis, *at) : Placement::Whole();
+  }
+  std::uint32_t LayoutOf(std::uint32_t layout, const Placement& placement) {
+    if (!placement.divided()) return layout;
+    const auto key = std::pair(layout, placement.dimension);
+    if (const auto known = parts_.find(key); known != parts_.end()) return known->second;
+    job_.layouts.push_back(PartOf(job_.layouts[layout], placement.dimension, division_.ranks));
+    return parts_[key] = static_cast<std::uint32_t>(job_.layouts.size() - 1);
+  }
+  Held& HeldOf(Storage storage) {
+    const auto [found, added] = held_.emplace(storage, Held{});
+    if (added) found->second.now = storage;
+    return found->second;
+  }
+
+  // Calls.
+
+  struct Operands {
+    std::vector<TensorUse> uses;
+    OperatorCall call;
+  };
+
+  Operands OperandsOf(const CallRecord& record) {
+    Operands operands;
+    operands.call = {.op = job_.strings[record.op], .record = &record, .parts = division_.ranks};
+    const auto add = [&](const Argument& argument, std::size_t place, std::size_t member) {
+      const auto* use = std::get_if<TensorUse>(&argument.is);
+      if (use == nullptr) return;
+      operands.uses.push_back(*use);
+      const Placement placement =
+          use->storage == kElsewhere ? Placement::Whole()
+                                     : PlacementOf(use->layout, HeldOf(use->storage));
+      operands.call.operands.push_back(
+          {&job_.layouts[use->layout], placement, place, member});
+    };
+    const auto add_all = [&](const Argument& argument, std::size_t place) {
+      add(argument, place, 0);
+      const auto* list = std::get_if<Argument::List>(&argument.is);
+      for (std::size_t m = 0; list != nullptr && m < list->size(); ++m) add((*list)[m], place, m);
+    };
+    for (std::size_t i = 0; i < record.args.size(); ++i) add_all(record.args[i], i);
+    for (const auto& [name, argument] : record.kwargs) add_all(argument, record.args.size());
+    for (const TensorUse& use : record.results) {
+      operands.call.results.push_back(&job_.layouts[use.layout]);
+    }
+    return operands;
+  }
+
+  std::optional<Error> RunCall(const CallRecord& record, std::uint32_t index) {
+    module_ = record.module;
+    PrepareParts(record);
+    ResolveSums(record);
+    Operands operands = OperandsOf(record);
+    Result<Outcome> outcome = OutcomeOf(operands.call);
+    if (!outcome) {
+      Error error = outcome.error();
+      if (!job_.strings[record.module].empty()) {
+        error.message += fmt::format(" (in {})", job_.strings[record.module]);
+      }
+      error.file = job_.file;
+      return error;
+    }
+    if (LosesOverParts(operands.call)) return RunDividedLoss(record, operands, *outcome);
+    CallRecord call = record;
+    std::vector<Storage> passing;
+    std::size_t at = 0;
+    ForEachArgument(call, [&](TensorUse& use) {
+      Bring(use, outcome->wishes[at], passing);
+      ++at;
+    });
+    PlaceResults(record, *outcome, call);
+    edit_.variant().calls[index] = std::move(call);
+    edit_.Copy({.kind = JobEvent::Kind::kCall, .index = index});
+    for (const Storage storage : passing) edit_.Free(storage);
+    FinishResults(record);
+    return std::nullopt;
+  }
+
+  void PrepareParts(const CallRecord& record) {
+    if (stage_ != Stage::kBackward || BaseName(job_.strings[record.op]) != "mm") return;
+    std::vector<TensorUse> uses;
+    ForEachArgument(record, [&](const TensorUse& use) { uses.push_back(use); });
+    for (const TensorUse& use : uses) {
+      const auto part = part_first_.find(use.storage);
+      if (part == part_first_.end()) continue;
+      Held& held = HeldOf(use.storage);
+      if (held.kind != Spread::kWhole) continue;
+      TakePart(use, held, part->second, Axis::kFeatures);
+    }
+  }
+
+  /// A sum stays one only where all that is added to it is one, too.
+  void ResolveSums(const CallRecord& record) {
+    bool all = BaseName(job_.strings[record.op]) == "add";
+    std::vector<TensorUse> sums;
+    ForEachArgument(record, [&](const TensorUse& use) {
+      const auto held = held_.find(use.storage);
+      const bool partial = held != held_.end() && held->second.kind == Spread::kPartial;
+      if (partial) sums.push_back(use);
+      all = all && partial;
+    });
+    if (all && !sums.empty()) {
+      keeps_sum_ = true;
+      return;
+    }
+    keeps_sum_ = false;
+    for (const TensorUse& use : sums) {
+      Held& held = held_[use.storage];
+      if (held.kind == Spread::kPartial) SumUp(use, held);
+    }
+  }
+
+  void PlaceResults(const CallRecord& record, const Outcome& outcome, CallRecord& call) {
+    for (std::size_t r = 0; r < record.results.size(); ++r) {
+      const Storage storage = record.results[r].storage;
+      const bool fresh = std::ranges::any_of(
+          record.fresh, [&](const NewStorage& one) { return one.storage == storage; });
+      if (fresh) {
+        PlaceFresh(record, r, keeps_sum_ ? Placement::Partial() : outcome.results[r], call);
+      } else if (storage != kElsewhere) {
+        TensorUse& use = call.results[r];
+        const Held& held = HeldOf(storage);
+        use.layout = LayoutOf(use.layout, PlacementOf(use.layout, held));
+        use.storage = held.now;
+      }
+    }
+  }
+  void PlaceFresh(const CallRecord& record, std::size_t r, const Placement& placement,
+                  CallRecord& call) {
+    TensorUse& use = call.results[r];
+    const LayoutRecord whole = job_.layouts[use.layout];
+    Held held{.kind = placement.kind, .axis = placement.axis, .now = use.storage};
+    if (placement.divided()) held.cut = CutOf(whole, placement.dimension);
+    use.layout = LayoutOf(use.layout, placement);
+    for (NewStorage& fresh : call.fresh) {
+      if (fresh.storage != use.storage) continue;
+      const bool dense = fresh.bytes == BytesAtPoints(whole);
+      if (placement.divided()) {
+        fresh.bytes = dense ? BytesAtPoints(job_.layouts[use.layout])
+                            : CeilShare(fresh.bytes, division_.ranks);
+      }
+      held.bytes = fresh.bytes;
+    }
+    held.is_gradient = gradients_.contains(record.results[r].storage);
+    held_[record.results[r].storage] = held;
+  }
+
+  /// Sums over ranks that nothing is added to before, and what a head's loss wants whole.
+  void FinishResults(const CallRecord& record) {
+    for (const TensorUse& use : record.results) {
+      const auto found = held_.find(use.storage);
+      if (found == held_.end()) continue;
+      Held& held = found->second;
+      const bool at_once = division_.positions == 0 || stage_ != Stage::kBackward;
+      if (held.kind == Spread::kPartial && (at_once || held.is_gradient)) SumUp(use, held);
+    }
+    if (stage_ == Stage::kForward && IsHead(record)) {
+      const TensorUse& use = record.results[0];
+      Held& held = held_[use.storage];
+      if (held.kind != Spread::kDivided) return;
+      const Storage part = held.now;
+      held.now = Gather(use, held);
+      held.kind = Spread::kWhole;
+      held.bytes = BytesAtPoints(job_.layouts[use.layout]);
+      edit_.Free(part);
+      EndRegion();
+    }
+  }
+  bool IsHead(const CallRecord& record) const {
+    bool head = false;
+    ForEachArgument(record,
+                    [&](const TensorUse& use) { head |= division_.gathered.contains(use.storage); });
+    return head && !record.results.empty() && !record.fresh.empty() &&
+           BaseName(job_.strings[record.op]).find("mm") != std::string_view::npos;
+  }
+
+  // What an operator is given.
+
+  void Bring(TensorUse& use, const Wish& wish, std::vector<Storage>& passing) {
+    if (use.storage == kElsewhere) return;
+    Held& held = HeldOf(use.storage);
+    const Storage captured = use.storage;
+    const Placement placement = PlacementOf(use.layout, held);
+    if (wish.kind == Wish::Kind::kWhole && placement.divided()) {
+      if (held.other == kElsewhere) AddForm(captured, held, Gather(use, held));
+      use.storage = held.other;
+      return Touch(use.storage);
+    }
+    if (wish.kind == Wish::Kind::kPart && !placement.divided()) {
+      if (held.is_gradient) return BringPartOfGradient(use, wish, held, passing);
+      TakePart(use, held, CutOf(job_.layouts[use.layout], wish.dimension), wish.axis);
+    }
+    use.storage = held.now;
+    Touch(use.storage);
+    const Placement now = wish.kind == Wish::Kind::kSlice
+                              ? Placement::Divided(wish.axis, wish.dimension)
+                              : PlacementOf(use.layout, held);
+    use.layout = LayoutOf(use.layout, now);
+  }
+  void BringPartOfGradient(TensorUse& use, const Wish& wish, const Held& held,
+                           std::vector<Storage>& passing) {
+    use.storage = held.now;
+    use.layout = LayoutOf(use.layout, Placement::Divided(wish.axis, wish.dimension));
+    if (division_.shards_follow) return;
+    const Number bytes = BytesAtPoints(job_.layouts[use.layout]);
+    const Storage part = MakeLike("its part of a gradient", use, bytes, held.now);
+    passing.push_back(part);
+    use.storage = part;
+  }
+
+  /// From now on this rank's part is all that there is of it; the whole goes.
+  void TakePart(const TensorUse& use, Held& held, const Cut& cut, Axis axis) {
+    Held part = held;
+    part.kind = Spread::kDivided;
+    part.axis = axis;
+    part.cut = cut;
+    TensorUse of = use;
+    of.layout = LayoutOf(use.layout, PlacementOf(use.layout, part));
+    part.bytes = BytesAtPoints(job_.layouts[of.layout]);
+    part.now = MakeLike("its part", of, part.bytes, held.now);
+    edit_.Free(held.now);
+    held = part;
+  }
+
+  // Collectives.
+
+  Storage MakeLike(std::string_view what, const TensorUse& use, const Number& bytes, Storage from) {
+    CallRecord call{.op = job_.strings.Intern("plimsoll.divided"),
+                    .where = job_.strings.Intern(fmt::format("tensor parallel: {}", what)),
+                    .module = module_};
+    return MakeBy(std::move(call), use, bytes, from);
+  }
+  Storage MakeBy(CallRecord call, const TensorUse& use, const Number& bytes, Storage from) {
+    const Storage storage = edit_.NewStorageNumber();
+    call.kwargs.push_back({job_.strings.Intern("of"), {TensorUse{.storage = from}}});
+    call.results = {{.storage = storage, .layout = use.layout}};
+    call.fresh = {{.storage = storage, .bytes = bytes}};
+    edit_.Call(std::move(call));
+    return storage;
+  }
+  Storage Exchange(Collective::Kind kind, const TensorUse& use, const Number& moved,
+                   const Number& made, Storage from) {
+    CallRecord call = CallOf(
+        job_, {.kind = kind, .bytes = moved, .ranks = division_.ranks, .apart = division_.apart});
+    call.where = job_.strings.Intern("tensor parallel");
+    call.module = module_;
+    const Storage storage = MakeBy(std::move(call), use, made, from);
+    edit_.Call(WaitCall(job_, storage));
+    return storage;
+  }
+
+  /// All-reduced; or reduced and scattered over the positions.
+  void SumUp(const TensorUse& use, Held& held) {
+    const Storage sum = held.now;
+    const std::optional<Cut> cut = held.is_gradient ? std::nullopt : CutByPositions(use);
+    if (!cut) {
+      held.now = Exchange(Collective::Kind::kAllReduce, use, held.bytes, held.bytes, sum);
+      held.kind = Spread::kWhole;
+    } else {
+      const Storage apart = MakeLike("by positions", use, held.bytes, sum);
+      const Number part = CeilShare(held.bytes, division_.ranks);
+      held.now = Exchange(Collective::Kind::kReduceScatter, use, held.bytes, part, apart);
+      edit_.Free(apart);
+      held.kind = Spread::kDivided;
+      held.axis = Axis::kPositions;
+      held.cut = *cut;
+      held.bytes = part;
+    }
+    edit_.Free(sum);
+    EndRegion();
+  }
+
+  /// Of a tensor that has something for each position of each sample.
+  std::optional<Cut> CutByPositions(const TensorUse& use) const {
+    if (division_.positions == 0) return std::nullopt;
+    const LayoutRecord& layout = job_.layouts[use.layout];
+    if (layout.sizes.size() < 2) return std::nullopt;
+    return Cut{Number::Each([&](std::int64_t width) { return width * division_.positions; },
+                            layout.sizes.back())};
+  }
+
+  Storage Gather(const TensorUse& use, const Held& held) {
+    const Number whole = Number::Each(
+        [&](std::int64_t part) { return part * division_.ranks; }, held.bytes);
+    const Storage gathered =
+        Exchange(Collective::Kind::kAllGather, use, whole, whole, held.now);
+    const Storage joined = MakeLike("gathered", use, whole, gathered);
+    edit_.Free(gathered);
+    return joined;
+  }
+
+  // Two forms of one tensor: each goes after its last use. A forward's own part is held by the
+  // module that it is an argument of, to the end of that.
+
+  void AddForm(Storage captured, Held& held, Storage form) {
+    held.other = form;
+    forms_.push_back({.captured = captured, .storage = form});
+    forms_.push_back({.captured = captured, .storage = held.now, .held = stage_ == Stage::kForward});
+    Touch(form);
+    Touch(held.now);
+  }
+  void Touch(Storage storage) { last_use_[storage] = edit_.variant().events.size() + 1; }
+  void EndRegion() {
+    for (Form& form : forms_) {
+      if (std::exchange(form.held, false)) Touch(form.storage);
+    }
+  }
+  void FreeForms() {
+    std::multimap<std::size_t, Storage> frees;
+    for (const Form& form : forms_) frees.emplace(last_use_[form.storage], form.storage);
+    std::vector<JobEvent> events;
+    events.reserve(edit_.variant().events.size() + frees.size());
+    auto next = frees.begin();
+    for (std::size_t i = 0; i < edit_.variant().events.size(); ++i) {
+      events.push_back(edit_.variant().events[i]);
+      for (; next != frees.end() && next->first <= i + 1; ++next) {
+        events.push_back({.kind = JobEvent::Kind::kFree, .index = next->second});
+      }
+    }
+    edit_.variant().events = std::move(events);
+  }
+
+  // A loss over parts of the vocabulary (loss_parallel).
+
+  static bool LosesOverParts(const OperatorCall& call) {
+    const std::string_view name = BaseName(call.op);
+    if (!name.starts_with("nll_loss") && !name.starts_with("_log_softmax")) return false;
+    return std::ranges::any_of(call.operands, [](const Operand& operand) {
+      return operand.placement.On(Axis::kFeatures);
+    });
+  }
+
+  std::optional<Error> RunDividedLoss(const CallRecord& record, const Operands& operands,
+                                      const Outcome& outcome) {
+    const std::string name(BaseName(operands.call.op));
+    CallRecord call = record;
+    std::vector<Storage> passing;
+    ForEachArgument(call, [&](TensorUse& use) { Bring(use, {}, passing); });
+    if (name == "_log_softmax_backward_data") {
+      // What the loss made is the gradient already.
+      const Storage from = operands.uses.front().storage;
+      held_[record.results[0].storage] = held_[from];
+      aliased_.insert(from);
+      return std::nullopt;
+    }
+    PlaceResults(record, outcome, call);
+    const auto beside = [&](std::string_view what) {
+      const TensorUse& like = call.results[0];
+      return MakeLike(what, like, BytesAtPoints(job_.layouts[like.layout]), call.results[0].storage);
+    };
+    std::vector<Storage> temporaries;
+    if (name == "_log_softmax") {
+      temporaries = {beside("logits less their maximum")};
+      edit_.Free(beside("exponentials"));
+    }
+    if (name == "nll_loss_backward") {
+      temporaries = {beside("zeros")};
+      const Storage exponentials = beside("exponentials");
+      temporaries.push_back(beside("their difference"));
+      edit_.Free(exponentials);
+      std::ranges::reverse(temporaries);
+    }
+    edit_.Call(std::move(call));
+    for (const Storage storage : temporaries) edit_.Free(storage);
+    return std::nullopt;
+  }
+
+  struct Form {
+    Storage captured = kElsewhere;
+    Storage storage = kElsewhere;
+    bool held = false;
+  };
+
+  Job& job_;
+  const Variant& old_;
+  const Division& division_;
+  JobEditor edit_;
+  Stage stage_ = Stage::kBuild;
+  /// Of the call that is written.
+  StringId module_;
+  std::map<Storage, Held> held_;
+  std::set<Storage> gradients_;
+  std::map<Storage, Cut> part_first_;
+  /// Captured storages that another one has taken over.
+  std::set<Storage> aliased_;
+  std::map<std::pair<std::uint32_t, std::size_t>, std::uint32_t> parts_;
+  std::vector<Form> forms_;
+  /// One past the event, of the variant as it is written.
+  std::map<Storage, std::size_t> last_use_;
+  bool keeps_sum_ = false;
+};
+
+}  // namespace
+
+Result<Variant> Divide(Job& job, const Variant& variant, const Division& division) {
+  return Divider(job, variant, division).Run();
+}
+
+}  // namespace plimsoll

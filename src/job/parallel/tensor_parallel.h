@@ -1,0 +1,31 @@
+// Tensor parallelism: pairs of layers, the embedding and the head divided among ranks, as
+// parallelize_module does with ColwiseParallel and RowwiseParallel.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "job/file/job.h"
+
+namespace plimsoll {
+
+struct TensorParallel {
+  /// At least 2.
+  std::int64_t ranks = 2;
+  /// SequenceParallel for what lies between the layers that are divided.
+  bool sequence = false;
+  /// loss_parallel: each rank has the logits of its words alone.
+  bool loss = false;
+};
+
+/// The variant as the first of the ranks runs it. `shards_follow`: FSDP is put around it. Adds to
+/// the job's strings and layouts.
+Result<Variant> AddTensorParallel(Job& job, const Variant& variant, const TensorParallel& tensor,
+                                  bool shards_follow);
+
+/// What is assumed of the job, in words for the user.
+std::string DescribeTensorParallel(const Job& job, const Variant& variant,
+                                   const TensorParallel& tensor);
+
+}  // namespace plimsoll
