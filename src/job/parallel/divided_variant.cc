@@ -381,7 +381,9 @@ class Divider {
     call.where = job_.strings.Intern("tensor parallel");
     call.module = module_;
     const Storage storage = MakeBy(std::move(call), use, made, from);
-    edit_.Call(WaitCall(job_, storage));
+    CallRecord wait = WaitCall(job_, storage);
+    wait.module = module_;
+    edit_.Call(std::move(wait));
     return storage;
   }
 

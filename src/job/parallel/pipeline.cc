@@ -150,6 +150,8 @@ class StageWriter {
       if (!turn.backward || ++backwards[n] < pipeline_.chunks) continue;
       for (const auto& [storage, number] : std::exchange(own[n], {})) FreeOwn(number);
     }
+    edit_.FreeNow(sent_);
+    edit_.FreeNow(last_output_);
   }
 
   void MakeBuffers(const StagePass& pass) {
@@ -181,6 +183,10 @@ class StageWriter {
     }
     if (item.kind == StageItem::Kind::kSend) {
       if (tied_.contains(item.storage)) return;
+      if (turn.backward && pipeline_.chunks == 1) {
+        edit_.FreeNow(sent_);
+        sending_ = own.at(item.storage);
+      }
       return edit_.Call(CallOf(job_, {.kind = Collective::Kind::kSend,
                                      .bytes = item.bytes,
                                      .ranks = pipeline_.stages,
@@ -191,7 +197,14 @@ class StageWriter {
     const auto found = own.find(event.index);
     if (found == own.end()) return;
     if (event.kind == JobEvent::Kind::kLabel) return edit_.Label(found->second, event.category);
-    FreeOwn(found->second);
+    // The schedule has the last gradient that it sent, and the last output, in variables.
+    if (found->second == sending_) {
+      sent_ = std::exchange(sending_, kElsewhere);
+    } else if (found->second == new_output_) {
+      last_output_ = std::exchange(new_output_, kElsewhere);
+    } else {
+      FreeOwn(found->second);
+    }
     own.erase(found);
   }
 
@@ -225,7 +238,16 @@ class StageWriter {
     ForEachArgument(call, rename);
     for (TensorUse& tensor : call.results) rename(tensor);
     edit_.Call(std::move(call));
+    NoteOutput(old_.calls[old_.events[event].index], own);
     for (const TensorUse& gradient : complete) Complete(gradient, own);
+  }
+
+  void NoteOutput(const CallRecord& captured, const Renamed& own) {
+    for (const NewStorage& fresh : captured.fresh) {
+      if (!parts_.outputs.contains(fresh.storage)) continue;
+      edit_.FreeNow(last_output_);
+      new_output_ = own.at(fresh.storage);
+    }
   }
 
   void Complete(const TensorUse& gradient, Renamed& own) {
@@ -253,6 +275,12 @@ class StageWriter {
   /// Of gradients: the event of their backward that has to do with them last.
   std::map<Storage, std::size_t> last_touch_;
   std::map<Buffer, Storage> buffers_;
+  /// The gradient of its input that a stage sent last; and the one of this turn.
+  Storage sent_ = kElsewhere;
+  Storage sending_ = kElsewhere;
+  /// The output of the last forward, and that of one whose backward is done.
+  Storage new_output_ = kElsewhere;
+  Storage last_output_ = kElsewhere;
   std::set<Storage> lasting_;
   /// By their captured numbers: gradients, and what the optimizer has made.
   std::set<Storage> alive_;
@@ -356,11 +384,17 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
     good_cuts = good_cuts && stages && chunks &&
                 cuts.size() + 1 == static_cast<std::size_t>(*stages * *chunks);
   }
+  std::optional<int> stage;
+  if (TakeWord(rest, ":stage")) {
+    stage = TakeNumber(rest, 0, stages.value_or(1) - 1);
+    good_cuts = good_cuts && stage.has_value();
+  }
   if (!good_cuts || !stages || !has_second || !micro_batches || !chunks || !rest.empty()) {
     return Error{.message = fmt::format("'{}' is no pipeline", text),
                  .hint =
                      "give stages and micro-batches, 4:16, then :interleaved2 where each GPU has "
-                     "two pieces, :cuts1-3-6 where four pieces begin with these blocks"};
+                     "two pieces, :cuts1-3-6 where four pieces begin with these blocks, :stage0 for "
+                     "the first GPU instead of the fullest"};
   }
   if (*chunks > 1 && *micro_batches % *stages != 0) {
     return Error{.message =
@@ -371,13 +405,15 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
   return Pipeline{.stages = *stages,
                   .micro_batches = *micro_batches,
                   .chunks = *chunks,
-                  .cuts = std::move(cuts)};
+                  .cuts = std::move(cuts),
+                  .stage = stage};
 }
 
 std::string PipelineText(const Pipeline& pipeline) {
   std::string text = fmt::format("{}:{}", pipeline.stages, pipeline.micro_batches);
   if (pipeline.chunks > 1) text += fmt::format(":interleaved{}", pipeline.chunks);
   if (!pipeline.cuts.empty()) text += fmt::format(":cuts{}", fmt::join(pipeline.cuts, "-"));
+  if (pipeline.stage) text += fmt::format(":stage{}", *pipeline.stage);
   return text;
 }
 

@@ -29,9 +29,9 @@ struct Pipeline {
 };
 
 /// "4:16" (stages, micro-batches), "4:16:interleaved2" (two pieces on each GPU), "4:16:cuts1-3-6"
-/// (pieces that begin with these blocks).
+/// (pieces that begin with these blocks); ":stage0" behind any of them (that GPU).
 Result<Pipeline> ParsePipeline(std::string_view text);
-/// As ParsePipeline takes it, which says nothing of a stage.
+/// As ParsePipeline takes it.
 std::string PipelineText(const Pipeline& pipeline);
 
 /// The GPU that AddPipeline takes. To find the fullest takes as long as all else.

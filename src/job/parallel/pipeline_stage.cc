@@ -37,12 +37,13 @@ class StageFinder {
         FollowOwner(event);
       }
     }
+    found_.outputs = outputs_;
     return std::move(found_);
   }
 
  private:
   /// What the last module inside of the model makes is its output; a loss comes after it. The
-  /// schedule holds it until its backward is done.
+  /// schedule holds it until its backward is done, and what a stage sends in a forward as well.
   void FindOutputs() {
     const CallRecord* last = nullptr;
     Stage phase = Stage::kBuild;
@@ -129,6 +130,7 @@ class StageFinder {
     ForEachArgument(call, [&](const TensorUse& tensor) {
       const auto made = made_here_.find(tensor.storage);
       if (made == made_here_.end() || made->second.first != phase_) return;
+      if (phase_ == Stage::kForward) outputs_.insert(tensor.storage);
       Turn(owner_.at(tensor.storage))
           .push_back({.kind = StageItem::Kind::kSend,
                       .storage = tensor.storage,
@@ -140,8 +142,7 @@ class StageFinder {
 
   void FollowOwner(const JobEvent& event) {
     const auto owner = owner_.find(event.index);
-    const bool held = event.kind == JobEvent::Kind::kFree && outputs_.contains(event.index) &&
-                      phase_ == Stage::kForward;
+    const bool held = event.kind == JobEvent::Kind::kFree && outputs_.contains(event.index);
     if (owner != owner_.end() && held) {
       held_.push_back({owner->second, at_});
     } else if (owner != owner_.end()) {
