@@ -440,7 +440,7 @@ class Divider {
   void Touch(Storage storage) { last_use_[storage] = edit_.variant().events.size() + 1; }
   void EndRegion() {
     for (Form& form : forms_) {
-      if (std::exchange(form.held, false)) Touch(form.storage);
+      if (std::exchange(form.held, false)) last_use_[form.storage] = edit_.variant().events.size();
     }
   }
   void FreeForms() {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kMeshHint =
     "dimensions with a comma between them: ddp=N or fsdp=N[:keep][:meta][:bf16], replicate=N (copies "
-    "of shards), tensor=N[:sequence][:loss], pipeline=STAGES:MICRO_BATCHES[:interleavedK][:cuts1-3-6]";
+    "of shards), tensor=N[:sequence][:loss][:meta], pipeline=STAGES:MICRO_BATCHES[:interleavedK][:cuts1-3-6]";
 
 std::optional<std::int64_t> ParseRanks(std::string_view text) {
   std::int64_t ranks = 0;
@@ -37,6 +37,7 @@ Result<TensorParallel> ParseTensorParallel(std::string_view text) {
     const std::string_view form = text.substr(0, text.find(':', 1));
     bool* const said = form == ":sequence" ? &tensor.sequence
                        : form == ":loss"   ? &tensor.loss
+                       : form == ":meta"   ? &tensor.meta
                                            : nullptr;
     good = said != nullptr && !std::exchange(*said, true);
     text.remove_prefix(form.size());
@@ -45,12 +46,12 @@ Result<TensorParallel> ParseTensorParallel(std::string_view text) {
   if (good) return tensor;
   return Error{.message = fmt::format("'{}' does not say how tensors are divided", given),
                .hint = "2 or more, then :sequence for SequenceParallel between the layers, :loss for "
-                       "loss_parallel"};
+                       "loss_parallel, :meta for a model that is built on the meta device"};
 }
 
 std::string TensorParallelText(const TensorParallel& tensor) {
-  return fmt::format("{}{}{}", tensor.ranks, tensor.sequence ? ":sequence" : "",
-                     tensor.loss ? ":loss" : "");
+  return fmt::format("{}{}{}{}", tensor.ranks, tensor.sequence ? ":sequence" : "",
+                     tensor.loss ? ":loss" : "", tensor.meta ? ":meta" : "");
 }
 
 template <typename T>
@@ -192,9 +193,11 @@ Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh) {
   if (std::optional<Error> error = CannotMesh(job, variant, mesh)) return *error;
   Variant rank = variant;
   std::int64_t apart = 1;
-  if (mesh.tensor) {
-    SayOnce(job, DescribeTensorParallel(job, rank, *mesh.tensor));
-    Result<Variant> divided = AddTensorParallel(job, rank, *mesh.tensor, mesh.fsdp.has_value());
+  std::optional<TensorParallel> tensor = mesh.tensor;
+  if (tensor && mesh.fsdp && mesh.fsdp->meta) tensor->meta = true;
+  if (tensor) {
+    SayOnce(job, DescribeTensorParallel(job, rank, *tensor));
+    Result<Variant> divided = AddTensorParallel(job, rank, *tensor, mesh.fsdp.has_value());
     if (!divided) return divided.error();
     rank = std::move(*divided);
     apart = mesh.tensor->ranks;
@@ -212,6 +215,7 @@ Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh) {
     if (!stage) return stage.error();
     rank = std::move(*stage);
   }
+  if (tensor && !tensor->meta) rank = BuildWhole(job, rank, variant, *tensor);
   if (mesh.fsdp) {
     Sharding sharding = *mesh.fsdp;
     sharding.apart = apart;
