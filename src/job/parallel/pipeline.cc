@@ -117,7 +117,10 @@ class StageWriter {
         if (alive_.contains(event.index)) edit_.Copy(event);
         return;
       default:
+        // The schedule has returned.
         edit_.Copy(event);
+        edit_.FreeNow(sent_);
+        edit_.FreeNow(last_output_);
     }
   }
   void RunModelTensor(const ModelTensor& tensor) {
@@ -147,11 +150,10 @@ class StageWriter {
       for (const StageItem& item : turn.backward ? pass.backward[chunk] : pass.forward[chunk]) {
         RunItem(item, turn, own[n]);
       }
+      AddUp(own[n]);
       if (!turn.backward || ++backwards[n] < pipeline_.chunks) continue;
       for (const auto& [storage, number] : std::exchange(own[n], {})) FreeOwn(number);
     }
-    edit_.FreeNow(sent_);
-    edit_.FreeNow(last_output_);
   }
 
   void MakeBuffers(const StagePass& pass) {
@@ -193,7 +195,11 @@ class StageWriter {
                                      .apart = pipeline_.apart}));
     }
     const JobEvent& event = old_.events[item.event];
-    if (event.kind == JobEvent::Kind::kCall) return RunCall(item.event, own);
+    if (event.kind == JobEvent::Kind::kCall) {
+      if (std::exchange(has_output_, false)) edit_.FreeNow(last_output_);
+      return RunCall(item.event, own);
+    }
+    if (event.kind == JobEvent::Kind::kLabel) AddUp(own);
     const auto found = own.find(event.index);
     if (found == own.end()) return;
     if (event.kind == JobEvent::Kind::kLabel) return edit_.Label(found->second, event.category);
@@ -219,7 +225,10 @@ class StageWriter {
 
   void RunCall(std::size_t event, Renamed& own) {
     CallRecord call = old_.calls[old_.events[event].index];
-    std::vector<TensorUse> complete;
+    // Both products of a layer are made before its gradient is added.
+    const bool same_layer = call.module == module_ && BaseName(job_.strings[call.op]) == "mm";
+    if (!same_layer) AddUp(own);
+    module_ = call.module;
     for (NewStorage& fresh : call.fresh) {
       if (gradients_.contains(fresh.storage) && alive_.insert(fresh.storage).second) {
         continue;  // The first micro-batch's: later ones are added to it.
@@ -230,7 +239,7 @@ class StageWriter {
     const auto rename = [&](TensorUse& tensor) {
       const auto touched = last_touch_.find(tensor.storage);
       if (touched != last_touch_.end() && touched->second == event) {
-        complete.push_back(tensor);
+        complete_.push_back(tensor);
       }
       const auto found = own.find(tensor.storage);
       if (found != own.end()) tensor.storage = found->second;
@@ -239,13 +248,16 @@ class StageWriter {
     for (TensorUse& tensor : call.results) rename(tensor);
     edit_.Call(std::move(call));
     NoteOutput(old_.calls[old_.events[event].index], own);
-    for (const TensorUse& gradient : complete) Complete(gradient, own);
+  }
+
+  void AddUp(Renamed& own) {
+    for (const TensorUse& gradient : std::exchange(complete_, {})) Complete(gradient, own);
   }
 
   void NoteOutput(const CallRecord& captured, const Renamed& own) {
     for (const NewStorage& fresh : captured.fresh) {
       if (!parts_.outputs.contains(fresh.storage)) continue;
-      edit_.FreeNow(last_output_);
+      has_output_ = true;
       new_output_ = own.at(fresh.storage);
     }
   }
@@ -255,7 +267,7 @@ class StageWriter {
     if (part == own.end()) return edit_.Label(gradient.storage, Category::kGradients);
     TensorUse added = gradient;
     added.storage = part->second;
-    CallRecord call{.op = job_.strings.Intern("aten.add_.Tensor")};
+    CallRecord call{.op = job_.strings.Intern("aten.add_.Tensor"), .module = module_};
     call.args = {{gradient}, {added}};
     call.results = {gradient};
     edit_.Call(std::move(call));
@@ -274,12 +286,16 @@ class StageWriter {
   std::set<Storage> tied_;
   /// Of gradients: the event of their backward that has to do with them last.
   std::map<Storage, std::size_t> last_touch_;
+  /// Gradients that the layer of the last call has made.
+  std::vector<TensorUse> complete_;
+  StringId module_;
   std::map<Buffer, Storage> buffers_;
   /// The gradient of its input that a stage sent last; and the one of this turn.
   Storage sent_ = kElsewhere;
   Storage sending_ = kElsewhere;
   /// The output of the last forward, and that of one whose backward is done.
   Storage new_output_ = kElsewhere;
+  bool has_output_ = false;
   Storage last_output_ = kElsewhere;
   std::set<Storage> lasting_;
   /// By their captured numbers: gradients, and what the optimizer has made.
