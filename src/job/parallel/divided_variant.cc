@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "job/parallel/collective.h"
+#include "job/parallel/ring_attention.h"
 #include "job/transforms/job_editor.h"
 #include "job/transforms/tensors_of_call.h"
 
@@ -29,6 +30,8 @@ struct Held {
   Number bytes;
   /// The other form of it: gathered, or this rank's part; kElsewhere where there is none.
   Storage other = kElsewhere;
+  /// The other form is the same, in another order: all but attention's backward take it.
+  bool reordered = false;
   bool is_gradient = false;
 };
 
@@ -54,9 +57,9 @@ class Divider {
 
   void FindGradients() {
     for (const JobEvent& event : old_.events) {
-      if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients) {
-        gradients_.insert(event.index);
-      }
+      if (event.kind != JobEvent::Kind::kLabel) continue;
+      if (event.category == Category::kGradients) gradients_.insert(event.index);
+      if (event.category == Category::kInputs) inputs_.insert(event.index);
     }
   }
 
@@ -187,6 +190,7 @@ class Divider {
     PrepareParts(record);
     ResolveSums(record);
     Operands operands = OperandsOf(record);
+    if (GoesAround(operands.call)) return RunRing(record);
     Result<Outcome> outcome = OutcomeOf(operands.call);
     if (!outcome) {
       Error error = outcome.error();
@@ -205,6 +209,10 @@ class Divider {
       ++at;
     });
     PlaceResults(record, *outcome, call);
+    if (CollectiveOf(job_, record) && !outcome->results.empty() &&
+        outcome->results[0].divided()) {
+      call.args[0] = {CeilShare(std::get<Number>(call.args[0].is), division_.ranks)};
+    }
     edit_.variant().calls[index] = std::move(call);
     edit_.Copy({.kind = JobEvent::Kind::kCall, .index = index});
     for (const Storage storage : passing) edit_.Free(storage);
@@ -261,12 +269,31 @@ class Divider {
       }
     }
   }
-  void PlaceFresh(const CallRecord& record, std::size_t r, const Placement& placement,
-                  CallRecord& call) {
+  /// Positions of several samples may lie in one dimension: the cut is that of one sample.
+  Cut CutOfFresh(const LayoutRecord& whole, const Placement& placement) const {
+    const Number& size = whole.sizes[placement.dimension];
+    const std::int64_t positions = std::max(division_.context, division_.positions);
+    if (placement.axis != Axis::kPositions || !size.depends()) {
+      return CutOf(whole, placement.dimension);
+    }
+    return {Number::Each([&](std::int64_t stride) { return stride * positions; },
+                         whole.strides[placement.dimension])};
+  }
+  /// A batch comes divided by positions.
+  Placement PlacementOfInput(const LayoutRecord& layout) const {
+    for (std::size_t d = layout.sizes.size(); d-- > 0;) {
+      const bool is_it = !layout.sizes[d].depends() && layout.sizes[d].least() == division_.context;
+      if (is_it) return Placement::Divided(Axis::kPositions, d);
+    }
+    return Placement::Whole();
+  }
+  void PlaceFresh(const CallRecord& record, std::size_t r, Placement placement, CallRecord& call) {
     TensorUse& use = call.results[r];
+    const bool input = division_.context > 0 && inputs_.contains(record.results[r].storage);
+    if (input) placement = PlacementOfInput(job_.layouts[use.layout]);
     const LayoutRecord whole = job_.layouts[use.layout];
     Held held{.kind = placement.kind, .axis = placement.axis, .now = use.storage};
-    if (placement.divided()) held.cut = CutOf(whole, placement.dimension);
+    if (placement.divided()) held.cut = CutOfFresh(whole, placement);
     use.layout = LayoutOf(use.layout, placement);
     for (NewStorage& fresh : call.fresh) {
       if (fresh.storage != use.storage) continue;
@@ -326,7 +353,7 @@ class Divider {
       if (held.is_gradient) return BringPartOfGradient(use, wish, held, passing);
       TakePart(use, held, CutOf(job_.layouts[use.layout], wish.dimension), wish.axis);
     }
-    use.storage = held.now;
+    use.storage = held.reordered && !in_ring_ ? held.other : held.now;
     Touch(use.storage);
     const Placement now = wish.kind == Wish::Kind::kSlice
                               ? Placement::Divided(wish.axis, wish.dimension)
@@ -360,15 +387,19 @@ class Divider {
 
   // Collectives.
 
+  std::string_view Name() const {
+    return division_.context > 0 ? "context parallel" : "tensor parallel";
+  }
   Storage MakeLike(std::string_view what, const TensorUse& use, const Number& bytes, Storage from) {
     CallRecord call{.op = job_.strings.Intern("plimsoll.divided"),
-                    .where = job_.strings.Intern(fmt::format("tensor parallel: {}", what)),
+                    .where = job_.strings.Intern(fmt::format("{}: {}", Name(), what)),
                     .module = module_};
     return MakeBy(std::move(call), use, bytes, from);
   }
   Storage MakeBy(CallRecord call, const TensorUse& use, const Number& bytes, Storage from) {
     const Storage storage = edit_.NewStorageNumber();
-    call.kwargs.push_back({job_.strings.Intern("of"), {TensorUse{.storage = from}}});
+    call.kwargs.push_back(
+        {job_.strings.Intern("of"), {TensorUse{.storage = from, .layout = use.layout}}});
     call.results = {{.storage = storage, .layout = use.layout}};
     call.fresh = {{.storage = storage, .bytes = bytes}};
     edit_.Call(std::move(call));
@@ -378,7 +409,7 @@ class Divider {
                    const Number& made, Storage from) {
     CallRecord call = CallOf(
         job_, {.kind = kind, .bytes = moved, .ranks = division_.ranks, .apart = division_.apart});
-    call.where = job_.strings.Intern("tensor parallel");
+    call.where = job_.strings.Intern(Name());
     call.module = module_;
     const Storage storage = MakeBy(std::move(call), use, made, from);
     CallRecord wait = WaitCall(job_, storage);
@@ -425,6 +456,46 @@ class Divider {
     const Storage joined = MakeLike("gathered", use, whole, gathered);
     edit_.Free(gathered);
     return joined;
+  }
+
+  // Attention over positions that are divided.
+
+  bool GoesAround(const OperatorCall& call) const {
+    if (division_.context == 0) return false;
+    const std::string_view name = BaseName(call.op);
+    return name == "attention" || name == "attention_backward";
+  }
+  std::optional<Error> RunRing(const CallRecord& record) {
+    const bool backward = BaseName(job_.strings[record.op]) == "attention_backward";
+    const std::size_t mask = backward ? 4 : 3;
+    if (record.args.size() > mask && std::holds_alternative<TensorUse>(record.args[mask].is)) {
+      return Error{.message = "attention with a mask cannot go around ranks",
+                   .file = job_.file,
+                   .hint = "context_parallel takes causal attention without a mask"};
+    }
+    CallRecord call = record;
+    std::vector<Storage> passing;
+    in_ring_ = true;
+    ForEachArgument(call, [&](TensorUse& use) { Bring(use, {}, passing); });
+    in_ring_ = false;
+    Outcome outcome;
+    outcome.results.assign(record.results.size(), Placement::Divided(Axis::kPositions, 2));
+    PlaceResults(record, outcome, call);
+    RingAttention ring(job_, edit_,
+                       {.ranks = division_.ranks,
+                        .apart = division_.apart,
+                        .hands_on = division_.hands_on});
+    if (backward) {
+      ring.Backward(call);
+      return std::nullopt;
+    }
+    ring.Forward(call);
+    // What comes out is by heads, and what goes on by positions: a copy.
+    const TensorUse& use = record.results[0];
+    Held& held = held_[use.storage];
+    AddForm(use.storage, held, MakeLike("by positions", call.results[0], held.bytes, held.now));
+    held.reordered = true;
+    return std::nullopt;
   }
 
   // Two forms of one tensor: each goes after its last use. A forward's own part is held by the
@@ -518,6 +589,7 @@ class Divider {
   StringId module_;
   std::map<Storage, Held> held_;
   std::set<Storage> gradients_;
+  std::set<Storage> inputs_;
   std::map<Storage, Cut> part_first_;
   /// Captured storages that another one has taken over.
   std::set<Storage> aliased_;
@@ -526,6 +598,7 @@ class Divider {
   /// One past the event, of the variant as it is written.
   std::map<Storage, std::size_t> last_use_;
   bool keeps_sum_ = false;
+  bool in_ring_ = false;
 };
 
 }  // namespace

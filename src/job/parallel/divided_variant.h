@@ -26,6 +26,10 @@ struct Division {
   /// Between the layers that are divided each rank has its positions of the sequence, of so many
   /// (SequenceParallel). 0: all.
   std::int64_t positions = 0;
+  /// Inputs are divided by positions, of which each sample has so many (context parallelism): what
+  /// is made of them is, too, and attention goes around the ranks. 0: they are not.
+  std::int64_t context = 0;
+  bool hands_on = false;
   /// A gradient that is whole is divided by who comes after (FSDP), and not by the optimizer.
   bool shards_follow = false;
 };

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "job/parallel/collective.h"
 #include "job/parallel/fully_sharded.h"
+#include "job/parallel/tensor_roles.h"
 #include "job/transforms/shard_groups.h"
 
 namespace plimsoll {
@@ -17,7 +18,7 @@ namespace {
 
 constexpr std::string_view kMeshHint =
     "dimensions with a comma between them: ddp=N or fsdp=N[:keep][:meta][:bf16], replicate=N (copies "
-    "of shards), tensor=N[:sequence][:loss][:meta], pipeline=STAGES:MICRO_BATCHES[:interleavedK][:cuts1-3-6]";
+    "of shards), context=N[:ring], tensor=N[:sequence][:loss][:meta], pipeline=STAGES:MICRO_BATCHES[:interleavedK][:cuts1-3-6]";
 
 std::optional<std::int64_t> ParseRanks(std::string_view text) {
   std::int64_t ranks = 0;
@@ -49,6 +50,16 @@ Result<TensorParallel> ParseTensorParallel(std::string_view text) {
                        "loss_parallel, :meta for a model that is built on the meta device"};
 }
 
+Result<ContextParallel> ParseContextParallel(std::string_view text) {
+  const std::string_view form = text.substr(std::min(text.find(':'), text.size()));
+  const std::optional<std::int64_t> ranks = ParseRanks(text.substr(0, text.find(':')));
+  if (ranks && (form.empty() || form == ":ring")) {
+    return ContextParallel{.ranks = *ranks, .ring = !form.empty()};
+  }
+  return Error{.message = fmt::format("'{}' does not say how sequences are divided", text),
+               .hint = "2 or more, then :ring for set_rotate_method(\"alltoall\")"};
+}
+
 std::string TensorParallelText(const TensorParallel& tensor) {
   return fmt::format("{}{}{}{}", tensor.ranks, tensor.sequence ? ":sequence" : "",
                      tensor.loss ? ":loss" : "", tensor.meta ? ":meta" : "");
@@ -73,6 +84,9 @@ std::optional<Error> ReadDimension(std::string_view text, Mesh& mesh, std::int64
   if (name == "tensor") {
     return mesh.tensor ? Twice(name) : Take(ParseTensorParallel(value), mesh.tensor);
   }
+  if (name == "context") {
+    return mesh.context ? Twice(name) : Take(ParseContextParallel(value), mesh.context);
+  }
   if (name == "fsdp") return mesh.fsdp ? Twice(name) : Take(ParseSharding(value), mesh.fsdp);
   if (name == "ddp") return mesh.ddp ? Twice(name) : Take(ParseDataParallel(value), mesh.ddp);
   if (name == "pipeline") {
@@ -86,7 +100,8 @@ std::optional<Error> ReadDimension(std::string_view text, Mesh& mesh, std::int64
     return Error{.message = fmt::format("'{}' is no number of copies", value),
                  .hint = "2 or more: replicate=2"};
   }
-  const std::vector<std::string_view> names = {"ddp", "fsdp", "replicate", "tensor", "pipeline"};
+  const std::vector<std::string_view> names = {"ddp",     "fsdp",   "replicate",
+                                               "context", "tensor", "pipeline"};
   return Error{.message = fmt::format("'{}' is no dimension of a mesh", name),
                .hint = SuggestOr(name, names, std::string(kMeshHint))};
 }
@@ -99,11 +114,12 @@ std::int64_t Mesh::DataRanks() const {
 }
 
 std::int64_t Mesh::Ranks() const {
-  return DataRanks() * (tensor ? tensor->ranks : 1) * (pipeline ? pipeline->stages : 1);
+  return DataRanks() * (tensor ? tensor->ranks : 1) * (context ? context->ranks : 1) *
+         (pipeline ? pipeline->stages : 1);
 }
 
 int Mesh::Dimensions() const {
-  return int{tensor.has_value()} + int{fsdp.has_value()} + int{ddp.has_value()} +
+  return int{tensor.has_value()} + int{context.has_value()} + int{fsdp.has_value()} + int{ddp.has_value()} +
          int{pipeline.has_value()} + int{fsdp && fsdp->replicas > 1};
 }
 
@@ -141,6 +157,10 @@ std::string MeshText(const Mesh& mesh) {
   if (mesh.fsdp && mesh.fsdp->replicas > 1) {
     dimensions.push_back(fmt::format("replicate={}", mesh.fsdp->replicas));
   }
+ if (mesh.context) {
+    dimensions.push_back(
+        fmt::format("context={}{}", mesh.context->ranks, mesh.context->ring ? ":ring" : ""));
+  }
   if (mesh.tensor) dimensions.push_back("tensor=" + TensorParallelText(*mesh.tensor));
   if (mesh.pipeline) dimensions.push_back("pipeline=" + PipelineText(*mesh.pipeline));
   return Joined(dimensions, ",");
@@ -156,6 +176,7 @@ std::string DescribeMesh(const Mesh& mesh) {
                                     ? fmt::format(", {} copies of the shards", mesh.fsdp->replicas)
                                     : ""));
   }
+  if (mesh.context) words.push_back(fmt::format("context parallel on {}", mesh.context->ranks));
   if (mesh.tensor) {
     words.push_back(fmt::format("tensor parallel on {}{}", mesh.tensor->ranks,
                                 mesh.tensor->sequence ? " with sequence parallel" : ""));
@@ -170,6 +191,11 @@ std::string DescribeMesh(const Mesh& mesh) {
 std::optional<Error> CannotMesh(const Job& job, const Variant& variant, const Mesh& mesh) {
   if (mesh.fsdp) {
     if (std::optional<Error> error = CannotShard(job, variant, *mesh.fsdp)) return error;
+  }
+  if (mesh.context && mesh.ddp) {
+    return Error{.message = "context parallelism with DDP is not modelled",
+                 .file = job.file,
+                 .hint = "leave ddp= out: weights are sharded over the ranks of the context"};
   }
   if (mesh.ddp && mesh.pipeline) {
     return Error{.message = "DDP around the stages of a pipeline is not modelled",
@@ -197,11 +223,22 @@ Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh) {
   if (tensor && mesh.fsdp && mesh.fsdp->meta) tensor->meta = true;
   if (tensor) {
     SayOnce(job, DescribeTensorParallel(job, rank, *tensor));
-    Result<Variant> divided = AddTensorParallel(job, rank, *tensor, mesh.fsdp.has_value());
+    Result<Variant> divided = AddTensorParallel(job, rank, *tensor, mesh.fsdp || mesh.context);
     if (!divided) return divided.error();
     rank = std::move(*divided);
     apart = mesh.tensor->ranks;
   }
+  if (mesh.context) {
+    const std::int64_t positions = PositionsOf(job, variant);
+    SayOnce(job, "context parallelism: each rank has its positions of every sequence, as "
+                 "context_parallel divides inputs and labels; FSDP shards over the ranks of a "
+                 "context, too");
+    Result<Variant> divided = AddContextParallel(job, rank, *mesh.context, positions, apart);
+    if (!divided) return divided.error();
+    rank = std::move(*divided);
+  }
+  const std::int64_t sharded = apart;
+  if (mesh.context) apart *= mesh.context->ranks;
   if (mesh.pipeline) {
     Pipeline pipeline = *mesh.pipeline;
     pipeline.apart = apart * mesh.DataRanks();
@@ -216,9 +253,10 @@ Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh) {
     rank = std::move(*stage);
   }
   if (tensor && !tensor->meta) rank = BuildWhole(job, rank, variant, *tensor);
-  if (mesh.fsdp) {
-    Sharding sharding = *mesh.fsdp;
-    sharding.apart = apart;
+  if (mesh.fsdp || mesh.context) {
+    Sharding sharding = mesh.fsdp.value_or(Sharding{.ranks = 1});
+    if (mesh.context) sharding.ranks *= mesh.context->ranks;
+    sharding.apart = sharded;
     sharding.in_pipeline = mesh.pipeline.has_value();
     SayOnce(job, DescribeSharding(job, rank, sharding));
     rank = AddFullySharded(job, rank, sharding);

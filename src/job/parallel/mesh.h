@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "job/file/job.h"
+#include "job/parallel/context_parallel.h"
 #include "job/parallel/data_parallel.h"
 #include "job/parallel/pipeline.h"
 #include "job/parallel/sharding.h"
@@ -17,10 +18,12 @@
 
 namespace plimsoll {
 
-/// Ranks that follow each other are of one tensor-parallel group, then come those of FSDP or DDP,
-/// copies of their shards, and the stages of the pipeline.
+/// Ranks that follow each other are of one tensor-parallel group, then come those of a context, of
+/// FSDP or DDP, copies of their shards, and the stages of the pipeline.
 struct Mesh {
   std::optional<TensorParallel> tensor = {};
+  /// FSDP shards over its ranks too, alone where no other is given.
+  std::optional<ContextParallel> context = {};
   /// At most one of the two.
   std::optional<Sharding> fsdp = {};
   std::optional<DataParallel> ddp = {};
@@ -33,7 +36,7 @@ struct Mesh {
   int Dimensions() const;
 };
 
-/// "fsdp=4:bf16,replicate=2,tensor=2:sequence:loss,pipeline=2:8": any of them, in any order, each
+/// "fsdp=4:bf16,replicate=2,context=2,tensor=2:sequence:loss,pipeline=2:8": any of them, in any order, each
 /// as its own parser takes it.
 Result<Mesh> ParseMesh(std::string_view text);
 /// As ParseMesh takes it.

@@ -276,11 +276,12 @@ Result<Outcome> PlacedConcatenation(const OperatorCall& call) {
   return outcome;
 }
 
-/// Of a view that is a part of a larger tensor: the same dimension, whatever its size.
+/// Of a view that is a part of a larger tensor, and what ranks of another dimension of the mesh
+/// make: the same dimension, whatever its size.
 Result<Outcome> PlacedPartOfLarger(const OperatorCall& call) {
   Outcome outcome = AllWhole(call);
   const Operand* const leading = Leading(call);
-  if (leading == nullptr) return outcome;
+  if (leading == nullptr || call.results.empty()) return outcome;
   const bool same = leading->layout->sizes.size() == call.results[0]->sizes.size();
   if (!same) return NotModelled(call, "changes the size of what is divided");
   outcome.results[0] = leading->placement;
@@ -375,7 +376,10 @@ Result<Outcome> OutcomeOf(const OperatorCall& call) {
   }
   if (name.starts_with("nll_loss")) return PlacedNllLoss(call);
   if (IsOneOf(name, {"cat"})) return PlacedConcatenation(call);
-  if (IsOneOf(name, {"slice_backward", "slice_scatter"})) return PlacedPartOfLarger(call);
+  if (IsOneOf(name, {"slice_backward", "slice_scatter", "divided", "all_gather", "all_reduce",
+                     "reduce_scatter"})) {
+    return PlacedPartOfLarger(call);
+  }
   if (IsOneOf(name, {"embedding"})) return PlacedEmbedding(call);
   if (IsOneOf(name, {"embedding_dense_backward"})) return PlacedEmbeddingBackward(call);
   return PlacedPointwise(call);

@@ -31,6 +31,16 @@ class RoleFinder {
   }
 
   Result<TensorRoles> Run() {
+    Look();
+    return Take();
+  }
+  std::int64_t Positions() {
+    Look();
+    return positions_;
+  }
+
+ private:
+  void Look() {
     bool forward = false;
     for (const JobEvent& event : variant_.events) {
       if (event.kind == JobEvent::Kind::kStage) {
@@ -39,10 +49,8 @@ class RoleFinder {
       }
       if (event.kind == JobEvent::Kind::kCall && forward) RunCall(variant_.calls[event.index]);
     }
-    return Take();
   }
 
- private:
   using Tag = std::set<std::size_t>;
 
   void RunCall(const CallRecord& call) {
@@ -209,6 +217,10 @@ class RoleFinder {
 
 Result<TensorRoles> FindTensorRoles(const Job& job, const Variant& variant, std::int64_t ranks) {
   return RoleFinder(job, variant, ranks).Run();
+}
+
+std::int64_t PositionsOf(const Job& job, const Variant& variant) {
+  return RoleFinder(job, variant, 1).Positions();
 }
 
 }  // namespace plimsoll

@@ -31,4 +31,7 @@ struct TensorRoles {
 /// An error where the model has none, or they cannot be divided among so many.
 Result<TensorRoles> FindTensorRoles(const Job& job, const Variant& variant, std::int64_t ranks);
 
+/// Positions of a sample, as the embedding of tokens has them; 0 where there is none.
+std::int64_t PositionsOf(const Job& job, const Variant& variant);
+
 }  // namespace plimsoll
