@@ -303,6 +303,14 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   }
   if (const std::optional<Error> error = CheckSequence(flags, read->job)) return *error;
   if (const std::optional<Error> error = CheckOnlyBatch(flags, read->job)) return *error;
+  std::vector<std::shared_ptr<const Job>> stages;
+  for (Choice& stage : ChoicesOfRanks(choice)) {
+    ReadFilesResult of_stage{CopyOf(read->job, 0), std::move(stage)};
+    of_stage.job.variants = read->job.variants;
+    Result<Job> job = AsAsked(flags, std::move(of_stage));
+    if (!job) return job.error();
+    stages.push_back(std::make_shared<const Job>(std::move(*job)));
+  }
   Result<Job> job = AsAsked(flags, std::move(*read));
   if (!job) return job.error();
   Result<Gpu> gpu = GpuOf(flags, *job);
@@ -321,7 +329,9 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
                                      .limit = flags.limit,
                                      .host_room = flags.host},
                          .captured = std::move(captured),
-                         .choice = choice};
+                         .choice = choice,
+                         .stages = std::move(stages),
+                         .ranks_of_a_stage = RanksOfAStage(choice)};
   if (std::optional<Error> error = Configure(request.options, flags.Chosen())) return *error;
   return request;
 }

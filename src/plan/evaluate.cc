@@ -86,6 +86,7 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
     way.trial.step_us += further * (way.trial.step_us - first.us);
     way.trial.gpu_busy_us += further * (way.trial.gpu_busy_us - first.gpu.us);
   }
+  way.trial.step_us *= 1 + ShareOfWaiting(choice);
   return way;
 }
 
@@ -117,9 +118,10 @@ Result<double> Evaluator::TimeAnew(const Choice& choice) {
   const Result<Setting> setting = SettingFor(steps->run, choice);
   if (!setting) return setting.error();
   const double us = DurationOf(*setting).us;
+  const double with_waiting = 1 + ShareOfWaiting(choice);
   const int further = PassesOf(choice) - PassesRun(choice);
-  if (further == 0) return us;
-  return us + further * (us - DurationOf(setting->WithStep(steps->one)).us);
+  if (further == 0) return us * with_waiting;
+  return with_waiting * (us + further * (us - DurationOf(setting->WithStep(steps->one)).us));
 }
 
 }  // namespace plimsoll

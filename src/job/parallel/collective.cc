@@ -70,10 +70,27 @@ std::optional<Collective> CollectiveOf(const Job& job, const CallRecord& call) {
       .kind = *kind, .bytes = *bytes, .ranks = ranks->least(), .apart = apart->least()};
 }
 
+std::vector<Communicator> CommunicatorsOf(const Job& job, const Variant& variant) {
+  std::vector<Communicator> found;
+  for (const CallRecord& call : variant.calls) {
+    const auto collective = CollectiveOf(job, call);
+    if (!collective) continue;
+    const auto same = std::ranges::find_if(found, [&](const Communicator& one) {
+      return one.ranks == collective->ranks && one.apart == collective->apart;
+    });
+    Communicator& communicator =
+        same != found.end() ? *same
+                            : found.emplace_back(Communicator{.ranks = collective->ranks,
+                                                              .apart = collective->apart});
+    communicator.all_to_all |= collective->kind == Kind::kAllToAll;
+  }
+  return found;
+}
+
 std::int64_t RanksOf(const Job& job, const Variant& variant) {
   std::int64_t most = 0;
-  for (const CallRecord& call : variant.calls) {
-    if (const auto collective = CollectiveOf(job, call)) most = std::max(most, collective->ranks);
+  for (const Communicator& one : CommunicatorsOf(job, variant)) {
+    most = std::max(most, one.ranks * one.apart);
   }
   return most;
 }

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "job/file/job.h"
 
@@ -38,7 +40,15 @@ CallRecord CallOf(Job& job, const Collective& collective, bool early = false);
 CallRecord WaitCall(Job& job, Storage made = kElsewhere);
 
 std::optional<Collective> CollectiveOf(const Job& job, const CallRecord& call);
-/// The most ranks of a collective; 0 if there is none.
+/// Ranks that exchange something in one dimension of a mesh: NCCL has a communicator for them.
+struct Communicator {
+  std::int64_t ranks = 1;
+  std::int64_t apart = 1;
+  /// Each sends something to each.
+  bool all_to_all = false;
+};
+std::vector<Communicator> CommunicatorsOf(const Job& job, const Variant& variant);
+/// Over how many ranks the collectives of a variant reach; 0 if there is none.
 std::int64_t RanksOf(const Job& job, const Variant& variant);
 bool BeginsEarly(const CallRecord& call);
 /// What a wait is for; nothing if the call is none.

@@ -96,6 +96,13 @@ Storage ShardedGradients::MakeShard(Bytes whole) {
       variant_.MakeBy(Collective::Kind::kReduceScatter, in_buffer, kWhat, in_buffer / ranks,
                       ShardStream::kReduce, Category::kGradients);
   variant_.CopyByGloo(in_buffer, ShardStream::kReduce);
+  if (variant_.sharding.replicas > 1) {
+    // Groups that have the same shards sum them up in place.
+    variant_.edit.Call(CallOf(variant_.job, {.kind = Collective::Kind::kAllReduce,
+                                             .bytes = Number::Always(in_buffer / ranks),
+                                             .ranks = variant_.sharding.replicas,
+                                             .apart = variant_.sharding.apart * ranks}));
+  }
   if (in_buffer == kept) return reduced;
   const Storage shard =
       variant_.Make(kWhat, kept / ranks, ShardStream::kReduce, Category::kGradients);

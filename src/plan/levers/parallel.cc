@@ -9,6 +9,8 @@
 #include "job/parallel/mesh.h"
 #include "job/parallel/pipeline.h"
 #include "job/parallel/sharding.h"
+#include "job/parallel/tensor_roles.h"
+#include "job/transforms/shard_groups.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -86,6 +88,12 @@ const Sharding* ShardingOf(const Parallel& parallel) {
   return parallel.sharding();
 }
 
+const Pipeline* PipelineOf(const Parallel& parallel) {
+  const Mesh* const mesh = parallel.mesh();
+  if (mesh != nullptr) return mesh->pipeline ? &*mesh->pipeline : nullptr;
+  return parallel.pipeline();
+}
+
 Numerics NumericsOfWay(const Job&, const LeverValue& value) {
   const Sharding* const sharding = ShardingOf(value.As<Parallel>());
   const Mesh* const mesh = value.As<Parallel>().mesh();
@@ -99,7 +107,51 @@ bool SuitsSharding(const Job& job, const Variant& variant, const LeverValue& val
   return sharding == nullptr || !CannotShard(job, variant, *sharding);
 }
 
-std::vector<LeverValue> WaysWorthTrying(const PlanRequest& request, const Variant&) {
+/// Sequences from this length on are worth dividing.
+constexpr std::int64_t kLongSequence = 8192;
+
+/// FSDP over what the other dimensions leave of the GPUs.
+LeverValue MeshValue(Mesh mesh, const PlanRequest& request, std::optional<MixedPrecision> policy) {
+  const std::int64_t left = request.gpus / mesh.Ranks();
+  if (left > 1) mesh.fsdp = Sharding{.ranks = left, .policy = policy};
+  return ParallelValue({.way = std::move(mesh)});
+}
+
+/// Divisors of the number of GPUs: tensor parallelism within a machine, a few stages, parts of long
+/// sequences.
+void AddMeshes(const PlanRequest& request, const Variant& variant,
+               std::optional<MixedPrecision> policy, std::vector<LeverValue>& values) {
+  const std::int64_t in_a_node = std::min<std::int64_t>(
+      request.options.cluster.gpus_in_a_node,
+      std::max<std::int64_t>(1, request.gpus / std::max<std::int64_t>(1, request.nodes)));
+  std::optional<TensorParallel> widest;
+  std::int64_t positions = 0;
+  for (const std::int64_t ranks : {2, 4, 8}) {
+    if (ranks > in_a_node || request.gpus % ranks != 0) continue;
+    const Result<TensorRoles> roles = FindTensorRoles(request.job, variant, ranks);
+    if (!roles) break;
+    positions = roles->positions;
+    const TensorParallel tensor{.ranks = ranks,
+                                .sequence = positions > 0 && positions % ranks == 0,
+                                .loss = !roles->heads.empty()};
+    values.push_back(MeshValue({.tensor = tensor}, request, policy));
+    widest = tensor;
+  }
+  for (const std::int64_t ranks : {2, 4, 8}) {
+    if (positions < kLongSequence || request.gpus % ranks != 0) continue;
+    values.push_back(MeshValue({.context = ContextParallel{.ranks = ranks}}, request, policy));
+  }
+  const auto blocks = static_cast<std::int64_t>(ShardGroups(request.job, variant).all().size()) - 1;
+  for (const int stages : {2, 4}) {
+    if (blocks < stages || request.gpus % stages != 0 || request.gpus == stages) continue;
+    const Pipeline pipeline{.stages = stages, .micro_batches = 2 * stages};
+    values.push_back(MeshValue({.pipeline = pipeline}, request, policy));
+    if (!widest || request.gpus % (stages * widest->ranks) != 0) continue;
+    values.push_back(MeshValue({.tensor = widest, .pipeline = pipeline}, request, policy));
+  }
+}
+
+std::vector<LeverValue> WaysWorthTrying(const PlanRequest& request, const Variant& of) {
   if (request.gpus == 1) return {};
   const std::int64_t n = request.gpus;
   std::vector<LeverValue> values = {
@@ -112,6 +164,9 @@ std::vector<LeverValue> WaysWorthTrying(const PlanRequest& request, const Varian
       VariantFor(request.job, Choice{}.With(kParallelLever.name, policy));
   if (variant && SuitsSharding(request.job, request.job.variants[*variant], policy)) {
     values.push_back(std::move(policy));
+    AddMeshes(request, request.job.variants[*variant], MixedPrecision{}, values);
+  } else {
+    AddMeshes(request, of, std::nullopt, values);
   }
   return values;
 }
@@ -331,6 +386,40 @@ std::int64_t RanksOf(const Choice& choice) {
   if (const Mesh* mesh = parallel->mesh()) return mesh->pipeline ? 0 : mesh->Ranks();
   if (parallel->as_script_has || parallel->pipeline() != nullptr) return 0;
   return parallel->data_parallel()->ranks;
+}
+
+namespace {
+
+/// Each of them is predicted by itself.
+constexpr int kMostStagesShown = 64;
+
+}  // namespace
+
+std::vector<Choice> ChoicesOfRanks(const Choice& choice) {
+  const Parallel* const parallel = WayOf(choice);
+  const Pipeline* const pipeline = parallel == nullptr ? nullptr : PipelineOf(*parallel);
+  if (pipeline == nullptr || pipeline->stage || pipeline->stages > kMostStagesShown) return {};
+  std::vector<Choice> choices;
+  for (int stage = 0; stage < pipeline->stages; ++stage) {
+    Parallel of_stage = *parallel;
+    Mesh* const mesh = std::get_if<Mesh>(&of_stage.way);
+    (mesh != nullptr ? *mesh->pipeline : std::get<Pipeline>(of_stage.way)).stage = stage;
+    choices.push_back(choice.With(kParallelLever.name, ParallelValue(std::move(of_stage))));
+  }
+  return choices;
+}
+
+double ShareOfWaiting(const Choice& choice) {
+  const Parallel* const parallel = WayOf(choice);
+  const Pipeline* const pipeline = parallel == nullptr ? nullptr : PipelineOf(*parallel);
+  if (pipeline == nullptr) return 0;
+  return double(pipeline->stages - 1) / (pipeline->micro_batches * pipeline->chunks);
+}
+
+std::int64_t RanksOfAStage(const Choice& choice) {
+  const Parallel* const parallel = WayOf(choice);
+  const Mesh* const mesh = parallel == nullptr ? nullptr : parallel->mesh();
+  return mesh != nullptr && mesh->pipeline ? mesh->Ranks() / mesh->pipeline->stages : 1;
 }
 
 std::int64_t SamplesOf(const Job& job, const Choice& choice) {
