@@ -110,6 +110,8 @@ std::int64_t RanksOfAStage(const Choice& choice);
 bool StepsInBackward(const Choice& choice);
 /// Whether FSDP or a pipeline hands a weight to its own layer alone.
 bool SplitsTheModel(const Choice& choice);
+/// Whether tensors are divided by features or by positions.
+bool DividesTensors(const Choice& choice);
 /// Whether FSDP computes in the type of a MixedPrecisionPolicy.
 bool ComputesUnderAPolicy(const Choice& choice);
 /// Whether the precision is that of weights in bf16.

@@ -8,6 +8,9 @@
 namespace plimsoll {
 namespace {
 
+/// Results of so many layers may lie in one tensor, as a dimension of it.
+constexpr std::int64_t kMostJoint = 3;
+
 bool HasParts(const Number& size, std::int64_t parts) {
   return size.all([&](std::int64_t n) { return n % parts == 0; });
 }
@@ -35,11 +38,12 @@ std::optional<std::size_t> DividedDimension(const LayoutRecord& layout, const Cu
   }
   std::ranges::stable_sort(inside, std::ranges::greater(),
                            [&](std::size_t d) { return layout.strides[d].least(); });
-  const auto fit = std::ranges::find_if(
-      inside, [&](std::size_t d) { return HasParts(layout.sizes[d], parts); });
-  if (fit != inside.end()) return *fit;
+  // Query, key and value of one projection: each is divided.
+  const bool joint = inside.size() > 1 && layout.sizes[inside[0]].least() <= kMostJoint &&
+                     !HasParts(layout.sizes[inside[0]], parts) &&
+                     HasParts(layout.sizes[inside[1]], parts);
   if (inside.empty()) return std::nullopt;
-  return inside.front();
+  return inside[joint ? 1 : 0];
 }
 
 Cut CutOf(const LayoutRecord& layout, std::size_t dimension) {

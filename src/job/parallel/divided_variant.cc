@@ -40,6 +40,7 @@ class Divider {
   Divider(Job& job, const Variant& old, const Division& division)
       : job_(job), old_(old), division_(division), edit_(job, old, "plimsoll.divided") {
     edit_.LeaveOutLater();
+    FindCopies();
     FindGradients();
     FindDividedGradients();
   }
@@ -54,6 +55,18 @@ class Divider {
 
  private:
   // What is known before.
+
+  /// Copies of weights in another type, as autocast makes them.
+  void FindCopies() {
+    for (const auto& [weight, cut] : division_.weights) weight_of_[weight] = weight;
+    for (const CallRecord& call : old_.calls) {
+      std::vector<Storage> given;
+      ForEachArgument(call, [&](const TensorUse& use) { given.push_back(use.storage); });
+      if (given.size() != 1 || call.fresh.size() != 1) continue;
+      const auto weight = weight_of_.find(given.front());
+      if (weight != weight_of_.end()) weight_of_[call.fresh.front().storage] = weight->second;
+    }
+  }
 
   void FindGradients() {
     for (const JobEvent& event : old_.events) {
@@ -71,10 +84,10 @@ class Divider {
       const auto* first = std::get_if<TensorUse>(&call.args[0].is);
       const auto* second = std::get_if<TensorUse>(&call.args[1].is);
       if (first == nullptr || second == nullptr) continue;
-      const auto weight = division_.weights.find(second->storage);
-      if (weight == division_.weights.end()) continue;
-      const auto at = DividedDimension(job_.layouts[second->layout], weight->second,
-                                       division_.ranks);
+      const auto weight = weight_of_.find(second->storage);
+      if (weight == weight_of_.end()) continue;
+      const auto at = DividedDimension(job_.layouts[second->layout],
+                                       division_.weights.at(weight->second), division_.ranks);
       if (at == 0) part_first_.emplace(first->storage, CutOf(job_.layouts[first->layout], 1));
     }
   }
@@ -331,8 +344,10 @@ class Divider {
   }
   bool IsHead(const CallRecord& record) const {
     bool head = false;
-    ForEachArgument(record,
-                    [&](const TensorUse& use) { head |= division_.gathered.contains(use.storage); });
+    ForEachArgument(record, [&](const TensorUse& use) {
+      const auto weight = weight_of_.find(use.storage);
+      head |= weight != weight_of_.end() && division_.gathered.contains(weight->second);
+    });
     return head && !record.results.empty() && !record.fresh.empty() &&
            BaseName(job_.strings[record.op]).find("mm") != std::string_view::npos;
   }
@@ -588,6 +603,7 @@ class Divider {
   /// Of the call that is written.
   StringId module_;
   std::map<Storage, Held> held_;
+  std::map<Storage, Storage> weight_of_;
   std::set<Storage> gradients_;
   std::set<Storage> inputs_;
   std::map<Storage, Cut> part_first_;

@@ -76,6 +76,14 @@ Error Twice(std::string_view name) {
   return Error{.message = fmt::format("the mesh has {} twice", name), .hint = "give it once"};
 }
 
+/// Of one rank where the ranks of a context are all that share weights: "1:meta:bf16".
+Result<Sharding> ParseShardingOfMesh(std::string_view text) {
+  if (text != "1" && !text.starts_with("1:")) return ParseSharding(text);
+  Result<Sharding> sharding = ParseSharding("2" + std::string(text.substr(1)));
+  if (sharding) sharding->ranks = 1;
+  return sharding;
+}
+
 /// One dimension, `name=value`.
 std::optional<Error> ReadDimension(std::string_view text, Mesh& mesh, std::int64_t& replicas) {
   const std::size_t equals = std::min(text.find('='), text.size());
@@ -87,7 +95,9 @@ std::optional<Error> ReadDimension(std::string_view text, Mesh& mesh, std::int64
   if (name == "context") {
     return mesh.context ? Twice(name) : Take(ParseContextParallel(value), mesh.context);
   }
-  if (name == "fsdp") return mesh.fsdp ? Twice(name) : Take(ParseSharding(value), mesh.fsdp);
+  if (name == "fsdp") {
+    return mesh.fsdp ? Twice(name) : Take(ParseShardingOfMesh(value), mesh.fsdp);
+  }
   if (name == "ddp") return mesh.ddp ? Twice(name) : Take(ParseDataParallel(value), mesh.ddp);
   if (name == "pipeline") {
     return mesh.pipeline ? Twice(name) : Take(ParsePipeline(value), mesh.pipeline);
@@ -132,7 +142,7 @@ Result<Mesh> ParseMesh(std::string_view text) {
     if (std::optional<Error> error = ReadDimension(one, mesh, replicas)) return *error;
     rest.remove_prefix(std::min(one.size() + 1, rest.size()));
   }
-  if (mesh.Dimensions() == 0 || text.ends_with(',')) {
+  if (replicas == 1 && (mesh.Dimensions() == 0 || text.ends_with(','))) {
     return Error{.message = fmt::format("'{}' is no mesh", text), .hint = std::string(kMeshHint)};
   }
   if (mesh.fsdp && mesh.ddp) {
@@ -142,6 +152,10 @@ Result<Mesh> ParseMesh(std::string_view text) {
   if (replicas > 1 && !mesh.fsdp) {
     return Error{.message = "replicate= is for copies of FSDP's shards",
                  .hint = "give fsdp=N beside it, or ddp=N alone"};
+  }
+  if (mesh.fsdp && mesh.fsdp->ranks == 1 && !mesh.context) {
+    return Error{.message = "FSDP over one rank shards nothing",
+                 .hint = "2 or more, or context=N beside it, over which it shards, too"};
   }
   if (mesh.fsdp) mesh.fsdp->replicas = replicas;
   if (mesh.Ranks() > kMostRanks) {
@@ -196,6 +210,11 @@ std::optional<Error> CannotMesh(const Job& job, const Variant& variant, const Me
     return Error{.message = "context parallelism with DDP is not modelled",
                  .file = job.file,
                  .hint = "leave ddp= out: weights are sharded over the ranks of the context"};
+  }
+  if (mesh.ddp && mesh.tensor) {
+    return Error{.message = "DDP around divided tensors is not modelled",
+                 .file = job.file,
+                 .hint = "take fsdp=N in its place"};
   }
   if (mesh.ddp && mesh.pipeline) {
     return Error{.message = "DDP around the stages of a pipeline is not modelled",

@@ -18,6 +18,8 @@ struct Linear {
   Storage bias = kElsewhere;
   /// As the product gets it: [.., inputs, outputs].
   std::uint32_t layout = 0;
+  /// Of attention, where its outputs go there; else 1.
+  std::int64_t head = 1;
   Role role = Role::kNone;
 };
 
@@ -121,6 +123,7 @@ class RoleFinder {
         tag.insert(found->second.begin(), found->second.end());
       }
     }
+    if (IsAttention(name, uses)) NoteHeads(uses, tag);
     if (name == "_log_softmax" && !mixed) {
       for (const std::size_t l : tag) linears_[l].role = Linear::Role::kHead;
     }
@@ -128,6 +131,18 @@ class RoleFinder {
     for (const NewStorage& fresh : call.fresh) {
       if (of_model) of_model_.insert(fresh.storage);
       if (!ends && !tag.empty()) tags_[fresh.storage] = tag;
+    }
+  }
+
+  /// As one call, or as the product of queries and keys.
+  static bool IsAttention(std::string_view name, const std::vector<TensorUse>& uses) {
+    return !uses.empty() && (name == "attention" || name == "bmm" || name == "baddbmm");
+  }
+  void NoteHeads(const std::vector<TensorUse>& uses, const Tag& tag) {
+    const LayoutRecord& query = job_.layouts[uses.front().layout];
+    for (const std::size_t l : tag) {
+      const bool known = linears_[l].head > 1 || query.sizes.empty();
+      if (!known) linears_[l].head = std::max<std::int64_t>(1, query.sizes.back().least());
     }
   }
 
@@ -172,6 +187,12 @@ class RoleFinder {
       found_.heads.insert(linear.weight);
       AddBias(linear);
       return std::nullopt;
+    }
+    if (linear.head > 1 && !by_inputs && size / linear.head % ranks_ != 0) {
+      return Error{.message = fmt::format("{} heads of attention cannot be divided by {}",
+                                          size / linear.head, ranks_),
+                   .file = job_.file,
+                   .hint = "take a number of tensor-parallel ranks that divides them"};
     }
     if (size % ranks_ != 0) {
       return Error{.message = fmt::format("a layer of {} features cannot be divided by {}", size,

@@ -124,31 +124,32 @@ void AddMeshes(const PlanRequest& request, const Variant& variant,
   const std::int64_t in_a_node = std::min<std::int64_t>(
       request.options.cluster.gpus_in_a_node,
       std::max<std::int64_t>(1, request.gpus / std::max<std::int64_t>(1, request.nodes)));
-  std::optional<TensorParallel> widest;
+  std::vector<TensorParallel> tensors;
   std::int64_t positions = 0;
   for (const std::int64_t ranks : {2, 4, 8}) {
     if (ranks > in_a_node || request.gpus % ranks != 0) continue;
     const Result<TensorRoles> roles = FindTensorRoles(request.job, variant, ranks);
     if (!roles) break;
     positions = roles->positions;
-    const TensorParallel tensor{.ranks = ranks,
-                                .sequence = positions > 0 && positions % ranks == 0,
-                                .loss = !roles->heads.empty()};
+    tensors.push_back({.ranks = ranks,
+                       .sequence = positions > 0 && positions % ranks == 0,
+                       .loss = !roles->heads.empty()});
+  }
+  // The narrowest and the widest: what is between takes as much memory as is between.
+  if (tensors.size() > 2) tensors.erase(tensors.begin() + 1, tensors.end() - 1);
+  for (const TensorParallel& tensor : tensors) {
     values.push_back(MeshValue({.tensor = tensor}, request, policy));
-    widest = tensor;
   }
-  for (const std::int64_t ranks : {2, 4, 8}) {
-    if (positions < kLongSequence || request.gpus % ranks != 0) continue;
-    values.push_back(MeshValue({.context = ContextParallel{.ranks = ranks}}, request, policy));
+  const std::int64_t context = std::min<std::int64_t>(4, request.gpus);
+  if (positions >= kLongSequence && request.gpus % context == 0) {
+    values.push_back(MeshValue({.context = ContextParallel{.ranks = context}}, request, policy));
   }
-  const auto blocks = static_cast<std::int64_t>(ShardGroups(request.job, variant).all().size()) - 1;
-  for (const int stages : {2, 4}) {
-    if (blocks < stages || request.gpus % stages != 0 || request.gpus == stages) continue;
-    const Pipeline pipeline{.stages = stages, .micro_batches = 2 * stages};
-    values.push_back(MeshValue({.pipeline = pipeline}, request, policy));
-    if (!widest || request.gpus % (stages * widest->ranks) != 0) continue;
-    values.push_back(MeshValue({.tensor = widest, .pipeline = pipeline}, request, policy));
-  }
+  const std::size_t blocks = ShardGroups(request.job, variant).all().size() - 1;
+  const Pipeline pipeline{.stages = 2, .micro_batches = 8};
+  if (blocks < 2 || request.gpus % 4 != 0) return;
+  values.push_back(MeshValue({.pipeline = pipeline}, request, policy));
+  if (tensors.empty() || request.gpus % (2 * tensors.back().ranks) != 0) return;
+  values.push_back(MeshValue({.tensor = tensors.back(), .pipeline = pipeline}, request, policy));
 }
 
 std::vector<LeverValue> WaysWorthTrying(const PlanRequest& request, const Variant& of) {
@@ -229,6 +230,7 @@ LeverFields FieldsOf(const Mesh& mesh) {
     fields.push_back({"sequence", mesh.tensor->sequence});
     fields.push_back({"loss", mesh.tensor->loss});
   }
+  if (mesh.context) fields.push_back({"context", mesh.context->ranks});
   if (mesh.pipeline) {
     fields.push_back({"pipeline", std::int64_t{mesh.pipeline->stages}});
     fields.push_back({"micro_batches", std::int64_t{mesh.pipeline->micro_batches}});
@@ -278,6 +280,11 @@ std::vector<std::string> MeshCode(const Mesh& mesh) {
     lines.emplace_back(
         "parallelize_module(block, mesh[\"tp\"], {...})  # ColwiseParallel() into attention and "
         "MLP, RowwiseParallel() out of them");
+  }
+  if (mesh.context) {
+    lines.emplace_back(
+        "with context_parallel(mesh[\"cp\"], buffers=[x, y], buffer_seq_dims=[1, 1]):  # around "
+        "forward, loss and backward");
   }
   if (mesh.fsdp) {
     for (std::string& line : ShardingCode(*mesh.fsdp)) lines.push_back(std::move(line));
@@ -371,6 +378,12 @@ LeverValue DataParallelAsWritten() {
 bool SplitsTheModel(const Choice& choice) {
   const Parallel* const parallel = WayOf(choice);
   return parallel != nullptr && parallel->data_parallel() == nullptr;
+}
+
+bool DividesTensors(const Choice& choice) {
+  const Parallel* const parallel = WayOf(choice);
+  const Mesh* const mesh = parallel == nullptr ? nullptr : parallel->mesh();
+  return mesh != nullptr && (mesh->tensor || mesh->context);
 }
 
 bool ComputesUnderAPolicy(const Choice& choice) {
