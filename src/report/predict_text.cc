@@ -368,8 +368,7 @@ void WriteRanks(Writer& w, const Prediction& p) {
                {}});
   for (const RankNeeds& needs : p.ranks) {
     table.Row({fmt::format("stage {}, {}", needs.stage, RanksText(needs)),
-               FormatBytes(needs.allocated), FormatBytes(needs.reserved),
-               FormatBytes(needs.device),
+               FormatBytes(needs.allocated), FormatBytes(needs.reserved), FormatBytes(needs.device),
                needs.shown   ? "the fullest, shown above"
                : !needs.fits ? "does not fit"
                              : ""});

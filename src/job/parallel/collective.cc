@@ -78,10 +78,10 @@ std::vector<Communicator> CommunicatorsOf(const Job& job, const Variant& variant
     const auto same = std::ranges::find_if(found, [&](const Communicator& one) {
       return one.ranks == collective->ranks && one.apart == collective->apart;
     });
-    Communicator& communicator =
-        same != found.end() ? *same
-                            : found.emplace_back(Communicator{.ranks = collective->ranks,
-                                                              .apart = collective->apart});
+    Communicator& communicator = same != found.end()
+                                     ? *same
+                                     : found.emplace_back(Communicator{.ranks = collective->ranks,
+                                                                       .apart = collective->apart});
     communicator.all_to_all |= collective->kind == Kind::kAllToAll;
   }
   return found;

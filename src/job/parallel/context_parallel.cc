@@ -15,17 +15,16 @@ Result<Variant> AddContextParallel(Job& job, const Variant& variant, const Conte
   }
   // Two pieces each, so that causal attention is as much work on every rank.
   if (positions % (2 * context.ranks) != 0) {
-    return Error{.message = fmt::format("sequences of {} cannot be divided into two pieces for each "
-                                        "of {} ranks",
-                                        positions, context.ranks),
-                 .file = job.file,
-                 .hint = "take a number of context-parallel ranks that divides half of them"};
+    return Error{
+        .message = fmt::format("sequences of {} cannot be divided into two pieces for each "
+                               "of {} ranks",
+                               positions, context.ranks),
+        .file = job.file,
+        .hint = "take a number of context-parallel ranks that divides half of them"};
   }
-  return Divide(job, variant,
-                {.ranks = context.ranks,
-                 .apart = apart,
-                 .context = positions,
-                 .hands_on = context.ring});
+  return Divide(
+      job, variant,
+      {.ranks = context.ranks, .apart = apart, .context = positions, .hands_on = context.ring});
 }
 
 }  // namespace plimsoll

@@ -18,8 +18,9 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-/// The dimension of this view that is divided: the outermost inside of `top`, or the next where that
-/// one only tells query, key and value of a joint projection apart. Nothing where the view has none.
+/// The dimension of this view that is divided: the outermost inside of `top`, or the next where
+/// that one only tells query, key and value of a joint projection apart. Nothing where the view has
+/// none.
 std::optional<std::size_t> DividedDimension(const LayoutRecord& layout, const Cut& cut,
                                             std::int64_t parts);
 /// The cut that divides this dimension of a tensor that is alone in its storage.

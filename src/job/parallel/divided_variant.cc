@@ -35,63 +35,227 @@ struct Held {
   bool is_gradient = false;
 };
 
+/// What the variant tells before it is written anew.
+struct KnownBefore {
+  /// Weights that are divided, and copies of them in another type, as autocast makes them: the
+  /// weight.
+  std::map<Storage, Storage> weight_of;
+  std::set<Storage> gradients;
+  std::set<Storage> inputs;
+  /// Gradients of what a divided weight made are divided, too. Where a loss made one whole, each
+  /// rank takes its part before anything else.
+  std::map<Storage, Cut> part_first;
+};
+
+void FindCopies(const Variant& old, const Division& division, KnownBefore& known) {
+  for (const auto& [weight, cut] : division.weights) known.weight_of[weight] = weight;
+  for (const CallRecord& call : old.calls) {
+    std::vector<Storage> given;
+    ForEachArgument(call, [&](const TensorUse& use) { given.push_back(use.storage); });
+    if (given.size() != 1 || call.fresh.size() != 1) continue;
+    const auto weight = known.weight_of.find(given.front());
+    if (weight != known.weight_of.end()) {
+      known.weight_of[call.fresh.front().storage] = weight->second;
+    }
+  }
+}
+
+void FindDividedGradients(const Job& job, const Variant& old, const Division& division,
+                          KnownBefore& known) {
+  for (const CallRecord& call : old.calls) {
+    if (BaseName(job.strings[call.op]) != "mm" || call.args.size() < 2) continue;
+    const auto* first = std::get_if<TensorUse>(&call.args[0].is);
+    const auto* second = std::get_if<TensorUse>(&call.args[1].is);
+    if (first == nullptr || second == nullptr) continue;
+    const auto weight = known.weight_of.find(second->storage);
+    if (weight == known.weight_of.end()) continue;
+    const auto at = DividedDimension(job.layouts[second->layout],
+                                     division.weights.at(weight->second), division.ranks);
+    if (at == 0) known.part_first.emplace(first->storage, CutOf(job.layouts[first->layout], 1));
+  }
+}
+
+KnownBefore LookAhead(const Job& job, const Variant& old, const Division& division) {
+  KnownBefore known;
+  FindCopies(old, division, known);
+  for (const JobEvent& event : old.events) {
+    if (event.kind != JobEvent::Kind::kLabel) continue;
+    if (event.category == Category::kGradients) known.gradients.insert(event.index);
+    if (event.category == Category::kInputs) known.inputs.insert(event.index);
+  }
+  FindDividedGradients(job, old, division, known);
+  return known;
+}
+
+/// Positions of several samples may lie in one dimension: the cut is that of one sample.
+Cut CutOfFresh(const Division& division, const LayoutRecord& whole, const Placement& placement) {
+  const Number& size = whole.sizes[placement.dimension];
+  const std::int64_t positions = std::max(division.context, division.positions);
+  if (placement.axis != Axis::kPositions || !size.depends()) {
+    return CutOf(whole, placement.dimension);
+  }
+  return {Number::Each([&](std::int64_t stride) { return stride * positions; },
+                       whole.strides[placement.dimension])};
+}
+
+/// A batch comes divided by positions.
+Placement PlacementOfInput(const Division& division, const LayoutRecord& layout) {
+  for (std::size_t d = layout.sizes.size(); d-- > 0;) {
+    const bool is_it = !layout.sizes[d].depends() && layout.sizes[d].least() == division.context;
+    if (is_it) return Placement::Divided(Axis::kPositions, d);
+  }
+  return Placement::Whole();
+}
+
+/// Of a tensor that has something for each position of each sample.
+std::optional<Cut> CutByPositions(const Division& division, const LayoutRecord& layout) {
+  if (division.positions == 0 || layout.sizes.size() < 2) return std::nullopt;
+  return Cut{Number::Each([&](std::int64_t width) { return width * division.positions; },
+                          layout.sizes.back())};
+}
+
+/// Attention over positions that are divided.
+bool GoesAround(const Division& division, std::string_view op) {
+  const std::string_view name = BaseName(op);
+  return division.context > 0 && (name == "attention" || name == "attention_backward");
+}
+
+/// A loss over parts of the vocabulary.
+bool LosesOverParts(const OperatorCall& call) {
+  const std::string_view name = BaseName(call.op);
+  if (!name.starts_with("nll_loss") && !name.starts_with("_log_softmax")) return false;
+  return std::ranges::any_of(
+      call.operands, [](const Operand& operand) { return operand.placement.On(Axis::kFeatures); });
+}
+
+/// Writes what ranks exchange, and what is made for it.
+class DividedExchange {
+ public:
+  DividedExchange(Job& job, JobEditor& edit, const Division& division)
+      : job_(job), edit_(edit), division_(division) {}
+
+  /// The module of the call that it is for.
+  void SetModule(StringId module) { module_ = module; }
+
+  /// A storage that is made of another.
+  Storage Make(std::string_view what, const TensorUse& use, const Number& bytes, Storage from) {
+    CallRecord call{.op = job_.strings.Intern("plimsoll.divided"),
+                    .where = job_.strings.Intern(fmt::format("{}: {}", Name(), what)),
+                    .module = module_};
+    return MakeBy(std::move(call), use, bytes, from);
+  }
+  Storage Exchange(Collective::Kind kind, const TensorUse& use, const Number& moved,
+                   const Number& made, Storage from) {
+    CallRecord call = CallOf(
+        job_, {.kind = kind, .bytes = moved, .ranks = division_.ranks, .apart = division_.apart});
+    call.where = job_.strings.Intern(Name());
+    call.module = module_;
+    const Storage storage = MakeBy(std::move(call), use, made, from);
+    CallRecord wait = WaitCall(job_, storage);
+    wait.module = module_;
+    edit_.Call(std::move(wait));
+    return storage;
+  }
+  /// Of parts with so many bytes each.
+  Storage Gather(const TensorUse& use, const Number& part, Storage from) {
+    const Number whole =
+        Number::Each([&](std::int64_t bytes) { return bytes * division_.ranks; }, part);
+    const Storage gathered = Exchange(Collective::Kind::kAllGather, use, whole, whole, from);
+    const Storage joined = Make("gathered", use, whole, gathered);
+    edit_.Free(gathered);
+    return joined;
+  }
+
+ private:
+  std::string_view Name() const {
+    return division_.context > 0 ? "context parallel" : "tensor parallel";
+  }
+  Storage MakeBy(CallRecord call, const TensorUse& use, const Number& bytes, Storage from) {
+    const Storage storage = edit_.NewStorageNumber();
+    call.kwargs.push_back(
+        {job_.strings.Intern("of"), {TensorUse{.storage = from, .layout = use.layout}}});
+    call.results = {{.storage = storage, .layout = use.layout}};
+    call.fresh = {{.storage = storage, .bytes = bytes}};
+    edit_.Call(std::move(call));
+    return storage;
+  }
+
+  Job& job_;
+  JobEditor& edit_;
+  const Division& division_;
+  StringId module_;
+};
+
+/// Two forms of one tensor: each goes after its last use. A forward's own part is held by the
+/// module that it is an argument of, to the end of that.
+class TensorForms {
+ public:
+  explicit TensorForms(JobEditor& edit) : edit_(edit) {}
+
+  void Add(Storage own, Storage other, bool in_forward) {
+    forms_.push_back({.storage = other});
+    forms_.push_back({.storage = own, .held = in_forward});
+    Touch(other);
+    Touch(own);
+  }
+  /// By the call that comes next.
+  void Touch(Storage storage) { last_use_[storage] = edit_.variant().events.size() + 1; }
+  /// A module has ended.
+  void EndRegion() {
+    for (Form& form : forms_) {
+      if (std::exchange(form.held, false)) last_use_[form.storage] = edit_.variant().events.size();
+    }
+  }
+  /// When all is written.
+  void Free() {
+    std::multimap<std::size_t, Storage> frees;
+    for (const Form& form : forms_) frees.emplace(last_use_[form.storage], form.storage);
+    std::vector<JobEvent> events;
+    events.reserve(edit_.variant().events.size() + frees.size());
+    auto next = frees.begin();
+    for (std::size_t i = 0; i < edit_.variant().events.size(); ++i) {
+      events.push_back(edit_.variant().events[i]);
+      for (; next != frees.end() && next->first <= i + 1; ++next) {
+        events.push_back({.kind = JobEvent::Kind::kFree, .index = next->second});
+      }
+    }
+    edit_.variant().events = std::move(events);
+  }
+
+ private:
+  struct Form {
+    Storage storage = kElsewhere;
+    bool held = false;
+  };
+
+  JobEditor& edit_;
+  std::vector<Form> forms_;
+  /// One past the event, of the variant as it is written.
+  std::map<Storage, std::size_t> last_use_;
+};
+
 class Divider {
  public:
   Divider(Job& job, const Variant& old, const Division& division)
-      : job_(job), old_(old), division_(division), edit_(job, old, "plimsoll.divided") {
+      : job_(job),
+        old_(old),
+        division_(division),
+        known_(LookAhead(job, old, division)),
+        edit_(job, old, "plimsoll.divided"),
+        exchange_(job, edit_, division),
+        forms_(edit_) {
     edit_.LeaveOutLater();
-    FindCopies();
-    FindGradients();
-    FindDividedGradients();
   }
 
   Result<Variant> Run() {
     for (const JobEvent& event : old_.events) {
       if (std::optional<Error> error = RunEvent(event)) return *error;
     }
-    FreeForms();
+    forms_.Free();
     return edit_.Take();
   }
 
  private:
-  // What is known before.
-
-  /// Copies of weights in another type, as autocast makes them.
-  void FindCopies() {
-    for (const auto& [weight, cut] : division_.weights) weight_of_[weight] = weight;
-    for (const CallRecord& call : old_.calls) {
-      std::vector<Storage> given;
-      ForEachArgument(call, [&](const TensorUse& use) { given.push_back(use.storage); });
-      if (given.size() != 1 || call.fresh.size() != 1) continue;
-      const auto weight = weight_of_.find(given.front());
-      if (weight != weight_of_.end()) weight_of_[call.fresh.front().storage] = weight->second;
-    }
-  }
-
-  void FindGradients() {
-    for (const JobEvent& event : old_.events) {
-      if (event.kind != JobEvent::Kind::kLabel) continue;
-      if (event.category == Category::kGradients) gradients_.insert(event.index);
-      if (event.category == Category::kInputs) inputs_.insert(event.index);
-    }
-  }
-
-  /// The gradient of what a divided weight made is divided, too. Where a loss made it whole, each
-  /// rank takes its part before anything else.
-  void FindDividedGradients() {
-    for (const CallRecord& call : old_.calls) {
-      if (BaseName(job_.strings[call.op]) != "mm") continue;
-      const auto* first = std::get_if<TensorUse>(&call.args[0].is);
-      const auto* second = std::get_if<TensorUse>(&call.args[1].is);
-      if (first == nullptr || second == nullptr) continue;
-      const auto weight = weight_of_.find(second->storage);
-      if (weight == weight_of_.end()) continue;
-      const auto at = DividedDimension(job_.layouts[second->layout],
-                                       division_.weights.at(weight->second), division_.ranks);
-      if (at == 0) part_first_.emplace(first->storage, CutOf(job_.layouts[first->layout], 1));
-    }
-  }
-
   // Events.
 
   std::optional<Error> RunEvent(const JobEvent& event) {
@@ -140,7 +304,7 @@ class Divider {
     if (aliased_.erase(storage) > 0) return;
     const auto found = held_.find(storage);
     if (found == held_.end()) return edit_.Free(storage);
-    if (found->second.other != kElsewhere) return;  // FreeForms does.
+    if (found->second.other != kElsewhere) return;  // Its forms go by themselves.
     edit_.Free(found->second.now);
   }
 
@@ -179,11 +343,10 @@ class Divider {
       const auto* use = std::get_if<TensorUse>(&argument.is);
       if (use == nullptr) return;
       operands.uses.push_back(*use);
-      const Placement placement =
-          use->storage == kElsewhere ? Placement::Whole()
-                                     : PlacementOf(use->layout, HeldOf(use->storage));
-      operands.call.operands.push_back(
-          {&job_.layouts[use->layout], placement, place, member});
+      const Placement placement = use->storage == kElsewhere
+                                      ? Placement::Whole()
+                                      : PlacementOf(use->layout, HeldOf(use->storage));
+      operands.call.operands.push_back({&job_.layouts[use->layout], placement, place, member});
     };
     const auto add_all = [&](const Argument& argument, std::size_t place) {
       add(argument, place, 0);
@@ -199,11 +362,11 @@ class Divider {
   }
 
   std::optional<Error> RunCall(const CallRecord& record, std::uint32_t index) {
-    module_ = record.module;
+    exchange_.SetModule(record.module);
     PrepareParts(record);
     ResolveSums(record);
     Operands operands = OperandsOf(record);
-    if (GoesAround(operands.call)) return RunRing(record);
+    if (GoesAround(division_, operands.call.op)) return RunRing(record);
     Result<Outcome> outcome = OutcomeOf(operands.call);
     if (!outcome) {
       Error error = outcome.error();
@@ -222,8 +385,7 @@ class Divider {
       ++at;
     });
     PlaceResults(record, *outcome, call);
-    if (CollectiveOf(job_, record) && !outcome->results.empty() &&
-        outcome->results[0].divided()) {
+    if (CollectiveOf(job_, record) && !outcome->results.empty() && outcome->results[0].divided()) {
       call.args[0] = {CeilShare(std::get<Number>(call.args[0].is), division_.ranks)};
     }
     edit_.variant().calls[index] = std::move(call);
@@ -238,8 +400,8 @@ class Divider {
     std::vector<TensorUse> uses;
     ForEachArgument(record, [&](const TensorUse& use) { uses.push_back(use); });
     for (const TensorUse& use : uses) {
-      const auto part = part_first_.find(use.storage);
-      if (part == part_first_.end()) continue;
+      const auto part = known_.part_first.find(use.storage);
+      if (part == known_.part_first.end()) continue;
       Held& held = HeldOf(use.storage);
       if (held.kind != Spread::kWhole) continue;
       TakePart(use, held, part->second, Axis::kFeatures);
@@ -282,31 +444,13 @@ class Divider {
       }
     }
   }
-  /// Positions of several samples may lie in one dimension: the cut is that of one sample.
-  Cut CutOfFresh(const LayoutRecord& whole, const Placement& placement) const {
-    const Number& size = whole.sizes[placement.dimension];
-    const std::int64_t positions = std::max(division_.context, division_.positions);
-    if (placement.axis != Axis::kPositions || !size.depends()) {
-      return CutOf(whole, placement.dimension);
-    }
-    return {Number::Each([&](std::int64_t stride) { return stride * positions; },
-                         whole.strides[placement.dimension])};
-  }
-  /// A batch comes divided by positions.
-  Placement PlacementOfInput(const LayoutRecord& layout) const {
-    for (std::size_t d = layout.sizes.size(); d-- > 0;) {
-      const bool is_it = !layout.sizes[d].depends() && layout.sizes[d].least() == division_.context;
-      if (is_it) return Placement::Divided(Axis::kPositions, d);
-    }
-    return Placement::Whole();
-  }
   void PlaceFresh(const CallRecord& record, std::size_t r, Placement placement, CallRecord& call) {
     TensorUse& use = call.results[r];
-    const bool input = division_.context > 0 && inputs_.contains(record.results[r].storage);
-    if (input) placement = PlacementOfInput(job_.layouts[use.layout]);
+    const bool input = division_.context > 0 && known_.inputs.contains(record.results[r].storage);
+    if (input) placement = PlacementOfInput(division_, job_.layouts[use.layout]);
     const LayoutRecord whole = job_.layouts[use.layout];
     Held held{.kind = placement.kind, .axis = placement.axis, .now = use.storage};
-    if (placement.divided()) held.cut = CutOfFresh(whole, placement);
+    if (placement.divided()) held.cut = CutOfFresh(division_, whole, placement);
     use.layout = LayoutOf(use.layout, placement);
     for (NewStorage& fresh : call.fresh) {
       if (fresh.storage != use.storage) continue;
@@ -317,7 +461,7 @@ class Divider {
       }
       held.bytes = fresh.bytes;
     }
-    held.is_gradient = gradients_.contains(record.results[r].storage);
+    held.is_gradient = known_.gradients.contains(record.results[r].storage);
     held_[record.results[r].storage] = held;
   }
 
@@ -335,18 +479,18 @@ class Divider {
       Held& held = held_[use.storage];
       if (held.kind != Spread::kDivided) return;
       const Storage part = held.now;
-      held.now = Gather(use, held);
+      held.now = exchange_.Gather(use, held.bytes, held.now);
       held.kind = Spread::kWhole;
       held.bytes = BytesAtPoints(job_.layouts[use.layout]);
       edit_.Free(part);
-      EndRegion();
+      forms_.EndRegion();
     }
   }
   bool IsHead(const CallRecord& record) const {
     bool head = false;
     ForEachArgument(record, [&](const TensorUse& use) {
-      const auto weight = weight_of_.find(use.storage);
-      head |= weight != weight_of_.end() && division_.gathered.contains(weight->second);
+      const auto weight = known_.weight_of.find(use.storage);
+      head |= weight != known_.weight_of.end() && division_.gathered.contains(weight->second);
     });
     return head && !record.results.empty() && !record.fresh.empty() &&
            BaseName(job_.strings[record.op]).find("mm") != std::string_view::npos;
@@ -357,19 +501,18 @@ class Divider {
   void Bring(TensorUse& use, const Wish& wish, std::vector<Storage>& passing) {
     if (use.storage == kElsewhere) return;
     Held& held = HeldOf(use.storage);
-    const Storage captured = use.storage;
     const Placement placement = PlacementOf(use.layout, held);
     if (wish.kind == Wish::Kind::kWhole && placement.divided()) {
-      if (held.other == kElsewhere) AddForm(captured, held, Gather(use, held));
+      if (held.other == kElsewhere) AddForm(held, exchange_.Gather(use, held.bytes, held.now));
       use.storage = held.other;
-      return Touch(use.storage);
+      return forms_.Touch(use.storage);
     }
     if (wish.kind == Wish::Kind::kPart && !placement.divided()) {
       if (held.is_gradient) return BringPartOfGradient(use, wish, held, passing);
       TakePart(use, held, CutOf(job_.layouts[use.layout], wish.dimension), wish.axis);
     }
     use.storage = held.reordered && !in_ring_ ? held.other : held.now;
-    Touch(use.storage);
+    forms_.Touch(use.storage);
     const Placement now = wish.kind == Wish::Kind::kSlice
                               ? Placement::Divided(wish.axis, wish.dimension)
                               : PlacementOf(use.layout, held);
@@ -381,7 +524,7 @@ class Divider {
     use.layout = LayoutOf(use.layout, Placement::Divided(wish.axis, wish.dimension));
     if (division_.shards_follow) return;
     const Number bytes = BytesAtPoints(job_.layouts[use.layout]);
-    const Storage part = MakeLike("its part of a gradient", use, bytes, held.now);
+    const Storage part = exchange_.Make("its part of a gradient", use, bytes, held.now);
     passing.push_back(part);
     use.storage = part;
   }
@@ -395,55 +538,25 @@ class Divider {
     TensorUse of = use;
     of.layout = LayoutOf(use.layout, PlacementOf(use.layout, part));
     part.bytes = BytesAtPoints(job_.layouts[of.layout]);
-    part.now = MakeLike("its part", of, part.bytes, held.now);
+    part.now = exchange_.Make("its part", of, part.bytes, held.now);
     edit_.Free(held.now);
     held = part;
   }
 
-  // Collectives.
-
-  std::string_view Name() const {
-    return division_.context > 0 ? "context parallel" : "tensor parallel";
-  }
-  Storage MakeLike(std::string_view what, const TensorUse& use, const Number& bytes, Storage from) {
-    CallRecord call{.op = job_.strings.Intern("plimsoll.divided"),
-                    .where = job_.strings.Intern(fmt::format("{}: {}", Name(), what)),
-                    .module = module_};
-    return MakeBy(std::move(call), use, bytes, from);
-  }
-  Storage MakeBy(CallRecord call, const TensorUse& use, const Number& bytes, Storage from) {
-    const Storage storage = edit_.NewStorageNumber();
-    call.kwargs.push_back(
-        {job_.strings.Intern("of"), {TensorUse{.storage = from, .layout = use.layout}}});
-    call.results = {{.storage = storage, .layout = use.layout}};
-    call.fresh = {{.storage = storage, .bytes = bytes}};
-    edit_.Call(std::move(call));
-    return storage;
-  }
-  Storage Exchange(Collective::Kind kind, const TensorUse& use, const Number& moved,
-                   const Number& made, Storage from) {
-    CallRecord call = CallOf(
-        job_, {.kind = kind, .bytes = moved, .ranks = division_.ranks, .apart = division_.apart});
-    call.where = job_.strings.Intern(Name());
-    call.module = module_;
-    const Storage storage = MakeBy(std::move(call), use, made, from);
-    CallRecord wait = WaitCall(job_, storage);
-    wait.module = module_;
-    edit_.Call(std::move(wait));
-    return storage;
-  }
+  // Sums.
 
   /// All-reduced; or reduced and scattered over the positions.
   void SumUp(const TensorUse& use, Held& held) {
     const Storage sum = held.now;
-    const std::optional<Cut> cut = held.is_gradient ? std::nullopt : CutByPositions(use);
+    const std::optional<Cut> cut =
+        held.is_gradient ? std::nullopt : CutByPositions(division_, job_.layouts[use.layout]);
     if (!cut) {
-      held.now = Exchange(Collective::Kind::kAllReduce, use, held.bytes, held.bytes, sum);
+      held.now = exchange_.Exchange(Collective::Kind::kAllReduce, use, held.bytes, held.bytes, sum);
       held.kind = Spread::kWhole;
     } else {
-      const Storage apart = MakeLike("by positions", use, held.bytes, sum);
+      const Storage apart = exchange_.Make("by positions", use, held.bytes, sum);
       const Number part = CeilShare(held.bytes, division_.ranks);
-      held.now = Exchange(Collective::Kind::kReduceScatter, use, held.bytes, part, apart);
+      held.now = exchange_.Exchange(Collective::Kind::kReduceScatter, use, held.bytes, part, apart);
       edit_.Free(apart);
       held.kind = Spread::kDivided;
       held.axis = Axis::kPositions;
@@ -451,35 +564,11 @@ class Divider {
       held.bytes = part;
     }
     edit_.Free(sum);
-    EndRegion();
-  }
-
-  /// Of a tensor that has something for each position of each sample.
-  std::optional<Cut> CutByPositions(const TensorUse& use) const {
-    if (division_.positions == 0) return std::nullopt;
-    const LayoutRecord& layout = job_.layouts[use.layout];
-    if (layout.sizes.size() < 2) return std::nullopt;
-    return Cut{Number::Each([&](std::int64_t width) { return width * division_.positions; },
-                            layout.sizes.back())};
-  }
-
-  Storage Gather(const TensorUse& use, const Held& held) {
-    const Number whole = Number::Each(
-        [&](std::int64_t part) { return part * division_.ranks; }, held.bytes);
-    const Storage gathered =
-        Exchange(Collective::Kind::kAllGather, use, whole, whole, held.now);
-    const Storage joined = MakeLike("gathered", use, whole, gathered);
-    edit_.Free(gathered);
-    return joined;
+    forms_.EndRegion();
   }
 
   // Attention over positions that are divided.
 
-  bool GoesAround(const OperatorCall& call) const {
-    if (division_.context == 0) return false;
-    const std::string_view name = BaseName(call.op);
-    return name == "attention" || name == "attention_backward";
-  }
   std::optional<Error> RunRing(const CallRecord& record) {
     const bool backward = BaseName(job_.strings[record.op]) == "attention_backward";
     const std::size_t mask = backward ? 4 : 3;
@@ -496,10 +585,9 @@ class Divider {
     Outcome outcome;
     outcome.results.assign(record.results.size(), Placement::Divided(Axis::kPositions, 2));
     PlaceResults(record, outcome, call);
-    RingAttention ring(job_, edit_,
-                       {.ranks = division_.ranks,
-                        .apart = division_.apart,
-                        .hands_on = division_.hands_on});
+    RingAttention ring(
+        job_, edit_,
+        {.ranks = division_.ranks, .apart = division_.apart, .hands_on = division_.hands_on});
     if (backward) {
       ring.Backward(call);
       return std::nullopt;
@@ -508,51 +596,17 @@ class Divider {
     // What comes out is by heads, and what goes on by positions: a copy.
     const TensorUse& use = record.results[0];
     Held& held = held_[use.storage];
-    AddForm(use.storage, held, MakeLike("by positions", call.results[0], held.bytes, held.now));
+    AddForm(held, exchange_.Make("by positions", call.results[0], held.bytes, held.now));
     held.reordered = true;
     return std::nullopt;
   }
 
-  // Two forms of one tensor: each goes after its last use. A forward's own part is held by the
-  // module that it is an argument of, to the end of that.
-
-  void AddForm(Storage captured, Held& held, Storage form) {
-    held.other = form;
-    forms_.push_back({.captured = captured, .storage = form});
-    forms_.push_back({.captured = captured, .storage = held.now, .held = stage_ == Stage::kForward});
-    Touch(form);
-    Touch(held.now);
-  }
-  void Touch(Storage storage) { last_use_[storage] = edit_.variant().events.size() + 1; }
-  void EndRegion() {
-    for (Form& form : forms_) {
-      if (std::exchange(form.held, false)) last_use_[form.storage] = edit_.variant().events.size();
-    }
-  }
-  void FreeForms() {
-    std::multimap<std::size_t, Storage> frees;
-    for (const Form& form : forms_) frees.emplace(last_use_[form.storage], form.storage);
-    std::vector<JobEvent> events;
-    events.reserve(edit_.variant().events.size() + frees.size());
-    auto next = frees.begin();
-    for (std::size_t i = 0; i < edit_.variant().events.size(); ++i) {
-      events.push_back(edit_.variant().events[i]);
-      for (; next != frees.end() && next->first <= i + 1; ++next) {
-        events.push_back({.kind = JobEvent::Kind::kFree, .index = next->second});
-      }
-    }
-    edit_.variant().events = std::move(events);
+  void AddForm(Held& held, Storage other) {
+    held.other = other;
+    forms_.Add(held.now, other, stage_ == Stage::kForward);
   }
 
   // A loss over parts of the vocabulary (loss_parallel).
-
-  static bool LosesOverParts(const OperatorCall& call) {
-    const std::string_view name = BaseName(call.op);
-    if (!name.starts_with("nll_loss") && !name.starts_with("_log_softmax")) return false;
-    return std::ranges::any_of(call.operands, [](const Operand& operand) {
-      return operand.placement.On(Axis::kFeatures);
-    });
-  }
 
   std::optional<Error> RunDividedLoss(const CallRecord& record, const Operands& operands,
                                       const Outcome& outcome) {
@@ -570,7 +624,8 @@ class Divider {
     PlaceResults(record, outcome, call);
     const auto beside = [&](std::string_view what) {
       const TensorUse& like = call.results[0];
-      return MakeLike(what, like, BytesAtPoints(job_.layouts[like.layout]), call.results[0].storage);
+      return exchange_.Make(what, like, BytesAtPoints(job_.layouts[like.layout]),
+                            call.results[0].storage);
     };
     std::vector<Storage> temporaries;
     if (name == "_log_softmax") {
@@ -589,30 +644,18 @@ class Divider {
     return std::nullopt;
   }
 
-  struct Form {
-    Storage captured = kElsewhere;
-    Storage storage = kElsewhere;
-    bool held = false;
-  };
-
   Job& job_;
   const Variant& old_;
   const Division& division_;
+  const KnownBefore known_;
   JobEditor edit_;
+  DividedExchange exchange_;
+  TensorForms forms_;
   Stage stage_ = Stage::kBuild;
-  /// Of the call that is written.
-  StringId module_;
   std::map<Storage, Held> held_;
-  std::map<Storage, Storage> weight_of_;
-  std::set<Storage> gradients_;
-  std::set<Storage> inputs_;
-  std::map<Storage, Cut> part_first_;
   /// Captured storages that another one has taken over.
   std::set<Storage> aliased_;
   std::map<std::pair<std::uint32_t, std::size_t>, std::uint32_t> parts_;
-  std::vector<Form> forms_;
-  /// One past the event, of the variant as it is written.
-  std::map<Storage, std::size_t> last_use_;
   bool keeps_sum_ = false;
   bool in_ring_ = false;
 };

@@ -17,8 +17,10 @@ namespace plimsoll {
 namespace {
 
 constexpr std::string_view kMeshHint =
-    "dimensions with a comma between them: ddp=N or fsdp=N[:keep][:meta][:bf16], replicate=N (copies "
-    "of shards), context=N[:ring], tensor=N[:sequence][:loss][:meta], pipeline=STAGES:MICRO_BATCHES[:interleavedK][:cuts1-3-6]";
+    "dimensions with a comma between them: ddp=N or fsdp=N[:keep][:meta][:bf16], replicate=N "
+    "(copies "
+    "of shards), context=N[:ring], tensor=N[:sequence][:loss][:meta], "
+    "pipeline=STAGES:MICRO_BATCHES[:interleavedK][:cuts1-3-6]";
 
 std::optional<std::int64_t> ParseRanks(std::string_view text) {
   std::int64_t ranks = 0;
@@ -46,8 +48,9 @@ Result<TensorParallel> ParseTensorParallel(std::string_view text) {
   tensor.ranks = ranks.value_or(2);
   if (good) return tensor;
   return Error{.message = fmt::format("'{}' does not say how tensors are divided", given),
-               .hint = "2 or more, then :sequence for SequenceParallel between the layers, :loss for "
-                       "loss_parallel, :meta for a model that is built on the meta device"};
+               .hint =
+                   "2 or more, then :sequence for SequenceParallel between the layers, :loss for "
+                   "loss_parallel, :meta for a model that is built on the meta device"};
 }
 
 Result<ContextParallel> ParseContextParallel(std::string_view text) {
@@ -129,8 +132,8 @@ std::int64_t Mesh::Ranks() const {
 }
 
 int Mesh::Dimensions() const {
-  return int{tensor.has_value()} + int{context.has_value()} + int{fsdp.has_value()} + int{ddp.has_value()} +
-         int{pipeline.has_value()} + int{fsdp && fsdp->replicas > 1};
+  return int{tensor.has_value()} + int{context.has_value()} + int{fsdp.has_value()} +
+         int{ddp.has_value()} + int{pipeline.has_value()} + int{fsdp && fsdp->replicas > 1};
 }
 
 Result<Mesh> ParseMesh(std::string_view text) {
@@ -171,7 +174,7 @@ std::string MeshText(const Mesh& mesh) {
   if (mesh.fsdp && mesh.fsdp->replicas > 1) {
     dimensions.push_back(fmt::format("replicate={}", mesh.fsdp->replicas));
   }
- if (mesh.context) {
+  if (mesh.context) {
     dimensions.push_back(
         fmt::format("context={}{}", mesh.context->ranks, mesh.context->ring ? ":ring" : ""));
   }
@@ -184,11 +187,10 @@ std::string DescribeMesh(const Mesh& mesh) {
   std::vector<std::string> words;
   if (mesh.ddp) words.push_back(fmt::format("DDP on {}", mesh.ddp->ranks));
   if (mesh.fsdp) {
-    words.push_back(fmt::format("FSDP2{} on {}{}", mesh.fsdp->policy ? " computing in 16 bit" : "",
-                                mesh.fsdp->ranks,
-                                mesh.fsdp->replicas > 1
-                                    ? fmt::format(", {} copies of the shards", mesh.fsdp->replicas)
-                                    : ""));
+    words.push_back(fmt::format(
+        "FSDP2{} on {}{}", mesh.fsdp->policy ? " computing in 16 bit" : "", mesh.fsdp->ranks,
+        mesh.fsdp->replicas > 1 ? fmt::format(", {} copies of the shards", mesh.fsdp->replicas)
+                                : ""));
   }
   if (mesh.context) words.push_back(fmt::format("context parallel on {}", mesh.context->ranks));
   if (mesh.tensor) {
@@ -249,9 +251,10 @@ Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh) {
   }
   if (mesh.context) {
     const std::int64_t positions = PositionsOf(job, variant);
-    SayOnce(job, "context parallelism: each rank has its positions of every sequence, as "
-                 "context_parallel divides inputs and labels; FSDP shards over the ranks of a "
-                 "context, too");
+    SayOnce(job,
+            "context parallelism: each rank has its positions of every sequence, as "
+            "context_parallel divides inputs and labels; FSDP shards over the ranks of a "
+            "context, too");
     Result<Variant> divided = AddContextParallel(job, rank, *mesh.context, positions, apart);
     if (!divided) return divided.error();
     rank = std::move(*divided);

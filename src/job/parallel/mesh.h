@@ -36,8 +36,8 @@ struct Mesh {
   int Dimensions() const;
 };
 
-/// "fsdp=4:bf16,replicate=2,context=2,tensor=2:sequence:loss,pipeline=2:8": any of them, in any order, each
-/// as its own parser takes it.
+/// "fsdp=4:bf16,replicate=2,context=2,tensor=2:sequence:loss,pipeline=2:8": any of them, in any
+/// order, each as its own parser takes it.
 Result<Mesh> ParseMesh(std::string_view text);
 /// As ParseMesh takes it.
 std::string MeshText(const Mesh& mesh);
@@ -45,8 +45,8 @@ std::string MeshText(const Mesh& mesh);
 /// Why no rank of it can be predicted from this variant.
 std::optional<Error> CannotMesh(const Job& job, const Variant& variant, const Mesh& mesh);
 
-/// The variant as one rank runs it: of the stages the one that `mesh.pipeline` says, or the fullest.
-/// What is assumed goes to the job's notes.
+/// The variant as one rank runs it: of the stages the one that `mesh.pipeline` says, or the
+/// fullest. What is assumed goes to the job's notes.
 Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh);
 
 /// A few words: "FSDP2 on 4, tensor parallel on 2".

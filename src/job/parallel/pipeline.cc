@@ -190,9 +190,9 @@ class StageWriter {
         sending_ = own.at(item.storage);
       }
       return edit_.Call(CallOf(job_, {.kind = Collective::Kind::kSend,
-                                     .bytes = item.bytes,
-                                     .ranks = pipeline_.stages,
-                                     .apart = pipeline_.apart}));
+                                      .bytes = item.bytes,
+                                      .ranks = pipeline_.stages,
+                                      .apart = pipeline_.apart}));
     }
     const JobEvent& event = old_.events[item.event];
     if (event.kind == JobEvent::Kind::kCall) {
@@ -406,11 +406,12 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
     good_cuts = good_cuts && stage.has_value();
   }
   if (!good_cuts || !stages || !has_second || !micro_batches || !chunks || !rest.empty()) {
-    return Error{.message = fmt::format("'{}' is no pipeline", text),
-                 .hint =
-                     "give stages and micro-batches, 4:16, then :interleaved2 where each GPU has "
-                     "two pieces, :cuts1-3-6 where four pieces begin with these blocks, :stage0 for "
-                     "the first GPU instead of the fullest"};
+    return Error{
+        .message = fmt::format("'{}' is no pipeline", text),
+        .hint =
+            "give stages and micro-batches, 4:16, then :interleaved2 where each GPU has "
+            "two pieces, :cuts1-3-6 where four pieces begin with these blocks, :stage0 for "
+            "the first GPU instead of the fullest"};
   }
   if (*chunks > 1 && *micro_batches % *stages != 0) {
     return Error{.message =

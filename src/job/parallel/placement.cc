@@ -12,8 +12,9 @@ using Spread = Placement::Kind;
 
 Error NotModelled(const OperatorCall& call, std::string_view why) {
   return Error{.message = fmt::format("{} {}", call.op, why),
-               .hint = "how ranks would share it is not modelled: leave out this dimension of the "
-                       "mesh"};
+               .hint =
+                   "how ranks would share it is not modelled: leave out this dimension of the "
+                   "mesh"};
 }
 
 Outcome AllWhole(const OperatorCall& call) {
@@ -51,7 +52,8 @@ void SliceOthers(const OperatorCall& call, const Operand& leading, Outcome& outc
     const Operand& other = call.operands[i];
     const std::size_t own = other.layout->sizes.size();
     const std::size_t dims = leading.layout->sizes.size();
-    if (other.placement.kind != Spread::kWhole || own + leading.placement.dimension < dims) continue;
+    if (other.placement.kind != Spread::kWhole || own + leading.placement.dimension < dims)
+      continue;
     const std::size_t at = own + leading.placement.dimension - dims;
     if (!SameSize(*other.layout, at, *leading.layout, leading.placement.dimension)) continue;
     outcome.wishes[i] = {Wish::Kind::kSlice, at, leading.placement.axis};
@@ -122,8 +124,8 @@ Result<Outcome> PlacedReduction(const OperatorCall& call) {
     return outcome;
   }
   const bool keeps = call.results[0]->sizes.size() == dims;
-  const auto before = static_cast<std::size_t>(std::ranges::count_if(
-      reduced, [&](std::size_t dimension) { return dimension < at; }));
+  const auto before = static_cast<std::size_t>(
+      std::ranges::count_if(reduced, [&](std::size_t dimension) { return dimension < at; }));
   for (Placement& result : outcome.results) {
     result = Placement::Divided(leading->placement.axis, keeps ? at : at - before);
   }
@@ -165,8 +167,8 @@ Result<Outcome> ProductOf(const OperatorCall& call, Factors of) {
   const std::size_t dims = call.operands[of.a].layout->sizes.size();
   const Roles rows{.outer = dims - 2, .inner = dims - 1};
   const Roles columns{.outer = dims - 1, .inner = dims - 2};
-  const bool inner = (a.divided() && a.dimension == rows.inner) ||
-                     (b.divided() && b.dimension == columns.inner);
+  const bool inner =
+      (a.divided() && a.dimension == rows.inner) || (b.divided() && b.dimension == columns.inner);
   const Axis axis = a.divided() ? a.axis : b.axis;
   if (inner) {
     if (!a.divided()) outcome.wishes[of.a] = {Wish::Kind::kPart, rows.inner, axis};
@@ -337,7 +339,8 @@ Result<Outcome> PlacedLists(const OperatorCall& call) {
       const Operand& other = call.operands[i];
       const bool beside = other.member == of.member && other.placement.kind == Spread::kWhole &&
                           other.layout->sizes == of.layout->sizes && !of.layout->sizes.empty();
-      if (beside) outcome.wishes[i] = {Wish::Kind::kPart, of.placement.dimension, of.placement.axis};
+      if (beside)
+        outcome.wishes[i] = {Wish::Kind::kPart, of.placement.dimension, of.placement.axis};
     }
     const std::size_t r = of.member;
     if (r < call.results.size() && call.results[r]->sizes == of.layout->sizes) {
@@ -366,8 +369,8 @@ Result<Outcome> OutcomeOf(const OperatorCall& call) {
                      "_fused_rms_norm_backward"})) {
     return PlacedNormalization(call);
   }
-  if (IsOneOf(name, {"sum", "mean", "amax", "amin", "var", "std", "logsumexp",
-                     "linalg_vector_norm", "norm", "any", "all"})) {
+  if (IsOneOf(name, {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vector_norm",
+                     "norm", "any", "all"})) {
     return PlacedReduction(call);
   }
   if (IsOneOf(name, {"_softmax", "_log_softmax"})) return PlacedSoftmax(call, 1);

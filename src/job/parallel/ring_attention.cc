@@ -23,8 +23,8 @@ bool IsDense(const LayoutRecord& layout) {
   Number stride = Number::Always(1);
   for (std::size_t d = layout.sizes.size(); d-- > 0;) {
     if (layout.sizes[d].least() != 1 && layout.strides[d] != stride) return false;
-    stride = Number::Each([](std::int64_t a, std::int64_t b) { return a * b; }, stride,
-                          layout.sizes[d]);
+    stride =
+        Number::Each([](std::int64_t a, std::int64_t b) { return a * b; }, stride, layout.sizes[d]);
   }
   return true;
 }

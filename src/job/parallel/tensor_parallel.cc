@@ -98,7 +98,8 @@ std::string DescribeTensorParallel(const Job& job, const Variant& variant,
   const Result<TensorRoles> roles = FindTensorRoles(job, variant, tensor.ranks);
   if (!roles) return {};
   return fmt::format(
-      "tensor parallelism: {} weights divided by their outputs, {} by their inputs, {} by words, as "
+      "tensor parallelism: {} weights divided by their outputs, {} by their inputs, {} by words, "
+      "as "
       "parallelize_module would with ColwiseParallel and RowwiseParallel{}{}; {}",
       roles->by_outputs, roles->by_inputs, roles->by_words,
       tensor.sequence ? "; what is between them by positions (SequenceParallel)" : "",

@@ -26,8 +26,8 @@ struct TensorParallel {
 Result<Variant> AddTensorParallel(Job& job, const Variant& variant, const TensorParallel& tensor,
                                   bool shards_follow);
 
-/// The same rank with its weights on the device whole at first, and divided then. `undivided` is the
-/// variant before it was divided.
+/// The same rank with its weights on the device whole at first, and divided then. `undivided` is
+/// the variant before it was divided.
 Variant BuildWhole(Job& job, const Variant& variant, const Variant& undivided,
                    const TensorParallel& tensor);
 

@@ -84,9 +84,8 @@ class RoleFinder {
     embedding_ = weight->second;
     embedding_layout_ = uses[0].layout;
     const LayoutRecord& indices = job_.layouts[uses[1].layout];
-    positions_ = indices.sizes.size() == 2 && !indices.sizes[1].depends()
-                     ? indices.sizes[1].least()
-                     : 0;
+    positions_ =
+        indices.sizes.size() == 2 && !indices.sizes[1].depends() ? indices.sizes[1].least() : 0;
   }
 
   void RunLinear(const CallRecord& call, const std::vector<TensorUse>& uses) {
@@ -165,8 +164,9 @@ class RoleFinder {
       if (std::optional<Error> error = AddLinear(linear)) return *error;
     }
     if (found_.by_inputs == 0) {
-      return Error{.message = "tensor parallelism found no two layers of the model in a row that "
-                              "it could divide",
+      return Error{.message =
+                       "tensor parallelism found no two layers of the model in a row that "
+                       "it could divide",
                    .file = job_.file,
                    .hint = "leave tensor= out"};
     }
@@ -195,10 +195,10 @@ class RoleFinder {
                    .hint = "take a number of tensor-parallel ranks that divides them"};
     }
     if (size % ranks_ != 0) {
-      return Error{.message = fmt::format("a layer of {} features cannot be divided by {}", size,
-                                          ranks_),
-                   .file = job_.file,
-                   .hint = "take a number of tensor-parallel ranks that divides them"};
+      return Error{
+          .message = fmt::format("a layer of {} features cannot be divided by {}", size, ranks_),
+          .file = job_.file,
+          .hint = "take a number of tensor-parallel ranks that divides them"};
     }
     if (!Add(linear.weight, linear.layout, dimension)) return std::nullopt;
     ++(by_inputs ? found_.by_inputs : found_.by_outputs);

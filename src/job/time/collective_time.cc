@@ -13,8 +13,8 @@ constexpr double kShareOfLink = 0.77;
 /// Microseconds: the kernel and the first steps around the ring. An assumption.
 constexpr double kStart = 20;
 
-/// Bytes a microsecond. All GPUs of a node send at once, each over a network card of its own: a ring
-/// has as many as it has ranks in a node, what each sends to each its own.
+/// Bytes a microsecond. All GPUs of a node send at once, each over a network card of its own: a
+/// ring has as many as it has ranks in a node, what each sends to each its own.
 double RateOf(const Collective& collective, const Gpu& gpu, const Cluster& cluster) {
   const Interconnect& links = gpu.interconnect;
   double rate = links.nvlink > 0 ? links.nvlink : links.host;
