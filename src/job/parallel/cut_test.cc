@@ -20,8 +20,8 @@ std::string Part(const LayoutRecord& layout, const Cut& cut, std::int64_t parts)
   const LayoutRecord part = PartOf(layout, *at, parts);
   std::string text;
   for (std::size_t d = 0; d < part.sizes.size(); ++d) {
-    text += std::to_string(part.sizes[d].least()) + "/" + std::to_string(part.strides[d].least()) +
-            " ";
+    text +=
+        std::to_string(part.sizes[d].least()) + "/" + std::to_string(part.strides[d].least()) + " ";
   }
   return text;
 }

@@ -120,9 +120,23 @@ bool GoesAround(const Division& division, std::string_view op) {
   return division.context > 0 && (name == "attention" || name == "attention_backward");
 }
 
+/// Four dimensions each, as every kernel has them.
+bool IsWholeAttention(const Job& job, const CallRecord& call, bool backward) {
+  const std::size_t first = backward ? 1 : 0;
+  if (call.args.size() < first + 3 || call.results.size() < (backward ? 1u : 2u)) return false;
+  const auto deep = [&](const TensorUse* use, std::size_t least) {
+    return use != nullptr && job.layouts[use->layout].sizes.size() >= least;
+  };
+  for (std::size_t a = 0; a < first + 3; ++a) {
+    if (!deep(std::get_if<TensorUse>(&call.args[a].is), 4)) return false;
+  }
+  return std::ranges::all_of(call.results, [&](const TensorUse& use) { return deep(&use, 3); });
+}
+
 /// A loss over parts of the vocabulary.
 bool LosesOverParts(const OperatorCall& call) {
   const std::string_view name = BaseName(call.op);
+  if (call.results.empty()) return false;
   if (!name.starts_with("nll_loss") && !name.starts_with("_log_softmax")) return false;
   return std::ranges::any_of(
       call.operands, [](const Operand& operand) { return operand.placement.On(Axis::kFeatures); });
@@ -572,6 +586,11 @@ class Divider {
   std::optional<Error> RunRing(const CallRecord& record) {
     const bool backward = BaseName(job_.strings[record.op]) == "attention_backward";
     const std::size_t mask = backward ? 4 : 3;
+    if (!IsWholeAttention(job_, record, backward)) {
+      return Error{.message = "attention of another form than context_parallel takes",
+                   .file = job_.file,
+                   .hint = "leave context= out"};
+    }
     if (record.args.size() > mask && std::holds_alternative<TensorUse>(record.args[mask].is)) {
       return Error{.message = "attention with a mask cannot go around ranks",
                    .file = job_.file,

@@ -165,6 +165,9 @@ Result<Outcome> ProductOf(const OperatorCall& call, Factors of) {
   }
   if (!a.divided() && !b.divided()) return outcome;
   const std::size_t dims = call.operands[of.a].layout->sizes.size();
+  if (dims < 2 || call.operands[of.b].layout->sizes.size() != dims || call.results.empty()) {
+    return NotModelled(call, "is no product of matrices");
+  }
   const Roles rows{.outer = dims - 2, .inner = dims - 1};
   const Roles columns{.outer = dims - 1, .inner = dims - 2};
   const bool inner =
@@ -292,7 +295,7 @@ Result<Outcome> PlacedPartOfLarger(const OperatorCall& call) {
 
 Result<Outcome> PlacedEmbedding(const OperatorCall& call) {
   Outcome outcome = AllWhole(call);
-  if (call.operands.size() < 2) return outcome;
+  if (call.operands.size() < 2 || call.results.empty()) return outcome;
   if (call.operands[0].placement.divided()) outcome.results[0] = Placement::Partial();
   const Placement& indices = call.operands[1].placement;
   if (indices.divided()) outcome.results[0] = indices;
@@ -311,6 +314,7 @@ Result<Outcome> PlacedAttention(const OperatorCall& call) {
   Outcome outcome = AllWhole(call);
   const Operand* const leading = Leading(call);
   if (leading == nullptr) return outcome;
+  if (leading->layout->sizes.size() < 3) return NotModelled(call, "has no heads");
   const std::size_t heads = leading->layout->sizes.size() - 3;
   if (leading->placement.axis != Axis::kFeatures || leading->placement.dimension != heads) {
     return NotModelled(call, "is divided otherwise than by heads");

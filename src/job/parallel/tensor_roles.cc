@@ -61,7 +61,8 @@ class RoleFinder {
     ForEachArgument(call, [&](const TensorUse& use) { uses.push_back(use); });
     if (name == "embedding" && uses.size() >= 2) return RunEmbedding(call, uses);
     const bool product = name == "mm" || name == "addmm" || name == "bmm" || name == "baddbmm";
-    if (product && uses.size() >= 2 && weight_of_.contains(uses.back().storage)) {
+    if (product && uses.size() >= 2 && weight_of_.contains(uses.back().storage) &&
+        job_.layouts[uses.back().layout].sizes.size() >= 2) {
       return RunLinear(call, uses);
     }
     if (uses.size() == 1 && weight_of_.contains(uses[0].storage)) {
