@@ -125,6 +125,8 @@ Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& req
     Result<Setting> setting = request.AtLength(length);
     if (!setting) return setting.error();
     request.job = setting->job;
+    // Those are at another length.
+    request.stages.clear();
   }
   return found;
 }

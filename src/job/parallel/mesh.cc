@@ -113,6 +113,10 @@ std::optional<Error> ReadDimension(std::string_view text, Mesh& mesh, std::int64
     return Error{.message = fmt::format("'{}' is no number of copies", value),
                  .hint = "2 or more: replicate=2"};
   }
+  if (name == "expert") {
+    return Error{.message = "experts on ranks of their own are not modelled",
+                 .hint = "leave expert= out: every rank has all experts then, sharded under fsdp="};
+  }
   const std::vector<std::string_view> names = {"ddp",     "fsdp",   "replicate",
                                                "context", "tensor", "pipeline"};
   return Error{.message = fmt::format("'{}' is no dimension of a mesh", name),

@@ -35,6 +35,7 @@ TEST(Mesh, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf("tensor=2,tensor=4"), "the mesh has tensor twice");
   EXPECT_EQ(ErrorOf("tenser=2"), "'tenser' is no dimension of a mesh");
   EXPECT_EQ(ErrorOf("replicate=2"), "replicate= is for copies of FSDP's shards");
+  EXPECT_EQ(ErrorOf("expert=8"), "experts on ranks of their own are not modelled");
   EXPECT_EQ(ErrorOf("fsdp=1"), "FSDP over one rank shards nothing");
   for (const char* text :
        {"", "tensor", "tensor=", "tensor=1", "tensor=2:loss:loss", "tensor=2,", "context=2:rings",
