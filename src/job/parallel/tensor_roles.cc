@@ -180,6 +180,13 @@ class RoleFinder {
     if (linear.role == Linear::Role::kNone) return std::nullopt;
     const LayoutRecord& layout = job_.layouts[linear.layout];
     const std::size_t outputs = layout.sizes.size() - 1;
+    if (layout.sizes.size() > 2) {
+      return Error{.message =
+                       "weights of several experts in one tensor: how tensor parallelism "
+                       "divides them is not modelled",
+                   .file = job_.file,
+                   .hint = "leave tensor= out"};
+    }
     const bool by_inputs = linear.role == Linear::Role::kByInputs;
     const std::size_t dimension = by_inputs ? outputs - 1 : outputs;
     const std::int64_t size = layout.sizes[dimension].least();
