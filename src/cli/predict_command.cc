@@ -65,6 +65,29 @@ Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
   return Trial::Of(setting->WithBatch(request.options.batch));
 }
 
+/// What each stage of a pipeline takes, of which the fullest is the one that is asked about.
+Result<std::vector<RankNeeds>> NeedsOfStages(const PredictRequest& request) {
+  std::vector<RankNeeds> needs;
+  for (const std::shared_ptr<const Job>& job : request.stages) {
+    Result<Setting> setting = MakeSetting(job, request.gpu, request.options);
+    if (!setting) return setting.error();
+    const Result<Trial> trial = Trial::Of(std::move(*setting));
+    if (!trial) return trial.error();
+    const TrialResult result = trial->Best();
+    const auto stage = static_cast<std::int64_t>(needs.size());
+    needs.push_back({.stage = static_cast<int>(stage),
+                     .first = stage * request.ranks_of_a_stage,
+                     .ranks = request.ranks_of_a_stage,
+                     .allocated = result.needs.allocated.best,
+                     .reserved = result.needs.reserved.best,
+                     .device = result.needs.device.best,
+                     .fits = result.fits});
+  }
+  const auto fullest = std::ranges::max_element(needs, {}, &RankNeeds::device);
+  if (fullest != needs.end()) fullest->shown = true;
+  return needs;
+}
+
 /// What was found over lengths.
 struct OverLengths {
   std::optional<MaxLength> longest;
@@ -102,6 +125,8 @@ Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& req
     Result<Setting> setting = request.AtLength(length);
     if (!setting) return setting.error();
     request.job = setting->job;
+    // Those are at another length.
+    request.stages.clear();
   }
   return found;
 }
@@ -163,14 +188,25 @@ int RunPredict(const PredictFlags& flags) {
   if (!lengths) return Complain(lengths.error());
   progress.Next(FindsLargest(flags, *request) ? "finding the largest batch" : "predicting");
   std::optional<MaxBatch> max_batch;
-  const Result<Trial> trial = TrialFor(flags, *request, max_batch);
+  Result<Trial> trial = TrialFor(flags, *request, max_batch);
   if (!trial) return Complain(trial.error());
+  Result<std::vector<RankNeeds>> ranks = NeedsOfStages(*request);
+  if (!ranks) return Complain(ranks.error());
+  // Which stage is the fullest was seen at the captured batch: at another it may be another.
+  const auto fullest = std::ranges::find_if(*ranks, &RankNeeds::shown);
+  if (fullest != ranks->end() && fullest->device > trial->Best().needs.device.best) {
+    request->job = request->stages[static_cast<std::size_t>(fullest->stage)];
+    trial = TrialFor(flags, *request, max_batch);
+    if (!trial) return Complain(trial.error());
+  }
   if (flags.events) {
     const Setting& setting = trial->setting();
     return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
   }
   progress.Next("predicting");
-  PredictAnswer answer{Predict(*trial),
+  Prediction prediction = Predict(*trial);
+  prediction.ranks = std::move(*ranks);
+  PredictAnswer answer{prediction,
                        max_batch,
                        FindEarlierFrees(*trial),
                        flags.share || flags.engine,

@@ -61,7 +61,7 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
                  .hint = flags.events ? "give one of them" : "give a name: --snapshot run.pickle"};
   }
   if (flags.ddp && flags.choice.Sets(kParallelLever.name)) {
-    return Error{.message = "--fsdp and --ddp are two ways to train on several GPUs",
+    return Error{.message = "--ddp and --fsdp or --mesh are two ways to train on several GPUs",
                  .hint = "give one of them"};
   }
   if (std::optional<Error> error = WrongPoints(flags)) return error;
@@ -276,6 +276,14 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
   }
   if (const std::optional<Error> error = CheckSequence(flags, read->job)) return *error;
   if (const std::optional<Error> error = CheckOnlyBatch(flags, read->job)) return *error;
+  std::vector<std::shared_ptr<const Job>> stages;
+  for (Choice& stage : ChoicesOfRanks(choice)) {
+    ReadFilesResult of_stage{CopyOf(read->job, 0), std::move(stage)};
+    of_stage.job.variants = read->job.variants;
+    Result<Job> job = AsAsked(flags, std::move(of_stage));
+    if (!job) return job.error();
+    stages.push_back(std::make_shared<const Job>(std::move(*job)));
+  }
   Result<Job> job = AsAsked(flags, std::move(*read));
   if (!job) return job.error();
   Result<Gpu> gpu = GpuOf(flags, *job);
@@ -295,7 +303,9 @@ Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
                                      .host_room = flags.host,
                                      .host = measured->host},
                          .captured = std::move(captured),
-                         .choice = choice};
+                         .choice = choice,
+                         .stages = std::move(stages),
+                         .ranks_of_a_stage = RanksOfAStage(choice)};
   if (std::optional<Error> error = Configure(request.options, flags.Chosen())) return *error;
   return request;
 }
@@ -361,6 +371,9 @@ void PredictFlags::AddTo(Flags& flags) {
         "reshard_after_forward=False (N:keep_last: of the last block alone), N:meta for a "
         "model built on the meta device, N:bf16 for MixedPrecisionPolicy(param_dtype=bf16, "
         "reduce_dtype=fp32), N:bf16:reduce_half where it reduces in bf16 too");
+  lever("--mesh", "DIMENSIONS", kParallelLever, "mesh:",
+        "as one rank of a mesh: fsdp=4,tensor=2:sequence,pipeline=2:8 (docs/predict.md, \"Several "
+        "GPUs together\")");
   lever("--precision", "P", kPrecisionLever, "", "a precision that was captured too (amp_bf16)");
   lever("--alloc-conf", "CONF", kAllocatorLever, "", "what PYTORCH_CUDA_ALLOC_CONF will say");
   flags.Repeated("--set", "LEVER=VALUE",

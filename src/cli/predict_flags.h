@@ -63,6 +63,9 @@ struct PredictRequest {
   /// Of a job over a length too: as it was captured, and what is changed about it.
   std::shared_ptr<const Job> captured = {};
   Choice choice = {};
+  /// The job as each stage of a pipeline runs it, where there is one; and how many ranks do.
+  std::vector<std::shared_ptr<const Job>> stages = {};
+  std::int64_t ranks_of_a_stage = 1;
 
   /// The job at another length, with all that is chosen.
   Result<Setting> AtLength(std::int64_t length) const;

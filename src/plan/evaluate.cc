@@ -88,6 +88,10 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
     way.trial.step_high_us += further * (way.trial.step_high_us - first.high_us);
     way.trial.gpu_busy_us += further * (way.trial.gpu_busy_us - first.gpu.us);
   }
+  const double with_waiting = 1 + ShareOfWaiting(choice);
+  for (double* us : {&way.trial.step_us, &way.trial.step_low_us, &way.trial.step_high_us}) {
+    *us *= with_waiting;
+  }
   return way;
 }
 
@@ -119,9 +123,10 @@ Result<double> Evaluator::TimeAnew(const Choice& choice) {
   const Result<Setting> setting = SettingFor(steps->run, choice);
   if (!setting) return setting.error();
   const double us = DurationOf(*setting).us;
+  const double with_waiting = 1 + ShareOfWaiting(choice);
   const int further = PassesOf(choice) - PassesRun(choice);
-  if (further == 0) return us;
-  return us + further * (us - DurationOf(setting->WithStep(steps->one)).us);
+  if (further == 0) return us * with_waiting;
+  return with_waiting * (us + further * (us - DurationOf(setting->WithStep(steps->one)).us));
 }
 
 }  // namespace plimsoll

@@ -123,6 +123,8 @@ const Conflict kConflicts[] = {
      "a gradient that is let go when it is complete cannot be added to"},
     {&kLossLever, &kParallelLever, SplitsTheModel,
      "FSDP and pipelines hand a weight to its own layer alone"},
+    {&kOffloadLever, &kParallelLever, DividesTensors,
+     "parts of tensors are not followed to the host and back"},
     {&kParallelLever, &kPrecisionLever,
      [](const Choice& choice) { return ComputesUnderAPolicy(choice) && !HasWeightsInBf16(choice); },
      "under a MixedPrecisionPolicy the job has to be captured with its weights in bf16"},

@@ -99,10 +99,19 @@ bool PassesKeepResults(const Job& job);
 std::int64_t SamplesOf(const Job& job, const Choice& choice);
 /// How many GPUs share the job; 0 where that is not told, and of pipelines.
 std::int64_t RanksOf(const Choice& choice);
+/// The same job as each of its ranks runs it, where they differ: a choice for each stage of a
+/// pipeline. Empty where all are alike, or one stage is asked about.
+std::vector<Choice> ChoicesOfRanks(const Choice& choice);
+/// How long the stages of a pipeline wait for one another, as a share of the step without that.
+double ShareOfWaiting(const Choice& choice);
+/// How many ranks run each of them.
+std::int64_t RanksOfAStage(const Choice& choice);
 /// Whether each parameter is stepped when its gradient is there.
 bool StepsInBackward(const Choice& choice);
 /// Whether FSDP or a pipeline hands a weight to its own layer alone.
 bool SplitsTheModel(const Choice& choice);
+/// Whether tensors are divided by features or by positions.
+bool DividesTensors(const Choice& choice);
 /// Whether FSDP computes in the type of a MixedPrecisionPolicy.
 bool ComputesUnderAPolicy(const Choice& choice);
 /// Whether the precision is that of weights in bf16.

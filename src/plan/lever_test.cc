@@ -24,6 +24,7 @@ const std::map<std::string_view, Texts> kGood = {
     {"parallel",
      {"ddp", "ddp:4", "ddp:4:views", "ddp:4:views:bucket100:gloo", "zero1:4", "zero2:4", "fsdp:4",
       "fsdp:4:keep", "fsdp:4:keep_last:meta", "fsdp:4:bf16:reduce_half:nccl", "pipeline:4:16",
+      "mesh:fsdp=4:bf16,tensor=2:sequence:loss,pipeline=2:8:stage1", "mesh:context=2",
       "pipeline:4:16:interleaved2"}},
     {"precision", {"amp_bf16", "bf16", "amp_bf16+channels_last", "channels_last", "my_own"}},
     {"tf32", {"on", "off"}},
@@ -110,6 +111,7 @@ TEST(PlanLevers, AnswerWhatOthersAskOfThem) {
   EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=fsdp:8:keep"})), 8);
   EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=ddp"})), 0);
   EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=pipeline:4:16"})), 0);
+  EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=mesh:fsdp=4,tensor=2"})), 8);
 }
 
 TEST(PlanLevers, WhatDoesNotGoTogetherIsSaidInTheirOwnWords) {

@@ -163,6 +163,21 @@ Json StagesJson(const std::vector<StageNeeds>& stages) {
   return list;
 }
 
+Json RanksJson(const std::vector<RankNeeds>& ranks) {
+  Json list = Json::array();
+  for (const RankNeeds& needs : ranks) {
+    list.push_back({{"stage", needs.stage},
+                    {"first_rank", needs.first},
+                    {"ranks", needs.ranks},
+                    {"allocated", needs.allocated},
+                    {"reserved", needs.reserved},
+                    {"device", needs.device},
+                    {"fits", needs.fits},
+                    {"shown", needs.shown}});
+  }
+  return list;
+}
+
 std::string_view NameOf(SizeChange::Kind kind) {
   switch (kind) {
     case SizeChange::Kind::kExpandable:
@@ -286,6 +301,7 @@ std::string PredictJson(const PredictAnswer& answer) {
   }
   if (answer.frontier) json["frontier"] = FrontierJson(*answer.frontier);
   if (!p.stages.empty()) json["stages"] = StagesJson(p.stages);
+  if (!p.ranks.empty()) json["ranks"] = RanksJson(p.ranks);
   if (p.host) json["host"] = HostJson(p);
   if (!p.lost_at.empty()) json["lost_at"] = p.lost_at;
   if (answer.compiled) json["compiled"] = CompiledJson(*answer.compiled);

@@ -354,6 +354,30 @@ void WriteStages(Writer& w, const Prediction& p) {
   table.WriteTo(w);
 }
 
+/// "rank 3", "ranks 4 to 7".
+std::string RanksText(const RankNeeds& needs) {
+  if (needs.ranks == 1) return fmt::format("rank {}", needs.first);
+  return fmt::format("ranks {} to {}", needs.first, needs.first + needs.ranks - 1);
+}
+
+void WriteRanks(Writer& w, const Prediction& p) {
+  if (p.ranks.empty()) return;
+  w.Heading("What each stage of the pipeline takes at most");
+  Table table({{},
+               {.heading = "allocated", .right = true},
+               {.heading = "reserved", .right = true},
+               {.heading = "device", .right = true},
+               {}});
+  for (const RankNeeds& needs : p.ranks) {
+    table.Row({fmt::format("stage {}, {}", needs.stage, RanksText(needs)),
+               FormatBytes(needs.allocated), FormatBytes(needs.reserved), FormatBytes(needs.device),
+               needs.shown   ? "the fullest, shown above"
+               : !needs.fits ? "does not fit"
+                             : ""});
+  }
+  table.WriteTo(w);
+}
+
 /// The row of the rest has holders of any purpose.
 std::string_view PurposeOf(const Holder& holder) {
   return holder.others > 0 ? "" : LineName(ItemOf(holder.category));
@@ -606,6 +630,7 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
   if (answer.frontier) WriteFrontier(w, *answer.frontier);
   if (answer.epoch) WriteEpoch(w, *answer.epoch);
   WriteStages(w, p);
+  WriteRanks(w, p);
   WriteEvaluation(w, p);
   WriteSizeChanges(w, p);
   w.Heading(fmt::format("Where it is at the peak: {}", FormatBytes(p.trial.needs.device.best)));

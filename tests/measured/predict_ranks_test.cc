@@ -12,6 +12,7 @@
 #include "job/file/step_file.h"
 #include "job/parallel/data_parallel.h"
 #include "job/parallel/fully_sharded.h"
+#include "job/parallel/mesh.h"
 #include "job/parallel/pipeline.h"
 #include "job/rules/calibration.h"
 
@@ -132,6 +133,43 @@ TEST(MeasuredPredictRanks, PeaksOfScripts) {
     EXPECT_EQ(p->trial.needs.reserved.best, row["peak_reserved"].get<Bytes>());
     EXPECT_EQ(BytesOf(p->account, AccountItem::kNccl), 0);
   }
+}
+
+/// One rank of meshes of eight, each dimension as PyTorch's own tools have it.
+TEST(MeasuredPredictRanks, PeaksOfMeshes) {
+  std::ifstream file(kRanks / "mesh.json");
+  int within_a_percent = 0;
+  int reserved_within = 0;
+  int rows = 0;
+  for (const nlohmann::json& row : nlohmann::json::parse(file)) {
+    SCOPED_TRACE(row.dump());
+    const auto name = row["step"].get<std::string>() + ".step.json.gz";
+    Result<Job> step = ReadJob(*Input::Open((kRanks / name).string()));
+    ASSERT_TRUE(step.ok());
+    const Result<Mesh> mesh = ParseMesh(row["mesh"].get<std::string>());
+    ASSERT_TRUE(mesh.ok()) << mesh.error().ToLine();
+    Result<Variant> rank = AddMesh(*step, step->variants.front(), *mesh);
+    ASSERT_TRUE(rank.ok()) << rank.error().ToLine();
+    step->variants = {std::move(*rank)};
+    const Result<Prediction> p = Predict(*step, *FindGpu("H200"),
+                                         {.batch = row["batch"],
+                                          .steps = 3,
+                                          .torch = TorchVersion{2, 11},
+                                          .calibration = Calibration::BuiltIn("H200")});
+    ASSERT_TRUE(p.ok()) << p.error().ToLine();
+    const auto allocated = row["peak_allocated"].get<double>();
+    const double off = std::abs(double(p->trial.needs.allocated.best) / allocated - 1);
+    EXPECT_LE(off, 0.013);
+    ++rows;
+    within_a_percent += off <= 0.01 ? 1 : 0;
+    const auto reserved = row["peak_reserved"].get<double>();
+    const double reserved_off = std::abs(double(p->trial.needs.reserved.best) / reserved - 1);
+    EXPECT_LE(reserved_off, 0.12);
+    reserved_within += reserved_off <= 0.06 ? 1 : 0;
+  }
+  EXPECT_GE(rows, 44);
+  EXPECT_GE(within_a_percent, rows - 2);
+  EXPECT_GE(reserved_within, rows - 1);
 }
 
 TEST(MeasuredPredictRanks, NcclHasALineOfItsOwn) {

@@ -38,6 +38,21 @@ struct StageNeeds {
   std::vector<std::size_t> parts = {};
 };
 
+/// What ranks take that are a stage of a pipeline.
+struct RankNeeds {
+  /// From 0; the number of the first rank, and how many are like it.
+  int stage = 0;
+  std::int64_t first = 0;
+  std::int64_t ranks = 1;
+  Bytes allocated = 0;
+  Bytes reserved = 0;
+  /// With what lies outside PyTorch.
+  Bytes device = 0;
+  bool fits = true;
+  /// All that is told besides is of this one.
+  bool shown = false;
+};
+
 struct Prediction {
   std::string file;
   std::string model;
@@ -71,6 +86,8 @@ struct Prediction {
   std::vector<Holder> holders;
   /// In the order in which they come first. Only where more than steps was captured.
   std::vector<StageNeeds> stages = {};
+  /// Where ranks differ, in their order.
+  std::vector<RankNeeds> ranks = {};
   /// The stage in which it runs out, where it does, and the line.
   std::optional<Stage> fails_in = {};
   std::string fails_at = {};

@@ -10,8 +10,8 @@ using Kind = Collective::Kind;
 
 constexpr std::string_view kWait = "plimsoll.wait";
 constexpr std::array kKinds = {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce,
-                               Kind::kSend};
-constexpr std::size_t kArguments = 3;
+                               Kind::kAllToAll, Kind::kSend};
+constexpr std::size_t kArguments = 4;
 
 }  // namespace
 
@@ -34,6 +34,8 @@ std::string_view OpOf(Kind kind) {
       return "plimsoll.reduce_scatter";
     case Kind::kAllReduce:
       return "plimsoll.all_reduce";
+    case Kind::kAllToAll:
+      return "plimsoll.all_to_all";
     case Kind::kSend:
       return "plimsoll.send";
   }
@@ -42,7 +44,10 @@ std::string_view OpOf(Kind kind) {
 
 CallRecord CallOf(Job& job, const Collective& collective, bool early) {
   CallRecord call{.op = job.strings.Intern(OpOf(collective.kind))};
-  call.args = {{collective.bytes}, {Number{collective.ranks, collective.ranks}}, {early}};
+  call.args = {{collective.bytes},
+               {Number::Always(collective.ranks)},
+               {early},
+               {Number::Always(collective.apart)}};
   return call;
 }
 
@@ -58,14 +63,34 @@ std::optional<Collective> CollectiveOf(const Job& job, const CallRecord& call) {
   const auto* kind = std::ranges::find_if(kKinds, [&](Kind k) { return OpOf(k) == op; });
   const auto* bytes = std::get_if<Number>(&call.args[0].is);
   const auto* ranks = std::get_if<Number>(&call.args[1].is);
-  if (kind == kKinds.end() || bytes == nullptr || ranks == nullptr) return std::nullopt;
-  return Collective{.kind = *kind, .bytes = *bytes, .ranks = ranks->least()};
+  const auto* apart = std::get_if<Number>(&call.args[3].is);
+  const bool whole = bytes != nullptr && ranks != nullptr && apart != nullptr;
+  if (kind == kKinds.end() || !whole) return std::nullopt;
+  return Collective{
+      .kind = *kind, .bytes = *bytes, .ranks = ranks->least(), .apart = apart->least()};
+}
+
+std::vector<Communicator> CommunicatorsOf(const Job& job, const Variant& variant) {
+  std::vector<Communicator> found;
+  for (const CallRecord& call : variant.calls) {
+    const auto collective = CollectiveOf(job, call);
+    if (!collective) continue;
+    const auto same = std::ranges::find_if(found, [&](const Communicator& one) {
+      return one.ranks == collective->ranks && one.apart == collective->apart;
+    });
+    Communicator& communicator = same != found.end()
+                                     ? *same
+                                     : found.emplace_back(Communicator{.ranks = collective->ranks,
+                                                                       .apart = collective->apart});
+    communicator.all_to_all |= collective->kind == Kind::kAllToAll;
+  }
+  return found;
 }
 
 std::int64_t RanksOf(const Job& job, const Variant& variant) {
   std::int64_t most = 0;
-  for (const CallRecord& call : variant.calls) {
-    if (const auto collective = CollectiveOf(job, call)) most = std::max(most, collective->ranks);
+  for (const Communicator& one : CommunicatorsOf(job, variant)) {
+    most = std::max(most, one.ranks * one.apart);
   }
   return most;
 }

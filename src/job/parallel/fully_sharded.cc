@@ -7,6 +7,9 @@
 // Backward: a block is gathered while the one after it still runs. At its end its whole gradients
 // are copied into one buffer, which stays until the next group's, and are reduced into the shard.
 //
+// Around a stage of a pipeline a block keeps its whole parameters after a backward, and its whole
+// gradients, in the type of the reduction, until all micro-batches are done.
+//
 // Under a MixedPrecisionPolicy a rank's shards are cast into a buffer of their own before they are
 // gathered, and gradients are widened on their way into the buffer of the reduction.
 #include "job/parallel/fully_sharded.h"
@@ -136,6 +139,7 @@ class FullySharded {
     if (stage_ == Stage::kForward) EndForward();
     if (stage_ == Stage::kBackward) EndBackward();
     stage_ = stage;
+    if (stage != Stage::kForward && stage != Stage::kBackward) EndMicroBatches();
   }
 
   void EndForward() {
@@ -148,8 +152,25 @@ class FullySharded {
     spans_ = SpansOfBackward(variant_, at_);
   }
 
+  bool InPipeline() const { return variant_.sharding.in_pipeline; }
+
+  /// A stage of a pipeline reduces what all micro-batches have added up: the root first.
+  void EndMicroBatches() {
+    if (!std::exchange(to_reduce_, false)) return;
+    for (std::size_t g = 0; g < variant_.groups.all().size(); ++g) Reduce(g);
+    variant_.edit.Call(WaitCall(variant_.job));
+    gradients_.EndBackward();
+    forward_order_.clear();
+  }
+
   void EndBackward() {
     ReduceFinished(variant_.old.events.size());
+    if (InPipeline()) {
+      gradients_.Hold(kRoot);
+      parameters_.EndBackward();
+      to_reduce_ = true;
+      return;
+    }
     Reduce(kRoot);
     variant_.edit.Call(WaitCall(variant_.job));
     parameters_.EndBackward();
@@ -218,7 +239,11 @@ class FullySharded {
     for (std::size_t g = 1; g < spans_.size(); ++g) {
       if (!spans_[g] || spans_[g]->last >= now) continue;
       spans_[g].reset();
-      Reduce(g);
+      if (InPipeline()) {
+        gradients_.Hold(g);
+      } else {
+        Reduce(g);
+      }
     }
   }
   void Reduce(std::size_t group) {
@@ -237,6 +262,8 @@ class FullySharded {
   std::size_t open_ = kRoot;
   /// Blocks in the order in which their forwards ended.
   std::vector<std::size_t> forward_order_;
+  /// Of micro-batches: whole gradients wait.
+  bool to_reduce_ = false;
   /// Of this backward.
   bool reached_model_ = false;
   std::vector<std::optional<Span>> spans_;

@@ -4,6 +4,7 @@
 #include "job/parallel/pipeline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -25,6 +26,7 @@ namespace {
 
 constexpr int kMostStages = 1024;
 constexpr int kMostMicroBatches = 1024;
+constexpr int kMostCut = 1 << 20;
 constexpr std::string_view kPipelinePlace = "pipeline: received";
 
 /// Writes the variant of one GPU.
@@ -115,7 +117,10 @@ class StageWriter {
         if (alive_.contains(event.index)) edit_.Copy(event);
         return;
       default:
+        // The schedule has returned.
         edit_.Copy(event);
+        edit_.FreeNow(sent_);
+        edit_.FreeNow(last_output_);
     }
   }
   void RunModelTensor(const ModelTensor& tensor) {
@@ -145,6 +150,7 @@ class StageWriter {
       for (const StageItem& item : turn.backward ? pass.backward[chunk] : pass.forward[chunk]) {
         RunItem(item, turn, own[n]);
       }
+      AddUp(own[n]);
       if (!turn.backward || ++backwards[n] < pipeline_.chunks) continue;
       for (const auto& [storage, number] : std::exchange(own[n], {})) FreeOwn(number);
     }
@@ -179,14 +185,32 @@ class StageWriter {
     }
     if (item.kind == StageItem::Kind::kSend) {
       if (tied_.contains(item.storage)) return;
-      return edit_.Call(CallOf(job_, {Collective::Kind::kSend, item.bytes, pipeline_.stages}));
+      if (turn.backward && pipeline_.chunks == 1) {
+        edit_.FreeNow(sent_);
+        sending_ = own.at(item.storage);
+      }
+      return edit_.Call(CallOf(job_, {.kind = Collective::Kind::kSend,
+                                      .bytes = item.bytes,
+                                      .ranks = pipeline_.stages,
+                                      .apart = pipeline_.apart}));
     }
     const JobEvent& event = old_.events[item.event];
-    if (event.kind == JobEvent::Kind::kCall) return RunCall(item.event, own);
+    if (event.kind == JobEvent::Kind::kCall) {
+      if (std::exchange(has_output_, false)) edit_.FreeNow(last_output_);
+      return RunCall(item.event, own);
+    }
+    if (event.kind == JobEvent::Kind::kLabel) AddUp(own);
     const auto found = own.find(event.index);
     if (found == own.end()) return;
     if (event.kind == JobEvent::Kind::kLabel) return edit_.Label(found->second, event.category);
-    FreeOwn(found->second);
+    // The schedule has the last gradient that it sent, and the last output, in variables.
+    if (found->second == sending_) {
+      sent_ = std::exchange(sending_, kElsewhere);
+    } else if (found->second == new_output_) {
+      last_output_ = std::exchange(new_output_, kElsewhere);
+    } else {
+      FreeOwn(found->second);
+    }
     own.erase(found);
   }
 
@@ -201,7 +225,10 @@ class StageWriter {
 
   void RunCall(std::size_t event, Renamed& own) {
     CallRecord call = old_.calls[old_.events[event].index];
-    std::vector<TensorUse> complete;
+    // Both products of a layer are made before its gradient is added.
+    const bool same_layer = call.module == module_ && BaseName(job_.strings[call.op]) == "mm";
+    if (!same_layer) AddUp(own);
+    module_ = call.module;
     for (NewStorage& fresh : call.fresh) {
       if (gradients_.contains(fresh.storage) && alive_.insert(fresh.storage).second) {
         continue;  // The first micro-batch's: later ones are added to it.
@@ -212,7 +239,7 @@ class StageWriter {
     const auto rename = [&](TensorUse& tensor) {
       const auto touched = last_touch_.find(tensor.storage);
       if (touched != last_touch_.end() && touched->second == event) {
-        complete.push_back(tensor);
+        complete_.push_back(tensor);
       }
       const auto found = own.find(tensor.storage);
       if (found != own.end()) tensor.storage = found->second;
@@ -220,7 +247,19 @@ class StageWriter {
     ForEachArgument(call, rename);
     for (TensorUse& tensor : call.results) rename(tensor);
     edit_.Call(std::move(call));
-    for (const TensorUse& gradient : complete) Complete(gradient, own);
+    NoteOutput(old_.calls[old_.events[event].index], own);
+  }
+
+  void AddUp(Renamed& own) {
+    for (const TensorUse& gradient : std::exchange(complete_, {})) Complete(gradient, own);
+  }
+
+  void NoteOutput(const CallRecord& captured, const Renamed& own) {
+    for (const NewStorage& fresh : captured.fresh) {
+      if (!parts_.outputs.contains(fresh.storage)) continue;
+      has_output_ = true;
+      new_output_ = own.at(fresh.storage);
+    }
   }
 
   void Complete(const TensorUse& gradient, Renamed& own) {
@@ -228,7 +267,7 @@ class StageWriter {
     if (part == own.end()) return edit_.Label(gradient.storage, Category::kGradients);
     TensorUse added = gradient;
     added.storage = part->second;
-    CallRecord call{.op = job_.strings.Intern("aten.add_.Tensor")};
+    CallRecord call{.op = job_.strings.Intern("aten.add_.Tensor"), .module = module_};
     call.args = {{gradient}, {added}};
     call.results = {gradient};
     edit_.Call(std::move(call));
@@ -247,7 +286,17 @@ class StageWriter {
   std::set<Storage> tied_;
   /// Of gradients: the event of their backward that has to do with them last.
   std::map<Storage, std::size_t> last_touch_;
+  /// Gradients that the layer of the last call has made.
+  std::vector<TensorUse> complete_;
+  StringId module_;
   std::map<Buffer, Storage> buffers_;
+  /// The gradient of its input that a stage sent last; and the one of this turn.
+  Storage sent_ = kElsewhere;
+  Storage sending_ = kElsewhere;
+  /// The output of the last forward, and that of one whose backward is done.
+  Storage new_output_ = kElsewhere;
+  bool has_output_ = false;
+  Storage last_output_ = kElsewhere;
   std::set<Storage> lasting_;
   /// By their captured numbers: gradients, and what the optimizer has made.
   std::set<Storage> alive_;
@@ -279,6 +328,13 @@ std::optional<Error> CannotPipeline(const Job& job, const Variant& variant,
                                     const Pipeline& pipeline) {
   const std::size_t blocks = ShardGroups(job, variant).all().size() - 1;
   const auto pieces = static_cast<std::size_t>(pipeline.stages * pipeline.chunks);
+  if (!pipeline.cuts.empty() && static_cast<std::size_t>(pipeline.cuts.back()) >= blocks) {
+    return Error{.message = fmt::format("a piece of the pipeline would begin with block {}; the "
+                                        "model has {}, counted from 0",
+                                        pipeline.cuts.back(), blocks),
+                 .file = job.file,
+                 .hint = "cut sooner"};
+  }
   if (blocks < pieces) {
     return Error{.message = fmt::format("a pipeline of {} pieces needs as many blocks; the model "
                                         "has {} in numbered lists",
@@ -333,11 +389,29 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
   const std::optional<int> micro_batches = TakeNumber(rest, 1, kMostMicroBatches);
   std::optional<int> chunks = 1;
   if (TakeWord(rest, ":interleaved")) chunks = TakeNumber(rest, 2, kMostStages);
-  if (!stages || !has_second || !micro_batches || !chunks || !rest.empty()) {
-    return Error{.message = fmt::format("'{}' is no pipeline", text),
-                 .hint =
-                     "give stages and micro-batches, 4:16, and :interleaved2 after them where "
-                     "each GPU has two pieces"};
+  std::vector<int> cuts;
+  bool good_cuts = true;
+  if (TakeWord(rest, ":cuts")) {
+    do {
+      const std::optional<int> cut = TakeNumber(rest, cuts.empty() ? 1 : cuts.back() + 1, kMostCut);
+      good_cuts = good_cuts && cut.has_value();
+      cuts.push_back(cut.value_or(kMostCut));
+    } while (good_cuts && TakeWord(rest, "-"));
+    good_cuts = good_cuts && stages && chunks &&
+                cuts.size() + 1 == static_cast<std::size_t>(*stages * *chunks);
+  }
+  std::optional<int> stage;
+  if (TakeWord(rest, ":stage")) {
+    stage = TakeNumber(rest, 0, stages.value_or(1) - 1);
+    good_cuts = good_cuts && stage.has_value();
+  }
+  if (!good_cuts || !stages || !has_second || !micro_batches || !chunks || !rest.empty()) {
+    return Error{
+        .message = fmt::format("'{}' is no pipeline", text),
+        .hint =
+            "give stages and micro-batches, 4:16, then :interleaved2 where each GPU has "
+            "two pieces, :cuts1-3-6 where four pieces begin with these blocks, :stage0 for "
+            "the first GPU instead of the fullest"};
   }
   if (*chunks > 1 && *micro_batches % *stages != 0) {
     return Error{.message =
@@ -345,12 +419,18 @@ Result<Pipeline> ParsePipeline(std::string_view text) {
                      "there are stages",
                  .hint = fmt::format("take a multiple of {}", *stages)};
   }
-  return Pipeline{.stages = *stages, .micro_batches = *micro_batches, .chunks = *chunks};
+  return Pipeline{.stages = *stages,
+                  .micro_batches = *micro_batches,
+                  .chunks = *chunks,
+                  .cuts = std::move(cuts),
+                  .stage = stage};
 }
 
 std::string PipelineText(const Pipeline& pipeline) {
   std::string text = fmt::format("{}:{}", pipeline.stages, pipeline.micro_batches);
   if (pipeline.chunks > 1) text += fmt::format(":interleaved{}", pipeline.chunks);
+  if (!pipeline.cuts.empty()) text += fmt::format(":cuts{}", fmt::join(pipeline.cuts, "-"));
+  if (pipeline.stage) text += fmt::format(":stage{}", *pipeline.stage);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "job/file/job.h"
@@ -18,13 +19,19 @@ struct Pipeline {
   int micro_batches = 4;
   /// Pieces of the model on each GPU: 1 is 1F1B, more is its interleaved form.
   int chunks = 1;
+  /// Where they are not as even as may be: the block that each piece but the first begins with,
+  /// from 0, growing.
+  std::vector<int> cuts = {};
   /// Which of the GPUs, from 0; that with the largest peak unless given.
   std::optional<int> stage = {};
+  /// How far neighbours are apart in the order of all ranks.
+  std::int64_t apart = 1;
 };
 
-/// "4:16" (stages, micro-batches), "4:16:interleaved2" (two pieces on each GPU).
+/// "4:16" (stages, micro-batches), "4:16:interleaved2" (two pieces on each GPU), "4:16:cuts1-3-6"
+/// (pieces that begin with these blocks); ":stage0" behind any of them (that GPU).
 Result<Pipeline> ParsePipeline(std::string_view text);
-/// As ParsePipeline takes it, which says nothing of a stage.
+/// As ParsePipeline takes it.
 std::string PipelineText(const Pipeline& pipeline);
 
 /// The GPU that AddPipeline takes. To find the fullest takes as long as all else.

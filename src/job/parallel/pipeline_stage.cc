@@ -37,12 +37,13 @@ class StageFinder {
         FollowOwner(event);
       }
     }
+    found_.outputs = outputs_;
     return std::move(found_);
   }
 
  private:
   /// What the last module inside of the model makes is its output; a loss comes after it. The
-  /// schedule holds it until its backward is done.
+  /// schedule holds it until its backward is done, and what a stage sends in a forward as well.
   void FindOutputs() {
     const CallRecord* last = nullptr;
     Stage phase = Stage::kBuild;
@@ -81,6 +82,11 @@ class StageFinder {
     }
   }
 
+  std::size_t PieceOf(std::size_t block) const {
+    if (pipeline_.cuts.empty()) return block * pieces_ / blocks_;
+    const auto after = std::ranges::upper_bound(pipeline_.cuts, static_cast<int>(block));
+    return static_cast<std::size_t>(after - pipeline_.cuts.begin());
+  }
   /// A chunk of this GPU; nothing if the piece is another's.
   std::optional<std::size_t> ChunkOf(std::size_t piece) const {
     const auto stages = static_cast<std::size_t>(pipeline_.stages);
@@ -94,7 +100,7 @@ class StageFinder {
 
   void RunCall(CallRecord call) {
     const std::size_t group = groups_.Of(job_.strings[call.module]);
-    if (group != ShardGroups::kRoot) piece_ = (group - 1) * pieces_ / blocks_;
+    if (group != ShardGroups::kRoot) piece_ = PieceOf(group - 1);
     const std::optional<std::size_t> chunk =
         phase_ == Stage::kTransfer ? std::nullopt : ChunkOf(piece_);
     if (!chunk) return RunElsewhere(call);
@@ -124,6 +130,7 @@ class StageFinder {
     ForEachArgument(call, [&](const TensorUse& tensor) {
       const auto made = made_here_.find(tensor.storage);
       if (made == made_here_.end() || made->second.first != phase_) return;
+      if (phase_ == Stage::kForward) outputs_.insert(tensor.storage);
       Turn(owner_.at(tensor.storage))
           .push_back({.kind = StageItem::Kind::kSend,
                       .storage = tensor.storage,
@@ -135,8 +142,7 @@ class StageFinder {
 
   void FollowOwner(const JobEvent& event) {
     const auto owner = owner_.find(event.index);
-    const bool held = event.kind == JobEvent::Kind::kFree && outputs_.contains(event.index) &&
-                      phase_ == Stage::kForward;
+    const bool held = event.kind == JobEvent::Kind::kFree && outputs_.contains(event.index);
     if (owner != owner_.end() && held) {
       held_.push_back({owner->second, at_});
     } else if (owner != owner_.end()) {

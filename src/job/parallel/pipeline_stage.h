@@ -36,6 +36,8 @@ struct PipelineStage {
   std::vector<StagePass> passes;
   /// Parameters and buffers that it reads.
   std::set<Storage> model;
+  /// What its forwards hand on.
+  std::set<Storage> outputs;
 };
 
 /// The variant has one pass a step, and at least as many blocks as there are pieces.

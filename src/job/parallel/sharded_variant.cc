@@ -50,7 +50,10 @@ Storage ShardedVariant::MakeBy(Collective::Kind kind, Bytes bytes, std::string_v
   if (made <= 0) return kElsewhere;
   // Shards can be gathered at any time, gradients are reduced when they are there.
   const bool early = kind == Collective::Kind::kAllGather;
-  CallRecord call = CallOf(job, {kind, {bytes, bytes}, sharding.ranks}, early);
+  CallRecord call = CallOf(
+      job,
+      {.kind = kind, .bytes = {bytes, bytes}, .ranks = sharding.ranks, .apart = sharding.apart},
+      early);
   call.where = job.strings.Intern(fmt::format("fully_shard: {}", what));
   call.stream = static_cast<std::uint8_t>(stream);
   const Storage storage = edit.NewStorageNumber();

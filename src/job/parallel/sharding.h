@@ -30,6 +30,13 @@ struct Sharding {
   std::optional<MixedPrecision> policy = {};
   /// Else that of the captured job.
   std::optional<Backend> backend = {};
+  /// How far neighbours are apart in the order of all ranks.
+  std::int64_t apart = 1;
+  /// Groups of ranks that have the same shards, whose gradients are summed up then (HSDP).
+  std::int64_t replicas = 1;
+  /// Around a stage of a pipeline: parameters stay whole after a backward, and gradients are added
+  /// up whole, until all micro-batches are done.
+  bool in_pipeline = false;
 };
 
 /// "4", then any of ":keep" or ":keep_last", ":meta", ":bf16" or ":fp16" (a MixedPrecisionPolicy

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "job/cudnn/convolution_workspace.h"
 #include "job/time/host_step.h"
 #include "job/time/recomputation.h"
 

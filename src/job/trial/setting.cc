@@ -112,14 +112,31 @@ ContextSize Setting::Outside() const {
           .high = gpu.context.high + nccl.high};
 }
 
+namespace {
+
+/// Each dimension of a mesh has a communicator of its own.
+ContextSize NcclOf(const Job& job, const Variant& variant, const Gpu& gpu) {
+  if (job.backend != Backend::kNccl) return {};
+  ContextSize sum;
+  for (const Communicator& one : CommunicatorsOf(job, variant)) {
+    const ContextSize takes = NcclTakes(one.ranks, gpu);
+    sum = {.bytes = sum.bytes + takes.bytes,
+           .low = sum.low + takes.low,
+           .high = sum.high + takes.high,
+           .basis = takes.basis};
+  }
+  return sum;
+}
+
+}  // namespace
+
 Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
                             const PredictOptions& options) {
   const Result<const Variant*> variant = ChooseVariant(*job, options);
   if (!variant) return variant.error();
   const Result<AllocatorRules> rules = AllocatorRulesFor(*job, options);
   if (!rules) return rules.error();
-  const ContextSize nccl =
-      job->backend == Backend::kNccl ? NcclTakes(RanksOf(*job, **variant), gpu) : ContextSize{};
+  const ContextSize nccl = NcclOf(*job, **variant, gpu);
   const auto precision = static_cast<std::size_t>(*variant - job->variants.data());
   const TorchVersion torch = TorchFor(*job, options);
   const std::int64_t steps = options.steps.value_or(StepsOf(*job, **variant, options.batch));
