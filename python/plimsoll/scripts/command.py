@@ -76,7 +76,7 @@ def capture_script(
             for index, point in enumerate(points.at)
         ]
 
-    runs = run_each(runs_at(points, compiles=False))
+    runs = _served_whole(runs_at(points, compiles=False))
     if not own_batch and not runs[0].loader_batches:
         return _as_it_stands(words, gpu, ranks, stated, sizes.data_seconds)
     compiled = None
@@ -93,6 +93,14 @@ def capture_script(
         with contextlib.suppress(CaptureError):  # then the first steps at two batches are all
             document["as_it_stands"] = _as_it_stands(own, gpu, ranks, stated)
     return document
+
+
+def _served_whole(runs: list[Run]) -> list[RunResult]:
+    """Where a loop of one that trains nothing could not be cut short, once more with all of it."""
+    results = run_each(runs)
+    if not any(result.uneven for result in results):
+        return results
+    return run_each([run._replace(whole=True) for run in runs])
 
 
 def _compiled(

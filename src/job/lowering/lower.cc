@@ -19,6 +19,8 @@ namespace {
 
 /// Beyond so many requests no more batches of a loop are repeated.
 constexpr std::size_t kMostRepeated = 300'000;
+/// Of a loop that grows so many are made at most, of rounds evenly spread.
+constexpr std::size_t kMostGrowing = 1'000'000;
 /// No batch is as large; what is beyond fits nowhere.
 constexpr std::int64_t kLargestOfPart = std::int64_t{1} << 40;
 
@@ -46,6 +48,8 @@ Category CategoryIn(Stage stage) {
       return Category::kInputs;
     case Stage::kForward:
     case Stage::kEvaluation:
+    case Stage::kPrompt:
+    case Stage::kGeneration:
       return Category::kActivations;
     default:
       return Category::kTemporaries;
@@ -195,8 +199,14 @@ class Lowerer final : public Emitter {
           CeilDiv(Product(batch, BatchesAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
       placed_.PutAtBatch(of_all);
       requests_.BeginPart(static_cast<int>(i));
+      const std::size_t before = lowered_.moments.size();
       RunPart(part);
-      if (i > 0) RepeatPart(variant_.later[i - 1], part, BatchesAt(job_, part.times, batch) - 1);
+      const std::int64_t more = BatchesAt(job_, part.times, batch) - 1;
+      if (part.grows) {
+        RepeatGrowing(i, lowered_.moments.size() - before, more);
+      } else if (i > 0) {
+        RepeatPart(variant_.later[i - 1], part, more);
+      }
       placed_.PutAtAsked();
     }
   }
@@ -217,6 +227,44 @@ class Lowerer final : public Emitter {
       if (requests_.held() <= held) return;
     }
     lowered_.left_out += times;
+  }
+
+  /// The further rounds of a loop whose numbers grow. `requests`: those of one.
+  void RepeatGrowing(std::size_t index, std::size_t requests, std::int64_t times) {
+    const Part& last = variant_.later[index];
+    const auto made = [&](const Part& part) {
+      return MadeIn(variant_, part.events, {.begin = 0, .end = part.events.size()});
+    };
+    const std::vector<MadeStorage> oldest = made(variant_.later[index - 2]);
+    const std::vector<MadeStorage> older = made(variant_.later[index - 1]);
+    const std::vector<MadeStorage> newest = made(last);
+    GrowingPart growing(variant_, variant_.later[index - 1], last, placed_.at());
+    lowered_.rounds += times;
+    std::int64_t apart = 1;
+    for (std::int64_t round = 0; round < times;) {
+      round = std::min(round + apart, times);
+      const Bytes held = requests_.held();
+      Shift(oldest, older, &like_it_);
+      Shift(older, newest, &like_it_);
+      growing.PutAt(round);
+      placed_.PutAtRound(growing);
+      requests_.BeginRound(round);
+      RunPart(last);
+      ++lowered_.rounds_run;
+      // The same once more changes nothing.
+      if (!growing.grows() && requests_.held() <= held) {
+        lowered_.rounds_run += times - round;
+        break;
+      }
+      // What each round keeps is there for each of them.
+      if (like_it_.empty()) apart = RoundsApart(requests, times);
+    }
+    placed_.PutAtAsked();
+  }
+
+  static std::int64_t RoundsApart(std::size_t requests, std::int64_t times) {
+    const auto most = static_cast<std::int64_t>(kMostGrowing / std::max<std::size_t>(requests, 1));
+    return CeilDiv(times, std::max<std::int64_t>(most, 1));
   }
 
   void RunEvent(const JobEvent& event) {
@@ -254,7 +302,7 @@ class Lowerer final : public Emitter {
   }
 
   void RunCall(std::uint32_t index) {
-    const CallRecord& record = placed_.calls()[index];
+    const CallRecord& record = placed_.call(index);
     const Call call(record, placed_.at(), requests_.now().stage);
     call_ = &call;
     requests_.BeginCall(index, record.stream);
