@@ -36,10 +36,13 @@ FEWEST = _TOLD + 1
 
 
 class Mark(NamedTuple):
-    """Where a piece begins: before the event. `more`: pieces like it that did not run."""
+    """Where a piece begins: before the event. `more`: pieces like it that did not run. `outputs`:
+    its forward was left out, and what it gives back stands for these storages of the last one that
+    ran."""
 
     event: int
     more: int = 0
+    outputs: Any = None
 
 
 class NotEven(Exception):
@@ -51,6 +54,7 @@ class _Piece(NamedTuple):
     #: What it makes, in its order.
     made: list[int]
     more: int
+    outputs: Any = None
 
 
 def in_pieces(
@@ -58,15 +62,15 @@ def in_pieces(
 ) -> list[Event]:
     """With a part for each piece, or for all rounds of a loop. `held`: storages of the models."""
     cuts = [0, *(mark.event for mark in marks), len(events)]
-    mores = [0, *(mark.more for mark in marks)]
+    begins = [Mark(0), *marks]
     cut = [events[a:b] for a, b in zip(cuts, cuts[1:])]
     caches = _caches(cut, layouts, held)
     sites = {event.site for piece in cut for event in piece if _makes(event, caches)}
     pieces = []
-    for piece, more in zip(cut, mores):
+    for piece, mark in zip(cut, begins):
         told = [one for event in piece for one in _labelled(event, sites, layouts)]
         if told:
-            pieces.append(_Piece(told, _made_in(told), more))
+            pieces.append(_Piece(told, _made_in(told), mark.more, mark.outputs))
     return _Teller(pieces, layouts, caches).told()
 
 
@@ -188,16 +192,26 @@ class _Teller:
             size, count = self._loop_at(begin)
             pieces = self._pieces[begin : begin + size * count]
             rounds = [_joined(pieces[i : i + size]) for i in range(0, len(pieces), size)]
-            more = rounds[-1].more
-            if count == 1 and more:
+            begin += size * count
+            skipped = self._skipped_from(begin)
+            more = rounds[-1].more + len(skipped)
+            if more and count == 1:
                 raise NotEven
             for one in rounds[: _TOLD - 1]:
                 events += self._part(one)
             if count > 1:
                 events += self._part(rounds[_TOLD - 1], count - _TOLD + 1 + more)
-                self._stand_in(rounds)
-            begin += size * count
+                begin += len(skipped)
+                after = self._stand_in(rounds, skipped)
+                if after:
+                    self._pieces.insert(begin, _Piece(after, _made_in(after), 0))
         return events
+
+    def _skipped_from(self, begin: int) -> list[_Piece]:
+        end = begin
+        while end < len(self._pieces) and self._pieces[end].outputs is not None:
+            end += 1
+        return self._pieces[begin:end]
 
     def _loop_at(self, begin: int) -> tuple[int, int]:
         """Pieces of a round, and rounds that are alike and grow evenly, from this one on."""
@@ -212,6 +226,8 @@ class _Teller:
         rounds: list[_Piece] = []
         while begin + (len(rounds) + 1) * size <= len(self._pieces):
             end = begin + (len(rounds) + 1) * size
+            if any(piece.outputs is not None for piece in self._pieces[end - size : end]):
+                break
             one = _joined(self._pieces[end - size : end])
             count = len(rounds)
             found = self._described(one, [before.made for before in rounds[1 - _TOLD :]])
@@ -264,14 +280,30 @@ class _Teller:
             same = isinstance(value, (str, bool, type(None)))
             found.structure.append(value if same else type(value))
 
-    def _stand_in(self, rounds: list[_Piece]) -> None:
+    def _stand_in(self, rounds: list[_Piece], skipped: list[_Piece]) -> list[Event]:
         """What follows calls the last rounds as those that are told. Of what the rounds keep, the
-        older go with those of the second that is told."""
-        for index, one in enumerate(rounds):
-            told = max(_TOLD - len(rounds) + index, 0)
-            self._names.update(zip(one.made, rounds[told].made))
-            if index < len(rounds) - _TOLD:
-                self._dropped.update(one.made)
+        older go with those of the second that is told. -> what follows the last one that was left
+        out."""
+        last = rounds[-1]
+        matched = [_matched(piece, last) for piece in skipped]
+        known = [dict(zip(one.made, range(len(one.made)))) for one in rounds]
+        known += [names for names, _ in matched]
+        for index, names in enumerate(known):
+            told = rounds[max(_TOLD - len(known) + index, 0)].made
+            self._names.update({number: told[place] for number, place in names.items()})
+            if index < len(known) - _TOLD:
+                self._dropped.update(names)
+        if not skipped:
+            return []
+        after = skipped[-1].events[matched[-1][1] :]
+        # What a model keeps by itself stays where it is while the model is left out.
+        gone = {e.storage for p in skipped for e in p.events if isinstance(e, Free)}
+        gone -= {e.storage for e in after if isinstance(e, Free)}
+        for place, number in enumerate(last.made):
+            if number not in gone:
+                self._names[number] = rounds[_TOLD - 1].made[place]
+                self._dropped.discard(number)
+        return after
 
     def _part(self, piece: _Piece, times: int = 1) -> list[Event]:
         stage = self._stage(piece)
@@ -307,6 +339,59 @@ class _Teller:
             args, results = _with_names(event.args, name), _with_names(event.results, name)
             return Call(event.op, event.place, args, named, results, event.made)
         return event
+
+
+def _matched(piece: _Piece, like: _Piece) -> tuple[dict[int, int], int]:
+    """Of a round whose forward was left out: for what it makes the place among what one that ran
+    makes; and where it ends."""
+    place = {number: index for index, number in enumerate(like.made)}
+    names: dict[int, int] = {}
+    outputs = iter(piece.outputs)
+    outside = (e for e in like.events if isinstance(e, Call) and e.place.module is None)
+    end = 0
+    for index, event in enumerate(piece.events):
+        if not isinstance(event, Call):
+            continue
+        if event.place.module is not None:
+            stands_for = next(outputs, 0)
+            if stands_for in place and event.made:
+                names[event.made[0].storage] = place[stands_for]
+        else:
+            other = next(outside, None)
+            if other is None or other.op != event.op or len(other.made) != len(event.made):
+                break
+            for new, old in zip(event.made, other.made):
+                names[new.storage] = place[old.storage]
+        end = index + 1
+    return names, end
+
+
+class Evenness:
+    """How many rounds, up to the last, are alike and grow evenly, as they come."""
+
+    def __init__(self, layouts: list[Layout]) -> None:
+        self._teller = _Teller([], layouts, set())
+        self.forget()
+
+    def forget(self) -> None:
+        self.count = 0
+        self._rounds: list[_Piece] = []
+        self._last: list[_Description] = []
+
+    def add(self, events: list[Event]) -> int:
+        told = [event for event in events if not isinstance(event, (Phase, Label))]
+        one = _Piece(told, _made_in(told), 0)
+        found = self._teller._described(one, [piece.made for piece in self._rounds])
+        last = self._last
+        alike = bool(last) and found.structure == last[-1].structure
+        if alike and len(last) > 1:
+            alike = _is_even(last, found, 2)
+        if alike and self.count >= _TOLD:
+            alike = found.names == last[-1].names
+        self.count = self.count + 1 if alike else 1
+        self._last = [*last[-1:], found] if alike else [found]
+        self._rounds = [*self._rounds[2 - _TOLD :], one] if alike else [one]
+        return self.count
 
 
 def _is_even(told: list[_Description], found: _Description, count: int) -> bool:

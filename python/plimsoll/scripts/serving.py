@@ -12,6 +12,7 @@ from typing import Any
 from ..events.event import Call, Event, Phase
 from ..events.pieces_of_run import Mark, NotEven, in_pieces
 from ..events.recorder import Recorder
+from .skipping import Skipped, Skipping
 
 #: Batches of a loader, and tokens, after which it ends. The first rounds of a loop are cases of
 #: their own, and four more show how it goes on.
@@ -31,12 +32,22 @@ class Serving:
         self._cut: dict[int, bool] = {}
         #: Loaders were cut short, of batches that are not alike.
         self.uneven_batches = False
+        self.skips = True
+        self.skipping = Skipping(recorder)
+        self.skipping.on_skipped = self._skipped
 
-    def forward(self) -> None:
+    def forward(self, module: Any) -> None:
         """A model begins to compute."""
         if self._has_forward:
+            began = self._marks[-1].event if self._marks else 0
             self.begin()
+            if self.skips:
+                self.skipping.round_ended(self._recorder.events[began:], module)
         self._has_forward = True
+
+    def _skipped(self, skipped: Skipped) -> None:
+        self._marks[-1] = self._marks[-1]._replace(outputs=skipped.outputs)
+        self._cut[len(self._marks) - 1] = True
 
     def begin(self) -> None:
         """Of a batch, of a token, of what follows a loop."""

@@ -322,12 +322,17 @@ class Watch:
             self._may_begin()
         if not self._stepped:
             self._trains |= torch.is_grad_enabled() and any(root.training for root in self.roots)
-            self.serving.forward()
+            self.serving.skips = self.serves and not self.whole
+            self.serving.forward(self._running_root())
         if self.later.begun and self._follow() == EVALUATION:
             return self.later.forward()
         if self._depth:
             self._recorder.turn_into("forward")
         self._recorder.phase("forward")
+
+    def _running_root(self) -> nn.Module | None:
+        """The model that computes, where there is one alone."""
+        return self.roots[0] if len(self.roots) == 1 else None
 
     def _may_begin(self) -> None:
         """A step may begin here: something is fetched or computed after an optimizer's step."""
