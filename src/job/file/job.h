@@ -189,6 +189,9 @@ struct Variant {
   std::vector<Part> later = {};
 };
 
+/// Whether it has steps. One that has none evaluates or generates: all it does is in its parts.
+bool Trains(const Variant& variant);
+
 struct LayoutRecord {
   DType dtype = DType::kFloat32;
   std::vector<Number> sizes;
