@@ -442,19 +442,19 @@ class Watch:
 
     def _ends_serving(self, iterator: Any) -> bool:
         """Whether a loader that is not trained with is to come to its end now."""
-        self.serving.begin()
         given = self._served.get(iterator, 0)
         length = length_of(iterator)
         if not self.whole and given >= BATCHES and length > given:
             self.serving.cut_short(given, length - given, must_be_even=False)
             return True
+        self.serving.begin()
         self._served[iterator] = given + 1
         return False
 
     def _ends_loader(self, iterator: Any) -> bool:
         if not self.later.begun:
             if not self.has_steps:
-                if self.serves and self.roots and self._ends_serving(iterator):
+                if self.serves and self._ends_serving(iterator):
                     return True
                 self.later.know(iterator)
                 return False
