@@ -52,9 +52,8 @@ print(torch.cat(said, 1).shape)
 
 def tokens(document: dict[str, Any]) -> int:
     """Rounds of the generation."""
-    return sum(
-        part[1]["times"] if len(part) > 1 else 1 for part in parts(document) if part[0] == "generation"
-    )
+    rounds = [part[1:] for part in parts(document) if part[0] == "generation"]
+    return sum(known[0]["times"] if known else 1 for known in rounds)
 
 
 def test_a_loop_of_ones_own_is_told_by_three_of_its_rounds(tmp_path: Path) -> None:

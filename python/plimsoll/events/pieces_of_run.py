@@ -16,6 +16,7 @@ from .event import (
     Free,
     Label,
     Layout,
+    Number,
     Parameter,
     PartBegin,
     Phase,
@@ -26,7 +27,7 @@ from .event import (
 PROMPT, GENERATION, EVALUATION = "prompt", "generation", "evaluation"
 #: What is computed with no model.
 OTHER = "other"
-CACHE = "cache"
+CACHE, INPUT = "cache", "input"
 #: Pieces that a round of a loop may have: a model that is asked twice for each batch.
 _LONGEST_ROUND = 4
 #: Rounds that are told: what one lets go was made two before it, at most.
@@ -58,17 +59,23 @@ class _Piece(NamedTuple):
 
 
 def in_pieces(
-    events: list[Event], marks: list[Mark], layouts: list[Layout], held: set[int]
+    events: list[Event],
+    marks: list[Mark],
+    layouts: list[Layout],
+    held: set[int],
+    given: frozenset[int] = frozenset(),
 ) -> list[Event]:
-    """With a part for each piece, or for all rounds of a loop. `held`: storages of the models."""
+    """With a part for each piece, or for all rounds of a loop. `held`: storages of the models;
+    `given`: those that come from the host."""
     cuts = [0, *(mark.event for mark in marks), len(events)]
     begins = [Mark(0), *marks]
     cut = [events[a:b] for a, b in zip(cuts, cuts[1:])]
     caches = _caches(cut, layouts, held)
-    sites = {event.site for piece in cut for event in piece if _makes(event, caches)}
+    calls = [event for piece in cut for event in piece if isinstance(event, Call)]
+    sites = {call.site for call in calls if any(new.storage in caches for new in call.made)}
     pieces = []
     for piece, mark in zip(cut, begins):
-        told = [one for event in piece for one in _labelled(event, sites, layouts)]
+        told = [one for event in piece for one in _labelled(event, sites, layouts, given)]
         if told:
             pieces.append(_Piece(told, _made_in(told), mark.more, mark.outputs))
     return _Teller(pieces, layouts, caches).told()
@@ -147,17 +154,17 @@ def _is_real(layout: Layout) -> bool:
     return "float" in layout.dtype
 
 
-def _makes(event: Event, caches: set[int]) -> bool:
-    return isinstance(event, Call) and any(new.storage in caches for new in event.made)
-
-
-def _labelled(event: Event, sites: set[Any], layouts: list[Layout]) -> list[Event]:
+def _labelled(
+    event: Event, sites: set[Any], layouts: list[Layout], given: frozenset[int]
+) -> list[Event]:
     """What is made where caches are is one, also where nothing reads it any more."""
-    if isinstance(event, Phase):
+    if isinstance(event, Phase) or (isinstance(event, Label) and event.category == INPUT):
         return []
     if isinstance(event, Call) and event.made and event.site in sites:
         real = [n for n in event.made if _is_real(layouts[event.results[n.result].layout])]
         return [event, Label(CACHE, [new.storage for new in real])] if real else [event]
+    if isinstance(event, Call) and any(new.storage in given for new in event.made):
+        return [event, Label(INPUT, [new.storage for new in event.made])]
     return [event]
 
 
@@ -256,7 +263,7 @@ class _Teller:
                     self._describe(value, called, found)
                 for new in event.made:
                     if new.size != _bytes_of(self._layouts[event.results[new.result].layout]):
-                        found.numbers.append(int(new.size))
+                        found.numbers.extend(_numbers((new.size,)))
             elif isinstance(event, Free):
                 found.structure.append(Free)
                 found.names.append(called.get(event.storage, event.storage))
@@ -379,7 +386,7 @@ class Evenness:
         self._last: list[_Description] = []
 
     def add(self, events: list[Event]) -> int:
-        told = [event for event in events if not isinstance(event, (Phase, Label))]
+        told: list[Event] = [e for e in events if not isinstance(e, (Phase, Label))]
         one = _Piece(told, _made_in(told), 0)
         found = self._teller._described(one, [piece.made for piece in self._rounds])
         last = self._last
@@ -405,15 +412,19 @@ def _is_even(told: list[_Description], found: _Description, count: int) -> bool:
 def _shape(layout: Layout) -> tuple[Any, tuple[int, ...]]:
     """What is the same in all rounds, and the numbers. Strides of what has no gaps follow from its
     sizes."""
-    order = _dense_order(layout)
-    sizes = tuple(int(size) for size in layout.sizes)
+    sizes, strides = _numbers(layout.sizes), _numbers(layout.strides)
+    order = _dense_order(sizes, strides)
     if order is not None:
         return (layout.dtype, order), sizes
-    return (layout.dtype, len(sizes)), sizes + tuple(int(stride) for stride in layout.strides)
+    return (layout.dtype, len(sizes)), sizes + strides
 
 
-def _dense_order(layout: Layout) -> tuple[int, ...] | None:
-    sizes, strides = layout.sizes, layout.strides
+def _numbers(numbers: tuple[Number, ...]) -> tuple[int, ...]:
+    """Of one run, where each has one value."""
+    return tuple(number for number in numbers if isinstance(number, int))
+
+
+def _dense_order(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
     order = sorted(range(len(sizes)), key=lambda d: (sizes[d] == 1, -strides[d]))
     elements = 1
     for d in reversed(order):
@@ -425,8 +436,8 @@ def _dense_order(layout: Layout) -> tuple[int, ...] | None:
 
 def _bytes_of(layout: Layout) -> int:
     size = _BYTES.get(layout.dtype, 0)
-    for n in layout.sizes:
-        size *= int(n)
+    for n in _numbers(layout.sizes):
+        size *= n
     return size
 
 

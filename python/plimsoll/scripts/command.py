@@ -22,7 +22,7 @@ from ..base.errors import CaptureError
 from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import whole_number
-from ..events.event import HostPeak, PartBegin, varying
+from ..events.event import HostPeak, PartBegin, Recorded, StepBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
@@ -88,7 +88,8 @@ def capture_script(
     if not own_batch:
         # The training loader is made first.
         document["own_batch"] = runs[0].loader_batches[0]
-    if document["sizes_change"] and points.inline and (sizes.batch or not own_batch):
+    trains = not runs[0].serves
+    if trains and document["sizes_change"] and points.inline and (sizes.batch or not own_batch):
         own = at_point(words, {"batch": sizes.batch}) if own_batch and sizes.batch else words
         with contextlib.suppress(CaptureError):  # then the first steps at two batches are all
             document["as_it_stands"] = _as_it_stands(own, gpu, ranks, stated)
@@ -186,7 +187,8 @@ def _document(
     tables = Tables(points.inline)
     small, large = (run.recorded for run in runs[:2])
     _check_that_it_grows(runs, points)
-    changing = changing_sizes(steps_of(small), steps_of(large), points.batches)
+    steps = [_as_one_step(run) if runs[0].serves else steps_of(run) for run in (small, large)]
+    changing = changing_sizes(*steps, points.batches)
     variants, notes = _variants(runs, compiled, tables, points)
     events = variants[0]["events"]
     return {
@@ -197,6 +199,11 @@ def _document(
         "variants": variants,
         "notes": notes + changing,
     }
+
+
+def _as_one_step(run: Recorded) -> Recorded:
+    """All that a script does which trains nothing."""
+    return Recorded([StepBegin(), *run.events], run.layouts)
 
 
 def _variants(

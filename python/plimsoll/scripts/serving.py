@@ -63,20 +63,21 @@ class Serving:
             self._cut[len(self._marks) - 1] = must_be_even
         self.begin()
 
-    def told(self, first: int, held: set[int]) -> list[Event]:
-        """In parts, from the event `first` on. Raises NotEven."""
+    def told(self, first: int, held: set[int], given: frozenset[int]) -> list[Event]:
+        """In parts, from the event `first` on. `given`: what comes from the host. Raises
+        NotEven."""
         recorder = self._recorder
         marks = [mark for mark in self._marks if mark.event > first]
         events = recorder.events[first:]
         shifted = [mark._replace(event=mark.event - first) for mark in marks]
         try:
-            return in_pieces(events, shifted, recorder.layouts, held)
+            return in_pieces(events, shifted, recorder.layouts, held, given)
         except NotEven:
             if any(self._cut.values()):
                 raise
             self.uneven_batches = True
             alone = [mark._replace(more=0) for mark in shifted]
-            return in_pieces(events, alone, recorder.layouts, held)
+            return in_pieces(events, alone, recorder.layouts, held, given)
 
 
 def trains(events: list[Event]) -> bool:

@@ -181,9 +181,10 @@ class Watch:
         data_seconds: float = 0.0,
         whole: bool = False,
     ) -> None:
-        """`whole`: no loop of a script that trains nothing is cut short. `enough` is called, from within the script, when enough was seen. It ends the process:
+        """`enough` is called, from within the script, when enough was seen. It ends the process:
         nothing of the script runs any more. `steps`: how many to see; more than the first few only
-        in so many seconds of the processor."""
+        in so many seconds of the processor. `whole`: no loop of a script that trains nothing is cut
+        short."""
         self._wanted = steps
         self.whole = whole
         self._until = time.process_time() + seconds
@@ -598,7 +599,9 @@ class Watch:
         first = self.begins[0]
         setup = self._recorder.events[:first]
         events = [told for event in setup for told in self._before_steps(event, flat)]
-        return numbered_anew(events + self.serving.told(first, set(self._held)))
+        fetched = [made for made in self._recorder.from_host if made.event >= first]
+        given = frozenset(number for made in fetched for number in made.storages)
+        return numbered_anew(events + self.serving.told(first, set(self._held), given))
 
     def events(self) -> list[Event]:
         """With the models and the steps in their places."""
