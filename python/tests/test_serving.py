@@ -199,3 +199,32 @@ def test_what_is_cut_short_has_to_be_even() -> None:
     assert rounds([9, 9, 10, 11, 12, 13], more=7)
     with pytest.raises(NotEven):
         rounds([9, 10, 12, 11, 16, 14], more=7)
+
+
+def test_kernels_in_triton_are_not_launched(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    job = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, 2 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(32, 32)
+    def forward(self, x):
+        x = self.linear(x)
+        out = torch.empty_like(x)
+        double[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+        assert torch.equal(out, out)
+        return out
+
+with torch.no_grad():
+    print(Model().cuda().eval()(torch.randn(batch, 32).cuda()).shape)
+"""
+    told = captured(tmp_path, job, "{batch}").document
+    assert [part[0] for part in parts(told)] == ["evaluation"]

@@ -187,8 +187,8 @@ def _document(
     tables = Tables(points.inline)
     small, large = (run.recorded for run in runs[:2])
     _check_that_it_grows(runs, points)
-    steps = [_as_one_step(run) if runs[0].serves else steps_of(run) for run in (small, large)]
-    changing = changing_sizes(*steps, points.batches)
+    seen = _as_one_step if runs[0].serves else steps_of
+    changing = changing_sizes(seen(small), seen(large), points.batches)
     variants, notes = _variants(runs, compiled, tables, points)
     events = variants[0]["events"]
     return {
