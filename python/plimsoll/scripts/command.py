@@ -118,11 +118,11 @@ def _compiled(
         there = Points.of_batches((asked, asked + max(asked // 2, 1)))
     if there.at != points.at:
         try:
-            eager, points = run_each(runs_at(there, False)), there
+            eager, points = _served_whole(runs_at(there, False)), there
         except CaptureError:  # its data have fewer samples, say
             pass
     try:
-        return run_each(runs_at(points, True)), eager, points
+        return _served_whole(runs_at(points, True)), eager, points
     except CaptureError as error:
         eager[0].notes.append(f"it could not be compiled without a GPU: {error.what}")
         return None, eager, points
