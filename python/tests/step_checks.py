@@ -8,7 +8,8 @@ from typing import Any
 
 PHASES = {"inputs", "forward", "backward", "optimizer", "other"}
 EDITS = {"variable", "place", "graph", "batch", "gradients"}
-LABELS = {"gradient", "optimizer_state", "input"}
+LABELS = {"gradient", "optimizer_state", "input", "cache"}
+PARTS = {"evaluation", "save", "load", "step", "prompt", "generation", "other"}
 
 
 class Checked:
@@ -30,6 +31,7 @@ class Checked:
                 self._number(number)
         self.releases = document["variants"][variant].get("releases", [])
         self._live: dict[int, Any] = {}
+        self._grown = False
         self._seen: set[int] = set()
         for event in self.events:
             getattr(self, "_" + event[0])(*event[1:])
@@ -75,8 +77,11 @@ class Checked:
         self._text(name)
 
     def _part(self, stage: str, known: dict[str, Any] | None = None) -> None:
-        assert stage in ("evaluation", "save", "load", "step")
-        assert known is None or set(known) in ({"times"}, {"batches", "seen"}, {"heaviest"})
+        assert stage in PARTS
+        forms = ({"times"}, {"batches", "seen"}, {"heaviest"}, {"times", "grows"})
+        assert known is None or set(known) in forms
+        # Rounds that are not told come between it and what follows.
+        self._grown |= known is not None and "grows" in known
 
     def _step(self) -> None:
         pass
@@ -85,7 +90,8 @@ class Checked:
         assert name in PHASES
 
     def _free(self, storage: int) -> None:
-        del self._live[storage]
+        assert storage in self._live or self._grown
+        self._live.pop(storage, None)
 
     def _label(self, category: str, storages: list[int]) -> None:
         assert category in LABELS
@@ -122,7 +128,8 @@ class Checked:
             ((kind, told),) = value.items()
             if kind == "t":
                 storage, layout, flags = told
-                assert storage == 0 or storage in self._live, "a dead storage is used"
+                known = storage == 0 or storage in self._live
+                assert known or (self._grown and storage in self._seen), "a dead storage is used"
                 assert 0 <= layout < len(self.layouts) and 0 <= flags < 8
             elif kind == "n":
                 assert len(told) == 2 and told[0] != told[1]

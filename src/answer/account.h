@@ -20,6 +20,7 @@ enum class AccountItem : std::uint8_t {
   kOptimizerState,
   kActivations,
   kInputs,
+  kCache,
   kTemporaries,
   kWorkspaces,
   kKept,
@@ -34,7 +35,7 @@ enum class AccountItem : std::uint8_t {
   kFree,     // free on the device
   kUnnamed,  // in use on the device, by nobody whom an error text names
 };
-inline constexpr std::size_t kAccountItemCount = 18;
+inline constexpr std::size_t kAccountItemCount = 19;
 
 constexpr AccountItem ItemOf(Category category) { return static_cast<AccountItem>(category); }
 static_assert(ItemOf(Category::kUnattributed) == AccountItem::kUnattributed);

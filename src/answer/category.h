@@ -16,16 +16,18 @@ enum class Category : std::uint8_t {
   kOptimizerState,
   kActivations,
   kInputs,
+  kCache,         // keys and values that a model keeps from token to token; only a prediction tells
   kTemporaries,   // made and dropped within a phase or a call; in a record, workspaces too
   kWorkspaces,    // what a library keeps for good; only a prediction can tell it from temporaries
   kKept,          // grows with the steps
   kUnattributed,  // of a use that the record does not show
 };
-inline constexpr std::size_t kCategoryCount = 9;
+inline constexpr std::size_t kCategoryCount = 10;
 inline constexpr std::array<Category, kCategoryCount> kCategories = {
-    Category::kParameters,  Category::kGradients, Category::kOptimizerState,
-    Category::kActivations, Category::kInputs,    Category::kTemporaries,
-    Category::kWorkspaces,  Category::kKept,      Category::kUnattributed};
+    Category::kParameters,  Category::kGradients,  Category::kOptimizerState,
+    Category::kActivations, Category::kInputs,     Category::kCache,
+    Category::kTemporaries, Category::kWorkspaces, Category::kKept,
+    Category::kUnattributed};
 
 /// As JSON has it: "optimizer_state".
 std::string_view CategoryName(Category category);

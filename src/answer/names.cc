@@ -16,20 +16,22 @@ std::string_view Named(const std::array<std::string_view, count>& names, Enum va
 }
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
-    "parameters",      "gradients", "optimizer_state",
-    "activations",     "inputs",    "temporaries",
-    "workspaces",      "kept",      "unattributed",
-    "rounding",        "pending",   "fragmented",
-    "cached",          "outside",   "nccl",
-    "other_processes", "free",      "unnamed"};
+    "parameters",   "gradients",       "optimizer_state",
+    "activations",  "inputs",          "kv_cache",
+    "temporaries",  "workspaces",      "kept",
+    "unattributed", "rounding",        "pending",
+    "fragmented",   "cached",          "outside",
+    "nccl",         "other_processes", "free",
+    "unnamed"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
-    "parameters",      "gradients", "optimizer state",
-    "activations",     "inputs",    "temporaries",
-    "workspaces",      "kept",      "unattributed",
-    "rounding",        "pending",   "fragmented",
-    "cached",          "outside",   "NCCL",
-    "other processes", "free",      "unnamed"};
+    "parameters",   "gradients",       "optimizer state",
+    "activations",  "inputs",          "KV cache",
+    "temporaries",  "workspaces",      "kept",
+    "unattributed", "rounding",        "pending",
+    "fragmented",   "cached",          "outside",
+    "NCCL",         "other processes", "free",
+    "unnamed"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "parameters",
@@ -37,6 +39,7 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "optimizer state",
     "activations",
     "inputs",
+    "KV cache",
     "temporaries",
     "workspaces",
     "tensors that are kept and pile up",

@@ -126,6 +126,13 @@ Result<Job> JobOf(const PlanFlags& flags) {
                                    .batches = flags.batches,
                                    .gpu = CapturedFor(flags.gpu),
                                    .every_precision = true});
+  if (job && !Trains(job->variants.front())) {
+    return Error{.message =
+                     "the script trains nothing: it evaluates or generates, and a plan is "
+                     "for training",
+                 .file = job->file,
+                 .hint = "plimsoll predict says what it takes, and which batch fits"};
+  }
   if (job && !job->sequence.empty()) {
     return Error{.message = "a plan varies the batch, and the script was captured as it stands",
                  .file = job->file,

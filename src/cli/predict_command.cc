@@ -137,6 +137,7 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   if (!prediction.FitsHost()) return {};
   // Nor can a plan vary the batches of a job as it stands.
   if (!request.job->sequence.empty()) return {};
+  const bool serves = !prediction.trains;
   StepQuestion asked{.files = flags.files,
                      .script = flags.script,
                      .batches = flags.batches,
@@ -164,7 +165,13 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
       .samples = prediction.batch * prediction.passes,
       .ranks = RanksOf(chosen),
       .own_batch = request.job->own_batch};
-  return AfterPredict(asked, outcome);
+  std::vector<NextStep> next = AfterPredict(asked, outcome);
+  // What trains nothing cannot be planned.
+  if (serves) {
+    std::erase_if(next,
+                  [](const NextStep& step) { return step.command.starts_with("plimsoll plan"); });
+  }
+  return next;
 }
 
 /// Before a script is run for minutes.

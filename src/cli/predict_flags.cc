@@ -180,9 +180,26 @@ Result<ReadFilesResult> ReadFiles(const PredictFlags& flags) {
   return ReadFilesResult{std::move(*job), std::move(choice)};
 }
 
+/// Of a job that trains nothing, what changes training is not asked.
+std::optional<Error> CheckServes(const Choice& chosen, const Job& job) {
+  if (Trains(job.variants.front())) return std::nullopt;
+  for (const auto& [lever, value] : chosen.set) {
+    if (lever == kAllocatorLever.name || lever == kPrecisionLever.name) continue;
+    return Error{.message = fmt::format("the script trains nothing, and {} is about training: it "
+                                        "evaluates or generates",
+                                        lever),
+                 .file = job.file,
+                 .hint = "leave it out"};
+  }
+  return std::nullopt;
+}
+
 /// At the length that is asked about, changed as the flags say. The page shows every precision, and
 /// a compiled job is told beside itself in eager mode; anything else shows one.
 Result<Job> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
+  if (read.choice) {
+    if (std::optional<Error> error = CheckServes(*read.choice, read.job)) return *error;
+  }
   Result<Job> job = AtAskedLength(std::move(read.job), flags.script.length);
   if (!job || !read.choice) return job;
   const std::vector<Variant>& variants = job->variants;

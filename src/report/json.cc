@@ -140,6 +140,8 @@ Json ToJson(const RankReport& r) {
   if (r.peaks) {
     peaks = Json::object();
     for (std::size_t c = 0; c < kCategoryCount; ++c) {
+      // No record tells a cache; a predicted run does.
+      if (static_cast<Category>(c) == Category::kCache && (*r.peaks)[c] == 0) continue;
       peaks[std::string(CategoryName(static_cast<Category>(c)))] = (*r.peaks)[c];
     }
   }

@@ -293,6 +293,16 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"earlier_frees",
                 answer.earlier_frees ? EarlierFreesJson(*answer.earlier_frees, p) : Json(nullptr)},
                {"assumptions", p.assumptions}};
+  json["trains"] = p.trains;
+  if (p.cache) {
+    json["cache"] = {{"bytes", p.cache->bytes},
+                     {"bytes_per_token", OrNull(p.cache->token)},
+                     {"tokens", OrNull(p.cache->tokens)}};
+  }
+  if (p.peak_token) {
+    json["peak"]["token"] = p.peak_token->token;
+    json["peak"]["tokens"] = p.peak_token->of;
+  }
   if (p.length) json["length"] = {{"name", p.length_name}, {"value", *p.length}};
   if (answer.longest) {
     json["max_length"] = {{"sure", answer.longest->sure},

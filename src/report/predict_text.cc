@@ -126,6 +126,12 @@ std::string VerdictOfSeen(const Prediction& p) {
     return fmt::format("{} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
                        BatchTitle(p), Place(p));
   }
+  if (!p.trial.fits && !p.trains) {
+    return fmt::format("{} does not fit {}: it needs {}, and there is {}. It runs out in {}{}.",
+                       BatchTitle(p), Place(p), FormatBytes(c.unlimited.best), c.of,
+                       p.fails_in ? StageWords(*p.fails_in) : "its first stage",
+                       p.fails_at.empty() ? "" : " (" + p.fails_at + ")");
+  }
   if (!p.trial.fits && p.fails_later) {
     return fmt::format(
         "{} trains {} and does not survive what comes then, {}{}: it needs {}, "
@@ -170,6 +176,7 @@ std::string NotSeen(const Prediction& p) {
   if (!p.lost_at.empty()) {
     return fmt::format(" From {} on nothing could be seen.", Printable(p.lost_at));
   }
+  if (!p.trains) return " It trains nothing.";
   const bool more = std::ranges::any_of(p.stages, [](const StageNeeds& row) {
     return row.stage != Stage::kBuild && row.stage != Stage::kStep;
   });
@@ -302,6 +309,21 @@ std::string EngineText(const Prediction& p, const ServedModel& model) {
       needs, left / model.token);
 }
 
+/// "4.00 GiB at most; 128.00 KiB a token and sequence: room for 95,000 tokens …".
+std::string CacheText(const Prediction& p) {
+  std::string text = fmt::format("{} at most", FormatBytes(p.cache->bytes));
+  if (!p.cache->token) {
+    return text + fmt::format(", {} a sequence, made before it is filled",
+                              FormatBytes(p.cache->bytes / std::max<std::int64_t>(p.batch, 1)));
+  }
+  text += fmt::format(", {} a token and sample", FormatBytes(*p.cache->token));
+  if (!p.cache->tokens) return text;
+  return text + fmt::format(
+                    "; beside the model there is room for {} tokens in all sequences together, "
+                    "less what the activations take",
+                    *p.cache->tokens);
+}
+
 /// The job beside the same with torch.compile, or without.
 void WriteCompiled(Writer& w, const Compiled& compiled) {
   WriteRow(
@@ -329,6 +351,7 @@ void WriteFigures(Writer& w, const PredictAnswer& answer) {
   }
   if (answer.compiled) WriteCompiled(w, *answer.compiled);
   WriteRow(w, "peak", InstantText(p));
+  if (p.cache) WriteRow(w, "KV cache", CacheText(p));
   if (p.host) WriteRow(w, "on the host", HostText(p));
   if (answer.share) WriteRow(w, "left for others", LeftText(p));
   if (answer.engine) WriteRow(w, "an engine's model", EngineText(p, *answer.engine));
@@ -597,10 +620,13 @@ std::string InstantText(const Prediction& p) {
     return p.peak_where.empty() ? std::string("a line that the record does not name")
                                 : p.peak_where;
   }
-  if (p.peak.step < 0) return "building the model";
+  if (p.peak.step < 0 && p.peak.part == Moment::kSteps) return "building the model";
   std::string text = p.peak.part == Moment::kSteps
                          ? fmt::format("step {}, {}", p.peak.step + 1, StageName(p.peak.stage))
-                         : fmt::format("after the steps, {}", StageName(p.peak.stage));
+                     : p.peak_token
+                         ? fmt::format("token {} of {}", p.peak_token->token, p.peak_token->of)
+                     : !p.trains ? std::string(StageWords(p.peak.stage))
+                                 : fmt::format("after the steps, {}", StageName(p.peak.stage));
   if (!p.peak_module.empty()) text += fmt::format(" of {}", p.peak_module);
   if (!p.peak_op.empty()) text += fmt::format(", {}", p.peak_op);
   if (!p.peak_where.empty()) text += fmt::format(" ({})", p.peak_where);

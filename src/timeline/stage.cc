@@ -26,6 +26,8 @@ std::string_view StageName(Stage stage) {
       return "optimizer";
     case Stage::kEvaluation:
       return "evaluation";
+    case Stage::kPrompt:
+      return "prompt";
     case Stage::kGeneration:
       return "generation";
     case Stage::kSave:

@@ -18,6 +18,7 @@ enum class Stage : std::uint8_t {
   kAllGather,  // sharded parameters are put together
   kOptimizer,  // the optimizer's step, clipping of gradients
   kEvaluation,
+  kPrompt,  // a forward that fills the cache of what generates
   kGeneration,
   kSave,
 };

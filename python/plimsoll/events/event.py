@@ -99,6 +99,9 @@ class PartBegin:
     batches: Number = 1
     seen: int = 1
     heaviest: str = ""
+    #: Of a loop that trains nothing: the numbers of each further round go on as they went from the
+    #: part before to this one.
+    grows: bool = False
 
 
 @dataclass

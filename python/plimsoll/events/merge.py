@@ -26,6 +26,7 @@ from .event import (
     PartBegin,
     Phase,
     Recorded,
+    StepBegin,
     Tensor,
     varying,
 )
@@ -69,10 +70,21 @@ def merged(
         if later[0]:
             note(_not_counted(later[0][0]))
         return events
+    trains = any(isinstance(event, StepBegin) for event in steps[0])
+    if not trains and len({len(run) for run in later}) > 1:
+        other = next(i for i, run in enumerate(later) if len(run) != len(later[0]))
+        raise CaptureError(
+            f"the script does not do the same at {points.described(0)} and at "
+            f"{points.described(other)}: it goes through {len(later[0])} pieces in the one and "
+            f"{len(later[other])} in the other",
+            hint="Choose sizes at which it does (--batches, --lengths)",
+        )
     for part in zip(*later):
         try:
             events += _side_by_side(merger, part, points)
         except CaptureError:
+            if not trains:
+                raise
             note(_not_counted(part[0]) + f", since it is not the same at {points.described(0)} and "
                  f"at {points.described(1)}")
             break
@@ -261,11 +273,11 @@ class _Merger:
             _all_equal([(b.storage, b.name) for b in alike])
             return Buffer(first.storage, self._layout([b.layout for b in alike]), first.name)
         if isinstance(first, PartBegin):
-            _all_equal([p.stage for p in alike])
+            _all_equal([(p.stage, p.grows) for p in alike])
             times, batches = varying([p.times for p in alike]), varying([p.batches for p in alike])
             # Of all data only where it is so in all runs.
             heaviest = min(p.heaviest for p in alike)
-            return PartBegin(first.stage, times, batches, first.seen, heaviest)
+            return PartBegin(first.stage, times, batches, first.seen, heaviest, first.grows)
         _all_equal(alike)
         return first
 

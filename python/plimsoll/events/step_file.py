@@ -116,6 +116,8 @@ class Tables:
         return row
 
     def _part(self, part: PartBegin) -> list[Any]:
+        if part.grows:
+            return ["part", part.stage, {"times": self.number(part.times), "grows": True}]
         if part.times != 1:
             return ["part", part.stage, {"times": self.number(part.times)}]
         if part.batches != 1:

@@ -227,7 +227,12 @@ def _compared(equal: bool) -> Rule:
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         a, b = args[0], args[1]
         choices = [each.choices for each in (facts_of(a), facts_of(b)) if each.choices]
-        if not choices or a.is_floating_point():
+        if a.is_floating_point():
+            return
+        share = facts_of(a).share
+        if share is not None and b == 0 and not choices and a.dtype is not torch.bool:
+            set_facts(result, Facts(share=1 - share if equal else share))
+        if not choices:
             return
         least, below = facts_of(a).least, facts_of(a).below
         outside = isinstance(b, int) and below is not None and not least <= b < below
@@ -259,18 +264,50 @@ def _and(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     shares = [facts_of(arg).share for arg in args[:2]]
     found = [share for share in shares if share is not None]
     if found:  # of the other one all may be true
-        set_facts(result, Facts(share=math.prod(found)))
+        set_facts(result, Facts(share=math.prod(found)), _writes(func))
 
 
 def _or(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     a, b = (facts_of(arg).share for arg in args[:2])
     if a is not None and b is not None:
-        set_facts(result, Facts(share=min(a + b, 1.0)))
+        set_facts(result, Facts(share=min(a + b, 1.0)), _writes(func))
+
+
+def _writes(func: Any) -> int:
+    return 1 if func._schema.is_mutable else 0
+
+
+def _times(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    """Flags that are numbers: those stay which are in both."""
+    if isinstance(result, FakeTensor) and not result.is_floating_point():
+        if all(facts_of(arg).share is not None for arg in args[:2]):
+            _and(func, args, kwargs, result)
+
+
+def _largest(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    if isinstance(result, FakeTensor):  # of all: whether a flag is left
+        if not result.is_floating_point():
+            _for_all(func, args, kwargs, result)
+    else:
+        _places(1, "all", 1)(func, args, kwargs, result)
+
+
+def _for_all(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    """How likely all of them are true, or any."""
+    share = facts_of(args[0]).share
+    if share is None or not isinstance(result, FakeTensor):
+        return
+    many = args[0].numel() // max(result.numel(), 1)
+    if func.overloadpacket is _aten.all:
+        set_facts(result, Facts(share=share**many))
+    else:
+        set_facts(result, Facts(share=min(share * many, 1.0)))
 
 
 def _constant(share: float) -> Rule:
     def rule(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        if isinstance(result, FakeTensor) and result.dtype in (torch.bool, torch.uint8):
+        whole = isinstance(result, FakeTensor) and not result.is_floating_point()
+        if whole and not result.is_complex() and facts_of(result).values is None:
             set_facts(result, Facts(share=share))
 
     return rule
@@ -296,7 +333,7 @@ _RULES: dict[Any, Rule] = {
     **{getattr(_aten, name): _same for name in _KEEPING},
     _aten.topk: _places(2, -1, 1),
     _aten.sort: _places(1, -1, 1),
-    _aten.max: _places(1, "all", 1),
+    _aten.max: _largest,
     _aten.min: _places(1, "all", 1),
     _aten.argmax: _places(1, None, None),
     _aten.argmin: _places(1, None, None),
@@ -321,8 +358,16 @@ _RULES: dict[Any, Rule] = {
     _aten.logical_not: _not,
     _aten.bitwise_and: _and,
     _aten.logical_and: _and,
+    _aten.bitwise_and_: _and,
+    _aten.logical_and_: _and,
+    _aten.bitwise_or_: _or,
+    _aten.logical_or_: _or,
+    _aten.mul: _times,
+    _aten.mul_: _times,
     _aten.bitwise_or: _or,
     _aten.logical_or: _or,
+    _aten.all: _for_all,
+    _aten.any: _for_all,
     _aten.zeros: _constant(0.0),
     _aten.zeros_like: _constant(0.0),
     _aten.ones: _constant(1.0),

@@ -21,6 +21,9 @@ _aten = torch.ops.aten
 # transformers asks there whether a mask masks nothing and positions count up: as they do unless one
 # passes others.
 _KNOWN = "masking_utils.py:"
+# Liger's losses count there the tokens that are not ignored, to divide by them: no size depends on
+# it.
+_COUNTED = ("fused_linear_cross_entropy.py:", "cross_entropy.py:")
 
 
 class Values:
@@ -105,6 +108,8 @@ class Values:
         if tensor.constant is not None:
             with no_dispatch():
                 return tensor.constant.item()
+        if where is not None and where.startswith(_COUNTED):
+            return 1
         if places is None or not places.in_model():
             if tensor.is_floating_point():
                 self._note(
@@ -125,6 +130,13 @@ class Values:
             hint="Keep what depends on it on the device (torch.where, a mask), "
             "or pass the number in from outside",
         )
+
+    def are_equal(self, a: torch.Tensor, b: torch.Tensor) -> bool:
+        """`torch.equal`: a truth like others."""
+        if a.shape != b.shape:
+            return False
+        self._note(f"{current_line()}: two tensors are compared; they are taken to be equal")
+        return True
 
     def _truth(self, tensor: torch.Tensor, about: facts.Facts) -> bool:
         if id(tensor) in self._bad_news:

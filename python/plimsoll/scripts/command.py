@@ -22,7 +22,7 @@ from ..base.errors import CaptureError
 from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import whole_number
-from ..events.event import HostPeak, PartBegin, varying
+from ..events.event import HostPeak, PartBegin, Recorded, StepBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
@@ -76,7 +76,7 @@ def capture_script(
             for index, point in enumerate(points.at)
         ]
 
-    runs = run_each(runs_at(points, compiles=False))
+    runs = _served_whole(runs_at(points, compiles=False))
     if not own_batch and not runs[0].loader_batches:
         return _as_it_stands(words, gpu, ranks, stated, sizes.data_seconds)
     compiled = None
@@ -88,11 +88,20 @@ def capture_script(
     if not own_batch:
         # The training loader is made first.
         document["own_batch"] = runs[0].loader_batches[0]
-    if document["sizes_change"] and points.inline and (sizes.batch or not own_batch):
+    trains = not runs[0].serves
+    if trains and document["sizes_change"] and points.inline and (sizes.batch or not own_batch):
         own = at_point(words, {"batch": sizes.batch}) if own_batch and sizes.batch else words
         with contextlib.suppress(CaptureError):  # then the first steps at two batches are all
             document["as_it_stands"] = _as_it_stands(own, gpu, ranks, stated)
     return document
+
+
+def _served_whole(runs: list[Run]) -> list[RunResult]:
+    """Where a loop of one that trains nothing could not be cut short, once more with all of it."""
+    results = run_each(runs)
+    if not any(result.uneven for result in results):
+        return results
+    return run_each([run._replace(whole=True) for run in runs])
 
 
 def _compiled(
@@ -109,11 +118,11 @@ def _compiled(
         there = Points.of_batches((asked, asked + max(asked // 2, 1)))
     if there.at != points.at:
         try:
-            eager, points = run_each(runs_at(there, False)), there
+            eager, points = _served_whole(runs_at(there, False)), there
         except CaptureError:  # its data have fewer samples, say
             pass
     try:
-        return run_each(runs_at(points, True)), eager, points
+        return _served_whole(runs_at(points, True)), eager, points
     except CaptureError as error:
         eager[0].notes.append(f"it could not be compiled without a GPU: {error.what}")
         return None, eager, points
@@ -178,7 +187,8 @@ def _document(
     tables = Tables(points.inline)
     small, large = (run.recorded for run in runs[:2])
     _check_that_it_grows(runs, points)
-    changing = changing_sizes(steps_of(small), steps_of(large), points.batches)
+    seen = _as_one_step if runs[0].serves else steps_of
+    changing = changing_sizes(seen(small), seen(large), points.batches)
     variants, notes = _variants(runs, compiled, tables, points)
     events = variants[0]["events"]
     return {
@@ -189,6 +199,11 @@ def _document(
         "variants": variants,
         "notes": notes + changing,
     }
+
+
+def _as_one_step(run: Recorded) -> Recorded:
+    """All that a script does which trains nothing."""
+    return Recorded([StepBegin(), *run.events], run.layouts)
 
 
 def _variants(

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import time
 import traceback
 from types import TracebackType
 from typing import NoReturn
@@ -24,9 +25,9 @@ from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
 from ..base.patching import patched
-from ..base.places import in_own_file, line_of
+from ..base.places import current_line, in_own_file, line_of
 from ..base.seed import fixed_seed
-from ..capturing.api import settings_of_torch
+from ..capturing.api import note_search, settings_of_torch
 from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
 from ..capturing.cells import cells_without_data
 from ..capturing.compiling import Compiling
@@ -34,7 +35,8 @@ from ..capturing.garbage import collector_paused, freeze
 from ..capturing.optimizers import no_overflow
 from ..capturing.recurrent import recurrent_as_one_call
 from ..capturing.torch_errors import clear_errors
-from ..events.event import Parameter, Recorded
+from ..events.event import Call, Parameter, Recorded
+from ..events.pieces_of_run import NotEven
 from ..knowledge.values import Values
 from ..world.device import phantom_device
 from ..world.draws import Draws
@@ -43,6 +45,7 @@ from ..world.model import building
 from ..world.surroundings import surroundings
 from .checkpoints import LibrariesFiles
 from .files import SavedFiles
+from .generating import Generating, is_there
 from .later import EVALUATION
 from .progress import Progress
 from .run import STEPS, Failure, Outcome, Run, RunResult, write_outcome
@@ -53,6 +56,8 @@ from .watch import ScriptPlaces, ScriptRecorder, Watch
 #: What is noted of them takes some gigabytes: a script that does more does not come to its steps.
 MOST_CALLS = 4_000_000
 _TOLD_EVERY = 256
+#: Of the processor: a script that trains nothing is followed for so long.
+SERVED_SECONDS = 150.0
 
 
 class _Process:
@@ -91,7 +96,10 @@ class _Process:
             run.steps,
             run.seconds,
             run.data_seconds,
+            run.whole,
         )
+        self._watch.on_arrival = self._patch_generation
+        self._generation_is_patched = False
         self._libraries_files = LibrariesFiles(
             self._notes, self._watch, self._files, self._settings
         )
@@ -158,6 +166,15 @@ class _Process:
                 flex_attention_as_one_call(self._recorder, self._capability, self._notes)
             )
 
+    def _patch_generation(self) -> None:
+        """Something comes to the device: the model, or what it is asked about."""
+        if self._generation_is_patched or not is_there():
+            return
+        self._generation_is_patched = True
+        watch = self._watch
+        made = Generating(watch.serving, self._notes, lambda: watch.serves, self._run.whole)
+        self._contexts.enter_context(patched(made.patches()))
+
     def _patch_files(self) -> None:
         self._contexts.enter_context(patched(self._libraries_files.patches()))
 
@@ -167,6 +184,10 @@ class _Process:
             self._progress.tell(self._watch.steps, self._calls)
             if self._watch.later.begun:
                 self._watch.later.check_time()
+            elif time.process_time() > SERVED_SECONDS and self._watch.has_served:
+                self._lost_at = current_line() or "there"
+                self._lost_by = f"it computes for more than {SERVED_SECONDS:.0f} seconds"
+                self.finish()
         if self._calls > MOST_CALLS:
             self.fail(
                 CaptureError(
@@ -194,14 +215,21 @@ class _Process:
     def _result(self) -> RunResult:
         watch, recorder = self._watch, self._recorder
         recorder.finish()
-        events = watch.events() if watch.steps and watch.roots else []
-        self._check(any(isinstance(event, Parameter) for event in events))
-        if watch.steps < STEPS:
-            self._notes(
-                f"the script ended within its first {STEPS} training steps; the whole ones count"
-            )
-        self._note_later()
-        watch.note_waiting_optimizers()
+        serves = bool(watch.roots) and watch.has_served
+        uneven = False
+        try:
+            events = watch.served() if serves else []
+        except NotEven:
+            events, uneven = [], True
+        if watch.steps and watch.roots:
+            events = watch.events()
+        if not uneven:
+            self._check(serves, any(isinstance(event, Parameter) for event in events))
+        if serves:
+            self._note_served()
+        else:
+            self._note_steps()
+        note_search(self._notes, {event.op for event in events if isinstance(event, Call)})
         self._run.stated.note_unused(self._notes)
         return RunResult(
             Recorded(events, recorder.layouts),
@@ -217,7 +245,29 @@ class _Process:
             self._lost_at,
             watch.data.result() if watch.data is not None and watch.data.seen else None,
             self._compiling.asked,
+            serves,
+            uneven,
         )
+
+    def _note_served(self) -> None:
+        if self._lost_at:
+            self._notes(
+                f"the script could not be followed to its end ({self._lost_at}: {self._lost_by}); "
+                "what comes there is not counted"
+            )
+        if self._watch.serving.uneven_batches:
+            self._notes(
+                "a loader was followed for its first batches, which are of different sizes, as the "
+                "data are; others may take more"
+            )
+
+    def _note_steps(self) -> None:
+        if self._watch.steps < STEPS:
+            self._notes(
+                f"the script ended within its first {STEPS} training steps; the whole ones count"
+            )
+        self._note_later()
+        self._watch.note_waiting_optimizers()
 
     def _note_later(self) -> None:
         """What was seen behind the steps, and what was not."""
@@ -235,16 +285,17 @@ class _Process:
                 "is not counted"
             )
 
-    def _check(self, has_parameters: bool) -> None:
-        if not self._watch.steps:
+    def _check(self, serves: bool, has_parameters: bool) -> None:
+        if not self._watch.steps and not serves:
             raise CaptureError(
-                "the script ended without a step of an optimizer",
-                hint="A training script is needed, with the arguments with which it trains",
+                "the script ended without a step of an optimizer, and computed nothing with a "
+                "model that is not in training",
+                hint="Give the arguments with which it trains, or evaluates in eval() mode",
             )
         if not has_parameters:
             raise CaptureError(
-                "no model on the GPU was seen to train",
-                hint="Give the arguments with which the script trains on cuda; a GPU need not be "
+                f"no model on the GPU was seen to {'compute' if serves else 'train'}",
+                hint="Give the arguments with which the script runs on cuda; a GPU need not be "
                 "in this machine",
             )
 

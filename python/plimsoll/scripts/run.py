@@ -46,6 +46,8 @@ class Run(NamedTuple):
     compiles: bool = False
     #: By the user, of values.
     stated: Assumptions = NOTHING_STATED
+    #: Of a script that trains nothing: every batch and every token of its loops is to be seen.
+    whole: bool = False
 
 
 class Kept(NamedTuple):
@@ -95,6 +97,10 @@ class RunResult:
     data: EpochSizes | None = None
     #: It calls torch.compile, whether that was done or left out.
     compiles: bool = False
+    #: It trains nothing: there are no steps, and what it computes is in parts.
+    serves: bool = False
+    #: A loop of it was cut short, and its rounds are not alike: nothing else is told.
+    uneven: bool = False
 
 
 class Failure(NamedTuple):

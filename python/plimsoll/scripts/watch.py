@@ -12,6 +12,7 @@ import contextlib
 import gc
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, NoReturn
@@ -41,6 +42,7 @@ from ..events.event import (
     Tensor,
 )
 from ..events.host import HostMemory, resident
+from ..events.pieces_of_run import numbered_anew
 from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.draws import Draws
@@ -49,9 +51,10 @@ from .data_sizes import DataSizes
 from .files import tensors_in
 from .heaviest import OF_ALL, Heaviest
 from .kept import find_keeper
-from .later import EVALUATION, LOAD, SAVE, STEP, Later
+from .later import EVALUATION, LOAD, SAVE, STEP, Later, length_of
 from .loading import Loading, has_workers
 from .run import STEPS, HostPeaks, Kept
+from .serving import BATCHES, Serving, computes, trains
 from .stand_ins import OneRank
 
 _LARGE = 64 << 20
@@ -176,11 +179,14 @@ class Watch:
         steps: int = STEPS,
         seconds: float = 0.0,
         data_seconds: float = 0.0,
+        whole: bool = False,
     ) -> None:
         """`enough` is called, from within the script, when enough was seen. It ends the process:
         nothing of the script runs any more. `steps`: how many to see; more than the first few only
-        in so many seconds of the processor."""
+        in so many seconds of the processor. `whole`: no loop of a script that trains nothing is cut
+        short."""
         self._wanted = steps
+        self.whole = whole
         self._until = time.process_time() + seconds
         #: The sizes of all batches of the first loader, where they are wanted.
         self.data = DataSizes() if data_seconds else None
@@ -201,6 +207,14 @@ class Watch:
         self.is_over = False
         #: Called when an optimizer is made.
         self.on_optimizer: Callable[[], None] = lambda: None
+        #: Called when something comes to the device.
+        self.on_arrival: Callable[[], None] = lambda: None
+        self.serving = Serving(recorder)
+        self._makes_optimizers = False
+        #: A model that is in training was computed with autograd.
+        self._trains = False
+        #: By iterator of a loader: batches that it gave while nothing trained.
+        self._served: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.roots: list[nn.Module] = []
         #: What the models hold: by storage, the event that tells it.
         self._held: dict[int, Parameter | Buffer] = {}
@@ -270,6 +284,7 @@ class Watch:
     # What happens.
 
     def _from_host(self) -> None:
+        self.on_arrival()
         if self._depth or self._loads or not self.roots:
             return
         if self._stepped:
@@ -306,11 +321,19 @@ class Watch:
         # Inside an optimizer's step it is a closure's.
         if self._stepped and not self._depth:
             self._may_begin()
+        if not self._stepped:
+            self._trains |= torch.is_grad_enabled() and any(root.training for root in self.roots)
+            self.serving.skips = self.serves and not self.whole
+            self.serving.forward(self._running_root())
         if self.later.begun and self._follow() == EVALUATION:
             return self.later.forward()
         if self._depth:
             self._recorder.turn_into("forward")
         self._recorder.phase("forward")
+
+    def _running_root(self) -> nn.Module | None:
+        """The model that computes, where there is one alone."""
+        return self.roots[0] if len(self.roots) == 1 else None
 
     def _may_begin(self) -> None:
         """A step may begin here: something is fetched or computed after an optimizer's step."""
@@ -407,9 +430,33 @@ class Watch:
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         return not on_device(tensor) and self._host.is_pinned(tensor)
 
+    @property
+    def serves(self) -> bool:
+        """The script trains nothing, as far as it got."""
+        return not (self._stepped or self._makes_optimizers or self._trains)
+
+    @property
+    def has_served(self) -> bool:
+        """At its end: it has computed something all the same."""
+        events = self._recorder.events
+        return self.serves and not trains(events) and computes(events)
+
+    def _ends_serving(self, iterator: Any) -> bool:
+        """Whether a loader that is not trained with is to come to its end now."""
+        given = self._served.get(iterator, 0)
+        length = length_of(iterator)
+        if not self.whole and given >= BATCHES and length > given:
+            self.serving.cut_short(given, length - given, must_be_even=False)
+            return True
+        self.serving.begin()
+        self._served[iterator] = given + 1
+        return False
+
     def _ends_loader(self, iterator: Any) -> bool:
         if not self.later.begun:
             if not self.has_steps:
+                if self.serves and self._ends_serving(iterator):
+                    return True
                 self.later.know(iterator)
                 return False
             self._may_begin()
@@ -431,6 +478,7 @@ class Watch:
         self._host.passes_through(through_host)
 
     def makes_optimizer(self) -> None:
+        self._makes_optimizers = True
         self.on_optimizer()
 
     def leaves(self) -> None:
@@ -541,6 +589,19 @@ class Watch:
             yield
 
     # The end.
+
+    def served(self) -> list[Event]:
+        """Of a script that trains nothing: the models where they are made, and what it computes, in
+        parts."""
+        flat = FlatWeights(self._recorder)
+        for layer in self._flat:
+            flat.together(layer)
+        first = self.begins[0]
+        setup = self._recorder.events[:first]
+        events = [told for event in setup for told in self._before_steps(event, flat)]
+        fetched = [made for made in self._recorder.from_host if made.event >= first]
+        given = frozenset(number for made in fetched for number in made.storages)
+        return numbered_anew(events + self.serving.told(first, set(self._held), given))
 
     def events(self) -> list[Event]:
         """With the models and the steps in their places."""

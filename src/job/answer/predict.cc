@@ -81,12 +81,25 @@ void AddFailure(const Trial& trial, std::size_t request, Prediction& prediction)
   prediction.fails_with_heaviest = HeaviestOf(trial, part) != Heaviest::kNotOne;
 }
 
+/// Of a part of the job. Of one that trains nothing the host's memory is known of all its parts
+/// together.
+const HostPart* HostOf(const Prediction& prediction, std::size_t part) {
+  if (!prediction.host) return nullptr;
+  const std::vector<HostPart>& parts = prediction.host->parts;
+  if (part < parts.size()) return &parts[part];
+  return prediction.trains ? nullptr : &parts[PartPeaks::kSteps];
+}
+
 void AddStages(const Trial& trial, Prediction& prediction) {
   const std::vector<PartPeaks>& parts = trial.shown().parts;
   const Bytes outside = trial.setting().Outside().bytes;
   bool loaded = false;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Stage stage = StageOfPart(trial, i);
+    Stage stage = StageOfPart(trial, i);
+    // A job that trains nothing has no steps; what it computes without a model belongs to what was
+    // before that.
+    if (!prediction.trains && i == PartPeaks::kSteps) continue;
+    if (stage == Stage::kUnknown && i > PartPeaks::kLater) stage = prediction.stages.back().stage;
     loaded |= stage == Stage::kLoad;
     const bool after_load = loaded && stage != Stage::kLoad;
     const Heaviest heaviest = HeaviestOf(trial, i);
@@ -101,9 +114,9 @@ void AddStages(const Trial& trial, Prediction& prediction) {
     at->parts.push_back(i);
     at->reserved = std::max(at->reserved, parts[i].reserved);
     at->device = at->reserved + outside;
-    if (prediction.host && i < prediction.host->parts.size()) {
-      at->host = std::max(at->host.value_or(0), prediction.host->parts[i].resident());
-      at->pinned = std::max(at->pinned.value_or(0), prediction.host->parts[i].pinned);
+    if (const HostPart* host = HostOf(prediction, i)) {
+      at->host = std::max(at->host.value_or(0), host->resident());
+      at->pinned = std::max(at->pinned.value_or(0), host->pinned);
     }
     if (parts[i].allocated <= at->allocated) continue;
     at->allocated = parts[i].allocated;
@@ -192,6 +205,15 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
                     "many to be counted",
                     trial.lowered().left_out));
   }
+  if (trial.lowered().rounds_run < trial.lowered().rounds) {
+    prediction.assumptions.push_back(fmt::format(
+        "of {} tokens or batches that are alike {} were put to the allocator, evenly spread",
+        trial.lowered().rounds, trial.lowered().rounds_run));
+  }
+  if (!prediction.trains) {
+    prediction.assumptions.push_back(
+        "how long it takes is not predicted: times are known of training steps");
+  }
   if (prediction.host && prediction.host->shared() > kSharedOfContainers) {
     prediction.assumptions.push_back(
         fmt::format("the loaders' workers have {} of batches in /dev/shm; a container has {} there "
@@ -230,6 +252,7 @@ Prediction Predict(const Trial& trial) {
   prediction.length = setting.job->length;
   if (HasLength(*setting.job)) prediction.length_name = NameOfLength(*setting.job);
   prediction.steps = setting.steps;
+  prediction.trains = Trains(setting.variant());
   prediction.limit = setting.limits.limit;
   prediction.trial = trial.WithRanges();
   prediction.unlimited_step_us = DurationOf(setting).us;
@@ -237,8 +260,13 @@ Prediction Predict(const Trial& trial) {
 
   const std::vector<std::uint32_t> alive = AliveAt(trial.lowered(), trial.shown().request);
   AddPeak(trial, prediction);
+  prediction.cache = FindServedCache(trial);
+  prediction.peak_token = TokenAt(setting, prediction.peak);
   prediction.host = FindHostNeeds(setting);
   if (prediction.host) prediction.host_stage = StageOfPart(trial, prediction.host->most);
+  if (!prediction.trains && prediction.host_stage == Stage::kStep) {
+    prediction.host_stage = prediction.cache ? Stage::kGeneration : Stage::kEvaluation;
+  }
   prediction.host_room = setting.host_room;
   AddStages(trial, prediction);
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
@@ -247,7 +275,7 @@ Prediction Predict(const Trial& trial) {
   prediction.growth = FindGrowth(trial);
   // Another evaluation does not help a job that grows in its steps.
   const bool grows = prediction.growth && prediction.growth->EndsTheJob();
-  if (!grows) prediction.evaluation = FindEvaluationChanges(trial);
+  if (!grows && prediction.trains) prediction.evaluation = FindEvaluationChanges(trial);
   if (!setting.job->sequence.empty()) {
     prediction.own_batches = prediction.reserved_after_step.size();
     if (!grows) prediction.size_changes = FindSizeChanges(trial);

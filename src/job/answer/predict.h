@@ -11,6 +11,7 @@
 #include "job/answer/evaluation_changes.h"
 #include "job/answer/growth.h"
 #include "job/answer/host_needs.h"
+#include "job/answer/served_cache.h"
 #include "job/answer/size_changes.h"
 #include "job/trial/trial.h"
 
@@ -71,6 +72,11 @@ struct Prediction {
   /// The line beyond which nothing was seen; empty where that is not so.
   std::string lost_at = {};
   int steps = 0;
+  /// Else it evaluates or generates, and its stages are all that it does.
+  bool trains = true;
+  std::optional<ServedCache> cache = {};
+  /// Of a peak in a generation.
+  std::optional<TokenNumber> peak_token = {};
 
   std::optional<Bytes> limit = {};
   TrialResult trial;

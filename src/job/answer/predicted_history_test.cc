@@ -174,9 +174,9 @@ TEST(PredictedHistory, EventsAreTheRequestsInOrder) {
 
 TEST(PredictedHistory, CategoriesAreThePurposes) {
   const History h = HistoryOf(TrainingLoop().job, {});
-  EXPECT_EQ(h.categories, (std::vector<std::string>{"parameters", "gradients", "optimizer_state",
-                                                    "activations", "inputs", "temporaries",
-                                                    "workspaces", "kept", "unattributed"}));
+  EXPECT_EQ(h.categories, (std::vector<std::string>{
+                              "parameters", "gradients", "optimizer_state", "activations", "inputs",
+                              "kv_cache", "temporaries", "workspaces", "kept", "unattributed"}));
   EXPECT_EQ(h.categories[h.blocks[0].category], "parameters");
   EXPECT_EQ(h.categories[h.blocks[1].category], "inputs");
   EXPECT_EQ(h.categories[h.blocks[2].category], "activations");

@@ -161,6 +161,9 @@ struct Part {
   /// What is done with all batches of a loop together: so many there are, and so many were seen.
   Number batches = {1, 1};
   std::int64_t seen = 1;
+  /// Of a loop: numbers of each further round go on as they went from the part before to this one,
+  /// which is like the two before it.
+  bool grows = false;
   Heaviest heaviest = Heaviest::kNotOne;
   /// Its batch is so many times that of a step's pass, and such a share of that.
   int passes = 1;
@@ -185,6 +188,9 @@ struct Variant {
   /// In their order. Empty where only steps were captured.
   std::vector<Part> later = {};
 };
+
+/// Whether it has steps. One that has none evaluates or generates: all it does is in its parts.
+bool Trains(const Variant& variant);
 
 struct LayoutRecord {
   DType dtype = DType::kFloat32;

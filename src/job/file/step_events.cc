@@ -39,6 +39,33 @@ std::uint32_t ReadPiece(const Json& json) {
   return static_cast<std::uint32_t>(piece);
 }
 
+bool AreAlike(const Argument& a, const Argument& b) {
+  if (a.is.index() != b.is.index()) return false;
+  const auto* list = std::get_if<Argument::List>(&a.is);
+  if (list == nullptr) return true;
+  const auto& other = std::get<Argument::List>(b.is);
+  return std::ranges::equal(*list, other,
+                            [](const Argument& x, const Argument& y) { return AreAlike(x, y); });
+}
+
+/// Whether they are the same call with other numbers.
+bool AreAlike(const CallRecord& a, const CallRecord& b) {
+  return a.op == b.op && a.results.size() == b.results.size() &&
+         std::ranges::equal(a.fresh, b.fresh, {}, &NewStorage::result, &NewStorage::result) &&
+         std::ranges::equal(a.args, b.args,
+                            [](const Argument& x, const Argument& y) { return AreAlike(x, y); }) &&
+         std::ranges::equal(a.kwargs, b.kwargs, [](const auto& x, const auto& y) {
+           return x.first == y.first && AreAlike(x.second, y.second);
+         });
+}
+
+bool AreAlike(const Variant& variant, const Part& a, const Part& b) {
+  return std::ranges::equal(a.events, b.events, [&](const JobEvent& x, const JobEvent& y) {
+    return x.kind == y.kind && (x.kind != JobEvent::Kind::kCall ||
+                                AreAlike(variant.calls[x.index], variant.calls[y.index]));
+  });
+}
+
 Heaviest ReadHeaviest(const Json& json) {
   if (json.is_text() && *json.text() == "of_all") return Heaviest::kOfAll;
   if (json.is_text() && *json.text() == "of_first") return Heaviest::kOfFirst;
@@ -163,7 +190,9 @@ void EventReader::ReadStage(const Json& json) {
 }
 
 void EventReader::ReadPart(const Json& json) {
-  static constexpr Stage kParts[] = {Stage::kEvaluation, Stage::kSave, Stage::kLoad, Stage::kStep};
+  static constexpr Stage kParts[] = {Stage::kEvaluation, Stage::kSave,   Stage::kLoad,
+                                     Stage::kStep,       Stage::kPrompt, Stage::kGeneration,
+                                     Stage::kUnknown};
   if (json.size() < 2 || json.size() > 3 || !json[1].is_text()) Refuse("a part has no name");
   for (const Stage stage : kParts) {
     if (*json[1].text() != StageName(stage)) continue;
@@ -173,6 +202,7 @@ void EventReader::ReadPart(const Json& json) {
     if (json.size() == 2) return;
     if (!json[2].is_object()) Refuse("what is known of a part is no object");
     if (json[2].contains("times")) part.times = ReadCount(json[2]["times"], job_);
+    if (json[2].contains("grows")) part.grows = IsTrue(json[2]["grows"]);
     if (json[2].contains("heaviest")) part.heaviest = ReadHeaviest(json[2]["heaviest"]);
     if (!json[2].contains("batches")) return;
     part.batches = ReadCount(json[2]["batches"], job_);
@@ -188,6 +218,7 @@ void EventReader::ReadLabel(const Json& json) {
       {"gradient", Category::kGradients},
       {"optimizer_state", Category::kOptimizerState},
       {"input", Category::kInputs},
+      {"cache", Category::kCache},
   };
   if (json.size() != 3 || !json[1].is_text() || !json[2].is_array()) Refuse("a label is broken");
   for (const auto& [name, category] : kLabels) {
@@ -248,7 +279,20 @@ void EventReader::ReadRelease(const Json& json) {
   }
 }
 
+/// The parts before one that grows do the same, so that its numbers can go on from theirs.
+void EventReader::CheckGrowing() {
+  const std::vector<Part>& later = variant().later;
+  for (std::size_t i = 0; i < later.size(); ++i) {
+    if (!later[i].grows) continue;
+    if (i < 2 || !AreAlike(variant(), later[i - 1], later[i]) ||
+        !AreAlike(variant(), later[i - 2], later[i])) {
+      Refuse(fmt::format("part {} grows, and is not like the two before it", i));
+    }
+  }
+}
+
 void EventReader::End() {
+  CheckGrowing();
   // Memory is taken for each number below the highest; a file must not ask for much with little.
   if (variant().storages > mentions_ + 64) {
     Refuse(fmt::format("storage {} where only a few are there", variant().storages - 1));

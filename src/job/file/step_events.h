@@ -32,6 +32,7 @@ class EventReader {
   void ReadStage(const Json& json);
   void ReadPart(const Json& json);
   void ReadLabel(const Json& json);
+  void CheckGrowing();
   TensorUse ReadTensor(const Json& json);
   Argument ReadArgument(const Json& json, int depth);
   Storage ReadStorage(const Json& value);

@@ -19,6 +19,8 @@ namespace {
 
 /// Beyond so many requests no more batches of a loop are repeated.
 constexpr std::size_t kMostRepeated = 300'000;
+/// Of a loop that grows so many are made at most, of rounds evenly spread.
+constexpr std::size_t kMostGrowing = 1'000'000;
 /// No batch is as large; what is beyond fits nowhere.
 constexpr std::int64_t kLargestOfPart = std::int64_t{1} << 40;
 
@@ -46,6 +48,8 @@ Category CategoryIn(Stage stage) {
       return Category::kInputs;
     case Stage::kForward:
     case Stage::kEvaluation:
+    case Stage::kPrompt:
+    case Stage::kGeneration:
       return Category::kActivations;
     default:
       return Category::kTemporaries;
@@ -72,6 +76,37 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEve
     }
   }
   return made;
+}
+
+/// How far rounds of a loop are apart that are run, where each makes so many requests.
+std::int64_t RoundsApart(std::size_t requests, std::int64_t times) {
+  const auto most = static_cast<std::int64_t>(kMostGrowing / std::max<std::size_t>(requests, 1));
+  return CeilDiv(times, std::max<std::int64_t>(most, 1));
+}
+
+/// Blocks that lose their name though they stay, by the storage whose end is theirs.
+using KeptBlocks = std::unordered_map<Storage, std::vector<std::uint32_t>>;
+
+/// Before the last captured step runs once more: what it calls a storage of the step before is
+/// now that storage's counterpart in itself. The step before may have made more (DDP lays out its
+/// buckets there): those have none.
+void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
+           const std::vector<MadeStorage>& last, KeptBlocks* kept = nullptr) {
+  std::size_t next = 0;
+  // Sizes that the data decide differ from step to step.
+  const bool alike = std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op);
+  for (const MadeStorage& newer : last) {
+    std::size_t found = next;
+    while (found < older.size() && !alike && !older[found].Like(newer)) ++found;
+    if (found == older.size()) continue;
+    const std::uint32_t stays = blocks.Of(older[found].storage);
+    if (kept != nullptr && stays != StorageBlocks::kNone &&
+        blocks.Of(newer.storage) != StorageBlocks::kNone) {
+      (*kept)[newer.storage].push_back(stays);
+    }
+    blocks.Move(newer.storage, older[found].storage);
+    next = found + 1;
+  }
 }
 
 /// Goes through the events of a job; the rules of its calls say here what they take.
@@ -105,7 +140,7 @@ class Lowerer final : public Emitter {
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
-        Shift(MadeIn(variant_, events, steps[steps.size() - 2]),
+        Shift(blocks_, MadeIn(variant_, events, steps[steps.size() - 2]),
               MadeIn(variant_, events, steps.back()));
         RunEvents(events, steps.back());
       }
@@ -195,8 +230,14 @@ class Lowerer final : public Emitter {
           CeilDiv(Product(batch, BatchesAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
       placed_.PutAtBatch(of_all);
       requests_.BeginPart(static_cast<int>(i));
+      const std::size_t before = lowered_.moments.size();
       RunPart(part);
-      if (i > 0) RepeatPart(variant_.later[i - 1], part, BatchesAt(job_, part.times, batch) - 1);
+      const std::int64_t more = BatchesAt(job_, part.times, batch) - 1;
+      if (part.grows) {
+        RepeatGrowing(i, lowered_.moments.size() - before, more);
+      } else if (i > 0) {
+        RepeatPart(variant_.later[i - 1], part, more);
+      }
       placed_.PutAtAsked();
     }
   }
@@ -211,12 +252,45 @@ class Lowerer final : public Emitter {
   void RepeatPart(const Part& before, const Part& last, std::int64_t times) {
     for (; times > 0 && lowered_.moments.size() < kMostRepeated; --times) {
       const Bytes held = requests_.held();
-      Shift(MadeIn(variant_, before.events, {.begin = 0, .end = before.events.size()}),
+      Shift(blocks_, MadeIn(variant_, before.events, {.begin = 0, .end = before.events.size()}),
             MadeIn(variant_, last.events, {.begin = 0, .end = last.events.size()}), &like_it_);
       RunPart(last);
       if (requests_.held() <= held) return;
     }
     lowered_.left_out += times;
+  }
+
+  /// The further rounds of a loop whose numbers grow. `requests`: those of one.
+  void RepeatGrowing(std::size_t index, std::size_t requests, std::int64_t times) {
+    const Part& last = variant_.later[index];
+    const auto made = [&](const Part& part) {
+      return MadeIn(variant_, part.events, {.begin = 0, .end = part.events.size()});
+    };
+    const std::vector<MadeStorage> oldest = made(variant_.later[index - 2]);
+    const std::vector<MadeStorage> older = made(variant_.later[index - 1]);
+    const std::vector<MadeStorage> newest = made(last);
+    GrowingPart growing(variant_, variant_.later[index - 1], last, placed_.at());
+    lowered_.rounds += times;
+    std::int64_t apart = 1;
+    for (std::int64_t round = 0; round < times;) {
+      round = std::min(round + apart, times);
+      const Bytes held = requests_.held();
+      Shift(blocks_, oldest, older, &like_it_);
+      Shift(blocks_, older, newest, &like_it_);
+      growing.PutAt(round);
+      placed_.PutAtRound(growing);
+      requests_.BeginRound(round);
+      RunPart(last);
+      ++lowered_.rounds_run;
+      // The same once more changes nothing.
+      if (!growing.grows() && requests_.held() <= held) {
+        lowered_.rounds_run += times - round;
+        break;
+      }
+      // What each round keeps is there for each of them.
+      if (like_it_.empty()) apart = RoundsApart(requests, times);
+    }
+    placed_.PutAtAsked();
   }
 
   void RunEvent(const JobEvent& event) {
@@ -254,7 +328,7 @@ class Lowerer final : public Emitter {
   }
 
   void RunCall(std::uint32_t index) {
-    const CallRecord& record = placed_.calls()[index];
+    const CallRecord& record = placed_.call(index);
     const Call call(record, placed_.at(), requests_.now().stage);
     call_ = &call;
     requests_.BeginCall(index, record.stream);
@@ -282,29 +356,6 @@ class Lowerer final : public Emitter {
     }
   }
 
-  /// Before the last captured step runs once more: what it calls a storage of the step before is
-  /// now that storage's counterpart in itself. The step before may have made more (DDP lays out its
-  /// buckets there): those have none.
-  /// `kept`: the blocks that lose their name though they stay, by the storage whose end is theirs.
-  void Shift(const std::vector<MadeStorage>& older, const std::vector<MadeStorage>& last,
-             std::unordered_map<Storage, std::vector<std::uint32_t>>* kept = nullptr) {
-    std::size_t next = 0;
-    // Sizes that the data decide differ from step to step.
-    const bool alike = std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op);
-    for (const MadeStorage& newer : last) {
-      std::size_t found = next;
-      while (found < older.size() && !alike && !older[found].Like(newer)) ++found;
-      if (found == older.size()) continue;
-      const std::uint32_t stays = blocks_.Of(older[found].storage);
-      if (kept != nullptr && stays != StorageBlocks::kNone &&
-          blocks_.Of(newer.storage) != StorageBlocks::kNone) {
-        (*kept)[newer.storage].push_back(stays);
-      }
-      blocks_.Move(newer.storage, older[found].storage);
-      next = found + 1;
-    }
-  }
-
   const Job& job_;
   const Variant& variant_;
   const Gpu& gpu_;
@@ -317,7 +368,7 @@ class Lowerer final : public Emitter {
   /// By piece of memory that several tensors of the model lie in.
   std::unordered_map<std::uint32_t, std::uint32_t> pieces_;
   /// By storage: the blocks of repeated batches that end with it.
-  std::unordered_map<Storage, std::vector<std::uint32_t>> like_it_;
+  KeptBlocks like_it_;
   /// By name and thread.
   std::set<std::pair<std::string, int>, std::less<>> kept_;
   /// Those that run, and which of them does.

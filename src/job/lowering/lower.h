@@ -30,6 +30,8 @@ struct Moment {
   int step = -1;
   /// Into the variant's later parts; kSteps before them.
   int part = kSteps;
+  /// Of a part that is repeated: how often it ran before.
+  std::int64_t round = 0;
   Stage stage = Stage::kBuild;
   std::uint32_t call = LoweredBlock::kNoCall;
 
@@ -48,6 +50,10 @@ struct Lowered {
   bool certain = true;
   /// Batches of loops behind the steps that were too many to be repeated.
   std::int64_t left_out = 0;
+  /// Rounds of loops that grow: how many there are, and how many of them were run. Between those
+  /// the others are taken to do the same.
+  std::int64_t rounds = 0;
+  std::int64_t rounds_run = 0;
   /// Whether any workspace is borrowed, which may be refused.
   bool borrows = false;
 };

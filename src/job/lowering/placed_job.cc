@@ -7,6 +7,7 @@
 namespace plimsoll {
 
 void PlacedJob::PutAtAsked() {
+  growing_ = nullptr;
   at_ = &asked_;
   calls_ = &variant_.calls;
 }

@@ -8,6 +8,7 @@
 
 #include "job/calls/call.h"
 #include "job/file/job.h"
+#include "job/lowering/growing_part.h"
 
 namespace plimsoll {
 
@@ -18,13 +19,17 @@ class PlacedJob {
   PlacedJob(const PlacedJob&) = delete;
   PlacedJob& operator=(const PlacedJob&) = delete;
 
-  const AtBatch& at() const { return *at_; }
-  const std::vector<CallRecord>& calls() const { return *calls_; }
+  const AtBatch& at() const { return growing_ ? growing_->at() : *at_; }
+  const CallRecord& call(std::uint32_t index) const {
+    return growing_ ? growing_->call(index) : (*calls_)[index];
+  }
 
   void PutAtAsked();
   void PutAtBatch(std::int64_t batch);
   /// The step of the sequence, if there is one for it; from 0.
   void PutAtStep(int step);
+  /// What is called is of this part, at its round; until it is put elsewhere.
+  void PutAtRound(const GrowingPart& part) { growing_ = &part; }
   /// Of all tensors of the model that lie in one piece of memory with this one.
   Bytes BytesOf(const ModelTensor& tensor) const;
 
@@ -38,6 +43,7 @@ class PlacedJob {
   /// The job at a step.
   std::optional<Job> here_;
   std::optional<AtBatch> other_;
+  const GrowingPart* growing_ = nullptr;
 };
 
 }  // namespace plimsoll

@@ -16,7 +16,11 @@ class RequestWriter {
   const Moment& now() const { return now_; }
   void BeginStep(int step) { now_.step = step; }
   /// One of those behind the steps.
-  void BeginPart(int part) { now_.part = part; }
+  void BeginPart(int part) {
+    now_.part = part;
+    now_.round = 0;
+  }
+  void BeginRound(std::int64_t round) { now_.round = round; }
   void BeginStage(Stage stage);
   void BeginCall(std::uint32_t call, std::uint16_t stream);
   /// What follows is in the computing stream, and is still told of the last call.

@@ -5,6 +5,7 @@
 
 #include "job/calls/arithmetic.h"
 #include "job/rules/common.h"
+#include "job/rules/matrix.h"
 #include "job/rules/rules.h"
 
 namespace plimsoll {
@@ -31,9 +32,11 @@ HeadsOfAttention ReadHeads(const Call& call, std::int64_t heads) {
 
 /// `make` makes the result; what it returns is given back by whoever called.
 template <typename Make>
-auto Attend(const HeadsOfAttention& heads, Emitter& emit, const Make& make) {
+auto Attend(const HeadsOfAttention& heads, int thread, Emitter& emit, const Make& make) {
   const Bytes x = heads.source;
   const Slot projected = emit.Take(Product(3, x));
+  // The first product of an evaluation may be this one, which has a bias.
+  KeepWorkspacesOfLinear(thread, emit);
   if (!heads.plain) {
     const Slot attended = emit.Take(x);
     auto made = make();
@@ -59,7 +62,7 @@ void NativeAttention(const Call& call, Emitter& emit) {
   HeadsOfAttention heads = ReadHeads(call, call.IntArg(4).value_or(1));
   heads.has_mask = call.TensorArg(9).has_value();
   heads.plain = heads.has_mask || call.BoolArg(10, true);
-  Attend(heads, emit, [&] {
+  Attend(heads, call.thread(), emit, [&] {
     MakeResult(call, 0, emit);
     return 0;
   });
@@ -81,7 +84,7 @@ void EncoderLayer(const Call& call, Emitter& emit) {
   const auto take = [&] { return emit.Take(x); };
   if (call.BoolArg(8, false)) {
     const Slot normed = take();
-    const Slot attended = Attend(heads, emit, take);
+    const Slot attended = Attend(heads, call.thread(), emit, take);
     emit.Give(normed);
     const Slot normed_again = take();
     const Slot between = emit.Take(inner);
@@ -91,7 +94,7 @@ void EncoderLayer(const Call& call, Emitter& emit) {
     emit.Give(attended);
     return;
   }
-  const Slot attended = Attend(heads, emit, take);
+  const Slot attended = Attend(heads, call.thread(), emit, take);
   const Slot normed = take();
   emit.Give(attended);
   const Slot between = emit.Take(inner);

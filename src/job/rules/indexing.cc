@@ -265,6 +265,20 @@ bool ManyBlocksARow(std::int64_t rows, std::int64_t length) {
 }
 
 // topk(self, k, dim, …) (8 rows, all on the last dimension)
+/// multinomial(self, num_samples, replacement): a random number for each chance, of which the
+/// largest are taken, as 100 recorded draws of one token have it (their checks of a few bytes
+/// aside); several draws with replacement have the chances and their running sums, by PyTorch's
+/// source.
+void Multinomial(const Call& call, Emitter& emit) {
+  MakeAll(call, emit);
+  const auto self = call.TensorArg(0);
+  if (!self) return;
+  const bool sums = call.IntArg(1).value_or(1) > 1 && call.BoolArg(2, false);
+  const Slot numbers = emit.Take((*self)->bytes());
+  emit.Give(emit.Take(sums ? (*self)->bytes() : 0));
+  emit.Give(numbers);
+}
+
 void TopK(const Call& call, Emitter& emit) {
   MakeAll(call, emit);
   const auto self = call.TensorArg(0);
@@ -367,6 +381,7 @@ constexpr std::array kIndexingRules = std::to_array<RuleEntry>({
     {"scatter_reduce", ScatterAlong},
     {"index_add", ScatterAlong},
     {"topk", TopK},
+    {"multinomial", Multinomial},
     {"_pack_padded_sequence", PackSequences},
     {"sort", Sort},
 });

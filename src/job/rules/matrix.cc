@@ -14,9 +14,13 @@ void KeepCublasWorkspace(int thread, Emitter& emit) {
                                                 : gpu.cublas_workspace_before_2_12);
 }
 
-namespace {
+void KeepWorkspacesOfLinear(int thread, Emitter& emit) {
+  constexpr Bytes kCublasLtWorkspace = 1 * kMiB;
+  KeepCublasWorkspace(thread, emit);
+  emit.Keep("cublasLt", thread, kCublasLtWorkspace);
+}
 
-constexpr Bytes kCublasLtWorkspace = 1 * kMiB;
+namespace {
 
 void MatrixProduct(const Call& call, Emitter& emit) {
   MakeAll(call, emit);
@@ -28,7 +32,7 @@ void MatrixProduct(const Call& call, Emitter& emit) {
 void ProductWithBias(const Call& call, Emitter& emit) {
   MatrixProduct(call, emit);
   const auto bias = call.TensorArg(0);
-  if (bias && (*bias)->dims() == 1) emit.Keep("cublasLt", call.thread(), kCublasLtWorkspace);
+  if (bias && (*bias)->dims() == 1) KeepWorkspacesOfLinear(call.thread(), emit);
 }
 
 constexpr std::array kMatrixRules = std::to_array<RuleEntry>({

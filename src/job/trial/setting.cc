@@ -163,6 +163,8 @@ Result<Setting> MakeSetting(const Job& job, const Gpu& gpu, const PredictOptions
 }
 
 StepDuration DurationOf(const Setting& setting, const RefusedCalls& refused) {
+  // What evaluates or generates was not timed.
+  if (!Trains(setting.variant())) return {};
   const std::vector<SequenceStep>& steps = setting.job->sequence;
   if (!steps.empty()) {
     // One that takes the middle of the times of some, evenly spread.

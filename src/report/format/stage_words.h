@@ -16,6 +16,10 @@ inline std::string_view StageWords(Stage stage) {
       return "training";
     case Stage::kEvaluation:
       return "evaluation";
+    case Stage::kPrompt:
+      return "the prompt";
+    case Stage::kGeneration:
+      return "generation";
     case Stage::kSave:
       return "saving";
     case Stage::kLoad:
