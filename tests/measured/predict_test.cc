@@ -155,7 +155,9 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
       Result<Job> job = ReadJob(*Input::Open(entry.path().string()));
       ASSERT_TRUE(job.ok());
       if (const std::optional<Error> error = Rewrite(*job, choice)) {
-        EXPECT_NE(error->message.find("no blocks"), std::string::npos) << error->ToLine();
+        const bool trains_nothing = !Trains(job->variants.front());
+        EXPECT_TRUE(trains_nothing || error->message.find("no blocks") != std::string::npos)
+            << error->ToLine();
         continue;
       }
       for (const Variant& variant : job->variants) {
