@@ -12,6 +12,17 @@ Json FiguresJson(const Needs& figures) {
           {"device", RangeJson(figures.device)}};
 }
 
+Json UnquantizedJson(const Unquantized& found) {
+  Json weights = Json::array();
+  for (const WholeWeights& one : found.whole) {
+    weights.push_back(
+        {{"name", one.name}, {"count", one.count}, {"bytes", one.bytes}, {"saves", one.saves}});
+  }
+  return {{"bits", found.bits},     {"quantized", found.quantized},
+          {"share", found.share},   {"bytes", found.bytes()},
+          {"saves", found.saves()}, {"weights", std::move(weights)}};
+}
+
 Json SpeedJson(const BatchSpeed& speed) {
   if (speed.batch == 0) return nullptr;
   return {{"batch", speed.batch},
@@ -294,6 +305,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                 answer.earlier_frees ? EarlierFreesJson(*answer.earlier_frees, p) : Json(nullptr)},
                {"assumptions", p.assumptions}};
   json["trains"] = p.trains;
+  if (p.unquantized) json["unquantized"] = UnquantizedJson(*p.unquantized);
   if (p.cache) {
     json["cache"] = {{"bytes", p.cache->bytes},
                      {"bytes_per_token", OrNull(p.cache->token)},

@@ -309,9 +309,10 @@ std::string EngineText(const Prediction& p, const ServedModel& model) {
       needs, left / model.token);
 }
 
-/// "4.00 GiB at most; 128.00 KiB a token and sequence: room for 95,000 tokens …".
+/// "4.00 GiB between two tokens at most, 128.00 KiB a token and sample …". While a prompt runs its
+/// keys and values may lie in one tensor with its queries, which is larger.
 std::string CacheText(const Prediction& p) {
-  std::string text = fmt::format("{} at most", FormatBytes(p.cache->bytes));
+  std::string text = fmt::format("{} between two tokens at most", FormatBytes(p.cache->bytes));
   if (!p.cache->token) {
     return text + fmt::format(", {} a sequence, made before it is filled",
                               FormatBytes(p.cache->bytes / std::max<std::int64_t>(p.batch, 1)));
@@ -512,6 +513,25 @@ std::string WithoutText(const TrialResult& without) {
       without.fits ? "goes on" : "does not fit");
 }
 
+/// At most so many lines of weights that are not quantized.
+constexpr std::size_t kMostWeights = 5;
+
+void WriteUnquantized(Writer& w, const Unquantized& found) {
+  w.Heading("What is not quantized");
+  w.Wrapped(fmt::format(
+                "Weights are kept in {} bits ({}), but {:.0f} % of those that are not trained are "
+                "whole: {}. In {} bits they would take {} less.",
+                found.bits, FormatBytes(found.quantized), 100 * found.share,
+                FormatBytes(found.bytes()), found.bits, FormatBytes(found.saves())),
+            "  ", "  ");
+  for (std::size_t i = 0; i < std::min(found.whole.size(), kMostWeights); ++i) {
+    const WholeWeights& one = found.whole[i];
+    w.Wrapped(Printable(one.name),
+              fmt::format("  {:>10} {:>4}×  ", FormatBytes(one.bytes), one.count),
+              "                    ");
+  }
+}
+
 void WriteGrowth(Writer& w, const Growth& growth) {
   WriteHolders(w, "What each step leaves behind", growth.holders);
   w.Wrapped(
@@ -667,6 +687,7 @@ std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
                        100.0 * double(line.bytes) / double(p.trial.needs.device.best)));
   }
   if (p.growth && p.growth->EndsTheJob()) WriteGrowth(w, *p.growth);
+  if (p.unquantized) WriteUnquantized(w, *p.unquantized);
   WriteHolders(w, "What holds it at the peak", p.holders);
   if (answer.earlier_frees) {
     w.Heading("Held, though nothing uses it again");

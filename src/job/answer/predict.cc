@@ -261,6 +261,7 @@ Prediction Predict(const Trial& trial) {
   const std::vector<std::uint32_t> alive = AliveAt(trial.lowered(), trial.shown().request);
   AddPeak(trial, prediction);
   prediction.cache = FindServedCache(trial);
+  prediction.unquantized = FindUnquantized(trial.setting());
   prediction.peak_token = TokenAt(setting, prediction.peak);
   prediction.host = FindHostNeeds(setting);
   if (prediction.host) prediction.host_stage = StageOfPart(trial, prediction.host->most);

@@ -13,6 +13,7 @@
 #include "job/answer/host_needs.h"
 #include "job/answer/served_cache.h"
 #include "job/answer/size_changes.h"
+#include "job/answer/unquantized.h"
 #include "job/trial/trial.h"
 
 namespace plimsoll {
@@ -75,6 +76,8 @@ struct Prediction {
   /// Else it evaluates or generates, and its stages are all that it does.
   bool trains = true;
   std::optional<ServedCache> cache = {};
+  /// Large weights that are whole beside quantized ones.
+  std::optional<Unquantized> unquantized = {};
   /// Of a peak in a generation.
   std::optional<TokenNumber> peak_token = {};
 
