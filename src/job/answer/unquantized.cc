@@ -58,8 +58,11 @@ std::optional<Unquantized> FindUnquantized(const Setting& setting) {
   Unquantized found;
   double quantized = 0, whole = 0;
   bool in_8_bits = false;
-  std::map<std::string, WholeWeights> groups;
-  std::map<std::string, double> counts;
+  struct Group {
+    WholeWeights told;
+    double elements = 0;
+  };
+  std::map<std::string, Group> groups;
   for (const ModelTensor& tensor : variant.model_tensors) {
     const Layout& layout = at.layout(tensor.layout);
     const std::string_view name = setting.job->strings[tensor.name];
@@ -76,12 +79,10 @@ std::optional<Unquantized> FindUnquantized(const Setting& setting) {
       case Kept::kWhole: {
         if (IsOfWords(name)) break;
         whole += double(layout.Numel());
-        const std::string group = FoldedLayers(name);
-        WholeWeights& one = groups[group];
-        one.name = group;
-        ++one.count;
-        one.bytes += layout.bytes();
-        counts[group] += double(layout.Numel());
+        Group& group = groups[FoldedLayers(name)];
+        ++group.told.count;
+        group.told.bytes += layout.bytes();
+        group.elements += double(layout.Numel());
         break;
       }
       case Kept::kOther:
@@ -93,9 +94,11 @@ std::optional<Unquantized> FindUnquantized(const Setting& setting) {
   found.share = whole / (whole + quantized);
   if (found.share < kMuchIsWhole) return std::nullopt;
   const double each = in_8_bits ? kBytesIn8Bits : kBytesIn4Bits;
-  for (auto& [name, one] : groups) {
-    one.saves = std::max<Bytes>(0, one.bytes - static_cast<Bytes>(each * counts[name]));
-    found.whole.push_back(std::move(one));
+  for (auto& [name, group] : groups) {
+    group.told.name = name;
+    const auto quantized_bytes = static_cast<Bytes>(each * group.elements);
+    group.told.saves = std::max<Bytes>(0, group.told.bytes - quantized_bytes);
+    found.whole.push_back(std::move(group.told));
   }
   std::ranges::stable_sort(found.whole, std::ranges::greater{}, &WholeWeights::bytes);
   return found;
