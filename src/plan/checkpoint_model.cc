@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 
+#include "job/rules/attention.h"
 #include "job/time/kernel_time.h"
 #include "job/time/step_time.h"
 #include "job/transforms/checkpoint.h"
+#include "plan/kept_results.h"
 
 namespace plimsoll {
 namespace {
@@ -20,6 +23,13 @@ constexpr Bytes kLeastShare = 1000;
 /// Of more modules than this, those that save the most: the search for sets takes longer than their
 /// number grows.
 constexpr std::size_t kMostModules = 400;
+/// Blocks of which something is kept, likewise; few ways for each where there are many.
+constexpr std::size_t kMostSelective = 400;
+constexpr std::size_t kMostPolicies = 6, kFewestPolicies = 2;
+/// The part of the forward that a block of which something is kept may be.
+constexpr double kLargestBlock = 0.2;
+/// A way to keep something has to be so much faster than the block computed again as a whole.
+constexpr double kWorthKeeping = 0.9;
 
 class Modeller {
  public:
@@ -28,6 +38,7 @@ class Modeller {
         variant_(variant),
         gpu_(gpu),
         at_(job, options.batch),
+        torch_(options.torch),
         time_model_(TimeModelOf(gpu)),
         bytes_(variant.storages) {
     LowerOptions as_captured = options;
@@ -40,30 +51,117 @@ class Modeller {
     FindBeside(Lower(job, variant, gpu, as_captured));
   }
 
-  CheckpointModel Run(const std::vector<std::string>& apart) {
+  CheckpointModel Run(const CheckpointScope& scope) {
     FindPlain();
     CheckpointSegments segments;
     for (std::string& module : CheckpointModules(job_, variant_)) {
-      const bool stays = std::any_of(apart.begin(), apart.end(), [&](const std::string& other) {
-        return IsPartOf(other, module);
-      });
-      if (!stays) segments.push_back({std::move(module)});
+      const bool stays =
+          std::any_of(scope.apart.begin(), scope.apart.end(),
+                      [&](const std::string& other) { return IsPartOf(other, module); });
+      if (!stays) segments.push_back({.modules = {std::move(module)}});
     }
-    std::vector<CheckpointBlock> blocks(segments.size());
-    for (std::size_t i = 0; i < segments.size(); ++i) blocks[i].module = segments[i].front();
-    for (const CheckpointedForward& one : FindCheckpointed(job_, variant_, segments)) {
-      if (one.calls.front() > begin_) Add(one, blocks[one.segment]);
-    }
-    const Bytes peak = *std::max_element(model_.plain.begin(), model_.plain.end());
-    for (CheckpointBlock& block : blocks) {
-      if (SavedBy(block) > peak / kLeastShare) model_.blocks.push_back(std::move(block));
-    }
+    const std::vector<CheckpointedForward> found = Add(segments);
     KeepThoseThatSaveMost();
+    if (scope.selective) Add(Selective(segments, found));
     FindConflicts();
     return std::move(model_);
   }
 
  private:
+  /// What each segment changes, if it is worth it; and where they are in the last step.
+  std::vector<CheckpointedForward> Add(const CheckpointSegments& segments) {
+    std::vector<CheckpointBlock> blocks(segments.size());
+    for (std::size_t i = 0; i < segments.size(); ++i) blocks[i].module = segments[i].Text();
+    std::vector<CheckpointedForward> found = FindCheckpointed(job_, variant_, segments);
+    std::erase_if(found, [&](const auto& one) { return one.calls.front() <= begin_; });
+    for (const CheckpointedForward& one : found) Add(one, blocks[one.segment]);
+    const Bytes peak = *std::max_element(model_.plain.begin(), model_.plain.end());
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (SavedBy(blocks[i]) <= peak / kLeastShare) continue;
+      whole_us_.try_emplace(segments[i].modules.front(), blocks[i].us);
+      if (!segments[i].kept.empty() &&
+          blocks[i].us > kWorthKeeping * whole_us_.at(segments[i].modules.front())) {
+        continue;
+      }
+      model_.blocks.push_back(std::move(blocks[i]));
+    }
+    return found;
+  }
+
+  /// What can be kept of the model's blocks: the outermost modules that take a small part of the
+  /// forward, so that not much is made again at once.
+  CheckpointSegments Selective(const CheckpointSegments& whole,
+                               const std::vector<CheckpointedForward>& found) const {
+    const double most_us = kLargestBlock * ForwardTime();
+    std::vector<const CheckpointedForward*> blocks;
+    for (const CheckpointedForward& one : found) {
+      const std::string& module = whole[one.segment].modules.front();
+      const auto us = whole_us_.find(module);
+      if (us == whole_us_.end() || us->second > most_us) continue;
+      const bool outermost = std::none_of(blocks.begin(), blocks.end(), [&](const auto* other) {
+        return IsPartOf(module, whole[other->segment].modules.front());
+      });
+      if (outermost) blocks.push_back(&one);
+    }
+    if (blocks.empty()) return {};
+    const std::size_t ways =
+        std::clamp(kMostSelective / blocks.size(), kFewestPolicies, kMostPolicies);
+    CheckpointSegments segments;
+    for (const CheckpointedForward* one : blocks) {
+      for (std::vector<KeptCall>& kept : WaysToKeep(ResultsOf(*one), ways)) {
+        segments.push_back({.modules = whole[one->segment].modules, .kept = std::move(kept)});
+      }
+    }
+    return segments;
+  }
+
+  /// Of the last step.
+  double ForwardTime() const {
+    double us = 0;
+    Stage stage = Stage::kUnknown;
+    for (std::size_t i = begin_; i < variant_.events.size(); ++i) {
+      const JobEvent& event = variant_.events[i];
+      if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
+      if (event.kind == JobEvent::Kind::kCall && stage == Stage::kForward) {
+        us += TimeToCompute(variant_.calls[event.index]);
+      }
+    }
+    return us;
+  }
+
+  /// What each call of a module made, up to where a checkpoint stops to repeat it.
+  std::vector<MadeResult> ResultsOf(const CheckpointedForward& one) const {
+    const std::set<std::size_t> keepable = FindKeepable(job_, variant_, one.calls);
+    std::map<StringId, std::size_t> seen;
+    std::vector<MadeResult> results;
+    for (const std::size_t i : one.calls) {
+      const CallRecord& record = variant_.calls[variant_.events[i].index];
+      const Call call(record, at_, Stage::kForward);
+      MadeResult result{.op = job_.strings[record.op],
+                        .nth = seen[record.op]++,
+                        .us = TimeToCompute(record),
+                        .random = IsRandom(job_, record),
+                        .repeated = i <= one.stop,
+                        .keepable = keepable.contains(i) && IsOneOperator(call)};
+      for (const NewStorage& fresh : record.fresh) {
+        const bool lives_anyway =
+            std::any_of(one.copied.begin(), one.copied.end(),
+                        [&](const auto& copy) { return copy.storage == fresh.storage; });
+        if (!lives_anyway) result.bytes += bytes_[fresh.storage];
+      }
+      results.push_back(result);
+    }
+    return results;
+  }
+
+  /// What a policy is asked about under that name: attention in its mathematical form is many.
+  bool IsOneOperator(const Call& call) const {
+    const std::optional<Attention> attention = ReadAttention(call);
+    // Casts of weights are autocast's, which keeps them itself.
+    if (!attention) return call.op().starts_with("aten.") && BaseName(call.op()) != "_to_copy";
+    return ChooseAttention(*attention, gpu_, torch_) != AttentionKernel::kMath;
+  }
+
   void KeepThoseThatSaveMost() {
     std::vector<CheckpointBlock>& blocks = model_.blocks;
     if (blocks.size() <= kMostModules) return;
@@ -80,10 +178,15 @@ class Modeller {
   }
 
   void FindConflicts() {
+    const auto module_of = [](const CheckpointBlock& block) {
+      const std::string_view name = block.module;
+      return name.substr(0, name.find('['));
+    };
     for (CheckpointBlock& block : model_.blocks) {
+      const std::string_view module = module_of(block);
       for (std::size_t i = 0; i < model_.blocks.size(); ++i) {
-        const std::string& other = model_.blocks[i].module;
-        const bool nested = IsPartOf(other, block.module) || IsPartOf(block.module, other);
+        const std::string_view other = module_of(model_.blocks[i]);
+        const bool nested = IsPartOf(other, module) || IsPartOf(module, other);
         if (nested && &model_.blocks[i] != &block) block.conflicts.push_back(i);
       }
     }
@@ -160,6 +263,9 @@ class Modeller {
       Change(block, After(copy.released), Before(copy.freed), -bytes_[copy.storage]);
       Change(block, again + 1, After(copy.own_uses.back()), bytes_[copy.storage]);
     }
+    for (const auto& [storage, freed] : one.kept_passing) {
+      Change(block, Before(freed), again + 1, bytes_[storage]);
+    }
     for (const CheckpointedForward::Input& input : one.inputs) {
       Change(block, Before(input.freed), After(one.last_need), bytes_[input.storage]);
     }
@@ -173,6 +279,7 @@ class Modeller {
     Bytes most = 0;
     for (std::size_t i = one.calls.front(); i <= one.stop; ++i) {
       const JobEvent& event = variant_.events[i];
+      if (one.kept.contains(i)) continue;
       if (own.contains(i)) {
         for (const NewStorage& fresh : variant_.calls[event.index].fresh) {
           alive += bytes_[fresh.storage];
@@ -187,14 +294,18 @@ class Modeller {
   }
 
   double TimeToCompute(const CheckpointedForward& one) const {
-    const TimeContext context{
-        .model = time_model_, .gpu = gpu_, .torch = {}, .matmul_tf32 = job_.matmul_tf32};
-    KernelTime time;
+    double us = 0;
     for (const std::size_t i : one.calls) {
       if (i > one.stop) break;
-      const CallRecord& record = variant_.calls[variant_.events[i].index];
-      time += TimeOf(Call(record, at_, Stage::kForward), context);
+      if (!one.kept.contains(i)) us += TimeToCompute(variant_.calls[variant_.events[i].index]);
     }
+    return us;
+  }
+
+  double TimeToCompute(const CallRecord& record) const {
+    const TimeContext context{
+        .model = time_model_, .gpu = gpu_, .torch = {}, .matmul_tf32 = job_.matmul_tf32};
+    const KernelTime time = TimeOf(Call(record, at_, Stage::kForward), context);
     return time.us + HostModel{}.gap * time.kernels;
   }
 
@@ -202,6 +313,7 @@ class Modeller {
   const Variant& variant_;
   const Gpu& gpu_;
   AtBatch at_;
+  TorchVersion torch_;
   TimeModel time_model_;
   std::vector<Bytes> bytes_;
   /// By call.
@@ -209,14 +321,16 @@ class Modeller {
   /// Where the last step begins.
   std::size_t begin_ = 0;
   CheckpointModel model_;
+  /// Of the modules that are worth a checkpoint, computed again as a whole.
+  std::map<std::string, double> whole_us_;
 };
 
 }  // namespace
 
 CheckpointModel ModelCheckpointing(const Job& job, const Variant& variant, const Gpu& gpu,
                                    const LowerOptions& options,
-                                   const std::vector<std::string>& apart) {
-  return Modeller(job, variant, gpu, options).Run(apart);
+                                   const CheckpointScope& scope) {
+  return Modeller(job, variant, gpu, options).Run(scope);
 }
 
 }  // namespace plimsoll

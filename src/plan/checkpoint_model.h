@@ -9,10 +9,18 @@
 
 namespace plimsoll {
 
+/// What may be checkpointed, and how.
+struct CheckpointScope {
+  /// These modules, and those around them, are left as they are.
+  std::vector<std::string> apart = {};
+  /// Blocks also in such a way that what some of their calls made is kept: for each block few ways,
+  /// from what takes the longest for its bytes on. A block's name then says what is kept, as
+  /// ParseCheckpointing has it.
+  bool selective = false;
+};
+
 /// Of the last captured step, which is what every later one does; the options' steps are not used.
-/// Modules of `apart`, and those around them, are left as they are.
 CheckpointModel ModelCheckpointing(const Job& job, const Variant& variant, const Gpu& gpu,
-                                   const LowerOptions& options,
-                                   const std::vector<std::string>& apart = {});
+                                   const LowerOptions& options, const CheckpointScope& scope = {});
 
 }  // namespace plimsoll

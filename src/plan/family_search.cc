@@ -14,6 +14,10 @@ constexpr std::size_t kMostPasses = 10;
 constexpr int kReplays = 6;
 /// What a model of checkpoints takes, as many times as the time of a step does.
 constexpr std::int64_t kModelling = 1;
+/// Blocks in part take a policy function in the user's code: for so much less time alone.
+constexpr double kSelectiveGain = 0.98;
+/// torch.utils.checkpoint.create_selective_checkpoint_contexts
+constexpr TorchVersion kFirstSelective = {2, 4};
 
 Choice InPasses(const Choice& base, int passes) {
   Choice choice = WithPasses(base, passes);
@@ -91,15 +95,15 @@ std::optional<Error> FamilySearch::Plain(const Family& family, Standings standin
 
 /// The modules to checkpoint are those of the job without other levers: what these change in memory
 /// is seen by the replays.
-const CheckpointSets& FamilySearch::SetsFor(const Choice& choice) {
+const CheckpointSets& FamilySearch::SetsFor(const Choice& choice, bool selective) {
   const Variant& variant = VariantOf(request_.job, choice);
   const std::vector<std::string> apart = NotCheckpointed(request_.job, variant, choice);
-  return sets_.Get({&variant, choice.batch, apart}, [&] {
+  return sets_.Get({&variant, choice.batch, apart, selective}, [&] {
     return CheckpointSets(ModelCheckpointing(request_.job, variant, request_.gpu,
                                              {.batch = choice.batch,
                                               .torch = TorchFor(request_.job, request_.options),
                                               .calibration = request_.options.calibration.get()},
-                                             apart));
+                                             {.apart = apart, .selective = selective}));
   });
 }
 
@@ -162,6 +166,25 @@ Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
                                          std::vector<Way>& found, double limit_us) {
   const CheckpointSets& sets = SetsFor(plain.choice);
   if (sets.empty()) return false;
+  const double most_us = limit_us * double(plain.samples);
+  const Result<CheckpointChoice> whole = Choose(sets, plain, most_us, budget, found);
+  if (!whole) return whole.error();
+  if (whole->modules.empty()) return !whole->model_fails;
+  if (!CanBeSelective() || !whole->score.fits || budget.spent()) return true;
+  budget.Spend(kModelling * evaluator_.WorkToTime());
+  const CheckpointSets& in_part = SetsFor(plain.choice, true);
+  const double worth_it_us = kSelectiveGain * whole->score.us;
+  if (LeastTime(in_part, ScoreOf(plain), PassesOf(plain.choice)) >= worth_it_us) return true;
+  const std::size_t so_far = found.size();
+  const Result<CheckpointChoice> selective = Choose(in_part, plain, worth_it_us, budget, found);
+  if (!selective) return selective.error();
+  if (!selective->score.fits) found.resize(so_far);
+  return true;
+}
+
+Result<CheckpointChoice> FamilySearch::Choose(const CheckpointSets& sets, const Way& plain,
+                                              double most_us, WorkBudget& budget,
+                                              std::vector<Way>& found) {
   const auto with = [&](const std::vector<std::string>& modules) {
     return evaluator_.Evaluate(plain.choice.With(kCheckpointingLever.name, ModulesValue(modules)));
   };
@@ -171,17 +194,19 @@ Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
     budget.Spend(outcome->work);
     return ScoreOf(*outcome);
   };
-  const Result<CheckpointChoice> best =
-      BestCheckpoints(sets, ScoreOf(plain), score,
-                      {.replays = ReplaysWithin(budget, plain),
-                       .most_us = limit_us * double(plain.samples),
-                       .passes = PassesOf(plain.choice)});
-  if (!best) return best.error();
-  if (best->modules.empty()) return !best->model_fails;
+  Result<CheckpointChoice> best = BestCheckpoints(sets, ScoreOf(plain), score,
+                                                  {.replays = ReplaysWithin(budget, plain),
+                                                   .most_us = most_us,
+                                                   .passes = PassesOf(plain.choice)});
+  if (!best || best->modules.empty()) return best;
   const Result<Way> outcome = with(best->modules);
   if (!outcome) return outcome.error();
   found.push_back(*outcome);
-  return !best->model_fails;
+  return best;
+}
+
+bool FamilySearch::CanBeSelective() const {
+  return TorchFor(request_.job, request_.options) >= kFirstSelective;
 }
 
 }  // namespace plimsoll

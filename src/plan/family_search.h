@@ -41,12 +41,18 @@ class FamilySearch {
                                             WorkBudget& budget, std::vector<Way>& found);
 
   std::vector<int> PassesFor(const Choice& base) const;
-  const CheckpointSets& SetsFor(const Choice& choice);
+  /// `selective`: blocks also in part.
+  const CheckpointSets& SetsFor(const Choice& choice, bool selective = false);
+  /// The best of these sets below a time for a step; appended to `found`, if there is one.
+  Result<CheckpointChoice> Choose(const CheckpointSets& sets, const Way& plain, double most_us,
+                                  WorkBudget& budget, std::vector<Way>& found);
+  /// Whether PyTorch has it, and nothing that only the whole blocks are known to go with.
+  bool CanBeSelective() const;
 
   const PlanRequest& request_;
   Evaluator& evaluator_;
-  /// By precision, batch and the modules that are not to be checkpointed.
-  using SetsKey = std::tuple<const Variant*, std::int64_t, std::vector<std::string>>;
+  /// By precision, batch, the modules that are not to be checkpointed, and whether in part.
+  using SetsKey = std::tuple<const Variant*, std::int64_t, std::vector<std::string>, bool>;
   Memo<SetsKey, CheckpointSets> sets_;
 };
 

@@ -82,7 +82,7 @@ extern const PlanLever kLossLever;
 // Values that the search, or a flag of its own, sets; each made by its lever.
 
 LeverValue PassesValue(int passes);
-LeverValue ModulesValue(std::vector<std::string> modules);
+LeverValue ModulesValue(const std::vector<std::string>& modules);
 /// DistributedDataParallel on so many GPUs.
 LeverValue DataParallelValue(std::int64_t ranks);
 /// The same as the script has it.

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from ..base.errors import PlanError
 from ..base.precision import EAGER, PRECISIONS
 from .applied import Applied
+from .checkpoints import checkpoint_blocks
 from .deferred_logits import defer
 from .host_optimizer import HostOptimizer
 from .new_optimizer import Unavailable, in_backward, refuse_state, remade_as
@@ -197,28 +198,27 @@ def _set_accumulation(applied: Applied, value: _Value) -> str:
 
 
 def _set_checkpointing(applied: Applied, value: _Value) -> str:
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
-        CheckpointImpl,
-        CheckpointWrapper,
-        checkpoint_wrapper,
-    )
-
     names = _modules(value)
-    blocks = [applied.model.get_submodule(name) for name in names]
-    wrappers = {
-        id(block): checkpoint_wrapper(block, checkpoint_impl=CheckpointImpl.NO_REENTRANT)
-        for block in blocks
-        if not isinstance(block, CheckpointWrapper)
-    }
-    for parent in list(applied.model.modules()):
-        for name, child in list(parent._modules.items()):  # a shared one is in several places
-            if id(child) in wrappers:
-                setattr(parent, name, wrappers[id(child)])
-    told = f"checkpointing of {len(names)} blocks; the state_dict keeps its names"
-    modules = (module for block in blocks for module in block.modules())
-    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules):
-        told += "; running statistics of batch norm in them move twice a pass"
-    return told
+    keep = _kept(value, len(names))
+    checkpoint_blocks(applied.model, names, keep)
+    in_part = sum(1 for kept in keep if kept)
+    told = f"checkpointing of {len(names)} blocks"
+    if in_part:
+        told += f", {'all' if in_part == len(names) else in_part} of them in part"
+    return f"{told}; the state_dict keeps its names"
+
+
+def _kept(value: _Value, blocks: int) -> list[str]:
+    """What is kept of each block."""
+    keep = value.get("keep", [""] * blocks)
+    if not isinstance(keep, list) or len(keep) != blocks or not all(
+        isinstance(kept, str) for kept in keep
+    ):
+        raise PlanError("the plan's checkpointing does not say what it keeps", hint=_ANEW)
+    return keep
+
+
+_ANEW = "Make the plan anew"
 
 
 def _modules(value: _Value) -> list[str]:

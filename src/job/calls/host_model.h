@@ -20,6 +20,9 @@ struct HostModel {
   /// the hooks on what is saved, for each tensor that a call which is repeated reads. Both by
   /// blocks of six kinds on an H200, too small to keep it busy.
   double checkpoint = 600, saved = 25;
+  /// What a selective checkpoint adds to each call of its modules, in the forward and when it is
+  /// repeated or found kept: its policy, and the mode of PyTorch's that asks it.
+  double policy = 30;
   /// A tensor that a hook copies to the host or back, likewise.
   double copy = 45;
   /// A step besides: the loop, a wait for the GPU at its end.

@@ -60,6 +60,8 @@ struct CallRecord {
   std::vector<NewStorage> fresh;
   /// A call of the forward that a checkpoint repeats in the backward.
   bool recomputed = false;
+  /// A selective checkpoint asks its policy about it, which is Python.
+  bool watched = false;
 };
 
 /// An operator without its namespace and overload: "mm" of "aten.mm.default".

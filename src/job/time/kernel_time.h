@@ -33,6 +33,9 @@ struct TimeContext {
 /// refused their workspace.
 KernelTime TimeOf(const Call& call, const TimeContext& context, int refused = 0);
 
+/// Between pinned memory and the device.
+double HostCopyTime(double bytes, double copies, const TimeContext& context);
+
 /// The group of constants by which it is timed: "product", "convolution", "memory", …
 std::string_view TimeGroupOf(const Call& call);
 

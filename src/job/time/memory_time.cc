@@ -78,9 +78,14 @@ KernelTime HostCopy(const Call& call, const TimeContext& context) {
   double bytes = 0;
   const std::vector<Tensor> tensors = call.TensorsArg(0);
   for (const Tensor& t : tensors) bytes += TouchedBytes(*t.layout);
-  return {.us = context.model.other.host_copy_start * double(tensors.size()) +
-                1e6 * bytes / (context.model.other.host_copy_share * context.gpu.interconnect.host),
+  return {.us = HostCopyTime(bytes, double(tensors.size()), context),
           .kernels = double(tensors.size())};
+}
+
+double HostCopyTime(double bytes, double copies, const TimeContext& context) {
+  const OtherModel& other = context.model.other;
+  return other.host_copy_start * copies +
+         1e6 * bytes / (other.host_copy_share * context.gpu.interconnect.host);
 }
 
 }  // namespace plimsoll

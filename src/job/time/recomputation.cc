@@ -25,10 +25,10 @@ class RecomputationFinder {
         if (stage == Stage::kBackward) backward_.clear();
       }
       if (event.kind != JobEvent::Kind::kCall) continue;
+      if (variant_.calls[event.index].recomputed) found_[event.index] = true;
       if (IsAdded(event.index)) continue;
       if (stage == Stage::kForward) forward_.push_back(event.index);
       if (stage == Stage::kBackward) backward_.push_back(event.index);
-      if (variant_.calls[event.index].recomputed) found_[event.index] = true;
     }
     if (stage == Stage::kBackward) Compare();
     return std::move(found_);

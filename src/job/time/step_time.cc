@@ -6,6 +6,7 @@
 #include "job/cudnn/convolution_workspace.h"
 #include "job/time/host_step.h"
 #include "job/time/recomputation.h"
+#include "job/transforms/block_offload.h"
 
 namespace plimsoll {
 namespace {
@@ -90,13 +91,14 @@ class HostPipeline {
 
   void Begin() {
     duration_ = {};
-    issued_ = done_ = joined_ = pace_ * host_.step;
+    issued_ = done_ = joined_ = copied_ = pace_ * host_.step;
     ready_.clear();
   }
   const StepDuration& duration() const { return duration_; }
 
   void Add(const Call& call, Stage stage, const KernelTime& time, bool recomputed) {
-    issued_ += pace_ * HostTime(call, stage, recomputed);
+    const double policy = call.record().watched ? host_.policy : 0;
+    issued_ += pace_ * (HostTime(call, stage, recomputed) + policy);
     if (time.us > 0) done_ = std::max(done_, issued_) + time.us + host_.gap * time.kernels;
     if (Waits(call)) issued_ = std::max(issued_, done_);
     duration_.gpu += time;
@@ -111,6 +113,12 @@ class HostPipeline {
     for (std::size_t i = 0; i < call.fresh(); ++i) ready_[call.FreshStorage(i)] = joined_;
     duration_.collectives_us += us;
     duration_.us = std::max({done_, issued_, joined_});
+  }
+  /// Beside the kernels, in a stream of copies: when what they make is there.
+  void AddCopy(const SideCopy& copy, double us) {
+    issued_ += pace_ * host_.copy * double(copy.storages.size());
+    copied_ = std::max({copied_, issued_, done_}) + us;
+    for (const Storage storage : copy.storages) ready_[storage] = copied_;
   }
   /// For what a collective makes, or for all of them.
   void Wait(Storage storage) {
@@ -153,6 +161,7 @@ class HostPipeline {
   double done_ = 0;
   /// When the last collective is done, and what each made.
   double joined_ = 0;
+  double copied_ = 0;
   std::map<Storage, double> ready_;
   bool recomputing_ = false;
 };
@@ -181,8 +190,16 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
     if (event.kind != JobEvent::Kind::kCall) continue;
     const CallRecord& record = variant.calls[event.index];
     const Call call(record, at, stage);
-    if (const std::optional<Storage> made = WaitsFor(job, record)) {
-      for (HostPipeline* pipeline : pipelines) pipeline->Wait(*made);
+    std::optional<Storage> waited_for = WaitsFor(job, record);
+    if (!waited_for) waited_for = CopyWaitedFor(job, record);
+    if (waited_for) {
+      for (HostPipeline* pipeline : pipelines) pipeline->Wait(*waited_for);
+      continue;
+    }
+    if (const std::optional<SideCopy> copy = SideCopyOf(job, record)) {
+      const double us = HostCopyTime(static_cast<double>(at.Of(copy->bytes)),
+                                     double(copy->storages.size()), context);
+      for (HostPipeline* pipeline : pipelines) pipeline->AddCopy(*copy, us);
       continue;
     }
     if (const std::optional<Collective> collective = CollectiveOf(job, record)) {

@@ -32,9 +32,9 @@ struct Lives {
 class SegmentFinder {
  public:
   SegmentFinder(const Job& job, const Variant& variant, const CheckpointSegments& segments)
-      : job_(job), variant_(variant), lives_(variant) {
+      : job_(job), variant_(variant), segments_(segments), lives_(variant) {
     for (std::size_t i = 0; i < segments.size(); ++i) {
-      for (const std::string& module : segments[i]) segments_with_[module].push_back(i);
+      for (const std::string& module : segments[i].modules) segments_with_[module].push_back(i);
     }
   }
 
@@ -91,9 +91,11 @@ class SegmentFinder {
 
   void Study(CheckpointedForward& one) {
     const std::set<std::size_t> own(one.calls.begin(), one.calls.end());
+    one.kept = FindKept(job_, variant_, one.calls, segments_[one.segment].kept);
     for (const std::size_t i : one.calls) {
+      const bool kept = one.kept.contains(i);
       for (const NewStorage& fresh : variant_.calls[variant_.events[i].index].fresh) {
-        StudySaved(fresh.storage, i, own, one);
+        kept ? StudyKept(fresh.storage, one) : StudySaved(fresh.storage, i, own, one);
       }
     }
     if (one.first_need == kNotFreed) return;
@@ -133,6 +135,22 @@ class SegmentFinder {
     }
   }
 
+  /// The backward asks the checkpoint for all that was saved, and the first question repeats the
+  /// segment, also where what is asked for was kept.
+  void StudyKept(Storage storage, CheckpointedForward& one) {
+    const std::size_t freed = lives_.freed[storage];
+    if (freed == kNotFreed) return;
+    if (freed < one.backward) {
+      one.kept_passing[storage] = freed;
+      return;
+    }
+    for (const std::size_t use : lives_.uses[storage]) {
+      if (use < one.backward || !IsOf(use, one.segment)) continue;
+      one.kept_saved.insert(storage);
+      Need(one, use);
+    }
+  }
+
   /// Autocast keeps the weights that it casts until it ends.
   bool IsCastOfParameter(std::size_t event) const {
     const CallRecord& call = variant_.calls[variant_.events[event].index];
@@ -165,8 +183,10 @@ class SegmentFinder {
   std::size_t StopOf(const CheckpointedForward& one) const {
     for (auto i = one.calls.rbegin(); i != one.calls.rend(); ++i) {
       const CallRecord& call = variant_.calls[variant_.events[*i].index];
-      const bool makes = std::any_of(call.fresh.begin(), call.fresh.end(),
-                                     [&](const auto& fresh) { return one.Needs(fresh.storage); });
+      const bool makes =
+          std::any_of(call.fresh.begin(), call.fresh.end(), [&](const auto& fresh) {
+            return one.Needs(fresh.storage) || one.kept_saved.contains(fresh.storage);
+          });
       const std::optional<Storage> written = WrittenBy(job_, call);
       if (makes || (written && one.Needs(*written))) return *i;
     }
@@ -175,6 +195,7 @@ class SegmentFinder {
 
   const Job& job_;
   const Variant& variant_;
+  const CheckpointSegments& segments_;
   Lives lives_;
   std::map<std::string, std::vector<std::size_t>, std::less<>> segments_with_;
   std::map<std::string_view, std::vector<std::size_t>> of_module_;
@@ -184,7 +205,10 @@ class SegmentFinder {
 class Checkpointer {
  public:
   Checkpointer(Job& job, const Variant& old, std::vector<CheckpointedForward> found)
-      : old_(old), found_(std::move(found)), edit_(job, old, "plimsoll.checkpoint") {
+      : old_(old),
+        found_(std::move(found)),
+        edit_(job, old, "plimsoll.checkpoint"),
+        kept_op_(job.strings.Intern("plimsoll.kept_")) {
     for (const CheckpointedForward& one : found_) {
       needs_[one.first_need].push_back(&one);
       for (const auto& [storage, last] : one.dropped) frees_after_[last].push_back(storage);
@@ -193,6 +217,7 @@ class Checkpointer {
         for (const std::size_t use : copy.own_uses) copy_uses_[use].insert(copy.storage);
         copy_frees_after_[copy.own_uses.back()].push_back(copy.storage);
       }
+      HoldPassing(one);
     }
     for (const CheckpointedForward& one : found_) KeepInputs(one);
     for (const auto& [storage, event] : released_) frees_after_[event].push_back(storage);
@@ -217,9 +242,30 @@ class Checkpointer {
  private:
   using Names = std::map<Storage, Storage>;
 
+  /// What is kept for the repetition goes with it; what that does not come to, with the checkpoint.
+  void HoldPassing(const CheckpointedForward& one) {
+    if (one.kept.empty()) return;
+    for (const std::size_t i : one.calls) {
+      CallRecord& call = edit_.variant().calls[old_.events[i].index];
+      call.watched = true;
+      for (const NewStorage& fresh : call.fresh) {
+        if (!one.kept_passing.contains(fresh.storage)) continue;
+        if (i <= one.stop) {
+          passing_until_[fresh.storage] = one.first_need;
+        } else {
+          released_[fresh.storage] = one.last_need;
+        }
+      }
+    }
+  }
+
   /// The checkpoint holds what goes in until its backward is done.
   void KeepInputs(const CheckpointedForward& one) {
     for (const CheckpointedForward::Input& input : one.inputs) {
+      if (const auto held = passing_until_.find(input.storage); held != passing_until_.end()) {
+        if (held->second > one.last_need) continue;
+        passing_until_.erase(held);
+      }
       const auto moved = released_.find(input.storage);
       const std::size_t released = moved == released_.end() ? input.freed : moved->second;
       if (released < one.last_need) released_[input.storage] = one.last_need;
@@ -232,22 +278,43 @@ class Checkpointer {
     std::set<Storage> passing;
     for (std::size_t i = one.calls.front(); i <= one.stop; ++i) {
       const JobEvent& event = old_.events[i];
-      if (own.contains(i)) {
+      if (one.kept.contains(i)) {
+        TakeKept(old_.calls[event.index], passing);
+      } else if (own.contains(i)) {
         CallRecord call = old_.calls[event.index];
         for (const NewStorage& fresh : call.fresh) {
           names[fresh.storage] = edit_.NewStorageNumber();
           if (!one.Needs(fresh.storage)) passing.insert(fresh.storage);
         }
         call.recomputed = true;
+        call.watched = !one.kept.empty();
         Rename(call, names);
         edit_.Call(std::move(call));
       } else if (event.kind == JobEvent::Kind::kFree && passing.erase(event.index) > 0) {
-        edit_.Free(names.at(event.index));
+        edit_.Free(NameOf(names, event.index));
       }
     }
-    for (const Storage storage : passing) edit_.Free(names.at(storage));
+    for (const Storage storage : passing) edit_.Free(NameOf(names, storage));
     for (const auto& [storage, last] : one.dropped) renamed_[storage] = names.at(storage);
     for (const auto& copy : one.copied) copies_[copy.storage] = names.at(copy.storage);
+  }
+
+  /// What a call made is there: only the host has to do with it.
+  void TakeKept(const CallRecord& made, std::set<Storage>& passing) {
+    edit_.Call({.op = kept_op_,
+                .where = made.where,
+                .module = made.module,
+                .thread = made.thread,
+                .recomputed = true,
+                .watched = true});
+    for (const NewStorage& fresh : made.fresh) {
+      if (passing_until_.contains(fresh.storage)) passing.insert(fresh.storage);
+    }
+  }
+
+  static Storage NameOf(const Names& names, Storage storage) {
+    const auto found = names.find(storage);
+    return found == names.end() ? storage : found->second;
   }
 
   static void Rename(CallRecord& call, const Names& names) {
@@ -262,7 +329,7 @@ class Checkpointer {
   void CopyEvent(std::size_t i) {
     const JobEvent& event = old_.events[i];
     if (event.kind == JobEvent::Kind::kFree) {
-      if (released_.contains(event.index)) return;  // at another time
+      if (released_.contains(event.index) || passing_until_.contains(event.index)) return;
       if (const auto found = renamed_.find(event.index); found != renamed_.end()) {
         edit_.Free(found->second);
         renamed_.erase(found);
@@ -296,11 +363,14 @@ class Checkpointer {
   const Variant& old_;
   std::vector<CheckpointedForward> found_;
   JobEditor edit_;
+  StringId kept_op_;
   std::map<std::size_t, std::vector<const CheckpointedForward*>> needs_;
   std::map<std::size_t, std::vector<Storage>> frees_after_, copy_frees_after_;
   std::map<std::size_t, std::set<Storage>> copy_uses_;
   /// What is freed at another time than it was, and after which event.
   std::map<Storage, std::size_t> released_;
+  /// What was kept and goes in the repetition before this event.
+  std::map<Storage, std::size_t> passing_until_;
   /// What was dropped, and what stands for it since it was computed again; the same for copies.
   Names renamed_, copies_;
 };

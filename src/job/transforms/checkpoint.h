@@ -1,10 +1,11 @@
 // Activation checkpointing of chosen modules, as torch.utils.checkpoint does it without reentrance:
 // what a module saves for its backward is dropped at its end, and made again when its backward
-// begins.
+// begins. A selective checkpoint keeps what single calls made, and repeats the others.
 #pragma once
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "job/file/job.h"
@@ -30,6 +31,12 @@ struct CheckpointedForward {
 
   std::size_t segment = 0;
   std::vector<std::size_t> calls;
+  /// Of the calls, those that are not repeated: what they made is kept.
+  std::set<std::size_t> kept;
+  /// What they made and the backward reads; and what nobody would hold but for the repetition, which
+  /// reads it: by when it was freed.
+  std::set<Storage> kept_saved;
+  std::map<Storage, std::size_t> kept_passing;
   /// Where the backward begins.
   std::size_t backward = 0;
   /// Saved for the segment's backward alone, and the last event of the forward that needs it.

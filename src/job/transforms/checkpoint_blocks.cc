@@ -144,35 +144,38 @@ namespace {
 
 /// Segments of consecutive blocks: of every `stride` the first `length`.
 CheckpointSegments Regular(const std::vector<std::string>& blocks, std::size_t length,
-                           std::size_t stride) {
+                           std::size_t stride, const Checkpointing& as) {
   CheckpointSegments segments;
   for (std::size_t i = 0; i < blocks.size(); i += stride) {
     const std::size_t end = std::min(blocks.size(), i + length);
-    segments.emplace_back(blocks.begin() + std::ptrdiff_t(i), blocks.begin() + std::ptrdiff_t(end));
+    segments.push_back(
+        {.modules = {blocks.begin() + std::ptrdiff_t(i), blocks.begin() + std::ptrdiff_t(end)},
+         .kept = as.kept,
+         .on_host = as.on_host});
   }
   return segments;
 }
 
-Result<CheckpointSegments> ResolveNames(const std::vector<std::string>& names,
-                                        const std::vector<std::string_view>& known) {
-  CheckpointSegments segments;
-  for (const std::string& name : names) {
+std::optional<Error> CheckNames(const CheckpointSegments& named,
+                                const std::vector<std::string_view>& known) {
+  std::vector<std::string_view> before;
+  for (const CheckpointSegment& segment : named) {
+    const std::string& name = segment.modules.front();
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       return Error{.message = fmt::format("'{}' is no block of this model", name),
                    .hint = SuggestOr(name, known,
                                      fmt::format("all, every:2, sqrt, or blocks from {} to {}",
                                                  known.front(), known.back()))};
     }
-    for (const std::vector<std::string>& other : segments) {
-      if (IsPartOf(name, other.front()) || IsPartOf(other.front(), name)) {
-        return Error{
-            .message = fmt::format("'{}' and '{}': one is part of the other", other.front(), name),
-            .hint = "name one of them"};
+    for (const std::string_view other : before) {
+      if (IsPartOf(name, other) || IsPartOf(other, name)) {
+        return Error{.message = fmt::format("'{}' and '{}': one is part of the other", other, name),
+                     .hint = "name one of them"};
       }
     }
-    segments.push_back({name});
+    before.push_back(name);
   }
-  return segments;
+  return std::nullopt;
 }
 
 /// "2" of "every:2"
@@ -186,34 +189,184 @@ Result<Checkpointing> ParseEvery(std::string_view text, std::string_view digits)
   return Checkpointing{.every = every};
 }
 
-}  // namespace
+constexpr std::string_view kHost = "host";
 
-Result<Checkpointing> ParseCheckpointing(std::string_view text) {
-  constexpr std::string_view kEvery = "every:";
-  if (text == "all") return Checkpointing{};
-  if (text == "sqrt") return Checkpointing{.rule = Checkpointing::Rule::kRoot};
-  if (text.starts_with(kEvery)) return ParseEvery(text, text.substr(kEvery.size()));
+std::string WithKept(std::string_view what, std::string_view kept) {
+  return kept.empty() ? std::string(what) : fmt::format("{}[{}]", what, kept);
+}
+
+/// What stands behind a module in brackets.
+struct Kept {
+  std::vector<KeptCall> calls;
+  bool on_host = false;
+};
+
+/// Takes "[addmm+mm]" off the end of "h.0[addmm+mm]".
+Result<Kept> TakeKept(std::string_view& text) {
+  const std::size_t open = text.find('[');
+  if (open == std::string_view::npos) return Kept();
+  if (!text.ends_with(']')) {
+    return Error{.message = fmt::format("'{}' has no ] at its end", text),
+                 .hint = "such as h.0[addmm+attention]"};
+  }
+  const std::string_view kept = text.substr(open + 1, text.size() - open - 2);
+  text = text.substr(0, open);
+  if (kept == kHost) return Kept{.on_host = true};
+  Result<std::vector<KeptCall>> calls = ParseKeptCalls(kept);
+  if (!calls) return calls.error();
+  return Kept{.calls = std::move(*calls)};
+}
+
+Result<Checkpointing> ParseNames(std::string_view text) {
   Checkpointing named{.rule = Checkpointing::Rule::kNamed};
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
-    named.names.emplace_back(rest.substr(0, comma));
+    Result<CheckpointSegment> segment = ParseCheckpointSegment(rest.substr(0, comma));
+    if (!segment) return segment.error();
+    named.named.push_back(std::move(*segment));
     rest.remove_prefix(std::min(rest.size(), comma + 1));
   }
-  if (named.names.empty() || std::ranges::find(named.names, "") != named.names.end()) {
+  const bool left_out = std::ranges::any_of(
+      named.named, [](const auto& segment) { return segment.modules.front().empty(); });
+  if (named.named.empty() || left_out) {
     return Error{.message = fmt::format("'{}' leaves out the name of a module", text),
                  .hint = "all, every:2, sqrt, or names with one comma between them"};
   }
   return named;
 }
 
+/// "all", "every:2", "sqrt"; nothing where these are names.
+std::optional<Result<Checkpointing>> ParseRule(std::string_view text) {
+  constexpr std::string_view kEvery = "every:";
+  if (text == "all") return Checkpointing{};
+  if (text == "sqrt") return Checkpointing{.rule = Checkpointing::Rule::kRoot};
+  if (text.starts_with(kEvery)) return ParseEvery(text, text.substr(kEvery.size()));
+  return std::nullopt;
+}
+
+/// The calls of each segment's first forward.
+std::vector<std::vector<std::size_t>> FirstForwards(const Job& job, const Variant& variant,
+                                                    const CheckpointSegments& segments) {
+  std::map<std::string_view, std::size_t> of_module;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    for (const std::string& module : segments[i].modules) of_module[module] = i;
+  }
+  std::vector<std::vector<std::size_t>> calls(segments.size());
+  Stage stage = Stage::kUnknown;
+  for (std::size_t i = 0; i < variant.events.size(); ++i) {
+    const JobEvent& event = variant.events[i];
+    if (event.kind == JobEvent::Kind::kStage) {
+      if (stage == Stage::kForward) break;
+      stage = event.stage;
+    }
+    if (event.kind != JobEvent::Kind::kCall || stage != Stage::kForward) continue;
+    ForEachModuleAround(
+        job.strings[variant.calls[event.index].module], [&](std::string_view module) {
+          const auto found = of_module.find(module);
+          if (found != of_module.end()) calls[found->second].push_back(i);
+        });
+  }
+  return calls;
+}
+
+/// The kept calls of one segment.
+class KeptCheck {
+ public:
+  KeptCheck(const Job& job, const Variant& variant, const CheckpointSegment& segment,
+            const std::vector<std::size_t>& calls)
+      : job_(job), variant_(variant), segment_(segment), calls_(calls) {}
+
+  std::optional<Error> Run() const {
+    for (const KeptCall& kept : segment_.kept) {
+      if (FindKept(job_, variant_, calls_, {kept}).empty()) return NotCalled(kept);
+    }
+    const std::set<std::size_t> kept = FindKept(job_, variant_, calls_, segment_.kept);
+    const std::set<std::size_t> keepable = FindKeepable(job_, variant_, calls_);
+    std::string_view random;
+    for (const std::size_t event : calls_) {
+      const std::string op = ShortOp(OpAt(event));
+      if (kept.contains(event) && !keepable.contains(event)) {
+        return Error{.message = fmt::format("{}: what {} makes cannot be kept: it is written in "
+                                            "place",
+                                            segment_.modules.front(), op),
+                     .hint = "leave it out"};
+      }
+      if (!IsRandom(job_, variant_.calls[variant_.events[event].index])) continue;
+      if (kept.contains(event)) {
+        random = OpAt(event);
+      } else if (!random.empty()) {
+        return Error{.message = fmt::format("{}: with {} kept, {} would get other random numbers "
+                                            "when it is repeated",
+                                            segment_.modules.front(), ShortOp(random), op),
+                     .hint = fmt::format("keep {} too, or neither", op)};
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::string_view OpAt(std::size_t event) const {
+    return job_.strings[variant_.calls[variant_.events[event].index].op];
+  }
+
+  Error NotCalled(const KeptCall& kept) const {
+    std::set<std::string> ops;
+    for (const std::size_t event : calls_) ops.insert(ShortOp(OpAt(event)));
+    const std::vector<std::string_view> known(ops.begin(), ops.end());
+    const std::string text = KeptCallsText({kept});
+    return {.message = fmt::format("{} makes no call of {}", segment_.modules.front(), text),
+            .hint = SuggestOr(text, known, fmt::format("it calls {}", Joined(known, ", ")))};
+  }
+
+  const Job& job_;
+  const Variant& variant_;
+  const CheckpointSegment& segment_;
+  const std::vector<std::size_t>& calls_;
+};
+
+}  // namespace
+
+std::string CheckpointSegment::KeptText() const {
+  return on_host ? std::string(kHost) : kept.empty() ? std::string() : KeptCallsText(kept);
+}
+
+std::string CheckpointSegment::Text() const { return WithKept(modules.front(), KeptText()); }
+
+Result<CheckpointSegment> ParseCheckpointSegment(std::string_view text) {
+  Result<Kept> kept = TakeKept(text);
+  if (!kept) return kept.error();
+  return CheckpointSegment{.modules = {std::string(text)},
+                           .kept = std::move(kept->calls),
+                           .on_host = kept->on_host};
+}
+
+Result<Checkpointing> ParseCheckpointing(std::string_view text) {
+  std::string_view rule = text;
+  Result<Kept> kept = TakeKept(rule);
+  std::optional<Result<Checkpointing>> parsed = kept ? ParseRule(rule) : std::nullopt;
+  if (parsed) {
+    if (*parsed) {
+      (*parsed)->kept = std::move(kept->calls);
+      (*parsed)->on_host = kept->on_host;
+    }
+    return std::move(*parsed);
+  }
+  return ParseNames(text);
+}
+
 std::string CheckpointingText(const Checkpointing& checkpointing) {
+  const std::string kept =
+      CheckpointSegment{.kept = checkpointing.kept, .on_host = checkpointing.on_host}.KeptText();
+  std::vector<std::string> names;
   switch (checkpointing.rule) {
     case Checkpointing::Rule::kEvery:
-      return checkpointing.every == 1 ? "all" : fmt::format("every:{}", checkpointing.every);
+      return WithKept(
+          checkpointing.every == 1 ? "all" : fmt::format("every:{}", checkpointing.every), kept);
     case Checkpointing::Rule::kRoot:
-      return "sqrt";
+      return WithKept("sqrt", kept);
     case Checkpointing::Rule::kNamed:
-      return Joined(checkpointing.names, ",");
+      for (const CheckpointSegment& segment : checkpointing.named) names.push_back(segment.Text());
+      return Joined(names, ",");
   }
   return "";
 }
@@ -229,12 +382,25 @@ Result<CheckpointSegments> ResolveCheckpointing(const Checkpointing& checkpointi
   if (checkpointing.rule == Checkpointing::Rule::kRoot) {
     const auto root =
         static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(blocks.size()))));
-    return Regular(blocks, root, root);
+    return Regular(blocks, root, root, checkpointing);
   }
-  if (!named) return Regular(blocks, 1, checkpointing.every);
+  if (!named) return Regular(blocks, 1, checkpointing.every, checkpointing);
   std::vector<std::string_view> known(blocks.begin(), blocks.end());
   known.insert(known.end(), modules.begin(), modules.end());
-  return ResolveNames(checkpointing.names, known);
+  if (std::optional<Error> error = CheckNames(checkpointing.named, known)) return *error;
+  return checkpointing.named;
+}
+
+std::optional<Error> CannotKeep(const Job& job, const Variant& variant,
+                                const CheckpointSegments& segments) {
+  const bool any = std::ranges::any_of(segments, [](const auto& one) { return !one.kept.empty(); });
+  if (!any) return std::nullopt;
+  const std::vector<std::vector<std::size_t>> calls = FirstForwards(job, variant, segments);
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].kept.empty()) continue;
+    if (auto error = KeptCheck(job, variant, segments[i], calls[i]).Run()) return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "job/file/job.h"
+#include "job/transforms/kept_calls.h"
 
 namespace plimsoll {
 
@@ -21,8 +22,20 @@ std::vector<std::string> CheckpointBlocks(const Job& job, const Variant& variant
 /// part of others; in the order of the forward, the outer before the inner.
 std::vector<std::string> CheckpointModules(const Job& job, const Variant& variant);
 
-/// Modules that are computed again together: only what goes into the first of each is kept.
-using CheckpointSegments = std::vector<std::vector<std::string>>;
+/// Modules that are computed again together: only what goes into the first of them is kept, and what
+/// single calls make, if it says so. Or a module whose results wait on the host.
+struct CheckpointSegment {
+  std::vector<std::string> modules;
+  std::vector<KeptCall> kept = {};
+  bool on_host = false;
+
+  /// "h.0", "h.0[addmm+attention]", "h.0[host]"; of one module.
+  std::string Text() const;
+  /// "addmm+attention", "host"; empty where it is computed again as a whole.
+  std::string KeptText() const;
+};
+using CheckpointSegments = std::vector<CheckpointSegment>;
+Result<CheckpointSegment> ParseCheckpointSegment(std::string_view text);
 
 /// Which modules to checkpoint, whatever the job: of which job's blocks is seen when it is
 /// resolved.
@@ -36,11 +49,15 @@ struct Checkpointing {
   };
   Rule rule = Rule::kEvery;
   std::size_t every = 1;
-  /// Blocks, or other modules.
-  std::vector<std::string> names = {};
+  /// In each, where the rule names the blocks.
+  std::vector<KeptCall> kept = {};
+  bool on_host = false;
+  /// Blocks, or other modules, each by itself.
+  CheckpointSegments named = {};
 };
 
-/// "all", "every:2", "sqrt", or names with commas between them.
+/// "all", "every:2", "sqrt", or names with commas between them. What is kept of a module stands
+/// behind it: "all[mm+attention]", "h.0[addmm@1],h.1"; and that it waits on the host: "h.0[host]".
 Result<Checkpointing> ParseCheckpointing(std::string_view text);
 /// As ParseCheckpointing takes it.
 std::string CheckpointingText(const Checkpointing& checkpointing);
@@ -49,6 +66,10 @@ std::string CheckpointingText(const Checkpointing& checkpointing);
 Result<CheckpointSegments> ResolveCheckpointing(const Checkpointing& checkpointing,
                                                 const std::vector<std::string>& blocks,
                                                 const std::vector<std::string>& modules = {});
+
+/// Whether PyTorch can keep what the segments say, and the results stay the same.
+std::optional<Error> CannotKeep(const Job& job, const Variant& variant,
+                                const CheckpointSegments& segments);
 
 /// "a", "a.b" and "a.b.c" of "a.b.c".
 void ForEachModuleAround(std::string_view path, const std::function<void(std::string_view)>& each);

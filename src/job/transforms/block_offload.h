@@ -1,0 +1,31 @@
+// Blocks whose results wait on the host: copied there in a stream of their own while the next blocks
+// are computed, and back while those have their backward. As plimsoll.applying.waiting_blocks does it.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "job/file/job.h"
+#include "job/transforms/checkpoint.h"
+
+namespace plimsoll {
+
+/// What of a block's forward leaves: saved for its own backward alone, and not small beside the
+/// rest of it.
+std::vector<Storage> LeavingOf(const Variant& variant, const CheckpointedForward& one);
+
+/// Each leaves when its block is done, and its memory is free when the next of these blocks is; it
+/// comes back when the backward of that one begins. So the last of them stays: it is needed first.
+Variant OffloadBlocks(Job& job, const Variant& variant, const CheckpointSegments& segments);
+
+/// A call that copies between host and device beside the kernels; and what waits for it.
+struct SideCopy {
+  /// What is copied is ready, or gone, when it is done.
+  std::vector<Storage> storages;
+  Number bytes;
+};
+std::optional<SideCopy> SideCopyOf(const Job& job, const CallRecord& call);
+/// A storage whose copy the computing stream waits for.
+std::optional<Storage> CopyWaitedFor(const Job& job, const CallRecord& call);
+
+}  // namespace plimsoll
