@@ -40,12 +40,12 @@ nlohmann::json Told(const Job& job, const Way& way) {
 
 std::optional<Way> Best(const PlanRequest& request, Evaluator& evaluator, const Way& plain,
                         bool selective) {
-  const CheckpointSets sets(
-      ModelCheckpointing(request.job, request.job.variants.front(), request.gpu,
-                         {.batch = plain.choice.batch,
-                          .torch = TorchFor(request.job, request.options),
-                          .calibration = request.options.calibration.get()},
-                         {.selective = selective}));
+  const CheckpointSets sets(ModelCheckpointing(request.job, request.job.variants.front(),
+                                               request.gpu,
+                                               {.batch = plain.choice.batch,
+                                                .torch = TorchFor(request.job, request.options),
+                                                .calibration = request.options.calibration.get()},
+                                               {.selective = selective}));
   const auto with = [&](const std::vector<std::string>& modules) {
     return evaluator.Evaluate(plain.choice.With(kCheckpointingLever.name, ModulesValue(modules)));
   };

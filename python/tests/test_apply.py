@@ -116,6 +116,8 @@ def same(first, second, exactly=True):
         (2, {"accumulation": {"passes": 2}}),
         (4, {"accumulation": {"passes": 4}}),
         (1, {"checkpointing": {"modules": ["blocks.0", "blocks.2"]}}),
+        (1, {"checkpointing": {"modules": ["blocks.0", "blocks.2"], "keep": ["addmm", ""]}}),
+        (1, {"checkpointing": {"modules": ["blocks.0", "blocks.1"], "keep": ["host:blocks.2", ""]}}),
         (
             2,
             {
@@ -515,9 +517,74 @@ def test_checkpointing_is_in_a_shared_module_everywhere():
     assert all(isinstance(model[i], CheckpointWrapper) == (i != 1) for i in range(3))
     assert list(model.state_dict()) == names
     model.load_state_dict(model.state_dict())
-    assert "batch norm" not in applied.done[0]
-    normed = nn.Sequential(nn.Sequential(nn.BatchNorm1d(3)))
-    assert "batch norm" in plimsoll.apply(plan(checkpointing={"modules": ["0"]}), normed).done[0]
+    assert "1 blocks" in applied.done[0]
+
+
+class Mixed(nn.Module):
+    """What a block may have: a norm, a batch norm, products, random numbers, views of one storage."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.statistics = nn.LayerNorm(width), nn.BatchNorm1d(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(2 * width, width)
+        self.dropout = nn.Dropout(0.2)
+
+    def forward(self, x):
+        gate, up = self.up(self.norm(x)).chunk(2, dim=-1)
+        return x + self.dropout(self.statistics(self.down(nn.functional.silu(gate) * up)))
+
+
+def trained(change):
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Mixed(16) for _ in range(4)])
+    names = list(model.state_dict())
+    change(model)
+    assert list(model.state_dict()) == names
+    torch.manual_seed(1)
+    for _ in range(2):
+        model(torch.randn(32, 16)).square().sum().backward()
+    return model, [p.grad for p in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        ["", "", "", ""],
+        ["addmm", "addmm@0", "addmm@1+silu", "native_layer_norm"],
+        ["mul.Tensor+addmm", "", "silu", "native_batch_norm"],
+        ["host:2", "addmm", "host:3", ""],
+        ["host:1", "host:3", "host:3", "host:0"],
+    ],
+)
+def test_what_is_kept_or_waits_changes_no_result(keep, monkeypatch):
+    from plimsoll.applying import waiting_blocks
+    from plimsoll.applying.checkpoints import checkpoint_blocks
+
+    monkeypatch.setattr(waiting_blocks, "_Copies", waiting_blocks._CopiesInPlace)
+    names = ["0", "1", "2", "3"]
+    plain_model, expected = trained(lambda model: None)
+    model, grads = trained(lambda model: checkpoint_blocks(model, names, keep))
+    assert all(torch.equal(a, b) for a, b in zip(expected, grads))
+    # Running statistics too: a batch that is seen again is no other batch.
+    assert same(plain_model, model)
+
+
+def test_a_graph_whose_results_wait_is_gone_through_once(monkeypatch):
+    from plimsoll.applying import waiting_blocks
+
+    monkeypatch.setattr(waiting_blocks, "_Copies", waiting_blocks._CopiesInPlace)
+    model = nn.Sequential(Mixed(8), Mixed(8))
+    waiting_blocks.wait_on_host(model, {"0": "1"})
+    loss = model(torch.randn(4, 8)).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="retain_graph"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("keep", [["addmm@x"], ["+"], [1], ["addmm", ""], "addmm"])
+def test_a_plan_that_says_wrongly_what_it_keeps(keep):
+    with pytest.raises(plimsoll.PlanError):
+        plimsoll.apply(plan(checkpointing={"modules": ["blocks.0"], "keep": keep}), net())
 
 
 def test_a_compiled_way_compiles_the_model_in_place(monkeypatch):

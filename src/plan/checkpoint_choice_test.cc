@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <random>
 
@@ -15,6 +16,7 @@
 #include "job/rules/calibration.h"
 #include "job/transforms/checkpoint.h"
 #include "plan/checkpoint_model.h"
+#include "plan/lever.h"
 #include "recompute/checkpoint_sets.h"
 
 namespace plimsoll::checkpoint_choice_test {
@@ -172,34 +174,61 @@ TEST(BestCheckpoints, TakeNoModuleThatIsPartOfAnother) {
 }
 
 /// What the model says is alive is what a replay allocates, but for blocks' rounding.
+void ExpectTheModelAgrees(const Job& job, const CheckpointModel& model, const BlockSet& set) {
+  const Gpu gpu = *FindGpu("H200");
+  const CheckpointSets sets(model);
+  Job changed = CopyOf(job, 0);
+  std::vector<std::string> names;
+  for (const std::size_t i : set) names.push_back(model.blocks[i].module);
+  const std::optional<Error> error =
+      kCheckpointingLever.rewrite(changed, changed.variants[0], ModulesValue(names));
+  ASSERT_FALSE(error) << error->ToLine();
+  const Result<Prediction> p = Predict(
+      changed, gpu,
+      {.batch = 8, .torch = TorchVersion{2, 11}, .calibration = Calibration::BuiltIn("H200")});
+  ASSERT_TRUE(p.ok());
+  EXPECT_NEAR(double(sets.PeakOf(set)), double(p->trial.needs.allocated.best),
+              0.02 * double(p->trial.needs.allocated.best))
+      << names.front();
+}
+
 TEST(CheckpointModel, AgreesWithTheReplay) {
   const Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/gpt2_adamw_fp32.step.json.gz"));
-  const Gpu gpu = *FindGpu("H200");
   const std::shared_ptr<const Calibration> calibration = Calibration::BuiltIn("H200");
-  const LowerOptions options{
-      .batch = 8, .torch = TorchVersion{2, 11}, .calibration = calibration.get()};
-  const CheckpointModel model = ModelCheckpointing(job, job.variants[0], gpu, options);
-  const CheckpointSets sets(model);
+  const CheckpointModel model = ModelCheckpointing(
+      job, job.variants[0], *FindGpu("H200"),
+      {.batch = 8, .torch = TorchVersion{2, 11}, .calibration = calibration.get()});
   for (const std::string_view part : {".h.", ".mlp", ".act", ".attn", "h.3"}) {
     BlockSet set;
-    CheckpointSegments segments;
     for (std::size_t i = 0; i < model.blocks.size(); ++i) {
       const std::string& module = model.blocks[i].module;
       const bool block = part == ".h." && module.rfind('.') == module.find(".h.") + 2;
-      if (!block && !module.ends_with(part)) continue;
-      set.push_back(i);
-      segments.push_back({module});
+      if (block || module.ends_with(part)) set.push_back(i);
     }
     ASSERT_FALSE(set.empty()) << part;
-    Job changed = CopyOf(job, 0);
-    changed.variants[0] = AddCheckpointing(changed, changed.variants[0], segments);
-    const Result<Prediction> p =
-        Predict(changed, gpu, {.batch = 8, .torch = options.torch, .calibration = calibration});
-    ASSERT_TRUE(p.ok());
-    EXPECT_NEAR(double(sets.PeakOf(set)), double(p->trial.needs.allocated.best),
-                0.02 * double(p->trial.needs.allocated.best))
-        << part;
+    ExpectTheModelAgrees(job, model, set);
   }
+}
+
+/// So do blocks of which something is kept, and those that wait on the host.
+TEST(CheckpointModel, AgreesWithTheReplayOfBlocksInPart) {
+  const Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/gpt2_adamw_fp32.step.json.gz"));
+  const std::shared_ptr<const Calibration> calibration = Calibration::BuiltIn("H200");
+  const CheckpointModel model = ModelCheckpointing(
+      job, job.variants[0], *FindGpu("H200"),
+      {.batch = 8, .torch = TorchVersion{2, 11}, .calibration = calibration.get()},
+      {.selective = true});
+  std::map<std::string, BlockSet> by_kept;
+  for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+    const std::string& name = model.blocks[i].module;
+    const std::size_t open = name.find('[');
+    if (open == std::string::npos || name.find(".h.") == std::string::npos) continue;
+    const std::string kept = name.substr(open + 1);
+    by_kept[kept.starts_with("host:") ? "host" : kept].push_back(i);
+  }
+  EXPECT_TRUE(by_kept.contains("host"));
+  EXPECT_GE(by_kept.size(), 5u);
+  for (const auto& [kept, set] : by_kept) ExpectTheModelAgrees(job, model, set);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "job/rules/attention.h"
 #include "job/time/kernel_time.h"
 #include "job/time/step_time.h"
+#include "job/transforms/block_offload.h"
 #include "job/transforms/checkpoint.h"
 #include "plan/kept_results.h"
 
@@ -28,6 +29,9 @@ constexpr std::size_t kMostSelective = 400;
 constexpr std::size_t kMostPolicies = 6, kFewestPolicies = 2;
 /// The part of the forward that a block of which something is kept may be.
 constexpr double kLargestBlock = 0.2;
+/// What a copy beside the kernels takes of their time, as part of its own: little, by which fewer
+/// are chosen.
+constexpr double kPriceOfCopy = 0.02;
 /// A way to keep something has to be so much faster than the block computed again as a whole.
 constexpr double kWorthKeeping = 0.9;
 
@@ -62,7 +66,11 @@ class Modeller {
     }
     const std::vector<CheckpointedForward> found = Add(segments);
     KeepThoseThatSaveMost();
-    if (scope.selective) Add(Selective(segments, found));
+    if (scope.selective) {
+      const std::vector<const CheckpointedForward*> blocks = BlocksOf(segments, found);
+      Add(Selective(segments, blocks));
+      AddWaiting(segments, blocks);
+    }
     FindConflicts();
     return std::move(model_);
   }
@@ -88,10 +96,10 @@ class Modeller {
     return found;
   }
 
-  /// What can be kept of the model's blocks: the outermost modules that take a small part of the
-  /// forward, so that not much is made again at once.
-  CheckpointSegments Selective(const CheckpointSegments& whole,
-                               const std::vector<CheckpointedForward>& found) const {
+  /// The outermost modules that take a small part of the forward, so that not much is made again at
+  /// once; in the order of the forward.
+  std::vector<const CheckpointedForward*> BlocksOf(
+      const CheckpointSegments& whole, const std::vector<CheckpointedForward>& found) const {
     const double most_us = kLargestBlock * ForwardTime();
     std::vector<const CheckpointedForward*> blocks;
     for (const CheckpointedForward& one : found) {
@@ -103,6 +111,12 @@ class Modeller {
       });
       if (outermost) blocks.push_back(&one);
     }
+    std::ranges::stable_sort(blocks, {}, [](const auto* one) { return one->calls.front(); });
+    return blocks;
+  }
+
+  CheckpointSegments Selective(const CheckpointSegments& whole,
+                               const std::vector<const CheckpointedForward*>& blocks) const {
     if (blocks.empty()) return {};
     const std::size_t ways =
         std::clamp(kMostSelective / blocks.size(), kFewestPolicies, kMostPolicies);
@@ -113,6 +127,40 @@ class Modeller {
       }
     }
     return segments;
+  }
+
+  /// Blocks whose results wait on the host: so far apart that each is copied while those between
+  /// them are computed, and the copies cost nothing.
+  void AddWaiting(const CheckpointSegments& whole,
+                  const std::vector<const CheckpointedForward*>& blocks) {
+    const TimeContext context{
+        .model = time_model_, .gpu = gpu_, .torch = {}, .matmul_tf32 = job_.matmul_tf32};
+    if (gpu_.interconnect.host <= 0) return;
+    const CheckpointedForward* before = nullptr;
+    double copying_us = 0;
+    Bytes leaving = 0;
+    double since_us = 0;
+    for (const CheckpointedForward* one : blocks) {
+      if (before != nullptr) {
+        since_us += whole_us_.at(whole[one->segment].modules.front());
+        if (since_us < copying_us) continue;
+        const CheckpointSegment segment{.modules = whole[before->segment].modules,
+                                        .waits_for = whole[one->segment].modules.front()};
+        CheckpointBlock block{.module = segment.Text(), .us = kPriceOfCopy * copying_us};
+        Change(block, After(one->calls.back()), Before(one->first_need), -leaving);
+        model_.blocks.push_back(std::move(block));
+      }
+      const std::vector<Storage> storages = LeavingOf(variant_, *one);
+      leaving = 0;
+      for (const Storage storage : storages) leaving += bytes_[storage];
+      if (leaving == 0) {
+        before = nullptr;
+        continue;
+      }
+      copying_us = HostCopyTime(double(leaving), double(storages.size()), context);
+      since_us = 0;
+      before = one;
+    }
   }
 
   /// Of the last step.
@@ -328,8 +376,7 @@ class Modeller {
 }  // namespace
 
 CheckpointModel ModelCheckpointing(const Job& job, const Variant& variant, const Gpu& gpu,
-                                   const LowerOptions& options,
-                                   const CheckpointScope& scope) {
+                                   const LowerOptions& options, const CheckpointScope& scope) {
   return Modeller(job, variant, gpu, options).Run(scope);
 }
 

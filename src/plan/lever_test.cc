@@ -15,7 +15,9 @@ using Texts = std::vector<std::string_view>;
 const std::map<std::string_view, Texts> kGood = {
     {"accumulation", {"1", "2", "4096"}},
     {"allocator", {"expandable_segments:True", "max_split_size_mb:128,backend:native"}},
-    {"checkpointing", {"all", "every:2", "sqrt", "h.0", "h.0,h.1,ln_f"}},
+    {"checkpointing",
+     {"all", "every:2", "sqrt", "h.0", "h.0,h.1,ln_f", "all[addmm+attention]", "every:2[mm@1]",
+      "h.0[mul.Tensor@0],h.1,h.2[host:h.3]", "sqrt[mm]"}},
     {"loss", {"chunked", "chunked:2", "chunked:8"}},
     {"offload", {"activations"}},
     {"optimizer",
@@ -34,7 +36,9 @@ const std::map<std::string_view, Texts> kGood = {
 /// What makes no sense, whatever the job.
 const std::map<std::string_view, Texts> kBad = {
     {"accumulation", {"0", "-1", "4097", "two", "2x", "99999999999"}},
-    {"checkpointing", {"every:", "every:0", "every:x", ",", "h.0,,h.1"}},
+    {"checkpointing",
+     {"every:", "every:0", "every:x", ",", "h.0,,h.1", "all[", "all[]", "h.0[mm", "h.0[mm@]",
+      "h.0[mm@x]", "h.0[mm++mm]", "[mm]", "h.0[@1]", "h.0[host:]"}},
     {"loss", {"whole", "chunked:", "chunked:1", "chunked:x", "chunked:99999999"}},
     {"offload", {"weights"}},
     {"optimizer", {"adamm", "adamw:quick", "nadam:fused", "adamw:host:in_backward"}},
@@ -74,6 +78,7 @@ TEST(PlanLevers, OtherSpellingsOfTheSameAreTheSame) {
       {"accumulation=02", "accumulation=2"},
       {"checkpointing=every:1", "checkpointing=all"},
       {"checkpointing=h.0,", "checkpointing=h.0"},
+      {"checkpointing=h.0[addmm.default]", "checkpointing=h.0[addmm]"},
       {"optimizer=adamw:in_backward:fused", "optimizer=adamw:fused:in_backward"},
       {"parallel=ddp:4:bucket25", "parallel=ddp:4"},
       {"parallel=fsdp:4:gloo:meta:keep", "parallel=fsdp:4:keep:meta:gloo"},

@@ -255,7 +255,7 @@ TEST(PlanTest, WhatMakesTheLogitsIsNotCheckpointedBesideAChunkedLoss) {
   EXPECT_EQ(NotCheckpointed(job, job.variants[0], both), std::vector<std::string>{"lm_head"});
   const CheckpointModel model =
       ModelCheckpointing(job, job.variants[0], *FindGpu("H200"), {.batch = 4},
-                         NotCheckpointed(job, job.variants[0], both));
+                         {.apart = NotCheckpointed(job, job.variants[0], both)});
   for (const CheckpointBlock& block : model.blocks) EXPECT_NE(block.module, "lm_head");
 }
 

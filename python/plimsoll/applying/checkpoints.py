@@ -12,7 +12,9 @@ import torch
 from torch import nn
 
 from ..base.errors import PlanError
+from .waiting_blocks import wait_on_host
 
+_HOST = "host:"
 _Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]
 
 #: What F.scaled_dot_product_attention becomes; in its mathematical form it is not one operator.
@@ -24,7 +26,9 @@ _ATTENTION = [
 
 def checkpoint_blocks(model: nn.Module, names: list[str], keep: list[str]) -> None:
     """Puts a checkpoint around each of these modules. `keep` says for each what is kept of it, as a
-    plan writes it: "addmm+mm@1+attention", the second call of mm; "" for nothing."""
+    plan writes it: "addmm+mm@1+attention", the second call of mm; "" for nothing;
+    "host:NAME" for a module that is not computed again: its results wait on the host for that
+    one."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         CheckpointImpl,
         CheckpointWrapper,
@@ -32,7 +36,11 @@ def checkpoint_blocks(model: nn.Module, names: list[str], keep: list[str]) -> No
     )
 
     wrappers = {}
+    waiting = {}
     for name, kept in zip(names, keep):
+        if kept.startswith(_HOST):
+            waiting[name] = kept[len(_HOST) :]
+            continue
         block = model.get_submodule(name)
         if isinstance(block, CheckpointWrapper):
             continue
@@ -46,6 +54,8 @@ def checkpoint_blocks(model: nn.Module, names: list[str], keep: list[str]) -> No
         for name, child in list(parent._modules.items()):  # a shared one is in several places
             if id(child) in wrappers:
                 setattr(parent, name, wrappers[id(child)])
+    if waiting:
+        wait_on_host(model, waiting)
 
 
 def _contexts(block: nn.Module, kept: str) -> _Contexts | None:

@@ -27,14 +27,49 @@ std::map<Storage, Number> SizesIn(const Variant& variant, const CheckpointedForw
   return sizes;
 }
 
+constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+
+/// When a module's forward is done and its backward begins, in one pass.
+struct Span {
+  std::size_t done = kNever;
+  std::size_t backward = kNever;
+};
+
+/// Of some modules in the pass that has its backward after this event.
+std::map<std::string, Span> SpansOf(const Job& job, const Variant& variant,
+                                    const CheckpointSegments& segments, std::size_t backward) {
+  std::map<std::string, Span> spans;
+  for (const CheckpointSegment& segment : segments) spans[segment.waits_for];
+  std::size_t begin = backward;
+  while (begin > 0 && variant.events[begin - 1].kind != JobEvent::Kind::kStep) --begin;
+  for (std::size_t i = begin; i < variant.events.size(); ++i) {
+    const JobEvent& event = variant.events[i];
+    if (event.kind == JobEvent::Kind::kStage && i > backward) break;
+    if (event.kind != JobEvent::Kind::kCall) continue;
+    const std::string_view module = job.strings[variant.calls[event.index].module];
+    ForEachModuleAround(module, [&](std::string_view around) {
+      const auto found = spans.find(std::string(around));
+      if (found == spans.end()) return;
+      Span& span = found->second;
+      if (i < backward) {
+        span.done = i;
+      } else if (span.backward == kNever) {
+        span.backward = i;
+      }
+    });
+  }
+  return spans;
+}
+
 class BlockOffloader {
  public:
-  BlockOffloader(Job& job, const Variant& old, std::vector<CheckpointedForward> found)
+  BlockOffloader(Job& job, const Variant& old, const CheckpointSegments& segments)
       : job_(job), old_(old), edit_(job, old, "plimsoll.offload") {
-    std::ranges::stable_sort(found, {}, [](const auto& one) { return one.calls.front(); });
-    for (std::size_t i = 0; i + 1 < found.size(); ++i) {
-      // Those of one backward.
-      if (found[i].backward == found[i + 1].backward) Plan(found[i], found[i + 1]);
+    std::map<std::size_t, std::map<std::string, Span>> spans;
+    for (const CheckpointedForward& one : FindCheckpointed(job, old, segments)) {
+      const auto [found, added] = spans.try_emplace(one.backward);
+      if (added) found->second = SpansOf(job, old, segments, one.backward);
+      Plan(one, found->second.at(segments[one.segment].waits_for));
     }
   }
 
@@ -63,16 +98,17 @@ class BlockOffloader {
     return found == moments.end() ? std::vector<std::size_t>() : found->second;
   }
 
-  void Plan(const CheckpointedForward& one, const CheckpointedForward& next) {
+  void Plan(const CheckpointedForward& one, const Span& until) {
     Group group{.storages = LeavingOf(old_, one)};
-    // A backward that needs it before the next block's has no time to bring it.
-    if (group.storages.empty() || next.first_need >= one.first_need) return;
+    const bool comes_after =
+        until.done != kNever && until.done > one.calls.back() && until.backward < one.first_need;
+    if (group.storages.empty() || !comes_after) return;
     const std::map<Storage, Number> sizes = SizesIn(old_, one);
     for (const Storage storage : group.storages) group.sizes.push_back(sizes.at(storage));
     const std::size_t index = groups_.size();
     leaves_[one.calls.back()].push_back(index);
-    frees_[next.calls.back()].push_back(index);
-    brings_[next.first_need].push_back(index);
+    frees_[until.done].push_back(index);
+    brings_[until.backward].push_back(index);
     needs_[one.first_need].push_back(index);
     groups_.push_back(std::move(group));
   }
@@ -165,7 +201,7 @@ std::vector<Storage> LeavingOf(const Variant& variant, const CheckpointedForward
 }
 
 Variant OffloadBlocks(Job& job, const Variant& variant, const CheckpointSegments& segments) {
-  return BlockOffloader(job, variant, FindCheckpointed(job, variant, segments)).Run();
+  return BlockOffloader(job, variant, segments).Run();
 }
 
 std::optional<SideCopy> SideCopyOf(const Job& job, const CallRecord& call) {

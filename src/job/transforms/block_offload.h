@@ -1,5 +1,6 @@
-// Blocks whose results wait on the host: copied there in a stream of their own while the next blocks
-// are computed, and back while those have their backward. As plimsoll.applying.waiting_blocks does it.
+// Blocks whose results wait on the host: copied there in a stream of their own while the next
+// blocks are computed, and back while those have their backward. As
+// plimsoll.applying.waiting_blocks does it.
 #pragma once
 
 #include <optional>
@@ -14,8 +15,8 @@ namespace plimsoll {
 /// rest of it.
 std::vector<Storage> LeavingOf(const Variant& variant, const CheckpointedForward& one);
 
-/// Each leaves when its block is done, and its memory is free when the next of these blocks is; it
-/// comes back when the backward of that one begins. So the last of them stays: it is needed first.
+/// Each leaves when its block is done; its memory is free when the module that it waits for is, and
+/// it comes back when that one's backward begins. A block that waits for none after it stays.
 Variant OffloadBlocks(Job& job, const Variant& variant, const CheckpointSegments& segments);
 
 /// A call that copies between host and device beside the kernels; and what waits for it.

@@ -183,10 +183,9 @@ class SegmentFinder {
   std::size_t StopOf(const CheckpointedForward& one) const {
     for (auto i = one.calls.rbegin(); i != one.calls.rend(); ++i) {
       const CallRecord& call = variant_.calls[variant_.events[*i].index];
-      const bool makes =
-          std::any_of(call.fresh.begin(), call.fresh.end(), [&](const auto& fresh) {
-            return one.Needs(fresh.storage) || one.kept_saved.contains(fresh.storage);
-          });
+      const bool makes = std::any_of(call.fresh.begin(), call.fresh.end(), [&](const auto& fresh) {
+        return one.Needs(fresh.storage) || one.kept_saved.contains(fresh.storage);
+      });
       const std::optional<Storage> written = WrittenBy(job_, call);
       if (makes || (written && one.Needs(*written))) return *i;
     }

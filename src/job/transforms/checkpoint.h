@@ -33,8 +33,8 @@ struct CheckpointedForward {
   std::vector<std::size_t> calls;
   /// Of the calls, those that are not repeated: what they made is kept.
   std::set<std::size_t> kept;
-  /// What they made and the backward reads; and what nobody would hold but for the repetition, which
-  /// reads it: by when it was freed.
+  /// What they made and the backward reads; and what nobody would hold but for the repetition,
+  /// which reads it: by when it was freed.
   std::set<Storage> kept_saved;
   std::map<Storage, std::size_t> kept_passing;
   /// Where the backward begins.

@@ -150,8 +150,7 @@ CheckpointSegments Regular(const std::vector<std::string>& blocks, std::size_t l
     const std::size_t end = std::min(blocks.size(), i + length);
     segments.push_back(
         {.modules = {blocks.begin() + std::ptrdiff_t(i), blocks.begin() + std::ptrdiff_t(end)},
-         .kept = as.kept,
-         .on_host = as.on_host});
+         .kept = as.kept});
   }
   return segments;
 }
@@ -174,6 +173,10 @@ std::optional<Error> CheckNames(const CheckpointSegments& named,
       }
     }
     before.push_back(name);
+    if (segment.on_host() && std::ranges::find(known, segment.waits_for) == known.end()) {
+      return Error{.message = fmt::format("'{}' is no module of this model", segment.waits_for),
+                   .hint = SuggestOr(segment.waits_for, known, "name one that comes after it")};
+    }
   }
   return std::nullopt;
 }
@@ -189,7 +192,7 @@ Result<Checkpointing> ParseEvery(std::string_view text, std::string_view digits)
   return Checkpointing{.every = every};
 }
 
-constexpr std::string_view kHost = "host";
+constexpr std::string_view kHost = "host:";
 
 std::string WithKept(std::string_view what, std::string_view kept) {
   return kept.empty() ? std::string(what) : fmt::format("{}[{}]", what, kept);
@@ -198,7 +201,7 @@ std::string WithKept(std::string_view what, std::string_view kept) {
 /// What stands behind a module in brackets.
 struct Kept {
   std::vector<KeptCall> calls;
-  bool on_host = false;
+  std::string waits_for;
 };
 
 /// Takes "[addmm+mm]" off the end of "h.0[addmm+mm]".
@@ -211,7 +214,12 @@ Result<Kept> TakeKept(std::string_view& text) {
   }
   const std::string_view kept = text.substr(open + 1, text.size() - open - 2);
   text = text.substr(0, open);
-  if (kept == kHost) return Kept{.on_host = true};
+  if (kept.starts_with(kHost)) {
+    const std::string_view other = kept.substr(kHost.size());
+    if (!other.empty()) return Kept{.waits_for = std::string(other)};
+    return Error{.message = fmt::format("'{}' does not say for which module", text),
+                 .hint = "such as h.0[host:h.3]: until h.3 is done, and back for its backward"};
+  }
   Result<std::vector<KeptCall>> calls = ParseKeptCalls(kept);
   if (!calls) return calls.error();
   return Kept{.calls = std::move(*calls)};
@@ -260,11 +268,11 @@ std::vector<std::vector<std::size_t>> FirstForwards(const Job& job, const Varian
       stage = event.stage;
     }
     if (event.kind != JobEvent::Kind::kCall || stage != Stage::kForward) continue;
-    ForEachModuleAround(
-        job.strings[variant.calls[event.index].module], [&](std::string_view module) {
-          const auto found = of_module.find(module);
-          if (found != of_module.end()) calls[found->second].push_back(i);
-        });
+    ForEachModuleAround(job.strings[variant.calls[event.index].module],
+                        [&](std::string_view module) {
+                          const auto found = of_module.find(module);
+                          if (found != of_module.end()) calls[found->second].push_back(i);
+                        });
   }
   return calls;
 }
@@ -327,7 +335,8 @@ class KeptCheck {
 }  // namespace
 
 std::string CheckpointSegment::KeptText() const {
-  return on_host ? std::string(kHost) : kept.empty() ? std::string() : KeptCallsText(kept);
+  if (on_host()) return fmt::format("{}{}", kHost, waits_for);
+  return kept.empty() ? std::string() : KeptCallsText(kept);
 }
 
 std::string CheckpointSegment::Text() const { return WithKept(modules.front(), KeptText()); }
@@ -337,18 +346,15 @@ Result<CheckpointSegment> ParseCheckpointSegment(std::string_view text) {
   if (!kept) return kept.error();
   return CheckpointSegment{.modules = {std::string(text)},
                            .kept = std::move(kept->calls),
-                           .on_host = kept->on_host};
+                           .waits_for = std::move(kept->waits_for)};
 }
 
 Result<Checkpointing> ParseCheckpointing(std::string_view text) {
   std::string_view rule = text;
   Result<Kept> kept = TakeKept(rule);
   std::optional<Result<Checkpointing>> parsed = kept ? ParseRule(rule) : std::nullopt;
-  if (parsed) {
-    if (*parsed) {
-      (*parsed)->kept = std::move(kept->calls);
-      (*parsed)->on_host = kept->on_host;
-    }
+  if (parsed && kept->waits_for.empty()) {
+    if (*parsed) (*parsed)->kept = std::move(kept->calls);
     return std::move(*parsed);
   }
   return ParseNames(text);
@@ -356,7 +362,7 @@ Result<Checkpointing> ParseCheckpointing(std::string_view text) {
 
 std::string CheckpointingText(const Checkpointing& checkpointing) {
   const std::string kept =
-      CheckpointSegment{.kept = checkpointing.kept, .on_host = checkpointing.on_host}.KeptText();
+      checkpointing.kept.empty() ? std::string() : KeptCallsText(checkpointing.kept);
   std::vector<std::string> names;
   switch (checkpointing.rule) {
     case Checkpointing::Rule::kEvery:

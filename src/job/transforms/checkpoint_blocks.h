@@ -22,17 +22,20 @@ std::vector<std::string> CheckpointBlocks(const Job& job, const Variant& variant
 /// part of others; in the order of the forward, the outer before the inner.
 std::vector<std::string> CheckpointModules(const Job& job, const Variant& variant);
 
-/// Modules that are computed again together: only what goes into the first of them is kept, and what
-/// single calls make, if it says so. Or a module whose results wait on the host.
+/// Modules that are computed again together: only what goes into the first of them is kept, and
+/// what single calls make, if it says so. Or a module whose results wait on the host.
 struct CheckpointSegment {
   std::vector<std::string> modules;
   std::vector<KeptCall> kept = {};
-  bool on_host = false;
+  /// On the host from when this module is done until its backward begins; empty where they are
+  /// computed again.
+  std::string waits_for = {};
 
-  /// "h.0", "h.0[addmm+attention]", "h.0[host]"; of one module.
+  /// "h.0", "h.0[addmm+attention]", "h.0[host:h.3]"; of one module.
   std::string Text() const;
-  /// "addmm+attention", "host"; empty where it is computed again as a whole.
+  /// "addmm+attention", "host:h.3"; empty where it is computed again as a whole.
   std::string KeptText() const;
+  bool on_host() const { return !waits_for.empty(); }
 };
 using CheckpointSegments = std::vector<CheckpointSegment>;
 Result<CheckpointSegment> ParseCheckpointSegment(std::string_view text);
@@ -51,13 +54,13 @@ struct Checkpointing {
   std::size_t every = 1;
   /// In each, where the rule names the blocks.
   std::vector<KeptCall> kept = {};
-  bool on_host = false;
   /// Blocks, or other modules, each by itself.
   CheckpointSegments named = {};
 };
 
 /// "all", "every:2", "sqrt", or names with commas between them. What is kept of a module stands
-/// behind it: "all[mm+attention]", "h.0[addmm@1],h.1"; and that it waits on the host: "h.0[host]".
+/// behind it: "all[mm+attention]", "h.0[addmm@1],h.1"; and that its results wait
+/// on the host for another module: "h.0[host:h.3]".
 Result<Checkpointing> ParseCheckpointing(std::string_view text);
 /// As ParseCheckpointing takes it.
 std::string CheckpointingText(const Checkpointing& checkpointing);

@@ -43,7 +43,7 @@ CheckpointSegments Checkpointed(const Job& job, const LeverValue& value) {
 }
 
 bool IsSelective(const CheckpointSegment& segment) { return !segment.kept.empty(); }
-bool IsOnHost(const CheckpointSegment& segment) { return segment.on_host; }
+bool IsOnHost(const CheckpointSegment& segment) { return segment.on_host(); }
 
 /// "checkpoint 3 of 12 blocks", "…, 2 of them in part"
 std::string DescribeComputed(const Job& job, const CheckpointSegments& segments) {
@@ -143,7 +143,8 @@ std::vector<std::string> SelectiveCode(const CheckpointSegments& segments) {
       "            nth = seen[op, ctx.is_recompute]",
       "            seen[op, ctx.is_recompute] += 1",
       "            keep = str(op) in kept or f\"{op}@{nth}\" in kept",
-      "            return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE",
+      "            return CheckpointPolicy.MUST_SAVE if keep else "
+      "CheckpointPolicy.PREFER_RECOMPUTE",
       "        return create_selective_checkpoint_contexts(policy)",
       "    return contexts"};
   for (const CheckpointSegment& group : Alike(segments)) {
@@ -177,13 +178,15 @@ std::vector<std::string> CheckpointingCode(const Job& job, const Choice&, const 
   CheckpointSegments segments = Checkpointed(job, value);
   std::vector<std::string> waiting;
   for (const CheckpointSegment& segment : segments) {
-    if (!segment.on_host) continue;
-    waiting.insert(waiting.end(), segment.modules.begin(), segment.modules.end());
+    if (!segment.on_host()) continue;
+    waiting.push_back(
+        fmt::format("{}: {}", Quoted(segment.modules.front()), Quoted(segment.waits_for)));
   }
   std::erase_if(segments, IsOnHost);
   std::vector<std::string> lines = ComputedCode(segments);
   if (!waiting.empty()) {
-    lines.push_back(fmt::format("plimsoll.wait_on_host(model, [{}])", QuotedList(waiting)));
+    lines.emplace_back("# results on the host from the end of one module to the other's backward");
+    lines.push_back(fmt::format("plimsoll.wait_on_host(model, {{{}}})", Joined(waiting, ", ")));
   }
   return lines;
 }
@@ -202,9 +205,10 @@ LeverValue ModulesValue(const std::vector<std::string>& modules) {
 
 const PlanLever kCheckpointingLever = {
     .name = "checkpointing",
-    .values = "all blocks, every:2, sqrt, or names of modules (transformer.h.0,transformer.h.1); "
-              "behind each in brackets what is kept of it (all[addmm+attention]), or that it waits on "
-              "the host (h.0[host])",
+    .values =
+        "all blocks, every:2, sqrt, or names of modules (transformer.h.0,transformer.h.1); "
+        "behind each in brackets what is kept of it (all[addmm+attention]), or that it waits on "
+        "the host (h.0[host])",
     .parse = [](std::string_view text) -> Result<LeverValue> {
       Result<Checkpointing> parsed = ParseCheckpointing(text);
       if (!parsed) return parsed.error();
