@@ -170,7 +170,7 @@ Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
   const Result<CheckpointChoice> whole = Choose(sets, plain, most_us, budget, found);
   if (!whole) return whole.error();
   if (whole->modules.empty()) return !whole->model_fails;
-  if (!CanBeSelective() || !whole->score.fits || budget.spent()) return true;
+  if (!CanBeSelective(plain.choice) || !whole->score.fits || budget.spent()) return true;
   budget.Spend(kModelling * evaluator_.WorkToTime());
   const CheckpointSets& in_part = SetsFor(plain.choice, true);
   const double worth_it_us = kSelectiveGain * whole->score.us;
@@ -205,8 +205,8 @@ Result<CheckpointChoice> FamilySearch::Choose(const CheckpointSets& sets, const 
   return best;
 }
 
-bool FamilySearch::CanBeSelective() const {
-  return TorchFor(request_.job, request_.options) >= kFirstSelective;
+bool FamilySearch::CanBeSelective(const Choice& choice) const {
+  return TorchFor(request_.job, request_.options) >= kFirstSelective && !SplitsTheModel(choice);
 }
 
 }  // namespace plimsoll

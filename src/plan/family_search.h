@@ -46,8 +46,9 @@ class FamilySearch {
   /// The best of these sets below a time for a step; appended to `found`, if there is one.
   Result<CheckpointChoice> Choose(const CheckpointSets& sets, const Way& plain, double most_us,
                                   WorkBudget& budget, std::vector<Way>& found);
-  /// Whether PyTorch has it, and nothing that only the whole blocks are known to go with.
-  bool CanBeSelective() const;
+  /// Whether PyTorch has it, and each block is whole on its device: how it goes with parameters
+  /// that are gathered for a block was not tried.
+  bool CanBeSelective(const Choice& choice) const;
 
   const PlanRequest& request_;
   Evaluator& evaluator_;

@@ -6,6 +6,7 @@
 #include "job/calls/arithmetic.h"
 #include "job/calls/call.h"
 #include "job/parallel/collective.h"
+#include "job/transforms/block_offload.h"
 #include "job/trial/trial.h"
 
 namespace plimsoll {
@@ -121,6 +122,24 @@ std::vector<const HostPeak*> PeaksOf(const HostPeaks& host) {
   return peaks;
 }
 
+/// What blocks leave there in a step, in buffers that are kept for the next one.
+Bytes WaitingOf(const Setting& setting, const AtBatch& at) {
+  const Variant& variant = setting.variant();
+  Bytes most = 0;
+  HostAllocator of_step(setting.rules.settings.pinned);
+  for (const JobEvent& event : variant.events) {
+    if (event.kind == JobEvent::Kind::kStep) {
+      of_step = HostAllocator(setting.rules.settings.pinned);
+    }
+    if (event.kind != JobEvent::Kind::kCall) continue;
+    const std::optional<SideCopy> copy = SideCopyOf(*setting.job, variant.calls[event.index]);
+    if (!copy || !copy->leaves) continue;
+    for (const Number& bytes : copy->bytes) of_step.Take(OnHost(at.Of(bytes)));
+    most = std::max(most, of_step.held());
+  }
+  return OnHost(most);
+}
+
 std::int64_t RanksOnMachine(const Setting& setting) {
   const std::int64_t ranks = RanksOf(*setting.job, setting.variant());
   return std::clamp<std::int64_t>(ranks, 1, setting.cluster.gpus_in_a_node);
@@ -144,6 +163,7 @@ std::optional<HostNeeds> FindHostNeeds(const Setting& setting) {
   for (const Bytes bytes : TensorsLater(job, variant, setting.batch)) tensors.push_back(bytes);
   const std::vector<const HostPeak*> peaks = PeaksOf(*job.host);
   const Bytes training = Convolves(job, variant) ? kTrainingWithCudnn : kTraining;
+  const Bytes waiting = WaitingOf(setting, at);
   PinnedLife pinned(setting);
   std::size_t loop = 0;
   HostNeeds needs{.ranks = RanksOnMachine(setting)};
@@ -157,7 +177,8 @@ std::optional<HostNeeds> FindHostNeeds(const Setting& setting) {
     needs.parts.push_back({.base = i == PartPeaks::kBuild ? kImported : training,
                            .imports = job.host->imports,
                            .tensors = tensors[i],
-                           .pinned = pinned.Run(peak.pinned, times, loop),
+                           .pinned = OnHost(pinned.Run(peak.pinned, times, loop) +
+                                            (i == PartPeaks::kBuild ? 0 : waiting)),
                            .workers = workers,
                            .of_workers = Times(kWorker, workers),
                            .shared = OnHost(at.Of(peak.shared)),

@@ -197,8 +197,9 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
       continue;
     }
     if (const std::optional<SideCopy> copy = SideCopyOf(job, record)) {
-      const double us = HostCopyTime(static_cast<double>(at.Of(copy->bytes)),
-                                     double(copy->storages.size()), context);
+      double bytes = 0;
+      for (const Number& each : copy->bytes) bytes += static_cast<double>(at.Of(each));
+      const double us = HostCopyTime(bytes, double(copy->storages.size()), context);
       for (HostPipeline* pipeline : pipelines) pipeline->AddCopy(*copy, us);
       continue;
     }

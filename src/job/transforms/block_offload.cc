@@ -117,12 +117,9 @@ class BlockOffloader {
     CallRecord call{.op = job_.strings.Intern(op)};
     Argument::List tensors;
     for (const Storage storage : group.storages) tensors.push_back({TensorUse{.storage = storage}});
-    Number bytes;
-    for (const Number& size : group.sizes) {
-      bytes = Number::Each([](Bytes a, Bytes b) { return std::min(a + b, kLargestTensor); }, bytes,
-                           size);
-    }
-    call.args = {{std::move(tensors)}, {bytes}};
+    Argument::List sizes;
+    for (const Number& size : group.sizes) sizes.push_back({size});
+    call.args = {{std::move(tensors)}, {std::move(sizes)}};
     return call;
   }
 
@@ -207,8 +204,12 @@ Variant OffloadBlocks(Job& job, const Variant& variant, const CheckpointSegments
 std::optional<SideCopy> SideCopyOf(const Job& job, const CallRecord& call) {
   const std::string_view op = job.strings[call.op];
   if ((op != kLeave && op != kBring) || call.args.size() != 2) return std::nullopt;
-  SideCopy copy;
-  if (const auto* bytes = std::get_if<Number>(&call.args[1].is)) copy.bytes = *bytes;
+  SideCopy copy{.leaves = op == kLeave};
+  if (const auto* sizes = std::get_if<Argument::List>(&call.args[1].is)) {
+    for (const Argument& size : *sizes) {
+      if (const auto* bytes = std::get_if<Number>(&size.is)) copy.bytes.push_back(*bytes);
+    }
+  }
   ForEachArgument(call, [&](const TensorUse& tensor) { copy.storages.push_back(tensor.storage); });
   for (const NewStorage& fresh : call.fresh) copy.storages.push_back(fresh.storage);
   return copy;

@@ -23,7 +23,10 @@ Variant OffloadBlocks(Job& job, const Variant& variant, const CheckpointSegments
 struct SideCopy {
   /// What is copied is ready, or gone, when it is done.
   std::vector<Storage> storages;
-  Number bytes;
+  /// Of each.
+  std::vector<Number> bytes;
+  /// To the host; else from there.
+  bool leaves = false;
 };
 std::optional<SideCopy> SideCopyOf(const Job& job, const CallRecord& call);
 /// A storage whose copy the computing stream waits for.
