@@ -22,8 +22,7 @@ std::vector<std::uint32_t> AliveAt(const Lowered& lowered, std::size_t request) 
   for (std::size_t i = 0; i <= request && i < lowered.workload.requests.size(); ++i) {
     const Request& r = lowered.workload.requests[i];
     // What is borrowed is there at its own request only.
-    alive[r.allocation] =
-        r.kind == Request::Kind::kAllocate || (r.kind == Request::Kind::kBorrow && i == request);
+    alive[r.allocation] = r.kind == Request::Kind::kAllocate || (r.passes() && i == request);
   }
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t b = 0; b < alive.size(); ++b) {

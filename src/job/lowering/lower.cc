@@ -166,6 +166,10 @@ class Lowerer final : public Emitter {
     const Bytes bytes = Estimated(workspace);
     if (bytes > 0) requests_.Borrow(bytes);
   }
+  void Search(std::string_view key, int thread, const Workspace& workspace) override {
+    if (!kept_.emplace(key, thread).second) return;
+    requests_.Search(Estimated(workspace));
+  }
   void Give(Slot slot) override {
     if (slot.valid()) requests_.Release(slot.value);
   }

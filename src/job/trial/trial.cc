@@ -116,7 +116,7 @@ class Observer {
     PartPeaks& peaks = peaks_.parts[part];
     const Request& made = lowered_.workload.requests[request];
     // What is borrowed is given back before anybody can look.
-    const Bytes borrowed = made.kind == Request::Kind::kBorrow ? made.size : 0;
+    const Bytes borrowed = made.passes() ? made.size : 0;
     const Bytes allocated = std::max(
         counters.allocated + borrowed,
         counters.peak_allocated > peaks_.allocated ? counters.peak_allocated : counters.allocated);
