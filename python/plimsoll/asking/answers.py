@@ -37,8 +37,8 @@ _MOST_SECONDS = 120
 _OLDEST = 90800
 #: All plans take some 14 ms on a slow machine; their largest workspace is a straight line of the
 #: batch over long stretches, so that fewer batches do.
-_MOST_SEARCHES = 3000
-_SEARCH_LADDER = tuple(n for n in LADDER if n & (n - 1) == 0)
+_MOST_SEARCHES = 1200
+_SEARCH_LADDER = tuple(n for n in LADDER if n in (1, 4, 16, 64, 256, 1024))
 #: How many plans PyTorch times (torch.backends.cudnn.benchmark_limit, as it is by default).
 _TIMED = 10
 
@@ -66,9 +66,10 @@ def _note_search(document: dict[str, Any], note: Note) -> None:
     )
     if "searched" in document.get("asked", {}):
         note(
-            f"{begin}; that is counted as cuDNN says it for a {document['gpu']}, for another card "
-            "it is not. Which way is the fastest, and what that takes from then on, is not known: "
-            "the first choice is assumed, the range has the largest of the ten that are timed"
+            f"{begin}; that is counted as cuDNN says it for the {document['gpu']}; for another "
+            "card it is not. Which way is the fastest, and what that takes from then on, is not "
+            "known: the first choice is assumed, the range has the largest of the ten that are "
+            "timed"
         )
     else:
         note(

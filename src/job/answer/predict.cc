@@ -164,6 +164,12 @@ void AddAsked(const Trial& trial, Prediction& prediction) {
         fmt::format("workspaces of convolutions that were not measured are as cuDNN {} says for "
                     "this card, asked without it",
                     asked->cudnn));
+    if (const std::optional<Bytes>& settled = prediction.trial.reserved_without_search) {
+      prediction.assumptions.push_back(
+          fmt::format("{} are reserved apart from the search for the fastest convolutions, and "
+                      "from then on; nvidia-smi once a second seldom sees more",
+                      FormatBytes(*settled)));
+    }
   } else {
     prediction.assumptions.push_back(
         fmt::format("cuDNN was asked about {}, and not about {}: workspaces of convolutions that "

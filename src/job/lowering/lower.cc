@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "job/calls/arithmetic.h"
@@ -87,6 +88,30 @@ std::int64_t RoundsApart(std::size_t requests, std::int64_t times) {
 /// Blocks that lose their name though they stay, by the storage whose end is theirs.
 using KeptBlocks = std::unordered_map<Storage, std::vector<std::uint32_t>>;
 
+/// What the step before let go itself, and the last one did not: the capture ended before that. A
+/// loader that has no more batches leaves a loop before `zero_grad` at its top. In the order in
+/// which it goes.
+std::vector<Storage> LeftOver(const std::vector<JobEvent>& events, const StepSpan& before,
+                              const std::vector<MadeStorage>& older, const StepSpan& at_last,
+                              const std::vector<MadeStorage>& last) {
+  if (!std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op)) return {};
+  std::unordered_map<Storage, Storage> counterparts;
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    counterparts.emplace(older[i].storage, last[i].storage);
+  }
+  std::unordered_set<Storage> gone;
+  for (std::size_t i = at_last.begin; i < at_last.end; ++i) {
+    if (events[i].kind == JobEvent::Kind::kFree) gone.insert(events[i].index);
+  }
+  std::vector<Storage> left;
+  for (std::size_t i = before.begin; i < before.end; ++i) {
+    if (events[i].kind != JobEvent::Kind::kFree) continue;
+    const auto found = counterparts.find(events[i].index);
+    if (found != counterparts.end() && !gone.contains(found->second)) left.push_back(found->second);
+  }
+  return left;
+}
+
 /// Before the last captured step runs once more: what it calls a storage of the step before is
 /// now that storage's counterpart in itself. The step before may have made more (DDP lays out its
 /// buckets there): those have none.
@@ -140,9 +165,7 @@ class Lowerer final : public Emitter {
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
-        Shift(blocks_, MadeIn(variant_, events, steps[steps.size() - 2]),
-              MadeIn(variant_, events, steps.back()));
-        RunEvents(events, steps.back());
+        RepeatLast(steps[steps.size() - 2], steps.back());
       }
     }
     placed_.PutAtAsked();
@@ -218,6 +241,15 @@ class Lowerer final : public Emitter {
   Bytes Estimated(const Workspace& workspace) {
     lowered_.certain &= workspace.likely == workspace.upper;
     return options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
+  }
+
+  void RepeatLast(const StepSpan& before, const StepSpan& at_last) {
+    const std::vector<JobEvent>& events = variant_.events;
+    const std::vector<MadeStorage> older = MadeIn(variant_, events, before);
+    const std::vector<MadeStorage> last = MadeIn(variant_, events, at_last);
+    for (const Storage storage : LeftOver(events, before, older, at_last, last)) RunFree(storage);
+    Shift(blocks_, older, last);
+    RunEvents(events, at_last);
   }
 
   void RunEvents(const std::vector<JobEvent>& events, const StepSpan& span) {

@@ -35,6 +35,7 @@ void RequestWriter::Borrow(Bytes bytes) {
 }
 
 void RequestWriter::Search(Bytes bytes) {
+  into_.searches = true;
   AddBlock(bytes, {.beside = true}, Request::Kind::kSearch);
 }
 

@@ -86,6 +86,7 @@ class Observer {
   void After(std::size_t i) {
     const AllocatorCounters& counters = replayer_.allocator().counters();
     AddToPart(lowered_.moments[i], i, counters);
+    peaks_.settled = std::max(peaks_.settled, counters.reserved);
     if (counters.peak_allocated > peaks_.allocated) {
       peaks_.allocated = counters.peak_allocated;
       peaks_.request = i;
@@ -354,6 +355,7 @@ TrialResult Trial::Best() const {
   result.surely_fits = surely_fits();
   result.beyond_count = !unlimited().fits;
   result.workspaces_refused = shown().refused;
+  if (lowered().searches) result.reserved_without_search = shown().settled;
   for (const auto& [call, count] : shown().refused_calls) result.refused_in_a_step += count;
   const StepDuration duration = DurationOf(setting_, shown().refused_calls);
   result.step_us = duration.us;
