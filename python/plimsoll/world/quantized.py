@@ -66,6 +66,11 @@ def quantized(source: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
     return moved
 
 
+def is_quantized(tensor: torch.Tensor) -> bool:
+    known = tensor.__dict__
+    return known.get("bnb_quantized") is True or known.get("SCB") is not None
+
+
 def _kept(data: torch.Tensor, settings: dict[str, Any]) -> nn.Parameter:
     parameter = nn.Parameter(data, requires_grad=False)
     parameter.__dict__.update(settings)

@@ -134,6 +134,12 @@ void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
   }
 }
 
+/// That of the two sizes that is asked for, and whether that made a difference.
+Bytes Estimated(const Workspace& workspace, Estimate estimate, Lowered& lowered) {
+  lowered.certain &= workspace.likely == workspace.upper;
+  return estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
+}
+
 /// Goes through the events of a job; the rules of its calls say here what they take.
 class Lowerer final : public Emitter {
  public:
@@ -165,7 +171,14 @@ class Lowerer final : public Emitter {
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
-        RepeatLast(steps[steps.size() - 2], steps.back());
+        const StepSpan& before = steps[steps.size() - 2];
+        const std::vector<MadeStorage> older = MadeIn(variant_, events, before);
+        const std::vector<MadeStorage> last = MadeIn(variant_, events, steps.back());
+        for (const Storage storage : LeftOver(events, before, older, steps.back(), last)) {
+          RunFree(storage);
+        }
+        Shift(blocks_, older, last);
+        RunEvents(events, steps.back());
       }
     }
     placed_.PutAtAsked();
@@ -184,14 +197,16 @@ class Lowerer final : public Emitter {
     if (bytes <= 0) return {};
     return {requests_.AllocateBeside(bytes, Category::kTemporaries)};
   }
-  Slot Take(const Workspace& workspace) override { return Take(Estimated(workspace)); }
+  Slot Take(const Workspace& workspace) override {
+    return Take(Estimated(workspace, options_.estimate, lowered_));
+  }
   void Borrow(const Workspace& workspace) override {
-    const Bytes bytes = Estimated(workspace);
+    const Bytes bytes = Estimated(workspace, options_.estimate, lowered_);
     if (bytes > 0) requests_.Borrow(bytes);
   }
   void Search(std::string_view key, int thread, const Workspace& workspace) override {
     if (!kept_.emplace(key, thread).second) return;
-    requests_.Search(Estimated(workspace));
+    requests_.Search(Estimated(workspace, options_.estimate, lowered_));
   }
   void Give(Slot slot) override {
     if (slot.valid()) requests_.Release(slot.value);
@@ -238,20 +253,6 @@ class Lowerer final : public Emitter {
   }
 
  private:
-  Bytes Estimated(const Workspace& workspace) {
-    lowered_.certain &= workspace.likely == workspace.upper;
-    return options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
-  }
-
-  void RepeatLast(const StepSpan& before, const StepSpan& at_last) {
-    const std::vector<JobEvent>& events = variant_.events;
-    const std::vector<MadeStorage> older = MadeIn(variant_, events, before);
-    const std::vector<MadeStorage> last = MadeIn(variant_, events, at_last);
-    for (const Storage storage : LeftOver(events, before, older, at_last, last)) RunFree(storage);
-    Shift(blocks_, older, last);
-    RunEvents(events, at_last);
-  }
-
   void RunEvents(const std::vector<JobEvent>& events, const StepSpan& span) {
     events_ = &events;
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
