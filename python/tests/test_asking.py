@@ -112,6 +112,30 @@ def test_answers_go_into_the_document(fake):
     assert weight == forward
 
 
+def test_under_benchmark_all_plans_are_asked_for(fake):
+    fake()
+    made = document(settings={"cudnn_benchmark": True})
+    found = asked(made)
+    assert found["searched"] == found["timed"] == found["convolutions"], "it has one engine"
+    assert {2, 3, 64, 100} <= set(found["batches"][0])
+    assert "counted as cuDNN says it for the H200" in made["notes"][-1]
+
+
+def test_under_benchmark_a_note_says_that_the_search_is_not_counted(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLIMSOLL_CUDNN", str(tmp_path))
+    made = document(settings={"cudnn_benchmark": True})
+    assert asked(made) is None
+    assert "that is not counted" in made["notes"][-1]
+
+
+def test_plans_of_all_engines_have_their_largest_workspace():
+    plans = [Plan(1, 10, {}), *(Plan(2, 20, {}) for _ in range(9)), Plan(3, 30, {})]
+    query = Query("float32", False, "forward", (2, 4, 8, 8), (8, 4, 3, 3), (2, 8, 8, 8),
+                  (1, 1), (1, 1), (1, 1))  # fmt: skip
+    assert answers._sizes(query, plans, H200) == [10, 20, 30]
+    assert answers._sizes(query, [], H200) == []
+
+
 def test_nothing_is_asked_where_there_is_no_library(monkeypatch, tmp_path):
     monkeypatch.setenv("PLIMSOLL_CUDNN", str(tmp_path))
     made = document()
@@ -291,6 +315,6 @@ def test_the_real_library_says_what_was_measured(tmp_path, monkeypatch):
     query = Query("bfloat16", False, "forward", (12, 192, 112, 112), (112, 192, 5, 5),
                   (12, 112, 112, 112), (1, 1), (2, 2), (1, 1))  # fmt: skip
     version, plans = answers.ask(path, H200, [query, query._replace(direction="backward_data")])
-    assert version >= 90800 and None not in plans
+    assert version >= 90800 and all(plans)
     if version // 100 == 919:
-        assert plans[0].workspace == 92596371  # measured on an H200
+        assert plans[0][0].workspace == 92596371  # measured on an H200

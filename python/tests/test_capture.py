@@ -526,3 +526,14 @@ def test_a_hugging_face_model():
         attention = next(call for name, call in step.calls() if name == "plimsoll.attention")
         assert attention[5][3] is None and attention[5][5] is True, "causal, without a mask"
         assert step.strings[attention[3]] == "transformer.h.0.attn"
+
+
+def test_what_is_made_of_others_is_followed_into():
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    def doubled(model, x, y):
+        both = TwoTensor(x, x.clone()) * 2
+        return F.cross_entropy(model(both.a + both.b), y)
+
+    step = captured(of=doubled)
+    assert step.ops("forward").count("aten.mul.Tensor") == 2 * 3, "one for each, and none for both"

@@ -287,6 +287,7 @@ std::string PredictJson(const PredictAnswer& answer) {
                {"growth", p.growth ? GrowthJson(*p.growth) : Json(nullptr)},
                {"workspaces_refused", p.trial.workspaces_refused},
                {"refused_in_a_step", p.trial.refused_in_a_step},
+               {"reserved_without_search", OrNull(p.trial.reserved_without_search)},
                {"surely_fits", p.trial.surely_fits && p.Runs()},
                {"max_batch", max_batch ? Json(max_batch->most.batch) : Json(nullptr)},
                {"safe_max_batch", max_batch ? Json(max_batch->sure.batch) : Json(nullptr)},

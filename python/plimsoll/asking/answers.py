@@ -4,6 +4,10 @@ Where a cuDNN of release 9.8 or newer lies beside the torch that captures, or in
 `$PLIMSOLL_CUDNN` names ("none": ask nobody), it is asked about every convolution of the job, for
 the card of the capture. What it says goes into the step file (docs/formats/step.md, "asked").
 Without it, or where it fails, the rules of the reader answer.
+
+Under `torch.backends.cudnn.benchmark` PyTorch goes through all plans of a convolution at its first
+call: it takes the largest workspace of any, times the first ten, gives it back, empties its cache
+and keeps the fastest. Then cuDNN is asked for all of them.
 """
 
 from __future__ import annotations
@@ -31,6 +35,12 @@ MOST_QUERIES = 6000
 #: Seconds for all of them, on a machine that is busy with other things, too.
 _MOST_SECONDS = 120
 _OLDEST = 90800
+#: All plans take some 14 ms on a slow machine; their largest workspace is a straight line of the
+#: batch over long stretches, so that fewer batches do.
+_MOST_SEARCHES = 1200
+_SEARCH_LADDER = tuple(n for n in LADDER if n in (1, 4, 16, 64, 256, 1024))
+#: How many plans PyTorch times (torch.backends.cudnn.benchmark_limit, as it is by default).
+_TIMED = 10
 
 
 class NotAsked(Exception):
@@ -39,6 +49,37 @@ class NotAsked(Exception):
 
 def add_answers(document: dict[str, Any], note: Note, batch: int | None = None) -> None:
     """Puts the section into a step file's document. `batch` is one that will be asked about."""
+    _add_section(document, note, batch)
+    if _searches(document) and any("convolution" in text for text in document["strings"]):
+        _note_search(document, note)
+
+
+def _searches(document: dict[str, Any]) -> bool:
+    return bool(document.get("settings", {}).get("cudnn_benchmark"))
+
+
+def _note_search(document: dict[str, Any], note: Note) -> None:
+    begin = (
+        "torch.backends.cudnn.benchmark is on: at the first call of a convolution PyTorch takes "
+        "the largest workspace of any way to compute it, as far as there is room, and gives it "
+        "back"
+    )
+    if "searched" in document.get("asked", {}):
+        note(
+            f"{begin}; that is counted as cuDNN says it for the {document['gpu']}; for another "
+            "card it is not. Which way is the fastest, and what that takes from then on, is not "
+            "known: the first choice is assumed, the range has the largest of the ten that are "
+            "timed"
+        )
+    else:
+        note(
+            f"{begin}; that is not counted, since cuDNN could not be asked, nor that the fastest "
+            "may take another workspace than the first choice. What is reserved may be more than "
+            "twice as much (ResNet-50 in fp32 on an H200: 7.50 GiB, 3.43 without)"
+        )
+
+
+def _add_section(document: dict[str, Any], note: Note, batch: int | None) -> None:
     library = find_library()
     gpu = named(document["gpu"])
     if library is None or gpu is None:
@@ -69,7 +110,8 @@ def _batches(document: dict[str, Any], gpu: Gpu, wanted: Sequence[int]) -> list[
         return []
     each = step_outputs(document)
     most = gpu.memory / each if each else LADDER[-1]
-    return [*wanted, *(n for n in LADDER if n <= most)]
+    ladder = _SEARCH_LADDER if _searches(document) else LADDER
+    return [*wanted, *(n for n in ladder if n <= most)]
 
 
 class _Question(NamedTuple):
@@ -80,7 +122,7 @@ class _Question(NamedTuple):
     query: Query
 
 
-def _questions(found: dict[str, Asked], batches: Sequence[int]) -> list[_Question]:
+def _questions(found: dict[str, Asked], batches: Sequence[int], most: int) -> list[_Question]:
     """Those of all convolutions at one batch stand together, so that of a job with too many the
     same batches are known of each."""
     rounds = [{key: {p.own for p in asked.places} for key, asked in found.items()}]
@@ -94,9 +136,9 @@ def _questions(found: dict[str, Asked], batches: Sequence[int]) -> list[_Questio
                     if direction in asked.directions and query is not None:
                         question = _Question(key, size, direction, query)
                         questions.setdefault((key, size, direction), question)
-        if len(questions) > MOST_QUERIES:
+        if len(questions) > most:
             break
-    return [*questions.values()][:MOST_QUERIES]
+    return [*questions.values()][:most]
 
 
 def _section(
@@ -106,7 +148,8 @@ def _section(
     found: dict[str, Asked],
     batches: Sequence[int],
 ) -> dict[str, Any]:
-    questions = _questions(found, batches)
+    searches = _searches(document)
+    questions = _questions(found, batches, _MOST_SEARCHES if searches else MOST_QUERIES)
     settings = document.get("settings", {})
     version, plans = ask(
         library,
@@ -114,23 +157,40 @@ def _section(
         [question.query for question in questions],
         tf32=settings.get("cudnn_tf32", True),
         deterministic=settings.get("deterministic", False),
+        most_plans=None if searches else 1,
     )
-    told: dict[str, dict[str, dict[int, int]]] = {}
-    for question, plan in zip(questions, plans):
-        size = None if plan is None else recounted(question.query, plan, card)
-        if size is not None:
-            directions = told.setdefault(question.key, {})
-            directions.setdefault(question.direction, {})[question.size] = size
-    if not told:
+    told: dict[str, _Told] = {name: {} for name in _TABLES[: None if searches else 1]}
+    for question, found_plans in zip(questions, plans):
+        for name, size in zip(told, _sizes(question.query, found_plans, card)):
+            if size is not None:
+                directions = told[name].setdefault(question.key, {})
+                directions.setdefault(question.direction, {})[question.size] = size
+    if not told["convolutions"]:
         raise NotAsked("it has no plan for any of them")
     major, rest = divmod(version, 10000)
-    return {"cudnn": f"{major}.{rest // 100}.{rest % 100}", **_table(told)}
-
-
-def _table(told: dict[str, dict[str, dict[int, int]]]) -> dict[str, Any]:
-    """Lines as a calibration file has them."""
-    lines: list[str] = []
     lists: list[list[int]] = []
+    tables = {name: _lines(table, lists) for name, table in told.items()}
+    return {"cudnn": f"{major}.{rest // 100}.{rest % 100}", "batches": lists, **tables}
+
+
+#: Bytes, by key, direction and first size of the input.
+_Told = dict[str, dict[str, dict[int, int]]]
+#: What the first choice takes, what any of those that are timed does, and the largest of all.
+_TABLES = ("convolutions", "timed", "searched")
+
+
+def _sizes(query: Query, plans: Sequence[Plan], card: Card) -> list[int | None]:
+    """In the order of the tables."""
+    if not plans:
+        return []
+    sizes = [recounted(query, plan, card) for plan in plans]
+    known = [plan.workspace if size is None else size for plan, size in zip(plans, sizes)]
+    return [sizes[0], max(known[:_TIMED]), max(known)]
+
+
+def _lines(told: _Told, lists: list[list[int]]) -> list[str]:
+    """As a calibration file has them; new lists of batches are added."""
+    lines: list[str] = []
     for key, directions in sorted(told.items()):
         # A line has one list of batches: what is not known at all of them is left to the rules.
         longest = max(directions, key=lambda name: len(directions[name]))
@@ -142,7 +202,7 @@ def _table(told: dict[str, dict[str, dict[int, int]]]) -> dict[str, Any]:
             for series in (directions.get(name, {}) for name in DIRECTIONS)
         ]
         lines.append("\t".join([key, str(lists.index(known)), *cells]))
-    return {"batches": lists, "convolutions": lines}
+    return lines
 
 
 def ask(
@@ -151,14 +211,16 @@ def ask(
     queries: Iterable[Query],
     tf32: bool = True,
     deterministic: bool = False,
-) -> tuple[int, list[Plan | None]]:
-    """cuDNN's version, and the plan of each; nothing where it has none."""
+    most_plans: int | None = 1,
+) -> tuple[int, list[list[Plan]]]:
+    """cuDNN's version, and the first so many plans of each, or all; none where it has none."""
     questions = list(queries)
     asked = {
         "library": str(library),
         "device": card.description,
         "tf32": tf32,
         "deterministic": deterministic,
+        "most_plans": most_plans,
         "queries": questions,
     }
     try:
@@ -181,13 +243,13 @@ def ask(
     return _read(done.stdout.splitlines(), len(questions), done.returncode)
 
 
-def _read(lines: list[str], count: int, code: int) -> tuple[int, list[Plan | None]]:
+def _read(lines: list[str], count: int, code: int) -> tuple[int, list[list[Plan]]]:
     try:
         head, *rows = map(json.loads, lines)
         if "error" in head:
             raise NotAsked(head["error"])
         version = int(head["version"])
-        plans = [None if row is None else Plan(row[0], row[1], dict(row[2])) for row in rows]
+        plans = [[Plan(plan[0], plan[1], dict(plan[2])) for plan in row] for row in rows]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise NotAsked(f"its process ended with {code}") from error
     if version < _OLDEST:

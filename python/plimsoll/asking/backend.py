@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 # Kinds of descriptors.
@@ -82,7 +82,7 @@ class Query(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The first plan that can be made: its engine, what it takes, and how it was set."""
+    """A way to compute a convolution: its engine, what it takes, and how it was set."""
 
     engine: int
     workspace: int
@@ -168,18 +168,23 @@ class Cudnn:
     def _new(self, kind: int) -> _Descriptor:
         return _Descriptor(self._library, kind)
 
-    def ask(self, query: Query) -> Plan | None:
-        """As PyTorch does with its benchmark off: the heuristics' configurations in their order,
-        then the fallbacks, and of these the first that can be planned."""
+    def plans(self, query: Query) -> Iterator[Plan]:
+        """As PyTorch goes through them: the heuristics' configurations in their order, then the
+        fallbacks, and of these all that can be planned. With its benchmark off the first is
+        taken."""
         graph = self._graph(query)
         for mode in (_INSTANT, _FALLBACK):
             try:
-                plan = self._first_plan(graph, mode, query.dtype)
+                configs = self._configs(graph, mode)
             except Refused:
                 continue
-            if plan is not None:
-                return plan
-        return None
+            for config in configs:
+                try:
+                    plan = self._plan(config, query.dtype)
+                except Refused:
+                    continue
+                if plan is not None:
+                    yield plan
 
     def _graph(self, query: Query) -> _Descriptor:
         names = _OPERATIONS[query.direction]
@@ -213,22 +218,14 @@ class Cudnn:
         geometry.put_ints(_DILATIONS, query.dilation).put_ints(_STRIDES, query.stride)
         return geometry.done()
 
-    def _first_plan(self, graph: _Descriptor, mode: int, dtype: str) -> Plan | None:
+    def _configs(self, graph: _Descriptor, mode: int) -> list[_Descriptor]:
         heuristics = self._new(_HEURISTICS).put_other(_HEURISTICS_GRAPH, graph)
         heuristics.put_enum(_HEURISTICS_MODE, _OF_HEURISTICS_MODE, mode)
         heuristics.put_other(_HEURISTICS_DEVICE, self._device).done()
         count = heuristics.get(_HEURISTICS_RESULTS, _OF_DESCRIPTOR, None, 0)
         configs = [self._new(_CONFIG) for _ in range(count)]
         raw = (ctypes.c_void_p * count)(*(config.raw for config in configs))
-        count = heuristics.get(_HEURISTICS_RESULTS, _OF_DESCRIPTOR, raw, count)
-        for config in configs[:count]:
-            try:
-                plan = self._plan(config, dtype)
-            except Refused:
-                continue
-            if plan is not None:
-                return plan
-        return None
+        return configs[: heuristics.get(_HEURISTICS_RESULTS, _OF_DESCRIPTOR, raw, count)]
 
     def _plan(self, config: _Descriptor, dtype: str) -> Plan | None:
         engine = self._new(_ENGINE)

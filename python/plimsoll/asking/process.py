@@ -4,6 +4,7 @@ question as soon as it is answered."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from typing import Any
@@ -11,14 +12,13 @@ from typing import Any
 from .backend import Cudnn, Query, Refused
 
 
-def _answer(cudnn: Cudnn, row: list[Any]) -> Any:
+def _answer(cudnn: Cudnn, row: list[Any], most: int | None) -> list[Any]:
     fields: Any = (tuple(field) if isinstance(field, list) else field for field in row)
-    query = Query(*fields)
     try:
-        plan = cudnn.ask(query)
+        plans = list(itertools.islice(cudnn.plans(Query(*fields)), most))
     except Refused:
-        return None
-    return None if plan is None else [plan.engine, plan.workspace, sorted(plan.knobs.items())]
+        return []
+    return [[plan.engine, plan.workspace, sorted(plan.knobs.items())] for plan in plans]
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
         return 0
     print(json.dumps({"version": cudnn.version}), flush=True)
     for row in asked["queries"]:
-        print(json.dumps(_answer(cudnn, row)), flush=True)
+        print(json.dumps(_answer(cudnn, row, asked["most_plans"])), flush=True)
     return 0
 
 

@@ -6,7 +6,6 @@ import gzip
 import inspect
 import json
 import os
-from collections.abc import Iterable
 from typing import Any, Callable
 
 import torch
@@ -16,7 +15,7 @@ from ..asking.answers import add_answers
 from ..base.assumptions import Assumptions, parse_assumptions
 from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
-from ..base.notes import Note, Notes
+from ..base.notes import Notes
 from ..base.output import check_output, write_whole
 from ..base.precision import (
     AS_WRITTEN,
@@ -130,7 +129,6 @@ def capture(
         variants = session.variants(precisions, channels_last)
         session.add_releases()
     stated.note_unused(notes)
-    note_search(notes, session.tables.strings)
     document = {
         **points.head(),
         "torch": str(torch.__version__),
@@ -252,19 +250,6 @@ class _Session:
             with around as recorder:
                 run(self._job, target, precision, point, recorder, self._notes, attendant)
         return recorder
-
-
-def note_search(note: Note, operators: Iterable[str]) -> None:
-    """cuDNN's search for its fastest way is not followed."""
-    if torch.backends.cudnn.benchmark and any("convolution" in op for op in operators):
-        note(
-            "torch.backends.cudnn.benchmark is on: in the first step cuDNN tries every way to "
-            "compute a convolution, with workspaces as large as there is room for, and PyTorch "
-            "keeps what that took; it is not counted, nor that the fastest may take another "
-            "workspace than the first choice. It does with less where less is there, but what is "
-            "reserved may be more than twice as much (ResNet-50 in fp32 on an H200: 7.50 GiB, "
-            "3.43 without)"
-        )
 
 
 def settings_of_torch() -> dict[str, bool]:

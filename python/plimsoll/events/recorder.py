@@ -61,6 +61,11 @@ class _Watch(weakref.ref):  # type: ignore[type-arg]
     address: int
 
 
+def _is_made_of_others(kind: type) -> bool:
+    """A tensor without memory of its own: torchao's of 8 bits is one such, of these and a scale."""
+    return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
+
+
 class Recorder(TorchDispatchMode):
     """One run of a job. Sits above a FakeTensorMode, which does the work."""
 
@@ -179,6 +184,8 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if any(map(_is_made_of_others, types)):
+            return NotImplemented  # what it does with them comes here next
         kwargs = kwargs or {}
         if self.before_operator is not None and not self._quiet:
             self.before_operator()

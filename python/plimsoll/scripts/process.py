@@ -27,7 +27,7 @@ from ..base.notes import Notes
 from ..base.patching import patched
 from ..base.places import current_line, in_own_file, line_of
 from ..base.seed import fixed_seed
-from ..capturing.api import note_search, settings_of_torch
+from ..capturing.api import settings_of_torch
 from ..capturing.attention import attention_as_one_call, flex_attention_as_one_call
 from ..capturing.cells import cells_without_data
 from ..capturing.compiling import Compiling
@@ -35,7 +35,7 @@ from ..capturing.garbage import collector_paused, freeze
 from ..capturing.optimizers import no_overflow
 from ..capturing.recurrent import recurrent_as_one_call
 from ..capturing.torch_errors import clear_errors
-from ..events.event import Call, Parameter, Recorded
+from ..events.event import Parameter, Recorded
 from ..events.pieces_of_run import NotEven
 from ..knowledge.values import Values
 from ..world.device import phantom_device
@@ -229,7 +229,6 @@ class _Process:
             self._note_served()
         else:
             self._note_steps()
-        note_search(self._notes, {event.op for event in events if isinstance(event, Call)})
         self._run.stated.note_unused(self._notes)
         return RunResult(
             Recorded(events, recorder.layouts),

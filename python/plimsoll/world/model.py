@@ -15,7 +15,7 @@ from ..base.errors import CaptureError
 from ..base.patching import Patch, patched
 from ..base.precision import Precision
 from .draws import STARTS, Draws
-from .quantized import parameters_of_any_class, quantized
+from .quantized import is_quantized, parameters_of_any_class, quantized
 
 ModelSource = Any  # nn.Module | Callable[[], nn.Module]
 
@@ -227,7 +227,7 @@ def _applied_once(
         return known[id(tensor)]
     with torch.no_grad():
         made = fn(tensor)
-    if isinstance(tensor, nn.Parameter) and made is not tensor:
+    if isinstance(tensor, nn.Parameter) and made is not tensor and not is_quantized(made):
         made = _like(tensor, made)
     if made is not tensor:
         made = quantized(tensor, made)

@@ -70,7 +70,8 @@ void Replayer::Step(std::size_t index) {
       request.kind == Kind::kBorrow) {
     return Serve(request, index);
   }
-  if (request.kind == Kind::kEmptyCache) {
+  if (request.kind == Kind::kSearch && request.size > 0) Serve(request, index);
+  if (request.kind == Kind::kEmptyCache || request.kind == Kind::kSearch) {
     allocator_.EmptyCache();
     return LogCalls();
   }
@@ -91,7 +92,7 @@ void Replayer::Step(std::size_t index) {
 
 void Replayer::Serve(const Request& request, std::size_t index) {
   const bool refused = request.kind == Request::Kind::kRefused;
-  const bool borrowed = request.kind == Request::Kind::kBorrow;
+  const bool borrowed = request.passes();
   const bool ends = refused && workload_.fatal == index;
   if (refused && !ends && !options_.ask_refused) return;
   const Bytes peak = allocator_.counters().peak_reserved;
@@ -101,7 +102,7 @@ void Replayer::Serve(const Request& request, std::size_t index) {
   LogCalls();
   if (block == CachingAllocator::kNone) {
     if (borrowed) {
-      ++result_.done_without;
+      if (request.kind == Request::Kind::kBorrow) ++result_.done_without;
     } else if (!refused || ends) {
       Fail(request);
     }

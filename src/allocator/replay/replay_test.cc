@@ -224,6 +224,20 @@ TEST(ReplayBorrowing, IsGivenBackAtOnceAndCountsInThePeak) {
   EXPECT_EQ(r.counters.peak_reserved, 110 * kMiB) << "the last lies where the borrowed one lay";
 }
 
+TEST(ReplayBorrowing, ASearchEmptiesTheCacheAndIsNoLossWhereItIsRefused) {
+  Workload searching = Borrowing();
+  searching.requests[1].kind = Request::Kind::kSearch;
+  ReplayLog log;
+  const ReplayResult r = Replay(Timeline{}, searching, {}, &log);
+  EXPECT_EQ(CheckReplay(log, r.counters), std::nullopt);
+  EXPECT_EQ(r.counters.peak_reserved, 110 * kMiB);
+  EXPECT_EQ(r.counters.reserved, 90 * kMiB) << "nothing is cached behind it";
+  const ReplayOptions options{.limits = {.capacity = 100 * kMiB}};
+  const ReplayResult tight = Replay(Timeline{}, searching, options);
+  EXPECT_TRUE(tight.fits);
+  EXPECT_EQ(tight.done_without, 0);
+}
+
 TEST(ReplayBorrowing, ARefusalIsSurvived) {
   ReplayLog log;
   const ReplayOptions options{.limits = {.capacity = 100 * kMiB}};

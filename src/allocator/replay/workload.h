@@ -23,6 +23,7 @@ struct Request {
     kRefused,      // asked for and refused in the record; what it was for is unknown
     kAbandonPool,  // the private pool's owner is gone
     kBorrow,       // taken and given back at once; whoever asks does without it if it is refused
+    kSearch,       // the same where it is no loss if it is refused; then the cache is emptied
   };
 
   Bytes size = 0;
@@ -32,6 +33,9 @@ struct Request {
   std::uint16_t stream = 0;
   std::uint8_t pool = 0;
   Kind kind = Kind::kAllocate;
+
+  /// It is there at this request only.
+  bool passes() const { return kind == Kind::kBorrow || kind == Kind::kSearch; }
 };
 
 struct Workload {

@@ -22,8 +22,7 @@ std::vector<std::uint32_t> AliveAt(const Lowered& lowered, std::size_t request) 
   for (std::size_t i = 0; i <= request && i < lowered.workload.requests.size(); ++i) {
     const Request& r = lowered.workload.requests[i];
     // What is borrowed is there at its own request only.
-    alive[r.allocation] =
-        r.kind == Request::Kind::kAllocate || (r.kind == Request::Kind::kBorrow && i == request);
+    alive[r.allocation] = r.kind == Request::Kind::kAllocate || (r.passes() && i == request);
   }
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t b = 0; b < alive.size(); ++b) {
@@ -165,6 +164,12 @@ void AddAsked(const Trial& trial, Prediction& prediction) {
         fmt::format("workspaces of convolutions that were not measured are as cuDNN {} says for "
                     "this card, asked without it",
                     asked->cudnn));
+    if (const std::optional<Bytes>& settled = prediction.trial.reserved_without_search) {
+      prediction.assumptions.push_back(
+          fmt::format("{} are reserved apart from the search for the fastest convolutions, and "
+                      "from then on; nvidia-smi once a second seldom sees more",
+                      FormatBytes(*settled)));
+    }
   } else {
     prediction.assumptions.push_back(
         fmt::format("cuDNN was asked about {}, and not about {}: workspaces of convolutions that "

@@ -131,7 +131,7 @@ class Recorder {
   }
   /// What is borrowed comes and goes with one request, and is there at it.
   Position End(const Request& request, std::size_t index) const {
-    const std::size_t end = request.kind == Request::Kind::kBorrow ? index + 1 : index;
+    const std::size_t end = request.passes() ? index + 1 : index;
     return end < lowered_.workload.requests.size() ? static_cast<Position>(end) : kNotYet;
   }
   void Begin(const ReplayLog::Entry& entry, std::uint32_t allocation, Position at) {

@@ -46,6 +46,9 @@ class Emitter {
   virtual void Give(Slot slot) = 0;
   /// Takes a workspace and gives it back at once. A library that is refused it does without.
   virtual void Borrow(const Workspace& workspace) = 0;
+  /// PyTorch's search for the fastest way of a call, at the first of this key in this thread: the
+  /// workspace is taken if there is room and given back, then whatever is cached is.
+  virtual void Search(std::string_view key, int thread, const Workspace& workspace) = 0;
 
   /// The call's i-th new storage is made here. Those that a rule does not mention are made, in
   /// order, when it returns.

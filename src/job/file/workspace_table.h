@@ -61,6 +61,10 @@ struct AskedWorkspaces {
   /// The release that was asked: "9.19.0".
   std::string cudnn;
   WorkspaceTable table;
+  /// Of a job under torch.backends.cudnn.benchmark, else empty: the largest of the plans that
+  /// PyTorch times, and the largest of all, which it takes to time them.
+  WorkspaceTable timed = {};
+  WorkspaceTable searched = {};
 };
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "job/calls/arithmetic.h"
@@ -87,6 +88,30 @@ std::int64_t RoundsApart(std::size_t requests, std::int64_t times) {
 /// Blocks that lose their name though they stay, by the storage whose end is theirs.
 using KeptBlocks = std::unordered_map<Storage, std::vector<std::uint32_t>>;
 
+/// What the step before let go itself, and the last one did not: the capture ended before that. A
+/// loader that has no more batches leaves a loop before `zero_grad` at its top. In the order in
+/// which it goes.
+std::vector<Storage> LeftOver(const std::vector<JobEvent>& events, const StepSpan& before,
+                              const std::vector<MadeStorage>& older, const StepSpan& at_last,
+                              const std::vector<MadeStorage>& last) {
+  if (!std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op)) return {};
+  std::unordered_map<Storage, Storage> counterparts;
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    counterparts.emplace(older[i].storage, last[i].storage);
+  }
+  std::unordered_set<Storage> gone;
+  for (std::size_t i = at_last.begin; i < at_last.end; ++i) {
+    if (events[i].kind == JobEvent::Kind::kFree) gone.insert(events[i].index);
+  }
+  std::vector<Storage> left;
+  for (std::size_t i = before.begin; i < before.end; ++i) {
+    if (events[i].kind != JobEvent::Kind::kFree) continue;
+    const auto found = counterparts.find(events[i].index);
+    if (found != counterparts.end() && !gone.contains(found->second)) left.push_back(found->second);
+  }
+  return left;
+}
+
 /// Before the last captured step runs once more: what it calls a storage of the step before is
 /// now that storage's counterpart in itself. The step before may have made more (DDP lays out its
 /// buckets there): those have none.
@@ -107,6 +132,12 @@ void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
     blocks.Move(newer.storage, older[found].storage);
     next = found + 1;
   }
+}
+
+/// That of the two sizes that is asked for, and whether that made a difference.
+Bytes Estimated(const Workspace& workspace, Estimate estimate, Lowered& lowered) {
+  lowered.certain &= workspace.likely == workspace.upper;
+  return estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
 }
 
 /// Goes through the events of a job; the rules of its calls say here what they take.
@@ -140,8 +171,13 @@ class Lowerer final : public Emitter {
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
-        Shift(blocks_, MadeIn(variant_, events, steps[steps.size() - 2]),
-              MadeIn(variant_, events, steps.back()));
+        const StepSpan& before = steps[steps.size() - 2];
+        const std::vector<MadeStorage> older = MadeIn(variant_, events, before);
+        const std::vector<MadeStorage> last = MadeIn(variant_, events, steps.back());
+        for (const Storage storage : LeftOver(events, before, older, steps.back(), last)) {
+          RunFree(storage);
+        }
+        Shift(blocks_, older, last);
         RunEvents(events, steps.back());
       }
     }
@@ -161,10 +197,16 @@ class Lowerer final : public Emitter {
     if (bytes <= 0) return {};
     return {requests_.AllocateBeside(bytes, Category::kTemporaries)};
   }
-  Slot Take(const Workspace& workspace) override { return Take(Estimated(workspace)); }
+  Slot Take(const Workspace& workspace) override {
+    return Take(Estimated(workspace, options_.estimate, lowered_));
+  }
   void Borrow(const Workspace& workspace) override {
-    const Bytes bytes = Estimated(workspace);
+    const Bytes bytes = Estimated(workspace, options_.estimate, lowered_);
     if (bytes > 0) requests_.Borrow(bytes);
+  }
+  void Search(std::string_view key, int thread, const Workspace& workspace) override {
+    if (!kept_.emplace(key, thread).second) return;
+    requests_.Search(Estimated(workspace, options_.estimate, lowered_));
   }
   void Give(Slot slot) override {
     if (slot.valid()) requests_.Release(slot.value);
@@ -211,11 +253,6 @@ class Lowerer final : public Emitter {
   }
 
  private:
-  Bytes Estimated(const Workspace& workspace) {
-    lowered_.certain &= workspace.likely == workspace.upper;
-    return options_.estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
-  }
-
   void RunEvents(const std::vector<JobEvent>& events, const StepSpan& span) {
     events_ = &events;
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);

@@ -56,6 +56,8 @@ struct Lowered {
   std::int64_t rounds_run = 0;
   /// Whether any workspace is borrowed, which may be refused.
   bool borrows = false;
+  /// Whether the fastest way of any call is searched for.
+  bool searches = false;
 };
 
 /// Which of a workspace's sizes is taken.

@@ -45,6 +45,42 @@ TEST(Lower, AsksForResultsAndGivesThemBackWhenTheyDie) {
   EXPECT_EQ(RequestsOf(LowerIt(maker, {.batch = 7, .steps = 1})), "+100 +280 +12 -280");
 }
 
+/// A loop with zero_grad at its top, left by a loader that had no more: the last step's gradient
+/// stays, and goes when another step comes.
+TEST(Lower, WhatTheLastStepDidNotLetGoGoesBeforeTheNext) {
+  JobMaker maker;
+  for (int step = 0; step < 3; ++step) {
+    maker.BeginStep();
+    const Storage gradient = maker.Make("aten.relu.default", Always(5));
+    if (step < 2) maker.Free(gradient);
+  }
+  EXPECT_EQ(RequestsOf(LowerIt(maker, {.steps = 3})), "+20 -20 +20 -20 +20");
+  EXPECT_EQ(RequestsOf(LowerIt(maker, {.steps = 5})), "+20 -20 +20 -20 +20 -20 +20 -20 +20");
+}
+
+/// Under torch.backends.cudnn.benchmark: once for a shape, whatever comes later.
+TEST(Lower, TheFastestConvolutionIsSearchedForOnce) {
+  JobMaker maker;
+  const std::string key = "float32 nchw 64,56,56 64,3,3 1,1 1,1 1,1 1";
+  const auto text = std::make_shared<const std::string>(key + "\t0\t1:100 2:200\t\t");
+  AskedWorkspaces asked{.gpu = "H200", .cudnn = "9.19.0"};
+  asked.table = asked.timed = asked.searched = WorkspaceTable(text, {{1, 2}});
+  for (WorkspaceTable* table : {&asked.table, &asked.timed, &asked.searched}) {
+    ASSERT_TRUE(table->Add(*text));
+  }
+  maker.job.asked = std::make_shared<const AskedWorkspaces>(std::move(asked));
+  for (int step = 0; step < 2; ++step) {
+    maker.BeginStep();
+    testing_job::AddConvolution(maker);
+  }
+  const Lowered lowered = LowerIt(maker, {.batch = 2, .steps = 2});
+  EXPECT_TRUE(lowered.searches);
+  EXPECT_EQ(std::ranges::count(lowered.workload.requests, Request::Kind::kSearch, &Request::kind),
+            1);
+  EXPECT_EQ(std::ranges::count(lowered.workload.requests, Request::Kind::kBorrow, &Request::kind),
+            2);
+}
+
 TEST(Lower, NothingIsAskedForEmptyTensorsAndDoubleFreesAreNone) {
   JobMaker maker;
   maker.BeginStep();

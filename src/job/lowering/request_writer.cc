@@ -34,6 +34,11 @@ void RequestWriter::Borrow(Bytes bytes) {
   AddBlock(bytes, {.beside = true}, Request::Kind::kBorrow);
 }
 
+void RequestWriter::Search(Bytes bytes) {
+  into_.searches = true;
+  AddBlock(bytes, {.beside = true}, Request::Kind::kSearch);
+}
+
 void RequestWriter::Release(std::uint32_t block) {
   held_ -= into_.blocks[block].requested;
   Add(0, block, Request::Kind::kFree);

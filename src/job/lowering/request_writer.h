@@ -33,6 +33,7 @@ class RequestWriter {
   /// One that is no result.
   std::uint32_t AllocateBeside(Bytes bytes, Category category);
   void Borrow(Bytes bytes);
+  void Search(Bytes bytes);
   void Release(std::uint32_t block);
   /// What was asked for and not given back.
   Bytes held() const { return held_; }

@@ -330,6 +330,7 @@ std::optional<Attention> ReadShapes(const Call& call, std::size_t first) {
   const std::size_t n = q.dims();
   Attention a;
   for (std::size_t d = 0; d + 3 < n; ++d) a.b *= q.sizes[d];
+  a.four_dimensional = n == 4;
   a.h = q.sizes[n - 3];
   a.hk = k.sizes[n - 3];
   a.s = q.sizes[n - 2];

@@ -27,6 +27,8 @@ struct Attention {
   /// The last dimension of query, key, value and mask lies in a row: all but the mathematical form
   /// insist on it. T5's learned bias does not.
   bool rows_dense = true;
+  /// Batch, heads, positions, and a head's own: likewise. Nested transformers have blocks besides.
+  bool four_dimensional = true;
 
   bool half() const { return IsHalf(dtype); }
   bool grouped() const { return h != hk; }

@@ -41,7 +41,7 @@ bool EfficientTakes(const Attention& a, const Gpu& gpu) {
 // that this says, as did the 1,678 that it is a sample of. Flash is from the source. The Python
 // package has the same rules (attention_choice.py), and the same cases are put to both.
 AttentionKernel ChooseAttention(const Attention& a, const Gpu& gpu, TorchVersion torch) {
-  if (!a.rows_dense) return AttentionKernel::kMath;
+  if (!a.rows_dense || !a.four_dimensional) return AttentionKernel::kMath;
   if (PrefersCudnn(gpu, torch) && CudnnTakes(a)) return AttentionKernel::kCudnn;
   if (FlashTakes(a, gpu)) return AttentionKernel::kFlash;
   if (EfficientTakes(a, gpu)) return AttentionKernel::kEfficient;

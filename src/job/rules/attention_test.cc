@@ -167,6 +167,15 @@ AttentionKernel KernelNamed(const std::string& name) {
 
 /// The Python package, which has to choose while it captures, answers the same cases:
 /// python/tests/test_attention_choice.py.
+TEST(AttentionTest, KernelsTakeFourDimensions) {
+  Attention a;
+  a.s = a.sk = 196;
+  a.d = a.dv = 32;
+  EXPECT_EQ(ChooseAttention(a, *FindGpu("A100 40GB"), {}), AttentionKernel::kEfficient);
+  a.four_dimensional = false;
+  EXPECT_EQ(ChooseAttention(a, *FindGpu("A100 40GB"), {}), AttentionKernel::kMath);
+}
+
 TEST(AttentionTest, ThePackageChoosesTheSame) {
   const std::vector<Json> rows = ReadRows(PLIMSOLL_TEST_DATA "/operators/attention_choice.jsonl");
   EXPECT_GT(rows.size(), 500u);

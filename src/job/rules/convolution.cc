@@ -109,8 +109,13 @@ Workspace WorkspaceOf(const ConvShape& shape, ConvDirection direction, const Emi
   return known ? *known : ConvolutionWorkspace(shape, direction, multiprocessors);
 }
 
-void BorrowWorkspace(const Convolution& c, ConvDirection direction, Emitter& emit) {
-  emit.Borrow(WorkspaceOf(ShapeOf(c), direction, emit));
+void BorrowWorkspace(const Convolution& c, ConvDirection direction, int thread, Emitter& emit) {
+  const ConvShape shape = ShapeOf(c);
+  if (const AskedWorkspaces* asked = emit.sources().asked) {
+    const std::optional<PlanSearch> search = FindSearch(*asked, shape, direction);
+    if (search) emit.Search(search->key, thread, search->largest);
+  }
+  emit.Borrow(WorkspaceOf(shape, direction, emit));
 }
 
 /// Input and weight stand at `first` and after, the settings at `settings` and after.
@@ -143,7 +148,7 @@ void ConvolutionForward(const Call& call, Emitter& emit) {
   const Slot input = CopyToFormat(c->input, c->channels_last, emit);
   MakeAll(call, emit);
   const Slot weight = CopyToFormat(c->weight, c->channels_last, emit);
-  BorrowWorkspace(*c, ConvDirection::kForward, emit);
+  BorrowWorkspace(*c, ConvDirection::kForward, call.thread(), emit);
   emit.Give(weight);
   emit.Give(input);
 }
@@ -165,12 +170,12 @@ void ConvolutionBackward(const Call& call, Emitter& emit) {
   if (wants[0]) {
     emit.Make(fresh++);
     const Slot weight = CopyToFormat(c->weight, c->channels_last, emit);
-    BorrowWorkspace(*c, ConvDirection::kBackwardData, emit);
+    BorrowWorkspace(*c, ConvDirection::kBackwardData, call.thread(), emit);
     emit.Give(weight);
   }
   if (wants[1]) {
     emit.Make(fresh++);
-    BorrowWorkspace(*c, ConvDirection::kBackwardWeight, emit);
+    BorrowWorkspace(*c, ConvDirection::kBackwardWeight, call.thread(), emit);
   }
   emit.Give(grad_output);
   emit.Give(input);

@@ -35,6 +35,7 @@ constexpr std::array kPlain = std::to_array<std::string_view>({
     "clamp_min",
     "clone",
     "constant_pad_nd",
+    "contiguous",
     "div",
     "elu",
     "elu_backward",

@@ -122,6 +122,7 @@ class RecordingEmitter final : public Emitter {
     if (slot.valid()) log_.push_back(-std::exchange(slots_[slot.value], 0));
   }
   void Borrow(const Workspace& workspace) override { Give(Take(workspace)); }
+  void Search(std::string_view, int, const Workspace&) override {}
   void Make(std::size_t fresh) override { Make(fresh, call_->FreshBytes(fresh)); }
   void Make(std::size_t fresh, Bytes bytes) override {
     if (std::exchange(made_[fresh], 1) != 0) return;

@@ -151,7 +151,21 @@ std::optional<Workspace> FindAsked(const AskedWorkspaces& asked, const ConvShape
     const bool product = shape.kh == 1 && shape.kw == 1;
     upper = product ? std::min(upper, near + kSplitProducts) : near;
   }
+  if (const auto timed = FindWorkspace(asked.timed, shape, direction)) {
+    upper = std::max(upper, timed->upper);
+  }
   return Workspace{found->likely, upper};
+}
+
+std::optional<PlanSearch> FindSearch(const AskedWorkspaces& asked, const ConvShape& shape,
+                                     ConvDirection direction) {
+  const std::optional<Workspace> largest = FindWorkspace(asked.searched, shape, direction);
+  if (!largest) return std::nullopt;
+  const std::string_view dtype = shape.is_fp16              ? "float16"
+                                 : shape.element_bytes == 2 ? "bfloat16"
+                                                            : "float32";
+  const std::string key = shape.volume ? VolumeKey(shape, dtype) : FoldedKey(shape, dtype);
+  return PlanSearch{fmt::format("{} {} {}", key, shape.n, static_cast<int>(direction)), *largest};
 }
 
 }  // namespace plimsoll

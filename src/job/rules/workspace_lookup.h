@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "hardware/gpu.h"
 #include "job/cudnn/convolution_workspace.h"
@@ -19,8 +20,21 @@ std::optional<Workspace> FindWorkspace(const WorkspaceTable& table, const ConvSh
 /// What cuDNN was asked for at the capture, if that was about this card: others have other engines.
 const AskedWorkspaces* AskedFor(const Job& job, const Gpu& gpu);
 
-/// What cuDNN said, with room above it for what it cannot say without the card.
+/// What cuDNN said, with room above it for what it cannot say without the card, and under
+/// torch.backends.cudnn.benchmark for what the fastest plan may be.
 std::optional<Workspace> FindAsked(const AskedWorkspaces& asked, const ConvShape& shape,
                                    ConvDirection direction, int multiprocessors);
+
+/// PyTorch's search for the fastest plan of a convolution.
+struct PlanSearch {
+  /// By which it remembers the outcome.
+  std::string key;
+  /// The largest workspace of any plan.
+  Workspace largest;
+};
+
+/// Nothing where PyTorch does not search, or what the plans take is not known.
+std::optional<PlanSearch> FindSearch(const AskedWorkspaces& asked, const ConvShape& shape,
+                                     ConvDirection direction);
 
 }  // namespace plimsoll

@@ -85,6 +85,18 @@ TEST(WorkspaceLookup, VolumesAreToldApartByAllTheirSizes) {
   EXPECT_TRUE(Forward(Asked("float32 nchw 16,56,14 32,3,1 1,1 1,0 1,1 1" + points), volume));
 }
 
+TEST(WorkspaceLookup, ASearchTakesTheLargestPlanAndMayEndAtAnyThatIsTimed) {
+  AskedWorkspaces asked = Asked(std::string(kKey) + "\t0\t1:0 8:0\t\t");
+  EXPECT_FALSE(FindSearch(asked, Shape(8), ConvDirection::kForward)) << "PyTorch does not search";
+  asked.timed = Asked(std::string(kKey) + "\t0\t1:1000000 8:8000000\t\t").table;
+  asked.searched = Asked(std::string(kKey) + "\t0\t1:2000000 8:16000000\t\t").table;
+  EXPECT_EQ(*Forward(asked, Shape(8)), (Workspace{0, 8'000'000}));
+  const auto search = FindSearch(asked, Shape(8), ConvDirection::kForward);
+  ASSERT_TRUE(search);
+  EXPECT_EQ(search->largest, (Workspace{16'000'000, 16'000'000}));
+  EXPECT_NE(search->key, FindSearch(asked, Shape(1), ConvDirection::kForward)->key);
+}
+
 TEST(WorkspaceLookup, AnswersAreOfOneCard) {
   Job job;
   EXPECT_EQ(AskedFor(job, *FindGpu("H200")), nullptr);

@@ -86,6 +86,7 @@ class Observer {
   void After(std::size_t i) {
     const AllocatorCounters& counters = replayer_.allocator().counters();
     AddToPart(lowered_.moments[i], i, counters);
+    peaks_.settled = std::max(peaks_.settled, counters.reserved);
     if (counters.peak_allocated > peaks_.allocated) {
       peaks_.allocated = counters.peak_allocated;
       peaks_.request = i;
@@ -116,7 +117,7 @@ class Observer {
     PartPeaks& peaks = peaks_.parts[part];
     const Request& made = lowered_.workload.requests[request];
     // What is borrowed is given back before anybody can look.
-    const Bytes borrowed = made.kind == Request::Kind::kBorrow ? made.size : 0;
+    const Bytes borrowed = made.passes() ? made.size : 0;
     const Bytes allocated = std::max(
         counters.allocated + borrowed,
         counters.peak_allocated > peaks_.allocated ? counters.peak_allocated : counters.allocated);
@@ -354,6 +355,7 @@ TrialResult Trial::Best() const {
   result.surely_fits = surely_fits();
   result.beyond_count = !unlimited().fits;
   result.workspaces_refused = shown().refused;
+  if (lowered().searches) result.reserved_without_search = shown().settled;
   for (const auto& [call, count] : shown().refused_calls) result.refused_in_a_step += count;
   const StepDuration duration = DurationOf(setting_, shown().refused_calls);
   result.step_us = duration.us;

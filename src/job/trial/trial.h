@@ -53,6 +53,9 @@ struct TrialResult {
   std::int64_t workspaces_refused = 0;
   /// Convolutions (by direction) that are slow in each later step, since they were refused once.
   std::int64_t refused_in_a_step = 0;
+  /// What is reserved apart from PyTorch's searches for the fastest convolutions; nothing where it
+  /// does not search.
+  std::optional<Bytes> reserved_without_search = {};
   /// How long a step takes, with what is refused; the ends of its range.
   double step_us = 0;
   double step_low_us = 0, step_high_us = 0;
@@ -88,6 +91,8 @@ struct PartPeaks {
 struct Peaks {
   Bytes allocated = 0;
   Bytes reserved = 0;
+  /// The same apart from searches for the fastest way of a call.
+  Bytes settled = 0;
   bool fits = true;
   /// The request that did not fit.
   std::optional<std::size_t> failed = {};
