@@ -1,12 +1,12 @@
 // Fits the constants of src/job/time to measured operators, and says how well they fit:
-//   fit_step_time TIMES.step.json.xz... [--write FILE] [--only NAMES] [--worst GROUP]
+//   fit_step_time TIMES.step.json.xz... [--write FILE] [--only NAMES] [--worst GROUP] [--rows FILE]
 //   fit_step_time --host CAPTURES TIMES.jsonl       the constants of the host, by wall times
-//   fit_step_time --step JOB.step.json.gz BATCH     the time of a captured step, by operator
+//   fit_step_time --step JOB.step.json.gz BATCH [PRECISION]   the time of a captured step, by operator
 // Each group of constants is fitted to the calls that it times: the robust sum of
 // |log(predicted / measured)|, by steps up and down on each constant until none helps. --only: the
 // constants whose names begin so (depthwise_last,convolution_tf32.dilated). Of a sweep whose
 // settings have "aside": n, every nth shape is no part of the fit; the report shows those by
-// themselves.
+// themselves. --rows: each call with what was measured and predicted, a line each.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,6 +34,7 @@ struct Row {
   std::string group;
   std::string job;
   double calls = 0;
+  double kernels = 0;
   double us = 0;
   bool tf32 = false;
   bool aside = false;
@@ -100,6 +101,7 @@ std::unique_ptr<Measured> ReadMeasured(const std::string& path) {
                .at = &measured->at,
                .job = times[v]["job"],
                .calls = row[0],
+               .kernels = row[1],
                .us = row[2],
                .tf32 = tf32};
       made.group = GroupOf(made.call(), tf32);
@@ -115,10 +117,12 @@ class Fitter {
   explicit Fitter(std::vector<Row> rows)
       : gpu_(*FindGpu("H200")), model_(TimeModelOf(gpu_)), rows_(std::move(rows)) {}
 
+  TimeContext ContextOf(const Row& row) const {
+    return {.model = model_, .gpu = gpu_, .torch = {2, 11}, .matmul_tf32 = row.tf32};
+  }
+
   double Predict(const Row& row) const {
-    return TimeOf(row.call(),
-                  {.model = model_, .gpu = gpu_, .torch = {2, 11}, .matmul_tf32 = row.tf32})
-        .us;
+    return TimeOf(row.call(), ContextOf(row)).us;
   }
 
   void FitAll(const std::string& only) {
@@ -155,6 +159,29 @@ class Fitter {
       if (group == worst) Worst(rows);
     }
     Jobs();
+  }
+
+  void WriteRows(const std::string& path) const {
+    std::ofstream out(path);
+    for (const Row& row : rows_) {
+      const Call call = row.call();
+      nlohmann::json args = nlohmann::json::array();
+      for (std::size_t a = 0; a < call.args(); ++a) {
+        if (const auto t = call.TensorArg(a)) {
+          args.push_back({{"sizes", (*t)->sizes}, {"strides", (*t)->strides}});
+        } else {
+          args.push_back(call.IntsArg(a));
+        }
+      }
+      const KernelTime predicted = TimeOf(row.call(), ContextOf(row));
+      out << nlohmann::json{{"group", row.group},         {"job", row.job},
+                            {"op", call.op()},            {"args", args},
+                            {"calls", row.calls},         {"us", row.us},
+                            {"predicted", predicted.us},  {"aside", row.aside},
+                            {"kernels", row.kernels}}
+                 .dump()
+          << "\n";
+    }
   }
 
   void Write(const std::string& path) {
@@ -256,7 +283,7 @@ class Fitter {
 };
 
 /// A captured step, by operator: microseconds and calls.
-int ShowStep(const std::string& path, std::int64_t batch) {
+int ShowStep(const std::string& path, std::int64_t batch, const std::string& precision) {
   const Result<Input> input = Input::Open(path);
   if (!input) throw std::runtime_error(input.error().ToLine());
   const Result<Job> job = ReadJob(*input);
@@ -264,7 +291,10 @@ int ShowStep(const std::string& path, std::int64_t batch) {
   const Gpu gpu = *FindGpu("H200");
   const TimeModel model = TimeModelOf(gpu);
   const AtBatch at(*job, batch);
-  const Variant& variant = job->variants.front();
+  const auto asked = std::find_if(job->variants.begin(), job->variants.end(), [&](const Variant& v) {
+    return v.precision == precision;
+  });
+  const Variant& variant = asked == job->variants.end() ? job->variants.front() : *asked;
   std::map<std::string, std::pair<double, int>> by;
   for (const JobEvent& event : variant.events) {
     if (event.kind == JobEvent::Kind::kStep) by.clear();
@@ -356,8 +386,8 @@ int FitHost(const std::string& captures, const std::string& times) {
 
 int Main(int argc, char** argv) {
   if (argc == 4 && std::string_view(argv[1]) == "--host") return FitHost(argv[2], argv[3]);
-  if (argc == 4 && std::string_view(argv[1]) == "--step") {
-    return ShowStep(argv[2], std::stoll(argv[3]));
+  if (argc >= 4 && std::string_view(argv[1]) == "--step") {
+    return ShowStep(argv[2], std::stoll(argv[3]), argc > 4 ? argv[4] : "");
   }
   std::map<std::string, std::string> flags;
   std::vector<std::unique_ptr<Measured>> measured;
@@ -375,6 +405,9 @@ int Main(int argc, char** argv) {
   if (const std::string& write = flags["--write"]; !write.empty()) {
     fitter.FitAll(flags["--only"]);
     fitter.Write(write);
+  }
+  if (const std::string& rows_file = flags["--rows"]; !rows_file.empty()) {
+    fitter.WriteRows(rows_file);
   }
   fitter.Report(flags["--worst"]);
   return 0;
