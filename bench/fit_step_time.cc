@@ -1,7 +1,8 @@
 // Fits the constants of src/job/time to measured operators, and says how well they fit:
 //   fit_step_time TIMES.step.json.xz... [--write FILE] [--only NAMES] [--worst GROUP] [--rows FILE]
 //   fit_step_time --host CAPTURES TIMES.jsonl       the constants of the host, by wall times
-//   fit_step_time --step JOB.step.json.gz BATCH [PRECISION]   the time of a captured step, by operator
+//   fit_step_time --step JOB.step.json.gz BATCH [PRECISION]   the time of a captured step, by
+//   operator
 // Each group of constants is fitted to the calls that it times: the robust sum of
 // |log(predicted / measured)|, by steps up and down on each constant until none helps. --only: the
 // constants whose names begin so (depthwise_last,convolution_tf32.dilated). Of a sweep whose
@@ -60,10 +61,23 @@ std::string GroupOf(const Call& call, bool tf32) {
   }
   const auto t = call.TensorArg(input);
   const bool half = t && IsHalf((*t)->dtype);
-  if (group == "product") return half ? "product_half" : tf32 ? "product_tf32" : "product_fp32";
-  if (group == "convolution") return half ? "convolution_half" : "convolution_tf32";
+  if (group == "product") {
+    const bool batched = t && (*t)->dims() == 3 && (*t)->sizes[0] > 1;
+    return std::string(batched ? "batched" : "product") + (half   ? "_half"
+                                                           : tf32 ? "_tf32"
+                                                                  : "_fp32");
+  }
+  if (group == "convolution") {
+    const std::optional<ConvolutionCall> read = ReadConvolution(call);
+    const std::string type = half ? "_half" : "_tf32";
+    if (read && read->shape.groups > 1) {
+      return (read->shape.channels_last ? "grouped_last" : "grouped") + type;
+    }
+    return (read && read->shape.volume ? "volume" : "convolution") + type;
+  }
   if (group == "depthwise") {
     const std::optional<ConvolutionCall> read = ReadConvolution(call);
+    if (read && read->shape.volume) return "depthwise_volume";
     if (!read || !read->shape.channels_last) return group;
     return IsHalf(read->dtype) ? "depthwise_last_half" : "depthwise_last_fp32";
   }
@@ -71,14 +85,20 @@ std::string GroupOf(const Call& call, bool tf32) {
   return group;
 }
 
-/// The same for all directions of a convolution.
+/// The same for all directions of a convolution; of other calls, for all of one shape.
 bool IsAside(const Call& call, std::size_t every) {
-  const std::optional<ConvolutionCall> read = ReadConvolution(call);
-  if (!read || every == 0) return false;
-  const ConvShape& s = read->shape;
+  if (every == 0) return false;
   std::uint64_t mixed = 0;
-  for (const std::int64_t n : {s.n, s.c, s.h, s.k, s.kh, s.stride_h, s.dilation_h, s.groups}) {
-    mixed = mixed * 31 + static_cast<std::uint64_t>(n);
+  const auto mix = [&](std::int64_t n) { mixed = mixed * 31 + static_cast<std::uint64_t>(n); };
+  if (const std::optional<ConvolutionCall> read = ReadConvolution(call)) {
+    const ConvShape& s = read->shape;
+    for (const std::int64_t n : {s.n, s.c, s.h, s.k, s.kh, s.stride_h, s.dilation_h, s.groups}) {
+      mix(n);
+    }
+  } else if (const auto first = call.TensorArg(0)) {
+    for (const std::int64_t n : (*first)->sizes) mix(n);
+  } else if (call.results() > 0) {
+    for (const std::int64_t n : call.Result(0)->sizes) mix(n);
   }
   return (mixed * 0x9E3779B97F4A7C15ULL >> 32) % every == 0;
 }
@@ -105,6 +125,8 @@ std::unique_ptr<Measured> ReadMeasured(const std::string& path) {
                .us = row[2],
                .tf32 = tf32};
       made.group = GroupOf(made.call(), tf32);
+      // Without TF32 other kernels run, of which no rule knows.
+      if (!settings.value("cudnn_tf32", true)) made.group += ", strict";
       made.aside = IsAside(made.call(), settings.value("aside", std::size_t{0}));
       measured->rows.push_back(made);
     }
@@ -121,9 +143,7 @@ class Fitter {
     return {.model = model_, .gpu = gpu_, .torch = {2, 11}, .matmul_tf32 = row.tf32};
   }
 
-  double Predict(const Row& row) const {
-    return TimeOf(row.call(), ContextOf(row)).us;
-  }
+  double Predict(const Row& row) const { return TimeOf(row.call(), ContextOf(row)).us; }
 
   void FitAll(const std::string& only) {
     std::map<std::string, std::vector<double*>> groups;
@@ -174,10 +194,10 @@ class Fitter {
         }
       }
       const KernelTime predicted = TimeOf(row.call(), ContextOf(row));
-      out << nlohmann::json{{"group", row.group},         {"job", row.job},
-                            {"op", call.op()},            {"args", args},
-                            {"calls", row.calls},         {"us", row.us},
-                            {"predicted", predicted.us},  {"aside", row.aside},
+      out << nlohmann::json{{"group", row.group},        {"job", row.job},
+                            {"op", call.op()},           {"args", args},
+                            {"calls", row.calls},        {"us", row.us},
+                            {"predicted", predicted.us}, {"aside", row.aside},
                             {"kernels", row.kernels}}
                  .dump()
           << "\n";
@@ -291,9 +311,8 @@ int ShowStep(const std::string& path, std::int64_t batch, const std::string& pre
   const Gpu gpu = *FindGpu("H200");
   const TimeModel model = TimeModelOf(gpu);
   const AtBatch at(*job, batch);
-  const auto asked = std::find_if(job->variants.begin(), job->variants.end(), [&](const Variant& v) {
-    return v.precision == precision;
-  });
+  const auto asked = std::find_if(job->variants.begin(), job->variants.end(),
+                                  [&](const Variant& v) { return v.precision == precision; });
   const Variant& variant = asked == job->variants.end() ? job->variants.front() : *asked;
   std::map<std::string, std::pair<double, int>> by;
   for (const JobEvent& event : variant.events) {

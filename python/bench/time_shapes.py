@@ -4,7 +4,8 @@
     time_shapes.py OUT.step.json.xz --join OUT.jsonl         as bench/fit_step_time reads it
 
 Reading a profile takes the host far longer than the calls take the GPU: several processes take
-turns at the GPU, and read what they measured meanwhile. One that fails or hangs loses its chunk.
+turns at the GPU, and read what they measured meanwhile. A chunk that has the GPU for too long ends
+its process, and another one takes its place.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +29,19 @@ from time_operators import Told, _kernels, write_times
 from timing_shapes import LIMITS, Chunk, chunks
 
 _PROFILED = 2
+#: That one chunk may have the GPU; libraries are loaded by the first of a process.
+_MOST_SECONDS = 14.0
 
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        watch = threading.Timer(_MOST_SECONDS, os._exit, (3,))
+        watch.daemon = True
+        watch.start()
         yield
+        watch.cancel()
 
 
 def measure(chunk: Chunk, lock: Path, device: str = "cuda") -> dict[str, Any]:
@@ -88,7 +96,7 @@ def _work(queue: Any, out: str, lock: str, until: float, device: str) -> None:
         LIMITS.update(elements=2e6, flops=1e8, least=1e3)
     while time.time() < until:
         try:
-            chunk = queue.get_nowait()
+            chunk = queue.get(timeout=2)
         except Exception:
             break
         begun = time.time()
@@ -117,15 +125,18 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--kinds", default="", help="only these, with commas between")
-    parser.add_argument("--join", type=Path)
+    parser.add_argument("--without", type=Path, nargs="*", default=[], help="what these have")
+    parser.add_argument("--join", type=Path, nargs="*", default=[])
     options = parser.parse_args()
     if options.join:
-        measured = [json.loads(line) for line in options.join.open()]
+        measured = [json.loads(line) for path in options.join for line in path.open()]
         write_times(options.out, sorted(measured, key=lambda row: row["job"]))
         return 0
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     wanted = [c for c in chunks() if not options.kinds or c.kind in options.kinds.split(",")]
+    before = {json.loads(line)["job"] for path in options.without for line in path.open()}
+    wanted = [chunk for chunk in wanted if chunk.name not in before]
     for chunk in wanted:
         queue.put(chunk)
     time.sleep(0.5)  # until the queue's thread has written them
@@ -136,8 +147,14 @@ def main() -> int:
     workers = [context.Process(target=_work, args=arguments) for _ in range(options.workers)]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        worker.join(max(0.1, start + options.seconds - time.time()))
+    while time.time() < start + options.seconds and any(w.exitcode != 0 for w in workers):
+        for number, worker in enumerate(workers):
+            if worker.exitcode in (None, 0) or time.time() > until:
+                continue
+            print("a chunk had the GPU for too long", flush=True)
+            workers[number] = context.Process(target=_work, args=arguments)
+            workers[number].start()
+        time.sleep(0.2)
     for worker in workers:
         if worker.is_alive():
             worker.kill()

@@ -327,7 +327,7 @@ def _recurrent(chosen: random.Random, drawn: Drawn) -> Case:
     kind = chosen.choice([torch.nn.LSTM, torch.nn.LSTM, torch.nn.GRU])
     before, width = chosen.choice([40, 80, 128, 256, 512, 1024]), chosen.choice([64, 128, 256, 512, 768, 1024])
     layers, both = chosen.choice([1, 1, 2, 3]), chosen.random() < 0.4
-    length, images = chosen.choice([16, 32, 64, 128, 256, 512]), chosen.choice([4, 8, 16, 32, 64, 128])
+    length, images = chosen.choice([16, 32, 64, 96]), chosen.choice([4, 8, 16, 32, 64, 128])
     while images > 1 and images * length * max(before, width) * layers > LIMITS["elements"] / 8:
         images //= 2
     pool = drawn.pool
@@ -347,7 +347,7 @@ OTHERS = {
     "rotary": (_rotary, 8),
     "forms": (_form, 8),
     "solids": (_solid, 8),
-    "recurrent": (_recurrent, 10),
+    "recurrent": (_recurrent, 5),
 }
 
 
@@ -379,27 +379,38 @@ class Chunk:
         return [*_others(self.kind, self.number, drawn)]
 
 
+#: Of each kind: how many chunks in which types and formats. What is missing most comes first.
+_PLAN = (
+    ("groups", 10, (("bf16", "last"), ("bf16", "first"), ("fp32", "last"), ("fp32", "first"))),
+    ("volumes", 7, (("bf16", "first"), ("fp32", "first"))),
+    ("windows", 3, (("bf16", "first"), ("fp32", "first"))),
+    ("volumes", 3, (("bf16", "last"), ("fp32", "last"), ("fp16", "first"))),
+    ("groups", 2, (("fp16", "last"),)),
+    ("widths", 4, (("bf16", "last"), ("bf16", "first"), ("fp32", "last"), ("fp32", "first"))),
+    ("signals", 3, (("bf16", "first"), ("fp32", "first"))),
+    ("rotary", 3, (("bf16", "first"), ("fp32", "first"))),
+    ("forms", 3, (("bf16", "first"), ("fp32", "first"))),
+    ("solids", 3, (("bf16", "first"), ("fp32", "first"))),
+)
+
+
 def chunks() -> list[Chunk]:
-    made: list[Chunk] = []
-    for number in range(8):
-        for precision in ("bf16", "fp32"):
-            for layout in ("last", "first"):
-                made.append(Chunk("groups", number, precision, layout))
-                if number < 7:
-                    made.append(Chunk("volumes", number, precision, layout))
-            if number < 4:
-                made.append(Chunk("signals", number, precision, "first"))
-            for kind in OTHERS:
-                if number < 4:
-                    made.append(Chunk(kind, number, precision, "first"))
-        if number < 5:
-            made.append(Chunk("widths", number, "bf16", "last"))
-            made.append(Chunk("widths", number, "bf16", "first"))
-            made.append(Chunk("widths", number, "fp32", "last"))
-        if number < 3:
-            made.append(Chunk("groups", number, "fp16", "last"))
-            made.append(Chunk("volumes", number, "fp16", "first"))
-        if number < 2:
-            made += [Chunk(k, number, "fp32", f, False) for k in ("groups", "volumes", "widths") for f in ("first", "last")]  # fmt: skip
+    made = [
+        Chunk(kind, number, precision, layout)
+        for kind, count, forms in _PLAN
+        for number in range(count)
+        for precision, layout in forms
+    ]
     random.Random("order").shuffle(made)
-    return made
+    made.sort(key=lambda c: c.kind not in ("groups", "volumes", "windows"))
+    made += [
+        Chunk(kind, 0, "fp32", layout, False)
+        for kind in ("groups", "volumes", "widths")
+        for layout in ("first", "last")
+    ]
+    # Thousands of small kernels each.
+    return made + [
+        Chunk("recurrent", number, precision, "first")
+        for number in range(4)
+        for precision in ("fp32", "bf16")
+    ]
