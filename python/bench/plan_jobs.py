@@ -351,9 +351,7 @@ LATER_JOBS = {
     "regnet_y_8gf": PlanJob(
         _torchvision("regnet_y_8gf"), _sgd, _images(224, 1000), _classified, 128, (8,)
     ),
-    "r2plus1d": PlanJob(
-        _torchvision("r2plus1d_18"), _sgd, _clips(16, 112), _classified, 32, (10,)
-    ),
+    "r2plus1d": PlanJob(_torchvision("r2plus1d_18"), _sgd, _clips(16, 112), _classified, 32, (10,)),
     "bert_large": PlanJob(
         _transformers(
             "BertForMaskedLM",
@@ -430,7 +428,7 @@ def _maps(side: int, classes: int) -> Callable[[int, str], tuple[torch.Tensor, t
 
 
 def _detector() -> nn.Module:
-    return Detector(_torchvision("resnet50")(), (2048, 1024, 512))
+    return Detector(_torchvision("resnet18")(), (512, 256, 128))
 
 
 def _small(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -445,16 +443,14 @@ NEWEST_JOBS = {
         _torchvision("mnasnet1_3"), _sgd, _images(224, 1000), _classified, 256, (8,)
     ),
     "regnet_x": PlanJob(
-        _torchvision("regnet_x_3_2gf"), _sgd, _images(224, 1000), _classified, 192, (8,)
+        _torchvision("regnet_x_800mf"), _sgd, _images(224, 1000), _classified, 256, (6,)
     ),
     "s3d": PlanJob(_torchvision("s3d"), _sgd, _clips(16, 224), _classified, 16, (8,)),
-    "conformer": PlanJob(
-        Conformer, _adamw, _classified_spectra(1200, 1000), _classified, 32, (10,)
-    ),
+    "conformer": PlanJob(Conformer, _adamw, _classified_spectra(1200, 1000), _classified, 32, (6,)),
     "listener": PlanJob(Listener, _adamw, _classified_spectra(800, 1000), _classified, 32, (4,)),
     "segmenter": PlanJob(Segmenter, _adamw, _maps(256, 8), _classified, 32, (8,)),
     "mixer": PlanJob(Mixer, _adamw, _images(224, 1000), _classified, 256, (10,)),
-    "detector": PlanJob(_detector, _sgd, _images(512, 2), _small, 16, (8,)),
+    "detector": PlanJob(_detector, _sgd, _images(512, 2), _small, 16, (5,)),
     "olmo2": PlanJob(
         _transformers(
             "Olmo2ForCausalLM",
@@ -462,7 +458,7 @@ NEWEST_JOBS = {
             vocab_size=50304,
             hidden_size=1024,
             intermediate_size=4096,
-            num_hidden_layers=16,
+            num_hidden_layers=8,
             num_attention_heads=16,
             max_position_embeddings=2048,
         ),
@@ -470,22 +466,22 @@ NEWEST_JOBS = {
         _tokens(1024, 50304),
         _language,
         16,
-        (14,),
+        (10,),
     ),
     "segformer": PlanJob(
         _transformers(
             "SegformerForSemanticSegmentation",
             "SegformerConfig",
-            depths=[3, 4, 6, 3],
+            depths=[2, 2, 2, 2],
             hidden_sizes=[64, 128, 320, 512],
-            decoder_hidden_size=512,
+            decoder_hidden_size=256,
             num_labels=32,
         ),
         _adamw,
         _maps(256, 32),
         _pictures,
         32,
-        (8,),
+        (6,),
     ),
 }
 

@@ -43,7 +43,7 @@ def _half_step(width: int) -> nn.Module:
 class Conformer(nn.Module):
     """Spectra to words: two convolutions that take every fourth frame, then conformer blocks."""
 
-    def __init__(self, width: int = 384, heads: int = 6, depth: int = 12, words: int = 1000) -> None:
+    def __init__(self, width: int = 384, heads: int = 6, depth: int = 4, words: int = 1000) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(1, width, 3, 2), nn.ReLU(), nn.Conv2d(width, width, 3, 2), nn.ReLU()

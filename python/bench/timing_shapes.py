@@ -1,4 +1,5 @@
-"""Shapes that timing_jobs.py has few of: convolutions in groups, over volumes and over signals, what
+# ruff: noqa: E501 (tables)
+"""Shapes that timing_jobs.py has few of: convolutions in groups, over volumes and signals, what
 windows of attention do to a picture, norms and reductions of other forms, recurrent layers.
 
 A chunk is a few cases of one kind, type and memory format. Chunks come in an order of their own, so
@@ -64,8 +65,7 @@ class Convolution:
     @property
     def after(self) -> list[int]:
         return [
-            (p + 2 * (k // 2) - k) // s + 1
-            for p, k, s in zip(self.plane, self.kernel, self.stride)
+            (p + 2 * (k // 2) - k) // s + 1 for p, k, s in zip(self.plane, self.kernel, self.stride)
         ]
 
     @property
@@ -82,9 +82,7 @@ class Convolution:
     def usable(self) -> bool:
         if any(k // 2 >= p for k, p in zip(self.kernel, self.plane) if k > 1):
             return False
-        return (
-            LIMITS["least"] < self.elements < LIMITS["elements"] and self.flops < LIMITS["flops"]
-        )
+        return LIMITS["least"] < self.elements < LIMITS["elements"] and self.flops < LIMITS["flops"]
 
     def run(self, drawn: Drawn, last: bool) -> None:
         x = drawn.tensor(self.images, self.channels, *self.plane, last=last)
@@ -99,14 +97,18 @@ class Convolution:
 
 
 def _grouped(chosen: random.Random) -> Convolution:
-    groups = chosen.choice([2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 48, 64])
+    groups = chosen.choice(
+        [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 48, 64]
+    )
     width = chosen.choice([4, 8, 8, 16, 16, 24, 24, 32, 32, 40, 48, 56, 64, 72, 80, 96, 104, 112, 120, 128,
                            144, 160, 168, 176, 192, 200, 216, 224, 232, 240])  # fmt: skip
     channels = groups * width
     if channels > 4096:
         return _grouped(chosen)
     kernel = chosen.choice([3, 3, 3, 3, 3, 3, 1, 5, 7])
-    plane = chosen.choice([7, 7, 8, 12, 14, 14, 16, 20, 24, 28, 28, 32, 40, 48, 56, 56, 64, 80, 96, 112, 112])
+    plane = chosen.choice(
+        [7, 7, 8, 12, 14, 14, 16, 20, 24, 28, 28, 32, 40, 48, 56, 56, 64, 80, 96, 112, 112]
+    )
     stride = chosen.choice([1, 1, 2])
     return Convolution(
         chosen.choice([1, 2, 4, 8, 16, 32, 32, 48, 64, 96, 128, 192]),
@@ -123,7 +125,9 @@ def _width(chosen: random.Random) -> int:
     """Most nets have multiples of 8 or 16; those that were scaled or pruned have any number."""
     if chosen.random() < 0.3:
         return chosen.randint(12, 960)
-    return chosen.choice([16, 24, 32, 48, 64, 64, 80, 96, 128, 128, 144, 192, 256, 288, 320, 384, 512])
+    return chosen.choice(
+        [16, 24, 32, 48, 64, 64, 80, 96, 128, 128, 144, 192, 256, 288, 320, 384, 512]
+    )
 
 
 def _volume(chosen: random.Random) -> Convolution:
@@ -158,21 +162,31 @@ def _volume(chosen: random.Random) -> Convolution:
 def _signal(chosen: random.Random) -> Convolution:
     channels = chosen.choice([1, 32, 64, 80, 96, 128, 192, 256, 256, 384, 512, 512, 768, 1024])
     made = chosen.choice([64, 128, 192, 256, 384, 512, 512, 768, 1024, channels, channels])
-    kernel, stride, groups = chosen.choice([1, 2, 3, 3, 3, 5, 7, 10, 15]), chosen.choice([1, 1, 1, 2, 4, 5]), 1
+    kernel, stride, groups = (
+        chosen.choice([1, 2, 3, 3, 3, 5, 7, 10, 15]),
+        chosen.choice([1, 1, 1, 2, 4, 5]),
+        1,
+    )
     if chosen.random() < 0.3 and channels > 1:
         made = channels
         groups = chosen.choice([channels, channels, 16, 8])
         kernel = chosen.choice([3, 5, 7, 15, 31, 31, 127])
-    length = chosen.choice([100, 128, 200, 250, 400, 512, 750, 1000, 1500, 3000, 4096, 8000, 16000, 48000])
+    length = chosen.choice(
+        [100, 128, 200, 250, 400, 512, 750, 1000, 1500, 3000, 4096, 8000, 16000, 48000]
+    )
     images = chosen.choice([1, 2, 4, 8, 16, 32, 64])
     return Convolution(images, channels, max(made, 2), (length,), (kernel,), (stride,), groups)
 
 
 def _plain(chosen: random.Random) -> Convolution:
     """Of two dimensions, of any number of channels, some much wider one way than the other."""
-    kernel = chosen.choice([(1, 1), (1, 1), (3, 3), (3, 3), (3, 3), (1, 7), (7, 1), (1, 3), (3, 1), (5, 5)])
+    kernel = chosen.choice(
+        [(1, 1), (1, 1), (3, 3), (3, 3), (3, 3), (1, 7), (7, 1), (1, 3), (3, 1), (5, 5)]
+    )
     stride = chosen.choice([(1, 1), (1, 1), (1, 1), (2, 2)])
-    side = chosen.choice([7, 8, 13, 14, 17, 20, 24, 28, 32, 35, 40, 48, 56, 64, 80, 100, 112, 128, 160, 200])
+    side = chosen.choice(
+        [7, 8, 13, 14, 17, 20, 24, 28, 32, 35, 40, 48, 56, 64, 80, 100, 112, 128, 160, 200]
+    )
     plane = (side, chosen.choice([side, side, side * 3 // 2, side * 2]))
     images = chosen.choice([1, 2, 4, 8, 16, 32, 64])
     return Convolution(images, _width(chosen), _width(chosen), plane, kernel, stride, 1)
@@ -195,7 +209,9 @@ def _convolutions(kind: str, number: int, drawn: Drawn, last: bool) -> Iterator[
 
 def _window(chosen: random.Random, drawn: Drawn) -> Case:
     """Attention in windows of a picture that is shifted before and after."""
-    side, reach = chosen.choice([(56, 7), (28, 7), (14, 7), (64, 8), (32, 8), (16, 8), (48, 12), (24, 12)])
+    side, reach = chosen.choice(
+        [(56, 7), (28, 7), (14, 7), (64, 8), (32, 8), (16, 8), (48, 12), (24, 12)]
+    )
     heads = chosen.choice([3, 4, 6, 8, 12, 16])
     width = heads * 32
     images = chosen.choice([2, 8, 16, 32, 64, 128])
@@ -235,7 +251,9 @@ def _window(chosen: random.Random, drawn: Drawn) -> Case:
 
 def _rotary(chosen: random.Random, drawn: Drawn) -> Case:
     """What a language model does to queries and keys, its norms and its gates."""
-    heads, few, head = chosen.choice([(16, 8, 128), (14, 2, 64), (32, 8, 64), (12, 12, 64), (8, 1, 256), (16, 16, 80)])
+    heads, few, head = chosen.choice(
+        [(16, 8, 128), (14, 2, 64), (32, 8, 64), (12, 12, 64), (8, 1, 256), (16, 16, 80)]
+    )
     length = chosen.choice([128, 256, 512, 1024, 2048])
     images = chosen.choice([1, 2, 4, 8, 16])
     width = heads * head
@@ -299,7 +317,10 @@ def _form(chosen: random.Random, drawn: Drawn) -> Case:
 
 def _solid(chosen: random.Random, drawn: Drawn) -> Case:
     """What stands between convolutions over volumes."""
-    images, channels = chosen.choice([1, 2, 4, 8, 16]), chosen.choice([16, 24, 32, 45, 64, 96, 128, 144, 256])
+    images, channels = (
+        chosen.choice([1, 2, 4, 8, 16]),
+        chosen.choice([16, 24, 32, 45, 64, 96, 128, 144, 256]),
+    )
     side = chosen.choice([8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96])
     depth = chosen.choice([4, 8, 16, side])
     last = chosen.random() < 0.25
@@ -325,7 +346,10 @@ def _solid(chosen: random.Random, drawn: Drawn) -> Case:
 
 def _recurrent(chosen: random.Random, drawn: Drawn) -> Case:
     kind = chosen.choice([torch.nn.LSTM, torch.nn.LSTM, torch.nn.GRU])
-    before, width = chosen.choice([40, 80, 128, 256, 512, 1024]), chosen.choice([64, 128, 256, 512, 768, 1024])
+    before, width = (
+        chosen.choice([40, 80, 128, 256, 512, 1024]),
+        chosen.choice([64, 128, 256, 512, 768, 1024]),
+    )
     layers, both = chosen.choice([1, 1, 2, 3]), chosen.random() < 0.4
     length, images = chosen.choice([16, 32, 64, 96]), chosen.choice([4, 8, 16, 32, 64, 128])
     while images > 1 and images * length * max(before, width) * layers > LIMITS["elements"] / 8:
