@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -154,7 +156,7 @@ class Detector(nn.Module):
         self.classes, self.boxes = _head(width, 9 * 20), _head(width, 9 * 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        body = self.backbone
+        body: Any = self.backbone
         x = body.maxpool(body.relu(body.bn1(body.conv1(x))))
         levels = []
         for stage in (body.layer1, body.layer2, body.layer3, body.layer4):
