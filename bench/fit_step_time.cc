@@ -1,12 +1,13 @@
 // Fits the constants of src/job/time to measured operators, and says how well they fit:
-//   fit_step_time TIMES.step.json.xz... [--write FILE] [--only NAMES] [--worst GROUP]
+//   fit_step_time TIMES.step.json.xz... [--write FILE] [--only NAMES] [--worst GROUP] [--rows FILE]
 //   fit_step_time --host CAPTURES TIMES.jsonl       the constants of the host, by wall times
-//   fit_step_time --step JOB.step.json.gz BATCH     the time of a captured step, by operator
+//   fit_step_time --step JOB.step.json.gz BATCH [PRECISION]   the time of a captured step, by
+//   operator
 // Each group of constants is fitted to the calls that it times: the robust sum of
 // |log(predicted / measured)|, by steps up and down on each constant until none helps. --only: the
 // constants whose names begin so (depthwise_last,convolution_tf32.dilated). Of a sweep whose
 // settings have "aside": n, every nth shape is no part of the fit; the report shows those by
-// themselves.
+// themselves. --rows: each call with what was measured and predicted, a line each.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,6 +35,7 @@ struct Row {
   std::string group;
   std::string job;
   double calls = 0;
+  double kernels = 0;
   double us = 0;
   bool tf32 = false;
   bool aside = false;
@@ -59,10 +61,23 @@ std::string GroupOf(const Call& call, bool tf32) {
   }
   const auto t = call.TensorArg(input);
   const bool half = t && IsHalf((*t)->dtype);
-  if (group == "product") return half ? "product_half" : tf32 ? "product_tf32" : "product_fp32";
-  if (group == "convolution") return half ? "convolution_half" : "convolution_tf32";
+  if (group == "product") {
+    const bool batched = t && (*t)->dims() == 3 && (*t)->sizes[0] > 1;
+    return std::string(batched ? "batched" : "product") + (half   ? "_half"
+                                                           : tf32 ? "_tf32"
+                                                                  : "_fp32");
+  }
+  if (group == "convolution") {
+    const std::optional<ConvolutionCall> read = ReadConvolution(call);
+    const std::string type = half ? "_half" : "_tf32";
+    if (read && read->shape.groups > 1) {
+      return (read->shape.channels_last ? "grouped_last" : "grouped") + type;
+    }
+    return (read && read->shape.volume ? "volume" : "convolution") + type;
+  }
   if (group == "depthwise") {
     const std::optional<ConvolutionCall> read = ReadConvolution(call);
+    if (read && read->shape.volume) return "depthwise_volume";
     if (!read || !read->shape.channels_last) return group;
     return IsHalf(read->dtype) ? "depthwise_last_half" : "depthwise_last_fp32";
   }
@@ -70,14 +85,20 @@ std::string GroupOf(const Call& call, bool tf32) {
   return group;
 }
 
-/// The same for all directions of a convolution.
+/// The same for all directions of a convolution; of other calls, for all of one shape.
 bool IsAside(const Call& call, std::size_t every) {
-  const std::optional<ConvolutionCall> read = ReadConvolution(call);
-  if (!read || every == 0) return false;
-  const ConvShape& s = read->shape;
+  if (every == 0) return false;
   std::uint64_t mixed = 0;
-  for (const std::int64_t n : {s.n, s.c, s.h, s.k, s.kh, s.stride_h, s.dilation_h, s.groups}) {
-    mixed = mixed * 31 + static_cast<std::uint64_t>(n);
+  const auto mix = [&](std::int64_t n) { mixed = mixed * 31 + static_cast<std::uint64_t>(n); };
+  if (const std::optional<ConvolutionCall> read = ReadConvolution(call)) {
+    const ConvShape& s = read->shape;
+    for (const std::int64_t n : {s.n, s.c, s.h, s.k, s.kh, s.stride_h, s.dilation_h, s.groups}) {
+      mix(n);
+    }
+  } else if (const auto first = call.TensorArg(0)) {
+    for (const std::int64_t n : (*first)->sizes) mix(n);
+  } else if (call.results() > 0) {
+    for (const std::int64_t n : call.Result(0)->sizes) mix(n);
   }
   return (mixed * 0x9E3779B97F4A7C15ULL >> 32) % every == 0;
 }
@@ -100,9 +121,12 @@ std::unique_ptr<Measured> ReadMeasured(const std::string& path) {
                .at = &measured->at,
                .job = times[v]["job"],
                .calls = row[0],
+               .kernels = row[1],
                .us = row[2],
                .tf32 = tf32};
       made.group = GroupOf(made.call(), tf32);
+      // Without TF32 other kernels run, of which no rule knows.
+      if (!settings.value("cudnn_tf32", true)) made.group += ", strict";
       made.aside = IsAside(made.call(), settings.value("aside", std::size_t{0}));
       measured->rows.push_back(made);
     }
@@ -115,11 +139,11 @@ class Fitter {
   explicit Fitter(std::vector<Row> rows)
       : gpu_(*FindGpu("H200")), model_(TimeModelOf(gpu_)), rows_(std::move(rows)) {}
 
-  double Predict(const Row& row) const {
-    return TimeOf(row.call(),
-                  {.model = model_, .gpu = gpu_, .torch = {2, 11}, .matmul_tf32 = row.tf32})
-        .us;
+  TimeContext ContextOf(const Row& row) const {
+    return {.model = model_, .gpu = gpu_, .torch = {2, 11}, .matmul_tf32 = row.tf32};
   }
+
+  double Predict(const Row& row) const { return TimeOf(row.call(), ContextOf(row)).us; }
 
   void FitAll(const std::string& only) {
     std::map<std::string, std::vector<double*>> groups;
@@ -155,6 +179,29 @@ class Fitter {
       if (group == worst) Worst(rows);
     }
     Jobs();
+  }
+
+  void WriteRows(const std::string& path) const {
+    std::ofstream out(path);
+    for (const Row& row : rows_) {
+      const Call call = row.call();
+      nlohmann::json args = nlohmann::json::array();
+      for (std::size_t a = 0; a < call.args(); ++a) {
+        if (const auto t = call.TensorArg(a)) {
+          args.push_back({{"sizes", (*t)->sizes}, {"strides", (*t)->strides}});
+        } else {
+          args.push_back(call.IntsArg(a));
+        }
+      }
+      const KernelTime predicted = TimeOf(row.call(), ContextOf(row));
+      out << nlohmann::json{{"group", row.group},        {"job", row.job},
+                            {"op", call.op()},           {"args", args},
+                            {"calls", row.calls},        {"us", row.us},
+                            {"predicted", predicted.us}, {"aside", row.aside},
+                            {"kernels", row.kernels}}
+                 .dump()
+          << "\n";
+    }
   }
 
   void Write(const std::string& path) {
@@ -256,7 +303,7 @@ class Fitter {
 };
 
 /// A captured step, by operator: microseconds and calls.
-int ShowStep(const std::string& path, std::int64_t batch) {
+int ShowStep(const std::string& path, std::int64_t batch, const std::string& precision) {
   const Result<Input> input = Input::Open(path);
   if (!input) throw std::runtime_error(input.error().ToLine());
   const Result<Job> job = ReadJob(*input);
@@ -264,7 +311,9 @@ int ShowStep(const std::string& path, std::int64_t batch) {
   const Gpu gpu = *FindGpu("H200");
   const TimeModel model = TimeModelOf(gpu);
   const AtBatch at(*job, batch);
-  const Variant& variant = job->variants.front();
+  const auto asked = std::find_if(job->variants.begin(), job->variants.end(),
+                                  [&](const Variant& v) { return v.precision == precision; });
+  const Variant& variant = asked == job->variants.end() ? job->variants.front() : *asked;
   std::map<std::string, std::pair<double, int>> by;
   for (const JobEvent& event : variant.events) {
     if (event.kind == JobEvent::Kind::kStep) by.clear();
@@ -356,8 +405,8 @@ int FitHost(const std::string& captures, const std::string& times) {
 
 int Main(int argc, char** argv) {
   if (argc == 4 && std::string_view(argv[1]) == "--host") return FitHost(argv[2], argv[3]);
-  if (argc == 4 && std::string_view(argv[1]) == "--step") {
-    return ShowStep(argv[2], std::stoll(argv[3]));
+  if (argc >= 4 && std::string_view(argv[1]) == "--step") {
+    return ShowStep(argv[2], std::stoll(argv[3]), argc > 4 ? argv[4] : "");
   }
   std::map<std::string, std::string> flags;
   std::vector<std::unique_ptr<Measured>> measured;
@@ -375,6 +424,9 @@ int Main(int argc, char** argv) {
   if (const std::string& write = flags["--write"]; !write.empty()) {
     fitter.FitAll(flags["--only"]);
     fitter.Write(write);
+  }
+  if (const std::string& rows_file = flags["--rows"]; !rows_file.empty()) {
+    fitter.WriteRows(rows_file);
   }
   fitter.Report(flags["--worst"]);
   return 0;

@@ -124,6 +124,7 @@ def record(tools: str, kind: str) -> tuple[list[Any], CallRecorder, Recorder]:
     rows: list[Any] = []
     gc.disable()
     with phantom_device("H200"), FakeTensorMode(allow_non_fake_inputs=True):
+
         def note(text: str) -> None:
             pass
 

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
+from plan_models import Conformer, Detector, Listener, Mixer, Segmenter
 from torch import nn
 
 
@@ -350,9 +351,7 @@ LATER_JOBS = {
     "regnet_y_8gf": PlanJob(
         _torchvision("regnet_y_8gf"), _sgd, _images(224, 1000), _classified, 128, (8,)
     ),
-    "r2plus1d": PlanJob(
-        _torchvision("r2plus1d_18"), _sgd, _clips(16, 112), _classified, 32, (10,)
-    ),
+    "r2plus1d": PlanJob(_torchvision("r2plus1d_18"), _sgd, _clips(16, 112), _classified, 32, (10,)),
     "bert_large": PlanJob(
         _transformers(
             "BertForMaskedLM",
@@ -407,6 +406,83 @@ LATER_JOBS = {
     ),
     "dit_base": PlanJob(DiffusionTransformer, _adamw, _noise(128), _squared, 64, (10,)),
     "volumes": PlanJob(Volumes, _adamw, _volumes(96), _classified, 8, (10,)),
+}
+
+
+def _classified_spectra(
+    frames: int, words: int
+) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(n, 80, frames, device=device)
+        return x, torch.randint(0, words, (n,), device=device)
+
+    return batch
+
+
+def _maps(side: int, classes: int) -> Callable[[int, str], tuple[torch.Tensor, torch.Tensor]]:
+    def batch(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(n, 3, side, side, device=device)
+        return x, torch.randint(0, classes, (n, side, side), device=device)
+
+    return batch
+
+
+def _detector() -> nn.Module:
+    return Detector(_torchvision("resnet18")(), (512, 256, 128))
+
+
+def _small(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Nothing is found in any picture: every score and every box is to be nought."""
+    found = model(x)
+    return F.smooth_l1_loss(found, torch.zeros_like(found)) + 0.0 * y.sum()
+
+
+#: Chosen when LATER_JOBS had been timed; nothing of these had.
+NEWEST_JOBS = {
+    "mnasnet": PlanJob(
+        _torchvision("mnasnet1_3"), _sgd, _images(224, 1000), _classified, 256, (8,)
+    ),
+    "regnet_x": PlanJob(
+        _torchvision("regnet_x_800mf"), _sgd, _images(224, 1000), _classified, 256, (6,)
+    ),
+    "s3d": PlanJob(_torchvision("s3d"), _sgd, _clips(16, 224), _classified, 16, (8,)),
+    "conformer": PlanJob(Conformer, _adamw, _classified_spectra(1200, 1000), _classified, 32, (6,)),
+    "listener": PlanJob(Listener, _adamw, _classified_spectra(800, 1000), _classified, 32, (4,)),
+    "segmenter": PlanJob(Segmenter, _adamw, _maps(256, 8), _classified, 32, (8,)),
+    "mixer": PlanJob(Mixer, _adamw, _images(224, 1000), _classified, 256, (10,)),
+    "detector": PlanJob(_detector, _sgd, _images(512, 2), _small, 16, (5,)),
+    "olmo2": PlanJob(
+        _transformers(
+            "Olmo2ForCausalLM",
+            "Olmo2Config",
+            vocab_size=50304,
+            hidden_size=1024,
+            intermediate_size=4096,
+            num_hidden_layers=8,
+            num_attention_heads=16,
+            max_position_embeddings=2048,
+        ),
+        _adamw,
+        _tokens(1024, 50304),
+        _language,
+        16,
+        (10,),
+    ),
+    "segformer": PlanJob(
+        _transformers(
+            "SegformerForSemanticSegmentation",
+            "SegformerConfig",
+            depths=[2, 2, 2, 2],
+            hidden_sizes=[64, 128, 320, 512],
+            decoder_hidden_size=256,
+            num_labels=32,
+        ),
+        _adamw,
+        _maps(256, 32),
+        _pictures,
+        32,
+        (6,),
+    ),
 }
 
 

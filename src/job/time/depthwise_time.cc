@@ -25,6 +25,7 @@ struct Depthwise {
   }
 
   static const DepthwiseModel& ModelOf(const ConvolutionCall& call, const TimeModel& models) {
+    if (call.shape.volume) return models.depthwise_volume;
     if (!call.shape.channels_last) return models.depthwise;
     return IsHalf(call.dtype) ? models.depthwise_last_half : models.depthwise_last_fp32;
   }

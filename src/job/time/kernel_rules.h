@@ -9,6 +9,7 @@ namespace plimsoll {
 KernelTime Pointwise(const Call& call, const TimeContext& context);
 KernelTime Concatenate(const Call& call, const TimeContext& context);
 KernelTime Copy(const Call& call, const TimeContext& context);
+KernelTime Roll(const Call& call, const TimeContext& context);
 KernelTime Fill(const Call& call, const TimeContext& context);
 KernelTime FillAndCopy(const Call& call, const TimeContext& context);
 KernelTime Random(const Call& call, const TimeContext& context);
@@ -24,6 +25,7 @@ KernelTime AttentionTime(const Call& call, const TimeContext& context);
 // normalization_time.cc
 KernelTime BatchNorm(const Call& call, const TimeContext& context);
 KernelTime LayerNorm(const Call& call, const TimeContext& context);
+KernelTime GroupNorm(const Call& call, const TimeContext& context);
 
 // reduction_time.cc
 KernelTime Sum(const Call& call, const TimeContext& context);

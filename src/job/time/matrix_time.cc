@@ -43,9 +43,15 @@ KernelTime Product(const Call& call, const TimeContext& context, std::size_t lef
     const double computed = slower * ProductTime(shape, model, models.multiprocessors);
     return model.start + std::max(computed, moved);
   };
-  double us = time_in(IsHalf(x.dtype) ? models.half : models.fp32);
+  const bool batched = shape.batches > 1;
+  const bool half = IsHalf(x.dtype);
+  double us = time_in(batched ? half ? models.batched_half : models.batched_fp32
+                      : half  ? models.half
+                              : models.fp32);
   // It is allowed, not demanded: where a card gains little by it, cuBLAS has the other kernels too.
-  if (!IsHalf(x.dtype) && context.matmul_tf32) us = std::min(us, time_in(models.tf32));
+  if (!half && context.matmul_tf32) {
+    us = std::min(us, time_in(batched ? models.batched_tf32 : models.tf32));
+  }
   return {.us = us, .kernels = 1};
 }
 

@@ -22,8 +22,15 @@ KernelTime Pointwise(const Call& call, const TimeContext& context) {
   return {.us = AtLeast(traffic.bytes(), traffic.elements, ps, context), .kernels = 1};
 }
 
+/// Parts that do not lie in one piece each are gone through element by element.
 KernelTime Concatenate(const Call& call, const TimeContext& context) {
-  return {.us = AtLeast(TrafficOf(call).bytes(), 0, 0, context), .kernels = 1};
+  const Traffic traffic = TrafficOf(call);
+  const std::vector<Tensor> parts = call.TensorsArg(0);
+  const bool dense = std::all_of(parts.begin(), parts.end(), [](const Tensor& t) {
+    return t.layout->IsContiguous() || t.layout->IsChannelsLast();
+  });
+  const double ps = dense ? 0 : context.model.memory.rows;
+  return {.us = AtLeast(traffic.bytes(), traffic.elements, ps, context), .kernels = 1};
 }
 
 /// To another type or into another order.
@@ -33,8 +40,21 @@ KernelTime Copy(const Call& call, const TimeContext& context) {
   const MemoryModel& memory = context.model.memory;
   const Traffic traffic = TrafficOf(call);
   const bool widens = ElementSize((*from)->dtype) < ElementSize(call.Result(0)->dtype);
-  const double ps = traffic.permuted ? memory.reorder : widens ? memory.widen : 0;
+  const double ps = traffic.transposed ? memory.reorder
+                    : traffic.permuted ? memory.rows
+                    : widens           ? memory.widen
+                                       : 0;
   return {.us = AtLeast(traffic.bytes(), traffic.elements, ps, context), .kernels = 1};
+}
+
+/// roll(self, shifts, dims): one dimension after the other, each a copy that computes where every
+/// element comes from.
+KernelTime Roll(const Call& call, const TimeContext& context) {
+  const Traffic traffic = TrafficOf(call);
+  const double passes = std::max(1.0, double(call.IntsArg(2).size()));
+  return {
+      .us = passes * AtLeast(traffic.bytes(), traffic.elements, context.model.memory.roll, context),
+      .kernels = passes};
 }
 
 /// Writes what does not depend on what it is like.
@@ -47,7 +67,8 @@ KernelTime Fill(const Call& call, const TimeContext& context) {
 KernelTime FillAndCopy(const Call& call, const TimeContext& context) {
   KernelTime time = Fill(call, context);
   const MemoryModel& memory = context.model.memory;
-  time += {.us = memory.start + MemoryTime(2 * TrafficOf(call).read, memory), .kernels = 1};
+  const double elements = ElementsOf(call, 0);
+  time += {.us = AtLeast(2 * TrafficOf(call).read, elements, memory.rows, context), .kernels = 1};
   return time;
 }
 

@@ -45,6 +45,26 @@ KernelTime BatchNorm(const Call& call, const TimeContext& context) {
           .kernels = native ? 2.0 : 1.0};
 }
 
+/// native_group_norm(self, weight, bias, N, C, HW, groups, eps), its backward (gradient, self,
+/// mean, rstd, weight, N, C, HW, groups, mask).
+KernelTime GroupNorm(const Call& call, const TimeContext& context) {
+  const bool backward = BaseName(call.op()).find("backward") != std::string_view::npos;
+  const auto input = call.TensorArg(backward ? 1 : 0);
+  if (!input || (*input)->dims() < 2) return Pointwise(call, context);
+  const NormalizationModel& model = context.model.normalization;
+  const double elements = double((*input)->Numel());
+  const double groups =
+      double(std::max<std::int64_t>(1, call.IntArg(backward ? 8 : 6).value_or(1)));
+  const double blocks = std::max(1.0, double((*input)->sizes[0]) * groups);
+  const double ns = backward ? model.group_element_backward : model.group_element;
+  // The backward has a block for each channel of each image.
+  const double waves = std::max(1.0, blocks / model.slots);
+  const double moved = MemoryTime(TrafficOf(call).bytes(), context.model.memory) *
+                       (backward ? model.group_backward : model.group_forward);
+  return {.us = model.group_start + moved + elements / blocks * waves * ns * 1e-3,
+          .kernels = backward ? 5.0 : 3.0};
+}
+
 KernelTime LayerNorm(const Call& call, const TimeContext& context) {
   const bool backward = BaseName(call.op()).find("backward") != std::string_view::npos;
   const std::vector<std::int64_t> shape = call.IntsArg(backward ? 2 : 1);

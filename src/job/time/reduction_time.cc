@@ -6,6 +6,12 @@
 #include "job/time/traffic.h"
 
 namespace plimsoll {
+namespace {
+
+/// The longest row that a warp takes for itself.
+constexpr std::int64_t kShortRow = 1024;
+
+}  // namespace
 
 /// Sums over the outer dimensions go down columns, row by row.
 KernelTime Sum(const Call& call, const TimeContext& context) {
@@ -22,13 +28,26 @@ KernelTime Sum(const Call& call, const TimeContext& context) {
           .kernels = 1};
 }
 
+/// _softmax(self, dim, …), _softmax_backward_data(gradient, result, dim, …)
 KernelTime Softmax(const Call& call, const TimeContext& context) {
   const ReductionModel& model = context.model.reduction;
   const bool backward = BaseName(call.op()).find("backward") != std::string_view::npos;
-  return {
-      .us = context.model.memory.start +
-            TrafficOf(call).bytes() / (backward ? model.softmax_backward_rate : model.softmax_rate),
-      .kernels = 1};
+  const auto input = call.TensorArg(backward ? 1 : 0);
+  if (!input || (*input)->dims() == 0) return Pointwise(call, context);
+  const Traffic traffic = TrafficOf(call);
+  const double streamed =
+      traffic.bytes() / (backward ? model.softmax_backward_rate : model.softmax_rate);
+  const auto dims = static_cast<std::int64_t>((*input)->dims());
+  const std::int64_t dim = call.IntArg(backward ? 2 : 1).value_or(-1);
+  double us = streamed;
+  if (dim != -1 && dim != dims - 1) {
+    const double ps = backward ? model.softmax_across_backward : model.softmax_across;
+    us = std::max(streamed, traffic.elements * ps * 1e-6);
+  } else if ((*input)->sizes.back() <= kShortRow) {
+    const double ps = backward ? model.softmax_short_backward : model.softmax_short;
+    us = std::max(MemoryTime(traffic.bytes(), context.model.memory), traffic.elements * ps * 1e-6);
+  }
+  return {.us = context.model.memory.start + us, .kernels = 1};
 }
 
 KernelTime Loss(const Call& call, const TimeContext& context) {

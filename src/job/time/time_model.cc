@@ -38,8 +38,7 @@ void OfConvolution(std::string_view group, Scaling rate, ConvolutionModel& m,
   each(group, "first_output", Scaling::kPerByte, m.first_output);
   each(group, "first_gradient_rate", Scaling::kFp32Rate, m.first_gradient_rate);
   each(group, "first_gradient_output", Scaling::kPerByte, m.first_gradient_output);
-  each(group, "grouped", Scaling::kNone, m.grouped);
-  each(group, "grouped_gradient", Scaling::kNone, m.grouped_gradient);
+  each(group, "padded", Scaling::kNone, m.padded);
   each(group, "dilated_forward", Scaling::kNone, m.dilated_forward);
   each(group, "dilated_input", Scaling::kNone, m.dilated_input);
   each(group, "dilated_weight", Scaling::kNone, m.dilated_weight);
@@ -47,6 +46,21 @@ void OfConvolution(std::string_view group, Scaling rate, ConvolutionModel& m,
   each(group, "dilated_large", Scaling::kNone, m.dilated_large);
   each(group, "dilated_narrow", Scaling::kNone, m.dilated_narrow);
   each(group, "dilated_input_slow", Scaling::kNone, m.dilated_input_slow);
+}
+
+void OfGrouped(std::string_view group, Scaling rate, bool channels_last, GroupedModel& m,
+               const EachConstant& each) {
+  const auto direction = [&](const std::string& prefix, GroupedDirection& d) {
+    OfProduct(group, prefix + "direct_", rate, d.direct, each);
+    if (!channels_last) each(group, prefix + "direct_pass", Scaling::kNone, d.direct_pass);
+    OfProduct(group, prefix + "together_", rate, d.together, each);
+    each(group, prefix + "together_element", Scaling::kPerByte, d.together_element);
+    OfProduct(group, prefix + "apart_", rate, d.apart, each);
+    each(group, prefix + "apart_element", Scaling::kPerByte, d.apart_element);
+  };
+  direction("forward_", m.forward);
+  direction("input_", m.input);
+  direction("weight_", m.weight);
 }
 
 void OfDepthwise(std::string_view group, bool channels_last, DepthwiseModel& m,
@@ -90,6 +104,8 @@ void OfMemory(MemoryModel& m, const EachConstant& each) {
   each("memory", "scalar", Scaling::kPerByte, m.scalar);
   each("memory", "reorder", Scaling::kPerByte, m.reorder);
   each("memory", "widen", Scaling::kPerByte, m.widen);
+  each("memory", "rows", Scaling::kPerByte, m.rows);
+  each("memory", "roll", Scaling::kPerByte, m.roll);
   each("memory", "random_number", Scaling::kPerByte, m.random_number);
 }
 
@@ -107,6 +123,11 @@ void OfNormalization(NormalizationModel& m, const EachConstant& each) {
   each("normalization", "layer_row", Scaling::kPerByte, m.layer_row);
   each("normalization", "layer_row_backward", Scaling::kPerByte, m.layer_row_backward);
   each("normalization", "layer_many_rows_backward", Scaling::kPerByte, m.layer_many_rows_backward);
+  each("normalization", "group_start", Scaling::kNone, m.group_start);
+  each("normalization", "group_forward", Scaling::kNone, m.group_forward);
+  each("normalization", "group_backward", Scaling::kNone, m.group_backward);
+  each("normalization", "group_element", Scaling::kPerByte, m.group_element);
+  each("normalization", "group_element_backward", Scaling::kPerByte, m.group_element_backward);
 }
 
 void OfChannelsLast(ChannelsLastModel& m, const EachConstant& each) {
@@ -126,6 +147,10 @@ void OfReduction(ReductionModel& m, const EachConstant& each) {
   each("reduction", "row", Scaling::kNone, m.row);
   each("reduction", "softmax_rate", Scaling::kBandwidth, m.softmax_rate);
   each("reduction", "softmax_backward_rate", Scaling::kBandwidth, m.softmax_backward_rate);
+  each("reduction", "softmax_short", Scaling::kPerByte, m.softmax_short);
+  each("reduction", "softmax_short_backward", Scaling::kPerByte, m.softmax_short_backward);
+  each("reduction", "softmax_across", Scaling::kPerByte, m.softmax_across);
+  each("reduction", "softmax_across_backward", Scaling::kPerByte, m.softmax_across_backward);
   each("reduction", "loss", Scaling::kNone, m.loss);
   each("reduction", "loss_row", Scaling::kNone, m.loss_row);
   each("reduction", "loss_pixel", Scaling::kNone, m.loss_pixel);
@@ -190,9 +215,19 @@ void ForEachConstant(TimeModel& model, const EachConstant& each) {
   OfMatrixProduct("product_half", Scaling::kHalfRate, model.half, each);
   OfMatrixProduct("product_tf32", Scaling::kTf32Rate, model.tf32, each);
   OfMatrixProduct("product_fp32", Scaling::kFp32Rate, model.fp32, each);
+  OfMatrixProduct("batched_half", Scaling::kHalfRate, model.batched_half, each);
+  OfMatrixProduct("batched_tf32", Scaling::kTf32Rate, model.batched_tf32, each);
+  OfMatrixProduct("batched_fp32", Scaling::kFp32Rate, model.batched_fp32, each);
   OfConvolution("convolution_half", Scaling::kHalfRate, model.convolution_half, each);
   OfConvolution("convolution_tf32", Scaling::kTf32Rate, model.convolution_tf32, each);
+  OfConvolution("volume_half", Scaling::kHalfRate, model.volume_half, each);
+  OfConvolution("volume_tf32", Scaling::kTf32Rate, model.volume_tf32, each);
+  OfGrouped("grouped_half", Scaling::kHalfRate, false, model.grouped_half, each);
+  OfGrouped("grouped_tf32", Scaling::kTf32Rate, false, model.grouped_tf32, each);
+  OfGrouped("grouped_last_half", Scaling::kHalfRate, true, model.grouped_last_half, each);
+  OfGrouped("grouped_last_tf32", Scaling::kTf32Rate, true, model.grouped_last_tf32, each);
   OfDepthwise("depthwise", false, model.depthwise, each);
+  OfDepthwise("depthwise_volume", false, model.depthwise_volume, each);
   OfDepthwise("depthwise_last_half", true, model.depthwise_last_half, each);
   OfDepthwise("depthwise_last_fp32", true, model.depthwise_last_fp32, each);
   OfAttention("attention_cudnn", Scaling::kHalfRate, model.cudnn_attention, each);

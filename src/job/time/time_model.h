@@ -34,14 +34,32 @@ struct ConvolutionModel {
   /// The first layer, of up to four channels: FLOP a microsecond, picoseconds an output.
   double first_rate = 27e6, first_output = 1.6, first_gradient_rate = 40e6,
          first_gradient_output = 2.5;
-  /// Groups of several channels: how much slower than one product of the same arithmetic on groups
-  /// widened to 32 channels.
-  double grouped = 1, grouped_gradient = 2;
+  /// How much more passes through memory take where channels are no multiple of 16 bytes, so that
+  /// copies are padded.
+  double padded = 1;
   /// How much slower where it is dilated; besides, by over 8 pixels, with kernels larger than 3×3,
   /// with fewer than 128 channels.
   double dilated_forward = 1.2, dilated_input = 1.6, dilated_weight = 1;
   double dilated_far = 1.2, dilated_large = 1.2, dilated_narrow = 1.2;
   double dilated_input_slow = 10;
+};
+
+/// One direction of a convolution in groups of several channels.
+struct GroupedDirection {
+  /// One kernel for all of them; where they are not channels-last, after and before copies, which
+  /// are so many passes through memory.
+  ProductModel direct;
+  double direct_pass = 2;
+  /// All copied into another order, then one kernel: picoseconds an element of input and output.
+  ProductModel together;
+  double together_element = 8;
+  /// Copied and computed group by group; what begins a kernel is of each.
+  ProductModel apart;
+  double apart_element = 4;
+};
+
+struct GroupedModel {
+  GroupedDirection forward, input, weight;
 };
 
 /// Picoseconds for kernels of 3×3, of 5×5, and for the 49 taps of others.
@@ -75,6 +93,8 @@ struct MemoryModel {
   /// Picoseconds an element, where a kernel cannot go by whole vectors: what is read and written
   /// does not lie in the same steps, a copy changes the order, a copy to a wider type.
   double scalar = 2.6, reorder = 6, widen = 2.8;
+  /// Likewise: a copy that changes the order of rows alone, and one dimension of a roll.
+  double rows = 2.8, roll = 4.2;
   /// Picoseconds an element.
   double random_number = 3;
 };
@@ -87,6 +107,10 @@ struct NormalizationModel {
   double layer_start = 2, layer_forward = 1, layer_backward = 1.5;
   /// Nanoseconds a row; the backward of more than 65,536 rows is another kernel.
   double layer_row = 1.2, layer_row_backward = 3.5, layer_many_rows_backward = 0.8;
+  /// Group norm: passes through memory, and nanoseconds an element of one group, which one block of
+  /// threads sums up.
+  double group_start = 5, group_forward = 1.5, group_backward = 2;
+  double group_element = 0.2, group_element_backward = 0.1;
 };
 
 /// What stands between convolutions in channels-last, where channels lie beside each other and no
@@ -106,6 +130,10 @@ struct ReductionModel {
   /// Nanoseconds for each row that is summed up into one.
   double row = 1;
   double softmax_rate = 2.4e6, softmax_backward_rate = 2.9e6;
+  /// Picoseconds an element of rows of up to 1,024, a warp each; and across rows, where neighbours
+  /// belong to different sums.
+  double softmax_short = 3, softmax_short_backward = 3;
+  double softmax_across = 5, softmax_across_backward = 5;
   double loss = 8, loss_row = 1, loss_pixel = 0.5;
 };
 
@@ -128,8 +156,13 @@ struct OtherModel {
 
 struct TimeModel {
   ProductModel half, tf32, fp32;
+  /// Many small ones in a call: other kernels, which mind rows that are not aligned less.
+  ProductModel batched_half, batched_tf32, batched_fp32;
   ConvolutionModel convolution_half, convolution_tf32;
-  DepthwiseModel depthwise, depthwise_last_half, depthwise_last_fp32;
+  /// Of three dimensions.
+  ConvolutionModel volume_half, volume_tf32;
+  GroupedModel grouped_half, grouped_tf32, grouped_last_half, grouped_last_tf32;
+  DepthwiseModel depthwise, depthwise_last_half, depthwise_last_fp32, depthwise_volume;
   /// cuDNN in 16 bit, the efficient kernel in fp32 and in 16 bit, flash.
   AttentionModel cudnn_attention, efficient_fp32, efficient_half;
   MemoryModel memory;

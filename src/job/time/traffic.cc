@@ -18,6 +18,15 @@ bool SameSteps(const Layout& a, const Layout& b) {
   return true;
 }
 
+/// Whether elements that lie beside each other in one do in the other too, row by row.
+bool SameRows(const Layout& a, const Layout& b) {
+  if (a.sizes != b.sizes) return false;
+  for (std::size_t d = 0; d < a.dims(); ++d) {
+    if (a.sizes[d] > 1 && b.strides[d] == 1) return a.strides[d] == 1;
+  }
+  return true;
+}
+
 }  // namespace
 
 Traffic TrafficOf(const Call& call) {
@@ -27,7 +36,10 @@ Traffic TrafficOf(const Call& call) {
     if (t.storage == kElsewhere) return;
     traffic.read += TouchedBytes(*t.layout);
     traffic.elements = std::max(traffic.elements, double(t.layout->Numel()));
-    if (written != nullptr && !SameSteps(*t.layout, *written)) traffic.permuted = true;
+    if (written != nullptr && !SameSteps(*t.layout, *written)) {
+      traffic.permuted = true;
+      traffic.transposed |= !SameRows(*t.layout, *written);
+    }
   };
   for (std::size_t i = 0; i < call.args(); ++i) {
     if (const auto t = call.TensorArg(i)) read(*t);

@@ -13,7 +13,9 @@ struct Traffic {
   double written = 0;
   /// Of the largest tensor.
   double elements = 0;
+  /// What is read does not lie in the same steps as what is written; nor do its neighbours.
   bool permuted = false;
+  bool transposed = false;
 
   double bytes() const { return read + written; }
 };
