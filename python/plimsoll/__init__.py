@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .applying.applied import Applied
     from .applying.apply import apply
     from .applying.chunked_loss import chunked_cross_entropy
+    from .applying.waiting_blocks import wait_on_host
     from .capturing.api import Capture, capture
     from .measuring.batch_fit import BatchFit, fit_batch
     from .measuring.calibrate import calibrate
@@ -56,6 +57,7 @@ __all__ = [
     "plan",
     "predict",
     "record",
+    "wait_on_host",
 ]
 __version__ = "0.1.0"
 
@@ -78,6 +80,7 @@ _LAZY = {
     "plan": "answers.questions",
     "predict": "answers.questions",
     "record": "recording.record",
+    "wait_on_host": "applying.waiting_blocks",
 }
 
 

@@ -77,7 +77,7 @@ def _contexts(block: nn.Module, kept: str) -> _Contexts | None:
 
 def _asked(kept: str) -> set[str]:
     """As PyTorch names the operators: "aten.addmm.default", with "@1" for one of its calls."""
-    names = set()
+    names: set[str] = set()
     for one in kept.split("+") if kept else []:
         op, _, nth = one.partition("@")
         full = f"aten.{op}" if "." in op else f"aten.{op}.default"

@@ -1,9 +1,9 @@
 """Blocks whose results wait on the host until their backward.
 
-What a block saves for its backward is copied to pinned memory in a stream of its own while the next
-blocks are computed, and back while those have their backward. Its memory is free when another module,
-which comes after it, is done, at the same place in every step, and it comes back when the backward of
-that one begins.
+What a block saves for its backward is copied to pinned memory in a stream of its own while the
+next blocks are computed, and back while those have their backward. Its memory is free when another
+module, which comes after it, is done, at the same place in every step, and it comes back when the
+backward of that one begins.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Results:
         self._left[key] = self._left.get(key, 0) + 1
         self._device = tensor.device
         return _Saved(
-            self, key, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+            self, key, tensor.dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset())
         )
 
     def leave(self, outputs: set[int]) -> None:

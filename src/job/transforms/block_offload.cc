@@ -14,7 +14,7 @@ constexpr std::string_view kLeave = "plimsoll.leave_";
 constexpr std::string_view kBring = "plimsoll.bring_";
 constexpr std::string_view kAwait = "plimsoll.await_copy_";
 /// What is smaller than this part of the largest is not worth a copy.
-constexpr Bytes kSmall = 64;
+constexpr Bytes kSmallPart = 64;
 
 /// Bytes of what each call makes, by storage.
 std::map<Storage, Number> SizesIn(const Variant& variant, const CheckpointedForward& one) {
@@ -27,18 +27,19 @@ std::map<Storage, Number> SizesIn(const Variant& variant, const CheckpointedForw
   return sizes;
 }
 
-constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+constexpr std::size_t kNotSeen = static_cast<std::size_t>(-1);
 
 /// When a module's forward is done and its backward begins, in one pass.
-struct Span {
-  std::size_t done = kNever;
-  std::size_t backward = kNever;
+struct ModuleSpan {
+  std::size_t done = kNotSeen;
+  std::size_t backward = kNotSeen;
 };
 
 /// Of some modules in the pass that has its backward after this event.
-std::map<std::string, Span> SpansOf(const Job& job, const Variant& variant,
-                                    const CheckpointSegments& segments, std::size_t backward) {
-  std::map<std::string, Span> spans;
+std::map<std::string, ModuleSpan> SpansOf(const Job& job, const Variant& variant,
+                                          const CheckpointSegments& segments,
+                                          std::size_t backward) {
+  std::map<std::string, ModuleSpan> spans;
   for (const CheckpointSegment& segment : segments) spans[segment.waits_for];
   std::size_t begin = backward;
   while (begin > 0 && variant.events[begin - 1].kind != JobEvent::Kind::kStep) --begin;
@@ -50,10 +51,10 @@ std::map<std::string, Span> SpansOf(const Job& job, const Variant& variant,
     ForEachModuleAround(module, [&](std::string_view around) {
       const auto found = spans.find(std::string(around));
       if (found == spans.end()) return;
-      Span& span = found->second;
+      ModuleSpan& span = found->second;
       if (i < backward) {
         span.done = i;
-      } else if (span.backward == kNever) {
+      } else if (span.backward == kNotSeen) {
         span.backward = i;
       }
     });
@@ -65,7 +66,7 @@ class BlockOffloader {
  public:
   BlockOffloader(Job& job, const Variant& old, const CheckpointSegments& segments)
       : job_(job), old_(old), edit_(job, old, "plimsoll.offload") {
-    std::map<std::size_t, std::map<std::string, Span>> spans;
+    std::map<std::size_t, std::map<std::string, ModuleSpan>> spans;
     for (const CheckpointedForward& one : FindCheckpointed(job, old, segments)) {
       const auto [found, added] = spans.try_emplace(one.backward);
       if (added) found->second = SpansOf(job, old, segments, one.backward);
@@ -98,10 +99,10 @@ class BlockOffloader {
     return found == moments.end() ? std::vector<std::size_t>() : found->second;
   }
 
-  void Plan(const CheckpointedForward& one, const Span& until) {
+  void Plan(const CheckpointedForward& one, const ModuleSpan& until) {
     Group group{.storages = LeavingOf(old_, one)};
     const bool comes_after =
-        until.done != kNever && until.done > one.calls.back() && until.backward < one.first_need;
+        until.done != kNotSeen && until.done > one.calls.back() && until.backward < one.first_need;
     if (group.storages.empty() || !comes_after) return;
     const std::map<Storage, Number> sizes = SizesIn(old_, one);
     for (const Storage storage : group.storages) group.sizes.push_back(sizes.at(storage));
@@ -192,7 +193,7 @@ std::vector<Storage> LeavingOf(const Variant& variant, const CheckpointedForward
   for (const auto& [storage, last] : one.dropped) {
     // Autocast holds the weights that it casts: nothing is gained by a copy.
     const bool held = last + 1 == one.backward;
-    if (!held && sizes.at(storage).at(1) * kSmall >= largest) leaving.push_back(storage);
+    if (!held && sizes.at(storage).at(1) * kSmallPart >= largest) leaving.push_back(storage);
   }
   return leaving;
 }
