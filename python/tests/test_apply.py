@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import types
 import weakref
 
 import pytest
@@ -518,6 +519,13 @@ def test_checkpointing_is_in_a_shared_module_everywhere():
     assert list(model.state_dict()) == names
     model.load_state_dict(model.state_dict())
     assert "1 blocks" in applied.done[0]
+
+
+def test_a_cache_of_generation_is_switched_off_beside_checkpoints():
+    model = net()
+    model.config = types.SimpleNamespace(use_cache=True)
+    applied = plimsoll.apply(plan(checkpointing={"modules": ["blocks.0"]}), model)
+    assert not model.config.use_cache and "use_cache" in applied.done[0]
 
 
 class Mixed(nn.Module):

@@ -201,11 +201,24 @@ def _set_checkpointing(applied: Applied, value: _Value) -> str:
     names = _modules(value)
     keep = _kept(value, len(names))
     checkpoint_blocks(applied.model, names, keep)
-    in_part = sum(1 for kept in keep if kept)
-    told = f"checkpointing of {len(names)} blocks"
-    if in_part:
-        told += f", {'all' if in_part == len(names) else in_part} of them in part"
-    return f"{told}; the state_dict keeps its names"
+    on_host = sum(1 for kept in keep if kept.startswith("host:"))
+    in_part = sum(1 for kept in keep if kept) - on_host
+    computed = len(names) - on_host
+    parts = []
+    if computed:
+        some = "all" if in_part == computed else str(in_part)
+        parts.append(f"checkpointing of {computed} blocks")
+        parts[0] += f", {some} of them in part" if in_part else ""
+    if on_host:
+        parts.append(f"results of {on_host} blocks wait on the host")
+    told = "; ".join(parts)
+    told += "; the state_dict keeps its names"
+    # A cache of keys and values would get those of a block a second time when it is repeated.
+    config = getattr(applied.model, "config", None)
+    if getattr(config, "use_cache", False):
+        config.use_cache = False
+        told += "; config.use_cache = False, since a cache would be filled twice"
+    return told
 
 
 def _kept(value: _Value, blocks: int) -> list[str]:
