@@ -205,8 +205,13 @@ class Modeller {
   /// What a policy is asked about under that name: attention in its mathematical form is many.
   bool IsOneOperator(const Call& call) const {
     const std::optional<Attention> attention = ReadAttention(call);
-    // Casts of weights are autocast's, which keeps them itself.
-    if (!attention) return call.op().starts_with("aten.") && BaseName(call.op()) != "_to_copy";
+    if (!attention) {
+      // Casts of weights are autocast's, which keeps them itself; which operator normalizes a batch
+      // is PyTorch's choice on the GPU.
+      const std::string_view name = BaseName(call.op());
+      return call.op().starts_with("aten.") && name != "_to_copy" &&
+             name.find("batch_norm") == std::string_view::npos;
+    }
     return ChooseAttention(*attention, gpu_, torch_) != AttentionKernel::kMath;
   }
 

@@ -214,7 +214,7 @@ def _set_checkpointing(applied: Applied, value: _Value) -> str:
     told = "; ".join(parts)
     told += "; the state_dict keeps its names"
     # A cache of keys and values would get those of a block a second time when it is repeated.
-    config = getattr(applied.model, "config", None)
+    config: Any = getattr(applied.model, "config", None)
     if getattr(config, "use_cache", False):
         config.use_cache = False
         told += "; config.use_cache = False, since a cache would be filled twice"
