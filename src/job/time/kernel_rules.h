@@ -41,6 +41,10 @@ KernelTime Interpolate(const Call& call, const TimeContext& context);
 KernelTime InterpolateBackward(const Call& call, const TimeContext& context);
 KernelTime EmbeddingBackward(const Call& call, const TimeContext& context);
 
+// recurrent_time.cc
+KernelTime Recurrent(const Call& call, const TimeContext& context);
+KernelTime RecurrentBack(const Call& call, const TimeContext& context);
+
 // optimizer_time.cc
 KernelTime Foreach(const Call& call, const TimeContext& context);
 KernelTime OptimizerStep(const Call& call, const TimeContext& context);

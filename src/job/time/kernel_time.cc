@@ -68,6 +68,8 @@ constexpr Entry kRules[] = {
     {"full_like", "memory", Fill},
     {"zero_", "memory", Fill},
     {"fill_", "memory", Fill},
+    {"_cudnn_rnn", "recurrent", Recurrent},
+    {"_cudnn_rnn_backward", "recurrent", RecurrentBack},
     {"optimizer_step_", "optimizer", OptimizerStep},
     {"to_host_", "host", HostCopy},
     {"to_device", "host", HostCopy},

@@ -76,6 +76,7 @@ Pace KernelPace(const Call& call) {
   if (group == "product") return {0.92, 1.08};
   if (group == "attention" || group == "normalization") return {0.88, 1.15};
   if (group == "convolution") return ConvolutionPace(call);
+  if (group == "recurrent") return {0.65, 1.5};
   if (group == "depthwise") return {0.7, 1.5};
   if (group == "reduction" || group == "other") return {0.75, 1.3};
   return {0.82, 1.12};

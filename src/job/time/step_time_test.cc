@@ -4,6 +4,7 @@
 
 #include "job/lowering/job_for_tests.h"
 #include "job/rules/testing.h"
+#include "job/transforms/block_offload.h"
 
 namespace plimsoll::step_time_test {
 namespace {
@@ -142,6 +143,57 @@ TEST_F(KernelTimeTest, CallsThatMakeNoSenseAreTimedByTheirTraffic) {
   EXPECT_GE(Of("aten.convolution_backward.default", {Arg(Tensor({8}))}, {Tensor({8})}), 0);
   EXPECT_GE(Of("plimsoll.attention", {Arg(Tensor({8}))}, {Tensor({8})}), 0);
   EXPECT_GE(Of("aten.native_layer_norm.default", {}, {Tensor({8})}), 0);
+}
+
+/// Step after step, whatever the width; a narrow one in one kernel, but not in bf16.
+TEST_F(KernelTimeTest, ARecurrentLayerTakesTimeForEachStep) {
+  const auto lstm = [&](std::int64_t steps, std::int64_t hidden, DType dtype, std::int64_t layers) {
+    const TensorUse input = Tensor({8, steps, 64}, dtype);
+    std::vector<Argument> args = {Arg(input), {}, {}, {}, {}, {}};
+    for (const std::int64_t size : {std::int64_t{2}, hidden, std::int64_t{0}, layers}) {
+      args.push_back(Arg(size));
+    }
+    args.push_back(Arg(true));  // the batch comes first
+    return Of("aten._cudnn_rnn.default", args, {Tensor({8, steps, hidden}, dtype)});
+  };
+  const double one = lstm(100, 512, DType::kFloat32, 1);
+  EXPECT_GT(one, 1000);
+  EXPECT_GT(lstm(200, 512, DType::kFloat32, 1), 1.7 * one);
+  EXPECT_NEAR(lstm(100, 512, DType::kFloat32, 3), 3 * one, 0.01 * one);
+  EXPECT_LT(lstm(100, 128, DType::kFloat32, 1), 0.3 * one);
+  EXPECT_EQ(lstm(100, 128, DType::kBFloat16, 1), lstm(100, 512, DType::kBFloat16, 1));
+}
+
+/// What waits on the host costs what the kernels beside the copies do not cover.
+TEST(StepTime, CopiesBesideTheKernelsTakeNothingIfThereIsWorkEnough) {
+  const auto times = [](std::int64_t between) {
+    JobMaker maker;
+    const Storage weight = maker.Parameter(1);
+    maker.BeginStep();
+    maker.Begin(Stage::kForward);
+    const auto call = [&](const char* module, const Number& floats, Storage of) {
+      const Storage made =
+          maker.Make("aten.relu.default", floats, {Arg(maker.Floats(of, {Always(1)}))});
+      maker.last_call().module = maker.job.strings.Intern(module);
+      return made;
+    };
+    const Storage saved = call("h.0", Each(50'000'000), weight);
+    const Storage out = call("h.0", Each(1), saved);
+    for (std::int64_t i = 0; i < between; ++i) call("h.1", Each(500'000'000), out);
+    maker.Begin(Stage::kBackward);
+    for (std::int64_t i = 0; i < between; ++i) call("h.1", Each(500'000'000), out);
+    call("h.0", Each(1), saved);
+    maker.Free(saved);
+    const Gpu gpu = *FindGpu("H200");
+    const double plain = StepTime(maker.job, maker.variant(), gpu, 2).us;
+    const Variant waiting =
+        OffloadBlocks(maker.job, maker.variant(), {*ParseCheckpointSegment("h.0[host:h.1]")});
+    return std::pair(plain, StepTime(maker.job, waiting, gpu, 2).us);
+  };
+  const auto [plain, copied] = times(1);
+  EXPECT_GT(copied, 1.5 * plain);
+  const auto [long_plain, hidden] = times(60);
+  EXPECT_LT(hidden, 1.02 * long_plain);
 }
 
 TEST(StepTime, IsThatOfTheLastStepAndGrowsWithTheBatch) {
