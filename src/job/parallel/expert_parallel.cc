@@ -89,13 +89,17 @@ class ExpertLayouts {
 
   /// A share of the experts.
   std::uint32_t ShareOf(std::uint32_t layout) {
+    if (job_.layouts[layout].sizes.empty()) return layout;
     return Add(shares_, layout, [&] { return PartOf(job_.layouts[layout], 0, ranks_); });
   }
   /// A share of the experts with their tokens from all ranks: [16, 256, 512] is [2, 2048, 512].
   std::uint32_t TokensOf(std::uint32_t layout) {
     return Add(tokens_, layout, [&] {
       LayoutRecord tokens = job_.layouts[layout];
-      const auto times = [&](std::int64_t n) { return n * ranks_; };
+      // No tensor is as large; products of such sizes are not made.
+      const auto times = [&](std::int64_t n) {
+        return n > kLargestTensor / ranks_ ? kLargestTensor : n * ranks_;
+      };
       for (std::size_t d = 1; d < tokens.sizes.size(); ++d) {
         if (!tokens.sizes[d].depends()) continue;
         tokens.sizes[d] = Number::Each(times, tokens.sizes[d]);
