@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/nightly_for_tests.h"
 #include "job/answer/earlier_frees.h"
@@ -16,6 +17,7 @@
 #include "job/answer/prediction_invariants.h"
 #include "job/file/step_file.h"
 #include "job/rules/calibration.h"
+#include "job/transforms/block_offload.h"
 #include "job/transforms/checkpoint.h"
 #include "job/transforms/tensors_of_call.h"
 #include "job/trial/trial.h"
@@ -171,7 +173,16 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
   }
 }
 
-/// The innermost modules that can be wrapped, and each one alone.
+/// The operators that a module calls.
+std::set<std::string> OpsOf(const Job& job, const std::string& module) {
+  std::set<std::string> ops;
+  for (const CallRecord& call : job.variants[0].calls) {
+    if (IsPartOf(job.strings[call.module], module)) ops.emplace(job.strings[call.op]);
+  }
+  return ops;
+}
+
+/// The innermost modules that can be wrapped, and each one alone, also with one call of it kept.
 TEST(MeasuredPredict, AnyModuleCanBeCheckpointed) {
   for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
@@ -181,16 +192,41 @@ TEST(MeasuredPredict, AnyModuleCanBeCheckpointed) {
     std::vector<CheckpointSegments> tried(1);
     for (std::size_t i = 0; i < modules.size(); ++i) {
       const bool innermost = i + 1 == modules.size() || !IsPartOf(modules[i + 1], modules[i]);
-      if (innermost) tried.front().push_back({modules[i]});
-      if (i % 7 == 0) tried.push_back({{modules[i]}});
+      if (innermost) tried.front().push_back({.modules = {modules[i]}});
+      if (i % 7 != 0) continue;
+      tried.push_back({{.modules = {modules[i]}}});
+      for (const std::string& op : OpsOf(*read, modules[i])) {
+        const CheckpointSegment kept{.modules = {modules[i]}, .kept = {{.op = op, .nth = 0}}};
+        if (!CannotKeep(*read, read->variants[0], {kept})) tried.push_back({kept});
+      }
     }
     for (const CheckpointSegments& segments : tried) {
       if (segments.empty()) continue;
       Job job = CopyOf(*read, 0);
       const Variant changed = AddCheckpointing(job, job.variants[0], segments);
       const std::vector<std::string> faults = FaultsOf(job, changed, false);
-      EXPECT_TRUE(faults.empty()) << entry.path() << " " << segments.front().front() << ": "
+      EXPECT_TRUE(faults.empty()) << entry.path() << " " << segments.front().Text() << ": "
                                   << faults.size() << " faults, the first: " << faults.front();
+    }
+  }
+}
+
+/// Whatever module its results wait for, none is used while it is away, nor freed twice.
+TEST(MeasuredPredict, AnyModuleCanWaitOnTheHost) {
+  for (const auto& entry : std::filesystem::directory_iterator(kSteps)) {
+    if (entry.path().extension() != ".gz") continue;
+    const Result<Job> read = ReadJob(*Input::Open(entry.path().string()));
+    ASSERT_TRUE(read.ok());
+    const std::vector<std::string> modules = CheckpointModules(*read, read->variants[0]);
+    for (std::size_t i = 0; i < modules.size(); i += 3) {
+      for (std::size_t k = i + 1; k < modules.size(); k += 11) {
+        Job job = CopyOf(*read, 0);
+        const CheckpointSegment waits{.modules = {modules[i]}, .waits_for = modules[k]};
+        const Variant changed = OffloadBlocks(job, job.variants[0], {waits});
+        const std::vector<std::string> faults = FaultsOf(job, changed, false);
+        EXPECT_TRUE(faults.empty()) << entry.path() << " " << waits.Text() << ": " << faults.size()
+                                    << " faults, the first: " << faults.front();
+      }
     }
   }
 }

@@ -142,6 +142,17 @@ bool LosesOverParts(const OperatorCall& call) {
       call.operands, [](const Operand& operand) { return operand.placement.On(Axis::kFeatures); });
 }
 
+Storage LargestArgument(const Job& job, const CallRecord& call) {
+  Storage largest = kElsewhere;
+  std::int64_t most = -1;
+  ForEachArgument(call, [&](const TensorUse& use) {
+    const std::int64_t bytes = BytesAtPoints(job.layouts[use.layout]).least();
+    if (bytes > most) largest = use.storage;
+    most = std::max(most, bytes);
+  });
+  return largest;
+}
+
 /// Writes what ranks exchange, and what is made for it.
 class DividedExchange {
  public:
@@ -640,11 +651,12 @@ class Divider {
       aliased_.insert(from);
       return std::nullopt;
     }
+    // Of what the loss is given, which a further dimension of the mesh knows before its result.
+    const Storage given = LargestArgument(job_, call);
     PlaceResults(record, outcome, call);
     const auto beside = [&](std::string_view what) {
       const TensorUse& like = call.results[0];
-      return exchange_.Make(what, like, BytesAtPoints(job_.layouts[like.layout]),
-                            call.results[0].storage);
+      return exchange_.Make(what, like, BytesAtPoints(job_.layouts[like.layout]), given);
     };
     std::vector<Storage> temporaries;
     if (name == "_log_softmax") {

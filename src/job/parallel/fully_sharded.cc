@@ -37,7 +37,8 @@ class ModelShards {
 
   void Run(const JobEvent& event) {
     const ModelTensor& tensor = variant_.old.model_tensors[event.index];
-    if (tensor.buffer) return variant_.edit.Copy(event);
+    const bool left_out = variant_.sharding.left_out.contains(tensor.storage);
+    if (tensor.buffer || left_out) return variant_.edit.Copy(event);
     if (variant_.sharding.meta) return MakeShard(event.index);
     if (whole_.contains(tensor.storage)) return;
     whole_[tensor.storage] =

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "base/suggest.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr std::string_view kMeshHint =
     "dimensions with a comma between them: ddp=N or fsdp=N[:keep][:meta][:bf16], replicate=N "
     "(copies "
-    "of shards), context=N[:ring], tensor=N[:sequence][:loss][:meta], "
+    "of shards), expert=N[:meta], context=N[:ring], tensor=N[:sequence][:loss][:meta], "
     "pipeline=STAGES:MICRO_BATCHES[:interleavedK][:cuts1-3-6]";
 
 std::optional<std::int64_t> ParseRanks(std::string_view text) {
@@ -61,6 +62,16 @@ Result<ContextParallel> ParseContextParallel(std::string_view text) {
   }
   return Error{.message = fmt::format("'{}' does not say how sequences are divided", text),
                .hint = "2 or more, then :ring for set_rotate_method(\"alltoall\")"};
+}
+
+Result<ExpertParallel> ParseExpertParallel(std::string_view text) {
+  const std::string_view form = text.substr(std::min(text.find(':'), text.size()));
+  const std::optional<std::int64_t> ranks = ParseRanks(text.substr(0, text.find(':')));
+  if (ranks && (form.empty() || form == ":meta")) {
+    return ExpertParallel{.ranks = *ranks, .meta = !form.empty()};
+  }
+  return Error{.message = fmt::format("'{}' does not say how experts are divided", text),
+               .hint = "2 or more, then :meta for a model that is built on the meta device"};
 }
 
 std::string TensorParallelText(const TensorParallel& tensor) {
@@ -114,10 +125,9 @@ std::optional<Error> ReadDimension(std::string_view text, Mesh& mesh, std::int64
                  .hint = "2 or more: replicate=2"};
   }
   if (name == "expert") {
-    return Error{.message = "experts on ranks of their own are not modelled",
-                 .hint = "leave expert= out: every rank has all experts then, sharded under fsdp="};
+    return mesh.expert ? Twice(name) : Take(ParseExpertParallel(value), mesh.expert);
   }
-  const std::vector<std::string_view> names = {"ddp",     "fsdp",   "replicate",
+  const std::vector<std::string_view> names = {"ddp",     "fsdp",   "replicate", "expert",
                                                "context", "tensor", "pipeline"};
   return Error{.message = fmt::format("'{}' is no dimension of a mesh", name),
                .hint = SuggestOr(name, names, std::string(kMeshHint))};
@@ -127,7 +137,8 @@ std::optional<Error> ReadDimension(std::string_view text, Mesh& mesh, std::int64
 
 std::int64_t Mesh::DataRanks() const {
   if (fsdp) return fsdp->ranks * fsdp->replicas;
-  return ddp ? ddp->ranks : 1;
+  if (ddp) return ddp->ranks;
+  return expert ? expert->ranks : 1;
 }
 
 std::int64_t Mesh::Ranks() const {
@@ -137,7 +148,8 @@ std::int64_t Mesh::Ranks() const {
 
 int Mesh::Dimensions() const {
   return int{tensor.has_value()} + int{context.has_value()} + int{fsdp.has_value()} +
-         int{ddp.has_value()} + int{pipeline.has_value()} + int{fsdp && fsdp->replicas > 1};
+         int{ddp.has_value()} + int{expert.has_value()} + int{pipeline.has_value()} +
+         int{fsdp && fsdp->replicas > 1};
 }
 
 Result<Mesh> ParseMesh(std::string_view text) {
@@ -165,6 +177,12 @@ Result<Mesh> ParseMesh(std::string_view text) {
                  .hint = "2 or more, or context=N beside it, over which it shards, too"};
   }
   if (mesh.fsdp) mesh.fsdp->replicas = replicas;
+  if (mesh.expert && mesh.DataRanks() % mesh.expert->ranks != 0) {
+    return Error{.message = fmt::format("{} ranks that share a batch cannot be divided into "
+                                        "groups of {} for the experts",
+                                        mesh.DataRanks(), mesh.expert->ranks),
+                 .hint = "take an expert= that divides the ranks of fsdp="};
+  }
   if (mesh.Ranks() > kMostRanks) {
     return Error{.message = fmt::format("'{}' has more ranks than any job", text), .hint = ""};
   }
@@ -177,6 +195,10 @@ std::string MeshText(const Mesh& mesh) {
   if (mesh.fsdp) dimensions.push_back("fsdp=" + ShardingText(*mesh.fsdp));
   if (mesh.fsdp && mesh.fsdp->replicas > 1) {
     dimensions.push_back(fmt::format("replicate={}", mesh.fsdp->replicas));
+  }
+  if (mesh.expert) {
+    dimensions.push_back(
+        fmt::format("expert={}{}", mesh.expert->ranks, mesh.expert->meta ? ":meta" : ""));
   }
   if (mesh.context) {
     dimensions.push_back(
@@ -196,6 +218,7 @@ std::string DescribeMesh(const Mesh& mesh) {
         mesh.fsdp->replicas > 1 ? fmt::format(", {} copies of the shards", mesh.fsdp->replicas)
                                 : ""));
   }
+  if (mesh.expert) words.push_back(fmt::format("expert parallel on {}", mesh.expert->ranks));
   if (mesh.context) words.push_back(fmt::format("context parallel on {}", mesh.context->ranks));
   if (mesh.tensor) {
     words.push_back(fmt::format("tensor parallel on {}{}", mesh.tensor->ranks,
@@ -211,6 +234,13 @@ std::string DescribeMesh(const Mesh& mesh) {
 std::optional<Error> CannotMesh(const Job& job, const Variant& variant, const Mesh& mesh) {
   if (mesh.fsdp) {
     if (std::optional<Error> error = CannotShard(job, variant, *mesh.fsdp)) return error;
+  }
+  if (mesh.expert && (mesh.ddp || mesh.tensor || mesh.context || mesh.pipeline)) {
+    return Error{.message =
+                     "experts on ranks of their own beside another dimension than FSDP "
+                     "are not modelled",
+                 .file = job.file,
+                 .hint = "give expert= alone or with fsdp="};
   }
   if (mesh.context && mesh.ddp) {
     return Error{.message = "context parallelism with DDP is not modelled",
@@ -244,6 +274,17 @@ Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh) {
   if (std::optional<Error> error = CannotMesh(job, variant, mesh)) return *error;
   Variant rank = variant;
   std::int64_t apart = 1;
+  std::set<Storage> of_experts;
+  if (mesh.expert) {
+    ExpertParallel expert = *mesh.expert;
+    if (mesh.fsdp && mesh.fsdp->meta) expert.meta = true;
+    SayOnce(job, DescribeExpertParallel(job, rank, expert));
+    Result<ExpertVariant> divided = AddExpertParallel(job, rank, expert);
+    if (!divided) return divided.error();
+    rank = std::move(divided->variant);
+    of_experts = std::move(divided->of_experts);
+    if (!expert.meta) rank = BuildWhole(job, rank, variant, expert.ranks);
+  }
   std::optional<TensorParallel> tensor = mesh.tensor;
   if (tensor && mesh.fsdp && mesh.fsdp->meta) tensor->meta = true;
   if (tensor) {
@@ -278,11 +319,12 @@ Result<Variant> AddMesh(Job& job, const Variant& variant, const Mesh& mesh) {
     if (!stage) return stage.error();
     rank = std::move(*stage);
   }
-  if (tensor && !tensor->meta) rank = BuildWhole(job, rank, variant, *tensor);
+  if (tensor && !tensor->meta) rank = BuildWhole(job, rank, variant, tensor->ranks);
   if (mesh.fsdp || mesh.context) {
     Sharding sharding = mesh.fsdp.value_or(Sharding{.ranks = 1});
     if (mesh.context) sharding.ranks *= mesh.context->ranks;
     sharding.apart = sharded;
+    sharding.left_out = std::move(of_experts);
     sharding.in_pipeline = mesh.pipeline.has_value();
     SayOnce(job, DescribeSharding(job, rank, sharding));
     rank = AddFullySharded(job, rank, sharding);

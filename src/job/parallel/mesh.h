@@ -12,6 +12,7 @@
 #include "job/file/job.h"
 #include "job/parallel/context_parallel.h"
 #include "job/parallel/data_parallel.h"
+#include "job/parallel/expert_parallel.h"
 #include "job/parallel/pipeline.h"
 #include "job/parallel/sharding.h"
 #include "job/parallel/tensor_parallel.h"
@@ -27,15 +28,19 @@ struct Mesh {
   /// At most one of the two.
   std::optional<Sharding> fsdp = {};
   std::optional<DataParallel> ddp = {};
+  /// Over ranks of FSDP, where that is given: it adds none to them.
+  std::optional<ExpertParallel> expert = {};
   std::optional<Pipeline> pipeline = {};
 
   std::int64_t Ranks() const;
-  /// Among how many a batch is divided: those of FSDP and DDP, and copies of shards.
+  /// Among how many a batch is divided: those of FSDP and DDP, and copies of shards; those of
+  /// experts where none of these is given.
   std::int64_t DataRanks() const;
   /// How many dimensions have more than one rank.
   int Dimensions() const;
 };
 
+/// "fsdp=4:bf16,replicate=2,expert=4" or
 /// "fsdp=4:bf16,replicate=2,context=2,tensor=2:sequence:loss,pipeline=2:8": any of them, in any
 /// order, each as its own parser takes it.
 Result<Mesh> ParseMesh(std::string_view text);

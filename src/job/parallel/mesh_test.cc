@@ -14,8 +14,8 @@ TEST(Mesh, IsPrintedAsItIsRead) {
   for (const char* text :
        {"fsdp=4", "ddp=8:views", "tensor=2", "tensor=8:sequence:loss:meta", "context=2:ring",
         "fsdp=4:keep:bf16,replicate=2,context=2,tensor=2:sequence,pipeline=2:8",
-        "pipeline=4:8:cuts1-3-6", "pipeline=2:8:interleaved2:stage1",
-        "fsdp=1:meta:bf16,context=8"}) {
+        "pipeline=4:8:cuts1-3-6", "pipeline=2:8:interleaved2:stage1", "fsdp=1:meta:bf16,context=8",
+        "expert=4:meta", "fsdp=4,replicate=2,expert=8"}) {
     const Result<Mesh> mesh = ParseMesh(text);
     ASSERT_TRUE(mesh.ok()) << text << ": " << mesh.error().ToLine();
     EXPECT_EQ(MeshText(*mesh), text);
@@ -28,6 +28,9 @@ TEST(Mesh, CountsRanks) {
   EXPECT_EQ(mesh->Ranks(), 4 * 2 * 3 * 2 * 5);
   EXPECT_EQ(mesh->DataRanks(), 8);
   EXPECT_EQ(mesh->Dimensions(), 5);
+  // Experts are divided over ranks that are there already.
+  EXPECT_EQ(ParseMesh("fsdp=8,expert=4")->Ranks(), 8);
+  EXPECT_EQ(ParseMesh("expert=4")->Ranks(), 4);
 }
 
 TEST(Mesh, SaysWhatIsWrong) {
@@ -35,7 +38,10 @@ TEST(Mesh, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf("tensor=2,tensor=4"), "the mesh has tensor twice");
   EXPECT_EQ(ErrorOf("tenser=2"), "'tenser' is no dimension of a mesh");
   EXPECT_EQ(ErrorOf("replicate=2"), "replicate= is for copies of FSDP's shards");
-  EXPECT_EQ(ErrorOf("expert=8"), "experts on ranks of their own are not modelled");
+  EXPECT_EQ(ErrorOf("expert=1"), "'1' does not say how experts are divided");
+  EXPECT_EQ(ErrorOf("expert=8:keep"), "'8:keep' does not say how experts are divided");
+  EXPECT_EQ(ErrorOf("fsdp=8,expert=3"),
+            "8 ranks that share a batch cannot be divided into groups of 3 for the experts");
   EXPECT_EQ(ErrorOf("fsdp=1"), "FSDP over one rank shards nothing");
   for (const char* text :
        {"", "tensor", "tensor=", "tensor=1", "tensor=2:loss:loss", "tensor=2,", "context=2:rings",

@@ -38,7 +38,7 @@ Bytes ShardLayouts::PaddedBytes(const ModelTensor& tensor) const {
 
 void ShardLayouts::ShardCall(CallRecord& call) {
   for (NewStorage& fresh : call.fresh) {
-    if (fresh.result >= call.results.size()) continue;
+    if (fresh.result >= call.results.size() || left_out_.contains(fresh.storage)) continue;
     const std::uint32_t whole = call.results[fresh.result].layout;
     if (!LikeParameter(whole) || fresh.bytes.least() != BytesOf(job_.layouts[whole])) continue;
     const Bytes bytes = BytesOf(job_.layouts[ShardOf(whole)]);
@@ -57,7 +57,8 @@ void ShardLayouts::ShardArgument(Argument& argument) {
 }
 
 void ShardLayouts::ShardUse(TensorUse& use) {
-  if (LikeParameter(use.layout)) use.layout = ShardOf(use.layout);
+  if (!left_out_.contains(use.storage) && LikeParameter(use.layout))
+    use.layout = ShardOf(use.layout);
 }
 
 bool ShardLayouts::LikeParameter(std::uint32_t layout) {

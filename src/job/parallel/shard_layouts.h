@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "job/file/job.h"
 #include "job/parallel/sharding.h"
@@ -18,6 +19,7 @@ class ShardLayouts {
       : job_(job),
         variant_(variant),
         ranks_(sharding.ranks),
+        left_out_(sharding.left_out),
         computed_in_(sharding.policy ? std::optional(sharding.policy->param) : std::nullopt) {}
 
   /// The layout of the first rank's part; in fp32 what a policy computes in 16 bits.
@@ -35,6 +37,7 @@ class ShardLayouts {
   Job& job_;
   const Variant& variant_;
   const std::int64_t ranks_;
+  const std::set<Storage> left_out_;
   const std::optional<DType> computed_in_;
   /// By layout.
   std::map<std::uint32_t, std::uint32_t> shard_of_;

@@ -20,7 +20,8 @@ Bytes GradientBytes(const ShardedVariant& variant, std::size_t group) {
 ShardedGradients::ShardedGradients(ShardedVariant& variant)
     : variant_(variant), groups_(variant.groups.all().size()) {
   for (const JobEvent& event : variant.old.events) {
-    if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients) {
+    if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients &&
+        !variant.sharding.left_out.contains(event.index)) {
       captured_[event.index] = {};
     }
   }

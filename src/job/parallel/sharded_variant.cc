@@ -17,7 +17,7 @@ ShardedVariant::ShardedVariant(Job& whole, const Variant& captured, const Shardi
     : job(whole),
       old(captured),
       sharding(how),
-      groups(ShardGroups::AsSharded(whole, captured)),
+      groups(ShardGroups::AsSharded(whole, captured).Without(captured, how.left_out)),
       layouts(whole, captured, how),
       edit(whole, captured, "plimsoll.fully_sharded") {
   edit.LeaveOutLater();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,8 @@ struct Sharding {
   /// Around a stage of a pipeline: parameters stay whole after a backward, and gradients are added
   /// up whole, until all micro-batches are done.
   bool in_pipeline = false;
+  /// Parameters that are not sharded, with their gradients and state (ignored_params).
+  std::set<Storage> left_out = {};
 };
 
 /// "4", then any of ":keep" or ":keep_last", ":meta", ":bf16" or ":fp16" (a MixedPrecisionPolicy

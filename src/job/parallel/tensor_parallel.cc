@@ -60,8 +60,7 @@ void MakeParts(JobEditor& edit, const LayoutRecord& whole, const LayoutRecord& p
 
 }  // namespace
 
-Variant BuildWhole(Job& job, const Variant& variant, const Variant& undivided,
-                   const TensorParallel& tensor) {
+Variant BuildWhole(Job& job, const Variant& variant, const Variant& undivided, std::int64_t ranks) {
   std::map<Storage, std::uint32_t> whole_layouts;
   for (const ModelTensor& one : undivided.model_tensors) whole_layouts[one.storage] = one.layout;
   JobEditor edit(job, variant, "plimsoll.divided");
@@ -71,8 +70,7 @@ Variant BuildWhole(Job& job, const Variant& variant, const Variant& undivided,
       for (const auto& [index, whole] : std::exchange(to_divide, {})) {
         const ModelTensor& own = variant.model_tensors[index];
         edit.Copy({.kind = JobEvent::Kind::kModelTensor, .index = index});
-        MakeParts(edit, job.layouts[whole_layouts.at(own.storage)], job.layouts[own.layout],
-                  tensor.ranks);
+        MakeParts(edit, job.layouts[whole_layouts.at(own.storage)], job.layouts[own.layout], ranks);
         edit.Free(whole);
       }
     }
@@ -87,7 +85,7 @@ Variant BuildWhole(Job& job, const Variant& variant, const Variant& undivided,
       continue;
     }
     to_divide.emplace_back(event.index,
-                           edit.Make("tensor parallel: the whole model",
+                           edit.Make("the whole model, before it is divided",
                                      BytesOf(job.layouts[whole->second]), Category::kParameters));
   }
   return edit.Take();

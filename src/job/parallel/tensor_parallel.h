@@ -28,8 +28,7 @@ Result<Variant> AddTensorParallel(Job& job, const Variant& variant, const Tensor
 
 /// The same rank with its weights on the device whole at first, and divided then. `undivided` is
 /// the variant before it was divided.
-Variant BuildWhole(Job& job, const Variant& variant, const Variant& undivided,
-                   const TensorParallel& tensor);
+Variant BuildWhole(Job& job, const Variant& variant, const Variant& undivided, std::int64_t ranks);
 
 /// What is assumed of the job, in words for the user.
 std::string DescribeTensorParallel(const Job& job, const Variant& variant,

@@ -1,7 +1,6 @@
 #include "job/transforms/shard_groups.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/text.h"
 #include "job/transforms/job_editor.h"
@@ -93,6 +92,17 @@ ShardGroups ShardGroups::WithoutEmpty() const {
   }
   for (const auto& [module, group] : of_block_) {
     if (becomes[group] != kRoot) rest.of_block_[module] = becomes[group];
+  }
+  return rest;
+}
+
+ShardGroups ShardGroups::Without(const Variant& variant,
+                                 const std::set<Storage>& parameters) const {
+  ShardGroups rest = *this;
+  for (ShardGroup& group : rest.groups_) {
+    std::erase_if(group.parameters, [&](std::uint32_t parameter) {
+      return parameters.contains(variant.model_tensors[parameter].storage);
+    });
   }
   return rest;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,9 @@ class ShardGroups {
   /// The modules that the script shards; as above where no script tells. Of modules inside of each
   /// other the innermost has a parameter.
   static ShardGroups AsSharded(const Job& job, const Variant& variant);
+
+  /// The same without some parameters, by storage.
+  ShardGroups Without(const Variant& variant, const std::set<Storage>& parameters) const;
 
   /// The root is the first.
   const std::vector<ShardGroup>& all() const { return groups_; }

@@ -230,6 +230,7 @@ LeverFields FieldsOf(const Mesh& mesh) {
     fields.push_back({"sequence", mesh.tensor->sequence});
     fields.push_back({"loss", mesh.tensor->loss});
   }
+  if (mesh.expert) fields.push_back({"expert", mesh.expert->ranks});
   if (mesh.context) fields.push_back({"context", mesh.context->ranks});
   if (mesh.pipeline) {
     fields.push_back({"pipeline", std::int64_t{mesh.pipeline->stages}});
@@ -280,6 +281,12 @@ std::vector<std::string> MeshCode(const Mesh& mesh) {
     lines.emplace_back(
         "parallelize_module(block, mesh[\"tp\"], {...})  # ColwiseParallel() into attention and "
         "MLP, RowwiseParallel() out of them");
+  }
+  if (mesh.expert) {
+    lines.emplace_back(
+        "# each rank keeps its share of the experts: all_to_all_single_autograd(tokens, None, "
+        "None, "
+        "mesh[\"ep\"].get_group()) before and after them, ignored_params= for fully_shard");
   }
   if (mesh.context) {
     lines.emplace_back(
