@@ -367,7 +367,13 @@ def _graphs(listener: Listener) -> list[Patch]:
 
         return run
 
-    return [Patch(compile_fx, "cudagraphify", graph_of)]
+    patches = [Patch(compile_fx, "cudagraphify", graph_of)]
+    # Newer releases ask whether the caching allocator is on; one without CUDA cannot tell.
+    utils = importlib.import_module("torch._inductor.cudagraph_utils")
+    question = "check_caching_allocator_for_cudagraphs"
+    if hasattr(utils, question):
+        patches.append(Patch(utils, question, lambda: None))
+    return patches
 
 
 # Constants are folded with real tensors of one element.
