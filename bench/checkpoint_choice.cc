@@ -39,7 +39,7 @@ Job Read(const std::string& name) {
 
 CheckpointSegments Singly(const std::vector<std::string>& modules) {
   CheckpointSegments segments;
-  for (const std::string& module : modules) segments.push_back({module});
+  for (const std::string& module : modules) segments.push_back({.modules = {module}});
   return segments;
 }
 

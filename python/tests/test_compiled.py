@@ -23,6 +23,7 @@ from plimsoll.base.place import Place  # noqa: E402
 from plimsoll.base.written import WrittenCode  # noqa: E402
 from plimsoll.events.aligned import NotAligned, aligned  # noqa: E402
 from plimsoll.events.event import (  # noqa: E402
+    GRAPH,
     KERNEL,
     TIMING,
     Call,
@@ -109,6 +110,12 @@ def of_script(folder: Path, text: str) -> dict[str, Any]:
     return document
 
 
+def graphs(document: dict[str, Any]) -> list[tuple[list[Any], dict[str, Any]]]:
+    """Where regions begin that become CUDA graphs: what is copied for them, and which they are."""
+    calls = [event for event in document["variants"][0]["events"] if event[0] == "call"]
+    return [(call[5], call[6]) for call in calls if document["strings"][call[1]] == GRAPH]
+
+
 def test_a_script_that_compiles_is_told_compiled_and_in_eager_mode(tmp_path: Path) -> None:
     document = of_script(tmp_path, TRAINS.replace("{more}", ', mode="reduce-overhead"'))
     names = [(v["precision"], v.get("compiled")) for v in document["variants"]]
@@ -125,7 +132,12 @@ def test_a_script_that_compiles_is_told_compiled_and_in_eager_mode(tmp_path: Pat
         if event[0] == "call" and document["strings"][event[1]] == TIMING
     ]
     assert timed and steps[0] < timed[0] and timed[-1] < steps[1]
-    assert any("CUDA graphs are left out" in note for note in document["notes"])
+    assert [facts for _, facts in graphs(document)] == 3 * [
+        {"graph": 1, "forward": True},
+        {"graph": 2, "backward": True},
+    ]
+    # The batch is copied for a recording, and what the loss gives the backward; no parameter is.
+    assert [len(moving) for moving, _ in graphs(document)] == 6 * [1]
     assert not any("torch.compile is left out" in note for note in document["notes"])
 
 

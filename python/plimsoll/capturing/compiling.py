@@ -29,19 +29,13 @@ from ..base.patching import Patch, patched, patched_item
 from ..base.pieces import Name
 from ..base.places import Places, current_line
 from ..base.written import WrittenCode
-from ..events.event import KERNEL, TIMING
+from ..events.event import GRAPH, GRAPH_END, KERNEL, TIMING
 from ..events.recorder import Recorder
-from ..world.compiler import Launch, Listener, Module, compiler
+from ..world.compiler import Graph, Launch, Listener, Module, compiler
 
 _FLEX = "torch.nn.attention.flex_attention"
-#: Modes of torch.compile that are decided by timing, or that keep memory in pools of their own.
-_OTHER_MODES = {
-    "reduce-overhead": "CUDA graphs are left out: their pools are not counted",
-    "max-autotune": "what is chosen by timing on the GPU is taken as in the default mode, and CUDA "
-    "graphs are left out",
-    "max-autotune-no-cudagraphs": "what is chosen by timing on the GPU is taken as in the default "
-    "mode",
-}
+#: Modes of torch.compile that are decided by timing, and those that are taken for them.
+_TIMED_MODES = {"max-autotune": "reduce-overhead", "max-autotune-no-cudagraphs": None}
 
 
 class Compiling(Listener):
@@ -63,6 +57,8 @@ class Compiling(Listener):
         self._recorder: Recorder | None = None
         self._fake: Any = None
         self._places: Places | None = None
+        #: Regions that become CUDA graphs, numbered as they come.
+        self._graphs: dict[object, int] = {}
 
     @contextlib.contextmanager
     def of(self, recorder: Recorder, places: Places) -> Iterator[None]:
@@ -71,6 +67,7 @@ class Compiling(Listener):
         if self.asked and self._wanted:
             torch._dynamo.reset()
         self._recorder, self._places = recorder, places
+        self._graphs = {}
         self._fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         try:
             yield
@@ -119,10 +116,14 @@ class Compiling(Listener):
 
     def _plain(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         mode = kwargs.get("mode")
-        if mode in _OTHER_MODES:
-            self._note(f'{current_line()}: mode="{mode}": {_OTHER_MODES[mode]}')
-            return {**kwargs, "mode": None}
-        return kwargs
+        if mode not in _TIMED_MODES:
+            return kwargs
+        taken = _TIMED_MODES[mode]
+        self._note(
+            f'{current_line()}: mode="{mode}": what is chosen by timing on the GPU is taken as in '
+            f"{'the default mode' if taken is None else repr(taken)}"
+        )
+        return {**kwargs, "mode": taken}
 
     def start(self) -> None:
         if self.asked:
@@ -230,6 +231,18 @@ class Compiling(Listener):
         recorder.call(TIMING, [], {}, [cache])
         yield
         del cache
+
+    @contextlib.contextmanager
+    def in_graph(self, graph: Graph) -> Iterator[None]:
+        recorder = self._recorder
+        if recorder is not None:
+            number = self._graphs.setdefault(graph.region, len(self._graphs) + 1)
+            facts = {"graph": number, graph.kind: True}
+            recorder.call(GRAPH, list(graph.moving), facts, [])
+        del graph  # and with it what the region itself lets go of
+        yield
+        if recorder is not None:
+            recorder.call(GRAPH_END, [], {}, [])
 
     @contextlib.contextmanager
     def in_the_job(self) -> Iterator[None]:

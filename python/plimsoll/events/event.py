@@ -49,6 +49,9 @@ VIEW, PARAMETER, NEEDS_GRAD = 1, 2, 4
 KERNEL = "inductor.fused_"
 #: What is there while it times the forms of one.
 TIMING = "inductor.timing"
+#: From the one to the other a compiled region runs that becomes a CUDA graph.
+GRAPH = "inductor.graph"
+GRAPH_END = "inductor.graph_end"
 
 
 class NewStorage(NamedTuple):

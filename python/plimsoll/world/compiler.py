@@ -13,7 +13,7 @@ import re
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Literal, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -34,6 +34,20 @@ class Launch(NamedTuple):
     times: bool
     #: What it writes into and reads: for each time that it is run, of a copy.
     changed: list[torch.Tensor]
+
+
+#: A forward has a backward; in inference there is none.
+GraphKind = Literal["forward", "backward", "inference"]
+
+
+class Graph(NamedTuple):
+    """A compiled region that becomes a CUDA graph, and runs now."""
+
+    #: The same at each run of it.
+    region: object
+    kind: GraphKind
+    #: Those whose place may be another at the next run: for a recording they are copied.
+    moving: list[torch.Tensor]
 
 
 class Module(NamedTuple):
@@ -63,6 +77,10 @@ class Listener:
         holds."""
         raise NotImplementedError
 
+    def in_graph(self, graph: Graph) -> contextlib.AbstractContextManager[Any]:
+        """What runs inside is recorded as this graph."""
+        raise NotImplementedError
+
 
 @contextlib.contextmanager
 def compiler(gpu: str, listener: Listener) -> Iterator[None]:
@@ -76,6 +94,7 @@ def compiler(gpu: str, listener: Listener) -> Iterator[None]:
         stack.enter_context(patched(_without_triton(modules, listener)))
         stack.enter_context(patched(_written_code(modules, listener)))
         stack.enter_context(patched(_constants()))
+        stack.enter_context(patched(_graphs(listener)))
         stack.enter_context(patched(_timed_choices(modules, gpu, listener)))
         yield
 
@@ -316,6 +335,45 @@ def _empty_triton() -> Iterator[None]:
     finally:
         for name in _TRITON:
             sys.modules.pop(name, None)
+
+
+# CUDA graphs.
+
+
+def _graphs(listener: Listener) -> list[Patch]:
+    """Inductor says itself what can become a graph, and which inputs stay where they are. Nothing
+    is recorded: each run is told."""
+    compile_fx = importlib.import_module("torch._inductor.compile_fx")
+
+    def graph_of(model: Any, static_input_idxs: Any = (), **kwargs: Any) -> Any:
+        static = set(static_input_idxs)
+        # What changes an input that moves is run without a graph.
+        if not static.issuperset(kwargs.get("mutated_input_idxs", ())):
+            return model
+        kind: GraphKind = "inference" if kwargs.get("is_inference") else "forward"
+        if kwargs.get("is_backward"):
+            kind = "backward"
+
+        def run(inputs: Any) -> Any:
+            moving = [
+                given
+                for index, given in enumerate(inputs)
+                if isinstance(given, torch.Tensor) and index not in static
+            ]
+            inside = listener.in_graph(Graph(model, kind, moving))
+            del moving  # the region lets go of its inputs
+            with inside:
+                return model(inputs)
+
+        return run
+
+    patches = [Patch(compile_fx, "cudagraphify", graph_of)]
+    # Newer releases ask whether the caching allocator is on; one without CUDA cannot tell.
+    utils = importlib.import_module("torch._inductor.cudagraph_utils")
+    question = "check_caching_allocator_for_cudagraphs"
+    if hasattr(utils, question):
+        patches.append(Patch(utils, question, lambda: None))
+    return patches
 
 
 # Constants are folded with real tensors of one element.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "allocator/settings/version.h"
 #include "hardware/gpu.h"
@@ -27,6 +28,17 @@ struct WorkspaceSources {
 struct Slot {
   std::uint32_t value = 0xffffffffu;
   bool valid() const { return value != 0xffffffffu; }
+};
+
+/// A compiled region that runs as a CUDA graph.
+struct GraphRegion {
+  /// A forward has a backward; in inference there is none.
+  enum class Kind : std::uint8_t { kForward, kBackward, kInference };
+  Kind kind = Kind::kForward;
+  /// The same at each run of it.
+  std::int64_t graph = 0;
+  /// Inputs that may lie elsewhere at the next run.
+  std::vector<Tensor> moving = {};
 };
 
 class Emitter {
@@ -67,6 +79,9 @@ class Emitter {
 
   /// Taken at the first call of this name in this thread and kept for good: a library's workspace.
   virtual void Keep(std::string_view name, int thread, Bytes bytes) = 0;
+
+  /// What follows is a run of this region; of none any more where it is null.
+  virtual void UseGraph(const GraphRegion* region) = 0;
 
   /// Whether the storage dies before the next call but one: the argument of a sum of gradients.
   virtual bool DiesSoon(Storage storage) const = 0;

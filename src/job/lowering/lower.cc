@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "job/calls/arithmetic.h"
+#include "job/lowering/graph_pool.h"
 #include "job/lowering/placed_job.h"
 #include "job/lowering/request_writer.h"
 #include "job/lowering/storage_blocks.h"
@@ -30,6 +31,8 @@ struct StepSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
+
+StepSpan AllOf(const std::vector<JobEvent>& events) { return {.begin = 0, .end = events.size()}; }
 
 std::vector<StepSpan> FindSteps(const Variant& variant) {
   std::vector<StepSpan> spans;
@@ -150,7 +153,6 @@ class Lowerer final : public Emitter {
         options_(options),
         asked_(AskedFor(job, gpu)),
         blocks_(variant.storages) {
-    lowered_.workload.captures = {false};
     std::size_t streams = 1;
     for (const CallRecord& call : variant.calls) {
       facts_.push_back(FactsOf(job.strings[call.op]));
@@ -205,8 +207,10 @@ class Lowerer final : public Emitter {
     if (bytes > 0) requests_.Borrow(bytes);
   }
   void Search(std::string_view key, int thread, const Workspace& workspace) override {
-    if (!kept_.emplace(key, thread).second) return;
-    requests_.Search(Estimated(workspace, options_.estimate, lowered_));
+    if (!searched_.emplace(key, thread).second) return;
+    const Bytes bytes = Estimated(workspace, options_.estimate, lowered_);
+    // In a graph's pool the cache is left as it is.
+    return requests_.pool() == 0 ? requests_.Search(bytes) : requests_.Borrow(bytes);
   }
   void Give(Slot slot) override {
     if (slot.valid()) requests_.Release(slot.value);
@@ -238,8 +242,11 @@ class Lowerer final : public Emitter {
   }
 
   void Keep(std::string_view name, int thread, Bytes bytes) override {
-    if (!kept_.emplace(name, thread).second || bytes <= 0) return;
-    requests_.AllocateBeside(bytes, Category::kWorkspaces);
+    if (bytes > 0) graphs_.Keep(name, thread, bytes);
+  }
+
+  void UseGraph(const GraphRegion* region) override {
+    return region != nullptr ? graphs_.Begin(*region, blocks_, event_) : graphs_.End();
   }
 
   bool DiesSoon(Storage storage) const override {
@@ -255,6 +262,7 @@ class Lowerer final : public Emitter {
  private:
   void RunEvents(const std::vector<JobEvent>& events, const StepSpan& span) {
     events_ = &events;
+    graphs_.Expect(events, span.begin, span.end);
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
   }
 
@@ -268,7 +276,8 @@ class Lowerer final : public Emitter {
       placed_.PutAtBatch(of_all);
       requests_.BeginPart(static_cast<int>(i));
       const std::size_t before = lowered_.moments.size();
-      RunPart(part);
+      requests_.BeginStage(part.stage);
+      RunEvents(part.events, AllOf(part.events));
       const std::int64_t more = BatchesAt(job_, part.times, batch) - 1;
       if (part.grows) {
         RepeatGrowing(i, lowered_.moments.size() - before, more);
@@ -279,19 +288,15 @@ class Lowerer final : public Emitter {
     }
   }
 
-  void RunPart(const Part& part) {
-    requests_.BeginStage(part.stage);
-    RunEvents(part.events, {.begin = 0, .end = part.events.size()});
-  }
-
   /// The further batches of a loop, as long as each leaves more than it found: those that do not
   /// change nothing.
   void RepeatPart(const Part& before, const Part& last, std::int64_t times) {
     for (; times > 0 && lowered_.moments.size() < kMostRepeated; --times) {
       const Bytes held = requests_.held();
-      Shift(blocks_, MadeIn(variant_, before.events, {.begin = 0, .end = before.events.size()}),
-            MadeIn(variant_, last.events, {.begin = 0, .end = last.events.size()}), &like_it_);
-      RunPart(last);
+      Shift(blocks_, MadeIn(variant_, before.events, AllOf(before.events)),
+            MadeIn(variant_, last.events, AllOf(last.events)), &like_it_);
+      requests_.BeginStage(last.stage);
+      RunEvents(last.events, AllOf(last.events));
       if (requests_.held() <= held) return;
     }
     lowered_.left_out += times;
@@ -301,7 +306,7 @@ class Lowerer final : public Emitter {
   void RepeatGrowing(std::size_t index, std::size_t requests, std::int64_t times) {
     const Part& last = variant_.later[index];
     const auto made = [&](const Part& part) {
-      return MadeIn(variant_, part.events, {.begin = 0, .end = part.events.size()});
+      return MadeIn(variant_, part.events, AllOf(part.events));
     };
     const std::vector<MadeStorage> oldest = made(variant_.later[index - 2]);
     const std::vector<MadeStorage> older = made(variant_.later[index - 1]);
@@ -317,7 +322,8 @@ class Lowerer final : public Emitter {
       growing.PutAt(round);
       placed_.PutAtRound(growing);
       requests_.BeginRound(round);
-      RunPart(last);
+      requests_.BeginStage(last.stage);
+      RunEvents(last.events, AllOf(last.events));
       ++lowered_.rounds_run;
       // The same once more changes nothing.
       if (!growing.grows() && requests_.held() <= held) {
@@ -377,6 +383,7 @@ class Lowerer final : public Emitter {
     }
     call_ = nullptr;
     requests_.EndCall();
+    graphs_.Ran(event_);
   }
 
   /// What is held under a negative name goes first, then the storage itself, then the rest.
@@ -406,8 +413,8 @@ class Lowerer final : public Emitter {
   std::unordered_map<std::uint32_t, std::uint32_t> pieces_;
   /// By storage: the blocks of repeated batches that end with it.
   KeptBlocks like_it_;
-  /// By name and thread.
-  std::set<std::pair<std::string, int>, std::less<>> kept_;
+  /// By key and thread.
+  std::set<std::pair<std::string, int>, std::less<>> searched_;
   /// Those that run, and which of them does.
   const std::vector<JobEvent>* events_ = nullptr;
   std::size_t event_ = 0;
@@ -416,6 +423,7 @@ class Lowerer final : public Emitter {
   std::vector<char> made_;
   Lowered lowered_;
   RequestWriter requests_{lowered_};
+  GraphPool graphs_{job_, variant_, lowered_, requests_};
 };
 
 }  // namespace

@@ -21,6 +21,8 @@ struct LoweredBlock {
   std::uint32_t model_tensor = kNoCall;
   /// It is not a result but something that the kernel takes beside.
   bool beside = false;
+  /// 0 is the one of all that is in no graph.
+  std::uint8_t pool = 0;
 
   static constexpr std::uint32_t kNoCall = 0xffffffffu;
 };

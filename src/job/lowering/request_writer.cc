@@ -39,6 +39,11 @@ void RequestWriter::Search(Bytes bytes) {
   AddBlock(bytes, {.beside = true}, Request::Kind::kSearch);
 }
 
+void RequestWriter::EmptyCache() {
+  // Each request has a block, and this one is of nothing.
+  AddBlock(0, {.beside = true}, Request::Kind::kSearch);
+}
+
 void RequestWriter::Release(std::uint32_t block) {
   held_ -= into_.blocks[block].requested;
   Add(0, block, Request::Kind::kFree);
@@ -53,6 +58,7 @@ std::uint32_t RequestWriter::AddBlock(Bytes bytes, const LoweredBlock& block, Re
   LoweredBlock& added = into_.blocks.emplace_back(block);
   added.requested = bytes;
   added.call = now_.call;
+  added.pool = pool_;
   Add(bytes, number, kind);
   return number;
 }
@@ -63,6 +69,7 @@ void RequestWriter::Add(Bytes bytes, std::uint32_t block, Request::Kind kind) {
                       .allocation = block,
                       .event = static_cast<EventIndex>(requests.size()),
                       .stream = stream_,
+                      .pool = into_.blocks[block].pool,
                       .kind = kind});
   into_.moments.push_back(now_);
 }

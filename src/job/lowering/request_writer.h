@@ -25,6 +25,9 @@ class RequestWriter {
   void BeginCall(std::uint32_t call, std::uint16_t stream);
   /// What follows is in the computing stream, and is still told of the last call.
   void EndCall() { stream_ = 0; }
+  /// What follows is asked for in this pool.
+  void UsePool(std::uint8_t pool) { pool_ = pool; }
+  std::uint8_t pool() const { return pool_; }
   /// What follows is told of no call.
   void LeaveCall() { now_.call = LoweredBlock::kNoCall; }
 
@@ -35,6 +38,8 @@ class RequestWriter {
   void Borrow(Bytes bytes);
   void Search(Bytes bytes);
   void Release(std::uint32_t block);
+  /// What is cached goes back to the driver, but for what pools of graphs have.
+  void EmptyCache();
   /// What was asked for and not given back.
   Bytes held() const { return held_; }
 
@@ -45,6 +50,7 @@ class RequestWriter {
   Lowered& into_;
   Moment now_;
   std::uint16_t stream_ = 0;
+  std::uint8_t pool_ = 0;
   /// By all requests so far.
   Bytes asked_ = 0;
   Bytes held_ = 0;

@@ -12,7 +12,7 @@ Table Build() {
   for (const std::string_view name : PlainOperators()) table[name] = {.known = true};
   for (const auto& rules :
        {AttentionRules(), ConvolutionRules(), MatrixRules(), ReductionRules(), NormalizationRules(),
-        IndexingRules(), RecurrentRules(), FastPathRules(), OtherRules()}) {
+        IndexingRules(), RecurrentRules(), FastPathRules(), GraphRules(), OtherRules()}) {
     for (const RuleEntry& entry : rules) table[entry.name] = {.rule = entry.rule, .known = true};
   }
   return table;

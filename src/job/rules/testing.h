@@ -146,6 +146,7 @@ class RecordingEmitter final : public Emitter {
   }
   /// Not written down: the measured calls come after others, which had made it.
   void Keep(std::string_view name, int, Bytes bytes) override { kept_[std::string(name)] = bytes; }
+  void UseGraph(const GraphRegion*) override {}
   bool DiesSoon(Storage storage) const override { return storage == dies_soon_; }
 
  private:

@@ -132,6 +132,11 @@ class HostPipeline {
 
  private:
   double HostTime(const Call& call, Stage stage, bool recomputed) {
+    const bool replayed = in_graph_;
+    if (call.op() == "inductor.graph") in_graph_ = true;
+    if (call.op() == "inductor.graph_end") in_graph_ = false;
+    // A graph is launched as a whole.
+    if (replayed) return 0;
     const bool begins = recomputed && !recomputing_;
     recomputing_ = recomputed;
     if (recomputed) {
@@ -166,6 +171,8 @@ class HostPipeline {
   double copied_ = 0;
   std::map<Storage, double> ready_;
   bool recomputing_ = false;
+  /// Between the calls that say where a CUDA graph begins and ends.
+  bool in_graph_ = false;
 };
 
 }  // namespace

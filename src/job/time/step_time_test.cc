@@ -229,6 +229,28 @@ TEST(StepTime, TheHostAndTheGpuWorkSideBySide) {
   EXPECT_LT(StepTime(maker.job, maker.variant(), gpu, 2, {}, fast).us, small.us);
 }
 
+TEST(StepTime, AGraphTakesTheHostAsLongHoweverMuchIsInIt) {
+  const auto host_us = [](int kernels) {
+    JobMaker maker;
+    maker.variant().compiled = true;
+    const auto mark = [&](std::string_view op) {
+      maker.Make(op, Each(1));
+      maker.last_call().results.clear();
+      maker.last_call().fresh.clear();
+    };
+    maker.BeginStep();
+    maker.Begin(Stage::kForward);
+    mark("inductor.graph");
+    for (int i = 0; i < kernels; ++i) maker.Make("aten.relu.default", Each(1));
+    mark("inductor.graph_end");
+    maker.Make("aten.relu.default", Each(1));
+    return StepTime(maker.job, maker.variant(), *FindGpu("H200"), 2).host_us;
+  };
+  EXPECT_EQ(host_us(100), host_us(1));
+  const HostModel host;
+  EXPECT_EQ(host_us(1), host.step + 2 * host.written) << "what is behind it is issued again";
+}
+
 TEST(StepTime, WhatACheckpointRepeatsTakesTheHostLonger) {
   const auto host_us = [](std::vector<std::string_view> backward) {
     JobMaker maker;
