@@ -195,6 +195,7 @@ TEST(MeasuredPredict, AnyModuleCanBeCheckpointed) {
       if (innermost) tried.front().push_back({.modules = {modules[i]}});
       if (i % 7 != 0) continue;
       tried.push_back({{.modules = {modules[i]}}});
+      if (i % 21 != 0) continue;
       for (const std::string& op : OpsOf(*read, modules[i])) {
         const CheckpointSegment kept{.modules = {modules[i]}, .kept = {{.op = op, .nth = 0}}};
         if (!CannotKeep(*read, read->variants[0], {kept})) tried.push_back({kept});
@@ -218,8 +219,8 @@ TEST(MeasuredPredict, AnyModuleCanWaitOnTheHost) {
     const Result<Job> read = ReadJob(*Input::Open(entry.path().string()));
     ASSERT_TRUE(read.ok());
     const std::vector<std::string> modules = CheckpointModules(*read, read->variants[0]);
-    for (std::size_t i = 0; i < modules.size(); i += 3) {
-      for (std::size_t k = i + 1; k < modules.size(); k += 11) {
+    for (std::size_t i = 0; i < modules.size(); i += 7) {
+      for (std::size_t k = i + 1; k < modules.size(); k += 29) {
         Job job = CopyOf(*read, 0);
         const CheckpointSegment waits{.modules = {modules[i]}, .waits_for = modules[k]};
         const Variant changed = OffloadBlocks(job, job.variants[0], {waits});
