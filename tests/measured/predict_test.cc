@@ -97,7 +97,9 @@ TEST(MeasuredPredict, CheckpointedModulesAreThoseOfTheRealRuns) {
     Result<Job> job = ReadJob(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
     ASSERT_TRUE(job.ok()) << job.error().ToLine();
     CheckpointSegments segments;
-    for (const nlohmann::json& module : row["modules"]) segments.push_back({module});
+    for (const nlohmann::json& module : row["modules"]) {
+      segments.push_back({.modules = {module.get<std::string>()}});
+    }
     job->variants[0] = AddCheckpointing(*job, job->variants[0], segments);
     const Result<Prediction> p = Predict(*job, *FindGpu("H200"),
                                          {.batch = row["batch"],
