@@ -11,19 +11,12 @@
 #include "job/rules/calibration.h"
 #include "plan/checkpoint_model.h"
 #include "plan/evaluate.h"
+#include "plan/family_search.h"
 #include "plan/lever.h"
 #include "recompute/checkpoint_choice.h"
 
 namespace plimsoll {
 namespace {
-
-CheckpointScore ScoreOf(const Way& way) {
-  return {.fits = way.SurelyFits(),
-          .in_use = way.trial.unlimited.allocated.best,
-          .high = way.trial.needs.reserved.best,
-          .room = way.trial.room,
-          .us = way.trial.step_us};
-}
 
 nlohmann::json Told(const Job& job, const Way& way) {
   nlohmann::json told = {{"step_us", way.trial.step_us},

@@ -34,15 +34,15 @@ LeverSet WithCheckpoints(const Choice& choice) {
   return SetBy(choice) | BitOf(kCheckpointingLever);
 }
 
-CheckpointScore ScoreOf(const Way& outcome) {
-  return {.fits = outcome.SurelyFits(),
-          .in_use = outcome.trial.unlimited.allocated.best,
-          .high = outcome.trial.needs.reserved.best,
-          .room = outcome.trial.room,
-          .us = outcome.trial.step_us};
-}
-
 }  // namespace
+
+CheckpointScore ScoreOf(const Way& way) {
+  return {.fits = way.SurelyFits(),
+          .in_use = way.trial.unlimited.allocated.best,
+          .high = way.trial.needs.reserved.best,
+          .room = way.trial.room,
+          .us = way.trial.step_us};
+}
 
 /// In how many passes the samples can be gone through: divisors, few of them.
 std::vector<int> FamilySearch::PassesFor(const Choice& base) const {

@@ -12,6 +12,9 @@
 
 namespace plimsoll {
 
+/// A way as the search for checkpoints looks at it.
+CheckpointScore ScoreOf(const Way& way);
+
 /// From any thread. What is found is appended, also what does not fit; ways that would not be shown
 /// beside the standings are not looked for, nor anything once the budget is spent.
 class FamilySearch {
