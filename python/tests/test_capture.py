@@ -56,7 +56,7 @@ def test_a_plain_step():
 def test_numbers_that_depend_on_the_batch_are_pairs():
     step = captured(batches=(4, 6))
     (_, made), *_ = step.calls("inputs")
-    assert made[8] == [[5, [4 * 8 * 4, 6 * 8 * 4], 0]]
+    assert [new[:3] for new in made[8]] == [[5, [4 * 8 * 4, 6 * 8 * 4], 0]]
     assert step.layout(made[7][0]) == ["float32", [[4, 6], 8], [8, 1]]
     assert made[5][0] == [{"n": [4, 6]}, 8]
 
@@ -72,6 +72,28 @@ def test_lines_modules_and_threads():
     assert all(call[4] == 1 for call in backward)
     optimizer = [call for _, call in step.calls("optimizer")]
     assert all(call[2] == -1 and call[4] == 0 for call in optimizer)
+
+
+def test_how_long_variables_hold_what_the_backward_holds_too():
+    class Block(nn.Module):
+        def forward(self, x):
+            y = x.exp()  # held until this returns, two calls after it is read
+            return y.sin().cos().tanh()
+
+    class Unnamed(nn.Module):
+        def forward(self, x):
+            x = x.exp()
+            x = x.sin()
+            return x.cos().tanh()
+
+    def held(block):
+        model = nn.Sequential(nn.Linear(8, 4), block)
+        step = captured(lambda: model)
+        made = {name: call[8] for name, call in step.calls("forward")}
+        return [made[f"aten.{op}.default"][0][3:] for op in ("exp", "sin", "cos")]
+
+    assert held(Block()) == [[3], [], []]
+    assert held(Unnamed()) == [[], [2], []]
 
 
 def test_where_the_model_ends():

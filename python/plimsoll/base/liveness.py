@@ -11,9 +11,19 @@ import bisect
 import dis
 import functools
 import linecache
+import sys
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
+
+
+def variables_of(frame: FrameType) -> list[tuple[str, Any]]:
+    """Of a function that is running: those that have a value."""
+    values = frame.f_locals
+    items = list(values.items())
+    if sys.version_info < (3, 13):
+        values.clear()  # it is a copy, which the frame keeps, and with it what is in it
+    return items
 
 
 @functools.cache

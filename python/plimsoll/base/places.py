@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
 import sysconfig
@@ -42,6 +43,15 @@ def _is_users(code: CodeType) -> bool:
 def _is_users_file(name: str) -> bool:
     standard = name.startswith(_STANDARD) and not any(part in name for part in _INSTALLED)
     return not (standard or name.startswith((_PACKAGE, _TORCH, "<frozen", "<@beartype")))
+
+
+def holds_results(code: CodeType) -> bool:
+    """Whether this is a function whose variables may hold what a model computes: the user's, or one
+    of torch's own modules. Not what dispatches operators, nor a script's own lines, which are in no
+    function."""
+    is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
+    name = code.co_filename
+    return is_function and (_is_users_file(name) or name.startswith(_TORCH + "nn" + os.sep))
 
 
 #: By the address of a code, which is kept so that it stays its own: a code is slow to hash.

@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
-from ..base.liveness import done_with, statement_at
+from ..base.liveness import done_with, statement_at, variables_of
 from ..base.places import describe, in_own_file, is_editable, is_loop
 
 _DEEPEST = 4
@@ -81,7 +81,7 @@ def statement_of(frame: FrameType) -> str:
 
 def bound_in(frame: FrameType) -> frozenset[str]:
     """The variables that have a value."""
-    return frozenset(name for name, _ in _locals(frame))
+    return frozenset(name for name, _ in variables_of(frame))
 
 
 def running() -> list[FrameType]:
@@ -101,15 +101,7 @@ def done_variables(frame: FrameType) -> list[Variable]:
     if statement is None or not _BY_ANY_NAME.isdisjoint(frame.f_code.co_names):
         return []
     done = done_with(frame.f_code, frame.f_lasti) - statement.names
-    return [Variable(frame, name, value) for name, value in _locals(frame) if name in done]
-
-
-def _locals(frame: FrameType) -> list[tuple[str, Any]]:
-    values = frame.f_locals
-    items = list(values.items())
-    if sys.version_info < (3, 13):
-        values.clear()  # it is a copy, which the frame keeps, and with it what is in it
-    return items
+    return [Variable(frame, name, value) for name, value in variables_of(frame) if name in done]
 
 
 def _assign(frame: FrameType, name: str, value: Any) -> None:

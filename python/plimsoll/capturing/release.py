@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from ..events.event import Event, Free
+from ..events.event import Call, Event, Free
 from ..events.lives import Lives
 from ..events.recorder import Recorder
 from .holding import bound_in, done_variables, running, slots, statement_of, tensors_in
@@ -285,7 +285,7 @@ def releases(
             tried = run(trial)
         except Exception:  # the user's code minds, so this cannot be let go
             continue
-        if _without_frees(tried.events) != _without_frees(recorded.events):
+        if _without_lives(tried.events) != _without_lives(recorded.events):
             continue
         frees = lives.moved(_lives_of(tried))
         if frees:
@@ -297,8 +297,15 @@ def _lives_of(recorder: Recorder) -> Lives:
     return Lives(recorder.events, recorder.host_reads)
 
 
-def _without_frees(events: list[Event]) -> list[Event]:
-    return [event for event in events if not isinstance(event, Free)]
+def _without_lives(events: list[Event]) -> list[Event]:
+    """What is done, and not how long anything is held."""
+    done = [event for event in events if not isinstance(event, Free)]
+    return [_without_variables(event) if isinstance(event, Call) else event for event in done]
+
+
+def _without_variables(call: Call) -> Call:
+    made = [new._replace(held=0) for new in call.made]
+    return Call(call.op, call.place, call.args, call.kwargs, call.results, made)
 
 
 def in_all_events(release: Release, events: list[Event]) -> Release:

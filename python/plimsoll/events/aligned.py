@@ -17,7 +17,6 @@ from .event import (
     Free,
     Label,
     Layout,
-    NewStorage,
     PartBegin,
     Phase,
     Recorded,
@@ -206,7 +205,7 @@ class _Aligning:
             self._empty_in(call.args, run),
             {key: self._empty_in(value, run) for key, value in call.kwargs.items()},
             self._empty_in(call.results, run),
-            [NewStorage(new.storage, 0, new.result) for new in call.made],
+            [new._replace(size=0) for new in call.made],
         )
 
     def _empty_in(self, value: Any, run: int) -> Any:

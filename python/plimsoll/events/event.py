@@ -60,6 +60,8 @@ class NewStorage(NamedTuple):
     storage: int
     size: Number
     result: int
+    #: Calls after this one during which a variable holds it, where that is longer than it is used.
+    held: int = 0
 
 
 # Dataclasses and not named tuples: two events of different kinds are never equal. Python 3.9 has no

@@ -333,7 +333,9 @@ def _all_equal(alike: Sequence[Any]) -> None:
 
 def _new_storage(alike: Sequence[NewStorage]) -> NewStorage:
     _all_equal([(new.storage, new.result) for new in alike])
-    return NewStorage(alike[0].storage, varying([new.size for new in alike]), alike[0].result)
+    first = alike[0]
+    held = max(new.held for new in alike)
+    return NewStorage(first.storage, varying([new.size for new in alike]), first.result, held)
 
 
 def _merged_layout(alike: Sequence[Layout]) -> Layout:

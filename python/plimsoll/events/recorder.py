@@ -36,6 +36,7 @@ from .event import (
     StepBegin,
     Tensor,
 )
+from .variables import Variables
 
 # Tensors of the host up to this many elements are kept real: step counters, drop rates and class
 # weights are read by the code that makes them. Anything larger is fake, and costs nothing.
@@ -76,6 +77,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.events: list[Event] = []
         self._casts = Casts(self.events)
+        self._variables = Variables(self.number)
         self.layouts: list[Layout] = []
         self._layout_index: dict[Any, int] = {}
         self._live: dict[int, _Watch] = {}
@@ -159,8 +161,10 @@ class Recorder(TorchDispatchMode):
         ]
         described = [self._tensor(result) for result in results]
         self._casts.before(given)
-        self.events.append(Call(op, place, given, named, described, made))
+        told = Call(op, place, given, named, described, made)
+        self.events.append(told)
         self._casts.after()
+        self._variables.called(told)
 
     @property
     def recorded(self) -> Recorded:
@@ -323,6 +327,7 @@ class Recorder(TorchDispatchMode):
         self._holders[watch.number] -= 1
         if not self._holders[watch.number]:
             del self._holders[watch.number]
+            self._variables.died(watch.number)
             self.events.append(Free(watch.number))
             self._frees += 1
 

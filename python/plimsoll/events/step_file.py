@@ -11,6 +11,7 @@ from .event import (
     Free,
     Label,
     Layout,
+    NewStorage,
     Number,
     Parameter,
     PartBegin,
@@ -96,8 +97,12 @@ class Tables:
             self._value(call.args),
             {key: self._value(value) for key, value in call.kwargs.items()},
             [self._tensor(result) for result in call.results],
-            [[new.storage, self.number(new.size), new.result] for new in call.made],
+            [self._new_storage(new) for new in call.made],
         ]
+
+    def _new_storage(self, new: NewStorage) -> list[Any]:
+        row = [new.storage, self.number(new.size), new.result]
+        return [*row, new.held] if new.held else row
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -44,6 +44,9 @@ struct NewStorage {
   Number bytes;
   /// The result that lies in it; an index into the call's results.
   std::uint32_t result = 0;
+  /// Further calls during which a variable of the user's holds it, where the backward holds it too
+  /// and this is longer than the forward reads it.
+  std::uint32_t held_calls = 0;
 };
 
 struct CallRecord {

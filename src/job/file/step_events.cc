@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "job/file/step_values.h"
@@ -146,7 +147,9 @@ void EventReader::ReadCall(const Json& json) {
     call.results.push_back(ReadTensor(value["t"]));
   }
   for (const Json& value : json[8].items()) {
-    if (!value.is_array() || value.size() != 3) Refuse("a new storage does not have three parts");
+    if (!value.is_array() || value.size() < 3 || value.size() > 4) {
+      Refuse("a new storage does not have three or four parts");
+    }
     NewStorage& fresh = call.fresh.emplace_back();
     Keep<NewStorage>();
     fresh.storage = ReadStorage(value[0]);
@@ -156,6 +159,10 @@ void EventReader::ReadCall(const Json& json) {
       Refuse(fmt::format("a new storage is that of result {}, which is not there", result));
     }
     fresh.result = static_cast<std::uint32_t>(result);
+    if (value.size() == 4) {
+      fresh.held_calls = static_cast<std::uint32_t>(
+          std::clamp<std::int64_t>(Int(value[3]), 0, std::numeric_limits<std::uint32_t>::max()));
+    }
   }
   Add({.kind = JobEvent::Kind::kCall, .index = Index(variant().calls)});
 }

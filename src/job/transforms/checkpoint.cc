@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "job/transforms/held_by_variables.h"
 #include "job/transforms/job_editor.h"
 #include "job/transforms/tensors_of_call.h"
 
@@ -15,7 +16,7 @@ constexpr std::size_t kNotFreed = static_cast<std::size_t>(-1);
 /// When each storage is made, used and freed: indices of events.
 struct Lives {
   explicit Lives(const Variant& variant)
-      : freed(variant.storages, kNotFreed), uses(variant.storages) {
+      : freed(variant.storages, kNotFreed), uses(variant.storages), held(HeldByVariables(variant)) {
     for (std::size_t i = 0; i < variant.events.size(); ++i) {
       const JobEvent& event = variant.events[i];
       if (event.kind == JobEvent::Kind::kFree) freed[event.index] = i;
@@ -26,6 +27,7 @@ struct Lives {
   }
   std::vector<std::size_t> freed;
   std::vector<std::vector<std::size_t>> uses;
+  std::vector<std::size_t> held;
 };
 
 /// Finds what checkpointing changes in each forward of a segment.
@@ -124,6 +126,10 @@ class SegmentFinder {
       }
     }
     if (!outside) {
+      if (lives_.held[storage] > last) {
+        last = lives_.held[storage];
+        one.in_variables.insert(storage);
+      }
       one.dropped[storage] = IsCastOfParameter(made) ? one.backward - 1 : last;
       for (const std::size_t use : lives_.uses[storage]) {
         if (use > one.backward) Need(one, use);
@@ -210,7 +216,12 @@ class Checkpointer {
         kept_op_(job.strings.Intern("plimsoll.kept_")) {
     for (const CheckpointedForward& one : found_) {
       needs_[one.first_need].push_back(&one);
-      for (const auto& [storage, last] : one.dropped) frees_after_[last].push_back(storage);
+      for (const bool in_variables : {false, true}) {  // these go as the function returns
+        for (const auto& [storage, last] : one.dropped) {
+          if (one.in_variables.contains(storage) != in_variables) continue;
+          frees_after_[last].push_back(storage);
+        }
+      }
       for (const CheckpointedForward::Copy& copy : one.copied) {
         released_[copy.storage] = copy.released;
         for (const std::size_t use : copy.own_uses) copy_uses_[use].insert(copy.storage);

@@ -41,6 +41,8 @@ struct CheckpointedForward {
   std::size_t backward = 0;
   /// Saved for the segment's backward alone, and the last event of the forward that needs it.
   std::map<Storage, std::size_t> dropped;
+  /// Of those, what a variable of the user's holds for longer than it is read.
+  std::set<Storage> in_variables;
   std::vector<Copy> copied;
   /// What it reads and did not make.
   std::vector<Input> inputs;

@@ -80,6 +80,17 @@ TEST(Checkpoint, AModuleIsMadeAgainAsAWhole) {
       "+4 +100 +400 +600 -400 +800 -600 +20 -20 +400 +600 +4 -4 -800 +4 -4 -600 +4 -4 -400 -100");
 }
 
+/// A function's variable holds what the next step reads until the function returns.
+TEST(Checkpoint, VariablesHoldWhatIsDropped) {
+  Chain chain(1);
+  for (CallRecord& call : chain.maker.variant().calls) {
+    if (call.fresh.front().bytes.at(0) == 400) call.fresh.front().held_calls = 2;
+  }
+  EXPECT_EQ(
+      chain.Checkpointed("h.0"),
+      "+4 +100 +400 +600 +800 -600 -400 +20 -20 +400 +600 +4 -4 -800 +4 -4 -600 +4 -4 -400 -100");
+}
+
 TEST(Checkpoint, WhatIsKeptIsNotMadeAgain) {
   Chain chain(1);
   EXPECT_EQ(chain.Checkpointed("h.0[exp]"),

@@ -1,8 +1,10 @@
 #include "job/transforms/offload.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "job/transforms/held_by_variables.h"
 #include "job/transforms/job_editor.h"
 #include "job/transforms/tensors_of_call.h"
 
@@ -44,6 +46,11 @@ class SavedLives {
   explicit SavedLives(const Variant& variant) : variant_(variant), lives_(variant.storages) {
     for (const ModelTensor& tensor : variant.model_tensors) lives_[tensor.storage].held = true;
     for (std::size_t i = 0; i < variant.events.size(); ++i) See(i);
+    const std::vector<std::size_t> held = HeldByVariables(variant);
+    for (Storage storage = 1; storage < variant.storages; ++storage) {
+      std::size_t& last = lives_[storage].last_forward;
+      if (last != kNoEvent) last = std::max(last, held[storage]);
+    }
   }
 
   const Life& Of(Storage storage) const { return lives_[storage]; }
