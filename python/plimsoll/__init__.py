@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .answers.questions import explain, plan, predict
     from .applying.applied import Applied
     from .applying.apply import apply
+    from .applying.chunked_log_probs import chunked_log_probs
     from .applying.chunked_loss import chunked_cross_entropy
     from .applying.waiting_blocks import wait_on_host
     from .capturing.api import Capture, capture
@@ -52,6 +53,7 @@ __all__ = [
     "callbacks",
     "capture",
     "chunked_cross_entropy",
+    "chunked_log_probs",
     "explain",
     "fit_batch",
     "plan",
@@ -75,6 +77,7 @@ _LAZY = {
     "calibrate": "measuring.calibrate",
     "capture": "capturing.api",
     "chunked_cross_entropy": "applying.chunked_loss",
+    "chunked_log_probs": "applying.chunked_log_probs",
     "explain": "answers.questions",
     "fit_batch": "measuring.batch_fit",
     "plan": "answers.questions",

@@ -58,7 +58,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         kind = hidden.device.type
         exact = torch.autocast(kind, enabled=False)
-        product = torch.get_autocast_dtype(kind) if _autocasts(hidden) else weight.dtype
+        product = torch.get_autocast_dtype(kind) if autocasts(hidden) else weight.dtype
         with exact:
             sums = _Sums(hidden, weight, bias, product, ctx.needs_input_grad[:3])
             rows = hidden.shape[0]
@@ -160,5 +160,5 @@ class _Sums:
             into.add_(torch.mm(grad.t(), hidden))
 
 
-def _autocasts(hidden: torch.Tensor) -> bool:
+def autocasts(hidden: torch.Tensor) -> bool:
     return torch.is_autocast_enabled(hidden.device.type) and hidden.dtype is not torch.float64
