@@ -209,5 +209,27 @@ TEST(ChunkedLoss, SaysWhyItCannotBe) {
   EXPECT_EQ(WhyNotChunked(scaled.job, scaled.variant(), 8, kGiB), std::nullopt) << "small";
 }
 
+/// log_softmax(logits / temperature).gather(labels)
+TEST(ChunkedLoss, NamesTheFunctionForLogProbabilities) {
+  JobMaker maker;
+  const Storage weight = maker.Parameter(kClasses * kWidth);
+  maker.BeginStep();
+  maker.Begin(Stage::kForward);
+  const std::vector<Number> wide = {Each(kRows), Always(kClasses)};
+  const std::vector<Number> narrow = {Each(kRows), Always(kWidth)};
+  const Storage hidden = maker.Make("aten.relu.default", narrow);
+  const Storage logits =
+      maker.Make("aten.mm.default", wide,
+                 {Arg(maker.Floats(hidden, narrow)),
+                  Arg(maker.Floats(weight, {Always(kWidth), Always(kClasses)}))});
+  const Storage cooled = maker.Make("aten.div.Tensor", wide, {Arg(maker.Floats(logits, wide))});
+  const Storage logs =
+      maker.Make("aten._log_softmax.default", wide, {Arg(maker.Floats(cooled, wide))});
+  maker.Make("aten.gather.default", {Each(kRows), Always(1)}, {Arg(maker.Floats(logs, wide))});
+  const std::optional<std::string> why = WhyNotChunked(maker.job, maker.variant(), 8, 1000);
+  ASSERT_TRUE(why.has_value());
+  EXPECT_NE(why->find("plimsoll.chunked_log_probs"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace plimsoll::chunked_loss_test

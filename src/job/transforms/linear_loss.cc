@@ -63,7 +63,8 @@ class LossFinder {
     found_ = {};
     why_.clear();
     const CallRecord& call = CallAt(log_softmax);
-    if (call.results.empty() || !FindLoss(call.results[0].storage)) return std::nullopt;
+    if (call.results.empty()) return std::nullopt;
+    if (!FindLoss(call.results[0].storage)) return OfLogProbabilities(call);
     found_.events.insert(log_softmax);
     const TensorUse* logits = TensorArg(call, 0);
     if (logits == nullptr) return std::nullopt;
@@ -108,6 +109,23 @@ class LossFinder {
     found_.inner.insert(read_);
     found_.inner.insert(call.results[1].storage);
     return true;
+  }
+
+  /// A loss of reinforcement learning or of preferences: a number for each row, of single classes.
+  std::optional<Result<LinearLoss>> OfLogProbabilities(const CallRecord& log_softmax) {
+    const auto& readers = uses_.ReadersOf(log_softmax.results[0].storage);
+    const TensorUse* logits = TensorArg(log_softmax, 0);
+    if (logits == nullptr || readers.empty() || OpAt(readers.front()) != "gather") {
+      return std::nullopt;
+    }
+    const std::size_t maker = uses_.MakerOf(logits->storage);
+    if (maker != kNoCall && OpAt(maker) == "div") logits = TensorArg(CallAt(maker), 0);  // sampled
+    if (logits == nullptr || !FindProduct(*logits)) return std::nullopt;
+    return Result<LinearLoss>(
+        Error{.message = "the loss is made of log-probabilities of single classes, and "
+                         "plimsoll.chunked_log_probs, to be called by hand, computes those in "
+                         "chunks",
+              .hint = "leave out loss=chunked"});
   }
 
   /// Autocast leaves log_softmax its own type where F.cross_entropy is called with logits in half
