@@ -78,7 +78,7 @@ def compiled(model: Any = mlp, loss: Any = classify) -> plimsoll.Capture:
     return made
 
 
-@kind("torch.compile(model)")
+@kind("torch.compile(model)", nightly=True)  # test_compiled.py has it
 def compiled_model() -> plimsoll.Capture:
     return compiled(model=torch.compile(mlp()))
 
@@ -90,7 +90,7 @@ def compiled_submodule() -> plimsoll.Capture:
     return compiled(model=model)
 
 
-@kind("a compiled loss")
+@kind("a compiled loss", nightly=True)
 def compiled_loss() -> plimsoll.Capture:
     @torch.compile
     def loss(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
