@@ -113,7 +113,7 @@ class Checked:
             self._text(text)
         for value in (*args, *kwargs.values()):
             self._value(value)
-        for storage, size, index, *held in new:
+        for storage, size, index, *_ in new:
             self._number(size)
             assert size != 0 and results[index]["t"][0] == storage
             self._fresh(storage, size)
