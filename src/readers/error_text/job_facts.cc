@@ -55,6 +55,7 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"CPU Virtual Memory:", &JobFacts::ReadHostUse},
     {"tgid total_vm", &JobFacts::ReadTasks},
     {"Sleep mode freed", &JobFacts::ReadSleep},
+    {"CUDA graph memory:", &JobFacts::ReadGraphEstimate},
 });
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -322,6 +323,22 @@ void JobFacts::ReadSleep(const FactPlace& place) {
                                    .still_in_use = static_cast<Bytes>(*used * double(kGiB))});
 }
 
+/// vLLM's "Estimated CUDA graph memory: -35.12 GiB total".
+void JobFacts::ReadGraphEstimate(const FactPlace& place) {
+  if (!Contains(place.line, "Estimated")) return;
+  const std::size_t first = place.behind.find_first_not_of(" \t");
+  if (first == kNone || first > 8) return;
+  std::string_view rest = place.behind.substr(first);
+  // Some logs print the sign of typographers.
+  constexpr std::string_view kMinus = "\u2212";
+  const bool below = rest.starts_with('-') || rest.starts_with(kMinus);
+  if (below) rest.remove_prefix(rest.starts_with('-') ? 1 : kMinus.size());
+  const std::optional<double> amount = AmountBehind(rest, "");
+  constexpr double kMostGiB = 1e4;
+  if (!amount || *amount > kMostGiB || !Contains(rest.substr(0, 24), "GiB")) return;
+  graph_estimate_ = static_cast<Bytes>(*amount * double(kGiB)) * (below ? -1 : 1);
+}
+
 void JobFacts::NoteStep(std::size_t offset) {
   if (!first_step_) first_step_ = offset;
 }
@@ -338,6 +355,7 @@ void JobFacts::AddTo(OomMessage& message) const {
   // A traceback through one file may be of stage 1 or 2; the log knows which.
   if (zero_stage_) message.zero_stage = zero_stage_;
   if (!message.device_batch) message.device_batch = device_batch_;
+  if (!message.graph_estimate) message.graph_estimate = graph_estimate_;
   if (!message.accumulation) message.accumulation = accumulation_;
   if (message.model.empty()) message.model = model_;
   for (const auto& [offset, sleep] : sleeps_) {

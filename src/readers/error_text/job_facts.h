@@ -54,6 +54,7 @@ class JobFacts {
   void ReadHostUse(const FactPlace& place);
   void ReadTasks(const FactPlace& place);
   void ReadSleep(const FactPlace& place);
+  void ReadGraphEstimate(const FactPlace& place);
 
  private:
   void NoteStep(std::size_t offset);
@@ -69,6 +70,7 @@ class JobFacts {
   std::vector<TaskUse> tasks_;
   /// Each with its place in the log.
   std::vector<std::pair<std::size_t, EngineSleep>> sleeps_;
+  std::optional<Bytes> graph_estimate_;
   std::optional<std::size_t> first_step_;
   std::size_t looked_at_ = 0;
 };
