@@ -350,7 +350,16 @@ class _Recorder:
             "reserved": reserved["current"],
             "peak_allocated": allocated["peak"],
             "peak_reserved": reserved["peak"],
+            "private_pools": self.private_pools(device),
+            "rejections": statistics.get("num_oom_rejections"),
         }
+
+    def private_pools(self, device):
+        """Bytes in pools of CUDA graphs and of MemPools; None where this release does not tell."""
+        try:
+            return int(self.history.device.private_pool_memory_reserved(device))
+        except Exception:
+            return None
 
     def driver_index(self, device):
         """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES."""
