@@ -53,8 +53,7 @@ class JobFacts {
   void ReadLoadedModel(const FactPlace& place);
   void ReadHostUse(const FactPlace& place);
   void ReadTasks(const FactPlace& place);
-  void ReadSleep(const FactPlace& place);
-  void ReadGraphEstimate(const FactPlace& place);
+  void ReadEngine(const FactPlace& place);
 
  private:
   void NoteStep(std::size_t offset);

@@ -14,7 +14,6 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "files/input.h"
-#include "files/json.h"
 #include "files/read_budget.h"
 #include "readers/snapshot/tables.h"
 #include "readers/snapshot/tracebacks.h"
@@ -69,6 +68,7 @@ class Builder {
   }
   std::uint8_t PoolOf(Value v);
   void NoteContext(std::size_t row, Value value);
+  void TakeLabels(Value& dict, std::span<const Value> items);
   StringId MetadataOf(StringId text);
   StackId ForwardStackOf(Value strings);
   Bytes SizeOf(Value v);

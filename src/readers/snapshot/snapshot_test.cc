@@ -206,7 +206,7 @@ TEST(Snapshot, FramesOfCompiledCodeNameTheirNode) {
   };
   EXPECT_EQ(node(1), "mm: aten.mm.default");
   EXPECT_EQ(Where(t, t.events[1].stack, 0), "/home/me/model.py:33:forward");
-  EXPECT_EQ(node(2), "relu");
+  EXPECT_EQ(node(2), "input_2: relu");
   EXPECT_EQ(Where(t, t.events[2].stack, 0), "fx_generated_0.py:9:forward");
   EXPECT_EQ(node(0), "");
 }

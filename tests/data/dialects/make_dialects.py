@@ -241,7 +241,8 @@ def main():
     nodes = events()
     nodes[1]["frames"] = [frame("forward", 8, "fx_generated_0.py", fx_node_op="call_function", fx_node_name="mm", fx_node_target="aten.mm.default",
                                 fx_original_trace='  File "/home/me/model.py", line 33, in forward\n    x = self.lin(x)\n')] + STACK_B[1:]
-    nodes[2]["frames"] = [frame("forward", 9, "fx_generated_0.py", fx_node_op="call_function", fx_node_name="relu")] + STACK_B[1:]
+    nodes[2]["frames"] = [frame("forward", 9, "fx_generated_0.py", fx_node_op="call_function", fx_node_name="input_2",
+                                fx_node_target="<function relu at 0xffff75baede0>")] + STACK_B[1:]
     write("fx_nodes", snapshot(device_traces=[nodes]))
     # Made while torch.compile was at work, the same region twice.
     compiled = [dict(e, compile_context="N/A") for e in events()]
