@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,16 +36,22 @@ struct Mapping {
 };
 
 /// A name as one word of a command line. One that looks like a flag would be taken for it, and "-"
-/// is where the messages come from.
+/// is where the messages come from. What never ends, or waits for somebody, would stop the server.
 std::optional<Error> CheckPath(const std::string& path) {
   if (path.empty()) return Error{.message = "the name of a file is empty"};
   if (path.find('\0') != std::string::npos) {
     return Error{.message = "the name of a file has a zero byte in it"};
   }
-  if (!path.starts_with('-')) return std::nullopt;
-  return Error{.message = "the name of a file may not begin with '-'",
-               .file = path,
-               .hint = "write ./ in front of it"};
+  if (path.starts_with('-')) {
+    return Error{.message = "the name of a file may not begin with '-'",
+                 .file = path,
+                 .hint = "write ./ in front of it"};
+  }
+  struct stat status {};
+  const std::string plain = path.starts_with("hf:") ? path.substr(3) : path;
+  const bool there = ::stat(plain.c_str(), &status) == 0;
+  if (!there || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) return std::nullopt;
+  return Error{.message = "it is neither a file nor a folder", .file = path};
 }
 
 std::optional<Error> AddWords(const Json& value, const std::string& flag,

@@ -278,7 +278,9 @@ class Tools(unittest.TestCase):
             empty.write_bytes(b"")
             hostile.write_bytes((ROOT / "fuzz/corpus/snapshot_pickle/hostile-global").read_bytes())
             deep.write_text('{"segments":' + "[" * 100000)
-            for path in ("no/such/file", str(empty), str(hostile), str(deep), folder, "/dev/null", "", "-", "--run", "-q",
+            fifo = os.path.join(folder, "fifo")
+            os.mkfifo(fifo)
+            for path in (fifo, "/dev/zero", "/dev/stdin", "/proc/self/fd/3", "/dev/fd/3", "no/such/file", str(empty), str(hostile), str(deep), folder, "/dev/null", "", "-", "--run", "-q",
                          "a\0b", "x" * 10000):
                 result = self.client.call("explain", {"files": [path]})
                 self.assertTrue(result["isError"], path[:40])
