@@ -231,7 +231,8 @@ TEST(Snapshot, CategoriesMayBeNamesOrNumbers) {
 }
 
 TEST(Snapshot, OfIntelsGpusHasTheSameForm) {
-  const Timeline& t = ReadDialect("xpu.pickle").timelines.at(0);
+  const Recording recording = ReadDialect("xpu.pickle");
+  const Timeline& t = recording.timelines.at(0);
   EXPECT_EQ(t.events.size(), 5u);
   EXPECT_EQ(t.segments.size(), 1u);
   EXPECT_EQ(t.blocks.size(), 2u);
@@ -246,7 +247,8 @@ TEST(Snapshot, OfMlxHasNoStreams) {
 }
 
 TEST(Snapshot, AStateAloneMayBeOfAnyRelease) {
-  const Timeline& t = ReadDialect("state_list.pickle").timelines.at(0);
+  const Recording recording = ReadDialect("state_list.pickle");
+  const Timeline& t = recording.timelines.at(0);
   EXPECT_EQ(t.torch, "2.1 or newer");
   EXPECT_TRUE(t.events.empty());
   EXPECT_EQ(t.blocks.size(), 2u);
