@@ -222,7 +222,8 @@ def test_newer_releases_record_pinned_memory_too(torch):
     for name in ("record_pinned_host_memory", "record_host"):
         calls = []
         given = {}
-        code = f"""def record(enabled="all", context="all", stacks="all", max_entries=1, skip_actions=None, {name}=False):
+        code = f"""def record(enabled="all", context="all", stacks="all", max_entries=1,
+                   skip_actions=None, {name}=False):
             calls.append((enabled, skip_actions, {name}))"""
         exec(code, {"calls": calls}, given)
         torch.cuda.memory._record_memory_history = given["record"]

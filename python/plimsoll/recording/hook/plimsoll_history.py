@@ -1,5 +1,5 @@
-"""The allocator's history of this process on CUDA or on Intel's XPU, and snapshots of it: for `plimsoll run` and for
-`plimsoll.record`, which decide where snapshots go and what is said.
+"""The allocator's history of this process on CUDA or on Intel's XPU, and snapshots of it: for
+`plimsoll run` and for `plimsoll.record`, which decide where snapshots go and what is said.
 
 Works with PyTorch 1.13 and newer, on Python 3.7 and newer, and needs nothing else.
 """

@@ -1,9 +1,10 @@
 """Records the allocator's history of this process, for `plimsoll run`.
 
-`attach` queues one call for the moment when CUDA (or Intel's XPU) is initialised; a process that never does that is
-left alone. From then on a snapshot is written when memory runs out, when a signal comes and as the
-process ends: one file a process, the latest wins, and beside it a JSON file that tells how the
-process ended. Of several out-of-memory events the first and the last are kept, in the folder ooms.
+`attach` queues one call for the moment when CUDA (or Intel's XPU) is initialised; a process that
+never does that is left alone. From then on a snapshot is written when memory runs out, when a
+signal comes and as the process ends: one file a process, the latest wins, and beside it a JSON
+file that tells how the process ended. Of several out-of-memory events the first and the last are
+kept, in the folder ooms.
 
 What is recorded, and when it is written, is in plimsoll_history.py. Nothing that fails here reaches
 the program: it is a line in the run's log.
