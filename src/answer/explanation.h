@@ -2,6 +2,7 @@
 // everything that is computed has been computed when one of these exists.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -111,8 +112,13 @@ struct PoolsReport {
   /// The sum of what each had in use at its highest, and the highest of what they had together.
   Bytes sum_of_peaks = 0;
   Bytes peak_of_sum = 0;
+  /// The most that they held together.
+  Bytes peak_reserved = 0;
 
-  Bytes SavedByOne() const { return sum_of_peaks - peak_of_sum; }
+  /// Pools that come and go are not all there at once: no more can be saved than was held.
+  Bytes SavedByOne() const {
+    return std::max<Bytes>(0, std::min(sum_of_peaks, peak_reserved) - peak_of_sum);
+  }
 };
 
 /// Page-locked memory of the host.

@@ -209,6 +209,7 @@ Json ToJson(const RankReport& r) {
     json["pools"] = {{"rows", List(r.pools.pools)},
                      {"sum_of_peaks", r.pools.sum_of_peaks},
                      {"peak_of_sum", r.pools.peak_of_sum},
+                     {"peak_reserved", r.pools.peak_reserved},
                      {"saved_by_one", r.pools.SavedByOne()}};
   }
   if (r.pinned) json["pinned"] = ToJson(*r.pinned);

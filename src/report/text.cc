@@ -156,11 +156,12 @@ void WritePools(Writer& w, const RankReport& r) {
     w.Line(w.Dim(fmt::format("  … {} more with --json", p.pools.size() - kMostPools)));
   }
   if (p.pools.size() < 2) return;
-  w.Wrapped(fmt::format("in use at most: {} added up, {} at once; one shared pool would need {} "
-                        "less (computed from the record)",
-                        FormatBytes(p.sum_of_peaks), FormatBytes(p.peak_of_sum),
-                        FormatBytes(p.SavedByOne())),
-            "  = ", "    ");
+  w.Wrapped(
+      fmt::format("held at most together: {}; in use at most: {} added up, {} at once; one shared "
+                  "pool would need {} less at most (computed from the record)",
+                  FormatBytes(p.peak_reserved), FormatBytes(p.sum_of_peaks),
+                  FormatBytes(p.peak_of_sum), FormatBytes(p.SavedByOne())),
+      "  = ", "    ");
 }
 
 void WritePinned(Writer& w, const RankReport& r) {

@@ -67,6 +67,9 @@ class PoolSweep {
   void AddReserved(std::uint8_t pool, Bytes bytes) {
     pools_[pool].reserved = std::max<Bytes>(0, pools_[pool].reserved + bytes);
     pools_[pool].peak_reserved = std::max(pools_[pool].peak_reserved, pools_[pool].reserved);
+    if (!IsPrivate(pool)) return;
+    held_ = std::max<Bytes>(0, held_ + bytes);
+    peak_held_ = std::max(peak_held_, held_);
   }
   void AddAllocated(std::uint8_t pool, Bytes bytes) {
     pools_[pool].allocated = std::max<Bytes>(0, pools_[pool].allocated + bytes);
@@ -91,6 +94,7 @@ class PoolSweep {
       report.pools.push_back(std::move(pools_[i]));
     }
     report.peak_of_sum = std::min(peak_together_, report.sum_of_peaks);
+    report.peak_reserved = peak_held_;
     std::ranges::stable_sort(report.pools, std::ranges::greater(), &PoolReport::peak_reserved);
     return report;
   }
@@ -98,7 +102,9 @@ class PoolSweep {
   const Phases& p_;
   std::vector<PoolReport> pools_;  // by index of Timeline::pools
   std::vector<std::size_t> by_address_;
-  Bytes together_ = 0;
+  Bytes held_ = 0;  // by all private ones
+  Bytes peak_held_ = 0;
+  Bytes together_ = 0;  // in use of them
   Bytes peak_together_ = 0;
 };
 

@@ -27,7 +27,9 @@ const Allocation* CameBack(const AnalysedTrace& trace, Position refused) {
     for (Position i = a.freed + 1; i < refused; ++i) {
       const Event& e = events[static_cast<std::size_t>(i)];
       const bool back = e.action == Action::kSegmentFree || e.action == Action::kSegmentUnmap;
-      if (back && a.address - e.address < static_cast<Address>(e.size)) return true;
+      const bool overlaps = a.address < e.address + static_cast<Address>(e.size) &&
+                            e.address < a.address + static_cast<Address>(a.block);
+      if (back && overlaps) return true;
     }
     return false;
   };

@@ -15,9 +15,10 @@ void AddSharing(const Evidence& e, Finding& finding) {
   if (report.pools.size() < 2) return;
   const Bytes saved = report.SavedByOne();
   finding.evidence.push_back(fmt::format(
-      "they are {} pools; what each had in use at its highest is {} together, and at no time were "
-      "more than {} in use at once",
-      report.pools.size(), FormatBytes(report.sum_of_peaks), FormatBytes(report.peak_of_sum)));
+      "they are {} pools, which held {} at most together; what each had in use at its highest adds "
+      "up to {}, and at no time were more than {} in use at once",
+      report.pools.size(), FormatBytes(report.peak_reserved), FormatBytes(report.sum_of_peaks),
+      FormatBytes(report.peak_of_sum)));
   if (!Notable(saved, e.trace.ledger.peak_reserved)) return;
   finding.severity = LeastLow(SeverityOfShare(e.ShareOf(saved)));
   finding.remedies.push_back(
