@@ -218,6 +218,57 @@ def test_steps_are_marked_and_can_end_it(torch, tmp_path):
     assert not recording.active and recording.written is not None
 
 
+def test_newer_releases_record_pinned_memory_too(torch):
+    for name in ("record_pinned_host_memory", "record_host"):
+        calls = []
+        given = {}
+        code = f"""def record(enabled="all", context="all", stacks="all", max_entries=1,
+                   skip_actions=None, {name}=False):
+            calls.append((enabled, skip_actions, {name}))"""
+        exec(code, {"calls": calls}, given)
+        torch.cuda.memory._record_memory_history = given["record"]
+        with plimsoll.record(max_entries=5):
+            pass
+        assert calls == [("all", ["snapshot"], True), (None, None, False)]
+
+
+def test_intels_gpus_are_recorded_where_there_is_no_cuda(torch):
+    assert plimsoll_history.accelerator(torch) == ("cuda", torch.cuda)
+    del torch._C._cuda_init
+    assert plimsoll_history.accelerator(torch) == (None, None)
+    calls = []
+    torch.xpu = types.SimpleNamespace(
+        memory=types.SimpleNamespace(
+            _record_memory_history=lambda how, **options: calls.append((how, options)),
+            _snapshot=lambda: {"device_traces": [[]]},
+        )
+    )
+    torch._C._xpu_init = None
+    history = plimsoll_history.History(torch, 7)
+    history.begin(lambda may_write: None)
+    assert history.kind == "xpu" and history.owner == "plimsoll"
+    assert calls[0][0] == "all" and calls[0][1]["max_entries"] == 7
+
+
+def test_nodes_of_compiled_graphs_are_named_once_each(torch, monkeypatch):
+    augmented = []
+    utils = types.SimpleNamespace(_augment_frames=augmented.append)
+    registry = types.SimpleNamespace(_FX_METADATA_REGISTRY={"fx_generated_0.py": {}})
+    monkeypatch.setitem(sys.modules, "torch._utils", utils)
+    monkeypatch.setitem(sys.modules, "torch.fx.traceback", registry)
+    frames, others = [{"name": "a"}], [{"name": "b"}]
+    snapshot = {
+        "segments": [{"blocks": [{"frames": others}, {"frames": []}]}],
+        "device_traces": [[{"frames": frames}, {"frames": frames}, {}]],
+    }
+    history = plimsoll_history.History(torch, 7)
+    history._name_nodes(snapshot)
+    assert augmented == [frames, others]
+    registry._FX_METADATA_REGISTRY.clear()
+    history._name_nodes(snapshot)
+    assert len(augmented) == 2
+
+
 def test_older_releases_have_other_arguments(torch, monkeypatch):
     calls = []
 

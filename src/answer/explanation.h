@@ -2,6 +2,7 @@
 // everything that is computed has been computed when one of these exists.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -91,6 +92,54 @@ struct MarkReport {
   Bytes left = 0;
 };
 
+/// A pool of a CUDA graph or of a torch.cuda.MemPool.
+struct PoolReport {
+  PoolId id;
+  /// The most that it held from the driver, and that was in use of it.
+  Bytes peak_reserved = 0;
+  Bytes peak_allocated = 0;
+  /// When the record was made.
+  Bytes reserved = 0;
+  Bytes allocated = 0;
+  /// The line for which it got its first memory; "" where the record has none.
+  std::string made_by;
+};
+
+/// All private pools of a device, and what they would be as one.
+struct PoolsReport {
+  /// The largest first.
+  std::vector<PoolReport> pools;
+  /// The sum of what each had in use at its highest, and the highest of what they had together.
+  Bytes sum_of_peaks = 0;
+  Bytes peak_of_sum = 0;
+  /// The most that they held together.
+  Bytes peak_reserved = 0;
+
+  /// Pools that come and go are not all there at once: no more can be saved than was held.
+  Bytes SavedByOne() const {
+    return std::max<Bytes>(0, std::min(sum_of_peaks, peak_reserved) - peak_of_sum);
+  }
+};
+
+/// Page-locked memory of the host.
+struct HostPinnedReport {
+  struct Place {
+    std::string where;
+    Bytes bytes = 0;
+    std::int64_t count = 0;
+  };
+  std::int64_t events = 0;
+  /// When the record was made: all, in use, and what was asked for of that where events tell it.
+  Bytes reserved = 0;
+  Bytes allocated = 0;
+  std::optional<Bytes> requested;
+  /// The most that was held and in use, as far as the events tell.
+  Bytes peak_reserved = 0;
+  Bytes peak_allocated = 0;
+  /// Who has what is in use; the largest first.
+  std::vector<Place> places;
+};
+
 /// One device of one process.
 struct RankReport {
   std::string file;
@@ -129,6 +178,9 @@ struct RankReport {
   /// By the expression that was asked for.
   std::string group_by;
   std::vector<HolderGroup> groups;
+  /// None where all memory is in PyTorch's own pool.
+  PoolsReport pools;
+  std::optional<HostPinnedReport> pinned;
   /// When it asked for memory, where the record has a clock.
   std::optional<Presence> presence;
   /// Its name among the processes of its card; empty where it has the card for itself, or is a

@@ -34,6 +34,9 @@ enum class FindingId : std::uint8_t {
   kUnusedGraph,
   kSavings,
   kNeighbours,
+  kRecompiles,
+  kPendingFree,
+  kPinnedRounding,
   kNone,
 };
 /// As JSON has it: "rank_imbalance".

@@ -24,6 +24,14 @@ std::string FoldedLayers(std::string_view module) {
   return folded;
 }
 
+void AddLabels(const std::vector<std::string>& from, std::vector<std::string>& to) {
+  constexpr std::size_t kMostLabels = 4;
+  for (const std::string& label : from) {
+    const bool known = std::find(to.begin(), to.end(), label) != to.end();
+    if (!known && to.size() < kMostLabels) to.push_back(label);
+  }
+}
+
 std::vector<Holder> ByLine(std::vector<Holder> rows) {
   const auto larger = [](const auto& a, const auto& b) { return a.bytes > b.bytes; };
   std::stable_sort(rows.begin(), rows.end(), larger);
@@ -35,6 +43,7 @@ std::vector<Holder> ByLine(std::vector<Holder> rows) {
     if (fresh) {
       holders.push_back(std::move(row));
     } else {
+      AddLabels(row.labels, holders[place->second].labels);
       holders[place->second].bytes += part.bytes;
       holders[place->second].count += part.count;
     }

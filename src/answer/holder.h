@@ -30,9 +30,14 @@ struct Holder {
   std::vector<HolderPart> parts = {};
   /// The user's frames, innermost first.
   std::vector<std::string> stack = {};
+  /// What the program said of its blocks after it had made them; a few.
+  std::vector<std::string> labels = {};
   /// How many smaller holders of any category are added up in this row; 0 in an ordinary one.
   std::int64_t others = 0;
 };
+
+/// Those that are new, as long as there are few.
+void AddLabels(const std::vector<std::string>& from, std::vector<std::string>& to);
 
 /// What a regular expression of the user's finds alike.
 struct HolderGroup {

@@ -80,7 +80,7 @@ std::string_view ConfidenceName(Confidence confidence) {
 }
 
 std::string_view FindingName(FindingId id) {
-  static constexpr std::array<std::string_view, 22> kNames = {"capacity",
+  static constexpr std::array<std::string_view, 25> kNames = {"capacity",
                                                               "fragmentation",
                                                               "limit",
                                                               "leak",
@@ -101,6 +101,9 @@ std::string_view FindingName(FindingId id) {
                                                               "unused_graph",
                                                               "savings",
                                                               "neighbours",
+                                                              "recompiles",
+                                                              "pending_free",
+                                                              "pinned_rounding",
                                                               "none"};
   return Named(kNames, id);
 }

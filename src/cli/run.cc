@@ -18,6 +18,8 @@
 namespace plimsoll {
 namespace {
 
+std::string program_version;
+
 struct Entry {
   const char* name;
   const char* what;
@@ -36,6 +38,7 @@ constexpr Entry kCommands[] = {
     {"data", "the sizes of a script's batches, the heaviest, and what they need", AddData},
     {"plan", "what to change so that a training step fits, and the fastest way", AddPlan},
     {"pack", "the least memory that a set of lifetimes needs", AddPack},
+    {"mcp", "answers agents over the Model Context Protocol, on standard input", AddMcp},
     {"gpus", "the catalogue: memory, speed and links of the cards that people own", AddGpus},
 };
 
@@ -155,7 +158,10 @@ int RunForFile(const std::vector<std::string>& words, FileKind kind) {
 
 }  // namespace
 
+const std::string& ProgramVersion() { return program_version; }
+
 int Run(const std::vector<std::string>& words, const std::string& version) {
+  if (program_version != version) program_version = version;
   ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of writing, told in a line
   if (words.empty()) {
     std::fputs(Overview(DescribeAll(), StyleOfStderr()).c_str(), stderr);

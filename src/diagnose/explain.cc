@@ -8,6 +8,8 @@
 #include "diagnose/attribution/account.h"
 #include "diagnose/attribution/holders.h"
 #include "diagnose/attribution/mark_table.h"
+#include "diagnose/attribution/pinned_table.h"
+#include "diagnose/attribution/pool_table.h"
 #include "diagnose/error_texts/messages.h"
 #include "diagnose/findings/findings.h"
 #include "diagnose/neighbours/presence.h"
@@ -47,10 +49,49 @@ std::string HowToGetStacks(const Phases& p) {
          cpp;
 }
 
+/// All kinds of events share one ring; the segments of a snapshot are whole all the same.
+std::string OverflowNote(const Phases& p) {
+  const RecordedSettings& settings = p.timeline.settings;
+  const auto kept = static_cast<std::int64_t>(p.timeline.events.size());
+  // What is there and was made by none of the events that are left had one of its own at least.
+  const std::int64_t needed =
+      kept + p.ledger.before + static_cast<std::int64_t>(p.ledger.initial_ranges.size());
+  const std::string ring =
+      settings.trace_max_entries
+          ? fmt::format("the record's ring of {} events was full", *settings.trace_max_entries)
+          : std::string("the record's ring of events was full");
+  return fmt::format(
+      "{}, and the oldest were overwritten: {} block(s), {}, were there before the first that is "
+      "left, and peaks before it are not known; at least max_entries={} would have been needed",
+      ring, p.ledger.before, FormatBytes(p.ledger.initial_allocated), needed);
+}
+
+void NoteMissingKinds(const MissingKinds& missing, std::vector<std::string>& notes) {
+  const auto add = [&](bool told, std::string_view what, std::string_view follows) {
+    if (!told) return;
+    notes.push_back(fmt::format(
+        "the record has no {} events although there must have been some (skip_actions of "
+        "_record_memory_history leaves kinds out): {}",
+        what, follows));
+  };
+  add(missing.allocs, "alloc", "what was made and released in between is not in the answer");
+  add(missing.frees(), "free",
+      "what is told to be held was made, and may have been released long before; peaks are upper "
+      "bounds, and whether something leaks cannot be told");
+  add(missing.completions && !missing.frees(), "free_completed",
+      "a block is taken to be free when the program lets go of it, though another stream may "
+      "still have used it");
+  add(missing.releases && !missing.frees(), "free_requested",
+      "a block is taken to be let go of when it becomes free");
+  add(missing.segments, "segment", "what PyTorch held from the driver is known at the end alone");
+}
+
 std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
   std::vector<std::string> notes;
   const Ledger& ledger = p.ledger;
-  if (ledger.before > 0 && !p.timeline.events.empty()) {
+  if (p.timeline.settings.trace_overflowed) {
+    notes.push_back(OverflowNote(p));
+  } else if (ledger.before > 0 && !p.timeline.events.empty()) {
     notes.push_back(
         fmt::format("the record begins mid-run: {} block(s), {}, were there before its "
                     "first event; peaks before it are not known",
@@ -68,6 +109,7 @@ std::vector<std::string> NotesOn(const Recording& recording, const Phases& p) {
   }
   const bool snapshot = recording.format.starts_with("PyTorch memory snapshot");
   if (!p.timeline.events.empty() && !p.framed && snapshot) notes.push_back(HowToGetStacks(p));
+  NoteMissingKinds(ledger.missing, notes);
   if (ledger.contradictions > 0) {
     notes.push_back(
         fmt::format("{} events contradict the ones before them", ledger.contradictions));
@@ -140,6 +182,8 @@ RankReport DescribeRank(const Recording& recording, const AnalysedTrace& trace,
   rank.peaks = trace.sweep.peaks;
   rank.step_table = trace.sweep.steps;
   rank.marks = MarkTable(trace.phases, trace.sweep);
+  rank.pools = PoolTable(trace.phases);
+  rank.pinned = PinnedTable(timeline, trace.stacks);
   TakeMarkedSteps(trace, rank);
   rank.presence = PresenceOf(timeline);
   rank.notes = NotesOn(recording, trace.phases);

@@ -106,7 +106,9 @@ std::optional<LiveDevice> ParseDevice(const Json& object) {
                     .allocated = *allocated,
                     .reserved = *reserved,
                     .peak_allocated = *peak_allocated,
-                    .peak_reserved = *peak_reserved};
+                    .peak_reserved = *peak_reserved,
+                    .private_pools = NumberOf(object, "private_pools", kMostBytes),
+                    .rejections = NumberOf(object, "rejections", kMostBytes)};
 }
 
 std::string HostName() {

@@ -37,6 +37,10 @@ struct LiveDevice {
   Bytes reserved = 0;
   Bytes peak_allocated = 0;
   Bytes peak_reserved = 0;
+  /// In pools of CUDA graphs and of torch.cuda.MemPool; requests that were refused beforehand, by
+  /// per_process_memory_fraction. Newer releases tell them.
+  std::optional<Bytes> private_pools = {};
+  std::optional<std::int64_t> rejections = {};
 };
 
 /// What a process and all that it started hold of the host's memory.

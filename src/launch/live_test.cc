@@ -31,6 +31,15 @@ TEST(LiveProcess, AsTheHookWritesIt) {
   EXPECT_FALSE(ParseLiveProcess(Report(kDevice), "elsewhere"));
 }
 
+TEST(LiveProcess, NewerReleasesTellMore) {
+  std::string device = kDevice;
+  EXPECT_FALSE(ParseLiveProcess(Report(device), "here")->devices[0].private_pools);
+  device.insert(device.size() - 1, R"(,"private_pools":3,"rejections":2)");
+  const LiveDevice told = ParseLiveProcess(Report(device), "here")->devices[0];
+  EXPECT_EQ(told.private_pools, 3);
+  EXPECT_EQ(told.rejections, 2);
+}
+
 TEST(LiveProcess, WhatIsNotAsItShouldBeIsPassedOver) {
   for (const char* text :
        {"", "[]", "7", "{", R"({"schema":"plimsoll.status/1"})",

@@ -14,8 +14,9 @@ namespace {
 
 // The order matters: a binary format first. They are asked before a text is taken for a log, since
 // a log may quote anything.
-constexpr std::array<Reader, 5> kReaders = {{
+constexpr std::array<Reader, 6> kReaders = {{
     {"PyTorch memory snapshot (pickle)", RecognisePickle, ReadPickleSnapshot},
+    {"PyTorch memory snapshot (SQLite)", RecogniseSqliteSnapshot, ReadSqliteSnapshot},
     {"Nsight Systems SQLite export", RecogniseNsys, ReadNsys},
     {"torch.profiler chrome trace", RecogniseChromeTrace, ReadChromeTrace},
     {"torch.profiler memory timeline", RecogniseMemoryTimeline, ReadMemoryTimeline},

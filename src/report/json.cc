@@ -22,10 +22,12 @@ Json ToJson(const HolderPart& part) {
 Json ToJson(const Holder& h) {
   Json parts = Json::array();
   for (const HolderPart& part : h.parts) parts.push_back(ToJson(part));
-  return {{"where", h.where},   {"category", CategoryName(h.category)},
-          {"bytes", h.bytes},   {"count", h.count},
-          {"module", h.module}, {"parts", std::move(parts)},
-          {"stack", h.stack}};
+  Json json = {{"where", h.where},   {"category", CategoryName(h.category)},
+               {"bytes", h.bytes},   {"count", h.count},
+               {"module", h.module}, {"parts", std::move(parts)},
+               {"stack", h.stack}};
+  if (!h.labels.empty()) json["labels"] = h.labels;
+  return json;
 }
 
 Json ToJson(const OomReport& oom) {
@@ -51,6 +53,30 @@ Json ToJson(const MarkReport& m) {
       {"name", m.name},   {"stage", StageName(m.stage)},        {"depth", m.depth},
       {"times", m.times}, {"peak_allocated", m.peak_allocated}, {"peak_reserved", m.peak_reserved},
       {"left", m.left}};
+}
+
+Json ToJson(const PoolReport& p) {
+  return {{"id", Json{p.id.first, p.id.second}},
+          {"peak_reserved", p.peak_reserved},
+          {"peak_allocated", p.peak_allocated},
+          {"reserved", p.reserved},
+          {"allocated", p.allocated},
+          {"free", p.reserved - p.allocated},
+          {"made_by", p.made_by.empty() ? Json(nullptr) : Json(p.made_by)}};
+}
+
+Json ToJson(const HostPinnedReport& p) {
+  Json places = Json::array();
+  for (const HostPinnedReport::Place& place : p.places) {
+    places.push_back({{"where", place.where}, {"bytes", place.bytes}, {"count", place.count}});
+  }
+  return {{"events", p.events},
+          {"reserved", p.reserved},
+          {"allocated", p.allocated},
+          {"requested", OrNull(p.requested)},
+          {"peak_reserved", p.peak_reserved},
+          {"peak_allocated", p.peak_allocated},
+          {"places", std::move(places)}};
 }
 
 Json ToJson(const HolderGroup& g) {
@@ -179,6 +205,14 @@ Json ToJson(const RankReport& r) {
   if (!r.prediction.empty()) json["prediction"] = r.prediction;
   if (!r.process.empty()) json["process"] = r.process;
   if (!r.marks.empty()) json["marks"] = List(r.marks);
+  if (!r.pools.pools.empty()) {
+    json["pools"] = {{"rows", List(r.pools.pools)},
+                     {"sum_of_peaks", r.pools.sum_of_peaks},
+                     {"peak_of_sum", r.pools.peak_of_sum},
+                     {"peak_reserved", r.pools.peak_reserved},
+                     {"saved_by_one", r.pools.SavedByOne()}};
+  }
+  if (r.pinned) json["pinned"] = ToJson(*r.pinned);
   if (!r.group_by.empty()) {
     json["group_by"] = r.group_by;
     json["groups"] = List(r.groups);

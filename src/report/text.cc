@@ -8,6 +8,7 @@
 
 #include "answer/shares.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "report/card_text.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
@@ -104,6 +105,7 @@ void WriteHolders(Writer& w, const RankReport& r) {
     table.Row({FormatBytes(h.bytes), fmt::format("{}×", h.count),
                h.others > 0 ? "" : std::string(CategoryLabel(h.category)), Printable(h.where)});
     WriteParts(h, table);
+    if (!h.labels.empty()) table.Under("said of it: " + Printable(Joined(h.labels, ", ")));
   }
   table.WriteTo(w);
   if (r.holders.size() > shown) {
@@ -127,6 +129,57 @@ void WriteGroups(Writer& w, const RankReport& r) {
   if (r.groups.size() > kMostGroups) {
     w.Line(w.Dim(fmt::format("  … {} more with --json", r.groups.size() - kMostGroups)));
   }
+}
+
+/// "(0, 3)", as PyTorch names a pool.
+std::string PoolName(const PoolId& id) { return fmt::format("({}, {})", id.first, id.second); }
+
+void WritePools(Writer& w, const RankReport& r) {
+  const PoolsReport& p = r.pools;
+  if (p.pools.empty()) return;
+  constexpr std::size_t kMostPools = 12;
+  w.Heading("Private pools");
+  Table table({{.heading = "pool"},
+               {.heading = "held at most", .right = true},
+               {.heading = "in use at most", .right = true},
+               {.heading = "held", .right = true},
+               {.heading = "free in it", .right = true},
+               {.heading = "made for", .wraps = true}});
+  for (std::size_t i = 0; i < p.pools.size() && i < kMostPools; ++i) {
+    const PoolReport& pool = p.pools[i];
+    table.Row({PoolName(pool.id), FormatBytes(pool.peak_reserved), FormatBytes(pool.peak_allocated),
+               FormatBytes(pool.reserved), FormatBytes(pool.reserved - pool.allocated),
+               pool.made_by.empty() ? "no stack recorded" : Printable(pool.made_by)});
+  }
+  table.WriteTo(w);
+  if (p.pools.size() > kMostPools) {
+    w.Line(w.Dim(fmt::format("  … {} more with --json", p.pools.size() - kMostPools)));
+  }
+  if (p.pools.size() < 2) return;
+  w.Wrapped(
+      fmt::format("held at most together: {}; in use at most: {} added up, {} at once; one shared "
+                  "pool would need {} less at most (computed from the record)",
+                  FormatBytes(p.peak_reserved), FormatBytes(p.sum_of_peaks),
+                  FormatBytes(p.peak_of_sum), FormatBytes(p.SavedByOne())),
+      "  = ", "    ");
+}
+
+void WritePinned(Writer& w, const RankReport& r) {
+  if (!r.pinned) return;
+  constexpr std::size_t kMostPlaces = 5;
+  const HostPinnedReport& p = *r.pinned;
+  w.Heading("Pinned host memory");
+  Table table({{.right = true}, {.right = true}, {.wraps = true}});
+  for (std::size_t i = 0; i < p.places.size() && i < kMostPlaces; ++i) {
+    table.Row({FormatBytes(p.places[i].bytes), fmt::format("{}×", p.places[i].count),
+               Printable(p.places[i].where)});
+  }
+  table.WriteTo(w);
+  std::string sum = fmt::format("{} in use, {} held; at most {} in use, {} held",
+                                FormatBytes(p.allocated), FormatBytes(p.reserved),
+                                FormatBytes(p.peak_allocated), FormatBytes(p.peak_reserved));
+  if (p.requested) sum += fmt::format("; asked for: {}", FormatBytes(*p.requested));
+  w.Wrapped(sum, "  = ", "    ");
 }
 
 void WriteMarks(Writer& w, const RankReport& r) {
@@ -187,6 +240,8 @@ void WriteRank(Writer& w, const RankReport& r) {
   WriteAccount(w, r);
   WriteHolders(w, r);
   WriteGroups(w, r);
+  WritePools(w, r);
+  WritePinned(w, r);
   WriteSteps(w, r);
   WriteMarks(w, r);
   w.List("Notes", r.notes);

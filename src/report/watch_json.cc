@@ -41,6 +41,8 @@ Json ReportedJson(const WatchedProcess& process) {
           {"reserved", own.reserved},
           {"peak_allocated", own.peak_allocated},
           {"peak_reserved", own.peak_reserved},
+          {"private_pools", OrNull(own.private_pools)},
+          {"rejections", OrNull(own.rejections)},
           {"optimizer_steps", OrNull(process.optimizer_steps)},
           {"budget", OrNull(process.budget)},
           {"seconds_until_budget", SecondsJson(process.seconds_until_budget)},

@@ -10,7 +10,7 @@ Signs& Signs::operator|=(const Signs& other) {
        &Signs::pins_memory, &Signs::tpu, &Signs::went_on, &Signs::hf_trainer, &Signs::lightning,
        &Signs::transformers, &Signs::autocast, &Signs::checkpoints, &Signs::deepspeed,
        &Signs::offloads_optimizer, &Signs::stepped_before, &Signs::joins_predictions,
-       &Signs::attention_scores, &Signs::deep_copy});
+       &Signs::attention_scores, &Signs::deep_copy, &Signs::integrated});
   for (bool Signs::*sign : kAll) this->*sign |= other.*sign;
   return *this;
 }

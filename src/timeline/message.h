@@ -25,8 +25,11 @@ enum class MessageSource : std::uint8_t {
   kTorchRejected,     // refused beforehand by per_process_memory_fraction
   kTorchAbsurd,       // more than an exabyte was asked for: a bug in a size
   kTorchNvml,         // PyTorch ran out and then failed to ask the driver for its message
+  kBrokenSegment,     // an earlier lack of memory left an expandable segment half mapped
+  kDriverNotReady,    // "CUDA driver error: device not ready": may be of the same family
   kCudaRuntime,       // "CUDA error: out of memory" without figures
   kHipRuntime,        // the same of AMD's
+  kHipInUse,          // AMD's "Reason: Memory in use": not a lack of memory
   kCublas,            // CUBLAS_STATUS_ALLOC_FAILED
   kCudnn,             // CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_ALLOC_FAILED
   kNccl,              // NCCL could not get its buffers
@@ -53,6 +56,7 @@ enum class HostEvent : std::uint8_t {
   kNone,          // the message is not about the host
   kRequest,       // a request failed: PyTorch's CPU allocator, NumPy, malloc
   kPinned,        // page-locked memory could not be had
+  kDriver,        // NVIDIA's driver found none for itself, as on machines with one memory
   kPageFile,      // Windows could commit no more
   kSharedMemory,  // /dev/shm is full
   kWorkerKilled,  // a DataLoader's worker was killed
@@ -110,6 +114,7 @@ struct Signs {
   bool joins_predictions = false;   // an evaluation puts the predictions of its batches together
   bool attention_scores = false;    // the innermost lines compute the scores of attention
   bool deep_copy = false;           // a model is copied as a whole
+  bool integrated = false;          // the GPU has no memory but the host's (Jetson, GB10)
 
   Signs& operator|=(const Signs& other);
 };
@@ -167,6 +172,12 @@ struct OomMessage {
   std::optional<std::pair<HostUse, HostUse>> host_use;
   /// The last that was printed above the message.
   std::optional<EngineSleep> engine_sleep;
+  /// What a server printed above the message that its CUDA graphs would take; below 0 where its
+  /// profile went wrong.
+  std::optional<Bytes> graph_estimate;
+  /// The message shows that expandable segments were on when it was written: newer releases then
+  /// leave their hint out.
+  bool expandable_on = false;
   /// Those with most first.
   std::vector<TaskUse> tasks;
   /// MPS: memory of other kinds in the same budget. XLA: what the program needs in all.

@@ -286,7 +286,7 @@ std::vector<StringId> Rename(StackTable& stacks, Redactor& redactor) {
   const auto renamed = [&](StringId id) { return id.valid() ? ids[id.index()] : id; };
   for (std::size_t f = 0; f < stacks.frame_count(); ++f) {
     const Frame& frame = stacks.frame(FrameId(f));
-    fresh.AddFrame({renamed(frame.function), renamed(frame.file), frame.line});
+    fresh.AddFrame({renamed(frame.function), renamed(frame.file), frame.line, renamed(frame.node)});
   }
   for (std::size_t s = 0; s < stacks.stack_count(); ++s) fresh.AddStack(stacks.stack(StackId(s)));
   stacks = std::move(fresh);
@@ -311,11 +311,14 @@ void RedactFileNames(Recording& recording, std::uint64_t salt) {
     for (Annotation& mark : timeline.annotations) {
       if (mark.name.valid()) mark.name = ids[mark.name.index()];
     }
-    for (EventNote& note : timeline.notes) {
-      if (note.text.valid()) note.text = ids[note.text.index()];
+    for (auto* const notes : {&timeline.notes, &timeline.purposes, &timeline.compile_contexts,
+                              &timeline.given_categories}) {
+      for (EventNote& note : *notes) {
+        if (note.text.valid()) note.text = ids[note.text.index()];
+      }
     }
-    for (EventNote& purpose : timeline.purposes) {
-      if (purpose.text.valid()) purpose.text = ids[purpose.text.index()];
+    for (BlockNote& note : timeline.given_of_blocks) {
+      if (note.text.valid()) note.text = ids[note.text.index()];
     }
     timeline.prediction = redactor.Text(timeline.prediction);
   }

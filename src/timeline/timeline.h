@@ -38,6 +38,8 @@ struct Frame {
   StringId function;
   StringId file;
   std::int32_t line = 0;
+  /// Of compiled code: the node of the graph that it was written for, "mm: aten.mm.default".
+  StringId node = {};
 
   friend bool operator==(const Frame&, const Frame&) = default;
 };
@@ -146,6 +148,9 @@ struct RecordedSettings {
   std::array<std::int64_t, 16> roundup_power2_divisions{};
   /// What `plimsoll run --budget` allowed the process to take of the device.
   std::optional<Bytes> budget;
+  /// The ring of the events was full, and the oldest were overwritten; how many it has room for.
+  bool trace_overflowed = false;
+  std::optional<std::int64_t> trace_max_entries;
 };
 
 /// A range or instant that the program marked (record_function, from PyTorch 2.5).
@@ -159,6 +164,27 @@ struct Annotation {
 struct EventNote {
   EventIndex event = 0;
   StringId text;
+};
+
+/// What somebody says that a block is for which was there when the record was made.
+struct BlockNote {
+  Address address = 0;
+  StringId text;
+};
+
+/// Page-locked memory of the host, which PyTorch's allocator of it keeps (recorded with
+/// record_pinned_host_memory=True, 2.14 and newer).
+struct PinnedMemory {
+  struct Piece {
+    Address address = 0;
+    Bytes size = 0;
+    bool in_use = false;
+  };
+  std::vector<Event> events;
+  /// When the record was made. They are never split.
+  std::vector<Piece> pieces;
+
+  bool empty() const { return events.empty() && pieces.empty(); }
 };
 
 /// The line of the forward pass that an event of the backward thread belongs to (2.11 and newer).
@@ -191,6 +217,11 @@ struct Timeline {
   /// What the prediction says that each block is for, by CategoryName; in order of events.
   std::vector<EventNote> purposes;
   std::vector<ForwardStack> forward_stacks;
+  /// What torch.compile was at when an event was recorded: "Torch-Compiled Region: 0/1".
+  std::vector<EventNote> compile_contexts;
+  /// Categories that the record itself gives: of events, and of blocks.
+  std::vector<EventNote> given_categories;
+  std::vector<BlockNote> given_of_blocks;
   std::vector<Totals> totals;
   /// Whether the events carry their pool (PyTorch 2.12 and newer).
   bool events_have_pools = false;
@@ -198,6 +229,8 @@ struct Timeline {
   std::string torch;
   /// Bytes of pinned host memory that the record lists beside the device's.
   Bytes host_reserved = 0;
+  /// The same in detail; of several devices of one process the first has it.
+  PinnedMemory pinned;
 
   /// The first broken invariant in words, or nothing.
   std::optional<std::string> Validate() const;

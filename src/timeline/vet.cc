@@ -16,7 +16,9 @@ bool HasRange(const Event& event) {
 
 std::int64_t VetEvents(Timeline& timeline) {
   std::int64_t taken_out = 0;
-  for (Event& event : timeline.events) {
+  const std::size_t events = timeline.events.size();
+  for (std::size_t i = 0; i < events + timeline.pinned.events.size(); ++i) {
+    Event& event = i < events ? timeline.events[i] : timeline.pinned.events[i - events];
     event.time_us = std::clamp(event.time_us, -kLatestTime, kLatestTime);
     if (!HasRange(event) || IsDeviceRange(event.address, event.size)) continue;
     event.action = Action::kOther;

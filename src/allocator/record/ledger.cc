@@ -17,6 +17,7 @@ class Follower {
   Ledger Run() {
     PLIMSOLL_CHECK(timeline_.events.size() < static_cast<std::size_t>(kNotYet));
     ledger_.has_segments = HasSegments();
+    ledger_.missing = FindMissingKinds(timeline_);
     ledger_.allocations.reserve(timeline_.events.size() / 2);
     ledger_.allocation_of_event.assign(timeline_.events.size(), Ledger::kNoAllocation);
     PlaceEarlier();
@@ -25,6 +26,7 @@ class Follower {
       Apply(timeline_.events[i], static_cast<Position>(i));
       NotePeaks(static_cast<Position>(i));
     }
+    if (ledger_.missing.any()) ledger_.contradictions = 0;
     ledger_.allocations.shrink_to_fit();
     return std::move(ledger_);
   }
@@ -78,7 +80,7 @@ class Follower {
       case Action::kAlloc:
         return Allocate(e, at);
       case Action::kFreeRequested:
-        return Release(e, at);
+        return ledger_.missing.completions ? Complete(e, at) : Release(e, at);
       case Action::kFreeCompleted:
         return Complete(e, at);
       case Action::kSegmentAlloc:
@@ -99,6 +101,7 @@ class Follower {
   }
 
   void Allocate(const Event& e, Position at) {
+    if (ledger_.missing.frees()) FreeUnseen(e.address, at);
     const Bytes rounded = ledger_.has_segments ? rules_.Round(e.size) : e.size;
     const RecordedHeap::Placed placed = heap_.Allocate(e.address, rounded);
     if (!placed.consistent && ledger_.has_segments) ++ledger_.contradictions;
@@ -112,6 +115,20 @@ class Follower {
     heap_.SetOwner(placed.block, id);
     ledger_.allocation_of_event[static_cast<std::size_t>(at)] = id;
     allocated_ += placed.size;
+  }
+
+  /// What is given out again was given back before, whenever that was.
+  void FreeUnseen(Address address, Position at) {
+    const std::uint32_t block = heap_.Find(address);
+    if (block == FlatMap::kMissing || !heap_.InUse(block)) return;
+    const std::uint32_t id = heap_.Owner(block);
+    if (id != Ledger::kNoAllocation && ledger_.allocations[id].freed == kNotYet) {
+      Allocation& a = ledger_.allocations[id];
+      if (a.released == kNotYet) allocated_ -= a.block;
+      a.released = std::min(a.released, at);
+      a.freed = at;
+    }
+    heap_.Free(block);
   }
 
   /// The allocation in use at an address; none is a contradiction.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "allocator/settings/rules.h"
+#include "timeline/missing_kinds.h"
 #include "timeline/timeline.h"
 
 namespace plimsoll {
@@ -55,6 +56,8 @@ struct Ledger {
   std::int64_t contradictions = 0;
   /// Blocks that were there before the first event.
   std::int64_t before = 0;
+  /// Kinds of events that were not recorded. What follows from that is no contradiction.
+  MissingKinds missing;
 
   Bytes initial_allocated = 0;
   Bytes initial_reserved = 0;

@@ -27,5 +27,6 @@ Command AddData(Flags& flags);
 Command AddPlan(Flags& flags);
 Command AddRunJob(Flags& flags);
 Command AddWatch(Flags& flags);
+Command AddMcp(Flags& flags);
 
 }  // namespace plimsoll

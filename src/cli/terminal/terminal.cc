@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 #include "base/printable.h"
 #include "cli/command/command.h"
@@ -14,17 +15,42 @@
 
 namespace plimsoll {
 
-int Complain(const Error& error) {
+namespace {
+
+/// Files are read on several threads, each of which may complain.
+std::mutex output_mutex;
+CapturedOutput* active_capture = nullptr;
+
+}  // namespace
+
+CapturedOutput::CapturedOutput() {
+  const std::lock_guard lock(output_mutex);
+  active_capture = this;
+}
+
+CapturedOutput::~CapturedOutput() {
+  const std::lock_guard lock(output_mutex);
+  active_capture = nullptr;
+}
+
+/// One line, whatever a file name or a parser's message holds.
+void Tell(std::string_view text) {
+  const std::string line = fmt::format("plimsoll: {}\n", Printable(text));
+  const std::lock_guard lock(output_mutex);
+  if (active_capture != nullptr) {
+    active_capture->told_ += line;
+    return;
+  }
   Progress::Hide();
-  // One line, whatever a file name or a parser's message holds.
-  std::fputs(fmt::format("plimsoll: {}\n", Printable(error.ToLine())).c_str(), stderr);
+  std::fputs(line.c_str(), stderr);
+}
+
+int Complain(const Error& error) {
+  Tell(error.ToLine());
   return kUnusable;
 }
 
-void Remark(std::string_view text) {
-  Progress::Hide();
-  std::fputs(fmt::format("plimsoll: {}\n", Printable(text)).c_str(), stderr);
-}
+void Remark(std::string_view text) { Tell(text); }
 
 namespace {
 
@@ -51,6 +77,13 @@ TextStyle StyleOfStdout() { return StyleOf(STDOUT_FILENO); }
 TextStyle StyleOfStderr() { return StyleOf(STDERR_FILENO); }
 
 int Print(std::string_view text) {
+  {
+    const std::lock_guard lock(output_mutex);
+    if (active_capture != nullptr) {
+      active_capture->printed_ += text;
+      return kFine;
+    }
+  }
   Progress::Hide();
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (std::fflush(stdout) == 0 && written) return kFine;

@@ -13,6 +13,27 @@
 
 namespace plimsoll {
 
+/// While one of these is there, what the functions below would write is kept: for whoever runs a
+/// command and hands its answer on. There is one at a time.
+class CapturedOutput {
+ public:
+  CapturedOutput();
+  ~CapturedOutput();
+  CapturedOutput(const CapturedOutput&) = delete;
+
+  /// Of Print.
+  const std::string& printed() const { return printed_; }
+  /// Of Complain and Remark: lines.
+  const std::string& told() const { return told_; }
+
+ private:
+  friend void Tell(std::string_view line);
+  friend int Print(std::string_view text);
+
+  std::string printed_;
+  std::string told_;
+};
+
 /// Prints one line to standard error and returns the exit code of unusable input.
 int Complain(const Error& error);
 

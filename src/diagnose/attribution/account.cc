@@ -67,8 +67,9 @@ void AccountForFree(const std::vector<MappedRange>& ranges, const std::vector<Us
 
 /// The rule that explains most of a category's bytes, and the least sure one that explains a tenth.
 struct Grounds {
-  static constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::kPredicted) + 1;
-  std::array<Bytes, kReasons> by_reason{};
+  std::array<Bytes, kReasonCount> by_reason{};
+  /// Made by events that the ring of the record has lost.
+  Bytes overwritten = 0;
   Bytes total = 0;
 
   void Add(Reason reason, Bytes bytes) {
@@ -85,7 +86,10 @@ struct Grounds {
       if (by_reason[r] < total / 10 || by_reason[r] == 0) continue;
       worst = std::max(worst, ConfidenceOf(static_cast<Reason>(r), framed));
     }
-    return worst;
+    const bool unsure = overwritten > 0 && overwritten >= total / 10;
+    return unsure && worst == Confidence::kHigh ? Confidence::kMedium
+           : unsure                             ? Confidence::kLow
+                                                : worst;
   }
 };
 
@@ -106,6 +110,9 @@ Account AccountAt(const Phases& p, const Attribution& attribution, Position at) 
     const auto category = static_cast<std::size_t>(attribution.category[a]);
     account.by_category[category] += requested;
     grounds[category].Add(attribution.reason[a], requested);
+    if (x.made == kBefore && p.timeline.settings.trace_overflowed) {
+      grounds[category].overwritten += requested;
+    }
   }
   if (p.ledger.has_segments) {
     AccountForFree(RangesAt(p.timeline, p.ledger, at), InUseAt(p.ledger, at), account);

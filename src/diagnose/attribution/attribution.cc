@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "diagnose/attribution/annotated.h"
 #include "diagnose/attribution/attributor.h"
 
 namespace plimsoll {
@@ -35,6 +36,35 @@ Attribution AsPredicted(const Phases& p) {
     out.reason[p.IndexOf(x)] = Reason::kPredicted;
   }
   return out;
+}
+
+/// What the record or the program itself says counts more than what follows from behaviour.
+void TakeGiven(const Phases& p, Attribution& out) {
+  const Timeline& t = p.timeline;
+  const auto set = [&](AllocationIndex a, std::optional<Category> category, Reason reason) {
+    if (!category) return;
+    out.category[a] = *category;
+    out.reason[a] = reason;
+  };
+  for (const auto& [a, texts] : TextsOfBlocks(p)) {
+    for (const StringId text : texts) {
+      set(a, CategoryIn(t.stacks.strings[text]), Reason::kAnnotated);
+    }
+  }
+  for (const EventNote& given : t.given_categories) {
+    const std::uint32_t a = p.ledger.allocation_of_event[given.event];
+    if (t.events[given.event].action != Action::kAlloc || a == Ledger::kNoAllocation) continue;
+    set(a, CategoryNamed(t.stacks.strings[given.text]), Reason::kGiven);
+  }
+  if (t.given_of_blocks.empty()) return;
+  std::unordered_map<Address, StringId> blocks;
+  for (const BlockNote& given : t.given_of_blocks) blocks[given.address] = given.text;
+  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
+    if (p.at(a).freed != kNotYet || out.reason[a] == Reason::kGiven) continue;
+    const auto found = blocks.find(p.at(a).address);
+    if (found == blocks.end()) continue;
+    set(a, CategoryNamed(t.stacks.strings[found->second]), Reason::kGiven);
+  }
 }
 
 }  // namespace
@@ -159,7 +189,10 @@ void Attributor::FollowSites() {
 }
 
 Attribution Attribute(const Phases& phases) {
-  return phases.timeline.prediction.empty() ? Attributor(phases).Run() : AsPredicted(phases);
+  if (!phases.timeline.prediction.empty()) return AsPredicted(phases);
+  Attribution attribution = Attributor(phases).Run();
+  TakeGiven(phases, attribution);
+  return attribution;
 }
 
 }  // namespace plimsoll

@@ -38,7 +38,10 @@ enum class Reason : std::uint8_t {
   kGrowing,    // the same place makes one each step and none is released
   kSameSite,   // another allocation of the same place was attributed so
   kPredicted,  // the run is a predicted one, which says what each block is for
+  kGiven,      // the record itself has a category for it
+  kAnnotated,  // the program said so of the block
 };
+inline constexpr std::size_t kReasonCount = static_cast<std::size_t>(Reason::kAnnotated) + 1;
 
 enum class KeptKind : std::uint8_t { kTensors, kOptimizerState, kGradients };
 

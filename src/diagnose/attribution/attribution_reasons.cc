@@ -15,7 +15,10 @@ Confidence ConfidenceOf(Reason reason, bool framed) {
     case Reason::kGathered:
       return framed ? Confidence::kHigh : Confidence::kMedium;
     case Reason::kPredicted:
+    case Reason::kGiven:
       return Confidence::kHigh;
+    case Reason::kAnnotated:
+      return Confidence::kMedium;
     case Reason::kModelBuffer:
     case Reason::kModelCopy:
     case Reason::kModelEarlier:
@@ -91,6 +94,10 @@ std::string_view ReasonText(Reason reason) {
       return "as others of the same place";
     case Reason::kPredicted:
       return "the prediction made it for that";
+    case Reason::kGiven:
+      return "the record itself says so";
+    case Reason::kAnnotated:
+      return "the program said so of the block";
     case Reason::kNone:
       return "no rule applies";
   }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "diagnose/attribution/annotated.h"
 #include "diagnose/attribution/holders.h"
 #include "diagnose/phases/marks.h"
 
@@ -15,48 +16,26 @@ namespace {
 /// The standard library's matcher calls itself for each sign; names are shorter than this.
 constexpr std::size_t kMostMatched = 400;
 
-/// The texts of `annotate` name a block that is there already.
-using Annotated = std::unordered_map<AllocationIndex, StringId>;
-
-Annotated AnnotatedBlocks(const Phases& p) {
-  // Of each address the allocation that lives there, in the order of the events.
-  std::unordered_map<Address, AllocationIndex> live;
-  for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
-    if (p.at(a).made == kBefore) live[p.at(a).address] = a;
-  }
-  Annotated annotated;
-  auto note = p.timeline.notes.begin();
-  for (EventIndex i = 0; i < p.timeline.events.size(); ++i) {
-    const Event& e = p.timeline.events[i];
-    if (e.action == Action::kAlloc && p.ledger.allocation_of_event[i] != Ledger::kNoAllocation) {
-      live[e.address] = p.ledger.allocation_of_event[i];
-    }
-    while (note != p.timeline.notes.end() && note->event < i) ++note;
-    const bool noted = note != p.timeline.notes.end() && note->event == i;
-    if (e.action != Action::kAnnotate || !noted) continue;
-    if (const auto found = live.find(e.address); found != live.end()) {
-      annotated[found->second] = note->text;
-    }
-  }
-  return annotated;
-}
-
 class Grouping {
  public:
   Grouping(const Phases& p, const GroupPattern& pattern)
-      : p_(p), pattern_(pattern), annotated_(AnnotatedBlocks(p)) {}
+      : p_(p), pattern_(pattern), texts_(TextsOfBlocks(p)) {}
 
   std::string NameOf(AllocationIndex a) {
     const Allocation& x = p_.at(a);
     const std::optional<std::string>& by_stack = OfStack(NamingStack(p_, x));
     if (by_stack) return *by_stack;
-    if (const auto text = annotated_.find(a); text != annotated_.end()) {
-      if (const std::optional<std::string>& found = OfText(text->second)) return *found;
+    if (const auto texts = texts_.find(a); texts != texts_.end()) {
+      // What was said last counts most.
+      for (auto text = texts->second.rbegin(); text != texts->second.rend(); ++text) {
+        if (const std::optional<std::string>& found = OfText(*text)) return *found;
+      }
     }
     if (x.made < 0) return "";
     const auto event = static_cast<EventIndex>(x.made);
-    const auto note = std::ranges::lower_bound(p_.timeline.notes, event, {}, &EventNote::event);
-    if (note != p_.timeline.notes.end() && note->event == event) {
+    for (const auto* const notes : {&p_.timeline.notes, &p_.timeline.compile_contexts}) {
+      const auto note = std::ranges::lower_bound(*notes, event, {}, &EventNote::event);
+      if (note == notes->end() || note->event != event) continue;
       if (const std::optional<std::string>& found = OfText(note->text)) return *found;
     }
     return OfMarks(p_.timeline.events[event].time_us);
@@ -75,6 +54,7 @@ class Grouping {
       const Frame& frame = p_.timeline.stacks.frame(id);
       at->second = OfText(frame.file);
       if (!at->second) at->second = OfText(frame.function);
+      if (!at->second && frame.node.valid()) at->second = OfText(frame.node);
       if (at->second) break;
     }
     return at->second;
@@ -107,7 +87,7 @@ class Grouping {
 
   const Phases& p_;
   const GroupPattern& pattern_;
-  const Annotated annotated_;
+  const BlockTexts texts_;
   std::optional<std::map<TimeUs, std::string>> marked_;
   std::map<StackId, std::optional<std::string>> by_stack_;
   std::map<StringId, std::optional<std::string>> by_text_;

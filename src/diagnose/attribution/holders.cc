@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "diagnose/attribution/annotated.h"
 #include "timeline/predicted_run.h"
 
 namespace plimsoll {
@@ -44,6 +45,22 @@ std::string ModuleNamed(std::string_view note) {
   return FoldedLayers(note.substr(kModuleNote.size()));
 }
 
+/// The node of a compiled graph that the innermost frame with one was written for.
+std::string NodeOf(const Phases& p, StackId stack) {
+  for (const FrameId id : p.timeline.stacks.stack(stack)) {
+    const StringId node = p.timeline.stacks.frame(id).node;
+    if (node.valid()) return std::string(p.timeline.stacks.strings[node]);
+  }
+  return "";
+}
+
+/// "encoder:12 > relu: aten.relu": the modules, and the node of a compiled graph inside them.
+std::string InsideOf(const Phases& p, StackId stack) {
+  const std::string modules = p.stacks.ModuleChain(stack);
+  const std::string node = NodeOf(p, stack);
+  return modules + (modules.empty() || node.empty() ? "" : " > ") + node;
+}
+
 }  // namespace
 
 StackId NamingStack(const Phases& p, const Allocation& a) {
@@ -56,7 +73,10 @@ std::string PlaceOf(const Phases& p, const Attribution& attribution, AllocationI
   const Allocation& x = p.at(a);
   const std::string where = p.stacks.WhereOf(NamingStack(p, x));
   if (!where.empty()) return where;
-  if (x.made == kBefore) return "before the record began (no stack)";
+  if (x.made == kBefore) {
+    return p.timeline.settings.trace_overflowed ? "by an event that the record has lost (no stack)"
+                                                : "before the record began (no stack)";
+  }
   if (attribution.category[a] == Category::kGradients || p.framed) return "backward (no stack)";
   return "no stack recorded";
 }
@@ -87,6 +107,7 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
   // Naming a stack costs more than adding a number: once for each stack and category,
   // apart from those before the record, which may have a name of their own.
   std::map<std::tuple<StackId, StringId, Category, bool>, Group*> by_stack;
+  const BlockTexts said = TextsOfBlocks(p);
   for (AllocationIndex a = 0; a < p.ledger.allocations.size(); ++a) {
     const Allocation& x = p.at(a);
     if (x.made > at) break;
@@ -96,9 +117,9 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     const StringId note = ModuleNoteOf(p, x);
     Group*& group = by_stack[{stack, note, category, x.made == kBefore}];
     if (group == nullptr || !stack.valid()) {
-      group = &groups[{PlaceOf(p, attribution, a), category,
-                       note.valid() ? ModuleNamed(p.timeline.stacks.strings[note])
-                                    : p.stacks.ModuleChain(stack)}];
+      group = &groups[{
+          PlaceOf(p, attribution, a), category,
+          note.valid() ? ModuleNamed(p.timeline.stacks.strings[note]) : InsideOf(p, stack)}];
     }
     // A prediction tells its holders by what they ask for.
     const bool predicted = !p.timeline.prediction.empty();
@@ -106,6 +127,11 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     group->holder.bytes += bytes;
     ++group->holder.count;
     group->stacks[stack] += bytes;
+    if (const auto texts = said.find(a); texts != said.end()) {
+      for (const StringId text : texts->second) {
+        AddLabels({std::string(p.timeline.stacks.strings[text])}, group->holder.labels);
+      }
+    }
   }
   std::vector<const decltype(groups)::value_type*> largest_first;
   for (const auto& group : groups) largest_first.push_back(&group);

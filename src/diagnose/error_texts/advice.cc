@@ -124,6 +124,7 @@ Vendor VendorOf(const OomMessage& message) {
   switch (message.source) {
     case kTorchHip:
     case kHipRuntime:
+    case kHipInUse:
       return Vendor::kAmd;
     case kTorchXpu:
       return Vendor::kIntel;
@@ -202,7 +203,7 @@ std::optional<Remedy> KeepTogether(const OomMessage& message) {
   std::string_view variable = FactsOf(message).variable;
   const bool ours =
       message.source == kTorchCuda || message.source == kTorchHip || message.source == kTorchNpu;
-  if (!ours || variable.empty()) return {};
+  if (!ours || variable.empty() || message.expandable_on) return {};
   const int version =
       message.source == kTorchNpu ? 201 : message.torch.value_or(TorchVersions{}).first;
   // The name that 2.10 gives in its hint. Others say the old one, which works in all of them; the

@@ -20,6 +20,11 @@ constexpr auto kRows = std::to_array<HostRow>({
      "the request went to the host's allocator"},
     {HostEvent::kPinned, "The host could give no more pinned (page-locked) memory",
      "pinned memory cannot be swapped, and systems, containers and WSL limit it"},
+    {HostEvent::kDriver,
+     "NVIDIA's driver found no memory of the host for itself: the machine is full, not the job "
+     "alone",
+     "the kernel's log says so (NV_ERR_NO_MEMORY); where GPU and host share one memory (GB10, "
+     "Jetson, GH200) this is how it ends"},
     {HostEvent::kPageFile, "Windows could commit no more memory: the page file is too small",
      "every process that imports torch with CUDA commits several GiB, DataLoader workers too"},
     {HostEvent::kSharedMemory,
@@ -93,6 +98,10 @@ constexpr auto kMore = std::to_array<MoreRow>({
     {HostEvent::kRayKill, Lever::kHostLimit, "more memory for each task, fewer tasks at once",
      "@ray.remote(memory=SIZE)   # in bytes\n"
      "export RAY_memory_usage_threshold=0.98   # the kernel kills soon after"},
+    {HostEvent::kDriver, Lever::kMemoryLimit,
+     "set a limit, so that the job fails cleanly before the machine does",
+     "torch.cuda.set_per_process_memory_fraction(0.8)\n"
+     "free -h   # what counts on such a machine is \"available\""},
     {HostEvent::kPageFile, Lever::kHostLimit,
      "a larger page file: System > Advanced > Performance > Virtual memory, on a drive with room"},
     {HostEvent::kPinned, Lever::kHostLimit, "less pinned memory",
@@ -290,6 +299,12 @@ Opinion OfHost(const Figures& f) {
   if (finding.title.empty()) {
     finding.title = "The host's memory (RAM) ran out, not the GPU's";
     finding.evidence = {"the service that runs the notebook says so"};
+  }
+  if (m.subject == "already mapped") {
+    finding.title = "Windows could pin (page-lock) no more of the host's memory";
+    finding.evidence = {
+        "cudaErrorAlreadyMapped while memory is pinned: what is pinned counts against the card "
+        "there, as memory that the GPU may share"};
   }
   if (m.host == HostEvent::kWorkerLost) finding.severity = Severity::kLow;
   if (m.host == HostEvent::kKilled && WasFull(m)) {

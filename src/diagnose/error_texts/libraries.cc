@@ -29,6 +29,18 @@ constexpr auto kMeanings = std::to_array<Meaning>({
      "PyTorch ran out of memory, and the assertion that it shows failed while it asked the driver "
      "for the figures of its message",
      "NVML does not answer on Jetson boards, on some MIG slices and in some containers"},
+    {kBrokenSegment, OomCause::kUnknown, FindingId::kNone, Severity::kHigh,
+     "An earlier lack of memory left an expandable segment half mapped, and since then every "
+     "allocation in this process fails",
+     "the assertion is of PyTorch's own allocator; the program cannot go on from it, whatever is "
+     "free now"},
+    {kDriverNotReady, OomCause::kUnknown, FindingId::kNone, Severity::kLow,
+     "The driver called the device not ready, which can follow a lack of memory with expandable "
+     "segments",
+     "the text alone does not prove it: look for an out-of-memory error above it"},
+    {kHipInUse, OomCause::kUnknown, FindingId::kNone, Severity::kInfo,
+     "This is no lack of memory: ROCm was to give memory back that the device still used",
+     "\"Reason: Memory in use\" names a fault of the program or of the driver, not a full device"},
     {kCudaRuntime, OomCause::kUnknown, FindingId::kOutsidePytorch, Severity::kMedium,
      "A call into CUDA itself found no memory, outside PyTorch's allocator",
      "the error comes from the runtime, which gives no figures: the device was full of this "
@@ -95,6 +107,19 @@ std::vector<Remedy> OwnRemedies(const OomMessage& m) {
                    {"ulimit -v unlimited"}),
               Rule("without expandable segments", Lever::kAllocatorSetting,
                    {"export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"})};
+    case kBrokenSegment:
+      return {Rule("start the process anew: to catch the error and try again cannot help",
+                   Lever::kOther),
+              Rule("without expandable segments an out-of-memory error can be survived",
+                   Lever::kAllocatorSetting,
+                   {"export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"})};
+    case kDriverNotReady:
+      return {Rule("start the process anew, once without expandable segments",
+                   Lever::kAllocatorSetting,
+                   {"export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"})};
+    case kHipInUse:
+      return {Rule("look for the kernel: run it once with every call waited for", Lever::kOther,
+                   {"AMD_SERIALIZE_KERNEL=3 python train.py", "sudo dmesg -T | tail -50"})};
     case kCublas:
       return {Rule("make the handle early, while there is room", Lever::kOther,
                    {"torch.cuda.current_blas_handle()"}),
@@ -213,6 +238,39 @@ void JudgeServer(const Figures& f, Opinion& opinion) {
       {fmt::format("vllm serve MODEL --gpu-memory-utilization {:.2f}", int(share * 100) / 100.0)}));
 }
 
+/// A GPU without a memory of its own: what is free is the host's matter.
+void JudgeOneMemory(const OomMessage& m, Finding& finding) {
+  if (m.source != kTorchNvml || !m.signs.integrated) return;
+  finding.title =
+      "PyTorch ran out of memory on an integrated GPU, which shares the host's memory, and failed "
+      "while it asked the driver for the figures of its message";
+  finding.evidence = {
+      "the log shows an integrated GPU (Jetson, GB10): NVML does not answer there, and every "
+      "program of the machine, its file cache too, takes from the same memory"};
+  finding.remedies.insert(finding.remedies.begin(),
+                          Rule("see what else is in the one memory", Lever::kOtherProcesses,
+                               {"free -h", "tegrastats   # Jetson"}));
+}
+
+/// vLLM's engine gave its memory back to sleep, and somebody else had it when it woke up.
+void JudgeWakingUp(const Figures& f, Finding& finding) {
+  const OomMessage& m = f.message;
+  if (m.subject != "waking up") return;
+  finding.id = FindingId::kOtherProcess;
+  finding.title = "vLLM could not have its memory back: others had taken it while its engine slept";
+  finding.evidence = {
+      "cumem_allocator is what vLLM allocates with where an engine can sleep; it maps its memory "
+      "again when the engine wakes up"};
+  if (m.engine_sleep) {
+    finding.evidence.push_back(
+        fmt::format("it had freed {} when it went to sleep", FormatBytes(m.engine_sleep->freed)));
+  }
+  finding.remedies.insert(
+      finding.remedies.begin(),
+      Rule("let the trainer give back what it caches before the engine wakes up",
+           Lever::kReleaseTensors, {"torch.cuda.empty_cache()   # before llm.wake_up()"}));
+}
+
 /// Whatever the library went on with.
 void JudgeSurvived(const Figures& f, Opinion& opinion) {
   if (!f.message.survived || f.message.signs.went_on) return;
@@ -248,7 +306,9 @@ Opinion OfLibrary(const Figures& f) {
                                      .evidence = {std::string(meaning.evidence)}},
                     .why = meaning.why};
     opinion.found->remedies = OwnRemedies(m);
-    if (m.source != kVirtualAddress) {
+    const bool needs_less = m.source != kVirtualAddress && m.source != kHipInUse &&
+                            m.source != kDriverNotReady && m.source != kBrokenSegment;
+    if (needs_less) {
       for (Remedy& remedy : NeedLess(m)) opinion.found->remedies.push_back(std::move(remedy));
     }
     AddRequest(f, *opinion.found);
@@ -259,7 +319,9 @@ Opinion OfLibrary(const Figures& f) {
       opinion.found->title =
           "cuBLAS could not make its handle, as a rule because the device has no memory left";
     }
+    JudgeOneMemory(m, *opinion.found);
     NameTheProgram(m, *opinion.found);
+    JudgeWakingUp(f, *opinion.found);
     if (m.source == kUnknown && m.requested) {
       opinion.found->title =
           fmt::format("The device had no room for {}", FormatBytes(*m.requested));

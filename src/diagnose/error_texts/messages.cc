@@ -16,7 +16,9 @@ namespace {
 /// hardly more, one with figures most.
 int Weight(const OomMessage& m) {
   if (m.survived) return 0;
-  if (m.source == MessageSource::kUnknown || m.host == HostEvent::kKilled) return 1;
+  const bool vague =
+      m.source == MessageSource::kHipInUse || m.source == MessageSource::kDriverNotReady;
+  if (m.source == MessageSource::kUnknown || m.host == HostEvent::kKilled || vague) return 1;
   return m.requested || m.allocated || m.capacity || m.host != HostEvent::kNone ? 3 : 2;
 }
 
@@ -70,6 +72,12 @@ std::vector<Group> GroupByRank(const std::vector<OomMessage>& messages) {
 struct Judged {
   explicit Judged(Group g) : group(std::move(g)), figures(group.Decisive()) {
     judgement = Judge(figures);
+    // What the shortage broke for the rest of the process is to be known beside it.
+    for (const OomMessage* each : group.messages) {
+      if (each->source != MessageSource::kBrokenSegment || each == &group.Decisive()) continue;
+      judgement.findings.push_back(Judge(Figures(*each)).findings.front());
+      break;
+    }
   }
 
   const OomMessage& message() const { return figures.message; }

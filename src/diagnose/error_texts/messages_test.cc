@@ -408,5 +408,53 @@ TEST(ExplainMessages, ASurvivedWarningIsNotTheVerdict) {
   EXPECT_TRUE(both.ranks.at(0).ooms.at(0).fatal);
 }
 
+TEST(ExplainMessages, WhatAShortageBrokeIsToldBesideIt) {
+  OomMessage broken;
+  broken.source = MessageSource::kBrokenSegment;
+  const Explanation alone = Explain({broken});
+  EXPECT_NE(alone.verdict.find("every allocation in this process fails"), std::string::npos);
+  const Explanation both = Explain({Full(), broken});
+  EXPECT_EQ(both.ranks.at(0).ooms.at(0).why, OomCause::kCapacity);
+  ASSERT_NE(Find(both, "none"), nullptr);
+  EXPECT_NE(Find(both, "none")->title.find("half mapped"), std::string::npos);
+}
+
+TEST(ExplainMessages, WhatIsNoLackOfMemoryStepsBack) {
+  OomMessage in_use;
+  in_use.source = MessageSource::kHipInUse;
+  const Explanation alone = Explain({in_use});
+  EXPECT_NE(alone.verdict.find("no lack of memory"), std::string::npos);
+  EXPECT_EQ(Find(alone, "none")->remedies.size(), 1u) << "a smaller job cannot help";
+  const Explanation both = Explain({in_use, Full()});
+  EXPECT_NE(Find(both, "capacity"), nullptr);
+}
+
+TEST(ExplainMessages, AnIntegratedGpuIsNamed) {
+  OomMessage m;
+  m.source = MessageSource::kTorchNvml;
+  EXPECT_EQ(Explain({m}).verdict.find("integrated"), std::string::npos);
+  m.signs.integrated = true;
+  EXPECT_NE(Explain({m}).verdict.find("integrated GPU"), std::string::npos);
+}
+
+TEST(ExplainMessages, SegmentsThatExpandAlreadyAreNotAdvised) {
+  OomMessage m = Full();
+  m.torch = TorchVersions{.first = 204};
+  m.allocated = GiB(12);
+  m.reserved_free = GiB(10);
+  const auto advised = [](const Explanation& e) {
+    for (const Finding& finding : e.findings) {
+      for (const Remedy& remedy : finding.remedies) {
+        if (remedy.change.find("expandable_segments") != std::string::npos) return true;
+      }
+    }
+    return false;
+  };
+  EXPECT_TRUE(advised(Explain({m})));
+  m.expandable_on = true;
+  EXPECT_FALSE(advised(Explain({m})));
+  EXPECT_TRUE(Says(Explain({m}).ranks.at(0).notes, "leaves out the hint"));
+}
+
 }  // namespace
 }  // namespace plimsoll::messages_test

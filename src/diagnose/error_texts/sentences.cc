@@ -25,10 +25,17 @@ std::string WithoutRequest(const OomMessage& m) {
   switch (m.host) {
     case HostEvent::kNone:
       if (m.subject == "the weights") return WhoAsked(m) + " did not load the model.";
+      if (m.source == MessageSource::kHipInUse || m.source == MessageSource::kDriverNotReady) {
+        return WhoAsked(m) + " ended with an error of the driver.";
+      }
+      if (m.source == MessageSource::kBrokenSegment) {
+        return WhoAsked(m) + " ended with an assertion of PyTorch's allocator.";
+      }
       return m.device ? fmt::format("{} ran out of memory on {}.", WhoAsked(m), DeviceName(m))
                       : WhoAsked(m) + " ran out of memory.";
     case HostEvent::kRequest:
     case HostEvent::kPinned:
+    case HostEvent::kDriver:
     case HostEvent::kPageFile:
     case HostEvent::kSharedMemory:
     case HostEvent::kJavaHeap:
@@ -141,6 +148,17 @@ std::vector<std::string> NotesOf(const Figures& f) {
         fmt::format("The {} \"allocated in private pools\" are free memory that CUDA graphs keep; "
                     "the text adds them to what is allocated.",
                     S(*f.pools)));
+  }
+  if (m.graph_estimate && *m.graph_estimate < 0) {
+    notes.push_back(fmt::format(
+        "The server printed that its CUDA graphs would take -{}: others gave memory back while it "
+        "measured, so that the KV cache which it then chose may be too large by as much.",
+        S(-*m.graph_estimate)));
+  }
+  if (m.expandable_on) {
+    notes.push_back(
+        "The message leaves out the hint about expandable_segments, as newer releases do where "
+        "these are on already.");
   }
   AddOddities(f, notes);
   return notes;

@@ -8,9 +8,14 @@ namespace plimsoll {
 namespace {
 
 /// Of equal gravity, the one that explains most comes first: why memory grew before that it ended.
-constexpr auto kCauses = std::to_array({FindLeak, FindUnusedGraph, FindEvalSpike, FindLongestBatch,
-                                        FindOutOfMemory, FindFragmentation, FindRounding,
-                                        FindPrivatePools, FindCache, FindWarmUp, FindSavings});
+constexpr auto kCauses =
+    std::to_array({FindLeak, FindUnusedGraph, FindEvalSpike, FindLongestBatch, FindPendingFree,
+                   FindOutOfMemory, FindFragmentation, FindRounding, FindPrivatePools,
+                   FindPinnedRounding, FindRecompiles, FindCache, FindWarmUp, FindSavings});
+/// What needs to know how long blocks lived: a record without frees, or without allocations, would
+/// make each of them cry wolf.
+constexpr auto kByLives = std::to_array({FindLeak, FindUnusedGraph, FindEvalSpike, FindLongestBatch,
+                                         FindFragmentation, FindWarmUp, FindSavings});
 
 /// What looks like a cause of its own and is the work of another: it is not told where that one is
 /// found and explains as much.
@@ -24,6 +29,8 @@ constexpr auto kExcludes = std::to_array<Excludes>({
     {FindingId::kLeak, FindingId::kEvalSpike},
     // So does a graph that is held from one step into the next.
     {FindingId::kUnusedGraph, FindingId::kLongestBatch},
+    // A block that had just become free is a free piece that did not help.
+    {FindingId::kPendingFree, FindingId::kFragmentation},
 });
 
 void DropWhatOthersExplain(std::vector<Finding>& all) {
@@ -51,7 +58,10 @@ void FitToCpp(std::vector<Finding>& findings) {
 
 std::vector<Finding> FindAll(const Evidence& e) {
   std::vector<Finding> all;
+  const MissingKinds& missing = e.trace.ledger.missing;
+  const bool no_lives = missing.frees() || missing.allocs;
   for (auto find : kCauses) {
+    if (no_lives && std::ranges::find(kByLives, find) != kByLives.end()) continue;
     for (Finding& finding : find(e)) all.push_back(std::move(finding));
   }
   DropWhatOthersExplain(all);

@@ -44,6 +44,12 @@ std::vector<Finding> FindUnusedGraph(const Evidence& evidence);
 /// Memory in pools of CUDA graphs; rounding that a setting asks for; the cache of generation.
 std::vector<Finding> FindPrivatePools(const Evidence& evidence);
 std::vector<Finding> FindRounding(const Evidence& evidence);
+/// A region that torch.compile compiled again.
+std::vector<Finding> FindRecompiles(const Evidence& evidence);
+/// Pinned memory of the host that is far more than was asked for.
+std::vector<Finding> FindPinnedRounding(const Evidence& evidence);
+/// A request that failed beside a block that another stream had just let go of.
+std::vector<Finding> FindPendingFree(const Evidence& evidence);
 std::vector<Finding> FindCache(const Evidence& evidence);
 /// Of a job that is well: what would lower its peak, and by how much.
 std::vector<Finding> FindSavings(const Evidence& evidence);

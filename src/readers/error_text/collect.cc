@@ -145,6 +145,7 @@ void Merge(OomMessage& into, const OomMessage& from) {
   }
   if (!into.tokens_that_fit) into.tokens_that_fit = from.tokens_that_fit;
   if (!into.zero_stage) into.zero_stage = from.zero_stage;
+  into.expandable_on = into.expandable_on || from.expandable_on;
   if (!into.rank) into.rank = from.rank;
   if (!into.device) into.device = from.device;
   if (into.processes.size() < from.processes.size()) into.processes = from.processes;

@@ -54,7 +54,8 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"Starting to load model", &JobFacts::ReadLoadedModel},
     {"CPU Virtual Memory:", &JobFacts::ReadHostUse},
     {"tgid total_vm", &JobFacts::ReadTasks},
-    {"Sleep mode freed", &JobFacts::ReadSleep},
+    {"Sleep mode freed", &JobFacts::ReadEngine},
+    {"CUDA graph memory:", &JobFacts::ReadEngine},
 });
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -133,6 +134,22 @@ std::optional<double> AmountBehind(std::string_view text, std::string_view name)
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || !(value >= 0)) return {};
   return value;
+}
+
+/// Of a card, however many of them are one.
+constexpr double kMostGiB = 1e4;
+
+std::optional<Bytes> GraphEstimate(const FactPlace& place) {
+  const std::size_t first = place.behind.find_first_not_of(" \t");
+  if (!Contains(place.line, "Estimated") || first == kNone || first > 8) return {};
+  std::string_view rest = place.behind.substr(first);
+  // Some logs print the sign of typographers.
+  constexpr std::string_view kMinus = "\u2212";
+  const bool below = rest.starts_with('-') || rest.starts_with(kMinus);
+  if (below) rest.remove_prefix(rest.starts_with('-') ? 1 : kMinus.size());
+  const std::optional<double> amount = AmountBehind(rest, "");
+  if (!amount || *amount > kMostGiB || !Contains(rest.substr(0, 24), "GiB")) return {};
+  return static_cast<Bytes>(*amount * double(kGiB)) * (below ? -1 : 1);
 }
 
 /// "[  51801]  1000 51801 14211877  1902113 22020096   201001             0 python".
@@ -310,9 +327,13 @@ void JobFacts::ReadTasks(const FactPlace& place) {
   if (tasks_.size() > kMostTasks) tasks_.resize(kMostTasks);
 }
 
-/// vLLM's "Sleep mode freed 61.47 GiB memory, 7.93 GiB memory is still in use."
-void JobFacts::ReadSleep(const FactPlace& place) {
-  constexpr double kMostGiB = 1e4;
+/// vLLM's "Sleep mode freed 61.47 GiB memory, 7.93 GiB memory is still in use.", and "Estimated
+/// CUDA graph memory: -35.12 GiB total".
+void JobFacts::ReadEngine(const FactPlace& place) {
+  if (Contains(place.line, "graph memory:")) {
+    if (const std::optional<Bytes> estimate = GraphEstimate(place)) graph_estimate_ = estimate;
+    return;
+  }
   const std::optional<double> freed = AmountBehind(place.behind, "");
   const std::optional<double> used = AmountBehind(place.behind, "memory,");
   if (!freed || !used || *freed > kMostGiB || *used > kMostGiB) return;
@@ -338,6 +359,7 @@ void JobFacts::AddTo(OomMessage& message) const {
   // A traceback through one file may be of stage 1 or 2; the log knows which.
   if (zero_stage_) message.zero_stage = zero_stage_;
   if (!message.device_batch) message.device_batch = device_batch_;
+  if (!message.graph_estimate) message.graph_estimate = graph_estimate_;
   if (!message.accumulation) message.accumulation = accumulation_;
   if (message.model.empty()) message.model = model_;
   for (const auto& [offset, sleep] : sleeps_) {

@@ -53,7 +53,7 @@ class JobFacts {
   void ReadLoadedModel(const FactPlace& place);
   void ReadHostUse(const FactPlace& place);
   void ReadTasks(const FactPlace& place);
-  void ReadSleep(const FactPlace& place);
+  void ReadEngine(const FactPlace& place);
 
  private:
   void NoteStep(std::size_t offset);
@@ -69,6 +69,7 @@ class JobFacts {
   std::vector<TaskUse> tasks_;
   /// Each with its place in the log.
   std::vector<std::pair<std::size_t, EngineSleep>> sleeps_;
+  std::optional<Bytes> graph_estimate_;
   std::optional<std::size_t> first_step_;
   std::size_t looked_at_ = 0;
 };

@@ -57,6 +57,11 @@ TEST(JobFacts, WhatASleepingEngineKept) {
   ASSERT_TRUE(m.engine_sleep);
   EXPECT_EQ(m.engine_sleep->freed, 61 * kGiB + kGiB / 2) << "the last one";
   EXPECT_EQ(m.engine_sleep->still_in_use, 7 * kGiB + kGiB / 4);
+  EXPECT_EQ(Read("INFO Estimated CUDA graph memory: -35.12 GiB total\n").graph_estimate,
+            -static_cast<Bytes>(35.12 * double(kGiB)));
+  EXPECT_EQ(Read("Estimated CUDA graph memory: \u22120.50 GiB total\n").graph_estimate, -kGiB / 2);
+  EXPECT_EQ(Read("Estimated CUDA graph memory: 1.50 GiB total\n").graph_estimate, kGiB * 3 / 2);
+  EXPECT_FALSE(Read("Estimated CUDA graph memory: unknown\n").graph_estimate);
   EXPECT_FALSE(Read("Sleep mode freed some memory\n").engine_sleep);
   const OomMessage later =
       ReadOne(std::string(kRanOut) +

@@ -14,6 +14,7 @@ struct ProgramSign {
 // Paths and names that stand in tracebacks and logs of these programs and of no other.
 constexpr auto kPrograms = std::to_array<ProgramSign>({
     {"VllmWorker", Program::kVllm},
+    {"cumem_allocator", Program::kVllm},
     {"vllm/", Program::kVllm},
     {"gpu_memory_utilization", Program::kVllm},
     {"EngineCore", Program::kVllm},
@@ -78,6 +79,13 @@ constexpr auto kFlags = std::to_array<FlagSign>({
     {"deepspeed", &Signs::communicates},
     {"/data_parallel.py", &Signs::data_parallel},
     {"\\data_parallel.py", &Signs::data_parallel},
+    {"Jetson", &Signs::integrated},
+    {"-tegra", &Signs::integrated},
+    {"Tegra", &Signs::integrated},
+    {"nvgpu", &Signs::integrated},
+    {"/opt/nvidia/l4t", &Signs::integrated},
+    {"NVIDIA GB10", &Signs::integrated},
+    {"DGX Spark", &Signs::integrated},
     {"pin memory thread", &Signs::pins_memory},
     {"pin_memory.py", &Signs::pins_memory},
     {".pin_memory(", &Signs::pins_memory},

@@ -56,6 +56,67 @@ TEST(CudaWordings, APlanThatCudnnDoesNotSupportIsNoLackOfMemory) {
       "internally at Conv_v8.cpp:919.)"));
 }
 
+TEST(CudaWordings, ABrokenSegmentIsKnownBesideTheShortageThatBrokeIt) {
+  const std::string assertion =
+      "RuntimeError: !handles_.at(i) INTERNAL ASSERT FAILED at "
+      "\"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":487, please report a bug to PyTorch.\n";
+  EXPECT_EQ(ReadOne(assertion).source, MessageSource::kBrokenSegment);
+  EXPECT_FALSE(
+      RecogniseErrorText("RuntimeError: !handles_.at(i) INTERNAL ASSERT FAILED at "
+                         "\"other.cpp\":12, please report a bug\nand more\n"));
+  const Recording both = ReadText(
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+      "capacity of 31.84 GiB of which 0 bytes is free. Of the allocated memory 28.00 GiB is "
+      "allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.\n" +
+      assertion + assertion);
+  ASSERT_EQ(both.messages.size(), 2u);
+  EXPECT_EQ(both.messages[1].source, MessageSource::kBrokenSegment);
+}
+
+TEST(CudaWordings, NotReady) {
+  EXPECT_EQ(ReadOne("RuntimeError: CUDA driver error: device not ready\n").source,
+            MessageSource::kDriverNotReady);
+}
+
+TEST(CudaWordings, AnEngineThatWakesUp) {
+  const OomMessage m = ReadOne(
+      "INFO Sleep mode freed 50.00 GiB memory, 9.00 GiB memory is still in use.\n"
+      "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62\n");
+  EXPECT_EQ(m.source, MessageSource::kCudaRuntime);
+  EXPECT_EQ(m.program, Program::kVllm);
+  EXPECT_EQ(m.subject, "waking up");
+  EXPECT_EQ(m.engine_sleep->freed, GiB(50));
+}
+
+TEST(CudaWordings, MemoryInUseIsNoLackOfIt) {
+  const OomMessage m = ReadOne(
+      "Memory critical error by agent node-0 (Agent handle: 0x55d1f0) on address 0x7f1c2a400000. "
+      "Reason: Memory in use. \nAborted (core dumped)\n");
+  EXPECT_EQ(m.source, MessageSource::kHipInUse);
+  EXPECT_FALSE(RecogniseErrorText(
+      "Memory critical error by agent node-0 (Agent handle: 0x55d1f0) on address 0x7f1c2a400000. "
+      "Reason: Page not present or supervisor privilege.\nand so on for longer than that\n"));
+}
+
+TEST(HostWordings, TheDriverFoundNone) {
+  const OomMessage m = ReadOne(
+      "[ 4242.123456] NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] "
+      "(0x00000051) returned from _memdescAllocInternal(pMemDesc) @ mem_desc.c:1359\n");
+  EXPECT_EQ(m.source, MessageSource::kHostMemory);
+  EXPECT_EQ(m.host, HostEvent::kDriver);
+  EXPECT_EQ(m.subject, "_memdescAllocInternal");
+  EXPECT_FALSE(RecogniseErrorText("the code [NV_ERR_NO_MEMORY] is listed in the manual\n"));
+}
+
+TEST(HostWordings, PinnedMemoryOnWindows) {
+  const OomMessage m = ReadOne(
+      "RuntimeError: cudaHostRegister failed for 2147483648 bytes: cudaErrorAlreadyMapped: "
+      "resource already mapped\n");
+  EXPECT_EQ(m.source, MessageSource::kHostMemory);
+  EXPECT_EQ(m.host, HostEvent::kPinned);
+  EXPECT_FALSE(RecogniseErrorText("cudaGraphicsMapResources: cudaErrorAlreadyMapped\n"));
+}
+
 TEST(CudaWordings, Gaudi) {
   const OomMessage m = ReadOne(
       "RuntimeError: [Rank:6] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for "

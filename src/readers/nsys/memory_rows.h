@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/interner.h"
-#include "readers/nsys/database.h"
+#include "readers/sqlite/database.h"
 
 namespace plimsoll {
 

@@ -14,8 +14,8 @@
 
 #include "base/hash.h"
 #include "files/read_budget.h"
-#include "readers/nsys/database.h"
 #include "readers/nsys/memory_rows.h"
+#include "readers/sqlite/database.h"
 #include "timeline/limits.h"
 #include "timeline/stack_builder.h"
 
@@ -192,7 +192,8 @@ class NsysTimelineBuilder {
 bool RecogniseNsys(std::string_view bytes) { return bytes.starts_with(kMagic); }
 
 Result<Recording> ReadNsys(const Input& input) {
-  Result<std::unique_ptr<Database>> database = Database::Open(input);
+  Result<std::unique_ptr<Database>> database =
+      Database::Open(input, "export it again: nsys export --type=sqlite report.nsys-rep");
   if (!database) return database.error();
   Result<NsysContent> content = ReadContent(**database, input);
   if (!content) return content.error();

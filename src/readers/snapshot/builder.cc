@@ -1,12 +1,23 @@
 #include "readers/snapshot/builder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 
 #include "timeline/limits.h"
 
 namespace plimsoll::snapshot {
 namespace {
+
+bool HasAnyOf(const Words& words, std::span<const Value> items, std::initializer_list<Key> wanted) {
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    const Key key = words.KeyOf(items[i]);
+    if (std::find(wanted.begin(), wanted.end(), key) != wanted.end()) return true;
+  }
+  return false;
+}
 
 Kind TypeOfDict(const Words& words, std::span<const Value> items) {
   bool has_address = false;
@@ -27,7 +38,11 @@ Kind TypeOfDict(const Words& words, std::span<const Value> items) {
       case Key::kDeviceTraces:
         return Kind::kSnapshot;
       case Key::kStage:
-        return Kind::kAnnotation;
+        // A program may call what it attaches to its events by that name too.
+        if (items.size() == 2 || HasAnyOf(words, items, {Key::kName, Key::kTimeUs})) {
+          return Kind::kAnnotation;
+        }
+        break;
       case Key::kRealSize:
         return Kind::kHistory;
       case Key::kConf:
@@ -76,6 +91,12 @@ void SetSettingsField(const Words& words, Key key, Value value, RecordedSettings
     case Key::kExpandableSegments:
       if (value.kind == Kind::kBool) settings.expandable_segments = value.payload != 0;
       return;
+    case Key::kTraceOverflowed:
+      settings.trace_overflowed = (value.kind == Kind::kBool || is_int) && value.payload != 0;
+      return;
+    case Key::kTraceMaxEntries:
+      if (is_int && value.AsInt() > 0) settings.trace_max_entries = value.AsInt();
+      return;
     case Key::kBudget:
       if (is_int && value.AsInt() > 0) settings.budget = std::min(value.AsInt(), kLargestSize);
       return;
@@ -84,31 +105,15 @@ void SetSettingsField(const Words& words, Key key, Value value, RecordedSettings
   }
 }
 
-/// "phase=train, layer=3" of a dictionary that has none of a snapshot's own keys: what a program
-/// attaches to its events may be one. Nothing where a value is no plain one.
-std::optional<std::string> LabelsOf(const Words& words, std::span<const Value> items) {
-  constexpr std::size_t kMostLabels = 16;
-  constexpr std::size_t kLongestLabel = 80;
-  if (items.empty() || items.size() > 2 * kMostLabels) return std::nullopt;
-  std::string labels;
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (items[i].kind != Kind::kString || words.KeyOf(items[i]) != Key::kUnknown) {
-      return std::nullopt;
-    }
-    const Value value = items[i + 1];
-    if (!labels.empty()) labels += ", ";
-    labels += std::string(words.TextOf(items[i]).substr(0, kLongestLabel)) + "=";
-    if (value.kind == Kind::kString) {
-      labels += words.TextOf(value).substr(0, kLongestLabel);
-    } else if (value.kind == Kind::kInt) {
-      labels += std::to_string(value.AsInt());
-    } else if (value.kind == Kind::kBool) {
-      labels += value.payload != 0 ? "True" : "False";
-    } else {
-      return std::nullopt;
-    }
+/// "relu" of "<function relu at 0xffff75baede0>", which is another text in each process; anything
+/// else as it is.
+std::string_view CalledName(std::string_view target) {
+  for (const std::string_view what : {"<function ", "<built-in function ", "<built-in method "}) {
+    if (!target.starts_with(what)) continue;
+    target.remove_prefix(what.size());
+    return target.substr(0, target.find_first_of(" >"));
   }
-  return labels;
+  return target;
 }
 
 StackId StackOf(Value v) { return v.kind == Kind::kStack ? StackId(v.payload) : StackId(); }
@@ -163,11 +168,7 @@ void Builder::Extend(Value& dict, std::span<const Value> items) {
   if (dict.kind == Kind::kNewDict) {
     const Kind type = TypeOfDict(words_, items);
     if (type == Kind::kNewDict) {
-      const std::optional<std::string> labels = LabelsOf(words_, items);
-      // A few bytes that refer to long texts could become many of them.
-      if (!labels || labels->size() > label_budget_) return;
-      label_budget_ -= labels->size();
-      dict = String(*labels);
+      TakeLabels(dict, items);
       return;
     }
     if (type == Kind::kFrame) return SetFrame(dict, items);
@@ -247,12 +248,24 @@ StackId Builder::ForwardStackOf(Value strings) {
                EventNote{static_cast<EventIndex>(row), StringId(value.payload)});
       }
       return;
+    case Key::kCompileContext:
+      NoteContext(row, value);
+      return;
+    case Key::kCategory:
+      if (value.kind == Kind::kString) {
+        AddRow(tables_.budget, tables_.given,
+               EventNote{static_cast<EventIndex>(row), StringId(value.payload)});
+      } else if (value.kind == Kind::kInt) {
+        AddRow(tables_.budget, tables_.given_by_number,
+               std::pair(static_cast<EventIndex>(row), value.AsInt()));
+      }
+      return;
     case Key::kUserMetadata:
       if (value.kind != Kind::kString || StringId(value.payload) == no_text_) return;
       if (words_.TextOf(value).empty()) {
         no_text_ = StringId(value.payload);
       } else {
-        const StringId text = stack_builder_.Shortened(StringId(value.payload));
+        const StringId text = stack_builder_.Shortened(MetadataOf(StringId(value.payload)));
         AddRow(tables_.budget, tables_.notes, EventNote{static_cast<EventIndex>(row), text});
       }
       return;
@@ -292,9 +305,16 @@ void Builder::SetField(Value row, Key key, Value key_value, Value value) {
       if (key == Key::kRealSize) tables_.histories[row.payload].real_size = SizeOf(value);
       if (key == Key::kFrames) tables_.histories[row.payload].stack = StackOf(value);
       return;
-    case Kind::kHostSegment:
-      if (key == Key::kSize) tables_.host_segments[row.payload] = SizeOf(value);
+    case Kind::kHostSegment: {
+      PinnedMemory::Piece& piece = tables_.host_segments[row.payload];
+      if (key == Key::kSize) piece.size = SizeOf(value);
+      if (key == Key::kAddress && value.kind == Kind::kInt) piece.address = value.payload;
+      // By release the bytes, or whether it is in use.
+      if (key == Key::kAllocated && (value.kind == Kind::kInt || value.kind == Kind::kBool)) {
+        piece.in_use = value.payload != 0;
+      }
       return;
+    }
     case Kind::kAnnotation: {
       auto& [annotation, device] = tables_.annotations[row.payload];
       if (key == Key::kName && value.kind == Kind::kString) {
@@ -315,6 +335,8 @@ void Builder::SetField(Value row, Key key, Value key_value, Value value) {
       if (key == Key::kAllocatorSettings) snapshot.settings = value;
       if (key == Key::kExternalAnnotations) snapshot.annotations = value;
       if (key == Key::kHostSegments) snapshot.host_segments = value;
+      if (key == Key::kHostTraces) snapshot.host_traces = value;
+      if (key == Key::kCategories) snapshot.categories = value;
       if (key == Key::kPrediction) snapshot.prediction = value;
       if (key == Key::kPredictedTorch) snapshot.torch = value;
       return;
@@ -350,6 +372,11 @@ void Builder::SetBlockField(std::size_t row, Key key, Value value) {
                                                       : BlockState::kInactive;
       return;
     }
+    case Key::kCategory:
+      if (value.kind == Kind::kString) {
+        AddRow(tables_.budget, tables_.given_of_blocks, std::pair(row, StringId(value.payload)));
+      }
+      return;
     case Key::kHistory:
       // The newest entry comes first; the others were merged into this block.
       if (value.kind == Kind::kHistory && value.payload < tables_.histories.size()) {
@@ -414,6 +441,8 @@ Value Builder::Tuple(std::span<const Value> items) {
 void Builder::SetFrame(Value& dict, std::span<const Value> items) {
   Frame frame;
   StringId original;
+  std::string_view node;
+  std::string_view target;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
     const Value value = items[i + 1];
     const Key key = KeyOf(items[i]);
@@ -425,10 +454,24 @@ void Builder::SetFrame(Value& dict, std::span<const Value> items) {
     if (key == Key::kFxOriginalTrace && value.kind == Kind::kString) {
       original = StringId(value.payload);
     }
+    if (key == Key::kFxNodeName && value.kind == Kind::kString) node = words_.TextOf(value);
+    if (key == Key::kFxNodeTarget && value.kind == Kind::kString) target = words_.TextOf(value);
+  }
+  if (!node.empty() || !target.empty()) {
+    const std::string_view between = node.empty() || target.empty() ? "" : ": ";
+    // Added as a name, since what is looked at lies in the table that grows.
+    const std::string name = fmt::format("{}{}{}", node, between, CalledName(target));
+    frame.node = stack_builder_.Shortened(words_.Add(name));
   }
   // The last entry is the innermost: the user's own line that the compiled code came from.
   const std::span<const FrameId> lines = tracebacks_.FramesOf(original);
-  const FrameId id = lines.empty() ? stack_builder_.AddFrame(frame) : lines.back();
+  if (!lines.empty() && frame.node.valid()) {
+    const StringId node_of_it = frame.node;
+    frame = tables_.stacks.frame(lines.back());
+    frame.node = node_of_it;
+  }
+  const bool own = lines.empty() || frame.node.valid();
+  const FrameId id = own ? stack_builder_.AddFrame(frame) : lines.back();
   dict = {Kind::kFrame, id.index()};
 }
 

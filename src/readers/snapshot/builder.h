@@ -67,6 +67,9 @@ class Builder {
     return tables_.streams.IndexOf(v.kind == Kind::kInt ? v.payload : 0, tables_.skipped);
   }
   std::uint8_t PoolOf(Value v);
+  void NoteContext(std::size_t row, Value value);
+  void TakeLabels(Value& dict, std::span<const Value> items);
+  StringId MetadataOf(StringId text);
   StackId ForwardStackOf(Value strings);
   Bytes SizeOf(Value v);
 
@@ -76,6 +79,8 @@ class Builder {
   Tracebacks tracebacks_{words_, tables_.stacks.strings, stack_builder_, tables_.budget};
   HashMap<std::uint64_t, StackId> forward_cache_;  // by the list of their texts
   StringId no_text_;                               // "", which most events carry as their metadata
+  StringId no_context_;                            // "N/A", likewise
+  HashMap<std::uint32_t, StringId> metadata_;      // texts of JSON, as labels
   std::vector<FrameId> scratch_frames_;
   std::size_t rebuild_budget_;
   std::size_t label_budget_;  // of texts made of dictionaries

@@ -18,4 +18,7 @@ Result<Recording> ReadPickleWindow(ByteWindow& stream);
 bool RecogniseJsonSnapshot(std::string_view bytes);
 Result<Recording> ReadJsonSnapshot(const Input& input);
 
+bool RecogniseSqliteSnapshot(std::string_view bytes);
+Result<Recording> ReadSqliteSnapshot(const Input& input);
+
 }  // namespace plimsoll

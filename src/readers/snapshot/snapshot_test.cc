@@ -163,5 +163,120 @@ TEST(Snapshot, MissingKeysAreNoError) {
   EXPECT_EQ(ReadDialect("no_traces.pickle").timelines.at(0).segments.size(), 1u);
 }
 
+TEST(Snapshot, SaysWhenItsRingWasFull) {
+  const RecordedSettings settings = ReadDialect("overflowed.pickle").timelines.at(0).settings;
+  EXPECT_TRUE(settings.trace_overflowed);
+  EXPECT_EQ(settings.trace_max_entries, 3);
+  EXPECT_FALSE(ReadDialect("protocol4.pickle").timelines.at(0).settings.trace_overflowed);
+}
+
+TEST(Snapshot, MetadataMayHaveAnyPlainValuesAndNames) {
+  const Recording recording = ReadDialect("metadata_more.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  ASSERT_EQ(t.notes.size(), 4u);
+  EXPECT_EQ(t.stacks.strings[t.notes[0].text], "stage=rollout, temperature=0.5, lora=None");
+  EXPECT_EQ(t.stacks.strings[t.notes[1].text], "name=encoder, layer=3");
+  EXPECT_EQ(t.stacks.strings[t.notes[2].text], "phase=rollout, layer=3");
+  EXPECT_EQ(t.stacks.strings[t.notes[3].text], "{not JSON}");
+  EXPECT_TRUE(recording.skipped.empty());
+}
+
+TEST(Snapshot, PinnedMemoryHasAHistoryOfItsOwn) {
+  for (const char* const name : {"pinned.pickle", "pinned_alone.pickle"}) {
+    const Recording recording = ReadDialect(name);
+    ASSERT_EQ(recording.timelines.size(), 1u);
+    const Timeline& t = recording.timelines[0];
+    EXPECT_EQ(t.host_reserved, 5 * kMiB);
+    ASSERT_EQ(t.pinned.events.size(), 6u);
+    EXPECT_EQ(t.pinned.events[1].size, 3 * kMiB);
+    EXPECT_EQ(Where(t, t.pinned.events[1].stack, 0), "/home/me/train.py:10:make_model");
+    ASSERT_EQ(t.pinned.pieces.size(), 2u);
+    EXPECT_TRUE(t.pinned.pieces[0].in_use);
+    EXPECT_FALSE(t.pinned.pieces[1].in_use);
+  }
+  EXPECT_EQ(ReadDialect("pinned.pickle").timelines[0].events.size(), 5u);
+}
+
+TEST(Snapshot, FramesOfCompiledCodeNameTheirNode) {
+  const Recording recording = ReadDialect("fx_nodes.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  const auto node = [&](std::size_t event) {
+    const Frame& frame = t.stacks.frame(t.stacks.stack(t.events[event].stack)[0]);
+    return frame.node.valid() ? t.stacks.strings[frame.node] : std::string_view();
+  };
+  EXPECT_EQ(node(1), "mm: aten.mm.default");
+  EXPECT_EQ(Where(t, t.events[1].stack, 0), "/home/me/model.py:33:forward");
+  EXPECT_EQ(node(2), "input_2: relu");
+  EXPECT_EQ(Where(t, t.events[2].stack, 0), "fx_generated_0.py:9:forward");
+  EXPECT_EQ(node(0), "");
+}
+
+TEST(Snapshot, TellsWhatTheCompilerWasAt) {
+  const Recording recording = ReadDialect("compile_context.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  ASSERT_EQ(t.compile_contexts.size(), 2u);
+  EXPECT_EQ(t.compile_contexts[1].event, 2u);
+  EXPECT_EQ(t.stacks.strings[t.compile_contexts[1].text], "Torch-Compiled Region: 0/1");
+}
+
+TEST(Snapshot, CategoriesMayBeNamesOrNumbers) {
+  const Recording recording = ReadDialect("categories.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  ASSERT_EQ(t.given_categories.size(), 2u);
+  EXPECT_EQ(t.stacks.strings[t.given_categories[0].text], "parameter");
+  EXPECT_EQ(t.given_categories[1].event, 2u);
+  EXPECT_EQ(t.stacks.strings[t.given_categories[1].text], "activation");
+  ASSERT_EQ(t.given_of_blocks.size(), 1u);
+  EXPECT_EQ(t.given_of_blocks[0].address, kBase);
+}
+
+TEST(Snapshot, OfIntelsGpusHasTheSameForm) {
+  const Recording recording = ReadDialect("xpu.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  EXPECT_EQ(t.events.size(), 5u);
+  EXPECT_EQ(t.segments.size(), 1u);
+  EXPECT_EQ(t.blocks.size(), 2u);
+}
+
+TEST(Snapshot, OfMlxHasNoStreams) {
+  const Recording recording = ReadDialect("mlx.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  EXPECT_EQ(t.events.size(), 6u);
+  EXPECT_EQ(t.segments.size(), 2u);
+  EXPECT_TRUE(recording.skipped.empty());
+}
+
+TEST(Snapshot, AStateAloneMayBeOfAnyRelease) {
+  const Recording recording = ReadDialect("state_list.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  EXPECT_EQ(t.torch, "2.1 or newer");
+  EXPECT_TRUE(t.events.empty());
+  EXPECT_EQ(t.blocks.size(), 2u);
+}
+
+TEST(Snapshot, AsTablesOfSqliteTellsTheSameStory) {
+  const Recording recording = ReadDialect("tables.sqlite");
+  EXPECT_EQ(recording.format, "PyTorch memory snapshot (SQLite)");
+  const Recording pickled = ReadDialect("protocol4.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  const Timeline& p = pickled.timelines.at(0);
+  ASSERT_EQ(t.events.size(), p.events.size());
+  for (std::size_t i = 0; i < t.events.size(); ++i) {
+    EXPECT_EQ(t.events[i].action, p.events[i].action);
+    EXPECT_EQ(t.events[i].address, p.events[i].address);
+    EXPECT_EQ(t.events[i].size, p.events[i].size);
+    EXPECT_EQ(t.events[i].time_us, p.events[i].time_us);
+  }
+  EXPECT_EQ(Where(t, t.events[2].stack, 0), "/home/me/train.py:57:forward");
+  EXPECT_EQ(t.events[0].stack, t.events[1].stack);
+  ASSERT_EQ(t.blocks.size(), 2u);
+  EXPECT_EQ(t.blocks[0].state, BlockState::kActive);
+  EXPECT_EQ(t.blocks[0].requested, 2'000'000);
+  const Recording several = ReadDialect("tables_devices.sqlite");
+  ASSERT_EQ(several.timelines.size(), 2u);
+  EXPECT_EQ(several.timelines[1].events.size(), 5u);
+  EXPECT_EQ(several.timelines[1].segments.size(), 1u);
+}
+
 }  // namespace
 }  // namespace plimsoll::snapshot_test

@@ -97,6 +97,7 @@ class StackCopier {
     Frame copy = from_.frame(frame);
     Copy(copy.function);
     Copy(copy.file);
+    Copy(copy.node);
     return frames_.emplace(frame, builder_.AddFrame(copy)).first->second;
   }
 
@@ -116,6 +117,10 @@ class TimelineMaker {
   void TakeSegments(Value list);
   void TakeTraces(Value list);
   void TakeAnnotations(Value list);
+  void TakePinned(const SnapshotRow& snapshot);
+  void GivePinned();
+  /// Turns numbers into the names of the document's list.
+  void NameCategories(Value list);
   void GiveStacks(StackBudget& copies);
   std::map<std::int32_t, Timeline>& by_device() { return by_device_; }
 
@@ -124,6 +129,7 @@ class TimelineMaker {
   void TakeEvents(Timeline& timeline, RowRange& range, bool only);
 
   Tables& tables_;
+  PinnedMemory pinned_;
   std::map<std::int32_t, Timeline> by_device_;
 };
 
@@ -150,6 +156,11 @@ void TimelineMaker::TakeSegments(Value list) {
         if (block.address == 0) block.address = next;
         next = block.address + static_cast<Address>(block.size);
         timeline.blocks.push_back(block);
+        const auto given = std::ranges::lower_bound(tables_.given_of_blocks, b, {},
+                                                    &std::pair<std::size_t, StringId>::first);
+        if (given != tables_.given_of_blocks.end() && given->first == b) {
+          timeline.given_of_blocks.push_back({block.address, given->second});
+        }
       }
     }
     timeline.segments.push_back(segment);
@@ -160,17 +171,16 @@ void TimelineMaker::TakeEvents(Timeline& timeline, RowRange& range, bool only) {
   if (range.taken) return tables_.skipped.Count("event lists that stand in the file twice");
   range.taken = true;
   const std::size_t end = range.first + range.count;
-  for (const EventNote& note : tables_.notes) {
-    if (note.event >= range.first && note.event < end) {
-      timeline.notes.push_back({static_cast<EventIndex>(note.event - range.first), note.text});
+  const auto take = [&](const std::vector<EventNote>& all, std::vector<EventNote>& own) {
+    for (const EventNote& note : all) {
+      if (note.event < range.first || note.event >= end) continue;
+      own.push_back({static_cast<EventIndex>(note.event - range.first), note.text});
     }
-  }
-  for (const EventNote& purpose : tables_.purposes) {
-    if (purpose.event >= range.first && purpose.event < end) {
-      timeline.purposes.push_back(
-          {static_cast<EventIndex>(purpose.event - range.first), purpose.text});
-    }
-  }
+  };
+  take(tables_.notes, timeline.notes);
+  take(tables_.purposes, timeline.purposes);
+  take(tables_.contexts, timeline.compile_contexts);
+  take(tables_.given, timeline.given_categories);
   for (const ForwardStack& row : tables_.forward) {
     if (row.event >= range.first && row.event < end) {
       timeline.forward_stacks.push_back(
@@ -208,6 +218,52 @@ void TimelineMaker::TakeTraces(Value list) {
   }
 }
 
+void TimelineMaker::NameCategories(Value list) {
+  if (list.kind == Kind::kStrings) {
+    const std::vector<StringId>& names = tables_.string_lists[list.payload];
+    for (const auto& [event, number] : tables_.given_by_number) {
+      if (number < 0 || static_cast<std::size_t>(number) >= names.size()) continue;
+      AddRow(tables_.budget, tables_.given,
+             EventNote{event, names[static_cast<std::size_t>(number)]});
+    }
+  }
+  std::ranges::stable_sort(tables_.given, {}, &EventNote::event);
+  std::ranges::stable_sort(tables_.given_of_blocks, {}, &std::pair<std::size_t, StringId>::first);
+}
+
+void TimelineMaker::TakePinned(const SnapshotRow& snapshot) {
+  if (snapshot.host_segments.kind == Kind::kHostSegmentList) {
+    const RowRange range = tables_.lists[snapshot.host_segments.payload];
+    const auto first = tables_.host_segments.begin() + static_cast<std::ptrdiff_t>(range.first);
+    pinned_.pieces.assign(first, first + static_cast<std::ptrdiff_t>(range.count));
+  }
+  const auto take = [&](std::size_t list) {
+    RowRange& range = tables_.lists[list];
+    if (range.taken) return;
+    range.taken = true;
+    const auto first = tables_.events.begin() + static_cast<std::ptrdiff_t>(range.first);
+    pinned_.events.insert(pinned_.events.end(), first,
+                          first + static_cast<std::ptrdiff_t>(range.count));
+  };
+  // One list, or a list of them.
+  if (snapshot.host_traces.kind == Kind::kEventList) take(snapshot.host_traces.payload);
+  if (snapshot.host_traces.kind == Kind::kTraces) {
+    for (const std::size_t list : tables_.traces[snapshot.host_traces.payload]) {
+      if (list != kNoList) take(list);
+    }
+  }
+}
+
+/// It belongs to the process: the first of its devices gets it.
+void TimelineMaker::GivePinned() {
+  if (pinned_.empty()) return;
+  if (by_device_.empty()) by_device_.try_emplace(0);
+  Bytes reserved = 0;
+  for (const PinnedMemory::Piece& piece : pinned_.pieces) reserved += piece.size;
+  for (auto& [device, timeline] : by_device_) timeline.host_reserved = reserved;
+  by_device_.begin()->second.pinned = std::move(pinned_);
+}
+
 /// One device (the usual case) takes the stacks as they are; of several, each gets what it uses.
 void TimelineMaker::GiveStacks(StackBudget& copies) {
   if (by_device_.size() == 1) {
@@ -222,6 +278,10 @@ void TimelineMaker::GiveStacks(StackBudget& copies) {
     for (ForwardStack& f : timeline.forward_stacks) copier.Copy(f.stack);
     for (EventNote& n : timeline.notes) copier.Copy(n.text);
     for (EventNote& n : timeline.purposes) copier.Copy(n.text);
+    for (EventNote& n : timeline.compile_contexts) copier.Copy(n.text);
+    for (EventNote& n : timeline.given_categories) copier.Copy(n.text);
+    for (BlockNote& n : timeline.given_of_blocks) copier.Copy(n.text);
+    for (Event& e : timeline.pinned.events) copier.Copy(e.stack);
     for (Annotation& a : timeline.annotations) copier.Copy(a.name);
   }
 }
@@ -239,14 +299,6 @@ std::optional<SnapshotRow> SnapshotOf(const Tables& tables, Value root) {
   SnapshotRow snapshot;
   snapshot.segments = root;  // PyTorch 1.13: the list of segments is the whole document
   return snapshot;
-}
-
-Bytes HostReserved(const Tables& tables, Value list) {
-  if (list.kind != Kind::kHostSegmentList) return 0;
-  const RowRange range = tables.lists[list.payload];
-  Bytes host = 0;
-  for (std::size_t i = 0; i < range.count; ++i) host += tables.host_segments[range.first + i];
-  return host;
 }
 
 std::string TextOf(const Tables& tables, Value text) {
@@ -280,20 +332,25 @@ Result<Recording> RecordingOf(Tables& tables, Value root) {
   const std::string prediction = TextOf(tables, snapshot->prediction);
   const std::string torch = TextOf(tables, snapshot->torch);
   TimelineMaker maker(tables);
+  maker.NameCategories(snapshot->categories);
   maker.TakeSegments(snapshot->segments);
+  // Before the events of a device may be moved out of their table.
+  maker.TakePinned(*snapshot);
   maker.TakeTraces(snapshot->traces);
   maker.TakeAnnotations(snapshot->annotations);
+  maker.GivePinned();
   if (maker.by_device().empty()) maker.by_device().try_emplace(0);
 
   StackBudget copies = tables.stack_budget;
   maker.GiveStacks(copies);
   if (tables.budget.spent()) return ReadBudget::Refusal();
-  const Bytes host = HostReserved(tables, snapshot->host_segments);
   Recording recording;
   for (auto& [device, timeline] : maker.by_device()) {
     timeline.device = device;
-    timeline.host_reserved = host;
     DescribeTimeline(tables, timeline);
+    // A state that the program asked for (memory_snapshot(), MemPool.snapshot()) has these keys in
+    // every release since.
+    if (root.kind == Kind::kSegmentList && timeline.torch == "2.1") timeline.torch = "2.1 or newer";
     timeline.prediction = prediction;
     if (!prediction.empty()) timeline.torch = torch;
     recording.timelines.push_back(std::move(timeline));

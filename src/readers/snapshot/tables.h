@@ -92,7 +92,8 @@ struct HistoryRow {
 };
 
 struct SnapshotRow {
-  Value segments, traces, settings, annotations, host_segments, prediction, torch;
+  Value segments, traces, settings, annotations, host_segments, host_traces, categories, prediction,
+      torch;
 };
 
 struct Tables {
@@ -111,7 +112,11 @@ struct Tables {
   std::vector<SegmentRow> segments;
   std::vector<HistoryRow> histories;
   std::vector<std::pair<Annotation, std::int32_t>> annotations;
-  std::vector<Bytes> host_segments;
+  std::vector<PinnedMemory::Piece> host_segments;
+  std::vector<EventNote> contexts;
+  std::vector<EventNote> given;
+  std::vector<std::pair<EventIndex, std::int64_t>> given_by_number;  // of the document's list
+  std::vector<std::pair<std::size_t, StringId>> given_of_blocks;     // by row
   std::vector<RowRange> lists;
   std::vector<std::vector<std::size_t>> traces;
   std::vector<PoolId> pairs;

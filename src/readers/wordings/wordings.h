@@ -26,18 +26,20 @@ std::span<const Wording> LastResorts();
 using WordingReader = bool(Scanner& scanner, std::string_view before, OomMessage& message);
 
 // wordings_torch.cc: the allocators of PyTorch.
-WordingReader ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadTorchRejectedWarning,
-    ReadTorchAsync, ReadTorchMps, ReadMpsBuffer, ReadAscend, ReadAscendDriver, ReadVirtualAddress;
+WordingReader ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadBrokenSegment,
+    ReadTorchRejectedWarning, ReadTorchAsync, ReadTorchMps, ReadMpsBuffer, ReadAscend,
+    ReadAscendDriver, ReadVirtualAddress;
 
 // wordings_cuda.cc: the CUDA runtime and the libraries on it, which give hardly any figures.
 WordingReader ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm,
     ReadNcclCalloc, ReadNcclFailure, ReadHabana, ReadCublasHandle, ReadCudaCall, ReadTensorRtLlm,
-    ReadTooLargeToLoad, ReadNoBatchSize;
+    ReadTooLargeToLoad, ReadNoBatchSize, ReadHipInUse;
 
 // wordings_host.cc: requests for the host's memory that failed.
 WordingReader ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMemoryError,
     ReadPageFile, ReadSharedMemory, ReadSharedMap, ReadSharedFile, ReadPinnedHost, ReadAllocOnHost,
-    ReadSharedWrite, ReadNcclShared, ReadNcclSegment, ReadJavaHeap;
+    ReadSharedWrite, ReadNcclShared, ReadNcclSegment, ReadJavaHeap, ReadAlreadyMapped,
+    ReadDriverMemory;
 
 // wordings_kills.cc: processes that were killed.
 WordingReader ReadKernelKill, ReadKernelConstraint, ReadCgroupLimit, ReadReaper, ReadInvoked,

@@ -27,6 +27,12 @@ bool ReadCudaRuntime(Scanner& scanner, std::string_view, OomMessage& message) {
   // Programs that call the driver themselves name the call: "CUDA error: Out of memory in
   // cuMemAlloc".
   if (scanner.AnyOf({"in cuMem", "in cuMalloc", "in cuArray"})) message.program = Program::kOther;
+  // vLLM's allocator for engines that sleep: "CUDA Error: out of memory at cumem_allocator.cpp:62".
+  Scanner behind = scanner;
+  if (behind.Literal("at") && behind.Until(":\n", 160).ends_with("cumem_allocator.cpp")) {
+    message.program = Program::kVllm;
+    message.subject = "waking up";
+  }
   if (scanner.Literal("current device:")) {
     if (auto device = scanner.Integer()) message.device = static_cast<int>(*device & 0xffff);
   }
@@ -115,6 +121,12 @@ bool ReadTensorRtLlm(Scanner& scanner, std::string_view, OomMessage& message) {
 bool ReadNoBatchSize(Scanner&, std::string_view, OomMessage& message) {
   message.subject = "every batch size";
   return true;
+}
+
+/// "Memory critical error by agent node-0 (Agent handle: 0x5) on address 0x7f. Reason: Memory in
+/// use.": memory was to be given back that a kernel still used.
+bool ReadHipInUse(Scanner& scanner, std::string_view, OomMessage&) {
+  return scanner.SkipPast("Reason: Memory in use", 160);
 }
 
 /// "Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit

@@ -98,6 +98,30 @@ bool ReadAllocOnHost(Scanner& scanner, std::string_view, OomMessage& message) {
   return true;
 }
 
+/// "cudaErrorAlreadyMapped", where memory was being pinned: Windows has no more of it. Elsewhere
+/// the same error is one of graphics.
+bool ReadAlreadyMapped(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kPinned;
+  message.subject = "already mapped";
+  const auto pins = [](std::string_view text) {
+    for (const std::string_view word : {"HostRegister", "HostAlloc", "MallocHost", "pin_memory",
+                                        "pinned", "pinning", "Pinned", "Pinning"}) {
+      if (text.find(word) != std::string_view::npos) return true;
+    }
+    return false;
+  };
+  return pins(before) || pins(scanner.Ahead(200));
+}
+
+/// The kernel's "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY]
+/// (0x00000051) returned from _memdescAllocInternal(pMemDesc) @ mem_desc.c:1359".
+bool ReadDriverMemory(Scanner& scanner, std::string_view before, OomMessage& message) {
+  if (before.rfind("NVRM") == std::string_view::npos) return false;
+  message.host = HostEvent::kDriver;
+  if (scanner.SkipPast("returned from", 24)) message.subject = scanner.Until("(@\n", 64);
+  return true;
+}
+
 /// "unable to write to file </torch_42>", with or without the reason behind it.
 bool ReadSharedWrite(Scanner& scanner, std::string_view, OomMessage& message) {
   message.host = HostEvent::kSharedMemory;

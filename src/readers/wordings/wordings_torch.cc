@@ -167,32 +167,37 @@ bool SkipElision(Scanner& scanner, const OomMessage& message) {
   return false;
 }
 
-/// What the hint recommends, and where it sends the reader.
-void ReadHint(Scanner& scanner, TorchVersions& versions) {
+/// What the hint recommends, and where it sends the reader. True where it was left out although the
+/// message is whole.
+bool ReadHint(Scanner& scanner, TorchVersions& versions) {
   if (scanner.Literal("Please use `empty_cache` to release all unoccupied cached memory")) {
     versions.Narrow(206, TorchVersions::kNewest);
   }
-  if (!scanner.Literal("If reserved but unallocated memory is large try setting")) return;
+  if (!scanner.Literal("If reserved but unallocated memory is large try setting")) {
+    // The reference stands there and the hint in front of it does not: it would be of no use.
+    return scanner.Literal("See documentation for Memory Management");
+  }
   if (scanner.Literal("max_split_size_mb to avoid fragmentation.")) {
     versions.Narrow(201, 201);
     scanner.Literal("See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF");
-    return;
+    return false;
   }
   if (scanner.Literal("PYTORCH_ALLOC_CONF=")) {
     versions.Narrow(210, 210);
   } else if (scanner.Literal("PYTORCH_CUDA_ALLOC_CONF=")) {
     versions.Narrow(202, TorchVersions::kNewest);
   } else if (!scanner.Literal("PYTORCH_HIP_ALLOC_CONF=")) {
-    return;
+    return false;
   }
   scanner.Literal("expandable_segments:True to avoid fragmentation.");
   scanner.Literal("See documentation for Memory Management");
-  if (!scanner.Literal("(https://")) return;
+  if (!scanner.Literal("(https://")) return false;
   if (scanner.Literal("pytorch.org/docs/stable/notes/cuda.html#environment-variables")) {
     versions.Narrow(202, 210);
   } else if (scanner.Literal("docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory")) {
     versions.Narrow(211, TorchVersions::kNewest);
   }
+  return false;
 }
 
 /// The figures with their words, and the hint behind them.
@@ -200,7 +205,8 @@ void ReadSentences(Scanner& scanner, OomMessage& message, TorchVersions versions
   while (ReadClause(scanner, message, versions) || SkipElision(scanner, message)) {
   }
   message.cut_off = !message.reserved_free;
-  ReadHint(scanner, versions);
+  const bool whole = !message.cut_off;
+  message.expandable_on = ReadHint(scanner, versions) && whole;
   SetVersions(message, versions);
 }
 
@@ -313,6 +319,13 @@ bool ReadXpuBlock(Scanner& scanner, std::string_view, OomMessage& message) {
 bool ReadNvmlAssert(Scanner& scanner, std::string_view, OomMessage&) {
   return scanner.SkipPast("INTERNAL ASSERT FAILED", 80) &&
          scanner.SkipPast("CUDACachingAllocator.cpp", 160);
+}
+
+/// "!handles_.at(i) INTERNAL ASSERT FAILED at …CUDACachingAllocator.cpp":487: the driver gave only
+/// a part of what an expandable segment was to grow by, and the allocator did not clean up. From
+/// then on every request in that range fails so.
+bool ReadBrokenSegment(Scanner& scanner, std::string_view, OomMessage&) {
+  return scanner.SkipPast("CUDACachingAllocator.cpp", 160);
 }
 
 /// The log's line for the same event: "requested S but total_allocated_memory (S) + requested size

@@ -292,5 +292,25 @@ TEST(TorchWordings, TheBareSentence) {
   EXPECT_FALSE(m.cut_off);
 }
 
+TEST(TorchWordings, AHintThatIsLeftOutTellsThatSegmentsExpand) {
+  const std::string figures =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+      "capacity of 79.15 GiB of which 512.00 MiB is free. Including non-PyTorch memory, this "
+      "process has 78.60 GiB memory in use. Of the allocated memory 60.00 GiB is allocated by "
+      "PyTorch, and 18.00 GiB is reserved by PyTorch but unallocated.";
+  const std::string reference =
+      " See documentation for Memory Management  "
+      "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage)\n";
+  const OomMessage without = ReadOne(figures + reference);
+  EXPECT_TRUE(without.expandable_on);
+  EXPECT_EQ(VersionsOf(without), "2.4 or newer") << "not an older release";
+  EXPECT_FALSE(ReadOne(figures +
+                       " If reserved but unallocated memory is large try setting "
+                       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation." +
+                       reference)
+                   .expandable_on);
+  EXPECT_FALSE(ReadOne(figures + "\n").expandable_on) << "the text may have been cut there";
+}
+
 }  // namespace
 }  // namespace plimsoll::wordings_torch_test

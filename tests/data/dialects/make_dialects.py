@@ -4,7 +4,7 @@
 Every file holds the same story, so that one test can ask the same of each: a segment of 20 MiB, a
 block of 2,000,000 bytes that stays, one of 3 MiB that is made and freed.
 """
-import copy, json, pathlib, pickle
+import copy, json, pathlib, pickle, sqlite3
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -115,6 +115,30 @@ class TorchPickler:
             self.put()
 
 
+def write_sqlite(path, value):
+    """The tables that pull request 178670 of PyTorch proposes; frames as JSON."""
+    path.unlink(missing_ok=True)
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE device_traces (id INTEGER PRIMARY KEY, device INTEGER, action TEXT, addr INTEGER, size INTEGER,"
+               " stream INTEGER, time_us INTEGER, frames TEXT)")
+    db.execute("CREATE TABLE segments (id INTEGER PRIMARY KEY, device INTEGER, address INTEGER, total_size INTEGER,"
+               " stream INTEGER, segment_type TEXT)")
+    db.execute("CREATE TABLE blocks (id INTEGER PRIMARY KEY, segment_id INTEGER, addr INTEGER, size INTEGER,"
+               " requested_size INTEGER, state TEXT, frames TEXT)")
+    for device, trace in enumerate(value["device_traces"]):
+        for e in trace:
+            db.execute("INSERT INTO device_traces (device, action, addr, size, stream, time_us, frames) VALUES (?,?,?,?,?,?,?)",
+                       (device, e["action"], e["addr"], e["size"], e["stream"], e["time_us"], json.dumps(e["frames"])))
+    for i, s in enumerate(value["segments"]):
+        db.execute("INSERT INTO segments VALUES (?,?,?,?,?,?)",
+                   (i + 1, s["device"], s["address"], s["total_size"], s["stream"], s["segment_type"]))
+        for b in s["blocks"]:
+            db.execute("INSERT INTO blocks (segment_id, addr, size, requested_size, state, frames) VALUES (?,?,?,?,?,?)",
+                       (i + 1, b["address"], b["size"], b["requested_size"], b["state"], json.dumps(b["frames"])))
+    db.commit()
+    db.close()
+
+
 def main():
     for protocol in (2, 3, 4, 5):
         write(f"protocol{protocol}", snapshot(), protocol)
@@ -175,6 +199,110 @@ def main():
     for b in high["segments"][0]["blocks"]:
         b["address"] += 1 << 63
     write("high_addresses", high)
+    # The ring was full: the first two events were overwritten.
+    write("overflowed", snapshot(device_traces=[events()[2:]],
+                                 allocator_settings=dict(SETTINGS, trace_alloc_overflowed=True, trace_alloc_max_entries=3)))
+    # More kinds of metadata: other values, keys that a snapshot has too, JSON in a text as 2.15 writes it.
+    noted = events()
+    noted[0]["user_metadata"] = {"stage": "rollout", "temperature": 0.5, "lora": None}
+    noted[1]["user_metadata"] = {"name": "encoder", "layer": 3}
+    noted[2]["user_metadata"] = '{"phase": "rollout", "layer": 3}'
+    noted[3]["user_metadata"] = "{not JSON}"
+    write("metadata_more", snapshot(device_traces=[noted]))
+    # What the program said of a block after it was made, twice; of one that was made before the record.
+    said = events()
+    said[2:2] = [dict(event("annotate", BASE, 0, 1001), user_metadata="weights"),
+                 dict(event("annotate", BASE, 0, 1001), user_metadata="encoder.0")]
+    write("annotated", snapshot(device_traces=[said]))
+    write("annotated_earlier", snapshot(device_traces=[[e for e in said if e["action"] != "segment_alloc"
+                                                        and e.get("addr") != BASE or e["action"] == "annotate"]]))
+    # Kinds of events that were not recorded (skip_actions).
+    reused = events() + [event("alloc", BASE + 2_000_384, MIB, 1005, STACK_B), event("free_requested", BASE + 2_000_384, MIB, 1006, []),
+                         event("free_completed", BASE + 2_000_384, MIB, 1007, [])]
+    for name, skipped in (("completed", ("free_completed",)), ("requested", ("free_requested",)), ("allocs", ("alloc",)),
+                          ("frees", ("free_requested", "free_completed"))):
+        write(f"skip_{name}", snapshot(device_traces=[[e for e in reused if e["action"] not in skipped]]))
+    # A segment that came and went without its events.
+    other = BASE + (1 << 32)
+    unseen = events() + [event("alloc", other, 4 * MIB, 1005, STACK_B), event("free_requested", other, 4 * MIB, 1006, []),
+                         event("free_completed", other, 4 * MIB, 1007, [])]
+    write("skip_segments", snapshot(device_traces=[[e for e in unseen if e["action"] != "segment_alloc"]]))
+    # What memory_snapshot(include_traces=False) and MemPool.snapshot() return: a list, in any release since 2.1.
+    write("state_list", [segment()])
+    # Pinned memory of the host, with its history (2.14); a request of 3 MiB takes 4.
+    host = [event("segment_alloc", 0x10000000, 4 * MIB, 900, STACK_A), event("alloc", 0x10000000, 3 * MIB, 901, STACK_A),
+            event("segment_alloc", 0x20000000, MIB, 902, STACK_B), event("alloc", 0x20000000, MIB, 903, STACK_B),
+            event("free_requested", 0x20000000, MIB, 904, []), event("free_completed", 0x20000000, MIB, 905, [])]
+    pieces = [{"address": 0x10000000, "size": 4 * MIB, "allocated": True, "active": True},
+              {"address": 0x20000000, "size": MIB, "allocated": False, "active": False}]
+    write("pinned", snapshot(host_segments=pieces, host_traces=[host]))
+    write("pinned_alone", {"segments": [], "device_traces": [[]], "host_segments": pieces, "host_traces": host})
+    # Nodes of compiled graphs, with and without the line that they came from.
+    nodes = events()
+    nodes[1]["frames"] = [frame("forward", 8, "fx_generated_0.py", fx_node_op="call_function", fx_node_name="mm", fx_node_target="aten.mm.default",
+                                fx_original_trace='  File "/home/me/model.py", line 33, in forward\n    x = self.lin(x)\n')] + STACK_B[1:]
+    nodes[2]["frames"] = [frame("forward", 9, "fx_generated_0.py", fx_node_op="call_function", fx_node_name="input_2",
+                                fx_node_target="<function relu at 0xffff75baede0>")] + STACK_B[1:]
+    write("fx_nodes", snapshot(device_traces=[nodes]))
+    # Made while torch.compile was at work, the same region twice.
+    compiled = [dict(e, compile_context="N/A") for e in events()]
+    compiled[1]["compile_context"] = "Torch-Compiled Region: 0/0"
+    compiled[2]["compile_context"] = "Torch-Compiled Region: 0/1"
+    write("compile_context", snapshot(device_traces=[compiled]))
+    # Categories that the record gives, by name and by number.
+    given = events()
+    given[1]["category"] = "parameter"
+    given[2]["category"] = 1
+    named = segment()
+    named["blocks"][0]["category"] = "parameter"
+    write("categories", snapshot(segments=[named], device_traces=[given], categories=["parameter", "activation"]))
+    write_sqlite(HERE / "tables.sqlite", snapshot())
+    write_sqlite(HERE / "tables_devices.sqlite", snapshot(segments=[segment(0), segment(1, BASE + (1 << 33))], device_traces=[
+        events(), [dict(e, addr=e["addr"] + (1 << 33)) for e in events()]]))
+    # Intel's (torch.xpu.memory._dump_snapshot): neither settings nor marks, no pools on segments.
+    bare_segment = {k: v for k, v in segment().items() if k not in ("segment_pool_id", "is_expandable", "requested_size")}
+    write("xpu", {"segments": [bare_segment], "device_traces": [events()]})
+    # Apple's MLX in the same form: no streams, each buffer a segment of its own.
+    buffers = [(BASE, 2_000_000, 2_000_384), (BASE + (1 << 30), 3 * MIB, 3 * MIB)]
+    metal = []
+    for i, (address, asked, size) in enumerate(buffers):
+        metal += [{"action": "segment_alloc", "addr": address, "size": size, "time_us": 1000 + 2 * i, "frames": STACK_B},
+                  {"action": "alloc", "addr": address, "size": asked, "time_us": 1001 + 2 * i, "frames": STACK_B}]
+    metal += [{"action": action, "addr": buffers[1][0], "size": buffers[1][1], "time_us": 1010} for action in ("free_requested", "free_completed")]
+    write("mlx", {"segments": [{"address": a, "total_size": s, "segment_type": "large", "blocks": [
+        {"address": a, "size": s, "requested_size": r, "state": "active_allocated" if i == 0 else "inactive"}]}
+        for i, (a, r, s) in enumerate(buffers)], "device_traces": [metal]})
+    # Three CUDA graphs, each captured into a pool of its own: 160 MiB in the middle of it, 32 MiB that stay.
+    graphs, pools = [event("segment_alloc", BASE, 20 * MIB, 1000, STACK_A, pool_id=(0, 0)),
+                     event("alloc", BASE, 2_000_000, 1001, STACK_A, pool_id=(0, 0))], [segment()]
+    for i in range(3):
+        at, pool, line = BASE + ((i + 1) << 32), (0, i + 1), [frame("capture", 80 + i), frame("<module>", 41)]
+        for action, address, size in (("segment_alloc", at, 192 * MIB), ("alloc", at, 32 * MIB), ("alloc", at + 32 * MIB, 160 * MIB),
+                                      ("free_requested", at + 32 * MIB, 160 * MIB), ("free_completed", at + 32 * MIB, 160 * MIB)):
+            graphs.append(event(action, address, size, 1002 + len(graphs), line, pool_id=pool))
+        pools.append(segment(0, at, total_size=192 * MIB, segment_pool_id=pool, frames=line, blocks=[
+            {"address": at, "size": 32 * MIB, "requested_size": 32 * MIB, "state": "active_allocated", "frames": line},
+            {"address": at + 32 * MIB, "size": 160 * MIB, "requested_size": 0, "state": "inactive", "frames": []}]))
+    write("graph_pools", snapshot(segments=pools, device_traces=[graphs]))
+    # The same as 2.11 and older write it: only the segments tell their pool.
+    write("graph_pools_2.11", snapshot(segments=pools, device_traces=[[{k: v for k, v in e.items() if k != "pool_id"} for e in graphs]]))
+    # The allocator waited for another stream, got 16 MiB back, and gave up without another look at them.
+    waited = [event("segment_alloc", BASE, 20 * MIB, 1000, STACK_A), event("alloc", BASE, 2_000_000, 1001, STACK_A),
+              event("alloc", BASE + 2_000_384, 16 * MIB, 1002, STACK_B), event("free_requested", BASE + 2_000_384, 16 * MIB, 1003, []),
+              event("alloc", BASE + 2_000_384 + 16 * MIB, MIB, 1004, STACK_B), event("free_completed", BASE + 2_000_384, 16 * MIB, 1005, [])]
+    refused = event("oom", 0, 16 * MIB, 1006, STACK_B, device_free=0)
+    del refused["addr"]
+    held = segment()
+    held["blocks"] = [held["blocks"][0],
+                      {"address": BASE + 2_000_384, "size": 16 * MIB, "requested_size": 0, "state": "inactive", "frames": []},
+                      {"address": BASE + 2_000_384 + 16 * MIB, "size": MIB, "requested_size": MIB, "state": "active_allocated", "frames": STACK_B},
+                      {"address": BASE + 2_000_384 + 17 * MIB, "size": 3 * MIB - 2_000_384, "requested_size": 0, "state": "inactive", "frames": []}]
+    write("pending_free", snapshot(segments=[held], device_traces=[waited + [refused]]))
+    # 1.8 GiB of pinned memory for 1 GiB and a little: each request takes the next power of two.
+    large = [event(action, 0x10000000 + (i << 32), size, 900 + 2 * i, STACK_A) for i in range(3)
+             for action, size in (("segment_alloc", 512 * MIB), ("alloc", 280 * MIB))]
+    write("pinned_rounding", snapshot(host_traces=[large], host_segments=[
+        {"address": 0x10000000 + (i << 32), "size": 512 * MIB, "allocated": 512 * MIB} for i in range(3)]))
     # A history that began mid-run: the block that stays was made before its first event.
     write("mid_run", snapshot(device_traces=[events()[2:]]))
 

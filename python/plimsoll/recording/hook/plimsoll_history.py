@@ -1,9 +1,10 @@
-"""The CUDA allocator's history of this process, and snapshots of it: for `plimsoll run` and for
-`plimsoll.record`, which decide where snapshots go and what is said.
+"""The allocator's history of this process on CUDA or on Intel's XPU, and snapshots of it: for
+`plimsoll run` and for `plimsoll.record`, which decide where snapshots go and what is said.
 
 Works with PyTorch 1.13 and newer, on Python 3.7 and newer, and needs nothing else.
 """
 
+import inspect
 import os
 import pickle
 import sys
@@ -46,11 +47,40 @@ def rank():
     return None
 
 
+def accelerator(torch):
+    """The name of the devices whose allocator keeps a history, and torch's module for them; None
+    and None where this torch has neither."""
+    if hasattr(torch._C, "_cuda_init"):
+        return "cuda", torch.cuda
+    memory = getattr(getattr(torch, "xpu", None), "memory", None)
+    if hasattr(torch._C, "_xpu_init") and hasattr(memory, "_record_memory_history"):
+        return "xpu", torch.xpu
+    return None, None
+
+
+def _newer_options(begin):
+    """What newer releases record besides, where this one can."""
+    try:
+        known = inspect.signature(begin).parameters
+    except (TypeError, ValueError):
+        return {}
+    options = {}
+    # Pinned memory of the host. The one name is that of 2.14, the other what it was to be.
+    for name in ("record_pinned_host_memory", "record_host"):
+        if name in known:
+            options[name] = True
+            break
+    if "skip_actions" in known:
+        options["skip_actions"] = ["snapshot"]  # that a snapshot was taken tells us nothing
+    return options
+
+
 class History:
     """Of the process in which it began. A forked child cannot use CUDA: there it does nothing."""
 
     def __init__(self, torch, max_entries):
         self.torch = torch
+        self.kind, self.device = accelerator(torch)
         self.max_entries = max_entries
         self.owner = None  # who switched it on: "plimsoll", or the "script"; None: nobody could
         self.ooms = 0
@@ -74,7 +104,7 @@ class History:
         self._begun = time.monotonic()
         self._allocations_then = None
         self.owner = self._switch_on()
-        observe = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
+        observe = self._native("attach_out_of_memory_observer")
         if observe is None or self._observed:
             return
         self._observed = True  # there is no way to take it back
@@ -86,14 +116,16 @@ class History:
         observe(observer)
 
     def _switch_on(self):
-        enabled = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
+        enabled = self._native("isHistoryEnabled")
         if enabled and enabled():
             return "script"
-        begin = self.torch.cuda.memory._record_memory_history
+        begin = self.device.memory._record_memory_history
         most = self.max_entries
+        today = {"context": "alloc", "stacks": "python", "max_entries": most}
         # As the releases spell it, the newest first.
         ways = (
-            ("all", {"context": "alloc", "stacks": "python", "max_entries": most}),
+            ("all", dict(today, **_newer_options(begin))),
+            ("all", today),
             (True, {"trace_alloc_max_entries": most, "trace_alloc_record_context": True}),
             (True, {}),
         )
@@ -105,13 +137,17 @@ class History:
                 continue
         return None
 
+    def _native(self, name):
+        """Torch's own function for these devices; None where this release has none."""
+        return getattr(self.torch._C, "_%s_%s" % (self.kind, name), None)
+
     def end(self):
         """Nothing more is recorded, unless the script wants it."""
         self.end_step()
         ours, self.owner, self._pid = self.owner == "plimsoll", None, None
         if not ours:
             return
-        begin = self.torch.cuda.memory._record_memory_history
+        begin = self.device.memory._record_memory_history
         try:
             begin(None)
         except TypeError:  # before PyTorch 2.1
@@ -137,7 +173,7 @@ class History:
     def _allocations(self):
         """How many were made so far on the device that ran out."""
         try:
-            statistics = self.torch.cuda.memory_stats(self.last_oom["device"])
+            statistics = self.device.memory_stats(self.last_oom["device"])
             return statistics["allocation.all.allocated"]
         except Exception:
             return None
@@ -149,7 +185,8 @@ class History:
         cost, and how much of the history it has."""
         begun = time.monotonic()
         self._allocations_then = None
-        snapshot = self.torch.cuda.memory._snapshot()
+        snapshot = self.device.memory._snapshot()
+        self._name_nodes(snapshot)
         if self.budget and isinstance(snapshot, dict):
             # Whoever reads the file must know that the limit is the user's own.
             snapshot.setdefault("allocator_settings", {})["plimsoll_budget"] = self.budget
@@ -173,6 +210,25 @@ class History:
             # A full ring buffer has dropped its oldest entries.
             "full": self.owner == "plimsoll" and any(n >= self.max_entries for n in events),
         }
+
+    def _name_nodes(self, snapshot):
+        """Of compiled code: which node of its graph a frame was written for. What torch knows of
+        that is in this process alone."""
+        traceback = sys.modules.get("torch.fx.traceback")
+        augment = getattr(sys.modules.get("torch._utils"), "_augment_frames", None)
+        if not augment or not getattr(traceback, "_FX_METADATA_REGISTRY", None):
+            return
+        try:
+            blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
+            seen = set()
+            for row in [e for trace in snapshot["device_traces"] for e in trace] + blocks:
+                frames = row.get("frames")
+                # Torch makes each list of frames once, however many events have it.
+                if frames and id(frames) not in seen:
+                    seen.add(id(frames))
+                    augment(frames)
+        except Exception:
+            pass  # the names are a help, the snapshot is needed
 
     # Marks in the record.
 

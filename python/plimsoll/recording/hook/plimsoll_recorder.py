@@ -1,9 +1,10 @@
-"""Records the CUDA allocator's history of this process, for `plimsoll run`.
+"""Records the allocator's history of this process, for `plimsoll run`.
 
-`attach` queues one call for the moment when CUDA is initialised; a process that never does that is
-left alone. From then on a snapshot is written when memory runs out, when a signal comes and as the
-process ends: one file a process, the latest wins, and beside it a JSON file that tells how the
-process ended. Of several out-of-memory events the first and the last are kept, in the folder ooms.
+`attach` queues one call for the moment when CUDA (or Intel's XPU) is initialised; a process that
+never does that is left alone. From then on a snapshot is written when memory runs out, when a
+signal comes and as the process ends: one file a process, the latest wins, and beside it a JSON
+file that tells how the process ended. Of several out-of-memory events the first and the last are
+kept, in the folder ooms.
 
 What is recorded, and when it is written, is in plimsoll_history.py. Nothing that fails here reaches
 the program: it is a line in the run's log.
@@ -22,13 +23,13 @@ _LONGEST_TEXT = 4000
 
 
 def attach(torch, folder, log, load):
-    """Queues the recording for when CUDA is initialised, if it ever is."""
+    """Queues the recording for when the device is initialised, if it ever is."""
     open(os.path.join(os.path.dirname(__file__), "torch_was_imported"), "a").close()
-    if not hasattr(torch._C, "_cuda_init"):
+    recorder = _Recorder(torch, folder, log, load)
+    if recorder.history.device is None:
         log("torch %s is built without CUDA" % torch.__version__)
         return
-    recorder = _Recorder(torch, folder, log, load)
-    torch.cuda._lazy_call(recorder.start)
+    recorder.history.device._lazy_call(recorder.start)
 
 
 def _guarded(what):
@@ -94,7 +95,7 @@ class _Recorder:
         budget = int(os.environ.get("PLIMSOLL_RUN_BUDGET", "0"))
         if not budget:
             return
-        cuda = self.torch.cuda
+        cuda = self.history.device
         local = self.common.whole_number(os.environ.get("LOCAL_RANK", ""))
         count = cuda.device_count()
         # A rank has a device of its own, and must not make a context on the others.
@@ -218,7 +219,7 @@ class _Recorder:
     def keep_text(self):
         """What was free and what others held on the device stands there and in no snapshot."""
         text = (self.ended or {}).get("text", "")
-        if not text.startswith(("CUDA out of memory", "HIP out of memory")):
+        if not text.startswith(("CUDA out of memory", "HIP out of memory", "XPU out of memory")):
             return
         rank = self.common.rank()
         # As torchrun spells it: by this the text finds its snapshot.
@@ -305,7 +306,7 @@ class _Recorder:
             # Several machines may share the folder.
             name = "%s.pid%d.status" % (socket.gethostname().replace("/", "_"), os.getpid())
             self.status = os.path.join(os.path.dirname(__file__), name)
-        devices = map(self.device_status, range(self.torch.cuda.device_count()))
+        devices = map(self.device_status, range(self.history.device.device_count()))
         text = json.dumps(
             {
                 "schema": "plimsoll.status/1",
@@ -336,12 +337,12 @@ class _Recorder:
 
     def device_status(self, device):
         # Asks the allocator, not the device.
-        statistics = self.torch.cuda.memory_stats_as_nested_dict(device)
+        statistics = self.history.device.memory_stats_as_nested_dict(device)
         reserved = statistics.get("reserved_bytes", {}).get("all", {})
         allocated = statistics.get("allocated_bytes", {}).get("all", {})
         if not reserved.get("peak"):
             return None
-        uuid = getattr(self.torch.cuda.get_device_properties(device), "uuid", None)
+        uuid = getattr(self.history.device.get_device_properties(device), "uuid", None)
         return {
             "device": device,
             "gpu": self.driver_index(device),
@@ -350,7 +351,16 @@ class _Recorder:
             "reserved": reserved["current"],
             "peak_allocated": allocated["peak"],
             "peak_reserved": reserved["peak"],
+            "private_pools": self.private_pools(device),
+            "rejections": statistics.get("num_oom_rejections"),
         }
+
+    def private_pools(self, device):
+        """Bytes in pools of CUDA graphs and of MemPools; None where this release does not tell."""
+        try:
+            return int(self.history.device.private_pool_memory_reserved(device))
+        except Exception:
+            return None
 
     def driver_index(self, device):
         """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES."""

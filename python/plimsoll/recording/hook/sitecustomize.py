@@ -11,6 +11,8 @@ from _thread import get_ident
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _RUN = os.environ.get("PLIMSOLL_RUN", "")
+# Lets torch (2.10 and newer) keep what the nodes of its compiled graphs are called; so spelled.
+os.environ.setdefault("TORCH_ENRICH_RPOFILER_STACK_TRACE", "1")
 
 
 def _log(text):

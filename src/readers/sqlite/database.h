@@ -36,7 +36,8 @@ class TableRows {
 
 class Database {
  public:
-  static Result<std::unique_ptr<Database>> Open(const Input& input);
+  /// `again`: how such a file is made anew, for whoever has a damaged one.
+  static Result<std::unique_ptr<Database>> Open(const Input& input, std::string_view again);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -51,7 +52,7 @@ class Database {
 
  private:
   friend class TableRows;
-  explicit Database(const Input& input) : input_(input) {}
+  Database(const Input& input, std::string_view again) : input_(input), again_(again) {}
   void Harden();
   std::shared_ptr<sqlite3_stmt> Prepare(const std::string& sql);
   std::vector<std::string> Columns(const std::string& table);
@@ -60,6 +61,7 @@ class Database {
   static int OnProgress(void* self);
 
   const Input& input_;
+  const std::string again_;
   sqlite3* handle_ = nullptr;
   std::uint64_t work_left_ = 0;
   std::optional<Error> error_;

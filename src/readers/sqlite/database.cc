@@ -1,4 +1,4 @@
-#include "readers/nsys/database.h"
+#include "readers/sqlite/database.h"
 
 #include <fmt/format.h>
 #include <sqlite3.h>
@@ -29,13 +29,13 @@ std::uint32_t BigEndian(std::string_view bytes, std::size_t at, std::size_t coun
 }
 
 /// What SQLite would put in words that help nobody.
-std::optional<Error> CheckHeader(const Input& input) {
+std::optional<Error> CheckHeader(const Input& input, const std::string& again) {
   const std::string_view bytes = input.bytes();
   const auto fail = [&](std::string message, std::size_t at, std::string hint) {
     return Error{std::move(message), input.name(), at, std::move(hint)};
   };
-  const char* const again = "copy or export it again: nsys export --type=sqlite report.nsys-rep";
-  if (bytes.size() < kHeader) return fail("the database is cut off", bytes.size(), again);
+  const std::string copy = "copy it again, or " + again;
+  if (bytes.size() < kHeader) return fail("the database is cut off", bytes.size(), copy);
   if (bytes[18] == 2 || bytes[19] == 2) {
     return fail("the database keeps its newest rows in a second file (WAL mode)", 18,
                 "run sqlite3 FILE 'PRAGMA journal_mode=DELETE' on it first");
@@ -46,7 +46,7 @@ std::optional<Error> CheckHeader(const Input& input) {
   // The count is valid only if the last writer knew of it, which these two tell.
   const bool counted = BigEndian(bytes, 24, 4) == BigEndian(bytes, 92, 4);
   if (counted && page * pages > bytes.size()) {
-    return fail("the database is cut off", bytes.size(), again);
+    return fail("the database is cut off", bytes.size(), copy);
   }
   return std::nullopt;
 }
@@ -60,9 +60,9 @@ int Authorise(void*, int action, const char* first, const char*, const char*, co
 
 }  // namespace
 
-Result<std::unique_ptr<Database>> Database::Open(const Input& input) {
-  if (auto error = CheckHeader(input)) return *error;
-  std::unique_ptr<Database> database(new Database(input));
+Result<std::unique_ptr<Database>> Database::Open(const Input& input, std::string_view again) {
+  if (auto error = CheckHeader(input, std::string(again))) return *error;
+  std::unique_ptr<Database> database(new Database(input, again));
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | SQLITE_OPEN_NOMUTEX;
   if (const int code = sqlite3_open_v2(":memory:", &database->handle_, flags, nullptr);
       code != SQLITE_OK) {
@@ -122,7 +122,7 @@ void Database::Fail(int code) {
       why.begin(), why.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
   error_ = Error{.message = fmt::format("the database cannot be read: {}", why.substr(0, 160)),
                  .file = input_.name(),
-                 .hint = "export it again: nsys export --type=sqlite report.nsys-rep"};
+                 .hint = again_};
 }
 
 std::shared_ptr<sqlite3_stmt> Database::Prepare(const std::string& sql) {
@@ -146,7 +146,7 @@ bool Database::HasTable(const std::string& name) {
 }
 
 /// Without generated columns: to read one is to run what the schema says, for as long as it likes.
-/// Nsight Systems writes none.
+/// Nobody who writes such files has any.
 std::vector<std::string> Database::Columns(const std::string& table) {
   std::vector<std::string> columns;
   if (!HasTable(table)) return columns;
