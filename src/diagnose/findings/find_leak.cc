@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 
 #include "answer/severity.h"
@@ -94,10 +95,31 @@ struct LeakPace {
   }
 };
 
+/// What a large round adds: the largest that, with those not far below it, makes most of the
+/// growth. A first step may have kept much more, once: a library's workspace.
+Bytes LargeRound(const LeakGrowth& growth) {
+  std::vector<Bytes> rounds;
+  Bytes all = 0;
+  for (const auto& [step, bytes] : growth.by_step) {
+    rounds.push_back(bytes);
+    all += bytes;
+  }
+  std::ranges::sort(rounds, std::greater());
+  Bytes together = 0;
+  std::size_t counted = 0;
+  for (const Bytes large : rounds) {
+    for (; counted < rounds.size() && rounds[counted] >= large / 4; ++counted) {
+      together += rounds[counted];
+    }
+    if (2 * together >= all) return large;
+  }
+  return rounds.front();
+}
+
 /// The last round of a job that ran out may be unfinished, and a step may add next to nothing where
 /// something else is kept every few steps.
 LeakPace PaceOf(const LeakGrowth& growth) {
-  const Bytes most = LeakGrowth::Largest(growth.by_step).second;
+  const Bytes most = LargeRound(growth);
   std::vector<Bytes> rounds;
   std::size_t first = 0;
   std::size_t last = 0;
