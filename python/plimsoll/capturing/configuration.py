@@ -17,9 +17,11 @@ from typing import Any, Callable, NamedTuple
 from ..base.errors import CaptureError, in_a_line
 from ..base.json_text import BadJson, read_json_file
 from ..base.patching import Patch, patched
+from ..events.repeated import Layers
 from ..models import names
 from ..models.way import Way
 from ..world.phantom import require_torch
+from .few_layers import FewLayers, with_few_layers
 
 TOO_LONG = "the configuration is for"
 PREFIX = "hf:"
@@ -64,6 +66,8 @@ class NamedJob(NamedTuple):
     #: What was taken for granted, in words; and what was done to the model, once it is made.
     notes: list[str]
     told: list[str]
+    #: Of a model that has few of its layers.
+    layers: list[Layers]
 
 
 def job_from(
@@ -73,9 +77,12 @@ def job_from(
     precision: str | None = None,
     optimizer: str = "adamw",
     way: Way | None = None,
+    few_layers: bool = True,
 ) -> NamedJob:
     """The job that trains a model on sequences of one length, or on images: by a plain loop, or by
-    Trainer, some way. `source`: a `config.json`, the folder that has it, or a model's name."""
+    Trainer, some way. `source`: a `config.json`, the folder that has it, or a model's name.
+    `few_layers`: the model has few of those that are alike, and `layers` says how many it stands
+    for."""
     torch = require_torch()
     transformers = _transformers()
     document, notes = _document(source)
@@ -86,10 +93,11 @@ def job_from(
     if way is not None and precision is None:
         autocast = "bfloat16"
     told: list[str] = []
+    few = _few_layers(torch, kind, config) if few_layers else None
 
     def model() -> Any:
         with _default_type(torch, getattr(torch, weights)), _counted_modules(torch):
-            made = kind(config).train()
+            made = kind(few.config if few else config).train()
         if way is None:
             return made
         told.clear()
@@ -114,6 +122,7 @@ def job_from(
             autocast == "float16",
             notes,
             told,
+            few.layers if few else [],
         )
     if autocast == "float16":
         raise CaptureError(
@@ -134,7 +143,13 @@ def job_from(
         False,
         notes,
         told,
+        few.layers if few else [],
     )
+
+
+def _few_layers(torch: Any, kind: Any, config: Any) -> FewLayers | None:
+    with _counted_modules(torch):
+        return with_few_layers(torch, kind, config)
 
 
 def _transformers() -> Any:

@@ -9,6 +9,7 @@ from ..base.errors import CaptureError
 from .table import MODELS, KnownModel
 
 _NEAR = 4
+LIST = "list"
 
 
 def find(name: str) -> KnownModel:
@@ -19,6 +20,20 @@ def find(name: str) -> KnownModel:
     if wanted in known:
         return known[wanted]
     raise CaptureError(f"no model is known by the name {name!r}", hint=_hint(wanted, known))
+
+
+def listed() -> str:
+    """A line for each model, and what else it is called."""
+    width = max(len(model.name) for model in MODELS)
+    lines = [f"{'name':{width}}  weights  also"]
+    for model in MODELS:
+        line = f"{model.name:{width}}  {_billions(model):>7}  {', '.join(model.also)}".rstrip()
+        lines.append(line + (f" ({model.note})" if model.note else ""))
+    return "\n".join(lines)
+
+
+def _billions(model: KnownModel) -> str:
+    return f"{model.parameters / 1e9:.2f}B"
 
 
 def _hint(wanted: str, known: dict[str, KnownModel]) -> str:
