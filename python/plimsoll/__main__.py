@@ -22,6 +22,7 @@ from .base.assumptions import parse_assumptions
 from .base.errors import CaptureError, ProgramError
 from .base.output import check_output
 from .capturing import configuration
+from .capturing.kept_steps import kept_or_made
 from .events.repeated import NotAlike
 from .models.names import LIST, listed
 from .models.way import Way
@@ -135,11 +136,24 @@ def _capture(asked: argparse.Namespace, path: str) -> None:
     # What fails in there is told below, in a line.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    try:
-        captured = _captured(asked, few_layers=True)
-    except NotAlike:
-        captured = _captured(asked, few_layers=False)
-    captured.write(path)
+
+    def make(to: str) -> None:
+        try:
+            captured = _captured(asked, few_layers=True)
+        except NotAlike:
+            captured = _captured(asked, few_layers=False)
+        captured.write(to)
+
+    source = asked.model[len(configuration.PREFIX) :]
+    given = {k: v for k, v in vars(asked).items() if k in _DECIDING}
+    kept_or_made([configuration.document_of(source), given], path, make)
+
+
+#: Of what is asked, all that a captured step depends on besides the model.
+_DECIDING = (
+    "command", "seq", "gpu", "precision", "optimizer", "assume", "full", "lora", "qlora", "targets",
+    "lora_dropout", "no_checkpointing",
+)  # fmt: skip
 
 
 def _captured(asked: argparse.Namespace, few_layers: bool) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple
 from ..base.errors import CaptureError, in_a_line
 from ..base.json_text import BadJson, read_json_file
 from ..base.patching import Patch, patched
-from ..events.repeated import Layers
+from ..events.repeated import Layers, copies_of
 from ..models import names
 from ..models.way import Way
 from ..world.phantom import require_torch
@@ -101,7 +101,10 @@ def job_from(
         if way is None:
             return made
         told.clear()
-        return ways().tuned(made, way, told)
+        return ways().tuned(made, way, told, times)
+
+    def times(name: str) -> int:
+        return 1 + sum(copies_of(f"{name}.", one) for one in (few.layers if few else []))
 
     def ways() -> Any:
         return import_module("..models.ways", __package__)
@@ -152,6 +155,12 @@ def _few_layers(torch: Any, kind: Any, config: Any) -> FewLayers | None:
         return with_few_layers(torch, kind, config)
 
 
+def document_of(source: str) -> tuple[dict[str, Any], list[str]]:
+    """What the configuration says, and what is to be said of it. Needs neither torch nor
+    transformers."""
+    return _document(source)
+
+
 def _transformers() -> Any:
     # Read when transformers is imported; all that is needed lies in the file.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -187,7 +196,8 @@ def _document(source: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]
     path = Path(source)
     if _is_name(os.fspath(source)):
         known = names.find(os.fspath(source))
-        note = f"{known.name} by its public configuration, {known.parameters / 1e9:.2f} billion weights"
+        count = f"{known.parameters / 1e9:.2f} billion weights"
+        note = f"{known.name} by its public configuration, {count}"
         return dict(known.config), [note + (f"; {known.note}" if known.note else "")]
     if path.is_dir():
         path = path / "config.json"

@@ -69,9 +69,7 @@ def _on_meta(torch: Any, kind: Any, config: Any) -> Any:
         return kind(config)
 
 
-def _lists(
-    torch: Any, model: Any, wanted: dict[str, tuple[int, int]], config: Any
-) -> list[Layers]:
+def _lists(torch: Any, model: Any, wanted: dict[str, tuple[int, int]], config: Any) -> list[Layers]:
     """One for each number of layers, or none at all."""
     found = []
     paths = [

@@ -33,9 +33,7 @@ def tell_loaded(recorder: Recorder, model: nn.Module, layers: Sequence[Layers]) 
 
 
 class _Loading:
-    def __init__(
-        self, recorder: Recorder, model: nn.Module, layers: Sequence[Layers]
-    ) -> None:
+    def __init__(self, recorder: Recorder, model: nn.Module, layers: Sequence[Layers]) -> None:
         self._recorder = recorder
         self._layers = layers
         self._model = model
@@ -98,4 +96,6 @@ def _is_of(name: str, adapters: list[str]) -> bool:
 
 def _as_numbers(name: str) -> list[Any]:
     """So that layer 10 comes after layer 9, and layers before words."""
-    return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"\.", name)]
+    return [
+        (0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"\.", name)
+    ]

@@ -2,9 +2,9 @@
 one.
 
 A layer's events come together, in the forward after those of the layer before it, in the backward
-before them. Where two layers in the middle do the same thing event by event, each storage of the one
-has its counterpart in the other, and that is all that further layers need: they stand between these
-two, with storages of their own.
+before them. Where two layers in the middle do the same thing event by event, each storage of the
+one has its counterpart in the other, and that is all that further layers need: they stand between
+these two, with storages of their own.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class NotAlike(Exception):
 
 
 class Layers(NamedTuple):
-    """A list of modules of a model: where it stands, and how many there are to be. They come in units
-    of `period`; what is left over at the end belongs to the last unit."""
+    """A list of modules of a model: where it stands, and how many there are to be. They come in
+    units of `period`; what is left over at the end belongs to the last unit."""
 
     path: str
     captured: int
@@ -419,7 +419,9 @@ def _lists(event: Event) -> list[list[int]]:
         return [event.storages]
     if not isinstance(event, Call):
         return []
-    lists = [[t.storage for t in arg] for arg in [*event.args, *event.kwargs.values()] if _is_list(arg)]
+    lists = [
+        [t.storage for t in arg] for arg in [*event.args, *event.kwargs.values()] if _is_list(arg)
+    ]
     if lists and len(event.results) == len(lists[0]):
         lists.append([t.storage for t in event.results])
     return lists

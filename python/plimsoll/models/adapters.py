@@ -115,7 +115,9 @@ def declare_operators() -> None:
         return
     _library = torch.library.Library("plimsoll", "FRAGMENT")
     _library.define("dequantize_blockwise(Tensor a, Tensor absmax, Tensor code) -> Tensor")
-    _library.define("dequantize_4bit(Tensor a, Tensor absmax, int[] shape, ScalarType dtype) -> Tensor")
+    _library.define(
+        "dequantize_4bit(Tensor a, Tensor absmax, int[] shape, ScalarType dtype) -> Tensor"
+    )
 
     def blockwise(a: Any, absmax: Any, code: Any) -> Any:
         return torch.empty_like(a, dtype=torch.float32)
@@ -128,7 +130,12 @@ def declare_operators() -> None:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Conv1D is GPT-2's, with the weight the other way round."""
+    """What PEFT adapts. Conv1D is GPT-2's, with the weight the other way round."""
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def goes_into_4_bits(module: nn.Module) -> bool:
+    """transformers leaves out what is derived from nn.Linear: all of Falcon's layers."""
     return type(module) is nn.Linear or type(module).__name__ == "Conv1D"
 
 
@@ -140,12 +147,9 @@ def widths(module: nn.Module) -> tuple[int, int]:
     return int(inner), int(outer)
 
 
-def replaced(model: nn.Module, names: Iterable[str], make: Any) -> int:
-    """Each of the modules by what is made of it. How many there were."""
-    count = 0
+def replaced(model: nn.Module, names: Iterable[str], make: Any) -> None:
+    """Each of the modules by what is made of it."""
     for name in names:
         path, _, last = name.rpartition(".")
         owner = model.get_submodule(path)
         setattr(owner, last, make(getattr(owner, last)))
-        count += 1
-    return count

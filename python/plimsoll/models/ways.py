@@ -4,36 +4,47 @@ with PEFT and bitsandbytes, step by step; each thing that is chosen is said in a
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..base.errors import CaptureError
-from .adapters import Linear4bit, Lora, LoraOf4Bit, declare_operators, is_linear, replaced
+from .adapters import (
+    Linear4bit,
+    Lora,
+    LoraOf4Bit,
+    declare_operators,
+    goes_into_4_bits,
+    is_linear,
+    replaced,
+)
 from .way import ALL_LINEAR, Way
 
 #: Trainer's `max_grad_norm`.
 _MOST_OF_A_GRADIENT = 1.0
 
-def tuned(model: nn.Module, way: Way, notes: list[str]) -> nn.Module:
-    """The model as it comes to Trainer."""
+
+def tuned(model: nn.Module, way: Way, notes: list[str], times: Callable[[str], int]) -> nn.Module:
+    """The model as it comes to Trainer. `times`: for how many a module stands, by its name."""
     if way.adapts:
         for parameter in model.parameters():
             parameter.requires_grad_(False)
-    quantized = 0
+    quantized: list[str] = []
     # PEFT finds what to adapt by the classes that there are, and those in 4 bits are linear too.
     targets = _targets(model, way) if way.adapts else []
     if way.name == "qlora":
         declare_operators()
-        quantized = replaced(model, _to_quantize(model), Linear4bit)
+        quantized = _to_quantize(model)
+        replaced(model, quantized, Linear4bit)
         _widen(model)
     if way.adapts:
         replaced(model, targets, lambda layer: _adapted(layer, way))
     if way.checkpointing:
         _checkpoint(model, notes)
     model.train()
-    notes += _described(way, len(targets), quantized)
+    notes += _described(way, sum(map(times, targets)), sum(map(times, quantized)))
     return model
 
 
@@ -100,7 +111,7 @@ def _to_quantize(model: nn.Module) -> list[str]:
     return [
         name
         for name, module in model.named_modules()
-        if is_linear(module)
+        if goes_into_4_bits(module)
         and not any(name == key or name.startswith(f"{key}.") or name.endswith(key) for key in kept)
     ]
 
