@@ -18,8 +18,8 @@
 #include "job/answer/predicted_snapshot.h"
 #include "job/answer/trade_offs.h"
 #include "job/file/at_length.h"
-#include "plan/lever.h"
 #include "launch/script_capture.h"
+#include "plan/lever.h"
 #include "report/cards.h"
 #include "report/predict.h"
 #include "report/predict_page.h"
@@ -194,9 +194,8 @@ int PredictForCards(const PredictFlags& flags, const PredictRequest& request, Pr
   const Result<std::vector<CardNeeds>> cards =
       TryEveryCard(request.job, options, [&] { progress.Advance(); });
   if (!cards) return Complain(cards.error());
-  const CardsAnswer answer{.batch = options.batch,
-                           .cards = Priced(*cards, flags.prices),
-                           .notes = request.job->notes};
+  const CardsAnswer answer{
+      .batch = options.batch, .cards = Priced(*cards, flags.prices), .notes = request.job->notes};
   const int printed = Print(flags.json ? CardsJson(answer) : CardsText(answer, StyleOfStdout()));
   if (printed != kFine) return printed;
   const bool fits = std::ranges::any_of(*cards, &CardNeeds::fits);

@@ -17,6 +17,7 @@ using Prices = std::map<std::string, double>;
 std::optional<Error> ReadPrices(const std::string& text, Prices& to);
 
 /// The cards with their prices: the cheapest first, then those without a price, the smallest first.
+/// Parts of cards only where they have one.
 std::vector<PricedCard> Priced(const std::vector<CardNeeds>& cards, const Prices& prices);
 
 }  // namespace plimsoll

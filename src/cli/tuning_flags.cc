@@ -45,8 +45,9 @@ std::optional<Error> CheckTuning(const Tuning& tuning, bool configuration) {
   if (words.empty()) return std::nullopt;
   if (!configuration) {
     return Error{.message = fmt::format("{} goes with a model's name or configuration", words[0]),
-                 .hint = "give hf:llama-3.1-8b, or hf:config.json; a captured step is trained as it "
-                         "was captured"};
+                 .hint =
+                     "give hf:llama-3.1-8b, or hf:config.json; a captured step is trained as it "
+                     "was captured"};
   }
   if (tuning.Ways() > 1) {
     return Error{.message = "--full, --lora and --qlora are three ways to train a model",

@@ -68,10 +68,9 @@ std::string CardsText(const CardsAnswer& answer, const TextStyle& style) {
   Table table(std::move(columns));
   for (const PricedCard& card : answer.cards) {
     if (!card.needs.fits) continue;
-    std::vector<std::string> cells = {card.needs.gpu.name, Verdict(card.needs),
-                                      FormatBytes(card.needs.device),
-                                      FormatBytes(card.needs.gpu.memory),
-                                      fmt::format("{:.0f} ms", card.needs.step_us / 1000)};
+    std::vector<std::string> cells = {
+        card.needs.gpu.name, Verdict(card.needs), FormatBytes(card.needs.device),
+        FormatBytes(card.needs.gpu.memory), fmt::format("{:.0f} ms", card.needs.step_us / 1000)};
     if (priced) {
       cells.push_back(Money(card.price));
       cells.push_back(Money(CostOfSteps(card)));

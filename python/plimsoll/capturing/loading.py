@@ -61,17 +61,32 @@ class _Loading:
             owner = name.removesuffix(".weight")
             layer = self._4bit.get(owner)
             if layer is not None:
-                whole = self._taken((layer.out_features, layer.in_features), _HALF)
-                self._recorder.model_tensor("parameter", name, layer.weight)
-                for part, buffer in layer.named_buffers():
-                    self._recorder.model_tensor("buffer", f"{owner}.{part}", buffer)
-                del whole
+                self._quantize(owner, layer)
             elif self._loaded[name].dtype == torch.float32:
                 self._halves[name] = self._taken(tuple(self._loaded[name].shape), _HALF)
             else:
                 self._recorder.model_tensor("parameter", name, self._loaded[name])
         for name, buffer in self._model.named_buffers():
             self._recorder.model_tensor("buffer", name, buffer)
+
+    def _quantize(self, name: str, layer: Linear4bit) -> None:
+        """In the order of bitsandbytes' quantize_4bit: scales come in float32, go without their
+        mean, and then into 8 bits."""
+
+        def tell(*parts: str) -> None:
+            for part in parts:
+                self._recorder.model_tensor("buffer", f"{name}.{part}", layer.get_buffer(part))
+
+        blocks = tuple(layer.get_buffer("absmax").shape)
+        whole = self._taken((layer.out_features, layer.in_features), _HALF)
+        scales = self._taken(blocks, torch.float32)
+        self._recorder.model_tensor("parameter", f"{name}.weight", layer.weight)
+        tell("code", "offset")
+        without_mean = self._taken(blocks, torch.float32)
+        tell("absmax_of_scales", "absmax", "code_of_scales")
+        del scales
+        del without_mean
+        del whole
 
     def widen(self) -> None:
         for name, parameter in self._loaded.items():

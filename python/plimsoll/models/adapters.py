@@ -29,7 +29,7 @@ class Lora(nn.Module):
         self._scaling = 2.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result = self.base_layer(x)
+        result: torch.Tensor = self.base_layer(x)
         dtype = result.dtype
         x = x.to(self.lora_A.weight.dtype)
         result = result + self.lora_B(self.lora_A(self.lora_dropout(x))) * self._scaling
@@ -40,12 +40,12 @@ class LoraOf4Bit(Lora):
     """PEFT copies what the layer gives, and leaves the type of the input to autocast."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result = self.base_layer(x).clone()
-        if torch.is_autocast_enabled("cuda"):
-            return result + self.lora_B(self.lora_A(self.lora_dropout(x))) * self._scaling
-        x = x.to(self.lora_A.weight.dtype)
-        output = self.lora_B(self.lora_A(self.lora_dropout(x))) * self._scaling
-        return result + output.to(result.dtype)
+        result: torch.Tensor = self.base_layer(x).clone()
+        cast = torch.is_autocast_enabled("cuda")
+        if not cast:
+            x = x.to(self.lora_A.weight.dtype)
+        output: torch.Tensor = self.lora_B(self.lora_A(self.lora_dropout(x))) * self._scaling
+        return result + (output if cast else output.to(result.dtype))
 
 
 class Linear4bit(nn.Module):
@@ -77,7 +77,8 @@ class Linear4bit(nn.Module):
         bias = None if self.bias is None else self.bias.to(self.whole_dtype)
         scales = (self.absmax, self.absmax_of_scales, self.code_of_scales, self.offset)
         shape = (self.out_features, self.in_features)
-        return _Product.apply(x, self.weight, bias, scales, shape).to(given)
+        result: torch.Tensor = _Product.apply(x, self.weight, bias, scales, shape)
+        return result.to(given)
 
 
 class _Product(torch.autograd.Function):
