@@ -19,7 +19,12 @@ _HALF = torch.bfloat16
 
 
 def is_quantized(model: nn.Module) -> bool:
-    return any(isinstance(module, Linear4bit) for module in model.modules())
+    return getattr(model, "is_loaded_in_4bit", False) is True and not _is_of_bitsandbytes(model)
+
+
+def _is_of_bitsandbytes(model: nn.Module) -> bool:
+    """Loaded by the library itself, in a script."""
+    return any(type(module).__module__.startswith("bitsandbytes.") for module in model.modules())
 
 
 def tell_loaded(recorder: Recorder, model: nn.Module, layers: Sequence[Layers]) -> None:

@@ -45,7 +45,11 @@ class LoraOf4Bit(Lora):
         if not cast:
             x = x.to(self.lora_A.weight.dtype)
         output: torch.Tensor = self.lora_B(self.lora_A(self.lora_dropout(x))) * self._scaling
-        return result + (output if cast else output.to(result.dtype))
+        if not cast:
+            output = output.to(result.dtype)
+        # What it was goes before what is added, which has a name there too.
+        result = result + output
+        return result
 
 
 class Linear4bit(nn.Module):
@@ -77,8 +81,8 @@ class Linear4bit(nn.Module):
         bias = None if self.bias is None else self.bias.to(self.whole_dtype)
         scales = (self.absmax, self.absmax_of_scales, self.code_of_scales, self.offset)
         shape = (self.out_features, self.in_features)
-        result: torch.Tensor = _Product.apply(x, self.weight, bias, scales, shape)
-        return result.to(given)
+        # Without a name: it goes before the input's cast does.
+        return _Product.apply(x, self.weight, bias, scales, shape).to(given)  # type: ignore[no-any-return]
 
 
 class _Product(torch.autograd.Function):
@@ -88,7 +92,9 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Any, packed: Any, bias: Any, scales: Any, shape: Any) -> Any:
         ctx.packed, ctx.scales, ctx.shape = packed, scales, shape
         absmax, of_scales, code, offset = scales
-        spread = torch.ops.plimsoll.dequantize_blockwise(absmax, of_scales, code) + offset
+        # All of them are there until the product is made: bitsandbytes has names for them.
+        without_mean = torch.ops.plimsoll.dequantize_blockwise(absmax, of_scales, code)
+        spread = without_mean + offset
         whole = torch.ops.plimsoll.dequantize_4bit(packed, spread, list(shape), x.dtype)
         return nn.functional.linear(x, whole, bias)
 

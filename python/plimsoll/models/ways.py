@@ -39,6 +39,8 @@ def tuned(model: nn.Module, way: Way, notes: list[str], times: Callable[[str], i
         quantized = _to_quantize(model)
         replaced(model, quantized, Linear4bit)
         _widen(model)
+        # As transformers marks it, whether or not it has found any such layer.
+        model.is_loaded_in_4bit = True  # type: ignore[assignment]
     if way.adapts:
         replaced(model, targets, lambda layer: _adapted(layer, way))
     if way.checkpointing:
