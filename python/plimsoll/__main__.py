@@ -28,6 +28,11 @@ from .models.names import LIST, listed
 from .models.way import Way
 
 
+DEFAULT_GPU = "H200"
+#: Every card of the catalogue.
+ANY = "any"
+
+
 def main(arguments: Sequence[str]) -> int:
     try:
         if any(one.startswith(configuration.PREFIX) for one in arguments):
@@ -56,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=("predict", "plan"))
     parser.add_argument("model", metavar="hf:MODEL", help="a name (hf:list), or a config.json")
     parser.add_argument("--seq", "--length", type=int, metavar="N", help="tokens in a sequence")
-    parser.add_argument("--gpu", default="H200", help="the card (H200)")
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="the card (H200); any: which of all?")
     parser.add_argument("--batch", metavar="N", help="the batch size; the largest unless given")
     parser.add_argument(
         "--precision",
@@ -102,7 +107,7 @@ def _by_name(arguments: Sequence[str]) -> int:
         flags += ["--optimizer", asked.optimizer]
     if asked.batch is not None:
         flags += ["--batch" if asked.command == "predict" else "--global-batch", asked.batch]
-    elif asked.command == "predict" and "--max-batch" not in others:
+    elif asked.command == "predict" and "--max-batch" not in others and asked.gpu != ANY:
         flags.append("--max-batch")
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
         step = asked.save or str(Path(folder) / "captured.step.json")
@@ -183,7 +188,7 @@ def _captured(asked: argparse.Namespace, few_layers: bool) -> Any:
             accumulate=1,
             autocast=job.autocast,
             scaler=job.scaler,
-            gpu=asked.gpu,
+            gpu=DEFAULT_GPU if asked.gpu == ANY else asked.gpu,
             assume=parse_assumptions(asked.assume, "--assume"),
             precisions="plan" if asked.command == "plan" and way is None else (),
             channels_last=False,
