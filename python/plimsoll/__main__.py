@@ -27,7 +27,6 @@ from .events.repeated import NotAlike
 from .models.names import LIST, listed
 from .models.way import Way
 
-
 DEFAULT_GPU = "H200"
 #: Every card of the catalogue.
 ANY = "any"
