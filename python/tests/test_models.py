@@ -147,7 +147,7 @@ def _numbered(document):
             op, where, module, thread, args, kwargs, results, made = event
             texts = [document["strings"][i] if i >= 0 else None for i in (op, where, module)]
             kwargs = {key: value(one) for key, one in kwargs.items()}
-            made = [[number(storage), size, at] for storage, size, at in made]
+            made = [[number(storage), *rest] for storage, *rest in made]
             found.append([*texts, thread, value(args), kwargs, value(results), made])
         elif kind in ("parameter", "buffer"):
             storage, layout, name, *rest = event

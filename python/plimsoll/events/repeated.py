@@ -21,11 +21,13 @@ from .event import (
     Free,
     Label,
     NewStorage,
+    Number,
     Parameter,
     PartBegin,
     Phase,
     StepBegin,
     Tensor,
+    Varying,
     tensors_in,
 )
 
@@ -87,7 +89,30 @@ class _Repeater:
             for storage in _storages(event):
                 self._last = max(self._last, storage)
         self._match(units)
-        return list(self._emitted(units))
+        return self._held_as_long(list(self._emitted(units)), units)
+
+    def _held_as_long(
+        self, told: list[tuple[Event, int | None]], units: list[int | None]
+    ) -> list[Event]:
+        """What is made before the layers, or by the first one, may be held while all of them run:
+        how many calls that takes is counted anew."""
+        calls = [at for at, event in enumerate(self._events) if isinstance(event, Call)]
+        ordinal = {at: number for number, at in enumerate(calls)}
+        new: dict[int, int] = {}
+        count = 0
+        for event, origin in told:
+            if isinstance(event, Call):
+                if origin is not None:
+                    new[origin] = count
+                count += 1
+        for event, origin in told:
+            if not isinstance(event, Call) or origin is None or units[origin] not in (None, _FIRST):
+                continue
+            for index, one in enumerate(event.made):
+                if one.held:
+                    end = calls[min(ordinal[origin] + one.held, len(calls) - 1)]
+                    event.made[index] = one._replace(held=new[end] - new[origin])
+        return [event for event, _ in told]
 
     # Which unit an event belongs to.
 
@@ -203,7 +228,8 @@ class _Repeater:
 
     # The new events.
 
-    def _emitted(self, units: list[int | None]) -> Iterator[Event]:
+    def _emitted(self, units: list[int | None]) -> Iterator[tuple[Event, int | None]]:
+        """With the place that each had, if it is not a copy's."""
         begin, last_unit = 0, None
         count = len(units)
         while begin < count:
@@ -211,9 +237,9 @@ class _Repeater:
             end = begin + 1
             while end < count and units[end] == unit:
                 end += 1
-            run = self._events[begin:end]
+            run = list(zip(self._events[begin:end], range(begin, end)))
             if unit is None:
-                yield from (self._of_all(event) for event in run)
+                yield from ((self._of_all(event), at) for event, at in run)
             else:
                 follows = next((u for u in units[end:] if u not in (None, unit)), None)
                 yield from self._of_unit(run, unit, last_unit, follows)
@@ -221,9 +247,9 @@ class _Repeater:
             begin = end
 
     def _of_unit(
-        self, run: list[Event], unit: int, before: int | None, after: int | None
-    ) -> Iterator[Event]:
-        own = [self._moved(event, unit, self._place(unit)) for event in run]
+        self, run: list[tuple[Event, int]], unit: int, before: int | None, after: int | None
+    ) -> Iterator[tuple[Event, int | None]]:
+        own = [(self._moved(event, unit, self._place(unit)), at) for event, at in run]
         if unit != _MIDDLE:
             yield from own
             return
@@ -233,8 +259,8 @@ class _Repeater:
         if not down:
             yield from own
         for place in reversed(copies) if down else copies:
-            for event in run:
-                yield self._moved(event, unit, place)
+            for event, _ in run:
+                yield self._moved(event, unit, place), None
         if down:
             yield from own
 
@@ -301,7 +327,7 @@ class _Repeater:
             args=_mapped(event.args, new),
             kwargs={key: _mapped(value, new) for key, value in event.kwargs.items()},
             results=_mapped(event.results, new),
-            made=[NewStorage(new(one.storage), one.size, one.result) for one in event.made],
+            made=[one._replace(storage=new(one.storage)) for one in event.made],
         )
 
     def _renamed(self, name: Any, shift: int) -> Any:
@@ -321,13 +347,14 @@ class _Repeater:
         if not isinstance(event, Call):
             return event
         if not _lists(event):
-            return dataclasses.replace(event, args=[self._regrown(arg) for arg in event.args])
+            args = [self._regrown(arg) for arg in event.args]
+            return dataclasses.replace(event, args=args, made=list(event.made))
         order = self._order(event)
         made = {new.result: new for new in event.made}
         if len(event.results) == len(order.first):
             results = [self._at(event.results[i], place) for i, place in order.new]
             news = [
-                NewStorage(self._storage_at(made[i].storage, place), made[i].size, at)
+                made[i]._replace(storage=self._storage_at(made[i].storage, place), result=at)
                 for at, (i, place) in enumerate(order.new)
                 if i in made
             ]
@@ -360,7 +387,7 @@ class _Repeater:
             raise NotAlike(f"{call.op} of what layers give back")
         self._layouts.append([dtype, [now], strides])
         self._grown[result.storage, result.layout] = len(self._layouts) - 1
-        grown = [NewStorage(m.storage, m.size * now // before, m.result) for m in call.made]  # type: ignore[operator]
+        grown = [m._replace(size=_times(m.size, now, before)) for m in call.made]
         return [Tensor(result.storage, len(self._layouts) - 1, result.flags)], grown
 
     def _order(self, call: Call) -> _Order:
@@ -403,6 +430,12 @@ class _Repeater:
         if isinstance(arg, list) and len(arg) == len(order.first):
             return [arg[i] for i, _ in order.new]
         return arg
+
+
+def _times(size: Number, now: int, before: int) -> Number:
+    if isinstance(size, Varying):
+        return Varying(one * now // before for one in size)
+    return size * now // before
 
 
 class _Order(NamedTuple):
