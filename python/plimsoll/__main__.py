@@ -1,24 +1,35 @@
-"""python -m plimsoll: the program; and, before it, a model by the name of its configuration.
+"""python -m plimsoll: the program; and, before it, a model by its name or its configuration.
 
-python -m plimsoll predict hf:config.json --seq 4096 --gpu L4
+python -m plimsoll predict hf:llama-3.1-8b --lora 16 --seq 4096 --gpu L4
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .answers import program
 from .base.assumptions import parse_assumptions
 from .base.errors import CaptureError, ProgramError
 from .base.output import check_output
 from .capturing import configuration
+from .capturing.kept_steps import kept_or_made
+from .events.repeated import NotAlike
+from .models.names import LIST, listed
+from .models.way import Way
+
+DEFAULT_GPU = "H200"
+#: Every card of the catalogue.
+ANY = "any"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,9 +58,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("command", choices=("predict", "plan"))
-    parser.add_argument("model", metavar="hf:CONFIG.json", help="or the folder that has it")
-    parser.add_argument("--seq", type=int, metavar="N", help="tokens in a sequence")
-    parser.add_argument("--gpu", default="H200", help="the card (H200)")
+    parser.add_argument("model", metavar="hf:MODEL", help="a name (hf:list), or a config.json")
+    parser.add_argument("--seq", "--length", type=int, metavar="N", help="tokens in a sequence")
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="the card (H200); any: which of all?")
     parser.add_argument("--batch", metavar="N", help="the batch size; the largest unless given")
     parser.add_argument(
         "--precision",
@@ -57,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of weights and arithmetic; unless given, weights as the configuration says",
     )
     parser.add_argument("--optimizer", default="adamw", help="adamw, sgd, adam8bit, ... (adamw)")
+    add_way(parser)
     parser.add_argument(
         "--assume",
         default="",
@@ -67,7 +79,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def add_way(parser: argparse.ArgumentParser) -> None:
+    """How the model is fine-tuned, as Trainer does it; by a plain loop where nothing is said."""
+    parser.add_argument("--full", action="store_true", help="all weights are trained")
+    parser.add_argument("--lora", type=int, metavar="R", help="LoRA of this rank")
+    parser.add_argument("--qlora", type=int, metavar="R", help="LoRA over weights in 4 bits")
+    parser.add_argument("--targets", metavar="NAMES", help="layers of LoRA (all-linear)")
+    parser.add_argument("--lora-dropout", type=float, metavar="P", help="of LoRA's input (0)")
+    parser.add_argument(
+        "--no-checkpointing", action="store_true", help="without gradient checkpointing"
+    )
+
+
 def _by_name(arguments: Sequence[str]) -> int:
+    if configuration.PREFIX + LIST in arguments:
+        print(listed())
+        return 0
     asked, others = _parser().parse_known_args(arguments)
     if not asked.model.startswith(configuration.PREFIX):
         raise CaptureError(f"{asked.model} is not hf:CONFIG.json")
@@ -79,7 +106,7 @@ def _by_name(arguments: Sequence[str]) -> int:
         flags += ["--optimizer", asked.optimizer]
     if asked.batch is not None:
         flags += ["--batch" if asked.command == "predict" else "--global-batch", asked.batch]
-    elif asked.command == "predict" and "--max-batch" not in others:
+    elif asked.command == "predict" and "--max-batch" not in others and asked.gpu != ANY:
         flags.append("--max-batch")
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
         step = asked.save or str(Path(folder) / "captured.step.json")
@@ -93,30 +120,80 @@ def _way_out(notes: list[str]) -> str:
     return f"Give a smaller --seq: {too_long[0]}" if too_long else "Another --precision may work"
 
 
+def _way_of(asked: argparse.Namespace) -> Way | None:
+    ranks = {"lora": asked.lora, "qlora": asked.qlora, "full": 1 if asked.full else None}
+    chosen = [name for name, rank in ranks.items() if rank is not None]
+    if len(chosen) > 1:
+        raise CaptureError(
+            f"--{chosen[0]} and --{chosen[1]} are two ways to train a model",
+            hint="Give one of them",
+        )
+    if not chosen:
+        return None
+    way = Way(chosen[0], ranks[chosen[0]] or 1, checkpointing=not asked.no_checkpointing)
+    if asked.targets:
+        way = dataclasses.replace(way, targets=asked.targets)
+    return dataclasses.replace(way, dropout=asked.lora_dropout or 0.0)
+
+
 def _capture(asked: argparse.Namespace, path: str) -> None:
+    # What fails in there is told below, in a line.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+
+    def make(to: str) -> None:
+        try:
+            captured = _captured(asked, few_layers=True)
+        except NotAlike:
+            captured = _captured(asked, few_layers=False)
+        captured.write(to)
+
+    source = asked.model[len(configuration.PREFIX) :]
+    given = {k: v for k, v in vars(asked).items() if k in _DECIDING}
+    kept_or_made([configuration.document_of(source), given], path, make)
+
+
+#: Of what is asked, all that a captured step depends on besides the model.
+_DECIDING = (
+    "command", "seq", "gpu", "precision", "optimizer", "assume", "full", "lora", "qlora", "targets",
+    "lora_dropout", "no_checkpointing",
+)  # fmt: skip
+
+
+def _captured(asked: argparse.Namespace, few_layers: bool) -> Any:
+    way = _way_of(asked)
     job = configuration.job_from(
         asked.model[len(configuration.PREFIX) :],
         sequence=asked.seq,
         precision=asked.precision,
         optimizer=asked.optimizer,
+        way=way,
+        few_layers=few_layers,
     )
-    import plimsoll
+    from .capturing.api import capture_of_few_layers
 
-    # What fails in there is told below, in a line.
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     try:
-        captured = plimsoll.capture(
+        captured = capture_of_few_layers(
             job.model,
             job.optimizer,
             job.make_batch,
             job.loss,
+            train_step=job.train_step,
+            path=None,
+            batches=(2, 3),
+            lengths=None,
+            # What a step leaves to the next one is there from the second on.
+            steps=3 if way is None else 2,
+            accumulate=1,
             autocast=job.autocast,
             scaler=job.scaler,
-            gpu=asked.gpu,
+            gpu=DEFAULT_GPU if asked.gpu == ANY else asked.gpu,
             assume=parse_assumptions(asked.assume, "--assume"),
-            precisions="plan" if asked.command == "plan" else (),
+            precisions="plan" if asked.command == "plan" and way is None else (),
+            channels_last=False,
+            layers=job.layers,
         )
-    except CaptureError:
+    except (CaptureError, NotAlike):
         raise
     except Exception as error:  # of transformers or torch: not the user's code, so in a line
         raise CaptureError(
@@ -125,8 +202,8 @@ def _capture(asked: argparse.Namespace, path: str) -> None:
             ),
             hint=_way_out(job.notes),
         ) from error
-    captured.notes.extend(job.notes)
-    captured.write(path)
+    captured.notes.extend(job.notes + job.told)
+    return captured
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ needs_transformers = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch):
+    """Each test captures anew."""
+    monkeypatch.setattr("plimsoll.__main__.kept_or_made", lambda asked, path, make: make(path))
+
+
 def config(folder, document):
     path = folder / "config.json"
     path.write_text(json.dumps(document))
@@ -143,7 +149,7 @@ def test_what_cannot_be_captured_is_a_line(tmp_path, capfd, monkeypatch):
     def fails(*args, **kwargs):
         raise RuntimeError("no kernel.\nmore")
 
-    monkeypatch.setattr("plimsoll.capture", fails)
+    monkeypatch.setattr("plimsoll.capturing.api.capture_of_few_layers", fails)
     assert main(["predict", f"hf:{config(tmp_path, LLAMA)}", "--seq", "16"]) == 2
     assert capfd.readouterr().err == (
         "plimsoll: this model cannot be captured: RuntimeError: no kernel. "

@@ -123,6 +123,7 @@ std::string Asked(const StepQuestion& asked, const char* command,
   if (const std::string stated = AsText(asked.script.assume); !stated.empty() && !kept) {
     text.Flag("--assume", stated);
   }
+  text.Words(asked.script.tuning.Words());
   if (asked.sequence) text.Flag("--seq", fmt::format("{}", *asked.sequence));
   text.Flag("--gpu", GpuWord(asked.gpu));
   if (asked.gpu.taken > 0) text.Flag("--beside", SizeWord(asked.gpu.taken));

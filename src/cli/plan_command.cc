@@ -140,7 +140,8 @@ Result<Job> JobOf(const PlanFlags& flags) {
                      "put {batch} where it takes its batch size from: python train.py "
                      "--batch-size {batch}"};
   }
-  return job ? AtAskedLength(std::move(*job), flags.script.length) : std::move(job);
+  return job ? AtAskedLength(std::move(*job), LengthToPutAt(flags.script, flags.files))
+             : std::move(job);
 }
 
 std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request, const Plan& plan) {

@@ -6,9 +6,11 @@
 #include "cli/command/shared_flags.h"
 #include "cli/next_steps.h"
 #include "cli/predict_flags.h"
+#include "cli/prices.h"
 #include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
 #include "files/output.h"
+#include "job/answer/cards.h"
 #include "job/answer/earlier_frees.h"
 #include "job/answer/lengths.h"
 #include "job/answer/max_batch.h"
@@ -16,7 +18,9 @@
 #include "job/answer/predicted_snapshot.h"
 #include "job/answer/trade_offs.h"
 #include "job/file/at_length.h"
+#include "launch/script_capture.h"
 #include "plan/lever.h"
+#include "report/cards.h"
 #include "report/predict.h"
 #include "report/predict_page.h"
 
@@ -182,12 +186,33 @@ Result<std::optional<ServedModel>> EngineOf(const PredictFlags& flags) {
   return std::optional<ServedModel>(std::move(*model));
 }
 
+/// The same question for every card of the catalogue.
+int PredictForCards(const PredictFlags& flags, const PredictRequest& request, Progress& progress) {
+  PredictOptions options = request.options;
+  options.batch = flags.batch.value_or(request.job->own_batch.value_or(1));
+  progress.Next("trying every card", Gpus().size());
+  const Result<std::vector<CardNeeds>> cards =
+      TryEveryCard(request.job, options, [&] { progress.Advance(); });
+  if (!cards) return Complain(cards.error());
+  const CardsAnswer answer{
+      .batch = options.batch, .cards = Priced(*cards, flags.prices), .notes = request.job->notes};
+  const int printed = Print(flags.json ? CardsJson(answer) : CardsText(answer, StyleOfStdout()));
+  if (printed != kFine) return printed;
+  const bool fits = std::ranges::any_of(*cards, &CardNeeds::fits);
+  return fits ? kFine : kNo;
+}
+
 int RunPredict(const PredictFlags& flags) {
+  if (AsksForNames(flags.files)) {
+    const std::optional<Error> error = ListModels();
+    return error ? Complain(*error) : kFine;
+  }
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
   Result<std::optional<ServedModel>> engine = EngineOf(flags);
   if (!engine) return Complain(engine.error());
   Result<PredictRequest> request = ReadPredictRequest(flags);
   if (!request) return Complain(request.error());
+  if (flags.any_gpu) return PredictForCards(flags, *request, progress);
   if (request->captured && (flags.max_length || flags.max_tokens || flags.html)) {
     progress.Next("trying lengths");
   }
@@ -256,6 +281,9 @@ Command AddPredict(Flags& declare) {
       "unedited\n"
       "  plimsoll predict --run --batch 8 --length 8192 --gpu H100 -- python train.py -b {batch} "
       "-l {length}\n"
+      "  plimsoll predict hf:llama-3.1-8b --lora 16 --length 4096 --gpu 4090   a model by its "
+      "name\n"
+      "  plimsoll predict hf:qwen3-8b --qlora 16 --length 2048 --batch 4 --gpu any   which card?\n"
       "  plimsoll predict hf:config.json --seq 2048 --gpu L4   a model by its configuration\n"
       "Exit code 1: it does not fit.");
   return [flags] { return RunPredict(*flags); };

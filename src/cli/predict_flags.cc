@@ -6,6 +6,7 @@
 #include "cli/command/command_text.h"
 #include "cli/command/shared_flags.h"
 #include "cli/file_kind.h"
+#include "cli/prices.h"
 #include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
 #include "files/input.h"
@@ -15,6 +16,15 @@
 
 namespace plimsoll {
 namespace {
+
+std::optional<Error> ReadCard(const std::string& text, PredictFlags& to) {
+  to.any_gpu = text == "any";
+  if (to.any_gpu) return std::nullopt;
+  Result<Gpu> gpu = FindGpu(text);
+  if (!gpu) return gpu.error();
+  to.gpu = std::move(*gpu);
+  return std::nullopt;
+}
 
 /// Of snapshots at several points of batch and length: before any of them is read.
 std::optional<Error> WrongPoints(const PredictFlags& flags) {
@@ -59,6 +69,15 @@ std::optional<Error> Contradiction(const PredictFlags& flags) {
                                   "writes the run of one"
                                 : "--snapshot needs a file: the answer goes to standard output",
                  .hint = flags.events ? "give one of them" : "give a name: --snapshot run.pickle"};
+  }
+  if (!flags.prices.empty() && !flags.any_gpu) {
+    return Error{.message = "--price is for --gpu any, which compares cards",
+                 .hint = "give --gpu any, or leave the price out"};
+  }
+  if (flags.any_gpu && (flags.max_batch || flags.max_length || flags.max_tokens || flags.html ||
+                        flags.snapshot || flags.events || flags.share)) {
+    return Error{.message = "--gpu any says on which cards one batch fits, and nothing else",
+                 .hint = "name one card, or leave out what else is asked"};
   }
   if (flags.ddp && flags.choice.Sets(kParallelLever.name)) {
     return Error{.message = "--ddp and --fsdp or --mesh are two ways to train on several GPUs",
@@ -200,7 +219,7 @@ Result<Job> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
   if (read.choice) {
     if (std::optional<Error> error = CheckServes(*read.choice, read.job)) return *error;
   }
-  Result<Job> job = AtAskedLength(std::move(read.job), flags.script.length);
+  Result<Job> job = AtAskedLength(std::move(read.job), LengthToPutAt(flags.script, flags.files));
   if (!job || !read.choice) return job;
   const std::vector<Variant>& variants = job->variants;
   const bool compiled = std::any_of(variants.begin(), variants.end(),
@@ -365,9 +384,14 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Switch(
       "--data", script.data,
       "with --run: also all sizes of an epoch's batches, as the script's loader makes them");
-  AddGpuFlag(flags, gpu,
-             "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); that of the "
-             "capture unless given");
+  flags.Value("--gpu", "GPU",
+              "the card: a name that `plimsoll gpus` lists, or its memory (22GiB); any: on which "
+              "of them it fits; that of the capture unless given",
+              [this](const std::string& text) { return ReadCard(text, *this); });
+  flags.Repeated("--price", "GPU=AMOUNT",
+                 "with --gpu any: what an hour of the card costs (\"RTX 4090=0.34\"), again for "
+                 "each, or a file with such lines; the cheapest stands first",
+                 [this](const std::string& text) { return ReadPrices(text, prices); });
   const auto lever = [&](const std::string& name, const std::string& type, const PlanLever& of,
                          std::string_view prefix, const std::string& help) {
     flags.Value(name, type, help, [this, &of, prefix](const std::string& text) {

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cli/command/flags.h"
+#include "cli/prices.h"
 #include "cli/script_flags.h"
 #include "hardware/gpu.h"
 #include "job/file/job.h"
@@ -29,6 +30,9 @@ struct PredictFlags {
   bool max_length = false;
   bool max_tokens = false;
   std::optional<Gpu> gpu;
+  /// Every card of the catalogue is asked about, and what an hour of some costs, by name.
+  bool any_gpu = false;
+  Prices prices;
   std::optional<TorchVersion> torch;
   /// The levers that are set.
   Choice choice;

@@ -13,7 +13,9 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/file_kind.h"
 #include "cli/terminal/terminal.h"
+#include "cli/tuning_flags.h"
 #include "files/input.h"
 #include "files/output.h"
 #include "job/file/at_length.h"
@@ -90,6 +92,11 @@ class Reminder {
   std::thread thread_;
 };
 
+/// The file, or the name, without the prefix.
+std::string ConfigurationOf(const std::string& path) {
+  return path.starts_with(kPrefix) ? path.substr(kPrefix.size()) : path;
+}
+
 std::optional<Error> Capture(const StepRequest& request, const std::string& to) {
   const std::string gpu = request.gpu.empty() ? std::string(kGpu) : request.gpu;
   if (request.script.run) {
@@ -104,8 +111,10 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
                           .gpu = gpu,
                           .step_file = to});
   }
-  return CaptureConfiguration({.path = request.files.front().substr(kPrefix.size()),
-                               .sequence = request.script.sequence,
+  const ScriptFlags& script = request.script;
+  return CaptureConfiguration({.path = ConfigurationOf(request.files.front()),
+                               .tuning = script.tuning,
+                               .sequence = script.sequence ? script.sequence : script.length,
                                .precision = request.precision,
                                .optimizer = request.optimizer,
                                .assume = request.script.assume,
@@ -136,7 +145,10 @@ void ScriptFlags::AddTo(Flags& flags) {
                "tensors without memory, for two batch sizes and three steps; no GPU is needed");
   flags.Text("--keep-step", "FILE", keep,
              "with --run or hf:config.json: keep the captured step under this name");
-  flags.Count("--seq", "N", sequence, "with hf:config.json: tokens in a sequence", 1, 100'000'000);
+  flags.Count("--seq", "N", sequence,
+              "with hf:config.json or hf:NAME: tokens in a sequence; --length says the same", 1,
+              100'000'000);
+  AddTuningFlags(flags, tuning);
   flags.Count("--length", "L", length,
               "of a job over a length too (sequences, the side of images): the one that is asked "
               "about; the longest of the capture unless given",
@@ -192,7 +204,17 @@ std::string CapturedFor(const std::optional<Gpu>& gpu) {
   return gpu->assumed ? gpu->like : gpu->name;
 }
 
-bool IsConfiguration(const std::string& path) { return path.starts_with(kPrefix); }
+bool IsConfiguration(const std::string& path) { return KindOf(path) == FileKind::kConfiguration; }
+
+std::optional<std::int64_t> LengthToPutAt(const ScriptFlags& flags,
+                                          const std::vector<std::string>& files) {
+  const bool made = !flags.run && !files.empty() && IsConfiguration(files.front());
+  return made ? std::nullopt : flags.length;
+}
+
+bool AsksForNames(const std::vector<std::string>& files) {
+  return files.size() == 1 && files.front() == "hf:list";
+}
 
 Result<Job> ReadOrCapture(const StepRequest& request) {
   const ScriptFlags& script = request.script;
@@ -244,8 +266,13 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
     return Error{.message = "--seq goes with hf:config.json",
                  .hint = "a captured step has the length it was captured with"};
   }
+  if (configuration && flags.sequence && flags.length && flags.sequence != flags.length) {
+    return Error{.message = "--seq and --length are two lengths of a sequence",
+                 .hint = "give one of them"};
+  }
+  if (std::optional<Error> error = CheckTuning(flags.tuning, configuration)) return error;
   std::vector<std::string> inputs = flags.command;
-  if (configuration) inputs.push_back(files.front().substr(kPrefix.size()));
+  if (configuration) inputs.push_back(ConfigurationOf(files.front()));
   return CheckOutput("--keep-step", flags.keep, inputs);
 }
 

@@ -1,5 +1,6 @@
 // Where a step comes from when it is in no file yet: `--run -- python train.py --batch-size
-// {batch}`, a script captured on the spot, or `hf:config.json`, a model by its configuration.
+// {batch}`, a script captured on the spot, or `hf:config.json` and `hf:NAME`, a model by its
+// configuration.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "hardware/gpu.h"
 #include "job/file/job.h"
 #include "launch/assumptions.h"
+#include "launch/tuning.h"
 
 namespace plimsoll {
 
@@ -20,7 +22,8 @@ struct ScriptFlags {
   bool run = false;
   std::vector<std::string> command;
   std::optional<std::string> keep;
-  /// Of hf:config.json: tokens in a sequence.
+  /// Of hf:config.json: how it is fine-tuned, and tokens in a sequence (--length says so too).
+  Tuning tuning;
   std::optional<std::int64_t> sequence;
   /// Of a job over a length too: what is asked about, and what to capture.
   std::optional<std::int64_t> length;
@@ -62,8 +65,15 @@ Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length);
 /// nothing where none was.
 std::string CapturedFor(const std::optional<Gpu>& gpu);
 
-/// Whether a path is hf:config.json.
+/// Whether a path is hf:config.json or hf:NAME, or a configuration as it lies there.
 bool IsConfiguration(const std::string& path);
+
+/// The length that a captured job is to be put at: none of a model that is made at its length.
+std::optional<std::int64_t> LengthToPutAt(const ScriptFlags& flags,
+                                          const std::vector<std::string>& files);
+
+/// Whether all known names are asked for: hf:list.
+bool AsksForNames(const std::vector<std::string>& files);
 
 /// Says what is missing or too much: a step comes from files or from a script.
 std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std::string>& files);

@@ -151,11 +151,15 @@ std::optional<Error> CaptureConfiguration(const ConfigurationJob& job) {
   add("--optimizer", job.optimizer);
   add("--assume", AsText(job.assume));
   if (job.every_precision) flags.emplace_back("--every-precision");
+  const std::vector<std::string> tuning = job.tuning.Words();
+  flags.insert(flags.end(), tuning.begin(), tuning.end());
   std::optional<Error> error = RunPackage("python3", flags, {job.path});
   if (error && error->message.starts_with("there is no program")) {
     error->hint = "a model is made of its configuration by Python, torch and transformers";
   }
   return error;
 }
+
+std::optional<Error> ListModels() { return RunPackage("python3", {"models"}, {}); }
 
 }  // namespace plimsoll

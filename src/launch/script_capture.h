@@ -1,6 +1,6 @@
 // Step files that the Python package makes which is part of this program: of an unedited training
 // script, run on tensors without memory (python/plimsoll/scripts), or of a model's configuration
-// alone (python/plimsoll/capturing/configuration.py).
+// or name alone (python/plimsoll/capturing/configuration.py).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "launch/assumptions.h"
+#include "launch/tuning.h"
 
 namespace plimsoll {
 
@@ -32,9 +33,10 @@ struct ScriptJob {
   std::string step_file;
 };
 
-/// A Hugging Face model by its config.json, or the folder that has it.
+/// A Hugging Face model by its config.json, the folder that has it, or its name.
 struct ConfigurationJob {
   std::string path;
+  Tuning tuning = {};
   /// Tokens in a sequence.
   std::optional<std::int64_t> sequence;
   /// As the configuration and torch have them where they are empty.
@@ -57,5 +59,8 @@ std::optional<Error> CaptureScript(const ScriptJob& job);
 
 /// Makes the model and writes the step file, or says why that cannot be.
 std::optional<Error> CaptureConfiguration(const ConfigurationJob& job);
+
+/// Prints the models that are known by name.
+std::optional<Error> ListModels();
 
 }  // namespace plimsoll

@@ -6,6 +6,7 @@ import gzip
 import inspect
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import torch
@@ -31,6 +32,7 @@ from ..base.seed import fixed_seed
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged
 from ..events.points import LENGTHS, Points
 from ..events.recorder import Recorder
+from ..events.repeated import Layers, repeated
 from ..events.step_file import Tables
 from ..knowledge.values import Values
 from ..world.device import phantom_device
@@ -105,6 +107,32 @@ def capture(
 
     Nothing is allocated and no GPU is needed. `docs/capture.md` tells what each argument may be.
     """
+    given = dict(locals())
+    return capture_of_few_layers(layers=(), **given)
+
+
+def capture_of_few_layers(
+    model: Any,
+    optimizer: Any,
+    make_batch: Callable[..., Any],
+    loss: Callable[..., torch.Tensor] | None,
+    *,
+    path: str | os.PathLike[str] | None,
+    batches: tuple[int, int],
+    lengths: tuple[int, int, int] | None,
+    steps: int,
+    accumulate: int,
+    autocast: torch.dtype | None,
+    scaler: Any,
+    gpu: str,
+    precisions: Wanted,
+    train_step: Callable[..., Any] | None,
+    channels_last: bool,
+    assume: str | Assumptions,
+    layers: Sequence[Layers],
+) -> Capture:
+    """The same of a model with few of its layers, each list of which is told as long as it is to
+    be. Raises NotAlike where that cannot be."""
     _check(make_batch, loss, train_step, batches, steps, accumulate)
     _check_precisions(precisions, channels_last)
     stated = assume if isinstance(assume, Assumptions) else parse_assumptions(assume)
@@ -125,7 +153,7 @@ def capture(
         compiling,
         surroundings(notes, compiling.patches()),
     ):
-        session = _Session(model, job, gpu, notes, points, compiling, stated)
+        session = _Session(model, job, gpu, notes, points, compiling, stated, layers)
         variants = session.variants(precisions, channels_last)
         session.add_releases()
     stated.note_unused(notes)
@@ -160,8 +188,10 @@ class _Session:
         points: Points,
         compiling: Compiling,
         stated: Assumptions,
+        layers: Sequence[Layers],
     ) -> None:
         self._job = job
+        self._layers = layers
         self._stated = stated
         self._compiling = compiling
         self._points = points
@@ -210,6 +240,8 @@ class _Session:
         events = merged([first.recorded, *others], tables, points, self._notes)
         if precision.compiled and not is_compiled(events):
             self._notes(f"{precision.name}: {NOTHING_COMPILED}")
+        for layers in self._layers:
+            events = repeated(events, layers, tables.layouts)
         variant: dict[str, Any] = {
             "precision": precision.name,
             **({"compiled": True} if precision.compiled else {}),
@@ -245,7 +277,7 @@ class _Session:
             with Recorder(None, Values(self._notes)):
                 target = on_device(self._template, precision)
             around = recording(
-                target, self._capability, self._compiling, self._notes, self._stated
+                target, self._capability, self._compiling, self._notes, self._stated, self._layers
             )
             with around as recorder:
                 run(self._job, target, precision, point, recorder, self._notes, attendant)

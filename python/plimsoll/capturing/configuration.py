@@ -1,5 +1,5 @@
-"""A training job made of a Hugging Face configuration file alone: no weights, no script, no
-network, and nothing in the file is run."""
+"""A training job made of a Hugging Face configuration alone, of a file or of a model's name: no
+weights, no script, no network, and nothing in the file is run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from typing import Any, Callable, NamedTuple
 from ..base.errors import CaptureError, in_a_line
 from ..base.json_text import BadJson, read_json_file
 from ..base.patching import Patch, patched
+from ..events.repeated import Layers, copies_of
+from ..models import names
+from ..models.way import Way
 from ..world.phantom import require_torch
+from .few_layers import FewLayers, with_few_layers
 
 TOO_LONG = "the configuration is for"
 PREFIX = "hf:"
@@ -54,46 +58,107 @@ class NamedJob(NamedTuple):
     model: Callable[[], Any]
     optimizer: Callable[[Any], Any]
     make_batch: Callable[[int], dict[str, Any]]
-    loss: Callable[[Any, dict[str, Any]], Any]
+    #: Of a plain loop; or, of one that goes some way, a whole step.
+    loss: Callable[[Any, dict[str, Any]], Any] | None
+    train_step: Callable[[Any, Any, Any], None] | None
     autocast: Any
     scaler: bool
-    #: What was taken for granted, in words.
+    #: What was taken for granted, in words; and what was done to the model, once it is made.
     notes: list[str]
+    told: list[str]
+    #: Of a model that has few of its layers.
+    layers: list[Layers]
 
 
 def job_from(
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str],
     *,
     sequence: int | None = None,
     precision: str | None = None,
     optimizer: str = "adamw",
+    way: Way | None = None,
+    few_layers: bool = True,
 ) -> NamedJob:
-    """The job that trains the model of a `config.json` on sequences of one length, or on images."""
+    """The job that trains a model on sequences of one length, or on images: by a plain loop, or by
+    Trainer, some way. `source`: a `config.json`, the folder that has it, or a model's name.
+    `few_layers`: the model has few of those that are alike, and `layers` says how many it stands
+    for."""
     torch = require_torch()
     transformers = _transformers()
-    document, notes = _document(Path(path))
+    document, notes = _document(source)
     config, kind = _known(transformers, document, notes)
     shape, batch_note = _batch(kind, config, sequence)
     weights, autocast = _types(document, precision)
-    make, settings = OPTIMIZERS.get(optimizer, OPTIMIZERS["adamw"])
+    # Trainer's `bf16=True`, whatever the weights are in.
+    if way is not None and precision is None:
+        autocast = "bfloat16"
+    told: list[str] = []
+    few = _few_layers(torch, kind, config) if few_layers else None
 
     def model() -> Any:
         with _default_type(torch, getattr(torch, weights)), _counted_modules(torch):
-            return kind(config).train()
+            made = kind(few.config if few else config).train()
+        if way is None:
+            return made
+        told.clear()
+        return ways().tuned(made, way, told, times)
+
+    def times(name: str) -> int:
+        return 1 + sum(copies_of(f"{name}.", one) for one in (few.layers if few else []))
+
+    def ways() -> Any:
+        return import_module("..models.ways", __package__)
 
     notes += [
         batch_note,
         f"weights are {weights}" + (f", autocast to {autocast}" if autocast else ""),
     ]
+    if way is None:
+        make, settings = OPTIMIZERS.get(optimizer, OPTIMIZERS["adamw"])
+        return NamedJob(
+            model,
+            lambda parameters: getattr(torch.optim, make)(parameters, **settings),
+            lambda n: shape(torch, n),
+            lambda model, batch: model(**batch).loss,
+            None,
+            getattr(torch, autocast) if autocast else None,
+            autocast == "float16",
+            notes,
+            told,
+            few.layers if few else [],
+        )
+    if autocast == "float16":
+        raise CaptureError(
+            "a step of Trainer's is captured in bfloat16 here, not in float16",
+            hint="Give --precision amp_bf16",
+        )
+    make, settings = OPTIMIZERS.get(optimizer, OPTIMIZERS["adamw"])
+    fused = {"fused": True} if make.startswith("Adam") else {}
     return NamedJob(
         model,
-        lambda parameters: getattr(torch.optim, make)(parameters, **settings),
+        lambda parameters: ways().optimizer(
+            parameters, getattr(torch.optim, make), {**settings, **fused}
+        ),
         lambda n: shape(torch, n),
-        lambda model, batch: model(**batch).loss,
-        getattr(torch, autocast) if autocast else None,
-        autocast == "float16",
+        None,
+        ways().Step(getattr(torch, autocast) if autocast else None),
+        None,
+        False,
         notes,
+        told,
+        few.layers if few else [],
     )
+
+
+def _few_layers(torch: Any, kind: Any, config: Any) -> FewLayers | None:
+    with _counted_modules(torch):
+        return with_few_layers(torch, kind, config)
+
+
+def document_of(source: str) -> tuple[dict[str, Any], list[str]]:
+    """What the configuration says, and what is to be said of it. Needs neither torch nor
+    transformers."""
+    return _document(source)
 
 
 def _transformers() -> Any:
@@ -127,7 +192,13 @@ def _importing(what: str) -> Iterator[None]:
 # The file.
 
 
-def _document(path: Path) -> tuple[dict[str, Any], list[str]]:
+def _document(source: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
+    path = Path(source)
+    if _is_name(os.fspath(source)):
+        known = names.find(os.fspath(source))
+        count = f"{known.parameters / 1e9:.2f} billion weights"
+        note = f"{known.name} by its public configuration, {count}"
+        return dict(known.config), [note + (f"; {known.note}" if known.note else "")]
     if path.is_dir():
         path = path / "config.json"
     try:
@@ -146,6 +217,12 @@ def _document(path: Path) -> tuple[dict[str, Any], list[str]]:
     if document.get("quantization_config"):
         notes.append("quantization is left out: quantized weights are not trained")
     return _cleaned(document), notes
+
+
+def _is_name(source: str) -> bool:
+    """A model's name, and no file: with its publisher's before it at most."""
+    plain = not source.endswith(".json") and source.count("/") <= 1 and not source.startswith(".")
+    return plain and not os.path.exists(source)
 
 
 def _check_counts(path: Path, document: dict[str, Any]) -> None:
@@ -295,6 +372,16 @@ def _images(channels: int, height: int, width: int) -> _Shape:
     return batch
 
 
+def _sounds(bins: int, frames: int, sequence: int, words: int) -> _Shape:
+    def batch(torch: Any, n: int) -> dict[str, Any]:
+        return {
+            "input_features": torch.randn(n, bins, frames),
+            "labels": torch.randint(0, words, (n, sequence)),
+        }
+
+    return batch
+
+
 _TEXTS: dict[str, Callable[[int, int], _Shape]] = {
     "ForCausalLM": _language,
     "LMHeadModel": _language,
@@ -320,14 +407,26 @@ def _batch(kind: Any, config: Any, sequence: int | None) -> tuple[_Shape, str]:
         return _images(channels, height, width), f"images of {height} by {width} pixels"
     words = getattr(config.get_text_config(), "vocab_size", None)
     sees = getattr(config, "vision_config", None) is not None
+    hears = end == "ForConditionalGeneration" and takes == "input_features"
+    bins = getattr(config, "num_mel_bins", None)
+    frames = 2 * (getattr(config, "max_source_positions", None) or 0)
+    if hears and words is not None and bins and frames:
+        length = _length(sequence)
+        note = f"sounds of {frames} frames, texts of {length} tokens"
+        return _sounds(bins, frames, length, words), note
     if end not in _TEXTS or takes != "input_ids" or words is None or sees:
         raise CaptureError(
             f"what a batch of {kind.__name__} looks like is not known here", hint=_BY_HAND
         )
-    if sequence is None or sequence < 1:
-        raise CaptureError("the length of a sequence, in tokens, is not given", hint="Give --seq N")
+    sequence = _length(sequence)
     note = f"every sequence has {sequence} tokens, without padding"
     longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and sequence > longest:
         note += f"; {TOO_LONG} {longest} at most"
     return _TEXTS[end](sequence, words), note
+
+
+def _length(sequence: int | None) -> int:
+    if sequence is None or sequence < 1:
+        raise CaptureError("the length of a sequence, in tokens, is not given", hint="Give --seq N")
+    return sequence

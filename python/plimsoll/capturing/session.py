@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -11,6 +11,7 @@ from ..base.assumptions import NOTHING_STATED, Assumptions
 from ..base.notes import Note
 from ..base.places import Places
 from ..events.recorder import Recorder
+from ..events.repeated import Layers
 from ..knowledge.values import Values
 from ..world.libraries import libraries_not_tracing
 from ..world.model import OnDevice, tensors_in_order
@@ -18,6 +19,7 @@ from ..world.quantized import products_of_4_bit_weights
 from .attention import attention_as_one_call, flex_attention_as_one_call
 from .cells import cells_without_data
 from .compiling import Compiling
+from .loading import is_quantized, tell_loaded
 from .optimizers import no_overflow, scalers_as_new
 from .recurrent import flat_layers, recurrent_as_one_call
 
@@ -29,13 +31,17 @@ def recording(
     compiling: Compiling,
     note: Note,
     stated: Assumptions = NOTHING_STATED,
+    layers: Sequence[Layers] = (),
 ) -> Iterator[Recorder]:
     """Records what runs inside, in a FakeTensorMode on the phantom device (device.py). What the
-    model holds is told first."""
+    model holds is told first. `layers`: of a model that has few of its layers."""
     places = Places(target.model)
     recorder = Recorder(places, Values(note, stated=stated))
     places.on_forward = lambda: recorder.phase("forward")
-    _tell_model(recorder, target)
+    if is_quantized(target.model):
+        tell_loaded(recorder, target.model, layers)
+    else:
+        _tell_model(recorder, target)
     with contextlib.ExitStack() as stack:
         stack.enter_context(attention_as_one_call(recorder, capability))
         stack.enter_context(flex_attention_as_one_call(recorder, capability, note))

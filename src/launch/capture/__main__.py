@@ -1,7 +1,8 @@
 """The Python package inside the program, unpacked beside the archive and started:
 
 capture.zip -o STEP … -- python train.py        a script
-capture.zip configuration -o STEP … -- PATH     a model by its config.json
+capture.zip configuration -o STEP … -- PATH     a model by its config.json or its name
+capture.zip models                              the names that are known
 """
 
 import argparse
@@ -15,7 +16,7 @@ zipfile.ZipFile(archive).extractall(sys.path[0])
 
 
 def capture_configuration(arguments):
-    from plimsoll.__main__ import _capture
+    from plimsoll.__main__ import _capture, add_way
     from plimsoll.capturing.configuration import PREFIX
     from plimsoll.base.errors import CaptureError
     from plimsoll.scripts.command import in_two_lines
@@ -25,6 +26,7 @@ def capture_configuration(arguments):
         parser.add_argument(name)
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--seq", type=int)
+    add_way(parser)
     parser.add_argument("--assume", default="")
     parser.add_argument("--every-precision", dest="command", action="store_const", const="plan")
     parser.add_argument("path")
@@ -40,6 +42,11 @@ def capture_configuration(arguments):
     return 0
 
 
+if sys.argv[1:2] == ["models"]:
+    from plimsoll.models.names import listed
+
+    print(listed())
+    sys.exit(0)
 if sys.argv[1:2] == ["configuration"]:
     sys.exit(capture_configuration(sys.argv[2:]))
 

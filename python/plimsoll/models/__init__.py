@@ -1,0 +1,1 @@
+"""Models by name, and the ways in which they are fine-tuned."""

@@ -1,0 +1,29 @@
+// Which cards a job fits on, as text and as JSON. Nothing is computed here.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "job/answer/cards.h"
+#include "report/format/style.h"
+
+namespace plimsoll {
+
+/// One card, with what an hour of it costs where the user said so.
+struct PricedCard {
+  CardNeeds needs;
+  std::optional<double> price = {};
+};
+
+struct CardsAnswer {
+  std::int64_t batch = 1;
+  /// The cheapest first where there are prices, else the smallest.
+  std::vector<PricedCard> cards;
+  std::vector<std::string> notes;
+};
+
+std::string CardsText(const CardsAnswer& answer, const TextStyle& style);
+std::string CardsJson(const CardsAnswer& answer);
+
+}  // namespace plimsoll

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/cards.h"
+#include "report/format/json_values.h"
+#include "report/format/table.h"
+#include "report/format/writer.h"
+#include "report/text.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr double kMicroseconds = 1e6;
+constexpr double kSecondsInAnHour = 3600;
+constexpr double kSteps = 1000;
+
+/// Of a thousand steps.
+std::optional<double> CostOfSteps(const PricedCard& card) {
+  if (!card.price || card.needs.step_us <= 0) return std::nullopt;
+  return *card.price * kSteps * card.needs.step_us / kMicroseconds / kSecondsInAnHour;
+}
+
+std::string Verdict(const CardNeeds& card) {
+  if (!card.fits) return "no";
+  return card.surely_fits ? "yes" : "likely";
+}
+
+std::string Money(const std::optional<double>& amount) {
+  return amount ? fmt::format("{:.2f}", *amount) : "-";
+}
+
+std::string Headline(const CardsAnswer& answer, std::size_t fitting) {
+  const std::string batch = fmt::format("Batch {}", answer.batch);
+  if (fitting == 0) {
+    return fmt::format("{} fits on none of the {} cards of the catalogue.", batch,
+                       answer.cards.size());
+  }
+  const auto first = std::ranges::find_if(
+      answer.cards, [](const PricedCard& card) { return card.needs.surely_fits; });
+  std::string text = fmt::format("{} fits on {} of the {} cards of the catalogue", batch, fitting,
+                                 answer.cards.size());
+  if (first == answer.cards.end()) return text + ", surely on none.";
+  const bool priced = first->price.has_value();
+  return text + fmt::format("; the {} is {}{}.", priced ? "cheapest" : "smallest",
+                            first->needs.gpu.name,
+                            priced ? fmt::format(" at {} an hour", Money(first->price)) : "");
+}
+
+}  // namespace
+
+std::string CardsText(const CardsAnswer& answer, const TextStyle& style) {
+  Writer w(style);
+  const auto fits = [](const PricedCard& card) { return card.needs.fits; };
+  const auto fitting = std::ranges::count_if(answer.cards, fits);
+  w.Headline(Headline(answer, static_cast<std::size_t>(fitting)));
+  const bool priced = std::ranges::any_of(
+      answer.cards, [](const PricedCard& card) { return card.price.has_value(); });
+  std::vector<Column> columns = {{.heading = "card"},
+                                 {.heading = "fits"},
+                                 {.heading = "needs", .right = true},
+                                 {.heading = "has", .right = true},
+                                 {.heading = "a step", .right = true, .may_go = true}};
+  if (priced) {
+    columns.push_back({.heading = "an hour", .right = true});
+    columns.push_back({.heading = "1000 steps", .right = true, .may_go = true});
+  }
+  Table table(std::move(columns));
+  for (const PricedCard& card : answer.cards) {
+    if (!card.needs.fits) continue;
+    std::vector<std::string> cells = {
+        card.needs.gpu.name, Verdict(card.needs), FormatBytes(card.needs.device),
+        FormatBytes(card.needs.gpu.memory), fmt::format("{:.0f} ms", card.needs.step_us / 1000)};
+    if (priced) {
+      cells.push_back(Money(card.price));
+      cells.push_back(Money(CostOfSteps(card)));
+    }
+    table.Row(std::move(cells));
+  }
+  if (fitting > 0) {
+    w.Line();
+    table.WriteTo(w);
+  }
+  w.List("Assumed", answer.notes);
+  return w.Take();
+}
+
+std::string CardsJson(const CardsAnswer& answer) {
+  Json cards = Json::array();
+  for (const PricedCard& card : answer.cards) {
+    const std::optional<double> cost = CostOfSteps(card);
+    cards.push_back({{"gpu", card.needs.gpu.name},
+                     {"fits", card.needs.fits},
+                     {"surely_fits", card.needs.surely_fits},
+                     {"device_bytes", card.needs.device},
+                     {"memory_bytes", card.needs.gpu.memory},
+                     {"step_us", card.needs.step_us},
+                     {"price_per_hour", card.price ? Json(*card.price) : Json()},
+                     {"price_per_1000_steps", cost ? Json(*cost) : Json()}});
+  }
+  return Dump(Shown({{"schema", "plimsoll.cards/1"},
+                     {"batch", answer.batch},
+                     {"cards", std::move(cards)},
+                     {"notes", answer.notes}}));
+}
+
+}  // namespace plimsoll
