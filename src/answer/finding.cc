@@ -88,6 +88,25 @@ std::vector<Finding> MergeKind(std::vector<Finding> same, std::size_t ranks) {
 
 }  // namespace
 
+bool SavesUnknown(const Remedy& remedy) {
+  if (remedy.saves || remedy.avoid) return false;
+  switch (remedy.lever) {
+    case Lever::kSmallerBatch:
+    case Lever::kCheckpointing:
+    case Lever::kMixedPrecision:
+    case Lever::kOptimizer:
+    case Lever::kSharding:
+    case Lever::kServerSetting:
+    case Lever::kQuantization:
+    case Lever::kOffload:
+    case Lever::kEvaluation:
+    case Lever::kChunkedLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::vector<Finding> InOrder(std::vector<Finding> findings) {
   GravestFirst(findings);
   TellRemediesOnce(findings);

@@ -120,7 +120,7 @@ struct Signs {
 
 /// What a program does within a stage, where its functions tell more than a stage does and other
 /// switches help than in the rest of it.
-enum class Moment : std::uint8_t {
+enum class Activity : std::uint8_t {
   kNone,
   kProfileRun,     // an engine tries its largest batch before it serves
   kSamplerWarmUp,  // it samples for as many requests as it may have
@@ -168,7 +168,7 @@ struct OomMessage {
   Program program = Program::kUnknown;
   /// What the job was doing, by the functions in the traceback.
   Stage stage = Stage::kUnknown;
-  Moment moment = Moment::kNone;
+  Activity activity = Activity::kNone;
   Signs signs = {};
   /// The releases of PyTorch that write these words, as narrow as they allow.
   std::optional<TorchVersions> torch;

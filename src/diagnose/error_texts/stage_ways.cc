@@ -79,23 +79,23 @@ constexpr auto kStageOrders = std::to_array<StageOrder>({
     {Stage::kSave, 3, {TorchWay::kGatherOnHost, TorchWay::kSaveShards, TorchWay::kSaveOneByOne}},
 });
 
-struct MomentOrder {
-  Moment moment;
+struct ActivityOrder {
+  Activity activity;
   std::array<TorchWay, 4> ways;
 };
-constexpr auto kMomentOrders = std::to_array<MomentOrder>({
-    {Moment::kProfileRun,
+constexpr auto kActivityOrders = std::to_array<ActivityOrder>({
+    {Activity::kProfileRun,
      {TorchWay::kServerTokens, TorchWay::kServerQuantized, TorchWay::kServerParallel}},
-    {Moment::kSamplerWarmUp, {TorchWay::kServerSequences, TorchWay::kServerShare}},
-    {Moment::kGraphCapture,
+    {Activity::kSamplerWarmUp, {TorchWay::kServerSequences, TorchWay::kServerShare}},
+    {Activity::kGraphCapture,
      {TorchWay::kServerGraphs, TorchWay::kServerShare, TorchWay::kServerEager}},
-    {Moment::kCacheMade, {TorchWay::kServerShare}},
-    {Moment::kWakeUp, {TorchWay::kServerWake, TorchWay::kServerShare}},
-    {Moment::kVaeDecode, {TorchWay::kVaeTiles, TorchWay::kPipelineOffload}},
-    {Moment::kVaeEncode, {TorchWay::kLatentsKept, TorchWay::kVaeTiles}},
-    {Moment::kPromptEncoded, {TorchWay::kPromptsApart, TorchWay::kPipelineQuantized}},
-    {Moment::kLogProbs, {TorchWay::kLogProbBatch, TorchWay::kChunkedLoss}},
-    {Moment::kAdapterMerged, {TorchWay::kMergeElsewhere}},
+    {Activity::kCacheMade, {TorchWay::kServerShare}},
+    {Activity::kWakeUp, {TorchWay::kServerWake, TorchWay::kServerShare}},
+    {Activity::kVaeDecode, {TorchWay::kVaeTiles, TorchWay::kPipelineOffload}},
+    {Activity::kVaeEncode, {TorchWay::kLatentsKept, TorchWay::kVaeTiles}},
+    {Activity::kPromptEncoded, {TorchWay::kPromptsApart, TorchWay::kPipelineQuantized}},
+    {Activity::kLogProbs, {TorchWay::kLogProbBatch, TorchWay::kChunkedLoss}},
+    {Activity::kAdapterMerged, {TorchWay::kMergeElsewhere}},
 });
 
 // What a program is told that trains nothing.
@@ -209,19 +209,6 @@ bool IsOpen(TorchWay way, const OomMessage& message) {
   }
 }
 
-/// Whose words are used, the outermost first. Whoever writes a configuration has no use for an
-/// argument of a class of Python's; but the files and launchers beneath are configured too.
-std::vector<Framework> SpokenBy(const FrameworkSet& found) {
-  std::vector<Framework> frameworks = found.List();
-  const bool configured = std::ranges::any_of(
-      frameworks, [](Framework f) { return IsConfigured(f) && f != Framework::kVllm; });
-  if (!configured) return frameworks;
-  std::erase_if(frameworks, [](Framework f) {
-    return !IsConfigured(f) && f != Framework::kDeepSpeed && f != Framework::kAccelerate;
-  });
-  return frameworks;
-}
-
 /// Half of the batch in twice the passes, in the place of {batch} and {steps}; where the text does
 /// not tell the batch, the least.
 void PutBatch(const OomMessage& message, Remedy& remedy) {
@@ -265,14 +252,14 @@ void PutSaving(const OomMessage& message, Remedy& remedy) {
 
 struct ListedWays {
   std::vector<TorchWay> ways;
-  /// So many are about this stage or moment alone.
+  /// So many are about this stage or activity alone.
   std::size_t own = 0;
 };
 
 ListedWays WaysOf(const OomMessage& message) {
   ListedWays listed;
-  for (const MomentOrder& order : kMomentOrders) {
-    if (order.moment != message.moment) continue;
+  for (const ActivityOrder& order : kActivityOrders) {
+    if (order.activity != message.activity) continue;
     for (TorchWay way : order.ways) {
       if (way != TorchWay::kEnd) listed.ways.push_back(way);
     }

@@ -260,6 +260,17 @@ const WayFacts& FactsOf(TorchWay way) {
   return *at;
 }
 
+std::vector<Framework> SpokenBy(const FrameworkSet& found) {
+  std::vector<Framework> frameworks = found.List();
+  const bool configured = std::ranges::any_of(
+      frameworks, [](Framework f) { return IsConfigured(f) && f != Framework::kVllm; });
+  if (!configured) return frameworks;
+  std::erase_if(frameworks, [](Framework f) {
+    return !IsConfigured(f) && f != Framework::kDeepSpeed && f != Framework::kAccelerate;
+  });
+  return frameworks;
+}
+
 bool HasSwitch(TorchWay way, std::span<const Framework> frameworks) {
   return std::ranges::any_of(
       frameworks, [&](Framework framework) { return SwitchFor(way, framework) != nullptr; });

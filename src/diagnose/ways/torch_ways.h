@@ -96,6 +96,10 @@ struct WayFacts {
 std::span<const WayFacts> AllWays();
 const WayFacts& FactsOf(TorchWay way);
 
+/// Whose words are used, the outermost first. Whoever writes a configuration has no use for an
+/// argument of a class of Python's; but the files and launchers beneath are configured too.
+std::vector<Framework> SpokenBy(const FrameworkSet& found);
+
 /// Whether one of the frameworks has a switch for the way.
 bool HasSwitch(TorchWay way, std::span<const Framework> frameworks);
 

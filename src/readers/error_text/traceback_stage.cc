@@ -274,55 +274,57 @@ std::optional<int> ZeroStageOf(std::string_view path) {
   return {};
 }
 
-struct MomentRule {
-  Moment moment;
+struct ActivityRule {
+  Activity activity;
   std::string_view file;
   std::string_view function;
 };
 // What tells most first: a sampler's warm-up is a part of the profile run.
-constexpr auto kMomentRules = std::to_array<MomentRule>({
-    {Moment::kWakeUp, "/vllm/", "wake_up"},
-    {Moment::kWakeUp, "/verl/", "wake_up"},
-    {Moment::kWakeUp, "cumem.py", "create_and_map"},
-    {Moment::kSamplerWarmUp, "/vllm/", "_dummy_sampler_run"},
-    {Moment::kGraphCapture, "/vllm/", "capture_model"},
-    {Moment::kGraphCapture, "/vllm/", "*capture_cudagraphs"},
-    {Moment::kProfileRun, "/vllm/", "profile_run"},
-    {Moment::kProfileRun, "/vllm/", "determine_available_memory"},
-    {Moment::kProfileRun, "/vllm/", "determine_num_available_blocks"},
-    {Moment::kCacheMade, "/vllm/", "initialize_kv_cache*"},
-    {Moment::kCacheMade, "/vllm/", "_allocate_kv_cache*"},
-    {Moment::kCacheMade, "/vllm/", "initialize_cache"},
-    {Moment::kAdapterMerged, "/peft/", "merge*"},
-    {Moment::kAdapterMerged, "/peft/", "*optionally_merge"},
-    {Moment::kAdapterMerged, "/peft/", "get_delta_weight"},
-    {Moment::kVaeDecode, "/autoencoder", "*decode"},
-    {Moment::kVaeDecode, "/diffusers/", "decode_latents"},
-    {Moment::kVaeEncode, "/autoencoder", "*encode"},
-    {Moment::kPromptEncoded, "", "encode_prompt"},
-    {Moment::kPromptEncoded, "", "*_prompt_embeds"},
-    {Moment::kPromptEncoded, "", "compute_text_embeddings"},
-    {Moment::kLogProbs, "/verl/", "*log_prob"},
-    {Moment::kLogProbs, "/trl/", "_get_per_token_logps*"},
-    {Moment::kLogProbs, "", "selective_log_softmax"},
-    {Moment::kLogProbs, "", "logprobs_from_logits*"},
+constexpr auto kActivityRules = std::to_array<ActivityRule>({
+    {Activity::kWakeUp, "/vllm/", "wake_up"},
+    {Activity::kWakeUp, "/verl/", "wake_up"},
+    {Activity::kWakeUp, "cumem.py", "create_and_map"},
+    {Activity::kSamplerWarmUp, "/vllm/", "_dummy_sampler_run"},
+    {Activity::kGraphCapture, "/vllm/", "capture_model"},
+    {Activity::kGraphCapture, "/vllm/", "*capture_cudagraphs"},
+    {Activity::kProfileRun, "/vllm/", "profile_run"},
+    {Activity::kProfileRun, "/vllm/", "determine_available_memory"},
+    {Activity::kProfileRun, "/vllm/", "determine_num_available_blocks"},
+    {Activity::kCacheMade, "/vllm/", "initialize_kv_cache*"},
+    {Activity::kCacheMade, "/vllm/", "_allocate_kv_cache*"},
+    {Activity::kCacheMade, "/vllm/", "initialize_cache"},
+    {Activity::kAdapterMerged, "/peft/", "merge*"},
+    {Activity::kAdapterMerged, "/peft/", "*optionally_merge"},
+    {Activity::kAdapterMerged, "/peft/", "get_delta_weight"},
+    {Activity::kVaeDecode, "/autoencoder", "*decode"},
+    {Activity::kVaeDecode, "/diffusers/", "decode_latents"},
+    {Activity::kVaeEncode, "/autoencoder", "*encode"},
+    {Activity::kPromptEncoded, "", "encode_prompt"},
+    {Activity::kPromptEncoded, "", "*_prompt_embeds"},
+    {Activity::kPromptEncoded, "", "compute_text_embeddings"},
+    {Activity::kLogProbs, "/verl/", "*log_prob"},
+    {Activity::kLogProbs, "/trl/", "_get_per_token_logps*"},
+    {Activity::kLogProbs, "", "selective_log_softmax"},
+    {Activity::kLogProbs, "", "logprobs_from_logits*"},
 });
 
-Moment MomentOfFrame(const std::string& path, std::string_view function) {
-  for (const MomentRule& rule : kMomentRules) {
+Activity ActivityOfFrame(const std::string& path, std::string_view function) {
+  for (const ActivityRule& rule : kActivityRules) {
     if (!rule.file.empty() && !Mentions(path, rule.file)) continue;
-    if (FitsName(function, rule.function)) return rule.moment;
+    if (FitsName(function, rule.function)) return rule.activity;
   }
-  return Moment::kNone;
+  return Activity::kNone;
 }
 
-std::uint32_t MomentBit(Moment moment) { return std::uint32_t{1} << static_cast<unsigned>(moment); }
+std::uint32_t ActivityBit(Activity activity) {
+  return std::uint32_t{1} << static_cast<unsigned>(activity);
+}
 
-Moment MostTelling(std::uint32_t moments) {
-  for (const MomentRule& rule : kMomentRules) {
-    if ((moments & MomentBit(rule.moment)) != 0) return rule.moment;
+Activity MostTelling(std::uint32_t activities) {
+  for (const ActivityRule& rule : kActivityRules) {
+    if ((activities & ActivityBit(rule.activity)) != 0) return rule.activity;
   }
-  return Moment::kNone;
+  return Activity::kNone;
 }
 
 bool JoinsPredictions(std::string_view function, std::string_view source) {
@@ -349,7 +351,7 @@ bool IsUserCode(std::string_view file) {
 void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
   constexpr std::size_t kInnermost = 3;
   FoundStages found;
-  std::uint32_t moments = 0;
+  std::uint32_t activities = 0;
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const std::string path = WithSlashes(frames[i].frame.file);
     const std::string_view function = BareName(frames[i].frame.function);
@@ -361,7 +363,7 @@ void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
     found.named_for_evaluation |= user && IsNamedForEvaluation(function);
     found.named_for_loading |= user && Mentions(function, "load_model");
     message.signs.frameworks |= FrameworksOfFile(path);
-    moments |= MomentBit(MomentOfFrame(path, function));
+    activities |= ActivityBit(ActivityOfFrame(path, function));
     message.signs.transformers |= Mentions(path, "/transformers/");
     if (!message.zero_stage) message.zero_stage = ZeroStageOf(path);
     message.signs.deep_copy |= Mentions(path, "/copy.py") || Mentions(source, "copy.deepcopy(");
@@ -372,7 +374,7 @@ void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
   }
   const Stage stage = found.Decide();
   if (stage != Stage::kUnknown) message.stage = stage;
-  message.moment = MostTelling(moments);
+  message.activity = MostTelling(activities);
   message.signs.joins_predictions &= message.stage == Stage::kEvaluation;
 }
 
