@@ -91,19 +91,16 @@ std::vector<Finding> MergeKind(std::vector<Finding> same, std::size_t ranks) {
 bool SavesUnknown(const Remedy& remedy) {
   if (remedy.saves || remedy.avoid) return false;
   switch (remedy.lever) {
-    case Lever::kSmallerBatch:
-    case Lever::kCheckpointing:
-    case Lever::kMixedPrecision:
-    case Lever::kOptimizer:
-    case Lever::kSharding:
-    case Lever::kServerSetting:
-    case Lever::kQuantization:
-    case Lever::kOffload:
-    case Lever::kEvaluation:
-    case Lever::kChunkedLoss:
-      return true;
-    default:
+    case Lever::kAllocatorSetting:
+    case Lever::kMemoryLimit:
+    case Lever::kOtherProcesses:
+    case Lever::kHostLimit:
+    case Lever::kLoaderWorkers:
+    case Lever::kSharedMemory:
+    case Lever::kCheckSize:
       return false;
+    default:
+      return true;
   }
 }
 

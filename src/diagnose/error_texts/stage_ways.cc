@@ -285,48 +285,59 @@ ListedWays WaysOf(const OomMessage& message) {
   return listed;
 }
 
-/// The first so many of the ways, as far as they are open to the job. A switch comes first where
-/// there is one, and where nobody edits a loop there is nothing else.
-std::vector<Remedy> OpenWays(const OomMessage& message, std::span<const TorchWay> ways) {
+struct OpenWay {
+  Remedy remedy;
+  bool own;    // about this stage or activity alone
+  bool typed;  // a switch of a framework
+};
+
+/// The ways that are open to the job. A switch comes first where there is one, and where nobody
+/// edits a loop there is nothing else.
+std::vector<OpenWay> OpenWays(const OomMessage& message) {
   FrameworkSet found = message.signs.frameworks;
   const Runner runner = RunnerOf(message);
   if (runner == Runner::kVllm) found.Add(Framework::kVllm);
   if (runner == Runner::kDiffusers) found.Add(Framework::kDiffusers);
   const std::vector<Framework> frameworks = SpokenBy(found);
-  const bool edits = std::ranges::none_of(frameworks, IsConfigured) || frameworks.empty();
-  std::vector<Remedy> remedies;
-  std::vector<Remedy> lines;
-  std::optional<std::size_t> first_switch;
-  for (TorchWay way : ways) {
-    if (!IsOpen(way, message)) continue;
-    const bool typed = HasSwitch(way, frameworks);
-    std::optional<Remedy> remedy = RemedyOf(way, frameworks);
+  std::vector<OpenWay> open;
+  const ListedWays listed = WaysOf(message);
+  for (std::size_t i = 0; i < listed.ways.size(); ++i) {
+    const TorchWay way = listed.ways[i];
+    std::optional<Remedy> remedy = IsOpen(way, message) ? RemedyOf(way, frameworks) : std::nullopt;
     if (!remedy) continue;
-    if (typed && !first_switch) first_switch = remedies.size();
     PutBatch(message, *remedy);
     PutSaving(message, *remedy);
-    (typed || edits ? remedies : lines).push_back(std::move(*remedy));
+    open.push_back({std::move(*remedy), i < listed.own, HasSwitch(way, frameworks)});
   }
-  if (first_switch) {
-    const auto at = remedies.begin() + static_cast<std::ptrdiff_t>(*first_switch);
-    std::rotate(remedies.begin(), at, at + 1);
+  const auto first = std::ranges::find(open, true, &OpenWay::typed);
+  if (first == open.end()) return open;
+  if (TrainsByConfiguration(frameworks)) {
+    std::erase_if(open, [](const OpenWay& way) { return !way.typed; });
+  } else {
+    first->own |= open.front().own;
+    std::rotate(open.begin(), first, first + 1);
   }
-  if (remedies.empty()) remedies = std::move(lines);
-  const bool engine = runner == Runner::kVllm;
-  return engine ? InEngineWords(std::move(remedies), frameworks) : remedies;
+  return open;
+}
+
+std::vector<Remedy> RemediesOf(const OomMessage& message, std::vector<OpenWay> open) {
+  std::vector<Remedy> remedies;
+  for (OpenWay& way : open) remedies.push_back(std::move(way.remedy));
+  return RunnerOf(message) == Runner::kVllm ? InWordsOfJob(message, std::move(remedies)) : remedies;
 }
 
 }  // namespace
 
 std::vector<Remedy> StageWays(const OomMessage& message) {
-  return OpenWays(message, WaysOf(message).ways);
+  return RemediesOf(message, OpenWays(message));
 }
 
 std::vector<Remedy> OwnWaysOfStage(const OomMessage& message) {
   const Runner runner = RunnerOf(message);
   if (!IsTorchScript(runner) && !IsOfFramework(runner)) return {};
-  const ListedWays listed = WaysOf(message);
-  return OpenWays(message, std::span(listed.ways).first(listed.own));
+  std::vector<OpenWay> open = OpenWays(message);
+  std::erase_if(open, [](const OpenWay& way) { return !way.own; });
+  return RemediesOf(message, std::move(open));
 }
 
 std::vector<Remedy> InWordsOfJob(const OomMessage& message, std::vector<Remedy> remedies) {

@@ -72,6 +72,15 @@ TEST(Switches, FlagsOfAnEngineAreKeysOfWhatRunsIt) {
   EXPECT_EQ(InEngineWords(served, std::vector{Framework::kVllm}).size(), 2U);
 }
 
+TEST(Switches, EveryWayIsSaidOnce) {
+  // The last of the list.
+  const auto last = static_cast<int>(TorchWay::kAttentionInParts);
+  EXPECT_EQ(AllWays().size(), static_cast<std::size_t>(last));
+  for (int way = 1; way <= last; ++way) {
+    EXPECT_FALSE(FactsOf(static_cast<TorchWay>(way)).change.empty());
+  }
+}
+
 /// As a cell of a table.
 std::string Cell(std::string_view text) {
   std::string cell;

@@ -175,8 +175,8 @@ constexpr auto kAccelerateSwitches = std::to_array<Switch>({
      "with accelerator.accumulate(model): ...   # or @find_executable_batch_size around the loop",
      "src/accelerate/accelerator.py", "", kAsManySamples},
     {TorchWay::kCheckpoint,
-     "accelerate launch --use_fsdp --fsdp_activation_checkpointing true ...   # without FSDP: "
-     "model.gradient_checkpointing_enable()",
+     "model.gradient_checkpointing_enable()   # with FSDP: accelerate launch "
+     "--fsdp_activation_checkpointing true ...",
      kLaunch},
     {TorchWay::kAutocast, "accelerate launch --mixed_precision bf16 ...", kLaunch},
     {TorchWay::kShard,
@@ -227,8 +227,9 @@ constexpr auto kLightningSwitches = std::to_array<Switch>({
      "Trainer(..., accumulate_grad_batches=4)   # with a quarter of batch_size in the DataLoader",
      kLightningTrainer, "", kAsManySamples},
     {TorchWay::kCheckpoint,
-     "Trainer(..., strategy=FSDPStrategy(activation_checkpointing_policy={Block}))   # without "
-     "FSDP: x = checkpoint(block, x, use_reentrant=False)",
+     "from torch.utils.checkpoint import checkpoint\n"
+     "x = checkpoint(block, x, use_reentrant=False)   # with FSDP: "
+     "FSDPStrategy(activation_checkpointing_policy={Block})",
      "src/lightning/pytorch/strategies/fsdp.py", "2.1"},
     {TorchWay::kAutocast, "Trainer(..., precision=\"bf16-mixed\")",
      "src/lightning/pytorch/plugins/precision/amp.py", "2.0"},

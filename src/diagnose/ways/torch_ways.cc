@@ -144,6 +144,9 @@ constexpr auto kWays = std::to_array<WayFacts>({
     {TorchWay::kZeroBuckets, Lever::kOther,
      "smaller buckets: DeepSpeed joins gradients and parameters in buffers of so many values", "",
      "more and smaller messages between the GPUs", true},
+    // Of frameworks alone.
+    {TorchWay::kOffloadActivations, Lever::kOffload,
+     "activations in the host's memory until the backward needs them", "", "speed", true},
     {TorchWay::kLogProbBatch, Lever::kSmallerBatch,
      "the traceback is where log-probabilities are computed, whose logits are batch x length x "
      "vocabulary: fewer samples in one pass",
@@ -260,11 +263,14 @@ const WayFacts& FactsOf(TorchWay way) {
   return *at;
 }
 
+bool TrainsByConfiguration(std::span<const Framework> frameworks) {
+  return std::ranges::any_of(frameworks,
+                             [](Framework f) { return IsConfigured(f) && f != Framework::kVllm; });
+}
+
 std::vector<Framework> SpokenBy(const FrameworkSet& found) {
   std::vector<Framework> frameworks = found.List();
-  const bool configured = std::ranges::any_of(
-      frameworks, [](Framework f) { return IsConfigured(f) && f != Framework::kVllm; });
-  if (!configured) return frameworks;
+  if (!TrainsByConfiguration(frameworks)) return frameworks;
   std::erase_if(frameworks, [](Framework f) {
     return !IsConfigured(f) && f != Framework::kDeepSpeed && f != Framework::kAccelerate;
   });

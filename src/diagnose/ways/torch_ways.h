@@ -100,6 +100,9 @@ const WayFacts& FactsOf(TorchWay way);
 /// argument of a class of Python's; but the files and launchers beneath are configured too.
 std::vector<Framework> SpokenBy(const FrameworkSet& found);
 
+/// Whether one of them trains by a configuration, so that nobody edits a loop.
+bool TrainsByConfiguration(std::span<const Framework> frameworks);
+
 /// Whether one of the frameworks has a switch for the way.
 bool HasSwitch(TorchWay way, std::span<const Framework> frameworks);
 

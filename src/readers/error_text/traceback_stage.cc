@@ -30,6 +30,7 @@ constexpr auto kFrameRules = std::to_array<FrameRule>({
     {Stage::kSave, "", "*post_state_dict_hook"},
     {Stage::kSave, "", "*consolidated_16bit_state_dict"},
     {Stage::kSave, "", "consolidate_state_dict"},
+    {Stage::kSave, "unsloth/save.py", ""},
     {Stage::kSave, "serialization.py", "save"},
     {Stage::kSave, "serialization.py", "*_save"},
 
