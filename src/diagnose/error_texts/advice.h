@@ -74,6 +74,8 @@ std::vector<Remedy> StageWays(const OomMessage& message);
 std::vector<Remedy> OwnWaysOfStage(const OomMessage& message);
 /// Remedies in flags of vLLM's, as the framework around it has them typed.
 std::vector<Remedy> InWordsOfJob(const OomMessage& message, std::vector<Remedy> remedies);
+/// The model that the log names in the place of MODEL.
+std::vector<Remedy> WithModel(const OomMessage& message, std::vector<Remedy> remedies);
 /// Whether a smaller batch can help at all: not before the first one, nor where state is made.
 bool BatchMatters(const OomMessage& message);
 /// Room for the KV cache that vLLM asks for: what can suffice first (vllm_cache.cc).

@@ -168,19 +168,6 @@ std::vector<Remedy> Listed(std::span<const Way> ways, Runner runner) {
   return remedies;
 }
 
-/// The model that the log names in the place of MODEL.
-std::vector<Remedy> WithModel(const OomMessage& message, std::vector<Remedy> remedies) {
-  constexpr std::string_view kPlace = "MODEL";
-  if (message.model.empty()) return remedies;
-  for (Remedy& remedy : remedies) {
-    for (std::string& line : remedy.code) {
-      const std::size_t at = line.find(kPlace);
-      if (at != std::string::npos) line.replace(at, kPlace.size(), message.model);
-    }
-  }
-  return remedies;
-}
-
 std::vector<Remedy> RoomForCache(const OomMessage& message) {
   const Runner runner = RunnerOf(message);
   return runner == kVllm ? InWordsOfJob(message, RoomForVllmCache(message))
@@ -194,6 +181,18 @@ std::vector<Remedy> Ways(const OomMessage& message) {
 }
 
 }  // namespace
+
+std::vector<Remedy> WithModel(const OomMessage& message, std::vector<Remedy> remedies) {
+  constexpr std::string_view kPlace = "MODEL";
+  if (message.model.empty()) return remedies;
+  for (Remedy& remedy : remedies) {
+    for (std::string& line : remedy.code) {
+      const std::size_t at = line.find(kPlace);
+      if (at != std::string::npos) line.replace(at, kPlace.size(), message.model);
+    }
+  }
+  return remedies;
+}
 
 std::vector<Remedy> NeedLess(const OomMessage& message) {
   if (message.source == MessageSource::kServer && message.subject == "the KV cache") {

@@ -160,6 +160,9 @@ bool IsOpen(TorchWay way, const OomMessage& message) {
       return signs.attention_scores;
     case TorchWay::kCheckpoint:
       return !signs.checkpoints;
+    // Its tiles are told already.
+    case TorchWay::kPipelineSmaller:
+      return message.activity != Activity::kVaeDecode;
     // Of the inputs of checkpoints.
     case TorchWay::kOffloadActivations:
       return signs.checkpoints;
@@ -272,7 +275,10 @@ ListedWays WaysOf(const OomMessage& message) {
     }
   };
   const Runner runner = RunnerOf(message);
-  if (runner == Runner::kVllm) {
+  if (message.activity == Activity::kAdapterMerged) {
+    // Nothing is trained there.
+    add(std::to_array({TorchWay::kLayersOnHost}));
+  } else if (runner == Runner::kVllm) {
     add(kServerWays);
   } else if (runner == Runner::kDiffusers) {
     add(kPipelineWays);

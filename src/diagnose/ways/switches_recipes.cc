@@ -213,6 +213,9 @@ constexpr auto kMegatronSwitches = std::to_array<Switch>({
      kMegatronArguments},
     {TorchWay::kShard, "--tensor-model-parallel-size 2 --sequence-parallel",
      "megatron/core/model_parallel_config.py", "", "the weights over more GPUs of one machine"},
+    {TorchWay::kShardOptimizer, "--tensor-model-parallel-size 2 --sequence-parallel",
+     "megatron/core/model_parallel_config.py", "",
+     "weights, gradients and the optimizer's state over more GPUs of one machine"},
     {TorchWay::kChunkedLoss,
      "--cross-entropy-loss-fusion   # and --tensor-model-parallel-size 2, which divides the "
      "vocabulary",

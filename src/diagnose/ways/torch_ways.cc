@@ -176,7 +176,7 @@ constexpr auto kWays = std::to_array<WayFacts>({
     {TorchWay::kServerTokens, Lever::kServerSetting,
      "the traceback is in the profile run, a forward of --max-num-batched-tokens: fewer of them",
      "", "slower prefill", true},
-    {TorchWay::kServerShare, Lever::kServerSetting,
+    {TorchWay::kServerShare, Lever::kOther,
      "a lower --gpu-memory-utilization: the KV cache is made to fill that share, and what else is "
      "on the device was not counted",
      "", "a smaller KV cache", true},

@@ -36,6 +36,7 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"skipped=", &JobFacts::ReadDeepSpeedStep},
     {"loss", &JobFacts::ReadLoss},
     {"Instantaneous batch size per device", &JobFacts::ReadDeviceBatch},
+    {"Batch size per device", &JobFacts::ReadDeviceBatch},
     {"Gradient Accumulation steps", &JobFacts::ReadAccumulation},
     {"per_device_train_batch_size", &JobFacts::ReadBatchArgument},
     {"gradient_accumulation_steps", &JobFacts::ReadAccumulation},

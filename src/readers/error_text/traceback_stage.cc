@@ -114,6 +114,10 @@ constexpr auto kFrameRules = std::to_array<FrameRule>({
     {Stage::kEvaluation, "evaluation_loop.py", ""},
     {Stage::kEvaluation, "trainer", "evaluate"},
     {Stage::kEvaluation, "trainer", "predict"},
+    {Stage::kEvaluation, "recipes/", "validate"},
+    {Stage::kEvaluation, "torchtitan/", "validate"},
+    {Stage::kEvaluation, "megatron/training/", "evaluate"},
+    {Stage::kEvaluation, "verl/trainer/", "_validate"},
 
     {Stage::kGeneration, "/generation/", ""},
     {Stage::kGeneration, "", "generate"},
