@@ -215,6 +215,8 @@ struct Explanation {
   /// The one of `ranks` that the verdict speaks of and that is shown whole.
   std::size_t shown = 0;
   std::vector<Finding> findings;
+  /// What is to be known of remedies that have no figure (error texts); empty where all have one.
+  std::string savings = {};
   /// Those that several of `ranks` share, which are then no ranks but processes.
   std::vector<CardReport> cards;
   /// Causes that the figures exclude, in sentences (error texts).

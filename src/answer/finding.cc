@@ -88,6 +88,22 @@ std::vector<Finding> MergeKind(std::vector<Finding> same, std::size_t ranks) {
 
 }  // namespace
 
+bool SavesUnknown(const Remedy& remedy) {
+  if (remedy.saves || remedy.avoid) return false;
+  switch (remedy.lever) {
+    case Lever::kAllocatorSetting:
+    case Lever::kMemoryLimit:
+    case Lever::kOtherProcesses:
+    case Lever::kHostLimit:
+    case Lever::kLoaderWorkers:
+    case Lever::kSharedMemory:
+    case Lever::kCheckSize:
+      return false;
+    default:
+      return true;
+  }
+}
+
 std::vector<Finding> InOrder(std::vector<Finding> findings) {
   GravestFirst(findings);
   TellRemediesOnce(findings);

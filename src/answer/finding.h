@@ -104,6 +104,9 @@ struct Remedy {
   bool at_most = false;
 };
 
+/// Whether it is meant to save memory of the device, and nobody can say how much.
+bool SavesUnknown(const Remedy& remedy);
+
 struct Finding {
   FindingId id = FindingId::kNone;
   Severity severity = Severity::kInfo;

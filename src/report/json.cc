@@ -300,6 +300,7 @@ std::string ExplanationJson(const Explanation& e, const std::vector<NextStep>& n
                {"ruled_out", std::move(ruled_out)},
                {"record_next", e.record_next.Lines()},
                {"next", List(next)}};
+  if (!e.savings.empty()) json["savings"] = e.savings;
   if (!e.cards.empty()) json["cards"] = List(e.cards);
   if (e.host) json["host"] = HostJson(*e.host);
   return Dump(json);

@@ -334,6 +334,7 @@ void WriteFindings(Writer& w, const Explanation& e) {
       w.Code(r.code, indent + "      ");
     }
   }
+  if (!e.savings.empty()) w.Wrapped(e.savings + ".", "  ", "  ");
 }
 
 }  // namespace

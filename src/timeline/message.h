@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "timeline/framework.h"
 #include "timeline/stage.h"
 #include "timeline/versions.h"
 
@@ -103,10 +104,7 @@ struct Signs {
   bool pins_memory = false;    // a thread or a call that page-locks memory
   bool tpu = false;
   bool went_on = false;             // the log shows that the program caught the error
-  bool hf_trainer = false;          // the Trainer of transformers
-  bool transformers = false;        // its models
-  bool lightning = false;           // the Trainer of Lightning
-  bool deepspeed = false;           // DeepSpeed's engine
+  bool transformers = false;        // models of that library
   bool offloads_optimizer = false;  // its state is in the host's memory already
   bool autocast = false;            // it runs in bf16 or fp16 already
   bool checkpoints = false;         // activations are checkpointed already
@@ -115,8 +113,25 @@ struct Signs {
   bool attention_scores = false;    // the innermost lines compute the scores of attention
   bool deep_copy = false;           // a model is copied as a whole
   bool integrated = false;          // the GPU has no memory but the host's (Jetson, GB10)
+  FrameworkSet frameworks = {};     // what runs the loop
 
   Signs& operator|=(const Signs& other);
+};
+
+/// What a program does within a stage, where its functions tell more than a stage does and other
+/// switches help than in the rest of it.
+enum class Activity : std::uint8_t {
+  kNone,
+  kProfileRun,     // an engine tries its largest batch before it serves
+  kSamplerWarmUp,  // it samples for as many requests as it may have
+  kGraphCapture,   // it records CUDA graphs
+  kCacheMade,      // it takes the memory of its KV cache
+  kWakeUp,         // it takes back what it gave away while it slept
+  kVaeDecode,      // images are made of latents
+  kVaeEncode,      // latents are made of images
+  kPromptEncoded,  // the text encoders of a pipeline run
+  kLogProbs,       // log-probabilities of what was generated, or of a reference model
+  kAdapterMerged,  // an adapter is added to the weights
 };
 
 /// One "Process 1234 has 3.21 GiB memory in use." of PyTorch 2.1 and newer.
@@ -153,6 +168,7 @@ struct OomMessage {
   Program program = Program::kUnknown;
   /// What the job was doing, by the functions in the traceback.
   Stage stage = Stage::kUnknown;
+  Activity activity = Activity::kNone;
   Signs signs = {};
   /// The releases of PyTorch that write these words, as narrow as they allow.
   std::optional<TorchVersions> torch;
@@ -192,6 +208,8 @@ struct OomMessage {
   /// prints them.
   std::optional<std::int64_t> device_batch;
   std::optional<std::int64_t> accumulation;
+  /// Parameters that are trained, where a trainer prints how many.
+  std::optional<std::int64_t> trained;
   /// The model that a server was told to load, as its command line names it.
   std::string model;
   /// The control group whose limit was reached: "/slurm/uid_1000/job_77".

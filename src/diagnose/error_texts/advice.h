@@ -61,6 +61,8 @@ enum class Runner : std::uint8_t {
 Runner RunnerOf(const OomMessage& message);
 /// Whether a script of PyTorch's runs, which can be changed.
 bool IsTorchScript(Runner runner);
+/// Whether its ways are rows of the table of frameworks, though it is no script of the user's.
+bool IsOfFramework(Runner runner);
 /// "PyTorch", "vLLM"; what a sentence calls the program.
 std::string_view NameOf(Runner runner);
 
@@ -70,6 +72,10 @@ std::vector<Remedy> NeedLess(const OomMessage& message);
 std::vector<Remedy> StageWays(const OomMessage& message);
 /// Those that are about that stage alone: told first, whatever else is found.
 std::vector<Remedy> OwnWaysOfStage(const OomMessage& message);
+/// Remedies in flags of vLLM's, as the framework around it has them typed.
+std::vector<Remedy> InWordsOfJob(const OomMessage& message, std::vector<Remedy> remedies);
+/// The model that the log names in the place of MODEL.
+std::vector<Remedy> WithModel(const OomMessage& message, std::vector<Remedy> remedies);
 /// Whether a smaller batch can help at all: not before the first one, nor where state is made.
 bool BatchMatters(const OomMessage& message);
 /// Room for the KV cache that vLLM asks for: what can suffice first (vllm_cache.cc).

@@ -119,7 +119,7 @@ class Court {
         finding.id != FindingId::kEvalSpike) {
       return;
     }
-    std::vector<Remedy> first = OwnWaysOfStage(f_.message);
+    std::vector<Remedy> first = WithModel(f_.message, OwnWaysOfStage(f_.message));
     for (Remedy& remedy : first) AdaptToDevice(f_.message, remedy.code);
     std::erase_if(finding.remedies, [&](const Remedy& remedy) {
       return std::any_of(first.begin(), first.end(),

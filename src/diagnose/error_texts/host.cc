@@ -208,7 +208,7 @@ std::vector<Remedy> LessHostMemory(const OomMessage& m) {
                  {"ray.init(object_store_memory=SIZE)   # in bytes"})};
   }
   std::vector<Remedy> remedies;
-  if (m.signs.deepspeed) {
+  if (m.signs.frameworks.Has(Framework::kDeepSpeed)) {
     remedies.push_back(Rule(
         "DeepSpeed's offload to a fast local disk instead of the host's memory", Lever::kOffload,
         {"\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/local_nvme\"}",

@@ -203,6 +203,12 @@ Explanation ExplainMessages(const Recording& recording, std::optional<int> file_
   explanation.record_next = RecordNext(first.message());
   AddSummaries(recording, explanation);
   explanation.findings = MergeFindings(std::move(findings), all.size());
+  const bool unknown = std::ranges::any_of(explanation.findings, [](const Finding& finding) {
+    return std::ranges::any_of(finding.remedies, SavesUnknown);
+  });
+  if (unknown && first.message().source != MessageSource::kHostMemory) {
+    explanation.savings = "How much a remedy without a figure saves is not known from this log";
+  }
   // What one rank's figures exclude, another's may show.
   std::erase_if(explanation.ruled_out, [&](const RuledOut& excluded) {
     return std::any_of(explanation.findings.begin(), explanation.findings.end(),

@@ -1,4 +1,5 @@
-// Ways to need less memory, a row each, for programs that are no scripts of PyTorch's.
+// Ways to need less memory, a row each, for programs that are no scripts of PyTorch's and none of
+// the frameworks of ways/switches.h.
 #include <fmt/format.h>
 
 #include <array>
@@ -20,15 +21,7 @@ struct Way {
 using enum Runner;
 using enum Lever;
 
-constexpr auto kWays = std::to_array<Way>({
-    {kVllm, kServerSetting,
-     "a lower --gpu-memory-utilization leaves room beside the KV cache, fewer --max-num-seqs and a "
-     "shorter --max-model-len need less of it",
-     "vllm serve MODEL --gpu-memory-utilization 0.85 --max-num-seqs 64 --max-model-len 8192"},
-    {kVllm, kQuantization, "a quantized model (AWQ, GPTQ, FP8), or --kv-cache-dtype fp8"},
-    {kVllm, kSharding, "--tensor-parallel-size over more GPUs"},
-    {kVllm, kOther, "--enforce-eager: no CUDA graphs", "", "speed"},
-
+constexpr auto kRunnerWays = std::to_array<Way>({
     {kSglang, kServerSetting,
      "a lower --mem-fraction-static leaves room for activations, a smaller "
      "--chunked-prefill-size and fewer --max-running-requests need less",
@@ -59,12 +52,6 @@ constexpr auto kWays = std::to_array<Way>({
     {kImageUi, kServerSetting, "start with less of the model on the GPU: --medvram or --lowvram",
      "", "speed"},
     {kImageUi, kSmallerBatch, "smaller images, batch size 1, tiled VAE and upscaling"},
-
-    {kDiffusers, kOffload, "parts of the pipeline in the host's memory until they are used",
-     "pipe.enable_model_cpu_offload()   # instead of pipe.to(\"cuda\")", "speed"},
-    {kDiffusers, kSmallerBatch, "the VAE in tiles, smaller or fewer images at once",
-     "pipe.vae.enable_tiling()"},
-    {kDiffusers, kQuantization, "weights in bf16, or quantized to 8 or 4 bits"},
 
     {kTextGenerationUi, kServerSetting, "a shorter context, or a KV cache with fewer bits"},
     {kTextGenerationUi, kQuantization, "a model with fewer bits (GGUF, EXL2, or --load-in-4bit)",
@@ -181,7 +168,20 @@ std::vector<Remedy> Listed(std::span<const Way> ways, Runner runner) {
   return remedies;
 }
 
-/// The model that the log names in the place of MODEL.
+std::vector<Remedy> RoomForCache(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  return runner == kVllm ? InWordsOfJob(message, RoomForVllmCache(message))
+                         : Listed(kCacheWays, runner);
+}
+
+std::vector<Remedy> Ways(const OomMessage& message) {
+  const Runner runner = RunnerOf(message);
+  return runner == kTorch || IsOfFramework(runner) ? StageWays(message)
+                                                   : Listed(kRunnerWays, runner);
+}
+
+}  // namespace
+
 std::vector<Remedy> WithModel(const OomMessage& message, std::vector<Remedy> remedies) {
   constexpr std::string_view kPlace = "MODEL";
   if (message.model.empty()) return remedies;
@@ -193,18 +193,6 @@ std::vector<Remedy> WithModel(const OomMessage& message, std::vector<Remedy> rem
   }
   return remedies;
 }
-
-std::vector<Remedy> RoomForCache(const OomMessage& message) {
-  const Runner runner = RunnerOf(message);
-  return runner == kVllm ? RoomForVllmCache(message) : Listed(kCacheWays, runner);
-}
-
-std::vector<Remedy> Ways(const OomMessage& message) {
-  const Runner runner = RunnerOf(message);
-  return runner == kTorch ? StageWays(message) : Listed(kWays, runner);
-}
-
-}  // namespace
 
 std::vector<Remedy> NeedLess(const OomMessage& message) {
   if (message.source == MessageSource::kServer && message.subject == "the KV cache") {

@@ -58,7 +58,8 @@ constexpr auto kRecordRows = std::to_array<RecordRow>({
 
 /// Whether its step can be predicted: DeepSpeed's engine is not captured.
 bool Trains(const OomMessage& message) {
-  return RunnerOf(message) == Runner::kTorch && !message.signs.deepspeed &&
+  return RunnerOf(message) == Runner::kTorch &&
+         !message.signs.frameworks.Has(Framework::kDeepSpeed) &&
          message.stage != Stage::kEvaluation && message.stage != Stage::kGeneration;
 }
 

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "allocator/replay/workload.h"
 #include "diagnose/findings/checkpointing.h"
+#include "diagnose/ways/torch_ways.h"
 
 namespace plimsoll {
 namespace {
@@ -175,6 +177,50 @@ void Study::AddOptimizer(std::vector<Remedy>& remedies) const {
   remedies.back().costs = "a second GPU, and communication in every step";
 }
 
+/// What runs the loop, by the files of the record's stacks.
+FrameworkSet FrameworksIn(const Timeline& timeline) {
+  FrameworkSet found;
+  std::set<StringId> seen;
+  for (std::size_t i = 0; i < timeline.stacks.frame_count(); ++i) {
+    const StringId file = timeline.stacks.frame(FrameId(i)).file;
+    if (seen.insert(file).second) found |= FrameworksOfFile(timeline.stacks.strings[file]);
+  }
+  return found;
+}
+
+std::optional<TorchWay> WayOf(Lever lever) {
+  switch (lever) {
+    case Lever::kSmallerBatch:
+      return TorchWay::kAccumulate;
+    case Lever::kCheckpointing:
+      return TorchWay::kCheckpoint;
+    case Lever::kMixedPrecision:
+      return TorchWay::kAutocast;
+    case Lever::kOptimizer:
+      return TorchWay::kSmallOptimizer;
+    case Lever::kSharding:
+      return TorchWay::kShard;
+    default:
+      return {};
+  }
+}
+
+/// The lines to type as the framework that runs the loop has them; what they save is the same.
+void TypeAsSwitches(std::span<const Framework> frameworks, std::vector<Remedy>& remedies) {
+  for (Remedy& remedy : remedies) {
+    const std::optional<TorchWay> way = WayOf(remedy.lever);
+    if (!way || remedy.code.empty() || !HasSwitch(*way, frameworks)) continue;
+    remedy.code = RemedyOf(*way, frameworks)->code;
+    for (std::string& line : remedy.code) {
+      for (const auto& [place, words] :
+           {std::pair("{batch}", "HALF"), std::pair("{steps}", "TWICE")}) {
+        const std::size_t at = line.find(place);
+        if (at != std::string::npos) line.replace(at, std::string_view(place).size(), words);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Remedy ShardedOver(std::size_t ranks, Bytes held) {
@@ -192,6 +238,10 @@ Remedy ShardedOver(std::size_t ranks, Bytes held) {
                "for block in model.blocks: fully_shard(block)", "fully_shard(model)"}};
 }
 
-std::vector<Remedy> MemoryRemedies(const Evidence& evidence) { return Study(evidence).Run(); }
+std::vector<Remedy> MemoryRemedies(const Evidence& evidence) {
+  std::vector<Remedy> remedies = Study(evidence).Run();
+  TypeAsSwitches(SpokenBy(FrameworksIn(evidence.trace.timeline)), remedies);
+  return remedies;
+}
 
 }  // namespace plimsoll

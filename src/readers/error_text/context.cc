@@ -222,6 +222,7 @@ void ReadContext(const LogPart& part, const MessagePlace& place, Surroundings& s
   }
   message.where = found.where;
   ReadStage(found.frames, message);
+  const FrameworkSet of_traceback = message.signs.frameworks;
   const std::size_t begin = part.offset + LineBegin(part.text, place.begin);
   const std::size_t end = part.offset + place.end;
   const Surroundings::Range behind = surroundings.Lines(part, end, end + kReachAhead);
@@ -235,6 +236,10 @@ void ReadContext(const LogPart& part, const MessagePlace& place, Surroundings& s
     around |= line.signs;
   }
   ApplySigns(around, message);
+  // An engine that generates for a trainer writes into the same log: the traceback tells whose the
+  // error is.
+  const bool of_trainer = !of_traceback.Empty() && !of_traceback.Has(Framework::kVllm);
+  if (message.program == Program::kVllm && of_trainer) message.program = Program::kUnknown;
   if (message.source == MessageSource::kServer && message.program == Program::kVllm) {
     TakeServerFigures(found.server, message);
   }

@@ -33,20 +33,28 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"zero_stage", &JobFacts::ReadZeroStage},
     {"ZeRO stage", &JobFacts::ReadZeroStage},
     {"offload_optimizer", &JobFacts::ReadOffload},
-    {"DeepSpeed info:", &JobFacts::ReadDeepSpeed},
     {"skipped=", &JobFacts::ReadDeepSpeedStep},
     {"loss", &JobFacts::ReadLoss},
-    {"***** Running training", &JobFacts::ReadRunningTraining},
     {"Instantaneous batch size per device", &JobFacts::ReadDeviceBatch},
+    {"Batch size per device", &JobFacts::ReadDeviceBatch},
     {"Gradient Accumulation steps", &JobFacts::ReadAccumulation},
     {"per_device_train_batch_size", &JobFacts::ReadBatchArgument},
     {"gradient_accumulation_steps", &JobFacts::ReadAccumulation},
+    {"Number of trainable parameters", &JobFacts::ReadTrained},
+    {"trainable params:", &JobFacts::ReadTrained},
+    {"Trainable parameters", &JobFacts::ReadTrained},
     {"--bf16", &JobFacts::ReadAutocast},
     {"--fp16", &JobFacts::ReadAutocast},
     {"--gradient_checkpointing", &JobFacts::ReadCheckpointing},
     {"incompatible with gradient checkpointing", &JobFacts::ReadCheckpointing},
+    {"gradient_checkpointing: true", &JobFacts::ReadCheckpointing},
+    {"gradient_checkpointing=True", &JobFacts::ReadCheckpointing},
+    {"enable_activation_checkpointing: True", &JobFacts::ReadCheckpointing},
+    {"--recompute-granularity full", &JobFacts::ReadCheckpointing},
+    {"micro_batch_size", &JobFacts::ReadBatchArgument},
+    {"micro-batch-size", &JobFacts::ReadBatchArgument},
+    {"micro_batch_size_per_gpu", &JobFacts::ReadBatchArgument},
     {"_no_trainer.py", &JobFacts::ReadOwnLoop},
-    {"GPU available: True (", &JobFacts::ReadLightning},
     {"with config: model=", &JobFacts::ReadServedModel},
     {"vllm serve", &JobFacts::ReadServedModel},
     {"non-default args:", &JobFacts::ReadModelArgument},
@@ -121,6 +129,17 @@ std::string_view FirstWord(std::string_view text) {
   return text.substr(0, text.find_first_of(" \t\r\n,'\"})"));
 }
 
+/// "8,030,261,248" at the beginning, behind signs that set a value apart from its name.
+std::optional<std::int64_t> NumberWithCommas(std::string_view text) {
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \t:=")));
+  std::string digits(text.substr(0, text.find_first_not_of("0123456789,")).substr(0, 24));
+  std::erase(digits, ',');
+  std::int64_t count = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  return error == std::errc() && count > 0 && count < kMost ? std::optional(count) : std::nullopt;
+}
+
 /// A flag that is not taken back by what stands behind it: "--bf16 False".
 bool IsOn(std::string_view behind) { return !FirstWord(behind).starts_with("False"); }
 
@@ -175,6 +194,36 @@ std::optional<TaskUse> TaskOf(std::string_view line) {
   return TaskUse{.name = std::string(words.back()), .processes = 1, .bytes = pages * kPage};
 }
 
+/// All phrases that are looked for, and the framework that writes each, if one does.
+struct SoughtPhrase {
+  std::string_view words;
+  std::optional<Framework> framework;
+};
+const std::vector<SoughtPhrase>& SoughtPhrases() {
+  static const std::vector<SoughtPhrase> phrases = [] {
+    std::vector<SoughtPhrase> sought;
+    for (const FactRow& row : kRows) sought.push_back({row.phrase, {}});
+    for (const FrameworkPhrase& phrase : FrameworkPhrases()) {
+      const auto known = std::ranges::find(sought, phrase.words, &SoughtPhrase::words);
+      if (known == sought.end()) {
+        sought.push_back({phrase.words, phrase.framework});
+      } else {
+        known->framework = phrase.framework;
+      }
+    }
+    return sought;
+  }();
+  return phrases;
+}
+
+/// Not "finetune run" for "tune run".
+bool IsWholeWord(std::string_view part, std::size_t begin, std::string_view words) {
+  const auto is_of_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
+  return begin == 0 || !is_of_word(words.front()) || !is_of_word(part[begin - 1]);
+}
+
 FactPlace PlaceOf(std::string_view part, std::size_t begin, std::size_t end, std::size_t offset) {
   const std::size_t far = begin > kNearPhrase ? begin - kNearPhrase : 0;
   const std::size_t before = part.substr(far, begin - far).rfind('\n');
@@ -193,20 +242,23 @@ FactPlace PlaceOf(std::string_view part, std::size_t begin, std::size_t end, std
 
 std::vector<std::string_view> JobFacts::Phrases() {
   std::vector<std::string_view> phrases;
-  for (const FactRow& row : kRows) phrases.push_back(row.phrase);
+  for (const SoughtPhrase& phrase : SoughtPhrases()) phrases.push_back(phrase.words);
   return phrases;
 }
 
 void JobFacts::See(std::size_t phrase, std::string_view part, std::size_t begin, std::size_t end,
                    std::size_t offset) {
+  const SoughtPhrase& sought = SoughtPhrases()[phrase];
+  if (sought.framework && IsWholeWord(part, begin, sought.words)) {
+    signs_.frameworks.Add(*sought.framework);
+  }
+  if (phrase >= kRows.size()) return;
   // Most lines of a log may have a loss; one that tells is enough.
   if (kRows[phrase].read == &JobFacts::ReadLoss && first_step_) return;
   if (++looked_at_ > kMostLookedAt) return;
   (this->*kRows[phrase].read)(PlaceOf(part, begin, end, offset));
 }
 
-/// "zero_optimization_stage ...... 2" of the configuration that DeepSpeed prints, and
-/// "zero_optimization": {"stage": 2 of its file.
 void JobFacts::ReadZeroOptimization(const FactPlace& place) {
   constexpr std::string_view kStage = "stage";
   const std::size_t stage = place.ahead.substr(0, kNearPhrase).find(kStage);
@@ -223,7 +275,7 @@ void JobFacts::ReadZeroStage(const FactPlace& place) {
   const std::optional<std::int64_t> stage = NumberBehind(place.behind);
   if (!stage || *stage > 3) return;
   zero_stage_ = static_cast<int>(*stage);
-  signs_.deepspeed = true;
+  signs_.frameworks.Add(Framework::kDeepSpeed);
 }
 
 /// "offload_optimizer": {"device": "cpu", offload_optimizer=DeepSpeedZero…Config(device='cpu'.
@@ -235,12 +287,10 @@ void JobFacts::ReadOffload(const FactPlace& place) {
   if (Contains(value, "cpu") || Contains(value, "nvme")) signs_.offloads_optimizer = true;
 }
 
-void JobFacts::ReadDeepSpeed(const FactPlace&) { signs_.deepspeed = true; }
-
 /// "[Rank 0] step=10, skipped=0, lr=[1e-05]"
 void JobFacts::ReadDeepSpeedStep(const FactPlace& place) {
   if (CountBehind(place.line, "step") == 0) return;
-  signs_.deepspeed = true;
+  signs_.frameworks.Add(Framework::kDeepSpeed);
   NoteStep(place.offset);
 }
 
@@ -248,11 +298,8 @@ void JobFacts::ReadLoss(const FactPlace& place) {
   if (ShowsEarlierStep(Lower(place.line))) NoteStep(place.offset);
 }
 
-void JobFacts::ReadRunningTraining(const FactPlace&) { signs_.hf_trainer = true; }
-
 void JobFacts::ReadDeviceBatch(const FactPlace& place) {
   device_batch_ = NumberBehind(place.behind);
-  signs_.hf_trainer = true;
 }
 
 /// "--per_device_train_batch_size 4" of the command.
@@ -270,10 +317,14 @@ void JobFacts::ReadAccumulation(const FactPlace& place) {
   accumulation_ = NumberBehind(place.behind);
 }
 
+/// Trainer's "Number of trainable parameters = 8,030,261,248", PEFT's "trainable params: 41,943,040
+/// || all params: …", unsloth's "Trainable parameters = 41,943,040 of …".
+void JobFacts::ReadTrained(const FactPlace& place) {
+  if (const auto count = NumberWithCommas(place.behind)) trained_ = count;
+}
+
 /// transformers' examples without its Trainer print the same lines.
 void JobFacts::ReadOwnLoop(const FactPlace&) { own_loop_ = true; }
-
-void JobFacts::ReadLightning(const FactPlace&) { signs_.lightning = true; }
 
 /// "Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', …", "vllm serve
 /// Qwen/Qwen3-8B".
@@ -300,7 +351,7 @@ void JobFacts::ReadHostUse(const FactPlace& place) {
   const std::optional<double> used = AmountBehind(place.behind, "used =");
   const std::optional<double> percent = AmountBehind(place.behind, "percent =");
   if (!used || !percent || *used > 1e6 || *percent > 100) return;
-  signs_.deepspeed = true;
+  signs_.frameworks.Add(Framework::kDeepSpeed);
   const HostUse seen{.used = static_cast<Bytes>(*used * double(kGiB)), .percent = *percent};
   host_use_ = std::pair(host_use_ ? host_use_->first : seen, seen);
 }
@@ -353,7 +404,7 @@ void JobFacts::NoteModel(std::string_view name) {
 
 void JobFacts::AddTo(OomMessage& message) const {
   Signs signs = signs_;
-  if (own_loop_) signs.hf_trainer = false;
+  if (own_loop_) signs.frameworks.Remove(Framework::kHfTrainer);
   signs.stepped_before = first_step_ && *first_step_ < message.offset;
   message.signs |= signs;
   // A traceback through one file may be of stage 1 or 2; the log knows which.
@@ -361,6 +412,7 @@ void JobFacts::AddTo(OomMessage& message) const {
   if (!message.device_batch) message.device_batch = device_batch_;
   if (!message.graph_estimate) message.graph_estimate = graph_estimate_;
   if (!message.accumulation) message.accumulation = accumulation_;
+  if (!message.trained) message.trained = trained_;
   if (message.model.empty()) message.model = model_;
   for (const auto& [offset, sleep] : sleeps_) {
     if (offset < message.offset) message.engine_sleep = sleep;

@@ -37,17 +37,15 @@ class JobFacts {
   void ReadZeroStage(const FactPlace& place);
   void ReadZeroOptimization(const FactPlace& place);
   void ReadOffload(const FactPlace& place);
-  void ReadDeepSpeed(const FactPlace& place);
   void ReadDeepSpeedStep(const FactPlace& place);
   void ReadLoss(const FactPlace& place);
-  void ReadRunningTraining(const FactPlace& place);
   void ReadDeviceBatch(const FactPlace& place);
   void ReadAccumulation(const FactPlace& place);
   void ReadBatchArgument(const FactPlace& place);
+  void ReadTrained(const FactPlace& place);
   void ReadAutocast(const FactPlace& place);
   void ReadCheckpointing(const FactPlace& place);
   void ReadOwnLoop(const FactPlace& place);
-  void ReadLightning(const FactPlace& place);
   void ReadServedModel(const FactPlace& place);
   void ReadModelArgument(const FactPlace& place);
   void ReadLoadedModel(const FactPlace& place);
@@ -64,6 +62,7 @@ class JobFacts {
   std::optional<int> zero_stage_;
   std::optional<std::int64_t> device_batch_;
   std::optional<std::int64_t> accumulation_;
+  std::optional<std::int64_t> trained_;
   std::string model_;
   std::optional<std::pair<HostUse, HostUse>> host_use_;
   std::vector<TaskUse> tasks_;

@@ -20,7 +20,7 @@ TEST(JobFacts, TheStageOfZero) {
   EXPECT_EQ(Read("\"zero_optimization\": {\n    \"stage\": 3,\n").zero_stage, 3);
   EXPECT_EQ(Read("Creating fp16 ZeRO stage 1 optimizer\n").zero_stage, 1);
   EXPECT_EQ(Read("run: train.py --zero_stage=2\n").zero_stage, 2);
-  EXPECT_TRUE(Read("run: train.py --zero_stage=2\n").signs.deepspeed);
+  EXPECT_TRUE(Read("run: train.py --zero_stage=2\n").signs.frameworks.Has(Framework::kDeepSpeed));
   EXPECT_FALSE(Read("stage 2\n").zero_stage);
 }
 
@@ -43,11 +43,13 @@ TEST(JobFacts, Trainers) {
   const OomMessage hf = Read(
       "***** Running training *****\n  Instantaneous batch size per device = 8\n"
       "  Gradient Accumulation steps = 2\n");
-  EXPECT_TRUE(hf.signs.hf_trainer);
+  EXPECT_TRUE(hf.signs.frameworks.Has(Framework::kHfTrainer));
   EXPECT_EQ(hf.device_batch, 8);
   EXPECT_EQ(hf.accumulation, 2);
-  EXPECT_FALSE(Read("run_clm_no_trainer.py\n***** Running training *****\n").signs.hf_trainer);
-  EXPECT_TRUE(Read("GPU available: True (cuda), used: True\n").signs.lightning);
+  EXPECT_FALSE(Read("run_clm_no_trainer.py\n***** Running training *****\n")
+                   .signs.frameworks.Has(Framework::kHfTrainer));
+  EXPECT_TRUE(
+      Read("GPU available: True (cuda), used: True\n").signs.frameworks.Has(Framework::kLightning));
 }
 
 TEST(JobFacts, WhatASleepingEngineKept) {

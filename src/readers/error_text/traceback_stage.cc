@@ -30,6 +30,7 @@ constexpr auto kFrameRules = std::to_array<FrameRule>({
     {Stage::kSave, "", "*post_state_dict_hook"},
     {Stage::kSave, "", "*consolidated_16bit_state_dict"},
     {Stage::kSave, "", "consolidate_state_dict"},
+    {Stage::kSave, "unsloth/save.py", ""},
     {Stage::kSave, "serialization.py", "save"},
     {Stage::kSave, "serialization.py", "*_save"},
 
@@ -113,6 +114,10 @@ constexpr auto kFrameRules = std::to_array<FrameRule>({
     {Stage::kEvaluation, "evaluation_loop.py", ""},
     {Stage::kEvaluation, "trainer", "evaluate"},
     {Stage::kEvaluation, "trainer", "predict"},
+    {Stage::kEvaluation, "recipes/", "validate"},
+    {Stage::kEvaluation, "torchtitan/", "validate"},
+    {Stage::kEvaluation, "megatron/training/", "evaluate"},
+    {Stage::kEvaluation, "verl/trainer/", "_validate"},
 
     {Stage::kGeneration, "/generation/", ""},
     {Stage::kGeneration, "", "generate"},
@@ -274,6 +279,59 @@ std::optional<int> ZeroStageOf(std::string_view path) {
   return {};
 }
 
+struct ActivityRule {
+  Activity activity;
+  std::string_view file;
+  std::string_view function;
+};
+// What tells most first: a sampler's warm-up is a part of the profile run.
+constexpr auto kActivityRules = std::to_array<ActivityRule>({
+    {Activity::kWakeUp, "/vllm/", "wake_up"},
+    {Activity::kWakeUp, "/verl/", "wake_up"},
+    {Activity::kWakeUp, "cumem.py", "create_and_map"},
+    {Activity::kSamplerWarmUp, "/vllm/", "_dummy_sampler_run"},
+    {Activity::kGraphCapture, "/vllm/", "capture_model"},
+    {Activity::kGraphCapture, "/vllm/", "*capture_cudagraphs"},
+    {Activity::kProfileRun, "/vllm/", "profile_run"},
+    {Activity::kProfileRun, "/vllm/", "determine_available_memory"},
+    {Activity::kProfileRun, "/vllm/", "determine_num_available_blocks"},
+    {Activity::kCacheMade, "/vllm/", "initialize_kv_cache*"},
+    {Activity::kCacheMade, "/vllm/", "_allocate_kv_cache*"},
+    {Activity::kCacheMade, "/vllm/", "initialize_cache"},
+    {Activity::kAdapterMerged, "/peft/", "merge*"},
+    {Activity::kAdapterMerged, "/peft/", "*optionally_merge"},
+    {Activity::kAdapterMerged, "/peft/", "get_delta_weight"},
+    {Activity::kVaeDecode, "/autoencoder", "*decode"},
+    {Activity::kVaeDecode, "/diffusers/", "decode_latents"},
+    {Activity::kVaeEncode, "/autoencoder", "*encode"},
+    {Activity::kPromptEncoded, "", "encode_prompt"},
+    {Activity::kPromptEncoded, "", "*_prompt_embeds"},
+    {Activity::kPromptEncoded, "", "compute_text_embeddings"},
+    {Activity::kLogProbs, "/verl/", "*log_prob"},
+    {Activity::kLogProbs, "/trl/", "_get_per_token_logps*"},
+    {Activity::kLogProbs, "", "selective_log_softmax"},
+    {Activity::kLogProbs, "", "logprobs_from_logits*"},
+});
+
+Activity ActivityOfFrame(const std::string& path, std::string_view function) {
+  for (const ActivityRule& rule : kActivityRules) {
+    if (!rule.file.empty() && !Mentions(path, rule.file)) continue;
+    if (FitsName(function, rule.function)) return rule.activity;
+  }
+  return Activity::kNone;
+}
+
+std::uint32_t ActivityBit(Activity activity) {
+  return std::uint32_t{1} << static_cast<unsigned>(activity);
+}
+
+Activity MostTelling(std::uint32_t activities) {
+  for (const ActivityRule& rule : kActivityRules) {
+    if ((activities & ActivityBit(rule.activity)) != 0) return rule.activity;
+  }
+  return Activity::kNone;
+}
+
 bool JoinsPredictions(std::string_view function, std::string_view source) {
   // There a model joins its own features.
   if (function == "forward") return false;
@@ -298,6 +356,7 @@ bool IsUserCode(std::string_view file) {
 void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
   constexpr std::size_t kInnermost = 3;
   FoundStages found;
+  std::uint32_t activities = 0;
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const std::string path = WithSlashes(frames[i].frame.file);
     const std::string_view function = BareName(frames[i].frame.function);
@@ -308,10 +367,8 @@ void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
     if (i == 0) found.Add(StageOfSource(source, kInnermostRules));
     found.named_for_evaluation |= user && IsNamedForEvaluation(function);
     found.named_for_loading |= user && Mentions(function, "load_model");
-    message.signs.hf_trainer |= Mentions(path, "transformers/trainer");
-    message.signs.lightning |=
-        Mentions(path, "lightning/pytorch/") || Mentions(path, "pytorch_lightning/");
-    message.signs.deepspeed |= Mentions(path, "deepspeed/runtime/");
+    message.signs.frameworks |= FrameworksOfFile(path);
+    activities |= ActivityBit(ActivityOfFrame(path, function));
     message.signs.transformers |= Mentions(path, "/transformers/");
     if (!message.zero_stage) message.zero_stage = ZeroStageOf(path);
     message.signs.deep_copy |= Mentions(path, "/copy.py") || Mentions(source, "copy.deepcopy(");
@@ -322,6 +379,7 @@ void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
   }
   const Stage stage = found.Decide();
   if (stage != Stage::kUnknown) message.stage = stage;
+  message.activity = MostTelling(activities);
   message.signs.joins_predictions &= message.stage == Stage::kEvaluation;
 }
 
