@@ -22,6 +22,7 @@ std::string HookRecorder();
 std::string HookHistory();
 std::string HookSignals();
 std::string HookModules();
+std::string HookOwners();
 std::string CaptureArchive();
 
 namespace {
@@ -131,7 +132,8 @@ std::optional<Error> InstallHook(RunFolder& folder) {
   const std::pair<const char*, std::string> files[] = {
       {"sitecustomize.py", HookSite()},       {"plimsoll_recorder.py", HookRecorder()},
       {"plimsoll_history.py", HookHistory()}, {"plimsoll_signals.py", HookSignals()},
-      {"plimsoll_modules.py", HookModules()}, {"package.zip", CaptureArchive()}};
+      {"plimsoll_modules.py", HookModules()}, {"plimsoll_owners.py", HookOwners()},
+      {"package.zip", CaptureArchive()}};
   for (const auto& [name, text] : files) {
     if (auto error = WriteFile((fs::path(folder.hook) / name).string(), text)) return error;
   }

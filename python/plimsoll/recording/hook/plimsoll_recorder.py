@@ -54,7 +54,7 @@ class _Recorder:
         self.torch = torch
         self.common = load("plimsoll_history")
         most = int(os.environ.get("PLIMSOLL_RUN_MAX_ENTRIES", "0")) or self.common.ENTRIES
-        self.history = self.common.History(torch, most)
+        self.history = self.common.History(torch, most, self.find_owners)
         self.folder = folder
         self.log = log
         self.load = load  # of another file of the hook
@@ -158,7 +158,7 @@ class _Recorder:
         with self.lock:
             if self.oom_file:
                 self.set_aside("first" if self.history.ooms == 2 else None)
-            self.oom_file = self.write("out of memory")
+            self.oom_file = self.write("out of memory", True)
             self.history.wrote_out_of_memory()
             self.tell()
 
@@ -228,10 +228,14 @@ class _Recorder:
         with open(os.path.join(self.folder, self.error), "w") as file:
             file.write("%s%s: %s\n" % (rank, self.ended["type"], text))
 
-    def write(self, at):
+    @_guarded("naming what keeps tensors")
+    def find_owners(self, torch):
+        return self.load("plimsoll_owners").find(torch)
+
+    def write(self, at, ran_out=False):
         self.settle_rank()
         name = self.name() + ".pickle"
-        written = self.history.write(os.path.join(self.folder, name))
+        written = self.history.write(os.path.join(self.folder, name), ran_out)
         self.snapshots[name] = dict(written, file=name, at=at)
         return name
 
