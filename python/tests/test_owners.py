@@ -1,5 +1,5 @@
-"""Which variable keeps a tensor: plimsoll_owners against torch itself, on the CPU, where every tensor counts as the
-device's."""
+"""Which variable keeps a tensor: plimsoll_owners against torch itself, on the CPU, where every
+tensor counts as the device's."""
 
 from __future__ import annotations
 
@@ -139,6 +139,7 @@ def test_closures_generators_and_tracebacks():
     except ValueError as error:
         kept = error
     found = [name.split(" in test_")[0] for name in owners().values()]
+    assert callable(closure) and kept is not None
     assert any(name.startswith("generator.<inside in numbers (") for name in found)
     assert any(name.startswith("kept.__traceback__.<lost in failing (") for name in found)
     assert "closure.<captured>" in found

@@ -297,7 +297,8 @@ class _Search:
         self.into_object(value, kind, way)
 
     def into_sequence(self, value, kind, way):
-        for number, item in enumerate(_first(_base_of(value, (list, tuple, collections.deque)), value)):
+        base = _base_of(value, (list, tuple, collections.deque))
+        for number, item in enumerate(_first(base, value)):
             self.look_at_the_clock()
             self.add(item, (way, "[%d]" % number, None))
         self.into_object(value, kind, way)
@@ -509,6 +510,7 @@ class _Search:
             if not holders:
                 break
             outer = holders[0]
+            holders = None  # it would be found to hold the next one
             kind = self.type_of(type(outer))
             if type(outer) is dict:
                 steps = _place_in_dict(outer, inner) + steps
