@@ -19,6 +19,7 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(HERE, "..", "..", "examples", "clusters")
 FAKE = os.path.join(HERE, "fake_torch")
 PROGRAM = ""
 # Against hanging alone.
@@ -336,8 +337,16 @@ class HookTest(unittest.TestCase):
         """Two launchers that meet, each with a host name of its own where that is allowed."""
         python = python_with("torch.distributed.run")
         own_names = subprocess.run(["unshare", "-u", "true"], capture_output=True).returncode == 0
-        out_of_memory = RUN_OUT.replace("range(3)", "range(2 + (int(os.environ['RANK']) == 3))")
-        train = self.script("import os\n" + textwrap.dedent(out_of_memory))
+        # One rank of each runs out, once all have begun: torchrun ends the others.
+        train = self.script(
+            """
+            import glob, os, time, torch
+            kept = [torch.cuda.allocate(2 << 30)]
+            while len(glob.glob(os.environ["PLIMSOLL_RUN"] + "/*.json")) < 4: time.sleep(0.05)
+            while int(os.environ["RANK"]) % 2 == 0: time.sleep(0.05)
+            for _ in range(3): kept.append(torch.cuda.allocate(6 << 30))
+            """
+        )
         # The launcher is torch's own; what it starts has the stand-in.
         worker = 'PYTHONPATH=%s exec %s %s' % (FAKE, self.python, train)
         with socket.socket() as free:
@@ -356,17 +365,70 @@ class HookTest(unittest.TestCase):
                     line, env=self.environment(PYTHONPATH=""), stderr=subprocess.PIPE
                 )
             )
-        errors = launchers[1].communicate(timeout=LONG)[1]
-        self.assertEqual(launchers[1].returncode, 1, errors)
-        # The other waits five minutes for a node that is gone.
-        launchers[0].terminate()
-        launchers[0].communicate(timeout=LONG)
+        errors = [launcher.communicate(timeout=LONG)[1] for launcher in launchers]
+        self.assertEqual([launcher.returncode for launcher in launchers], [1, 1], errors)
         found = self.processes()
+        ends = [p["ended"].get("signal", p["ended"].get("type")) for p in found]
+        self.assertEqual(ends, ["SIGTERM", "OutOfMemoryError"] * 2)
         self.assertEqual([p["rank"] for p in found], [0, 1, 2, 3], errors)
         self.assertEqual({p["job"] for p in found}, {"job-7"})
         if own_names:
             self.assertEqual([p["host"] for p in found], ["node0", "node0", "node1", "node1"])
-        self.assertIn("1 of 4 ranks ran out of memory: rank 3", self.explain().stdout)
+        self.assertIn("2 of 4 ranks ran out of memory", self.explain().stdout)
+
+    def test_the_batch_script_of_slurm(self):
+        """Against a stand-in for srun: four tasks with Slurm's variables."""
+        here = os.path.join(self.work.name, "bin")
+        os.makedirs(here)
+        os.symlink(PROGRAM, os.path.join(here, "plimsoll"))
+        self.script(RUN_OUT.replace("range(3)", "range(2 + (os.environ['SLURM_PROCID'] == '2'))").replace(
+            "import torch", "import os, torch", 1))
+        srun = os.path.join(here, "srun")
+        pathlib.Path(srun).write_text(
+            "#!/bin/sh\nfor i in 0 1 2 3; do SLURM_PROCID=$i SLURM_STEP_ID=0 \"$@\" & pids=\"$pids $!\"; done\n"
+            "code=0; for p in $pids; do wait $p || code=$?; done; exit $code\n"
+        )
+        os.chmod(srun, 0o755)
+        env = self.environment(
+            PATH=here + ":" + os.path.dirname(self.python) + ":" + os.environ["PATH"],
+            SLURM_JOB_ID="7",
+            SLURM_SUBMIT_DIR=self.work.name,
+        )
+        done = subprocess.run(
+            ["bash", os.path.join(EXAMPLES, "train.sbatch")],
+            env=env,
+            cwd=self.work.name,
+            capture_output=True,
+            universal_newlines=True,
+            timeout=LONG,
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.folder = os.path.join(self.work.name, "plimsoll-7")
+        self.assertEqual([(p["rank"], p["job"]) for p in self.processes()], [(i, "7.0") for i in range(4)])
+        told = pathlib.Path(self.folder, "explanation.txt").read_text()
+        self.assertIn("1 of 4 ranks ran out of memory: rank 2", told)
+
+    def test_the_manifest_of_kubernetes(self):
+        try:
+            import yaml
+        except ImportError:
+            raise unittest.SkipTest("this Python has no yaml: the manifest is not parsed") from None
+        service, job = yaml.safe_load_all(pathlib.Path(EXAMPLES, "job.yaml").read_text())
+        pod = job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        variables = {one["name"]: one for one in container["env"]}
+        (mount,) = container["volumeMounts"]
+        self.assertTrue(variables["PLIMSOLL_RUN"]["value"].startswith(mount["mountPath"] + "/"))
+        self.assertEqual([volume["name"] for volume in pod["volumes"]], [mount["name"]])
+        self.assertLess(list(variables).index("JOB"), list(variables).index("PLIMSOLL_RUN"))
+        self.assertEqual(job["spec"]["completionMode"], "Indexed")
+        self.assertEqual(pod["subdomain"], service["metadata"]["name"])
+        self.assertEqual(service["spec"]["selector"]["job-name"], job["metadata"]["name"])
+
+    def test_documents_show_the_examples(self):
+        for page, name in (("kubernetes", "job.yaml"), ("kubernetes", "Containerfile"), ("slurm", "train.sbatch")):
+            text = pathlib.Path(HERE, "..", "..", "docs", "clusters", page + ".md").read_text()
+            self.assertIn("\n" + pathlib.Path(EXAMPLES, name).read_text() + "```", text)
 
     def test_a_notebook(self):
         python = python_with("nbconvert, ipykernel, nbformat")

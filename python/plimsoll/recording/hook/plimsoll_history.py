@@ -11,7 +11,7 @@ import sys
 import time
 
 ENTRIES = 200000
-# As launchers tell it: torchrun and accelerate, Slurm, the MPIs.
+# As launchers tell it: torchrun and accelerate, Slurm, the MPIs, an indexed job of Kubernetes.
 _RANKS = (
     "RANK",
     "SLURM_PROCID",
@@ -20,6 +20,7 @@ _RANKS = (
     "PMI_RANK",
     "MV2_COMM_WORLD_RANK",
     "LOCAL_RANK",
+    "JOB_COMPLETION_INDEX",
 )
 # A job may survive many out-of-memory events. After the first ones, writing may take at most this
 # share of the job's time; the snapshot at the end has them all.

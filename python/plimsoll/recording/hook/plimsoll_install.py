@@ -112,7 +112,7 @@ def status(folder):
         return 1
     _say("installed for %s, in %s" % (sys.executable, folder))
     if not state:
-        _say("by another version of plimsoll, or in part: plimsoll hook install brings it up to date")
+        _say("by another version of plimsoll, or in part: plimsoll hook install makes it whole")
     run = os.environ.get("PLIMSOLL_RUN")
     _say("PLIMSOLL_RUN is %s" % ("not set here: nothing is recorded" if not run else run))
     return 0

@@ -15,7 +15,7 @@ def _begin():
         return
     sys.path.insert(0, here)
     try:
-        from plimsoll_begin import begin
+        begin = __import__("plimsoll_begin").begin
     finally:
         sys.path.remove(here)
     begin()

@@ -8,9 +8,7 @@ import sys
 def _begin():
     here = os.path.dirname(os.path.abspath(__file__))
     try:
-        from plimsoll_begin import begin
-
-        begin()
+        __import__("plimsoll_begin").begin()
     except Exception:
         pass  # the program must not notice
     # The program's own path is as it would be; PYTHONPATH still reaches its children.
