@@ -49,10 +49,22 @@ struct WatchedGpu {
   std::vector<WatchedProcess> processes = {};
 };
 
+/// Another machine, as it tells of itself.
+struct WatchedMachine {
+  /// "node1:9835", as it is asked.
+  std::string name = {};
+  /// Why there are no figures of it; empty where there are.
+  std::string failure = {};
+  std::vector<WatchedGpu> gpus = {};
+};
+
 struct WatchSample {
   /// Seconds since 1970.
   double time = 0;
+  /// Of this machine.
   std::vector<WatchedGpu> gpus = {};
+  /// Where others are asked instead, in the order in which they were named.
+  std::vector<WatchedMachine> machines = {};
 };
 
 }  // namespace plimsoll

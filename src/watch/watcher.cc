@@ -91,13 +91,19 @@ WatchSample Watcher::Take(const WatchTime& now, const std::vector<NvmlGpu>& gpus
     }
   }
   for (WatchedGpu& gpu : sample.gpus) SortProcesses(gpu);
-  Follow(now.steady, sample);
+  AddTrends(now.steady, sample.gpus);
   return sample;
 }
 
-void Watcher::Follow(double steady, WatchSample& sample) {
+std::vector<WatchedGpu> Watcher::Follow(const WatchTime& now, std::vector<WatchedGpu> gpus) {
+  for (WatchedGpu& gpu : gpus) SortProcesses(gpu);
+  AddTrends(now.steady, gpus);
+  return gpus;
+}
+
+void Watcher::AddTrends(double steady, std::vector<WatchedGpu>& gpus) {
   std::map<ProcessKey, Series> still_there;
-  for (WatchedGpu& gpu : sample.gpus) {
+  for (WatchedGpu& gpu : gpus) {
     if (gpu.memory) {
       Series& series = gpus_[gpu.index];
       series.Add(steady, gpu.memory->used);

@@ -121,6 +121,67 @@ class WatchTest(unittest.TestCase):
         self.tell(GPU % (42 * GIB) + "".join(rows))
         self.assertEqual(len(self.sample()[0]["processes"]), 300)
 
+    # Other machines.
+
+    def serve(self, used):
+        self.tell(GPU % used + "process 50000001 %d\n" % GIB)
+        serving = self.start([PROGRAM, "watch", "--prometheus", "0", "--interval", "1000"])
+        line = serving.stderr.readline()
+        return line.split("http://")[1].strip()
+
+    def test_several_machines(self):
+        first, second = self.serve(42 * GIB), self.serve(100 * GIB)
+        # The name of the machine alone is enough.
+        done = self.watch("--once", "--json", "--from", "http://" + first, "--from", second.split("/")[0], PLIMSOLL_NVML="none")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        sample = json.loads(done.stdout)
+        self.assertEqual(sample["gpus"], [])
+        self.assertEqual([one["gpus"][0]["used"] for one in sample["machines"]], [42 * GIB, 100 * GIB])
+        self.assertEqual([one["name"] for one in sample["machines"]], [first.split("/")[0], second.split("/")[0]])
+        (process,) = sample["machines"][1]["gpus"][0]["processes"]
+        self.assertEqual((process["pid"], process["used"]), (50000001, GIB))
+        text = self.watch("--once", "--from", first, "--from", second).stdout
+        self.assertIn("100.00 GiB of 140.00 GiB used", text)
+
+    def test_a_machine_that_does_not_answer(self):
+        first = self.serve(42 * GIB)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            name = "127.0.0.1:%d" % silent.getsockname()[1]
+            done = self.watch("--once", "--json", "--from", first, "--from", name, "--from", "127.0.0.1:1")
+        self.assertEqual(done.returncode, 2)
+        found = json.loads(done.stdout)["machines"]
+        self.assertEqual([one["failure"] for one in found],
+                         ["", "cannot be reached: it does not answer in time", "cannot be reached: Connection refused"])
+        self.assertEqual(found[0]["gpus"][0]["used"], 42 * GIB)
+
+    def test_a_machine_that_answers_otherwise(self):
+        import threading
+        for answer, said in ((b"HTTP/1.1 404 Not Found\r\n\r\n", "the answer is 'HTTP/1.1 404 Not Found'"),
+                             (b"SSH-2.0\r\n", "what answers there is no HTTP"),
+                             (b"HTTP/1.0 200 OK\r\n\r\nnode_load1 3\n", "no figures of plimsoll watch are in the answer"),
+                             (b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * (5 << 20), "longer than any")):
+            with socket.socket() as server:
+                server.bind(("127.0.0.1", 0))
+                server.listen()
+
+                def respond():
+                    client, _ = server.accept()
+                    with client:
+                        client.recv(4096)
+                        try:
+                            client.sendall(answer)
+                        except OSError:
+                            pass
+
+                thread = threading.Thread(target=respond)
+                thread.start()
+                done = self.watch("--once", "--from", "127.0.0.1:%d" % server.getsockname()[1])
+                thread.join()
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, " ".join(done.stdout.split()))
+
     # Jobs under `plimsoll run`.
 
     def start_job(self, *flags):
