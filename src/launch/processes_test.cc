@@ -89,10 +89,9 @@ TEST_F(Processes, OfSeveralJobsTheLastThatRanOut) {
 TEST_F(Processes, ThoseThatAreLeftOutAreNamed) {
   Leave("a", R"("pid": 4, "host": "n1", "program": "train.py", "began": 1, "wrote": 9)");
   Leave("b", R"("pid": 5, "host": "n2\u001b", "program": "ray::A.f", "began": 1, "wrote": 2)");
-  EXPECT_EQ(
-      FilesToExplain(folder_, ReadProcesses(folder_)).others,
-      "1 more process recorded there: pid 5 on n2? (ray::A.f); give a snapshot by its name "
-      "to explain it");
+  EXPECT_EQ(FilesToExplain(folder_, ReadProcesses(folder_)).others,
+            "1 more process recorded there: pid 5 on n2? (ray::A.f); give a snapshot by its name "
+            "to explain it");
 }
 
 TEST_F(Processes, NothingOutsideOfTheFolderAndNothingMalformed) {
