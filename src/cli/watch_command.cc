@@ -19,8 +19,8 @@
 #include "cli/terminal/metrics_server.h"
 #include "cli/terminal/screen.h"
 #include "cli/terminal/terminal.h"
+#include "driver/drivers.h"
 #include "launch/live.h"
-#include "nvml/nvml.h"
 #include "report/watch.h"
 #include "watch/metrics_text.h"
 #include "watch/watcher.h"
@@ -96,13 +96,13 @@ class Signals {
 /// This machine: what its driver and its ranks say.
 class OwnMachine {
  public:
-  explicit OwnMachine(Nvml nvml) : nvml_(std::move(nvml)) {}
+  explicit OwnMachine(Drivers drivers) : drivers_(std::move(drivers)) {}
 
-  std::size_t GpuCount() const { return nvml_.Read().size(); }
-  WatchSample Take() { return watcher_.Take(Now(), nvml_.Read(), ReadLiveProcesses()); }
+  std::size_t GpuCount() const { return drivers_.Read().size(); }
+  WatchSample Take() { return watcher_.Take(Now(), drivers_.Read(), ReadLiveProcesses()); }
 
  private:
-  Nvml nvml_;
+  Drivers drivers_;
   Watcher watcher_;
 };
 
@@ -269,9 +269,9 @@ int RunWatch(const WatchFlags& flags) {
                      .hint = "Prometheus can ask each machine itself"});
   }
   if (!flags.from.empty()) return WatchOthers(flags);
-  Result<Nvml> nvml = Nvml::Load();
-  if (!nvml) return Complain(nvml.error());
-  OwnMachine machine(std::move(*nvml));
+  Result<Drivers> drivers = Drivers::Load();
+  if (!drivers) return Complain(drivers.error());
+  OwnMachine machine(std::move(*drivers));
   const std::size_t gpus = machine.GpuCount();
   if (flags.gpu && static_cast<std::size_t>(*flags.gpu) >= gpus) {
     return Complain({.message = fmt::format("there is no GPU {}", *flags.gpu),

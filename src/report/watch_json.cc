@@ -62,7 +62,7 @@ Json ProcessJson(const WatchedProcess& process) {
 }
 
 Json GpuJson(const WatchedGpu& gpu) {
-  const std::optional<NvmlMemory>& memory = gpu.memory;
+  const std::optional<DriverMemory>& memory = gpu.memory;
   Json processes = Json::array();
   for (const WatchedProcess& process : gpu.processes) processes.push_back(ProcessJson(process));
   return {{"index", gpu.index},

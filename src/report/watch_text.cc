@@ -42,7 +42,7 @@ std::string TrendText(const Trend& trend) {
 std::string OrDash(const std::optional<Bytes>& bytes) { return bytes ? FormatBytes(*bytes) : "-"; }
 
 /// What is in use of all, as a bar.
-std::string Bar(const NvmlMemory& memory) {
+std::string Bar(const DriverMemory& memory) {
   constexpr double kCells = 20;
   const double share = memory.total > 0 ? double(memory.used) / double(memory.total) : 0;
   const double cells = std::round(share * kCells);
@@ -54,7 +54,7 @@ std::string Bar(const NvmlMemory& memory) {
 /// "41.20 GiB of 139.80 GiB used, 98.01 GiB free, busy 97 %, +85.30 MiB/s: full in 20 min …"
 std::string MemoryText(const WatchedGpu& gpu) {
   if (!gpu.memory) return "cannot be read: " + gpu.failure;
-  const NvmlMemory& memory = *gpu.memory;
+  const DriverMemory& memory = *gpu.memory;
   std::string text = fmt::format("{} of {} used, {} free", FormatBytes(memory.used),
                                  FormatBytes(memory.total), FormatBytes(memory.free));
   if (gpu.busy) text += fmt::format(", busy {} %", *gpu.busy);

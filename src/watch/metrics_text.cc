@@ -83,7 +83,7 @@ std::optional<Bytes> MetricBytes(double value) {
   return static_cast<Bytes>(std::llround(value));
 }
 
-NvmlMemory& MemoryOf(WatchedGpu& gpu) {
+DriverMemory& MemoryOf(WatchedGpu& gpu) {
   if (!gpu.memory) gpu.memory.emplace();
   return *gpu.memory;
 }

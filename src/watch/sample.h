@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "driver/driver_gpu.h"
 #include "launch/live.h"
-#include "nvml/nvml.h"
 #include "watch/trend.h"
 
 namespace plimsoll {
@@ -41,7 +41,7 @@ struct WatchedGpu {
   int index = 0;
   std::string name = {};
   std::string uuid = {};
-  std::optional<NvmlMemory> memory = {};
+  std::optional<DriverMemory> memory = {};
   std::string failure = {};
   std::optional<int> busy = {};
   Trend trend = {};

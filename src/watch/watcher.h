@@ -20,7 +20,7 @@ WatchTime Now();
 
 class Watcher {
  public:
-  WatchSample Take(const WatchTime& now, const std::vector<NvmlGpu>& gpus,
+  WatchSample Take(const WatchTime& now, const std::vector<DriverGpu>& gpus,
                    const std::vector<LiveProcess>& live);
   /// What another machine told, with where it is going by what it told before.
   std::vector<WatchedGpu> Follow(const WatchTime& now, std::vector<WatchedGpu> gpus);

@@ -20,6 +20,7 @@ import threading
 import time
 
 _LONGEST_TEXT = 4000
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # What tells one job from another that records into the same folder: Slurm's steps, torchrun, Ray.
 _JOBS = (("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID",), ("RAY_JOB_ID",))
 
@@ -425,8 +426,11 @@ class _Recorder:
             return None
 
     def driver_index(self, device):
-        """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES."""
-        if "CUDA_VISIBLE_DEVICES" not in os.environ:
+        """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES, or of ROCm's."""
+        told = [os.environ[name] for name in _VISIBLE if name in os.environ]
+        if not told:
             return device
-        visible = [entry.strip() for entry in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        if len(set(told)) > 1:
+            return None  # one counts those that the other lets through
+        visible = [entry.strip() for entry in told[0].split(",")]
         return self.common.whole_number(visible[device]) if device < len(visible) else None
