@@ -40,6 +40,8 @@ _HEAP_TYPE = 1 << 9
 _TRACKED = 1 << 14
 _OPTIMIZED = 1  # of a code object: locals are no dictionary
 _C_ATTRIBUTES = (types.GetSetDescriptorType, types.MemberDescriptorType)
+# The functions of torch.autograd that wait for it.
+_ENGINES = ("_engine_run_backward", "backward", "grad")
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -85,7 +87,7 @@ class _Type:
     __slots__ = ("enter", "attributes", "slots", "is_tensor", "is_module", "kept")
 
     def __init__(self, enter, attributes=None, slots=()):
-        self.enter = enter  # the method that goes into one; None: there is nothing inside
+        self.enter = enter  # the function that goes into one; None: there is nothing inside
         self.attributes = attributes  # the descriptor of __dict__
         self.slots = slots
         self.is_tensor = False
@@ -118,8 +120,13 @@ class _Search:
         self.of_models = set()  # those that have the name that they have in a model
         self.graphs = []
         self.some_left = True
+        self.in_backward = _in_a_backward(torch)
+        self.others_at_work = _backwards_under_way() > (1 if self.in_backward else 0)
+        # Autograd has a thread for each device, and those need no Python to go on.
+        self.gradients_rest = not self.others_at_work and not (
+            self.in_backward and _devices_in_use(torch) > 1
+        )
         self.own = _user_modules()
-        self.doors = self.ways_in()
 
     def run(self):
         main = sys.modules.get("__main__")
@@ -203,7 +210,7 @@ class _Search:
                 continue
             self.seen.add(id(value))
             self.kept.append(value)
-            kind.enter(value, kind, way)
+            kind.enter(self, value, kind, way)
 
     def type_of(self, kind):
         known = self.types.get(id(kind))
@@ -218,171 +225,26 @@ class _Search:
             return _Type(None)
         mro = _mro_of(kind)
         if any(base is self.tensor for base in mro):
-            made = _Type(self.into_tensor, *_attributes_of(mro))
+            made = _Type(_into_tensor, *_attributes_of(mro))
             made.is_tensor = True
             return made
-        for base, enter in self.doors:
+        for base, enter in _WAYS_IN:
             if any(one is base for one in mro):
                 return _Type(enter, *_attributes_of(mro)) if enter else _Type(None)
         attributes, slots = _attributes_of(mro)
         if flags & _HEAP_TYPE and (attributes is not None or slots):
-            made = _Type(self.into_object, attributes, slots)
+            made = _Type(_into_object, attributes, slots)
             made.is_module = any(base is self.module for base in mro)
             return made
         if flags & _HEAP_TYPE or kind.__module__ not in ("builtins", "itertools", "collections"):
             return _Type(None)
-        return _Type(self.into_anything)
-
-    def ways_in(self):
-        return (
-            (types.ModuleType, None),
-            (type, self.into_class),
-            (dict, self.into_dict),
-            (list, self.into_sequence),
-            (tuple, self.into_sequence),
-            (collections.deque, self.into_sequence),
-            (set, self.into_set),
-            (frozenset, self.into_set),
-            (types.FunctionType, self.into_function),
-            (types.MethodType, self.into_method),
-            (type((lambda one: lambda: one)(0).__closure__[0]), self.into_cell),
-            (functools.partial, self.into_partial),
-            (types.GeneratorType, self.into_generator),
-            (types.CoroutineType, self.into_coroutine),
-            (types.FrameType, self.into_frame),
-            (types.TracebackType, self.into_traceback),
-            (BaseException, self.into_exception),
-            (types.BuiltinFunctionType, None),
-            (types.MappingProxyType, None),
-            (types.GetSetDescriptorType, None),
-            (types.MemberDescriptorType, None),
-            (property, None),
-            (staticmethod, None),
-            (classmethod, None),
-        )
-
-    def into_object(self, value, kind, way):
-        if kind.attributes is not None:
-            try:
-                held = kind.attributes.__get__(value)
-            except Exception:
-                held = None
-            if type(held) is dict:
-                for name, item in _items(held):
-                    self.into_attribute(name, item, kind, way)
-        for name, slot in kind.slots:
-            try:
-                item = slot.__get__(value)
-            except AttributeError:
-                continue  # not set
-            self.add(item, (way, "." + name, None))
-
-    def into_attribute(self, name, item, kind, way):
-        if type(name) is not str:
-            return
-        if kind.is_module and name in _MODULE_DICTS and issubclass(type(item), dict):
-            # As model.blocks[0].weight spells them.
-            for key, value in _items(item):
-                if type(key) is str:
-                    step = "[%s]" % key if key.isdigit() else "." + key
-                    self.add(value, (way, step, "model"))
-            return
-        self.add(item, (way, "." + name, None))
-
-    def into_dict(self, value, kind, way):
-        for key, item in _items(value):
-            self.look_at_the_clock()
-            self.add(item, (way, _key(key), None))
-            self.add(key, (way, ".<keys>", None))
-        self.into_object(value, kind, way)
-
-    def into_sequence(self, value, kind, way):
-        base = _base_of(value, (list, tuple, collections.deque))
-        for number, item in enumerate(_first(base, value)):
-            self.look_at_the_clock()
-            self.add(item, (way, "[%d]" % number, None))
-        self.into_object(value, kind, way)
-
-    def into_set(self, value, kind, way):
-        for item in _first(_base_of(value, (set, frozenset)), value):
-            self.look_at_the_clock()
-            self.add(item, (way, ".<items>", None))
-        self.into_object(value, kind, way)
-
-    def into_class(self, value, kind, way):
-        members = _vars_of(value)
-        module = members.get("__module__")
-        if type(module) is not str or id(sys.modules.get(module)) not in self.own:
-            return
-        for name, item in list(members.items()):
-            if type(name) is str:
-                self.add(item, (way, "." + name, None))
-
-    def into_function(self, value, kind, way):
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
-            self.into_cell(cell, kind, (way, ".<%s>" % name, None))
-        for item in value.__defaults__ or ():
-            self.add(item, (way, ".<default>", None))
-        for name, item in _items(value.__dict__):
-            if type(name) is str:
-                self.add(item, (way, "." + name, None))
-
-    def into_cell(self, value, kind, way):
-        try:
-            self.add(value.cell_contents, way)
-        except ValueError:
-            pass  # it is empty
-
-    def into_method(self, value, kind, way):
-        self.add(value.__self__, (way, ".__self__", None))
-        self.add(value.__func__, way)
-
-    def into_partial(self, value, kind, way):
-        for name in ("func", "args", "keywords"):
-            self.add(getattr(functools.partial, name).__get__(value), (way, "." + name, None))
-
-    def into_generator(self, value, kind, way):
-        if value.gi_frame is not None:
-            self.add_locals(value.gi_frame, way)
-
-    def into_coroutine(self, value, kind, way):
-        if value.cr_frame is not None:
-            self.add_locals(value.cr_frame, way)
-
-    def into_frame(self, value, kind, way):
-        self.add_locals(value, way)
-
-    def into_traceback(self, value, kind, way):
-        while value is not None:
-            self.look_at_the_clock()
-            self.add(value.tb_frame, way)
-            value = value.tb_next
-
-    def into_exception(self, value, kind, way):
-        for name in ("__traceback__", "__context__", "__cause__", "args"):
-            item = BaseException.__dict__[name].__get__(value)
-            self.add(item, (way, "." + name, None))
-        self.into_object(value, kind, way)
-
-    def into_anything(self, value, kind, way):
-        """Iterators and the like, which have no names for what they hold."""
-        for item in gc.get_referents(value):
-            if type(item) is not type:
-                self.add(item, (way, ".<%s>" % type(value).__name__, None))
+        return _Type(_into_anything)
 
     # Tensors.
 
-    def into_tensor(self, value, kind, way):
-        self.into_object(value, kind, way)
-        self.into_gradient(value, way)
-        try:
-            graph = self.graph_of(value)
-        except Exception:
-            return  # a tensor that is none, of a compiler or a transform
-        if graph is not None:
-            self.graphs.append((graph, way))
-
     def into_gradient(self, value, way):
+        if not self.gradients_rest:
+            return
         try:
             gradient = self.grad_of(value) if self.is_leaf(value) else None
         except Exception:
@@ -420,6 +282,11 @@ class _Search:
     # What autograd keeps for the backward pass.
 
     def from_graphs(self):
+        """A backward pass lets go of what its nodes saved, in threads that need no Python: nodes of
+        one that is under way are not asked."""
+        if self.others_at_work:
+            return
+        is_running = _asks_the_engine(self.torch) if self.in_backward else lambda node: False
         saved_by = {}  # the attributes of a type of node, by its id
         nodes = set()
         for root, way in self.graphs:
@@ -432,6 +299,8 @@ class _Search:
                 self.look_at_the_clock()
                 nodes.add(id(node))
                 self.kept.append(node)  # its Python object is made anew each time otherwise
+                if is_running(node):
+                    continue
                 waiting += self.from_node(node, way, saved_by)
             self.go()
 
@@ -526,6 +395,173 @@ class _Search:
         return "a %s%s, to which no variable leads" % (top, steps[steps.find("]") + 1 :])
 
 
+# From one object into what it holds, by its type.
+
+
+def _into_object(search, value, kind, way):
+    if kind.attributes is not None:
+        try:
+            held = kind.attributes.__get__(value)
+        except Exception:
+            held = None
+        if type(held) is dict:
+            for name, item in _items(held):
+                _into_attribute(search, name, item, kind, way)
+    for name, slot in kind.slots:
+        try:
+            item = slot.__get__(value)
+        except AttributeError:
+            continue  # not set
+        search.add(item, (way, "." + name, None))
+
+
+def _into_attribute(search, name, item, kind, way):
+    if type(name) is not str:
+        return
+    if kind.is_module and name in _MODULE_DICTS and issubclass(type(item), dict):
+        # As model.blocks[0].weight spells them.
+        for key, value in _items(item):
+            if type(key) is str:
+                step = "[%s]" % key if key.isdigit() else "." + key
+                search.add(value, (way, step, "model"))
+        return
+    search.add(item, (way, "." + name, None))
+
+
+def _into_dict(search, value, kind, way):
+    for key, item in _items(value):
+        search.look_at_the_clock()
+        search.add(item, (way, _key(key), None))
+        search.add(key, (way, ".<keys>", None))
+    _into_object(search, value, kind, way)
+
+
+def _into_sequence(search, value, kind, way):
+    base = _base_of(value, (list, tuple, collections.deque))
+    for number, item in enumerate(_first(base, value)):
+        search.look_at_the_clock()
+        search.add(item, (way, "[%d]" % number, None))
+    _into_object(search, value, kind, way)
+
+
+def _into_set(search, value, kind, way):
+    for item in _first(_base_of(value, (set, frozenset)), value):
+        search.look_at_the_clock()
+        search.add(item, (way, ".<items>", None))
+    _into_object(search, value, kind, way)
+
+
+def _into_class(search, value, kind, way):
+    members = _vars_of(value)
+    module = members.get("__module__")
+    if type(module) is not str or id(sys.modules.get(module)) not in search.own:
+        return
+    for name, item in list(members.items()):
+        if type(name) is str:
+            search.add(item, (way, "." + name, None))
+
+
+def _into_function(search, value, kind, way):
+    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
+        _into_cell(search, cell, kind, (way, ".<%s>" % name, None))
+    for item in value.__defaults__ or ():
+        search.add(item, (way, ".<default>", None))
+    for name, item in _items(value.__dict__):
+        if type(name) is str:
+            search.add(item, (way, "." + name, None))
+
+
+def _into_cell(search, value, kind, way):
+    try:
+        search.add(value.cell_contents, way)
+    except ValueError:
+        pass  # it is empty
+
+
+def _into_method(search, value, kind, way):
+    search.add(value.__self__, (way, ".__self__", None))
+    search.add(value.__func__, way)
+
+
+def _into_partial(search, value, kind, way):
+    for name in ("func", "args", "keywords"):
+        search.add(getattr(functools.partial, name).__get__(value), (way, "." + name, None))
+
+
+def _into_generator(search, value, kind, way):
+    if value.gi_frame is not None:
+        search.add_locals(value.gi_frame, way)
+
+
+def _into_coroutine(search, value, kind, way):
+    if value.cr_frame is not None:
+        search.add_locals(value.cr_frame, way)
+
+
+def _into_frame(search, value, kind, way):
+    search.add_locals(value, way)
+
+
+def _into_traceback(search, value, kind, way):
+    while value is not None:
+        search.look_at_the_clock()
+        search.add(value.tb_frame, way)
+        value = value.tb_next
+
+
+def _into_exception(search, value, kind, way):
+    for name in ("__traceback__", "__context__", "__cause__", "args"):
+        item = BaseException.__dict__[name].__get__(value)
+        search.add(item, (way, "." + name, None))
+    _into_object(search, value, kind, way)
+
+
+def _into_anything(search, value, kind, way):
+    """Iterators and the like, which have no names for what they hold."""
+    for item in gc.get_referents(value):
+        if type(item) is not type:
+            search.add(item, (way, ".<%s>" % type(value).__name__, None))
+
+
+def _into_tensor(search, value, kind, way):
+    _into_object(search, value, kind, way)
+    search.into_gradient(value, way)
+    try:
+        graph = search.graph_of(value)
+    except Exception:
+        return  # a tensor that is none, of a compiler or a transform
+    if graph is not None:
+        search.graphs.append((graph, way))
+
+
+_WAYS_IN = (
+    (types.ModuleType, None),
+    (type, _into_class),
+    (dict, _into_dict),
+    (list, _into_sequence),
+    (tuple, _into_sequence),
+    (collections.deque, _into_sequence),
+    (set, _into_set),
+    (frozenset, _into_set),
+    (types.FunctionType, _into_function),
+    (types.MethodType, _into_method),
+    (type((lambda one: lambda: one)(0).__closure__[0]), _into_cell),
+    (functools.partial, _into_partial),
+    (types.GeneratorType, _into_generator),
+    (types.CoroutineType, _into_coroutine),
+    (types.FrameType, _into_frame),
+    (types.TracebackType, _into_traceback),
+    (BaseException, _into_exception),
+    (types.BuiltinFunctionType, None),
+    (types.MappingProxyType, None),
+    (types.GetSetDescriptorType, None),
+    (types.MemberDescriptorType, None),
+    (property, None),
+    (staticmethod, None),
+    (classmethod, None),
+)
+
+
 # Names.
 
 
@@ -610,6 +646,46 @@ def _node_attributes(kind):
             elif name.startswith("_raw_saved_"):
                 saved.append(member.__get__)
     return next_of, saved
+
+
+def _in_a_backward(torch):
+    """Whether this thread is one of autograd's that is at work."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
+def _backwards_under_way():
+    """How many threads wait for a backward pass, by the function in which they do."""
+    waiting = 0
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name in _ENGINES and os.sep + "torch" + os.sep in code.co_filename:
+                waiting += 1
+                break
+            frame = frame.f_back
+    return waiting
+
+
+def _devices_in_use(torch):
+    try:
+        count = torch.cuda.device_count()
+        return sum(1 for device in range(count) if torch.cuda.memory_allocated(device))
+    except Exception:
+        return 1
+
+
+def _asks_the_engine(torch):
+    """Whether the backward pass of this thread will run a node, or has run it."""
+    asked = getattr(torch._C, "_will_engine_execute_node", None)
+
+    def is_running(node):
+        try:
+            return asked is None or asked(node)
+        except Exception:
+            return True
+
+    return is_running
 
 
 def _reader(kind, name):
