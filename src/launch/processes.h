@@ -82,8 +82,9 @@ struct FilesOfRun {
 };
 
 /// The files that belong together: of the last job that ran out, else the last, of each rank the
-/// process of the last start, the one that ran out before the others. Without ranks a single process, since nothing says that several are one job:
-/// the last that ran out, else the one that lasted longest.
+/// process of the last start, the one that ran out before the others. Without ranks a single
+/// process, since nothing says that several are one job: the last that ran out, else the one that
+/// lasted longest.
 FilesOfRun FilesToExplain(const RunFolder& folder, const std::vector<RecordedProcess>& processes);
 
 }  // namespace plimsoll
