@@ -331,7 +331,9 @@ class HookTest(unittest.TestCase):
         told = self.explain()
         self.assertIn("could not be allocated", told.stdout)
         self.assertIn("held by", told.stdout)
-        self.assertIn("1 more process recorded there: pid", told.stderr)
+        # The other may be killed before it has written what it held.
+        if len(glob.glob(os.path.join(self.folder, "*.pickle"))) == 2:
+            self.assertIn("1 more process recorded there: pid", told.stderr)
 
     def test_torchrun_over_two_hosts(self):
         """Two launchers that meet, each with a host name of its own where that is allowed."""
