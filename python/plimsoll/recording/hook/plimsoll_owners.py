@@ -54,7 +54,7 @@ _name_of = type.__dict__["__name__"].__get__
 
 def find(torch, seconds=SECONDS, on_device=None):
     """The name of each storage on the device by its address. `on_device`: which tensors those are,
-    unless CUDA's."""
+    unless CUDA's or Intel's."""
     enabled = gc.isenabled()
     gc.disable()  # it would run finalizers, which are the program's
     search = _Search(torch, seconds, on_device)
@@ -109,7 +109,9 @@ class _Search:
         self.types = {}  # by the id of the type
         self.tensor = torch.Tensor
         self.module = getattr(getattr(torch, "nn", None), "Module", None)
-        self.on_device = on_device or _reader(self.tensor, "is_cuda")
+        self.on_device = on_device or _either(
+            _reader(self.tensor, "is_cuda"), _reader(self.tensor, "is_xpu")
+        )
         self.is_leaf = _reader(self.tensor, "is_leaf")
         self.grad_of = _reader(self.tensor, "grad")
         self.graph_of = _reader(self.tensor, "grad_fn")
@@ -702,6 +704,10 @@ def _with_subclasses(kind):
     for one in kinds:
         kinds += [sub for sub in type.__subclasses__(one) if not any(sub is k for k in kinds)]
     return kinds
+
+
+def _either(first, second):
+    return lambda value: first(value) or second(value)
 
 
 def _bytes_of(tensor, value):
