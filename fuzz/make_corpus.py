@@ -568,6 +568,25 @@ def host_records():
     put("host_record", "odd", lines(head, {}, [], 7, {"held": 1, "time": -1}, {"process": -1}, {"gone": 0}, {"end": {}}))
 
 
+def metrics():
+    """What `plimsoll watch --prometheus` of another machine serves, whole and not."""
+    gpu = 'gpu="0",uuid="GPU-b",name="NVIDIA \\"H200\\""'
+    process = 'gpu="0",uuid="GPU-b",pid="7",rank="3",program="python3 \\\\ train.py"'
+    figures = [f"plimsoll_gpu_memory_{what}_bytes{{{gpu}}} {150e9 - 1:.0f}" for what in ("total", "used", "free")]
+    figures += [f"plimsoll_gpu_busy_ratio{{{gpu}}} 0.55"]
+    figures += [f"plimsoll_process_memory_{what}_bytes{{{process}}} 9.5e+10"
+                for what in ("used", "reserved", "allocated", "peak_allocated")]
+    figures += [f"plimsoll_process_optimizer_steps_total{{{process}}} 12", f"plimsoll_process_report_age_seconds{{{process}}} 0.2"]
+    whole = "# HELP plimsoll_gpu_memory_total_bytes Memory of the GPU.\n" + "\n".join(figures) + "\n"
+    put("metrics_text", "whole", whole)
+    put("metrics_text", "cut", whole[:-60])
+    put("metrics_text", "windows", whole.replace("\n", "\r\n"))
+    put("metrics_text", "numbers", "".join(f'plimsoll_gpu_memory_total_bytes{{gpu="{i}"}} {v}\n'
+                                           for i, v in enumerate(("1e999", "-1", "nan", "inf", "0x7", "", "1 2 3", "9" * 400))))
+    put("metrics_text", "labels", 'plimsoll_gpu_memory_used_bytes{gpu="0",gpu="1",="",a="\\',)
+    put("metrics_text", "others", 'node_load1 0.3\nplimsoll_other{gpu="0"} 1\n')
+
+
 def wholes():
     """Changes to a small snapshot: any bytes are some."""
     put("whole", "unchanged", b"\0")
@@ -579,6 +598,9 @@ def wholes():
 def everything():
     """One of each for the whole way."""
     put("explain", "snapshot", pickle.dumps(snapshot(), 4))
+    owners = (ROOT.parent.parent / "tests" / "data" / "dialects" / "owners.pickle").read_bytes()
+    put("snapshot_pickle", "owners", owners)
+    put("explain", "snapshot-owners", owners)
     put("explain", "snapshot-1.13", pickle.dumps(old_list(), 2))
     put("explain", "snapshot-json-xz", lzma.compress(json.dumps(snapshot()).encode()))
     put("explain", "snapshot-json", json.dumps(old_dict()))
@@ -600,5 +622,6 @@ steps()
 train_states()
 safetensors()
 host_records()
+metrics()
 wholes()
 everything()

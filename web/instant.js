@@ -38,13 +38,22 @@ function modulesHint(holder) {
   return element("div", {class: "hint"}, `in ${holder.module}${more}`);
 }
 
+/** "held by losses[*] and 3 more": the variables that kept it when the record was made, told of that instant alone. */
+function ownersHint(state, holder) {
+  if (state.event !== state.own.ownInstant) return null;
+  const told = state.report.holders?.find((x) => x.where === holder.place && x.category === holder.category);
+  const [first, ...others] = told?.owners ?? [];
+  if (!first) return null;
+  return element("div", {class: "hint"}, `held by ${first.name}${others.length > 0 ? ` and ${others.length} more` : ""}`);
+}
+
 function plainHolders(state) {
   const holders = state.history.holdersAt(state.event);
   const rows = holders.slice(0, kMostHolders).map((holder) => picking(state, holder, element("tr", {},
       element("td", {class: "number"}, format.bytes(holder.bytes)),
       element("td", {class: "number"}, `${format.count(holder.count)}×`),
       element("td", {}, swatch(format.words(holder.category), colour(holder.category))),
-      element("td", {class: "mono"}, holder.place, modulesHint(holder)))));
+      element("td", {class: "mono"}, holder.place, modulesHint(holder), ownersHint(state, holder)))));
   const rest = holders.slice(kMostHolders);
   if (rest.length > 0) {
     rows.push(element("tr", {},

@@ -42,6 +42,7 @@ class Stub(types.SimpleNamespace):
             _cuda_isHistoryEnabled=lambda: self.enabled,
             _cuda_attach_out_of_memory_observer=self.observers.append,
         )
+        self.Tensor = type("Tensor", (), {})
         profiler = types.SimpleNamespace(record_function=self._mark)
         self.autograd = types.SimpleNamespace(profiler=profiler)
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -46,11 +47,13 @@ std::vector<Holder> ByLine(std::vector<Holder> rows) {
       AddLabels(row.labels, holders[place->second].labels);
       holders[place->second].bytes += part.bytes;
       holders[place->second].count += part.count;
+      std::ranges::move(row.owners, std::back_inserter(holders[place->second].owners));
     }
     holders[place->second].parts.push_back(part);
   }
   for (Holder& holder : holders) {
     if (holder.parts.size() == 1) holder.parts.clear();
+    holder.owners = FoldedOwners(holder.owners);
   }
   std::stable_sort(holders.begin(), holders.end(), larger);
   return holders;

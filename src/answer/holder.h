@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "answer/category.h"
+#include "answer/owner.h"
 #include "base/bytes.h"
 
 namespace plimsoll {
@@ -28,6 +29,9 @@ struct Holder {
   std::string module = {};
   /// Where a line called several modules: what each took, the largest first.
   std::vector<HolderPart> parts = {};
+  /// The variables that kept it when the record was made, the largest first, where the record
+  /// tells.
+  std::vector<Owner> owners = {};
   /// The user's frames, innermost first.
   std::vector<std::string> stack = {};
   /// What the program said of its blocks after it had made them; a few.

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/parallel.h"
+#include "base/printable.h"
 #include "cli/parts_of_job.h"
 #include "cli/terminal/terminal.h"
 #include "diagnose/host/host_study.h"
@@ -149,6 +150,7 @@ Explained ExplainPaths(const std::vector<std::string>& paths, const ExplainOptio
       code = Complain(*wrong);
       continue;
     }
+    if (!found.others.empty()) Remark(fmt::format("{}: {}", Printable(path), found.others));
     files.snapshots = Together(std::move(files.snapshots), found.snapshots);
     files.error_texts = Together(std::move(files.error_texts), found.error_texts);
     files.hosts = Together(std::move(files.hosts), found.hosts);

@@ -260,6 +260,7 @@ std::optional<Error> WrongKind(const std::string& path, std::vector<FileKind> ta
 FolderFiles FilesOf(const FilesOfRun& run) {
   FolderFiles files{
       .snapshots = run.snapshots, .error_texts = run.error_texts, .worker_texts = run.worker_texts};
+  files.others = run.others;
   if (run.host) files.hosts.push_back(*run.host);
   return files;
 }

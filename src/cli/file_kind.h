@@ -60,6 +60,8 @@ struct FolderFiles {
   std::vector<std::string> hosts = {};
   /// What exceptions of its processes said of others that ended.
   std::vector<std::string> worker_texts = {};
+  /// Which processes of a run are left out, in a sentence.
+  std::string others = {};
 };
 
 FolderFiles FilesOf(const FilesOfRun& run);

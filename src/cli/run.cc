@@ -29,6 +29,7 @@ struct Entry {
 constexpr Entry kCommands[] = {
     {"explain", "why it ran out of memory, or what its peak is made of", AddExplain},
     {"run", "runs a training job as it is, records it and explains it", AddRunJob},
+    {"hook", "records the processes of clusters and notebooks, whoever starts them", AddHook},
     {"watch", "memory of each GPU and of each process on it, live, with its trend", AddWatch},
     {"report", "one page that shows where the memory went", AddReport},
     {"diff", "what grew between two records, by source line and category", AddDiff},

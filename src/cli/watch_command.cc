@@ -6,19 +6,23 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/command/command.h"
 #include "cli/next_steps.h"
+#include "cli/terminal/metrics_client.h"
 #include "cli/terminal/metrics_server.h"
 #include "cli/terminal/screen.h"
 #include "cli/terminal/terminal.h"
+#include "driver/drivers.h"
 #include "launch/live.h"
-#include "nvml/nvml.h"
 #include "report/watch.h"
+#include "watch/metrics_text.h"
 #include "watch/watcher.h"
 
 namespace plimsoll {
@@ -33,6 +37,7 @@ struct WatchFlags {
   double interval = 1;
   std::optional<std::int64_t> gpu;
   std::optional<std::int64_t> port;
+  std::vector<std::string> from;
 };
 
 /// Signals wait until a sample is whole, so that nothing is cut in the middle and the cursor is
@@ -88,28 +93,76 @@ class Signals {
   static inline int pipe_[2] = {-1, -1};
 };
 
+/// This machine: what its driver and its ranks say.
+class OwnMachine {
+ public:
+  explicit OwnMachine(Drivers drivers) : drivers_(std::move(drivers)) {}
+
+  std::size_t GpuCount() const { return drivers_.Read().size(); }
+  WatchSample Take() { return watcher_.Take(Now(), drivers_.Read(), ReadLiveProcesses()); }
+
+ private:
+  Drivers drivers_;
+  Watcher watcher_;
+};
+
+/// Machines that are asked for their metrics, all at once.
+class OtherMachines {
+ public:
+  explicit OtherMachines(std::vector<MetricsAddress> addresses)
+      : addresses_(std::move(addresses)), watchers_(addresses_.size()) {}
+
+  WatchSample Take() {
+    WatchSample sample{.time = Now().since_1970,
+                       .machines = std::vector<WatchedMachine>(addresses_.size())};
+    {
+      std::vector<std::jthread> asking;
+      for (std::size_t i = 0; i < addresses_.size(); ++i) {
+        asking.emplace_back([&, i] { sample.machines[i] = Ask(i); });
+      }
+    }
+    return sample;
+  }
+
+ private:
+  WatchedMachine Ask(std::size_t i) {
+    WatchedMachine machine{.name = addresses_[i].Name()};
+    const Result<std::string> text = FetchMetrics(addresses_[i]);
+    Result<std::vector<WatchedGpu>> gpus =
+        text ? ReadMetrics(*text) : Result<std::vector<WatchedGpu>>(text.error());
+    if (gpus) {
+      machine.gpus = watchers_[i].Follow(Now(), *std::move(gpus));
+    } else {
+      machine.failure = gpus.error().ToLine();
+    }
+    return machine;
+  }
+
+  std::vector<MetricsAddress> addresses_;
+  std::vector<Watcher> watchers_;
+};
+
 class Watch {
  public:
-  Watch(const WatchFlags& flags, Nvml nvml) : flags_(flags), nvml_(std::move(nvml)) {}
+  Watch(const WatchFlags& flags, std::function<WatchSample()> take)
+      : flags_(flags), take_(std::move(take)) {}
 
   int Run() {
-    const std::size_t gpus = nvml_.Read().size();
-    if (flags_.gpu && static_cast<std::size_t>(*flags_.gpu) >= gpus) {
-      return Complain({.message = fmt::format("there is no GPU {}", *flags_.gpu),
-                       .hint = fmt::format("the driver sees {}, counted from 0", gpus)});
-    }
     if (!flags_.once) return Loop();
     const WatchSample sample = Take();
-    return flags_.json ? Print(WatchJson(sample))
-                       : PrintWithNext(TextOf(sample, false), Next(sample));
+    const int code =
+        flags_.json ? Print(WatchJson(sample)) : PrintWithNext(TextOf(sample, false), Next(sample));
+    const auto failed = [](const WatchedMachine& machine) { return !machine.failure.empty(); };
+    return std::ranges::any_of(sample.machines, failed) ? kUnusable : code;
   }
 
  private:
   WatchSample Take() {
-    WatchSample sample = watcher_.Take(Now(), nvml_.Read(), ReadLiveProcesses());
-    if (flags_.gpu) {
-      std::erase_if(sample.gpus, [&](const WatchedGpu& gpu) { return gpu.index != *flags_.gpu; });
-    }
+    WatchSample sample = take_();
+    if (!flags_.gpu) return sample;
+    const auto other = [&](const WatchedGpu& gpu) { return gpu.index != *flags_.gpu; };
+    std::erase_if(sample.gpus, other);
+    for (WatchedMachine& machine : sample.machines) std::erase_if(machine.gpus, other);
     return sample;
   }
 
@@ -183,9 +236,24 @@ class Watch {
   }
 
   WatchFlags flags_;
-  Nvml nvml_;
-  Watcher watcher_;
+  std::function<WatchSample()> take_;
 };
+
+int WatchOthers(const WatchFlags& flags) {
+  constexpr std::size_t kMostMachines = 256;
+  if (flags.from.size() > kMostMachines) {
+    return Complain({.message = fmt::format("{} machines are too many", flags.from.size()),
+                     .hint = fmt::format("name {} at most", kMostMachines)});
+  }
+  std::vector<MetricsAddress> addresses;
+  for (const std::string& text : flags.from) {
+    Result<MetricsAddress> address = ParseMetricsAddress(text);
+    if (!address) return Complain(address.error());
+    addresses.push_back(*std::move(address));
+  }
+  OtherMachines machines(std::move(addresses));
+  return Watch(flags, [&] { return machines.Take(); }).Run();
+}
 
 int RunWatch(const WatchFlags& flags) {
   if (flags.interval < kShortestInterval) {
@@ -196,9 +264,20 @@ int RunWatch(const WatchFlags& flags) {
     return Complain({.message = "--prometheus goes with neither --once nor --json",
                      .hint = "it answers until it is ended, in a format of its own"});
   }
-  Result<Nvml> nvml = Nvml::Load();
-  if (!nvml) return Complain(nvml.error());
-  return Watch(flags, std::move(*nvml)).Run();
+  if (flags.port && !flags.from.empty()) {
+    return Complain({.message = "--prometheus does not go with --from",
+                     .hint = "Prometheus can ask each machine itself"});
+  }
+  if (!flags.from.empty()) return WatchOthers(flags);
+  Result<Drivers> drivers = Drivers::Load();
+  if (!drivers) return Complain(drivers.error());
+  OwnMachine machine(std::move(*drivers));
+  const std::size_t gpus = machine.GpuCount();
+  if (flags.gpu && static_cast<std::size_t>(*flags.gpu) >= gpus) {
+    return Complain({.message = fmt::format("there is no GPU {}", *flags.gpu),
+                     .hint = fmt::format("the driver sees {}, counted from 0", gpus)});
+  }
+  return Watch(flags, [&] { return machine.Take(); }).Run();
 }
 
 }  // namespace
@@ -215,6 +294,9 @@ Command AddWatch(Flags& declare) {
                 "print nothing and answer http://127.0.0.1:PORT/metrics instead; 0 takes a port "
                 "that is free and names it",
                 0, 65535);
+  declare.Texts("--from", "URL", flags->from,
+                "instead of this machine those that serve --prometheus there; may be given again: "
+                "--from http://node1:9835/metrics --from node2:9835");
   declare.Examples(
       "  plimsoll watch   every GPU and its processes, drawn anew each second\n"
       "  plimsoll watch --once --json   one sample, for a script\n"

@@ -290,6 +290,8 @@ class TrainingRun {
     capacity_ = allocated_ + room;
     device_free_ = static_cast<Address>(device_free);
   }
+  /// What is alive in the end, and stood in the ring buffer, is said to be held by this list.
+  void OwnedBy(std::string list) { owner_ = std::move(list); }
   Timeline& timeline() { return log_.timeline; }
 
  private:
@@ -314,6 +316,9 @@ class TrainingRun {
                                  .requested = state.size_in_use,
                                  .state = used ? BlockState::kActive : BlockState::kInactive,
                                  .stack = used ? state.stack : StackId()});
+      if (!used || owner_.empty()) continue;
+      const std::string name = owner_ + "[" + std::to_string(timeline.blocks.size()) + "]";
+      timeline.blocks.back().owner = timeline.stacks.strings.Intern(name);
     }
   }
 
@@ -330,6 +335,7 @@ class TrainingRun {
   std::map<int, Blocks> gradients_;
   Blocks state_;
   std::map<std::string, Blocks> variables_;
+  std::string owner_;
 };
 
 }  // namespace plimsoll::testing_run

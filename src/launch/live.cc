@@ -74,7 +74,9 @@ std::vector<fs::path> HooksOfRuns() {
       }
       std::error_code no_link;
       const fs::path hook = fs::read_symlink(i->path(), no_link);
-      if (!no_link && IsSafe(hook)) hooks.push_back(hook);
+      // Processes that no `plimsoll run` started enter themselves, each by the folder of all.
+      const bool known = std::ranges::find(hooks, hook) != hooks.end();
+      if (!no_link && !known && IsSafe(hook)) hooks.push_back(hook);
     }
   }
   return hooks;

@@ -1,5 +1,6 @@
 #include "launch/processes.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <thread>
 #include <tuple>
 
+#include "base/printable.h"
 #include "files/json.h"
 #include "launch/host_log.h"
 #include "launch/plain_file.h"
@@ -60,6 +62,8 @@ std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
   if (object["schema"] != "plimsoll.process/1") return std::nullopt;
   RecordedProcess process{.pid = object["pid"].integer().value_or(0),
                           .host = TextOr(object["host"], ""),
+                          .job = TextOr(object["job"], ""),
+                          .program = TextOr(object["program"], ""),
                           .restart = object["restart"].integer().value_or(0),
                           .began = object["began"].number().value_or(0),
                           .wrote = object["wrote"].number().value_or(0),
@@ -88,11 +92,23 @@ bool Matters(const RecordedProcess* a, const RecordedProcess* b) {
   return key(*a) < key(*b);
 }
 
+/// The last job in which memory ran out, else the last of all.
+std::string JobThatMatters(const std::vector<RecordedProcess>& processes) {
+  const RecordedProcess* last = nullptr;
+  const auto key = [](const RecordedProcess& p) { return std::pair(p.ooms > 0, p.began); };
+  for (const RecordedProcess& process : processes) {
+    if (process.Main() == nullptr) continue;
+    if (last == nullptr || key(process) > key(*last)) last = &process;
+  }
+  return last != nullptr ? last->job : "";
+}
+
 std::vector<const RecordedProcess*> Chosen(const std::vector<RecordedProcess>& processes) {
   std::map<int, const RecordedProcess*> by_rank;
   const RecordedProcess* single = nullptr;
+  const std::string job = JobThatMatters(processes);
   for (const RecordedProcess& process : processes) {
-    if (process.Main() == nullptr) continue;
+    if (process.Main() == nullptr || process.job != job) continue;
     if (process.rank) {
       const RecordedProcess*& best = by_rank[*process.rank];
       if (best == nullptr || Matters(&process, best)) best = &process;
@@ -107,6 +123,33 @@ std::vector<const RecordedProcess*> Chosen(const std::vector<RecordedProcess>& p
   for (const auto& [rank, process] : by_rank) chosen.push_back(process);
   if (chosen.empty() && single != nullptr) chosen.push_back(single);
   return chosen;
+}
+
+/// "pid 41 on node2 (ray::Actor.step)"
+std::string InWords(const RecordedProcess& process) {
+  const std::string host = Printable(process.host);
+  const std::string program = Printable(process.program);
+  return fmt::format("{}pid {}{}{}", process.rank ? fmt::format("rank {}, ", *process.rank) : "",
+                     process.pid, host.empty() ? "" : " on " + host,
+                     program.empty() ? "" : fmt::format(" ({})", program));
+}
+
+std::string OthersInWords(const std::vector<RecordedProcess>& processes,
+                          const std::vector<const RecordedProcess*>& chosen) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<const RecordedProcess*> others;
+  for (const RecordedProcess& process : processes) {
+    const bool is_chosen = std::ranges::find(chosen, &process) != chosen.end();
+    if (process.Main() != nullptr && !is_chosen) others.push_back(&process);
+  }
+  if (others.empty() || chosen.empty()) return "";
+  std::string named;
+  for (std::size_t i = 0; i < others.size() && i < kNamed; ++i) {
+    named += (i == 0 ? "" : ", ") + InWords(*others[i]);
+  }
+  if (others.size() > kNamed) named += fmt::format(" and {} more", others.size() - kNamed);
+  return fmt::format("{} more {} recorded there: {}; give a snapshot by its name to explain it",
+                     others.size(), others.size() == 1 ? "process" : "processes", named);
 }
 
 }  // namespace
@@ -153,7 +196,9 @@ FilesOfRun FilesToExplain(const RunFolder& folder, const std::vector<RecordedPro
     if (process.text.find("DataLoader worker") == std::string::npos) continue;
     files.worker_texts.push_back(process.text);
   }
-  for (const RecordedProcess* process : Chosen(processes)) {
+  const std::vector<const RecordedProcess*> chosen = Chosen(processes);
+  files.others = OthersInWords(processes, chosen);
+  for (const RecordedProcess* process : chosen) {
     files.snapshots.push_back(process->Main()->path);
     if (process->error_text) files.error_texts.push_back(*process->error_text);
   }

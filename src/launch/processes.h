@@ -32,6 +32,11 @@ struct RecordedProcess {
   std::int64_t pid = 0;
   std::string host;
   std::optional<int> rank;
+  /// Of which job, as its launcher says: several may have recorded into one folder. Empty where it
+  /// does not say.
+  std::string job;
+  /// The script, or what a worker of Ray's calls itself.
+  std::string program;
   /// How often a launcher had started the ranks anew.
   std::int64_t restart = 0;
   /// Seconds since 1970.
@@ -64,6 +69,9 @@ void AwaitStragglers(const RunFolder& folder, double seconds);
 bool IsAlive(const RecordedProcess& process);
 
 struct FilesOfRun {
+  /// What is to be known of processes that recorded and are not among those to explain, in a
+  /// sentence; empty where there are none.
+  std::string others;
   std::vector<std::string> snapshots;
   /// Of those that an out-of-memory ended.
   std::vector<std::string> error_texts;
@@ -73,9 +81,10 @@ struct FilesOfRun {
   std::vector<std::string> worker_texts;
 };
 
-/// The files that belong together: of each rank the process of the last start, the one that ran out
-/// before the others. Without ranks a single process, since nothing says that several are one job:
-/// the last that ran out, else the one that lasted longest.
+/// The files that belong together: of the last job that ran out, else the last, of each rank the
+/// process of the last start, the one that ran out before the others. Without ranks a single
+/// process, since nothing says that several are one job: the last that ran out, else the one that
+/// lasted longest.
 FilesOfRun FilesToExplain(const RunFolder& folder, const std::vector<RecordedProcess>& processes);
 
 }  // namespace plimsoll

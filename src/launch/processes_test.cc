@@ -77,6 +77,23 @@ TEST_F(Processes, WithoutRanksTheOneThatRanOutElseTheLongest) {
   EXPECT_EQ(Explained(), "short.pickle ");
 }
 
+TEST_F(Processes, OfSeveralJobsTheLastThatRanOut) {
+  Leave("a0", R"("rank": 0, "job": "7.0", "began": 1, "ooms": 1)");
+  Leave("a1", R"("rank": 1, "job": "7.0", "began": 2)");
+  Leave("b0", R"("rank": 0, "job": "8.0", "began": 3)");
+  EXPECT_EQ(Explained(), "a0.pickle a1.pickle ");
+  Leave("b1", R"("rank": 1, "job": "8.0", "began": 4, "ooms": 1)");
+  EXPECT_EQ(Explained(), "b0.pickle b1.pickle ");
+}
+
+TEST_F(Processes, ThoseThatAreLeftOutAreNamed) {
+  Leave("a", R"("pid": 4, "host": "n1", "program": "train.py", "began": 1, "wrote": 9)");
+  Leave("b", R"("pid": 5, "host": "n2\u001b", "program": "ray::A.f", "began": 1, "wrote": 2)");
+  EXPECT_EQ(FilesToExplain(folder_, ReadProcesses(folder_)).others,
+            "1 more process recorded there: pid 5 on n2? (ray::A.f); give a snapshot by its name "
+            "to explain it");
+}
+
 TEST_F(Processes, NothingOutsideOfTheFolderAndNothingMalformed) {
   Write("outside.json", R"({"schema": "plimsoll.process/1",
       "snapshots": [{"file": "../x.pickle"}, {"file": "/etc/passwd"}, {"file": "gone.pickle"}, 7]})");

@@ -11,18 +11,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "files/output.h"
+#include "launch/hook_files.h"
 #include "launch/plain_file.h"
 
 namespace plimsoll {
-
-// From python/plimsoll/recording/hook, by plimsoll_embed.
-std::string HookSite();
-std::string HookRecorder();
-std::string HookHistory();
-std::string HookSignals();
-std::string HookModules();
-std::string CaptureArchive();
 
 namespace {
 
@@ -128,14 +120,7 @@ std::optional<Error> InstallHook(RunFolder& folder) {
   Result<std::string> hook = MakeHookFolder(absolute);
   if (!hook) return hook.error();
   folder.hook = *std::move(hook);
-  const std::pair<const char*, std::string> files[] = {
-      {"sitecustomize.py", HookSite()},       {"plimsoll_recorder.py", HookRecorder()},
-      {"plimsoll_history.py", HookHistory()}, {"plimsoll_signals.py", HookSignals()},
-      {"plimsoll_modules.py", HookModules()}, {"package.zip", CaptureArchive()}};
-  for (const auto& [name, text] : files) {
-    if (auto error = WriteFile((fs::path(folder.hook) / name).string(), text)) return error;
-  }
-  return std::nullopt;
+  return WriteHookFiles(folder.hook);
 }
 
 }  // namespace
@@ -161,6 +146,7 @@ std::vector<Variable> HookVariables(const RunFolder& folder, const HookSettings&
   }
   return {{"PYTHONPATH", path},
           {"PLIMSOLL_RUN", fs::absolute(folder.path).lexically_normal().string()},
+          {"PLIMSOLL_RUN_HOOK", fs::absolute(folder.hook).lexically_normal().string()},
           {"PLIMSOLL_RUN_BUDGET", fmt::format("{}", settings.budget.value_or(0))},
           {"PLIMSOLL_RUN_MODULES", settings.modules ? "1" : "0"},
           {"PLIMSOLL_RUN_MAX_ENTRIES", fmt::format("{}", settings.max_entries)}};

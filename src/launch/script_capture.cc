@@ -13,6 +13,7 @@
 #include "files/input.h"
 #include "files/output.h"
 #include "launch/child.h"
+#include "launch/scratch.h"
 
 namespace plimsoll {
 
@@ -22,28 +23,6 @@ std::string CaptureArchive();
 namespace {
 
 namespace fs = std::filesystem;
-
-/// For the archive and what is unpacked of it; gone with the object.
-class Scratch {
- public:
-  Scratch() {
-    std::error_code failed;
-    std::string name = (fs::temp_directory_path(failed) / "plimsoll-XXXXXX").string();
-    if (!failed && ::mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  bool ok() const { return !path_.empty(); }
-  std::string File(std::string_view name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 /// The file in the PATH that a word names; nothing where it names none.
 std::optional<fs::path> FindProgram(const std::string& word) {

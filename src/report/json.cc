@@ -19,12 +19,22 @@ Json ToJson(const HolderPart& part) {
   return {{"module", part.module}, {"bytes", part.bytes}, {"count", part.count}};
 }
 
+Json ToJson(const Owner& owner) {
+  return {{"name", owner.name}, {"bytes", owner.bytes}, {"count", owner.count}};
+}
+
 Json ToJson(const Holder& h) {
   Json parts = Json::array();
   for (const HolderPart& part : h.parts) parts.push_back(ToJson(part));
-  Json json = {{"where", h.where},   {"category", CategoryName(h.category)},
-               {"bytes", h.bytes},   {"count", h.count},
-               {"module", h.module}, {"parts", std::move(parts)},
+  Json owners = Json::array();
+  for (const Owner& owner : h.owners) owners.push_back(ToJson(owner));
+  Json json = {{"where", h.where},
+               {"category", CategoryName(h.category)},
+               {"bytes", h.bytes},
+               {"count", h.count},
+               {"module", h.module},
+               {"parts", std::move(parts)},
+               {"owners", std::move(owners)},
                {"stack", h.stack}};
   if (!h.labels.empty()) json["labels"] = h.labels;
   return json;

@@ -91,6 +91,19 @@ void WriteParts(const Holder& holder, Table& table) {
   table.Under(fmt::format("{} in {} more", FormatBytes(rest), holder.parts.size() - kShown));
 }
 
+/// The variables that keep it below a line, the largest ones.
+void WriteOwners(const Holder& holder, Table& table) {
+  constexpr std::size_t kShown = 3;
+  const std::size_t shown = std::min(holder.owners.size(), kShown);
+  for (std::size_t i = 0; i < shown; ++i) {
+    table.Under(Printable(OwnerText(holder.owners[i], holder.bytes)));
+  }
+  if (holder.owners.size() <= shown) return;
+  Bytes rest = 0;
+  for (std::size_t i = shown; i < holder.owners.size(); ++i) rest += holder.owners[i].bytes;
+  table.Under(fmt::format("{} held by {} more", FormatBytes(rest), holder.owners.size() - shown));
+}
+
 void WriteHolders(Writer& w, const RankReport& r) {
   if (r.holders.empty()) return;
   constexpr std::size_t kMostShown = 10;
@@ -106,6 +119,7 @@ void WriteHolders(Writer& w, const RankReport& r) {
                h.others > 0 ? "" : std::string(CategoryLabel(h.category)), Printable(h.where)});
     WriteParts(h, table);
     if (!h.labels.empty()) table.Under("said of it: " + Printable(Joined(h.labels, ", ")));
+    WriteOwners(h, table);
   }
   table.WriteTo(w);
   if (r.holders.size() > shown) {

@@ -62,7 +62,7 @@ Json ProcessJson(const WatchedProcess& process) {
 }
 
 Json GpuJson(const WatchedGpu& gpu) {
-  const std::optional<NvmlMemory>& memory = gpu.memory;
+  const std::optional<DriverMemory>& memory = gpu.memory;
   Json processes = Json::array();
   for (const WatchedProcess& process : gpu.processes) processes.push_back(ProcessJson(process));
   return {{"index", gpu.index},
@@ -79,14 +79,24 @@ Json GpuJson(const WatchedGpu& gpu) {
           {"processes", processes}};
 }
 
+Json GpusJson(const std::vector<WatchedGpu>& gpus) {
+  Json list = Json::array();
+  for (const WatchedGpu& gpu : gpus) list.push_back(GpuJson(gpu));
+  return list;
+}
+
 }  // namespace
 
 std::string WatchJson(const WatchSample& sample) {
-  Json gpus = Json::array();
-  for (const WatchedGpu& gpu : sample.gpus) gpus.push_back(GpuJson(gpu));
+  Json machines = Json::array();
+  for (const WatchedMachine& machine : sample.machines) {
+    machines.push_back(
+        {{"name", machine.name}, {"failure", machine.failure}, {"gpus", GpusJson(machine.gpus)}});
+  }
   return Dump({{"schema", "plimsoll.watch/1"},
                {"time_us", std::llround(sample.time * 1e6)},
-               {"gpus", gpus}},
+               {"gpus", GpusJson(sample.gpus)},
+               {"machines", machines}},
               kOneLine);
 }
 

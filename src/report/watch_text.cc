@@ -42,7 +42,7 @@ std::string TrendText(const Trend& trend) {
 std::string OrDash(const std::optional<Bytes>& bytes) { return bytes ? FormatBytes(*bytes) : "-"; }
 
 /// What is in use of all, as a bar.
-std::string Bar(const NvmlMemory& memory) {
+std::string Bar(const DriverMemory& memory) {
   constexpr double kCells = 20;
   const double share = memory.total > 0 ? double(memory.used) / double(memory.total) : 0;
   const double cells = std::round(share * kCells);
@@ -54,7 +54,7 @@ std::string Bar(const NvmlMemory& memory) {
 /// "41.20 GiB of 139.80 GiB used, 98.01 GiB free, busy 97 %, +85.30 MiB/s: full in 20 min …"
 std::string MemoryText(const WatchedGpu& gpu) {
   if (!gpu.memory) return "cannot be read: " + gpu.failure;
-  const NvmlMemory& memory = *gpu.memory;
+  const DriverMemory& memory = *gpu.memory;
   std::string text = fmt::format("{} of {} used, {} free", FormatBytes(memory.used),
                                  FormatBytes(memory.total), FormatBytes(memory.free));
   if (gpu.busy) text += fmt::format(", busy {} %", *gpu.busy);
@@ -149,6 +149,13 @@ void WriteGpu(Writer& w, const WatchedGpu& gpu) {
   table.WriteTo(w);
 }
 
+void WriteGpus(Writer& w, const std::vector<WatchedGpu>& gpus) {
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (i > 0) w.Line();
+    WriteGpu(w, gpus[i]);
+  }
+}
+
 std::string TimeOfDay(double time) {
   const auto seconds = static_cast<std::time_t>(time);
   std::tm local{};
@@ -161,10 +168,20 @@ std::string TimeOfDay(double time) {
 std::string WatchText(const WatchSample& sample, bool with_time, const TextStyle& style) {
   Writer w(style);
   if (with_time) w.Line(w.Dim(TimeOfDay(sample.time)));
-  if (sample.gpus.empty()) w.Line("the driver tells of no GPU any more");
-  for (std::size_t i = 0; i < sample.gpus.size(); ++i) {
+  if (sample.machines.empty()) {
+    if (sample.gpus.empty()) w.Line("the driver tells of no GPU any more");
+    WriteGpus(w, sample.gpus);
+  }
+  for (std::size_t i = 0; i < sample.machines.size(); ++i) {
+    const WatchedMachine& machine = sample.machines[i];
     if (i > 0) w.Line();
-    WriteGpu(w, sample.gpus[i]);
+    w.Line(w.Bold(Printable(machine.name)));
+    if (!machine.failure.empty()) {
+      w.Wrapped(Printable(machine.failure), "  ", "  ");
+    } else if (machine.gpus.empty()) {
+      w.Line("  it tells of no GPU");
+    }
+    WriteGpus(w, machine.gpus);
   }
   return w.Take();
 }

@@ -320,6 +320,9 @@ void RedactFileNames(Recording& recording, std::uint64_t salt) {
     for (BlockNote& note : timeline.given_of_blocks) {
       if (note.text.valid()) note.text = ids[note.text.index()];
     }
+    for (Block& block : timeline.blocks) {
+      if (block.owner.valid()) block.owner = ids[block.owner.index()];
+    }
     timeline.prediction = redactor.Text(timeline.prediction);
   }
   for (OomMessage& message : recording.messages) RedactMessage(message, redactor);

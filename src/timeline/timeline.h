@@ -120,6 +120,8 @@ struct Block {
   Bytes requested = 0;
   BlockState state = BlockState::kInactive;
   StackId stack;
+  /// The variable that kept it, where the process was asked for that.
+  StringId owner;
 };
 
 /// A segment at the moment when the record was made; its blocks lie in Timeline::blocks.

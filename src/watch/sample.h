@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "driver/driver_gpu.h"
 #include "launch/live.h"
-#include "nvml/nvml.h"
 #include "watch/trend.h"
 
 namespace plimsoll {
@@ -41,7 +41,7 @@ struct WatchedGpu {
   int index = 0;
   std::string name = {};
   std::string uuid = {};
-  std::optional<NvmlMemory> memory = {};
+  std::optional<DriverMemory> memory = {};
   std::string failure = {};
   std::optional<int> busy = {};
   Trend trend = {};
@@ -49,10 +49,22 @@ struct WatchedGpu {
   std::vector<WatchedProcess> processes = {};
 };
 
+/// Another machine, as it tells of itself.
+struct WatchedMachine {
+  /// "node1:9835", as it is asked.
+  std::string name = {};
+  /// Why there are no figures of it; empty where there are.
+  std::string failure = {};
+  std::vector<WatchedGpu> gpus = {};
+};
+
 struct WatchSample {
   /// Seconds since 1970.
   double time = 0;
+  /// Of this machine.
   std::vector<WatchedGpu> gpus = {};
+  /// Where others are asked instead, in the order in which they were named.
+  std::vector<WatchedMachine> machines = {};
 };
 
 }  // namespace plimsoll

@@ -7,19 +7,19 @@
 namespace plimsoll {
 namespace {
 
-bool HasProcess(const NvmlGpu& gpu, std::int64_t pid) {
-  return std::ranges::any_of(gpu.processes, [&](const NvmlProcess& p) { return p.pid == pid; });
+bool HasProcess(const DriverGpu& gpu, std::int64_t pid) {
+  return std::ranges::any_of(gpu.processes, [&](const DriverProcess& p) { return p.pid == pid; });
 }
 
 /// The GPU that a rank means, or null. A part of a GPU (MIG) has a name of its own: then the
 /// driver's list of processes decides. The number is the last resort, since CUDA may count in
 /// another order than the driver.
-const NvmlGpu* GpuOf(const LiveProcess& process, const LiveDevice& device,
-                     const std::vector<NvmlGpu>& gpus) {
-  const NvmlGpu* by_number = nullptr;
-  const NvmlGpu* by_process = nullptr;
+const DriverGpu* GpuOf(const LiveProcess& process, const LiveDevice& device,
+                       const std::vector<DriverGpu>& gpus) {
+  const DriverGpu* by_number = nullptr;
+  const DriverGpu* by_process = nullptr;
   int holds = 0;
-  for (const NvmlGpu& gpu : gpus) {
+  for (const DriverGpu& gpu : gpus) {
     if (!device.uuid.empty() && gpu.uuid == "GPU-" + device.uuid) return &gpu;
     if (device.gpu == gpu.index) by_number = &gpu;
     if (HasProcess(gpu, process.pid)) {
@@ -47,14 +47,14 @@ void AddReport(const LiveProcess& process, const LiveDevice& device, double now,
   found->age = std::max(0.0, now - process.wrote);
 }
 
-WatchedGpu GpuAlone(const NvmlGpu& gpu) {
+WatchedGpu GpuAlone(const DriverGpu& gpu) {
   WatchedGpu watched{.index = gpu.index,
                      .name = gpu.name,
                      .uuid = gpu.uuid,
                      .memory = gpu.memory,
                      .failure = gpu.failure,
                      .busy = gpu.busy};
-  for (const NvmlProcess& process : gpu.processes) {
+  for (const DriverProcess& process : gpu.processes) {
     watched.processes.push_back(
         {.pid = process.pid, .program = ProgramOf(process.pid), .used = process.used});
   }
@@ -78,26 +78,32 @@ WatchTime Now() {
   return {.since_1970 = duration<double>(wall).count(), .steady = duration<double>(steady).count()};
 }
 
-WatchSample Watcher::Take(const WatchTime& now, const std::vector<NvmlGpu>& gpus,
+WatchSample Watcher::Take(const WatchTime& now, const std::vector<DriverGpu>& gpus,
                           const std::vector<LiveProcess>& live) {
   WatchSample sample{.time = now.since_1970};
-  for (const NvmlGpu& gpu : gpus) sample.gpus.push_back(GpuAlone(gpu));
+  for (const DriverGpu& gpu : gpus) sample.gpus.push_back(GpuAlone(gpu));
   for (const LiveProcess& process : live) {
     for (const LiveDevice& device : process.devices) {
-      const NvmlGpu* const gpu = GpuOf(process, device, gpus);
+      const DriverGpu* const gpu = GpuOf(process, device, gpus);
       if (gpu == nullptr) continue;
       AddReport(process, device, now.since_1970,
                 sample.gpus[static_cast<std::size_t>(gpu - gpus.data())]);
     }
   }
   for (WatchedGpu& gpu : sample.gpus) SortProcesses(gpu);
-  Follow(now.steady, sample);
+  AddTrends(now.steady, sample.gpus);
   return sample;
 }
 
-void Watcher::Follow(double steady, WatchSample& sample) {
+std::vector<WatchedGpu> Watcher::Follow(const WatchTime& now, std::vector<WatchedGpu> gpus) {
+  for (WatchedGpu& gpu : gpus) SortProcesses(gpu);
+  AddTrends(now.steady, gpus);
+  return gpus;
+}
+
+void Watcher::AddTrends(double steady, std::vector<WatchedGpu>& gpus) {
   std::map<ProcessKey, Series> still_there;
-  for (WatchedGpu& gpu : sample.gpus) {
+  for (WatchedGpu& gpu : gpus) {
     if (gpu.memory) {
       Series& series = gpus_[gpu.index];
       series.Add(steady, gpu.memory->used);

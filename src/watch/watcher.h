@@ -20,13 +20,15 @@ WatchTime Now();
 
 class Watcher {
  public:
-  WatchSample Take(const WatchTime& now, const std::vector<NvmlGpu>& gpus,
+  WatchSample Take(const WatchTime& now, const std::vector<DriverGpu>& gpus,
                    const std::vector<LiveProcess>& live);
+  /// What another machine told, with where it is going by what it told before.
+  std::vector<WatchedGpu> Follow(const WatchTime& now, std::vector<WatchedGpu> gpus);
 
  private:
   using ProcessKey = std::pair<int, std::int64_t>;  // GPU and process
 
-  void Follow(double steady, WatchSample& sample);
+  void AddTrends(double steady, std::vector<WatchedGpu>& gpus);
 
   std::map<int, Series> gpus_;
   std::map<ProcessKey, Series> processes_;

@@ -12,8 +12,8 @@ constexpr const char* kSecond = "91a0f0de-2b7c-4f5b-8d8e-55aa33cc1199";
 /// Above what Linux gives, so that none of them is there.
 constexpr std::int64_t kPid = 50'000'001;
 
-std::vector<NvmlGpu> TwoGpus() {
-  const NvmlMemory memory{.total = 80 * kGiB, .used = 10 * kGiB, .free = 70 * kGiB};
+std::vector<DriverGpu> TwoGpus() {
+  const DriverMemory memory{.total = 80 * kGiB, .used = 10 * kGiB, .free = 70 * kGiB};
   return {{.index = 0, .uuid = "GPU-"s + kFirst, .memory = memory},
           {.index = 1,
            .uuid = "GPU-"s + kSecond,
@@ -63,7 +63,7 @@ TEST(Watcher, TimeUntilFullAndUntilTheBudget) {
   Watcher watcher;
   WatchSample sample;
   for (int i = 0; i <= 30; ++i) {
-    std::vector<NvmlGpu> gpus = TwoGpus();
+    std::vector<DriverGpu> gpus = TwoGpus();
     gpus[1].memory->used += i * kGiB;
     gpus[1].memory->free -= i * kGiB;
     gpus[1].processes[0].used = (9 + i) * kGiB;

@@ -28,7 +28,7 @@ export COLUMNS=100 NO_COLOR=1 TERM=dumb LC_ALL=C.UTF-8 TZ=UTC
 [[ -f $case_dir/columns ]] && COLUMNS=$(<"$case_dir/columns")
 
 # Never the driver of this machine, nor its jobs.
-export PLIMSOLL_NVML=/nonexistent/libnvidia-ml.so.1 PLIMSOLL_RUNS=/nonexistent
+export PLIMSOLL_NVML=/nonexistent/libnvidia-ml.so.1 PLIMSOLL_RUNS=/nonexistent PLIMSOLL_SYSFS=/nonexistent
 if [[ -f $case_dir/nvml ]]; then
   export FAKE_NVML=$case_dir/nvml
   PLIMSOLL_NVML=$(dirname "$program")/../../tests/nvml/libfake_nvml.so

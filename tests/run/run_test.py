@@ -171,6 +171,58 @@ class RunTest(unittest.TestCase):
         self.assertEqual(job.names("ooms/*"), ["ooms/pid%d.%s.pickle" % (pid, n) for n in ("first", "last")])
         self.assertEqual(len(job.names()), 1)
 
+    # What keeps a tensor.
+
+    def test_names_what_keeps_a_tensor(self):
+        job = self.run_job(
+            """
+    import torch
+    class Callback:
+        outputs = None
+    class Trainer: pass
+    class Hostile:
+        def __getattribute__(self, name): raise SystemExit(9)
+        __repr__ = __hash__ = __eq__ = __len__ = __iter__ = __getattribute__
+    def fit(trainer, hostile):
+        batch = torch.cuda.allocate(2 << 30)
+        for _ in range(5): trainer.callbacks[1].outputs.append(torch.cuda.allocate(3 << 30))
+    def main():
+        trainer, hostile = Trainer(), [Hostile()]
+        trainer.callbacks = [None, Callback()]
+        trainer.callbacks[1].outputs = []
+        fit(trainer, hostile)
+    main()
+"""
+        )
+        self.assertEqual(job.code, 1)
+        self.assertEqual(job.processes[0]["snapshots"][0]["owned"], 5)
+        self.assertIn("12.00 GiB held by trainer.callbacks[1].outputs[*] in main (train1.py:16)", job.err)
+        self.assertIn("2.00 GiB held by batch in fit (train1.py:11)", job.err)
+        self.assertNotIn("log.txt", job.names("*"))
+
+    def test_what_was_named_is_let_go(self):
+        """Python keeps the dictionary of a frame's locals, if it was asked for it once."""
+        job = self.run_job(
+            """
+    import torch, weakref
+    def step():
+        batch = torch.cuda.allocate(2 << 30)
+        alive = weakref.ref(batch)
+        try: torch.cuda.allocate(20 << 30)
+        except torch.OutOfMemoryError: pass
+        del batch
+        print(alive() is None)
+    step()
+"""
+        )
+        self.assertEqual((job.code, job.out), (0, "True\n"))
+
+    def test_a_search_that_fails_is_a_line_in_the_log(self):
+        job = self.run_job(TRAIN + "    torch.Tensor = None\n    torch.cuda.allocate(20 << 30)\n")
+        self.assertEqual(job.code, 1)
+        self.assertIn(VERDICT, job.err)
+        self.assertIn("naming what keeps tensors failed", job.err)
+
     def test_survived_refusals_are_bounded(self):
         many = """
     memory, written = torch.cuda.memory, []

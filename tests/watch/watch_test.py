@@ -59,6 +59,7 @@ class WatchTest(unittest.TestCase):
     def environment(self, **more):
         own = {k: v for k, v in os.environ.items() if not k.startswith(("PLIMSOLL", "RANK", "CUDA_"))}
         own.update(PLIMSOLL_NVML=NVML, PLIMSOLL_RUNS=self.runs, FAKE_NVML=self.figures)
+        own.update(PLIMSOLL_SYSFS=os.path.join(self.work, "sys"))
         own.update(PYTHONPATH=os.path.join(HERE, "..", "run", "fake_torch"), NO_COLOR="1", **more)
         return own
 
@@ -120,6 +121,113 @@ class WatchTest(unittest.TestCase):
         rows = ["process %d %d\n" % (50000000 + i, GIB) for i in range(300)]
         self.tell(GPU % (42 * GIB) + "".join(rows))
         self.assertEqual(len(self.sample()[0]["processes"]), 300)
+
+    # AMD's driver, by its files.
+
+    def put(self, path, text):
+        path = os.path.join(self.work, "sys", "class", path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+
+    def amd(self, node, used, total=192 * GIB, name="AMD Instinct MI300X"):
+        minor = 128 + node
+        self.put("kfd/kfd/topology/nodes/%d/gpu_id" % node, "%d\n" % (30000 + node))
+        self.put("kfd/kfd/topology/nodes/%d/properties" % node, "cpu_cores_count 0\ndrm_render_minor %d\n" % minor)
+        for file, text in (("mem_info_vram_total", total), ("mem_info_vram_used", used), ("gpu_busy_percent", 41),
+                           ("unique_id", "f0e1d2c3b4a59687"), ("product_name", name)):
+            self.put("drm/renderD%d/device/%s" % (minor, file), "%s\n" % text)
+
+    def test_amd(self):
+        self.put("kfd/kfd/topology/nodes/0/gpu_id", "0\n")
+        self.put("kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 96\ndrm_render_minor 0\n")
+        self.amd(1, 50 * GIB)
+        self.amd(2, 2 * GIB, name="")
+        self.put("kfd/kfd/proc/50000001/vram_30001", "%d\n" % (48 * GIB))
+        self.put("kfd/kfd/proc/50000001/vram_30002", "0\n")
+        first, second = self.sample(PLIMSOLL_NVML="none")
+        self.assertEqual((first["index"], first["name"]), (0, "AMD Instinct MI300X"))
+        self.assertEqual((first["used"], first["free"], first["total"]), (50 * GIB, 142 * GIB, 192 * GIB))
+        self.assertEqual((first["busy_percent"], first["uuid"]), (41, "f0e1d2c3b4a59687"))
+        self.assertEqual([(p["pid"], p["used"]) for p in first["processes"]], [(50000001, 48 * GIB)])
+        self.assertEqual((second["name"], second["processes"]), ("AMD GPU", []))
+
+    def test_amd_beside_nvidia(self):
+        self.amd(1, 50 * GIB)
+        gpus = self.sample()
+        self.assertEqual([(gpu["index"], gpu["used"]) for gpu in gpus], [(0, 42 * GIB), (1, 50 * GIB)])
+
+    def test_amd_files_that_are_not_as_expected(self):
+        self.amd(1, 50 * GIB)
+        self.put("drm/renderD129/device/mem_info_vram_used", "-7\n")
+        self.put("drm/renderD129/device/gpu_busy_percent", "9" * 30)
+        self.put("kfd/kfd/topology/nodes/2/gpu_id", "x" * 100000)
+        self.put("kfd/kfd/topology/nodes/3/gpu_id", "7\n")
+        self.put("kfd/kfd/proc/99999999999/vram_30001", "5\n")
+        (gpu,) = self.sample(PLIMSOLL_NVML="none")
+        self.assertIn("mem_info_vram_used cannot be read", gpu["failure"])
+        self.assertEqual((gpu["used"], gpu["busy_percent"], gpu["processes"]), (None, None, []))
+
+    # Other machines.
+
+    def serve(self, used):
+        self.tell(GPU % used + "process 50000001 %d\n" % GIB)
+        serving = self.start([PROGRAM, "watch", "--prometheus", "0", "--interval", "1000"])
+        line = serving.stderr.readline()
+        return line.split("http://")[1].strip()
+
+    def test_several_machines(self):
+        first, second = self.serve(42 * GIB), self.serve(100 * GIB)
+        # The name of the machine alone is enough.
+        done = self.watch("--once", "--json", "--from", "http://" + first, "--from", second.split("/")[0], PLIMSOLL_NVML="none")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        sample = json.loads(done.stdout)
+        self.assertEqual(sample["gpus"], [])
+        self.assertEqual([one["gpus"][0]["used"] for one in sample["machines"]], [42 * GIB, 100 * GIB])
+        self.assertEqual([one["name"] for one in sample["machines"]], [first.split("/")[0], second.split("/")[0]])
+        (process,) = sample["machines"][1]["gpus"][0]["processes"]
+        self.assertEqual((process["pid"], process["used"]), (50000001, GIB))
+        text = self.watch("--once", "--from", first, "--from", second).stdout
+        self.assertIn("100.00 GiB of 140.00 GiB used", text)
+
+    def test_a_machine_that_does_not_answer(self):
+        first = self.serve(42 * GIB)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            name = "127.0.0.1:%d" % silent.getsockname()[1]
+            done = self.watch("--once", "--json", "--from", first, "--from", name, "--from", "127.0.0.1:1")
+        self.assertEqual(done.returncode, 2)
+        found = json.loads(done.stdout)["machines"]
+        self.assertEqual([one["failure"] for one in found],
+                         ["", "cannot be reached: it does not answer in time", "cannot be reached: Connection refused"])
+        self.assertEqual(found[0]["gpus"][0]["used"], 42 * GIB)
+
+    def test_a_machine_that_answers_otherwise(self):
+        import threading
+        for answer, said in ((b"HTTP/1.1 404 Not Found\r\n\r\n", "the answer is 'HTTP/1.1 404 Not Found'"),
+                             (b"SSH-2.0\r\n", "what answers there is no HTTP"),
+                             (b"HTTP/1.0 200 OK\r\n\r\nnode_load1 3\n", "no figures of plimsoll watch are in the answer"),
+                             (b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * (5 << 20), "longer than any")):
+            with socket.socket() as server:
+                server.bind(("127.0.0.1", 0))
+                server.listen()
+
+                def respond():
+                    client, _ = server.accept()
+                    with client:
+                        client.recv(4096)
+                        try:
+                            client.sendall(answer)
+                        except OSError:
+                            pass
+
+                thread = threading.Thread(target=respond)
+                thread.start()
+                done = self.watch("--once", "--from", "127.0.0.1:%d" % server.getsockname()[1])
+                thread.join()
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, " ".join(done.stdout.split()))
 
     # Jobs under `plimsoll run`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 from fixture import NIGHTLY, PageTest, nightly
@@ -243,6 +244,21 @@ class HolderTests(LinkTest):
         self.assertTrue(self.browser.shown("#holders tr.chosen"))
         self.assertIn(f": {amount} from ", self.browser.text("#flame-drawn"))
         self.assertIn("What is not selected is pale", self.browser.text("#segment-count"))
+
+    def test_variables_that_keep_it_stand_behind_their_line(self) -> None:
+        """Of the instant that the record was made at, and as text."""
+        self.open(DATA / "dialects" / "owners.pickle")
+        kept = "held by trainer.callbacks[3].outputs[*] in main (train.py:44) and 1 more"
+        self.assertIn(kept, self.browser.text("#holders"))
+        self.browser.open(self.program.page(DATA / "dialects" / "owners.pickle"), "event=2")
+        self.assertNotIn("held by", self.browser.text("#holders"))
+        hostile = "<img src=x onerror=alert(1)>"
+        snapshot = pickle.loads((DATA / "dialects" / "owners.pickle").read_bytes())
+        for block in snapshot["segments"][0]["blocks"]:
+            block["plimsoll_owner"] = hostile
+        (self.folder / "hostile.pickle").write_bytes(pickle.dumps(snapshot))
+        self.open(self.folder / "hostile.pickle")
+        self.assertIn("held by " + hostile, self.browser.text("#holders"))
 
     @nightly
     def test_line_of_code_by_keyboard(self) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Callable, TypeVar, overload
 
 from .hook.plimsoll_history import ENTRIES, History, rank
+from .hook.plimsoll_owners import find
 
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_RAN_OUT = "out of memory"
 _said: set[str] = set()
 
 
@@ -100,7 +102,7 @@ class Recording(contextlib.ContextDecorator):
         if self._torch is None:
             return
         if self._history is None:
-            self._history = History(self._torch, self._max_entries)
+            self._history = History(self._torch, self._max_entries, _owners)
         self._check_folder()
         self.active = True
         self.steps_done = 0
@@ -155,14 +157,14 @@ class Recording(contextlib.ContextDecorator):
         path = self.path
         with _or_say(f"{path} could not be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._history.write(str(path))
+            self._history.write(str(path), why == _RAN_OUT)
             self.written = path
             _say(f"wrote {path} ({why}){_hint(path)}")
             return path
         return None
 
     def _on_out_of_memory(self, may_write: bool) -> None:
-        if self._mine() and may_write and self.write("out of memory") is not None:
+        if self._mine() and may_write and self.write(_RAN_OUT) is not None:
             self._history.wrote_out_of_memory()
 
     def _check_folder(self) -> None:
@@ -206,6 +208,12 @@ class Recording(contextlib.ContextDecorator):
             yield item
         if self._history is not None:
             self._history.end_step()
+
+
+def _owners(torch: Any) -> Any:
+    with _or_say("what keeps tensors could not be named"):
+        return find(torch)
+    return None
 
 
 def _of_rank(path: Path, number: int) -> Path:

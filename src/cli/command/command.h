@@ -26,6 +26,7 @@ Command AddPredict(Flags& flags);
 Command AddData(Flags& flags);
 Command AddPlan(Flags& flags);
 Command AddRunJob(Flags& flags);
+Command AddHook(Flags& flags);
 Command AddWatch(Flags& flags);
 Command AddMcp(Flags& flags);
 

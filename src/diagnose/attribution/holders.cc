@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/hash.h"
 #include "diagnose/attribution/annotated.h"
 #include "timeline/predicted_run.h"
 
@@ -63,6 +64,21 @@ std::string InsideOf(const Phases& p, StackId stack) {
 
 }  // namespace
 
+OwnerNames OwnersOf(const Timeline& timeline) {
+  OwnerNames names;
+  for (const Block& block : timeline.blocks) {
+    if (block.owner.valid() && block.state == BlockState::kActive) {
+      names.emplace(block.address, block.owner);
+    }
+  }
+  return names;
+}
+
+StringId OwnerOf(const OwnerNames& names, const Allocation& a) {
+  const auto found = a.released == kNotYet ? names.find(a.address) : names.end();
+  return found != names.end() ? found->second : StringId();
+}
+
 StackId NamingStack(const Phases& p, const Allocation& a) {
   if (p.stacks.of(a.stack).user_frame.valid()) return a.stack;
   const StackId forward = ForwardStackOf(p, a);
@@ -101,7 +117,9 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
   struct Group {
     Holder holder;
     std::map<StackId, Bytes> stacks;
+    std::map<StringId, Owner> owners;
   };
+  const OwnerNames owners = OwnersOf(p.timeline);
   // A model calls most of itself from one line of the user's: its modules tell more.
   std::map<std::tuple<std::string, Category, std::string>, Group> groups;
   // Naming a stack costs more than adding a number: once for each stack and category,
@@ -132,6 +150,11 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
         AddLabels({std::string(p.timeline.stacks.strings[text])}, group->holder.labels);
       }
     }
+    const StringId owner = OwnerOf(owners, x);
+    if (!owner.valid()) continue;
+    Owner& owned = group->owners[owner];
+    owned.bytes += bytes;
+    ++owned.count;
   }
   std::vector<const decltype(groups)::value_type*> largest_first;
   for (const auto& group : groups) largest_first.push_back(&group);
@@ -147,6 +170,11 @@ std::vector<Holder> HoldersAt(const Phases& p, const Attribution& attribution, P
     std::tie(holder.where, holder.category, holder.module) = group->first;
     // A made-up file can have a million holders with stacks of a megabyte each.
     if (text > kMostStackText) continue;
+    for (const auto& [name, owned] : group->second.owners) {
+      holder.owners.push_back(owned);
+      holder.owners.back().name = p.timeline.stacks.strings[name];
+      text += holder.owners.back().name.size();
+    }
     const auto& stacks = group->second.stacks;
     const auto largest =
         std::max_element(stacks.begin(), stacks.end(),

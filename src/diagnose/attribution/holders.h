@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "answer/explanation.h"
+#include "base/hash.h"
 #include "diagnose/attribution/attribution.h"
 #include "diagnose/phases/phases.h"
 
@@ -11,6 +12,12 @@ namespace plimsoll {
 
 /// The largest first. Bytes are whole blocks.
 std::vector<Holder> HoldersAt(const Phases& phases, const Attribution& attribution, Position at);
+
+/// The variable that kept each block when the record was made, by the block's address.
+using OwnerNames = HashMap<Address, StringId>;
+OwnerNames OwnersOf(const Timeline& timeline);
+/// Of an allocation that was alive then; not valid where the record does not tell.
+StringId OwnerOf(const OwnerNames& names, const Allocation& allocation);
 
 /// The stack that says whose an allocation is: its own, or that of the forward which an event of
 /// the backward thread belongs to.

@@ -207,6 +207,29 @@ std::string MadeWhen(const Evidence& e, const LeakGrowth& growth, const std::str
   return text;
 }
 
+/// The variable that keeps most of it, where the record tells.
+std::string KeptInWhat(const Evidence& e) {
+  const Phases& p = e.trace.phases;
+  const OwnerNames names = OwnersOf(p.timeline);
+  if (names.empty()) return "";
+  std::map<StringId, Owner> by_name;
+  for (const KeptSite& site : e.trace.attribution.kept) {
+    for (AllocationIndex a : site.allocations) {
+      const StringId name = OwnerOf(names, p.at(a));
+      if (e.trace.attribution.category[a] != Category::kKept || !name.valid()) continue;
+      Owner& owner = by_name[name];
+      owner.name = p.timeline.stacks.strings[name];
+      owner.bytes += p.at(a).block;
+      ++owner.count;
+    }
+  }
+  std::vector<Owner> owners;
+  for (auto& [name, owner] : by_name) owners.push_back(std::move(owner));
+  owners = FoldedOwners(owners);
+  if (owners.empty()) return "";
+  return fmt::format("{} of it is held by {}", FormatBytes(owners[0].bytes), owners[0].name);
+}
+
 }  // namespace
 
 std::vector<Finding> FindLeak(const Evidence& e) {
@@ -247,6 +270,9 @@ std::vector<Finding> FindLeak(const Evidence& e) {
       fmt::format("most of it ({}) was made at {}", FormatBytes(in_place), place));
   if (const std::string when = MadeWhen(e, growth, where); !when.empty()) {
     finding.evidence.push_back(when);
+  }
+  if (const std::string keeper = KeptInWhat(e); !keeper.empty()) {
+    finding.evidence.push_back(keeper);
   }
   if (kind == LeakKind::kGraph) {
     finding.evidence.push_back(fmt::format("it comes from {} places inside modules: {}",

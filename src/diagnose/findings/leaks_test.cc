@@ -494,6 +494,26 @@ TEST(Leaks, AreFoundAndNamed) {
   EXPECT_GE(runs, IsNightly() ? 20 * 20 : 20 * 5);
 }
 
+TEST(Leaks, AreSaidToBeHeldByTheVariableThatKeepsThem) {
+  TrainingRun run({.unit = 40 * kMiB});
+  Held held;
+  run.OwnedBy("losses");
+  const Explanation e = run.Explain(
+      [&] {
+        run.AddModel(6, 30 * kMiB);
+        for (int i = 0; i < 12; ++i) {
+          Keep(held, run.Forward(60).All());
+          run.Step();
+        }
+      },
+      0.2);
+  const Finding* leak = FindById(e, FindingId::kLeak);
+  ASSERT_NE(leak, nullptr) << e.verdict;
+  std::string told;
+  for (const std::string& evidence : leak->evidence) told += evidence + "; ";
+  EXPECT_NE(told.find("of it is held by losses[*]; "), std::string::npos) << told;
+}
+
 TEST(Leaks, AreNotSeenWhereThereIsNone) {
   int runs = 0;
   for (const Script& script : Healthy()) {

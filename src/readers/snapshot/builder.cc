@@ -377,6 +377,11 @@ void Builder::SetBlockField(std::size_t row, Key key, Value value) {
         AddRow(tables_.budget, tables_.given_of_blocks, std::pair(row, StringId(value.payload)));
       }
       return;
+    case Key::kOwner:
+      if (value.kind == Kind::kString) {
+        block.owner = stack_builder_.Shortened(StringId(value.payload));
+      }
+      return;
     case Key::kHistory:
       // The newest entry comes first; the others were merged into this block.
       if (value.kind == Kind::kHistory && value.payload < tables_.histories.size()) {

@@ -142,6 +142,14 @@ TEST(Snapshot, ForwardFramesNameTheLineOfABackwardEvent) {
   EXPECT_EQ(Where(t, t.forward_stacks[0].stack, 1), "/home/me/train.py:41:<module>");
 }
 
+TEST(Snapshot, BlocksMayHaveTheVariableThatKeepsThem) {
+  const Recording recording = ReadDialect("owners.pickle");
+  const Timeline& t = recording.timelines.at(0);
+  ASSERT_EQ(t.blocks.size(), 5u);
+  EXPECT_EQ(t.stacks.strings[t.blocks[2].owner], "the graph of losses[0]");
+  EXPECT_FALSE(t.blocks[3].owner.valid()) << "a number is no name";
+}
+
 TEST(Snapshot, DevicesWithoutEventsAreLeftOut) {
   const Recording recording = ReadDialect("devices.pickle");
   ASSERT_EQ(recording.timelines.size(), 2u);

@@ -274,7 +274,10 @@ void TimelineMaker::GiveStacks(StackBudget& copies) {
     StackCopier copier(tables_.stacks, timeline.stacks, copies, tables_.budget);
     for (Event& e : timeline.events) copier.Copy(e.stack);
     for (Segment& s : timeline.segments) copier.Copy(s.stack);
-    for (Block& b : timeline.blocks) copier.Copy(b.stack);
+    for (Block& b : timeline.blocks) {
+      copier.Copy(b.stack);
+      copier.Copy(b.owner);
+    }
     for (ForwardStack& f : timeline.forward_stacks) copier.Copy(f.stack);
     for (EventNote& n : timeline.notes) copier.Copy(n.text);
     for (EventNote& n : timeline.purposes) copier.Copy(n.text);

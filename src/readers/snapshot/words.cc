@@ -65,6 +65,7 @@ const HashMap<std::string_view, Key>& SnapshotKeys() {
       {"graph_capture_record_stream_reuse", Key::kGraphCaptureReuse},
       {"max_cached_size", Key::kMaxCachedSize},
       {"plimsoll_budget", Key::kBudget},
+      {"plimsoll_owner", Key::kOwner},
       {kPredictionKey, Key::kPrediction},
       {kPredictedTorchKey, Key::kPredictedTorch},
       {kPredictedCategoryKey, Key::kPurpose},

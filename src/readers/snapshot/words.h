@@ -71,6 +71,7 @@ enum class Key : std::uint8_t {
   kPredictedTorch,
   kPurpose,     // and of its events: what the block is for
   kBudget,      // what `plimsoll run --budget` set
+  kOwner,       // the variable that kept a block, which `plimsoll run` adds
   kDivisionOf,  // "1", "2", "4", … "32768" inside roundup_power2_divisions
 };
 inline constexpr std::size_t kKeyCount = static_cast<std::size_t>(Key::kDivisionOf) + 1;

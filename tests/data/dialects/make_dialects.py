@@ -187,6 +187,19 @@ def main():
     refused = event("oom", 0, 4 << 30, 1005, STACK_B, device_free=1 << 30)
     del refused["addr"]
     write("second_ran_out", snapshot(segments=[segment(1)], device_traces=[first, events() + [refused]]))
+    # Blocks whose keepers `plimsoll run` named; the one that is free and the one whose name is no text have none.
+    sizes = [3 * MIB, 4 * MIB, 5 * MIB, 2 * MIB]
+    places = [BASE + sum(sizes[:i]) for i in range(len(sizes))]
+    owners = ["trainer.callbacks[3].outputs[0] in main (train.py:44)", "trainer.callbacks[3].outputs[1] in main (train.py:44)",
+              "the graph of losses[0]", 7]
+    blocks = [{"address": a, "size": s, "requested_size": s, "state": "active_allocated", "frames": [], "plimsoll_owner": o}
+              for a, s, o in zip(places, sizes, owners)]
+    blocks.append({"address": BASE + 14 * MIB, "size": 6 * MIB, "requested_size": 0, "state": "inactive", "frames": [],
+                   "plimsoll_owner": "nobody"})
+    made = [event("alloc", a, s, 1001 + i, STACK_B) for i, (a, s) in enumerate(zip(places, sizes))]
+    ran_out = event("oom", 0, 4 << 30, 1009, STACK_B, device_free=1 << 30)
+    del ran_out["addr"]
+    write("owners", snapshot(segments=[segment(blocks=blocks)], device_traces=[events()[:1] + made + [ran_out]]))
     # Keys that are missing.
     bare = [{k: e[k] for k in ("action", "addr", "size")} for e in events()]
     write("bare", {"device_traces": [bare]})

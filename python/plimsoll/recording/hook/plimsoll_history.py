@@ -11,7 +11,7 @@ import sys
 import time
 
 ENTRIES = 200000
-# As launchers tell it: torchrun and accelerate, Slurm, the MPIs.
+# As launchers tell it: torchrun and accelerate, Slurm, the MPIs, an indexed job of Kubernetes.
 _RANKS = (
     "RANK",
     "SLURM_PROCID",
@@ -20,6 +20,7 @@ _RANKS = (
     "PMI_RANK",
     "MV2_COMM_WORLD_RANK",
     "LOCAL_RANK",
+    "JOB_COMPLETION_INDEX",
 )
 # A job may survive many out-of-memory events. After the first ones, writing may take at most this
 # share of the job's time; the snapshot at the end has them all.
@@ -78,10 +79,11 @@ def _newer_options(begin):
 class History:
     """Of the process in which it began. A forked child cannot use CUDA: there it does nothing."""
 
-    def __init__(self, torch, max_entries):
+    def __init__(self, torch, max_entries, find_owners=None):
         self.torch = torch
         self.kind, self.device = accelerator(torch)
         self.max_entries = max_entries
+        self.find_owners = find_owners  # plimsoll_owners.find
         self.owner = None  # who switched it on: "plimsoll", or the "script"; None: nobody could
         self.ooms = 0
         self.last_oom = None
@@ -180,13 +182,15 @@ class History:
 
     # Snapshots.
 
-    def write(self, path):
+    def write(self, path, ran_out=False):
         """Beside the file and then renamed: one that is there stays whole until then. What it
-        cost, and how much of the history it has."""
+        cost, and how much of the history it has. Where memory ran out, each block is told the
+        variable that keeps it: later those are gone."""
         begun = time.monotonic()
         self._allocations_then = None
         snapshot = self.device.memory._snapshot()
         self._name_nodes(snapshot)
+        owned = self._name_owners(snapshot) if ran_out and self.find_owners else 0
         if self.budget and isinstance(snapshot, dict):
             # Whoever reads the file must know that the limit is the user's own.
             snapshot.setdefault("allocator_settings", {})["plimsoll_budget"] = self.budget
@@ -206,6 +210,7 @@ class History:
         return {
             "bytes": size,
             "seconds": round(seconds, 4),
+            "owned": owned,
             "events": sum(events),
             # A full ring buffer has dropped its oldest entries.
             "full": self.owner == "plimsoll" and any(n >= self.max_entries for n in events),
@@ -229,6 +234,20 @@ class History:
                     augment(frames)
         except Exception:
             pass  # the names are a help, the snapshot is needed
+
+    def _name_owners(self, snapshot):
+        """How many blocks have got the name of what keeps them."""
+        names = self.find_owners(self.torch)
+        if not names or not isinstance(snapshot, dict):
+            return 0
+        owned = 0
+        for segment in snapshot.get("segments", []):
+            for block in segment.get("blocks", []):
+                name = names.get(block.get("address"))
+                if name is not None and block.get("state") == "active_allocated":
+                    block["plimsoll_owner"] = name
+                    owned += 1
+        return owned
 
     # Marks in the record.
 

@@ -1,4 +1,4 @@
-"""Records the allocator's history of this process, for `plimsoll run`.
+"""Records the allocator's history of this process, for `plimsoll run` and `plimsoll hook`.
 
 `attach` queues one call for the moment when CUDA (or Intel's XPU) is initialised; a process that
 never does that is left alone. From then on a snapshot is written when memory runs out, when a
@@ -20,16 +20,41 @@ import threading
 import time
 
 _LONGEST_TEXT = 4000
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# What tells one job from another that records into the same folder: Slurm's steps, torchrun, Ray.
+_JOBS = (("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID",), ("RAY_JOB_ID",))
 
 
-def attach(torch, folder, log, load):
+def attach(torch, run):
     """Queues the recording for when the device is initialised, if it ever is."""
-    open(os.path.join(os.path.dirname(__file__), "torch_was_imported"), "a").close()
-    recorder = _Recorder(torch, folder, log, load)
+    if run.hook:
+        open(os.path.join(run.hook, "torch_was_imported"), "a").close()
+    recorder = _Recorder(torch, run)
     if recorder.history.device is None:
-        log("torch %s is built without CUDA" % torch.__version__)
+        run.log("torch %s is built without CUDA" % torch.__version__)
         return
     recorder.history.device._lazy_call(recorder.start)
+
+
+def _job():
+    """Of which job this process is, as its launcher says; None where it does not."""
+    for names in _JOBS:
+        told = [os.environ.get(name, "") for name in names]
+        if told[0] and told[0] != "none":
+            return ".".join(filter(None, told))[:200]
+    return None
+
+
+def _program():
+    """"ray::Trainer.step" of a worker of Ray's, which says so in its title; else the script."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            title = file.read(200).split(b"\0")[0].decode("utf-8", "replace")
+        if title.startswith("ray::"):
+            return title
+    except OSError:
+        pass
+    return os.path.basename(getattr(sys, "argv", [""])[0])[:200]
 
 
 def _guarded(what):
@@ -50,14 +75,14 @@ def _guarded(what):
 
 
 class _Recorder:
-    def __init__(self, torch, folder, log, load):
+    def __init__(self, torch, run):
         self.torch = torch
-        self.common = load("plimsoll_history")
+        self.run = run
+        self.common = run.load("plimsoll_history")
         most = int(os.environ.get("PLIMSOLL_RUN_MAX_ENTRIES", "0")) or self.common.ENTRIES
-        self.history = self.common.History(torch, most)
-        self.folder = folder
-        self.log = log
-        self.load = load  # of another file of the hook
+        self.history = self.common.History(torch, most, self.find_owners)
+        self.folder = run.folder
+        self.log = run.log
         self.stem = None
         self.lock = threading.Lock()
         self.begun = 0.0
@@ -74,6 +99,8 @@ class _Recorder:
     @_guarded("starting to record")
     def start(self):
         self.begun = time.time()
+        if not self.make_folder():
+            return
         self.limit()
         self.record()
         self.count_steps()
@@ -83,6 +110,18 @@ class _Recorder:
         self.watch_hard_exit()
         self.watch_signals()
         self.tell()
+
+    def make_folder(self):
+        """`plimsoll run` has made it; otherwise the first process does that uses CUDA."""
+        try:
+            if self.run.hook is None:
+                os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            self.tell()
+            return True
+        except OSError as error:
+            # There is no other place to say it.
+            print("plimsoll: nothing is recorded: %s" % error, file=sys.stderr, flush=True)
+            return False
 
     @_guarded("the history")
     def record(self):
@@ -125,7 +164,7 @@ class _Recorder:
         if tell is None:
             self.log("--modules needs PyTorch 2.10 or newer")
             return
-        self.load("plimsoll_modules").begin(self.torch, tell, self.log)
+        self.run.load("plimsoll_modules").begin(self.torch, tell, self.log)
 
     @_guarded("watching os._exit")
     def watch_hard_exit(self):
@@ -146,7 +185,7 @@ class _Recorder:
             else:
                 self.save("signal")
 
-        self.signals = self.load("plimsoll_signals").Signals(told, self.report, self.log)
+        self.signals = self.run.load("plimsoll_signals").Signals(told, self.report, self.log)
         self.signals.watch()
 
     # Snapshots.
@@ -158,7 +197,7 @@ class _Recorder:
         with self.lock:
             if self.oom_file:
                 self.set_aside("first" if self.history.ooms == 2 else None)
-            self.oom_file = self.write("out of memory")
+            self.oom_file = self.write("out of memory", True)
             self.history.wrote_out_of_memory()
             self.tell()
 
@@ -228,10 +267,14 @@ class _Recorder:
         with open(os.path.join(self.folder, self.error), "w") as file:
             file.write("%s%s: %s\n" % (rank, self.ended["type"], text))
 
-    def write(self, at):
+    @_guarded("naming what keeps tensors")
+    def find_owners(self, torch):
+        return self.run.load("plimsoll_owners").find(torch)
+
+    def write(self, at, ran_out=False):
         self.settle_rank()
         name = self.name() + ".pickle"
-        written = self.history.write(os.path.join(self.folder, name))
+        written = self.history.write(os.path.join(self.folder, name), ran_out)
         self.snapshots[name] = dict(written, file=name, at=at)
         return name
 
@@ -250,6 +293,7 @@ class _Recorder:
             return self.stem
         rank = self.common.rank()
         wanted = ("rank%d." % rank if rank is not None else "") + "pid%d" % os.getpid()
+        wanted += self.host_in_names()
         for i in range(1, 1000):
             # Another machine that shares the folder may have a process of that number.
             stem = wanted if i == 1 else "%s-%d" % (wanted, i)
@@ -262,6 +306,13 @@ class _Recorder:
                 continue
         raise RuntimeError("no name is left for " + wanted)
 
+    def host_in_names(self):
+        """Without `plimsoll run` the folder is one that many machines may share."""
+        host = socket.gethostname().split(".")[0]
+        plain = host.replace("-", "").replace("_", "").isalnum() and host.isascii()
+        # A rank is told by the name of a file.
+        return "." + host if self.run.hook is None and plain and "rank" not in host else ""
+
     def tell(self):
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
         text = json.dumps(
@@ -270,6 +321,8 @@ class _Recorder:
                 "pid": os.getpid(),
                 "host": socket.gethostname(),
                 "rank": self.common.rank(),
+                "job": _job(),
+                "program": _program(),
                 "restart": self.common.whole_number(restarts) or 0,
                 "torch": str(self.torch.__version__),
                 "history": {"plimsoll": "run"}.get(self.history.owner, self.history.owner),
@@ -305,7 +358,7 @@ class _Recorder:
         if self.status is None:
             # Several machines may share the folder.
             name = "%s.pid%d.status" % (socket.gethostname().replace("/", "_"), os.getpid())
-            self.status = os.path.join(os.path.dirname(__file__), name)
+            self.status = os.path.join(self.run.hook or self.enter_register(), name)
         devices = map(self.device_status, range(self.history.device.device_count()))
         text = json.dumps(
             {
@@ -323,6 +376,16 @@ class _Recorder:
         with open(self.status + ".part", "w") as file:
             file.write(text)
         os.replace(self.status + ".part", self.status)
+
+    def enter_register(self):
+        """Where `plimsoll watch` looks for runs; `plimsoll run` has entered its own."""
+        register = self.run.load("plimsoll_register")
+        folder = os.path.join(self.folder, "status")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        entry = register.enter(folder)
+        if entry is not None:
+            atexit.register(register.leave, entry, os.getpid())
+        return folder
 
     def pinned(self):
         """Bytes of the host that PyTorch's allocator has page-locked, in use or cached; None where
@@ -363,8 +426,11 @@ class _Recorder:
             return None
 
     def driver_index(self, device):
-        """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES."""
-        if "CUDA_VISIBLE_DEVICES" not in os.environ:
+        """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES, or of ROCm's."""
+        told = [os.environ[name] for name in _VISIBLE if name in os.environ]
+        if not told:
             return device
-        visible = [entry.strip() for entry in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        if len(set(told)) > 1:
+            return None  # one counts those that the other lets through
+        visible = [entry.strip() for entry in told[0].split(",")]
         return self.common.whole_number(visible[device]) if device < len(visible) else None

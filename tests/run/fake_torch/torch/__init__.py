@@ -10,3 +10,4 @@ __version__ = "2.13.0+cpu" if release == "cpu" else release + ".0+fake"
 from torch import _C, compiler, cuda, nn, optim  # noqa: E402, F401
 
 OutOfMemoryError = cuda.OutOfMemoryError
+Tensor = cuda.Tensor

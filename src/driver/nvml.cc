@@ -1,4 +1,4 @@
-#include "nvml/nvml.h"
+#include "driver/nvml.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -89,9 +89,9 @@ struct Nvml::Library {
 
   bool FindAll();
   std::string Describe(Code code) const;
-  std::optional<NvmlMemory> Memory(Device device, Code& code) const;
-  void AddProcesses(Device device, NvmlGpu& gpu) const;
-  NvmlGpu Read(unsigned index) const;
+  std::optional<DriverMemory> Memory(Device device, Code& code) const;
+  void AddProcesses(Device device, DriverGpu& gpu) const;
+  DriverGpu Read(unsigned index) const;
 };
 
 bool Nvml::Library::FindAll() {
@@ -120,18 +120,18 @@ std::string Nvml::Library::Describe(Code code) const {
   return text == nullptr ? fmt::format("NVML error {}", code) : std::string(text);
 }
 
-std::optional<NvmlMemory> Nvml::Library::Memory(Device device, Code& code) const {
+std::optional<DriverMemory> Nvml::Library::Memory(Device device, Code& code) const {
   MemoryV2 two{.version = kMemoryV2};
   code = memory_v2 == nullptr ? kSuccess : memory_v2(device, &two);
   if (memory_v2 != nullptr && code == kSuccess) {
-    return NvmlMemory{.total = ToBytes(two.total),
-                      .used = ToBytes(two.used),
-                      .free = ToBytes(two.free),
-                      .driver = ToBytes(two.reserved)};
+    return DriverMemory{.total = ToBytes(two.total),
+                        .used = ToBytes(two.used),
+                        .free = ToBytes(two.free),
+                        .driver = ToBytes(two.reserved)};
   }
   MemoryV1 one{};
   if (memory_v1 == nullptr || (code = memory_v1(device, &one)) != kSuccess) return std::nullopt;
-  return NvmlMemory{
+  return DriverMemory{
       .total = ToBytes(one.total), .used = ToBytes(one.used), .free = ToBytes(one.free)};
 }
 
@@ -139,7 +139,7 @@ namespace {
 
 /// Grows the list until all of them have room; processes begin while one asks.
 template <typename Process>
-void AddFrom(ListProcesses<Process> list, Device device, std::vector<NvmlProcess>& to) {
+void AddFrom(ListProcesses<Process> list, Device device, std::vector<DriverProcess>& to) {
   if (list == nullptr) return;
   std::vector<Process> found(64);
   unsigned count = static_cast<unsigned>(found.size());
@@ -153,7 +153,7 @@ void AddFrom(ListProcesses<Process> list, Device device, std::vector<NvmlProcess
   if (code != kSuccess) return;
   found.resize(std::min<std::size_t>(count, found.size()));
   for (const Process& process : found) {
-    const auto same = [&](const NvmlProcess& other) { return other.pid == process.pid; };
+    const auto same = [&](const DriverProcess& other) { return other.pid == process.pid; };
     if (std::ranges::any_of(to, same)) continue;  // it computes and draws
     to.push_back({.pid = process.pid});
     if (process.used != kNotAvailable) to.back().used = ToBytes(process.used);
@@ -162,7 +162,7 @@ void AddFrom(ListProcesses<Process> list, Device device, std::vector<NvmlProcess
 
 }  // namespace
 
-void Nvml::Library::AddProcesses(Device device, NvmlGpu& gpu) const {
+void Nvml::Library::AddProcesses(Device device, DriverGpu& gpu) const {
   for (std::size_t kind = 0; kind < processes_v2.size(); ++kind) {
     if (processes_v2[kind] != nullptr) {
       AddFrom(processes_v2[kind], device, gpu.processes);
@@ -170,11 +170,11 @@ void Nvml::Library::AddProcesses(Device device, NvmlGpu& gpu) const {
       AddFrom(processes_v1[kind], device, gpu.processes);
     }
   }
-  std::ranges::sort(gpu.processes, {}, &NvmlProcess::pid);
+  std::ranges::sort(gpu.processes, {}, &DriverProcess::pid);
 }
 
-NvmlGpu Nvml::Library::Read(unsigned index) const {
-  NvmlGpu gpu{.index = static_cast<int>(index)};
+DriverGpu Nvml::Library::Read(unsigned index) const {
+  DriverGpu gpu{.index = static_cast<int>(index)};
   Device device = nullptr;
   Code code = handle(index, &device);
   if (code != kSuccess) {
@@ -236,10 +236,10 @@ Result<Nvml> Nvml::Load() {
   return Nvml(std::move(library));
 }
 
-std::vector<NvmlGpu> Nvml::Read() const {
+std::vector<DriverGpu> Nvml::Read() const {
   unsigned count = 0;
   if (library_->count(&count) != kSuccess) count = 0;
-  std::vector<NvmlGpu> gpus;
+  std::vector<DriverGpu> gpus;
   for (unsigned i = 0; i < std::min(count, kMostGpus); ++i) gpus.push_back(library_->Read(i));
   return gpus;
 }
