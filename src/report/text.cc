@@ -13,6 +13,7 @@
 #include "report/format/table.h"
 #include "report/format/writer.h"
 #include "report/host_text.h"
+#include "report/log_text.h"
 
 namespace plimsoll {
 namespace {
@@ -277,7 +278,8 @@ void WriteRankTable(Writer& w, const Explanation& e) {
       std::ranges::any_of(e.ranks, [](const RankReport& r) { return r.rank.has_value(); });
   const bool processes =
       std::ranges::all_of(e.ranks, [](const RankReport& r) { return !r.process.empty(); });
-  const char* const what = one_file    ? "devices"
+  const bool of_log = std::ranges::all_of(e.ranks, [](const RankReport& r) { return r.format == "log"; });
+  const char* const what = one_file && !(of_log && (told || processes)) ? "devices"
                            : processes ? "processes"
                            : told      ? "ranks"
                                        : "files";
@@ -364,6 +366,7 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   if (!e.ranks.empty()) WriteRank(w, e.ranks[e.shown]);
   w.List("The arithmetic", e.arithmetic);
   if (e.host) WriteHost(w, *e.host);
+  if (e.log) WriteLog(w, *e.log);
   WriteFindings(w, e);
   std::vector<std::string> ruled_out;
   for (const RuledOut& excluded : e.ruled_out) ruled_out.push_back(excluded.because);

@@ -6,12 +6,12 @@
 namespace plimsoll {
 namespace {
 
-struct CountedWords {
+struct FigureKindWords {
   std::string_view name;
   std::string_view label;
 };
 /// In the order of the enum.
-constexpr auto kCountedWords = std::to_array<CountedWords>({
+constexpr auto kFigureKindWords = std::to_array<FigureKindWords>({
     {"tensors", "in tensors"},
     {"active", "in tensors or awaited by a stream"},
     {"reserved", "reserved by PyTorch"},
@@ -42,16 +42,16 @@ constexpr auto kCountedWords = std::to_array<CountedWords>({
 
 }  // namespace
 
-std::string_view CountedName(Counted counted) {
-  return kCountedWords[static_cast<std::size_t>(counted)].name;
+std::string_view FigureKindName(FigureKind counted) {
+  return kFigureKindWords[static_cast<std::size_t>(counted)].name;
 }
 
-std::string_view CountedLabel(Counted counted) {
-  return kCountedWords[static_cast<std::size_t>(counted)].label;
+std::string_view FigureKindLabel(FigureKind counted) {
+  return kFigureKindWords[static_cast<std::size_t>(counted)].label;
 }
 
-bool IsBytes(Counted counted) {
-  return counted < Counted::kRetries && counted != Counted::kDeviceShare;
+bool IsBytes(FigureKind counted) {
+  return counted < FigureKind::kRetries && counted != FigureKind::kDeviceShare;
 }
 
 std::string_view FigureSpanName(FigureSpan span) {

@@ -13,7 +13,7 @@
 namespace plimsoll {
 
 /// What a figure of a log counts.
-enum class Counted : std::uint8_t {
+enum class FigureKind : std::uint8_t {
   kTensors,      // allocated by PyTorch's allocator
   kActive,       // that, and blocks that another stream still uses
   kReserved,     // held by PyTorch's allocator
@@ -42,11 +42,11 @@ enum class Counted : std::uint8_t {
   kLength,       // tokens or pixels of a sample; a count
 };
 /// As JSON has it: "device_used".
-std::string_view CountedName(Counted counted);
+std::string_view FigureKindName(FigureKind counted);
 /// For sentences: "in use on the card".
-std::string_view CountedLabel(Counted counted);
+std::string_view FigureKindLabel(FigureKind counted);
 /// Whether it is a number of bytes.
-bool IsBytes(Counted counted);
+bool IsBytes(FigureKind counted);
 
 /// What time a figure is of.
 enum class FigureSpan : std::uint8_t {
@@ -96,7 +96,7 @@ class LoggedSeries {
   static constexpr std::size_t kMostPoints = 2048;
 
   FigureSource source;
-  Counted counts = Counted::kTensors;
+  FigureKind counts = FigureKind::kTensors;
   FigureSpan span = FigureSpan::kNow;
   /// Half a unit of the last printed digit, the coarsest of all.
   std::int64_t half_unit = 0;

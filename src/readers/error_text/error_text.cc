@@ -31,7 +31,7 @@ bool TellsMemory(const Recording& recording) {
   return !recording.messages.empty() || !recording.summaries.empty() ||
          std::ranges::any_of(recording.logged, [](const LoggedSeries& series) {
            // The card's size and the job's batch are known without any use of memory.
-           return series.counts != Counted::kDeviceTotal && series.counts < Counted::kKvTokens;
+           return series.counts != FigureKind::kDeviceTotal && series.counts < FigureKind::kKvTokens;
          });
 }
 

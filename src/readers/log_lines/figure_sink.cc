@@ -157,7 +157,7 @@ void FigureSink::PutWhole(const Printed& part, double factor, const Printed& per
                     .process = place.process};
   if (!whose.rank) whose.rank = line_->rank;
   if (whose.process.empty() && !whose.rank) whose.process = line_->process;
-  LoggedSeries* const series = Find({"of its percentage", Counted::kDeviceTotal}, whose);
+  LoggedSeries* const series = Find({"of its percentage", FigureKind::kDeviceTotal}, whose);
   if (series == nullptr) return;
   const auto half = static_cast<std::int64_t>(off * double(*whole));
   ++series->count;

@@ -21,7 +21,7 @@ inline constexpr double kOnes = 1;
 /// What a field of a line is.
 struct FigureField {
   std::string_view name;
-  Counted counts = Counted::kTensors;
+  FigureKind counts = FigureKind::kTensors;
   FigureSpan span = FigureSpan::kNow;
 };
 

@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-using enum Counted;
+using enum FigureKind;
 using enum FigureSpan;
 
 /// So many lines that are no rows end a table.
@@ -44,7 +44,7 @@ std::vector<std::string_view> CsvCells(std::string_view line) {
 struct ExportMetric {
   /// What a heading ends with; letters in any case.
   std::string_view name;
-  Counted counts;
+  FigureKind counts;
   FigureSpan span;
   double factor;
 };

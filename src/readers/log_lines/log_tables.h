@@ -35,7 +35,7 @@ class LogTable {
     std::string name;
     std::string phase;
     std::string run;
-    Counted counts = Counted::kTensors;
+    FigureKind counts = FigureKind::kTensors;
     FigureSpan span = FigureSpan::kNow;
     double factor = 1;
     std::optional<int> device = {};

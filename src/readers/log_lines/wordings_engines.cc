@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-using enum Counted;
+using enum FigureKind;
 using enum FigureSpan;
 
 }  // namespace
@@ -166,7 +166,7 @@ void ReadSglangMemory(const FigureLine& line, FigureSink& sink) {
   const std::size_t at = FindKey(line.text, kUsage);
   const auto size = at == kNowhere ? std::nullopt : SizedAt(line, at + kUsage.size(), "GB");
   if (!size) return;
-  const Counted counts = Contains(phase, "weight")        ? kWeights
+  const FigureKind counts = Contains(phase, "weight")        ? kWeights
                          : Contains(phase, "graph")       ? kGraphs
                          : Contains(phase, "distributed") ? kOutside
                                                           : kDeviceUsed;

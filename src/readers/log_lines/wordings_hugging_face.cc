@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-using enum Counted;
+using enum FigureKind;
 using enum FigureSpan;
 
 /// Of a line that is a dictionary: the step that it names, else that of the progress bar.

@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-using enum Counted;
+using enum FigureKind;
 using enum FigureSpan;
 
 /// The words of a phase in front of `end`: from the last "Before " or "After " on, else behind the

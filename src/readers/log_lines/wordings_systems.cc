@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-using enum Counted;
+using enum FigureKind;
 using enum FigureSpan;
 
 /// The cells of a row between bars, whatever characters draw them.
@@ -125,7 +125,7 @@ bool IsErrorText(std::string_view text) {
 
 /// What the words in front of a figure of the user's own say that it counts.
 struct OwnField {
-  Counted counts;
+  FigureKind counts;
   FigureSpan span;
 };
 

@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-using enum Counted;
+using enum FigureKind;
 using enum FigureSpan;
 
 /// The line with the step stands above those of all other metrics.
@@ -409,7 +409,7 @@ void ReadTorchRec(const FigureLine& line, FigureSink& sink) {
 namespace {
 
 /// A fact that trainers print once: the number behind signs that set it apart from its name.
-void PutFact(const FigureLine& line, std::string_view name, Counted counts, FigureSink& sink) {
+void PutFact(const FigureLine& line, std::string_view name, FigureKind counts, FigureSink& sink) {
   const std::string lower = Lower(line.text);
   const std::size_t at = FindKey(lower, name);
   if (at == kNowhere) return;

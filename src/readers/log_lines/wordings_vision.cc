@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-using enum Counted;
+using enum FigureKind;
 using enum FigureSpan;
 
 /// The two numbers of "[ 50/7330]" whose bracket is at `open`.
