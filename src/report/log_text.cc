@@ -30,6 +30,8 @@ std::vector<LogRow> RowsOf(const LogReport& log) {
   std::vector<LogRow> rows;
   std::map<std::tuple<std::string, std::string, std::string>, std::size_t> index;
   for (const LoggedSeries& series : log.series) {
+    // The card's size by a percentage is told where it is used.
+    if (series.inferred) continue;
     const auto [at, fresh] = index.emplace(
         std::tuple(series.source.program, series.source.field, series.source.phase), rows.size());
     if (fresh) rows.emplace_back();

@@ -361,7 +361,9 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   for (const CardReport& card : e.cards) WriteCard(w, card);
   if (e.ranks.size() > 1) {
     WriteRankTable(w, e);
-    w.Heading(NameOf(e.ranks[e.shown]));
+    const RankReport& shown = e.ranks[e.shown];
+    // Of the ranks of a log nothing else is known.
+    if (!shown.account.empty() || !shown.notes.empty()) w.Heading(NameOf(shown));
   }
   if (!e.ranks.empty()) WriteRank(w, e.ranks[e.shown]);
   w.List("The arithmetic", e.arithmetic);

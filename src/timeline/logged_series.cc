@@ -76,6 +76,11 @@ void LoggedSeries::Add(const LoggedPoint& point) {
   if (point.value > highest.value) highest = point;
   last = point;
   ++count;
+  if (point.has_step()) {
+    first_step = stepped == 0 ? point.step : std::min(first_step, point.step);
+    last_step = std::max(last_step, point.step);
+    ++stepped;
+  }
   points.push_back(point);
   if (points.size() >= kMostPoints) Thin();
 }

@@ -110,6 +110,10 @@ class LoggedSeries {
   LoggedPoint last = {};
   LoggedPoint lowest = {};
   LoggedPoint highest = {};
+  /// How many had a step, and the least and the most of those.
+  std::int64_t stepped = 0;
+  std::int64_t first_step = LoggedPoint::kNoStep;
+  std::int64_t last_step = LoggedPoint::kNoStep;
   std::vector<LoggedPoint> points = {};
 
   void Add(const LoggedPoint& point);

@@ -160,6 +160,13 @@ std::optional<Rise> FindRise(std::span<const LoggedPoint> points, std::int64_t h
   const double total = rise.rate * (line.back().x - line.front().x);
   if (total < least || !IsStraight(line, rise.rate, total, double(half_unit))) return {};
   rise.begin = line.front().index;
+  // The last point in front of it, where it lies on the line too.
+  if (cut > 0) {
+    const PlottedPoint& before = places[cut - 1];
+    const double off = line.front().y - rise.rate * (line.front().x - before.x) - before.y;
+    const double near = std::max(double(half_unit), 0.25 * rise.rate * (line.front().x - before.x));
+    if (std::abs(off) <= near) rise.begin = before.index;
+  }
   return rise;
 }
 

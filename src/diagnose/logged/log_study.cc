@@ -93,18 +93,22 @@ void FindLeft(LogReport& report) {
 
 void CountSteps(LogReport& report) {
   for (const LoggedSeries& series : report.series) {
-    std::int64_t stepped = 0;
-    for (const LoggedPoint& point : series.points) {
-      if (!point.has_step()) continue;
-      ++stepped;
-      report.first_step = std::min(report.first_step.value_or(point.step), point.step);
-      report.last_step = std::max(report.last_step.value_or(point.step), point.step);
-    }
-    if (stepped == 0) continue;
-    // Of a series that was thinned, all have steps if some do.
-    const bool thinned = series.count > static_cast<std::int64_t>(series.points.size());
-    report.steps = std::max(report.steps, thinned ? series.count : stepped);
+    if (series.stepped == 0) continue;
+    report.first_step = std::min(report.first_step.value_or(series.first_step), series.first_step);
+    report.last_step = std::max(report.last_step.value_or(series.last_step), series.last_step);
+    report.steps = std::max(report.steps, series.stepped);
   }
+}
+
+/// The most that a rank held when it was last told, of what may fill a card.
+Bytes LastHeld(const LogReport& report, const FigureSource& source) {
+  Bytes most = 0;
+  for (const LoggedSeries& series : report.series) {
+    const bool same = series.source.rank == source.rank && series.source.device == source.device &&
+                      series.source.process == source.process;
+    if (same && Weight(series) >= 3) most = std::max(most, series.last.value);
+  }
+  return most;
 }
 
 void FindGrowth(LogReport& report) {
@@ -122,7 +126,9 @@ void FindGrowth(LogReport& report) {
     if (report.capacity && rise->rate > 0 && series.counts != FigureKind::kDeviceShare) {
       const Bytes beside =
           series.counts == FigureKind::kDeviceUsed ? 0 : report.outside.value_or(0);
-      const double room = double(*report.capacity - beside - growth.to.value);
+      // What is held at the end of a step is less than at its peak, which grows with it.
+      const Bytes held = std::max(growth.to.value, LastHeld(report, series.source));
+      const double room = double(*report.capacity - beside - held);
       const double more = std::max(0.0, room / rise->rate);
       const std::int64_t last = rise->by_step
                                     ? growth.to.step
@@ -224,9 +230,7 @@ std::vector<RankReport> RanksOf(const Recording& recording, const LogReport& rep
     RankReport& rank =
         ranks[{series.source.rank, series.source.device, series.source.process}];
     TakePeaks(series, rank);
-    std::int64_t stepped = 0;
-    for (const LoggedPoint& point : series.points) stepped += point.has_step() ? 1 : 0;
-    if (stepped > 0) rank.steps = std::max(rank.steps.value_or(0), stepped);
+    if (series.stepped > 0) rank.steps = std::max(rank.steps.value_or(0), series.stepped);
   }
   if (ranks.empty()) ranks[{}];
   std::vector<RankReport> list;
@@ -362,11 +366,17 @@ void AddLog(const Recording& recording, std::optional<int> file_rank, Explanatio
     if (!capacity) capacity = rank.capacity;
   }
   LogStudy study = StudyLog(WithRanks(recording.logged, file_rank), capacity);
+  // It is known when it was full.
+  const bool ran_out = std::ranges::any_of(explanation.ranks, &RankReport::RanOut);
+  if (ran_out) {
+    for (LoggedGrowth& growth : study.report.growth) growth.full_at.reset();
+    study.findings = InOrder(FindInLog(study.report));
+  }
   DropTold(study.findings, explanation);
   RaisePeaks(study.report, explanation.ranks);
   for (const Finding& finding : study.findings) {
     if (finding.id != FindingId::kLeak) continue;
-    explanation.verdict += " The log shows growth: " + finding.title + ".";
+    explanation.verdict += " " + Capitalised(finding.title) + ".";
   }
   // What grew stands first of what is as grave.
   study.findings.insert(study.findings.end(), explanation.findings.begin(),

@@ -80,9 +80,12 @@ void TakeFolded(FigureLine& line) {
 
 void CleanLine(std::string_view raw, std::string& text) {
   text.clear();
+  // Few lines have backslashes, and single signs are found fastest.
+  const bool slashes = raw.find('\\') != kNowhere;
   std::size_t from = 0;
   while (from < raw.size()) {
-    std::size_t at = raw.find_first_of("\x1b\\", from);
+    std::size_t at = raw.find('\x1b', from);
+    if (slashes) at = std::min(at, raw.find('\\', from));
     if (at == kNowhere) at = raw.size();
     text.append(raw.substr(from, at - from));
     if (at == raw.size()) break;
@@ -95,7 +98,8 @@ void CleanLine(std::string_view raw, std::string& text) {
     if (at + 1 >= raw.size() || raw[at + 1] != '"') text += raw[at];
     from = at + 1;
   }
-  std::replace(text.begin(), text.end(), '"', '\'');
+  std::size_t quote = text.find('"');
+  for (; quote != kNowhere; quote = text.find('"', quote + 1)) text[quote] = '\'';
 }
 
 void TakePrefix(std::string_view above, FigureLine& line) {
@@ -200,24 +204,34 @@ std::size_t FindKey(std::string_view text, std::string_view key, std::size_t fro
   return kNowhere;
 }
 
+std::size_t LastBefore(std::string_view text, std::string_view key, std::size_t before) {
+  // The last sign of a key is rarer in a line than its first letter.
+  std::size_t end = std::min(before, text.size());
+  while (end >= key.size()) {
+    const void* const found = memrchr(text.data(), key.back(), end);
+    if (found == nullptr) return kNowhere;
+    const auto last = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+    if (last + 1 < key.size()) return kNowhere;
+    const std::size_t at = last + 1 - key.size();
+    const bool word = at == 0 || !IsWordSign(text[at - 1]) || !IsWordSign(key.front());
+    if (word && text.substr(at, key.size()) == key) return at;
+    end = last;
+  }
+  return kNowhere;
+}
+
 std::optional<std::int64_t> CountBefore(const FigureLine& line, std::string_view key,
                                         std::size_t before) {
-  std::size_t at = before;
-  while (true) {
-    at = line.text.rfind(key, at);
-    if (at == kNowhere) return {};
-    const bool whole_word = at == 0 || !IsWordSign(line.text[at - 1]) || !IsWordSign(key.front());
-    if (whole_word) {
-      const std::optional<Printed> number = NumberAt(line, at + key.size());
-      const bool cut = number && number->end == line.text.size() && !line.complete;
-      if (number && !cut && number->value >= 0 && number->value < 1e15 &&
-          number->value == std::floor(number->value)) {
-        return static_cast<std::int64_t>(number->value);
-      }
+  for (std::size_t at = LastBefore(line.text, key, before); at != kNowhere;
+       at = LastBefore(line.text, key, at)) {
+    const std::optional<Printed> number = NumberAt(line, at + key.size());
+    const bool cut = number && number->end == line.text.size() && !line.complete;
+    if (number && !cut && number->value >= 0 && number->value < 1e15 &&
+        number->value == std::floor(number->value)) {
+      return static_cast<std::int64_t>(number->value);
     }
-    if (at == 0) return {};
-    --at;
   }
+  return {};
 }
 
 std::optional<std::int64_t> AnyStep(const FigureLine& line) {
@@ -285,6 +299,8 @@ std::optional<std::int64_t> StepOfBar(const FigureLine& line) {
 std::string_view LineAbove(const FigureLine& line, int lines, std::string& buffer) {
   std::size_t end = line.begin;
   const std::size_t floor = end > kFarAbove ? end - kFarAbove : 0;
+  // What a progress bar rewrote is no line above.
+  while (end > floor && line.part[end - 1] != '\n') --end;
   for (int seen = 0; end > floor && seen < 64; ++seen) {
     --end;  // the line end in front
     std::size_t begin = end;

@@ -56,6 +56,9 @@ std::optional<Printed> NumberBefore(const FigureLine& line, std::size_t end);
 /// Where `key` begins, not inside a longer word; at or behind `from`.
 std::size_t FindKey(std::string_view text, std::string_view key, std::size_t from = 0);
 
+/// Where the last `key` that ends in front of `before` begins, not inside a longer word.
+std::size_t LastBefore(std::string_view text, std::string_view key,
+                       std::size_t before = std::string_view::npos);
 /// The whole number behind the last `key` in front of `before`: "step: 40", "global_step=16".
 std::optional<std::int64_t> CountBefore(const FigureLine& line, std::string_view key,
                                         std::size_t before = std::string_view::npos);

@@ -20,17 +20,21 @@ std::uint64_t Mixed(std::uint64_t hash, std::uint64_t value) {
 
 std::uint64_t HashOf(std::string_view text) { return std::hash<std::string_view>()(text); }
 
-std::uint64_t HashOf(std::string_view program, std::string_view field, const FigurePlace& place) {
-  std::uint64_t hash = Mixed(HashOf(program), HashOf(field));
+std::uint64_t HashOf(std::string_view program, const FigureField& field,
+                     const FigurePlace& place) {
+  std::uint64_t hash = Mixed(HashOf(program), HashOf(field.name));
+  hash = Mixed(hash, static_cast<std::uint64_t>(field.counts));
   hash = Mixed(hash, HashOf(place.phase));
   hash = Mixed(hash, HashOf(place.process));
   hash = Mixed(hash, static_cast<std::uint64_t>(place.rank.value_or(-1)));
   return Mixed(hash, static_cast<std::uint64_t>(place.device.value_or(-1)));
 }
 
-bool Same(const FigureSource& source, std::string_view program, std::string_view field,
+bool Same(const LoggedSeries& series, std::string_view program, const FigureField& field,
           const FigurePlace& place) {
-  return source.rank == place.rank && source.device == place.device && source.field == field &&
+  const FigureSource& source = series.source;
+  return series.counts == field.counts && series.span == field.span &&
+         source.rank == place.rank && source.device == place.device && source.field == field.name &&
          source.phase == place.phase && source.process == place.process &&
          source.program == program;
 }
@@ -52,12 +56,12 @@ void FigureSink::Begin(std::string_view program, const FigureLine& line, std::si
 }
 
 LoggedSeries* FigureSink::Find(const FigureField& field, const FigurePlace& place) {
-  std::uint64_t hash = HashOf(program_, field.name, place);
+  std::uint64_t hash = HashOf(program_, field, place);
   for (;; ++hash) {
     const auto found = index_.find(hash);
     if (found == index_.end()) break;
     LoggedSeries& series = series_[found->second];
-    if (Same(series.source, program_, field.name, place)) return &series;
+    if (Same(series, program_, field, place)) return &series;
   }
   if (series_.size() >= kMostSeries) {
     ++left_out_;

@@ -18,16 +18,22 @@ std::size_t RowCount() { return LogWordings().size(); }
 
 bool EndsLine(char c) { return c == '\n' || c == '\r'; }
 
+/// Behind the last such sign in text[from, to); `from` where there is none.
+std::size_t BehindLast(std::string_view text, std::size_t from, std::size_t to, char sign) {
+  const void* const found = memrchr(text.data() + from, sign, to - from);
+  if (found == nullptr) return from;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data()) + 1;
+}
+
 std::size_t SegmentBegin(std::string_view text, std::size_t at) {
   const std::size_t floor = at > kMostOfLine ? at - kMostOfLine : 0;
-  while (at > floor && !EndsLine(text[at - 1])) --at;
-  return at;
+  return BehindLast(text, BehindLast(text, floor, at, '\n'), at, '\r');
 }
 
 std::size_t SegmentEnd(std::string_view text, std::size_t at) {
-  const std::size_t most = std::min(text.size(), at + kMostOfLine);
-  const std::size_t length = text.substr(at, most - at).find_first_of("\n\r");
-  return length == kNowhere ? most : at + length;
+  const std::string_view rest = text.substr(at, kMostOfLine);
+  const std::string_view line = rest.substr(0, rest.find('\n'));
+  return at + std::min(line.size(), line.find('\r'));
 }
 
 /// The line above, for prefixes that only count where two lines have them.
@@ -86,7 +92,8 @@ bool LogFigures::EnterLine(const FigurePart& part, std::size_t begin, std::size_
 
 /// A line in which no row has found a figure may be one of the user's own program.
 void LogFigures::LeaveLine() {
-  if (may_be_own_ && sink_.figures() == figures_before_) {
+  // One that was cut may have been of any program.
+  if (may_be_own_ && line_.complete && sink_.figures() == figures_before_) {
     sink_.Begin(kOwnProgram, line_, number_);
     ReadOwnLine(line_, sink_);
   }

@@ -27,7 +27,9 @@ std::vector<std::string_view> CsvCells(std::string_view line) {
       const std::size_t close = line.find('\'', at + 1);
       if (close == kNowhere) return {};
       cells.push_back(line.substr(at + 1, close - at - 1));
-      at = line.find(',', close);
+      at = line.find_first_not_of(' ', close + 1);
+      // A dictionary has a colon there.
+      if (at != kNowhere && line[at] != ',') return {};
     } else {
       const std::size_t comma = line.find(',', at);
       std::string_view cell = line.substr(at, comma == kNowhere ? kNowhere : comma - at);
@@ -202,6 +204,7 @@ std::optional<LogTable::TableColumn> LogTable::ColumnOf(std::string_view heading
 }
 
 bool LogTable::OpenCsv(const FigureLine& line) {
+  if (line.text.starts_with('{')) return false;
   const std::vector<std::string_view> cells = CsvCells(line.text);
   if (cells.size() < 2) return false;
   std::vector<TableColumn> columns;

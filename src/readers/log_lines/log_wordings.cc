@@ -27,7 +27,7 @@ constexpr auto kLogWordings = std::to_array<LogWording>({
     {"DeepSpeed", "MemAllocated=", ReadDeepSpeedThroughput,
      "epoch=0/micro_step=64/global_step=16, RunningAvgSamplesPerSec=10.4, CurrSamplesPerSec=10.6, "
      "MemAllocated=21.4GB, MaxMemAllocated=55.02GB"},
-    {"DeepSpeed", "max_cache_allocated:", ReadDeepSpeedTimer,
+    {"DeepSpeed", "| mem_allocated:", ReadDeepSpeedTimer,
      " | mem_allocated: 11.2100 GB | max_mem_allocated: 14.0300 GB | cache_allocated: 15.5000 GB | "
      "max_cache_allocated: 16.0000 GB"},
     {"DeepSpeed", "CPU Virtual Memory:", ReadDeepSpeedHost,

@@ -57,14 +57,16 @@ void ReadTitan(const FigureLine& line, FigureSink& sink) {
   std::size_t before = 0;
   for (std::size_t at = FindKey(line.text, kKey); at != kNowhere;
        at = FindKey(line.text, kKey, at + kKey.size())) {
-    const std::optional<std::int64_t> step = CountBefore(line, "step:", at);
-    FigurePlace place{.step = step};
-    const std::size_t word = line.text.rfind("step:", at);
+    const std::size_t word = LastBefore(line.text, "step:", at);
+    FigurePlace place;
+    if (word != kNowhere) place.step = CountBefore(line, "step:", at);
     const bool validates = word != kNowhere && line.text.substr(0, word).ends_with("validate ");
     if (validates) place.phase = "validate";
     // Two lines that were joined have the second one's prefix between them.
     if (before > 0) place.rank = RankInside(line, at);
-    if (step) PutWithPercent(line, at + kKey.size(), {"memory", kReserved, kSinceLine}, place, sink);
+    if (place.step) {
+      PutWithPercent(line, at + kKey.size(), {"memory", kReserved, kSinceLine}, place, sink);
+    }
     before = at;
   }
 }
@@ -314,7 +316,7 @@ void ReadAcceleratePeak(const FigureLine& line, FigureSink& sink) {
     const std::string_view phase = rest.substr(0, rest.find_first_of(" :("));
     const auto size = SizedAt(line, colon + 1, "");
     const bool host = Contains(line.text.substr(0, at), "CPU");
-    const std::string_view name = head.words.substr(0, head.words.find(" the "));
+    const std::string_view name = head.words.substr(0, head.words.rfind(" the "));
     if (size) sink.Put({name, host ? kHostUsed : kTensors, head.span}, *size, kMebi, {.phase = phase});
     return;
   }

@@ -23,8 +23,11 @@ std::optional<std::pair<std::int64_t, std::int64_t>> Fraction(const FigureLine& 
 /// "Epoch(train)  [2][ 50/7330]" counts from the first epoch on; "Iter(train) [ 50/90000]" and
 /// "Iter [50/90000]" count themselves.
 std::optional<std::int64_t> MmStep(const FigureLine& line, std::size_t before) {
-  const std::size_t open = line.text.rfind('[', line.text.substr(0, before).find('/'));
-  if (open == kNowhere || open >= before) return {};
+  std::size_t head = FindKey(line.text, "Epoch");
+  if (head == kNowhere) head = FindKey(line.text, "Iter");
+  if (head == kNowhere || head > before) return {};
+  const std::size_t open = line.text.rfind('[', line.text.find('/', head));
+  if (open == kNowhere || open >= before || open < head) return {};
   const auto part = Fraction(line, open);
   if (!part || part->second <= 0 || part->second > 1'000'000'000) return {};
   if (open == 0 || line.text[open - 1] != ']') return part->first;

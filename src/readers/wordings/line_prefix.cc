@@ -95,6 +95,20 @@ bool IsLogBracket(std::string_view inside) {
          IsDigit(inside[1]) && IsDigit(inside[2]) && IsDigit(inside[3]);
 }
 
+/// The number behind `key` in `text`.
+std::optional<int> IndexBehind(std::string_view text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(at + key.size());
+  return SmallNumber(rest.substr(0, CountDigits(rest)));
+}
+
+/// sglang's "2026-03-02 10:11:12 TP3"; where other dimensions are named too, TP alone is no rank.
+std::optional<int> RankBehindTime(std::string_view inside) {
+  if (Contains(inside, " DP") || Contains(inside, " PP")) return {};
+  return IndexBehind(inside, " TP");
+}
+
 /// A group in brackets that is not part of a message: TensorFlow's "[32,1024]" must stay.
 LinePrefix Bracket(std::string_view line) {
   const std::size_t end = line.substr(0, kLongestBracket).find(']');
@@ -103,7 +117,7 @@ LinePrefix Bracket(std::string_view line) {
   const std::string_view rest = line.substr(end + 1);
   const std::size_t colon = rest.starts_with(":") ? 1 : 0;
   if (std::optional<int> rank = RankName(inside)) return {end + 1 + colon, rank};
-  if (IsLogBracket(inside)) return {end + 1 + colon, {}};
+  if (IsLogBracket(inside)) return {end + 1 + colon, RankBehindTime(inside)};
   // Open MPI's "[1,3]<stderr>:": job and rank.
   const std::size_t comma = inside.find(',');
   if (comma != std::string_view::npos && rest.starts_with("<std")) {
@@ -113,14 +127,6 @@ LinePrefix Bracket(std::string_view line) {
     }
   }
   return {};
-}
-
-/// The number behind `key` in `text`.
-std::optional<int> IndexBehind(std::string_view text, std::string_view key) {
-  const std::size_t at = text.find(key);
-  if (at == std::string_view::npos) return {};
-  const std::string_view rest = text.substr(at + key.size());
-  return SmallNumber(rest.substr(0, CountDigits(rest)));
 }
 
 /// Ray's "(RayTrainWorker pid=1234, ip=10.0.0.1) ", vLLM's "(VllmWorker rank=3 pid=1234) " and
