@@ -18,6 +18,10 @@ constexpr std::size_t kMostLogRows = 14;
 constexpr std::size_t kMostCurves = 16;
 constexpr std::size_t kCurveWidth = 48;
 
+bool IsSetting(const LoggedSeries& series) {
+  return series.counts == FigureKind::kBatch || series.counts == FigureKind::kLength;
+}
+
 /// Series that only rank, card and process tell apart, in one row.
 struct LogRow {
   std::vector<const LoggedSeries*> series;
@@ -30,8 +34,8 @@ std::vector<LogRow> RowsOf(const LogReport& log) {
   std::vector<LogRow> rows;
   std::map<std::tuple<std::string, std::string, std::string>, std::size_t> index;
   for (const LoggedSeries& series : log.series) {
-    // The card's size by a percentage is told where it is used.
-    if (series.inferred) continue;
+    // The card's size by a percentage is told where it is used, the job's batch below.
+    if (series.inferred || IsSetting(series)) continue;
     const auto [at, fresh] = index.emplace(
         std::tuple(series.source.program, series.source.field, series.source.phase), rows.size());
     if (fresh) rows.emplace_back();
@@ -204,6 +208,13 @@ void WriteLog(Writer& w, const LogReport& log) {
   w.Heading(heading);
   WriteFigures(w, log);
   WriteCurves(w, log);
+  std::string settings;
+  for (const LoggedSeries& series : log.series) {
+    if (!IsSetting(series)) continue;
+    settings += fmt::format("{}{} {} (line {})", settings.empty() ? "" : ", ", series.source.field,
+                            series.last.value, series.last.line);
+  }
+  if (!settings.empty()) w.Wrapped(Printable(settings), "  ", "  ");
   for (const std::string& note : log.notes) w.Wrapped(Printable(note), "  - ", "    ");
 }
 

@@ -54,6 +54,12 @@ bool IsBytes(FigureKind counted) {
   return counted < FigureKind::kRetries && counted != FigureKind::kDeviceShare;
 }
 
+bool TellsUse(FigureKind kind) {
+  return kind < FigureKind::kKvTokens && kind != FigureKind::kDeviceTotal &&
+         kind != FigureKind::kHostTotal && kind != FigureKind::kAllowed &&
+         kind != FigureKind::kFormula;
+}
+
 std::string_view FigureSpanName(FigureSpan span) {
   switch (span) {
     case FigureSpan::kNow:

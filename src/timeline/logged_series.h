@@ -48,6 +48,9 @@ std::string_view FigureKindLabel(FigureKind counted);
 /// Whether it is a number of bytes.
 bool IsBytes(FigureKind counted);
 
+/// Whether it says how much memory was used: not the card's size nor the job's batch.
+bool TellsUse(FigureKind kind);
+
 /// What time a figure is of.
 enum class FigureSpan : std::uint8_t {
   kNow,        // when the line was printed
@@ -61,6 +64,9 @@ std::string_view FigureSpanName(FigureSpan span);
 inline bool IsPeak(FigureSpan span) {
   return span == FigureSpan::kSinceLine || span == FigureSpan::kSinceStart;
 }
+
+/// The program of lines in words of nobody else's.
+inline constexpr std::string_view kOwnProgram = "your own program";
 
 struct LoggedPoint {
   static constexpr std::int64_t kNoStep = -1;

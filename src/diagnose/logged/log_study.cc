@@ -360,7 +360,8 @@ Explanation ExplainLog(const Recording& recording, std::optional<int> file_rank)
 }
 
 void AddLog(const Recording& recording, std::optional<int> file_rank, Explanation& explanation) {
-  if (recording.logged.empty()) return;
+  const auto tells = [](const LoggedSeries& series) { return TellsUse(series.counts); };
+  if (std::ranges::none_of(recording.logged, tells)) return;
   std::optional<Bytes> capacity;
   for (const RankReport& rank : explanation.ranks) {
     if (!capacity) capacity = rank.capacity;

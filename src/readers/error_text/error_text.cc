@@ -30,8 +30,10 @@ Result<Recording> ReadAll(LogWindow& window, const std::string& name) {
 bool TellsMemory(const Recording& recording) {
   return !recording.messages.empty() || !recording.summaries.empty() ||
          std::ranges::any_of(recording.logged, [](const LoggedSeries& series) {
-           // The card's size and the job's batch are known without any use of memory.
-           return series.counts != FigureKind::kDeviceTotal && series.counts < FigureKind::kKvTokens;
+           // A text about memory has numbers of it too: one is no log.
+           const bool prose = series.source.program == kOwnProgram && series.count < 2 &&
+                              series.stepped == 0;
+           return TellsUse(series.counts) && !prose;
          });
 }
 

@@ -250,6 +250,13 @@ Recording LogReader::Finish() && {
   recording.summaries = std::move(summaries_);
   const std::int64_t left_out = figures_.left_out();
   recording.logged = std::move(figures_).Take();
+  if (!recording.messages.empty()) {
+    // Words of a message that no wording has are no curve.
+    constexpr std::int64_t kLeastOwn = 3;
+    std::erase_if(recording.logged, [](const LoggedSeries& series) {
+      return series.source.program == kOwnProgram && series.count < kLeastOwn;
+    });
+  }
   recording.skipped = std::move(search.collector.skipped);
   if (left_out > 0) recording.skipped["figures of more sources than any job has"] += left_out;
   if (gave_up_) {

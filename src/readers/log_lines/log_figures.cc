@@ -12,7 +12,6 @@ namespace {
 constexpr std::size_t kMostOfLine = 16 << 10;
 /// A hostile text of nothing but phrases in one line must not take minutes.
 constexpr std::size_t kMostCleaned = 64 << 20;
-constexpr std::string_view kOwnProgram = "your own program";
 
 std::size_t RowCount() { return LogWordings().size(); }
 
