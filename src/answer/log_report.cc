@@ -15,7 +15,8 @@ std::string SourceText(const FigureSource& source) {
 }
 
 std::string FigureText(const LoggedSeries& series, std::int64_t value) {
-  if (series.counts == FigureKind::kDeviceShare) return fmt::format("{:.2f} %", double(value) / 100);
+  if (series.counts == FigureKind::kDeviceShare)
+    return fmt::format("{:.2f} %", double(value) / 100);
   return IsBytes(series.counts) ? FormatBytes(value) : fmt::format("{}", value);
 }
 

@@ -22,7 +22,8 @@ struct LoggedGrowth {
   LoggedPoint to = {};
   /// How many figures the line goes through.
   std::int64_t points = 0;
-  /// When the card is full if it goes on so, where the card's memory is known.
+  /// The step at which the card is full if it goes on so, where the card's memory is known; without
+  /// steps, after how many more figures.
   std::optional<std::int64_t> full_at = {};
 };
 

@@ -37,12 +37,14 @@ Error EmptyFile(const std::string& name) {
 }
 
 Error NothingInIt(const std::string& name) {
-  return Error{.message = "not a memory snapshot, and neither an out-of-memory message nor a figure of memory "
-                          "in it",
-               .file = name,
-               .hint =
-                   "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
-                   "text, a profiler trace or an nsys SQLite export"};
+  return Error{
+      .message =
+          "not a memory snapshot, and neither an out-of-memory message nor a figure of memory "
+          "in it",
+      .file = name,
+      .hint =
+          "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
+          "text, a profiler trace or an nsys SQLite export"};
 }
 
 /// What a reader returned, checked.

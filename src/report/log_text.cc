@@ -52,15 +52,15 @@ std::vector<LogRow> RowsOf(const LogReport& log) {
 std::string_view SpanText(FigureSpan span) {
   switch (span) {
     case FigureSpan::kNow:
-      return "then";
+      return "";
     case FigureSpan::kSinceLine:
-      return "peak, reset each time";
+      return ", peak, reset each time";
     case FigureSpan::kSinceStart:
-      return "peak since the start";
+      return ", peak since the start";
     case FigureSpan::kChange:
-      return "difference";
+      return ", difference";
     case FigureSpan::kAboveEnd:
-      return "peak above the end";
+      return ", peak above the end";
   }
   return "";
 }
@@ -85,7 +85,7 @@ void WriteFigures(Writer& w, const LogReport& log) {
     table.Row({Printable(series.source.field), FigureText(series, series.first.value),
                FigureText(series, series.last.value), FigureText(series, series.highest.value),
                fmt::format("{}", rows[i].count), Printable(WhereHighest(series))});
-    std::string under = fmt::format("{}: {}, {}", series.source.program,
+    std::string under = fmt::format("{}: {}{}", series.source.program,
                                     FigureKindLabel(series.counts), SpanText(series.span));
     if (!series.source.phase.empty()) under += fmt::format("; \"{}\"", series.source.phase);
     table.Under(Printable(under));
@@ -137,7 +137,7 @@ void WriteCurves(Writer& w, const LogReport& log) {
   }
   if (log.series[shown].points.size() < 3) return;
   const LoggedSeries& series = log.series[shown];
-  w.Wrapped(Printable(fmt::format("{} of {}{}, from {} to {}:", own.field, own.program,
+  w.Wrapped(Printable(fmt::format("{}'s \"{}\"{}, from {} to {}:", own.program, own.field,
                                   own.phase.empty() ? "" : ", \"" + own.phase + "\"",
                                   FigureText(series, low), FigureText(series, high))),
             "  ", "  ");

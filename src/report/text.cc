@@ -278,11 +278,12 @@ void WriteRankTable(Writer& w, const Explanation& e) {
       std::ranges::any_of(e.ranks, [](const RankReport& r) { return r.rank.has_value(); });
   const bool processes =
       std::ranges::all_of(e.ranks, [](const RankReport& r) { return !r.process.empty(); });
-  const bool of_log = std::ranges::all_of(e.ranks, [](const RankReport& r) { return r.format == "log"; });
+  const bool of_log =
+      std::ranges::all_of(e.ranks, [](const RankReport& r) { return r.format == "log"; });
   const char* const what = one_file && !(of_log && (told || processes)) ? "devices"
-                           : processes ? "processes"
-                           : told      ? "ranks"
-                                       : "files";
+                           : processes                                  ? "processes"
+                           : told                                       ? "ranks"
+                                                                        : "files";
   w.Heading(fmt::format("{} {}", e.ranks.size(), what));
   Table table({{},
                {.heading = "peak allocated", .right = true},

@@ -32,7 +32,7 @@ enum class FigureKind : std::uint8_t {
   kAllowed,      // the share of the card that a server may use
   kEngineFreed,  // what a sleeping engine let go of
   kEngineKept,   // what was in use on its card then
-  kHostUsed,         // the host's memory
+  kHostUsed,     // the host's memory
   kHostTotal,    // what there is of it
   kFormula,      // computed by a program, never measured
   kRetries,      // how often PyTorch emptied its cache to go on; a count
@@ -53,8 +53,8 @@ bool TellsUse(FigureKind kind);
 
 /// What time a figure is of.
 enum class FigureSpan : std::uint8_t {
-  kNow,        // when the line was printed
-  kSinceLine,  // the most since the line before: it is reset each time
+  kNow,         // when the line was printed
+  kSinceLine,   // the most since the line before: it is reset each time
   kSinceStart,  // the most since the process began: it can only rise
   kChange,      // a difference of two moments
   kAboveEnd,    // the most of a phase, less what was held at its end

@@ -150,8 +150,8 @@ std::optional<Rise> FindRise(std::span<const LoggedPoint> points, std::int64_t h
   if (points.size() < kLeastLoggedPoints) return {};
   const std::vector<PlottedPoint> places = PlacesOf(points, rise.by_step);
   if (places.size() < kLeastLoggedPoints) return {};
-  const double least = std::max({kLeastLoggedRise, kLeastShare * std::abs(places.back().y),
-                                 4 * double(half_unit)});
+  const double least =
+      std::max({kLeastLoggedRise, kLeastShare * std::abs(places.back().y), 4 * double(half_unit)});
   const auto [low, high] = std::ranges::minmax(places, {}, &PlottedPoint::y);
   if (high.y - low.y < least) return {};
   const std::size_t cut = BestCut(places);

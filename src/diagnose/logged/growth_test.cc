@@ -18,9 +18,7 @@ std::vector<LoggedPoint> Points(int steps, const std::function<double(int)>& gib
   return points;
 }
 
-double RateOf(const std::optional<Rise>& rise) {
-  return rise ? rise->rate / double(kGiB) : 0;
-}
+double RateOf(const std::optional<Rise>& rise) { return rise ? rise->rate / double(kGiB) : 0; }
 
 TEST(Growth, BeginsWhereTheLineDoes) {
   const auto points =

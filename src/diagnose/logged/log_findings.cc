@@ -34,14 +34,14 @@ std::string WhereText(const LoggedSeries& series) {
   return text;
 }
 
-/// "torchtitan's memory".
+/// "torchtitan's \"memory\"".
 std::string FieldText(const LoggedSeries& series) {
-  return fmt::format("{} of {}", series.source.field, series.source.program);
+  return fmt::format("{}'s \"{}\"", series.source.program, series.source.field);
 }
 
 std::string RateText(const LoggedSeries& series, const LoggedGrowth& growth) {
   const auto rate = static_cast<std::int64_t>(std::llround(growth.rate));
-  return fmt::format("{} a {}", FigureText(series, rate), growth.by_step ? "step" : "line");
+  return fmt::format("{} {}", FigureText(series, rate), growth.by_step ? "a step" : "each time");
 }
 
 std::string SinceText(const LoggedGrowth& growth) {
@@ -54,9 +54,9 @@ Severity SeverityOfGrowth(const LogReport& report, const LoggedSeries& series,
                           const LoggedGrowth& growth) {
   const double whole = double(report.capacity.value_or(std::max<Bytes>(1, growth.to.value)));
   const double added = double(growth.to.value - growth.from.value);
-  const double thousand = growth.by_step ? 1000 * growth.rate : added;
-  const Severity severity =
-      LeastLow(SeverityOfShare(std::min(1.0, std::max(added, thousand) / whole)));
+  // A phase without a step is told about once a step.
+  const double thousand = std::max(added, 1000 * growth.rate);
+  const Severity severity = LeastLow(SeverityOfShare(std::min(1.0, thousand / whole)));
   // What the allocator or the card holds may rise for other reasons than a leak.
   return series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive
              ? severity
@@ -79,23 +79,25 @@ std::vector<Finding> Growing(const LogReport& report) {
   const LoggedSeries& series = report.series[growth.series];
   Finding finding{.id = FindingId::kLeak, .rank = series.source.rank};
   finding.severity = SeverityOfGrowth(report, series, growth);
-  const bool tensors = series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive;
+  const bool tensors =
+      series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive;
   finding.title =
       fmt::format("{} grows by {} {}: from {} to {} {}",
-                  tensors                               ? "What tensors hold"
+                  tensors                                  ? "What tensors hold"
                   : series.counts == FigureKind::kReserved ? "What PyTorch reserves"
-                                                        : "What the card has in use",
-                  RateText(series, growth), SinceText(growth), FigureText(series, growth.from.value),
-                  FigureText(series, growth.to.value),
+                                                           : "What the card has in use",
+                  RateText(series, growth), SinceText(growth),
+                  FigureText(series, growth.from.value), FigureText(series, growth.to.value),
                   growth.to.has_step() ? fmt::format("at step {}", growth.to.step)
                                        : fmt::format("in line {}", growth.to.line));
   finding.evidence.push_back(fmt::format("{} figures of {}{}, lines {} to {}", growth.points,
                                          FieldText(series), WhereText(series), growth.from.line,
                                          growth.to.line));
   if (growth.full_at && report.capacity) {
-    finding.evidence.push_back(fmt::format("at that rate the {} of the card are full at {} {}",
-                                           FormatBytes(*report.capacity),
-                                           growth.by_step ? "step" : "figure", *growth.full_at));
+    finding.evidence.push_back(
+        fmt::format("at that rate the {} of the card are full {}", FormatBytes(*report.capacity),
+                    growth.by_step ? fmt::format("at step {}", *growth.full_at)
+                                   : fmt::format("{} times later", *growth.full_at)));
   }
   if (!tensors) {
     finding.evidence.push_back(
@@ -105,8 +107,8 @@ std::vector<Finding> Growing(const LogReport& report) {
   for (const LoggedGrowth& other : report.growth) {
     if (other.series == growth.series || others.size() >= kMostNamed) continue;
     const LoggedSeries& its = report.series[other.series];
-    others.push_back(fmt::format("{}{} by {}", its.source.field, WhereText(its),
-                                 RateText(its, other)));
+    others.push_back(
+        fmt::format("{}{} by {}", its.source.field, WhereText(its), RateText(its, other)));
   }
   if (!others.empty()) finding.evidence.push_back("so do " + Joined(others, "; "));
   finding.remedies = AgainstGrowth(series);
@@ -122,15 +124,18 @@ std::vector<Finding> Retrying(const LogReport& report) {
   }
   if (most == nullptr) return {};
   const std::int64_t risen = most->last.value - (most->count > 1 ? most->first.value : 0);
+  const auto some =
+      std::ranges::find_if(most->points, [](const LoggedPoint& p) { return p.value > 0; });
+  const LoggedPoint& first = some == most->points.end() ? most->last : *some;
   Finding finding{.id = FindingId::kAllocatorRetries,
                   .severity = risen > 0 ? Severity::kMedium : Severity::kLow,
                   .rank = most->source.rank};
   finding.title = fmt::format(
       "The card is full already: PyTorch emptied its cache {} times to go on, first told {}",
-      most->last.value, PointText(most->first));
+      most->last.value, PointText(first));
   finding.evidence = {
-      fmt::format("{}{}: {} {}, {} {}", FieldText(*most), WhereText(*most), most->first.value,
-                  PointText(most->first), most->last.value, PointText(most->last)),
+      fmt::format("{}{}: {} {}, {} {}", FieldText(*most), WhereText(*most), first.value,
+                  PointText(first), most->last.value, PointText(most->last)),
       "each time is a stall, and the next request that is larger by a little fails"};
   return {finding};
 }
@@ -141,13 +146,11 @@ std::vector<Finding> AtTheEdge(const LogReport& report) {
   const double share = double(*report.left) / double(*report.capacity);
   if (share > kEdge) return {};
   const LoggedSeries& series = report.series[*report.highest];
-  Finding finding{.id = FindingId::kNearlyFull,
-                  .severity = Severity::kMedium,
-                  .rank = series.source.rank};
+  Finding finding{
+      .id = FindingId::kNearlyFull, .severity = Severity::kMedium, .rank = series.source.rank};
   finding.title = fmt::format("The card is nearly full: {} of its {} are left at the highest",
                               FormatBytes(*report.left), FormatBytes(*report.capacity));
-  finding.evidence = {fmt::format("{} {} {}, {}{}",
-                                  FigureText(series, series.highest.value),
+  finding.evidence = {fmt::format("{} {} {}, {}{}", FigureText(series, series.highest.value),
                                   FigureKindLabel(series.counts), PointText(series.highest),
                                   FieldText(series), WhereText(series))};
   if (report.outside) {
@@ -166,9 +169,9 @@ std::vector<Finding> OddOnes(const LogReport& report) {
   std::map<SeriesKind, std::vector<const LoggedSeries*>> kinds;
   for (const LoggedSeries& series : report.series) {
     const bool placed = series.source.rank || series.source.device;
-    const bool held = series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive ||
-                      series.counts == FigureKind::kReserved ||
-                      series.counts == FigureKind::kDeviceUsed;
+    const bool held =
+        series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive ||
+        series.counts == FigureKind::kReserved || series.counts == FigureKind::kDeviceUsed;
     if (!placed || !held || series.span == FigureSpan::kChange) continue;
     kinds[{series.source.program, series.source.field, series.source.phase}].push_back(&series);
   }
@@ -193,10 +196,9 @@ std::vector<Finding> OddOnes(const LogReport& report) {
   }
   if (odd == nullptr) return {};
   const bool by_rank = odd->source.rank.has_value();
-  Finding finding{
-      .id = by_rank ? FindingId::kRankImbalance : FindingId::kDeviceImbalance,
-      .severity = Severity::kLow,
-      .rank = odd->source.rank};
+  Finding finding{.id = by_rank ? FindingId::kRankImbalance : FindingId::kDeviceImbalance,
+                  .severity = Severity::kLow,
+                  .rank = odd->source.rank};
   const Bytes off = odd->highest.value - usual;
   finding.title = fmt::format("{} is the odd one: {} {}, {} {} than the others",
                               Capitalised(SourceText(odd->source)),
@@ -237,11 +239,10 @@ std::vector<Finding> MuchUnused(const LogReport& report) {
       double(unused) < kMuchNotInTensors * double(best->highest.value)) {
     return {};
   }
-  Finding finding{.id = FindingId::kFragmentation,
-                  .severity = Severity::kLow,
-                  .rank = best->source.rank};
-  finding.title = fmt::format("PyTorch reserved {} more than tensors ever held",
-                              FormatBytes(unused));
+  Finding finding{
+      .id = FindingId::kFragmentation, .severity = Severity::kLow, .rank = best->source.rank};
+  finding.title =
+      fmt::format("PyTorch reserved {} more than tensors ever held", FormatBytes(unused));
   finding.evidence = {
       fmt::format("{} {} {}, {} {} {}{}", FormatBytes(best->highest.value),
                   FigureKindLabel(best->counts), PointText(best->highest),
@@ -259,12 +260,10 @@ std::vector<Finding> MuchUnused(const LogReport& report) {
 std::vector<Finding> NoRoomForCache(const LogReport& report) {
   for (const LoggedSeries& series : report.series) {
     if (series.counts != FigureKind::kKvCache || series.lowest.value >= 0) continue;
-    Finding finding{.id = FindingId::kKvCache,
-                    .severity = Severity::kHigh,
-                    .rank = series.source.rank};
-    finding.title =
-        fmt::format("Nothing is left for keys and values: {} short of any cache",
-                    FormatBytes(-series.lowest.value));
+    Finding finding{
+        .id = FindingId::kKvCache, .severity = Severity::kHigh, .rank = series.source.rank};
+    finding.title = fmt::format("Nothing is left for keys and values: {} short of any cache",
+                                FormatBytes(-series.lowest.value));
     finding.evidence = {
         fmt::format("{} {}", FigureText(series, series.lowest.value), PointText(series.lowest)),
         "weights, a trial run and what others hold take more than the share of the card"};
@@ -291,13 +290,13 @@ std::vector<Finding> Sleeping(const LogReport& report) {
   finding.title = fmt::format("Beside the sleeping engine {} of the card stay in use",
                               FormatBytes(kept->highest.value));
   finding.evidence = {
-      fmt::format("{}, told {} times; {} {}", PointText(kept->highest), kept->count,
+      fmt::format("told {}{}; the last time {} {}", PointText(kept->highest), WhereText(*kept),
                   FormatBytes(kept->last.value), PointText(kept->last)),
       "context, graphs and NCCL of the engine, and all that others on the card had then"};
   if (finding.severity == Severity::kLow) {
-    finding.remedies = {Rule("let the sleeping engine keep less: level 2 gives back the weights too",
-                             Lever::kOther, {"llm.sleep(level=2)"},
-                             "the weights have to be loaded again")};
+    finding.remedies = {
+        Rule("let the sleeping engine keep less: level 2 gives back the weights too", Lever::kOther,
+             {"llm.sleep(level=2)"}, "the weights have to be loaded again")};
   }
   return {finding};
 }
@@ -317,15 +316,13 @@ std::vector<Finding> MuchOutside(const LogReport& report) {
     of = &series;
   }
   if (of == nullptr) return {};
-  Finding finding{.id = FindingId::kOutsidePytorch,
-                  .severity = Severity::kLow,
-                  .rank = of->source.rank};
-  finding.title = fmt::format("{} of the card are in use outside PyTorch's allocator",
-                              FormatBytes(most));
-  finding.evidence = {
-      fmt::format("by {}{}, what is in use less what PyTorch reserved", FieldText(*of),
-                  WhereText(*of)),
-      "NCCL, CUDA graphs, an engine that sleeps, or another process on the card"};
+  Finding finding{
+      .id = FindingId::kOutsidePytorch, .severity = Severity::kLow, .rank = of->source.rank};
+  finding.title =
+      fmt::format("{} of the card are in use outside PyTorch's allocator", FormatBytes(most));
+  finding.evidence = {fmt::format("by {}{}, what is in use less what PyTorch reserved",
+                                  FieldText(*of), WhereText(*of)),
+                      "NCCL, CUDA graphs, an engine that sleeps, or another process on the card"};
   return {finding};
 }
 
@@ -334,7 +331,8 @@ std::vector<Finding> MuchOutside(const LogReport& report) {
 bool MayGrow(const LoggedSeries& series) {
   const bool held = series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive ||
                     series.counts == FigureKind::kReserved ||
-                    series.counts == FigureKind::kDeviceUsed || series.counts == FigureKind::kProcess;
+                    series.counts == FigureKind::kDeviceUsed ||
+                    series.counts == FigureKind::kProcess;
   return held && (series.span == FigureSpan::kNow || series.span == FigureSpan::kSinceLine);
 }
 
@@ -356,8 +354,8 @@ std::optional<Bytes> OutsideIn(const LogReport& report, const FigureSource& sour
 
 std::vector<Finding> FindInLog(const LogReport& report) {
   std::vector<Finding> findings;
-  for (const auto sign : {Growing, NoRoomForCache, Retrying, AtTheEdge, OddOnes, MuchUnused,
-                          Sleeping, MuchOutside}) {
+  for (const auto sign :
+       {Growing, NoRoomForCache, Retrying, AtTheEdge, OddOnes, MuchUnused, Sleeping, MuchOutside}) {
     for (Finding& finding : sign(report)) findings.push_back(std::move(finding));
   }
   return findings;

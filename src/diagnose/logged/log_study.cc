@@ -48,9 +48,42 @@ std::optional<std::size_t> FindHighest(const std::vector<LoggedSeries>& series) 
     return std::pair(Weight(series[i]), series[i].highest.value);
   };
   for (std::size_t i = 0; i < series.size(); ++i) {
-    if (Weight(series[i]) > 0 && (!best || key(i) > key(*best))) best = i;
+    if (Weight(series[i]) == 0 || series[i].highest.value <= 0) continue;
+    if (!best || key(i) > key(*best)) best = i;
   }
   return best;
+}
+
+/// transformers prints what each phase added and how far its peak lay above its end: the peak of a
+/// phase is what all before it left, and these two.
+void AddPeaksOfPhases(std::vector<LoggedSeries>& all) {
+  constexpr std::string_view kPhases[] = {"init", "train", "eval", "test"};
+  const auto find = [&](const std::string& field) -> const LoggedSeries* {
+    const auto same = [&](const LoggedSeries& series) {
+      return series.source.program == "transformers" && series.source.field == field;
+    };
+    const auto found = std::ranges::find_if(all, same);
+    return found == all.end() ? nullptr : &*found;
+  };
+  const LoggedSeries* const before = find("before_init_mem_gpu");
+  Bytes held = before == nullptr ? 0 : before->last.value;
+  std::optional<LoggedSeries> highest;
+  for (const std::string_view phase : kPhases) {
+    const LoggedSeries* const added = find(fmt::format("{}_mem_gpu_alloc_delta", phase));
+    const LoggedSeries* const above = find(fmt::format("{}_mem_gpu_peaked_delta", phase));
+    if (added != nullptr) held += added->last.value;
+    if (above == nullptr) continue;
+    LoggedPoint peak = above->last;
+    peak.value += held;
+    if (highest && peak.value <= highest->last.value) continue;
+    highest = *above;
+    highest->source.field = fmt::format("peak of {}", phase);
+    highest->span = FigureSpan::kSinceStart;
+    highest->inferred = true;
+    highest->points = {peak};
+    highest->first = highest->last = highest->lowest = highest->highest = peak;
+  }
+  if (highest) all.push_back(std::move(*highest));
 }
 
 /// The card's memory where `whose` is: as printed, else by a percentage; of a rank before that of
@@ -106,7 +139,7 @@ Bytes LastHeld(const LogReport& report, const FigureSource& source) {
   for (const LoggedSeries& series : report.series) {
     const bool same = series.source.rank == source.rank && series.source.device == source.device &&
                       series.source.process == source.process;
-    if (same && Weight(series) >= 3) most = std::max(most, series.last.value);
+    if (same && Weight(series) >= 4) most = std::max(most, series.last.value);
   }
   return most;
 }
@@ -127,12 +160,12 @@ void FindGrowth(LogReport& report) {
       const Bytes beside =
           series.counts == FigureKind::kDeviceUsed ? 0 : report.outside.value_or(0);
       // What is held at the end of a step is less than at its peak, which grows with it.
-      const Bytes held = std::max(growth.to.value, LastHeld(report, series.source));
+      const Bytes held = series.counts == FigureKind::kDeviceUsed
+                             ? growth.to.value
+                             : std::max(growth.to.value, LastHeld(report, series.source));
       const double room = double(*report.capacity - beside - held);
       const double more = std::max(0.0, room / rise->rate);
-      const std::int64_t last = rise->by_step
-                                    ? growth.to.step
-                                    : static_cast<std::int64_t>(series.points.size());
+      const std::int64_t last = rise->by_step ? growth.to.step : 0;
       if (more < 1e12) growth.full_at = last + static_cast<std::int64_t>(more) + 1;
     }
     report.growth.push_back(growth);
@@ -227,8 +260,7 @@ std::vector<RankReport> RanksOf(const Recording& recording, const LogReport& rep
   std::map<RankKey, RankReport> ranks;
   for (const LoggedSeries& series : report.series) {
     if (Weight(series) < 3 || ranks.size() >= kMostRanks) continue;
-    RankReport& rank =
-        ranks[{series.source.rank, series.source.device, series.source.process}];
+    RankReport& rank = ranks[{series.source.rank, series.source.device, series.source.process}];
     TakePeaks(series, rank);
     if (series.stepped > 0) rank.steps = std::max(rank.steps.value_or(0), series.stepped);
   }
@@ -248,6 +280,22 @@ std::vector<RankReport> RanksOf(const Recording& recording, const LogReport& rep
     list.push_back(std::move(rank));
   }
   return list;
+}
+
+/// Of a log that tells only what is free.
+std::string LeastFreeText(const LogReport& report) {
+  const LoggedSeries* least = nullptr;
+  for (const LoggedSeries& series : report.series) {
+    if (series.counts != FigureKind::kDeviceFree && series.counts != FigureKind::kNotTensors)
+      continue;
+    if (least == nullptr || series.lowest.value < least->lowest.value) least = &series;
+  }
+  if (least == nullptr) return "";
+  std::string text =
+      fmt::format(" The least that it tells to be {} is {} {}", FigureKindLabel(least->counts),
+                  FormatBytes(least->lowest.value), PointText(least->lowest));
+  if (const std::string source = SourceText(least->source); !source.empty()) text += ", " + source;
+  return text + ".";
 }
 
 /// "71.90 GiB of 79.18 GiB reserved by PyTorch at step 40 (line 812), rank 3; 7.28 GiB left".
@@ -278,6 +326,8 @@ std::string LogVerdict(const LogReport& report, const std::vector<Finding>& find
   if (!highest.empty()) {
     text += fmt::format(" {}he most {} {}.", steps.empty() ? "T" : steps + ": t",
                         steps.empty() ? "that it tells is" : "is", highest);
+  } else {
+    text += LeastFreeText(report);
   }
   if (!findings.empty() && findings.front().severity <= Severity::kMedium) {
     text += " " + Capitalised(findings.front().title) + ".";
@@ -312,7 +362,8 @@ void DropTold(std::vector<Finding>& findings, const Explanation& explanation) {
   });
   for (Finding& finding : findings) {
     // Only what grew may be graver than what the message tells.
-    if (finding.id != FindingId::kLeak) finding.severity = std::max(finding.severity, Severity::kLow);
+    if (finding.id != FindingId::kLeak)
+      finding.severity = std::max(finding.severity, Severity::kLow);
   }
 }
 
@@ -322,6 +373,11 @@ LogStudy StudyLog(std::vector<LoggedSeries> series, std::optional<Bytes> capacit
   LogStudy study;
   LogReport& report = study.report;
   report.series = std::move(series);
+  // Of several logs that were studied before, it is there already.
+  std::erase_if(report.series, [](const LoggedSeries& each) {
+    return each.inferred && each.source.program == "transformers";
+  });
+  AddPeaksOfPhases(report.series);
   CountSteps(report);
   report.highest = FindHighest(report.series);
   if (capacity) {

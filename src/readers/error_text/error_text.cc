@@ -18,10 +18,10 @@ Result<Recording> ReadAll(LogWindow& window, const std::string& name) {
   Recording recording = std::move(reader).Finish();
   recording.file = name;
   const bool figures = recording.messages.empty() && recording.summaries.empty();
-  recording.format = figures                      ? "log"
+  recording.format = figures                       ? "log"
                      : recording.summaries.empty() ? "error text"
-                     : recording.messages.empty() ? "torch.cuda.memory_summary() text"
-                                                  : "error text with torch.cuda.memory_summary()";
+                     : recording.messages.empty()  ? "torch.cuda.memory_summary() text"
+                                                   : "error text with torch.cuda.memory_summary()";
   return recording;
 }
 
@@ -31,8 +31,8 @@ bool TellsMemory(const Recording& recording) {
   return !recording.messages.empty() || !recording.summaries.empty() ||
          std::ranges::any_of(recording.logged, [](const LoggedSeries& series) {
            // A text about memory has numbers of it too: one is no log.
-           const bool prose = series.source.program == kOwnProgram && series.count < 2 &&
-                              series.stepped == 0;
+           const bool prose =
+               series.source.program == kOwnProgram && series.count < 2 && series.stepped == 0;
            return TellsUse(series.counts) && !prose;
          });
 }

@@ -220,9 +220,9 @@ void LogReader::ReadHit(const LogPart& part, const PhraseFinder::Walk& walk,
 void LogReader::Read(const LogPart& part, std::size_t begin, std::size_t end) {
   const Dictionary& dictionary = Openings();
   const std::size_t stop = std::min(part.text.size(), end + kLongestOpening);
-  const FigurePart figures{.text = part.text, .offset = part.offset, .line_of = [&](std::size_t at) {
-                             return LineOf(part, at);
-                           }};
+  const FigurePart figures{.text = part.text,
+                           .offset = part.offset,
+                           .line_of = [&](std::size_t at) { return LineOf(part, at); }};
   PhraseFinder::Walk walk(dictionary.finder, part.text.substr(0, stop), begin);
   while (std::optional<PhraseFinder::Hit> hit = walk.Next()) {
     if (gave_up_ || hit->begin >= end) break;

@@ -58,8 +58,7 @@ void TakeOutOfJson(FigureLine& line) {
   constexpr std::string_view kOpening = "{'log':'";
   if (!line.text.starts_with(kOpening)) return;
   const std::size_t end = line.text.find("\\n','stream'");
-  line.text = line.text.substr(kOpening.size(),
-                               end == kNowhere ? kNowhere : end - kOpening.size());
+  line.text = line.text.substr(kOpening.size(), end == kNowhere ? kNowhere : end - kOpening.size());
   line.complete = end != kNowhere;
 }
 
@@ -188,8 +187,8 @@ std::optional<Printed> NumberBefore(const FigureLine& line, std::size_t end) {
   const std::string_view text = line.text;
   while (end > 0 && text[end - 1] == ' ') --end;
   std::size_t begin = end;
-  while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '.' ||
-                       text[begin - 1] == ',')) {
+  while (begin > 0 &&
+         (IsDigit(text[begin - 1]) || text[begin - 1] == '.' || text[begin - 1] == ',')) {
     --begin;
   }
   if (begin > 0 && text[begin - 1] == '-') --begin;
@@ -248,8 +247,8 @@ std::optional<std::int64_t> AnyStep(const FigureLine& line) {
       const std::optional<Printed> number = NumberAt(own, behind);
       if (!number || number->value != std::floor(number->value) || number->value > 1e15) continue;
       const bool cut = number->end == lower.size() && !line.complete;
-      const bool unit = number->end < lower.size() &&
-                        (IsLetter(lower[number->end]) || lower[number->end] == '%');
+      const bool unit =
+          number->end < lower.size() && (IsLetter(lower[number->end]) || lower[number->end] == '%');
       if (!cut && !unit) return static_cast<std::int64_t>(number->value);
     }
   }
@@ -285,8 +284,8 @@ std::optional<std::int64_t> StepOfBar(const FigureLine& line) {
   const std::size_t text = below.find_first_not_of(" \r\n\t");
   if (text != kNowhere) {
     below.remove_prefix(text);
-    const std::optional<std::int64_t> step = BarIn(below.substr(0, below.find_first_of("\r\n")),
-                                                   false);
+    const std::optional<std::int64_t> step =
+        BarIn(below.substr(0, below.find_first_of("\r\n")), false);
     if (step) return step;
   }
   const std::size_t from = line.begin > kNearLine ? line.begin - kNearLine : 0;

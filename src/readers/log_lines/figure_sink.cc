@@ -20,8 +20,7 @@ std::uint64_t Mixed(std::uint64_t hash, std::uint64_t value) {
 
 std::uint64_t HashOf(std::string_view text) { return std::hash<std::string_view>()(text); }
 
-std::uint64_t HashOf(std::string_view program, const FigureField& field,
-                     const FigurePlace& place) {
+std::uint64_t HashOf(std::string_view program, const FigureField& field, const FigurePlace& place) {
   std::uint64_t hash = Mixed(HashOf(program), HashOf(field.name));
   hash = Mixed(hash, static_cast<std::uint64_t>(field.counts));
   hash = Mixed(hash, HashOf(place.phase));
@@ -33,8 +32,8 @@ std::uint64_t HashOf(std::string_view program, const FigureField& field,
 bool Same(const LoggedSeries& series, std::string_view program, const FigureField& field,
           const FigurePlace& place) {
   const FigureSource& source = series.source;
-  return series.counts == field.counts && series.span == field.span &&
-         source.rank == place.rank && source.device == place.device && source.field == field.name &&
+  return series.counts == field.counts && series.span == field.span && source.rank == place.rank &&
+         source.device == place.device && source.field == field.name &&
          source.phase == place.phase && source.process == place.process &&
          source.program == program;
 }
@@ -157,8 +156,8 @@ void FigureSink::PutWhole(const Printed& part, double factor, const Printed& per
   if (off > 0.01) return;
   const std::optional<std::int64_t> whole = Scaled(part.value / share, factor);
   if (!whole) return;
-  FigurePlace whose{.phase = {}, .rank = place.rank, .device = place.device,
-                    .process = place.process};
+  FigurePlace whose{
+      .phase = {}, .rank = place.rank, .device = place.device, .process = place.process};
   if (!whose.rank) whose.rank = line_->rank;
   if (whose.process.empty() && !whose.rank) whose.process = line_->process;
   LoggedSeries* const series = Find({"of its percentage", FigureKind::kDeviceTotal}, whose);

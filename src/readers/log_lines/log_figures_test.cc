@@ -95,7 +95,8 @@ TEST(LogFigures, GigabytesOfTheProgram) {
 
 TEST(LogFigures, RayFoldsLines) {
   const Recording recording = ReadText(
-      "\x1b[36m(WorkerDict pid=881)\x1b[0m After update_actor, memory allocated (GB): 12.34, memory "
+      "\x1b[36m(WorkerDict pid=881)\x1b[0m After update_actor, memory allocated (GB): 12.34, "
+      "memory "
       "reserved (GB): 40.02, device memory used/total (GB): 46.90/79.11 [repeated 7x across "
       "cluster]\n");
   const LoggedSeries* const series = Find(recording, "memory reserved");

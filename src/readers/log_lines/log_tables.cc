@@ -98,8 +98,8 @@ const ExportMetric* MetricOf(std::string_view heading) {
   for (const ExportMetric& metric : kExportMetrics) {
     if (!lower.ends_with(metric.name)) continue;
     const std::size_t at = lower.size() - metric.name.size();
-    const bool whole = at == 0 || !(IsLetter(lower[at - 1]) || lower[at - 1] == '_') ||
-                       metric.name.front() == '.';
+    const bool whole =
+        at == 0 || !(IsLetter(lower[at - 1]) || lower[at - 1] == '_') || metric.name.front() == '.';
     if (whole) return &metric;
   }
   return nullptr;
@@ -245,7 +245,7 @@ bool LogTable::OpenCsv(const FigureLine& line) {
   kind_ = Kind::kCsv;
   const bool weights_and_biases =
       Contains(line.text, "memoryAllocated") || !columns_.front().run.empty();
-  program_ = board                                     ? "TensorBoard"
+  program_ = board                                       ? "TensorBoard"
              : Contains(line.text, "DeviceStatsMonitor") ? "Lightning"
              : Contains(line.text, "gpu_id:")            ? "Lightning"
              : Contains(line.text, "_bytes.all.")        ? "Lightning"
@@ -281,7 +281,7 @@ bool LogTable::ReadCsv(const FigureLine& line, FigureSink& sink) const {
     if (!value) value = SizedAt(cell, 0, "");
     if (!value || value->end != text.size()) continue;
     place.phase = column.phase;
-    place.device = column.device ? column.device
+    place.device = column.device               ? column.device
                    : index && *index < 100'000 ? std::optional(static_cast<int>(*index))
                                                : std::nullopt;
     place.process = process.empty() ? std::string_view(column.run) : std::string_view(process);

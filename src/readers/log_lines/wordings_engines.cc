@@ -167,9 +167,9 @@ void ReadSglangMemory(const FigureLine& line, FigureSink& sink) {
   const auto size = at == kNowhere ? std::nullopt : SizedAt(line, at + kUsage.size(), "GB");
   if (!size) return;
   const FigureKind counts = Contains(phase, "weight")        ? kWeights
-                         : Contains(phase, "graph")       ? kGraphs
-                         : Contains(phase, "distributed") ? kOutside
-                                                          : kDeviceUsed;
+                            : Contains(phase, "graph")       ? kGraphs
+                            : Contains(phase, "distributed") ? kOutside
+                                                             : kDeviceUsed;
   sink.Put({"mem usage", counts, kChange}, *size, kGibi, {.phase = phase});
 }
 

@@ -12,8 +12,8 @@ using enum FigureSpan;
 
 /// Of a line that is a dictionary: the step that it names, else that of the progress bar.
 std::optional<std::int64_t> StepOfDict(const FigureLine& line) {
-  for (std::string_view key : {"'global_step/max_steps': '", "'global_step': ", "'step': ",
-                               "'current_steps': "}) {
+  for (std::string_view key :
+       {"'global_step/max_steps': '", "'global_step': ", "'step': ", "'current_steps': "}) {
     if (const auto step = CountBefore(line, key)) return step;
   }
   return StepOfBar(line);
@@ -42,7 +42,8 @@ void ReadHfDelta(const FigureLine& line, FigureSink& sink) {
       const bool gpu = mark == "_mem_gpu";
       const FigureSpan span = before ? kNow : peaked ? kAboveEnd : kChange;
       const std::string_view phase = before ? "init" : key.substr(0, key.find("_mem_"));
-      sink.Put({key, gpu ? kTensors : kHostUsed, span}, *size, dict ? kOnes : kMebi, {.phase = phase});
+      sink.Put({key, gpu ? kTensors : kHostUsed, span}, *size, dict ? kOnes : kMebi,
+               {.phase = phase});
     }
   }
 }
@@ -51,7 +52,10 @@ void ReadHfDelta(const FigureLine& line, FigureSink& sink) {
 void ReadHabana(const FigureLine& line, FigureSink& sink) {
   static constexpr auto kFields = std::to_array<FieldWording>({
       {"'memory_allocated (GB)':", "", kGibi, {"memory_allocated", kTensors, kNow}, true},
-      {"'max_memory_allocated (GB)':", "", kGibi, {"max_memory_allocated", kTensors, kSinceStart},
+      {"'max_memory_allocated (GB)':",
+       "",
+       kGibi,
+       {"max_memory_allocated", kTensors, kSinceStart},
        true},
       {"'total_memory_available (GB)':", "", kGibi, {"total_memory_available", kDeviceTotal}, true},
   });
@@ -168,7 +172,8 @@ void ReadUnslothReserved(const FigureLine& line, FigureSink& sink) {
   const std::size_t at = line.text.find("GB of memory reserved.");
   if (at == kNowhere) return;
   if (const auto size = NumberBefore(line, at)) {
-    sink.Put({"memory reserved", kReserved, kSinceStart}, *size, kGibi, {.phase = "before training"});
+    sink.Put({"memory reserved", kReserved, kSinceStart}, *size, kGibi,
+             {.phase = "before training"});
   }
 }
 
@@ -178,7 +183,9 @@ void ReadUnslothPeak(const FigureLine& line, FigureSink& sink) {
       {"Peak reserved memory =", "GB.", kGibi, {"Peak reserved memory", kReserved, kSinceStart}},
   });
   static constexpr auto kTraining = std::to_array<FieldWording>({
-      {"Peak reserved memory for training =", "GB.", kGibi,
+      {"Peak reserved memory for training =",
+       "GB.",
+       kGibi,
        {"Peak reserved memory for training", kReserved, kChange}},
   });
   ReadFields(line, kPeak, sink);

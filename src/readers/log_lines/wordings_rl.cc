@@ -96,8 +96,7 @@ void ReadVerlUsage(const FigureLine& line, FigureSink& sink) {
   const std::size_t close = line.text.find(']', at == kNowhere ? 0 : at);
   if (at == kNowhere || close == kNowhere) return;
   std::optional<std::int64_t> step;
-  const std::string_view inside =
-      line.text.substr(at + kHead.size(), close - at - kHead.size());
+  const std::string_view inside = line.text.substr(at + kHead.size(), close - at - kHead.size());
   const std::string phase = PhaseName(inside, step);
   ReadFields(line, std::span(kFields).first(1), sink, {}, close);
   ReadFields(line, std::span(kFields).subspan(1), sink, {.step = step, .phase = phase}, close);
@@ -130,8 +129,7 @@ void ReadNemoRlOffload(const FigureLine& line, FigureSink& sink) {
   const auto tensors = NumberBefore(line, at);
   if (!tensors || colon == kNowhere || colon < head) return;
   std::optional<std::int64_t> step;
-  const std::string_view words =
-      line.text.substr(head + kHead.size(), colon - head - kHead.size());
+  const std::string_view words = line.text.substr(head + kHead.size(), colon - head - kHead.size());
   const std::string phase = PhaseName(words, step);
   const FigurePlace place{.step = step, .phase = phase};
   sink.Put({"allocated", kTensors, kNow}, *tensors, kGibi, place);

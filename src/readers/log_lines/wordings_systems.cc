@@ -89,7 +89,8 @@ void ReadSmiProcess(const FigureLine& line, FigureSink& sink) {
   own.text = words.back();
   const auto size = SizedAt(own, 0, "MiB");
   const std::string process = "pid=" + std::string(words[pid]);
-  if (size) sink.Put({"process", kProcess, kNow}, *size, kMebi, {.device = device, .process = process});
+  if (size)
+    sink.Put({"process", kProcess, kNow}, *size, kMebi, {.device = device, .process = process});
 }
 
 /// "Memory Utilized: 12.34 GB", "Memory Efficiency: 61.70% of 20.00 GB" of Slurm's seff.
@@ -98,12 +99,11 @@ void ReadSeff(const FigureLine& line, FigureSink& sink) {
     std::string_view word;
     double factor;
   };
-  static constexpr auto kUnits = std::to_array<Unit>(
-      {{"KB", 1024.0}, {"MB", kMebi}, {"GB", kGibi}, {"TB", 1024 * kGibi}});
+  static constexpr auto kUnits =
+      std::to_array<Unit>({{"KB", 1024.0}, {"MB", kMebi}, {"GB", kGibi}, {"TB", 1024 * kGibi}});
   for (const Unit& unit : kUnits) {
-    const std::array<FieldWording, 1> used = {
-        FieldWording{"Memory Utilized:", unit.word, unit.factor, {"Memory Utilized", kHostUsed,
-                                                                  kSinceStart}}};
+    const std::array<FieldWording, 1> used = {FieldWording{
+        "Memory Utilized:", unit.word, unit.factor, {"Memory Utilized", kHostUsed, kSinceStart}}};
     const std::array<FieldWording, 1> total = {
         FieldWording{"% of", unit.word, unit.factor, {"Memory requested", kHostTotal}}};
     ReadFields(line, used, sink);
@@ -194,8 +194,8 @@ void ReadOwnLine(const FigureLine& line, FigureSink& sink) {
   std::size_t words = 0;
   int figures = 0;
   for (std::size_t at = 0; at < line.text.size() && figures < kMostFigures;) {
-    const bool begins = IsDigit(line.text[at]) && (at == 0 || (!IsLetter(line.text[at - 1]) &&
-                                                               line.text[at - 1] != '_'));
+    const bool begins = IsDigit(line.text[at]) &&
+                        (at == 0 || (!IsLetter(line.text[at - 1]) && line.text[at - 1] != '_'));
     if (!begins) {
       ++at;
       continue;

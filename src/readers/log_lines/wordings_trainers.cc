@@ -181,7 +181,8 @@ void ReadMegatron(const FigureLine& line, FigureSink& sink) {
   const std::size_t memory = line.text.find("memory (MB)");
   const std::size_t open = line.text.rfind('(', memory == kNowhere || memory == 0 ? 0 : memory - 1);
   if (memory == kNowhere || open == kNowhere) return;
-  FigurePlace place{.step = CountBefore(line, "(after ", memory), .rank = SmallCount(line, "[Rank ")};
+  FigurePlace place{.step = CountBefore(line, "(after ", memory),
+                    .rank = SmallCount(line, "[Rank ")};
   std::string phase;
   if (!place.step) {
     place.step = CountBefore(line, "iteration ", memory);
@@ -317,7 +318,8 @@ void ReadAcceleratePeak(const FigureLine& line, FigureSink& sink) {
     const auto size = SizedAt(line, colon + 1, "");
     const bool host = Contains(line.text.substr(0, at), "CPU");
     const std::string_view name = head.words.substr(0, head.words.rfind(" the "));
-    if (size) sink.Put({name, host ? kHostUsed : kTensors, head.span}, *size, kMebi, {.phase = phase});
+    if (size)
+      sink.Put({name, host ? kHostUsed : kTensors, head.span}, *size, kMebi, {.phase = phase});
     return;
   }
 }
@@ -392,7 +394,8 @@ void ReadMlx(const FigureLine& line, FigureSink& sink) {
   static constexpr auto kFields = std::to_array<FieldWording>({
       {"Peak mem ", "GB", kGiga, {"Peak mem", kTensors, kSinceStart}},
   });
-  if (Contains(line.text, "Iter ")) ReadFields(line, kFields, sink, {.step = CountBefore(line, "Iter ")});
+  if (Contains(line.text, "Iter "))
+    ReadFields(line, kFields, sink, {.step = CountBefore(line, "Iter ")});
 }
 
 /// "GPUMemoryStats: Rank 3: retries=0, allocated= 812mb, reserved= 1024mb, free= …, used= …".
