@@ -56,8 +56,7 @@ bool IsBytes(FigureKind counted) {
 
 bool TellsUse(FigureKind kind) {
   return kind < FigureKind::kKvTokens && kind != FigureKind::kDeviceTotal &&
-         kind != FigureKind::kHostTotal && kind != FigureKind::kAllowed &&
-         kind != FigureKind::kFormula;
+         kind != FigureKind::kHostTotal && kind != FigureKind::kAllowed;
 }
 
 std::string_view FigureSpanName(FigureSpan span) {

@@ -356,9 +356,10 @@ void DropTold(std::vector<Finding>& findings, const Explanation& explanation) {
   std::erase_if(findings, [&](const Finding& finding) {
     // The card was full: it ran out.
     if (finding.id == FindingId::kNearlyFull) return true;
-    return std::ranges::any_of(explanation.findings, [&](const Finding& told) {
-      return told.id == finding.id && finding.id != FindingId::kLeak;
-    });
+    if (finding.id == FindingId::kLeak) return false;
+    const auto same = [&](const auto& told) { return told.id == finding.id; };
+    return std::ranges::any_of(explanation.findings, same) ||
+           std::ranges::any_of(explanation.ruled_out, same);
   });
   for (Finding& finding : findings) {
     // Only what grew may be graver than what the message tells.

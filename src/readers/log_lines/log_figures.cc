@@ -8,10 +8,9 @@
 namespace plimsoll {
 namespace {
 
-/// Of a longer line only this much on either side of a phrase is looked at.
+/// A longer line is looked at in pieces, no part of it twice: a hostile text of nothing but phrases
+/// in one line must not take minutes.
 constexpr std::size_t kMostOfLine = 16 << 10;
-/// A hostile text of nothing but phrases in one line must not take minutes.
-constexpr std::size_t kMostCleaned = 64 << 20;
 
 std::size_t RowCount() { return LogWordings().size(); }
 
@@ -68,22 +67,23 @@ void LogFigures::SetLine(const FigurePart& part, std::size_t begin, std::size_t 
       (IsLetter(text_.front()) || IsDigit(text_.front()))) {
     TakePrefix(RawAbove(part.text, begin), line_);
   }
-  cleaned_ += raw.size();
 }
 
 /// Reads the line around [begin, end), unless it is the one that was seen last; false where the
-/// phrase goes over a line's end, or where too much has been looked at.
+/// phrase goes over a line's end.
 bool LogFigures::EnterLine(const FigurePart& part, std::size_t begin, std::size_t end) {
-  const std::size_t from = SegmentBegin(part.text, begin);
-  if (part.offset + from == line_begin_) {
-    return end <= line_.begin + line_.raw.size();
+  const std::size_t place = part.offset + begin;
+  if (line_begin_ != kNowhere && place >= line_begin_ && place < line_end_) {
+    return part.offset + end <= line_end_;
   }
   LeaveLine();
-  if (cleaned_ > kMostCleaned + 4 * (part.offset + begin)) return false;
+  std::size_t from = SegmentBegin(part.text, begin);
+  if (line_end_ > part.offset) from = std::max(from, std::min(begin, line_end_ - part.offset));
   const std::size_t to = SegmentEnd(part.text, begin);
   if (to < end) return false;
   SetLine(part, from, to);
   line_begin_ = part.offset + from;
+  line_end_ = part.offset + to;
   number_ = part.line_of(line_begin_);
   figures_before_ = sink_.figures();
   return true;

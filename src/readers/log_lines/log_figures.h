@@ -50,11 +50,12 @@ class LogFigures {
   std::string text_;
   FigureLine line_;
   std::size_t number_ = 0;
-  std::size_t line_begin_ = std::string_view::npos;  // in the log
+  // In the log; nowhere where none is being read.
+  std::size_t line_begin_ = std::string_view::npos;
+  std::size_t line_end_ = 0;
   std::int64_t figures_before_ = 0;
   bool may_be_own_ = false;
   std::vector<LogWordingReader*> read_;
-  std::size_t cleaned_ = 0;
 };
 
 }  // namespace plimsoll

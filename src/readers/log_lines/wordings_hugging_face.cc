@@ -78,6 +78,7 @@ void ReadAxolotlStep(const FigureLine& line, FigureSink& sink) {
   });
   constexpr std::string_view kHead = "'memory/";
   std::optional<std::int64_t> step;
+  bool asked = false;
   for (std::size_t at = line.text.find(kHead); at != kNowhere;
        at = line.text.find(kHead, at + kHead.size())) {
     const std::size_t end = line.text.find("':", at);
@@ -94,7 +95,8 @@ void ReadAxolotlStep(const FigureLine& line, FigureSink& sink) {
       }
       const auto size = SizedAt(line, value, "");
       if (!size || size->end == line.text.size()) continue;
-      if (!step) step = StepOfDict(line);
+      if (!asked) step = StepOfDict(line);
+      asked = true;
       sink.Put(key.field, *size, kGibi, {.step = step});
     }
   }
