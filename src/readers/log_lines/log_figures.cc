@@ -97,6 +97,7 @@ void LogFigures::LeaveLine() {
     ReadOwnLine(line_, sink_);
   }
   may_be_own_ = false;
+  heading_tried_ = false;
   read_.clear();
   line_begin_ = kNowhere;
 }
@@ -112,6 +113,9 @@ void LogFigures::See(std::size_t phrase, const FigurePart& part, std::size_t beg
     return;
   }
   if (phrase >= headings) {
+    // A heading has its words more than once.
+    if (heading_tried_) return;
+    heading_tried_ = true;
     if (table_.Open(line_)) table_end_ = line_begin_ + line_.raw.size();
     return;
   }

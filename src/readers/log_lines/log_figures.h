@@ -55,6 +55,7 @@ class LogFigures {
   std::size_t line_end_ = 0;
   std::int64_t figures_before_ = 0;
   bool may_be_own_ = false;
+  bool heading_tried_ = false;
   std::vector<LogWordingReader*> read_;
 };
 
