@@ -151,7 +151,10 @@ std::size_t LogReader::LineOf(const LogPart& part, std::size_t place) {
   if (place > counted_) {
     const std::size_t from = std::max(counted_, part.offset) - part.offset;
     const std::string_view between = part.text.substr(from, place - part.offset - from);
-    lines_ += static_cast<std::size_t>(std::count(between.begin(), between.end(), '\n'));
+    // Lines are long: from one end to the next is faster than byte by byte.
+    for (std::size_t at = between.find('\n'); at != kNowhere; at = between.find('\n', at + 1)) {
+      ++lines_;
+    }
     counted_ = place;
   }
   return lines_;

@@ -9,6 +9,7 @@ namespace {
 /// No log of a real run has so many sources; a hostile one must not cost more.
 constexpr std::size_t kMostSeries = 4096;
 constexpr std::size_t kMostWaiting = 4096;
+constexpr int kMostRanksOfCards = 4096;
 /// Of all series together: ten megabytes.
 constexpr std::size_t kMostPointsInAll = 400'000;
 constexpr std::size_t kFewPoints = 64;
@@ -154,6 +155,14 @@ void FigureSink::PutWhole(const Printed& part, double factor, const Printed& per
   const double off = part.half / part.value + percent.half / percent.value;
   // One per cent is enough to know a card by; less is no use.
   if (off > 0.01) return;
+  // Nearly every line of a long log tells it again, and hardly any better.
+  const std::optional<int> rank = place.rank ? place.rank : line_->rank;
+  if (rank && *rank < kMostRanksOfCards) {
+    const auto at = static_cast<std::size_t>(*rank);
+    if (best_share_.size() <= at) best_share_.resize(at + 1, 1.0);
+    if (off >= best_share_[at]) return;
+    best_share_[at] = off;
+  }
   const std::optional<std::int64_t> whole = Scaled(part.value / share, factor);
   if (!whole) return;
   FigurePlace whose{

@@ -74,6 +74,8 @@ class FigureSink {
   std::vector<LoggedSeries> series_;
   std::unordered_map<std::uint64_t, std::size_t> index_;
   std::vector<Waiting> waiting_;
+  /// By rank, how far off the best of its percentages is.
+  std::vector<double> best_share_;
   std::size_t points_ = 0;
   std::int64_t left_out_ = 0;
 };

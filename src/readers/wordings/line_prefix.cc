@@ -49,6 +49,7 @@ std::size_t TimeStamp(std::string_view line) {
   constexpr std::array<std::string_view, 5> kShapes = {"0000-00-00 00:00:00", "0000-00-00T00:00:00",
                                                        "0000/00/00 00:00:00", "00/00/00 00:00:00",
                                                        "00:00:00"};
+  if (line.empty() || !IsDigit(line.front())) return 0;
   for (std::string_view shape : kShapes) {
     if (HasShape(line, shape)) return TimeTail(line, shape.size());
   }
@@ -73,6 +74,9 @@ std::size_t SystemLog(std::string_view line) {
 
 /// The rank in "rank3", "rank: 3", "Rank 3", "default3" (torchrun's --tee), if that is all.
 std::optional<int> RankName(std::string_view inside) {
+  // Most brackets are something else, and every line of a log is asked.
+  const char first = inside.empty() ? '\0' : inside.front();
+  if (first != 'r' && first != 'R' && first != 'd') return {};
   for (std::string_view name : {"rank", "Rank", "RANK", "default"}) {
     if (!inside.starts_with(name)) continue;
     inside.remove_prefix(name.size());
@@ -85,8 +89,11 @@ std::optional<int> RankName(std::string_view inside) {
 }
 
 bool IsLogBracket(std::string_view inside) {
+  constexpr std::size_t kLongestLevel = 8;
+  const bool capital = !inside.empty() && inside.front() >= 'A' && inside.front() <= 'Z';
   for (std::string_view level :
        {"ERROR", "WARNING", "WARN", "INFO", "DEBUG", "CRITICAL", "FATAL"}) {
+    if (!capital || inside.size() > kLongestLevel) break;
     if (inside == level) return true;
   }
   if (inside.starts_with("pod/") || TimeStamp(inside) != 0) return true;
