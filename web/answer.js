@@ -14,7 +14,7 @@ export function showAnswer(state) {
   if (state.plans.length > 0) show("answer", verdict);
   show(state.plans.length > 0 ? "memory" : "answer",
       state.plans.length > 0 ? null : verdict,
-      element("h2", {}, heading(state, report)),
+      report.account.length > 0 ? element("h2", {}, heading(state, report)) : null,
       ...accountViews(report.account, {capacity: report.capacity, state}));
   show("remedies",
       ...remedies("What would help", all.filter((r) => !r.avoid)),

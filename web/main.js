@@ -9,6 +9,7 @@ import {markPlan, showPlan} from "./plan.js";
 import {Cards} from "./cards.js";
 import {showRanks} from "./ranks.js";
 import {showLengths} from "./lengths.js";
+import {showLogged} from "./logged.js";
 import {Segments} from "./segments.js";
 import {showStages} from "./stages.js";
 import {State} from "./state.js";
@@ -18,7 +19,7 @@ import {Timeline} from "./timeline.js";
 import {showTradeOffs} from "./trade_offs.js";
 import {showWhatIf} from "./what_if.js";
 
-const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", processes: "Processes", ranks: "Ranks", compare: "Comparison", timeline: "Timeline", stages: "Stages", remedies: "What would help", lengths: "Lengths", "trade-offs": "Trade-offs", steps: "Steps",
+const kSections = {answer: "Answer", plan: "Plan", memory: "Memory", processes: "Processes", ranks: "Ranks", logged: "Log", compare: "Comparison", timeline: "Timeline", stages: "Stages", remedies: "What would help", lengths: "Lengths", "trade-offs": "Trade-offs", steps: "Steps",
   instant: "Instant", flame: "Stacks", segments: "Segments", "what-if": "What if"};
 
 function showSections() {
@@ -62,6 +63,7 @@ async function start() {
     showAnswer(state);
     showPlan(state);
     showRanks(state);
+    showLogged(state);
     showComparison(state);
     showLengths(state);
     showTradeOffs(state);

@@ -16,6 +16,7 @@
 #include "answer/finding.h"
 #include "answer/holder.h"
 #include "answer/host.h"
+#include "answer/log_report.h"
 #include "base/bytes.h"
 #include "timeline/stage.h"
 #include "timeline/timeline.h"
@@ -227,6 +228,8 @@ struct Explanation {
   RecordAdvice record_next;
   /// Of the job's processes, where `plimsoll run` sampled it.
   std::optional<HostReport> host = {};
+  /// The memory that logs tell while a job runs.
+  std::optional<LogReport> log = {};
 };
 
 }  // namespace plimsoll

@@ -37,6 +37,8 @@ enum class FindingId : std::uint8_t {
   kRecompiles,
   kPendingFree,
   kPinnedRounding,
+  kAllocatorRetries,
+  kNearlyFull,
   kNone,
 };
 /// As JSON has it: "rank_imbalance".

@@ -80,7 +80,7 @@ std::string_view ConfidenceName(Confidence confidence) {
 }
 
 std::string_view FindingName(FindingId id) {
-  static constexpr std::array<std::string_view, 25> kNames = {"capacity",
+  static constexpr std::array<std::string_view, 27> kNames = {"capacity",
                                                               "fragmentation",
                                                               "limit",
                                                               "leak",
@@ -104,6 +104,8 @@ std::string_view FindingName(FindingId id) {
                                                               "recompiles",
                                                               "pending_free",
                                                               "pinned_rounding",
+                                                              "allocator_retries",
+                                                              "nearly_full",
                                                               "none"};
   return Named(kNames, id);
 }

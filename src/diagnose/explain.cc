@@ -12,6 +12,7 @@
 #include "diagnose/attribution/pool_table.h"
 #include "diagnose/error_texts/messages.h"
 #include "diagnose/findings/findings.h"
+#include "diagnose/logged/log_study.h"
 #include "diagnose/neighbours/presence.h"
 #include "diagnose/phases/phase_at.h"
 #include "diagnose/ranks.h"
@@ -247,10 +248,18 @@ Result<Explanation> ExplainRecording(const AnalysedRecording& analysed,
                  .file = recording.file,
                  .hint = "they are counted from 0"};
   }
+  const std::optional<int> file_rank = RankFromName(recording.file);
   if (!recording.messages.empty()) {
-    parts.push_back(ExplainMessages(recording, RankFromName(recording.file)));
+    parts.push_back(ExplainMessages(recording, file_rank));
   }
   if (!recording.summaries.empty()) parts.push_back(ExplainSummaries(recording));
+  if (!recording.logged.empty()) {
+    if (parts.empty()) {
+      parts.push_back(ExplainLog(recording, file_rank));
+    } else {
+      AddLog(recording, file_rank, parts.front());
+    }
+  }
   if (recording.categories) parts.push_back(ExplainCategories(recording));
   if (parts.empty()) {
     return Error{.message = "nothing about memory was found in it", .file = recording.file};

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "diagnose/explain.h"
 #include "diagnose/findings/remedies.h"
+#include "diagnose/logged/log_study.h"
 #include "diagnose/ranks.h"
 #include "diagnose/verdict.h"
 
@@ -355,6 +356,7 @@ Explanation Join(std::vector<Explanation> parts, std::vector<CardStudy> cards,
   TakeArithmetic(parts, first, joined);
   const std::string own = all.empty() ? parts.front().verdict : all[joined.shown].verdict;
   joined.verdict = JoinedVerdict(joined, own, even);
+  JoinLogs(parts, joined);
   if (!joined.ranks.empty()) {
     std::vector<std::string>& shown = joined.ranks[joined.shown].notes;
     shown.insert(shown.end(), notes.begin(), notes.end());

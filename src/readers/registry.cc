@@ -37,11 +37,14 @@ Error EmptyFile(const std::string& name) {
 }
 
 Error NothingInIt(const std::string& name) {
-  return Error{.message = "not a memory snapshot, and no out-of-memory message in it",
-               .file = name,
-               .hint =
-                   "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
-                   "text, a profiler trace or an nsys SQLite export"};
+  return Error{
+      .message =
+          "not a memory snapshot, and neither an out-of-memory message nor a figure of memory "
+          "in it",
+      .file = name,
+      .hint =
+          "give a snapshot (torch.cuda.memory._dump_snapshot), the log with the error "
+          "text, a profiler trace or an nsys SQLite export"};
 }
 
 /// What a reader returned, checked.
@@ -58,8 +61,7 @@ Result<Recording> Checked(Result<Recording> recording, const std::string& name) 
 Result<Recording> ReadStream(ByteStream& stream, const std::string& path, std::string_view head) {
   if (ReaderOf(head) == nullptr && LooksLikeText(head)) {
     Result<Recording> recording = ReadLog(stream, head);
-    const bool nothing = recording && recording->messages.empty() && recording->summaries.empty();
-    if (nothing) return NothingInIt(stream.name());
+    if (recording && !TellsMemory(*recording)) return NothingInIt(stream.name());
     return Checked(std::move(recording), stream.name());
   }
   const Result<Input> input = stream.IsFile() ? Input::Open(path) : Input::FromStream(stream, head);

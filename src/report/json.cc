@@ -3,6 +3,7 @@
 #include "answer/shares.h"
 #include "report/format/json_values.h"
 #include "report/host_text.h"
+#include "report/log_text.h"
 
 namespace plimsoll {
 namespace {
@@ -313,6 +314,7 @@ std::string ExplanationJson(const Explanation& e, const std::vector<NextStep>& n
   if (!e.savings.empty()) json["savings"] = e.savings;
   if (!e.cards.empty()) json["cards"] = List(e.cards);
   if (e.host) json["host"] = HostJson(*e.host);
+  if (e.log) json["log"] = LogJson(*e.log);
   return Dump(json);
 }
 

@@ -13,6 +13,7 @@
 #include "report/format/table.h"
 #include "report/format/writer.h"
 #include "report/host_text.h"
+#include "report/log_text.h"
 
 namespace plimsoll {
 namespace {
@@ -277,10 +278,12 @@ void WriteRankTable(Writer& w, const Explanation& e) {
       std::ranges::any_of(e.ranks, [](const RankReport& r) { return r.rank.has_value(); });
   const bool processes =
       std::ranges::all_of(e.ranks, [](const RankReport& r) { return !r.process.empty(); });
-  const char* const what = one_file    ? "devices"
-                           : processes ? "processes"
-                           : told      ? "ranks"
-                                       : "files";
+  const bool of_log =
+      std::ranges::all_of(e.ranks, [](const RankReport& r) { return r.format == "log"; });
+  const char* const what = one_file && !(of_log && (told || processes)) ? "devices"
+                           : processes                                  ? "processes"
+                           : told                                       ? "ranks"
+                                                                        : "files";
   w.Heading(fmt::format("{} {}", e.ranks.size(), what));
   Table table({{},
                {.heading = "peak allocated", .right = true},
@@ -359,11 +362,14 @@ std::string ExplanationText(const Explanation& e, const TextStyle& style) {
   for (const CardReport& card : e.cards) WriteCard(w, card);
   if (e.ranks.size() > 1) {
     WriteRankTable(w, e);
-    w.Heading(NameOf(e.ranks[e.shown]));
+    const RankReport& shown = e.ranks[e.shown];
+    // Of the ranks of a log nothing else is known.
+    if (!shown.account.empty() || !shown.notes.empty()) w.Heading(NameOf(shown));
   }
   if (!e.ranks.empty()) WriteRank(w, e.ranks[e.shown]);
   w.List("The arithmetic", e.arithmetic);
   if (e.host) WriteHost(w, *e.host);
+  if (e.log) WriteLog(w, *e.log);
   WriteFindings(w, e);
   std::vector<std::string> ruled_out;
   for (const RuledOut& excluded : e.ruled_out) ruled_out.push_back(excluded.because);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "timeline/logged_series.h"
 #include "timeline/message.h"
 #include "timeline/timeline.h"
 
@@ -58,6 +59,8 @@ struct Recording {
   std::vector<OomMessage> messages;
   std::vector<MemorySummary> summaries;
   std::optional<CategoryTimeline> categories;
+  /// The memory that a log tells, in the order in which each first appears.
+  std::vector<LoggedSeries> logged;
   /// Records that could not be used, by reason: {"events without an action", 3}.
   std::map<std::string, std::int64_t> skipped;
 };

@@ -1,12 +1,14 @@
 #include "readers/error_text/error_text.h"
 
+#include <algorithm>
+
 #include "readers/error_text/log_reader.h"
 
 namespace plimsoll {
 namespace {
 
 Result<Recording> ReadAll(LogWindow& window, const std::string& name) {
-  LogReader reader;
+  LogReader reader(name);
   while (true) {
     const Result<bool> more = window.Advance();
     if (!more) return more.error();
@@ -15,13 +17,25 @@ Result<Recording> ReadAll(LogWindow& window, const std::string& name) {
   }
   Recording recording = std::move(reader).Finish();
   recording.file = name;
-  recording.format = recording.summaries.empty()  ? "error text"
-                     : recording.messages.empty() ? "torch.cuda.memory_summary() text"
-                                                  : "error text with torch.cuda.memory_summary()";
+  const bool figures = recording.messages.empty() && recording.summaries.empty();
+  recording.format = figures                       ? "log"
+                     : recording.summaries.empty() ? "error text"
+                     : recording.messages.empty()  ? "torch.cuda.memory_summary() text"
+                                                   : "error text with torch.cuda.memory_summary()";
   return recording;
 }
 
 }  // namespace
+
+bool TellsMemory(const Recording& recording) {
+  return !recording.messages.empty() || !recording.summaries.empty() ||
+         std::ranges::any_of(recording.logged, [](const LoggedSeries& series) {
+           // A text about memory has numbers of it too: one is no log.
+           const bool prose =
+               series.source.program == kOwnProgram && series.count < 2 && series.stepped == 0;
+           return TellsUse(series.counts) && !prose;
+         });
+}
 
 bool RecogniseErrorText(std::string_view bytes) {
   if (!LooksLikeText(bytes)) return false;
@@ -33,8 +47,9 @@ bool RecogniseErrorText(std::string_view bytes) {
 Result<Recording> ReadErrorText(const Input& input) {
   LogWindow window(input.bytes());
   Result<Recording> recording = ReadAll(window, input.name());
-  if (recording && recording->messages.empty() && recording->summaries.empty()) {
-    return Error{.message = "no out-of-memory message in it", .file = input.name()};
+  if (recording && !TellsMemory(*recording)) {
+    return Error{.message = "no out-of-memory message and no figure of memory in it",
+                 .file = input.name()};
   }
   return recording;
 }

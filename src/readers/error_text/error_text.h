@@ -1,4 +1,4 @@
-// Out-of-memory messages in any log, as people paste them.
+// Out-of-memory messages in any log, as people paste them, and the memory that it tells besides.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,11 @@ namespace plimsoll {
 /// Whether there is at least one out-of-memory message of a known wording in the text.
 bool RecogniseErrorText(std::string_view bytes);
 
-/// The messages of the text, and the tables of torch.cuda.memory_summary() beside them.
+/// Whether a log says anything about memory.
+bool TellsMemory(const Recording& recording);
+
+/// The messages of the text, the tables of torch.cuda.memory_summary() beside them, and the memory
+/// that its other lines tell.
 Result<Recording> ReadErrorText(const Input& input);
 /// The same of a log that may be longer than memory, in one pass, and nothing where it has none.
 /// `head` was read from the stream before.

@@ -66,8 +66,6 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"CUDA graph memory:", &JobFacts::ReadEngine},
 });
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 /// The number behind signs that set a value apart from its name: " ...... 2", "\": 2", "=2".
 std::optional<std::int64_t> NumberBehind(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t.:=\"'\\[(#");

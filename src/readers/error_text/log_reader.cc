@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/text.h"
 #include "readers/error_text/context.h"
 #include "readers/error_text/prose.h"
 #include "readers/memory_summary/memory_summary.h"
@@ -24,20 +25,58 @@ constexpr std::size_t kMostTables = 10'000;
 /// An opening that begins in a part may end this far behind it, prefixes of lines included.
 constexpr std::size_t kLongestOpening = 4096;
 
+/// A phrase as the finder sees it: without blanks, in small letters.
+std::string AsFound(std::string_view phrase) {
+  std::string found;
+  for (char c : Lower(phrase)) {
+    if (!Flow::IsNoise(c)) found += c;
+  }
+  return found;
+}
+
 /// All wordings with the automaton that finds their openings: those that tell whose memory it is
-/// first, then those that do not, then the title of a table, then what tells of the job.
+/// first, then those that do not, then the title of a table, then what tells of the job, then what
+/// only lines that tell memory have.
 struct Dictionary {
-  Dictionary() : precise(Wordings()), vague(LastResorts()), finder(Phrases()) {
+  Dictionary() : precise(Wordings()), vague(LastResorts()), phrases(Phrases()), finder(phrases) {
     for (const Wording& wording : precise) vague_within.push_back(VagueWithin(wording.opening));
+    LinkFigures();
   }
 
-  std::vector<std::string_view> Phrases() const {
-    std::vector<std::string_view> phrases;
-    for (const Wording& wording : precise) phrases.push_back(wording.opening);
-    for (const Wording& wording : vague) phrases.push_back(wording.opening);
-    phrases.push_back(kSummaryTitle);
-    for (std::string_view phrase : JobFacts::Phrases()) phrases.push_back(phrase);
-    return phrases;
+  std::vector<std::string_view> Phrases() {
+    std::vector<std::string_view> all;
+    for (const Wording& wording : precise) all.push_back(wording.opening);
+    for (const Wording& wording : vague) all.push_back(wording.opening);
+    all.push_back(kSummaryTitle);
+    for (std::string_view phrase : JobFacts::Phrases()) all.push_back(phrase);
+    others = all.size();
+    for (const std::string_view phrase : LogFigures::Phrases()) {
+      const auto same = [&](std::string_view one) { return AsFound(one) == AsFound(phrase); };
+      if (std::ranges::none_of(all, same)) all.push_back(phrase);
+    }
+    return all;
+  }
+
+  /// The finder tells the longest phrase that ends at a place: what is the end of it stands there
+  /// too.
+  void LinkFigures() {
+    const std::vector<std::string_view> of_figures = LogFigures::Phrases();
+    figures.resize(phrases.size());
+    other.resize(phrases.size());
+    for (std::size_t i = 0; i < phrases.size(); ++i) {
+      const std::string found = AsFound(phrases[i]);
+      for (std::size_t f = 0; f < of_figures.size(); ++f) {
+        if (found.ends_with(AsFound(of_figures[f]))) figures[i].push_back(f);
+      }
+      std::size_t longest = 0;
+      for (std::size_t o = 0; o < others; ++o) {
+        const std::string own = AsFound(phrases[o]);
+        if (own.size() <= longest || !found.ends_with(own)) continue;
+        longest = own.size();
+        other[i] = o;
+      }
+      if (i < others) other[i] = i;
+    }
   }
 
   std::size_t FirstFact() const { return precise.size() + vague.size() + 1; }
@@ -54,7 +93,13 @@ struct Dictionary {
   std::span<const Wording> precise;
   std::span<const Wording> vague;
   std::vector<std::optional<std::size_t>> vague_within;
+  /// How many phrases are not of figures alone.
+  std::size_t others = 0;
+  std::vector<std::string_view> phrases;
   PhraseFinder finder;
+  /// By phrase: those of LogFigures that end where it does, and the one of the others.
+  std::vector<std::vector<std::size_t>> figures;
+  std::vector<std::optional<std::size_t>> other;
 };
 
 const Dictionary& Openings() {
@@ -99,10 +144,17 @@ std::optional<OomMessage> LogReader::ReadAt(const LogPart& part, const Wording& 
 }
 
 std::size_t LogReader::LineOf(const LogPart& part, std::size_t place) {
+  if (place < counted_ && place >= part.offset) {
+    const std::string_view between = part.text.substr(place - part.offset, counted_ - place);
+    return lines_ - static_cast<std::size_t>(std::count(between.begin(), between.end(), '\n'));
+  }
   if (place > counted_) {
     const std::size_t from = std::max(counted_, part.offset) - part.offset;
     const std::string_view between = part.text.substr(from, place - part.offset - from);
-    lines_ += static_cast<std::size_t>(std::count(between.begin(), between.end(), '\n'));
+    // Lines are long: from one end to the next is faster than byte by byte.
+    for (std::size_t at = between.find('\n'); at != kNowhere; at = between.find('\n', at + 1)) {
+      ++lines_;
+    }
     counted_ = place;
   }
   return lines_;
@@ -142,37 +194,52 @@ void LogReader::ReadTable(const LogPart& part, const PhraseFinder::Hit& hit) {
   table_end_ = part.offset + scanner.position();
 }
 
+void LogReader::ReadHit(const LogPart& part, const PhraseFinder::Walk& walk,
+                        PhraseFinder::Hit hit) {
+  const Dictionary& dictionary = Openings();
+  if (hit.phrase >= dictionary.FirstFact()) {
+    facts_.See(hit.phrase - dictionary.FirstFact(), part.text, hit.begin, hit.end, part.offset);
+    return;
+  }
+  const std::size_t most = kMostOpenings + (part.offset + hit.begin) / kBytesForOpening;
+  if (++openings_ > most || precise_.messages > kMostMessages) {
+    gave_up_ = true;
+    return;
+  }
+  std::optional<std::size_t> vague;
+  if (hit.phrase < dictionary.precise.size()) {
+    const bool read = ReadOpening(part, hit, dictionary.precise[hit.phrase], precise_);
+    if (!read) vague = dictionary.vague_within[hit.phrase];
+  } else if (hit.phrase < dictionary.precise.size() + dictionary.vague.size()) {
+    vague = hit.phrase - dictionary.precise.size();
+  } else {
+    ReadTable(part, hit);
+  }
+  if (!vague || precise_.messages > 0) return;
+  hit.begin = walk.BeginOf(dictionary.precise.size() + *vague);
+  ReadOpening(part, hit, dictionary.vague[*vague], vague_);
+}
+
 void LogReader::Read(const LogPart& part, std::size_t begin, std::size_t end) {
   const Dictionary& dictionary = Openings();
   const std::size_t stop = std::min(part.text.size(), end + kLongestOpening);
+  const FigurePart figures{.text = part.text,
+                           .offset = part.offset,
+                           .line_of = [&](std::size_t at) { return LineOf(part, at); }};
   PhraseFinder::Walk walk(dictionary.finder, part.text.substr(0, stop), begin);
   while (std::optional<PhraseFinder::Hit> hit = walk.Next()) {
     if (gave_up_ || hit->begin >= end) break;
     if (hit->begin < begin) continue;
-    if (hit->phrase >= dictionary.FirstFact()) {
-      facts_.See(hit->phrase - dictionary.FirstFact(), part.text, hit->begin, hit->end,
-                 part.offset);
-      continue;
+    for (std::size_t figure : dictionary.figures[hit->phrase]) {
+      figures_.See(figure, figures, hit->begin, hit->end);
     }
-    const std::size_t most = kMostOpenings + (part.offset + hit->begin) / kBytesForOpening;
-    if (++openings_ > most || precise_.messages > kMostMessages) {
-      gave_up_ = true;
-      break;
-    }
-    const std::size_t phrase = hit->phrase;
-    std::optional<std::size_t> vague;
-    if (phrase < dictionary.precise.size()) {
-      const bool read = ReadOpening(part, *hit, dictionary.precise[phrase], precise_);
-      if (!read) vague = dictionary.vague_within[phrase];
-    } else if (phrase < dictionary.precise.size() + dictionary.vague.size()) {
-      vague = phrase - dictionary.precise.size();
-    } else {
-      ReadTable(part, *hit);
-    }
-    if (!vague || precise_.messages > 0) continue;
-    hit->begin = walk.BeginOf(dictionary.precise.size() + *vague);
-    ReadOpening(part, *hit, dictionary.vague[*vague], vague_);
+    const std::optional<std::size_t> other = dictionary.other[hit->phrase];
+    if (!other) continue;
+    if (*other != hit->phrase) hit->begin = walk.BeginOf(*other);
+    hit->phrase = *other;
+    ReadHit(part, walk, *hit);
   }
+  if (!gave_up_) figures_.EndPart(figures, end);
   LineOf(part, part.offset + end);
 }
 
@@ -184,7 +251,17 @@ Recording LogReader::Finish() && {
             [](const OomMessage& a, const OomMessage& b) { return a.offset < b.offset; });
   for (OomMessage& message : recording.messages) facts_.AddTo(message);
   recording.summaries = std::move(summaries_);
+  const std::int64_t left_out = figures_.left_out();
+  recording.logged = std::move(figures_).Take();
+  if (!recording.messages.empty()) {
+    // Words of a message that no wording has are no curve.
+    constexpr std::int64_t kLeastOwn = 3;
+    std::erase_if(recording.logged, [](const LoggedSeries& series) {
+      return series.source.program == kOwnProgram && series.count < kLeastOwn;
+    });
+  }
   recording.skipped = std::move(search.collector.skipped);
+  if (left_out > 0) recording.skipped["figures of more sources than any job has"] += left_out;
   if (gave_up_) {
     ++recording.skipped["texts that are nothing but beginnings of messages: the rest of one"];
   }

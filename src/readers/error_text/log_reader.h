@@ -1,13 +1,15 @@
-// Reads a log part by part: finds the openings of messages and of tables, reads each with what
-// stands around it, and brings them together.
+// Reads a log part by part: finds the openings of messages and of tables and the lines that tell
+// memory, reads each with what stands around it, and brings them together.
 #pragma once
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 #include "readers/error_text/collect.h"
 #include "readers/error_text/job_facts.h"
 #include "readers/error_text/surroundings.h"
+#include "readers/log_lines/log_figures.h"
 #include "readers/wordings/phrase_finder.h"
 #include "readers/wordings/wordings.h"
 #include "timeline/recording.h"
@@ -16,6 +18,9 @@ namespace plimsoll {
 
 class LogReader {
  public:
+  /// `file`: the name of the log.
+  explicit LogReader(std::string file) : figures_(std::move(file)) {}
+
   /// Reads what begins in [begin, end) of the part. Parts follow one another in the log.
   void Read(const LogPart& part, std::size_t begin, std::size_t end);
   /// What was found, in the order of the log.
@@ -32,6 +37,8 @@ class LogReader {
 
   bool ReadOpening(const LogPart& part, const PhraseFinder::Hit& hit, const Wording& wording,
                    Search& search);
+  /// What was found is the opening of a message, the title of a table or a fact of the job.
+  void ReadHit(const LogPart& part, const PhraseFinder::Walk& walk, PhraseFinder::Hit hit);
   void ReadTable(const LogPart& part, const PhraseFinder::Hit& hit);
   std::optional<OomMessage> ReadAt(const LogPart& part, const Wording& wording,
                                    const PhraseFinder::Hit& hit, std::optional<int> rank,
@@ -41,6 +48,7 @@ class LogReader {
   Search precise_;
   Search vague_;  // words that only say that memory ran out: for a log without any other
   JobFacts facts_;
+  LogFigures figures_;
   std::vector<MemorySummary> summaries_;
   std::size_t table_end_ = 0;
   Surroundings surroundings_;

@@ -49,6 +49,7 @@ std::size_t TimeStamp(std::string_view line) {
   constexpr std::array<std::string_view, 5> kShapes = {"0000-00-00 00:00:00", "0000-00-00T00:00:00",
                                                        "0000/00/00 00:00:00", "00/00/00 00:00:00",
                                                        "00:00:00"};
+  if (line.empty() || !IsDigit(line.front())) return 0;
   for (std::string_view shape : kShapes) {
     if (HasShape(line, shape)) return TimeTail(line, shape.size());
   }
@@ -73,6 +74,9 @@ std::size_t SystemLog(std::string_view line) {
 
 /// The rank in "rank3", "rank: 3", "Rank 3", "default3" (torchrun's --tee), if that is all.
 std::optional<int> RankName(std::string_view inside) {
+  // Most brackets are something else, and every line of a log is asked.
+  const char first = inside.empty() ? '\0' : inside.front();
+  if (first != 'r' && first != 'R' && first != 'd') return {};
   for (std::string_view name : {"rank", "Rank", "RANK", "default"}) {
     if (!inside.starts_with(name)) continue;
     inside.remove_prefix(name.size());
@@ -85,14 +89,31 @@ std::optional<int> RankName(std::string_view inside) {
 }
 
 bool IsLogBracket(std::string_view inside) {
+  constexpr std::size_t kLongestLevel = 8;
+  const bool capital = !inside.empty() && inside.front() >= 'A' && inside.front() <= 'Z';
   for (std::string_view level :
        {"ERROR", "WARNING", "WARN", "INFO", "DEBUG", "CRITICAL", "FATAL"}) {
+    if (!capital || inside.size() > kLongestLevel) break;
     if (inside == level) return true;
   }
   if (inside.starts_with("pod/") || TimeStamp(inside) != 0) return true;
   // glog's "[E301 12:00:00.5 ProcessGroupNCCL.cpp:123]", with or without the year's digit.
   return inside.size() > 4 && std::string_view("IWEF").find(inside[0]) != std::string_view::npos &&
          IsDigit(inside[1]) && IsDigit(inside[2]) && IsDigit(inside[3]);
+}
+
+/// The number behind `key` in `text`.
+std::optional<int> IndexBehind(std::string_view text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(at + key.size());
+  return SmallNumber(rest.substr(0, CountDigits(rest)));
+}
+
+/// sglang's "2026-03-02 10:11:12 TP3"; where other dimensions are named too, TP alone is no rank.
+std::optional<int> RankBehindTime(std::string_view inside) {
+  if (Contains(inside, " DP") || Contains(inside, " PP")) return {};
+  return IndexBehind(inside, " TP");
 }
 
 /// A group in brackets that is not part of a message: TensorFlow's "[32,1024]" must stay.
@@ -103,7 +124,7 @@ LinePrefix Bracket(std::string_view line) {
   const std::string_view rest = line.substr(end + 1);
   const std::size_t colon = rest.starts_with(":") ? 1 : 0;
   if (std::optional<int> rank = RankName(inside)) return {end + 1 + colon, rank};
-  if (IsLogBracket(inside)) return {end + 1 + colon, {}};
+  if (IsLogBracket(inside)) return {end + 1 + colon, RankBehindTime(inside)};
   // Open MPI's "[1,3]<stderr>:": job and rank.
   const std::size_t comma = inside.find(',');
   if (comma != std::string_view::npos && rest.starts_with("<std")) {
@@ -113,14 +134,6 @@ LinePrefix Bracket(std::string_view line) {
     }
   }
   return {};
-}
-
-/// The number behind `key` in `text`.
-std::optional<int> IndexBehind(std::string_view text, std::string_view key) {
-  const std::size_t at = text.find(key);
-  if (at == std::string_view::npos) return {};
-  const std::string_view rest = text.substr(at + key.size());
-  return SmallNumber(rest.substr(0, CountDigits(rest)));
 }
 
 /// Ray's "(RayTrainWorker pid=1234, ip=10.0.0.1) ", vLLM's "(VllmWorker rank=3 pid=1234) " and

@@ -1,0 +1,230 @@
+// What the driver's tools and batch systems print, and lines of the user's own program.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/text.h"
+#include "readers/log_lines/log_wordings.h"
+
+namespace plimsoll {
+namespace {
+
+using enum FigureKind;
+using enum FigureSpan;
+
+/// The cells of a row between bars, whatever characters draw them.
+std::vector<std::string_view> Cells(std::string_view row) {
+  std::vector<std::string_view> cells;
+  while (!row.empty()) {
+    std::size_t bar = row.find('|');
+    std::size_t width = 1;
+    for (std::string_view drawn : {"\xe2\x94\x82", "\xe2\x95\x91"}) {
+      const std::size_t at = row.find(drawn);
+      if (at < bar) {
+        bar = at;
+        width = drawn.size();
+      }
+    }
+    cells.push_back(row.substr(0, bar));
+    if (bar == kNowhere) break;
+    row.remove_prefix(bar + width);
+  }
+  return cells;
+}
+
+std::optional<int> SmallWord(std::string_view word) {
+  if (word.empty() || word.size() > 6 || !std::ranges::all_of(word, IsDigit)) return {};
+  int value = 0;
+  for (char c : word) value = value * 10 + (c - '0');
+  return value;
+}
+
+/// The number of the card in the row above: "|   0  NVIDIA H100 80GB HBM3    On  | 00000000:…".
+std::optional<int> DeviceAbove(const FigureLine& line) {
+  std::string buffer;
+  for (int up = 1; up <= 3; ++up) {
+    const std::string_view above = LineAbove(line, up, buffer);
+    const std::vector<std::string_view> cells = Cells(above);
+    if (cells.size() < 3) continue;
+    const std::vector<std::string_view> words = WordsIn(cells[1]);
+    if (words.size() >= 2) {
+      if (const auto device = SmallWord(words[0])) return device;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+/// "| N/A   34C    P0   112W / 700W |  61234MiB / 81559MiB |     98%      Default |".
+void ReadSmiCard(const FigureLine& line, FigureSink& sink) {
+  for (const std::string_view cell : Cells(line.text)) {
+    FigureLine own = line;
+    own.text = cell;
+    own.complete = false;
+    const auto used = SizedAt(own, 0, "MiB /");
+    if (!used) continue;
+    const auto total = SizedAt(own, used->end, "MiB");
+    if (!total) continue;
+    const FigurePlace place{.device = DeviceAbove(line)};
+    sink.Put({"Memory-Usage", kDeviceUsed, kNow}, *used, kMebi, place);
+    sink.Put({"total", kDeviceTotal}, *total, kMebi, place);
+    return;
+  }
+}
+
+/// "|    0   N/A  N/A      4711      C   python                      61220MiB |", older releases
+/// without the two columns of instances.
+void ReadSmiProcess(const FigureLine& line, FigureSink& sink) {
+  const std::vector<std::string_view> cells = Cells(line.text);
+  if (cells.size() < 2 || cells.size() > 3) return;
+  const std::vector<std::string_view> words = WordsIn(cells[1]);
+  if (words.size() < 5 || !words.back().ends_with("MiB")) return;
+  const auto device = SmallWord(words[0]);
+  const std::size_t pid = words[1] == "N/A" || !IsNumber(words[1]) ? 3 : 1;
+  if (!device || pid + 2 >= words.size() || !IsNumber(words[pid])) return;
+  const std::string_view type = words[pid + 1];
+  if (type != "C" && type != "G" && type != "C+G" && type != "M+C") return;
+  FigureLine own = line;
+  own.text = words.back();
+  const auto size = SizedAt(own, 0, "MiB");
+  const std::string process = "pid=" + std::string(words[pid]);
+  if (size)
+    sink.Put({"process", kProcess, kNow}, *size, kMebi, {.device = device, .process = process});
+}
+
+/// "Memory Utilized: 12.34 GB", "Memory Efficiency: 61.70% of 20.00 GB" of Slurm's seff.
+void ReadSeff(const FigureLine& line, FigureSink& sink) {
+  struct Unit {
+    std::string_view word;
+    double factor;
+  };
+  static constexpr auto kUnits =
+      std::to_array<Unit>({{"KB", 1024.0}, {"MB", kMebi}, {"GB", kGibi}, {"TB", 1024 * kGibi}});
+  for (const Unit& unit : kUnits) {
+    const std::array<FieldWording, 1> used = {FieldWording{
+        "Memory Utilized:", unit.word, unit.factor, {"Memory Utilized", kHostUsed, kSinceStart}}};
+    const std::array<FieldWording, 1> total = {
+        FieldWording{"% of", unit.word, unit.factor, {"Memory requested", kHostTotal}}};
+    ReadFields(line, used, sink);
+    if (Contains(line.text, "Memory Efficiency:")) ReadFields(line, total, sink);
+  }
+}
+
+namespace {
+
+/// Of a line that says that memory ran out, the figures are the message's.
+bool IsErrorText(std::string_view text) {
+  for (std::string_view words :
+       {"Tried to allocate", "out of memory", "by PyTorch", "total capacity", "memory in use",
+        "allocated memory is", "Of the allocated", "raise ", "Error:", "MAX_SPLIT", "max_split"}) {
+    if (Contains(text, words)) return true;
+  }
+  return false;
+}
+
+/// What the words in front of a figure of the user's own say that it counts.
+struct OwnField {
+  FigureKind counts;
+  FigureSpan span;
+};
+
+std::optional<OwnField> OwnMeaning(std::string_view words) {
+  const bool peak = Contains(words, "peak") || Contains(words, "max");
+  const FigureSpan span = peak ? kSinceStart : kNow;
+  if (Contains(words, "cpu") || Contains(words, "ram") || Contains(words, "rss") ||
+      Contains(words, "host")) {
+    // "vram" is the card's.
+    if (!Contains(words, "vram")) return OwnField{kHostUsed, span};
+  }
+  if (Contains(words, "reserved") || Contains(words, "cached")) return OwnField{kReserved, span};
+  if (Contains(words, "alloc")) return OwnField{kTensors, span};
+  if (Contains(words, "free")) return OwnField{kDeviceFree, span};
+  if (Contains(words, "total")) return OwnField{kDeviceTotal, kNow};
+  if (Contains(words, "vram") || Contains(words, "gpu mem") || Contains(words, "gpu_mem")) {
+    return OwnField{peak ? kTensors : kDeviceUsed, span};
+  }
+  if (Contains(words, "peak mem") || Contains(words, "peak_mem")) return OwnField{kTensors, span};
+  return {};
+}
+
+/// The name of a figure: its words without numbers and signs.
+std::string OwnName(std::string_view words) {
+  std::string name;
+  for (char c : words) {
+    if (IsLetter(c) || c == '_') {
+      name += c;
+    } else if (!name.empty() && name.back() != ' ') {
+      name += ' ';
+    }
+  }
+  while (name.ends_with(' ')) name.pop_back();
+  return name;
+}
+
+struct OwnUnit {
+  std::string_view word;
+  double factor;
+};
+constexpr auto kOwnUnits = std::to_array<OwnUnit>({{"GiB", kGibi},
+                                                   {"GB", kGibi},
+                                                   {"MiB", kMebi},
+                                                   {"MB", kMebi},
+                                                   {"gb", kGibi},
+                                                   {"mb", kMebi},
+                                                   {"Gb", kGibi},
+                                                   {"Mb", kMebi},
+                                                   {"G", kGibi},
+                                                   {"M", kMebi}});
+
+}  // namespace
+
+std::span<const std::string_view> OwnWords() {
+  static constexpr auto kWords = std::to_array<std::string_view>(
+      {"allocated", "reserved", "peak mem", "vram", "gpu mem", "gpu_mem", "max_mem"});
+  return kWords;
+}
+
+/// "step 12: allocated 10.20 GB, reserved 12.00 GB": words, then a number with a unit near by.
+void ReadOwnLine(const FigureLine& line, FigureSink& sink) {
+  constexpr std::size_t kNear = 40;
+  constexpr int kMostFigures = 8;
+  if (line.text.size() > 400 || line.text.starts_with('|') || IsErrorText(line.text)) return;
+  const std::optional<std::int64_t> step = AnyStep(line);
+  std::size_t words = 0;
+  int figures = 0;
+  for (std::size_t at = 0; at < line.text.size() && figures < kMostFigures;) {
+    const bool begins = IsDigit(line.text[at]) &&
+                        (at == 0 || (!IsLetter(line.text[at - 1]) && line.text[at - 1] != '_'));
+    if (!begins) {
+      ++at;
+      continue;
+    }
+    const std::optional<Printed> number = NumberAt(line, at);
+    if (!number) return;
+    std::optional<Printed> sized;
+    double factor = 0;
+    for (const OwnUnit& unit : kOwnUnits) {
+      if ((sized = SizedAt(line, at, unit.word))) {
+        factor = unit.factor;
+        break;
+      }
+    }
+    const bool rate = sized && sized->end < line.text.size() && line.text[sized->end] == '/';
+    if (!sized || rate) {
+      at = number->end;
+      continue;
+    }
+    // "10.2/79.1 GB": the second is the whole.
+    const std::size_t from = std::max(words, at > kNear ? at - kNear : 0);
+    const std::string before = Lower(line.text.substr(from, at - from));
+    if (const auto meaning = OwnMeaning(before)) {
+      const std::string name = OwnName(line.text.substr(from, at - from));
+      sink.Put({name, meaning->counts, meaning->span}, *sized, factor, {.step = step});
+      ++figures;
+    }
+    words = at = sized->end;
+  }
+}
+
+}  // namespace plimsoll
