@@ -137,6 +137,15 @@ void ScriptFlags::AddTo(Flags& flags) {
   flags.Text("--keep-step", "FILE", keep,
              "with --run or hf:config.json: keep the captured step under this name");
   flags.Count("--seq", "N", sequence, "with hf:config.json: tokens in a sequence", 1, 100'000'000);
+  AddPointsTo(flags);
+  flags.CommandLine(
+      "COMMAND", command,
+      "with --run: the script as you type it, {batch} in place of the batch size and, "
+      "if you like, another word in braces in place of a length: {length}",
+      "--run");
+}
+
+void ScriptFlags::AddPointsTo(Flags& flags) {
   flags.Count("--length", "L", length,
               "of a job over a length too (sequences, the side of images): the one that is asked "
               "about; the longest of the capture unless given",
@@ -151,11 +160,6 @@ void ScriptFlags::AddTo(Flags& flags) {
                  "its elements that a mask selects, 0 to 1; all unless given); with commas, or "
                  "again",
                  [this](const std::string& text) { return ReadAssumptions(text, assume); });
-  flags.CommandLine(
-      "COMMAND", command,
-      "with --run: the script as you type it, {batch} in place of the batch size and, "
-      "if you like, another word in braces in place of a length: {length}",
-      "--run");
 }
 
 Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length) {
