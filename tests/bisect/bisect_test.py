@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""`plimsoll bisect` in real repositories, with a stand-in for the capture: bisect_test.py PROGRAM [TEST…]"""
+"""`plimsoll bisect` in real repositories, with a stand-in for the capture: bisect_test.py PROGRAM [TEST…]
+
+`bisect_test.py PROGRAM --show` prints the answer for one of them, for docs/bisect.md.
+"""
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,27 +20,37 @@ STEPS = HERE.parent / "data" / "steps"
 PYTHON = HERE.parent / "stand_in" / "python"
 PROGRAM = ""
 LONG = 300
-SMALL = f"# step {STEPS}/mlp_adamw_fp32.step.json.gz\n"
-LARGE = f"# step {STEPS}/resnet18_adamw_amp_bf16.step.json.gz\n"
-LARGEST = f"# step {STEPS}/gpt2_adamw_fp32.step.json.gz\n"
+SMALL = "# step mlp_adamw_fp32\n"
+LARGE = "# step resnet18_adamw_amp_bf16\n"
+LARGEST = "# step gpt2_adamw_fp32\n"
 ASKED = ["--gpu", "RTX 4090", "--batch", "8"]
 
 
 class Repository:
     def __init__(self, folder):
         self.folder = Path(folder)
+        self.dated = {}
         self.git("init", "--quiet", "--initial-branch=main")
 
     def git(self, *words):
         identity = ["-c", "user.name=Ada Example", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false"]
-        made = subprocess.run(["git", *identity, *words], cwd=self.folder, capture_output=True, text=True, check=True)
+        made = subprocess.run(
+            ["git", *identity, *words],
+            cwd=self.folder,
+            env={**os.environ, **self.dated},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return made.stdout.strip()
 
-    def commit(self, text, subject, name="train.py"):
+    def commit(self, text, subject, name="train.py", date="2026-11-01T10:00:00Z"):
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         self.git("add", "--all")
+        # The same hashes every time.
+        self.dated = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
         self.git("commit", "--quiet", "--allow-empty", "-m", subject)
         return self.git("rev-parse", "HEAD")
 
@@ -203,7 +217,7 @@ class BisectTest(unittest.TestCase):
         made = self.bisect("--good", good, *ASKED)
         self.assertIn("it is a merge", made.stdout)
         line = next(one for one in made.stdout.splitlines() if one.strip().startswith("plimsoll bisect"))
-        words = line.split()
+        words = shlex.split(line)
         found = self.document("--good", words[3], "--bad", words[5], *ASKED)
         self.assertEqual(found["first_after"]["commit"], grew)
 
@@ -270,6 +284,29 @@ class BisectTest(unittest.TestCase):
         self.assertIn("lies in no git repository", made.stderr)
 
 
+def show():
+    test = BisectTest("test_merges")
+    test.setUp()
+    plain, entropy = "# step bisect/plain\n", "# step bisect/entropy\n"
+    commits = (
+        (plain, "train a small language model"),
+        (plain + "# random words\n", "name the data"),
+        (plain + "# lr\n", "read the learning rate from the environment"),
+        ("import evaluation\n", "begin the evaluation"),
+        (entropy, "reward entropy"),
+        (entropy + "# said\n", "say what is trained"),
+        (entropy + "# ten\n", "ten steps are enough"),
+    )
+    for day, (text, subject) in enumerate(commits, 1):
+        test.repository.commit(text, subject, date=f"2026-11-0{day}T10:00:00Z")
+    made = test.bisect("--good", "HEAD~6", "--gpu", "RTX 4090", "--batch", "16", "-q")
+    print(made.stdout.replace(str(PYTHON), "python"), end="")
+    test.doCleanups()
+
+
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    if sys.argv[1:] == ["--show"]:
+        show()
+    else:
+        unittest.main()
